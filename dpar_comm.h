@@ -536,8 +536,12 @@ typedef struct dpar_options {
                            was suspended does not count */
     double grace_s;     /* dpar_launch kills ranks that go on this long after another failed, unless
                            they have gone on without it (dpar_comm_shrink); 0: 10 s */
-    int64_t heap_bytes; /* registered memory of one rank at most (address space: no memory until it
-                           is used); 0: the machine's memory */
+    int64_t heap_bytes; /* registered memory (dpar_comm_alloc) that one rank may have at a time, in
+                           whole pages; more gives DPAR_E_MEMORY. 0: the machine's memory. Takes
+                           neither memory nor addresses until it is used. What the library needs
+                           itself does not count: some 1 MiB a communicator and 270 KiB for each
+                           rank that this one sends messages to. Smaller where the limit on files
+                           (ulimit -f) is smaller */
     int64_t slot_bytes; /* staging memory of one rank in one communicator, for messages from memory
                            that is not registered; 0: 256 KiB; a power of two, 4 KiB .. 16 MiB */
     int32_t threads;    /* dpar_launch: 1: ranks are threads of this process */
@@ -555,9 +559,14 @@ enum {
     DPAR_WITHOUT_STREAM = 16, /* use no streaming stores */
     DPAR_WITHOUT_FLAT = 32,   /* collectives by levels from 3 ranks on, and where ranks share cores.
                                  Otherwise they are from 17 ranks on that have a core each */
-    DPAR_WITHOUT_MOVES = 64   /* leave it to the system on which of its CPUs a rank runs. Otherwise
+    DPAR_WITHOUT_MOVES = 64,  /* leave it to the system on which of its CPUs a rank runs. Otherwise
                                  a rank that finds its peer on its own CPU, while there is one for
                                  each rank, moves to another CPU that it may use. */
+    DPAR_WITHOUT_DONTDUMP = 128 /* core files hold all shared memory that the rank has mapped, with
+                                  the heaps of other ranks: large, and the system takes memory for
+                                  what nobody has used. Otherwise they hold what this rank got from
+                                  dpar_comm_alloc (its first 1024 arrays), as if malloc had given
+                                  it; /proc/self/coredump_filter leaves that out, too */
 };
 
 /* ==== comm/launch.h ==== */
@@ -1065,15 +1074,27 @@ DPARI_DOOR void dpari_rest_drop(dpar_comm *c, const void *operation);
  *
  *     [head][dpari_rank x ranks][channel refs, ranks x ranks][heap of rank 0][heap of rank 1]...
  *
- * A `ref` names a byte of the mapping to all ranks (their addresses differ): its offset, 0 for
- * none. Where the ranks are threads a ref is the address itself, and all memory has one. What the
- * refs that ranks leave for each other lead to is not the world's matter. */
+ * That is one sparse file. All ranks map the head, with what precedes the heaps, when they start. A
+ * heap is given out in extents, ranges of the file that its rank makes as it needs them and lists
+ * in its dpari_rank: the first is small, and each later one at least doubles the heap, so that a
+ * few are enough. A rank maps its own extents when it makes them, and another rank's when it first
+ * needs an address there. Addresses are taken only for what is used, because sites limit them
+ * (ulimit -v).
+ *
+ * A `ref` names a byte of a heap to all ranks (their addresses differ): rank, number of the extent
+ * and offset in it; 0 for none. An offset within one allocation may be added to a ref. Where the
+ * ranks are threads a ref is the address itself, and all memory has one. What the refs that ranks
+ * leave for each other lead to is not the world's matter. */
 
 enum {
     DPARI_LINE = 128,      /* two cache lines: the prefetcher fetches in pairs */
     DPARI_FLIGHTS = 32,    /* operations that the recorder keeps of a rank */
     DPARI_MAX_RANKS = 1024 /* of one node */
 };
+/* A ref: the rank in 10 bits, the number of its extent in 6, the offset in 48. */
+enum { DPARI_EXTENTS = 64 /* of one rank; number 0 stands for none */, DPARI_REF_BITS = 48 };
+#define DPARI_REF_OFFSET ((UINT64_C(1) << DPARI_REF_BITS) - 1)
+
 /* One operation in the flight recorder; 64 bytes, written by its rank alone. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
 typedef struct dpari_flight {
@@ -1088,11 +1109,19 @@ typedef struct dpari_flight {
 
 enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
 
+/* A piece of a heap: a range of the file; of addresses where the ranks are threads. */
+typedef struct dpari_extent {
+    int64_t begin, bytes;
+} dpari_extent;
+
+/* dpari_rank.ending of a rank that crashed and is still writing its core file. */
+#define DPARI_ENDING_DUMPS INT32_MIN
+
 /* What all may read about a rank. */
 typedef struct dpari_rank {
     uint32_t state; /* DPARI_RANK_x */
     int32_t pid;    /* of its process */
-    int32_t ending; /* DEAD: exit status, or -signal; 0 where nobody knows */
+    int32_t ending; /* DEAD: exit status, -signal, DPARI_ENDING_DUMPS; 0 where nobody knows */
     int32_t reads; /* ranks whose memory it has proved to read, itself too; 0: not tried, or none */
     uint64_t probe;  /* address of the word that proves who it is (dpari_world_word) */
     uint64_t member; /* ref of what it shows first: it has come */
@@ -1113,15 +1142,23 @@ typedef struct dpari_rank {
     uint32_t owes;    /* what it has still to say of messages that are done on its side */
     char room_2[DPARI_LINE - 12];
     dpari_flight flight[DPARI_FLIGHTS];
+    dpari_extent extent[DPARI_EXTENTS]; /* of its heap, from 1 on: written before any ref into it */
+    uint64_t pids; /* the namespace of its pid, where /proc shows that one; 0: unknown */
+    uint32_t extents;
+    char room_3[DPARI_LINE - 12];
 } dpari_rank;
 
 typedef struct dpari_world_head {
     uint64_t magic;
     uint32_t version, ranks;
-    int64_t bytes, heap_bytes, slot_bytes, heap_begin;
+    int64_t bytes;      /* of the file */
+    int64_t heap_bytes; /* that a rank's users may have in use */
+    int64_t slot_bytes, heap_begin;
     int32_t plain, threads;
-    uint64_t nonce; /* random: no other world has the words of this one's ranks */
-    char room_0[DPARI_LINE - 64];
+    uint64_t nonce;     /* random: no other world has the words of this one's ranks */
+    int64_t part_bytes; /* of the file for the heap of one rank */
+    int64_t taking;     /* bytes that ranks are about to take of the system's memory */
+    char room_0[DPARI_LINE - 80];
     uint32_t sleepers; /* ranks that are asleep now */
     uint32_t said;     /* the highest `turn` of dpari_world_speaks */
     char room_1[DPARI_LINE - 8];
@@ -1132,16 +1169,38 @@ typedef struct dpari_world_head {
 
 /* Shared memory for a world, made before its ranks are. */
 typedef struct dpari_segment {
-    char *base;
-    int64_t bytes;
-    int fd; /* -1: memory of this process alone (threads, one rank) */
+    char *base;    /* the head and what precedes the heaps, mapped; */
+    int64_t bytes; /* so many */
+    int fd;        /* -1: memory of this process alone (threads, one rank) */
 } dpari_segment;
 
 /* An allocation. */
 typedef struct dpari_used {
-    int64_t begin, bytes; /* in the mapping */
+    int64_t begin, bytes; /* in the file, or as if there were one */
+    int64_t users;        /* bytes that count against heap_bytes */
 } dpari_used;
-enum { DPARI_MAX_USED = 1 << 16 }; /* allocations of one rank at a time */
+
+/* An extent of this rank's own heap. */
+typedef struct dpari_own {
+    int64_t begin, bytes; /* as in dpari_used */
+    int64_t fresh;        /* from here on it was never given out */
+} dpari_own;
+
+/* Why the last allocation failed. */
+enum {
+    DPARI_LACKS_NOTHING,
+    DPARI_LACKS_HEAP,      /* heap_bytes are in use */
+    DPARI_LACKS_PLACE,     /* no gap in the heap is large enough, and it can have no more extents */
+    DPARI_LACKS_PIECES,    /* DPARI_MAX_USED allocations */
+    DPARI_LACKS_MEMORY,    /* of the machine or of a control group */
+    DPARI_LACKS_ADDRESSES, /* of this process */
+    DPARI_LACKS_FILE       /* the file cannot grow: see number */
+};
+enum {
+    DPARI_MAX_USED = 1 << 16, /* allocations of one rank at a time */
+    DPARI_DUMPED = 1024 /* of these are in core files: each may split a mapping, whose number the
+                           system limits */
+};
 
 enum { DPARI_OWNS_NOTHING, DPARI_OWNS_SEGMENT, DPARI_OWNS_FILE /* its memory stays mapped */ };
 
@@ -1162,9 +1221,15 @@ typedef struct dpari_world {
     double moved;    /* when it last moved to another CPU, because it shared one */
     int32_t vain;    /* waits in a row that spun in vain */
     double timeout_s;
+    char **view;      /* [rank * DPARI_EXTENTS + number]: where this rank sees that extent; NULL:
+                         it is not mapped. Any thread may map one (compare and swap) */
+    dpari_own own[DPARI_EXTENTS]; /* this rank's extents, from 1 on, ascending */
+    int32_t owns_extents;
     dpari_used *used; /* allocations in this rank's heap, ascending */
     int32_t used_count;
-    int number;       /* error of the last allocation that failed */
+    int64_t users;    /* bytes that count against heap_bytes */
+    int32_t lacks;    /* of the last allocation that failed: DPARI_LACKS_x, */
+    int number;       /* and the error number */
     int64_t fresh;    /* heap from here on was never given out */
     int64_t floor;    /* what lies before is not given out again: a rank that was left behind may
                          still write there */
@@ -1182,7 +1247,9 @@ DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high,
 /* What every rank can turn into the address of `at`; 0 where [at, at + bytes) is not memory that
  * all can reach. And back, for this rank. */
 DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
-DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref);
+DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref); /* NULL: no addresses are left */
+/* "mapping 4194304 bytes of rank 3's memory: out of addresses (...)": why dpari_at gave NULL. */
+DPARI_DOOR void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref);
 
 /* ---- waiting ----
  *
@@ -1353,6 +1420,9 @@ DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char
 DPARI_DOOR void dpari_put_place(dpar_text *t, const dpari_group *g);
 /* Has one of its ranks ended? Then its sentence: "rank 3 on n2 has ended (in ...)". */
 DPARI_DOOR int dpari_group_ended(dpar_comm *c, dpar_text *t);
+/* dpari_at gave NULL for this ref: breaks the communicator, which is of this engine, with a
+ * sentence that says so. */
+DPARI_DOOR dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
 /* Has this rank of the world begun to close the communicator, and said all that it owes of
  * messages? It sends and takes nothing more. */
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
@@ -1947,7 +2017,19 @@ DPARI_API void dpari_os_futex_wake(uint32_t *word, int own);
 /* A file of `bytes` without a name that processes can share by its descriptor (closed on exec), or,
  * without memfd, one whose name is gone on return. -1 with errno. */
 DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd);
-DPARI_API void *dpari_os_map(int fd, int64_t bytes);
+/* Maps [begin, begin + bytes) of the file; NULL with errno. */
+DPARI_API void *dpari_os_map(int fd, int64_t begin, int64_t bytes);
+/* Keeps mapped memory out of core files, or takes it in again. The system would write all of a
+ * shared mapping, and take a page of memory for each page of it that was never used. */
+DPARI_API void dpari_os_dump(void *at, int64_t bytes, int dumped);
+/* Does that process write a core file now? */
+DPARI_API int dpari_os_dumps(int32_t pid);
+/* The namespace in which this process has its pid, if /proc shows that one; 0: unknown. */
+DPARI_API uint64_t dpari_os_pids(void);
+/* Bytes of addresses that this process may have (ulimit -v); INT64_MAX: any number. */
+DPARI_API int64_t dpari_os_addresses(void);
+/* "out of addresses (ulimit -v is 4000000 KiB)". */
+DPARI_API void dpari_os_put_addresses(dpar_text *t);
 /* Makes sure that these bytes exist; 0, or an error number (ENOSPC, ENOMEM). */
 DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
 /* Small pages that exist become large ones where whole ones fit into the range, if the system can
@@ -1986,8 +2068,18 @@ DPARI_API uint64_t *dpari_os_own_page(void);
 /* The number of this process's user outside of its user namespace, as far as it is known. */
 DPARI_API int64_t dpari_os_user(void);
 
-/* Bytes that can be had now, as the system and the container's limit say; INT64_MAX: unknown. */
-DPARI_API int64_t dpari_os_available(void);
+/* What memory can be had now, and who limits it. */
+typedef struct dpari_available {
+    int64_t bytes;   /* INT64_MAX: unknown */
+    int64_t most;    /* the limit of the control group; 0: only the machine's memory limits */
+    char group[128]; /* that group, below the directory where groups are mounted */
+} dpari_available;
+/* Of the machine, and of each control group (version 1 or 2) that this process is in, up to the
+ * root. Page cache that the system can drop counts as available. */
+DPARI_API void dpari_os_available(dpari_available *a);
+/* The part of it that is about control groups, for the text of a /proc/self/cgroup and the
+ * directory where groups are mounted: lowers *a. */
+DPARI_API void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
 /* The sentence "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
 DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
@@ -2025,9 +2117,14 @@ DPARI_API uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
 /* Says that this rank leaves; ends its view of the world. */
 DPARI_API void dpari_world_close(dpari_world *w);
 
-/* Zeroed memory of this rank's heap, which all ranks can reach. E_MEMORY: see w->number. */
-DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
+/* Zeroed memory of this rank's heap, which all ranks can reach. users: 1 where it counts against
+ * heap_bytes, 0 for the library's own. E_MEMORY: see w->lacks, w->number. */
+DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users, void **memory);
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
+/* What was lacking then, with numbers. */
+DPARI_API void dpari_put_lack(dpar_text *t, const dpari_world *w);
+/* Copies bytes from behind a ref, without a world; 0 where there is none. */
+DPARI_API int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to, int64_t bytes);
 
 /* Seconds since a rank last said that it waits, as far as ranks that wait have counted them. */
 DPARI_API double dpari_beat_age(dpari_world *w, int32_t rank);
@@ -2080,6 +2177,8 @@ DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank);
 
 /* The rank is gone: breaks the communicator with a sentence that says so, of this operation. */
 DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
+/* dpari_at gave NULL for this ref: breaks the communicator with a sentence that says so. */
+DPARI_API dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
 /* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 
@@ -2945,14 +3044,18 @@ DPARI_API DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
     return fd;
 }
 
-/* At a multiple of a large page, as far as there is room for that. */
-DPARI_API DPARI_COLD void *dpari_os_map(int fd, int64_t bytes)
+/* At a multiple of a large page, as far as there are addresses for that. */
+DPARI_API DPARI_COLD void *dpari_os_map(int fd, int64_t begin, int64_t bytes)
 {
     const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
-    char *room = (char *)mmap(NULL, size + unit, PROT_NONE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    char *place = NULL;
+    char *room, *place = NULL;
     void *at;
+    if ((uint64_t)bytes > (uint64_t)SIZE_MAX / 4) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    room = (char *)mmap(NULL, size + unit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                        -1, 0);
     if ((void *)room != MAP_FAILED) {
         const size_t before = (unit - (uintptr_t)room % unit) % unit;
         place = room + before;
@@ -2962,8 +3065,44 @@ DPARI_API DPARI_COLD void *dpari_os_map(int fd, int64_t bytes)
         }
     }
     at = mmap(place, size, PROT_READ | PROT_WRITE,
-              MAP_SHARED | MAP_NORESERVE | (place ? MAP_FIXED : 0), fd, 0);
+              MAP_SHARED | MAP_NORESERVE | (place ? MAP_FIXED : 0), fd, (off_t)begin);
+    if (at == MAP_FAILED && place) {
+        const int number = errno;
+        munmap(place, size);
+        errno = number;
+    }
     return at == MAP_FAILED ? NULL : at;
+}
+
+DPARI_API DPARI_COLD void dpari_os_dump(void *at, int64_t bytes, int dumped)
+{
+#if defined(__linux__) && defined(MADV_DONTDUMP)
+    (void)madvise(at, (size_t)bytes, dumped ? MADV_DODUMP : MADV_DONTDUMP);
+#else
+    (void)at;
+    (void)bytes;
+    (void)dumped;
+#endif
+}
+
+DPARI_API DPARI_COLD int64_t dpari_os_addresses(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        (uint64_t)limit.rlim_cur > (uint64_t)INT64_MAX) {
+        return INT64_MAX;
+    }
+    return (int64_t)limit.rlim_cur;
+}
+
+DPARI_API DPARI_COLD void dpari_os_put_addresses(dpar_text *t)
+{
+    const int64_t most = dpari_os_addresses();
+    if (most < INT64_MAX) {
+        dpari_text_print(t, "out of addresses (ulimit -v is %ld KiB)", most / 1024);
+    } else {
+        dpar_text_put(t, "out of addresses (or of mappings: vm.max_map_count)");
+    }
 }
 
 DPARI_API DPARI_COLD void dpari_os_large_pages(void *at, int64_t bytes)
@@ -3382,12 +3521,12 @@ DPARI_DOOR DPARI_COLD int64_t dpari_os_memory(void)
 /* The first number after `key` in a file; -1: none (or "max"). */
 static int64_t dpari_os_number_in(const char *path, const char *key)
 {
-    char text[2048];
+    char text[4096];
     const char *at = text;
     int64_t value = -1;
     dpari_os_text(path, text, sizeof text);
     at = strstr(text, key);
-    for (at = at ? at + strlen(key) : ""; *at == ' '; at++) {
+    for (at = at ? at + strlen(key) : ""; *at == ' ' || *at == '\t'; at++) {
     }
     for (; *at >= '0' && *at <= '9' && value < INT64_MAX / 100; at++) {
         value = (value < 0 ? 0 : value) * 10 + (*at - '0');
@@ -3395,13 +3534,145 @@ static int64_t dpari_os_number_in(const char *path, const char *key)
     return value;
 }
 
-DPARI_API DPARI_COLD int64_t dpari_os_available(void)
+DPARI_API DPARI_COLD int dpari_os_dumps(int32_t pid)
 {
-    int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
-    int64_t most = dpari_os_number_in("/sys/fs/cgroup/memory.max", "");
-    int64_t used = dpari_os_number_in("/sys/fs/cgroup/memory.current", "");
-    int64_t free_bytes = kib < 0 ? INT64_MAX : kib * 1024;
-    return most >= 0 && used >= 0 && most - used < free_bytes ? most - used : free_bytes;
+    char path[64];
+    dpar_text t;
+    dpar_text_init(&t, path, sizeof path);
+    dpari_text_print(&t, "/proc/%d/status", pid);
+    return dpari_os_number_in(path, "\nCoreDumping:") > 0; /* since Linux 4.15 */
+}
+
+DPARI_API DPARI_COLD uint64_t dpari_os_pids(void)
+{
+    struct stat about;
+    char text[32];
+    int32_t pid = 0;
+    const ssize_t got = readlink("/proc/self", text, sizeof text - 1);
+    text[got > 0 ? got : 0] = '\0';
+    dpari_os_digits(text, &pid);
+    if (got <= 0 || (int64_t)pid != (int64_t)getpid() || stat("/proc/self/ns/pid", &about) != 0) {
+        return 0; /* /proc shows the processes of another namespace, or there is none */
+    }
+    return (uint64_t)about.st_ino;
+}
+
+/* A number of a control group; -1 where there is none. */
+static int64_t dpari_os_of_group(const char *group, const char *file, const char *key)
+{
+    char path[512];
+    dpar_text t;
+    dpar_text_init(&t, path, sizeof path);
+    dpari_text_print(&t, "%s/%s", group, file);
+    return dpari_os_number_in(path, key);
+}
+
+/* One group: what is left below its limit, with the page cache of files that it can drop. Memory of
+ * this library is not such cache: the system counts it as anonymous. */
+static void dpari_os_group(dpari_available *a, const char *group, size_t root, int version)
+{
+    const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
+    const char *const uses[] = {"memory.usage_in_bytes", "memory.current"};
+    /* version 1 counts its sub-groups under names of their own */
+    const char *const inactive[] = {"\ntotal_inactive_file", "\ninactive_file"};
+    const char *const active[] = {"\ntotal_active_file", "\nactive_file"};
+    const int v = version - 1;
+    const int64_t most = dpari_os_of_group(group, limits[v], "");
+    const int64_t used = dpari_os_of_group(group, uses[v], "");
+    int64_t left;
+    if (most < 0 || used < 0) {
+        return;
+    }
+    left = dpari_most(most - used, 0) +
+           dpari_most(dpari_os_of_group(group, "memory.stat", inactive[v]), 0) +
+           dpari_most(dpari_os_of_group(group, "memory.stat", active[v]), 0);
+    if (left < a->bytes) {
+        dpar_text t;
+        a->bytes = left;
+        a->most = most;
+        dpar_text_init(&t, a->group, sizeof a->group);
+        dpar_text_put(&t, group[root] == '\0' ? "/" : group + root);
+    }
+}
+
+/* Is "memory" one of the names in [list, end), which commas separate? */
+static int dpari_os_has_memory(const char *list, const char *end)
+{
+    while (list < end) {
+        const char *comma = list;
+        while (comma < end && *comma != ',') {
+            comma++;
+        }
+        if (comma - list == 6 && memcmp(list, "memory", 6) == 0) {
+            return 1;
+        }
+        list = comma + 1;
+    }
+    return 0;
+}
+
+/* The group of one line, "4:memory:/a/b" or "0::/a/b", and those that it is in. A path that a
+ * container does not see is skipped, down to the root of what is mounted, its own group. */
+static void dpari_os_group_line(dpari_available *a, const char *line, size_t bytes,
+                                const char *root)
+{
+    const char *const end = line + bytes;
+    const char *list = (const char *)memchr(line, ':', bytes);
+    const char *path = list ? (const char *)memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
+    char group[384];
+    size_t least, n;
+    int version;
+    dpar_text t;
+    if (!path) {
+        return;
+    }
+    version = path == list + 1 ? 2 : 1;
+    if (version == 1 && !dpari_os_has_memory(list + 1, path)) {
+        return;
+    }
+    dpar_text_init(&t, group, sizeof group);
+    dpari_text_print(&t, "%s%s", root, version == 1 ? "/memory" : "");
+    least = strlen(group);
+    n = (size_t)(end - path - 1);
+    if (least + n + 1 > sizeof group) {
+        n = 0; /* a path that long: the root is better than nothing */
+    }
+    memcpy(group + least, path + 1, n);
+    for (n += least; n > least && group[n - 1] == '/'; n--) {
+    }
+    group[n] = '\0';
+    for (;;) {
+        dpari_os_group(a, group, strlen(root), version);
+        if (n <= least) {
+            return;
+        }
+        while (n > least && group[n - 1] != '/') {
+            n--;
+        }
+        n -= n > least;
+        group[n] = '\0';
+    }
+}
+
+DPARI_API DPARI_COLD void dpari_os_groups(dpari_available *a, const char *text, const char *root)
+{
+    while (*text) {
+        const char *end = strchr(text, '\n');
+        const size_t bytes = end ? (size_t)(end - text) : strlen(text);
+        dpari_os_group_line(a, text, bytes, root);
+        text += bytes + (end != NULL);
+    }
+}
+
+DPARI_API DPARI_COLD void dpari_os_available(dpari_available *a)
+{
+    const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
+    char text[4096];
+    a->bytes = kib < 0 ? INT64_MAX : kib * 1024;
+    a->most = 0;
+    a->group[0] = '\0';
+    dpari_os_text("/proc/self/cgroup", text, sizeof text);
+    dpari_os_groups(a, text, "/sys/fs/cgroup");
 }
 
 /* ---- threads ----------------------------------------------------------------------------------
@@ -8349,11 +8620,17 @@ static dpari_rank *dpari_segment_ranks(const dpari_segment *s)
     return (dpari_rank *)(void *)(s->base + sizeof(dpari_world_head));
 }
 
-static int64_t dpari_heap_begin(int64_t ranks)
+/* What all ranks map: all that precedes the heaps. */
+static int64_t dpari_head_bytes(int64_t ranks)
 {
     int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
     int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
     return dpari_in_units(bytes, INT64_C(65536)); /* the largest page in use */
+}
+
+static int64_t dpari_heap_begin(int64_t ranks)
+{
+    return dpari_in_units(dpari_head_bytes(ranks), DPARI_OS_LARGE);
 }
 
 DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
@@ -8368,7 +8645,7 @@ DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options 
                (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
                 (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
         what = "slot_bytes is a power of two from 4096 to 2^24";
-    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_MOVES)) {
+    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_DONTDUMP)) {
         what = "plain has bits that mean nothing";
     }
     if (what && why) {
@@ -8382,15 +8659,16 @@ DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options 
     return what ? DPAR_E_ARG : DPAR_OK;
 }
 
-/* Maps `bytes`; where others must reach it, as a file. */
-static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int without_memfd)
+/* A file of `bytes`, unless it is for this process alone, with the head of it mapped. */
+static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int alone,
+                             int without_memfd)
 {
-    s->bytes = bytes;
+    s->bytes = head;
     s->fd = alone ? -1 : dpari_os_segment(bytes, without_memfd);
     if (!alone && s->fd < 0) {
         return errno ? errno : ENOSYS;
     }
-    s->base = (char *)(alone ? dpari_os_pages(bytes) : dpari_os_map(s->fd, bytes));
+    s->base = (char *)(alone ? dpari_os_pages(head) : dpari_os_map(s->fd, 0, head));
     if (!s->base) {
         int number = errno;
         if (s->fd >= 0) {
@@ -8401,44 +8679,77 @@ static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int wit
     return 0;
 }
 
+/* Bytes that a file may have (ulimit -f). */
+static int64_t dpari_file_most(void)
+{
+    const int64_t most = sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        (uint64_t)limit.rlim_cur > (uint64_t)most) {
+        return most;
+    }
+    return (int64_t)limit.rlim_cur;
+}
+
+/* Makes the file. It has for each rank twice what the users may have in use, so that gaps between
+ * allocations do not count, and what the library takes itself: a sparse file may be large, which
+ * takes neither memory nor addresses. Where files are limited *heap is what is left of it. */
+static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, int64_t *part,
+                              int alone, int without_memfd)
+{
+    const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
+    const int64_t library = (INT64_C(8) << 20) + channels;
+    const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
+    const int64_t bound = alone ? INT64_MAX / 2 : dpari_file_most();
+    const int64_t most = (bound - begin) / ranks / DPARI_OS_LARGE * DPARI_OS_LARGE;
+    int number = EFBIG;
+    *part = dpari_in_units(2 * *heap + (INT64_C(4) << 30) + channels, DPARI_OS_LARGE);
+    *part = dpari_most(dpari_least(*part, most), least);
+    while (*part <= most) {
+        number = dpari_segment_map(s, dpari_head_bytes(ranks), begin + ranks * *part, alone,
+                                   without_memfd);
+        if (number == 0 || *part == least) {
+            break;
+        }
+        *part = dpari_most(dpari_in_units(*part / 2, DPARI_OS_LARGE), least);
+    }
+    *heap = dpari_least(*heap, *part - library);
+    return number;
+}
+
 DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
                                                     const dpar_options *options, dpar_why *why)
 {
-    const int64_t least = INT64_C(64) << 20, begin = dpari_heap_begin(ranks);
     const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
     dpar_status status = dpari_segment_options(ranks, options, why);
     int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
-    int number = ENOMEM;
+    int64_t part = 0;
+    int number;
     dpari_world_head *h;
     if (status != DPAR_OK) {
         return status;
     }
-    heap = dpari_in_units(heap < least ? least : heap, INT64_C(65536));
-    /* only addresses are taken here: where a limit forbids so many, fewer do */
-    for (; number != 0 && heap >= least; heap = number ? heap / 2 / 65536 * 65536 : heap) {
-        if ((uint64_t)heap < (uint64_t)SIZE_MAX / 4 / (uint64_t)ranks) {
-            number = dpari_segment_map(s, begin + ranks * heap, ranks == 1 || threads,
-                                       plain & DPAR_WITHOUT_MEMFD);
-        }
-        if (number == 0) {
-            break;
-        }
-    }
+    heap = dpari_in_units(heap > 0 ? heap : INT64_C(64) << 20, dpari_os_page());
+    number = dpari_segment_size(s, ranks, &heap, &part, ranks == 1 || threads,
+                                plain & DPAR_WITHOUT_MEMFD);
     if (number == 0 && s->fd >= 0) {
-        number = dpari_os_reserve(s->fd, 0, begin);
+        number = dpari_os_reserve(s->fd, 0, s->bytes);
         if (number != 0) {
             dpari_segment_close(s);
         }
     }
     if (number != 0) {
-        return dpari_os_why(why, "shared memory of ", begin + ranks * least, number);
+        const int64_t file = dpari_heap_begin(ranks) + ranks * part;
+        return dpari_os_why(why, "shared memory of ",
+                            number == EFBIG ? file : dpari_head_bytes(ranks), number);
     }
     h = dpari_segment_head(s);
     h->version = DPARI_VERSION;
     h->ranks = (uint32_t)ranks;
-    h->bytes = s->bytes;
+    h->bytes = dpari_heap_begin(ranks) + ranks * part;
     h->heap_bytes = heap;
-    h->heap_begin = begin;
+    h->part_bytes = part;
+    h->heap_begin = dpari_heap_begin(ranks);
     h->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
     while (h->slot_bytes < 256 * (int64_t)ranks) { /* a chunk has a line for each rank at least */
         h->slot_bytes *= 2;
@@ -8453,43 +8764,80 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
 
 static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
 {
-    return DPARI_LOAD(&h->magic) == DPARI_MAGIC && h->version == DPARI_VERSION &&
-           h->bytes == bytes && h->ranks >= 1 && h->ranks <= DPARI_MAX_RANKS &&
-           h->heap_begin == dpari_heap_begin((int64_t)h->ranks) && h->heap_bytes > 0 &&
-           h->heap_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
+    return h->magic == DPARI_MAGIC && h->version == DPARI_VERSION && h->bytes == bytes &&
+           h->ranks >= 1 && h->ranks <= DPARI_MAX_RANKS &&
+           h->heap_begin == dpari_heap_begin((int64_t)h->ranks) && h->part_bytes > 0 &&
+           h->heap_bytes > 0 && h->part_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
 {
     struct stat about;
+    dpari_world_head head;
+    dpar_status status = DPAR_E_ARG;
     dpar_text t;
     if (fstat(fd, &about) != 0) {
         return dpari_os_why(why, "the shared memory that was handed over", 0, errno);
     }
     s->fd = fd;
-    s->bytes = (int64_t)about.st_size;
-    s->base =
-        s->bytes >= (int64_t)sizeof(dpari_world_head) ? (char *)dpari_os_map(fd, s->bytes) : NULL;
-    if (s->base && dpari_head_is_sound(dpari_segment_head(s), s->bytes)) {
-        return DPAR_OK;
-    }
-    if (s->base) {
-        dpari_os_unmap(s->base, s->bytes);
-        s->base = NULL;
-    }
-    close(fd);
-    s->fd = -1;
-    if (why) {
+    s->base = NULL;
+    if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+        dpari_head_is_sound(&head, (int64_t)about.st_size)) {
+        s->bytes = dpari_head_bytes((int64_t)head.ranks);
+        s->base = (char *)dpari_os_map(fd, 0, s->bytes);
+        if (s->base) {
+            return DPAR_OK;
+        }
+        status = dpari_os_why(why, "shared memory of ", s->bytes, errno);
+    } else if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpari_text_print(
             &t, "the shared memory that was handed over (%ld bytes) is not of this version of dpar",
-            s->bytes);
+            (int64_t)about.st_size);
     }
-    return DPAR_E_ARG;
+    close(fd);
+    s->fd = -1;
+    return status;
+}
+
+/* Where ranks are threads their heaps are memory of this process, and end with the segment. */
+static void dpari_segment_unmap_heaps(const dpari_segment *s)
+{
+    const dpari_world_head *h = dpari_segment_head(s);
+    for (uint32_t r = 0; r < h->ranks; r++) {
+        const dpari_rank *rank = &dpari_segment_ranks(s)[r];
+        for (uint32_t e = 1; e <= rank->extents; e++) {
+            dpari_os_unmap((void *)(uintptr_t)rank->extent[e].begin, rank->extent[e].bytes);
+        }
+    }
+}
+
+DPARI_API DPARI_COLD int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
+                                            int64_t bytes)
+{
+    const dpari_world_head *h = dpari_segment_head(s);
+    const uint32_t rank = (uint32_t)(ref >> (DPARI_REF_BITS + 6));
+    const uint32_t extent = (uint32_t)(ref >> DPARI_REF_BITS) % DPARI_EXTENTS;
+    int64_t at;
+    if (ref == 0) {
+        return 0;
+    }
+    if (h->threads) {
+        memcpy(to, (const void *)(uintptr_t)ref, (size_t)bytes);
+        return 1;
+    }
+    if (rank >= h->ranks || extent == 0) {
+        return 0;
+    }
+    at = dpari_segment_ranks(s)[rank].extent[extent].begin + (int64_t)(ref & DPARI_REF_OFFSET);
+    return pread(s->fd, to, (size_t)bytes, (off_t)at) == (ssize_t)bytes;
 }
 
 DPARI_API DPARI_COLD void dpari_segment_close(dpari_segment *s)
 {
+    if (s->base && s->fd < 0) {
+        dpari_segment_unmap_heaps(s);
+    }
     dpari_os_unmap(s->base, s->bytes);
     s->base = NULL;
     if (s->fd >= 0) {
@@ -8811,7 +9159,10 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     if (state == DPARI_RANK_LEFT) {
         return;
     }
-    if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
+    if (ending == DPARI_ENDING_DUMPS) { /* who watches the ranks knows more, in the end */
+        int32_t none = 0;
+        (void)DPARI_CLAIM(&r->ending, &none, ending);
+    } else if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
         __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
     }
     if (state != DPARI_RANK_DEAD && DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
@@ -8857,12 +9208,28 @@ DPARI_API DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, int32_
     return DPARI_LOAD(&r->flights) + ((uint64_t)DPARI_LOAD(&r->beat) << 32);
 }
 
+#define DPARI_BEAT_FRESH 0.1 /* seconds */
+
+/* Has it crashed, and writes a core file? It keeps its lock until that is done, which may take
+ * minutes. One that has just said that it waits has not. */
+static int dpari_rank_dumps(dpari_world *w, int32_t rank)
+{
+    const dpari_rank *r = &w->rank[rank];
+    return r->pids != 0 && r->pids == w->rank[w->me].pids &&
+           dpari_beat_age(w, rank) > DPARI_BEAT_FRESH && dpari_os_dumps(r->pid);
+}
+
 DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
 {
     uint32_t state = DPARI_LOAD(&w->rank[rank].state);
-    if (state != DPARI_RANK_HERE || w->threads || rank == w->me ||
-        dpari_os_is_held(w->segment.fd, rank)) {
+    if (state != DPARI_RANK_HERE || w->threads || rank == w->me) {
         return state;
+    }
+    if (dpari_os_is_held(w->segment.fd, rank)) {
+        if (dpari_rank_dumps(w, rank)) {
+            dpari_rank_is_dead(&w->segment, rank, DPARI_ENDING_DUMPS);
+        }
+        return DPARI_LOAD(&w->rank[rank].state);
     }
     state = DPARI_LOAD(&w->rank[rank].state); /* it says that it leaves before it lets go */
     if (state == DPARI_RANK_HERE) {
@@ -8877,6 +9244,8 @@ DPARI_API DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
     uint32_t state = DPARI_LOAD(&r->state);
     if (state == DPARI_RANK_LEFT) {
         dpar_text_put(t, " has left");
+    } else if (ending == DPARI_ENDING_DUMPS) {
+        dpar_text_put(t, " has crashed and is writing a core file");
     } else if (ending < 0) {
         dpari_text_print(t, " was killed by signal %ld", -(int64_t)ending);
     } else {
@@ -8899,84 +9268,164 @@ DPARI_DOOR DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, 
     dpari_put_end(t, r);
 }
 
-/* ---- the heap of this rank --------------------------------------------------------------------
+/* ---- extents ----------------------------------------------------------------------------------
  */
+
+static int64_t dpari_part_begin(const dpari_world *w)
+{
+    return w->head->heap_begin + w->me * w->head->part_bytes;
+}
+
+/* Maps extent `number` of a rank, unless another thread just did; NULL: there are no addresses. */
+static DPARI_COLD char *dpari_view_make(const dpari_world *w, uint64_t index)
+{
+    const uint64_t rank = index / DPARI_EXTENTS, number = index % DPARI_EXTENTS;
+    const dpari_extent *e;
+    char *at, *none = NULL;
+    if (rank >= (uint64_t)w->size || number == 0) {
+        return NULL;
+    }
+    e = &w->rank[rank].extent[number];
+    at = (char *)dpari_os_map(w->segment.fd, e->begin, e->bytes);
+    if (!at) {
+        return DPARI_LOAD(&w->view[index]);
+    }
+    if (!(w->head->plain & DPAR_WITHOUT_DONTDUMP)) {
+        dpari_os_dump(at, e->bytes, 0);
+    }
+    if (!DPARI_CLAIM(&w->view[index], &none, at)) {
+        dpari_os_unmap(at, e->bytes);
+        return none;
+    }
+    return at;
+}
 
 DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref)
 {
-    return w->threads ? (void *)(uintptr_t)ref : (void *)(w->segment.base + ref);
+    char *view;
+    if (w->threads) {
+        return (void *)(uintptr_t)ref;
+    }
+    view = DPARI_LOAD(&w->view[ref >> DPARI_REF_BITS]);
+    if (!view) {
+        view = dpari_view_make(w, ref >> DPARI_REF_BITS);
+    }
+    return view ? (void *)(view + (ref & DPARI_REF_OFFSET)) : NULL;
+}
+
+DPARI_DOOR DPARI_COLD void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref)
+{
+    const uint64_t index = ref >> DPARI_REF_BITS;
+    const int32_t rank = (int32_t)(index / DPARI_EXTENTS);
+    if (rank < w->size) {
+        dpari_text_print(t, "mapping %ld bytes of rank %d's memory: ",
+                         w->rank[rank].extent[index % DPARI_EXTENTS].bytes, rank);
+    }
+    dpari_os_put_addresses(t);
+}
+
+/* Where this rank has its own extent mapped. */
+static char *dpari_own_view(const dpari_world *w, int32_t number)
+{
+    return DPARI_LOAD(&w->view[w->me * DPARI_EXTENTS + number]);
+}
+
+/* The own extent that holds this address, with its offset there; 0: none does. */
+static int32_t dpari_own_find(const dpari_world *w, uint64_t address, uint64_t *offset)
+{
+    const int32_t n = DPARI_LOAD(&w->owns_extents);
+    for (int32_t i = 1; i <= n; i++) {
+        const char *view = dpari_own_view(w, i);
+        *offset = address - (uint64_t)(uintptr_t)view;
+        if (view && *offset < (uint64_t)w->own[i].bytes) {
+            return i;
+        }
+    }
+    return 0;
 }
 
 DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
 {
-    const uint64_t base = (uint64_t)(uintptr_t)w->segment.base, p = (uint64_t)(uintptr_t)at;
+    const uint64_t address = (uint64_t)(uintptr_t)at;
+    uint64_t offset;
+    int32_t i;
     if (w->threads) {
-        return p;
+        return address;
     }
-    if (p < base + (uint64_t)w->head->heap_begin || p > base + (uint64_t)w->segment.bytes ||
-        (uint64_t)bytes > base + (uint64_t)w->segment.bytes - p) {
+    i = dpari_own_find(w, address, &offset);
+    if (i == 0 || (uint64_t)bytes > (uint64_t)w->own[i].bytes - offset) {
         return 0;
     }
-    return p - base;
+    return ((uint64_t)w->me * DPARI_EXTENTS + (uint64_t)i) << DPARI_REF_BITS | offset;
 }
 
-#define DPARI_ASK_FROM (INT64_C(64) << 20) /* bytes from which it is asked what there is */
-
-/* The first gap of `bytes` that begins at a multiple of `unit`: where, and the place in the list;
- * -1: there is none. */
-static DPARI_COLD int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit,
-                                         int32_t *place)
+/* Maps an own extent, or, where ranks are threads, takes memory for it. */
+static char *dpari_own_map(const dpari_world *w, int64_t begin, int64_t bytes)
 {
-    const int64_t begin = w->head->heap_begin + w->me * w->head->heap_bytes;
-    const int64_t end = begin + w->head->heap_bytes;
-    int64_t at = dpari_in_units(dpari_most(begin, w->floor), unit);
-    int32_t i;
-    for (i = 0; i < w->used_count && w->used[i].begin - at < bytes; i++) {
-        at = dpari_most(at, dpari_in_units(w->used[i].begin + w->used[i].bytes, unit));
+    char *at;
+    if (w->segment.fd < 0) {
+        return (uint64_t)bytes > (uint64_t)SIZE_MAX / 4 ? NULL : (char *)dpari_os_pages(bytes);
     }
-    *place = i;
-    return end - at >= bytes && w->used_count < DPARI_MAX_USED ? at : -1;
+    at = (char *)dpari_os_map(w->segment.fd, begin, bytes);
+    if (at && !(w->head->plain & DPAR_WITHOUT_DONTDUMP)) {
+        dpari_os_dump(at, bytes, 0);
+    }
+    return at;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
+/* Bytes of the next extent, if addresses suffice: as many as there are so far, so that there are
+ * never many extents. Where addresses are limited, a quarter: the program wants the rest. */
+static int64_t dpari_extent_want(const dpari_world *w, int64_t least, int64_t left)
 {
-    const int64_t page = dpari_os_page();
-    int32_t place = 0;
-    int64_t at, take = bytes < 1 ? 1 : bytes;
-    if (take > w->head->heap_bytes) {
-        w->number = ENOMEM;
-        return DPAR_E_MEMORY;
-    }
-    take = dpari_in_units(take, page);
-    at = take >= DPARI_OS_LARGE ? dpari_heap_gap(w, take, DPARI_OS_LARGE, &place) : -1;
-    at = at >= 0 ? at : dpari_heap_gap(w, take, page, &place);
-    w->number = at < 0 ? ENOMEM : 0;
-    if (at >= 0 && take >= DPARI_ASK_FROM && take > dpari_os_available()) {
-        w->number = ENOMEM; /* the system would end some process instead of saying no */
-    } else if (at >= 0 && w->segment.fd >= 0) {
-        w->number = dpari_os_reserve(w->segment.fd, at, take);
-        if (w->number == 0) { /* elements of a box a page apart miss the table of pages at each */
-            dpari_os_large_pages(w->segment.base + at, take);
-        }
-    }
-    if (w->number != 0) {
-        return DPAR_E_MEMORY;
-    }
-    if (at < w->fresh) {
-        int64_t old = w->fresh - at < take ? w->fresh - at : take;
-        memset(w->segment.base + at, 0, (size_t)old);
-    }
-    w->fresh = at + take > w->fresh ? at + take : w->fresh;
-    memmove(&w->used[place + 1], &w->used[place],
-            (size_t)(w->used_count - place) * sizeof w->used[0]);
-    w->used[place].begin = at;
-    w->used[place].bytes = take;
-    w->used_count++;
-    *memory = w->segment.base + at;
-    return DPAR_OK;
+    const int64_t first = INT64_C(4) << 20, most = INT64_C(1) << 46;
+    const int64_t total = left < w->head->part_bytes ? w->head->part_bytes - left : 0;
+    int64_t want = dpari_os_addresses() < INT64_MAX ? total / 4 : total;
+    want = dpari_in_units(dpari_most(want, first), DPARI_OS_LARGE);
+    want = dpari_least(dpari_least(want, left), most);
+    return dpari_most(want, least);
 }
 
-/* The first allocation that begins at `at` of the mapping or later. */
+/* A new extent for an allocation of so many bytes; its number, 0: see w->lacks. */
+static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
+{
+    dpari_rank *r = &w->rank[w->me];
+    const int32_t n = w->owns_extents;
+    const int64_t begin = n > 0 ? w->own[n].begin + w->own[n].bytes : dpari_part_begin(w);
+    const int64_t left = dpari_part_begin(w) + w->head->part_bytes - begin;
+    const int64_t least = dpari_in_units(bytes, DPARI_OS_LARGE);
+    int64_t want;
+    char *at;
+    if (least > left || n + 1 == DPARI_EXTENTS) {
+        w->lacks = DPARI_LACKS_PLACE;
+        return 0;
+    }
+    want = dpari_extent_want(w, least, left);
+    at = dpari_own_map(w, begin, want);
+    while (!at && want > least) { /* addresses are short: fewer will do */
+        want = dpari_most(dpari_in_units(want / 2, DPARI_OS_LARGE), least);
+        at = dpari_own_map(w, begin, want);
+    }
+    if (!at) {
+        w->lacks = DPARI_LACKS_ADDRESSES;
+        return 0;
+    }
+    w->own[n + 1].begin = w->own[n + 1].fresh = begin;
+    w->own[n + 1].bytes = want;
+    r->extent[n + 1].begin = w->segment.fd < 0 ? (int64_t)(uintptr_t)at : begin;
+    r->extent[n + 1].bytes = want;
+    DPARI_STORE(&w->view[w->me * DPARI_EXTENTS + n + 1], at);
+    DPARI_STORE(&r->extents, (uint32_t)n + 1U);
+    DPARI_STORE(&w->owns_extents, n + 1); /* another thread may look for an address */
+    return n + 1;
+}
+
+/* ---- the heap of this rank --------------------------------------------------------------------
+ */
+
+#define DPARI_ASK_FROM (INT64_C(4) << 20) /* bytes from which it is asked what there is */
+enum { DPARI_TAKING = 20000 }; /* looks, 1 ms apart, at whether others have taken theirs */
+
+/* The first allocation that begins at `at` or later. */
 static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
 {
     int32_t low = 0, high = w->used_count;
@@ -8991,49 +9440,266 @@ static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
     return low;
 }
 
+/* The first gap of `bytes` in an extent that begins at a multiple of `unit`: where, and the place
+ * in the list; -1: there is none. */
+static int64_t dpari_extent_gap(const dpari_world *w, int32_t number, int64_t bytes, int64_t unit,
+                                int32_t *place)
+{
+    const dpari_own *e = &w->own[number];
+    const int64_t end = e->begin + e->bytes;
+    int64_t at = dpari_in_units(dpari_most(e->begin, w->floor), unit);
+    int32_t i = dpari_heap_find(w, e->begin);
+    for (; i < w->used_count && w->used[i].begin < end && w->used[i].begin - at < bytes; i++) {
+        at = dpari_most(at, dpari_in_units(w->used[i].begin + w->used[i].bytes, unit));
+    }
+    *place = i;
+    return end - at >= bytes ? at : -1;
+}
+
+/* A gap in any extent, mapped, and which it is; -1: see w->lacks. */
+static DPARI_COLD int64_t dpari_heap_gap(dpari_world *w, int64_t bytes, int64_t unit,
+                                         int32_t *place, int32_t *number)
+{
+    int64_t at = -1;
+    for (int32_t i = 1; i <= w->owns_extents; i++) {
+        char **view = &w->view[w->me * DPARI_EXTENTS + i];
+        at = dpari_extent_gap(w, i, bytes, unit, place);
+        if (at < 0) {
+            continue;
+        }
+        if (!*view) { /* it was empty */
+            DPARI_STORE(view, dpari_own_map(w, w->own[i].begin, w->own[i].bytes));
+        }
+        if (*view) {
+            *number = i;
+            return at;
+        }
+        w->lacks = DPARI_LACKS_ADDRESSES;
+    }
+    return -1;
+}
+
+/* A place for `take` bytes. Large ones begin at a large page, in a new extent if need be: elements
+ * of a box that are a page apart miss the table of small pages at each. */
+static DPARI_COLD int64_t dpari_heap_place(dpari_world *w, int64_t take, int32_t *place,
+                                           int32_t *number)
+{
+    const int64_t page = dpari_os_page();
+    int64_t unit = take >= DPARI_OS_LARGE ? (int64_t)DPARI_OS_LARGE : page;
+    int64_t at = dpari_heap_gap(w, take, unit, place, number);
+    if (at < 0 && dpari_extent_make(w, take) > 0) {
+        at = dpari_heap_gap(w, take, unit, place, number);
+    }
+    return at >= 0 || unit == page ? at : dpari_heap_gap(w, take, page, place, number);
+}
+
+/* Would the system end some process instead of refusing the memory? Ranks often allocate at the
+ * same time, and each sees what is free before the others have taken theirs: so they announce it,
+ * and where there is not enough for all who are about to, one waits for those before it. 0 leaves
+ * the announcement to dpari_heap_took. */
+static DPARI_COLD int dpari_heap_is_short(dpari_world *w, int64_t take)
+{
+    dpari_available now;
+    int64_t before = 1;
+    for (int32_t i = 0; i < DPARI_TAKING && before > 0; i++) {
+        before = DPARI_ADD(&w->head->taking, take);
+        dpari_os_available(&now);
+        if (before + take <= now.bytes) {
+            return 0;
+        }
+        DPARI_ADD(&w->head->taking, -take);
+        dpari_os_sleep(before > 0 ? 1e-3 : 0.0);
+    }
+    return 1;
+}
+
+static void dpari_heap_took(dpari_world *w, int64_t take)
+{
+    if (take >= DPARI_ASK_FROM) {
+        DPARI_ADD(&w->head->taking, -take);
+    }
+}
+
+/* Gives the addresses of an empty extent back; its range of the file stays its own. Not the first,
+ * which is seldom empty, nor memory that other threads may still read. */
+static void dpari_extent_rest(dpari_world *w, int32_t number)
+{
+    const dpari_own *e = &w->own[number];
+    const int32_t i = dpari_heap_find(w, e->begin);
+    char **view = &w->view[w->me * DPARI_EXTENTS + number];
+    char *at = *view;
+    if (number == 1 || w->segment.fd < 0 ||
+        (i < w->used_count && w->used[i].begin < e->begin + e->bytes)) {
+        return;
+    }
+    DPARI_STORE(view, (char *)NULL);
+    dpari_os_unmap(at, e->bytes);
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
+                                                  void **memory)
+{
+    int32_t place = 0, number = 0;
+    int64_t at = -1, take = bytes < 1 ? 1 : bytes;
+    dpari_own *e;
+    char *address;
+    w->number = ENOMEM;
+    w->lacks = DPARI_LACKS_HEAP;
+    if (take > w->head->part_bytes) {
+        return DPAR_E_MEMORY;
+    }
+    take = dpari_in_units(take, dpari_os_page());
+    if (users && take > w->head->heap_bytes - w->users) {
+        return DPAR_E_MEMORY;
+    }
+    w->lacks = DPARI_LACKS_PIECES;
+    if (w->used_count == DPARI_MAX_USED) {
+        return DPAR_E_MEMORY;
+    }
+    w->lacks = DPARI_LACKS_MEMORY;
+    if (take >= DPARI_ASK_FROM && dpari_heap_is_short(w, take)) {
+        return DPAR_E_MEMORY;
+    }
+    at = dpari_heap_place(w, take, &place, &number);
+    if (at >= 0) {
+        w->number = w->segment.fd >= 0 ? dpari_os_reserve(w->segment.fd, at, take) : 0;
+    }
+    dpari_heap_took(w, take);
+    if (at < 0) {
+        return DPAR_E_MEMORY;
+    }
+    if (w->number != 0) {
+        w->lacks = DPARI_LACKS_FILE;
+        dpari_extent_rest(w, number);
+        return DPAR_E_MEMORY;
+    }
+    e = &w->own[number];
+    address = dpari_own_view(w, number) + (at - e->begin);
+    w->lacks = DPARI_LACKS_NOTHING;
+    if (w->segment.fd >= 0) {
+        dpari_os_large_pages(address, take);
+        if (users && w->used_count < DPARI_DUMPED) {
+            dpari_os_dump(address, take, 1);
+        }
+    }
+    if (at < e->fresh) {
+        memset(address, 0, (size_t)dpari_least(e->fresh - at, take));
+    }
+    e->fresh = dpari_most(e->fresh, at + take);
+    w->fresh = dpari_most(w->fresh, at + take);
+    memmove(&w->used[place + 1], &w->used[place],
+            (size_t)(w->used_count - place) * sizeof w->used[0]);
+    w->used[place].begin = at;
+    w->used[place].bytes = take;
+    w->used[place].users = users ? take : 0;
+    w->users += w->used[place].users;
+    w->used_count++;
+    *memory = address;
+    return DPAR_OK;
+}
+
+DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
+{
+    dpari_available now;
+    struct rlimit file;
+    switch (w->lacks) {
+    case DPARI_LACKS_HEAP:
+        dpar_text_put(t, "dpar_options.heap_bytes is the limit");
+        if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
+            dpar_text_put(t, ", as far as ulimit -f allows");
+        }
+        return;
+    case DPARI_LACKS_PLACE: dpar_text_put(t, "no gap in the heap is so large"); return;
+    case DPARI_LACKS_PIECES: dpar_text_put(t, "too many pieces"); return;
+    case DPARI_LACKS_ADDRESSES: dpari_os_put_addresses(t); return;
+    case DPARI_LACKS_FILE: dpari_os_error(t, w->number); return;
+    default: break;
+    }
+    dpari_os_available(&now);
+    dpar_text_put(t, "out of memory");
+    if (w->lacks == DPARI_LACKS_MEMORY && now.most > 0) {
+        dpari_text_print(t, ": %ld left of %ld of control group %s", now.bytes, now.most,
+                         now.group);
+    } else if (w->lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
+        dpari_text_print(t, ": %ld are available on this machine", now.bytes);
+    }
+}
+
 DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
 {
-    const int64_t heap = w->head->heap_begin + w->me * w->head->heap_bytes;
-    const dpari_used *u;
-    int32_t i;
-    low -= (int64_t)(uintptr_t)w->segment.base;
-    high -= (int64_t)(uintptr_t)w->segment.base;
     *within = 0;
-    if (low >= high || high <= heap || low >= heap + w->head->heap_bytes) {
-        return 1;
+    for (int32_t i = 1; i <= w->owns_extents && low < high; i++) {
+        const dpari_own *e = &w->own[i];
+        const int64_t view = (int64_t)(uintptr_t)dpari_own_view(w, i);
+        const dpari_used *u;
+        int64_t at;
+        int32_t k;
+        if (view == 0 || high <= view || low >= view + e->bytes) {
+            continue;
+        }
+        at = low - view + e->begin;
+        k = low < view ? 0 : dpari_heap_find(w, at + 1);
+        u = k > 0 ? &w->used[k - 1] : NULL;
+        if (u == NULL || at >= u->begin + u->bytes) {
+            return 0;
+        }
+        *within = u->bytes;
+        return high - view + e->begin <= u->begin + u->bytes;
     }
-    i = dpari_heap_find(w, low + 1);
-    u = i > 0 ? &w->used[i - 1] : NULL;
-    if (u == NULL || low >= u->begin + u->bytes) {
-        return 0;
-    }
-    *within = u->bytes;
-    return high <= u->begin + u->bytes;
+    return 1;
 }
 
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
 {
-    const int64_t at = (int64_t)((uintptr_t)memory - (uintptr_t)w->segment.base);
-    const int32_t low = dpari_heap_find(w, at);
+    uint64_t offset = 0;
+    const int32_t number = dpari_own_find(w, (uint64_t)(uintptr_t)memory, &offset);
+    const int64_t at = w->own[number].begin + (int64_t)offset;
+    const int32_t low = number > 0 ? dpari_heap_find(w, at) : w->used_count;
     if (low == w->used_count || w->used[low].begin != at) {
         return;
+    }
+    if (w->segment.fd >= 0 && w->used[low].users > 0 &&
+        !(w->head->plain & DPAR_WITHOUT_DONTDUMP)) {
+        dpari_os_dump(memory, w->used[low].bytes, 0);
     }
 #if defined(__linux__) && defined(MADV_REMOVE)
     if (w->segment.fd >= 0 && w->used[low].bytes >= INT64_C(1) << 20) {
         madvise(memory, (size_t)w->used[low].bytes, MADV_REMOVE);
     }
 #endif
+    w->users -= w->used[low].users;
     w->used_count--;
     memmove(&w->used[low], &w->used[low + 1], (size_t)(w->used_count - low) * sizeof w->used[0]);
+    dpari_extent_rest(w, number);
 }
 
 /* ---- joining ----------------------------------------------------------------------------------
  */
 
+static int64_t dpari_view_bytes(const dpari_world *w)
+{
+    return w->size * (int64_t)DPARI_EXTENTS * (int64_t)sizeof(char *);
+}
+
+/* What this rank has mapped of the heaps. */
+static void dpari_world_unmap(dpari_world *w)
+{
+    for (int32_t i = 0; i < w->size * DPARI_EXTENTS; i++) {
+        if (w->view[i]) {
+            dpari_os_unmap(w->view[i],
+                           w->rank[i / DPARI_EXTENTS].extent[i % DPARI_EXTENTS].bytes);
+        }
+    }
+}
+
 DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
 {
     DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
     dpari_ring_all(&w->segment);
+    if (!w->threads && w->owns != DPARI_OWNS_FILE) {
+        dpari_world_unmap(w);
+    }
+    dpari_os_unmap(w->view, dpari_view_bytes(w));
     dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     dpari_os_unmap(w->probe, dpari_os_page());
     if (w->owns) {
@@ -9063,12 +9729,14 @@ DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32
                    : options && options->timeout_s > 0.0 ? options->timeout_s
                                                          : 300.0;
     w->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-    w->fresh = h->heap_begin + me * h->heap_bytes;
+    w->view = (char **)dpari_os_pages(dpari_view_bytes(w));
+    w->fresh = dpari_part_begin(w);
     w->clock = DPARI_LOAD(&h->clock);
     w->clock_at = dpari_os_now();
     w->probe = dpari_os_own_page();
-    if (!w->used || !w->probe) {
+    if (!w->used || !w->view || !w->probe) {
         dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+        dpari_os_unmap(w->view, dpari_view_bytes(w));
         dpari_os_unmap(w->probe, dpari_os_page());
         dpari_os_unmap(w, (int64_t)sizeof *w);
         return NULL;
@@ -9269,7 +9937,7 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
         return dpari_os_why(why, "joining: a rank's lock", 0, errno);
     }
     r->pid = (int32_t)getpid();
-    r->probe = (uint64_t)(uintptr_t)&w->probe;
+    r->pids = dpari_os_pids();
     r->cpu = w->cpu = dpari_os_cpu();
     *w->probe = dpari_world_word(w, w->me);
     r->probe = (uint64_t)(uintptr_t)w->probe;
@@ -9507,15 +10175,16 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status 
 
 DPARI_API DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
 {
-    const dpari_world_head *h = (const dpari_world_head *)(const void *)s->base;
-    const dpari_rank *first = (const dpari_rank *)(const void *)(s->base + sizeof *h);
+    const dpari_rank *first =
+        (const dpari_rank *)(const void *)(s->base + sizeof(dpari_world_head));
     const uint64_t ref = DPARI_LOAD(&first->member);
-    const char *at = h->threads ? (const char *)(uintptr_t)ref : s->base + ref;
-    const dpari_abort *record = &((const dpari_member *)(const void *)at)->abort;
-    if (ref == 0 || DPARI_LOAD(&record->state) != DPARI_ABORT_SET) {
+    dpari_abort record;
+    if (ref == 0 ||
+        !dpari_segment_copy(s, ref + offsetof(dpari_member, abort), &record, sizeof record) ||
+        record.state != DPARI_ABORT_SET) {
         return 0;
     }
-    dpari_why_set(why, record->text);
+    dpari_why_set(why, record.text);
     return 1;
 }
 
@@ -9665,6 +10334,31 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     }
     dpari_put_others_dead(&t, g, rank);
     return dpari_group_break(g, DPAR_E_PEER, why.text);
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k,
+                                                     uint64_t ref)
+{
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_put_work(&t, g, k);
+    dpari_put_rank(&t, g, g->comm.rank);
+    dpar_text_put(&t, ": ");
+    dpari_put_unmapped(&t, g->world, ref);
+    return dpari_group_break(g, DPAR_E_MEMORY, why.text);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref)
+{
+    dpari_group *g = dpari_group_of(c);
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_put_rank(&t, g, c->rank);
+    dpar_text_put(&t, ": ");
+    dpari_put_unmapped(&t, g->world, ref);
+    return dpari_group_break(g, DPAR_E_MEMORY, why.text);
 }
 
 DPARI_DOOR DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
@@ -10670,16 +11364,24 @@ static void dpari_inline_take(dpari_group *g, const dpar_work *k)
  */
 
 /* Each reduces its part of all inputs, into all outputs. */
-static void dpari_push(dpari_group *g, const dpar_work *k)
+static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
     const dpari_piece part = dpari_part(g, call, g->comm.rank);
     int32_t outs = 0;
     for (int32_t r = 0; r < g->comm.size; r++) {
         const dpari_offer *offer = dpari_offer_of(g, k, r);
-        g->in[r] = (const char *)dpari_at(g->world, offer->in) + part.begin;
+        const char *in = (const char *)dpari_at(g->world, offer->in);
+        if (!in) {
+            return dpari_fail_unmapped(g, k, offer->in);
+        }
+        g->in[r] = in + part.begin;
         if (call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && r == call->root)) {
-            g->out[outs++] = (char *)dpari_at(g->world, offer->out) + part.begin;
+            char *out = (char *)dpari_at(g->world, offer->out);
+            if (!out) {
+                return dpari_fail_unmapped(g, k, offer->out);
+            }
+            g->out[outs++] = out + part.begin;
         }
     }
     if (call->kind == DPAR_REDUCE_SCATTER) {
@@ -10688,20 +11390,26 @@ static void dpari_push(dpari_group *g, const dpar_work *k)
     if (part.bytes > 0) {
         dpari_reduce_range(g, call, outs, part.bytes, part.bytes * outs);
     }
+    return DPAR_OK;
 }
 
 /* Each reduces all that it needs itself. */
-static void dpari_pull_reduce(dpari_group *g, const dpar_work *k)
+static dpar_status dpari_pull_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
     if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
-        return;
+        return DPAR_OK;
     }
     for (int32_t r = 0; r < g->comm.size; r++) {
-        g->in[r] = r == g->comm.rank ? call->in : dpari_at(g->world, dpari_offer_of(g, k, r)->in);
+        const uint64_t ref = dpari_offer_of(g, k, r)->in;
+        g->in[r] = r == g->comm.rank ? call->in : dpari_at(g->world, ref);
+        if (!g->in[r]) {
+            return dpari_fail_unmapped(g, k, ref);
+        }
     }
     g->out[0] = call->out;
     dpari_reduce_range(g, call, 1, call->count * dpari_unit(call), call->count * dpari_unit(call));
+    return DPAR_OK;
 }
 
 /* What all ranks know of the offers. */
@@ -10860,13 +11568,18 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     const int32_t me = g->comm.rank, r = me + 1 < g->comm.size ? me + 1 : 0;
     const uint64_t ref = dpari_offer_of(g, k, r)->in;
     const dpari_piece own = dpari_piece_to(g, call, me), other = dpari_offered(g, k, r);
+    const char *in;
     if (call->kind != DPAR_ALL_TO_ALL || call->varies || call->in == call->out || r == me || !ref) {
         return 0;
+    }
+    in = (const char *)dpari_at(g->world, ref);
+    if (!in) {
+        return 0; /* who goes on says why */
     }
     dpari_kern_fetch_beside((char *)call->out + dpari_piece_from(g, call, me).begin,
                             (const char *)call->in + own.begin,
                             (char *)call->out + dpari_piece_from(g, call, r).begin,
-                            (const char *)dpari_at(g->world, ref) + other.begin, own.bytes);
+                            in + other.begin, own.bytes);
     return 1;
 }
 
@@ -10884,20 +11597,21 @@ static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t larges
         const int32_t r = (g->comm.rank + first + i) % n;
         const dpari_offer *offer = dpari_offer_of(g, k, r);
         const dpari_piece to = dpari_piece_from(g, call, r), from = dpari_offered(g, k, r);
+        const char *in;
         if (to.bytes == 0) {
             continue;
         }
+        in = offer->in && r != g->comm.rank ? (const char *)dpari_at(g->world, offer->in) : NULL;
         if (r == g->comm.rank) {
             if (!(offer->flags & DPARI_OWN_TAKEN)) {
                 dpari_take_own(g, call, stream);
             }
+        } else if (offer->in && !in) {
+            return dpari_fail_unmapped(g, k, offer->in);
         } else if (offer->in && !stream) {
-            dpari_kern_fetch((char *)call->out + to.begin,
-                             (const char *)dpari_at(g->world, offer->in) + from.begin, to.bytes);
+            dpari_kern_fetch((char *)call->out + to.begin, in + from.begin, to.bytes);
         } else if (offer->in) {
-            dpari_kern_copy((char *)call->out + to.begin,
-                            (const char *)dpari_at(g->world, offer->in) + from.begin, to.bytes,
-                            stream);
+            dpari_kern_copy((char *)call->out + to.begin, in + from.begin, to.bytes, stream);
         } else if (dpari_cma_read(g, r, (char *)call->out + to.begin,
                                   offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
             return dpari_cma_failed(g, k, r, errno);
@@ -11135,17 +11849,17 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     if (all.readable && all.writable &&
         (!all.boxed || dpari_gives(g, &k->call) >= DPARI_DIRECT_FROM ||
          k->call.kind == DPAR_REDUCE_SCATTER)) {
-        dpari_push(g, k);
-        if (all.boxed && k->call.kind == DPAR_REDUCE_SCATTER) {
-            return DPAR_OK;
+        status = dpari_push(g, k);
+        if (status != DPAR_OK || (all.boxed && k->call.kind == DPAR_REDUCE_SCATTER)) {
+            return status;
         }
         dpari_done_with_others(g, k, DPARI_FINAL, 1);
         return DPAR_MORE;
     }
     if (all.readable && !all.in_place) {
-        dpari_pull_reduce(g, k);
-        if (all.boxed) {
-            return DPAR_OK;
+        status = dpari_pull_reduce(g, k);
+        if (status != DPAR_OK || all.boxed) {
+            return status;
         }
         dpari_done_with_others(g, k, DPARI_FINAL, 1);
         return DPAR_MORE;
@@ -11581,7 +12295,7 @@ static dpar_status dpari_p2p_channel_open(dpari_world *w, dpari_p2p_link *link, 
     if (link->out) {
         return DPAR_OK;
     }
-    s = dpari_heap_alloc(w, (int64_t)sizeof(dpari_p2p_channel), &memory); /* zeroed */
+    s = dpari_heap_alloc(w, (int64_t)sizeof(dpari_p2p_channel), 0, &memory); /* zeroed */
     if (s == DPAR_OK) {
         link->out = (dpari_p2p_channel *)memory;
         DPARI_STORE(ref, dpari_ref(w, memory, (int64_t)sizeof(dpari_p2p_channel)));
@@ -11911,6 +12625,7 @@ static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
     dpari_world *w = p->world;
     const dpari_p2p_where none = {0, 0, 0, 0};
     int64_t mine = head->bytes; /* what this rank copies */
+    const void *from;
     uint64_t ref;
     int told;
     if (!dpari_p2p_fits(k, head)) {
@@ -11921,12 +12636,13 @@ static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
         return;
     }
     ref = dpari_p2p_ref(p, k->call.out, head->bytes);
-    if (where->ref) {
+    from = where->ref ? dpari_at(w, where->ref) : NULL; /* no addresses for it: as if private */
+    if (from) {
         if (ref && where->present && mine >= DPARI_P2P_SHARE) {
             mine = mine / 2 / DPARI_P2P_BLOCK * DPARI_P2P_BLOCK;
             dpari_p2p_ask(p, peer, k, head->id, ref, mine);
         }
-        dpari_p2p_copy_large(w, k->call.out, dpari_at(w, where->ref), mine);
+        dpari_p2p_copy_large(w, k->call.out, from, mine);
     } else if (!dpari_p2p_read(p, &p->link[peer], peer, k, where)) {
         dpari_p2p_ask(p, peer, k, head->id, ref, 0);
         return;
@@ -12010,6 +12726,7 @@ static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
     const dpari_p2p_where none = {0, 0, 0, 0};
     dpari_p2p_link *link = &p->link[peer];
     dpar_work *k = dpari_p2p_find(&link->waiting, id);
+    char *to;
     if (!k) {
         return;
     }
@@ -12017,9 +12734,10 @@ static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
     if (dpari_p2p_is_lost(p, k)) {
         return;
     }
-    if (where->ref) {
-        dpari_p2p_copy_large(w, (char *)dpari_at(w, where->ref) + where->begin,
-                             (const char *)k->call.in + where->begin,
+    to = where->ref ? (char *)dpari_at(w, where->ref) : NULL; /* no addresses for it: piece by
+                                                                  piece, and all of it */
+    if (to) {
+        dpari_p2p_copy_large(w, to + where->begin, (const char *)k->call.in + where->begin,
                              k->state[DPARI_P2P_BYTES] - where->begin);
         if (!dpari_p2p_answer(p, peer, DPARI_P2P_IS_PUT, id, &none)) {
             dpari_p2p_finish(p, k, DPAR_E_MEMORY);
@@ -12080,11 +12798,23 @@ static int dpari_p2p_take(dpari_p2p *p, int32_t peer, const dpari_p2p_cell *cell
     }
 }
 
+static DPARI_COLD void dpari_p2p_fail_works(const dpari_p2p_works *list, uint64_t ref)
+{
+    for (const dpar_work *k = list->first; k; k = k->next) {
+        (void)dpari_fail_unmapped(dpari_group_of(k->comm), k, ref);
+    }
+}
+
 static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p_link *link,
                                                  int32_t peer)
 {
     uint64_t ref = DPARI_LOAD(&w->channel[(int64_t)w->me * w->size + peer]);
     link->in = ref ? (dpari_p2p_channel *)dpari_at(w, ref) : NULL;
+    if (ref && !link->in) { /* whatever waits for the peer would wait for ever */
+        dpari_p2p_fail_works(&link->posted, ref);
+        dpari_p2p_fail_works(&link->waiting, ref);
+        dpari_p2p_fail_works(&link->queue, ref);
+    }
     return link->in;
 }
 
@@ -12788,16 +13518,12 @@ static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t
 
 static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
 {
-    int64_t used = 0;
     dpar_text t;
-    for (int32_t i = 0; i < w->used_count; i++) {
-        used += w->used[i].bytes;
-    }
     dpar_text_init(&t, why->text, sizeof why->text);
     dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
-    dpari_text_print(&t, "%ld of at most %ld in use, in ", used, w->head->heap_bytes);
+    dpari_text_print(&t, "%ld of at most %ld in use, in ", w->users, w->head->heap_bytes);
     dpari_text_print(&t, "%d of at most 65536 pieces (", w->used_count);
-    dpari_os_error(&t, w->number);
+    dpari_put_lack(&t, w);
     dpari_text_char(&t, ')');
 }
 
@@ -12806,7 +13532,7 @@ static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void 
     dpari_node *n = dpari_shm_of(c)->node;
     dpar_status status;
     dpari_lock(n);
-    status = dpari_heap_alloc(n->world, bytes, memory);
+    status = dpari_heap_alloc(n->world, bytes, 1, memory);
     dpari_unlock(n);
     if (status != DPAR_OK) {
         dpari_alloc_why(n->world, bytes, &c->why);
@@ -12951,7 +13677,7 @@ static dpar_status dpari_member_make(dpari_node *n, uint64_t *ref, int64_t *sequ
         memset(&m->abort, 0, sizeof m->abort);
         return DPAR_OK;
     }
-    status = dpari_heap_alloc(w, dpari_member_bytes(w), &memory);
+    status = dpari_heap_alloc(w, dpari_member_bytes(w), 0, &memory);
     if (status == DPAR_OK) {
         *ref = dpari_ref(w, memory, 1);
         *sequence = 0;
@@ -13156,6 +13882,11 @@ static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *wo
     for (int32_t r = 0; r < size; r++) {
         g->member[r] = (dpari_member *)dpari_at(w, member[r]);
         g->world_rank[r] = world_rank[r];
+        if (!g->member[r]) {
+            w->lacks = DPARI_LACKS_ADDRESSES;
+            dpari_os_unmap(s, bytes);
+            return DPAR_E_MEMORY;
+        }
     }
     g->member_ref = member[rank];
     g->comm.rank = rank;
@@ -13190,6 +13921,20 @@ static dpar_status dpari_shm_make_first(dpari_node *n, dpar_comm **out)
     return st;
 }
 
+static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
+{
+    dpar_text t;
+    dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+    dpar_text_put(&t, "joining: a rank's memory: ");
+    if (n && n->world->lacks != DPARI_LACKS_NOTHING) {
+        dpari_put_lack(&t, n->world);
+    } else if (dpari_os_addresses() < INT64_MAX) {
+        dpari_os_put_addresses(&t);
+    } else {
+        dpari_os_error(&t, ENOMEM);
+    }
+}
+
 DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
                                                 const dpar_options *options, dpar_comm **comm,
                                                 dpar_why *why)
@@ -13203,8 +13948,10 @@ DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t 
         status = dpari_shm_make_first(n, comm);
     }
     if (status != DPAR_OK) {
-        (void)dpari_os_why(why, "joining: a rank's memory", 0,
-                           n && n->world->number ? n->world->number : ENOMEM);
+        dpari_join_why(n, why);
+    }
+    if (!n) { /* nobody else tells those that wait for it */
+        dpari_segment_ended(s, me, 1);
     }
     status = status == DPAR_OK ? entered : status;
     if (status != DPAR_OK && n) {
@@ -13555,6 +14302,12 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c,
     p->direct = st == DPAR_OK;
     for (i = 0; i < c->size && p->direct; i++) {
         p->direct = peer[i].reach != 0;
+    }
+    for (i = 0; i < c->size * DPARI_PEERS_MOST && p->direct; i++) {
+        const uint64_t ref = peer[i / DPARI_PEERS_MOST].ref[i % DPARI_PEERS_MOST];
+        if (ref != 0 && dpari_at(w, ref) == NULL) {
+            return dpari_group_unmapped(c, ref);
+        }
     }
     return st;
 }
@@ -15472,7 +16225,8 @@ static void dpari_launch_kill(dpari_launch *l)
 {
     int32_t r;
     for (r = 0; r < l->n; r++) {
-        if (!l->seat[r].gone && !l->seat[r].killed) {
+        /* one that writes a core file ends when that is done, with the signal that says why */
+        if (!l->seat[r].gone && !l->seat[r].killed && !dpari_os_dumps((int32_t)l->seat[r].pid)) {
             kill(l->seat[r].pid, SIGKILL);
             l->seat[r].killed = 1;
         }

@@ -3189,6 +3189,16 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
     return status;
 }
 
+/* There are no addresses for a peer's array. */
+static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_exchange *x, uint64_t ref)
+{
+    const dpar_status status = dpari_group_unmapped(x->node, ref);
+    if (x->node != x->c) {
+        dpar_comm_abort(x->c, status, x->node->why.text);
+    }
+    return status;
+}
+
 /* Messages and other work that is under way. */
 static void dpari_hx_progress(dpar_halo_exchange *x)
 {
@@ -3585,6 +3595,9 @@ static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, in
     if (p->flow[s].in_direct[x->mode] > 0 && line->version != p->version) {
         for (f = 0; f < 2 * x->fields; f++) {
             p->at[f] = (const unsigned char *)dpari_at(x->world, p->refs[f]);
+            if (p->refs[f] != 0 && p->at[f] == NULL) {
+                return dpari_hx_unmapped(x, p->refs[f]);
+            }
         }
         p->version = line->version;
     }
@@ -5121,6 +5134,12 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
         const int64_t *r = x->record + i * words;
         if (p->world >= 0) {
             unsigned char *memory = (unsigned char *)dpari_at(x->world, (uint64_t)r[6]);
+            if (memory == NULL) {
+                dpar_text t;
+                dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+                dpari_put_unmapped(&t, x->world, (uint64_t)r[6]);
+                return DPAR_E_MEMORY;
+            }
             p->line = (dpari_hx_line *)(void *)memory;
             p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
             p->staging = memory + (x->staging - x->memory);

@@ -758,6 +758,8 @@ DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t 
                                      uint64_t value, int wait);
 /* The peer runs another exchange than this rank: E_MISMATCH. */
 DPARI_API dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind);
+/* dpari_at gave NULL for this ref of a peer. */
+DPARI_API dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref);
 /* Timers: 0 where there are none. */
 DPARI_API double dpari_pt_clock(const dpari_points *x);
 DPARI_API void dpari_pt_count(dpari_points *x, int32_t phase, double began);
@@ -1744,6 +1746,15 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_differs(dpari_points *x, int32_t i, ui
     return dpari_pt_break(x, DPAR_E_MISMATCH, why.text);
 }
 
+DPARI_API DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref)
+{
+    const dpar_status status = dpari_group_unmapped(x->node, ref);
+    if (x->node != x->head.comm) {
+        dpar_comm_abort(x->head.comm, status, x->node->why.text);
+    }
+    return status;
+}
+
 static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *x, dpar_status status, int32_t i,
                                             const dpari_pt_suspect *q, double waited)
 {
@@ -2415,47 +2426,60 @@ static void dpari_pt_unpack(const dpari_points *x, const dpari_pt_peer *p, unsig
 }
 
 /* A vector of the giver, read where it lies by its list: in the shorter passes of both. */
-static void dpari_pt_read(const dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v,
-                          const dpari_pt_place *place)
+static dpar_status dpari_pt_read(dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v,
+                                 const dpari_pt_place *place)
 {
     const int64_t size = dpari_least(v->size, place->size);
+    unsigned char *at = (unsigned char *)dpari_at(x->world, place->ref);
     dpari_pt_side theirs;
     int32_t piece;
+    if (at == NULL) {
+        return dpari_pt_unreachable(x, place->ref);
+    }
     for (piece = 0; piece < v->point / size; piece++) {
-        theirs.at = (unsigned char *)dpari_at(x->world, place->ref) + piece * place->component;
+        theirs.at = at + piece * place->component;
         theirs.stride = place->stride;
         dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &p->source, theirs, size);
     }
+    return DPAR_OK;
 }
 
-/* The turn of a peer that is ready. */
+/* The turn of a peer that is ready; NULL: there are no addresses for it. */
 static unsigned char *dpari_pt_their_turn(const dpari_points *x, dpari_pt_peer *p)
 {
     if (p->turns != p->line->turns) {
+        p->at = (unsigned char *)dpari_at(x->world, p->line->turns);
+        if (p->at == NULL) {
+            return NULL;
+        }
         p->turns = p->line->turns;
-        p->at = (unsigned char *)dpari_at(x->world, p->turns);
     }
     return p->at + (x->count & 1) * p->line->turn_bytes;
 }
 
 /* From a rank that shares memory and is ready. */
-static void dpari_pt_take_shared(dpari_points *x, int32_t i)
+static dpar_status dpari_pt_take_shared(dpari_points *x, int32_t i)
 {
     dpari_pt_peer *p = &x->peer[i];
     unsigned char *turn = dpari_pt_their_turn(x, p);
     const dpari_pt_place *place = (const dpari_pt_place *)(const void *)turn;
-    unsigned char *from = turn + dpari_pt_places_bytes(x->vectors) + dpari_pt_in_at(x, i);
+    unsigned char *from;
     const dpari_pt_list dense = dpari_pt_dense(p->receive.count);
     int32_t k, piece;
+    dpar_status st = DPAR_OK;
+    if (turn == NULL) {
+        return dpari_pt_unreachable(x, p->line->turns);
+    }
+    from = turn + dpari_pt_places_bytes(x->vectors) + dpari_pt_in_at(x, i);
     if (x->adjoint) {
         dpari_pt_unpack(x, p, from);
-        return;
+        return DPAR_OK;
     }
-    for (k = 0; k < x->vectors && p->receive.count > 0; k++) {
+    for (k = 0; k < x->vectors && p->receive.count > 0 && st == DPAR_OK; k++) {
         const dpari_pt_vector *v = &x->vector[k];
         if (p->lends &&
             dpari_pt_is_direct(x, place[k].ref, place[k].size, p->source.count, p->source.runs)) {
-            dpari_pt_read(x, p, v, &place[k]);
+            st = dpari_pt_read(x, p, v, &place[k]);
         } else {
             for (piece = 0; piece < v->pieces; piece++) {
                 dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &dense,
@@ -2464,6 +2488,7 @@ static void dpari_pt_take_shared(dpari_points *x, int32_t i)
         }
         from += x->vectors == 1 ? 0 : dpari_pt_block(p->receive.count, v->point);
     }
+    return st;
 }
 
 /* This rank's own values that it reads as ghosts: at once, or of an adjoint out of what it packed.
@@ -2539,12 +2564,12 @@ static dpar_status dpari_pt_take(dpari_points *x, int32_t i, int32_t n, int wait
     if (i == x->self) {
         dpari_pt_take_self(x);
     } else if (p->world >= 0) {
-        dpari_pt_take_shared(x, i);
+        st = dpari_pt_take_shared(x, i);
     } else if (!p->in_place) {
         dpari_pt_unpack(x, p, p->arrives);
     }
     dpari_pt_count(x, DPARI_PT_COPYING, began);
-    p->taken = 1;
+    p->taken = st == DPAR_OK;
     return st;
 }
 
@@ -3168,24 +3193,28 @@ static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
 }
 
 /* What a peer has told. */
-static void dpari_pt_hear(dpari_points *x, int32_t i)
+static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
 {
     dpari_pt_peer *p = &x->peer[i];
     const dpari_pt_record *r = &p->theirs;
     if (r->line == 0 || p->world < 0) { /* one of the two does not reach the other's memory */
         p->world = -1;
         x->messages_to++;
-        return;
+        return DPAR_OK;
     }
     x->shared++;
     x->oneway |= p->send.count == 0 || p->receive.count == 0;
     p->line = (dpari_pt_line *)dpari_at(x->world, (uint64_t)r->line);
+    if (p->line == NULL) {
+        return dpari_pt_unreachable(x, (uint64_t)r->line);
+    }
     p->source.count = r->sends;
     p->source.runs = r->runs;
     p->source.kind = (int32_t)r->kind;
     p->source.first = (int32_t)r->first;
     p->source.step = 0;
     p->source.at = r->at ? (const int32_t *)dpari_at(x->world, (uint64_t)r->at) : NULL;
+    return r->at && p->source.at == NULL ? dpari_pt_unreachable(x, (uint64_t)r->at) : DPAR_OK;
 }
 
 /* Peers tell each other where things lie. */
@@ -3219,7 +3248,7 @@ static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
     for (i = 0; i < x->head.peers && st == DPAR_OK; i++) {
         if (i != x->self) {
             x->peer[i].theirs = theirs[i];
-            dpari_pt_hear(x, i);
+            st = dpari_pt_hear(x, i);
         }
     }
     return st == DPAR_OK ? st

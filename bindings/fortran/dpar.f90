@@ -667,7 +667,7 @@ module dpar
         ! dpar_launch kills ranks that go on this long after another failed, unless they have gone
         ! on without it (dpar_comm_shrink).
         real(c_double) :: grace_s = 0.0_c_double
-        ! registered memory of one rank at most (address space: no memory until it is used).
+        ! registered memory (dpar_comm_alloc) that one rank may have at a time, in whole pages.
         integer(c_int64_t) :: heap_bytes = 0
         ! staging memory of one rank in one communicator, for messages from memory that is not
         ! registered.
@@ -691,6 +691,8 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_WITHOUT_FLAT = 32
     ! leave it to the system on which of its CPUs a rank runs.
     integer(c_int32_t), parameter :: DPAR_WITHOUT_MOVES = 64
+    ! core files hold all shared memory that the rank has mapped, with the heaps of other ranks.
+    integer(c_int32_t), parameter :: DPAR_WITHOUT_DONTDUMP = 128
 
     ! ==== launch ====
     ! where ranks come from: forked here, threads, or started by a launcher and found.

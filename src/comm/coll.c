@@ -683,16 +683,24 @@ static void dpari_inline_take(dpari_group *g, const dpar_work *k)
  */
 
 /* Each reduces its part of all inputs, into all outputs. */
-static void dpari_push(dpari_group *g, const dpar_work *k)
+static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
     const dpari_piece part = dpari_part(g, call, g->comm.rank);
     int32_t outs = 0;
     for (int32_t r = 0; r < g->comm.size; r++) {
         const dpari_offer *offer = dpari_offer_of(g, k, r);
-        g->in[r] = (const char *)dpari_at(g->world, offer->in) + part.begin;
+        const char *in = (const char *)dpari_at(g->world, offer->in);
+        if (!in) {
+            return dpari_fail_unmapped(g, k, offer->in);
+        }
+        g->in[r] = in + part.begin;
         if (call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && r == call->root)) {
-            g->out[outs++] = (char *)dpari_at(g->world, offer->out) + part.begin;
+            char *out = (char *)dpari_at(g->world, offer->out);
+            if (!out) {
+                return dpari_fail_unmapped(g, k, offer->out);
+            }
+            g->out[outs++] = out + part.begin;
         }
     }
     if (call->kind == DPAR_REDUCE_SCATTER) {
@@ -701,20 +709,26 @@ static void dpari_push(dpari_group *g, const dpar_work *k)
     if (part.bytes > 0) {
         dpari_reduce_range(g, call, outs, part.bytes, part.bytes * outs);
     }
+    return DPAR_OK;
 }
 
 /* Each reduces all that it needs itself. */
-static void dpari_pull_reduce(dpari_group *g, const dpar_work *k)
+static dpar_status dpari_pull_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
     if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
-        return;
+        return DPAR_OK;
     }
     for (int32_t r = 0; r < g->comm.size; r++) {
-        g->in[r] = r == g->comm.rank ? call->in : dpari_at(g->world, dpari_offer_of(g, k, r)->in);
+        const uint64_t ref = dpari_offer_of(g, k, r)->in;
+        g->in[r] = r == g->comm.rank ? call->in : dpari_at(g->world, ref);
+        if (!g->in[r]) {
+            return dpari_fail_unmapped(g, k, ref);
+        }
     }
     g->out[0] = call->out;
     dpari_reduce_range(g, call, 1, call->count * dpari_unit(call), call->count * dpari_unit(call));
+    return DPAR_OK;
 }
 
 /* What all ranks know of the offers. */
@@ -873,13 +887,18 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     const int32_t me = g->comm.rank, r = me + 1 < g->comm.size ? me + 1 : 0;
     const uint64_t ref = dpari_offer_of(g, k, r)->in;
     const dpari_piece own = dpari_piece_to(g, call, me), other = dpari_offered(g, k, r);
+    const char *in;
     if (call->kind != DPAR_ALL_TO_ALL || call->varies || call->in == call->out || r == me || !ref) {
         return 0;
+    }
+    in = (const char *)dpari_at(g->world, ref);
+    if (!in) {
+        return 0; /* who goes on says why */
     }
     dpari_kern_fetch_beside((char *)call->out + dpari_piece_from(g, call, me).begin,
                             (const char *)call->in + own.begin,
                             (char *)call->out + dpari_piece_from(g, call, r).begin,
-                            (const char *)dpari_at(g->world, ref) + other.begin, own.bytes);
+                            in + other.begin, own.bytes);
     return 1;
 }
 
@@ -897,20 +916,21 @@ static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t larges
         const int32_t r = (g->comm.rank + first + i) % n;
         const dpari_offer *offer = dpari_offer_of(g, k, r);
         const dpari_piece to = dpari_piece_from(g, call, r), from = dpari_offered(g, k, r);
+        const char *in;
         if (to.bytes == 0) {
             continue;
         }
+        in = offer->in && r != g->comm.rank ? (const char *)dpari_at(g->world, offer->in) : NULL;
         if (r == g->comm.rank) {
             if (!(offer->flags & DPARI_OWN_TAKEN)) {
                 dpari_take_own(g, call, stream);
             }
+        } else if (offer->in && !in) {
+            return dpari_fail_unmapped(g, k, offer->in);
         } else if (offer->in && !stream) {
-            dpari_kern_fetch((char *)call->out + to.begin,
-                             (const char *)dpari_at(g->world, offer->in) + from.begin, to.bytes);
+            dpari_kern_fetch((char *)call->out + to.begin, in + from.begin, to.bytes);
         } else if (offer->in) {
-            dpari_kern_copy((char *)call->out + to.begin,
-                            (const char *)dpari_at(g->world, offer->in) + from.begin, to.bytes,
-                            stream);
+            dpari_kern_copy((char *)call->out + to.begin, in + from.begin, to.bytes, stream);
         } else if (dpari_cma_read(g, r, (char *)call->out + to.begin,
                                   offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
             return dpari_cma_failed(g, k, r, errno);
@@ -1148,17 +1168,17 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     if (all.readable && all.writable &&
         (!all.boxed || dpari_gives(g, &k->call) >= DPARI_DIRECT_FROM ||
          k->call.kind == DPAR_REDUCE_SCATTER)) {
-        dpari_push(g, k);
-        if (all.boxed && k->call.kind == DPAR_REDUCE_SCATTER) {
-            return DPAR_OK;
+        status = dpari_push(g, k);
+        if (status != DPAR_OK || (all.boxed && k->call.kind == DPAR_REDUCE_SCATTER)) {
+            return status;
         }
         dpari_done_with_others(g, k, DPARI_FINAL, 1);
         return DPAR_MORE;
     }
     if (all.readable && !all.in_place) {
-        dpari_pull_reduce(g, k);
-        if (all.boxed) {
-            return DPAR_OK;
+        status = dpari_pull_reduce(g, k);
+        if (status != DPAR_OK || all.boxed) {
+            return status;
         }
         dpari_done_with_others(g, k, DPARI_FINAL, 1);
         return DPAR_MORE;

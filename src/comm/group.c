@@ -85,15 +85,16 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status 
 
 DPARI_API DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
 {
-    const dpari_world_head *h = (const dpari_world_head *)(const void *)s->base;
-    const dpari_rank *first = (const dpari_rank *)(const void *)(s->base + sizeof *h);
+    const dpari_rank *first =
+        (const dpari_rank *)(const void *)(s->base + sizeof(dpari_world_head));
     const uint64_t ref = DPARI_LOAD(&first->member);
-    const char *at = h->threads ? (const char *)(uintptr_t)ref : s->base + ref;
-    const dpari_abort *record = &((const dpari_member *)(const void *)at)->abort;
-    if (ref == 0 || DPARI_LOAD(&record->state) != DPARI_ABORT_SET) {
+    dpari_abort record;
+    if (ref == 0 ||
+        !dpari_segment_copy(s, ref + offsetof(dpari_member, abort), &record, sizeof record) ||
+        record.state != DPARI_ABORT_SET) {
         return 0;
     }
-    dpari_why_set(why, record->text);
+    dpari_why_set(why, record.text);
     return 1;
 }
 
@@ -243,6 +244,31 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     }
     dpari_put_others_dead(&t, g, rank);
     return dpari_group_break(g, DPAR_E_PEER, why.text);
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k,
+                                                     uint64_t ref)
+{
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_put_work(&t, g, k);
+    dpari_put_rank(&t, g, g->comm.rank);
+    dpar_text_put(&t, ": ");
+    dpari_put_unmapped(&t, g->world, ref);
+    return dpari_group_break(g, DPAR_E_MEMORY, why.text);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref)
+{
+    dpari_group *g = dpari_group_of(c);
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_put_rank(&t, g, c->rank);
+    dpar_text_put(&t, ": ");
+    dpari_put_unmapped(&t, g->world, ref);
+    return dpari_group_break(g, DPAR_E_MEMORY, why.text);
 }
 
 DPARI_DOOR DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)

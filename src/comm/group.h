@@ -132,6 +132,9 @@ DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char
 DPARI_DOOR void dpari_put_place(dpar_text *t, const dpari_group *g);
 /* Has one of its ranks ended? Then its sentence: "rank 3 on n2 has ended (in ...)". */
 DPARI_DOOR int dpari_group_ended(dpar_comm *c, dpar_text *t);
+/* dpari_at gave NULL for this ref: breaks the communicator, which is of this engine, with a
+ * sentence that says so. */
+DPARI_DOOR dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
 /* Has this rank of the world begun to close the communicator, and said all that it owes of
  * messages? It sends and takes nothing more. */
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
@@ -164,6 +167,8 @@ DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank);
 
 /* The rank is gone: breaks the communicator with a sentence that says so, of this operation. */
 DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
+/* dpari_at gave NULL for this ref: breaks the communicator with a sentence that says so. */
+DPARI_API dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
 /* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 

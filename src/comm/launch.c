@@ -410,7 +410,8 @@ static void dpari_launch_kill(dpari_launch *l)
 {
     int32_t r;
     for (r = 0; r < l->n; r++) {
-        if (!l->seat[r].gone && !l->seat[r].killed) {
+        /* one that writes a core file ends when that is done, with the signal that says why */
+        if (!l->seat[r].gone && !l->seat[r].killed && !dpari_os_dumps((int32_t)l->seat[r].pid)) {
             kill(l->seat[r].pid, SIGKILL);
             l->seat[r].killed = 1;
         }

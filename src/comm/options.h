@@ -15,8 +15,12 @@ typedef struct dpar_options {
                            was suspended does not count */
     double grace_s;     /* dpar_launch kills ranks that go on this long after another failed, unless
                            they have gone on without it (dpar_comm_shrink); 0: 10 s */
-    int64_t heap_bytes; /* registered memory of one rank at most (address space: no memory until it
-                           is used); 0: the machine's memory */
+    int64_t heap_bytes; /* registered memory (dpar_comm_alloc) that one rank may have at a time, in
+                           whole pages; more gives DPAR_E_MEMORY. 0: the machine's memory. Takes
+                           neither memory nor addresses until it is used. What the library needs
+                           itself does not count: some 1 MiB a communicator and 270 KiB for each
+                           rank that this one sends messages to. Smaller where the limit on files
+                           (ulimit -f) is smaller */
     int64_t slot_bytes; /* staging memory of one rank in one communicator, for messages from memory
                            that is not registered; 0: 256 KiB; a power of two, 4 KiB .. 16 MiB */
     int32_t threads;    /* dpar_launch: 1: ranks are threads of this process */
@@ -34,9 +38,14 @@ enum {
     DPAR_WITHOUT_STREAM = 16, /* use no streaming stores */
     DPAR_WITHOUT_FLAT = 32,   /* collectives by levels from 3 ranks on, and where ranks share cores.
                                  Otherwise they are from 17 ranks on that have a core each */
-    DPAR_WITHOUT_MOVES = 64   /* leave it to the system on which of its CPUs a rank runs. Otherwise
+    DPAR_WITHOUT_MOVES = 64,  /* leave it to the system on which of its CPUs a rank runs. Otherwise
                                  a rank that finds its peer on its own CPU, while there is one for
                                  each rank, moves to another CPU that it may use. */
+    DPAR_WITHOUT_DONTDUMP = 128 /* core files hold all shared memory that the rank has mapped, with
+                                  the heaps of other ranks: large, and the system takes memory for
+                                  what nobody has used. Otherwise they hold what this rank got from
+                                  dpar_comm_alloc (its first 1024 arrays), as if malloc had given
+                                  it; /proc/self/coredump_filter leaves that out, too */
 };
 
 #endif

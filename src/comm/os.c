@@ -219,14 +219,18 @@ DPARI_API DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
     return fd;
 }
 
-/* At a multiple of a large page, as far as there is room for that. */
-DPARI_API DPARI_COLD void *dpari_os_map(int fd, int64_t bytes)
+/* At a multiple of a large page, as far as there are addresses for that. */
+DPARI_API DPARI_COLD void *dpari_os_map(int fd, int64_t begin, int64_t bytes)
 {
     const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
-    char *room = (char *)mmap(NULL, size + unit, PROT_NONE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    char *place = NULL;
+    char *room, *place = NULL;
     void *at;
+    if ((uint64_t)bytes > (uint64_t)SIZE_MAX / 4) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    room = (char *)mmap(NULL, size + unit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                        -1, 0);
     if ((void *)room != MAP_FAILED) {
         const size_t before = (unit - (uintptr_t)room % unit) % unit;
         place = room + before;
@@ -236,8 +240,44 @@ DPARI_API DPARI_COLD void *dpari_os_map(int fd, int64_t bytes)
         }
     }
     at = mmap(place, size, PROT_READ | PROT_WRITE,
-              MAP_SHARED | MAP_NORESERVE | (place ? MAP_FIXED : 0), fd, 0);
+              MAP_SHARED | MAP_NORESERVE | (place ? MAP_FIXED : 0), fd, (off_t)begin);
+    if (at == MAP_FAILED && place) {
+        const int number = errno;
+        munmap(place, size);
+        errno = number;
+    }
     return at == MAP_FAILED ? NULL : at;
+}
+
+DPARI_API DPARI_COLD void dpari_os_dump(void *at, int64_t bytes, int dumped)
+{
+#if defined(__linux__) && defined(MADV_DONTDUMP)
+    (void)madvise(at, (size_t)bytes, dumped ? MADV_DODUMP : MADV_DONTDUMP);
+#else
+    (void)at;
+    (void)bytes;
+    (void)dumped;
+#endif
+}
+
+DPARI_API DPARI_COLD int64_t dpari_os_addresses(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        (uint64_t)limit.rlim_cur > (uint64_t)INT64_MAX) {
+        return INT64_MAX;
+    }
+    return (int64_t)limit.rlim_cur;
+}
+
+DPARI_API DPARI_COLD void dpari_os_put_addresses(dpar_text *t)
+{
+    const int64_t most = dpari_os_addresses();
+    if (most < INT64_MAX) {
+        dpari_text_print(t, "out of addresses (ulimit -v is %ld KiB)", most / 1024);
+    } else {
+        dpar_text_put(t, "out of addresses (or of mappings: vm.max_map_count)");
+    }
 }
 
 DPARI_API DPARI_COLD void dpari_os_large_pages(void *at, int64_t bytes)
@@ -656,12 +696,12 @@ DPARI_DOOR DPARI_COLD int64_t dpari_os_memory(void)
 /* The first number after `key` in a file; -1: none (or "max"). */
 static int64_t dpari_os_number_in(const char *path, const char *key)
 {
-    char text[2048];
+    char text[4096];
     const char *at = text;
     int64_t value = -1;
     dpari_os_text(path, text, sizeof text);
     at = strstr(text, key);
-    for (at = at ? at + strlen(key) : ""; *at == ' '; at++) {
+    for (at = at ? at + strlen(key) : ""; *at == ' ' || *at == '\t'; at++) {
     }
     for (; *at >= '0' && *at <= '9' && value < INT64_MAX / 100; at++) {
         value = (value < 0 ? 0 : value) * 10 + (*at - '0');
@@ -669,13 +709,145 @@ static int64_t dpari_os_number_in(const char *path, const char *key)
     return value;
 }
 
-DPARI_API DPARI_COLD int64_t dpari_os_available(void)
+DPARI_API DPARI_COLD int dpari_os_dumps(int32_t pid)
 {
-    int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
-    int64_t most = dpari_os_number_in("/sys/fs/cgroup/memory.max", "");
-    int64_t used = dpari_os_number_in("/sys/fs/cgroup/memory.current", "");
-    int64_t free_bytes = kib < 0 ? INT64_MAX : kib * 1024;
-    return most >= 0 && used >= 0 && most - used < free_bytes ? most - used : free_bytes;
+    char path[64];
+    dpar_text t;
+    dpar_text_init(&t, path, sizeof path);
+    dpari_text_print(&t, "/proc/%d/status", pid);
+    return dpari_os_number_in(path, "\nCoreDumping:") > 0; /* since Linux 4.15 */
+}
+
+DPARI_API DPARI_COLD uint64_t dpari_os_pids(void)
+{
+    struct stat about;
+    char text[32];
+    int32_t pid = 0;
+    const ssize_t got = readlink("/proc/self", text, sizeof text - 1);
+    text[got > 0 ? got : 0] = '\0';
+    dpari_os_digits(text, &pid);
+    if (got <= 0 || (int64_t)pid != (int64_t)getpid() || stat("/proc/self/ns/pid", &about) != 0) {
+        return 0; /* /proc shows the processes of another namespace, or there is none */
+    }
+    return (uint64_t)about.st_ino;
+}
+
+/* A number of a control group; -1 where there is none. */
+static int64_t dpari_os_of_group(const char *group, const char *file, const char *key)
+{
+    char path[512];
+    dpar_text t;
+    dpar_text_init(&t, path, sizeof path);
+    dpari_text_print(&t, "%s/%s", group, file);
+    return dpari_os_number_in(path, key);
+}
+
+/* One group: what is left below its limit, with the page cache of files that it can drop. Memory of
+ * this library is not such cache: the system counts it as anonymous. */
+static void dpari_os_group(dpari_available *a, const char *group, size_t root, int version)
+{
+    const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
+    const char *const uses[] = {"memory.usage_in_bytes", "memory.current"};
+    /* version 1 counts its sub-groups under names of their own */
+    const char *const inactive[] = {"\ntotal_inactive_file", "\ninactive_file"};
+    const char *const active[] = {"\ntotal_active_file", "\nactive_file"};
+    const int v = version - 1;
+    const int64_t most = dpari_os_of_group(group, limits[v], "");
+    const int64_t used = dpari_os_of_group(group, uses[v], "");
+    int64_t left;
+    if (most < 0 || used < 0) {
+        return;
+    }
+    left = dpari_most(most - used, 0) +
+           dpari_most(dpari_os_of_group(group, "memory.stat", inactive[v]), 0) +
+           dpari_most(dpari_os_of_group(group, "memory.stat", active[v]), 0);
+    if (left < a->bytes) {
+        dpar_text t;
+        a->bytes = left;
+        a->most = most;
+        dpar_text_init(&t, a->group, sizeof a->group);
+        dpar_text_put(&t, group[root] == '\0' ? "/" : group + root);
+    }
+}
+
+/* Is "memory" one of the names in [list, end), which commas separate? */
+static int dpari_os_has_memory(const char *list, const char *end)
+{
+    while (list < end) {
+        const char *comma = list;
+        while (comma < end && *comma != ',') {
+            comma++;
+        }
+        if (comma - list == 6 && memcmp(list, "memory", 6) == 0) {
+            return 1;
+        }
+        list = comma + 1;
+    }
+    return 0;
+}
+
+/* The group of one line, "4:memory:/a/b" or "0::/a/b", and those that it is in. A path that a
+ * container does not see is skipped, down to the root of what is mounted, its own group. */
+static void dpari_os_group_line(dpari_available *a, const char *line, size_t bytes,
+                                const char *root)
+{
+    const char *const end = line + bytes;
+    const char *list = (const char *)memchr(line, ':', bytes);
+    const char *path = list ? (const char *)memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
+    char group[384];
+    size_t least, n;
+    int version;
+    dpar_text t;
+    if (!path) {
+        return;
+    }
+    version = path == list + 1 ? 2 : 1;
+    if (version == 1 && !dpari_os_has_memory(list + 1, path)) {
+        return;
+    }
+    dpar_text_init(&t, group, sizeof group);
+    dpari_text_print(&t, "%s%s", root, version == 1 ? "/memory" : "");
+    least = strlen(group);
+    n = (size_t)(end - path - 1);
+    if (least + n + 1 > sizeof group) {
+        n = 0; /* a path that long: the root is better than nothing */
+    }
+    memcpy(group + least, path + 1, n);
+    for (n += least; n > least && group[n - 1] == '/'; n--) {
+    }
+    group[n] = '\0';
+    for (;;) {
+        dpari_os_group(a, group, strlen(root), version);
+        if (n <= least) {
+            return;
+        }
+        while (n > least && group[n - 1] != '/') {
+            n--;
+        }
+        n -= n > least;
+        group[n] = '\0';
+    }
+}
+
+DPARI_API DPARI_COLD void dpari_os_groups(dpari_available *a, const char *text, const char *root)
+{
+    while (*text) {
+        const char *end = strchr(text, '\n');
+        const size_t bytes = end ? (size_t)(end - text) : strlen(text);
+        dpari_os_group_line(a, text, bytes, root);
+        text += bytes + (end != NULL);
+    }
+}
+
+DPARI_API DPARI_COLD void dpari_os_available(dpari_available *a)
+{
+    const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
+    char text[4096];
+    a->bytes = kib < 0 ? INT64_MAX : kib * 1024;
+    a->most = 0;
+    a->group[0] = '\0';
+    dpari_os_text("/proc/self/cgroup", text, sizeof text);
+    dpari_os_groups(a, text, "/sys/fs/cgroup");
 }
 
 /* ---- threads ----------------------------------------------------------------------------------

@@ -133,7 +133,19 @@ DPARI_API void dpari_os_futex_wake(uint32_t *word, int own);
 /* A file of `bytes` without a name that processes can share by its descriptor (closed on exec), or,
  * without memfd, one whose name is gone on return. -1 with errno. */
 DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd);
-DPARI_API void *dpari_os_map(int fd, int64_t bytes);
+/* Maps [begin, begin + bytes) of the file; NULL with errno. */
+DPARI_API void *dpari_os_map(int fd, int64_t begin, int64_t bytes);
+/* Keeps mapped memory out of core files, or takes it in again. The system would write all of a
+ * shared mapping, and take a page of memory for each page of it that was never used. */
+DPARI_API void dpari_os_dump(void *at, int64_t bytes, int dumped);
+/* Does that process write a core file now? */
+DPARI_API int dpari_os_dumps(int32_t pid);
+/* The namespace in which this process has its pid, if /proc shows that one; 0: unknown. */
+DPARI_API uint64_t dpari_os_pids(void);
+/* Bytes of addresses that this process may have (ulimit -v); INT64_MAX: any number. */
+DPARI_API int64_t dpari_os_addresses(void);
+/* "out of addresses (ulimit -v is 4000000 KiB)". */
+DPARI_API void dpari_os_put_addresses(dpar_text *t);
 /* Makes sure that these bytes exist; 0, or an error number (ENOSPC, ENOMEM). */
 DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
 /* Small pages that exist become large ones where whole ones fit into the range, if the system can
@@ -172,8 +184,18 @@ DPARI_API uint64_t *dpari_os_own_page(void);
 /* The number of this process's user outside of its user namespace, as far as it is known. */
 DPARI_API int64_t dpari_os_user(void);
 
-/* Bytes that can be had now, as the system and the container's limit say; INT64_MAX: unknown. */
-DPARI_API int64_t dpari_os_available(void);
+/* What memory can be had now, and who limits it. */
+typedef struct dpari_available {
+    int64_t bytes;   /* INT64_MAX: unknown */
+    int64_t most;    /* the limit of the control group; 0: only the machine's memory limits */
+    char group[128]; /* that group, below the directory where groups are mounted */
+} dpari_available;
+/* Of the machine, and of each control group (version 1 or 2) that this process is in, up to the
+ * root. Page cache that the system can drop counts as available. */
+DPARI_API void dpari_os_available(dpari_available *a);
+/* The part of it that is about control groups, for the text of a /proc/self/cgroup and the
+ * directory where groups are mounted: lowers *a. */
+DPARI_API void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
 /* The sentence "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
 DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);

@@ -348,7 +348,7 @@ static dpar_status dpari_p2p_channel_open(dpari_world *w, dpari_p2p_link *link, 
     if (link->out) {
         return DPAR_OK;
     }
-    s = dpari_heap_alloc(w, (int64_t)sizeof(dpari_p2p_channel), &memory); /* zeroed */
+    s = dpari_heap_alloc(w, (int64_t)sizeof(dpari_p2p_channel), 0, &memory); /* zeroed */
     if (s == DPAR_OK) {
         link->out = (dpari_p2p_channel *)memory;
         DPARI_STORE(ref, dpari_ref(w, memory, (int64_t)sizeof(dpari_p2p_channel)));
@@ -678,6 +678,7 @@ static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
     dpari_world *w = p->world;
     const dpari_p2p_where none = {0, 0, 0, 0};
     int64_t mine = head->bytes; /* what this rank copies */
+    const void *from;
     uint64_t ref;
     int told;
     if (!dpari_p2p_fits(k, head)) {
@@ -688,12 +689,13 @@ static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
         return;
     }
     ref = dpari_p2p_ref(p, k->call.out, head->bytes);
-    if (where->ref) {
+    from = where->ref ? dpari_at(w, where->ref) : NULL; /* no addresses for it: as if private */
+    if (from) {
         if (ref && where->present && mine >= DPARI_P2P_SHARE) {
             mine = mine / 2 / DPARI_P2P_BLOCK * DPARI_P2P_BLOCK;
             dpari_p2p_ask(p, peer, k, head->id, ref, mine);
         }
-        dpari_p2p_copy_large(w, k->call.out, dpari_at(w, where->ref), mine);
+        dpari_p2p_copy_large(w, k->call.out, from, mine);
     } else if (!dpari_p2p_read(p, &p->link[peer], peer, k, where)) {
         dpari_p2p_ask(p, peer, k, head->id, ref, 0);
         return;
@@ -777,6 +779,7 @@ static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
     const dpari_p2p_where none = {0, 0, 0, 0};
     dpari_p2p_link *link = &p->link[peer];
     dpar_work *k = dpari_p2p_find(&link->waiting, id);
+    char *to;
     if (!k) {
         return;
     }
@@ -784,9 +787,10 @@ static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
     if (dpari_p2p_is_lost(p, k)) {
         return;
     }
-    if (where->ref) {
-        dpari_p2p_copy_large(w, (char *)dpari_at(w, where->ref) + where->begin,
-                             (const char *)k->call.in + where->begin,
+    to = where->ref ? (char *)dpari_at(w, where->ref) : NULL; /* no addresses for it: piece by
+                                                                  piece, and all of it */
+    if (to) {
+        dpari_p2p_copy_large(w, to + where->begin, (const char *)k->call.in + where->begin,
                              k->state[DPARI_P2P_BYTES] - where->begin);
         if (!dpari_p2p_answer(p, peer, DPARI_P2P_IS_PUT, id, &none)) {
             dpari_p2p_finish(p, k, DPAR_E_MEMORY);
@@ -847,11 +851,23 @@ static int dpari_p2p_take(dpari_p2p *p, int32_t peer, const dpari_p2p_cell *cell
     }
 }
 
+static DPARI_COLD void dpari_p2p_fail_works(const dpari_p2p_works *list, uint64_t ref)
+{
+    for (const dpar_work *k = list->first; k; k = k->next) {
+        (void)dpari_fail_unmapped(dpari_group_of(k->comm), k, ref);
+    }
+}
+
 static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p_link *link,
                                                  int32_t peer)
 {
     uint64_t ref = DPARI_LOAD(&w->channel[(int64_t)w->me * w->size + peer]);
     link->in = ref ? (dpari_p2p_channel *)dpari_at(w, ref) : NULL;
+    if (ref && !link->in) { /* whatever waits for the peer would wait for ever */
+        dpari_p2p_fail_works(&link->posted, ref);
+        dpari_p2p_fail_works(&link->waiting, ref);
+        dpari_p2p_fail_works(&link->queue, ref);
+    }
     return link->in;
 }
 

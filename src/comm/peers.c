@@ -2,6 +2,7 @@
 #include "peers.h"
 
 #include "comm.h"
+#include "group.h"
 #include "shm.h"
 #include "world.h"
 
@@ -54,6 +55,12 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c,
     p->direct = st == DPAR_OK;
     for (i = 0; i < c->size && p->direct; i++) {
         p->direct = peer[i].reach != 0;
+    }
+    for (i = 0; i < c->size * DPARI_PEERS_MOST && p->direct; i++) {
+        const uint64_t ref = peer[i / DPARI_PEERS_MOST].ref[i % DPARI_PEERS_MOST];
+        if (ref != 0 && dpari_at(w, ref) == NULL) {
+            return dpari_group_unmapped(c, ref);
+        }
     }
     return st;
 }

@@ -521,16 +521,12 @@ static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t
 
 static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
 {
-    int64_t used = 0;
     dpar_text t;
-    for (int32_t i = 0; i < w->used_count; i++) {
-        used += w->used[i].bytes;
-    }
     dpar_text_init(&t, why->text, sizeof why->text);
     dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
-    dpari_text_print(&t, "%ld of at most %ld in use, in ", used, w->head->heap_bytes);
+    dpari_text_print(&t, "%ld of at most %ld in use, in ", w->users, w->head->heap_bytes);
     dpari_text_print(&t, "%d of at most 65536 pieces (", w->used_count);
-    dpari_os_error(&t, w->number);
+    dpari_put_lack(&t, w);
     dpari_text_char(&t, ')');
 }
 
@@ -539,7 +535,7 @@ static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void 
     dpari_node *n = dpari_shm_of(c)->node;
     dpar_status status;
     dpari_lock(n);
-    status = dpari_heap_alloc(n->world, bytes, memory);
+    status = dpari_heap_alloc(n->world, bytes, 1, memory);
     dpari_unlock(n);
     if (status != DPAR_OK) {
         dpari_alloc_why(n->world, bytes, &c->why);
@@ -684,7 +680,7 @@ static dpar_status dpari_member_make(dpari_node *n, uint64_t *ref, int64_t *sequ
         memset(&m->abort, 0, sizeof m->abort);
         return DPAR_OK;
     }
-    status = dpari_heap_alloc(w, dpari_member_bytes(w), &memory);
+    status = dpari_heap_alloc(w, dpari_member_bytes(w), 0, &memory);
     if (status == DPAR_OK) {
         *ref = dpari_ref(w, memory, 1);
         *sequence = 0;
@@ -889,6 +885,11 @@ static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *wo
     for (int32_t r = 0; r < size; r++) {
         g->member[r] = (dpari_member *)dpari_at(w, member[r]);
         g->world_rank[r] = world_rank[r];
+        if (!g->member[r]) {
+            w->lacks = DPARI_LACKS_ADDRESSES;
+            dpari_os_unmap(s, bytes);
+            return DPAR_E_MEMORY;
+        }
     }
     g->member_ref = member[rank];
     g->comm.rank = rank;
@@ -923,6 +924,20 @@ static dpar_status dpari_shm_make_first(dpari_node *n, dpar_comm **out)
     return st;
 }
 
+static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
+{
+    dpar_text t;
+    dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+    dpar_text_put(&t, "joining: a rank's memory: ");
+    if (n && n->world->lacks != DPARI_LACKS_NOTHING) {
+        dpari_put_lack(&t, n->world);
+    } else if (dpari_os_addresses() < INT64_MAX) {
+        dpari_os_put_addresses(&t);
+    } else {
+        dpari_os_error(&t, ENOMEM);
+    }
+}
+
 DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
                                                 const dpar_options *options, dpar_comm **comm,
                                                 dpar_why *why)
@@ -936,8 +951,10 @@ DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t 
         status = dpari_shm_make_first(n, comm);
     }
     if (status != DPAR_OK) {
-        (void)dpari_os_why(why, "joining: a rank's memory", 0,
-                           n && n->world->number ? n->world->number : ENOMEM);
+        dpari_join_why(n, why);
+    }
+    if (!n) { /* nobody else tells those that wait for it */
+        dpari_segment_ended(s, me, 1);
     }
     status = status == DPAR_OK ? entered : status;
     if (status != DPAR_OK && n) {

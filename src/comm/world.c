@@ -29,11 +29,17 @@ static dpari_rank *dpari_segment_ranks(const dpari_segment *s)
     return (dpari_rank *)(void *)(s->base + sizeof(dpari_world_head));
 }
 
-static int64_t dpari_heap_begin(int64_t ranks)
+/* What all ranks map: all that precedes the heaps. */
+static int64_t dpari_head_bytes(int64_t ranks)
 {
     int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
     int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
     return dpari_in_units(bytes, INT64_C(65536)); /* the largest page in use */
+}
+
+static int64_t dpari_heap_begin(int64_t ranks)
+{
+    return dpari_in_units(dpari_head_bytes(ranks), DPARI_OS_LARGE);
 }
 
 DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
@@ -48,7 +54,7 @@ DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options 
                (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
                 (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
         what = "slot_bytes is a power of two from 4096 to 2^24";
-    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_MOVES)) {
+    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_DONTDUMP)) {
         what = "plain has bits that mean nothing";
     }
     if (what && why) {
@@ -62,15 +68,16 @@ DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options 
     return what ? DPAR_E_ARG : DPAR_OK;
 }
 
-/* Maps `bytes`; where others must reach it, as a file. */
-static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int without_memfd)
+/* A file of `bytes`, unless it is for this process alone, with the head of it mapped. */
+static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int alone,
+                             int without_memfd)
 {
-    s->bytes = bytes;
+    s->bytes = head;
     s->fd = alone ? -1 : dpari_os_segment(bytes, without_memfd);
     if (!alone && s->fd < 0) {
         return errno ? errno : ENOSYS;
     }
-    s->base = (char *)(alone ? dpari_os_pages(bytes) : dpari_os_map(s->fd, bytes));
+    s->base = (char *)(alone ? dpari_os_pages(head) : dpari_os_map(s->fd, 0, head));
     if (!s->base) {
         int number = errno;
         if (s->fd >= 0) {
@@ -81,44 +88,77 @@ static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int wit
     return 0;
 }
 
+/* Bytes that a file may have (ulimit -f). */
+static int64_t dpari_file_most(void)
+{
+    const int64_t most = sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        (uint64_t)limit.rlim_cur > (uint64_t)most) {
+        return most;
+    }
+    return (int64_t)limit.rlim_cur;
+}
+
+/* Makes the file. It has for each rank twice what the users may have in use, so that gaps between
+ * allocations do not count, and what the library takes itself: a sparse file may be large, which
+ * takes neither memory nor addresses. Where files are limited *heap is what is left of it. */
+static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, int64_t *part,
+                              int alone, int without_memfd)
+{
+    const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
+    const int64_t library = (INT64_C(8) << 20) + channels;
+    const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
+    const int64_t bound = alone ? INT64_MAX / 2 : dpari_file_most();
+    const int64_t most = (bound - begin) / ranks / DPARI_OS_LARGE * DPARI_OS_LARGE;
+    int number = EFBIG;
+    *part = dpari_in_units(2 * *heap + (INT64_C(4) << 30) + channels, DPARI_OS_LARGE);
+    *part = dpari_most(dpari_least(*part, most), least);
+    while (*part <= most) {
+        number = dpari_segment_map(s, dpari_head_bytes(ranks), begin + ranks * *part, alone,
+                                   without_memfd);
+        if (number == 0 || *part == least) {
+            break;
+        }
+        *part = dpari_most(dpari_in_units(*part / 2, DPARI_OS_LARGE), least);
+    }
+    *heap = dpari_least(*heap, *part - library);
+    return number;
+}
+
 DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
                                                     const dpar_options *options, dpar_why *why)
 {
-    const int64_t least = INT64_C(64) << 20, begin = dpari_heap_begin(ranks);
     const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
     dpar_status status = dpari_segment_options(ranks, options, why);
     int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
-    int number = ENOMEM;
+    int64_t part = 0;
+    int number;
     dpari_world_head *h;
     if (status != DPAR_OK) {
         return status;
     }
-    heap = dpari_in_units(heap < least ? least : heap, INT64_C(65536));
-    /* only addresses are taken here: where a limit forbids so many, fewer do */
-    for (; number != 0 && heap >= least; heap = number ? heap / 2 / 65536 * 65536 : heap) {
-        if ((uint64_t)heap < (uint64_t)SIZE_MAX / 4 / (uint64_t)ranks) {
-            number = dpari_segment_map(s, begin + ranks * heap, ranks == 1 || threads,
-                                       plain & DPAR_WITHOUT_MEMFD);
-        }
-        if (number == 0) {
-            break;
-        }
-    }
+    heap = dpari_in_units(heap > 0 ? heap : INT64_C(64) << 20, dpari_os_page());
+    number = dpari_segment_size(s, ranks, &heap, &part, ranks == 1 || threads,
+                                plain & DPAR_WITHOUT_MEMFD);
     if (number == 0 && s->fd >= 0) {
-        number = dpari_os_reserve(s->fd, 0, begin);
+        number = dpari_os_reserve(s->fd, 0, s->bytes);
         if (number != 0) {
             dpari_segment_close(s);
         }
     }
     if (number != 0) {
-        return dpari_os_why(why, "shared memory of ", begin + ranks * least, number);
+        const int64_t file = dpari_heap_begin(ranks) + ranks * part;
+        return dpari_os_why(why, "shared memory of ",
+                            number == EFBIG ? file : dpari_head_bytes(ranks), number);
     }
     h = dpari_segment_head(s);
     h->version = DPARI_VERSION;
     h->ranks = (uint32_t)ranks;
-    h->bytes = s->bytes;
+    h->bytes = dpari_heap_begin(ranks) + ranks * part;
     h->heap_bytes = heap;
-    h->heap_begin = begin;
+    h->part_bytes = part;
+    h->heap_begin = dpari_heap_begin(ranks);
     h->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
     while (h->slot_bytes < 256 * (int64_t)ranks) { /* a chunk has a line for each rank at least */
         h->slot_bytes *= 2;
@@ -133,43 +173,80 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
 
 static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
 {
-    return DPARI_LOAD(&h->magic) == DPARI_MAGIC && h->version == DPARI_VERSION &&
-           h->bytes == bytes && h->ranks >= 1 && h->ranks <= DPARI_MAX_RANKS &&
-           h->heap_begin == dpari_heap_begin((int64_t)h->ranks) && h->heap_bytes > 0 &&
-           h->heap_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
+    return h->magic == DPARI_MAGIC && h->version == DPARI_VERSION && h->bytes == bytes &&
+           h->ranks >= 1 && h->ranks <= DPARI_MAX_RANKS &&
+           h->heap_begin == dpari_heap_begin((int64_t)h->ranks) && h->part_bytes > 0 &&
+           h->heap_bytes > 0 && h->part_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
 {
     struct stat about;
+    dpari_world_head head;
+    dpar_status status = DPAR_E_ARG;
     dpar_text t;
     if (fstat(fd, &about) != 0) {
         return dpari_os_why(why, "the shared memory that was handed over", 0, errno);
     }
     s->fd = fd;
-    s->bytes = (int64_t)about.st_size;
-    s->base =
-        s->bytes >= (int64_t)sizeof(dpari_world_head) ? (char *)dpari_os_map(fd, s->bytes) : NULL;
-    if (s->base && dpari_head_is_sound(dpari_segment_head(s), s->bytes)) {
-        return DPAR_OK;
-    }
-    if (s->base) {
-        dpari_os_unmap(s->base, s->bytes);
-        s->base = NULL;
-    }
-    close(fd);
-    s->fd = -1;
-    if (why) {
+    s->base = NULL;
+    if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+        dpari_head_is_sound(&head, (int64_t)about.st_size)) {
+        s->bytes = dpari_head_bytes((int64_t)head.ranks);
+        s->base = (char *)dpari_os_map(fd, 0, s->bytes);
+        if (s->base) {
+            return DPAR_OK;
+        }
+        status = dpari_os_why(why, "shared memory of ", s->bytes, errno);
+    } else if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpari_text_print(
             &t, "the shared memory that was handed over (%ld bytes) is not of this version of dpar",
-            s->bytes);
+            (int64_t)about.st_size);
     }
-    return DPAR_E_ARG;
+    close(fd);
+    s->fd = -1;
+    return status;
+}
+
+/* Where ranks are threads their heaps are memory of this process, and end with the segment. */
+static void dpari_segment_unmap_heaps(const dpari_segment *s)
+{
+    const dpari_world_head *h = dpari_segment_head(s);
+    for (uint32_t r = 0; r < h->ranks; r++) {
+        const dpari_rank *rank = &dpari_segment_ranks(s)[r];
+        for (uint32_t e = 1; e <= rank->extents; e++) {
+            dpari_os_unmap((void *)(uintptr_t)rank->extent[e].begin, rank->extent[e].bytes);
+        }
+    }
+}
+
+DPARI_API DPARI_COLD int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
+                                            int64_t bytes)
+{
+    const dpari_world_head *h = dpari_segment_head(s);
+    const uint32_t rank = (uint32_t)(ref >> (DPARI_REF_BITS + 6));
+    const uint32_t extent = (uint32_t)(ref >> DPARI_REF_BITS) % DPARI_EXTENTS;
+    int64_t at;
+    if (ref == 0) {
+        return 0;
+    }
+    if (h->threads) {
+        memcpy(to, (const void *)(uintptr_t)ref, (size_t)bytes);
+        return 1;
+    }
+    if (rank >= h->ranks || extent == 0) {
+        return 0;
+    }
+    at = dpari_segment_ranks(s)[rank].extent[extent].begin + (int64_t)(ref & DPARI_REF_OFFSET);
+    return pread(s->fd, to, (size_t)bytes, (off_t)at) == (ssize_t)bytes;
 }
 
 DPARI_API DPARI_COLD void dpari_segment_close(dpari_segment *s)
 {
+    if (s->base && s->fd < 0) {
+        dpari_segment_unmap_heaps(s);
+    }
     dpari_os_unmap(s->base, s->bytes);
     s->base = NULL;
     if (s->fd >= 0) {
@@ -491,7 +568,10 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     if (state == DPARI_RANK_LEFT) {
         return;
     }
-    if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
+    if (ending == DPARI_ENDING_DUMPS) { /* who watches the ranks knows more, in the end */
+        int32_t none = 0;
+        (void)DPARI_CLAIM(&r->ending, &none, ending);
+    } else if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
         __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
     }
     if (state != DPARI_RANK_DEAD && DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
@@ -537,12 +617,28 @@ DPARI_API DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, int32_
     return DPARI_LOAD(&r->flights) + ((uint64_t)DPARI_LOAD(&r->beat) << 32);
 }
 
+#define DPARI_BEAT_FRESH 0.1 /* seconds */
+
+/* Has it crashed, and writes a core file? It keeps its lock until that is done, which may take
+ * minutes. One that has just said that it waits has not. */
+static int dpari_rank_dumps(dpari_world *w, int32_t rank)
+{
+    const dpari_rank *r = &w->rank[rank];
+    return r->pids != 0 && r->pids == w->rank[w->me].pids &&
+           dpari_beat_age(w, rank) > DPARI_BEAT_FRESH && dpari_os_dumps(r->pid);
+}
+
 DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
 {
     uint32_t state = DPARI_LOAD(&w->rank[rank].state);
-    if (state != DPARI_RANK_HERE || w->threads || rank == w->me ||
-        dpari_os_is_held(w->segment.fd, rank)) {
+    if (state != DPARI_RANK_HERE || w->threads || rank == w->me) {
         return state;
+    }
+    if (dpari_os_is_held(w->segment.fd, rank)) {
+        if (dpari_rank_dumps(w, rank)) {
+            dpari_rank_is_dead(&w->segment, rank, DPARI_ENDING_DUMPS);
+        }
+        return DPARI_LOAD(&w->rank[rank].state);
     }
     state = DPARI_LOAD(&w->rank[rank].state); /* it says that it leaves before it lets go */
     if (state == DPARI_RANK_HERE) {
@@ -557,6 +653,8 @@ DPARI_API DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
     uint32_t state = DPARI_LOAD(&r->state);
     if (state == DPARI_RANK_LEFT) {
         dpar_text_put(t, " has left");
+    } else if (ending == DPARI_ENDING_DUMPS) {
+        dpar_text_put(t, " has crashed and is writing a core file");
     } else if (ending < 0) {
         dpari_text_print(t, " was killed by signal %ld", -(int64_t)ending);
     } else {
@@ -579,84 +677,164 @@ DPARI_DOOR DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, 
     dpari_put_end(t, r);
 }
 
-/* ---- the heap of this rank --------------------------------------------------------------------
+/* ---- extents ----------------------------------------------------------------------------------
  */
+
+static int64_t dpari_part_begin(const dpari_world *w)
+{
+    return w->head->heap_begin + w->me * w->head->part_bytes;
+}
+
+/* Maps extent `number` of a rank, unless another thread just did; NULL: there are no addresses. */
+static DPARI_COLD char *dpari_view_make(const dpari_world *w, uint64_t index)
+{
+    const uint64_t rank = index / DPARI_EXTENTS, number = index % DPARI_EXTENTS;
+    const dpari_extent *e;
+    char *at, *none = NULL;
+    if (rank >= (uint64_t)w->size || number == 0) {
+        return NULL;
+    }
+    e = &w->rank[rank].extent[number];
+    at = (char *)dpari_os_map(w->segment.fd, e->begin, e->bytes);
+    if (!at) {
+        return DPARI_LOAD(&w->view[index]);
+    }
+    if (!(w->head->plain & DPAR_WITHOUT_DONTDUMP)) {
+        dpari_os_dump(at, e->bytes, 0);
+    }
+    if (!DPARI_CLAIM(&w->view[index], &none, at)) {
+        dpari_os_unmap(at, e->bytes);
+        return none;
+    }
+    return at;
+}
 
 DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref)
 {
-    return w->threads ? (void *)(uintptr_t)ref : (void *)(w->segment.base + ref);
+    char *view;
+    if (w->threads) {
+        return (void *)(uintptr_t)ref;
+    }
+    view = DPARI_LOAD(&w->view[ref >> DPARI_REF_BITS]);
+    if (!view) {
+        view = dpari_view_make(w, ref >> DPARI_REF_BITS);
+    }
+    return view ? (void *)(view + (ref & DPARI_REF_OFFSET)) : NULL;
+}
+
+DPARI_DOOR DPARI_COLD void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref)
+{
+    const uint64_t index = ref >> DPARI_REF_BITS;
+    const int32_t rank = (int32_t)(index / DPARI_EXTENTS);
+    if (rank < w->size) {
+        dpari_text_print(t, "mapping %ld bytes of rank %d's memory: ",
+                         w->rank[rank].extent[index % DPARI_EXTENTS].bytes, rank);
+    }
+    dpari_os_put_addresses(t);
+}
+
+/* Where this rank has its own extent mapped. */
+static char *dpari_own_view(const dpari_world *w, int32_t number)
+{
+    return DPARI_LOAD(&w->view[w->me * DPARI_EXTENTS + number]);
+}
+
+/* The own extent that holds this address, with its offset there; 0: none does. */
+static int32_t dpari_own_find(const dpari_world *w, uint64_t address, uint64_t *offset)
+{
+    const int32_t n = DPARI_LOAD(&w->owns_extents);
+    for (int32_t i = 1; i <= n; i++) {
+        const char *view = dpari_own_view(w, i);
+        *offset = address - (uint64_t)(uintptr_t)view;
+        if (view && *offset < (uint64_t)w->own[i].bytes) {
+            return i;
+        }
+    }
+    return 0;
 }
 
 DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
 {
-    const uint64_t base = (uint64_t)(uintptr_t)w->segment.base, p = (uint64_t)(uintptr_t)at;
+    const uint64_t address = (uint64_t)(uintptr_t)at;
+    uint64_t offset;
+    int32_t i;
     if (w->threads) {
-        return p;
+        return address;
     }
-    if (p < base + (uint64_t)w->head->heap_begin || p > base + (uint64_t)w->segment.bytes ||
-        (uint64_t)bytes > base + (uint64_t)w->segment.bytes - p) {
+    i = dpari_own_find(w, address, &offset);
+    if (i == 0 || (uint64_t)bytes > (uint64_t)w->own[i].bytes - offset) {
         return 0;
     }
-    return p - base;
+    return ((uint64_t)w->me * DPARI_EXTENTS + (uint64_t)i) << DPARI_REF_BITS | offset;
 }
 
-#define DPARI_ASK_FROM (INT64_C(64) << 20) /* bytes from which it is asked what there is */
-
-/* The first gap of `bytes` that begins at a multiple of `unit`: where, and the place in the list;
- * -1: there is none. */
-static DPARI_COLD int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit,
-                                         int32_t *place)
+/* Maps an own extent, or, where ranks are threads, takes memory for it. */
+static char *dpari_own_map(const dpari_world *w, int64_t begin, int64_t bytes)
 {
-    const int64_t begin = w->head->heap_begin + w->me * w->head->heap_bytes;
-    const int64_t end = begin + w->head->heap_bytes;
-    int64_t at = dpari_in_units(dpari_most(begin, w->floor), unit);
-    int32_t i;
-    for (i = 0; i < w->used_count && w->used[i].begin - at < bytes; i++) {
-        at = dpari_most(at, dpari_in_units(w->used[i].begin + w->used[i].bytes, unit));
+    char *at;
+    if (w->segment.fd < 0) {
+        return (uint64_t)bytes > (uint64_t)SIZE_MAX / 4 ? NULL : (char *)dpari_os_pages(bytes);
     }
-    *place = i;
-    return end - at >= bytes && w->used_count < DPARI_MAX_USED ? at : -1;
+    at = (char *)dpari_os_map(w->segment.fd, begin, bytes);
+    if (at && !(w->head->plain & DPAR_WITHOUT_DONTDUMP)) {
+        dpari_os_dump(at, bytes, 0);
+    }
+    return at;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
+/* Bytes of the next extent, if addresses suffice: as many as there are so far, so that there are
+ * never many extents. Where addresses are limited, a quarter: the program wants the rest. */
+static int64_t dpari_extent_want(const dpari_world *w, int64_t least, int64_t left)
 {
-    const int64_t page = dpari_os_page();
-    int32_t place = 0;
-    int64_t at, take = bytes < 1 ? 1 : bytes;
-    if (take > w->head->heap_bytes) {
-        w->number = ENOMEM;
-        return DPAR_E_MEMORY;
-    }
-    take = dpari_in_units(take, page);
-    at = take >= DPARI_OS_LARGE ? dpari_heap_gap(w, take, DPARI_OS_LARGE, &place) : -1;
-    at = at >= 0 ? at : dpari_heap_gap(w, take, page, &place);
-    w->number = at < 0 ? ENOMEM : 0;
-    if (at >= 0 && take >= DPARI_ASK_FROM && take > dpari_os_available()) {
-        w->number = ENOMEM; /* the system would end some process instead of saying no */
-    } else if (at >= 0 && w->segment.fd >= 0) {
-        w->number = dpari_os_reserve(w->segment.fd, at, take);
-        if (w->number == 0) { /* elements of a box a page apart miss the table of pages at each */
-            dpari_os_large_pages(w->segment.base + at, take);
-        }
-    }
-    if (w->number != 0) {
-        return DPAR_E_MEMORY;
-    }
-    if (at < w->fresh) {
-        int64_t old = w->fresh - at < take ? w->fresh - at : take;
-        memset(w->segment.base + at, 0, (size_t)old);
-    }
-    w->fresh = at + take > w->fresh ? at + take : w->fresh;
-    memmove(&w->used[place + 1], &w->used[place],
-            (size_t)(w->used_count - place) * sizeof w->used[0]);
-    w->used[place].begin = at;
-    w->used[place].bytes = take;
-    w->used_count++;
-    *memory = w->segment.base + at;
-    return DPAR_OK;
+    const int64_t first = INT64_C(4) << 20, most = INT64_C(1) << 46;
+    const int64_t total = left < w->head->part_bytes ? w->head->part_bytes - left : 0;
+    int64_t want = dpari_os_addresses() < INT64_MAX ? total / 4 : total;
+    want = dpari_in_units(dpari_most(want, first), DPARI_OS_LARGE);
+    want = dpari_least(dpari_least(want, left), most);
+    return dpari_most(want, least);
 }
 
-/* The first allocation that begins at `at` of the mapping or later. */
+/* A new extent for an allocation of so many bytes; its number, 0: see w->lacks. */
+static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
+{
+    dpari_rank *r = &w->rank[w->me];
+    const int32_t n = w->owns_extents;
+    const int64_t begin = n > 0 ? w->own[n].begin + w->own[n].bytes : dpari_part_begin(w);
+    const int64_t left = dpari_part_begin(w) + w->head->part_bytes - begin;
+    const int64_t least = dpari_in_units(bytes, DPARI_OS_LARGE);
+    int64_t want;
+    char *at;
+    if (least > left || n + 1 == DPARI_EXTENTS) {
+        w->lacks = DPARI_LACKS_PLACE;
+        return 0;
+    }
+    want = dpari_extent_want(w, least, left);
+    at = dpari_own_map(w, begin, want);
+    while (!at && want > least) { /* addresses are short: fewer will do */
+        want = dpari_most(dpari_in_units(want / 2, DPARI_OS_LARGE), least);
+        at = dpari_own_map(w, begin, want);
+    }
+    if (!at) {
+        w->lacks = DPARI_LACKS_ADDRESSES;
+        return 0;
+    }
+    w->own[n + 1].begin = w->own[n + 1].fresh = begin;
+    w->own[n + 1].bytes = want;
+    r->extent[n + 1].begin = w->segment.fd < 0 ? (int64_t)(uintptr_t)at : begin;
+    r->extent[n + 1].bytes = want;
+    DPARI_STORE(&w->view[w->me * DPARI_EXTENTS + n + 1], at);
+    DPARI_STORE(&r->extents, (uint32_t)n + 1U);
+    DPARI_STORE(&w->owns_extents, n + 1); /* another thread may look for an address */
+    return n + 1;
+}
+
+/* ---- the heap of this rank --------------------------------------------------------------------
+ */
+
+#define DPARI_ASK_FROM (INT64_C(4) << 20) /* bytes from which it is asked what there is */
+enum { DPARI_TAKING = 20000 }; /* looks, 1 ms apart, at whether others have taken theirs */
+
+/* The first allocation that begins at `at` or later. */
 static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
 {
     int32_t low = 0, high = w->used_count;
@@ -671,49 +849,266 @@ static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
     return low;
 }
 
+/* The first gap of `bytes` in an extent that begins at a multiple of `unit`: where, and the place
+ * in the list; -1: there is none. */
+static int64_t dpari_extent_gap(const dpari_world *w, int32_t number, int64_t bytes, int64_t unit,
+                                int32_t *place)
+{
+    const dpari_own *e = &w->own[number];
+    const int64_t end = e->begin + e->bytes;
+    int64_t at = dpari_in_units(dpari_most(e->begin, w->floor), unit);
+    int32_t i = dpari_heap_find(w, e->begin);
+    for (; i < w->used_count && w->used[i].begin < end && w->used[i].begin - at < bytes; i++) {
+        at = dpari_most(at, dpari_in_units(w->used[i].begin + w->used[i].bytes, unit));
+    }
+    *place = i;
+    return end - at >= bytes ? at : -1;
+}
+
+/* A gap in any extent, mapped, and which it is; -1: see w->lacks. */
+static DPARI_COLD int64_t dpari_heap_gap(dpari_world *w, int64_t bytes, int64_t unit,
+                                         int32_t *place, int32_t *number)
+{
+    int64_t at = -1;
+    for (int32_t i = 1; i <= w->owns_extents; i++) {
+        char **view = &w->view[w->me * DPARI_EXTENTS + i];
+        at = dpari_extent_gap(w, i, bytes, unit, place);
+        if (at < 0) {
+            continue;
+        }
+        if (!*view) { /* it was empty */
+            DPARI_STORE(view, dpari_own_map(w, w->own[i].begin, w->own[i].bytes));
+        }
+        if (*view) {
+            *number = i;
+            return at;
+        }
+        w->lacks = DPARI_LACKS_ADDRESSES;
+    }
+    return -1;
+}
+
+/* A place for `take` bytes. Large ones begin at a large page, in a new extent if need be: elements
+ * of a box that are a page apart miss the table of small pages at each. */
+static DPARI_COLD int64_t dpari_heap_place(dpari_world *w, int64_t take, int32_t *place,
+                                           int32_t *number)
+{
+    const int64_t page = dpari_os_page();
+    int64_t unit = take >= DPARI_OS_LARGE ? (int64_t)DPARI_OS_LARGE : page;
+    int64_t at = dpari_heap_gap(w, take, unit, place, number);
+    if (at < 0 && dpari_extent_make(w, take) > 0) {
+        at = dpari_heap_gap(w, take, unit, place, number);
+    }
+    return at >= 0 || unit == page ? at : dpari_heap_gap(w, take, page, place, number);
+}
+
+/* Would the system end some process instead of refusing the memory? Ranks often allocate at the
+ * same time, and each sees what is free before the others have taken theirs: so they announce it,
+ * and where there is not enough for all who are about to, one waits for those before it. 0 leaves
+ * the announcement to dpari_heap_took. */
+static DPARI_COLD int dpari_heap_is_short(dpari_world *w, int64_t take)
+{
+    dpari_available now;
+    int64_t before = 1;
+    for (int32_t i = 0; i < DPARI_TAKING && before > 0; i++) {
+        before = DPARI_ADD(&w->head->taking, take);
+        dpari_os_available(&now);
+        if (before + take <= now.bytes) {
+            return 0;
+        }
+        DPARI_ADD(&w->head->taking, -take);
+        dpari_os_sleep(before > 0 ? 1e-3 : 0.0);
+    }
+    return 1;
+}
+
+static void dpari_heap_took(dpari_world *w, int64_t take)
+{
+    if (take >= DPARI_ASK_FROM) {
+        DPARI_ADD(&w->head->taking, -take);
+    }
+}
+
+/* Gives the addresses of an empty extent back; its range of the file stays its own. Not the first,
+ * which is seldom empty, nor memory that other threads may still read. */
+static void dpari_extent_rest(dpari_world *w, int32_t number)
+{
+    const dpari_own *e = &w->own[number];
+    const int32_t i = dpari_heap_find(w, e->begin);
+    char **view = &w->view[w->me * DPARI_EXTENTS + number];
+    char *at = *view;
+    if (number == 1 || w->segment.fd < 0 ||
+        (i < w->used_count && w->used[i].begin < e->begin + e->bytes)) {
+        return;
+    }
+    DPARI_STORE(view, (char *)NULL);
+    dpari_os_unmap(at, e->bytes);
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
+                                                  void **memory)
+{
+    int32_t place = 0, number = 0;
+    int64_t at = -1, take = bytes < 1 ? 1 : bytes;
+    dpari_own *e;
+    char *address;
+    w->number = ENOMEM;
+    w->lacks = DPARI_LACKS_HEAP;
+    if (take > w->head->part_bytes) {
+        return DPAR_E_MEMORY;
+    }
+    take = dpari_in_units(take, dpari_os_page());
+    if (users && take > w->head->heap_bytes - w->users) {
+        return DPAR_E_MEMORY;
+    }
+    w->lacks = DPARI_LACKS_PIECES;
+    if (w->used_count == DPARI_MAX_USED) {
+        return DPAR_E_MEMORY;
+    }
+    w->lacks = DPARI_LACKS_MEMORY;
+    if (take >= DPARI_ASK_FROM && dpari_heap_is_short(w, take)) {
+        return DPAR_E_MEMORY;
+    }
+    at = dpari_heap_place(w, take, &place, &number);
+    if (at >= 0) {
+        w->number = w->segment.fd >= 0 ? dpari_os_reserve(w->segment.fd, at, take) : 0;
+    }
+    dpari_heap_took(w, take);
+    if (at < 0) {
+        return DPAR_E_MEMORY;
+    }
+    if (w->number != 0) {
+        w->lacks = DPARI_LACKS_FILE;
+        dpari_extent_rest(w, number);
+        return DPAR_E_MEMORY;
+    }
+    e = &w->own[number];
+    address = dpari_own_view(w, number) + (at - e->begin);
+    w->lacks = DPARI_LACKS_NOTHING;
+    if (w->segment.fd >= 0) {
+        dpari_os_large_pages(address, take);
+        if (users && w->used_count < DPARI_DUMPED) {
+            dpari_os_dump(address, take, 1);
+        }
+    }
+    if (at < e->fresh) {
+        memset(address, 0, (size_t)dpari_least(e->fresh - at, take));
+    }
+    e->fresh = dpari_most(e->fresh, at + take);
+    w->fresh = dpari_most(w->fresh, at + take);
+    memmove(&w->used[place + 1], &w->used[place],
+            (size_t)(w->used_count - place) * sizeof w->used[0]);
+    w->used[place].begin = at;
+    w->used[place].bytes = take;
+    w->used[place].users = users ? take : 0;
+    w->users += w->used[place].users;
+    w->used_count++;
+    *memory = address;
+    return DPAR_OK;
+}
+
+DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
+{
+    dpari_available now;
+    struct rlimit file;
+    switch (w->lacks) {
+    case DPARI_LACKS_HEAP:
+        dpar_text_put(t, "dpar_options.heap_bytes is the limit");
+        if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
+            dpar_text_put(t, ", as far as ulimit -f allows");
+        }
+        return;
+    case DPARI_LACKS_PLACE: dpar_text_put(t, "no gap in the heap is so large"); return;
+    case DPARI_LACKS_PIECES: dpar_text_put(t, "too many pieces"); return;
+    case DPARI_LACKS_ADDRESSES: dpari_os_put_addresses(t); return;
+    case DPARI_LACKS_FILE: dpari_os_error(t, w->number); return;
+    default: break;
+    }
+    dpari_os_available(&now);
+    dpar_text_put(t, "out of memory");
+    if (w->lacks == DPARI_LACKS_MEMORY && now.most > 0) {
+        dpari_text_print(t, ": %ld left of %ld of control group %s", now.bytes, now.most,
+                         now.group);
+    } else if (w->lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
+        dpari_text_print(t, ": %ld are available on this machine", now.bytes);
+    }
+}
+
 DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
 {
-    const int64_t heap = w->head->heap_begin + w->me * w->head->heap_bytes;
-    const dpari_used *u;
-    int32_t i;
-    low -= (int64_t)(uintptr_t)w->segment.base;
-    high -= (int64_t)(uintptr_t)w->segment.base;
     *within = 0;
-    if (low >= high || high <= heap || low >= heap + w->head->heap_bytes) {
-        return 1;
+    for (int32_t i = 1; i <= w->owns_extents && low < high; i++) {
+        const dpari_own *e = &w->own[i];
+        const int64_t view = (int64_t)(uintptr_t)dpari_own_view(w, i);
+        const dpari_used *u;
+        int64_t at;
+        int32_t k;
+        if (view == 0 || high <= view || low >= view + e->bytes) {
+            continue;
+        }
+        at = low - view + e->begin;
+        k = low < view ? 0 : dpari_heap_find(w, at + 1);
+        u = k > 0 ? &w->used[k - 1] : NULL;
+        if (u == NULL || at >= u->begin + u->bytes) {
+            return 0;
+        }
+        *within = u->bytes;
+        return high - view + e->begin <= u->begin + u->bytes;
     }
-    i = dpari_heap_find(w, low + 1);
-    u = i > 0 ? &w->used[i - 1] : NULL;
-    if (u == NULL || low >= u->begin + u->bytes) {
-        return 0;
-    }
-    *within = u->bytes;
-    return high <= u->begin + u->bytes;
+    return 1;
 }
 
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
 {
-    const int64_t at = (int64_t)((uintptr_t)memory - (uintptr_t)w->segment.base);
-    const int32_t low = dpari_heap_find(w, at);
+    uint64_t offset = 0;
+    const int32_t number = dpari_own_find(w, (uint64_t)(uintptr_t)memory, &offset);
+    const int64_t at = w->own[number].begin + (int64_t)offset;
+    const int32_t low = number > 0 ? dpari_heap_find(w, at) : w->used_count;
     if (low == w->used_count || w->used[low].begin != at) {
         return;
+    }
+    if (w->segment.fd >= 0 && w->used[low].users > 0 &&
+        !(w->head->plain & DPAR_WITHOUT_DONTDUMP)) {
+        dpari_os_dump(memory, w->used[low].bytes, 0);
     }
 #if defined(__linux__) && defined(MADV_REMOVE)
     if (w->segment.fd >= 0 && w->used[low].bytes >= INT64_C(1) << 20) {
         madvise(memory, (size_t)w->used[low].bytes, MADV_REMOVE);
     }
 #endif
+    w->users -= w->used[low].users;
     w->used_count--;
     memmove(&w->used[low], &w->used[low + 1], (size_t)(w->used_count - low) * sizeof w->used[0]);
+    dpari_extent_rest(w, number);
 }
 
 /* ---- joining ----------------------------------------------------------------------------------
  */
 
+static int64_t dpari_view_bytes(const dpari_world *w)
+{
+    return w->size * (int64_t)DPARI_EXTENTS * (int64_t)sizeof(char *);
+}
+
+/* What this rank has mapped of the heaps. */
+static void dpari_world_unmap(dpari_world *w)
+{
+    for (int32_t i = 0; i < w->size * DPARI_EXTENTS; i++) {
+        if (w->view[i]) {
+            dpari_os_unmap(w->view[i],
+                           w->rank[i / DPARI_EXTENTS].extent[i % DPARI_EXTENTS].bytes);
+        }
+    }
+}
+
 DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
 {
     DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
     dpari_ring_all(&w->segment);
+    if (!w->threads && w->owns != DPARI_OWNS_FILE) {
+        dpari_world_unmap(w);
+    }
+    dpari_os_unmap(w->view, dpari_view_bytes(w));
     dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     dpari_os_unmap(w->probe, dpari_os_page());
     if (w->owns) {
@@ -743,12 +1138,14 @@ DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32
                    : options && options->timeout_s > 0.0 ? options->timeout_s
                                                          : 300.0;
     w->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-    w->fresh = h->heap_begin + me * h->heap_bytes;
+    w->view = (char **)dpari_os_pages(dpari_view_bytes(w));
+    w->fresh = dpari_part_begin(w);
     w->clock = DPARI_LOAD(&h->clock);
     w->clock_at = dpari_os_now();
     w->probe = dpari_os_own_page();
-    if (!w->used || !w->probe) {
+    if (!w->used || !w->view || !w->probe) {
         dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+        dpari_os_unmap(w->view, dpari_view_bytes(w));
         dpari_os_unmap(w->probe, dpari_os_page());
         dpari_os_unmap(w, (int64_t)sizeof *w);
         return NULL;
@@ -949,7 +1346,7 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
         return dpari_os_why(why, "joining: a rank's lock", 0, errno);
     }
     r->pid = (int32_t)getpid();
-    r->probe = (uint64_t)(uintptr_t)&w->probe;
+    r->pids = dpari_os_pids();
     r->cpu = w->cpu = dpari_os_cpu();
     *w->probe = dpari_world_word(w, w->me);
     r->probe = (uint64_t)(uintptr_t)w->probe;

@@ -5,9 +5,17 @@
  *
  *     [head][dpari_rank x ranks][channel refs, ranks x ranks][heap of rank 0][heap of rank 1]...
  *
- * A `ref` names a byte of the mapping to all ranks (their addresses differ): its offset, 0 for
- * none. Where the ranks are threads a ref is the address itself, and all memory has one. What the
- * refs that ranks leave for each other lead to is not the world's matter. */
+ * That is one sparse file. All ranks map the head, with what precedes the heaps, when they start. A
+ * heap is given out in extents, ranges of the file that its rank makes as it needs them and lists
+ * in its dpari_rank: the first is small, and each later one at least doubles the heap, so that a
+ * few are enough. A rank maps its own extents when it makes them, and another rank's when it first
+ * needs an address there. Addresses are taken only for what is used, because sites limit them
+ * (ulimit -v).
+ *
+ * A `ref` names a byte of a heap to all ranks (their addresses differ): rank, number of the extent
+ * and offset in it; 0 for none. An offset within one allocation may be added to a ref. Where the
+ * ranks are threads a ref is the address itself, and all memory has one. What the refs that ranks
+ * leave for each other lead to is not the world's matter. */
 #ifndef DPARI_COMM_WORLD_H
 #define DPARI_COMM_WORLD_H
 
@@ -20,6 +28,10 @@ enum {
     DPARI_FLIGHTS = 32,    /* operations that the recorder keeps of a rank */
     DPARI_MAX_RANKS = 1024 /* of one node */
 };
+/* A ref: the rank in 10 bits, the number of its extent in 6, the offset in 48. */
+enum { DPARI_EXTENTS = 64 /* of one rank; number 0 stands for none */, DPARI_REF_BITS = 48 };
+#define DPARI_REF_OFFSET ((UINT64_C(1) << DPARI_REF_BITS) - 1)
+
 /* One operation in the flight recorder; 64 bytes, written by its rank alone. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
 typedef struct dpari_flight {
@@ -34,11 +46,19 @@ typedef struct dpari_flight {
 
 enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
 
+/* A piece of a heap: a range of the file; of addresses where the ranks are threads. */
+typedef struct dpari_extent {
+    int64_t begin, bytes;
+} dpari_extent;
+
+/* dpari_rank.ending of a rank that crashed and is still writing its core file. */
+#define DPARI_ENDING_DUMPS INT32_MIN
+
 /* What all may read about a rank. */
 typedef struct dpari_rank {
     uint32_t state; /* DPARI_RANK_x */
     int32_t pid;    /* of its process */
-    int32_t ending; /* DEAD: exit status, or -signal; 0 where nobody knows */
+    int32_t ending; /* DEAD: exit status, -signal, DPARI_ENDING_DUMPS; 0 where nobody knows */
     int32_t reads; /* ranks whose memory it has proved to read, itself too; 0: not tried, or none */
     uint64_t probe;  /* address of the word that proves who it is (dpari_world_word) */
     uint64_t member; /* ref of what it shows first: it has come */
@@ -59,15 +79,23 @@ typedef struct dpari_rank {
     uint32_t owes;    /* what it has still to say of messages that are done on its side */
     char room_2[DPARI_LINE - 12];
     dpari_flight flight[DPARI_FLIGHTS];
+    dpari_extent extent[DPARI_EXTENTS]; /* of its heap, from 1 on: written before any ref into it */
+    uint64_t pids; /* the namespace of its pid, where /proc shows that one; 0: unknown */
+    uint32_t extents;
+    char room_3[DPARI_LINE - 12];
 } dpari_rank;
 
 typedef struct dpari_world_head {
     uint64_t magic;
     uint32_t version, ranks;
-    int64_t bytes, heap_bytes, slot_bytes, heap_begin;
+    int64_t bytes;      /* of the file */
+    int64_t heap_bytes; /* that a rank's users may have in use */
+    int64_t slot_bytes, heap_begin;
     int32_t plain, threads;
-    uint64_t nonce; /* random: no other world has the words of this one's ranks */
-    char room_0[DPARI_LINE - 64];
+    uint64_t nonce;     /* random: no other world has the words of this one's ranks */
+    int64_t part_bytes; /* of the file for the heap of one rank */
+    int64_t taking;     /* bytes that ranks are about to take of the system's memory */
+    char room_0[DPARI_LINE - 80];
     uint32_t sleepers; /* ranks that are asleep now */
     uint32_t said;     /* the highest `turn` of dpari_world_speaks */
     char room_1[DPARI_LINE - 8];
@@ -78,16 +106,38 @@ typedef struct dpari_world_head {
 
 /* Shared memory for a world, made before its ranks are. */
 typedef struct dpari_segment {
-    char *base;
-    int64_t bytes;
-    int fd; /* -1: memory of this process alone (threads, one rank) */
+    char *base;    /* the head and what precedes the heaps, mapped; */
+    int64_t bytes; /* so many */
+    int fd;        /* -1: memory of this process alone (threads, one rank) */
 } dpari_segment;
 
 /* An allocation. */
 typedef struct dpari_used {
-    int64_t begin, bytes; /* in the mapping */
+    int64_t begin, bytes; /* in the file, or as if there were one */
+    int64_t users;        /* bytes that count against heap_bytes */
 } dpari_used;
-enum { DPARI_MAX_USED = 1 << 16 }; /* allocations of one rank at a time */
+
+/* An extent of this rank's own heap. */
+typedef struct dpari_own {
+    int64_t begin, bytes; /* as in dpari_used */
+    int64_t fresh;        /* from here on it was never given out */
+} dpari_own;
+
+/* Why the last allocation failed. */
+enum {
+    DPARI_LACKS_NOTHING,
+    DPARI_LACKS_HEAP,      /* heap_bytes are in use */
+    DPARI_LACKS_PLACE,     /* no gap in the heap is large enough, and it can have no more extents */
+    DPARI_LACKS_PIECES,    /* DPARI_MAX_USED allocations */
+    DPARI_LACKS_MEMORY,    /* of the machine or of a control group */
+    DPARI_LACKS_ADDRESSES, /* of this process */
+    DPARI_LACKS_FILE       /* the file cannot grow: see number */
+};
+enum {
+    DPARI_MAX_USED = 1 << 16, /* allocations of one rank at a time */
+    DPARI_DUMPED = 1024 /* of these are in core files: each may split a mapping, whose number the
+                           system limits */
+};
 
 enum { DPARI_OWNS_NOTHING, DPARI_OWNS_SEGMENT, DPARI_OWNS_FILE /* its memory stays mapped */ };
 
@@ -108,9 +158,15 @@ typedef struct dpari_world {
     double moved;    /* when it last moved to another CPU, because it shared one */
     int32_t vain;    /* waits in a row that spun in vain */
     double timeout_s;
+    char **view;      /* [rank * DPARI_EXTENTS + number]: where this rank sees that extent; NULL:
+                         it is not mapped. Any thread may map one (compare and swap) */
+    dpari_own own[DPARI_EXTENTS]; /* this rank's extents, from 1 on, ascending */
+    int32_t owns_extents;
     dpari_used *used; /* allocations in this rank's heap, ascending */
     int32_t used_count;
-    int number;       /* error of the last allocation that failed */
+    int64_t users;    /* bytes that count against heap_bytes */
+    int32_t lacks;    /* of the last allocation that failed: DPARI_LACKS_x, */
+    int number;       /* and the error number */
     int64_t fresh;    /* heap from here on was never given out */
     int64_t floor;    /* what lies before is not given out again: a rank that was left behind may
                          still write there */
@@ -128,7 +184,9 @@ DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high,
 /* What every rank can turn into the address of `at`; 0 where [at, at + bytes) is not memory that
  * all can reach. And back, for this rank. */
 DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
-DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref);
+DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref); /* NULL: no addresses are left */
+/* "mapping 4194304 bytes of rank 3's memory: out of addresses (...)": why dpari_at gave NULL. */
+DPARI_DOOR void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref);
 
 /* ---- waiting ----
  *
@@ -203,9 +261,14 @@ DPARI_API uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
 /* Says that this rank leaves; ends its view of the world. */
 DPARI_API void dpari_world_close(dpari_world *w);
 
-/* Zeroed memory of this rank's heap, which all ranks can reach. E_MEMORY: see w->number. */
-DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
+/* Zeroed memory of this rank's heap, which all ranks can reach. users: 1 where it counts against
+ * heap_bytes, 0 for the library's own. E_MEMORY: see w->lacks, w->number. */
+DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users, void **memory);
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
+/* What was lacking then, with numbers. */
+DPARI_API void dpari_put_lack(dpar_text *t, const dpari_world *w);
+/* Copies bytes from behind a ref, without a world; 0 where there is none. */
+DPARI_API int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to, int64_t bytes);
 
 /* Seconds since a rank last said that it waits, as far as ranks that wait have counted them. */
 DPARI_API double dpari_beat_age(dpari_world *w, int32_t rank);

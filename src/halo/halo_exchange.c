@@ -1133,6 +1133,12 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
         const int64_t *r = x->record + i * words;
         if (p->world >= 0) {
             unsigned char *memory = (unsigned char *)dpari_at(x->world, (uint64_t)r[6]);
+            if (memory == NULL) {
+                dpar_text t;
+                dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+                dpari_put_unmapped(&t, x->world, (uint64_t)r[6]);
+                return DPAR_E_MEMORY;
+            }
             p->line = (dpari_hx_line *)(void *)memory;
             p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
             p->staging = memory + (x->staging - x->memory);

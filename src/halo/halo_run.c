@@ -108,6 +108,16 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
     return status;
 }
 
+/* There are no addresses for a peer's array. */
+static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_exchange *x, uint64_t ref)
+{
+    const dpar_status status = dpari_group_unmapped(x->node, ref);
+    if (x->node != x->c) {
+        dpar_comm_abort(x->c, status, x->node->why.text);
+    }
+    return status;
+}
+
 /* Messages and other work that is under way. */
 static void dpari_hx_progress(dpar_halo_exchange *x)
 {
@@ -504,6 +514,9 @@ static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, in
     if (p->flow[s].in_direct[x->mode] > 0 && line->version != p->version) {
         for (f = 0; f < 2 * x->fields; f++) {
             p->at[f] = (const unsigned char *)dpari_at(x->world, p->refs[f]);
+            if (p->refs[f] != 0 && p->at[f] == NULL) {
+                return dpari_hx_unmapped(x, p->refs[f]);
+            }
         }
         p->version = line->version;
     }

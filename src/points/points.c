@@ -357,24 +357,28 @@ static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
 }
 
 /* What a peer has told. */
-static void dpari_pt_hear(dpari_points *x, int32_t i)
+static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
 {
     dpari_pt_peer *p = &x->peer[i];
     const dpari_pt_record *r = &p->theirs;
     if (r->line == 0 || p->world < 0) { /* one of the two does not reach the other's memory */
         p->world = -1;
         x->messages_to++;
-        return;
+        return DPAR_OK;
     }
     x->shared++;
     x->oneway |= p->send.count == 0 || p->receive.count == 0;
     p->line = (dpari_pt_line *)dpari_at(x->world, (uint64_t)r->line);
+    if (p->line == NULL) {
+        return dpari_pt_unreachable(x, (uint64_t)r->line);
+    }
     p->source.count = r->sends;
     p->source.runs = r->runs;
     p->source.kind = (int32_t)r->kind;
     p->source.first = (int32_t)r->first;
     p->source.step = 0;
     p->source.at = r->at ? (const int32_t *)dpari_at(x->world, (uint64_t)r->at) : NULL;
+    return r->at && p->source.at == NULL ? dpari_pt_unreachable(x, (uint64_t)r->at) : DPAR_OK;
 }
 
 /* Peers tell each other where things lie. */
@@ -408,7 +412,7 @@ static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
     for (i = 0; i < x->head.peers && st == DPAR_OK; i++) {
         if (i != x->self) {
             x->peer[i].theirs = theirs[i];
-            dpari_pt_hear(x, i);
+            st = dpari_pt_hear(x, i);
         }
     }
     return st == DPAR_OK ? st

@@ -523,47 +523,60 @@ static void dpari_pt_unpack(const dpari_points *x, const dpari_pt_peer *p, unsig
 }
 
 /* A vector of the giver, read where it lies by its list: in the shorter passes of both. */
-static void dpari_pt_read(const dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v,
-                          const dpari_pt_place *place)
+static dpar_status dpari_pt_read(dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v,
+                                 const dpari_pt_place *place)
 {
     const int64_t size = dpari_least(v->size, place->size);
+    unsigned char *at = (unsigned char *)dpari_at(x->world, place->ref);
     dpari_pt_side theirs;
     int32_t piece;
+    if (at == NULL) {
+        return dpari_pt_unreachable(x, place->ref);
+    }
     for (piece = 0; piece < v->point / size; piece++) {
-        theirs.at = (unsigned char *)dpari_at(x->world, place->ref) + piece * place->component;
+        theirs.at = at + piece * place->component;
         theirs.stride = place->stride;
         dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &p->source, theirs, size);
     }
+    return DPAR_OK;
 }
 
-/* The turn of a peer that is ready. */
+/* The turn of a peer that is ready; NULL: there are no addresses for it. */
 static unsigned char *dpari_pt_their_turn(const dpari_points *x, dpari_pt_peer *p)
 {
     if (p->turns != p->line->turns) {
+        p->at = (unsigned char *)dpari_at(x->world, p->line->turns);
+        if (p->at == NULL) {
+            return NULL;
+        }
         p->turns = p->line->turns;
-        p->at = (unsigned char *)dpari_at(x->world, p->turns);
     }
     return p->at + (x->count & 1) * p->line->turn_bytes;
 }
 
 /* From a rank that shares memory and is ready. */
-static void dpari_pt_take_shared(dpari_points *x, int32_t i)
+static dpar_status dpari_pt_take_shared(dpari_points *x, int32_t i)
 {
     dpari_pt_peer *p = &x->peer[i];
     unsigned char *turn = dpari_pt_their_turn(x, p);
     const dpari_pt_place *place = (const dpari_pt_place *)(const void *)turn;
-    unsigned char *from = turn + dpari_pt_places_bytes(x->vectors) + dpari_pt_in_at(x, i);
+    unsigned char *from;
     const dpari_pt_list dense = dpari_pt_dense(p->receive.count);
     int32_t k, piece;
+    dpar_status st = DPAR_OK;
+    if (turn == NULL) {
+        return dpari_pt_unreachable(x, p->line->turns);
+    }
+    from = turn + dpari_pt_places_bytes(x->vectors) + dpari_pt_in_at(x, i);
     if (x->adjoint) {
         dpari_pt_unpack(x, p, from);
-        return;
+        return DPAR_OK;
     }
-    for (k = 0; k < x->vectors && p->receive.count > 0; k++) {
+    for (k = 0; k < x->vectors && p->receive.count > 0 && st == DPAR_OK; k++) {
         const dpari_pt_vector *v = &x->vector[k];
         if (p->lends &&
             dpari_pt_is_direct(x, place[k].ref, place[k].size, p->source.count, p->source.runs)) {
-            dpari_pt_read(x, p, v, &place[k]);
+            st = dpari_pt_read(x, p, v, &place[k]);
         } else {
             for (piece = 0; piece < v->pieces; piece++) {
                 dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &dense,
@@ -572,6 +585,7 @@ static void dpari_pt_take_shared(dpari_points *x, int32_t i)
         }
         from += x->vectors == 1 ? 0 : dpari_pt_block(p->receive.count, v->point);
     }
+    return st;
 }
 
 /* This rank's own values that it reads as ghosts: at once, or of an adjoint out of what it packed.
@@ -647,12 +661,12 @@ static dpar_status dpari_pt_take(dpari_points *x, int32_t i, int32_t n, int wait
     if (i == x->self) {
         dpari_pt_take_self(x);
     } else if (p->world >= 0) {
-        dpari_pt_take_shared(x, i);
+        st = dpari_pt_take_shared(x, i);
     } else if (!p->in_place) {
         dpari_pt_unpack(x, p, p->arrives);
     }
     dpari_pt_count(x, DPARI_PT_COPYING, began);
-    p->taken = 1;
+    p->taken = st == DPAR_OK;
     return st;
 }
 

@@ -83,6 +83,15 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_differs(dpari_points *x, int32_t i, ui
     return dpari_pt_break(x, DPAR_E_MISMATCH, why.text);
 }
 
+DPARI_API DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref)
+{
+    const dpar_status status = dpari_group_unmapped(x->node, ref);
+    if (x->node != x->head.comm) {
+        dpar_comm_abort(x->head.comm, status, x->node->why.text);
+    }
+    return status;
+}
+
 static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *x, dpar_status status, int32_t i,
                                             const dpari_pt_suspect *q, double waited)
 {

@@ -15,6 +15,8 @@ DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t 
                                      uint64_t value, int wait);
 /* The peer runs another exchange than this rank: E_MISMATCH. */
 DPARI_API dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind);
+/* dpari_at gave NULL for this ref of a peer. */
+DPARI_API dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref);
 /* Timers: 0 where there are none. */
 DPARI_API double dpari_pt_clock(const dpari_points *x);
 DPARI_API void dpari_pt_count(dpari_points *x, int32_t phase, double began);
