@@ -79,6 +79,8 @@ bindings/fortran/dpar.f90: tools/fortran bindings/fortran/helpers.inc dpar_mpi.h
 	tools/fortran > $@.new && mv $@.new $@
 
 headers: $(HEADERS)
+
+sizes: $(HEADERS)
 	@CC="$(CC)" sh tools/sizes
 
 # ---- the library: one object a header ----
