@@ -608,9 +608,9 @@ typedef struct dpar_lowering {
     int32_t passes;     /* sum of DPAR_LOWER_...; 0: MESSAGES */
     int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
     int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
-    /* MESSAGES, but not by turns: what actions and messages take, each of them 0 to INT64_MAX / 10.
-     * sends, links, transport and memory are not read. NULL: F, I, W and RECOMPUTE take 1, B 2, all
-     * others nothing. */
+    /* MESSAGES, but not by turns: what actions and messages take, each of them 0 to INT64_MAX / 3
+     * (bandwidth: / 10). sends, links, transport and memory are not read. NULL: F, I, W and
+     * RECOMPUTE take 1, B 2, all others nothing. */
     const dpar_times *times;
 } dpar_lowering;
 
@@ -3300,10 +3300,11 @@ static dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_w
     for (i = 0; i < stages; i++) {
         for (k = 0; k < 14; k++) {
             const int64_t value = dpari_each_at(each[k], i);
-            if (value < 0 || value > INT64_MAX / 10) {
+            const int64_t most = each[k] == &t->bandwidth ? INT64_MAX / 10 : INT64_MAX / 3;
+            if (value < 0 || value > most) {
                 return dpari_say(DPAR_E_ARG, why,
                                  "stage #: a time, size or bandwidth of #; lowering takes 0 to #", i,
-                                 value, INT64_MAX / 10, 0);
+                                 value, most, 0);
             }
         }
     }

@@ -685,10 +685,11 @@ static dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_w
     for (i = 0; i < stages; i++) {
         for (k = 0; k < 14; k++) {
             const int64_t value = dpari_each_at(each[k], i);
-            if (value < 0 || value > INT64_MAX / 10) {
+            const int64_t most = each[k] == &t->bandwidth ? INT64_MAX / 10 : INT64_MAX / 3;
+            if (value < 0 || value > most) {
                 return dpari_say(DPAR_E_ARG, why,
                                  "stage #: a time, size or bandwidth of #; lowering takes 0 to #", i,
-                                 value, INT64_MAX / 10, 0);
+                                 value, most, 0);
             }
         }
     }

@@ -68,9 +68,9 @@ typedef struct dpar_lowering {
     int32_t passes;     /* sum of DPAR_LOWER_...; 0: MESSAGES */
     int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
     int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
-    /* MESSAGES, but not by turns: what actions and messages take, each of them 0 to INT64_MAX / 10.
-     * sends, links, transport and memory are not read. NULL: F, I, W and RECOMPUTE take 1, B 2, all
-     * others nothing. */
+    /* MESSAGES, but not by turns: what actions and messages take, each of them 0 to INT64_MAX / 3
+     * (bandwidth: / 10). sends, links, transport and memory are not read. NULL: F, I, W and
+     * RECOMPUTE take 1, B 2, all others nothing. */
     const dpar_times *times;
 } dpar_lowering;
 
