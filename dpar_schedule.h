@@ -413,12 +413,14 @@ typedef struct dpar_times {
     dpar_each bandwidth; /* bytes in 10^9 units of time: bytes/s when the unit is ns; 0: infinite */
     int32_t sends, links;
 
-    /* The transport on which the list runs, DPAR_TRANSPORT_... of check.h, for lists with messages;
-     * NONE: as `sends` and `links` say, which are else 0. RANK, DIR, PAIR and EDGE: as POSTED, but a
-     * message leaves when it is the first in the queues of both its ends, and is the first until it
-     * arrives: so long those behind it wait (NCCL: the operations of a communicator, in the order in
-     * which they were called). EAGER: a SEND holds its rank until the buffer to the other rank has
-     * a place, a RECV until its message has arrived and is the first there. BLOCKING: as above. */
+    /* The transport on which the list runs: DPAR_TRANSPORT_... of check.h. For lists with messages;
+     * `sends` and `links` are then 0. NONE: they say how messages go.
+     *
+     * RANK, DIR, PAIR, EDGE: as POSTED, but a message leaves when it is the first in the queues of
+     * both its ends, and those behind it wait until it has arrived. So a NCCL communicator does its
+     * operations, one after the other. EAGER: a SEND holds its rank until the buffer to the other
+     * rank has a place, a RECV until its message is the first there and has arrived. BLOCKING: as
+     * DPAR_SENDS_BLOCKING. */
     int32_t transport;
     int32_t room; /* EAGER: messages of a buffer, 1 or more; else ignored */
 
@@ -512,9 +514,9 @@ typedef struct dpar_simulation {
 } dpar_simulation;
 
 /* Bytes of working memory for this schedule: 12 an action, 28 a stage and micro-batch, 240 a stage,
- * 156 a rank; with shared links 8 more an action, 20 a stage; with a transport of queues or buffers
- * 8 more an action, 24 a rank. -1 when the struct is no schedule
- * (slices that do not divide micros, say) or has more than 2^32 - 2 actions. O(1). */
+ * 156 a rank. Shared links take 8 more an action, 20 a stage; transports from RANK to EAGER 8 more
+ * an action, 24 a rank. -1 when the struct is no schedule (slices that do not divide micros, say)
+ * or has more than 2^32 - 2 actions. O(1). */
 DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how);
 
 /* Simulates the schedule. Each rank does its list in order; an action starts when the rank is free
@@ -568,20 +570,19 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_s
  * B = 2. Idle actions are dropped. E_STUCK names a rank that can never go on and what it waits for.
  *
  * All lists follow one order of all messages. So no transport that keeps the order of a channel can
- * deadlock, and both ends of a pair of ranks see the same order. Since both ends of a message, and
- * all messages before it, are posted when its data are there, none waits in a queue behind one
- * whose data are still to come, as long as the times are right: even with a single queue a rank
- * (DPAR_TRANSPORT_RANK: one NCCL communicator) the schedule takes no longer than with links of its
- * own. A transport whose receives hold the rank (BLOCKING, EAGER) does better with LATE_RECV
- * behind it.
+ * deadlock, and both ends of a pair of ranks see the same order. When the data of a message are
+ * there, both of its ends and all messages before it were posted. If the times are right, none
+ * waits in a queue behind one whose data are still to come. A schedule whose messages take no time
+ * is then as fast with one queue a rank (DPAR_TRANSPORT_RANK: one NCCL communicator) as with links
+ * of its own. Where a receive holds its rank (BLOCKING, EAGER), run LATE_RECV on the result.
  *
  * TURNS: the order of PyTorch (_add_send_recv), action by action, instead. Ranks take turns in
  * ascending order. A rank puts its next action in its list when the receive that it needs, or the
  * neighbour's result on its own rank, is there. The SEND then goes behind the action and the RECV
- * into the peer's list, at the same moment. It is free of deadlock too, but a turn is not a time:
- * on one queue a rank, messages that are ready wait for others that are not, and interleaved
- * schedules take up to twice as long. IDLE: this order, and idle actions take their turn before
- * they are dropped, as in a call of _add_send_recv alone. Other actions (UNSHARD, W) always do.
+ * into the peer's list, at the same moment. This is free of deadlock too, but a turn is not a time.
+ * On one queue a rank, messages that are ready wait for others that are not, and interleaved
+ * schedules take up to twice as long. IDLE: TURNS, and idle actions take their turn before they are
+ * dropped, as in a call of _add_send_recv alone. Other actions (UNSHARD, W) always do.
  *
  * MERGE: W directly behind I of the same stage and micro-batch becomes one B with it. Idle actions
  * are dropped. A joined I stays as it is.
@@ -616,9 +617,9 @@ typedef struct dpar_lowering {
 
 /* Bytes of memory that the passes take. `how` may be NULL: all zero. O(actions x max_active).
  *
- * -1 with a sentence for times out of their domain, or a list that no pass takes. It has a kind, stage or micro-batch that does
- * not exist, or a stage on another rank than rank_of says. Or a joined forward has no B or I behind
- * it, or a message goes between stages that are no neighbours.
+ * -1 with a sentence for times out of their domain, or a list that no pass takes. It has a kind,
+ * stage or micro-batch that does not exist, or a stage on another rank than rank_of says. Or a
+ * joined forward has no B or I behind it, or a message goes between stages that are no neighbours.
  *
  * The size is exact; REDUCE has room for one action a stage. Beside the schedule MERGE takes
  * nothing. LATE_RECV takes 16 bytes a rank, 8 an action of the longest list, and one for each stage
@@ -2985,7 +2986,7 @@ typedef struct dpari_turns {
     int32_t *heap;           /* by time: [ranks] that are at work; the first is done first */
     int32_t working;         /* how many of them */
     int64_t clock;           /* by time: now */
-    int64_t *given; /* [stage][micro][2]: when its input (0) and its output's gradient (1) are there */
+    int64_t *given; /* [stage][micro][2]: when its input, and its output's gradient, are there */
     int turns;      /* by turns, not by time */
     int idle;       /* idle actions take a turn */
     int too_long;   /* a time passed INT64_MAX */
@@ -3113,10 +3114,10 @@ static void dpari_lower_start(dpari_turns *l, int32_t rank)
     int64_t takes = dpari_lower_cost(l->times, &h->a[0]), from = l->clock;
     from = dpari_most(from, dpari_lower_arrival(l, &h->a[0]));
     if (h->a[0].joined) {
-        const int64_t both = l->times == NULL ? 0 : dpari_each_at(&l->times->overlap, h->a[0].stage);
+        const int64_t both =
+            l->times == NULL ? 0 : dpari_each_at(&l->times->overlap, h->a[0].stage);
         from = dpari_most(from, dpari_lower_arrival(l, &h->a[1]));
-        takes = both > 0 ? both
-                         : dpari_lower_sum(l, takes, dpari_lower_cost(l->times, &h->a[1]));
+        takes = both > 0 ? both : dpari_lower_sum(l, takes, dpari_lower_cost(l->times, &h->a[1]));
     }
     h->done = dpari_lower_sum(l, from, takes);
     dpari_lower_push(l, rank);
@@ -3303,8 +3304,8 @@ static dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_w
             const int64_t most = each[k] == &t->bandwidth ? INT64_MAX / 10 : INT64_MAX / 3;
             if (value < 0 || value > most) {
                 return dpari_say(DPAR_E_ARG, why,
-                                 "stage #: a time, size or bandwidth of #; lowering takes 0 to #", i,
-                                 value, most, 0);
+                                 "stage #: a time, size or bandwidth of #; lowering takes 0 to #",
+                                 i, value, most, 0);
             }
         }
     }
@@ -3495,8 +3496,8 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
     dpari_turns l;
     int64_t actions = dpari_lower_actions(in, how);
     char *work;
-    dpar_status st =
-        dpari_lower_lay(out, in, actions, dpari_lower_size(in, how, actions), mem, bytes, &work, why);
+    dpar_status st = dpari_lower_lay(out, in, actions, dpari_lower_size(in, how, actions), mem,
+                                     bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -5177,8 +5178,8 @@ typedef struct dpari_sim_stage {
     int32_t link[2];          /* the wire to that side, when wires are shared */
 } dpari_sim_stage;
 
-/* A message in its queue. EAGER: a SEND among those to the same rank; its RECV's `before` is the SEND
- * whose place in the buffer it takes. */
+/* A message in its queue. EAGER: a SEND among those to the same rank; its RECV's `before` is the
+ * SEND whose place in the buffer it takes. */
 typedef struct dpari_sim_link {
     uint32_t before, behind; /* 1 + the action; 0: none */
 } dpari_sim_link;
@@ -5218,9 +5219,9 @@ typedef struct dpari_sim {
     dpari_sim_link *link; /* of each message, when it has a queue or a buffer */
     dpari_sim_line *line; /* [2 ranks] */
     uint32_t moved;       /* 1 + a message that arrived whose successor may leave; 0: none */
-    int64_t cells; /* of a row of the table */
-    int64_t total; /* of all times: no time passes it */
-    int64_t last;  /* end of the critical path */
+    int64_t cells;        /* of a row of the table */
+    int64_t total;        /* of all times: no time passes it */
+    int64_t last;         /* end of the critical path */
     int32_t tops, lowered, sends, links, transport, room;
 } dpari_sim;
 
@@ -6048,7 +6049,8 @@ static int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
     return 1;
 }
 
-/* A SEND into a buffer, or a RECV out of one, holds rank q until it may go; 0: that is not known. */
+/* A SEND into a buffer, or a RECV out of one, holds rank q until it may go; 0: that is not known.
+ */
 static int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t j, int32_t other)
 {
     const dpar_action *a = &m->s.action[i];
@@ -6074,7 +6076,8 @@ static int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t 
     }
     if (!sends) {
         needs = (uint32_t)j + 1;
-        time = dpari_most(time, m->end[j] + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)]);
+        time =
+            dpari_most(time, m->end[j] + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)]);
     }
     m->end[i] = time;
     m->cause[i] = time > q->free ? needs : 0;

@@ -458,10 +458,9 @@ enum {
     RAWS
 };
 static const char *const raw_name[RAWS] = {
-    "--fwd",     "--bwd",       "--bwd-input", "--bwd-weight", "--overlap",
-    "--latency", "--bandwidth", "--bytes",     "--hold",       "--format",
-    "--send",    "--links",     "--objective", "--transport",  "--map",
-    "--order"};
+    "--fwd",       "--bwd",       "--bwd-input", "--bwd-weight", "--overlap", "--latency",
+    "--bandwidth", "--bytes",     "--hold",      "--format",     "--send",    "--links",
+    "--objective", "--transport", "--map",       "--order"};
 
 static void read_raw(settings *o, int which, const char *value)
 {
@@ -919,9 +918,8 @@ static dpar_status lower_list(job *j, dpar_why *why)
     how.passes = DPAR_LOWER_LATE_RECV;
     how.channel = DPAR_CHANNEL_ANY;
     bytes = dpar_schedule_lower_bytes(&early, &how, why);
-    return bytes < 0
-               ? DPAR_E_ARG
-               : dpar_schedule_lower(&j->lowered, &early, &how, keep(j, bytes), bytes, why);
+    return bytes < 0 ? DPAR_E_ARG
+                     : dpar_schedule_lower(&j->lowered, &early, &how, keep(j, bytes), bytes, why);
 }
 
 /* Lowers (what is not), checks, runs on the transport, gives slots and times. */
@@ -1182,7 +1180,8 @@ static void print_json(FILE *f, const job *j, int ok, const char *sentence)
             (int)s->ranks, (int)s->stages, (int)s->micros, (int)s->chain, (int)s->slices);
     fprintf(f, "  \"sends\": \"%s\", \"transport\": \"%s\", ", sends[j->o->sends],
             transports[j->o->timed ? j->o->transport : DPAR_TRANSPORT_NONE]);
-    fprintf(f, "\"makespan\": %s, \"span\": %s,\n  \"bubble\": {", shown(t->makespan, j->unit), shown(t->span, j->unit));
+    fprintf(f, "\"makespan\": %s, \"span\": %s,\n  \"bubble\": {", shown(t->makespan, j->unit),
+            shown(t->span, j->unit));
     json_ratio(f, "of_makespan", t->bubble_of_makespan, ", ");
     json_ratio(f, "of_work", t->bubble_of_work, ", ");
     json_ratio(f, "of_span", t->bubble_of_span, ", ");

@@ -370,7 +370,7 @@ typedef struct dpari_turns {
     int32_t *heap;           /* by time: [ranks] that are at work; the first is done first */
     int32_t working;         /* how many of them */
     int64_t clock;           /* by time: now */
-    int64_t *given; /* [stage][micro][2]: when its input (0) and its output's gradient (1) are there */
+    int64_t *given; /* [stage][micro][2]: when its input, and its output's gradient, are there */
     int turns;      /* by turns, not by time */
     int idle;       /* idle actions take a turn */
     int too_long;   /* a time passed INT64_MAX */
@@ -498,10 +498,10 @@ static void dpari_lower_start(dpari_turns *l, int32_t rank)
     int64_t takes = dpari_lower_cost(l->times, &h->a[0]), from = l->clock;
     from = dpari_most(from, dpari_lower_arrival(l, &h->a[0]));
     if (h->a[0].joined) {
-        const int64_t both = l->times == NULL ? 0 : dpari_each_at(&l->times->overlap, h->a[0].stage);
+        const int64_t both =
+            l->times == NULL ? 0 : dpari_each_at(&l->times->overlap, h->a[0].stage);
         from = dpari_most(from, dpari_lower_arrival(l, &h->a[1]));
-        takes = both > 0 ? both
-                         : dpari_lower_sum(l, takes, dpari_lower_cost(l->times, &h->a[1]));
+        takes = both > 0 ? both : dpari_lower_sum(l, takes, dpari_lower_cost(l->times, &h->a[1]));
     }
     h->done = dpari_lower_sum(l, from, takes);
     dpari_lower_push(l, rank);
@@ -688,8 +688,8 @@ static dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_w
             const int64_t most = each[k] == &t->bandwidth ? INT64_MAX / 10 : INT64_MAX / 3;
             if (value < 0 || value > most) {
                 return dpari_say(DPAR_E_ARG, why,
-                                 "stage #: a time, size or bandwidth of #; lowering takes 0 to #", i,
-                                 value, most, 0);
+                                 "stage #: a time, size or bandwidth of #; lowering takes 0 to #",
+                                 i, value, most, 0);
             }
         }
     }
@@ -880,8 +880,8 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
     dpari_turns l;
     int64_t actions = dpari_lower_actions(in, how);
     char *work;
-    dpar_status st =
-        dpari_lower_lay(out, in, actions, dpari_lower_size(in, how, actions), mem, bytes, &work, why);
+    dpar_status st = dpari_lower_lay(out, in, actions, dpari_lower_size(in, how, actions), mem,
+                                     bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }

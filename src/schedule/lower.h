@@ -28,20 +28,19 @@
  * B = 2. Idle actions are dropped. E_STUCK names a rank that can never go on and what it waits for.
  *
  * All lists follow one order of all messages. So no transport that keeps the order of a channel can
- * deadlock, and both ends of a pair of ranks see the same order. Since both ends of a message, and
- * all messages before it, are posted when its data are there, none waits in a queue behind one
- * whose data are still to come, as long as the times are right: even with a single queue a rank
- * (DPAR_TRANSPORT_RANK: one NCCL communicator) the schedule takes no longer than with links of its
- * own. A transport whose receives hold the rank (BLOCKING, EAGER) does better with LATE_RECV
- * behind it.
+ * deadlock, and both ends of a pair of ranks see the same order. When the data of a message are
+ * there, both of its ends and all messages before it were posted. If the times are right, none
+ * waits in a queue behind one whose data are still to come. A schedule whose messages take no time
+ * is then as fast with one queue a rank (DPAR_TRANSPORT_RANK: one NCCL communicator) as with links
+ * of its own. Where a receive holds its rank (BLOCKING, EAGER), run LATE_RECV on the result.
  *
  * TURNS: the order of PyTorch (_add_send_recv), action by action, instead. Ranks take turns in
  * ascending order. A rank puts its next action in its list when the receive that it needs, or the
  * neighbour's result on its own rank, is there. The SEND then goes behind the action and the RECV
- * into the peer's list, at the same moment. It is free of deadlock too, but a turn is not a time:
- * on one queue a rank, messages that are ready wait for others that are not, and interleaved
- * schedules take up to twice as long. IDLE: this order, and idle actions take their turn before
- * they are dropped, as in a call of _add_send_recv alone. Other actions (UNSHARD, W) always do.
+ * into the peer's list, at the same moment. This is free of deadlock too, but a turn is not a time.
+ * On one queue a rank, messages that are ready wait for others that are not, and interleaved
+ * schedules take up to twice as long. IDLE: TURNS, and idle actions take their turn before they are
+ * dropped, as in a call of _add_send_recv alone. Other actions (UNSHARD, W) always do.
  *
  * MERGE: W directly behind I of the same stage and micro-batch becomes one B with it. Idle actions
  * are dropped. A joined I stays as it is.
@@ -76,9 +75,9 @@ typedef struct dpar_lowering {
 
 /* Bytes of memory that the passes take. `how` may be NULL: all zero. O(actions x max_active).
  *
- * -1 with a sentence for times out of their domain, or a list that no pass takes. It has a kind, stage or micro-batch that does
- * not exist, or a stage on another rank than rank_of says. Or a joined forward has no B or I behind
- * it, or a message goes between stages that are no neighbours.
+ * -1 with a sentence for times out of their domain, or a list that no pass takes. It has a kind,
+ * stage or micro-batch that does not exist, or a stage on another rank than rank_of says. Or a
+ * joined forward has no B or I behind it, or a message goes between stages that are no neighbours.
  *
  * The size is exact; REDUCE has room for one action a stage. Beside the schedule MERGE takes
  * nothing. LATE_RECV takes 16 bytes a rank, 8 an action of the longest list, and one for each stage

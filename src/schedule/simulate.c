@@ -29,8 +29,8 @@ typedef struct dpari_sim_stage {
     int32_t link[2];          /* the wire to that side, when wires are shared */
 } dpari_sim_stage;
 
-/* A message in its queue. EAGER: a SEND among those to the same rank; its RECV's `before` is the SEND
- * whose place in the buffer it takes. */
+/* A message in its queue. EAGER: a SEND among those to the same rank; its RECV's `before` is the
+ * SEND whose place in the buffer it takes. */
 typedef struct dpari_sim_link {
     uint32_t before, behind; /* 1 + the action; 0: none */
 } dpari_sim_link;
@@ -70,9 +70,9 @@ typedef struct dpari_sim {
     dpari_sim_link *link; /* of each message, when it has a queue or a buffer */
     dpari_sim_line *line; /* [2 ranks] */
     uint32_t moved;       /* 1 + a message that arrived whose successor may leave; 0: none */
-    int64_t cells; /* of a row of the table */
-    int64_t total; /* of all times: no time passes it */
-    int64_t last;  /* end of the critical path */
+    int64_t cells;        /* of a row of the table */
+    int64_t total;        /* of all times: no time passes it */
+    int64_t last;         /* end of the critical path */
     int32_t tops, lowered, sends, links, transport, room;
 } dpari_sim;
 
@@ -900,7 +900,8 @@ static int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
     return 1;
 }
 
-/* A SEND into a buffer, or a RECV out of one, holds rank q until it may go; 0: that is not known. */
+/* A SEND into a buffer, or a RECV out of one, holds rank q until it may go; 0: that is not known.
+ */
 static int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t j, int32_t other)
 {
     const dpar_action *a = &m->s.action[i];
@@ -926,7 +927,8 @@ static int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t 
     }
     if (!sends) {
         needs = (uint32_t)j + 1;
-        time = dpari_most(time, m->end[j] + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)]);
+        time =
+            dpari_most(time, m->end[j] + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)]);
     }
     m->end[i] = time;
     m->cause[i] = time > q->free ? needs : 0;

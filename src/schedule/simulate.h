@@ -56,12 +56,14 @@ typedef struct dpar_times {
     dpar_each bandwidth; /* bytes in 10^9 units of time: bytes/s when the unit is ns; 0: infinite */
     int32_t sends, links;
 
-    /* The transport on which the list runs, DPAR_TRANSPORT_... of check.h, for lists with messages;
-     * NONE: as `sends` and `links` say, which are else 0. RANK, DIR, PAIR and EDGE: as POSTED, but a
-     * message leaves when it is the first in the queues of both its ends, and is the first until it
-     * arrives: so long those behind it wait (NCCL: the operations of a communicator, in the order in
-     * which they were called). EAGER: a SEND holds its rank until the buffer to the other rank has
-     * a place, a RECV until its message has arrived and is the first there. BLOCKING: as above. */
+    /* The transport on which the list runs: DPAR_TRANSPORT_... of check.h. For lists with messages;
+     * `sends` and `links` are then 0. NONE: they say how messages go.
+     *
+     * RANK, DIR, PAIR, EDGE: as POSTED, but a message leaves when it is the first in the queues of
+     * both its ends, and those behind it wait until it has arrived. So a NCCL communicator does its
+     * operations, one after the other. EAGER: a SEND holds its rank until the buffer to the other
+     * rank has a place, a RECV until its message is the first there and has arrived. BLOCKING: as
+     * DPAR_SENDS_BLOCKING. */
     int32_t transport;
     int32_t room; /* EAGER: messages of a buffer, 1 or more; else ignored */
 
@@ -155,9 +157,9 @@ typedef struct dpar_simulation {
 } dpar_simulation;
 
 /* Bytes of working memory for this schedule: 12 an action, 28 a stage and micro-batch, 240 a stage,
- * 156 a rank; with shared links 8 more an action, 20 a stage; with a transport of queues or buffers
- * 8 more an action, 24 a rank. -1 when the struct is no schedule
- * (slices that do not divide micros, say) or has more than 2^32 - 2 actions. O(1). */
+ * 156 a rank. Shared links take 8 more an action, 20 a stage; transports from RANK to EAGER 8 more
+ * an action, 24 a rank. -1 when the struct is no schedule (slices that do not divide micros, say)
+ * or has more than 2^32 - 2 actions. O(1). */
 DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how);
 
 /* Simulates the schedule. Each rank does its list in order; an action starts when the rank is free

@@ -2,8 +2,8 @@
 /* lower: the two lowered lists among the reference files; PyTorch's passes on every compute-only
  * one (tests/data/pipeline/pt_lowered.tsv says how that was made); a plain re-statement of the
  * passes' rules (PyTorch's torch/distributed/pipelining/schedules.py, and the order of the data),
- * with no care for speed, on random schedules of any shape; and the numbers of receives that wait, as published nowhere but
- * simulated from the same rules. */
+ * with no care for speed, on random schedules of any shape; and the numbers of receives that wait,
+ * as published nowhere but simulated from the same rules. */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -106,7 +106,8 @@ static void test_reference(void)
         out = lower(&s, DPAR_LOWER_TURNS, 0, first);
         CHECK_TEXT(written(&out), expected);
         out = lower(&s, DPAR_LOWER_MESSAGES, 0, first);
-        CHECK_INT(dpar_schedule_lower(&again_lowered, &s, NULL, third, sizeof third, &why), DPAR_OK);
+        CHECK_INT(dpar_schedule_lower(&again_lowered, &s, NULL, third, sizeof third, &why),
+                  DPAR_OK);
         CHECK(memcmp(out.action, again_lowered.action,
                      sizeof *out.action * (size_t)out.begin[out.ranks]) == 0);
     }
@@ -144,8 +145,7 @@ static void test_pytorch(void)
             continue;
         }
         s = read_file(name, 0);
-        out = passes == 0 ? merge(&s, first)
-                          : lower(&s, passes | DPAR_LOWER_TURNS, active, first);
+        out = passes == 0 ? merge(&s, first) : lower(&s, passes | DPAR_LOWER_TURNS, active, first);
         if (cells(&out) != count || fnv(written(&out)) != hash) {
             printf("%s, passes %d, max_active %d:\n", name, passes, active);
         }
@@ -1041,8 +1041,8 @@ static void test_how(void)
     read_lines(&s, "0F0\n1F0\n", 0, memory);
     bytes = dpar_schedule_lower_bytes(&s, NULL, NULL);
     CHECK_INT(dpar_schedule_lower(&out, &s, NULL, first, bytes - 1, &why), DPAR_E_ROOM);
-    /* the sizes that the header tells: heads and a number a rank, or by turns two sets of one word at
-     * each of three levels */
+    /* the sizes that the header tells: heads and a number a rank, or by turns two sets of one word
+     * at each of three levels */
     read_lines(&s, "0F0,0F1,0F2\n1F0\n", 0, memory);
     CHECK_INT(dpar_schedule_lower_bytes(&s, NULL, NULL),
               (8 * 3 + 8 * (4 + 6) + 2 * 2 + 4) + 2 * 48 + 2 * 4 + 8 * 2 + 2 * 3 * 16);

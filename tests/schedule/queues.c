@@ -16,7 +16,7 @@ static int64_t made[ROOM / 8], lowered[ROOM / 8], moved[ROOM / 8], work[ROOM / 8
 /* ---- the equations -------------------------------------------------------------------------- */
 
 static int64_t reached[MOST], done[MOST]; /* of each action; -1: not known yet */
-static int64_t half[MOST], before[MOST];  /* of a message: the other end; the one it queues behind */
+static int64_t half[MOST], before[MOST]; /* of a message: the other end; the one it queues behind */
 
 static int is_send(int kind)
 {
@@ -64,10 +64,10 @@ static void pair_up(const dpar_schedule *s, int transport)
             if (!is_message(a->kind)) {
                 continue;
             }
-            half[i] = find(s, a->peer, is_send(a->kind) ? a->kind + 1 : a->kind - 1,
-                           a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B ? a->stage + 1
-                                                                            : a->stage - 1,
-                           a->micro);
+            half[i] =
+                find(s, a->peer, is_send(a->kind) ? a->kind + 1 : a->kind - 1,
+                     a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B ? a->stage + 1 : a->stage - 1,
+                     a->micro);
             for (k = i - 1; k >= s->begin[r] && before[i] < 0; k--) {
                 if (is_message(s->action[k].kind) && together(transport, a, &s->action[k])) {
                     before[i] = k;
@@ -168,10 +168,10 @@ static int64_t solve(const dpar_schedule *s, const dpar_times *t)
                 changed += reached[i] < 0;
                 reached[i] = clock;
                 if (is_message(a->kind)) {
-                    const int low = a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B ? a->stage
-                                                                                     : a->stage - 1;
-                    end = message(s, i, clock, t->latency.of != NULL ? t->latency.of[low] : t->latency.all,
-                                  t);
+                    const int low =
+                        a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B ? a->stage : a->stage - 1;
+                    end = message(s, i, clock,
+                                  t->latency.of != NULL ? t->latency.of[low] : t->latency.all, t);
                     changed += end != done[i];
                     done[i] = end;
                     if (holds && end < 0) {
@@ -307,12 +307,9 @@ static void test_reported(void)
     static const struct {
         int32_t rule, ranks, chunks, micros;
         int64_t turns, own;
-    } each[] = {{DPAR_INTERLEAVED, 8, 2, 16, 168, 117},
-                {DPAR_INTERLEAVED, 8, 4, 16, 360, 213},
-                {DPAR_INTERLEAVED, 16, 2, 32, 467, 237},
-                {DPAR_1F1B, 8, 0, 32, 117, 117},
-                {DPAR_BREADTH_FIRST, 8, 2, 16, 213, 117},
-                {DPAR_ZBV, 8, 0, 16, 115, 103},
+    } each[] = {{DPAR_INTERLEAVED, 8, 2, 16, 168, 117},   {DPAR_INTERLEAVED, 8, 4, 16, 360, 213},
+                {DPAR_INTERLEAVED, 16, 2, 32, 467, 237},  {DPAR_1F1B, 8, 0, 32, 117, 117},
+                {DPAR_BREADTH_FIRST, 8, 2, 16, 213, 117}, {DPAR_ZBV, 8, 0, 16, 115, 103},
                 {DPAR_DUALPIPEV, 8, 0, 16, 153, 110}};
     size_t k;
     int32_t transport;
@@ -371,7 +368,8 @@ static void sweep(int32_t rule, int32_t ranks, int32_t chunks, int32_t micros)
               transport == DPAR_TRANSPORT_EAGER);
     }
     t.latency.of = latency;
-    for (k = 0; k < 3; k++) { /* in other orders, with late receives, with messages that take time */
+    for (k = 0; k < 3;
+         k++) { /* in other orders, with late receives, with messages that take time */
         l = lower(&s, k == 0 ? DPAR_LOWER_TURNS : DPAR_LOWER_MESSAGES, k == 2 ? &t : NULL);
         late = l;
         if (k > 0) {
@@ -403,8 +401,7 @@ static void test_sweep(void)
 static void test_stuck(void)
 {
     static const char text[] = "0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F1,1RECV_F0\n";
-    static const char circle[] =
-        "0F0,0RECV_B0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n";
+    static const char circle[] = "0F0,0RECV_B0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n";
     dpar_schedule s;
     dpar_simulation how;
     dpar_timing timing;
@@ -424,8 +421,7 @@ static void test_stuck(void)
     CHECK_INT(read_csv(&s, circle, sizeof circle - 1, 0, made, sizeof made, &why), DPAR_OK);
     t.transport = DPAR_TRANSPORT_PAIR;
     CHECK_INT(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_STUCK);
-    CHECK_TEXT(why.text,
-               "rank 0 waits at 0B0 for 1SEND_B0 of rank 1, which stands at 1F0");
+    CHECK_TEXT(why.text, "rank 0 waits at 0B0 for 1SEND_B0 of rank 1, which stands at 1F0");
     t.transport = DPAR_TRANSPORT_EDGE;
     CHECK_INT(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_OK);
     CHECK_INT(timing.makespan, 6);
