@@ -2623,8 +2623,8 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_make(void *mem, int64_t bytes, con
 
 /* ---- what every pass asks of its list ------------------------------------------------------- */
 
-static dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index, const dpar_action *a,
-                                   const char *wrong)
+static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
+                                              const dpar_action *a, const char *wrong)
 {
     dpar_action alone = *a; /* a joined one's other half may not be there */
     dpar_text t;
@@ -2687,7 +2687,8 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
 }
 
 /* Refuses what would lead a pass astray, and the kinds in the bit mask `already`. */
-static dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already,
+                                                dpar_why *why)
 {
     int32_t r, i;
     int64_t k;
@@ -3031,34 +3032,52 @@ static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
            (!h->a[0].joined || dpari_lower_has(l, &h->a[1]));
 }
 
-/* B's time: its own, or its parts'. */
-static int64_t dpari_lower_whole(const dpar_times *t, int32_t stage)
+/* What is no kind of action, behind the kinds. */
+enum {
+    DPARI_LOWER_LATENCY = DPAR_ACTION_KINDS,
+    DPARI_LOWER_BYTES,
+    DPARI_LOWER_BANDWIDTH,
+    DPARI_LOWER_EACH
+};
+
+/* The times of a kind: `overlap` of those that take none. */
+static const dpar_each *dpari_lower_each(const dpar_times *t, int32_t kind)
 {
-    const int64_t whole = dpari_each_at(&t->backward, stage);
-    return whole > 0 ? whole : dpari_each_at(&t->input, stage) + dpari_each_at(&t->weight, stage);
+    switch (kind) {
+    case DPAR_FORWARD: return &t->forward;
+    case DPAR_BACKWARD: return &t->backward;
+    case DPAR_INPUT: return &t->input;
+    case DPAR_WEIGHT: return &t->weight;
+    case DPAR_UNSHARD: return &t->unshard;
+    case DPAR_RESHARD: return &t->reshard;
+    case DPAR_REDUCE_GRAD: return &t->reduce_grad;
+    case DPAR_RECOMPUTE: return &t->recompute;
+    case DPAR_OFFLOAD: return &t->offload;
+    case DPAR_RELOAD: return &t->reload;
+    case DPARI_LOWER_LATENCY: return &t->latency;
+    case DPARI_LOWER_BYTES: return &t->bytes;
+    case DPARI_LOWER_BANDWIDTH: return &t->bandwidth;
+    default: return &t->overlap;
+    }
 }
 
-/* What an action takes by itself. */
+/* What an action takes by itself; B without a time of its own that of its parts. */
 static int64_t dpari_lower_cost(const dpar_times *t, const dpar_action *a)
 {
+    int64_t takes;
     if (t == NULL) {
         return a->kind == DPAR_BACKWARD                              ? 2
                : a->kind <= DPAR_WEIGHT || a->kind == DPAR_RECOMPUTE ? 1
                                                                      : 0;
     }
-    switch (a->kind) {
-    case DPAR_FORWARD: return dpari_each_at(&t->forward, a->stage);
-    case DPAR_BACKWARD: return dpari_lower_whole(t, a->stage);
-    case DPAR_INPUT: return dpari_each_at(&t->input, a->stage);
-    case DPAR_WEIGHT: return dpari_each_at(&t->weight, a->stage);
-    case DPAR_UNSHARD: return dpari_each_at(&t->unshard, a->stage);
-    case DPAR_RESHARD: return dpari_each_at(&t->reshard, a->stage);
-    case DPAR_REDUCE_GRAD: return dpari_each_at(&t->reduce_grad, a->stage);
-    case DPAR_RECOMPUTE: return dpari_each_at(&t->recompute, a->stage);
-    case DPAR_OFFLOAD: return dpari_each_at(&t->offload, a->stage);
-    case DPAR_RELOAD: return dpari_each_at(&t->reload, a->stage);
-    default: return 0;
+    if (a->kind == DPAR_WAIT_REDUCE) {
+        return 0;
     }
+    takes = dpari_each_at(dpari_lower_each(t, a->kind), a->stage);
+    if (a->kind == DPAR_BACKWARD && takes == 0) {
+        takes = dpari_each_at(&t->input, a->stage) + dpari_each_at(&t->weight, a->stage);
+    }
+    return takes;
 }
 
 /* a + b, or the largest number and a note when that passes it. Neither is negative. */
@@ -3204,7 +3223,7 @@ static void dpari_lower_step(dpari_turns *l, int32_t rank)
 }
 
 /* "rank 2 waits for 2RECV_F3: stage 1's F3 never comes". */
-static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
 {
     const dpar_action *a = l->head[rank].a;
     dpar_action wait;
@@ -3280,28 +3299,13 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
 /* ---- lowering ------------------------------------------------------------------------------- */
 
 /* The times that MESSAGES reads: each 0 or more, and so small that a few of them fit together. */
-static dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_why *why)
 {
-    const dpar_each *each[14];
-    int32_t i, k;
-    each[0] = &t->forward;
-    each[1] = &t->input;
-    each[2] = &t->weight;
-    each[3] = &t->backward;
-    each[4] = &t->overlap;
-    each[5] = &t->unshard;
-    each[6] = &t->reshard;
-    each[7] = &t->reduce_grad;
-    each[8] = &t->recompute;
-    each[9] = &t->offload;
-    each[10] = &t->reload;
-    each[11] = &t->latency;
-    each[12] = &t->bytes;
-    each[13] = &t->bandwidth;
+    int32_t i, kind;
     for (i = 0; i < stages; i++) {
-        for (k = 0; k < 14; k++) {
-            const int64_t value = dpari_each_at(each[k], i);
-            const int64_t most = each[k] == &t->bandwidth ? INT64_MAX / 10 : INT64_MAX / 3;
+        for (kind = 0; kind < DPARI_LOWER_EACH; kind++) {
+            const int64_t value = dpari_each_at(dpari_lower_each(t, kind), i);
+            const int64_t most = kind == DPARI_LOWER_BANDWIDTH ? INT64_MAX / 10 : INT64_MAX / 3;
             if (value < 0 || value > most) {
                 return dpari_say(DPAR_E_ARG, why,
                                  "stage #: a time, size or bandwidth of #; lowering takes 0 to #",
@@ -3315,8 +3319,8 @@ static dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_w
 enum { DPARI_LOWER_TOGETHER = 15 | DPAR_LOWER_TURNS }; /* the passes that go together */
 
 /* `how` with its defaults, and everything judged. */
-static dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
-                                   const dpar_lowering *asked, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
+                                              const dpar_lowering *asked, dpar_why *why)
 {
     uint32_t already = 0;
     dpar_status status;
@@ -5237,7 +5241,7 @@ static int dpari_sim_fits(const dpar_schedule *s)
 }
 
 /* A piece of memory, its size rounded up to 8 bytes. */
-static void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
+DPARI_APART void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
 {
     void *at = mem == NULL ? NULL : mem + *used;
     *used += (bytes + 7) / 8 * 8;
@@ -5312,7 +5316,8 @@ static int dpari_sum(int64_t *sum, int64_t more)
 
 /* part x 10^digits / whole, rounded down, and what is left over, without a wider product; -1 when
  * it passes INT64_MAX. part >= 0, whole > 0. */
-static int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits, int64_t *left)
+DPARI_COLD DPARI_APART int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits,
+                                               int64_t *left)
 {
     int64_t value = part / whole;
     part %= whole;
@@ -5455,7 +5460,7 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_times *t, dpar_why 
 }
 
 /* One wire for each pair of ranks: the first stage and side with that pair names it. */
-static void dpari_sim_wires(dpari_sim *m)
+DPARI_COLD DPARI_APART void dpari_sim_wires(dpari_sim *m)
 {
     const dpar_schedule *s = &m->s;
     int32_t *head = m->scratch, *mark = head + s->ranks, *next = mark + s->ranks;
@@ -5547,8 +5552,9 @@ static int dpari_sim_row(int kind)
 }
 
 /* "rank 2: 2B1 stands before 2F1 or without it". */
-static dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action *a,
-                                 const char *what, int kind, int32_t stage, int32_t micro)
+DPARI_COLD DPARI_APART dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action *a,
+                                                 const char *what, int kind, int32_t stage,
+                                                 int32_t micro)
 {
     dpar_text t;
     dpar_action other;
@@ -5935,7 +5941,7 @@ static int32_t dpari_sim_queue(const dpari_sim *m, const dpar_action *a)
 }
 
 /* Puts message i behind the last of its queue. */
-static void dpari_sim_line_up(dpari_sim *m, int64_t i)
+DPARI_COLD DPARI_APART void dpari_sim_line_up(dpari_sim *m, int64_t i)
 {
     const dpar_action *a = &m->s.action[i];
     dpari_sim_line *line = &m->line[dpari_sim_queue(m, a)];
@@ -5965,7 +5971,7 @@ static void dpari_sim_line_up(dpari_sim *m, int64_t i)
 }
 
 /* The queues of all ranks. */
-static void dpari_sim_line_all(dpari_sim *m)
+DPARI_COLD DPARI_APART void dpari_sim_line_all(dpari_sim *m)
 {
     const dpar_schedule *s = &m->s;
     int32_t r, pass;
@@ -6010,7 +6016,7 @@ static uint32_t dpari_sim_let(const dpari_sim *m, int64_t i, int64_t j, int64_t 
 
 /* Message i, which was reached, leaves if its other half was reached too and both are the first of
  * their queues. */
-static void dpari_sim_leave(dpari_sim *m, int64_t i)
+DPARI_COLD DPARI_APART void dpari_sim_leave(dpari_sim *m, int64_t i)
 {
     const dpar_action *a = &m->s.action[i];
     int32_t other;
@@ -6033,7 +6039,7 @@ static void dpari_sim_leave(dpari_sim *m, int64_t i)
 }
 
 /* Rank q posts message i, its next. All that can leave then does. */
-static int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
+DPARI_COLD DPARI_APART int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
 {
     q->at = i + 1;
     m->end[i] = -2 - q->free;
@@ -6051,7 +6057,8 @@ static int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
 
 /* A SEND into a buffer, or a RECV out of one, holds rank q until it may go; 0: that is not known.
  */
-static int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t j, int32_t other)
+DPARI_COLD DPARI_APART int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t j,
+                                            int32_t other)
 {
     const dpar_action *a = &m->s.action[i];
     const int sends = dpari_sim_is_send(a->kind);
@@ -6157,7 +6164,7 @@ static void dpari_sim_go(dpari_sim *m)
 /* ---- what came of it ------------------------------------------------------------------------- */
 
 /* "rank 3 waits at 3F0 for 2F0 of rank 2, which stands at 2B0". */
-static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
+DPARI_COLD DPARI_APART dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
 {
     const dpar_action *a = &m->s.action[m->rank[rank].at];
     dpar_action want = *a;
@@ -6207,7 +6214,7 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
 }
 
 /* All ranks are through, but a message is still in its queue. */
-static dpar_status dpari_sim_left(int32_t rank, const dpar_action *a, dpar_why *why)
+DPARI_COLD DPARI_APART dpar_status dpari_sim_left(int32_t rank, const dpar_action *a, dpar_why *why)
 {
     dpar_text t;
     if (why != NULL) {
@@ -6290,8 +6297,8 @@ static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
 /* The rank stands idle before action i from `clock` to `until`: what of it is memory from `since`
  * on goes there from where the run put it. Before its first work it was put nowhere; its last is
  * yet to come, since a forward is. */
-static void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i, int64_t clock,
-                           int64_t until, int64_t since)
+DPARI_COLD DPARI_APART void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i,
+                                           int64_t clock, int64_t until, int64_t since)
 {
     const int kind = m->s.action[i].kind;
     int64_t done = clock; /* a blocking SEND: communication from the start */
@@ -6309,7 +6316,8 @@ static void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i, i
 }
 
 /* Once more through a rank's list, when all times are known: which of its gaps are memory. */
-static void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin, int64_t cap)
+DPARI_COLD DPARI_APART void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin,
+                                              int64_t cap)
 {
     const dpar_action *list = m->s.action;
     int64_t i, ahead = begin, clock = 0;
@@ -6340,7 +6348,7 @@ static void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin, in
 }
 
 /* What caps say of the ranks. */
-static void dpari_sim_caps(dpari_sim *m, const dpar_times *t)
+DPARI_COLD DPARI_APART void dpari_sim_caps(dpari_sim *m, const dpar_times *t)
 {
     const dpar_schedule *s = &m->s;
     int32_t i;

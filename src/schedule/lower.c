@@ -7,8 +7,8 @@
 
 /* ---- what every pass asks of its list ------------------------------------------------------- */
 
-static dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index, const dpar_action *a,
-                                   const char *wrong)
+static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
+                                              const dpar_action *a, const char *wrong)
 {
     dpar_action alone = *a; /* a joined one's other half may not be there */
     dpar_text t;
@@ -71,7 +71,8 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
 }
 
 /* Refuses what would lead a pass astray, and the kinds in the bit mask `already`. */
-static dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already,
+                                                dpar_why *why)
 {
     int32_t r, i;
     int64_t k;
@@ -415,34 +416,52 @@ static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
            (!h->a[0].joined || dpari_lower_has(l, &h->a[1]));
 }
 
-/* B's time: its own, or its parts'. */
-static int64_t dpari_lower_whole(const dpar_times *t, int32_t stage)
+/* What is no kind of action, behind the kinds. */
+enum {
+    DPARI_LOWER_LATENCY = DPAR_ACTION_KINDS,
+    DPARI_LOWER_BYTES,
+    DPARI_LOWER_BANDWIDTH,
+    DPARI_LOWER_EACH
+};
+
+/* The times of a kind: `overlap` of those that take none. */
+static const dpar_each *dpari_lower_each(const dpar_times *t, int32_t kind)
 {
-    const int64_t whole = dpari_each_at(&t->backward, stage);
-    return whole > 0 ? whole : dpari_each_at(&t->input, stage) + dpari_each_at(&t->weight, stage);
+    switch (kind) {
+    case DPAR_FORWARD: return &t->forward;
+    case DPAR_BACKWARD: return &t->backward;
+    case DPAR_INPUT: return &t->input;
+    case DPAR_WEIGHT: return &t->weight;
+    case DPAR_UNSHARD: return &t->unshard;
+    case DPAR_RESHARD: return &t->reshard;
+    case DPAR_REDUCE_GRAD: return &t->reduce_grad;
+    case DPAR_RECOMPUTE: return &t->recompute;
+    case DPAR_OFFLOAD: return &t->offload;
+    case DPAR_RELOAD: return &t->reload;
+    case DPARI_LOWER_LATENCY: return &t->latency;
+    case DPARI_LOWER_BYTES: return &t->bytes;
+    case DPARI_LOWER_BANDWIDTH: return &t->bandwidth;
+    default: return &t->overlap;
+    }
 }
 
-/* What an action takes by itself. */
+/* What an action takes by itself; B without a time of its own that of its parts. */
 static int64_t dpari_lower_cost(const dpar_times *t, const dpar_action *a)
 {
+    int64_t takes;
     if (t == NULL) {
         return a->kind == DPAR_BACKWARD                              ? 2
                : a->kind <= DPAR_WEIGHT || a->kind == DPAR_RECOMPUTE ? 1
                                                                      : 0;
     }
-    switch (a->kind) {
-    case DPAR_FORWARD: return dpari_each_at(&t->forward, a->stage);
-    case DPAR_BACKWARD: return dpari_lower_whole(t, a->stage);
-    case DPAR_INPUT: return dpari_each_at(&t->input, a->stage);
-    case DPAR_WEIGHT: return dpari_each_at(&t->weight, a->stage);
-    case DPAR_UNSHARD: return dpari_each_at(&t->unshard, a->stage);
-    case DPAR_RESHARD: return dpari_each_at(&t->reshard, a->stage);
-    case DPAR_REDUCE_GRAD: return dpari_each_at(&t->reduce_grad, a->stage);
-    case DPAR_RECOMPUTE: return dpari_each_at(&t->recompute, a->stage);
-    case DPAR_OFFLOAD: return dpari_each_at(&t->offload, a->stage);
-    case DPAR_RELOAD: return dpari_each_at(&t->reload, a->stage);
-    default: return 0;
+    if (a->kind == DPAR_WAIT_REDUCE) {
+        return 0;
     }
+    takes = dpari_each_at(dpari_lower_each(t, a->kind), a->stage);
+    if (a->kind == DPAR_BACKWARD && takes == 0) {
+        takes = dpari_each_at(&t->input, a->stage) + dpari_each_at(&t->weight, a->stage);
+    }
+    return takes;
 }
 
 /* a + b, or the largest number and a note when that passes it. Neither is negative. */
@@ -588,7 +607,7 @@ static void dpari_lower_step(dpari_turns *l, int32_t rank)
 }
 
 /* "rank 2 waits for 2RECV_F3: stage 1's F3 never comes". */
-static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
 {
     const dpar_action *a = l->head[rank].a;
     dpar_action wait;
@@ -664,28 +683,13 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
 /* ---- lowering ------------------------------------------------------------------------------- */
 
 /* The times that MESSAGES reads: each 0 or more, and so small that a few of them fit together. */
-static dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_why *why)
 {
-    const dpar_each *each[14];
-    int32_t i, k;
-    each[0] = &t->forward;
-    each[1] = &t->input;
-    each[2] = &t->weight;
-    each[3] = &t->backward;
-    each[4] = &t->overlap;
-    each[5] = &t->unshard;
-    each[6] = &t->reshard;
-    each[7] = &t->reduce_grad;
-    each[8] = &t->recompute;
-    each[9] = &t->offload;
-    each[10] = &t->reload;
-    each[11] = &t->latency;
-    each[12] = &t->bytes;
-    each[13] = &t->bandwidth;
+    int32_t i, kind;
     for (i = 0; i < stages; i++) {
-        for (k = 0; k < 14; k++) {
-            const int64_t value = dpari_each_at(each[k], i);
-            const int64_t most = each[k] == &t->bandwidth ? INT64_MAX / 10 : INT64_MAX / 3;
+        for (kind = 0; kind < DPARI_LOWER_EACH; kind++) {
+            const int64_t value = dpari_each_at(dpari_lower_each(t, kind), i);
+            const int64_t most = kind == DPARI_LOWER_BANDWIDTH ? INT64_MAX / 10 : INT64_MAX / 3;
             if (value < 0 || value > most) {
                 return dpari_say(DPAR_E_ARG, why,
                                  "stage #: a time, size or bandwidth of #; lowering takes 0 to #",
@@ -699,8 +703,8 @@ static dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_w
 enum { DPARI_LOWER_TOGETHER = 15 | DPAR_LOWER_TURNS }; /* the passes that go together */
 
 /* `how` with its defaults, and everything judged. */
-static dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
-                                   const dpar_lowering *asked, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
+                                              const dpar_lowering *asked, dpar_why *why)
 {
     uint32_t already = 0;
     dpar_status status;
