@@ -274,82 +274,6 @@ DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_w
 DPAR_API dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *name, int32_t ranks,
                                         int32_t micros, dpar_schedule *s, dpar_why *why);
 
-/* ==== schedule/lower.h ==== */
-
-/* lower - from a list of computations to a list that a runner executes. Passes add messages,
- * gathers of a stage's parameters and reductions of its gradients, merge a split backward, and move
- * receives.
- *
- *     dpar_lowering how = {0};                           messages
- *     bytes = dpar_schedule_lower_bytes(&s, &how, &why);
- *     dpar_schedule_lower(&out, &s, &how, memory, bytes, &why); */
-
-/* The passes. SHARDS, REDUCE and MESSAGES go together, in this order. They are the three lowering
- * passes of PyTorch (torch/distributed/pipelining/schedules.py), with its results. MERGE and
- * LATE_RECV each go alone.
- *
- * SHARDS: a stage's parameters are gathered (UNSHARD) while it is among the first `max_active`
- * different stages that this rank computes from here on. Both stages of a joined pair count, so
- * that there may be one more. Else they are let go of (RESHARD). Of several the smaller stage goes
- * first, where PyTorch has a set's order. REDUCE: REDUCE_GRAD comes behind a stage's last B or W
- * (PyTorch: the m-th). Both passes drop idle actions.
- *
- * MESSAGES: adds SEND and RECV between neighbours of a chain that are on two ranks. Stages on one
- * rank hand over in memory. Ranks take turns in ascending order. A rank puts its next action in its
- * list when the receive that it needs, or the neighbour's result on its own rank, is there. The
- * SEND then goes behind the action and the RECV into the peer's list, at the same moment.
- *
- * So all lists follow one order of all messages. A transport that keeps the order of a channel
- * cannot deadlock, and both ends of a pair of ranks see the same order. Other actions (UNSHARD, W)
- * take their turn too. Idle actions are dropped: with IDLE after their turn, as in a call of
- * PyTorch's _add_send_recv alone. E_STUCK names a rank that can never go on and what it waits for.
- *
- * MERGE: W directly behind I of the same stage and micro-batch becomes one B with it. Idle actions
- * are dropped. A joined I stays as it is.
- *
- * LATE_RECV: each RECV moves as late as it may, so that fewer buffers wait with nobody reading
- * them. It passes computations, but never the one that needs it (F; B or I) and never a message of
- * its channel. A list that MESSAGES made stays free of deadlock over these channels. ANY is safe
- * whatever keeps order, even blocking rendezvous. PEER is a channel for each pair of ranks, or
- * finer. EDGE is one for each sender and receiver. */
-enum {
-    DPAR_LOWER_SHARDS = 1,
-    DPAR_LOWER_REDUCE = 2,
-    DPAR_LOWER_MESSAGES = 4,
-    DPAR_LOWER_IDLE = 8,
-    DPAR_LOWER_MERGE = 16,
-    DPAR_LOWER_LATE_RECV = 32
-};
-enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNELS };
-enum { DPAR_MOST_ACTIVE = 24 };
-
-/* Which passes, and how. Zero it and fill it in. */
-typedef struct dpar_lowering {
-    int32_t passes;     /* sum of DPAR_LOWER_...; 0: MESSAGES */
-    int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
-    int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
-} dpar_lowering;
-
-/* Bytes of memory that the passes take. `how` may be NULL: all zero. O(actions x max_active).
- *
- * -1 with a sentence for a list that no pass takes. It has a kind, stage or micro-batch that does
- * not exist, or a stage on another rank than rank_of says. Or a joined forward has no B or I behind
- * it, or a message goes between stages that are no neighbours.
- *
- * The size is exact; REDUCE has room for one action a stage. Beside the schedule MERGE takes
- * nothing. LATE_RECV takes 16 bytes a rank, 8 an action of the longest list, and one for each stage
- * and micro-batch. The others take 41 bytes a rank, 8 a stage, and one for each stage and
- * micro-batch. */
-DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
-                                           dpar_why *why);
-/* Reads `in`, writes `out` into mem (aligned as for int64_t). mem must not be in's; it is out's
- * from then on. The schedule lies first, and what is behind its rank_of is free again. E_ARG: as
- * above, or the list already has what a pass adds. E_ROOM. `out` is written on success only.
- * O(actions x max_active). */
-DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
-                                         const dpar_lowering *how, void *mem, int64_t bytes,
-                                         dpar_why *why);
-
 /* ==== schedule/check.h ==== */
 
 /* check - is a schedule right, and does it come to its end on a given transport?
@@ -434,6 +358,283 @@ DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_ch
 DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
                                          void *mem, int64_t bytes, dpar_why *why);
 
+/* ==== schedule/simulate.h ==== */
+
+/* simulate - when each action of a schedule starts and ends, how long the whole takes, where ranks
+ * stand idle and why, and the memory that they hold. All in whole numbers, the same on every
+ * machine.
+ *
+ *     dpar_times t = {0};
+ *     dpar_simulation how = {0};
+ *     t.forward.all = 1000;                           ns, of every stage
+ *     t.backward.all = 2000;
+ *     how.times = &t;
+ *     dpar_schedule_simulate(&s, &how, &timing, memory, sizeof memory, &why);
+ *     timing.makespan, timing.bubble_of_work.part, ... */
+
+/* A number for each stage: of[stage] when `of` is given (the caller's, [stages]), else `all`. Of
+ * edges, of[s] is the one between stages s and s + 1, both ways; where a chain ends it is read and
+ * unused. */
+typedef struct dpar_each {
+    int64_t all;
+    const int64_t *of;
+} dpar_each;
+
+/* How messages go. */
+enum {
+    DPAR_SENDS_BUFFERED, /* a message leaves when it is sent and arrives whether or not its RECV was
+                            reached; neither holds a rank. A list without messages implies this */
+    DPAR_SENDS_POSTED,   /* it leaves when both its SEND and its RECV were reached; neither holds a
+                            rank, and it waits for no other message. For lists with messages */
+    DPAR_SENDS_BLOCKING, /* as POSTED, and each holds its rank until it is done: rendezvous in the
+                            order of the list (MPI_Ssend, MPI_Recv) */
+    DPAR_SENDS_KINDS
+};
+/* Which messages take turns. */
+enum {
+    DPAR_LINKS_OWN,     /* each message has a link to itself */
+    DPAR_LINKS_OF_PAIR, /* messages from one rank to one other take turns, in the order of their
+                           sends. bytes / bandwidth is a turn, latency is not. With
+                           DPAR_SENDS_BUFFERED */
+    DPAR_LINKS_OF_RANK, /* all messages that leave a rank take turns */
+    DPAR_LINKS_KINDS
+};
+/* What actions and messages take, in any unit of time, 0 or more. Zero it and fill it in. */
+typedef struct dpar_times {
+    dpar_each forward, input, weight; /* F, I, W of a stage */
+    dpar_each backward;               /* B; 0: input + weight */
+    dpar_each overlap;                /* a joined pair, of its forward's stage; 0: both in turn */
+    /* These hold the rank too. WAIT_REDUCE_GRAD takes no time: its REDUCE_GRAD is over. */
+    dpar_each unshard, reshard, reduce_grad, recompute, offload, reload;
+
+    /* A message takes latency + bytes * 10^9 / bandwidth, the quotient rounded up. */
+    dpar_each latency;
+    dpar_each bytes;     /* of one message */
+    dpar_each bandwidth; /* bytes in 10^9 units of time: bytes/s when the unit is ns; 0: infinite */
+    int32_t sends, links;
+
+    /* The transport on which the list runs: DPAR_TRANSPORT_... of check.h. For lists with messages;
+     * `sends` and `links` are then 0. NONE: they say how messages go.
+     *
+     * RANK, DIR, PAIR, EDGE: as POSTED, but a message leaves when it is the first in the queues of
+     * both its ends, and those behind it wait until it has arrived. So a NCCL communicator does its
+     * operations, one after the other. EAGER: a SEND holds its rank until the buffer to the other
+     * rank has a place, a RECV until its message is the first there and has arrived. BLOCKING: as
+     * DPAR_SENDS_BLOCKING. */
+    int32_t transport;
+    int32_t room; /* EAGER: messages of a buffer, 1 or more; else ignored */
+
+    /* Bytes that F, I and W of a micro-batch add to the rank's memory: F above 0, I and W as a rule
+     * below. B adds what I and W add. What is added counts from the start of the action, what goes,
+     * goes at its end; a joined pair holds both. OFFLOAD takes away what F added, RELOAD adds it
+     * again. */
+    dpar_each hold_forward, hold_input, hold_weight;
+    dpar_each hold_always; /* parameters, gradients, optimizer: of each stage, all the time */
+
+    /* Bytes that a rank may hold: of[rank], [ranks]; 0: no limit. A cap moves nothing. It says
+     * which idle time is for want of memory, and what passes it (over_cap).
+     *
+     * With a cap (`of`, or `all` not 0) and no hold_forward, an activation counts as 1 from F to B
+     * or W, as in a dpar_pipe_job. hold_input and hold_weight are then not read. The cap and
+     * peak_bytes count activations, on top of hold_always. */
+    dpar_each cap;
+} dpar_times;
+
+/* A fraction, part / whole; 0 / 0 when nothing takes time. */
+typedef struct dpar_ratio {
+    int64_t part, whole;
+} dpar_ratio;
+
+/* One rank. busy + the five kinds of idle = makespan. Idle time belongs to the gap before an
+ * action: the rank waits there for its last input.
+ *
+ * When does a gap count as memory? A rank does its list in order, so memory delays no action; with
+ * more of it the rank might have run ahead of its list. Take the next forward behind the action
+ * that the gap is before. (With blocking sends a message may be that action. Of a joined pair the
+ * forward alone counts.) The forward could start when its input has arrived, reached or not, and
+ * what it needs on this rank is done. From then on the gap counts as memory when it would not fit:
+ * what the rank holds before the gap, plus the forward's hold_forward, passes the cap.
+ *
+ * The part before that moment keeps its cause. So does the whole gap when no forward is left. A
+ * larger cap never gives more of it. A list that itself passes its cap is not refused: over_cap
+ * says so, and its gaps count as if the rank kept to the cap. */
+typedef struct dpar_rank_timing {
+    int64_t busy;          /* all that holds the rank, but for blocking messages */
+    int64_t warm_up;       /* before its first work; all of the makespan when there is none */
+    int64_t dependency;    /* the work that it waits for is not done */
+    int64_t communication; /* the work is done and its message not here, or a message holds the rank
+                              (BLOCKING, EAGER) */
+    int64_t memory;        /* the next forward could start, but does not fit; 0 without a cap */
+    int64_t drain;         /* behind its last work */
+    int64_t first, last;   /* start of its first work, end of its last; 0, 0 without any */
+    int64_t peak_bytes;    /* most that its stages hold at once, hold_always included */
+    int64_t over_cap;      /* by how much that passes the cap; 0: it fits, or there is none */
+    int32_t peak_count; /* most activations at once, in stages x micro-batches, from F through B or
+                           W; without those that are offloaded */
+    int32_t reserved;
+} dpar_rank_timing;
+
+/* What the simulation of a schedule says. */
+typedef struct dpar_timing {
+    int64_t makespan; /* from 0 until the last rank is free */
+    int64_t span; /* most over ranks of last - first: the step's time when no rank waits for others
+                     before its optimizer's step */
+    int64_t busy; /* of all ranks */
+
+    /* The bubble, as each source counts it. They differ: say which you mean. */
+    dpar_ratio bubble_of_makespan; /* 1 - busy / (ranks x makespan): GPipe, Chimera; below 1 */
+    dpar_ratio bubble_of_work;     /* idle / busy: Megatron's (p - 1) / m; may pass 1 */
+    dpar_ratio bubble_of_span; /* 1 - busy / (ranks x span): zero-bubble papers; a late start of a
+                                  rank does not count */
+    int64_t bubble_worst;      /* idle time of the rank with most: DualPipe's table */
+    int64_t bubble_first;      /* idle time of rank 0: the zero-bubble paper's formulas */
+
+    int64_t peak_bytes; /* of the rank with most */
+    int32_t peak_count; /* of the rank with most */
+    int32_t lowered;    /* 1: the list has messages; 0: they were implied */
+    int64_t over_cap;   /* of the rank that passes its cap by most; 0: all fit */
+
+    /* The chain of actions that bounds the makespan: each starts when the one before it lets it. */
+    int64_t path_actions;       /* how many actions */
+    int64_t path_compute;       /* their time */
+    int64_t path_communication; /* the rest of the makespan: messages on the chain */
+} dpar_timing;
+
+/* What to simulate, and where the answers go; NULL where they are not wanted. Zero it. */
+typedef struct dpar_simulation {
+    const dpar_times *times;
+    int64_t *start, *end;   /* [actions]: when each starts and ends. A message: from the moment that
+                               it was reached to its arrival (a buffered one may have come before).
+                               Both of a joined pair have the pair's */
+    dpar_rank_timing *rank; /* [ranks] */
+    int64_t *path; /* [actions], of which timing->path_actions are written: the critical path, first
+                      action first, as indices of s->action. It has work and the messages of the
+                      list; of a joined pair the forward. Of chains equally long it is the one that
+                      stays on its rank, of ranks that end last the first */
+} dpar_simulation;
+
+/* Bytes of working memory for this schedule: 12 an action, 28 a stage and micro-batch, 240 a stage,
+ * 156 a rank. Shared links take 8 more an action, 20 a stage; transports from RANK to EAGER 8 more
+ * an action, 24 a rank. -1 when the struct is no schedule (slices that do not divide micros, say)
+ * or has more than 2^32 - 2 actions. O(1). */
+DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how);
+
+/* Simulates the schedule. Each rank does its list in order; an action starts when the rank is free
+ * and its inputs are here. A joined pair starts with the inputs of both and ends both at once. mem:
+ * aligned as for int64_t. O(actions + stages + ranks), however long the times are.
+ *
+ * Without any SEND or RECV in the list messages are implied: between ranks an input arrives one
+ * message after the end of its producer. With them work waits for the message that its RECV names.
+ * Messages go where the stages are; `peer` is not read.
+ *
+ * E_ARG, with a sentence, is one of
+ *
+ *  - a negative time, size or cap;
+ *  - an action out of the schedule's domain, or one that stands twice;
+ *  - work before what it needs on its own rank: B before F, W before I, the V's turn, slices;
+ *  - a message without its other half;
+ *  - sends that are not BUFFERED on a list without messages or with shared links;
+ *  - a transport on a list without messages, or beside sends and links that are not 0.
+ *
+ * E_STUCK: ranks wait for each other in a circle; the sentence names a rank and the actions (that
+ * of dpar_schedule_check with the transport names the circle).
+ * E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM. */
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
+                                            dpar_timing *timing, void *mem, int64_t bytes,
+                                            dpar_why *why);
+
+/* ==== schedule/lower.h ==== */
+
+/* lower - from a list of computations to a list that a runner executes. Passes add messages,
+ * gathers of a stage's parameters and reductions of its gradients, merge a split backward, and move
+ * receives.
+ *
+ *     dpar_lowering how = {0};                           messages
+ *     bytes = dpar_schedule_lower_bytes(&s, &how, &why);
+ *     dpar_schedule_lower(&out, &s, &how, memory, bytes, &why); */
+
+/* The passes. SHARDS, REDUCE and MESSAGES go together, in this order. They are the three lowering
+ * passes of PyTorch (torch/distributed/pipelining/schedules.py): the first two with its results,
+ * MESSAGES in a better order, and with TURNS in PyTorch's. MERGE and LATE_RECV each go alone.
+ *
+ * SHARDS: a stage's parameters are gathered (UNSHARD) while it is among the first `max_active`
+ * different stages that this rank computes from here on. Both stages of a joined pair count, so
+ * that there may be one more. Else they are let go of (RESHARD). Of several the smaller stage goes
+ * first, where PyTorch has a set's order. REDUCE: REDUCE_GRAD comes behind a stage's last B or W
+ * (PyTorch: the m-th). Both passes drop idle actions.
+ *
+ * MESSAGES: adds SEND and RECV between neighbours of a chain that are on two ranks. Stages on one
+ * rank hand over in memory. Messages are listed in the order in which their data are made: the SEND
+ * directly behind the action that makes them, the RECV before whatever the peer computes at that
+ * moment. The moments are those of a simulation with `times`, or without them of F = I = W = 1,
+ * B = 2. Idle actions are dropped. E_STUCK names a rank that can never go on and what it waits for.
+ *
+ * All lists follow one order of all messages. So no transport that keeps the order of a channel can
+ * deadlock, and both ends of a pair of ranks see the same order. When the data of a message are
+ * there, both of its ends and all messages before it were posted. If the times are right, none
+ * waits in a queue behind one whose data are still to come. A schedule whose messages take no time
+ * is then as fast with one queue a rank (DPAR_TRANSPORT_RANK: one NCCL communicator) as with links
+ * of its own. Where a receive holds its rank (BLOCKING, EAGER), run LATE_RECV on the result.
+ *
+ * TURNS: the order of PyTorch (_add_send_recv), action by action, instead. Ranks take turns in
+ * ascending order. A rank puts its next action in its list when the receive that it needs, or the
+ * neighbour's result on its own rank, is there. The SEND then goes behind the action and the RECV
+ * into the peer's list, at the same moment. This is free of deadlock too, but a turn is not a time.
+ * On one queue a rank, messages that are ready wait for others that are not, and interleaved
+ * schedules take up to twice as long. IDLE: TURNS, and idle actions take their turn before they are
+ * dropped, as in a call of _add_send_recv alone. Other actions (UNSHARD, W) always do.
+ *
+ * MERGE: W directly behind I of the same stage and micro-batch becomes one B with it. Idle actions
+ * are dropped. A joined I stays as it is.
+ *
+ * LATE_RECV: each RECV moves as late as it may, so that fewer buffers wait with nobody reading
+ * them. It passes computations, but never the one that needs it (F; B or I) and never a message of
+ * its channel. A list that MESSAGES made stays free of deadlock over these channels. ANY is safe
+ * whatever keeps order, even blocking rendezvous. PEER is a channel for each pair of ranks, or
+ * finer. EDGE is one for each sender and receiver. */
+enum {
+    DPAR_LOWER_SHARDS = 1,
+    DPAR_LOWER_REDUCE = 2,
+    DPAR_LOWER_MESSAGES = 4,
+    DPAR_LOWER_IDLE = 8,
+    DPAR_LOWER_MERGE = 16,
+    DPAR_LOWER_LATE_RECV = 32,
+    DPAR_LOWER_TURNS = 64
+};
+enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNELS };
+enum { DPAR_MOST_ACTIVE = 24 };
+
+/* Which passes, and how. Zero it and fill it in. */
+typedef struct dpar_lowering {
+    int32_t passes;     /* sum of DPAR_LOWER_...; 0: MESSAGES */
+    int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
+    int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
+    /* MESSAGES, but not by turns: what actions and messages take, each of them 0 to INT64_MAX / 3
+     * (bandwidth: / 10). sends, links, transport and memory are not read. NULL: F, I, W and
+     * RECOMPUTE take 1, B 2, all others nothing. */
+    const dpar_times *times;
+} dpar_lowering;
+
+/* Bytes of memory that the passes take. `how` may be NULL: all zero. O(actions x max_active).
+ *
+ * -1 with a sentence for times out of their domain, or a list that no pass takes. It has a kind,
+ * stage or micro-batch that does not exist, or a stage on another rank than rank_of says. Or a
+ * joined forward has no B or I behind it, or a message goes between stages that are no neighbours.
+ *
+ * The size is exact; REDUCE has room for one action a stage. Beside the schedule MERGE takes
+ * nothing. LATE_RECV takes 16 bytes a rank, 8 an action of the longest list, and one for each stage
+ * and micro-batch. The others take 52 bytes a rank (by turns 48 and a few bits), 8 a stage, and 16
+ * for each stage and micro-batch. */
+DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
+                                           dpar_why *why);
+/* Reads `in`, writes `out` into mem (aligned as for int64_t). mem must not be in's; it is out's
+ * from then on. The schedule lies first, and what is behind its rank_of is free again. E_ARG: as
+ * above, or the list already has what a pass adds. E_RANGE: times whose sum passes INT64_MAX.
+ * E_ROOM. `out` is written on success only. O(actions x (max_active + log ranks)). */
+DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
+                                         const dpar_lowering *how, void *mem, int64_t bytes,
+                                         dpar_why *why);
+
 /* ==== schedule/steps.h ==== */
 
 /* steps - what a runner needs of a schedule: numbers of buffers, as few as there can be, and the
@@ -509,177 +710,6 @@ DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s, const d
                               int32_t rank, dpar_task *task);
 /* The next task, as dpar_steps_first. O(1). */
 DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task);
-
-/* ==== schedule/simulate.h ==== */
-
-/* simulate - when each action of a schedule starts and ends, how long the whole takes, where ranks
- * stand idle and why, and the memory that they hold. All in whole numbers, the same on every
- * machine.
- *
- *     dpar_times t = {0};
- *     dpar_simulation how = {0};
- *     t.forward.all = 1000;                           ns, of every stage
- *     t.backward.all = 2000;
- *     how.times = &t;
- *     dpar_schedule_simulate(&s, &how, &timing, memory, sizeof memory, &why);
- *     timing.makespan, timing.bubble_of_work.part, ... */
-
-/* A number for each stage: of[stage] when `of` is given (the caller's, [stages]), else `all`. Of
- * edges, of[s] is the one between stages s and s + 1, both ways; where a chain ends it is read and
- * unused. */
-typedef struct dpar_each {
-    int64_t all;
-    const int64_t *of;
-} dpar_each;
-
-/* How messages go. */
-enum {
-    DPAR_SENDS_BUFFERED, /* a message leaves when it is sent and arrives whether or not its RECV was
-                            reached; neither holds a rank. A list without messages implies this */
-    DPAR_SENDS_POSTED,   /* it leaves when both its SEND and its RECV were reached; neither holds a
-                            rank (NCCL's isend and irecv). For lists with messages */
-    DPAR_SENDS_BLOCKING, /* as POSTED, and each holds its rank until it is done: rendezvous in the
-                            order of the list (MPI_Ssend, MPI_Recv) */
-    DPAR_SENDS_KINDS
-};
-/* Which messages take turns. */
-enum {
-    DPAR_LINKS_OWN,     /* each message has a link to itself */
-    DPAR_LINKS_OF_PAIR, /* messages from one rank to one other take turns, in the order of their
-                           sends. bytes / bandwidth is a turn, latency is not. With
-                           DPAR_SENDS_BUFFERED */
-    DPAR_LINKS_OF_RANK, /* all messages that leave a rank take turns */
-    DPAR_LINKS_KINDS
-};
-/* What actions and messages take, in any unit of time, 0 or more. Zero it and fill it in. */
-typedef struct dpar_times {
-    dpar_each forward, input, weight; /* F, I, W of a stage */
-    dpar_each backward;               /* B; 0: input + weight */
-    dpar_each overlap;                /* a joined pair, of its forward's stage; 0: both in turn */
-    /* These hold the rank too. WAIT_REDUCE_GRAD takes no time: its REDUCE_GRAD is over. */
-    dpar_each unshard, reshard, reduce_grad, recompute, offload, reload;
-
-    /* A message takes latency + bytes * 10^9 / bandwidth, the quotient rounded up. */
-    dpar_each latency;
-    dpar_each bytes;     /* of one message */
-    dpar_each bandwidth; /* bytes in 10^9 units of time: bytes/s when the unit is ns; 0: infinite */
-    int32_t sends, links;
-
-    /* Bytes that F, I and W of a micro-batch add to the rank's memory: F above 0, I and W as a rule
-     * below. B adds what I and W add. What is added counts from the start of the action, what goes,
-     * goes at its end; a joined pair holds both. OFFLOAD takes away what F added, RELOAD adds it
-     * again. */
-    dpar_each hold_forward, hold_input, hold_weight;
-    dpar_each hold_always; /* parameters, gradients, optimizer: of each stage, all the time */
-
-    /* Bytes that a rank may hold: of[rank], [ranks]; 0: no limit. A cap moves nothing. It says
-     * which idle time is for want of memory, and what passes it (over_cap).
-     *
-     * With a cap (`of`, or `all` not 0) and no hold_forward, an activation counts as 1 from F to B
-     * or W, as in a dpar_pipe_job. hold_input and hold_weight are then not read. The cap and
-     * peak_bytes count activations, on top of hold_always. */
-    dpar_each cap;
-} dpar_times;
-
-/* A fraction, part / whole; 0 / 0 when nothing takes time. */
-typedef struct dpar_ratio {
-    int64_t part, whole;
-} dpar_ratio;
-
-/* One rank. busy + the five kinds of idle = makespan. Idle time belongs to the gap before an
- * action: the rank waits there for its last input.
- *
- * When does a gap count as memory? A rank does its list in order, so memory delays no action; with
- * more of it the rank might have run ahead of its list. Take the next forward behind the action
- * that the gap is before. (With blocking sends a message may be that action. Of a joined pair the
- * forward alone counts.) The forward could start when its input has arrived, reached or not, and
- * what it needs on this rank is done. From then on the gap counts as memory when it would not fit:
- * what the rank holds before the gap, plus the forward's hold_forward, passes the cap.
- *
- * The part before that moment keeps its cause. So does the whole gap when no forward is left. A
- * larger cap never gives more of it. A list that itself passes its cap is not refused: over_cap
- * says so, and its gaps count as if the rank kept to the cap. */
-typedef struct dpar_rank_timing {
-    int64_t busy;          /* all that holds the rank, but for blocking messages */
-    int64_t warm_up;       /* before its first work; all of the makespan when there is none */
-    int64_t dependency;    /* the work that it waits for is not done */
-    int64_t communication; /* the work is done and its message not here, or a blocking message holds
-                              the rank */
-    int64_t memory;        /* the next forward could start, but does not fit; 0 without a cap */
-    int64_t drain;         /* behind its last work */
-    int64_t first, last;   /* start of its first work, end of its last; 0, 0 without any */
-    int64_t peak_bytes;    /* most that its stages hold at once, hold_always included */
-    int64_t over_cap;      /* by how much that passes the cap; 0: it fits, or there is none */
-    int32_t peak_count; /* most activations at once, in stages x micro-batches, from F through B or
-                           W; without those that are offloaded */
-    int32_t reserved;
-} dpar_rank_timing;
-
-/* What the simulation of a schedule says. */
-typedef struct dpar_timing {
-    int64_t makespan; /* from 0 until the last rank is free */
-    int64_t span; /* most over ranks of last - first: the step's time when no rank waits for others
-                     before its optimizer's step */
-    int64_t busy; /* of all ranks */
-
-    /* The bubble, as each source counts it. They differ: say which you mean. */
-    dpar_ratio bubble_of_makespan; /* 1 - busy / (ranks x makespan): GPipe, Chimera; below 1 */
-    dpar_ratio bubble_of_work;     /* idle / busy: Megatron's (p - 1) / m; may pass 1 */
-    dpar_ratio bubble_of_span; /* 1 - busy / (ranks x span): zero-bubble papers; a late start of a
-                                  rank does not count */
-    int64_t bubble_worst;      /* idle time of the rank with most: DualPipe's table */
-    int64_t bubble_first;      /* idle time of rank 0: the zero-bubble paper's formulas */
-
-    int64_t peak_bytes; /* of the rank with most */
-    int32_t peak_count; /* of the rank with most */
-    int32_t lowered;    /* 1: the list has messages; 0: they were implied */
-    int64_t over_cap;   /* of the rank that passes its cap by most; 0: all fit */
-
-    /* The chain of actions that bounds the makespan: each starts when the one before it lets it. */
-    int64_t path_actions;       /* how many actions */
-    int64_t path_compute;       /* their time */
-    int64_t path_communication; /* the rest of the makespan: messages on the chain */
-} dpar_timing;
-
-/* What to simulate, and where the answers go; NULL where they are not wanted. Zero it. */
-typedef struct dpar_simulation {
-    const dpar_times *times;
-    int64_t *start, *end;   /* [actions]: when each starts and ends. A message: from the moment that
-                               it was reached to its arrival (a buffered one may have come before).
-                               Both of a joined pair have the pair's */
-    dpar_rank_timing *rank; /* [ranks] */
-    int64_t *path; /* [actions], of which timing->path_actions are written: the critical path, first
-                      action first, as indices of s->action. It has work and the messages of the
-                      list; of a joined pair the forward. Of chains equally long it is the one that
-                      stays on its rank, of ranks that end last the first */
-} dpar_simulation;
-
-/* Bytes of working memory for this schedule: 12 an action, 28 a stage and micro-batch, 240 a stage,
- * 156 a rank; with shared links 8 more an action, 20 a stage. -1 when the struct is no schedule
- * (slices that do not divide micros, say) or has more than 2^32 - 2 actions. O(1). */
-DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how);
-
-/* Simulates the schedule. Each rank does its list in order; an action starts when the rank is free
- * and its inputs are here. A joined pair starts with the inputs of both and ends both at once. mem:
- * aligned as for int64_t. O(actions + stages + ranks), however long the times are.
- *
- * Without any SEND or RECV in the list messages are implied: between ranks an input arrives one
- * message after the end of its producer. With them work waits for the message that its RECV names.
- * Messages go where the stages are; `peer` is not read.
- *
- * E_ARG, with a sentence, is one of
- *
- *  - a negative time, size or cap;
- *  - an action out of the schedule's domain, or one that stands twice;
- *  - work before what it needs on its own rank: B before F, W before I, the V's turn, slices;
- *  - a message without its other half;
- *  - sends that are not BUFFERED on a list without messages or with shared links.
- *
- * E_STUCK: ranks wait for each other in a circle; the sentence names a rank and the actions.
- * E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM. */
-DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
-                                            dpar_timing *timing, void *mem, int64_t bytes,
-                                            dpar_why *why);
 
 /* ==== schedule/closed.h ==== */
 
@@ -2593,8 +2623,8 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_make(void *mem, int64_t bytes, con
 
 /* ---- what every pass asks of its list ------------------------------------------------------- */
 
-static dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index, const dpar_action *a,
-                                   const char *wrong)
+static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
+                                              const dpar_action *a, const char *wrong)
 {
     dpar_action alone = *a; /* a joined one's other half may not be there */
     dpar_text t;
@@ -2657,7 +2687,8 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
 }
 
 /* Refuses what would lead a pass astray, and the kinds in the bit mask `already`. */
-static dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already,
+                                                dpar_why *why)
 {
     int32_t r, i;
     int64_t k;
@@ -2927,14 +2958,22 @@ static int32_t dpari_ready_take(dpari_ready *s)
     return rank;
 }
 
-/* ---- messages ------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------
+ *
+ * A small simulation decides the order. By time, each rank does its list as soon as the inputs are
+ * there, and an action goes into the list at the moment when it is done; its SEND follows it, and
+ * the RECV goes into the peer's list at the same moment. What the peer computes just then is not
+ * in its list yet, so that the RECV comes before it: both ends are posted when the data are made,
+ * and so are all messages before this one. By turns, a turn is the clock: each rank puts one action
+ * down. Either way all lists follow one order of all messages. */
 
-enum { DPARI_GIVEN_F = 1, DPARI_GIVEN_B = 2 };
+enum { DPARI_NOT_GIVEN = -1, DPARI_NOT_STARTED = -1 };
 
 /* A rank's next action: its place in `from`, a copy (two when joined), which saves most of the
- * misses where lists' lengths are powers of two; and where the list that it goes to has come. */
+ * misses where lists' lengths are powers of two; where the list that it goes to has come; and when
+ * the action is done, if it was started. */
 typedef struct dpari_head {
-    int64_t at, end, to;
+    int64_t at, end, to, done;
     dpar_action a[2];
 } dpari_head;
 
@@ -2942,10 +2981,16 @@ typedef struct dpari_turns {
     const dpar_schedule *in;
     dpar_schedule *out;
     const dpar_action *from; /* in's actions, or those that the first passes left in out */
+    const dpar_times *times; /* NULL: the usual ones */
     dpari_head *head;        /* [ranks] */
-    dpari_ready now, next;   /* who acts in this turn and in the next */
-    uint8_t *given;          /* [stage][micro]: its input and its output's gradient are there */
-    int idle;                /* idle actions take a turn */
+    dpari_ready now, next;   /* by turns: who acts in this turn and in the next */
+    int32_t *heap;           /* by time: [ranks] that are at work; the first is done first */
+    int32_t working;         /* how many of them */
+    int64_t clock;           /* by time: now */
+    int64_t *given; /* [stage][micro][2]: when its input, and its output's gradient, are there */
+    int turns;      /* by turns, not by time */
+    int idle;       /* idle actions take a turn */
+    int too_long;   /* a time passed INT64_MAX */
 } dpari_turns;
 
 /* Is there a neighbour to whom this action's result goes? Its stage, else -1. */
@@ -2956,32 +3001,152 @@ static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a
                                                           : -1;
 }
 
-static uint8_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t micro)
+static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t micro, int backward)
 {
-    return &l->given[(int64_t)stage * l->in->micros + micro];
+    return &l->given[2 * ((int64_t)stage * l->in->micros + micro) + backward];
+}
+
+/* When what the action needs is there: 0 when it needs nothing, DPARI_NOT_GIVEN when that is not
+ * known yet. */
+static int64_t dpari_lower_arrival(const dpari_turns *l, const dpar_action *a)
+{
+    if (a->kind == DPAR_FORWARD) {
+        return *dpari_lower_given(l, a->stage, a->micro, 0);
+    }
+    if (dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT)) {
+        return *dpari_lower_given(l, a->stage, a->micro, 1);
+    }
+    return 0;
 }
 
 static int dpari_lower_has(const dpari_turns *l, const dpar_action *a)
 {
-    return a->kind == DPAR_FORWARD
-               ? (*dpari_lower_given(l, a->stage, a->micro) & DPARI_GIVEN_F) != 0
-           : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT)
-               ? (*dpari_lower_given(l, a->stage, a->micro) & DPARI_GIVEN_B) != 0
-               : 1;
+    return dpari_lower_arrival(l, a) != DPARI_NOT_GIVEN;
 }
 
-/* May the rank put its next action down? */
+/* May the rank put its next action down, or start it? */
 static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
 {
     const dpari_head *h = &l->head[rank];
-    return h->at < h->end && dpari_lower_has(l, &h->a[0]) &&
+    return h->at < h->end && h->done == DPARI_NOT_STARTED && dpari_lower_has(l, &h->a[0]) &&
            (!h->a[0].joined || dpari_lower_has(l, &h->a[1]));
 }
 
-/* The head goes to the next action; if it may be put down, that is in the next turn. */
+/* What is no kind of action, behind the kinds. */
+enum {
+    DPARI_LOWER_LATENCY = DPAR_ACTION_KINDS,
+    DPARI_LOWER_BYTES,
+    DPARI_LOWER_BANDWIDTH,
+    DPARI_LOWER_EACH
+};
+
+/* The times of a kind: `overlap` of those that take none. */
+static const dpar_each *dpari_lower_each(const dpar_times *t, int32_t kind)
+{
+    switch (kind) {
+    case DPAR_FORWARD: return &t->forward;
+    case DPAR_BACKWARD: return &t->backward;
+    case DPAR_INPUT: return &t->input;
+    case DPAR_WEIGHT: return &t->weight;
+    case DPAR_UNSHARD: return &t->unshard;
+    case DPAR_RESHARD: return &t->reshard;
+    case DPAR_REDUCE_GRAD: return &t->reduce_grad;
+    case DPAR_RECOMPUTE: return &t->recompute;
+    case DPAR_OFFLOAD: return &t->offload;
+    case DPAR_RELOAD: return &t->reload;
+    case DPARI_LOWER_LATENCY: return &t->latency;
+    case DPARI_LOWER_BYTES: return &t->bytes;
+    case DPARI_LOWER_BANDWIDTH: return &t->bandwidth;
+    default: return &t->overlap;
+    }
+}
+
+/* What an action takes by itself; B without a time of its own that of its parts. */
+static int64_t dpari_lower_cost(const dpar_times *t, const dpar_action *a)
+{
+    int64_t takes;
+    if (t == NULL) {
+        return a->kind == DPAR_BACKWARD                              ? 2
+               : a->kind <= DPAR_WEIGHT || a->kind == DPAR_RECOMPUTE ? 1
+                                                                     : 0;
+    }
+    if (a->kind == DPAR_WAIT_REDUCE) {
+        return 0;
+    }
+    takes = dpari_each_at(dpari_lower_each(t, a->kind), a->stage);
+    if (a->kind == DPAR_BACKWARD && takes == 0) {
+        takes = dpari_each_at(&t->input, a->stage) + dpari_each_at(&t->weight, a->stage);
+    }
+    return takes;
+}
+
+/* a + b, or the largest number and a note when that passes it. Neither is negative. */
+static int64_t dpari_lower_sum(dpari_turns *l, int64_t a, int64_t b)
+{
+    if (a > INT64_MAX - b) {
+        l->too_long = 1;
+        return INT64_MAX;
+    }
+    return a + b;
+}
+
+/* Does rank a's action end before rank b's? Of two at once the lower rank's does. */
+static int dpari_lower_earlier(const dpari_turns *l, int32_t a, int32_t b)
+{
+    const int64_t x = l->head[a].done, y = l->head[b].done;
+    return x != y ? x < y : a < b;
+}
+
+/* Into the heap. */
+static void dpari_lower_push(dpari_turns *l, int32_t rank)
+{
+    int32_t i = l->working++;
+    while (i > 0 && dpari_lower_earlier(l, rank, l->heap[(i - 1) / 2])) {
+        l->heap[i] = l->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    l->heap[i] = rank;
+}
+
+/* Out of the heap: the rank that is done first. */
+static int32_t dpari_lower_pop(dpari_turns *l)
+{
+    const int32_t first = l->heap[0], last = l->heap[--l->working], n = l->working;
+    int32_t i = 0, child = 1;
+    while (child < n) {
+        child += child + 1 < n && dpari_lower_earlier(l, l->heap[child + 1], l->heap[child]);
+        if (dpari_lower_earlier(l, last, l->heap[child])) {
+            break;
+        }
+        l->heap[i] = l->heap[child];
+        i = child;
+        child = 2 * i + 1;
+    }
+    l->heap[i] = last;
+    return first;
+}
+
+/* The rank, which does nothing, starts its next action as soon as its inputs are there. */
+static void dpari_lower_start(dpari_turns *l, int32_t rank)
+{
+    dpari_head *h = &l->head[rank];
+    int64_t takes = dpari_lower_cost(l->times, &h->a[0]), from = l->clock;
+    from = dpari_most(from, dpari_lower_arrival(l, &h->a[0]));
+    if (h->a[0].joined) {
+        const int64_t both =
+            l->times == NULL ? 0 : dpari_each_at(&l->times->overlap, h->a[0].stage);
+        from = dpari_most(from, dpari_lower_arrival(l, &h->a[1]));
+        takes = both > 0 ? both : dpari_lower_sum(l, takes, dpari_lower_cost(l->times, &h->a[1]));
+    }
+    h->done = dpari_lower_sum(l, from, takes);
+    dpari_lower_push(l, rank);
+}
+
+/* The head goes to the next action; if it may go on with it, it does: by turns in the next one. */
 static void dpari_lower_next(dpari_turns *l, int32_t rank)
 {
     dpari_head *h = &l->head[rank];
+    h->done = DPARI_NOT_STARTED;
     while (!l->idle && h->at < h->end && l->from[h->at].kind == DPAR_IDLE) {
         h->at++;
     }
@@ -2989,8 +3154,13 @@ static void dpari_lower_next(dpari_turns *l, int32_t rank)
         h->a[0] = l->from[h->at];
         h->a[1] = l->from[h->at + h->a[0].joined];
     }
-    if (dpari_lower_ready(l, rank)) {
+    if (!dpari_lower_ready(l, rank)) {
+        return;
+    }
+    if (l->turns) {
         dpari_ready_add(&l->next, rank);
+    } else {
+        dpari_lower_start(l, rank);
     }
 }
 
@@ -3006,23 +3176,34 @@ static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action 
 }
 
 /* Gives an action's result to the neighbour, who may be on this rank. Another rank that can go on
- * now does so in this turn when it is behind this one. */
+ * now does so: by turns in this turn when it is behind this one. */
 static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
 {
     int32_t stage = dpari_lower_receiver(l->in, a), peer;
     int forward = a->kind == DPAR_FORWARD;
+    int64_t *given;
     if (stage < 0) {
         return;
     }
-    *dpari_lower_given(l, stage, a->micro) |= (uint8_t)(forward ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    given = dpari_lower_given(l, stage, a->micro, !forward);
+    *given = l->clock;
     peer = l->in->rank_of[stage];
     if (peer == rank) {
         return;
     }
+    if (l->times != NULL) {
+        *given = dpari_lower_sum(
+            l, l->clock, dpari_pipe_message(l->times, (int32_t)dpari_least(a->stage, stage)));
+    }
     dpari_lower_message(l, rank, a, forward ? DPAR_SEND_F : DPAR_SEND_B, a->stage, peer);
     dpari_lower_message(l, peer, a, forward ? DPAR_RECV_F : DPAR_RECV_B, stage, rank);
-    if (dpari_lower_ready(l, peer)) {
+    if (!dpari_lower_ready(l, peer)) {
+        return;
+    }
+    if (l->turns) {
         dpari_ready_add(peer > rank ? &l->now : &l->next, peer);
+    } else {
+        dpari_lower_start(l, peer);
     }
 }
 
@@ -3042,7 +3223,7 @@ static void dpari_lower_step(dpari_turns *l, int32_t rank)
 }
 
 /* "rank 2 waits for 2RECV_F3: stage 1's F3 never comes". */
-static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
 {
     const dpar_action *a = l->head[rank].a;
     dpar_action wait;
@@ -3068,12 +3249,9 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
 }
 
 /* Turn by turn; a turn visits, ranks ascending, only those that can go on. */
-static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
+static void dpari_lower_by_turns(dpari_turns *l)
 {
     int32_t r;
-    for (r = 0; r < l->in->ranks; r++) {
-        dpari_lower_next(l, r);
-    }
     while (*l->next.top != 0) {
         dpari_ready turn = l->next;
         l->next = l->now;
@@ -3081,6 +3259,34 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
         for (r = dpari_ready_take(&l->now); r >= 0; r = dpari_ready_take(&l->now)) {
             dpari_lower_step(l, r);
         }
+    }
+}
+
+/* In the order in which actions are done. */
+static void dpari_lower_by_time(dpari_turns *l)
+{
+    while (l->working > 0) {
+        const int32_t r = dpari_lower_pop(l);
+        l->clock = l->head[r].done;
+        dpari_lower_step(l, r);
+    }
+}
+
+static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
+{
+    int32_t r;
+    l->clock = 0;
+    l->working = l->too_long = 0;
+    for (r = 0; r < l->in->ranks; r++) {
+        dpari_lower_next(l, r);
+    }
+    if (l->turns) {
+        dpari_lower_by_turns(l);
+    } else {
+        dpari_lower_by_time(l);
+    }
+    if (l->too_long) {
+        return dpari_say(DPAR_E_RANGE, why, "the times add up to more than #", INT64_MAX, 0, 0, 0);
     }
     for (r = 0; r < l->in->ranks; r++) {
         if (l->head[r].at < l->head[r].end) {
@@ -3092,32 +3298,61 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
 
 /* ---- lowering ------------------------------------------------------------------------------- */
 
+/* The times that MESSAGES reads: each 0 or more, and so small that a few of them fit together. */
+static DPARI_COLD dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_why *why)
+{
+    int32_t i, kind;
+    for (i = 0; i < stages; i++) {
+        for (kind = 0; kind < DPARI_LOWER_EACH; kind++) {
+            const int64_t value = dpari_each_at(dpari_lower_each(t, kind), i);
+            const int64_t most = kind == DPARI_LOWER_BANDWIDTH ? INT64_MAX / 10 : INT64_MAX / 3;
+            if (value < 0 || value > most) {
+                return dpari_say(DPAR_E_ARG, why,
+                                 "stage #: a time, size or bandwidth of #; lowering takes 0 to #",
+                                 i, value, most, 0);
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+enum { DPARI_LOWER_TOGETHER = 15 | DPAR_LOWER_TURNS }; /* the passes that go together */
+
 /* `how` with its defaults, and everything judged. */
-static dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
-                                   const dpar_lowering *asked, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
+                                              const dpar_lowering *asked, dpar_why *why)
 {
     uint32_t already = 0;
-    how->passes = asked != NULL ? asked->passes : 0;
-    how->max_active = asked != NULL && asked->max_active != 0 ? asked->max_active : 3;
-    how->channel = asked != NULL ? asked->channel : 0;
-    if (how->passes < 0 || (how->passes > 15 && how->passes != DPAR_LOWER_MERGE &&
-                            how->passes != DPAR_LOWER_LATE_RECV)) {
+    dpar_status status;
+    dpari_zero(how, sizeof(*how));
+    if (asked != NULL) {
+        *how = *asked;
+    }
+    if (how->max_active == 0) {
+        how->max_active = 3;
+    }
+    if (how->passes == DPAR_LOWER_MERGE) {
+        return dpari_lower_check(in, 0, why);
+    }
+    if (how->passes == DPAR_LOWER_LATE_RECV) {
+        return how->channel < 0 || how->channel >= DPAR_CHANNELS
+                   ? dpari_say(DPAR_E_ARG, why, "channel # is not 0 to 2", how->channel, 0, 0, 0)
+                   : dpari_lower_check(in, 0, why);
+    }
+    if (how->passes < 0 || (how->passes & ~DPARI_LOWER_TOGETHER) != 0) {
         return dpari_say(DPAR_E_ARG, why,
                          "passes # are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)",
                          how->passes, 0, 0, 0);
-    }
-    if (how->passes > 15) {
-        return how->passes == DPAR_LOWER_LATE_RECV &&
-                       (how->channel < 0 || how->channel >= DPAR_CHANNELS)
-                   ? dpari_say(DPAR_E_ARG, why, "channel # is not 0 to 2", how->channel, 0, 0, 0)
-                   : dpari_lower_check(in, 0, why);
     }
     if (how->max_active < 1 || how->max_active > DPAR_MOST_ACTIVE) {
         return dpari_say(DPAR_E_ARG, why, "max_active # is not 1 to #", how->max_active,
                          DPAR_MOST_ACTIVE, 0, 0);
     }
-    if ((how->passes & ~DPAR_LOWER_IDLE) == 0) {
+    if ((how->passes & ~(DPAR_LOWER_IDLE | DPAR_LOWER_TURNS)) == 0) {
         how->passes |= DPAR_LOWER_MESSAGES;
+    }
+    if ((how->passes & DPAR_LOWER_IDLE) != 0) {
+        how->passes |= DPAR_LOWER_TURNS;
     }
     if ((how->passes & DPAR_LOWER_SHARDS) == 0) {
         how->max_active = 0;
@@ -3130,7 +3365,11 @@ static dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
         already |= DPARI_MESSAGES;
     }
-    return dpari_lower_check(in, already, why);
+    status = dpari_lower_check(in, already, why);
+    if (status != DPAR_OK || how->times == NULL || (how->passes & DPAR_LOWER_MESSAGES) == 0) {
+        return status;
+    }
+    return dpari_lower_times(how->times, in->stages, why);
 }
 
 /* All messages, each on two ranks; adds those of each rank to count[rank]. */
@@ -3172,15 +3411,22 @@ static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_lowering 
     return counted.n;
 }
 
-/* The schedule, then heads and two sets of ready ranks, each stage's backwards to come, and what
- * was given; -1 when that passes int64_t. */
-static int64_t dpari_lower_size(const dpar_schedule *in, int64_t actions)
+/* Two sets of ready ranks, or a heap of them. */
+static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_lowering *how)
+{
+    return (how->passes & DPAR_LOWER_TURNS) != 0 ? 16 * dpari_ready_words(in->ranks)
+                                                 : dpari_lower_align(4 * (int64_t)in->ranks);
+}
+
+/* The schedule, then heads and who acts next, each stage's backwards to come, and what was given;
+ * -1 when that passes int64_t. */
+static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_lowering *how, int64_t actions)
 {
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, actions);
     return bytes < 0 ? -1
                      : dpari_lower_align(bytes) + (int64_t)sizeof(dpari_head) * in->ranks +
-                           16 * dpari_ready_words(in->ranks) + 8 * (int64_t)in->stages +
-                           dpari_lower_align((int64_t)in->stages * in->micros);
+                           dpari_lower_order_bytes(in, how) + 8 * (int64_t)in->stages +
+                           16 * (int64_t)in->stages * in->micros;
 }
 
 /* Each stage's B and W. */
@@ -3207,10 +3453,14 @@ static void dpari_lower_begin(dpari_turns *l, const dpar_lowering *how, char *wo
     int32_t r;
     l->from = first ? l->out->action : s->action;
     l->head = (dpari_head *)(void *)work;
-    dpari_ready_lay(&l->now, s->ranks, (uint64_t *)(void *)(l->head + s->ranks));
-    dpari_ready_lay(&l->next, s->ranks, l->now.top + dpari_ready_words(s->ranks));
-    left = (int64_t *)(void *)(l->next.top + dpari_ready_words(s->ranks));
-    l->given = (uint8_t *)(left + s->stages);
+    work = (char *)(l->head + s->ranks);
+    if (l->turns) {
+        dpari_ready_lay(&l->now, s->ranks, (uint64_t *)(void *)work);
+        dpari_ready_lay(&l->next, s->ranks, l->now.top + dpari_ready_words(s->ranks));
+    }
+    l->heap = (int32_t *)(void *)work;
+    left = (int64_t *)(void *)(work + dpari_lower_order_bytes(s, how));
+    l->given = left + s->stages;
     dpari_lower_backwards(s, left);
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
         (void)dpari_lower_count(s, begin + 1);
@@ -3229,16 +3479,16 @@ static void dpari_lower_begin(dpari_turns *l, const dpar_lowering *how, char *wo
     }
 }
 
-/* Chains' ends need nobody. */
+/* Nothing is given but what chains' ends need, which is there from the beginning. */
 static void dpari_lower_ends(dpari_turns *l)
 {
     int32_t i, m;
-    dpari_zero(l->given, (size_t)l->in->stages * (size_t)l->in->micros);
     for (i = 0; i < l->in->stages; i++) {
-        int given = (dpari_schedule_before(l->in, i) < 0 ? DPARI_GIVEN_F : 0) |
-                    (dpari_schedule_behind(l->in, i) < 0 ? DPARI_GIVEN_B : 0);
-        for (m = 0; m < l->in->micros && given != 0; m++) {
-            *dpari_lower_given(l, i, m) = (uint8_t)given;
+        const int64_t input = dpari_schedule_before(l->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
+        const int64_t gradient = dpari_schedule_behind(l->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
+        for (m = 0; m < l->in->micros; m++) {
+            *dpari_lower_given(l, i, m, 0) = input;
+            *dpari_lower_given(l, i, m, 1) = gradient;
         }
     }
 }
@@ -3250,13 +3500,15 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
     dpari_turns l;
     int64_t actions = dpari_lower_actions(in, how);
     char *work;
-    dpar_status st =
-        dpari_lower_lay(out, in, actions, dpari_lower_size(in, actions), mem, bytes, &work, why);
+    dpar_status st = dpari_lower_lay(out, in, actions, dpari_lower_size(in, how, actions), mem,
+                                     bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
     l.in = in;
     l.out = out;
+    l.times = how->times;
+    l.turns = (how->passes & DPAR_LOWER_TURNS) != 0;
     l.idle = (how->passes & DPAR_LOWER_IDLE) != 0;
     dpari_lower_begin(&l, how, work);
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
@@ -3334,6 +3586,8 @@ static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void
 }
 
 /* ---- late receives -------------------------------------------------------------------------- */
+
+enum { DPARI_GIVEN_F = 1, DPARI_GIVEN_B = 2 };
 
 /* Receives that are held back: a queue for each channel, those of all channels in a rank's list
  * linked through `next`. */
@@ -3484,8 +3738,9 @@ DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_l
     dpar_lowering h;
     return dpari_lower_how(&h, in, how, why) != DPAR_OK ? -1
            : h.passes == DPAR_LOWER_MERGE               ? dpari_merge_size(in)
-           : h.passes == DPAR_LOWER_LATE_RECV           ? dpari_late_size(in)
-                                              : dpari_lower_size(in, dpari_lower_actions(in, &h));
+           : h.passes == DPAR_LOWER_LATE_RECV
+               ? dpari_late_size(in)
+               : dpari_lower_size(in, &h, dpari_lower_actions(in, &h));
 }
 
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
@@ -4927,6 +5182,22 @@ typedef struct dpari_sim_stage {
     int32_t link[2];          /* the wire to that side, when wires are shared */
 } dpari_sim_stage;
 
+/* A message in its queue. EAGER: a SEND among those to the same rank; its RECV's `before` is the
+ * SEND whose place in the buffer it takes. */
+typedef struct dpari_sim_link {
+    uint32_t before, behind; /* 1 + the action; 0: none */
+} dpari_sim_link;
+
+/* The queue of a rank while its messages are lined up. */
+typedef struct dpari_sim_line {
+    uint32_t last;  /* 1 + the action */
+    uint32_t taken; /* EAGER: 1 + the SEND whose place the next takes when the buffer is full */
+    int32_t count;
+} dpari_sim_line;
+
+/* How messages go, beyond dpar_times.sends. */
+enum { DPARI_SENDS_QUEUED = DPAR_SENDS_KINDS, DPARI_SENDS_EAGER };
+
 typedef struct dpari_sim_rank {
     int64_t at, end;                   /* next action, and behind the last */
     int64_t free;                      /* when all before it are done */
@@ -4949,10 +5220,13 @@ typedef struct dpari_sim {
     uint32_t *cause; /* 1 + the action that let this one start; 0: the one before it on its rank */
     int32_t *stack;  /* ranks that can go on */
     int32_t *scratch;
-    int64_t cells; /* of a row of the table */
-    int64_t total; /* of all times: no time passes it */
-    int64_t last;  /* end of the critical path */
-    int32_t tops, lowered, sends, links;
+    dpari_sim_link *link; /* of each message, when it has a queue or a buffer */
+    dpari_sim_line *line; /* [2 ranks] */
+    uint32_t moved;       /* 1 + a message that arrived whose successor may leave; 0: none */
+    int64_t cells;        /* of a row of the table */
+    int64_t total;        /* of all times: no time passes it */
+    int64_t last;         /* end of the critical path */
+    int32_t tops, lowered, sends, links, transport, room;
 } dpari_sim;
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -4967,22 +5241,33 @@ static int dpari_sim_fits(const dpar_schedule *s)
 }
 
 /* A piece of memory, its size rounded up to 8 bytes. */
-static void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
+DPARI_APART void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
 {
     void *at = mem == NULL ? NULL : mem + *used;
     *used += (bytes + 7) / 8 * 8;
     return at;
 }
 
+/* Does a message of this transport wait for others? */
+static int dpari_sim_lines(int32_t transport)
+{
+    return transport >= DPAR_TRANSPORT_RANK && transport <= DPAR_TRANSPORT_EAGER;
+}
+
 /* Cuts mem into the arrays; mem NULL: counts only. */
-static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, int32_t links, void *mem)
+static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_times *t, void *mem)
 {
     char *at = (char *)mem;
     const int64_t n = s->begin[s->ranks], ranks = s->ranks, stages = s->stages;
     int64_t used = 0;
     (void)dpari_sim_piece(at, &used, (int64_t)sizeof(*m));
     m->s = *s;
-    m->links = links;
+    m->links = t->links;
+    m->transport = t->transport;
+    m->room = t->room;
+    m->link = NULL;
+    m->line = NULL;
+    m->moved = 0;
     m->cells = stages * s->micros;
     m->stage = (dpari_sim_stage *)dpari_sim_piece(at, &used, stages * (int64_t)sizeof(*m->stage));
     m->rank = (dpari_sim_rank *)dpari_sim_piece(at, &used, ranks * (int64_t)sizeof(*m->rank));
@@ -4990,10 +5275,15 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, int32_t links
     m->arrive = m->end;
     m->wire = NULL;
     m->scratch = NULL;
-    if (links != DPAR_LINKS_OWN) {
+    if (m->links != DPAR_LINKS_OWN) {
         m->arrive = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
         m->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
         m->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
+    }
+    if (dpari_sim_lines(m->transport)) {
+        m->link = (dpari_sim_link *)dpari_sim_piece(at, &used, n * (int64_t)sizeof(*m->link));
+        m->line =
+            (dpari_sim_line *)dpari_sim_piece(at, &used, 2 * ranks * (int64_t)sizeof(*m->line));
     }
     m->where = (uint32_t *)dpari_sim_piece(at, &used, 4 * DPARI_AT_ROWS * m->cells);
     m->cause = (uint32_t *)dpari_sim_piece(at, &used, 4 * n);
@@ -5004,7 +5294,7 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, int32_t links
 DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how)
 {
     dpari_sim m;
-    return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times->links, NULL) : -1;
+    return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times, NULL) : -1;
 }
 
 /* ---- what things take ----------------------------------------------------------------------- */
@@ -5026,7 +5316,8 @@ static int dpari_sum(int64_t *sum, int64_t more)
 
 /* part x 10^digits / whole, rounded down, and what is left over, without a wider product; -1 when
  * it passes INT64_MAX. part >= 0, whole > 0. */
-static int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits, int64_t *left)
+DPARI_COLD DPARI_APART int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits,
+                                               int64_t *left)
 {
     int64_t value = part / whole;
     part %= whole;
@@ -5169,7 +5460,7 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_times *t, dpar_why 
 }
 
 /* One wire for each pair of ranks: the first stage and side with that pair names it. */
-static void dpari_sim_wires(dpari_sim *m)
+DPARI_COLD DPARI_APART void dpari_sim_wires(dpari_sim *m)
 {
     const dpar_schedule *s = &m->s;
     int32_t *head = m->scratch, *mark = head + s->ranks, *next = mark + s->ranks;
@@ -5261,8 +5552,9 @@ static int dpari_sim_row(int kind)
 }
 
 /* "rank 2: 2B1 stands before 2F1 or without it". */
-static dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action *a,
-                                 const char *what, int kind, int32_t stage, int32_t micro)
+DPARI_COLD DPARI_APART dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action *a,
+                                                 const char *what, int kind, int32_t stage,
+                                                 int32_t micro)
 {
     dpar_text t;
     dpar_action other;
@@ -5634,6 +5926,173 @@ static void dpari_sim_block(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t 
     q->at = i + 1;
 }
 
+/* ---- queues and buffers ---------------------------------------------------------------------- */
+
+/* Which queue of its rank a message is in, below 2 x ranks. */
+static int32_t dpari_sim_queue(const dpari_sim *m, const dpar_action *a)
+{
+    const int32_t peer = m->stage[a->stage].rank_at[dpari_sim_message_side(a->kind)];
+    switch (m->transport) {
+    case DPAR_TRANSPORT_RANK: return 0;
+    case DPAR_TRANSPORT_DIR: return dpari_sim_message_way(a->kind);
+    case DPAR_TRANSPORT_PAIR: return 2 * peer;
+    default: return 2 * peer + dpari_sim_is_send(a->kind);
+    }
+}
+
+/* Puts message i behind the last of its queue. */
+DPARI_COLD DPARI_APART void dpari_sim_line_up(dpari_sim *m, int64_t i)
+{
+    const dpar_action *a = &m->s.action[i];
+    dpari_sim_line *line = &m->line[dpari_sim_queue(m, a)];
+    dpari_sim_link *link = &m->link[i];
+    int32_t other;
+    uint32_t half;
+    if (m->transport == DPAR_TRANSPORT_EAGER && !dpari_sim_is_send(a->kind)) {
+        return; /* it follows its SEND */
+    }
+    link->before = line->last;
+    link->behind = 0;
+    if (line->last != 0) {
+        m->link[line->last - 1].behind = (uint32_t)i + 1;
+    } else {
+        line->taken = (uint32_t)i + 1;
+    }
+    line->last = (uint32_t)i + 1;
+    half = dpari_sim_half(m, a, &other);
+    if (m->transport != DPAR_TRANSPORT_EAGER || half == 0) {
+        return;
+    }
+    m->link[half - 1].before = 0;
+    if (line->count++ >= m->room) {
+        m->link[half - 1].before = line->taken;
+        line->taken = m->link[line->taken - 1].behind;
+    }
+}
+
+/* The queues of all ranks. */
+DPARI_COLD DPARI_APART void dpari_sim_line_all(dpari_sim *m)
+{
+    const dpar_schedule *s = &m->s;
+    int32_t r, pass;
+    int64_t i;
+    for (r = 0; r < s->ranks; r++) {
+        for (pass = 0; pass < 2; pass++) {
+            for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
+                const dpar_action *a = &s->action[i];
+                if (!dpari_sim_is_message(a->kind)) {
+                    continue;
+                }
+                if (pass == 0) { /* not all lines: a rank has few peers, whatever the ranks */
+                    dpari_zero(&m->line[dpari_sim_queue(m, a)], sizeof(*m->line));
+                } else {
+                    dpari_sim_line_up(m, i);
+                }
+            }
+        }
+    }
+}
+
+/* When those before message i in its queue have arrived; -1: not yet. */
+static int64_t dpari_sim_first(const dpari_sim *m, int64_t i)
+{
+    const uint32_t before = m->link[i].before;
+    return before == 0 ? 0 : m->end[before - 1] < 0 ? -1 : m->end[before - 1];
+}
+
+/* What let message i leave at `start`: its own SEND or RECV (0), its other half j, reached at
+ * `theirs`, or the message before it in one of the queues. */
+static uint32_t dpari_sim_let(const dpari_sim *m, int64_t i, int64_t j, int64_t mine,
+                              int64_t theirs, int64_t start)
+{
+    if (mine == start) {
+        return 0;
+    }
+    if (theirs == start) {
+        return (uint32_t)j + 1;
+    }
+    return dpari_sim_first(m, i) == start ? m->link[i].before : m->link[j].before;
+}
+
+/* Message i, which was reached, leaves if its other half was reached too and both are the first of
+ * their queues. */
+DPARI_COLD DPARI_APART void dpari_sim_leave(dpari_sim *m, int64_t i)
+{
+    const dpar_action *a = &m->s.action[i];
+    int32_t other;
+    const int64_t j = (int64_t)dpari_sim_half(m, a, &other) - 1, mine = -2 - m->end[i];
+    const int64_t theirs = -2 - m->end[j], here = dpari_sim_first(m, i);
+    const int64_t there = dpari_sim_first(m, j);
+    int64_t start;
+    if (theirs < 0 || here < 0 || there < 0) {
+        return;
+    }
+    start = dpari_most(dpari_most(mine, theirs), dpari_most(here, there));
+    m->cause[i] = dpari_sim_let(m, i, j, mine, theirs, start);
+    m->cause[j] = dpari_sim_let(m, j, i, theirs, mine, start);
+    m->end[i] = m->end[j] = start + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)];
+    m->link[i].before = m->moved; /* not read any more: the list of those that arrived */
+    m->link[j].before = (uint32_t)i + 1;
+    m->moved = (uint32_t)j + 1;
+    dpari_sim_wake(m, other, j);
+    dpari_sim_wake(m, m->s.rank_of[a->stage], i);
+}
+
+/* Rank q posts message i, its next. All that can leave then does. */
+DPARI_COLD DPARI_APART int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
+{
+    q->at = i + 1;
+    m->end[i] = -2 - q->free;
+    dpari_sim_leave(m, i);
+    while (m->moved != 0) {
+        const dpari_sim_link *link = &m->link[m->moved - 1];
+        const int64_t next = (int64_t)link->behind - 1;
+        m->moved = link->before;
+        if (next >= 0 && m->end[next] < -1) {
+            dpari_sim_leave(m, next);
+        }
+    }
+    return 1;
+}
+
+/* A SEND into a buffer, or a RECV out of one, holds rank q until it may go; 0: that is not known.
+ */
+DPARI_COLD DPARI_APART int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t j,
+                                            int32_t other)
+{
+    const dpar_action *a = &m->s.action[i];
+    const int sends = dpari_sim_is_send(a->kind);
+    const int64_t send = sends ? i : j;
+    const uint32_t before = sends ? m->link[j].before : m->link[send].before;
+    int32_t rank;
+    uint32_t needs = 0; /* 1 + the RECV that frees the place, or the one before this one */
+    int64_t time = q->free;
+    if (before != 0) {
+        needs = dpari_sim_half(m, &m->s.action[before - 1], &rank);
+        if (needs == 0 || m->end[needs - 1] < 0) {
+            q->waits = needs;
+            return 0;
+        }
+    }
+    if (!sends && m->end[j] < 0) {
+        q->waits = j + 1;
+        return 0;
+    }
+    if (sends && needs != 0) {
+        time = dpari_most(time, m->end[needs - 1]);
+    }
+    if (!sends) {
+        needs = (uint32_t)j + 1;
+        time =
+            dpari_most(time, m->end[j] + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)]);
+    }
+    m->end[i] = time;
+    m->cause[i] = time > q->free ? needs : 0;
+    dpari_sim_block(m, q, i, time);
+    dpari_sim_wake(m, other, i);
+    return 1;
+}
+
 /* A message at the head of rank q; 0: it waits. */
 static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
 {
@@ -5643,6 +6102,12 @@ static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action 
     dpari_sim_rank *o = &m->rank[other];
     if (j < 0) {
         return 0;
+    }
+    if (m->sends == DPARI_SENDS_QUEUED) {
+        return dpari_sim_post(m, q, i);
+    }
+    if (m->sends == DPARI_SENDS_EAGER) {
+        return dpari_sim_buffer(m, q, i, j, other);
     }
     if (m->sends == DPAR_SENDS_BLOCKING) {
         int64_t end;
@@ -5699,7 +6164,7 @@ static void dpari_sim_go(dpari_sim *m)
 /* ---- what came of it ------------------------------------------------------------------------- */
 
 /* "rank 3 waits at 3F0 for 2F0 of rank 2, which stands at 2B0". */
-static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
+DPARI_COLD DPARI_APART dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
 {
     const dpar_action *a = &m->s.action[m->rank[rank].at];
     dpar_action want = *a;
@@ -5734,10 +6199,29 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     dpar_action_write(a, &t);
     dpar_text_put(&t, " for ");
     dpar_action_write(&want, &t);
-    dpari_text_say(&t, " of rank %d%s", other,
-                   at == 0 ? ", which is in no list" : ", which stands at ");
-    if (at != 0) {
+    dpari_text_say(&t, " of rank %d", other);
+    if (at == 0) {
+        dpar_text_put(&t, ", which is in no list");
+    } else if (m->end[at - 1] < -1) {
+        dpar_text_put(&t, ", which waits in its queue");
+    } else if (m->rank[other].at == m->rank[other].end) {
+        dpar_text_put(&t, ", which is behind another there");
+    } else {
+        dpar_text_put(&t, ", which stands at ");
         dpar_action_write(&m->s.action[m->rank[other].at], &t);
+    }
+    return DPAR_E_STUCK;
+}
+
+/* All ranks are through, but a message is still in its queue. */
+DPARI_COLD DPARI_APART dpar_status dpari_sim_left(int32_t rank, const dpar_action *a, dpar_why *why)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_say(&t, "rank %d: ", rank);
+        dpar_action_write(a, &t);
+        dpar_text_put(&t, " stays in its queue");
     }
     return DPAR_E_STUCK;
 }
@@ -5745,18 +6229,29 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
 static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
 {
     int32_t r;
+    int64_t i;
     for (r = 0; r < m->s.ranks; r++) {
         if (m->rank[r].at < m->rank[r].end) {
             return dpari_sim_stuck(m, r, why);
         }
     }
+    for (r = 0; r < m->s.ranks && m->sends == DPARI_SENDS_QUEUED; r++) {
+        for (i = m->s.begin[r]; i < m->rank[r].end; i++) {
+            if (m->end[i] < -1) {
+                return dpari_sim_left(r, &m->s.action[i], why);
+            }
+        }
+    }
     return DPAR_OK;
 }
 
-/* Does it hold its rank? Work does, and so do blocking messages. */
+/* Does it hold its rank? Work does, and so do messages of transports that block. */
 static int dpari_sim_holds(const dpari_sim *m, int kind)
 {
-    return kind != DPAR_IDLE && (m->sends == DPAR_SENDS_BLOCKING || !dpari_sim_is_message(kind));
+    if (dpari_sim_is_message(kind)) {
+        return m->sends == DPAR_SENDS_BLOCKING || m->sends == DPARI_SENDS_EAGER;
+    }
+    return kind != DPAR_IDLE;
 }
 
 /* The action that let this one start; -1: it starts at 0. A joined pair goes by its forward. */
@@ -5802,8 +6297,8 @@ static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
 /* The rank stands idle before action i from `clock` to `until`: what of it is memory from `since`
  * on goes there from where the run put it. Before its first work it was put nowhere; its last is
  * yet to come, since a forward is. */
-static void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i, int64_t clock,
-                           int64_t until, int64_t since)
+DPARI_COLD DPARI_APART void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i,
+                                           int64_t clock, int64_t until, int64_t since)
 {
     const int kind = m->s.action[i].kind;
     int64_t done = clock; /* a blocking SEND: communication from the start */
@@ -5821,7 +6316,8 @@ static void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i, i
 }
 
 /* Once more through a rank's list, when all times are known: which of its gaps are memory. */
-static void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin, int64_t cap)
+DPARI_COLD DPARI_APART void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin,
+                                              int64_t cap)
 {
     const dpar_action *list = m->s.action;
     int64_t i, ahead = begin, clock = 0;
@@ -5852,7 +6348,7 @@ static void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin, in
 }
 
 /* What caps say of the ranks. */
-static void dpari_sim_caps(dpari_sim *m, const dpar_times *t)
+DPARI_COLD DPARI_APART void dpari_sim_caps(dpari_sim *m, const dpar_times *t)
 {
     const dpar_schedule *s = &m->s;
     int32_t i;
@@ -6001,6 +6497,19 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_times *t
         return dpari_say(DPAR_E_ARG, why, "sends #, links #: only buffered sends share links",
                          t->sends, t->links, 0, 0);
     }
+    if (t->transport < 0 || t->transport >= DPAR_TRANSPORTS) {
+        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", t->transport, DPAR_TRANSPORTS - 1,
+                         0, 0);
+    }
+    if (t->transport == DPAR_TRANSPORT_EAGER && t->room < 1) {
+        return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", t->room, 0, 0,
+                         0);
+    }
+    if (t->transport != DPAR_TRANSPORT_NONE && (t->sends != 0 || t->links != 0)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "sends #, links #: transport # says how messages go, leave them 0",
+                         t->sends, t->links, t->transport, 0);
+    }
     return DPAR_OK;
 }
 
@@ -6029,16 +6538,31 @@ static int dpari_sim_crosses(const dpar_schedule *s)
     return 0;
 }
 
+/* How messages go on the transport. */
+static int32_t dpari_sim_sends(const dpar_times *t)
+{
+    switch (t->transport) {
+    case DPAR_TRANSPORT_NONE: return t->sends;
+    case DPAR_TRANSPORT_BLOCKING: return DPAR_SENDS_BLOCKING;
+    case DPAR_TRANSPORT_EAGER: return DPARI_SENDS_EAGER;
+    default: return DPARI_SENDS_QUEUED;
+    }
+}
+
 static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *why)
 {
     dpar_status status;
     m->lowered = dpari_sim_has_messages(&m->s);
-    m->sends = t->sends;
+    m->sends = dpari_sim_sends(t);
     m->total = 0;
-    if (!m->lowered && t->sends != DPAR_SENDS_BUFFERED) {
+    if (!m->lowered && m->sends != DPAR_SENDS_BUFFERED) {
         if (dpari_sim_crosses(&m->s)) {
-            return dpari_say(DPAR_E_ARG, why, "sends # need a list with messages: lower it first",
-                             t->sends, 0, 0, 0);
+            return dpari_say(DPAR_E_ARG, why,
+                             t->transport == DPAR_TRANSPORT_NONE
+                                 ? "sends # need a list with messages: lower it first"
+                                 : "transport # needs a list with messages: lower it first",
+                             t->transport == DPAR_TRANSPORT_NONE ? t->sends : t->transport, 0, 0,
+                             0);
         }
         m->sends = DPAR_SENDS_BUFFERED; /* there are none */
     }
@@ -6047,7 +6571,13 @@ static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *
     if (status == DPAR_OK && m->links != DPAR_LINKS_OWN) {
         dpari_sim_wires(m);
     }
-    return status == DPAR_OK ? dpari_sim_list(m, why) : status;
+    if (status == DPAR_OK) {
+        status = dpari_sim_list(m, why);
+    }
+    if (status == DPAR_OK && m->sends > DPAR_SENDS_BLOCKING) {
+        dpari_sim_line_all(m);
+    }
+    return status;
 }
 
 DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
@@ -6067,7 +6597,7 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_s
         return dpari_say(DPAR_E_ROOM, why, "# actions take # bytes, there are #",
                          s->begin[s->ranks], dpar_schedule_simulate_bytes(s, how), bytes, 0);
     }
-    (void)dpari_sim_lay(m, s, t->links, mem);
+    (void)dpari_sim_lay(m, s, t, mem);
     status = dpari_sim_ready(m, t, why);
     if (status == DPAR_OK) {
         dpari_sim_go(m);

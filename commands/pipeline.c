@@ -61,7 +61,9 @@ static const char help[] =
     "  --memory A         cap of a rank: activations, in micro-batches of all its layers (4.5);\n"
     "                     with --hold: bytes\n"
     "  --transport T      blocking, rank, dir, pair, edge or eager (--room N messages): does it\n"
-    "                     come to its end? --check without it: pair\n"
+    "                     come to its end there, and when? (rank: one NCCL communicator.) --check\n"
+    "                     without it: does it on pair?\n"
+    "  --order KIND       of the messages: data (as their data are made) or turns (PyTorch's)\n"
     "What is printed\n"
     "  --format F         ascii, csv (PyTorch's), svg, trace (Perfetto), json\n"
     "  --lowered          csv with messages; --shards: with UNSHARD, RESHARD, REDUCE_GRAD too\n"
@@ -245,7 +247,8 @@ typedef struct settings {
     const char **given; /* the names of the options that are */
     int32_t givens;
     int32_t compare, ranks, chunks, micros, group, slices, lifo, chain, lowered, shards, sends;
-    int32_t transport, buffers, width, map, whole, span, links, nodes;
+    int32_t transport, buffers, width, map, whole, span, links, nodes, turns;
+    int32_t timed; /* the time is that of the transport, which was asked for */
     series forward, backward, input, weight, overlap, latency, bytes, hold, ranks_of;
     int64_t bandwidth, cap; /* cap: in ten-millionths; with hold: bytes; -1: none */
 } settings;
@@ -451,12 +454,13 @@ enum {
     OBJECTIVE,
     TRANSPORT,
     MAP,
+    ORDER,
     RAWS
 };
 static const char *const raw_name[RAWS] = {
-    "--fwd",     "--bwd",       "--bwd-input", "--bwd-weight", "--overlap",
-    "--latency", "--bandwidth", "--bytes",     "--hold",       "--format",
-    "--send",    "--links",     "--objective", "--transport",  "--map"};
+    "--fwd",       "--bwd",       "--bwd-input", "--bwd-weight", "--overlap", "--latency",
+    "--bandwidth", "--bytes",     "--hold",      "--format",     "--send",    "--links",
+    "--objective", "--transport", "--map",       "--order"};
 
 static void read_raw(settings *o, int which, const char *value)
 {
@@ -464,6 +468,7 @@ static void read_raw(settings *o, int which, const char *value)
     static const char *const sends[] = {"buffered", "async", "blocking"};
     static const char *const objectives[] = {"makespan", "span"};
     static const char *const links[] = {"own", "pair", "rank"};
+    static const char *const orders[] = {"data", "turns"};
     series *const of[] = {&o->forward, &o->backward, &o->input,
                           &o->weight,  &o->overlap,  &o->latency};
     const char *name = raw_name[which];
@@ -479,6 +484,7 @@ static void read_raw(settings *o, int which, const char *value)
         o->transport = 1 + word(name, value, transports + 1, DPAR_TRANSPORTS - 1);
         break;
     case MAP: read_map(o, value); break;
+    case ORDER: o->turns = word(name, value, orders, 2); break;
     default: *of[which] = numbers(name, value); break;
     }
 }
@@ -698,6 +704,8 @@ static dpar_status set_times(job *j, dpar_why *why)
     st = st ? st : set_links(j, why);
     set_hold(j);
     t->sends = o->sends;
+    t->transport = o->timed ? o->transport : DPAR_TRANSPORT_NONE;
+    t->room = o->buffers;
     return st;
 }
 
@@ -885,19 +893,44 @@ static int has_messages(const dpar_schedule *s)
     return 0;
 }
 
+/* Puts messages into the list. Where a receive holds its rank they are as late as they may be. */
+static dpar_status lower_list(job *j, dpar_why *why)
+{
+    const settings *o = j->o;
+    dpar_lowering how;
+    dpar_schedule early;
+    int64_t bytes;
+    dpar_status st;
+    memset(&how, 0, sizeof how);
+    how.passes = DPAR_LOWER_MESSAGES | (o->shards ? DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE : 0) |
+                 (o->turns ? DPAR_LOWER_TURNS : 0);
+    how.times = &j->times;
+    bytes = dpar_schedule_lower_bytes(&j->list, &how, why);
+    if (bytes < 0) {
+        return DPAR_E_ARG;
+    }
+    st = dpar_schedule_lower(&j->lowered, &j->list, &how, keep(j, bytes), bytes, why);
+    if (st != DPAR_OK || o->turns ||
+        (o->transport != DPAR_TRANSPORT_BLOCKING && o->transport != DPAR_TRANSPORT_EAGER)) {
+        return st;
+    }
+    early = j->lowered;
+    how.passes = DPAR_LOWER_LATE_RECV;
+    how.channel = DPAR_CHANNEL_ANY;
+    bytes = dpar_schedule_lower_bytes(&early, &how, why);
+    return bytes < 0 ? DPAR_E_ARG
+                     : dpar_schedule_lower(&j->lowered, &early, &how, keep(j, bytes), bytes, why);
+}
+
 /* Lowers (what is not), checks, runs on the transport, gives slots and times. */
 static dpar_status run_list(job *j, dpar_why *why)
 {
-    dpar_lowering how;
     dpar_checking run;
     dpar_slotting slots;
     dpar_simulation sim;
     dpar_schedule *s = &j->lowered;
     int64_t bytes, actions;
     dpar_status st;
-    how.passes = DPAR_LOWER_MESSAGES | (j->o->shards ? DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE : 0);
-    how.max_active = 0;
-    how.channel = 0;
     bytes = dpar_schedule_check_bytes(&j->list, NULL);
     st = dpar_schedule_check(&j->list, NULL, keep(j, bytes > 0 ? bytes : 0), bytes, why);
     if (st != DPAR_OK) {
@@ -905,15 +938,14 @@ static dpar_status run_list(job *j, dpar_why *why)
     }
     j->lowered = j->list;
     if (!has_messages(&j->list)) {
-        bytes = dpar_schedule_lower_bytes(&j->list, &how, why);
-        st = bytes < 0 ? DPAR_E_ARG
-                       : dpar_schedule_lower(s, &j->list, &how, keep(j, bytes), bytes, why);
-    } else if (j->o->shards) {
-        fail(2, "--shards", "the list has messages already");
+        st = lower_list(j, why);
+    } else if (j->o->shards || given(j->o, "--order")) {
+        fail(2, j->o->shards ? "--shards" : "--order", "the list has messages already");
     }
     if (st == DPAR_OK && !has_messages(s)) { /* all on one rank: no send waits for anybody */
         j->times.sends = DPAR_SENDS_BUFFERED;
         j->times.links = DPAR_LINKS_OWN;
+        j->times.transport = DPAR_TRANSPORT_NONE;
     }
     if (st == DPAR_OK && j->o->transport != DPAR_TRANSPORT_NONE) {
         memset(&run, 0, sizeof run);
@@ -1048,7 +1080,7 @@ static dpar_status closed(const job *j, int32_t what, int32_t rank, dpar_formula
                           dpar_why *why)
 {
     const char *not_for = j->order.rule < 0 ? "no published schedule, no formula"
-                          : j->o->sends != DPAR_SENDS_BUFFERED
+                          : j->o->sends != DPAR_SENDS_BUFFERED || j->o->timed
                               ? "the formulas are for buffered messages"
                           : j->order.rank_of != NULL ? "the formulas are for the rule's own map"
                                                      : NULL;
@@ -1146,8 +1178,10 @@ static void print_json(FILE *f, const job *j, int ok, const char *sentence)
     json_text(f, j->title);
     fprintf(f, ", \"ranks\": %d, \"stages\": %d, \"micros\": %d, \"chain\": %d, \"slices\": %d,\n",
             (int)s->ranks, (int)s->stages, (int)s->micros, (int)s->chain, (int)s->slices);
-    fprintf(f, "  \"sends\": \"%s\", \"makespan\": %s, \"span\": %s,\n  \"bubble\": {",
-            sends[j->o->sends], shown(t->makespan, j->unit), shown(t->span, j->unit));
+    fprintf(f, "  \"sends\": \"%s\", \"transport\": \"%s\", ", sends[j->o->sends],
+            transports[j->o->timed ? j->o->transport : DPAR_TRANSPORT_NONE]);
+    fprintf(f, "\"makespan\": %s, \"span\": %s,\n  \"bubble\": {", shown(t->makespan, j->unit),
+            shown(t->span, j->unit));
     json_ratio(f, "of_makespan", t->bubble_of_makespan, ", ");
     json_ratio(f, "of_work", t->bubble_of_work, ", ");
     json_ratio(f, "of_span", t->bubble_of_span, ", ");
@@ -1665,6 +1699,7 @@ int main(int argc, char **argv)
     }
     applies(&o);
     belongs(&o);
+    o.timed = o.transport != DPAR_TRANSPORT_NONE && !given(&o, "--send") && !given(&o, "--links");
     if (o.memory != NULL) {
         series bytes;
         if (o.hold.n > 0) {

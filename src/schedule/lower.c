@@ -3,11 +3,12 @@
 
 #include "../base/inner.h"
 #include "action.h"
+#include "pipe.h"
 
 /* ---- what every pass asks of its list ------------------------------------------------------- */
 
-static dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index, const dpar_action *a,
-                                   const char *wrong)
+static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
+                                              const dpar_action *a, const char *wrong)
 {
     dpar_action alone = *a; /* a joined one's other half may not be there */
     dpar_text t;
@@ -70,7 +71,8 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
 }
 
 /* Refuses what would lead a pass astray, and the kinds in the bit mask `already`. */
-static dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already,
+                                                dpar_why *why)
 {
     int32_t r, i;
     int64_t k;
@@ -340,14 +342,22 @@ static int32_t dpari_ready_take(dpari_ready *s)
     return rank;
 }
 
-/* ---- messages ------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------
+ *
+ * A small simulation decides the order. By time, each rank does its list as soon as the inputs are
+ * there, and an action goes into the list at the moment when it is done; its SEND follows it, and
+ * the RECV goes into the peer's list at the same moment. What the peer computes just then is not
+ * in its list yet, so that the RECV comes before it: both ends are posted when the data are made,
+ * and so are all messages before this one. By turns, a turn is the clock: each rank puts one action
+ * down. Either way all lists follow one order of all messages. */
 
-enum { DPARI_GIVEN_F = 1, DPARI_GIVEN_B = 2 };
+enum { DPARI_NOT_GIVEN = -1, DPARI_NOT_STARTED = -1 };
 
 /* A rank's next action: its place in `from`, a copy (two when joined), which saves most of the
- * misses where lists' lengths are powers of two; and where the list that it goes to has come. */
+ * misses where lists' lengths are powers of two; where the list that it goes to has come; and when
+ * the action is done, if it was started. */
 typedef struct dpari_head {
-    int64_t at, end, to;
+    int64_t at, end, to, done;
     dpar_action a[2];
 } dpari_head;
 
@@ -355,10 +365,16 @@ typedef struct dpari_turns {
     const dpar_schedule *in;
     dpar_schedule *out;
     const dpar_action *from; /* in's actions, or those that the first passes left in out */
+    const dpar_times *times; /* NULL: the usual ones */
     dpari_head *head;        /* [ranks] */
-    dpari_ready now, next;   /* who acts in this turn and in the next */
-    uint8_t *given;          /* [stage][micro]: its input and its output's gradient are there */
-    int idle;                /* idle actions take a turn */
+    dpari_ready now, next;   /* by turns: who acts in this turn and in the next */
+    int32_t *heap;           /* by time: [ranks] that are at work; the first is done first */
+    int32_t working;         /* how many of them */
+    int64_t clock;           /* by time: now */
+    int64_t *given; /* [stage][micro][2]: when its input, and its output's gradient, are there */
+    int turns;      /* by turns, not by time */
+    int idle;       /* idle actions take a turn */
+    int too_long;   /* a time passed INT64_MAX */
 } dpari_turns;
 
 /* Is there a neighbour to whom this action's result goes? Its stage, else -1. */
@@ -369,32 +385,152 @@ static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a
                                                           : -1;
 }
 
-static uint8_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t micro)
+static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t micro, int backward)
 {
-    return &l->given[(int64_t)stage * l->in->micros + micro];
+    return &l->given[2 * ((int64_t)stage * l->in->micros + micro) + backward];
+}
+
+/* When what the action needs is there: 0 when it needs nothing, DPARI_NOT_GIVEN when that is not
+ * known yet. */
+static int64_t dpari_lower_arrival(const dpari_turns *l, const dpar_action *a)
+{
+    if (a->kind == DPAR_FORWARD) {
+        return *dpari_lower_given(l, a->stage, a->micro, 0);
+    }
+    if (dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT)) {
+        return *dpari_lower_given(l, a->stage, a->micro, 1);
+    }
+    return 0;
 }
 
 static int dpari_lower_has(const dpari_turns *l, const dpar_action *a)
 {
-    return a->kind == DPAR_FORWARD
-               ? (*dpari_lower_given(l, a->stage, a->micro) & DPARI_GIVEN_F) != 0
-           : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT)
-               ? (*dpari_lower_given(l, a->stage, a->micro) & DPARI_GIVEN_B) != 0
-               : 1;
+    return dpari_lower_arrival(l, a) != DPARI_NOT_GIVEN;
 }
 
-/* May the rank put its next action down? */
+/* May the rank put its next action down, or start it? */
 static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
 {
     const dpari_head *h = &l->head[rank];
-    return h->at < h->end && dpari_lower_has(l, &h->a[0]) &&
+    return h->at < h->end && h->done == DPARI_NOT_STARTED && dpari_lower_has(l, &h->a[0]) &&
            (!h->a[0].joined || dpari_lower_has(l, &h->a[1]));
 }
 
-/* The head goes to the next action; if it may be put down, that is in the next turn. */
+/* What is no kind of action, behind the kinds. */
+enum {
+    DPARI_LOWER_LATENCY = DPAR_ACTION_KINDS,
+    DPARI_LOWER_BYTES,
+    DPARI_LOWER_BANDWIDTH,
+    DPARI_LOWER_EACH
+};
+
+/* The times of a kind: `overlap` of those that take none. */
+static const dpar_each *dpari_lower_each(const dpar_times *t, int32_t kind)
+{
+    switch (kind) {
+    case DPAR_FORWARD: return &t->forward;
+    case DPAR_BACKWARD: return &t->backward;
+    case DPAR_INPUT: return &t->input;
+    case DPAR_WEIGHT: return &t->weight;
+    case DPAR_UNSHARD: return &t->unshard;
+    case DPAR_RESHARD: return &t->reshard;
+    case DPAR_REDUCE_GRAD: return &t->reduce_grad;
+    case DPAR_RECOMPUTE: return &t->recompute;
+    case DPAR_OFFLOAD: return &t->offload;
+    case DPAR_RELOAD: return &t->reload;
+    case DPARI_LOWER_LATENCY: return &t->latency;
+    case DPARI_LOWER_BYTES: return &t->bytes;
+    case DPARI_LOWER_BANDWIDTH: return &t->bandwidth;
+    default: return &t->overlap;
+    }
+}
+
+/* What an action takes by itself; B without a time of its own that of its parts. */
+static int64_t dpari_lower_cost(const dpar_times *t, const dpar_action *a)
+{
+    int64_t takes;
+    if (t == NULL) {
+        return a->kind == DPAR_BACKWARD                              ? 2
+               : a->kind <= DPAR_WEIGHT || a->kind == DPAR_RECOMPUTE ? 1
+                                                                     : 0;
+    }
+    if (a->kind == DPAR_WAIT_REDUCE) {
+        return 0;
+    }
+    takes = dpari_each_at(dpari_lower_each(t, a->kind), a->stage);
+    if (a->kind == DPAR_BACKWARD && takes == 0) {
+        takes = dpari_each_at(&t->input, a->stage) + dpari_each_at(&t->weight, a->stage);
+    }
+    return takes;
+}
+
+/* a + b, or the largest number and a note when that passes it. Neither is negative. */
+static int64_t dpari_lower_sum(dpari_turns *l, int64_t a, int64_t b)
+{
+    if (a > INT64_MAX - b) {
+        l->too_long = 1;
+        return INT64_MAX;
+    }
+    return a + b;
+}
+
+/* Does rank a's action end before rank b's? Of two at once the lower rank's does. */
+static int dpari_lower_earlier(const dpari_turns *l, int32_t a, int32_t b)
+{
+    const int64_t x = l->head[a].done, y = l->head[b].done;
+    return x != y ? x < y : a < b;
+}
+
+/* Into the heap. */
+static void dpari_lower_push(dpari_turns *l, int32_t rank)
+{
+    int32_t i = l->working++;
+    while (i > 0 && dpari_lower_earlier(l, rank, l->heap[(i - 1) / 2])) {
+        l->heap[i] = l->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    l->heap[i] = rank;
+}
+
+/* Out of the heap: the rank that is done first. */
+static int32_t dpari_lower_pop(dpari_turns *l)
+{
+    const int32_t first = l->heap[0], last = l->heap[--l->working], n = l->working;
+    int32_t i = 0, child = 1;
+    while (child < n) {
+        child += child + 1 < n && dpari_lower_earlier(l, l->heap[child + 1], l->heap[child]);
+        if (dpari_lower_earlier(l, last, l->heap[child])) {
+            break;
+        }
+        l->heap[i] = l->heap[child];
+        i = child;
+        child = 2 * i + 1;
+    }
+    l->heap[i] = last;
+    return first;
+}
+
+/* The rank, which does nothing, starts its next action as soon as its inputs are there. */
+static void dpari_lower_start(dpari_turns *l, int32_t rank)
+{
+    dpari_head *h = &l->head[rank];
+    int64_t takes = dpari_lower_cost(l->times, &h->a[0]), from = l->clock;
+    from = dpari_most(from, dpari_lower_arrival(l, &h->a[0]));
+    if (h->a[0].joined) {
+        const int64_t both =
+            l->times == NULL ? 0 : dpari_each_at(&l->times->overlap, h->a[0].stage);
+        from = dpari_most(from, dpari_lower_arrival(l, &h->a[1]));
+        takes = both > 0 ? both : dpari_lower_sum(l, takes, dpari_lower_cost(l->times, &h->a[1]));
+    }
+    h->done = dpari_lower_sum(l, from, takes);
+    dpari_lower_push(l, rank);
+}
+
+/* The head goes to the next action; if it may go on with it, it does: by turns in the next one. */
 static void dpari_lower_next(dpari_turns *l, int32_t rank)
 {
     dpari_head *h = &l->head[rank];
+    h->done = DPARI_NOT_STARTED;
     while (!l->idle && h->at < h->end && l->from[h->at].kind == DPAR_IDLE) {
         h->at++;
     }
@@ -402,8 +538,13 @@ static void dpari_lower_next(dpari_turns *l, int32_t rank)
         h->a[0] = l->from[h->at];
         h->a[1] = l->from[h->at + h->a[0].joined];
     }
-    if (dpari_lower_ready(l, rank)) {
+    if (!dpari_lower_ready(l, rank)) {
+        return;
+    }
+    if (l->turns) {
         dpari_ready_add(&l->next, rank);
+    } else {
+        dpari_lower_start(l, rank);
     }
 }
 
@@ -419,23 +560,34 @@ static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action 
 }
 
 /* Gives an action's result to the neighbour, who may be on this rank. Another rank that can go on
- * now does so in this turn when it is behind this one. */
+ * now does so: by turns in this turn when it is behind this one. */
 static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
 {
     int32_t stage = dpari_lower_receiver(l->in, a), peer;
     int forward = a->kind == DPAR_FORWARD;
+    int64_t *given;
     if (stage < 0) {
         return;
     }
-    *dpari_lower_given(l, stage, a->micro) |= (uint8_t)(forward ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    given = dpari_lower_given(l, stage, a->micro, !forward);
+    *given = l->clock;
     peer = l->in->rank_of[stage];
     if (peer == rank) {
         return;
     }
+    if (l->times != NULL) {
+        *given = dpari_lower_sum(
+            l, l->clock, dpari_pipe_message(l->times, (int32_t)dpari_least(a->stage, stage)));
+    }
     dpari_lower_message(l, rank, a, forward ? DPAR_SEND_F : DPAR_SEND_B, a->stage, peer);
     dpari_lower_message(l, peer, a, forward ? DPAR_RECV_F : DPAR_RECV_B, stage, rank);
-    if (dpari_lower_ready(l, peer)) {
+    if (!dpari_lower_ready(l, peer)) {
+        return;
+    }
+    if (l->turns) {
         dpari_ready_add(peer > rank ? &l->now : &l->next, peer);
+    } else {
+        dpari_lower_start(l, peer);
     }
 }
 
@@ -455,7 +607,7 @@ static void dpari_lower_step(dpari_turns *l, int32_t rank)
 }
 
 /* "rank 2 waits for 2RECV_F3: stage 1's F3 never comes". */
-static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
 {
     const dpar_action *a = l->head[rank].a;
     dpar_action wait;
@@ -481,12 +633,9 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
 }
 
 /* Turn by turn; a turn visits, ranks ascending, only those that can go on. */
-static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
+static void dpari_lower_by_turns(dpari_turns *l)
 {
     int32_t r;
-    for (r = 0; r < l->in->ranks; r++) {
-        dpari_lower_next(l, r);
-    }
     while (*l->next.top != 0) {
         dpari_ready turn = l->next;
         l->next = l->now;
@@ -494,6 +643,34 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
         for (r = dpari_ready_take(&l->now); r >= 0; r = dpari_ready_take(&l->now)) {
             dpari_lower_step(l, r);
         }
+    }
+}
+
+/* In the order in which actions are done. */
+static void dpari_lower_by_time(dpari_turns *l)
+{
+    while (l->working > 0) {
+        const int32_t r = dpari_lower_pop(l);
+        l->clock = l->head[r].done;
+        dpari_lower_step(l, r);
+    }
+}
+
+static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
+{
+    int32_t r;
+    l->clock = 0;
+    l->working = l->too_long = 0;
+    for (r = 0; r < l->in->ranks; r++) {
+        dpari_lower_next(l, r);
+    }
+    if (l->turns) {
+        dpari_lower_by_turns(l);
+    } else {
+        dpari_lower_by_time(l);
+    }
+    if (l->too_long) {
+        return dpari_say(DPAR_E_RANGE, why, "the times add up to more than #", INT64_MAX, 0, 0, 0);
     }
     for (r = 0; r < l->in->ranks; r++) {
         if (l->head[r].at < l->head[r].end) {
@@ -505,32 +682,61 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
 
 /* ---- lowering ------------------------------------------------------------------------------- */
 
+/* The times that MESSAGES reads: each 0 or more, and so small that a few of them fit together. */
+static DPARI_COLD dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_why *why)
+{
+    int32_t i, kind;
+    for (i = 0; i < stages; i++) {
+        for (kind = 0; kind < DPARI_LOWER_EACH; kind++) {
+            const int64_t value = dpari_each_at(dpari_lower_each(t, kind), i);
+            const int64_t most = kind == DPARI_LOWER_BANDWIDTH ? INT64_MAX / 10 : INT64_MAX / 3;
+            if (value < 0 || value > most) {
+                return dpari_say(DPAR_E_ARG, why,
+                                 "stage #: a time, size or bandwidth of #; lowering takes 0 to #",
+                                 i, value, most, 0);
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+enum { DPARI_LOWER_TOGETHER = 15 | DPAR_LOWER_TURNS }; /* the passes that go together */
+
 /* `how` with its defaults, and everything judged. */
-static dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
-                                   const dpar_lowering *asked, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
+                                              const dpar_lowering *asked, dpar_why *why)
 {
     uint32_t already = 0;
-    how->passes = asked != NULL ? asked->passes : 0;
-    how->max_active = asked != NULL && asked->max_active != 0 ? asked->max_active : 3;
-    how->channel = asked != NULL ? asked->channel : 0;
-    if (how->passes < 0 || (how->passes > 15 && how->passes != DPAR_LOWER_MERGE &&
-                            how->passes != DPAR_LOWER_LATE_RECV)) {
+    dpar_status status;
+    dpari_zero(how, sizeof(*how));
+    if (asked != NULL) {
+        *how = *asked;
+    }
+    if (how->max_active == 0) {
+        how->max_active = 3;
+    }
+    if (how->passes == DPAR_LOWER_MERGE) {
+        return dpari_lower_check(in, 0, why);
+    }
+    if (how->passes == DPAR_LOWER_LATE_RECV) {
+        return how->channel < 0 || how->channel >= DPAR_CHANNELS
+                   ? dpari_say(DPAR_E_ARG, why, "channel # is not 0 to 2", how->channel, 0, 0, 0)
+                   : dpari_lower_check(in, 0, why);
+    }
+    if (how->passes < 0 || (how->passes & ~DPARI_LOWER_TOGETHER) != 0) {
         return dpari_say(DPAR_E_ARG, why,
                          "passes # are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)",
                          how->passes, 0, 0, 0);
-    }
-    if (how->passes > 15) {
-        return how->passes == DPAR_LOWER_LATE_RECV &&
-                       (how->channel < 0 || how->channel >= DPAR_CHANNELS)
-                   ? dpari_say(DPAR_E_ARG, why, "channel # is not 0 to 2", how->channel, 0, 0, 0)
-                   : dpari_lower_check(in, 0, why);
     }
     if (how->max_active < 1 || how->max_active > DPAR_MOST_ACTIVE) {
         return dpari_say(DPAR_E_ARG, why, "max_active # is not 1 to #", how->max_active,
                          DPAR_MOST_ACTIVE, 0, 0);
     }
-    if ((how->passes & ~DPAR_LOWER_IDLE) == 0) {
+    if ((how->passes & ~(DPAR_LOWER_IDLE | DPAR_LOWER_TURNS)) == 0) {
         how->passes |= DPAR_LOWER_MESSAGES;
+    }
+    if ((how->passes & DPAR_LOWER_IDLE) != 0) {
+        how->passes |= DPAR_LOWER_TURNS;
     }
     if ((how->passes & DPAR_LOWER_SHARDS) == 0) {
         how->max_active = 0;
@@ -543,7 +749,11 @@ static dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
         already |= DPARI_MESSAGES;
     }
-    return dpari_lower_check(in, already, why);
+    status = dpari_lower_check(in, already, why);
+    if (status != DPAR_OK || how->times == NULL || (how->passes & DPAR_LOWER_MESSAGES) == 0) {
+        return status;
+    }
+    return dpari_lower_times(how->times, in->stages, why);
 }
 
 /* All messages, each on two ranks; adds those of each rank to count[rank]. */
@@ -585,15 +795,22 @@ static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_lowering 
     return counted.n;
 }
 
-/* The schedule, then heads and two sets of ready ranks, each stage's backwards to come, and what
- * was given; -1 when that passes int64_t. */
-static int64_t dpari_lower_size(const dpar_schedule *in, int64_t actions)
+/* Two sets of ready ranks, or a heap of them. */
+static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_lowering *how)
+{
+    return (how->passes & DPAR_LOWER_TURNS) != 0 ? 16 * dpari_ready_words(in->ranks)
+                                                 : dpari_lower_align(4 * (int64_t)in->ranks);
+}
+
+/* The schedule, then heads and who acts next, each stage's backwards to come, and what was given;
+ * -1 when that passes int64_t. */
+static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_lowering *how, int64_t actions)
 {
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, actions);
     return bytes < 0 ? -1
                      : dpari_lower_align(bytes) + (int64_t)sizeof(dpari_head) * in->ranks +
-                           16 * dpari_ready_words(in->ranks) + 8 * (int64_t)in->stages +
-                           dpari_lower_align((int64_t)in->stages * in->micros);
+                           dpari_lower_order_bytes(in, how) + 8 * (int64_t)in->stages +
+                           16 * (int64_t)in->stages * in->micros;
 }
 
 /* Each stage's B and W. */
@@ -620,10 +837,14 @@ static void dpari_lower_begin(dpari_turns *l, const dpar_lowering *how, char *wo
     int32_t r;
     l->from = first ? l->out->action : s->action;
     l->head = (dpari_head *)(void *)work;
-    dpari_ready_lay(&l->now, s->ranks, (uint64_t *)(void *)(l->head + s->ranks));
-    dpari_ready_lay(&l->next, s->ranks, l->now.top + dpari_ready_words(s->ranks));
-    left = (int64_t *)(void *)(l->next.top + dpari_ready_words(s->ranks));
-    l->given = (uint8_t *)(left + s->stages);
+    work = (char *)(l->head + s->ranks);
+    if (l->turns) {
+        dpari_ready_lay(&l->now, s->ranks, (uint64_t *)(void *)work);
+        dpari_ready_lay(&l->next, s->ranks, l->now.top + dpari_ready_words(s->ranks));
+    }
+    l->heap = (int32_t *)(void *)work;
+    left = (int64_t *)(void *)(work + dpari_lower_order_bytes(s, how));
+    l->given = left + s->stages;
     dpari_lower_backwards(s, left);
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
         (void)dpari_lower_count(s, begin + 1);
@@ -642,16 +863,16 @@ static void dpari_lower_begin(dpari_turns *l, const dpar_lowering *how, char *wo
     }
 }
 
-/* Chains' ends need nobody. */
+/* Nothing is given but what chains' ends need, which is there from the beginning. */
 static void dpari_lower_ends(dpari_turns *l)
 {
     int32_t i, m;
-    dpari_zero(l->given, (size_t)l->in->stages * (size_t)l->in->micros);
     for (i = 0; i < l->in->stages; i++) {
-        int given = (dpari_schedule_before(l->in, i) < 0 ? DPARI_GIVEN_F : 0) |
-                    (dpari_schedule_behind(l->in, i) < 0 ? DPARI_GIVEN_B : 0);
-        for (m = 0; m < l->in->micros && given != 0; m++) {
-            *dpari_lower_given(l, i, m) = (uint8_t)given;
+        const int64_t input = dpari_schedule_before(l->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
+        const int64_t gradient = dpari_schedule_behind(l->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
+        for (m = 0; m < l->in->micros; m++) {
+            *dpari_lower_given(l, i, m, 0) = input;
+            *dpari_lower_given(l, i, m, 1) = gradient;
         }
     }
 }
@@ -663,13 +884,15 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
     dpari_turns l;
     int64_t actions = dpari_lower_actions(in, how);
     char *work;
-    dpar_status st =
-        dpari_lower_lay(out, in, actions, dpari_lower_size(in, actions), mem, bytes, &work, why);
+    dpar_status st = dpari_lower_lay(out, in, actions, dpari_lower_size(in, how, actions), mem,
+                                     bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
     l.in = in;
     l.out = out;
+    l.times = how->times;
+    l.turns = (how->passes & DPAR_LOWER_TURNS) != 0;
     l.idle = (how->passes & DPAR_LOWER_IDLE) != 0;
     dpari_lower_begin(&l, how, work);
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
@@ -747,6 +970,8 @@ static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void
 }
 
 /* ---- late receives -------------------------------------------------------------------------- */
+
+enum { DPARI_GIVEN_F = 1, DPARI_GIVEN_B = 2 };
 
 /* Receives that are held back: a queue for each channel, those of all channels in a rank's list
  * linked through `next`. */
@@ -897,8 +1122,9 @@ DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_l
     dpar_lowering h;
     return dpari_lower_how(&h, in, how, why) != DPAR_OK ? -1
            : h.passes == DPAR_LOWER_MERGE               ? dpari_merge_size(in)
-           : h.passes == DPAR_LOWER_LATE_RECV           ? dpari_late_size(in)
-                                              : dpari_lower_size(in, dpari_lower_actions(in, &h));
+           : h.passes == DPAR_LOWER_LATE_RECV
+               ? dpari_late_size(in)
+               : dpari_lower_size(in, &h, dpari_lower_actions(in, &h));
 }
 
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,

@@ -9,11 +9,11 @@
 #ifndef DPARI_SCHEDULE_LOWER_H
 #define DPARI_SCHEDULE_LOWER_H
 
-#include "schedule.h"
+#include "simulate.h"
 
 /* The passes. SHARDS, REDUCE and MESSAGES go together, in this order. They are the three lowering
- * passes of PyTorch (torch/distributed/pipelining/schedules.py), with its results. MERGE and
- * LATE_RECV each go alone.
+ * passes of PyTorch (torch/distributed/pipelining/schedules.py): the first two with its results,
+ * MESSAGES in a better order, and with TURNS in PyTorch's. MERGE and LATE_RECV each go alone.
  *
  * SHARDS: a stage's parameters are gathered (UNSHARD) while it is among the first `max_active`
  * different stages that this rank computes from here on. Both stages of a joined pair count, so
@@ -22,14 +22,25 @@
  * (PyTorch: the m-th). Both passes drop idle actions.
  *
  * MESSAGES: adds SEND and RECV between neighbours of a chain that are on two ranks. Stages on one
- * rank hand over in memory. Ranks take turns in ascending order. A rank puts its next action in its
- * list when the receive that it needs, or the neighbour's result on its own rank, is there. The
- * SEND then goes behind the action and the RECV into the peer's list, at the same moment.
+ * rank hand over in memory. Messages are listed in the order in which their data are made: the SEND
+ * directly behind the action that makes them, the RECV before whatever the peer computes at that
+ * moment. The moments are those of a simulation with `times`, or without them of F = I = W = 1,
+ * B = 2. Idle actions are dropped. E_STUCK names a rank that can never go on and what it waits for.
  *
- * So all lists follow one order of all messages. A transport that keeps the order of a channel
- * cannot deadlock, and both ends of a pair of ranks see the same order. Other actions (UNSHARD, W)
- * take their turn too. Idle actions are dropped: with IDLE after their turn, as in a call of
- * PyTorch's _add_send_recv alone. E_STUCK names a rank that can never go on and what it waits for.
+ * All lists follow one order of all messages. So no transport that keeps the order of a channel can
+ * deadlock, and both ends of a pair of ranks see the same order. When the data of a message are
+ * there, both of its ends and all messages before it were posted. If the times are right, none
+ * waits in a queue behind one whose data are still to come. A schedule whose messages take no time
+ * is then as fast with one queue a rank (DPAR_TRANSPORT_RANK: one NCCL communicator) as with links
+ * of its own. Where a receive holds its rank (BLOCKING, EAGER), run LATE_RECV on the result.
+ *
+ * TURNS: the order of PyTorch (_add_send_recv), action by action, instead. Ranks take turns in
+ * ascending order. A rank puts its next action in its list when the receive that it needs, or the
+ * neighbour's result on its own rank, is there. The SEND then goes behind the action and the RECV
+ * into the peer's list, at the same moment. This is free of deadlock too, but a turn is not a time.
+ * On one queue a rank, messages that are ready wait for others that are not, and interleaved
+ * schedules take up to twice as long. IDLE: TURNS, and idle actions take their turn before they are
+ * dropped, as in a call of _add_send_recv alone. Other actions (UNSHARD, W) always do.
  *
  * MERGE: W directly behind I of the same stage and micro-batch becomes one B with it. Idle actions
  * are dropped. A joined I stays as it is.
@@ -45,7 +56,8 @@ enum {
     DPAR_LOWER_MESSAGES = 4,
     DPAR_LOWER_IDLE = 8,
     DPAR_LOWER_MERGE = 16,
-    DPAR_LOWER_LATE_RECV = 32
+    DPAR_LOWER_LATE_RECV = 32,
+    DPAR_LOWER_TURNS = 64
 };
 enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNELS };
 enum { DPAR_MOST_ACTIVE = 24 };
@@ -55,24 +67,28 @@ typedef struct dpar_lowering {
     int32_t passes;     /* sum of DPAR_LOWER_...; 0: MESSAGES */
     int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
     int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
+    /* MESSAGES, but not by turns: what actions and messages take, each of them 0 to INT64_MAX / 3
+     * (bandwidth: / 10). sends, links, transport and memory are not read. NULL: F, I, W and
+     * RECOMPUTE take 1, B 2, all others nothing. */
+    const dpar_times *times;
 } dpar_lowering;
 
 /* Bytes of memory that the passes take. `how` may be NULL: all zero. O(actions x max_active).
  *
- * -1 with a sentence for a list that no pass takes. It has a kind, stage or micro-batch that does
- * not exist, or a stage on another rank than rank_of says. Or a joined forward has no B or I behind
- * it, or a message goes between stages that are no neighbours.
+ * -1 with a sentence for times out of their domain, or a list that no pass takes. It has a kind,
+ * stage or micro-batch that does not exist, or a stage on another rank than rank_of says. Or a
+ * joined forward has no B or I behind it, or a message goes between stages that are no neighbours.
  *
  * The size is exact; REDUCE has room for one action a stage. Beside the schedule MERGE takes
  * nothing. LATE_RECV takes 16 bytes a rank, 8 an action of the longest list, and one for each stage
- * and micro-batch. The others take 41 bytes a rank, 8 a stage, and one for each stage and
- * micro-batch. */
+ * and micro-batch. The others take 52 bytes a rank (by turns 48 and a few bits), 8 a stage, and 16
+ * for each stage and micro-batch. */
 DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
                                            dpar_why *why);
 /* Reads `in`, writes `out` into mem (aligned as for int64_t). mem must not be in's; it is out's
  * from then on. The schedule lies first, and what is behind its rank_of is free again. E_ARG: as
- * above, or the list already has what a pass adds. E_ROOM. `out` is written on success only.
- * O(actions x max_active). */
+ * above, or the list already has what a pass adds. E_RANGE: times whose sum passes INT64_MAX.
+ * E_ROOM. `out` is written on success only. O(actions x (max_active + log ranks)). */
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
                                          const dpar_lowering *how, void *mem, int64_t bytes,
                                          dpar_why *why);

@@ -29,6 +29,22 @@ typedef struct dpari_sim_stage {
     int32_t link[2];          /* the wire to that side, when wires are shared */
 } dpari_sim_stage;
 
+/* A message in its queue. EAGER: a SEND among those to the same rank; its RECV's `before` is the
+ * SEND whose place in the buffer it takes. */
+typedef struct dpari_sim_link {
+    uint32_t before, behind; /* 1 + the action; 0: none */
+} dpari_sim_link;
+
+/* The queue of a rank while its messages are lined up. */
+typedef struct dpari_sim_line {
+    uint32_t last;  /* 1 + the action */
+    uint32_t taken; /* EAGER: 1 + the SEND whose place the next takes when the buffer is full */
+    int32_t count;
+} dpari_sim_line;
+
+/* How messages go, beyond dpar_times.sends. */
+enum { DPARI_SENDS_QUEUED = DPAR_SENDS_KINDS, DPARI_SENDS_EAGER };
+
 typedef struct dpari_sim_rank {
     int64_t at, end;                   /* next action, and behind the last */
     int64_t free;                      /* when all before it are done */
@@ -51,10 +67,13 @@ typedef struct dpari_sim {
     uint32_t *cause; /* 1 + the action that let this one start; 0: the one before it on its rank */
     int32_t *stack;  /* ranks that can go on */
     int32_t *scratch;
-    int64_t cells; /* of a row of the table */
-    int64_t total; /* of all times: no time passes it */
-    int64_t last;  /* end of the critical path */
-    int32_t tops, lowered, sends, links;
+    dpari_sim_link *link; /* of each message, when it has a queue or a buffer */
+    dpari_sim_line *line; /* [2 ranks] */
+    uint32_t moved;       /* 1 + a message that arrived whose successor may leave; 0: none */
+    int64_t cells;        /* of a row of the table */
+    int64_t total;        /* of all times: no time passes it */
+    int64_t last;         /* end of the critical path */
+    int32_t tops, lowered, sends, links, transport, room;
 } dpari_sim;
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -69,22 +88,33 @@ static int dpari_sim_fits(const dpar_schedule *s)
 }
 
 /* A piece of memory, its size rounded up to 8 bytes. */
-static void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
+DPARI_APART void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
 {
     void *at = mem == NULL ? NULL : mem + *used;
     *used += (bytes + 7) / 8 * 8;
     return at;
 }
 
+/* Does a message of this transport wait for others? */
+static int dpari_sim_lines(int32_t transport)
+{
+    return transport >= DPAR_TRANSPORT_RANK && transport <= DPAR_TRANSPORT_EAGER;
+}
+
 /* Cuts mem into the arrays; mem NULL: counts only. */
-static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, int32_t links, void *mem)
+static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_times *t, void *mem)
 {
     char *at = (char *)mem;
     const int64_t n = s->begin[s->ranks], ranks = s->ranks, stages = s->stages;
     int64_t used = 0;
     (void)dpari_sim_piece(at, &used, (int64_t)sizeof(*m));
     m->s = *s;
-    m->links = links;
+    m->links = t->links;
+    m->transport = t->transport;
+    m->room = t->room;
+    m->link = NULL;
+    m->line = NULL;
+    m->moved = 0;
     m->cells = stages * s->micros;
     m->stage = (dpari_sim_stage *)dpari_sim_piece(at, &used, stages * (int64_t)sizeof(*m->stage));
     m->rank = (dpari_sim_rank *)dpari_sim_piece(at, &used, ranks * (int64_t)sizeof(*m->rank));
@@ -92,10 +122,15 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, int32_t links
     m->arrive = m->end;
     m->wire = NULL;
     m->scratch = NULL;
-    if (links != DPAR_LINKS_OWN) {
+    if (m->links != DPAR_LINKS_OWN) {
         m->arrive = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
         m->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
         m->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
+    }
+    if (dpari_sim_lines(m->transport)) {
+        m->link = (dpari_sim_link *)dpari_sim_piece(at, &used, n * (int64_t)sizeof(*m->link));
+        m->line =
+            (dpari_sim_line *)dpari_sim_piece(at, &used, 2 * ranks * (int64_t)sizeof(*m->line));
     }
     m->where = (uint32_t *)dpari_sim_piece(at, &used, 4 * DPARI_AT_ROWS * m->cells);
     m->cause = (uint32_t *)dpari_sim_piece(at, &used, 4 * n);
@@ -106,7 +141,7 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, int32_t links
 DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how)
 {
     dpari_sim m;
-    return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times->links, NULL) : -1;
+    return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times, NULL) : -1;
 }
 
 /* ---- what things take ----------------------------------------------------------------------- */
@@ -128,7 +163,8 @@ static int dpari_sum(int64_t *sum, int64_t more)
 
 /* part x 10^digits / whole, rounded down, and what is left over, without a wider product; -1 when
  * it passes INT64_MAX. part >= 0, whole > 0. */
-static int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits, int64_t *left)
+DPARI_COLD DPARI_APART int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits,
+                                               int64_t *left)
 {
     int64_t value = part / whole;
     part %= whole;
@@ -271,7 +307,7 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_times *t, dpar_why 
 }
 
 /* One wire for each pair of ranks: the first stage and side with that pair names it. */
-static void dpari_sim_wires(dpari_sim *m)
+DPARI_COLD DPARI_APART void dpari_sim_wires(dpari_sim *m)
 {
     const dpar_schedule *s = &m->s;
     int32_t *head = m->scratch, *mark = head + s->ranks, *next = mark + s->ranks;
@@ -363,8 +399,9 @@ static int dpari_sim_row(int kind)
 }
 
 /* "rank 2: 2B1 stands before 2F1 or without it". */
-static dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action *a,
-                                 const char *what, int kind, int32_t stage, int32_t micro)
+DPARI_COLD DPARI_APART dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action *a,
+                                                 const char *what, int kind, int32_t stage,
+                                                 int32_t micro)
 {
     dpar_text t;
     dpar_action other;
@@ -736,6 +773,173 @@ static void dpari_sim_block(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t 
     q->at = i + 1;
 }
 
+/* ---- queues and buffers ---------------------------------------------------------------------- */
+
+/* Which queue of its rank a message is in, below 2 x ranks. */
+static int32_t dpari_sim_queue(const dpari_sim *m, const dpar_action *a)
+{
+    const int32_t peer = m->stage[a->stage].rank_at[dpari_sim_message_side(a->kind)];
+    switch (m->transport) {
+    case DPAR_TRANSPORT_RANK: return 0;
+    case DPAR_TRANSPORT_DIR: return dpari_sim_message_way(a->kind);
+    case DPAR_TRANSPORT_PAIR: return 2 * peer;
+    default: return 2 * peer + dpari_sim_is_send(a->kind);
+    }
+}
+
+/* Puts message i behind the last of its queue. */
+DPARI_COLD DPARI_APART void dpari_sim_line_up(dpari_sim *m, int64_t i)
+{
+    const dpar_action *a = &m->s.action[i];
+    dpari_sim_line *line = &m->line[dpari_sim_queue(m, a)];
+    dpari_sim_link *link = &m->link[i];
+    int32_t other;
+    uint32_t half;
+    if (m->transport == DPAR_TRANSPORT_EAGER && !dpari_sim_is_send(a->kind)) {
+        return; /* it follows its SEND */
+    }
+    link->before = line->last;
+    link->behind = 0;
+    if (line->last != 0) {
+        m->link[line->last - 1].behind = (uint32_t)i + 1;
+    } else {
+        line->taken = (uint32_t)i + 1;
+    }
+    line->last = (uint32_t)i + 1;
+    half = dpari_sim_half(m, a, &other);
+    if (m->transport != DPAR_TRANSPORT_EAGER || half == 0) {
+        return;
+    }
+    m->link[half - 1].before = 0;
+    if (line->count++ >= m->room) {
+        m->link[half - 1].before = line->taken;
+        line->taken = m->link[line->taken - 1].behind;
+    }
+}
+
+/* The queues of all ranks. */
+DPARI_COLD DPARI_APART void dpari_sim_line_all(dpari_sim *m)
+{
+    const dpar_schedule *s = &m->s;
+    int32_t r, pass;
+    int64_t i;
+    for (r = 0; r < s->ranks; r++) {
+        for (pass = 0; pass < 2; pass++) {
+            for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
+                const dpar_action *a = &s->action[i];
+                if (!dpari_sim_is_message(a->kind)) {
+                    continue;
+                }
+                if (pass == 0) { /* not all lines: a rank has few peers, whatever the ranks */
+                    dpari_zero(&m->line[dpari_sim_queue(m, a)], sizeof(*m->line));
+                } else {
+                    dpari_sim_line_up(m, i);
+                }
+            }
+        }
+    }
+}
+
+/* When those before message i in its queue have arrived; -1: not yet. */
+static int64_t dpari_sim_first(const dpari_sim *m, int64_t i)
+{
+    const uint32_t before = m->link[i].before;
+    return before == 0 ? 0 : m->end[before - 1] < 0 ? -1 : m->end[before - 1];
+}
+
+/* What let message i leave at `start`: its own SEND or RECV (0), its other half j, reached at
+ * `theirs`, or the message before it in one of the queues. */
+static uint32_t dpari_sim_let(const dpari_sim *m, int64_t i, int64_t j, int64_t mine,
+                              int64_t theirs, int64_t start)
+{
+    if (mine == start) {
+        return 0;
+    }
+    if (theirs == start) {
+        return (uint32_t)j + 1;
+    }
+    return dpari_sim_first(m, i) == start ? m->link[i].before : m->link[j].before;
+}
+
+/* Message i, which was reached, leaves if its other half was reached too and both are the first of
+ * their queues. */
+DPARI_COLD DPARI_APART void dpari_sim_leave(dpari_sim *m, int64_t i)
+{
+    const dpar_action *a = &m->s.action[i];
+    int32_t other;
+    const int64_t j = (int64_t)dpari_sim_half(m, a, &other) - 1, mine = -2 - m->end[i];
+    const int64_t theirs = -2 - m->end[j], here = dpari_sim_first(m, i);
+    const int64_t there = dpari_sim_first(m, j);
+    int64_t start;
+    if (theirs < 0 || here < 0 || there < 0) {
+        return;
+    }
+    start = dpari_most(dpari_most(mine, theirs), dpari_most(here, there));
+    m->cause[i] = dpari_sim_let(m, i, j, mine, theirs, start);
+    m->cause[j] = dpari_sim_let(m, j, i, theirs, mine, start);
+    m->end[i] = m->end[j] = start + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)];
+    m->link[i].before = m->moved; /* not read any more: the list of those that arrived */
+    m->link[j].before = (uint32_t)i + 1;
+    m->moved = (uint32_t)j + 1;
+    dpari_sim_wake(m, other, j);
+    dpari_sim_wake(m, m->s.rank_of[a->stage], i);
+}
+
+/* Rank q posts message i, its next. All that can leave then does. */
+DPARI_COLD DPARI_APART int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
+{
+    q->at = i + 1;
+    m->end[i] = -2 - q->free;
+    dpari_sim_leave(m, i);
+    while (m->moved != 0) {
+        const dpari_sim_link *link = &m->link[m->moved - 1];
+        const int64_t next = (int64_t)link->behind - 1;
+        m->moved = link->before;
+        if (next >= 0 && m->end[next] < -1) {
+            dpari_sim_leave(m, next);
+        }
+    }
+    return 1;
+}
+
+/* A SEND into a buffer, or a RECV out of one, holds rank q until it may go; 0: that is not known.
+ */
+DPARI_COLD DPARI_APART int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t j,
+                                            int32_t other)
+{
+    const dpar_action *a = &m->s.action[i];
+    const int sends = dpari_sim_is_send(a->kind);
+    const int64_t send = sends ? i : j;
+    const uint32_t before = sends ? m->link[j].before : m->link[send].before;
+    int32_t rank;
+    uint32_t needs = 0; /* 1 + the RECV that frees the place, or the one before this one */
+    int64_t time = q->free;
+    if (before != 0) {
+        needs = dpari_sim_half(m, &m->s.action[before - 1], &rank);
+        if (needs == 0 || m->end[needs - 1] < 0) {
+            q->waits = needs;
+            return 0;
+        }
+    }
+    if (!sends && m->end[j] < 0) {
+        q->waits = j + 1;
+        return 0;
+    }
+    if (sends && needs != 0) {
+        time = dpari_most(time, m->end[needs - 1]);
+    }
+    if (!sends) {
+        needs = (uint32_t)j + 1;
+        time =
+            dpari_most(time, m->end[j] + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)]);
+    }
+    m->end[i] = time;
+    m->cause[i] = time > q->free ? needs : 0;
+    dpari_sim_block(m, q, i, time);
+    dpari_sim_wake(m, other, i);
+    return 1;
+}
+
 /* A message at the head of rank q; 0: it waits. */
 static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
 {
@@ -745,6 +949,12 @@ static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action 
     dpari_sim_rank *o = &m->rank[other];
     if (j < 0) {
         return 0;
+    }
+    if (m->sends == DPARI_SENDS_QUEUED) {
+        return dpari_sim_post(m, q, i);
+    }
+    if (m->sends == DPARI_SENDS_EAGER) {
+        return dpari_sim_buffer(m, q, i, j, other);
     }
     if (m->sends == DPAR_SENDS_BLOCKING) {
         int64_t end;
@@ -801,7 +1011,7 @@ static void dpari_sim_go(dpari_sim *m)
 /* ---- what came of it ------------------------------------------------------------------------- */
 
 /* "rank 3 waits at 3F0 for 2F0 of rank 2, which stands at 2B0". */
-static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
+DPARI_COLD DPARI_APART dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
 {
     const dpar_action *a = &m->s.action[m->rank[rank].at];
     dpar_action want = *a;
@@ -836,10 +1046,29 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     dpar_action_write(a, &t);
     dpar_text_put(&t, " for ");
     dpar_action_write(&want, &t);
-    dpari_text_say(&t, " of rank %d%s", other,
-                   at == 0 ? ", which is in no list" : ", which stands at ");
-    if (at != 0) {
+    dpari_text_say(&t, " of rank %d", other);
+    if (at == 0) {
+        dpar_text_put(&t, ", which is in no list");
+    } else if (m->end[at - 1] < -1) {
+        dpar_text_put(&t, ", which waits in its queue");
+    } else if (m->rank[other].at == m->rank[other].end) {
+        dpar_text_put(&t, ", which is behind another there");
+    } else {
+        dpar_text_put(&t, ", which stands at ");
         dpar_action_write(&m->s.action[m->rank[other].at], &t);
+    }
+    return DPAR_E_STUCK;
+}
+
+/* All ranks are through, but a message is still in its queue. */
+DPARI_COLD DPARI_APART dpar_status dpari_sim_left(int32_t rank, const dpar_action *a, dpar_why *why)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpari_text_say(&t, "rank %d: ", rank);
+        dpar_action_write(a, &t);
+        dpar_text_put(&t, " stays in its queue");
     }
     return DPAR_E_STUCK;
 }
@@ -847,18 +1076,29 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
 static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
 {
     int32_t r;
+    int64_t i;
     for (r = 0; r < m->s.ranks; r++) {
         if (m->rank[r].at < m->rank[r].end) {
             return dpari_sim_stuck(m, r, why);
         }
     }
+    for (r = 0; r < m->s.ranks && m->sends == DPARI_SENDS_QUEUED; r++) {
+        for (i = m->s.begin[r]; i < m->rank[r].end; i++) {
+            if (m->end[i] < -1) {
+                return dpari_sim_left(r, &m->s.action[i], why);
+            }
+        }
+    }
     return DPAR_OK;
 }
 
-/* Does it hold its rank? Work does, and so do blocking messages. */
+/* Does it hold its rank? Work does, and so do messages of transports that block. */
 static int dpari_sim_holds(const dpari_sim *m, int kind)
 {
-    return kind != DPAR_IDLE && (m->sends == DPAR_SENDS_BLOCKING || !dpari_sim_is_message(kind));
+    if (dpari_sim_is_message(kind)) {
+        return m->sends == DPAR_SENDS_BLOCKING || m->sends == DPARI_SENDS_EAGER;
+    }
+    return kind != DPAR_IDLE;
 }
 
 /* The action that let this one start; -1: it starts at 0. A joined pair goes by its forward. */
@@ -904,8 +1144,8 @@ static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
 /* The rank stands idle before action i from `clock` to `until`: what of it is memory from `since`
  * on goes there from where the run put it. Before its first work it was put nowhere; its last is
  * yet to come, since a forward is. */
-static void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i, int64_t clock,
-                           int64_t until, int64_t since)
+DPARI_COLD DPARI_APART void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i,
+                                           int64_t clock, int64_t until, int64_t since)
 {
     const int kind = m->s.action[i].kind;
     int64_t done = clock; /* a blocking SEND: communication from the start */
@@ -923,7 +1163,8 @@ static void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i, i
 }
 
 /* Once more through a rank's list, when all times are known: which of its gaps are memory. */
-static void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin, int64_t cap)
+DPARI_COLD DPARI_APART void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin,
+                                              int64_t cap)
 {
     const dpar_action *list = m->s.action;
     int64_t i, ahead = begin, clock = 0;
@@ -954,7 +1195,7 @@ static void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin, in
 }
 
 /* What caps say of the ranks. */
-static void dpari_sim_caps(dpari_sim *m, const dpar_times *t)
+DPARI_COLD DPARI_APART void dpari_sim_caps(dpari_sim *m, const dpar_times *t)
 {
     const dpar_schedule *s = &m->s;
     int32_t i;
@@ -1103,6 +1344,19 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_times *t
         return dpari_say(DPAR_E_ARG, why, "sends #, links #: only buffered sends share links",
                          t->sends, t->links, 0, 0);
     }
+    if (t->transport < 0 || t->transport >= DPAR_TRANSPORTS) {
+        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", t->transport, DPAR_TRANSPORTS - 1,
+                         0, 0);
+    }
+    if (t->transport == DPAR_TRANSPORT_EAGER && t->room < 1) {
+        return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", t->room, 0, 0,
+                         0);
+    }
+    if (t->transport != DPAR_TRANSPORT_NONE && (t->sends != 0 || t->links != 0)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "sends #, links #: transport # says how messages go, leave them 0",
+                         t->sends, t->links, t->transport, 0);
+    }
     return DPAR_OK;
 }
 
@@ -1131,16 +1385,31 @@ static int dpari_sim_crosses(const dpar_schedule *s)
     return 0;
 }
 
+/* How messages go on the transport. */
+static int32_t dpari_sim_sends(const dpar_times *t)
+{
+    switch (t->transport) {
+    case DPAR_TRANSPORT_NONE: return t->sends;
+    case DPAR_TRANSPORT_BLOCKING: return DPAR_SENDS_BLOCKING;
+    case DPAR_TRANSPORT_EAGER: return DPARI_SENDS_EAGER;
+    default: return DPARI_SENDS_QUEUED;
+    }
+}
+
 static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *why)
 {
     dpar_status status;
     m->lowered = dpari_sim_has_messages(&m->s);
-    m->sends = t->sends;
+    m->sends = dpari_sim_sends(t);
     m->total = 0;
-    if (!m->lowered && t->sends != DPAR_SENDS_BUFFERED) {
+    if (!m->lowered && m->sends != DPAR_SENDS_BUFFERED) {
         if (dpari_sim_crosses(&m->s)) {
-            return dpari_say(DPAR_E_ARG, why, "sends # need a list with messages: lower it first",
-                             t->sends, 0, 0, 0);
+            return dpari_say(DPAR_E_ARG, why,
+                             t->transport == DPAR_TRANSPORT_NONE
+                                 ? "sends # need a list with messages: lower it first"
+                                 : "transport # needs a list with messages: lower it first",
+                             t->transport == DPAR_TRANSPORT_NONE ? t->sends : t->transport, 0, 0,
+                             0);
         }
         m->sends = DPAR_SENDS_BUFFERED; /* there are none */
     }
@@ -1149,7 +1418,13 @@ static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *
     if (status == DPAR_OK && m->links != DPAR_LINKS_OWN) {
         dpari_sim_wires(m);
     }
-    return status == DPAR_OK ? dpari_sim_list(m, why) : status;
+    if (status == DPAR_OK) {
+        status = dpari_sim_list(m, why);
+    }
+    if (status == DPAR_OK && m->sends > DPAR_SENDS_BLOCKING) {
+        dpari_sim_line_all(m);
+    }
+    return status;
 }
 
 DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
@@ -1169,7 +1444,7 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_s
         return dpari_say(DPAR_E_ROOM, why, "# actions take # bytes, there are #",
                          s->begin[s->ranks], dpar_schedule_simulate_bytes(s, how), bytes, 0);
     }
-    (void)dpari_sim_lay(m, s, t->links, mem);
+    (void)dpari_sim_lay(m, s, t, mem);
     status = dpari_sim_ready(m, t, why);
     if (status == DPAR_OK) {
         dpari_sim_go(m);

@@ -13,7 +13,7 @@
 #ifndef DPARI_SCHEDULE_SIMULATE_H
 #define DPARI_SCHEDULE_SIMULATE_H
 
-#include "schedule.h"
+#include "check.h"
 
 /* A number for each stage: of[stage] when `of` is given (the caller's, [stages]), else `all`. Of
  * edges, of[s] is the one between stages s and s + 1, both ways; where a chain ends it is read and
@@ -28,7 +28,7 @@ enum {
     DPAR_SENDS_BUFFERED, /* a message leaves when it is sent and arrives whether or not its RECV was
                             reached; neither holds a rank. A list without messages implies this */
     DPAR_SENDS_POSTED,   /* it leaves when both its SEND and its RECV were reached; neither holds a
-                            rank (NCCL's isend and irecv). For lists with messages */
+                            rank, and it waits for no other message. For lists with messages */
     DPAR_SENDS_BLOCKING, /* as POSTED, and each holds its rank until it is done: rendezvous in the
                             order of the list (MPI_Ssend, MPI_Recv) */
     DPAR_SENDS_KINDS
@@ -55,6 +55,17 @@ typedef struct dpar_times {
     dpar_each bytes;     /* of one message */
     dpar_each bandwidth; /* bytes in 10^9 units of time: bytes/s when the unit is ns; 0: infinite */
     int32_t sends, links;
+
+    /* The transport on which the list runs: DPAR_TRANSPORT_... of check.h. For lists with messages;
+     * `sends` and `links` are then 0. NONE: they say how messages go.
+     *
+     * RANK, DIR, PAIR, EDGE: as POSTED, but a message leaves when it is the first in the queues of
+     * both its ends, and those behind it wait until it has arrived. So a NCCL communicator does its
+     * operations, one after the other. EAGER: a SEND holds its rank until the buffer to the other
+     * rank has a place, a RECV until its message is the first there and has arrived. BLOCKING: as
+     * DPAR_SENDS_BLOCKING. */
+    int32_t transport;
+    int32_t room; /* EAGER: messages of a buffer, 1 or more; else ignored */
 
     /* Bytes that F, I and W of a micro-batch add to the rank's memory: F above 0, I and W as a rule
      * below. B adds what I and W add. What is added counts from the start of the action, what goes,
@@ -94,8 +105,8 @@ typedef struct dpar_rank_timing {
     int64_t busy;          /* all that holds the rank, but for blocking messages */
     int64_t warm_up;       /* before its first work; all of the makespan when there is none */
     int64_t dependency;    /* the work that it waits for is not done */
-    int64_t communication; /* the work is done and its message not here, or a blocking message holds
-                              the rank */
+    int64_t communication; /* the work is done and its message not here, or a message holds the rank
+                              (BLOCKING, EAGER) */
     int64_t memory;        /* the next forward could start, but does not fit; 0 without a cap */
     int64_t drain;         /* behind its last work */
     int64_t first, last;   /* start of its first work, end of its last; 0, 0 without any */
@@ -146,8 +157,9 @@ typedef struct dpar_simulation {
 } dpar_simulation;
 
 /* Bytes of working memory for this schedule: 12 an action, 28 a stage and micro-batch, 240 a stage,
- * 156 a rank; with shared links 8 more an action, 20 a stage. -1 when the struct is no schedule
- * (slices that do not divide micros, say) or has more than 2^32 - 2 actions. O(1). */
+ * 156 a rank. Shared links take 8 more an action, 20 a stage; transports from RANK to EAGER 8 more
+ * an action, 24 a rank. -1 when the struct is no schedule (slices that do not divide micros, say)
+ * or has more than 2^32 - 2 actions. O(1). */
 DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how);
 
 /* Simulates the schedule. Each rank does its list in order; an action starts when the rank is free
@@ -164,9 +176,11 @@ DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar
  *  - an action out of the schedule's domain, or one that stands twice;
  *  - work before what it needs on its own rank: B before F, W before I, the V's turn, slices;
  *  - a message without its other half;
- *  - sends that are not BUFFERED on a list without messages or with shared links.
+ *  - sends that are not BUFFERED on a list without messages or with shared links;
+ *  - a transport on a list without messages, or beside sends and links that are not 0.
  *
- * E_STUCK: ranks wait for each other in a circle; the sentence names a rank and the actions.
+ * E_STUCK: ranks wait for each other in a circle; the sentence names a rank and the actions (that
+ * of dpar_schedule_check with the transport names the circle).
  * E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM. */
 DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
                                             dpar_timing *timing, void *mem, int64_t bytes,

@@ -46,6 +46,24 @@ done < "$work/metrics"
 # the list that hangs over one channel a pair, with the two stuck actions (PyTorch issue #172668)
 stuck=$data/pt_interleaved_p2_v2_m4_recv_late_DEADLOCK.csv
 expect 1 'pair: rank 0 at 0SEND_F1 .* rank 1 at 1SEND_F0' --check $stuck --transport pair
+# the time is that of the transport: one queue a rank, messages in PyTorch's order and in that of the data
+# (figures of pytorch issues 188833 and 172668, and of tests/schedule/queues.c)
+while read -r ranks chunks micros turns data; do
+    expect 0 "^makespan $turns," --schedule interleaved --stages "$ranks" --virtual "$chunks" --micro "$micros" \
+        --transport rank --order turns
+    expect 0 "^makespan $data," --schedule interleaved --stages "$ranks" --virtual "$chunks" --micro "$micros" \
+        --transport rank
+    "$work/pipeline" --schedule interleaved --stages "$ranks" --virtual "$chunks" --micro "$micros" --order turns \
+        --format csv --lowered -o "$work/turns.csv"
+    expect 0 "^ok .*makespan $turns,.*no deadlock over rank" --check "$work/turns.csv" --transport rank
+    expect 0 "^ok .*makespan $data,.*no deadlock over edge" --check "$work/turns.csv" --transport edge
+done << 'E'
+8 2 16 168 117
+8 4 16 360 213
+16 2 32 467 237
+E
+expect 2 'has messages already' --check "$work/turns.csv" --order data
+expect 2 'takes data or turns' --schedule 1f1b --stages 4 --micro 8 --order random
 expect 0 'no deadlock over edge' --check $stuck --transport edge
 expect 0 'no deadlock over eager' --check $stuck --transport eager --room 2
 printf '0F0,0B0x\n' > "$work/bad.csv"

@@ -127,13 +127,14 @@ static void check_merge(const dpar_schedule *s)
 static void check_passes(const dpar_schedule *s)
 {
     int32_t passes;
-    for (passes = 0; passes < 16; passes++) {
+    for (passes = 0; passes < 32; passes++) { /* 16 and more: by turns */
         dpar_lowering how;
         dpar_schedule out;
         dpar_why why;
         int64_t bytes;
         void *mem;
-        how.passes = passes;
+        memset(&how, 0, sizeof how);
+        how.passes = passes % 16 + passes / 16 * DPAR_LOWER_TURNS;
         how.max_active = 1 + passes % 5;
         why.text[0] = 0;
         bytes = dpar_schedule_lower_bytes(s, &how, &why);

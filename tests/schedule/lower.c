@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* lower: the two lowered lists among the reference files; PyTorch's passes on every compute-only
  * one (tests/data/pipeline/pt_lowered.tsv says how that was made); a plain re-statement of the
- * passes' rules (PyTorch's torch/distributed/pipelining/schedules.py), with no care for time, on
- * random schedules of any shape; and the numbers of receives that wait, as published nowhere but
- * simulated from the same rules. */
+ * passes' rules (PyTorch's torch/distributed/pipelining/schedules.py, and the order of the data),
+ * with no care for speed, on random schedules of any shape; and the numbers of receives that wait,
+ * as published nowhere but simulated from the same rules. */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -48,11 +48,10 @@ static const char *written(const dpar_schedule *s)
 static dpar_schedule lower(const dpar_schedule *in, int32_t passes, int32_t max_active,
                            int64_t *mem)
 {
-    dpar_lowering how;
+    dpar_lowering how = lowering_of(passes, 0);
     dpar_schedule out;
     dpar_why why;
     int64_t bytes;
-    how.passes = passes;
     how.max_active = max_active;
     memset(&out, 0, sizeof out);
     why.text[0] = 0;
@@ -98,16 +97,19 @@ static void test_reference(void)
     size_t k;
     for (k = 0; k < 2; k++) {
         char comms[64];
-        dpar_schedule s, out;
+        dpar_schedule s, out, again_lowered;
         dpar_why why;
         snprintf(comms, sizeof comms, "%s_comms", name[k]);
         (void)data_lines(comms, text, sizeof text);
         memcpy(expected, text, sizeof expected);
         s = read_file(name[k], 0);
-        out = lower(&s, 0, 0, first);
+        out = lower(&s, DPAR_LOWER_TURNS, 0, first);
         CHECK_TEXT(written(&out), expected);
-        CHECK_INT(dpar_schedule_lower(&out, &s, NULL, first, sizeof first, &why), DPAR_OK);
-        CHECK_TEXT(written(&out), expected);
+        out = lower(&s, DPAR_LOWER_MESSAGES, 0, first);
+        CHECK_INT(dpar_schedule_lower(&again_lowered, &s, NULL, third, sizeof third, &why),
+                  DPAR_OK);
+        CHECK(memcmp(out.action, again_lowered.action,
+                     sizeof *out.action * (size_t)out.begin[out.ranks]) == 0);
     }
 }
 
@@ -143,7 +145,7 @@ static void test_pytorch(void)
             continue;
         }
         s = read_file(name, 0);
-        out = passes == 0 ? merge(&s, first) : lower(&s, passes, active, first);
+        out = passes == 0 ? merge(&s, first) : lower(&s, passes | DPAR_LOWER_TURNS, active, first);
         if (cells(&out) != count || fnv(written(&out)) != hash) {
             printf("%s, passes %d, max_active %d:\n", name, passes, active);
         }
@@ -303,6 +305,87 @@ static int round_robin(lists *out, const lists *in, const dpar_schedule *s)
         }
     }
     return left == 0;
+}
+
+/* An action with the moment at which it is done. */
+typedef struct timed {
+    int64_t end;
+    int rank, at;
+} timed;
+
+static int by_end(const void *a, const void *b)
+{
+    const timed *x = (const timed *)a, *y = (const timed *)b;
+    if (x->end != y->end) {
+        return x->end < y->end ? -1 : 1;
+    }
+    return x->rank != y->rank ? x->rank - y->rank : x->at - y->at;
+}
+
+static int64_t cost_of(const dpar_action *a)
+{
+    switch (a->kind) {
+    case DPAR_FORWARD:
+    case DPAR_INPUT:
+    case DPAR_WEIGHT: return 1;
+    case DPAR_BACKWARD: return 2;
+    default: return 0;
+    }
+}
+
+/* The order of the data: all actions by the moment at which they are done, which is worked out rank
+ * by rank until nothing changes; then each goes into its list with its messages. */
+static void by_time(lists *out, const lists *in, const dpar_schedule *s)
+{
+    static int64_t forward[1 << 16], backward[1 << 16];
+    static timed all[1 << 18];
+    int r, i, h, n = 0, changed = 1;
+    memset(forward, 0, sizeof forward);
+    memset(backward, 0, sizeof backward);
+    while (changed) {
+        changed = n = 0;
+        for (r = 0; r < in->ranks; r++) {
+            int64_t clock = 0;
+            for (i = 0; i < in->n[r]; i++) {
+                const dpar_action *a = in->of[r][i].a;
+                int64_t takes = 0;
+                for (h = 0; h <= a->joined; h++) {
+                    const int way = a[h].kind == DPAR_FORWARD ? -1 : 1, from = a[h].stage + way;
+                    const int takes_input = a[h].kind == DPAR_FORWARD ||
+                                            a[h].kind == DPAR_BACKWARD || a[h].kind == DPAR_INPUT;
+                    takes += cost_of(&a[h]);
+                    if (takes_input && from >= 0 && from < s->stages &&
+                        from / s->chain == a[h].stage / s->chain) {
+                        const int64_t there =
+                            (way < 0 ? forward : backward)[from * s->micros + a[h].micro];
+                        clock = there > clock ? there : clock;
+                    }
+                }
+                clock += takes;
+                for (h = 0; h <= a->joined; h++) {
+                    int64_t *made = a[h].kind == DPAR_FORWARD ? forward : backward;
+                    if (a[h].kind == DPAR_FORWARD || a[h].kind == DPAR_BACKWARD ||
+                        a[h].kind == DPAR_INPUT) {
+                        made += a[h].stage * s->micros + a[h].micro;
+                        changed = changed || *made != clock;
+                        *made = clock;
+                    }
+                }
+                all[n].end = clock;
+                all[n].rank = r;
+                all[n++].at = i;
+            }
+        }
+    }
+    qsort(all, (size_t)n, sizeof all[0], by_end);
+    for (i = 0; i < n; i++) {
+        const cell *c = &in->of[all[i].rank][all[i].at];
+        r = all[i].rank;
+        out->of[r][out->n[r]++] = *c;
+        for (h = 0; h <= c->a[0].joined; h++) {
+            send(out, r, s, &c->a[h]);
+        }
+    }
 }
 
 static void drop_idle(lists *l)
@@ -602,8 +685,12 @@ static void check_passes(const dpar_schedule *s, int passes, int max_active, int
         empty_lists(&computed, s->ranks, room, cells_of);
     }
     expected = plain;
-    if ((passes & 3) == 0 || (passes & DPAR_LOWER_MESSAGES) != 0) {
-        CHECK(round_robin(&computed, &plain, s));
+    if ((passes & 3) == 0 || (passes & DPAR_LOWER_MESSAGES) != 0) { /* TURNS alone adds them too */
+        if ((passes & (DPAR_LOWER_TURNS | DPAR_LOWER_IDLE)) != 0) {
+            CHECK(round_robin(&computed, &plain, s));
+        } else {
+            by_time(&computed, &plain, s);
+        }
         expected = computed;
     }
     out = lower(s, passes, max_active, first);
@@ -618,8 +705,8 @@ static void test_random(void)
     int round, passes;
     for (round = 0; round < 400; round++) {
         dpar_schedule s = random_schedule(1 + below(7), 1 + below(2), 1 + below(6), 1 + below(6));
-        for (passes = 0; passes < 16; passes++) {
-            check_passes(&s, passes, 1 + below(4), 1);
+        for (passes = 0; passes < 32; passes++) {
+            check_passes(&s, passes % 16 + passes / 16 * DPAR_LOWER_TURNS, 1 + below(4), 1);
         }
     }
     for (round = 0; round < 20; round++) { /* more stages on a rank than may be active */
@@ -654,6 +741,7 @@ static void test_many_ranks(void)
             s.begin[r + 1] = 2 * ((int64_t)r + 1) * m;
         }
         check_passes(&s, DPAR_LOWER_MESSAGES, 3, 0);
+        check_passes(&s, DPAR_LOWER_TURNS, 3, 0);
     }
 }
 
@@ -684,8 +772,8 @@ static void test_files(void)
     for (k = 0; k < sizeof file / sizeof file[0]; k++) {
         dpar_schedule s = read_file(file[k].name, file[k].chain), out;
         int64_t sends = 0;
-        for (passes = 0; passes < 16; passes++) {
-            check_passes(&s, passes, 3, 1);
+        for (passes = 0; passes < 32; passes++) {
+            check_passes(&s, passes % 16 + passes / 16 * DPAR_LOWER_TURNS, 3, 1);
         }
         out = lower(&s, 0, 0, first);
         for (i = 0; i < out.begin[out.ranks]; i++) {
@@ -752,7 +840,7 @@ static void test_waiting(void)
                      ones[] = {1, 1, 1, 1, 1, 1, 1, 1}, zbv[] = {2, 3, 3, 2},
                      zbv_sunk[] = {1, 2, 2, 2}, izb[] = {4, 2, 2, 3}, one_forward[] = {1, 2, 2, 1};
     dpar_schedule s = interleaved(8, 2, 32), full, sunk;
-    full = lower(&s, 0, 0, first);
+    full = lower(&s, DPAR_LOWER_TURNS, 0, first);
     check_waiting(&full, interleaved_8);
     sunk = sink(&full, DPAR_CHANNEL_ANY, third);
     check_waiting(&sunk, interleaved_any);
@@ -761,19 +849,19 @@ static void test_waiting(void)
     sunk = sink(&full, DPAR_CHANNEL_EDGE, third);
     check_waiting(&sunk, ones);
     s = read_file("zbv_p4_m8", 0);
-    full = lower(&s, 0, 0, first);
+    full = lower(&s, DPAR_LOWER_TURNS, 0, first);
     check_waiting(&full, zbv);
     sunk = sink(&full, DPAR_CHANNEL_PEER, third);
     check_waiting(&sunk, zbv_sunk);
     sunk = sink(&full, DPAR_CHANNEL_EDGE, third);
     check_waiting(&sunk, zbv_sunk);
     s = read_file("interleaved_zb_p4_v2_m8", 0);
-    full = lower(&s, 0, 0, first);
+    full = lower(&s, DPAR_LOWER_TURNS, 0, first);
     check_waiting(&full, izb);
     sunk = sink(&full, DPAR_CHANNEL_EDGE, third);
     check_waiting(&sunk, ones);
     s = read_file("1f1b_p4_m8", 0);
-    full = lower(&s, 0, 0, first);
+    full = lower(&s, DPAR_LOWER_TURNS, 0, first);
     check_waiting(&full, one_forward);
     sunk = sink(&full, DPAR_CHANNEL_EDGE, third);
     check_waiting(&sunk, ones);
@@ -911,9 +999,8 @@ static void check_how(const dpar_schedule *s, int32_t passes, int32_t max_active
                       const char *sentence)
 {
     dpar_schedule out;
-    dpar_lowering how;
+    dpar_lowering how = lowering_of(passes, 0);
     dpar_why why;
-    how.passes = passes;
     how.max_active = max_active;
     CHECK_INT(dpar_schedule_lower_bytes(s, &how, &why), -1);
     CHECK_TEXT(why.text, sentence);
@@ -924,12 +1011,15 @@ static void check_how(const dpar_schedule *s, int32_t passes, int32_t max_active
 static void test_how(void)
 {
     dpar_schedule s, out;
+    dpar_lowering how;
     dpar_why why;
     int64_t bytes;
     int k;
     read_lines(&s, "0UNSHARD,0F0,0SEND_F0,0REDUCE_GRAD\n1RECV_F0,1F0,1RESHARD\n", 0, memory);
     check_how(&s, 17, 0, "passes 17 are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)");
-    check_how(&s, 64, 0, "passes 64 are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)");
+    check_how(&s, 128, 0, "passes 128 are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)");
+    check_how(&s, 64 + 16, 0,
+              "passes 80 are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)");
     check_how(&s, -1, 0, "passes -1 are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)");
     check_how(&s, 2, -1, "max_active -1 is not 1 to 24");
     check_how(&s, 2, 25, "max_active 25 is not 1 to 24");
@@ -951,10 +1041,14 @@ static void test_how(void)
     read_lines(&s, "0F0\n1F0\n", 0, memory);
     bytes = dpar_schedule_lower_bytes(&s, NULL, NULL);
     CHECK_INT(dpar_schedule_lower(&out, &s, NULL, first, bytes - 1, &why), DPAR_E_ROOM);
-    /* the sizes that the header tells: heads and two sets of one word at each of three levels */
+    /* the sizes that the header tells: heads and a number a rank, or by turns two sets of one word
+     * at each of three levels */
     read_lines(&s, "0F0,0F1,0F2\n1F0\n", 0, memory);
     CHECK_INT(dpar_schedule_lower_bytes(&s, NULL, NULL),
-              (8 * 3 + 8 * (4 + 6) + 2 * 2 + 4) + 2 * 40 + 2 * 3 * 8 + 8 * 2 + 8);
+              (8 * 3 + 8 * (4 + 6) + 2 * 2 + 4) + 2 * 48 + 2 * 4 + 8 * 2 + 2 * 3 * 16);
+    how = lowering_of(DPAR_LOWER_TURNS, 0);
+    CHECK_INT(dpar_schedule_lower_bytes(&s, &how, NULL),
+              (8 * 3 + 8 * (4 + 6) + 2 * 2 + 4) + 2 * 48 + 2 * 3 * 8 + 8 * 2 + 2 * 3 * 16);
     CHECK_INT(late_recv_bytes(&s, NULL), (8 * 3 + 8 * 4 + 2 * 2 + 4) + 2 * 16 + 8 * 3 + 8);
     /* only what a pass adds may not be there */
     read_lines(&s, "0UNSHARD,0F0,0REDUCE_GRAD\n1F0\n", 0, memory);
@@ -981,6 +1075,37 @@ static void test_how(void)
     CHECK_INT(out.begin[3], 0);
 }
 
+/* Times of the caller's: what they change, and those that are refused. */
+static void test_times(void)
+{
+    static int64_t forward[] = {5, 1, 1, 1}, least[] = {1, -1, 1, 1};
+    dpar_schedule s, out;
+    dpar_lowering how = lowering_of(0, 0);
+    dpar_times t;
+    dpar_why why;
+    int64_t bytes;
+    memset(&t, 0, sizeof t);
+    t.forward.of = forward;
+    how.times = &t;
+    /* rank 2 hears from rank 0 first when all take the same, last when stage 0 is slow */
+    read_lines(&s, "0F0\n2F0\n1F0,3F0\n", 2, memory);
+    out = lower(&s, 0, 0, first);
+    CHECK_TEXT(written(&out), "0F0,0SEND_F0\n2F0,2SEND_F0\n1RECV_F0,3RECV_F0,1F0,3F0\n");
+    bytes = dpar_schedule_lower_bytes(&s, &how, &why);
+    CHECK_INT(dpar_schedule_lower(&out, &s, &how, first, bytes, &why), DPAR_OK);
+    CHECK_TEXT(written(&out), "0F0,0SEND_F0\n2F0,2SEND_F0\n3RECV_F0,1RECV_F0,1F0,3F0\n");
+    t.forward.of = least;
+    CHECK_INT(dpar_schedule_lower_bytes(&s, &how, &why), -1);
+    CHECK_TEXT(why.text, "stage 1: a time, size or bandwidth of -1; lowering takes 0 to "
+                         "3074457345618258602");
+    t.forward.of = NULL;
+    t.forward.all = INT64_MAX / 3;
+    read_lines(&s, "0F0,0F1,0F2,0F3,0F4,0F5,0F6,0F7,0F8,0F9,0F10\n1F0,1F1,1F2,1F3,1F4,1F5,1F6\n", 0,
+               memory);
+    CHECK_INT(dpar_schedule_lower(&out, &s, &how, first, sizeof first, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "the times add up to more than 9223372036854775807");
+}
+
 int main(void)
 {
     test_reference();
@@ -994,5 +1119,6 @@ int main(void)
     test_stuck();
     test_refusals();
     test_how();
+    test_times();
     return CHECK_DONE();
 }
