@@ -1253,7 +1253,7 @@ DPARI_DOOR void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t 
 
 /* ---- waiting ----
  *
- *     memset(&t, 0, sizeof t);
+ *     dpari_zero(&t, sizeof t);
  *     while (!condition) {
  *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { look whether peers live, time is up }
  *     }

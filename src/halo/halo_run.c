@@ -213,7 +213,7 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32
     dpari_hx_suspect q = {0, 0, 0.0, 0, 0.0};
     dpar_status st = DPAR_OK;
     int32_t turn = 0, resumed = 0;
-    memset(&t, 0, sizeof t);
+    dpari_zero(&t, sizeof t);
     while (DPARI_LOAD(word) < value && st == DPAR_OK) {
         const dpar_status passed = dpari_wait_turn(x->world, &t, x->peer[peer].world);
         if (passed == DPAR_MORE || ++turn % DPARI_HX_PROGRESS == 0) {
@@ -221,7 +221,7 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32
         }
         if (t.resumed != resumed) { /* what was suspected of the others before is too old */
             resumed = t.resumed;
-            memset(&q, 0, sizeof q);
+            dpari_zero(&q, sizeof q);
         }
         if (passed == DPAR_MORE && DPARI_LOAD(word) < value) {
             dpari_wait_says(x->world, x->peer[peer].world);

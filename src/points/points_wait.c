@@ -196,7 +196,7 @@ static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *x, int32_t i,
     dpari_pt_suspect q = {0, 0, 0.0, 0, 0.0};
     dpar_status st = DPAR_OK;
     int32_t turn = 0, resumed = 0;
-    memset(&t, 0, sizeof t);
+    dpari_zero(&t, sizeof t);
     while (DPARI_LOAD(word) < value && st == DPAR_OK) {
         const dpar_status passed = dpari_wait_turn(x->world, &t, x->peer[i].world);
         if (passed == DPAR_MORE || ++turn % DPARI_PT_PROGRESS == 0) {
@@ -204,7 +204,7 @@ static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *x, int32_t i,
         }
         if (t.resumed != resumed) { /* what was suspected of the others before is too old */
             resumed = t.resumed;
-            memset(&q, 0, sizeof q);
+            dpari_zero(&q, sizeof q);
         }
         if (passed == DPAR_MORE && DPARI_LOAD(word) < value) {
             dpari_wait_says(x->world, x->peer[i].world);
