@@ -1128,10 +1128,12 @@ typedef struct dpari_rank {
     uint64_t cpus[DPARI_CPU_WORDS];
     int32_t cache;   /* the last-level cache of all these CPUs, by its first; -1: not one */
     uint32_t behind; /* 1: others have gone on without it (dpar_comm_shrink) */
-    int32_t cpu;     /* where it ran when it last waited or began an operation; -1: not known */
+    int32_t cpu;     /* where it ran when it last waited; -1: not known */
+    int32_t quota;   /* processors that its control group may use; INT32_MAX: no quota */
+    uint64_t group;  /* the same for ranks under one quota */
     uint64_t pid_space, user_space;          /* its namespaces, for messages; 0: not known */
     uint64_t can_read[DPARI_MAX_RANKS / 64]; /* a bit for each rank that `reads` counts */
-    char room_0[DPARI_LINE - 64];
+    char room_0[DPARI_LINE - 72];
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
@@ -2073,12 +2075,16 @@ typedef struct dpari_available {
     int64_t bytes;   /* INT64_MAX: unknown */
     int64_t most;    /* the limit of the control group; 0: only the machine's memory limits */
     char group[128]; /* that group, below the directory where groups are mounted */
+    int32_t cpus;    /* whole processors that quotas of time allow, at least 1; INT32_MAX: no quota */
+    int32_t room;
+    uint64_t who; /* the same for processes in one group, and so under one quota */
 } dpari_available;
 /* Of the machine, and of each control group (version 1 or 2) that this process is in, up to the
- * root. Page cache that the system can drop counts as available. */
+ * root. Page cache that the system can drop counts as available. Also the processors that the
+ * groups' quotas allow (cpu.max, cpu.cfs_quota_us). */
 DPARI_API void dpari_os_available(dpari_available *a);
 /* The part of it that is about control groups, for the text of a /proc/self/cgroup and the
- * directory where groups are mounted: lowers *a. */
+ * directory where groups are mounted: lowers bytes and cpus of *a. */
 DPARI_API void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
 /* The sentence "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
@@ -3595,15 +3601,27 @@ static void dpari_os_group(dpari_available *a, const char *group, size_t root, i
     }
 }
 
-/* Is "memory" one of the names in [list, end), which commas separate? */
-static int dpari_os_has_memory(const char *list, const char *end)
+/* One group: how many whole processors its quota of time allows. */
+static void dpari_os_group_cpus(dpari_available *a, const char *group, int version)
 {
+    const int64_t quota = dpari_os_of_group(group, version == 1 ? "cpu.cfs_quota_us" : "cpu.max", "");
+    const int64_t period = version == 1 ? dpari_os_of_group(group, "cpu.cfs_period_us", "")
+                                        : dpari_os_of_group(group, "cpu.max", " ");
+    if (quota > 0 && period > 0) {
+        a->cpus = (int32_t)dpari_least(a->cpus, dpari_most(quota / period, 1));
+    }
+}
+
+/* True if `name` is one of the names in [list, end), which commas separate. */
+static int dpari_os_lists(const char *list, const char *end, const char *name)
+{
+    const size_t n = strlen(name);
     while (list < end) {
         const char *comma = list;
         while (comma < end && *comma != ',') {
             comma++;
         }
-        if (comma - list == 6 && memcmp(list, "memory", 6) == 0) {
+        if ((size_t)(comma - list) == n && memcmp(list, name, n) == 0) {
             return 1;
         }
         list = comma + 1;
@@ -3611,8 +3629,8 @@ static int dpari_os_has_memory(const char *list, const char *end)
     return 0;
 }
 
-/* The group of one line, "4:memory:/a/b" or "0::/a/b", and those that it is in. A path that a
- * container does not see is skipped, down to the root of what is mounted, its own group. */
+/* The group of one line, "4:memory:/a/b", "1:cpu:/a" or "0::/a/b", and those that it is in. A path
+ * that a container does not see is skipped, down to the root of what is mounted, its own group. */
 static void dpari_os_group_line(dpari_available *a, const char *line, size_t bytes,
                                 const char *root)
 {
@@ -3621,17 +3639,22 @@ static void dpari_os_group_line(dpari_available *a, const char *line, size_t byt
     const char *path = list ? (const char *)memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
     char group[384];
     size_t least, n;
-    int version;
+    int version, memory, cpu;
     dpar_text t;
     if (!path) {
         return;
     }
     version = path == list + 1 ? 2 : 1;
-    if (version == 1 && !dpari_os_has_memory(list + 1, path)) {
+    memory = version == 2 || dpari_os_lists(list + 1, path, "memory");
+    cpu = version == 2 || dpari_os_lists(list + 1, path, "cpu");
+    if (!memory && !cpu) {
         return;
     }
     dpar_text_init(&t, group, sizeof group);
-    dpari_text_print(&t, "%s%s", root, version == 1 ? "/memory" : "");
+    dpar_text_put(&t, root);
+    if (version == 1) {
+        dpar_text_put(&t, memory ? "/memory" : "/cpu");
+    }
     least = strlen(group);
     n = (size_t)(end - path - 1);
     if (least + n + 1 > sizeof group) {
@@ -3642,7 +3665,12 @@ static void dpari_os_group_line(dpari_available *a, const char *line, size_t byt
     }
     group[n] = '\0';
     for (;;) {
-        dpari_os_group(a, group, strlen(root), version);
+        if (memory) {
+            dpari_os_group(a, group, strlen(root), version);
+        }
+        if (cpu) {
+            dpari_os_group_cpus(a, group, version);
+        }
         if (n <= least) {
             return;
         }
@@ -3671,7 +3699,12 @@ DPARI_API DPARI_COLD void dpari_os_available(dpari_available *a)
     a->bytes = kib < 0 ? INT64_MAX : kib * 1024;
     a->most = 0;
     a->group[0] = '\0';
+    a->cpus = INT32_MAX;
     dpari_os_text("/proc/self/cgroup", text, sizeof text);
+    a->who = dpari_os_namespace("cgroup");
+    for (const char *at = text; *at != '\0'; at++) {
+        a->who = (a->who ^ (uint64_t)(unsigned char)*at) * UINT64_C(0x100000001b3);
+    }
     dpari_os_groups(a, text, "/sys/fs/cgroup");
 }
 
@@ -9914,6 +9947,21 @@ DPARI_API DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
     }
 }
 
+/* True if the control group of a rank allows fewer processors than it has ranks: a rank that spins
+ * then uses up the time of the others. */
+static int dpari_world_quota_is_short(const dpari_world *w, int32_t rank)
+{
+    const dpari_rank *r = &w->rank[rank];
+    int32_t together = 0;
+    if (r->quota >= w->size) {
+        return 0;
+    }
+    for (int32_t i = 0; i < w->size; i++) {
+        together += w->rank[i].group == r->group;
+    }
+    return r->quota < together;
+}
+
 /* What can be known only when all are here: cores for all, and whose memory can be read. */
 static void dpari_world_look(dpari_world *w)
 {
@@ -9926,12 +9974,16 @@ static void dpari_world_look(dpari_world *w)
         cores += dpari_cpu_bits(any);
     }
     w->crowded = cores < w->size;
+    for (int32_t i = 0; i < w->size && !w->crowded; i++) {
+        w->crowded = dpari_world_quota_is_short(w, i);
+    }
     dpari_world_prove(w);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why)
 {
     dpari_rank *r = &w->rank[w->me];
+    dpari_available available;
     dpar_status status;
     if (w->segment.fd >= 0 && dpari_os_hold(w->segment.fd, w->me) != 0) {
         return dpari_os_why(why, "joining: a rank's lock", 0, errno);
@@ -9941,6 +9993,9 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
     r->cpu = w->cpu = dpari_os_cpu();
     *w->probe = dpari_world_word(w, w->me);
     r->probe = (uint64_t)(uintptr_t)w->probe;
+    dpari_os_available(&available);
+    r->quota = available.cpus;
+    r->group = available.who;
     r->pid_space = dpari_os_namespace("pid");
     r->user_space = dpari_os_namespace("user");
     dpari_os_cpus(r->cpus);

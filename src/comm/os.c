@@ -770,15 +770,27 @@ static void dpari_os_group(dpari_available *a, const char *group, size_t root, i
     }
 }
 
-/* Is "memory" one of the names in [list, end), which commas separate? */
-static int dpari_os_has_memory(const char *list, const char *end)
+/* One group: how many whole processors its quota of time allows. */
+static void dpari_os_group_cpus(dpari_available *a, const char *group, int version)
 {
+    const int64_t quota = dpari_os_of_group(group, version == 1 ? "cpu.cfs_quota_us" : "cpu.max", "");
+    const int64_t period = version == 1 ? dpari_os_of_group(group, "cpu.cfs_period_us", "")
+                                        : dpari_os_of_group(group, "cpu.max", " ");
+    if (quota > 0 && period > 0) {
+        a->cpus = (int32_t)dpari_least(a->cpus, dpari_most(quota / period, 1));
+    }
+}
+
+/* True if `name` is one of the names in [list, end), which commas separate. */
+static int dpari_os_lists(const char *list, const char *end, const char *name)
+{
+    const size_t n = strlen(name);
     while (list < end) {
         const char *comma = list;
         while (comma < end && *comma != ',') {
             comma++;
         }
-        if (comma - list == 6 && memcmp(list, "memory", 6) == 0) {
+        if ((size_t)(comma - list) == n && memcmp(list, name, n) == 0) {
             return 1;
         }
         list = comma + 1;
@@ -786,8 +798,8 @@ static int dpari_os_has_memory(const char *list, const char *end)
     return 0;
 }
 
-/* The group of one line, "4:memory:/a/b" or "0::/a/b", and those that it is in. A path that a
- * container does not see is skipped, down to the root of what is mounted, its own group. */
+/* The group of one line, "4:memory:/a/b", "1:cpu:/a" or "0::/a/b", and those that it is in. A path
+ * that a container does not see is skipped, down to the root of what is mounted, its own group. */
 static void dpari_os_group_line(dpari_available *a, const char *line, size_t bytes,
                                 const char *root)
 {
@@ -796,17 +808,22 @@ static void dpari_os_group_line(dpari_available *a, const char *line, size_t byt
     const char *path = list ? (const char *)memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
     char group[384];
     size_t least, n;
-    int version;
+    int version, memory, cpu;
     dpar_text t;
     if (!path) {
         return;
     }
     version = path == list + 1 ? 2 : 1;
-    if (version == 1 && !dpari_os_has_memory(list + 1, path)) {
+    memory = version == 2 || dpari_os_lists(list + 1, path, "memory");
+    cpu = version == 2 || dpari_os_lists(list + 1, path, "cpu");
+    if (!memory && !cpu) {
         return;
     }
     dpar_text_init(&t, group, sizeof group);
-    dpari_text_print(&t, "%s%s", root, version == 1 ? "/memory" : "");
+    dpar_text_put(&t, root);
+    if (version == 1) {
+        dpar_text_put(&t, memory ? "/memory" : "/cpu");
+    }
     least = strlen(group);
     n = (size_t)(end - path - 1);
     if (least + n + 1 > sizeof group) {
@@ -817,7 +834,12 @@ static void dpari_os_group_line(dpari_available *a, const char *line, size_t byt
     }
     group[n] = '\0';
     for (;;) {
-        dpari_os_group(a, group, strlen(root), version);
+        if (memory) {
+            dpari_os_group(a, group, strlen(root), version);
+        }
+        if (cpu) {
+            dpari_os_group_cpus(a, group, version);
+        }
         if (n <= least) {
             return;
         }
@@ -846,7 +868,12 @@ DPARI_API DPARI_COLD void dpari_os_available(dpari_available *a)
     a->bytes = kib < 0 ? INT64_MAX : kib * 1024;
     a->most = 0;
     a->group[0] = '\0';
+    a->cpus = INT32_MAX;
     dpari_os_text("/proc/self/cgroup", text, sizeof text);
+    a->who = dpari_os_namespace("cgroup");
+    for (const char *at = text; *at != '\0'; at++) {
+        a->who = (a->who ^ (uint64_t)(unsigned char)*at) * UINT64_C(0x100000001b3);
+    }
     dpari_os_groups(a, text, "/sys/fs/cgroup");
 }
 

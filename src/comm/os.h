@@ -189,12 +189,16 @@ typedef struct dpari_available {
     int64_t bytes;   /* INT64_MAX: unknown */
     int64_t most;    /* the limit of the control group; 0: only the machine's memory limits */
     char group[128]; /* that group, below the directory where groups are mounted */
+    int32_t cpus;    /* whole processors that quotas of time allow, at least 1; INT32_MAX: no quota */
+    int32_t room;
+    uint64_t who; /* the same for processes in one group, and so under one quota */
 } dpari_available;
 /* Of the machine, and of each control group (version 1 or 2) that this process is in, up to the
- * root. Page cache that the system can drop counts as available. */
+ * root. Page cache that the system can drop counts as available. Also the processors that the
+ * groups' quotas allow (cpu.max, cpu.cfs_quota_us). */
 DPARI_API void dpari_os_available(dpari_available *a);
 /* The part of it that is about control groups, for the text of a /proc/self/cgroup and the
- * directory where groups are mounted: lowers *a. */
+ * directory where groups are mounted: lowers bytes and cpus of *a. */
 DPARI_API void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
 /* The sentence "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */

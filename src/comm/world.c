@@ -1323,6 +1323,21 @@ DPARI_API DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
     }
 }
 
+/* True if the control group of a rank allows fewer processors than it has ranks: a rank that spins
+ * then uses up the time of the others. */
+static int dpari_world_quota_is_short(const dpari_world *w, int32_t rank)
+{
+    const dpari_rank *r = &w->rank[rank];
+    int32_t together = 0;
+    if (r->quota >= w->size) {
+        return 0;
+    }
+    for (int32_t i = 0; i < w->size; i++) {
+        together += w->rank[i].group == r->group;
+    }
+    return r->quota < together;
+}
+
 /* What can be known only when all are here: cores for all, and whose memory can be read. */
 static void dpari_world_look(dpari_world *w)
 {
@@ -1335,12 +1350,16 @@ static void dpari_world_look(dpari_world *w)
         cores += dpari_cpu_bits(any);
     }
     w->crowded = cores < w->size;
+    for (int32_t i = 0; i < w->size && !w->crowded; i++) {
+        w->crowded = dpari_world_quota_is_short(w, i);
+    }
     dpari_world_prove(w);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why)
 {
     dpari_rank *r = &w->rank[w->me];
+    dpari_available available;
     dpar_status status;
     if (w->segment.fd >= 0 && dpari_os_hold(w->segment.fd, w->me) != 0) {
         return dpari_os_why(why, "joining: a rank's lock", 0, errno);
@@ -1350,6 +1369,9 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
     r->cpu = w->cpu = dpari_os_cpu();
     *w->probe = dpari_world_word(w, w->me);
     r->probe = (uint64_t)(uintptr_t)w->probe;
+    dpari_os_available(&available);
+    r->quota = available.cpus;
+    r->group = available.who;
     r->pid_space = dpari_os_namespace("pid");
     r->user_space = dpari_os_namespace("user");
     dpari_os_cpus(r->cpus);

@@ -65,10 +65,12 @@ typedef struct dpari_rank {
     uint64_t cpus[DPARI_CPU_WORDS];
     int32_t cache;   /* the last-level cache of all these CPUs, by its first; -1: not one */
     uint32_t behind; /* 1: others have gone on without it (dpar_comm_shrink) */
-    int32_t cpu;     /* where it ran when it last waited or began an operation; -1: not known */
+    int32_t cpu;     /* where it ran when it last waited; -1: not known */
+    int32_t quota;   /* processors that its control group may use; INT32_MAX: no quota */
+    uint64_t group;  /* the same for ranks under one quota */
     uint64_t pid_space, user_space;          /* its namespaces, for messages; 0: not known */
     uint64_t can_read[DPARI_MAX_RANKS / 64]; /* a bit for each rank that `reads` counts */
-    char room_0[DPARI_LINE - 64];
+    char room_0[DPARI_LINE - 72];
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */

@@ -53,6 +53,45 @@ static void group_is(const char *text, int64_t machine, int64_t bytes, int64_t m
     CHECK_TEXT(a.group, name);
 }
 
+static void quota_is(const char *text, int32_t cpus)
+{
+    dpari_available a;
+    memset(&a, 0, sizeof a);
+    a.bytes = INT64_MAX;
+    a.cpus = INT32_MAX;
+    dpari_os_groups(&a, text, root);
+    CHECK_INT(a.cpus, cpus);
+}
+
+/* Whole processors: the quota over its period, 1 at least, of the group and those around it. */
+static void test_quotas(void)
+{
+    char remove_all[128];
+    strcpy(root, "/tmp/dpar.limits.XXXXXX");
+    CHECK(mkdtemp(root) != NULL);
+    folder("a");
+    folder("a/b");
+    put("a/cpu.max", "350000 100000\n");
+    put("a/b/cpu.max", "max 100000\n");
+    quota_is("0::/a/b\n", 3);
+    quota_is("0::/a\n", 3);
+    quota_is("0::/\n", INT32_MAX);
+    put("a/b/cpu.max", "50000 100000\n");
+    quota_is("0::/a/b\n", 1);
+    folder("cpu");
+    folder("cpu/job");
+    put("cpu/cpu.cfs_quota_us", "-1\n");
+    put("cpu/cpu.cfs_period_us", "100000\n");
+    put("cpu/job/cpu.cfs_quota_us", "200000\n");
+    put("cpu/job/cpu.cfs_period_us", "100000\n");
+    quota_is("1:cpu:/job\n", 2);
+    quota_is("3:cpu,cpuacct:/job\n", 2);
+    quota_is("3:cpuset:/job\n2:memory:/job\n", INT32_MAX);
+    quota_is("1:cpu:/\n", INT32_MAX);
+    (void)snprintf(remove_all, sizeof remove_all, "rm -rf %s", root);
+    CHECK_INT(system(remove_all), 0);
+}
+
 static void test_groups(void)
 {
     char remove_all[128];
@@ -285,6 +324,7 @@ static void test_core(void)
 int main(void)
 {
     test_groups();
+    test_quotas();
     test_heap_bytes();
     test_addresses();
     test_core();
