@@ -109,11 +109,6 @@ static dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already, d
     return DPAR_OK;
 }
 
-static int64_t dpari_lower_align(int64_t bytes)
-{
-    return (bytes + 7) / 8 * 8;
-}
-
 /* out is laid for `actions` with in's description; *work is what lies behind it. */
 static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, int64_t actions,
                                    int64_t needed, void *mem, int64_t bytes, char **work,
@@ -135,7 +130,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     for (i = 0; i < in->stages; i++) {
         out->rank_of[i] = in->rank_of[i];
     }
-    *work = (char *)mem + dpari_lower_align(dpar_schedule_bytes(in->ranks, in->stages, actions));
+    *work = (char *)mem + dpar_schedule_bytes(in->ranks, in->stages, actions);
     return DPAR_OK;
 }
 
@@ -591,9 +586,9 @@ static int64_t dpari_lower_size(const dpar_schedule *in, int64_t actions)
 {
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, actions);
     return bytes < 0 ? -1
-                     : dpari_lower_align(bytes) + (int64_t)sizeof(dpari_head) * in->ranks +
+                     : bytes + (int64_t)sizeof(dpari_head) * in->ranks +
                            16 * dpari_ready_words(in->ranks) + 8 * (int64_t)in->stages +
-                           dpari_lower_align((int64_t)in->stages * in->micros);
+                           dpari_whole_words((int64_t)in->stages * in->micros);
 }
 
 /* Each stage's B and W. */
@@ -855,8 +850,8 @@ static int64_t dpari_late_size(const dpar_schedule *in)
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
     return bytes < 0
                ? -1
-               : dpari_lower_align(bytes) + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
-                     dpari_lower_align((int64_t)in->stages * in->micros);
+               : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
+                     dpari_whole_words((int64_t)in->stages * in->micros);
 }
 
 static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32_t channel,
