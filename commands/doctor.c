@@ -69,12 +69,20 @@ static int cluster_again;
 static int read_earlier(char *text, size_t room, dpar_cluster *was, dpar_why *why)
 {
     FILE *f = cluster_again ? fopen(cluster_path, "rb") : NULL;
+    size_t n;
     text[0] = 0;
     if (f == NULL) {
         return 0;
     }
-    text[fread(text, 1, room - 1, f)] = 0;
+    n = fread(text, 1, room, f);
     fclose(f);
+    if (n == room) {
+        snprintf(why->text, sizeof why->text, "%.100s has more than %lu bytes", cluster_path,
+                 (unsigned long)room - 1);
+        text[0] = 0;
+        return 1;
+    }
+    text[n] = 0;
     return dpar_cluster_read(was, text, strlen(text), why) < 0;
 }
 
@@ -115,6 +123,10 @@ static int look(dpar_comm *world)
     wrong = (int)dpar_doctor(world, &out);
     if (world == NULL || world->rank == 0) {
         fputs(text, stdout);
+        if (out.used >= sizeof text) {
+            printf("\n(the report has %lu characters, of which these are the first %lu)\n",
+                   (unsigned long)out.used, (unsigned long)sizeof text - 1);
+        }
     } else {
         print_lines(text, (int)world->rank); /* nothing, unless the ranks lost each other */
     }

@@ -278,7 +278,10 @@ static char *read_file(const char *path, size_t *n)
         text = more;
         got = fread(text + size, 1, 65536, f);
         size += got;
-    } while (got > 0 && size < (size_t)1 << 30);
+        if (size > (size_t)1 << 30) {
+            fail(2, path, "more than 1 GiB");
+        }
+    } while (got > 0);
     if (ferror(f) != 0) {
         fail(2, path, "cannot be read");
     }

@@ -110,11 +110,16 @@ static int dpari_doctor_lists(const char *s, size_t n, const char *word)
     return 0;
 }
 
+/* Paths of groups: a container's in Kubernetes has some 250 characters, and version 1 lists one for
+ * each of 13 controllers. dpari_site_read takes paths of 511 characters. Of a longer one the groups
+ * above are looked at. */
+enum { DPARI_DOCTOR_PATH = 512 - 64, DPARI_DOCTOR_GROUPS = 16 * 512 };
+
 /* The path of this process in the hierarchy of a controller (version 2: ""); 0: in none. The file
  * holds lines "4:cpu,cpuacct:/a/b". */
 static int dpari_doctor_group(const dpari_site *s, const char *controller, char *path, size_t room)
 {
-    char text[2048];
+    char text[DPARI_DOCTOR_GROUPS];
     size_t i = 0, a, b, end;
     if (dpari_site_read(s, "/proc/self/cgroup", text, sizeof text) <= 0) {
         return 0;
@@ -144,7 +149,7 @@ static int dpari_doctor_group(const dpari_site *s, const char *controller, char 
 static double dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
                                  double (*value)(const dpari_site *s, const char *folder))
 {
-    char path[512], folder[640];
+    char path[DPARI_DOCTOR_PATH], folder[DPARI_DOCTOR_PATH + 32];
     double least = 0.0, v;
     size_t n;
     dpar_text t;
@@ -170,7 +175,7 @@ static double dpari_doctor_least(const dpari_site *s, const char *base, const ch
 static int64_t dpari_doctor_in(const dpari_site *s, const char *folder, const char *name,
                                char *text, size_t room)
 {
-    char path[700];
+    char path[DPARI_DOCTOR_PATH + 64];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "%s%s", folder, name);
@@ -222,7 +227,7 @@ static double dpari_doctor_memory_1(const dpari_site *s, const char *folder)
 
 DPARI_API double dpari_doctor_quota(const dpari_site *s)
 {
-    char group[512];
+    char group[DPARI_DOCTOR_PATH];
     double one = 0.0, two = 0.0;
     if (dpari_doctor_group(s, "cpu", group, sizeof group)) {
         one = dpari_doctor_least(s, "/sys/fs/cgroup/cpu", group, dpari_doctor_cpu_1);
@@ -235,7 +240,7 @@ DPARI_API double dpari_doctor_quota(const dpari_site *s)
 
 DPARI_API int64_t dpari_doctor_memory_limit(const dpari_site *s)
 {
-    char group[512];
+    char group[DPARI_DOCTOR_PATH];
     double one = 0.0, two = 0.0, least;
     if (dpari_doctor_group(s, "memory", group, sizeof group)) {
         one = dpari_doctor_least(s, "/sys/fs/cgroup/memory", group, dpari_doctor_memory_1);
