@@ -610,6 +610,8 @@ module dpar
         integer(c_int64_t) :: state(0:15) = 0
         type(c_ptr) :: next = c_null_ptr
         type(c_ptr) :: behind = c_null_ptr
+        ! its own address once posted: other bytes were never posted
+        type(c_ptr) :: self = c_null_ptr
     end type
 
     ! What an engine does. Only who writes one needs this.
