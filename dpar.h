@@ -6,7 +6,7 @@
  * system. A rank of a million finds its own part in O(axes), without a table.
  *
  *     #include "dpar.h"                     in as many files as you like
- *     cc -DDPAR_IMPLEMENTATION -I. ...      one file: the code; or #define it there before the include
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. ...   one file: the code; or #define it there, before the include
  *
  *     dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_LAST_FASTEST, 0, &why);    8 ranks as 4 x 2
  *     dpar_layout_init(&layout, &mesh, 2, extent, cuts, &why);              a matrix on them

@@ -23,7 +23,7 @@
  *         return dpar_launch_main(argc, argv, work, NULL);
  *     }
  *
- *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *     ./yours --ranks 4                    or: mpiexec -n 4 ./yours, srun, torchrun, on one node */
 
 #ifndef DPAR_ALL_H

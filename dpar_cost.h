@@ -21,7 +21,7 @@
  *         return printf("%.1f GB, %.1f s a step: %s", plan.memory * 1e-9, plan.step, line) < 0;
  *     }
  *
- *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include

@@ -15,7 +15,7 @@
  *         return puts(text) < 0;
  *     }
  *
- *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include

@@ -21,7 +21,7 @@
  *         return fputs(text, stdout) < 0;
  *     }
  *
- *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* doctor - what dpar sees on this machine, what it will use, and what is wrong.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. commands/doctor.c -o doctor
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. commands/doctor.c -o doctor
  *   ./doctor                     this process alone
  *   mpirun -n 4 ./doctor --join  the ranks of a job on one node, compared; rank 0 speaks
  *
- *   mpicc -DDOCTOR_MPI -DDPAR_IMPLEMENTATION -I. commands/doctor.c -o doctor_mpi
+ *   mpicc -O2 -DDOCTOR_MPI -DDPAR_IMPLEMENTATION -I. commands/doctor.c -o doctor_mpi
  *   mpirun -n 256 ./doctor_mpi --join       the same on any number of nodes
  *
  *   ./doctor --cluster this.cluster         measures this machine into a file for plan --cluster
@@ -36,7 +36,7 @@ static const char help[] =
     "  --join       joins the job that it was started in: how its ranks reach each other, a\n"
     "               line a node, latency and bandwidth of messages in a node and between\n"
     "               nodes, what is wrong with any rank; rank 0 prints. Seconds.\n"
-    "               On several nodes: build/doctor_mpi, made with mpicc -DDOCTOR_MPI\n"
+    "               On several nodes: build/doctor_mpi, made with mpicc -O2 -DDOCTOR_MPI\n"
     "  --cluster F  measures this machine and writes it into the file F for plan --cluster F:\n"
     "               memory, products, calls, messages inside and between nodes, halos, all\n"
     "               ranks at work at once. With --join the ranks of the job; else it forks\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* pipeline - which pipeline schedule, how long does it take, what does it hold, is this list right?
  *
- *   cc -DDPAR_IMPLEMENTATION -I. commands/pipeline.c -o pipeline
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. commands/pipeline.c -o pipeline
  *   ./pipeline --schedule zb-h1 --stages 4 --micro 8
  *
  *   zb-h1

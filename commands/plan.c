@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* plan - how should I spread this model over this cluster, will it fit, how fast, and why?
  *
- *   cc -DDPAR_IMPLEMENTATION -I. commands/plan.c -o plan
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. commands/plan.c -o plan
  *   ./plan llama-3-70b --cluster 8x8:a100-80
  *
  * prints the fastest strategies that fit, each with its memory and time as bars; ./plan --help has
