@@ -454,7 +454,7 @@ static void dpari_work_mark(dpar_work *work)
 static dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
 {
     if (s != DPAR_OK && work && !dpari_is_under_way(work)) {
-        dpari_work_mark(work);
+        work->comm = NULL;
         work->status = s;
     }
     return s;

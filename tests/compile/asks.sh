@@ -82,7 +82,7 @@ END {
 ask() {
     awk -v half="$1" 'NR % 2 == half' "$work/asks" | while read -r command words; do
         # shellcheck disable=SC2086
-        timeout 120 "$work/$command" $words > "$work/out_$1" 2> "$work/err_$1" < /dev/null
+        timeout 300 "$work/$command" $words > "$work/out_$1" 2> "$work/err_$1" < /dev/null
         code=$?
         echo "$code" >> "$work/codes_$1"
         [ -z "$ASKS_SAY" ] || echo "$code $command $words: $(head -n 1 "$work/err_$1")" >> "$ASKS_SAY"
