@@ -6,7 +6,7 @@
  * system. A rank of a million finds its own part in O(axes), without a table.
  *
  *     #include "dpar.h"                     in as many files as you like
- *     cc -DDPAR_IMPLEMENTATION -I. ...      one file: the code; or #define it there before the include
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. ...   one file: the code; or #define it there, before the include
  *
  *     dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_LAST_FASTEST, 0, &why);    8 ranks as 4 x 2
  *     dpar_layout_init(&layout, &mesh, 2, extent, cuts, &why);              a matrix on them
@@ -1402,9 +1402,11 @@ typedef struct dpar_halo {
      * i) beyond is (2 (n - 1) + 1 - on_row - j, (N - 1 + shift - i) mod N).
      *
      * Pivot on a corner of T cells: T points have on_row 0, shift 0; u (E) 0, -1; v (N) 1, 0;
-     * corners 1, -1. Pivot on a T point: T has 1, 1. With on_row the last row lies on the fold and
-     * is there twice: its first half overwrites the second. What comes over the fold has `turn` 2:
-     * components of vectors change sign. */
+     * corners 1, -1; all have the rows of T. Pivot on a T point: T has 1, 1; u 1, 0; v 0, 1;
+     * corners 0, 0. There v and corners have one row less than T, since their row above T's last
+     * one lies beyond the fold. With on_row the last row lies on the fold and is there twice: its
+     * first half overwrites the second. What comes over the fold has `turn` 2: components of
+     * vectors change sign. */
     int32_t folds; /* 1: there is one */
     int32_t fold, mirror, on_row, shift;
     /* Poles of a latitude-longitude grid at the ends of dim `fold`, round which the later, periodic
@@ -1787,11 +1789,12 @@ DPARI_FN void dpari_zero(void *at, size_t bytes)
     }
 }
 
-/* The bound keeps compilers from recognising strlen and calling it. */
+/* The bound keeps compilers from recognising strlen and calling it. No text reaches it: 2 GiB, or
+ * half of the address space where that is less. */
 DPARI_FN size_t dpari_length(const char *s)
 {
     size_t n = 0;
-    while (n < 32767 && s[n] != 0) {
+    while (n < ((size_t)-1 / 2 & 0x7fffffff) && s[n] != 0) {
         n++;
     }
     return n;

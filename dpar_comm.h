@@ -23,7 +23,7 @@
  *         return dpar_launch_main(argc, argv, work, NULL);
  *     }
  *
- *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *     ./yours --ranks 4                    or: mpiexec -n 4 ./yours, srun, torchrun, on one node */
 
 #ifndef DPAR_ALL_H
@@ -254,8 +254,9 @@ typedef struct dpar_call {
 
 typedef struct dpar_comm dpar_comm;
 
-/* An operation under way, in your memory. It is all zero before its first use. Until it is done it
- * neither moves nor is posted again. A zeroed one counts as done. */
+/* An operation under way, in your memory. Until it is done it neither moves nor is posted again. A
+ * zeroed one counts as done. Memory with any other content may be posted, too, but before that
+ * dpar_wait and dpar_test cannot always recognise that nothing is under way in it. */
 typedef struct dpar_work {
     dpar_comm *comm;    /* NULL: nothing is under way */
     dpar_status status; /* how it ended */
@@ -267,6 +268,7 @@ typedef struct dpar_work {
     int64_t record;
     int64_t state[16];
     struct dpar_work *next, *behind;
+    const struct dpar_work *self; /* its own address once posted: other bytes were never posted */
 } dpar_work;
 
 /* What an engine does. Only who writes one needs this. */
@@ -429,11 +431,11 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
  * until the deadline. A work that was not posted keeps that status for dpar_wait. */
 DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 
-/* Is it done? OK: yes, MORE: not yet, negative: it failed. E_ARG: NULL. Local: it makes progress
- * without waiting. */
+/* Is it done? OK: yes, MORE: not yet, negative: it failed. E_ARG: NULL, or not zeroed and never
+ * posted, where that shows. Local: it makes progress without waiting. */
 DPAR_API dpar_status dpar_test(dpar_work *work);
 /* Waits until it is done (over NCCL: until the stream will be) and says how it ended. OK for a
- * zeroed one. E_ARG: NULL. */
+ * zeroed one. E_ARG: NULL, or not zeroed and never posted, where that shows. */
 DPAR_API dpar_status dpar_wait(dpar_work *work);
 /* Waits for all of them, even after one failed, and returns the first failure. E_ARG: works is
  * NULL. */
@@ -7614,10 +7616,27 @@ static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *c, const dpar_work *
     return DPAR_E_ARG;
 }
 
+/* True if the operation is under way. Memory that was never posted has arbitrary bytes, but not its
+ * own address in `self`. */
+static int dpari_is_under_way(const dpar_work *work)
+{
+    return work->comm && work->self == work;
+}
+
+/* Before the engine takes it: from here on `comm` says whether it is under way. */
+static void dpari_work_mark(dpar_work *work)
+{
+    if (work->self != work) {
+        work->self = work;
+        work->comm = NULL;
+    }
+}
+
 /* What is not posted has failed: whoever waits for it learns that. */
 static dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
 {
-    if (s != DPAR_OK && work && !work->comm) {
+    if (s != DPAR_OK && work && !dpari_is_under_way(work)) {
+        work->comm = NULL;
         work->status = s;
     }
     return s;
@@ -7639,10 +7658,11 @@ DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *w
     if (!work) {
         return dpari_counted(c, call, c->engine.run(c, call));
     }
-    s = work->comm ? dpari_work_is_busy(c, work) : DPAR_OK;
-    return s != DPAR_OK
-               ? s
-               : dpari_counted(c, call, dpari_not_posted(work, c->engine.post(c, call, work)));
+    if (dpari_is_under_way(work)) {
+        return dpari_work_is_busy(c, work);
+    }
+    dpari_work_mark(work);
+    return dpari_counted(c, call, dpari_not_posted(work, c->engine.post(c, call, work)));
 }
 
 static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32_t n,
@@ -7654,7 +7674,7 @@ static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32
             return dpari_comm_bad(c, &calls[i], "a batch takes DPAR_SEND and DPAR_RECV alone");
         }
         s = dpari_call_check(c, &calls[i]);
-        if (s == DPAR_OK && works && works[i].comm) {
+        if (s == DPAR_OK && works && dpari_is_under_way(&works[i])) {
             s = dpari_work_is_busy(c, &works[i]);
         }
     }
@@ -7665,6 +7685,9 @@ DPARI_DOOR dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls,
                                            dpar_work *works)
 {
     dpar_status s = DPARI_LOAD(&c->status);
+    for (int32_t i = 0; works && i < n; i++) {
+        dpari_work_mark(&works[i]);
+    }
     s = s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (calls[i].kind == DPAR_SEND) {
@@ -7697,6 +7720,9 @@ DPAR_API dpar_status dpar_test(dpar_work *work)
         return DPAR_E_ARG;
     }
     c = DPARI_LOAD(&work->comm); /* a progress thread may finish it meanwhile */
+    if (c && work->self != work) {
+        return DPAR_E_ARG;
+    }
     return c ? c->engine.test(work) : work->status;
 }
 
@@ -7707,6 +7733,9 @@ DPAR_API dpar_status dpar_wait(dpar_work *work)
         return DPAR_E_ARG;
     }
     c = DPARI_LOAD(&work->comm);
+    if (c && work->self != work) {
+        return DPAR_E_ARG;
+    }
     return c ? c->engine.wait(work) : work->status;
 }
 
@@ -7796,10 +7825,11 @@ DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_
     dpar_status s = DPARI_LOAD(&c->status);
     call.op = op;
     s = s == DPAR_OK ? dpari_call_check(c, &call) : s;
-    s = s == DPAR_OK && work->comm ? dpari_work_is_busy(c, work) : s;
+    s = s == DPAR_OK && dpari_is_under_way(work) ? dpari_work_is_busy(c, work) : s;
     if (s != DPAR_OK) {
         return dpari_not_posted(work, s);
     }
+    dpari_work_mark(work);
     call.type = DPARI_KERN_THROUGH(wire);
     return dpari_counted(c, &call, dpari_not_posted(work, c->engine.post(c, &call, work)));
 }
@@ -13433,6 +13463,7 @@ static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
     const int is_message = call->kind >= DPAR_COLLECTIVES;
     dpar_status status;
     k->comm = k->home = &g->comm;
+    k->self = k;
     k->status = DPAR_MORE;
     k->phase = 0;
     k->call = *call;
@@ -14988,6 +15019,11 @@ DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_sta
         status = status == DPAR_OK ? dpari_job_is_sound(&found, why) : status;
         dpar_text_init(&t, id, sizeof id);
         dpari_job_id(site, l, &t);
+        if (status == DPAR_OK && t.used >= sizeof id) { /* cut, it might be another job's, too */
+            status = dpari_say(DPAR_E_ARG, why,
+                               "the name of this job has # characters, at most # are allowed",
+                               (int64_t)t.used, (int64_t)sizeof id - 1, 0, 0);
+        }
         dpari_job_fold(id, dpari_length(id), found.id);
     }
     if (status == DPAR_OK) {

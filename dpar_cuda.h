@@ -25,7 +25,7 @@
  * are whole programs.
  *
  *     nvcc -x cu -std=c++17 -arch=sm_90 -DDPAR_CUDA_IMPLEMENTATION -I. -c dpar_cuda.h -o cuda.o
- *     cc -DDPAR_IMPLEMENTATION -I. -c yours.c
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. -c yours.c
  *     nvcc yours.o cuda.o -o yours -ldl
  *
  * The first makes the kernels, the second the rest of dpar, by any compiler. Training takes the

@@ -15,7 +15,7 @@
  *         return puts(text) < 0;
  *     }
  *
- *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -362,7 +362,7 @@ static int64_t dpari_doctor_file(const dpari_site *s, const char *path)
 }
 
 /* The number after `key` in a text of lines "key: number kB", in bytes; 0: it is not there. */
-static int64_t dpari_doctor_line(const char *text, const char *key)
+static DPARI_COLD int64_t dpari_doctor_line(const char *text, const char *key)
 {
     size_t i, n = dpari_length(key);
     for (i = 0; text[i] != 0; i++) {
@@ -374,7 +374,7 @@ static int64_t dpari_doctor_line(const char *text, const char *key)
     return 0;
 }
 
-static void dpari_doctor_list(const dpari_site *s, const char *path, dpari_names *names)
+static DPARI_COLD void dpari_doctor_list(const dpari_site *s, const char *path, dpari_names *names)
 {
     char full[256];
     dpar_text t;
@@ -396,7 +396,7 @@ static void dpari_doctor_list(const dpari_site *s, const char *path, dpari_names
 }
 
 /* Does the comma list [s, s + n) hold the word? */
-static int dpari_doctor_lists(const char *s, size_t n, const char *word)
+static DPARI_COLD int dpari_doctor_lists(const char *s, size_t n, const char *word)
 {
     size_t i = 0, k;
     for (k = 0; k <= n; k++) {
@@ -410,11 +410,17 @@ static int dpari_doctor_lists(const char *s, size_t n, const char *word)
     return 0;
 }
 
+/* Paths of groups: a container's in Kubernetes has some 250 characters, and version 1 lists one for
+ * each of 13 controllers. dpari_site_read takes paths of 511 characters. Of a longer one the groups
+ * above are looked at. */
+enum { DPARI_DOCTOR_PATH = 512 - 64, DPARI_DOCTOR_GROUPS = 16 * 512 };
+
 /* The path of this process in the hierarchy of a controller (version 2: ""); 0: in none. The file
  * holds lines "4:cpu,cpuacct:/a/b". */
-static int dpari_doctor_group(const dpari_site *s, const char *controller, char *path, size_t room)
+static DPARI_COLD int dpari_doctor_group(const dpari_site *s, const char *controller, char *path,
+                                         size_t room)
 {
-    char text[2048];
+    char text[DPARI_DOCTOR_GROUPS];
     size_t i = 0, a, b, end;
     if (dpari_site_read(s, "/proc/self/cgroup", text, sizeof text) <= 0) {
         return 0;
@@ -441,10 +447,12 @@ static int dpari_doctor_group(const dpari_site *s, const char *controller, char 
 }
 
 /* Reads `file` of the group and of each group above it; the least `value` gives, 0: none says. */
-static double dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
-                                 double (*value)(const dpari_site *s, const char *folder))
+static DPARI_COLD double dpari_doctor_least(const dpari_site *s, const char *base,
+                                            const char *group,
+                                            double (*value)(const dpari_site *s,
+                                                            const char *folder))
 {
-    char path[512], folder[640];
+    char path[DPARI_DOCTOR_PATH], folder[DPARI_DOCTOR_PATH + 32];
     double least = 0.0, v;
     size_t n;
     dpar_text t;
@@ -467,17 +475,17 @@ static double dpari_doctor_least(const dpari_site *s, const char *base, const ch
     }
 }
 
-static int64_t dpari_doctor_in(const dpari_site *s, const char *folder, const char *name,
-                               char *text, size_t room)
+static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *s, const char *folder, const char *name,
+                                          char *text, size_t room)
 {
-    char path[700];
+    char path[DPARI_DOCTOR_PATH + 64];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "%s%s", folder, name);
     return dpari_site_read(s, path, text, room);
 }
 
-static double dpari_doctor_cpu_2(const dpari_site *s, const char *folder)
+static DPARI_COLD double dpari_doctor_cpu_2(const dpari_site *s, const char *folder)
 {
     char text[64];
     int64_t quota, period = -1;
@@ -493,7 +501,7 @@ static double dpari_doctor_cpu_2(const dpari_site *s, const char *folder)
     return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
 }
 
-static double dpari_doctor_cpu_1(const dpari_site *s, const char *folder)
+static DPARI_COLD double dpari_doctor_cpu_1(const dpari_site *s, const char *folder)
 {
     char text[64];
     int64_t quota = -1, period = -1;
@@ -506,23 +514,23 @@ static double dpari_doctor_cpu_1(const dpari_site *s, const char *folder)
     return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
 }
 
-static double dpari_doctor_memory_2(const dpari_site *s, const char *folder)
+static DPARI_COLD double dpari_doctor_memory_2(const dpari_site *s, const char *folder)
 {
     char text[64];
     int64_t n = dpari_doctor_in(s, folder, "/memory.max", text, sizeof text);
     return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
 }
 
-static double dpari_doctor_memory_1(const dpari_site *s, const char *folder)
+static DPARI_COLD double dpari_doctor_memory_1(const dpari_site *s, const char *folder)
 {
     char text[64];
     int64_t n = dpari_doctor_in(s, folder, "/memory.limit_in_bytes", text, sizeof text);
     return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
 }
 
-DPARI_API double dpari_doctor_quota(const dpari_site *s)
+DPARI_API DPARI_COLD double dpari_doctor_quota(const dpari_site *s)
 {
-    char group[512];
+    char group[DPARI_DOCTOR_PATH];
     double one = 0.0, two = 0.0;
     if (dpari_doctor_group(s, "cpu", group, sizeof group)) {
         one = dpari_doctor_least(s, "/sys/fs/cgroup/cpu", group, dpari_doctor_cpu_1);
@@ -533,9 +541,9 @@ DPARI_API double dpari_doctor_quota(const dpari_site *s)
     return one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
 }
 
-DPARI_API int64_t dpari_doctor_memory_limit(const dpari_site *s)
+DPARI_API DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *s)
 {
-    char group[512];
+    char group[DPARI_DOCTOR_PATH];
     double one = 0.0, two = 0.0, least;
     if (dpari_doctor_group(s, "memory", group, sizeof group)) {
         one = dpari_doctor_least(s, "/sys/fs/cgroup/memory", group, dpari_doctor_memory_1);

@@ -25,7 +25,7 @@
  *         return MPI_Finalize();
  *     }
  *
- *     mpicc -DDPAR_IMPLEMENTATION -I. yours.c -o yours && mpirun -n 4 ./yours
+ *     mpicc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours && mpirun -n 4 ./yours
  *
  * One file of a program defines DPAR_IMPLEMENTATION. Beside this header lie dpar_comm.h and dpar.h.
  * With dpar_halo.h, included before it, a code that has a process grid of MPI_Cart_create gets its

@@ -36,7 +36,7 @@
  *         return dpar_launch(2, each, NULL) < 0;          a rank for each of two GPUs
  *     }
  *
- *     cc -DDPAR_IMPLEMENTATION -I. -I/usr/local/cuda/include yours.c -o yours \
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. -I/usr/local/cuda/include yours.c -o yours \
  *         -L/usr/local/cuda/lib64 -lcudart -ldl
  *
  * One file of a program defines DPAR_IMPLEMENTATION. Beside this header lie dpar_comm.h and dpar.h.

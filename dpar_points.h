@@ -36,7 +36,7 @@
  *         return dpar_launch_main(argc, argv, chain, NULL);         --ranks 4, or under mpiexec, srun, torchrun
  *     }
  *
- *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours && ./yours --ranks 4
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours && ./yours --ranks 4
  *
  * And then:
  *

@@ -21,7 +21,7 @@
  *         return fputs(text, stdout) < 0;
  *     }
  *
- *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -102,8 +102,9 @@ typedef struct dpar_schedule {
  * two chains of p stages, the second from the last rank to the first. */
 enum { DPAR_MAP_LOOP, DPAR_MAP_V, DPAR_MAP_BIDIRECTIONAL, DPAR_STAGE_MAPS };
 
-/* Bytes of memory for a schedule. -1 when a number is out of its domain: 1 to 65535 ranks and
- * stages, 0 or more actions. O(1). */
+/* Bytes of memory for a schedule, rounded up to a multiple of 8 as all sizes of this header are, so
+ * that memory behind it is aligned, too. -1 when a number is out of its domain: 1 to 65535 ranks
+ * and stages, 0 or more actions. O(1). */
 DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
 /* Makes an empty schedule in mem (aligned as for int64_t), with room for `actions`. Set s->ranks
  * and s->stages first. It writes chain = stages, slices = 1, micros = 0, all begins 0. E_ARG,
@@ -1033,6 +1034,14 @@ DPARI_FN const char *dpari_action_name(int32_t kind)
     }
 }
 
+/* Rounds a number of bytes up to a multiple of 8. All sizes of this header's memory are rounded so:
+ * callers place one array behind another in the same memory, and each must be aligned as for
+ * int64_t. */
+DPARI_FN int64_t dpari_whole_words(int64_t bytes)
+{
+    return (bytes + 7) & ~(int64_t)7;
+}
+
 /* Is there a micro-batch in this kind's text? (F, B, I, W, messages, RECOMPUTE, OFFLOAD, RELOAD) */
 DPARI_FN int dpari_action_has_micro(int32_t kind)
 {
@@ -1432,7 +1441,7 @@ DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t acti
     if (!dpari_schedule_fits(ranks, stages, actions)) {
         return -1;
     }
-    return 8 * ((int64_t)ranks + 1) + 8 * actions + 2 * (int64_t)stages;
+    return 8 * ((int64_t)ranks + 1) + 8 * actions + dpari_whole_words(2 * (int64_t)stages);
 }
 
 DPARI_API dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
@@ -2214,7 +2223,7 @@ DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_order *order, dpar_why 
     }
     k = dpari_plan_of(order);
     bytes = dpari_plan_bytes(&k, &actions);
-    return dpari_plan_works(&k) ? (bytes + 7) / 8 * 8 + dpari_v_work(k.p, k.m) : bytes;
+    return dpari_plan_works(&k) ? bytes + dpari_whole_words(dpari_v_work(k.p, k.m)) : bytes;
 }
 
 /* ---- writing a rank's list ------------------------------------------------------------------ */
@@ -2579,7 +2588,7 @@ DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, voi
     if (dpari_order_sweeps(k.rule)) {
         dpari_sweep_all(&k, s);
     } else if (dpari_plan_works(&k)) {
-        dpari_v_make(k.rule, s, (unsigned char *)mem + (own + 7) / 8 * 8);
+        dpari_v_make(k.rule, s, (unsigned char *)mem + own);
     } else {
         for (r = 0; r < k.p; r++) {
             dpari_order_write(&k, r, s->action + s->begin[s->rank_of[r]]);
@@ -2727,11 +2736,6 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
     return DPAR_OK;
 }
 
-static int64_t dpari_lower_align(int64_t bytes)
-{
-    return (bytes + 7) / 8 * 8;
-}
-
 /* out is laid for `actions` with in's description; *work is what lies behind it. */
 static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, int64_t actions,
                                    int64_t needed, void *mem, int64_t bytes, char **work,
@@ -2753,7 +2757,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     for (i = 0; i < in->stages; i++) {
         out->rank_of[i] = in->rank_of[i];
     }
-    *work = (char *)mem + dpari_lower_align(dpar_schedule_bytes(in->ranks, in->stages, actions));
+    *work = (char *)mem + dpar_schedule_bytes(in->ranks, in->stages, actions);
     return DPAR_OK;
 }
 
@@ -3415,7 +3419,7 @@ static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_lowering 
 static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_lowering *how)
 {
     return (how->passes & DPAR_LOWER_TURNS) != 0 ? 16 * dpari_ready_words(in->ranks)
-                                                 : dpari_lower_align(4 * (int64_t)in->ranks);
+                                                 : dpari_whole_words(4 * (int64_t)in->ranks);
 }
 
 /* The schedule, then heads and who acts next, each stage's backwards to come, and what was given;
@@ -3424,7 +3428,7 @@ static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_lowering *ho
 {
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, actions);
     return bytes < 0 ? -1
-                     : dpari_lower_align(bytes) + (int64_t)sizeof(dpari_head) * in->ranks +
+                     : bytes + (int64_t)sizeof(dpari_head) * in->ranks +
                            dpari_lower_order_bytes(in, how) + 8 * (int64_t)in->stages +
                            16 * (int64_t)in->stages * in->micros;
 }
@@ -3696,8 +3700,8 @@ static int64_t dpari_late_size(const dpar_schedule *in)
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
     return bytes < 0
                ? -1
-               : dpari_lower_align(bytes) + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
-                     dpari_lower_align((int64_t)in->stages * in->micros);
+               : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
+                     dpari_whole_words((int64_t)in->stages * in->micros);
 }
 
 static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32_t channel,
@@ -3931,8 +3935,9 @@ DPARI_APART int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
     if (dpari_proof_shape(s, NULL) != DPAR_OK) {
         return -1;
     }
-    return link * s->begin[s->ranks] + (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(s) +
-           ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages;
+    return dpari_whole_words(
+        link * s->begin[s->ranks] + (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(s) +
+        ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages);
 }
 
 DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how)
@@ -4944,7 +4949,8 @@ DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s)
         return -1;
     }
     cells = dpari_least((int64_t)s->chain * s->micros, s->begin[s->ranks]);
-    return dpari_most(check, cells * (int64_t)sizeof(dpari_slots_cell) + 8 * dpari_slots_room(s));
+    return dpari_most(check, dpari_whole_words(cells * (int64_t)sizeof(dpari_slots_cell) +
+                                               8 * dpari_slots_room(s)));
 }
 
 static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_flight, void *mem)
@@ -5244,7 +5250,7 @@ static int dpari_sim_fits(const dpar_schedule *s)
 DPARI_APART void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
 {
     void *at = mem == NULL ? NULL : mem + *used;
-    *used += (bytes + 7) / 8 * 8;
+    *used += dpari_whole_words(bytes);
     return at;
 }
 
@@ -8960,14 +8966,12 @@ static int64_t dpari_auto_rest(const dpar_pipe_job *job)
         dpar_order o = dpari_auto_order(job, rule);
         most = dpari_most(most, dpar_schedule_generate_bytes(&o, NULL));
     }
-    return dpari_ceil_div(most, 8) * 8;
+    return most;
 }
 
-/* Bytes of the schedule, whole numbers of 8. */
 static int64_t dpari_auto_front(const dpar_pipe_job *job)
 {
-    return 8 *
-           dpari_ceil_div(dpar_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job)), 8);
+    return dpar_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job));
 }
 
 DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *why)
@@ -8976,8 +8980,9 @@ DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *wh
     if (dpari_pipe_check(job, why) != DPAR_OK) {
         return -1;
     }
-    return dpari_auto_front(job) + (int64_t)sizeof(dpari_auto) + dpari_pipe_bytes(job) +
-           8 * (2 * p + 2 * s) + 8 * ((3 * s + 1) / 2) + dpari_auto_rest(job);
+    return dpari_auto_front(job) + dpari_whole_words((int64_t)sizeof(dpari_auto)) +
+           dpari_pipe_bytes(job) + 8 * (2 * p + 2 * s) + 8 * ((3 * s + 1) / 2) +
+           dpari_auto_rest(job);
 }
 
 /* Into mem: a struct of this size is no small matter on a stack. */
@@ -9429,7 +9434,7 @@ static int64_t dpari_placing_rest(const dpar_placing *how)
         shape.times = &none;
         bytes = dpar_schedule_auto_bytes(&shape, NULL);
     }
-    return bytes < 0 ? -1 : 8 * dpari_ceil_div(bytes, 8);
+    return bytes;
 }
 
 DPAR_API DPARI_COLD int64_t dpar_schedule_place_bytes(const dpar_placing *how)
@@ -9440,9 +9445,9 @@ DPAR_API DPARI_COLD int64_t dpar_schedule_place_bytes(const dpar_placing *how)
     }
     rest = dpari_placing_rest(how);
     return rest < 0 ? -1
-                    : rest + (int64_t)sizeof(dpari_placing) +
-                          8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + how->layers) +
-                          (int64_t)sizeof(dpar_rank_timing) * how->job->ranks;
+                    : rest + 8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + how->layers) +
+                          dpari_whole_words((int64_t)sizeof(dpari_placing) +
+                                            (int64_t)sizeof(dpar_rank_timing) * how->job->ranks);
 }
 
 static dpari_placing *dpari_placing_lay(const dpar_placing *how, void *mem)

@@ -40,7 +40,7 @@
  *         return 0;
  *     }
  *
- *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
  * To run it: dpar_spatial_init plans such a layer over a communicator, with layer.forward, a kernel of yours;
  * dpar_spatial_forward moves halos and calls it. */

@@ -33,7 +33,7 @@
  *         return dpar_launch_main(argc, argv, train, NULL);         --ranks 4 here, or mpiexec, srun, torchrun
  *     }
  *
- *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
  * The parts follow, each with its own program first. They are random, optimizer, layers (what a device must be able to
  * do), ddp and over (ddp over your own arrays). Then come zero1, fsdp, fsdp_over (fsdp in few lines), tensor, sequence,

@@ -23,7 +23,7 @@
 !
 ! The fingerprint is the same on any number of ranks.
 ! The same program under a launcher (mpirun -np 4 ./lbm) joins the ranks that were started, over
-! shared memory; over MPI: mpicc -DUSE_MPI for dpar.c and mpif90 -DUSE_MPI for the rest.
+! shared memory; over MPI: mpicc -O2 -DUSE_MPI for dpar.c and mpif90 -DUSE_MPI for the rest.
 !
 !   lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [table] [quiet]
 !

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* reshard - a checkpoint written by one set of ranks is read by another.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. apps/reshard.c -o reshard && ./reshard
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. apps/reshard.c -o reshard && ./reshard
  *
  *   Llama-3-8B, 291 tensors, shapes / 16: 31.4 million elements
  *   wrote by 8 ranks (dp 4, tp 2): 8 files, 125.5 MB

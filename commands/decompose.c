@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* decompose - into which blocks should I cut this grid, and which rank should hold which block?
  *
- *   cc -DDPAR_IMPLEMENTATION -I. commands/decompose.c -o decompose
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. commands/decompose.c -o decompose
  *   ./decompose 1440x720x100 64x16
  *
  *   grid 1440 x 720 x 100, 1024 ranks on 64 nodes of 16, halo 1, 8 B a cell

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* doctor - what dpar sees on this machine, what it will use, and what is wrong.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. commands/doctor.c -o doctor
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. commands/doctor.c -o doctor
  *   ./doctor                     this process alone
  *   mpirun -n 4 ./doctor --join  the ranks of a job on one node, compared; rank 0 speaks
  *
- *   mpicc -DDOCTOR_MPI -DDPAR_IMPLEMENTATION -I. commands/doctor.c -o doctor_mpi
+ *   mpicc -O2 -DDOCTOR_MPI -DDPAR_IMPLEMENTATION -I. commands/doctor.c -o doctor_mpi
  *   mpirun -n 256 ./doctor_mpi --join       the same on any number of nodes
  *
  *   ./doctor --cluster this.cluster         measures this machine into a file for plan --cluster
@@ -36,7 +36,7 @@ static const char help[] =
     "  --join       joins the job that it was started in: how its ranks reach each other, a\n"
     "               line a node, latency and bandwidth of messages in a node and between\n"
     "               nodes, what is wrong with any rank; rank 0 prints. Seconds.\n"
-    "               On several nodes: build/doctor_mpi, made with mpicc -DDOCTOR_MPI\n"
+    "               On several nodes: build/doctor_mpi, made with mpicc -O2 -DDOCTOR_MPI\n"
     "  --cluster F  measures this machine and writes it into the file F for plan --cluster F:\n"
     "               memory, products, calls, messages inside and between nodes, halos, all\n"
     "               ranks at work at once. With --join the ranks of the job; else it forks\n"
@@ -69,12 +69,20 @@ static int cluster_again;
 static int read_earlier(char *text, size_t room, dpar_cluster *was, dpar_why *why)
 {
     FILE *f = cluster_again ? fopen(cluster_path, "rb") : NULL;
+    size_t n;
     text[0] = 0;
     if (f == NULL) {
         return 0;
     }
-    text[fread(text, 1, room - 1, f)] = 0;
+    n = fread(text, 1, room, f);
     fclose(f);
+    if (n == room) {
+        snprintf(why->text, sizeof why->text, "%.100s has more than %lu bytes", cluster_path,
+                 (unsigned long)room - 1);
+        text[0] = 0;
+        return 1;
+    }
+    text[n] = 0;
     return dpar_cluster_read(was, text, strlen(text), why) < 0;
 }
 
@@ -115,6 +123,10 @@ static int look(dpar_comm *world)
     wrong = (int)dpar_doctor(world, &out);
     if (world == NULL || world->rank == 0) {
         fputs(text, stdout);
+        if (out.used >= sizeof text) {
+            printf("\n(the report has %lu characters, of which these are the first %lu)\n",
+                   (unsigned long)out.used, (unsigned long)sizeof text - 1);
+        }
     } else {
         print_lines(text, (int)world->rank); /* nothing, unless the ranks lost each other */
     }

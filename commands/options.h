@@ -97,7 +97,10 @@ static inline int options_value(const option *o, const char *value)
         return options_number(o, value);
     }
     if (*value == 0 || strlen(value) > 999) {
-        return complain("1 to 999 characters must follow", o->name);
+        char text[80];
+        snprintf(text, sizeof text, "1 to 999 characters must follow, not %lu:",
+                 (unsigned long)strlen(value));
+        return complain(text, o->name);
     }
     *(const char **)o->to = value;
     return 0;

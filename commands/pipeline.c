@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* pipeline - which pipeline schedule, how long does it take, what does it hold, is this list right?
  *
- *   cc -DDPAR_IMPLEMENTATION -I. commands/pipeline.c -o pipeline
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. commands/pipeline.c -o pipeline
  *   ./pipeline --schedule zb-h1 --stages 4 --micro 8
  *
  *   zb-h1
@@ -281,7 +281,10 @@ static char *read_file(const char *path, size_t *n)
         text = more;
         got = fread(text + size, 1, 65536, f);
         size += got;
-    } while (got > 0 && size < (size_t)1 << 30);
+        if (size > (size_t)1 << 30) {
+            fail(2, path, "more than 1 GiB");
+        }
+    } while (got > 0);
     if (ferror(f) != 0) {
         fail(2, path, "cannot be read");
     }

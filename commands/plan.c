@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* plan - how should I spread this model over this cluster, will it fit, how fast, and why?
  *
- *   cc -DDPAR_IMPLEMENTATION -I. commands/plan.c -o plan
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. commands/plan.c -o plan
  *   ./plan llama-3-70b --cluster 8x8:a100-80
  *
  * prints the fastest strategies that fit, each with its memory and time as bars; ./plan --help has
@@ -197,18 +197,32 @@ static int ends_in(const char *s, const char *tail)
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
 
-/* The configuration in a model's folder, as it is downloaded; 0: there is none. */
-static int in_folder(const char *path, char *file, size_t room)
+/* The first n characters of a path and a name behind them, as long as they are; NULL without
+ * memory. */
+static char *path_of(const char *path, size_t n, const char *name)
 {
-    const char *const name[] = {"config.json", "params.json"};
+    char *whole = (char *)malloc(n + strlen(name) + 1);
+    if (whole != NULL) {
+        memcpy(whole, path, n);
+        strcpy(whole + n, name);
+    }
+    return whole;
+}
+
+/* The path of the configuration in a model's folder, as it is downloaded, which the caller frees;
+ * NULL where there is none. */
+static char *in_folder(const char *path)
+{
+    const char *const name[] = {"/config.json", "/params.json"};
     int i;
     for (i = 0; i < 2 && (strchr(path, '/') != NULL || path[0] == '.'); i++) {
-        snprintf(file, room, "%s/%s", path, name[i]);
-        if (is_file(file)) {
-            return 1;
+        char *file = path_of(path, strlen(path), name[i]);
+        if (file != NULL && is_file(file)) {
+            return file;
         }
+        free(file);
     }
-    return 0;
+    return NULL;
 }
 
 /* A file's text without blanks at its end, and settings behind it; the text is freed. */
@@ -227,8 +241,9 @@ static char *joined(char *text, const char *settings)
     return both;
 }
 
-/* What the report says beside the plans, a line each. */
-static char note[2000];
+/* What the report says next to the plans, a line each: one of up to 400 characters for each of 64
+ * plans, and some of up to 600 about the search. */
+static char note[64 * 400 + 4000];
 
 static void add_note(const char *text)
 {
@@ -240,14 +255,14 @@ static void add_note(const char *text)
 static int ask(const options *o, const char *words, dpar_asked *asked, char **model, char **machine)
 {
     dpar_why why;
-    char inside[1200];
+    char *inside;
     const char *settings = strstr(o->model, ".json,");
     *model = *machine = NULL;
-    if (settings != NULL || in_folder(o->model, inside, sizeof inside)) {
-        if (settings != NULL) {
-            snprintf(inside, sizeof inside, "%.*s", (int)(settings + 5 - o->model), o->model);
-        }
+    inside = settings != NULL ? path_of(o->model, (size_t)(settings + 5 - o->model), "")
+                              : in_folder(o->model);
+    if (inside != NULL) {
         *model = read_file(inside);
+        free(inside);
         if (*model != NULL && settings != NULL) {
             *model = joined(*model, settings + 5);
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* 02 - will it fit, how, and how fast? A model of 13 billion parameters on A100s of 40 GB.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/02_will_it_fit.c -o build/02 && build/02
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/02_will_it_fit.c -o build/02 && build/02
  *
  *   1x4:a100-40: nothing fits: the nearest of 1659 configurations needs 66.8 GB, the GPU has 42 GB
  *   1x8:a100-40: dp=1,zero=0,tp=4,sp=1,pp=2,...: 261 s a step, 2.01k tokens/s a GPU, MFU 56.2 ...

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* 03 - four ranks add up what each of them has; and what one sees when one of them dies.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/03_sum.c -o build/03 && build/03 --ranks 4
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/03_sum.c -o build/03 && build/03 --ranks 4
  *
  *   the sum of 1 to 4 is 10, the largest is 4
  *

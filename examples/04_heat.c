@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* 04 - heat on a plate that is cut over ranks, with halos: the same bits as on one rank.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/04_heat.c -o build/04 && build/04 --ranks 4
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/04_heat.c -o build/04 && build/04 --ranks 4
  *
  *   4 ranks: 0.1377 in row 20 after 500 steps; 0 cells differ from one rank's
  */

@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT-0
 ! 06 - the same in Fortran: heat on a plate that is cut over 4 ranks.
 !
-!   cc -I. -c bindings/fortran/dpar.c -o build/06.o
+!   cc -O2 -I. -c bindings/fortran/dpar.c -o build/06.o
 !   gfortran -Jbuild/ -o build/06 bindings/fortran/dpar.f90 examples/06_heat.f90 build/06.o
 !   build/06 --ranks 4
 !

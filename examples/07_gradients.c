@@ -2,7 +2,7 @@
 /* 07 - gradients averaged over the ranks, in the array that a training code has anyway: a small
  * regression over 48 samples ends at the same weights on any number of ranks.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/07_gradients.c -o build/07 && build/07 --ranks 4
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/07_gradients.c -o build/07 && build/07 --ranks 4
  *   4 ranks: weights 2.0000 -3.0000 0.5000, loss 6.570 at first, 0.000 at the end
  *   build/07 --ranks 1
  *   1 ranks: weights 2.0000 -3.0000 0.5000, loss 6.570 at first, 0.000 at the end

@@ -2,7 +2,7 @@
 /* 08 - the regression of 07 by ZeRO-3: weights, gradients and the optimizer's state are cut over
  * the ranks; a unit's weights are whole while they are used.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/08_zero3.c -o build/08 && build/08 --ranks 4
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/08_zero3.c -o build/08 && build/08 --ranks 4
  *   4 ranks: weights 2.0000 -3.0000 0.5000
  *   build/08 --ranks 1
  *   1 ranks: weights 2.0000 -3.0000 0.5000

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* 09 - a pipeline schedule by name, drawn: 1F1B, and zero bubble, which splits the backward.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/09_schedule.c -o build/09 && build/09
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/09_schedule.c -o build/09 && build/09
  *
  *   4 ranks, 4 stages, 8 micro-batches, makespan 33; 66 columns = 33
  *   rank 0 |F0F1F2F3............B0--F4B1--F5B2--F6B3--F7B4--..B5--..B6--..B7--|

@@ -2,7 +2,7 @@
 /* 10 - a pipeline that runs: each rank is a stage with one weight; 8 micro-batches go through all
  * of them and back, by 1F1B. Together they learn to multiply by 3, on any number of ranks.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/10_pipeline_run.c -o build/10 && build/10 --ranks 4
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/10_pipeline_run.c -o build/10 && build/10 --ranks 4
  *
  *   4 stages together multiply by 3.0000
  */

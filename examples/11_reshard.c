@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* 11 - a checkpoint that 6 ranks wrote is read by 8: which rows and columns of whose file?
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/11_reshard.c -o build/11 && build/11
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/11_reshard.c -o build/11 && build/11
  *
  *   rank 2 reads 4 x 20 elements of file 1, from its element (4, 0) on
  *   rank 2 reads 8 x 20 elements of file 2, from its element (0, 0) on

@@ -2,7 +2,7 @@
 /* 12 - a tensor-parallel layer: each rank has a part of both matrices of an MLP, and one all-reduce
  * gives what the whole matrices give on one rank, on any number of ranks.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/12_tensor.c -o build/12 && build/12 --ranks 4
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/12_tensor.c -o build/12 && build/12 --ranks 4
  *
  *   token 2, by parts:  0.5391 -0.8320 -1.0430 -0.1992 0.3281 -0.0938 -0.3047 0.5391
  *   token 2, one rank:  0.5391 -0.8320 -1.0430 -0.1992 0.3281 -0.0938 -0.3047 0.5391

@@ -2,7 +2,7 @@
 /* 14 - a mixture of experts: each token goes to two experts, on whatever ranks they are, and comes
  * back weighted, the same on any number of ranks. Expert e multiplies by e + 1.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/14_experts.c -o build/14 && build/14 --ranks 4
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/14_experts.c -o build/14 && build/14 --ranks 4
  *
  *   token 10: 0.75 of expert 2 and 0.25 of 4 make 35.00, and 35.00 came back
  *   token 11: 0.75 of expert 1 and 0.25 of 4 make 30.25, and 30.25 came back

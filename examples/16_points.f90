@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT-0
 ! 16 - the same matrix in Fortran: Jacobi's steps on rows that 4 ranks share.
 !
-!   cc -I. -c bindings/fortran/dpar.c -o build/16.o
+!   cc -O2 -I. -c bindings/fortran/dpar.c -o build/16.o
 !   gfortran -Jbuild/ -o build/16 bindings/fortran/dpar.f90 examples/16_points.f90 build/16.o
 !   build/16 --ranks 4
 !

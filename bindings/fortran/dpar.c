@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* dpar.c - the C side of dpar.f90: the library itself, once a program.
  *
- *   cc -O2 -I. -c bindings/fortran/dpar.c          and over MPI:   mpicc -DUSE_MPI ... */
+ *   cc -O2 -I. -c bindings/fortran/dpar.c          and over MPI:   mpicc -O2 -DUSE_MPI ... */
 #ifndef DPAR_IMPLEMENTATION
 #define DPAR_IMPLEMENTATION
 #endif

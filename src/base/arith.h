@@ -128,11 +128,12 @@ DPARI_FN void dpari_zero(void *at, size_t bytes)
     }
 }
 
-/* The bound keeps compilers from recognising strlen and calling it. */
+/* The bound keeps compilers from recognising strlen and calling it. No text reaches it: 2 GiB, or
+ * half of the address space where that is less. */
 DPARI_FN size_t dpari_length(const char *s)
 {
     size_t n = 0;
-    while (n < 32767 && s[n] != 0) {
+    while (n < ((size_t)-1 / 2 & 0x7fffffff) && s[n] != 0) {
         n++;
     }
     return n;

@@ -434,10 +434,27 @@ static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *c, const dpar_work *
     return DPAR_E_ARG;
 }
 
+/* True if the operation is under way. Memory that was never posted has arbitrary bytes, but not its
+ * own address in `self`. */
+static int dpari_is_under_way(const dpar_work *work)
+{
+    return work->comm && work->self == work;
+}
+
+/* Before the engine takes it: from here on `comm` says whether it is under way. */
+static void dpari_work_mark(dpar_work *work)
+{
+    if (work->self != work) {
+        work->self = work;
+        work->comm = NULL;
+    }
+}
+
 /* What is not posted has failed: whoever waits for it learns that. */
 static dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
 {
-    if (s != DPAR_OK && work && !work->comm) {
+    if (s != DPAR_OK && work && !dpari_is_under_way(work)) {
+        work->comm = NULL;
         work->status = s;
     }
     return s;
@@ -459,10 +476,11 @@ DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *w
     if (!work) {
         return dpari_counted(c, call, c->engine.run(c, call));
     }
-    s = work->comm ? dpari_work_is_busy(c, work) : DPAR_OK;
-    return s != DPAR_OK
-               ? s
-               : dpari_counted(c, call, dpari_not_posted(work, c->engine.post(c, call, work)));
+    if (dpari_is_under_way(work)) {
+        return dpari_work_is_busy(c, work);
+    }
+    dpari_work_mark(work);
+    return dpari_counted(c, call, dpari_not_posted(work, c->engine.post(c, call, work)));
 }
 
 static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32_t n,
@@ -474,7 +492,7 @@ static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32
             return dpari_comm_bad(c, &calls[i], "a batch takes DPAR_SEND and DPAR_RECV alone");
         }
         s = dpari_call_check(c, &calls[i]);
-        if (s == DPAR_OK && works && works[i].comm) {
+        if (s == DPAR_OK && works && dpari_is_under_way(&works[i])) {
             s = dpari_work_is_busy(c, &works[i]);
         }
     }
@@ -485,6 +503,9 @@ DPARI_DOOR dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls,
                                            dpar_work *works)
 {
     dpar_status s = DPARI_LOAD(&c->status);
+    for (int32_t i = 0; works && i < n; i++) {
+        dpari_work_mark(&works[i]);
+    }
     s = s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (calls[i].kind == DPAR_SEND) {
@@ -517,6 +538,9 @@ DPAR_API dpar_status dpar_test(dpar_work *work)
         return DPAR_E_ARG;
     }
     c = DPARI_LOAD(&work->comm); /* a progress thread may finish it meanwhile */
+    if (c && work->self != work) {
+        return DPAR_E_ARG;
+    }
     return c ? c->engine.test(work) : work->status;
 }
 
@@ -527,6 +551,9 @@ DPAR_API dpar_status dpar_wait(dpar_work *work)
         return DPAR_E_ARG;
     }
     c = DPARI_LOAD(&work->comm);
+    if (c && work->self != work) {
+        return DPAR_E_ARG;
+    }
     return c ? c->engine.wait(work) : work->status;
 }
 
@@ -616,10 +643,11 @@ DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_
     dpar_status s = DPARI_LOAD(&c->status);
     call.op = op;
     s = s == DPAR_OK ? dpari_call_check(c, &call) : s;
-    s = s == DPAR_OK && work->comm ? dpari_work_is_busy(c, work) : s;
+    s = s == DPAR_OK && dpari_is_under_way(work) ? dpari_work_is_busy(c, work) : s;
     if (s != DPAR_OK) {
         return dpari_not_posted(work, s);
     }
+    dpari_work_mark(work);
     call.type = DPARI_KERN_THROUGH(wire);
     return dpari_counted(c, &call, dpari_not_posted(work, c->engine.post(c, &call, work)));
 }

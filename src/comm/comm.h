@@ -84,8 +84,9 @@ typedef struct dpar_call {
 
 typedef struct dpar_comm dpar_comm;
 
-/* An operation under way, in your memory. It is all zero before its first use. Until it is done it
- * neither moves nor is posted again. A zeroed one counts as done. */
+/* An operation under way, in your memory. Until it is done it neither moves nor is posted again. A
+ * zeroed one counts as done. Memory with any other content may be posted, too, but before that
+ * dpar_wait and dpar_test cannot always recognise that nothing is under way in it. */
 typedef struct dpar_work {
     dpar_comm *comm;    /* NULL: nothing is under way */
     dpar_status status; /* how it ended */
@@ -97,6 +98,7 @@ typedef struct dpar_work {
     int64_t record;
     int64_t state[16];
     struct dpar_work *next, *behind;
+    const struct dpar_work *self; /* its own address once posted: other bytes were never posted */
 } dpar_work;
 
 /* What an engine does. Only who writes one needs this. */
@@ -259,11 +261,11 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
  * until the deadline. A work that was not posted keeps that status for dpar_wait. */
 DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 
-/* Is it done? OK: yes, MORE: not yet, negative: it failed. E_ARG: NULL. Local: it makes progress
- * without waiting. */
+/* Is it done? OK: yes, MORE: not yet, negative: it failed. E_ARG: NULL, or not zeroed and never
+ * posted, where that shows. Local: it makes progress without waiting. */
 DPAR_API dpar_status dpar_test(dpar_work *work);
 /* Waits until it is done (over NCCL: until the stream will be) and says how it ended. OK for a
- * zeroed one. E_ARG: NULL. */
+ * zeroed one. E_ARG: NULL, or not zeroed and never posted, where that shows. */
 DPAR_API dpar_status dpar_wait(dpar_work *work);
 /* Waits for all of them, even after one failed, and returns the first failure. E_ARG: works is
  * NULL. */

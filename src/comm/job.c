@@ -601,6 +601,11 @@ DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_sta
         status = status == DPAR_OK ? dpari_job_is_sound(&found, why) : status;
         dpar_text_init(&t, id, sizeof id);
         dpari_job_id(site, l, &t);
+        if (status == DPAR_OK && t.used >= sizeof id) { /* cut, it might be another job's, too */
+            status = dpari_say(DPAR_E_ARG, why,
+                               "the name of this job has # characters, at most # are allowed",
+                               (int64_t)t.used, (int64_t)sizeof id - 1, 0, 0);
+        }
         dpari_job_fold(id, dpari_length(id), found.id);
     }
     if (status == DPAR_OK) {

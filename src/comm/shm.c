@@ -381,6 +381,7 @@ static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
     const int is_message = call->kind >= DPAR_COLLECTIVES;
     dpar_status status;
     k->comm = k->home = &g->comm;
+    k->self = k;
     k->status = DPAR_MORE;
     k->phase = 0;
     k->call = *call;

@@ -1268,15 +1268,17 @@ static char dpari_config_letter(const char *s, size_t n)
 static void dpari_config_mix(dpari_config_state *c, char letter)
 {
     if (c->mixes < DPARI_LISTED) {
-        c->mix[c->mixes++] = letter;
+        c->mix[c->mixes] = letter;
     }
+    c->mixes++; /* more than DPARI_LISTED: refused at the end */
 }
 
 static void dpari_config_feed(dpari_config_state *c, int32_t feed)
 {
     if (c->feeds < DPARI_LISTED) {
-        c->feed[c->feeds++] = (int8_t)feed;
+        c->feed[c->feeds] = (int8_t)feed;
     }
+    c->feeds++;
 }
 
 /* Layer `at` is another one than those before it: the list is made as long. */
@@ -1294,6 +1296,8 @@ static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
             dpari_config_mix(c, 'S');
         }
         c->mix[at] = 'F';
+    } else if (number >= 0.0) {
+        c->mixes = DPARI_LISTED + 1;
     }
 }
 
@@ -2035,6 +2039,10 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
             st = dpari_config_member(&c, &item, why);
         }
     } while (st == DPAR_OK && item.kind != DPARI_JSON_END);
+    if (st == DPAR_OK && (c.mixes > DPARI_LISTED || c.feeds > DPARI_LISTED)) {
+        return dpari_say(DPAR_E_RANGE, why, "a list of layers is longer than #", DPARI_LISTED, 0, 0,
+                         0);
+    }
     return st == DPAR_OK ? dpari_config_finish(model, &c, why) : st;
 }
 

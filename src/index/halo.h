@@ -71,9 +71,11 @@ typedef struct dpar_halo {
      * i) beyond is (2 (n - 1) + 1 - on_row - j, (N - 1 + shift - i) mod N).
      *
      * Pivot on a corner of T cells: T points have on_row 0, shift 0; u (E) 0, -1; v (N) 1, 0;
-     * corners 1, -1. Pivot on a T point: T has 1, 1. With on_row the last row lies on the fold and
-     * is there twice: its first half overwrites the second. What comes over the fold has `turn` 2:
-     * components of vectors change sign. */
+     * corners 1, -1; all have the rows of T. Pivot on a T point: T has 1, 1; u 1, 0; v 0, 1;
+     * corners 0, 0. There v and corners have one row less than T, since their row above T's last
+     * one lies beyond the fold. With on_row the last row lies on the fold and is there twice: its
+     * first half overwrites the second. What comes over the fold has `turn` 2: components of
+     * vectors change sign. */
     int32_t folds; /* 1: there is one */
     int32_t fold, mirror, on_row, shift;
     /* Poles of a latitude-longitude grid at the ends of dim `fold`, round which the later, periodic

@@ -29,6 +29,14 @@ DPARI_FN const char *dpari_action_name(int32_t kind)
     }
 }
 
+/* Rounds a number of bytes up to a multiple of 8. All sizes of this header's memory are rounded so:
+ * callers place one array behind another in the same memory, and each must be aligned as for
+ * int64_t. */
+DPARI_FN int64_t dpari_whole_words(int64_t bytes)
+{
+    return (bytes + 7) & ~(int64_t)7;
+}
+
 /* Is there a micro-batch in this kind's text? (F, B, I, W, messages, RECOMPUTE, OFFLOAD, RELOAD) */
 DPARI_FN int dpari_action_has_micro(int32_t kind)
 {

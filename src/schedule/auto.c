@@ -571,14 +571,12 @@ static int64_t dpari_auto_rest(const dpar_pipe_job *job)
         dpar_order o = dpari_auto_order(job, rule);
         most = dpari_most(most, dpar_schedule_generate_bytes(&o, NULL));
     }
-    return dpari_ceil_div(most, 8) * 8;
+    return most;
 }
 
-/* Bytes of the schedule, whole numbers of 8. */
 static int64_t dpari_auto_front(const dpar_pipe_job *job)
 {
-    return 8 *
-           dpari_ceil_div(dpar_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job)), 8);
+    return dpar_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job));
 }
 
 DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *why)
@@ -587,8 +585,9 @@ DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *wh
     if (dpari_pipe_check(job, why) != DPAR_OK) {
         return -1;
     }
-    return dpari_auto_front(job) + (int64_t)sizeof(dpari_auto) + dpari_pipe_bytes(job) +
-           8 * (2 * p + 2 * s) + 8 * ((3 * s + 1) / 2) + dpari_auto_rest(job);
+    return dpari_auto_front(job) + dpari_whole_words((int64_t)sizeof(dpari_auto)) +
+           dpari_pipe_bytes(job) + 8 * (2 * p + 2 * s) + 8 * ((3 * s + 1) / 2) +
+           dpari_auto_rest(job);
 }
 
 /* Into mem: a struct of this size is no small matter on a stack. */

@@ -172,8 +172,9 @@ DPARI_APART int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
     if (dpari_proof_shape(s, NULL) != DPAR_OK) {
         return -1;
     }
-    return link * s->begin[s->ranks] + (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(s) +
-           ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages;
+    return dpari_whole_words(
+        link * s->begin[s->ranks] + (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(s) +
+        ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages);
 }
 
 DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how)

@@ -357,7 +357,7 @@ DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_order *order, dpar_why 
     }
     k = dpari_plan_of(order);
     bytes = dpari_plan_bytes(&k, &actions);
-    return dpari_plan_works(&k) ? (bytes + 7) / 8 * 8 + dpari_v_work(k.p, k.m) : bytes;
+    return dpari_plan_works(&k) ? bytes + dpari_whole_words(dpari_v_work(k.p, k.m)) : bytes;
 }
 
 /* ---- writing a rank's list ------------------------------------------------------------------ */
@@ -722,7 +722,7 @@ DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, voi
     if (dpari_order_sweeps(k.rule)) {
         dpari_sweep_all(&k, s);
     } else if (dpari_plan_works(&k)) {
-        dpari_v_make(k.rule, s, (unsigned char *)mem + (own + 7) / 8 * 8);
+        dpari_v_make(k.rule, s, (unsigned char *)mem + own);
     } else {
         for (r = 0; r < k.p; r++) {
             dpari_order_write(&k, r, s->action + s->begin[s->rank_of[r]]);

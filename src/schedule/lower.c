@@ -111,11 +111,6 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
     return DPAR_OK;
 }
 
-static int64_t dpari_lower_align(int64_t bytes)
-{
-    return (bytes + 7) / 8 * 8;
-}
-
 /* out is laid for `actions` with in's description; *work is what lies behind it. */
 static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, int64_t actions,
                                    int64_t needed, void *mem, int64_t bytes, char **work,
@@ -137,7 +132,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     for (i = 0; i < in->stages; i++) {
         out->rank_of[i] = in->rank_of[i];
     }
-    *work = (char *)mem + dpari_lower_align(dpar_schedule_bytes(in->ranks, in->stages, actions));
+    *work = (char *)mem + dpar_schedule_bytes(in->ranks, in->stages, actions);
     return DPAR_OK;
 }
 
@@ -799,7 +794,7 @@ static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_lowering 
 static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_lowering *how)
 {
     return (how->passes & DPAR_LOWER_TURNS) != 0 ? 16 * dpari_ready_words(in->ranks)
-                                                 : dpari_lower_align(4 * (int64_t)in->ranks);
+                                                 : dpari_whole_words(4 * (int64_t)in->ranks);
 }
 
 /* The schedule, then heads and who acts next, each stage's backwards to come, and what was given;
@@ -808,7 +803,7 @@ static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_lowering *ho
 {
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, actions);
     return bytes < 0 ? -1
-                     : dpari_lower_align(bytes) + (int64_t)sizeof(dpari_head) * in->ranks +
+                     : bytes + (int64_t)sizeof(dpari_head) * in->ranks +
                            dpari_lower_order_bytes(in, how) + 8 * (int64_t)in->stages +
                            16 * (int64_t)in->stages * in->micros;
 }
@@ -1080,8 +1075,8 @@ static int64_t dpari_late_size(const dpar_schedule *in)
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
     return bytes < 0
                ? -1
-               : dpari_lower_align(bytes) + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
-                     dpari_lower_align((int64_t)in->stages * in->micros);
+               : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
+                     dpari_whole_words((int64_t)in->stages * in->micros);
 }
 
 static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32_t channel,

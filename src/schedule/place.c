@@ -333,7 +333,7 @@ static int64_t dpari_placing_rest(const dpar_placing *how)
         shape.times = &none;
         bytes = dpar_schedule_auto_bytes(&shape, NULL);
     }
-    return bytes < 0 ? -1 : 8 * dpari_ceil_div(bytes, 8);
+    return bytes;
 }
 
 DPAR_API DPARI_COLD int64_t dpar_schedule_place_bytes(const dpar_placing *how)
@@ -344,9 +344,9 @@ DPAR_API DPARI_COLD int64_t dpar_schedule_place_bytes(const dpar_placing *how)
     }
     rest = dpari_placing_rest(how);
     return rest < 0 ? -1
-                    : rest + (int64_t)sizeof(dpari_placing) +
-                          8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + how->layers) +
-                          (int64_t)sizeof(dpar_rank_timing) * how->job->ranks;
+                    : rest + 8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + how->layers) +
+                          dpari_whole_words((int64_t)sizeof(dpari_placing) +
+                                            (int64_t)sizeof(dpar_rank_timing) * how->job->ranks);
 }
 
 static dpari_placing *dpari_placing_lay(const dpar_placing *how, void *mem)

@@ -17,7 +17,7 @@ DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t acti
     if (!dpari_schedule_fits(ranks, stages, actions)) {
         return -1;
     }
-    return 8 * ((int64_t)ranks + 1) + 8 * actions + 2 * (int64_t)stages;
+    return 8 * ((int64_t)ranks + 1) + 8 * actions + dpari_whole_words(2 * (int64_t)stages);
 }
 
 DPARI_API dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,

@@ -65,8 +65,9 @@ typedef struct dpar_schedule {
  * two chains of p stages, the second from the last rank to the first. */
 enum { DPAR_MAP_LOOP, DPAR_MAP_V, DPAR_MAP_BIDIRECTIONAL, DPAR_STAGE_MAPS };
 
-/* Bytes of memory for a schedule. -1 when a number is out of its domain: 1 to 65535 ranks and
- * stages, 0 or more actions. O(1). */
+/* Bytes of memory for a schedule, rounded up to a multiple of 8 as all sizes of this header are, so
+ * that memory behind it is aligned, too. -1 when a number is out of its domain: 1 to 65535 ranks
+ * and stages, 0 or more actions. O(1). */
 DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
 /* Makes an empty schedule in mem (aligned as for int64_t), with room for `actions`. Set s->ranks
  * and s->stages first. It writes chain = stages, slices = 1, micros = 0, all begins 0. E_ARG,

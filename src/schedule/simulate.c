@@ -91,7 +91,7 @@ static int dpari_sim_fits(const dpar_schedule *s)
 DPARI_APART void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
 {
     void *at = mem == NULL ? NULL : mem + *used;
-    *used += (bytes + 7) / 8 * 8;
+    *used += dpari_whole_words(bytes);
     return at;
 }
 

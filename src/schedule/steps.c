@@ -68,7 +68,8 @@ DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s)
         return -1;
     }
     cells = dpari_least((int64_t)s->chain * s->micros, s->begin[s->ranks]);
-    return dpari_most(check, cells * (int64_t)sizeof(dpari_slots_cell) + 8 * dpari_slots_room(s));
+    return dpari_most(check, dpari_whole_words(cells * (int64_t)sizeof(dpari_slots_cell) +
+                                               8 * dpari_slots_room(s)));
 }
 
 static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_flight, void *mem)

@@ -392,7 +392,7 @@ static void test_tasks(void)
 /* A name longer than its room keeps its beginning and tells apart what follows. */
 static void test_long_id(void)
 {
-    char text[400], first[64];
+    char text[600], first[64];
     const char *list[4];
     list[0] = "DPAR_RANK=0";
     list[1] = "DPAR_SIZE=2";
@@ -412,6 +412,13 @@ static void test_long_id(void)
     text[9 + 63] = 0; /* fits whole */
     CHECK_INT(find(list), DPAR_OK);
     CHECK_TEXT(job.id, text + 9);
+    memset(text + 9, 'a', sizeof text - 9); /* two such might differ in what is not read */
+    text[9 + 511] = 0;
+    CHECK_INT(find(list), DPAR_OK);
+    text[9 + 511] = 'a';
+    text[9 + 512] = 0;
+    CHECK_INT(find(list), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "the name of this job has 512 characters, at most 511 are allowed");
 }
 
 /* PALS at times says the size only by a file of a line a rank. */

@@ -53,6 +53,11 @@ expect 0 'tp=2' llama-3-8b --cluster 1x8:h100-80 --fix tp=2 --top 2
 expect 0 'llama' tests/data/configs/llama-3-8b.json --cluster 1x8:h100-80 --seq 4096
 expect 0 'note: a tower of 27 layers' tests/data/cost/configs/qwen3-vl-8b-instruct.json --cluster 1x8:h100-80
 expect 0 '8.42G parameters' tests/data/cost/configs/qwen3-8b.json,mtp=1 --cluster 1x8:h100-80
+deep=$work/$(printf '%0250d/%0250d/%0250d/%0250d/%0250d' 1 2 3 4 5) # a path has no limit of ours
+mkdir -p "$deep" && cp tests/data/cost/configs/qwen3-8b.json "$deep/config.json"
+expect 0 '8.19G parameters' "$deep" --cluster 1x8:h100-80
+expect 0 '8.42G parameters' "$deep/config.json,mtp=1" --cluster 1x8:h100-80
+expect 2 "1 to 999 characters must follow, not 1000: '--fix'" llama-3-8b --cluster 1x8:h100-80 --fix "$(printf '%01000d' 1)"
 mkdir "$work/model" && cp tests/data/cost/configs/qwen3-8b.json "$work/model/config.json"
 expect 0 '8.19G parameters' "$work/model" --cluster 1x8:h100-80
 expect 0 'images a sample' resnet-50 --cluster 1x8:h100-80

@@ -258,8 +258,53 @@ static void test_line(void)
     CHECK_INT(dpar_plan_draw(&t, &p.report, 6, &why), DPAR_E_ARG);
 }
 
+/* A classifier's config.json of some 70,000 bytes, its labels before its sizes, is the model without
+ * the labels; machines and lists of layers have no other limit than the one that is reported. */
+static void test_long(void)
+{
+    static const char sizes[] = "\"hidden_size\": 768, \"num_hidden_layers\": 12, "
+                                "\"num_attention_heads\": 12, \"intermediate_size\": 3072, "
+                                "\"image_size\": 224, \"patch_size\": 16}";
+    static char text[100000];
+    static dpar_planned with, without;
+    size_t at = (size_t)snprintf(text, sizeof text, "{\"model_type\": \"vit\", \"id2label\": {");
+    dpar_why why;
+    int i;
+    for (i = 0; i < 1000; i++) {
+        at += (size_t)snprintf(text + at, sizeof text - at,
+                               "%s\"%d\": \"what is in the picture if the answer is number %d\"",
+                               i > 0 ? ", " : "", i, i);
+    }
+    snprintf(text + at, sizeof text - at, "}, %s", sizes);
+    CHECK(strlen(text) > 60000);
+    CHECK_INT(dpar_plan_text(text, "1x8:a100-80", NULL, &with, &why), DPAR_OK);
+    snprintf(text, sizeof text, "{\"model_type\": \"vit\", %s", sizes);
+    CHECK_INT(dpar_plan_text(text, "1x8:a100-80", NULL, &without, &why), DPAR_OK);
+    CHECK(with.step > 0.0 && with.asked.work.layers == without.asked.work.layers);
+    CHECK_NEAR(with.step, without.step, 1e-2); /* the head has 1000 classes in one of them */
+    at = (size_t)snprintf(text, sizeof text, "1x8:a100-80");
+    for (i = 0; i < 5000; i++) {
+        at += (size_t)snprintf(text + at, sizeof text - at, ",taper=1");
+    }
+    snprintf(text + at, sizeof text - at, ",nvlink=1");
+    CHECK_INT(dpar_plan_ask("llama-3-8b", text, NULL, &with.asked, &why), DPAR_OK);
+    CHECK_NEAR(with.asked.cluster.link_Bps, 1e9, 1e-9);
+    at = (size_t)snprintf(text, sizeof text, "{\"model_type\": \"qwen3\", \"hidden_size\": 64, "
+                                             "\"num_hidden_layers\": 600, "
+                                             "\"num_attention_heads\": 4, \"vocab_size\": 100, "
+                                             "\"intermediate_size\": 64, \"layer_types\": [");
+    for (i = 0; i < 600; i++) {
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s\"full_attention\"",
+                               i > 0 ? ", " : "");
+    }
+    snprintf(text + at, sizeof text - at, "]}");
+    CHECK_INT(dpar_plan_ask(text, "1x8:a100-80", NULL, &with.asked, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "a list of layers is longer than 512");
+}
+
 int main(void)
 {
+    test_long();
     test_as_by_hand();
     test_nothing();
     test_ask();

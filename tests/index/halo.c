@@ -266,6 +266,69 @@ static void test_fold_tables(void)
     }
 }
 
+/* True if rows, on_row and shift put each of two rows beyond the fold where the geometry has it.
+ * Coordinates are twice those of the cells: point (j, i) of a kind lies at (2 j + up, 2 i + right),
+ * T cells at up = right = 0. The fold turns the plane by 180 degrees about (pivot, pivot_x). */
+static int folds_so(int64_t rows, int on_row, int shift, int up, int right, int64_t pivot,
+                    int64_t pivot_x)
+{
+    const int64_t extent[] = {rows, 8};
+    static const int32_t parts[] = {1, 1}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    dpar_halo h;
+    int64_t i, j;
+    grid_of(&h, 2, extent, parts, rule);
+    h.high[0] = 2;
+    h.periodic = 2;
+    h.folds = 1;
+    h.mirror = 1;
+    h.on_row = on_row;
+    h.shift = shift;
+    check_halo(&h);
+    for (j = rows; j < rows + 2; j++) {
+        for (i = 0; i < 8; i++) {
+            int64_t x[6], to_j = 2 * pivot - (2 * j + up), to_i = 2 * pivot_x - (2 * i + right);
+            int turn = 0;
+            x[0] = j;
+            x[1] = i;
+            if (!image(&h, x, &turn) || 2 * x[0] + up != to_j ||
+                (2 * x[1] + right - to_i) % 16 != 0) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+/* The table of halo.h, from the geometry: with n rows of T cells the pivot is on a corner above the
+ * last row or on a point of it. A kind has the rows that do not lie beyond the fold. Of all on_row
+ * and shift just those of the table are right. */
+static void test_fold_pivots(void)
+{
+    static const int table[2][4][3] = {/* n - rows, on_row, shift of T, u, v, corners */
+                                       {{0, 0, 0}, {0, 0, -1}, {0, 1, 0}, {0, 1, -1}},
+                                       {{0, 1, 1}, {0, 1, 0}, {1, 0, 1}, {1, 0, 0}}};
+    const int64_t n = 6;
+    int on_point, kind, on_row, shift;
+    for (on_point = 0; on_point < 2; on_point++) {
+        const int64_t pivot = 2 * (n - 1) + !on_point, pivot_x = on_point ? 0 : -1;
+        for (kind = 0; kind < 4; kind++) {
+            const int up = kind >= 2, right = kind % 2;
+            const int *row = table[on_point][kind];
+            int64_t rows = n + 2;
+            while (2 * (rows - 1) + up > pivot) {
+                rows--;
+            }
+            CHECK_INT(n - rows, row[0]);
+            for (on_row = 0; on_row <= 1; on_row++) {
+                for (shift = -1; shift <= 1; shift++) {
+                    CHECK_INT(folds_so(rows, on_row, shift, up, right, pivot, pivot_x),
+                              on_row == row[1] && shift == row[2]);
+                }
+            }
+        }
+    }
+}
+
 /* The row on a fold arrives too: rows within `high` of it wait for it. */
 static void test_fold_core(void)
 {
@@ -451,6 +514,7 @@ int main(void)
     test_large();
     test_too_many_points();
     test_fold_tables();
+    test_fold_pivots();
     test_fold_core();
     test_replicas_and_nesting();
     test_line();

@@ -1051,7 +1051,7 @@ static void test_large(void)
     int64_t all = 0;
     CHECK_INT(counted(&o, 7), INT64_C(2) * 8191 * 65535);
     CHECK_INT(dpar_schedule_generate_bytes(&o, NULL),
-              INT64_C(8) * 9 + INT64_C(16) * 8 * 8191 * 65535 + 2 * 8 * 8191);
+              INT64_C(8) * 9 + INT64_C(16) * 8 * 8191 * 65535 + 2 * 8 * 8191); /* a multiple of 8 */
     for (rule = 1; rule < DPAR_ORDERS; rule++) {
         o = order_of(rule, 32766, 65534 / (rule == DPAR_SEQ1F1B ? 2 : 1), 0);
         CHECK(dpar_schedule_generate_bytes(&o, NULL) > 0);

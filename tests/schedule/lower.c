@@ -1036,7 +1036,7 @@ static void test_how(void)
              (int)bytes - 1);
     CHECK_TEXT(why.text, text);
     bytes = merge_list_bytes(&s, NULL);
-    CHECK_INT(bytes, 8 * 3 + 8 * 7 + 2 * 2);
+    CHECK_INT(bytes, 8 * 3 + 8 * 7 + (2 * 2 + 4));
     CHECK_INT(merge_list(&out, &s, first, bytes - 1, &why), DPAR_E_ROOM);
     read_lines(&s, "0F0\n1F0\n", 0, memory);
     bytes = dpar_schedule_lower_bytes(&s, NULL, NULL);
