@@ -8,12 +8,13 @@
 #
 # In the environment:
 #   BEFORE    a folder with older headers: measured in the same turns as "before"
-#   SETTINGS  which of: quiet nice19 nice0 two four        all. nice19, nice0: 2 ranks beside one busy process of
-#             that niceness; two, four: so many ranks a core (Open MPI with mpi_yield_when_idle)
+#   SETTINGS  which of: quiet nice19 nice0 quota two four  all. nice19, nice0: 2 ranks beside one busy process of
+#             that niceness; quota: 2 ranks in a control group that may use the time of one core (root alone can make
+#             it); two, four: so many ranks a core (Open MPI with mpi_yield_when_idle)
 #   OPENMPI_CC, OPENMPI_RUN, MPICH_CC, MPICH_RUN           mpicc.openmpi, mpirun.openmpi, ...
 cd "$(dirname "$0")/.." || exit 1
 rounds=${1:-3}
-: "${SETTINGS:=quiet nice19 nice0 two four}" "${BEFORE:=}"
+: "${SETTINGS:=quiet nice19 nice0 quota two four}" "${BEFORE:=}"
 : "${OPENMPI_CC:=mpicc.openmpi}" "${OPENMPI_RUN:=mpirun.openmpi}"
 : "${MPICH_CC:=mpicc.mpich}" "${MPICH_RUN:=mpirun.mpich}"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -30,9 +31,23 @@ library() { # library compiler: builds its programs; 1 when it is not here
     "$2" -O2 -DDPAR_IMPLEMENTATION -I. bench/contended.c -o "build/contended_$1" -lm || exit 1
     [ -z "$BEFORE" ] || "$2" -O2 -DDPAR_IMPLEMENTATION -I"$BEFORE" bench/contended.c -o "build/contended_before_$1" -lm || exit 1
 }
+# A group with the time of one core: its file of tasks in $quota; empty where it cannot be made.
+quota=
+make_group() {
+    if mkdir -p /sys/fs/cgroup/cpu/dpar_bench 2> /dev/null && [ -e /sys/fs/cgroup/cpu/dpar_bench/cpu.cfs_quota_us ]; then
+        echo 100000 > /sys/fs/cgroup/cpu/dpar_bench/cpu.cfs_period_us
+        echo 100000 > /sys/fs/cgroup/cpu/dpar_bench/cpu.cfs_quota_us && quota=/sys/fs/cgroup/cpu/dpar_bench/tasks
+    elif mkdir -p /sys/fs/cgroup/dpar_bench 2> /dev/null && [ -e /sys/fs/cgroup/dpar_bench/cpu.max ]; then
+        echo '100000 100000' > /sys/fs/cgroup/dpar_bench/cpu.max && quota=/sys/fs/cgroup/dpar_bench/cgroup.procs
+    fi
+    [ -n "$quota" ] || echo 'a control group with a quota: not permitted, skipped' >&2
+}
 start() { # library ranks command...
     which=$1 ranks=$2
     shift 2
+    if [ "$setting" = quota ]; then # the program and all that it starts
+        set -- sh -c 'echo 0 > "$0"; exec "$@"' "$quota" "$@"
+    fi
     if [ "$which" = mpich ]; then
         timeout 120 $MPICH_RUN -np "$ranks" "$@"
     elif [ "$ranks" -gt "$cores" ]; then
@@ -60,6 +75,10 @@ while [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     for setting in $SETTINGS; do
         case $setting in
+        quota)
+            [ -n "$quota" ] || make_group
+            [ -n "$quota" ] || continue
+            ;;
         nice*)
             nice -n "${setting#nice}" sh -c 'while :; do :; done' &
             busy=$!
