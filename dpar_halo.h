@@ -3321,7 +3321,9 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32
                : dpari_hx_fail(x, st, peer, &q, dpari_os_now() - t.began);
 }
 
-#define DPARI_HX_LOOK_EVERY 10e-3 /* seconds between two looks at peers while one tests */
+/* Seconds between two looks at peers while one tests, in this exchange or the one before: a look asks
+ * the system, which takes 20 us. */
+#define DPARI_HX_LOOK_EVERY 10e-3
 
 /* *word >= value? MORE: not yet, and wait is 0. */
 static dpar_status dpari_hx_await(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
@@ -3336,7 +3338,7 @@ static dpar_status dpari_hx_await(dpar_halo_exchange *x, int32_t peer, const uin
         return dpari_hx_await_slowly(x, peer, word, value);
     }
     now = dpari_os_now();
-    if (x->looked > 0.0 && now - x->looked < DPARI_HX_LOOK_EVERY) {
+    if (now - x->looked < DPARI_HX_LOOK_EVERY) {
         return DPAR_MORE;
     }
     x->looked = now;
@@ -3838,7 +3840,6 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     x->active = 1;
     x->mode = mode;
     x->op = op;
-    x->looked = 0.0;
     x->messages = 0;
     if (mode == DPAR_HALO_FORWARD && x->early > 0) {
         st = dpari_hx_offer(x, x->early);

@@ -1901,7 +1901,7 @@ DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t 
         return dpari_pt_await_slowly(x, i, word, value);
     }
     now = dpari_os_now();
-    if (x->looked > 0.0 && now - x->looked < DPARI_PT_LOOK_EVERY) {
+    if (now - x->looked < DPARI_PT_LOOK_EVERY) {
         return DPAR_MORE;
     }
     x->looked = now;
@@ -2722,7 +2722,6 @@ static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_values *v, 
     x->count++;
     x->active = 1;
     x->stage = DPARI_PT_TAKING;
-    x->looked = 0.0;
     x->lent = 0;
     st = dpari_pt_start(x);
     return st == DPAR_OK ? st : dpari_pt_drop(x, st);

@@ -98,6 +98,7 @@ function middle(list, n, value, i, k, t) {
     for (i = 2; i <= n; i++) { for (k = i; k > 1 && value[k] + 0 < value[k - 1] + 0; k--) { t = value[k]; value[k] = value[k - 1]; value[k - 1] = t } }
     return n == 0 ? 0 : value[int((n + 1) / 2)]
 }
+function ratio(x, y) { return y > 0 ? sprintf("%.2f", x / y) : "-" }
 function cell(x) { return x > 0 ? sprintf("%10.2f", x) : "         -" }
 {
     key = $1 " " $2 " " $4
@@ -111,6 +112,6 @@ END {
         split(order[i], part, " ")
         d = middle(median[order[i], "dpar"]); b = middle(median[order[i], "before"]); m = middle(median[order[i], "mpi"])
         e = middle(mean[order[i], "dpar"]); f = middle(mean[order[i], "before"]); g = middle(mean[order[i], "mpi"])
-        printf "%-8s %-8s %-17s %s %s %s %7s   %s %s %s %7s\n", part[1], part[2], part[3], cell(d), cell(b), cell(m), m > 0 ? sprintf("%.2f", d / m) : "-", cell(e), cell(f), cell(g), g > 0 ? sprintf("%.2f", e / g) : "-"
+        printf "%-8s %-8s %-17s %s %s %s %7s   %s %s %s %7s\n", part[1], part[2], part[3], cell(d), cell(b), cell(m), ratio(d, m), cell(e), cell(f), cell(g), ratio(e, g)
     }
 }' "$rows"

@@ -396,7 +396,7 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     /* Cores for all, and yet it spun in vain again and again: something else runs on them, perhaps
      * on the one that the peer needs. Then spin less for a while; unless waits then last, again and
      * again, as long as work does, for which a spin would have been enough. */
-    if (w->crowded || t->shares) {
+    if (w->crowded || w->thrifty || t->shares) {
         return DPAR_MORE;
     }
     if (w->sleepy > 0) {
@@ -480,7 +480,8 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
     if (!w->crowded && !t->shares && since > DPARI_SLICE_LOST && w->sleepy < DPARI_SLEEPY_LOST) {
         w->sleepy = DPARI_SLEEPY_LOST;
     }
-    if (!w->crowded && !t->shares && w->sleepy == 0 && now - t->began < DPARI_SPIN_FOR) {
+    if (!w->crowded && !w->thrifty && !t->shares && w->sleepy == 0 &&
+        now - t->began < DPARI_SPIN_FOR) {
         t->turns -= DPARI_SPINS_MORE; /* nobody else needs this core, as far as is known */
         return DPAR_OK;
     }
@@ -508,7 +509,7 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
 
 DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
 {
-    int32_t spins = w->sleepy ? DPARI_SPINS_SLEEPY : DPARI_SPINS;
+    int32_t spins = w->sleepy || w->thrifty ? DPARI_SPINS_SLEEPY : DPARI_SPINS;
     if (w->crowded || t->shares) {
         spins = DPARI_SPINS_SHARED;
     }
@@ -1323,11 +1324,10 @@ DPARI_API DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
     }
 }
 
-/* True if the control group of a rank allows fewer processors than it has ranks: a rank that spins
- * then uses up the time of the others. */
-static int dpari_world_quota_is_short(const dpari_world *w, int32_t rank)
+/* True if the control group of this rank may use fewer processors than it has ranks. */
+static int dpari_world_quota_is_short(const dpari_world *w)
 {
-    const dpari_rank *r = &w->rank[rank];
+    const dpari_rank *r = &w->rank[w->me];
     int32_t together = 0;
     if (r->quota >= w->size) {
         return 0;
@@ -1350,9 +1350,7 @@ static void dpari_world_look(dpari_world *w)
         cores += dpari_cpu_bits(any);
     }
     w->crowded = cores < w->size;
-    for (int32_t i = 0; i < w->size && !w->crowded; i++) {
-        w->crowded = dpari_world_quota_is_short(w, i);
-    }
+    w->thrifty = dpari_world_quota_is_short(w);
     dpari_world_prove(w);
 }
 

@@ -153,6 +153,7 @@ typedef struct dpari_world {
     int32_t threads; /* ranks are threads of this process */
     int32_t owns;    /* what of the segment goes at the end: DPARI_OWNS_... */
     int32_t crowded; /* more ranks than cores */
+    int32_t thrifty; /* spinning uses up the quota of processor time that other ranks need */
     int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
     int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
     int32_t worked;  /* waits in a row that slept about as long as work lasts */

@@ -819,7 +819,6 @@ static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_values *v, 
     x->count++;
     x->active = 1;
     x->stage = DPARI_PT_TAKING;
-    x->looked = 0.0;
     x->lent = 0;
     st = dpari_pt_start(x);
     return st == DPAR_OK ? st : dpari_pt_drop(x, st);

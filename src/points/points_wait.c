@@ -238,7 +238,7 @@ DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t 
         return dpari_pt_await_slowly(x, i, word, value);
     }
     now = dpari_os_now();
-    if (x->looked > 0.0 && now - x->looked < DPARI_PT_LOOK_EVERY) {
+    if (now - x->looked < DPARI_PT_LOOK_EVERY) {
         return DPAR_MORE;
     }
     x->looked = now;
