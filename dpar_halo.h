@@ -3321,8 +3321,8 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32
                : dpari_hx_fail(x, st, peer, &q, dpari_os_now() - t.began);
 }
 
-/* Seconds between two looks at peers while one tests, in this exchange or the one before: a look asks
- * the system, which takes 20 us. */
+/* Seconds between two looks at peers while one tests, in this exchange or the one before. A look
+ * asks the system, which takes 20 us. */
 #define DPARI_HX_LOOK_EVERY 10e-3
 
 /* *word >= value? MORE: not yet, and wait is 0. */

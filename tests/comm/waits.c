@@ -31,6 +31,27 @@ static void clock_of_deadlines(void)
     CHECK(waited > 0.2 && waited < 0.3);
 }
 
+/* Four ranks: 0, 1 and 2 in one control group, 3 in another. Spinning is short where a group has
+ * fewer processors than ranks. */
+static void quotas(void)
+{
+    static const int32_t all[] = {INT32_MAX, 4, 3, 2, 1};
+    static const int32_t thrifty[] = {0, 0, 0, 1, 1};
+    static dpari_rank rank[4];
+    static dpari_world w;
+    w.rank = rank;
+    w.size = 4;
+    for (int32_t i = 0; i < 5; i++) {
+        for (int32_t r = 0; r < 4; r++) {
+            rank[r].group = r < 3 ? 77 : 78;
+            rank[r].quota = all[i];
+        }
+        for (w.me = 0; w.me < 4; w.me++) {
+            CHECK_INT(dpari_world_quota_is_short(&w), w.me < 3 ? thrifty[i] : 0);
+        }
+    }
+}
+
 #if defined(__linux__)
 static int32_t count_of(const uint64_t mask[DPARI_CPU_WORDS])
 {
@@ -116,6 +137,7 @@ static void sharing(void)
 int main(void)
 {
     clock_of_deadlines();
+    quotas();
 #if defined(__linux__)
     moving();
     sharing();
