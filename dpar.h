@@ -2404,7 +2404,7 @@ DPAR_API int32_t dpar_type_bytes(int32_t type)
     }
 }
 
-DPAR_API const char *dpar_type_name(int32_t type)
+DPAR_API DPARI_COLD const char *dpar_type_name(int32_t type)
 {
     switch (type) {
     case DPAR_NO_TYPE: return "none";
@@ -3778,8 +3778,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
 
 /* ---- ordered factorisations ---- */
 
-DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const int32_t *room,
-                                             int32_t *parts)
+DPARI_DOOR DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims,
+                                                        const int32_t *room, int32_t *parts)
 {
     dpari_cart_primes f;
     int32_t x[DPAR_MAX_DIMS], rest[DPAR_MAX_DIMS], j, d;
@@ -5184,8 +5184,9 @@ static void dpari_balance_cut(int64_t items, const int64_t *cost, int64_t most, 
     }
 }
 
-DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
-                                        int32_t parts, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
+                                                   const int64_t *cost, int32_t parts,
+                                                   dpar_why *why)
 {
     dpar_status st = dpari_split_check(items, parts, why);
     int64_t i, all = 0, low = 0, high;
@@ -9415,7 +9416,7 @@ static void dpari_deal_swap(int64_t *order, int64_t a, int64_t b)
 
 /* Heapsort: no memory, no recursion, always n log n; the order is total, so the result is unique.
  */
-static void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
+static DPARI_COLD void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
 {
     int64_t begin, end = n, at, child;
     for (begin = n / 2; end > 1;) {
@@ -9436,8 +9437,9 @@ static void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
     }
 }
 
-DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
-                                          int32_t *owner, int64_t *order, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_context_balance(int64_t units, const int64_t *cost,
+                                                     int32_t ranks, int32_t *owner, int64_t *order,
+                                                     dpar_why *why)
 {
     dpari_deal by;
     int64_t i;
@@ -10300,7 +10302,8 @@ static int dpari_halo_pair(const dpar_halo *h, const int32_t *coord, int32_t d, 
 }
 
 /* The inner or the outer box; 0 when it is empty or there is none. */
-static int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer, dpar_box *box)
+DPARI_APART int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer,
+                               dpar_box *box)
 {
     int32_t coord[DPAR_MAX_AXES], i, dims = h->grid.dims;
     int64_t inner[2], outer[2];

@@ -7029,7 +7029,7 @@ static DPARI_COLD dpar_status dpari_over_outside(dpari_over *o, uintptr_t at, in
         o->elements, 0);
 }
 
-DPAR_API dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count)
 {
     dpari_over *o = dpari_over_of(d);
     int64_t lo;
@@ -12333,8 +12333,9 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
 }
 
 /* DROP_LIGHT_OWN: choices sorted by expert; from a heap of each expert's the lightest leave. */
-static void dpari_expert_light(dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
-                               const void *weight, int64_t capacity)
+static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing *r,
+                                          const int32_t *chosen, const void *weight,
+                                          int64_t capacity)
 {
     const int64_t n = dpari_expert_choices(p, r), experts = p->head.layer.experts.count;
     const int32_t type = dpari_expert_weights(&p->head.layer);

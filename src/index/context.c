@@ -201,7 +201,7 @@ static void dpari_deal_swap(int64_t *order, int64_t a, int64_t b)
 
 /* Heapsort: no memory, no recursion, always n log n; the order is total, so the result is unique.
  */
-static void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
+static DPARI_COLD void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
 {
     int64_t begin, end = n, at, child;
     for (begin = n / 2; end > 1;) {
@@ -222,8 +222,9 @@ static void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
     }
 }
 
-DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
-                                          int32_t *owner, int64_t *order, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_context_balance(int64_t units, const int64_t *cost,
+                                                     int32_t ranks, int32_t *owner, int64_t *order,
+                                                     dpar_why *why)
 {
     dpari_deal by;
     int64_t i;
