@@ -4855,8 +4855,8 @@ DPAR_API DPARI_COLD dpar_status dpar_torus_assign(dpar_torus *torus, int32_t spl
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
-                                         int32_t *physical)
+DPAR_API DPARI_COLD dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
+                                                    int32_t *physical)
 {
     int32_t at[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], l, i;
     for (i = 0; i < torus->physical_axes; i++) {
@@ -8970,7 +8970,7 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
     return DPAR_OK;
 }
 
-DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
+DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
 {
     dpar_heads_share s;
     int32_t each = h->queries / h->groups, first, among;
@@ -9001,8 +9001,8 @@ DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
 /* ---- fused weights -----------------------------------------------------------------------------
  */
 
-DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
-                             int32_t n, int64_t rows[2])
+DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order,
+                                        int64_t width, int32_t n, int64_t rows[2])
 {
     dpar_heads_share s = dpar_heads_local(h, rank);
     int64_t each = h->queries / h->groups, all = (int64_t)h->queries + 2 * (int64_t)h->groups;
@@ -9367,7 +9367,7 @@ static int64_t dpari_stripe_pairs(const dpar_packed *p, int32_t doc, int32_t ran
     return sum + steps;
 }
 
-DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank)
+DPAR_API DPARI_COLD int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank)
 {
     dpar_packed_cursor cursor;
     int64_t pairs = 0, first, n, more;
@@ -9467,8 +9467,8 @@ DPAR_API DPARI_COLD dpar_status dpar_context_balance(int64_t units, const int64_
 /* ---- contiguous slices --------------------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
-                                       dpar_varlen *v, int64_t *q_ends, int64_t *k_ends)
+DPAR_API DPARI_COLD dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
+                                                  dpar_varlen *v, int64_t *q_ends, int64_t *k_ends)
 {
     const int64_t *ends = p->ends;
     const int32_t docs = p->docs;

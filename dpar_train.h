@@ -8331,7 +8331,7 @@ static uint64_t dpari_fsdp_key(const dpar_fsdp *d, int32_t u)
     return d->unit[u].key + (uint64_t)(d->unit[u].flat.shard * d->shard->rank);
 }
 
-DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
+DPAR_API DPARI_COLD const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
 {
     const dpari_fsdp_unit *n;
     if (d == NULL || i < 0 || i >= d->params) {
@@ -8346,7 +8346,7 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
                : dpari_fsdp_slot_at(d, n->slot) + d->start[i] * dpar_type_bytes(d->options.compute);
 }
 
-DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i, int *adds)
+DPAR_API DPARI_COLD void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i, int *adds)
 {
     const int there = d != NULL && i >= 0 && i < d->params;
     const dpari_fsdp_unit *n = there ? &d->unit[d->home[i]] : NULL;
@@ -9838,8 +9838,9 @@ static dpar_status dpari_entropy_gather(const dpar_tensor *t, const dpar_cross_e
                             "a cross-entropy: vocabulary, targets, ignore, smoothing or z", NULL);
 }
 
-DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                                const dpar_cross_entropy_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor *t,
+                                                           const dpar_cross_entropy *e,
+                                                           const dpar_cross_entropy_arrays *a)
 {
     dpar_status st = dpari_entropy_check(t, a != NULL ? e : NULL, a != NULL ? a->targets : NULL);
     unsigned char *all;
@@ -9873,8 +9874,10 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
     return st == DPAR_OK ? dpari_do_cross_entropy(t->comm, &x) : st;
 }
 
-DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                                 const dpar_cross_entropy_arrays *a, double scale)
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor *t,
+                                                            const dpar_cross_entropy *e,
+                                                            const dpar_cross_entropy_arrays *a,
+                                                            double scale)
 {
     const dpar_status st = dpari_tensor_there(t, e != NULL && a != NULL);
     dpar_mem_cross_entropy x;

@@ -152,7 +152,7 @@ static int64_t dpari_stripe_pairs(const dpar_packed *p, int32_t doc, int32_t ran
     return sum + steps;
 }
 
-DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank)
+DPAR_API DPARI_COLD int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank)
 {
     dpar_packed_cursor cursor;
     int64_t pairs = 0, first, n, more;
@@ -252,8 +252,8 @@ DPAR_API DPARI_COLD dpar_status dpar_context_balance(int64_t units, const int64_
 /* ---- contiguous slices --------------------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
-                                       dpar_varlen *v, int64_t *q_ends, int64_t *k_ends)
+DPAR_API DPARI_COLD dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
+                                                  dpar_varlen *v, int64_t *q_ends, int64_t *k_ends)
 {
     const int64_t *ends = p->ends;
     const int32_t docs = p->docs;
