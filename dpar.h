@@ -2407,7 +2407,7 @@ DPAR_API int32_t dpar_type_bytes(int32_t type)
     }
 }
 
-DPAR_API const char *dpar_type_name(int32_t type)
+DPAR_API DPARI_COLD const char *dpar_type_name(int32_t type)
 {
     switch (type) {
     case DPAR_NO_TYPE: return "none";
@@ -3781,8 +3781,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
 
 /* ---- ordered factorisations ---- */
 
-DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const int32_t *room,
-                                             int32_t *parts)
+DPARI_DOOR DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims,
+                                                        const int32_t *room, int32_t *parts)
 {
     dpari_cart_primes f;
     int32_t x[DPAR_MAX_DIMS], rest[DPAR_MAX_DIMS], j, d;
@@ -4858,8 +4858,8 @@ DPAR_API DPARI_COLD dpar_status dpar_torus_assign(dpar_torus *torus, int32_t spl
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
-                                         int32_t *physical)
+DPAR_API DPARI_COLD dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
+                                                    int32_t *physical)
 {
     int32_t at[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], l, i;
     for (i = 0; i < torus->physical_axes; i++) {
@@ -5187,8 +5187,9 @@ static void dpari_balance_cut(int64_t items, const int64_t *cost, int64_t most, 
     }
 }
 
-DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
-                                        int32_t parts, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
+                                                   const int64_t *cost, int32_t parts,
+                                                   dpar_why *why)
 {
     dpar_status st = dpari_split_check(items, parts, why);
     int64_t i, all = 0, low = 0, high;
@@ -8972,7 +8973,7 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
     return DPAR_OK;
 }
 
-DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
+DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
 {
     dpar_heads_share s;
     int32_t each = h->queries / h->groups, first, among;
@@ -9003,8 +9004,8 @@ DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
 /* ---- fused weights -----------------------------------------------------------------------------
  */
 
-DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
-                             int32_t n, int64_t rows[2])
+DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order,
+                                        int64_t width, int32_t n, int64_t rows[2])
 {
     dpar_heads_share s = dpar_heads_local(h, rank);
     int64_t each = h->queries / h->groups, all = (int64_t)h->queries + 2 * (int64_t)h->groups;
@@ -9369,7 +9370,7 @@ static int64_t dpari_stripe_pairs(const dpar_packed *p, int32_t doc, int32_t ran
     return sum + steps;
 }
 
-DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank)
+DPAR_API DPARI_COLD int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank)
 {
     dpar_packed_cursor cursor;
     int64_t pairs = 0, first, n, more;
@@ -9418,7 +9419,7 @@ static void dpari_deal_swap(int64_t *order, int64_t a, int64_t b)
 
 /* Heapsort: no memory, no recursion, always n log n; the order is total, so the result is unique.
  */
-static void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
+static DPARI_COLD void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
 {
     int64_t begin, end = n, at, child;
     for (begin = n / 2; end > 1;) {
@@ -9439,8 +9440,9 @@ static void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
     }
 }
 
-DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
-                                          int32_t *owner, int64_t *order, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_context_balance(int64_t units, const int64_t *cost,
+                                                     int32_t ranks, int32_t *owner, int64_t *order,
+                                                     dpar_why *why)
 {
     dpari_deal by;
     int64_t i;
@@ -9468,8 +9470,8 @@ DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, in
 /* ---- contiguous slices --------------------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
-                                       dpar_varlen *v, int64_t *q_ends, int64_t *k_ends)
+DPAR_API DPARI_COLD dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
+                                                  dpar_varlen *v, int64_t *q_ends, int64_t *k_ends)
 {
     const int64_t *ends = p->ends;
     const int32_t docs = p->docs;
@@ -10303,7 +10305,8 @@ static int dpari_halo_pair(const dpar_halo *h, const int32_t *coord, int32_t d, 
 }
 
 /* The inner or the outer box; 0 when it is empty or there is none. */
-static int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer, dpar_box *box)
+DPARI_APART int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer,
+                               dpar_box *box)
 {
     int32_t coord[DPAR_MAX_AXES], i, dims = h->grid.dims;
     int64_t inner[2], outer[2];

@@ -3939,6 +3939,17 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_bf16(dpari_kern_u4 x)
     return dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), dpari_kern_narrow_bf16(x));
 }
 
+/* The same, out of line: what a loop seldom needs and would otherwise hold many times. */
+DPARI_APART dpari_kern_u4 dpari_kern_narrow_rare_f16(dpari_kern_u4 x)
+{
+    return dpari_kern_narrow_any_f16(x);
+}
+
+DPARI_APART dpari_kern_u4 dpari_kern_narrow_rare_bf16(dpari_kern_u4 x)
+{
+    return dpari_kern_narrow_any_bf16(x);
+}
+
 /* Eight 16-bit elements to the f32 of the low and of the high halves of words: no shuffles, and no
  * matter which half comes first in memory. */
 DPARI_KERN_INLINE void dpari_kern_widen(dpari_kern_u4 raw, int32_t type, dpari_kern_u4 *low,
@@ -3960,8 +3971,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow(dpari_kern_u4 low, dpari_kern_
     if (type == DPAR_BF16) {
         const dpari_kern_f4 sum = (dpari_kern_f4)low + (dpari_kern_f4)high;
         if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
-            low = dpari_kern_narrow_any_bf16(low);
-            high = dpari_kern_narrow_any_bf16(high);
+            low = dpari_kern_narrow_rare_bf16(low);
+            high = dpari_kern_narrow_rare_bf16(high);
         } else {
             low = dpari_kern_narrow_bf16(low);
             high = dpari_kern_narrow_bf16(high);
@@ -3970,7 +3981,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow(dpari_kern_u4 low, dpari_kern_
     }
     if (dpari_kern_some((dpari_kern_u4)((dpari_kern_i4)(low & 0x7fffffffu) > 0x477fffff) |
                         (dpari_kern_u4)((dpari_kern_i4)(high & 0x7fffffffu) > 0x477fffff))) {
-        return dpari_kern_narrow_any_f16(low) | (dpari_kern_narrow_any_f16(high) << 16);
+        return dpari_kern_narrow_rare_f16(low) | (dpari_kern_narrow_rare_f16(high) << 16);
     }
     return dpari_kern_narrow_f16(low) | (dpari_kern_narrow_f16(high) << 16);
 }
@@ -3995,16 +4006,21 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_any_bf16(dpari_kern_u4 x)
     return dpari_kern_narrow_any_bf16(x) & 0xffff0000u;
 }
 
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_rare_bf16(dpari_kern_u4 x)
+{
+    return dpari_kern_narrow_rare_bf16(x) & 0xffff0000u;
+}
+
 /* f32 to those that bf16 has. The sum of four is NaN if one is. */
 DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x)
 {
     const dpari_kern_f4 sum = ((dpari_kern_f4)x->v[0] + (dpari_kern_f4)x->v[1]) +
                               ((dpari_kern_f4)x->v[2] + (dpari_kern_f4)x->v[3]);
     if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
-        x->v[0] = dpari_kern_round_any_bf16(x->v[0]);
-        x->v[1] = dpari_kern_round_any_bf16(x->v[1]);
-        x->v[2] = dpari_kern_round_any_bf16(x->v[2]);
-        x->v[3] = dpari_kern_round_any_bf16(x->v[3]);
+        x->v[0] = dpari_kern_round_rare_bf16(x->v[0]);
+        x->v[1] = dpari_kern_round_rare_bf16(x->v[1]);
+        x->v[2] = dpari_kern_round_rare_bf16(x->v[2]);
+        x->v[3] = dpari_kern_round_rare_bf16(x->v[3]);
     } else {
         x->v[0] = dpari_kern_round_bf16(x->v[0]);
         x->v[1] = dpari_kern_round_bf16(x->v[1]);
@@ -4484,8 +4500,9 @@ DPARI_KERN_INLINE void dpari_kern_sum_two(const dpari_kern_job *job, int32_t out
 }
 
 /* The fewer instructions an element takes, the more it pays to have constant: of f32 and f64 both
- * numbers (without, 26 % longer in the first cache), of bf16 that of inputs (10 %), of f16 none. Of
- * f32 by way of f16 there is no loop: block by block takes 8 % longer. */
+ * numbers (without, 26 % longer in the first cache), of f32 by way of bf16 that of inputs (6 %), of
+ * bf16 and f16 none: two long arrays go by vectors of 32 bytes where the CPU has them. Of f32 by way
+ * of f16 there is no loop: block by block takes 8 % longer. */
 DPARI_APART void dpari_kern_sum_f32(const dpari_kern_job *job)
 {
     if (job->ins != 2 || job->outs > 2) {
@@ -4510,11 +4527,7 @@ DPARI_APART void dpari_kern_sum_f64(const dpari_kern_job *job)
 
 DPARI_APART void dpari_kern_sum_bf16(const dpari_kern_job *job)
 {
-    if (job->ins != 2 || job->outs > 2) {
-        dpari_kern_sum_many(job, DPAR_BF16);
-    } else {
-        dpari_kern_sum_two(job, job->outs, DPAR_BF16);
-    }
+    dpari_kern_sum_many(job, DPAR_BF16);
 }
 
 DPARI_APART void dpari_kern_sum_through_bf16(const dpari_kern_job *job)
@@ -6713,7 +6726,7 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
                 s->part >= s->dim[1].count;
 }
 
-DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
+DPARI_DOOR DPARI_COLD void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
 {
     const int32_t width = dpar_type_bytes(p->through);
     int32_t d;

@@ -5643,31 +5643,36 @@ static int dpari_sim_hold(dpari_sim_rank *q, int64_t more)
  * joined pair the forward comes first in the list and adds before the backward takes. */
 static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int kind)
 {
-    int fine = 1;
+    int64_t more = 0;
     switch (kind) {
     case DPAR_FORWARD:
     case DPAR_RELOAD:
-        fine = dpari_sim_hold(q, st->hold[0]);
+        more = st->hold[0];
         q->live++;
         break;
     case DPAR_OFFLOAD:
-        fine = st->hold[0] > INT64_MIN && dpari_sim_hold(q, -st->hold[0]);
+        if (st->hold[0] == INT64_MIN) {
+            return 0;
+        }
+        more = -st->hold[0];
         q->live--;
         break;
-    case DPAR_INPUT: fine = dpari_sim_hold(q, st->hold[1]); break;
+    case DPAR_INPUT: more = st->hold[1]; break;
     case DPAR_BACKWARD: /* the smaller one first: only both together are a moment */
-        fine = dpari_sim_hold(q, dpari_least(st->hold[1], st->hold[2])) &&
-               dpari_sim_hold(q, dpari_most(st->hold[1], st->hold[2]));
+        if (!dpari_sim_hold(q, dpari_least(st->hold[1], st->hold[2]))) {
+            return 0;
+        }
+        more = dpari_most(st->hold[1], st->hold[2]);
         q->live--;
         break;
     case DPAR_WEIGHT:
-        fine = dpari_sim_hold(q, st->hold[2]);
+        more = st->hold[2];
         q->live--;
         break;
-    default: break;
+    default: return 1;
     }
     q->out.peak_count = (int32_t)dpari_most(q->out.peak_count, q->live);
-    return fine;
+    return dpari_sim_hold(q, more);
 }
 
 /* Is it in the schedule's domain? */

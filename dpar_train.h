@@ -7029,7 +7029,7 @@ static DPARI_COLD dpar_status dpari_over_outside(dpari_over *o, uintptr_t at, in
         o->elements, 0);
 }
 
-DPAR_API dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count)
 {
     dpari_over *o = dpari_over_of(d);
     int64_t lo;
@@ -8331,7 +8331,7 @@ static uint64_t dpari_fsdp_key(const dpar_fsdp *d, int32_t u)
     return d->unit[u].key + (uint64_t)(d->unit[u].flat.shard * d->shard->rank);
 }
 
-DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
+DPAR_API DPARI_COLD const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
 {
     const dpari_fsdp_unit *n;
     if (d == NULL || i < 0 || i >= d->params) {
@@ -8346,7 +8346,7 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
                : dpari_fsdp_slot_at(d, n->slot) + d->start[i] * dpar_type_bytes(d->options.compute);
 }
 
-DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i, int *adds)
+DPAR_API DPARI_COLD void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i, int *adds)
 {
     const int there = d != NULL && i >= 0 && i < d->params;
     const dpari_fsdp_unit *n = there ? &d->unit[d->home[i]] : NULL;
@@ -9838,8 +9838,9 @@ static dpar_status dpari_entropy_gather(const dpar_tensor *t, const dpar_cross_e
                             "a cross-entropy: vocabulary, targets, ignore, smoothing or z", NULL);
 }
 
-DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                                const dpar_cross_entropy_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor *t,
+                                                           const dpar_cross_entropy *e,
+                                                           const dpar_cross_entropy_arrays *a)
 {
     dpar_status st = dpari_entropy_check(t, a != NULL ? e : NULL, a != NULL ? a->targets : NULL);
     unsigned char *all;
@@ -9873,8 +9874,10 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
     return st == DPAR_OK ? dpari_do_cross_entropy(t->comm, &x) : st;
 }
 
-DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                                 const dpar_cross_entropy_arrays *a, double scale)
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor *t,
+                                                            const dpar_cross_entropy *e,
+                                                            const dpar_cross_entropy_arrays *a,
+                                                            double scale)
 {
     const dpar_status st = dpari_tensor_there(t, e != NULL && a != NULL);
     dpar_mem_cross_entropy x;
@@ -12333,8 +12336,9 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
 }
 
 /* DROP_LIGHT_OWN: choices sorted by expert; from a heap of each expert's the lightest leave. */
-static void dpari_expert_light(dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
-                               const void *weight, int64_t capacity)
+static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing *r,
+                                          const int32_t *chosen, const void *weight,
+                                          int64_t capacity)
 {
     const int64_t n = dpari_expert_choices(p, r), experts = p->head.layer.experts.count;
     const int32_t type = dpari_expert_weights(&p->head.layer);

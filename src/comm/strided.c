@@ -893,7 +893,7 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
                 s->part >= s->dim[1].count;
 }
 
-DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
+DPARI_DOOR DPARI_COLD void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
 {
     const int32_t width = dpar_type_bytes(p->through);
     int32_t d;

@@ -234,8 +234,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
 
 /* ---- ordered factorisations ---- */
 
-DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const int32_t *room,
-                                             int32_t *parts)
+DPARI_DOOR DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims,
+                                                        const int32_t *room, int32_t *parts)
 {
     dpari_cart_primes f;
     int32_t x[DPAR_MAX_DIMS], rest[DPAR_MAX_DIMS], j, d;
@@ -1311,8 +1311,8 @@ DPAR_API DPARI_COLD dpar_status dpar_torus_assign(dpar_torus *torus, int32_t spl
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
-                                         int32_t *physical)
+DPAR_API DPARI_COLD dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
+                                                    int32_t *physical)
 {
     int32_t at[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], l, i;
     for (i = 0; i < torus->physical_axes; i++) {

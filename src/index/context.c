@@ -152,7 +152,7 @@ static int64_t dpari_stripe_pairs(const dpar_packed *p, int32_t doc, int32_t ran
     return sum + steps;
 }
 
-DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank)
+DPAR_API DPARI_COLD int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank)
 {
     dpar_packed_cursor cursor;
     int64_t pairs = 0, first, n, more;
@@ -201,7 +201,7 @@ static void dpari_deal_swap(int64_t *order, int64_t a, int64_t b)
 
 /* Heapsort: no memory, no recursion, always n log n; the order is total, so the result is unique.
  */
-static void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
+static DPARI_COLD void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
 {
     int64_t begin, end = n, at, child;
     for (begin = n / 2; end > 1;) {
@@ -222,8 +222,9 @@ static void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
     }
 }
 
-DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
-                                          int32_t *owner, int64_t *order, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_context_balance(int64_t units, const int64_t *cost,
+                                                     int32_t ranks, int32_t *owner, int64_t *order,
+                                                     dpar_why *why)
 {
     dpari_deal by;
     int64_t i;
@@ -251,8 +252,8 @@ DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, in
 /* ---- contiguous slices --------------------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
-                                       dpar_varlen *v, int64_t *q_ends, int64_t *k_ends)
+DPAR_API DPARI_COLD dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
+                                                  dpar_varlen *v, int64_t *q_ends, int64_t *k_ends)
 {
     const int64_t *ends = p->ends;
     const int32_t docs = p->docs;

@@ -497,7 +497,8 @@ static int dpari_halo_pair(const dpar_halo *h, const int32_t *coord, int32_t d, 
 }
 
 /* The inner or the outer box; 0 when it is empty or there is none. */
-static int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer, dpar_box *box)
+DPARI_APART int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer,
+                               dpar_box *box)
 {
     int32_t coord[DPAR_MAX_AXES], i, dims = h->grid.dims;
     int64_t inner[2], outer[2];

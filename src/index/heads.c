@@ -46,7 +46,7 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
     return DPAR_OK;
 }
 
-DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
+DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
 {
     dpar_heads_share s;
     int32_t each = h->queries / h->groups, first, among;
@@ -77,8 +77,8 @@ DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
 /* ---- fused weights -----------------------------------------------------------------------------
  */
 
-DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
-                             int32_t n, int64_t rows[2])
+DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order,
+                                        int64_t width, int32_t n, int64_t rows[2])
 {
     dpar_heads_share s = dpar_heads_local(h, rank);
     int64_t each = h->queries / h->groups, all = (int64_t)h->queries + 2 * (int64_t)h->groups;

@@ -281,8 +281,9 @@ static void dpari_balance_cut(int64_t items, const int64_t *cost, int64_t most, 
     }
 }
 
-DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
-                                        int32_t parts, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
+                                                   const int64_t *cost, int32_t parts,
+                                                   dpar_why *why)
 {
     dpar_status st = dpari_split_check(items, parts, why);
     int64_t i, all = 0, low = 0, high;

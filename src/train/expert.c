@@ -745,8 +745,9 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
 }
 
 /* DROP_LIGHT_OWN: choices sorted by expert; from a heap of each expert's the lightest leave. */
-static void dpari_expert_light(dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
-                               const void *weight, int64_t capacity)
+static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing *r,
+                                          const int32_t *chosen, const void *weight,
+                                          int64_t capacity)
 {
     const int64_t n = dpari_expert_choices(p, r), experts = p->head.layer.experts.count;
     const int32_t type = dpari_expert_weights(&p->head.layer);

@@ -646,7 +646,7 @@ static uint64_t dpari_fsdp_key(const dpar_fsdp *d, int32_t u)
     return d->unit[u].key + (uint64_t)(d->unit[u].flat.shard * d->shard->rank);
 }
 
-DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
+DPAR_API DPARI_COLD const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
 {
     const dpari_fsdp_unit *n;
     if (d == NULL || i < 0 || i >= d->params) {
@@ -661,7 +661,7 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
                : dpari_fsdp_slot_at(d, n->slot) + d->start[i] * dpar_type_bytes(d->options.compute);
 }
 
-DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i, int *adds)
+DPAR_API DPARI_COLD void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i, int *adds)
 {
     const int there = d != NULL && i >= 0 && i < d->params;
     const dpari_fsdp_unit *n = there ? &d->unit[d->home[i]] : NULL;

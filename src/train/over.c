@@ -357,7 +357,7 @@ static DPARI_COLD dpar_status dpari_over_outside(dpari_over *o, uintptr_t at, in
         o->elements, 0);
 }
 
-DPAR_API dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count)
 {
     dpari_over *o = dpari_over_of(d);
     int64_t lo;

@@ -743,8 +743,9 @@ static dpar_status dpari_entropy_gather(const dpar_tensor *t, const dpar_cross_e
                             "a cross-entropy: vocabulary, targets, ignore, smoothing or z", NULL);
 }
 
-DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                                const dpar_cross_entropy_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor *t,
+                                                           const dpar_cross_entropy *e,
+                                                           const dpar_cross_entropy_arrays *a)
 {
     dpar_status st = dpari_entropy_check(t, a != NULL ? e : NULL, a != NULL ? a->targets : NULL);
     unsigned char *all;
@@ -778,8 +779,10 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
     return st == DPAR_OK ? dpari_do_cross_entropy(t->comm, &x) : st;
 }
 
-DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                                 const dpar_cross_entropy_arrays *a, double scale)
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor *t,
+                                                            const dpar_cross_entropy *e,
+                                                            const dpar_cross_entropy_arrays *a,
+                                                            double scale)
 {
     const dpar_status st = dpari_tensor_there(t, e != NULL && a != NULL);
     dpar_mem_cross_entropy x;
