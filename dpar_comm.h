@@ -2129,7 +2129,8 @@ DPARI_API void dpari_world_close(dpari_world *w);
  * heap_bytes, 0 for the library's own. E_MEMORY: see w->lacks, w->number. */
 DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users, void **memory);
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
-/* What was lacking then, with numbers. */
+/* What was lacking then, with numbers; where it was nothing of the heap, or w is NULL, private
+ * memory was. */
 DPARI_API void dpari_put_lack(dpar_text *t, const dpari_world *w);
 /* Copies bytes from behind a ref, without a world; 0 where there is none. */
 DPARI_API int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to, int64_t bytes);
@@ -9663,9 +9664,10 @@ DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes,
 
 DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
 {
+    const int32_t lacks = w ? w->lacks : DPARI_LACKS_NOTHING;
     dpari_available now;
     struct rlimit file;
-    switch (w->lacks) {
+    switch (lacks) {
     case DPARI_LACKS_HEAP:
         dpar_text_put(t, "dpar_options.heap_bytes is the limit");
         if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
@@ -9678,12 +9680,16 @@ DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
     case DPARI_LACKS_FILE: dpari_os_error(t, w->number); return;
     default: break;
     }
+    if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
+        dpari_os_put_addresses(t); /* private memory was refused, most likely for this */
+        return;
+    }
     dpari_os_available(&now);
     dpar_text_put(t, "out of memory");
-    if (w->lacks == DPARI_LACKS_MEMORY && now.most > 0) {
+    if (lacks == DPARI_LACKS_MEMORY && now.most > 0) {
         dpari_text_print(t, ": %ld left of %ld of control group %s", now.bytes, now.most,
                          now.group);
-    } else if (w->lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
+    } else if (lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
         dpari_text_print(t, ": %ld are available on this machine", now.bytes);
     }
 }
@@ -14012,13 +14018,7 @@ static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
     dpar_text t;
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
     dpar_text_put(&t, "joining: a rank's memory: ");
-    if (n && n->world->lacks != DPARI_LACKS_NOTHING) {
-        dpari_put_lack(&t, n->world);
-    } else if (dpari_os_addresses() < INT64_MAX) {
-        dpari_os_put_addresses(&t);
-    } else {
-        dpari_os_error(&t, ENOMEM);
-    }
+    dpari_put_lack(&t, n ? n->world : NULL);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
@@ -14086,6 +14086,10 @@ static dpar_status dpari_split_failed(dpar_comm *c, int32_t rank)
     dpar_text t;
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
     dpari_text_print(&t, "split: rank %d has no memory for a communicator", rank);
+    if (rank == c->rank) {
+        dpar_text_put(&t, ": ");
+        dpari_put_lack(&t, dpari_group_of(c)->world);
+    }
     return DPAR_E_MEMORY;
 }
 
@@ -15889,6 +15893,7 @@ static dpar_status dpari_meet_guest(const dpar_start *job, double deadline, dpar
                 return status;
             }
         }
+        looked = dpari_os_now(); /* a call to a rank 0 that is stopped lasts 2 s, which count */
         dpari_os_sleep(nap);
         nap = dpari_leastf(1.5 * nap, 20e-3);
         now = dpari_os_now();
@@ -16272,8 +16277,7 @@ static int dpari_seat_sleeps(const dpari_seat *s)
 
 /* Counts for how long all ranks have been silent. A library whose threads were lost in the fork
  * waits for them in every rank, outside of dpar, and nobody's deadline passes. Only where this
- * process had such threads: otherwise ranks that wait for something of their own are let wait. A
- * look counts for two seconds at most: a job that was stopped as a whole has not been silent. */
+ * process had such threads: otherwise ranks that wait for something of their own are let wait. */
 static void dpari_launch_listen(dpari_launch *l)
 {
     const double now = dpari_os_now();
@@ -16283,7 +16287,7 @@ static void dpari_launch_listen(dpari_launch *l)
             silent = 0;
         }
     }
-    l->silent_s = silent ? l->silent_s + dpari_leastf(now - l->looked, 2.0) : 0.0;
+    l->silent_s = silent ? l->silent_s + (now - l->looked) : 0.0;
     l->looked = now;
     if (l->timeout_s > 0.0 && l->silent_s >= l->timeout_s) {
         for (r = 0; r < l->n && silent; r++) {
@@ -16367,10 +16371,12 @@ static void dpari_launch_pause(dpari_launch *l, double seconds)
     dpari_os_sleep(dpari_leastf(l->nap, seconds));
 }
 
-/* Ranks have as much longer as this process, and so the whole job, was suspended. */
+/* Ranks have as much longer as this process, and so the whole job, was suspended. They have not been
+ * silent in that time, either. */
 static void dpari_launch_forgive(dpari_launch *l)
 {
     const double suspended = dpari_os_suspended(&l->forgiven, dpari_os_now());
+    l->looked += suspended;
     for (int32_t r = 0; r < l->n && suspended > 0.0; r++) {
         l->seat[r].found += l->seat[r].found > 0.0 ? suspended : 0.0;
     }
@@ -17192,6 +17198,7 @@ DPAR_API DPARI_COLD dpar_status dpar_begin(int *argc, char ***argv, const dpar_o
     int32_t n = 0;
     dpari_zero(&o, sizeof o);
     o = options != NULL ? *options : o;
+    o.threads = 0;
     if (world == NULL) {
         return dpari_say(DPAR_E_ARG, why, "dpar_begin: world is NULL", 0, 0, 0, 0);
     }

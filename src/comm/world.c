@@ -1009,9 +1009,10 @@ DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes,
 
 DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
 {
+    const int32_t lacks = w ? w->lacks : DPARI_LACKS_NOTHING;
     dpari_available now;
     struct rlimit file;
-    switch (w->lacks) {
+    switch (lacks) {
     case DPARI_LACKS_HEAP:
         dpar_text_put(t, "dpar_options.heap_bytes is the limit");
         if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
@@ -1024,12 +1025,16 @@ DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
     case DPARI_LACKS_FILE: dpari_os_error(t, w->number); return;
     default: break;
     }
+    if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
+        dpari_os_put_addresses(t); /* private memory was refused, most likely for this */
+        return;
+    }
     dpari_os_available(&now);
     dpar_text_put(t, "out of memory");
-    if (w->lacks == DPARI_LACKS_MEMORY && now.most > 0) {
+    if (lacks == DPARI_LACKS_MEMORY && now.most > 0) {
         dpari_text_print(t, ": %ld left of %ld of control group %s", now.bytes, now.most,
                          now.group);
-    } else if (w->lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
+    } else if (lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
         dpari_text_print(t, ": %ld are available on this machine", now.bytes);
     }
 }
