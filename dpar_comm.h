@@ -8822,6 +8822,9 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
     h->threads = threads || ranks == 1;
     h->nonce = dpari_os_random();
     h->clock = DPARI_CLOCK_FIRST;
+    for (int32_t i = 0; i < ranks; i++) {
+        dpari_segment_ranks(s)[i].cpu = -1; /* 0 would be a CPU */
+    }
     DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: what is before it is whole */
     return DPAR_OK;
 }
@@ -10026,7 +10029,8 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
     }
     r->pid = (int32_t)getpid();
     r->pids = dpari_os_pids();
-    r->cpu = w->cpu = dpari_os_cpu();
+    w->cpu = dpari_os_cpu();
+    DPARI_STORE(&r->cpu, w->cpu); /* ranks that came before look at it */
     *w->probe = dpari_world_word(w, w->me);
     r->probe = (uint64_t)(uintptr_t)w->probe;
     dpari_os_available(&available);
