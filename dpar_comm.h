@@ -2130,7 +2130,8 @@ DPARI_API void dpari_world_close(dpari_world *w);
  * heap_bytes, 0 for the library's own. E_MEMORY: see w->lacks, w->number. */
 DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users, void **memory);
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
-/* What was lacking then, with numbers. */
+/* What was lacking then, with numbers; where it was nothing of the heap, or w is NULL, private
+ * memory was. */
 DPARI_API void dpari_put_lack(dpar_text *t, const dpari_world *w);
 /* Copies bytes from behind a ref, without a world; 0 where there is none. */
 DPARI_API int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to, int64_t bytes);
@@ -3491,8 +3492,11 @@ DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint6
             errno = ESRCH;
             return -1;
         }
+        if (bytes == 0) {
+            return 0;
+        }
         got -= (long)sizeof word;
-        if (got <= 0 && piece > 0) {
+        if (got <= 0) {
             errno = EFAULT;
             return -1;
         }
@@ -7293,10 +7297,11 @@ DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_
                                               int32_t tag)
 {
     const char *w = dpari_plan_words();
-    int32_t at = tag - INT32_MIN; /* a user's own may be past the end */
+    int32_t at;
     if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_ALL_REDUCE && kind != DPAR_BROADCAST)) {
         return 0;
     }
+    at = tag - INT32_MIN; /* a user's own may be past the end */
     dpar_text_put(t, "the planning of ");
     for (; *w != 0 && at > 0; at--) {
         w++;
@@ -8836,6 +8841,9 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
     h->threads = threads || ranks == 1;
     h->nonce = dpari_os_random();
     h->clock = DPARI_CLOCK_FIRST;
+    for (int32_t i = 0; i < ranks; i++) {
+        dpari_segment_ranks(s)[i].cpu = -1; /* 0 would be a CPU */
+    }
     DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: what is before it is whole */
     return DPAR_OK;
 }
@@ -9679,9 +9687,10 @@ DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes,
 
 DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
 {
+    const int32_t lacks = w ? w->lacks : DPARI_LACKS_NOTHING;
     dpari_available now;
     struct rlimit file;
-    switch (w->lacks) {
+    switch (lacks) {
     case DPARI_LACKS_HEAP:
         dpar_text_put(t, "dpar_options.heap_bytes is the limit");
         if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
@@ -9694,12 +9703,16 @@ DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
     case DPARI_LACKS_FILE: dpari_os_error(t, w->number); return;
     default: break;
     }
+    if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
+        dpari_os_put_addresses(t); /* private memory was refused, most likely for this */
+        return;
+    }
     dpari_os_available(&now);
     dpar_text_put(t, "out of memory");
-    if (w->lacks == DPARI_LACKS_MEMORY && now.most > 0) {
+    if (lacks == DPARI_LACKS_MEMORY && now.most > 0) {
         dpari_text_print(t, ": %ld left of %ld of control group %s", now.bytes, now.most,
                          now.group);
-    } else if (w->lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
+    } else if (lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
         dpari_text_print(t, ": %ld are available on this machine", now.bytes);
     }
 }
@@ -10033,7 +10046,8 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
     }
     r->pid = (int32_t)getpid();
     r->pids = dpari_os_pids();
-    r->cpu = w->cpu = dpari_os_cpu();
+    w->cpu = dpari_os_cpu();
+    DPARI_STORE(&r->cpu, w->cpu); /* ranks that came before look at it */
     *w->probe = dpari_world_word(w, w->me);
     r->probe = (uint64_t)(uintptr_t)w->probe;
     dpari_os_available(&available);
@@ -14025,13 +14039,7 @@ static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
     dpar_text t;
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
     dpar_text_put(&t, "joining: a rank's memory: ");
-    if (n && n->world->lacks != DPARI_LACKS_NOTHING) {
-        dpari_put_lack(&t, n->world);
-    } else if (dpari_os_addresses() < INT64_MAX) {
-        dpari_os_put_addresses(&t);
-    } else {
-        dpari_os_error(&t, ENOMEM);
-    }
+    dpari_put_lack(&t, n ? n->world : NULL);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
@@ -14099,6 +14107,10 @@ static dpar_status dpari_split_failed(dpar_comm *c, int32_t rank)
     dpar_text t;
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
     dpari_text_print(&t, "split: rank %d has no memory for a communicator", rank);
+    if (rank == c->rank) {
+        dpar_text_put(&t, ": ");
+        dpari_put_lack(&t, dpari_group_of(c)->world);
+    }
     return DPAR_E_MEMORY;
 }
 
@@ -15902,6 +15914,7 @@ static dpar_status dpari_meet_guest(const dpar_start *job, double deadline, dpar
                 return status;
             }
         }
+        looked = dpari_os_now(); /* a call to a rank 0 that is stopped lasts 2 s, which count */
         dpari_os_sleep(nap);
         nap = dpari_leastf(1.5 * nap, 20e-3);
         now = dpari_os_now();
@@ -16285,8 +16298,7 @@ static int dpari_seat_sleeps(const dpari_seat *s)
 
 /* Counts for how long all ranks have been silent. A library whose threads were lost in the fork
  * waits for them in every rank, outside of dpar, and nobody's deadline passes. Only where this
- * process had such threads: otherwise ranks that wait for something of their own are let wait. A
- * look counts for two seconds at most: a job that was stopped as a whole has not been silent. */
+ * process had such threads: otherwise ranks that wait for something of their own are let wait. */
 static void dpari_launch_listen(dpari_launch *l)
 {
     const double now = dpari_os_now();
@@ -16296,7 +16308,7 @@ static void dpari_launch_listen(dpari_launch *l)
             silent = 0;
         }
     }
-    l->silent_s = silent ? l->silent_s + dpari_leastf(now - l->looked, 2.0) : 0.0;
+    l->silent_s = silent ? l->silent_s + (now - l->looked) : 0.0;
     l->looked = now;
     if (l->timeout_s > 0.0 && l->silent_s >= l->timeout_s) {
         for (r = 0; r < l->n && silent; r++) {
@@ -16380,10 +16392,12 @@ static void dpari_launch_pause(dpari_launch *l, double seconds)
     dpari_os_sleep(dpari_leastf(l->nap, seconds));
 }
 
-/* Ranks have as much longer as this process, and so the whole job, was suspended. */
+/* Ranks have as much longer as this process, and so the whole job, was suspended. They have not been
+ * silent in that time, either. */
 static void dpari_launch_forgive(dpari_launch *l)
 {
     const double suspended = dpari_os_suspended(&l->forgiven, dpari_os_now());
+    l->looked += suspended;
     for (int32_t r = 0; r < l->n && suspended > 0.0; r++) {
         l->seat[r].found += l->seat[r].found > 0.0 ? suspended : 0.0;
     }
@@ -17205,6 +17219,7 @@ DPAR_API DPARI_COLD dpar_status dpar_begin(int *argc, char ***argv, const dpar_o
     int32_t n = 0;
     dpari_zero(&o, sizeof o);
     o = options != NULL ? *options : o;
+    o.threads = 0;
     if (world == NULL) {
         return dpari_say(DPAR_E_ARG, why, "dpar_begin: world is NULL", 0, 0, 0, 0);
     }

@@ -96,10 +96,11 @@ DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_
                                               int32_t tag)
 {
     const char *w = dpari_plan_words();
-    int32_t at = tag - INT32_MIN; /* a user's own may be past the end */
+    int32_t at;
     if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_ALL_REDUCE && kind != DPAR_BROADCAST)) {
         return 0;
     }
+    at = tag - INT32_MIN; /* a user's own may be past the end */
     dpar_text_put(t, "the planning of ");
     for (; *w != 0 && at > 0; at--) {
         w++;

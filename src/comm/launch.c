@@ -366,8 +366,7 @@ static int dpari_seat_sleeps(const dpari_seat *s)
 
 /* Counts for how long all ranks have been silent. A library whose threads were lost in the fork
  * waits for them in every rank, outside of dpar, and nobody's deadline passes. Only where this
- * process had such threads: otherwise ranks that wait for something of their own are let wait. A
- * look counts for two seconds at most: a job that was stopped as a whole has not been silent. */
+ * process had such threads: otherwise ranks that wait for something of their own are let wait. */
 static void dpari_launch_listen(dpari_launch *l)
 {
     const double now = dpari_os_now();
@@ -377,7 +376,7 @@ static void dpari_launch_listen(dpari_launch *l)
             silent = 0;
         }
     }
-    l->silent_s = silent ? l->silent_s + dpari_leastf(now - l->looked, 2.0) : 0.0;
+    l->silent_s = silent ? l->silent_s + (now - l->looked) : 0.0;
     l->looked = now;
     if (l->timeout_s > 0.0 && l->silent_s >= l->timeout_s) {
         for (r = 0; r < l->n && silent; r++) {
@@ -461,10 +460,12 @@ static void dpari_launch_pause(dpari_launch *l, double seconds)
     dpari_os_sleep(dpari_leastf(l->nap, seconds));
 }
 
-/* Ranks have as much longer as this process, and so the whole job, was suspended. */
+/* Ranks have as much longer as this process, and so the whole job, was suspended. They have not been
+ * silent in that time, either. */
 static void dpari_launch_forgive(dpari_launch *l)
 {
     const double suspended = dpari_os_suspended(&l->forgiven, dpari_os_now());
+    l->looked += suspended;
     for (int32_t r = 0; r < l->n && suspended > 0.0; r++) {
         l->seat[r].found += l->seat[r].found > 0.0 ? suspended : 0.0;
     }

@@ -790,6 +790,7 @@ static dpar_status dpari_meet_guest(const dpar_start *job, double deadline, dpar
                 return status;
             }
         }
+        looked = dpari_os_now(); /* a call to a rank 0 that is stopped lasts 2 s, which count */
         dpari_os_sleep(nap);
         nap = dpari_leastf(1.5 * nap, 20e-3);
         now = dpari_os_now();

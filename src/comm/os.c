@@ -657,8 +657,11 @@ DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint6
             errno = ESRCH;
             return -1;
         }
+        if (bytes == 0) {
+            return 0;
+        }
         got -= (long)sizeof word;
-        if (got <= 0 && piece > 0) {
+        if (got <= 0) {
             errno = EFAULT;
             return -1;
         }

@@ -930,13 +930,7 @@ static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
     dpar_text t;
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
     dpar_text_put(&t, "joining: a rank's memory: ");
-    if (n && n->world->lacks != DPARI_LACKS_NOTHING) {
-        dpari_put_lack(&t, n->world);
-    } else if (dpari_os_addresses() < INT64_MAX) {
-        dpari_os_put_addresses(&t);
-    } else {
-        dpari_os_error(&t, ENOMEM);
-    }
+    dpari_put_lack(&t, n ? n->world : NULL);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
@@ -1004,6 +998,10 @@ static dpar_status dpari_split_failed(dpar_comm *c, int32_t rank)
     dpar_text t;
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
     dpari_text_print(&t, "split: rank %d has no memory for a communicator", rank);
+    if (rank == c->rank) {
+        dpar_text_put(&t, ": ");
+        dpari_put_lack(&t, dpari_group_of(c)->world);
+    }
     return DPAR_E_MEMORY;
 }
 

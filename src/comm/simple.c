@@ -335,6 +335,7 @@ DPAR_API DPARI_COLD dpar_status dpar_begin(int *argc, char ***argv, const dpar_o
     int32_t n = 0;
     dpari_zero(&o, sizeof o);
     o = options != NULL ? *options : o;
+    o.threads = 0;
     if (world == NULL) {
         return dpari_say(DPAR_E_ARG, why, "dpar_begin: world is NULL", 0, 0, 0, 0);
     }

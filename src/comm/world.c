@@ -167,6 +167,9 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
     h->threads = threads || ranks == 1;
     h->nonce = dpari_os_random();
     h->clock = DPARI_CLOCK_FIRST;
+    for (int32_t i = 0; i < ranks; i++) {
+        dpari_segment_ranks(s)[i].cpu = -1; /* 0 would be a CPU */
+    }
     DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: what is before it is whole */
     return DPAR_OK;
 }
@@ -1010,9 +1013,10 @@ DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes,
 
 DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
 {
+    const int32_t lacks = w ? w->lacks : DPARI_LACKS_NOTHING;
     dpari_available now;
     struct rlimit file;
-    switch (w->lacks) {
+    switch (lacks) {
     case DPARI_LACKS_HEAP:
         dpar_text_put(t, "dpar_options.heap_bytes is the limit");
         if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
@@ -1025,12 +1029,16 @@ DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
     case DPARI_LACKS_FILE: dpari_os_error(t, w->number); return;
     default: break;
     }
+    if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
+        dpari_os_put_addresses(t); /* private memory was refused, most likely for this */
+        return;
+    }
     dpari_os_available(&now);
     dpar_text_put(t, "out of memory");
-    if (w->lacks == DPARI_LACKS_MEMORY && now.most > 0) {
+    if (lacks == DPARI_LACKS_MEMORY && now.most > 0) {
         dpari_text_print(t, ": %ld left of %ld of control group %s", now.bytes, now.most,
                          now.group);
-    } else if (w->lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
+    } else if (lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
         dpari_text_print(t, ": %ld are available on this machine", now.bytes);
     }
 }
@@ -1364,7 +1372,8 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
     }
     r->pid = (int32_t)getpid();
     r->pids = dpari_os_pids();
-    r->cpu = w->cpu = dpari_os_cpu();
+    w->cpu = dpari_os_cpu();
+    DPARI_STORE(&r->cpu, w->cpu); /* ranks that came before look at it */
     *w->probe = dpari_world_word(w, w->me);
     r->probe = (uint64_t)(uintptr_t)w->probe;
     dpari_os_available(&available);

@@ -268,7 +268,8 @@ DPARI_API void dpari_world_close(dpari_world *w);
  * heap_bytes, 0 for the library's own. E_MEMORY: see w->lacks, w->number. */
 DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users, void **memory);
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
-/* What was lacking then, with numbers. */
+/* What was lacking then, with numbers; where it was nothing of the heap, or w is NULL, private
+ * memory was. */
 DPARI_API void dpari_put_lack(dpar_text *t, const dpari_world *w);
 /* Copies bytes from behind a ref, without a world; 0 where there is none. */
 DPARI_API int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to, int64_t bytes);

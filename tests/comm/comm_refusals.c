@@ -183,6 +183,17 @@ static void shrunk(void *arg, char *text)
     strcpy(text, why.text);
 }
 
+static void splits(void *arg, char *text)
+{
+    dpar_comm *c = (dpar_comm *)arg, *out = NULL;
+    text[0] = 0;
+    if (dpar_comm_split(c, 0, 0, &out) == DPAR_OK) {
+        (void)dpar_comm_close(out);
+    } else {
+        strcpy(text, c->why.text);
+    }
+}
+
 static void alone(void *arg, char *text)
 {
     dpar_comm *world = NULL;
@@ -234,6 +245,8 @@ static void test_no_memory(dpar_comm *c)
     s.next = 0;
     CHECK(few_pages_said(&few, shrunk, &s, 1 << 12));
     CHECK(few_pages_has(&few, "shrink: rank 0 has no memory for a communicator"));
+    CHECK(few_pages_said(&few, splits, c, 1 << 12));
+    CHECK(few_pages_has(&few, "split: rank 0 has no memory for a communicator: out of addresses"));
     CHECK(few_pages_said(&few, too_many_calls, c, 64));
     CHECK(few_pages_has(&few, "batch: no memory for so many calls"));
 }

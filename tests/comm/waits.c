@@ -123,6 +123,18 @@ static int share(dpar_comm *c, void *arg)
     return c->status < 0;
 }
 
+/* A rank that has not come is on no CPU: not on 0, where a rank that waits for it may be. */
+static void absent(void)
+{
+    dpari_segment segment;
+    dpar_why why;
+    CHECK_INT(dpari_segment_make(&segment, 3, NULL, &why), DPAR_OK);
+    for (int32_t i = 0; i < 3; i++) {
+        CHECK_INT(dpari_segment_ranks(&segment)[i].cpu, -1);
+    }
+    dpari_segment_close(&segment);
+}
+
 static void sharing(void)
 {
     dpar_options o;
@@ -140,6 +152,7 @@ int main(void)
     quotas();
 #if defined(__linux__)
     moving();
+    absent();
     sharing();
 #endif
     return CHECK_DONE();

@@ -102,6 +102,7 @@ int main(int argc, char **argv)
     }
     if (argc > 1 && strcmp(argv[argc - 1], "desc") == 0) {
         o.ranks = 2;
+        o.threads = 1; /* does not count */
     }
     if (dpar_begin(&argc, &argv, &o, &world, &why) < 0) {
         return dpar_fail(NULL, &why);

@@ -122,6 +122,17 @@ RANK=0 WORLD_SIZE=1 MASTER_ADDR=h MASTER_PORT=29500 "$start" > "$work/out" 2>&1
 look 'torchrun of one' $? 0 1 'sum 1 of 1'
 DPAR_RANK=0 DPAR_SIZE=2 DPAR_TIMEOUT=0.5 "$start" > "$work/out" 2>&1
 look 'nobody comes' $? 1 1 'start: rank 1 of 2 did not come .*'
+# rank 0 is stopped while ranks meet: the others wait for as long as their deadline says
+export DPAR_JOB=stopped-$$ DPAR_SIZE=3
+DPAR_RANK=0 "$start" > /dev/null 2>&1 &
+stopped=$!
+sleep 0.5
+kill -STOP $stopped
+DPAR_RANK=1 DPAR_TIMEOUT=3 timeout 60 "$start" > "$work/out" 2>&1
+look 'rank 0 is stopped' $? 1 1 'start: rank 0 of 3 did not come within [3-6]\.[0-9] s .*'
+kill -KILL $stopped
+wait $stopped 2> /dev/null
+unset DPAR_JOB DPAR_SIZE
 for mpiexec in mpiexec.openmpi mpiexec.mpich; do
     command -v $mpiexec > /dev/null 2>&1 || continue
     timeout 60 $mpiexec -n 3 "$start" > "$work/out" 2>&1
