@@ -2,7 +2,7 @@
 ! 06 - the same in Fortran: heat on a plate that is cut over 4 ranks.
 !
 !   cc -O2 -I. -c bindings/fortran/dpar.c -o build/06.o
-!   gfortran -Jbuild/ -o build/06 bindings/fortran/dpar.f90 examples/06_heat.f90 build/06.o
+!   gfortran -O2 -Jbuild/ -o build/06 bindings/fortran/dpar.f90 examples/06_heat.f90 build/06.o
 !   build/06 --ranks 4
 !
 !   4 ranks: 1079.3662 is the sum of all cells after 500 steps

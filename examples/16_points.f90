@@ -2,7 +2,7 @@
 ! 16 - the same matrix in Fortran: Jacobi's steps on rows that 4 ranks share.
 !
 !   cc -O2 -I. -c bindings/fortran/dpar.c -o build/16.o
-!   gfortran -Jbuild/ -o build/16 bindings/fortran/dpar.f90 examples/16_points.f90 build/16.o
+!   gfortran -O2 -Jbuild/ -o build/16 bindings/fortran/dpar.f90 examples/16_points.f90 build/16.o
 !   build/16 --ranks 4
 !
 !   4 ranks: x(0) is 2.018662

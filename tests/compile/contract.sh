@@ -95,6 +95,7 @@ in_pairs first_screen $headers
 # A line that users copy has -O2 or -O1: without it dpar takes several times as long.
 bare=$(grep -nE '(^|[^a-z])(mpi)?cc (-I[^ ]* )*-D(DPAR_|USE_MPI|DOCTOR_MPI)' README.md docs/*.md docs/guide/*.md examples/* apps/*.* commands/*.[ch] \
     bindings/fortran/dpar.c bindings/fortran/dpar.f90 dpar*.h)
+bare=$bare$(grep -nE '(^|[^a-z])gfortran [^`]*\.f90' README.md docs/*.md docs/guide/*.md examples/* apps/*.* | grep -v ' -O[23] ')
 [ -z "$bare" ] || { echo "compiled without -O2: $bare"; exit 1; }
 engine() { # header, compiler and its flags
     header=$1
