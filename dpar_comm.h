@@ -1264,9 +1264,9 @@ DPARI_DOOR void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t 
  *     dpari_wait_end(w, &t);
  *
  * A turn spins. Then it yields if the peer needs this very core: because there are more ranks than
- * cores, or because the peer was last seen on this CPU. If there is a core for each, then one of the
- * two moves to another one. Then it sleeps. Before it sleeps it returns once, so that the condition
- * is looked at after the others were told. MORE: time has passed. */
+ * cores, or because the peer was last seen on this CPU. If there is a core for each, then one of
+ * the two moves to another one. Then it sleeps. Before it sleeps it returns once, so that the
+ * condition is looked at after the others were told. MORE: time has passed. */
 typedef struct dpari_wait {
     int32_t turns;
     int32_t told; /* counted among the sleepers */
@@ -2077,7 +2077,7 @@ typedef struct dpari_available {
     int64_t bytes;   /* INT64_MAX: unknown */
     int64_t most;    /* the limit of the control group; 0: only the machine's memory limits */
     char group[128]; /* that group, below the directory where groups are mounted */
-    int32_t cpus;    /* whole processors that quotas of time allow, at least 1; INT32_MAX: no quota */
+    int32_t cpus;    /* whole processors that quotas allow, at least 1; INT32_MAX: no quota */
     int32_t room;
     uint64_t who; /* the same for processes in one group, and so under one quota */
 } dpari_available;
@@ -3610,7 +3610,8 @@ static void dpari_os_group(dpari_available *a, const char *group, size_t root, i
 /* One group: how many whole processors its quota of time allows. */
 static void dpari_os_group_cpus(dpari_available *a, const char *group, int version)
 {
-    const int64_t quota = dpari_os_of_group(group, version == 1 ? "cpu.cfs_quota_us" : "cpu.max", "");
+    const int64_t quota =
+        dpari_os_of_group(group, version == 1 ? "cpu.cfs_quota_us" : "cpu.max", "");
     const int64_t period = version == 1 ? dpari_os_of_group(group, "cpu.cfs_period_us", "")
                                         : dpari_os_of_group(group, "cpu.max", " ");
     if (quota > 0 && period > 0) {
@@ -8976,8 +8977,8 @@ enum {
     DPARI_SPINS_MORE = 1024,   /* then the clock is looked at */
     DPARI_SPINS_SLEEPY = 1024, /* cores for all, but busy with something else */
     DPARI_VAIN = 3,            /* waits in a row that spin in vain before that is believed */
-    DPARI_SLEEPY = 1000,       /* waits for which one dear yield is remembered; twice as many when */
-    DPARI_SLEEPY_MOST = 64000, /* the next is dear again, to so many */
+    DPARI_SLEEPY = 1000,       /* waits for which one dear yield is remembered; twice as many */
+    DPARI_SLEEPY_MOST = 64000, /* when the next is dear again, to so many */
     DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a slice is remembered */
 };
 #define DPARI_SPIN_FOR                                                                             \
@@ -8986,7 +8987,7 @@ enum {
 #define DPARI_YIELD_IS_DEAR 500e-6 /* less than a slice, more than what passes by */
 #define DPARI_SLEEP_FOR 20e-3
 #define DPARI_MOVE_EVERY 2e-3 /* a rank that moved stays so long at least: half a slice */
-#define DPARI_SLICE_LOST 2e-3 /* between two looks at the clock in a spin: another process ran here */
+#define DPARI_SLICE_LOST 2e-3 /* between two looks at the clock in a spin: another one ran here */
 
 /* Looks at the clock. The time for which this process was suspended does not count. Returns the
  * seconds since the last look. */
@@ -9020,10 +9021,10 @@ static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int
     }
 }
 
-/* Two ranks share a CPU although there is one for each. The system often leaves them there for long,
- * because each of them sleeps or yields while the other one runs. So the one with the higher rank
- * moves to a CPU on which no rank was seen last. If another program runs there, then it shares that
- * CPU with one rank in place of the first CPU with both. */
+/* Two ranks share a CPU although there is one for each. The system often leaves them there for
+ * long, because each of them sleeps or yields while the other one runs. So the one with the higher
+ * rank moves to a CPU on which no rank was seen last. If another program runs there, then it shares
+ * that CPU with one rank in place of the first CPU with both. */
 static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     uint64_t is_free[DPARI_CPU_WORDS];
@@ -16379,8 +16380,8 @@ static void dpari_launch_pause(dpari_launch *l, double seconds)
     dpari_os_sleep(dpari_leastf(l->nap, seconds));
 }
 
-/* Ranks have as much longer as this process, and so the whole job, was suspended. They have not been
- * silent in that time, either. */
+/* Ranks have as much longer as this process, and so the whole job, was suspended. They have not
+ * been silent in that time, either. */
 static void dpari_launch_forgive(dpari_launch *l)
 {
     const double suspended = dpari_os_suspended(&l->forgiven, dpari_os_now());

@@ -460,8 +460,8 @@ static void dpari_launch_pause(dpari_launch *l, double seconds)
     dpari_os_sleep(dpari_leastf(l->nap, seconds));
 }
 
-/* Ranks have as much longer as this process, and so the whole job, was suspended. They have not been
- * silent in that time, either. */
+/* Ranks have as much longer as this process, and so the whole job, was suspended. They have not
+ * been silent in that time, either. */
 static void dpari_launch_forgive(dpari_launch *l)
 {
     const double suspended = dpari_os_suspended(&l->forgiven, dpari_os_now());

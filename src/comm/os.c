@@ -776,7 +776,8 @@ static void dpari_os_group(dpari_available *a, const char *group, size_t root, i
 /* One group: how many whole processors its quota of time allows. */
 static void dpari_os_group_cpus(dpari_available *a, const char *group, int version)
 {
-    const int64_t quota = dpari_os_of_group(group, version == 1 ? "cpu.cfs_quota_us" : "cpu.max", "");
+    const int64_t quota =
+        dpari_os_of_group(group, version == 1 ? "cpu.cfs_quota_us" : "cpu.max", "");
     const int64_t period = version == 1 ? dpari_os_of_group(group, "cpu.cfs_period_us", "")
                                         : dpari_os_of_group(group, "cpu.max", " ");
     if (quota > 0 && period > 0) {

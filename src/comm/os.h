@@ -189,7 +189,7 @@ typedef struct dpari_available {
     int64_t bytes;   /* INT64_MAX: unknown */
     int64_t most;    /* the limit of the control group; 0: only the machine's memory limits */
     char group[128]; /* that group, below the directory where groups are mounted */
-    int32_t cpus;    /* whole processors that quotas of time allow, at least 1; INT32_MAX: no quota */
+    int32_t cpus;    /* whole processors that quotas allow, at least 1; INT32_MAX: no quota */
     int32_t room;
     uint64_t who; /* the same for processes in one group, and so under one quota */
 } dpari_available;

@@ -317,8 +317,8 @@ enum {
     DPARI_SPINS_MORE = 1024,   /* then the clock is looked at */
     DPARI_SPINS_SLEEPY = 1024, /* cores for all, but busy with something else */
     DPARI_VAIN = 3,            /* waits in a row that spin in vain before that is believed */
-    DPARI_SLEEPY = 1000,       /* waits for which one dear yield is remembered; twice as many when */
-    DPARI_SLEEPY_MOST = 64000, /* the next is dear again, to so many */
+    DPARI_SLEEPY = 1000,       /* waits for which one dear yield is remembered; twice as many */
+    DPARI_SLEEPY_MOST = 64000, /* when the next is dear again, to so many */
     DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a slice is remembered */
 };
 #define DPARI_SPIN_FOR                                                                             \
@@ -327,7 +327,7 @@ enum {
 #define DPARI_YIELD_IS_DEAR 500e-6 /* less than a slice, more than what passes by */
 #define DPARI_SLEEP_FOR 20e-3
 #define DPARI_MOVE_EVERY 2e-3 /* a rank that moved stays so long at least: half a slice */
-#define DPARI_SLICE_LOST 2e-3 /* between two looks at the clock in a spin: another process ran here */
+#define DPARI_SLICE_LOST 2e-3 /* between two looks at the clock in a spin: another one ran here */
 
 /* Looks at the clock. The time for which this process was suspended does not count. Returns the
  * seconds since the last look. */
@@ -361,10 +361,10 @@ static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int
     }
 }
 
-/* Two ranks share a CPU although there is one for each. The system often leaves them there for long,
- * because each of them sleeps or yields while the other one runs. So the one with the higher rank
- * moves to a CPU on which no rank was seen last. If another program runs there, then it shares that
- * CPU with one rank in place of the first CPU with both. */
+/* Two ranks share a CPU although there is one for each. The system often leaves them there for
+ * long, because each of them sleeps or yields while the other one runs. So the one with the higher
+ * rank moves to a CPU on which no rank was seen last. If another program runs there, then it shares
+ * that CPU with one rank in place of the first CPU with both. */
 static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     uint64_t is_free[DPARI_CPU_WORDS];

@@ -199,9 +199,9 @@ DPARI_DOOR void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t 
  *     dpari_wait_end(w, &t);
  *
  * A turn spins. Then it yields if the peer needs this very core: because there are more ranks than
- * cores, or because the peer was last seen on this CPU. If there is a core for each, then one of the
- * two moves to another one. Then it sleeps. Before it sleeps it returns once, so that the condition
- * is looked at after the others were told. MORE: time has passed. */
+ * cores, or because the peer was last seen on this CPU. If there is a core for each, then one of
+ * the two moves to another one. Then it sleeps. Before it sleeps it returns once, so that the
+ * condition is looked at after the others were told. MORE: time has passed. */
 typedef struct dpari_wait {
     int32_t turns;
     int32_t told; /* counted among the sleepers */
