@@ -326,7 +326,7 @@ struct dpar_comm {
     int32_t rank, size;
     /* How long an operation waits for others without getting on, in seconds; <= 0: for ever. Time
      * for which this process itself was suspended (a batch system stops the job, a laptop sleeps)
-     * does not count. */
+     * does not count: between two calls of dpar_test a quarter of a second at most. */
     double timeout_s;
     dpar_status status;       /* 0, or how it broke: then every further call returns it */
     dpar_why why;             /* the sentence of the last error on this communicator */
@@ -726,7 +726,7 @@ DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
  * Under a launcher it joins, as dpar_init does. Otherwise the number of ranks is that of --ranks,
  * of DPAR_RANKS in the environment, or options->ranks, the first that is there, else 1. More than
  * one rank are new processes of this program with the same arguments. So each runs main from its
- * start, as under mpiexec: let main do nothing before that only one process should do. They
+ * start, as under mpiexec, so do nothing before dpar_begin that only one process should do. They
  * inherit no thread and no lock, and are safe where forked ranks are not (dpar_launch): after
  * OpenMP, with a GPU's runtime, with any library that has threads.
  *
@@ -16290,7 +16290,8 @@ static int dpari_launch_is_silent(dpari_launch *l, int32_t rank)
     return silent;
 }
 
-/* Sleeps it for an event? Not when a debugger has stopped it, nor when it waits for a disk. */
+/* True if it sleeps until an event. One that a debugger has stopped or that waits for a disk does
+ * not. */
 static int dpari_seat_sleeps(const dpari_seat *s)
 {
     return dpari_job_process(s->pid, DPARI_PROCESS_STATE) == 'S';
@@ -16319,8 +16320,9 @@ static void dpari_launch_listen(dpari_launch *l)
     }
 }
 
-/* Seconds until those that are left are to be killed; < 0: not as things are. A rank that hangs
- * keeps this process for ever else, when the others have seen their deadline pass and returned. */
+/* Returns the seconds until the ranks that are left are killed; < 0: they are not, as things are.
+ * Without this a rank that hangs would keep this process waiting for ever, after the others have
+ * seen their deadline pass and have returned. */
 static double dpari_launch_left(dpari_launch *l)
 {
     const double now = dpari_os_now(), failed = dpari_launch_failed(l);
@@ -16392,8 +16394,8 @@ static void dpari_launch_pause(dpari_launch *l, double seconds)
     dpari_os_sleep(dpari_leastf(l->nap, seconds));
 }
 
-/* Ranks have as much longer as this process, and so the whole job, was suspended. They have not been
- * silent in that time, either. */
+/* Ranks have as much longer as this process, and so the whole job, was suspended. They have not
+ * been silent in that time, either. */
 static void dpari_launch_forgive(dpari_launch *l)
 {
     const double suspended = dpari_os_suspended(&l->forgiven, dpari_os_now());

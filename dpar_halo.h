@@ -5811,8 +5811,8 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **g
     g = (dpari_gx *)dpari_os_pages(bytes);
     *grid = g;
     if (!g) {
-        return dpari_say(DPAR_E_MEMORY, why, "grid: # bytes cannot be had (is ulimit -v too small?)", bytes,
-                         0, 0, 0);
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "grid: # bytes cannot be had (is ulimit -v too small?)", bytes, 0, 0, 0);
     }
     g->d = *a;
     g->now = g;
@@ -6707,8 +6707,9 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
         (void)dpari_gx_lay_out_rest(g, p);
     }
     if (!p || !p->rest) {
-        return dpari_say(DPAR_E_MEMORY, why, "grid: # bytes for a plan cannot be had (is ulimit -v too small?)",
-                         bytes, 0, 0, 0);
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "grid: # bytes for a plan cannot be had (is ulimit -v too small?)", bytes,
+                         0, 0, 0);
     }
     (void)dpari_gx_mirrors(g, p->shape, n, depth, p->mirror);
     return DPAR_OK;

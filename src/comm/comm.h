@@ -156,7 +156,7 @@ struct dpar_comm {
     int32_t rank, size;
     /* How long an operation waits for others without getting on, in seconds; <= 0: for ever. Time
      * for which this process itself was suspended (a batch system stops the job, a laptop sleeps)
-     * does not count. */
+     * does not count: between two calls of dpar_test a quarter of a second at most. */
     double timeout_s;
     dpar_status status;       /* 0, or how it broke: then every further call returns it */
     dpar_why why;             /* the sentence of the last error on this communicator */

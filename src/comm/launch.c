@@ -358,7 +358,8 @@ static int dpari_launch_is_silent(dpari_launch *l, int32_t rank)
     return silent;
 }
 
-/* Sleeps it for an event? Not when a debugger has stopped it, nor when it waits for a disk. */
+/* True if it sleeps until an event. One that a debugger has stopped or that waits for a disk does
+ * not. */
 static int dpari_seat_sleeps(const dpari_seat *s)
 {
     return dpari_job_process(s->pid, DPARI_PROCESS_STATE) == 'S';
@@ -387,8 +388,9 @@ static void dpari_launch_listen(dpari_launch *l)
     }
 }
 
-/* Seconds until those that are left are to be killed; < 0: not as things are. A rank that hangs
- * keeps this process for ever else, when the others have seen their deadline pass and returned. */
+/* Returns the seconds until the ranks that are left are killed; < 0: they are not, as things are.
+ * Without this a rank that hangs would keep this process waiting for ever, after the others have
+ * seen their deadline pass and have returned. */
 static double dpari_launch_left(dpari_launch *l)
 {
     const double now = dpari_os_now(), failed = dpari_launch_failed(l);
@@ -460,8 +462,8 @@ static void dpari_launch_pause(dpari_launch *l, double seconds)
     dpari_os_sleep(dpari_leastf(l->nap, seconds));
 }
 
-/* Ranks have as much longer as this process, and so the whole job, was suspended. They have not been
- * silent in that time, either. */
+/* Ranks have as much longer as this process, and so the whole job, was suspended. They have not
+ * been silent in that time, either. */
 static void dpari_launch_forgive(dpari_launch *l)
 {
     const double suspended = dpari_os_suspended(&l->forgiven, dpari_os_now());
