@@ -3570,10 +3570,14 @@ DPARI_API DPARI_COLD uint64_t dpari_os_pids(void)
     return (uint64_t)about.st_ino;
 }
 
+/* Paths of control groups, which the system ends at 4096 characters (PATH_MAX). Those of Kubernetes
+ * in a container have 300 and more. */
+enum { DPARI_OS_PATH = 4096 };
+
 /* A number of a control group; -1 where there is none. */
 static int64_t dpari_os_of_group(const char *group, const char *file, const char *key)
 {
-    char path[512];
+    char path[DPARI_OS_PATH + 32];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "%s/%s", group, file);
@@ -3645,7 +3649,7 @@ static void dpari_os_group_line(dpari_available *a, const char *line, size_t byt
     const char *const end = line + bytes;
     const char *list = (const char *)memchr(line, ':', bytes);
     const char *path = list ? (const char *)memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
-    char group[384];
+    char group[DPARI_OS_PATH];
     size_t least, n;
     int version, memory, cpu;
     dpar_text t;
@@ -3703,7 +3707,7 @@ DPARI_API DPARI_COLD void dpari_os_groups(dpari_available *a, const char *text, 
 DPARI_API DPARI_COLD void dpari_os_available(dpari_available *a)
 {
     const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
-    char text[4096];
+    char text[4 * DPARI_OS_PATH]; /* a line for each of some 12 hierarchies of version 1 */
     a->bytes = kib < 0 ? INT64_MAX : kib * 1024;
     a->most = 0;
     a->group[0] = '\0';

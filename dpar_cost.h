@@ -1212,6 +1212,10 @@ typedef struct dpar_simulated {
  * ones, the first with its embedding, the last with its logits. The backward's two halves take the
  * compute's half each. A plan without a pipeline is as it was priced.
  *
+ * Messages wait for their data only, not for other messages. On one NCCL communicator, where they
+ * do wait, the lists of dpar_schedule_lower take up to 8 % longer while a message takes less than a
+ * fifth of a forward. dpar_times.transport gives the time where it takes more.
+ *
  * mem is aligned as for int64_t; 16 MB are enough for some 100,000 forwards. From there on fewer
  * micro-batches are simulated, and the slowest rank's time is added for the rest. E_ROOM says how
  * many bytes. Errors as dpar_schedule_generate and dpar_plan_price. O(stages x micro-batches). */

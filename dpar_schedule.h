@@ -568,7 +568,8 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_s
  * rank hand over in memory. Messages are listed in the order in which their data are made: the SEND
  * directly behind the action that makes them, the RECV before whatever the peer computes at that
  * moment. The moments are those of a simulation with `times`, or without them of F = I = W = 1,
- * B = 2. Idle actions are dropped. E_STUCK names a rank that can never go on and what it waits for.
+ * B = 2, and messages that take next to nothing. Idle actions are dropped. E_STUCK names a rank
+ * that can never go on and what it waits for.
  *
  * All lists follow one order of all messages. So no transport that keeps the order of a channel can
  * deadlock, and both ends of a pair of ranks see the same order. When the data of a message are
@@ -611,8 +612,9 @@ typedef struct dpar_lowering {
     int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
     int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
     /* MESSAGES, but not by turns: what actions and messages take, each of them 0 to INT64_MAX / 3
-     * (bandwidth: / 10). sends, links, transport and memory are not read. NULL: F, I, W and
-     * RECOMPUTE take 1, B 2, all others nothing. */
+     * (bandwidth: / 10). sends, links, transport and memory are not read. On one queue a rank give
+     * latency or bytes and bandwidth, too, where messages take more than a tenth of F. NULL: F, I,
+     * W and RECOMPUTE take 1, B 2, messages less than all of these, all others nothing. */
     const dpar_times *times;
 } dpar_lowering;
 
@@ -3065,14 +3067,18 @@ static const dpar_each *dpari_lower_each(const dpar_times *t, int32_t kind)
     }
 }
 
+/* A forward, when nobody says what it takes; a message then takes 1. So short a message only
+ * decides which of two comes first that are ready at the same moment. Where messages take time, the
+ * one that was reached by fewer messages is there first. */
+#define DPARI_LOWER_UNIT (INT64_C(1) << 20)
+
 /* What an action takes by itself; B without a time of its own that of its parts. */
 static int64_t dpari_lower_cost(const dpar_times *t, const dpar_action *a)
 {
     int64_t takes;
     if (t == NULL) {
-        return a->kind == DPAR_BACKWARD                              ? 2
-               : a->kind <= DPAR_WEIGHT || a->kind == DPAR_RECOMPUTE ? 1
-                                                                     : 0;
+        takes = a->kind <= DPAR_WEIGHT || a->kind == DPAR_RECOMPUTE ? DPARI_LOWER_UNIT : 0;
+        return a->kind == DPAR_BACKWARD ? 2 * takes : takes;
     }
     if (a->kind == DPAR_WAIT_REDUCE) {
         return 0;
@@ -3185,7 +3191,7 @@ static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
 {
     int32_t stage = dpari_lower_receiver(l->in, a), peer;
     int forward = a->kind == DPAR_FORWARD;
-    int64_t *given;
+    int64_t *given, takes = 1;
     if (stage < 0) {
         return;
     }
@@ -3196,9 +3202,9 @@ static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
         return;
     }
     if (l->times != NULL) {
-        *given = dpari_lower_sum(
-            l, l->clock, dpari_pipe_message(l->times, (int32_t)dpari_least(a->stage, stage)));
+        takes = dpari_pipe_message(l->times, (int32_t)dpari_least(a->stage, stage));
     }
+    *given = dpari_lower_sum(l, l->clock, takes);
     dpari_lower_message(l, rank, a, forward ? DPAR_SEND_F : DPAR_SEND_B, a->stage, peer);
     dpari_lower_message(l, peer, a, forward ? DPAR_RECV_F : DPAR_RECV_B, stage, rank);
     if (!dpari_lower_ready(l, peer)) {
@@ -3698,10 +3704,9 @@ DPARI_APART int64_t dpari_late_longest(const dpar_schedule *s)
 static int64_t dpari_late_size(const dpar_schedule *in)
 {
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
-    return bytes < 0
-               ? -1
-               : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
-                     dpari_whole_words((int64_t)in->stages * in->micros);
+    return bytes < 0 ? -1
+                     : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
+                           dpari_whole_words((int64_t)in->stages * in->micros);
 }
 
 static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32_t channel,

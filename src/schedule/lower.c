@@ -440,14 +440,18 @@ static const dpar_each *dpari_lower_each(const dpar_times *t, int32_t kind)
     }
 }
 
+/* A forward, when nobody says what it takes; a message then takes 1. So short a message only
+ * decides which of two comes first that are ready at the same moment. Where messages take time, the
+ * one that was reached by fewer messages is there first. */
+#define DPARI_LOWER_UNIT (INT64_C(1) << 20)
+
 /* What an action takes by itself; B without a time of its own that of its parts. */
 static int64_t dpari_lower_cost(const dpar_times *t, const dpar_action *a)
 {
     int64_t takes;
     if (t == NULL) {
-        return a->kind == DPAR_BACKWARD                              ? 2
-               : a->kind <= DPAR_WEIGHT || a->kind == DPAR_RECOMPUTE ? 1
-                                                                     : 0;
+        takes = a->kind <= DPAR_WEIGHT || a->kind == DPAR_RECOMPUTE ? DPARI_LOWER_UNIT : 0;
+        return a->kind == DPAR_BACKWARD ? 2 * takes : takes;
     }
     if (a->kind == DPAR_WAIT_REDUCE) {
         return 0;
@@ -560,7 +564,7 @@ static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
 {
     int32_t stage = dpari_lower_receiver(l->in, a), peer;
     int forward = a->kind == DPAR_FORWARD;
-    int64_t *given;
+    int64_t *given, takes = 1;
     if (stage < 0) {
         return;
     }
@@ -571,9 +575,9 @@ static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
         return;
     }
     if (l->times != NULL) {
-        *given = dpari_lower_sum(
-            l, l->clock, dpari_pipe_message(l->times, (int32_t)dpari_least(a->stage, stage)));
+        takes = dpari_pipe_message(l->times, (int32_t)dpari_least(a->stage, stage));
     }
+    *given = dpari_lower_sum(l, l->clock, takes);
     dpari_lower_message(l, rank, a, forward ? DPAR_SEND_F : DPAR_SEND_B, a->stage, peer);
     dpari_lower_message(l, peer, a, forward ? DPAR_RECV_F : DPAR_RECV_B, stage, rank);
     if (!dpari_lower_ready(l, peer)) {
@@ -1073,10 +1077,9 @@ DPARI_APART int64_t dpari_late_longest(const dpar_schedule *s)
 static int64_t dpari_late_size(const dpar_schedule *in)
 {
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
-    return bytes < 0
-               ? -1
-               : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
-                     dpari_whole_words((int64_t)in->stages * in->micros);
+    return bytes < 0 ? -1
+                     : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
+                           dpari_whole_words((int64_t)in->stages * in->micros);
 }
 
 static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32_t channel,

@@ -25,7 +25,8 @@
  * rank hand over in memory. Messages are listed in the order in which their data are made: the SEND
  * directly behind the action that makes them, the RECV before whatever the peer computes at that
  * moment. The moments are those of a simulation with `times`, or without them of F = I = W = 1,
- * B = 2. Idle actions are dropped. E_STUCK names a rank that can never go on and what it waits for.
+ * B = 2, and messages that take next to nothing. Idle actions are dropped. E_STUCK names a rank
+ * that can never go on and what it waits for.
  *
  * All lists follow one order of all messages. So no transport that keeps the order of a channel can
  * deadlock, and both ends of a pair of ranks see the same order. When the data of a message are
@@ -68,8 +69,9 @@ typedef struct dpar_lowering {
     int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
     int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
     /* MESSAGES, but not by turns: what actions and messages take, each of them 0 to INT64_MAX / 3
-     * (bandwidth: / 10). sends, links, transport and memory are not read. NULL: F, I, W and
-     * RECOMPUTE take 1, B 2, all others nothing. */
+     * (bandwidth: / 10). sends, links, transport and memory are not read. On one queue a rank give
+     * latency or bytes and bandwidth, too, where messages take more than a tenth of F. NULL: F, I,
+     * W and RECOMPUTE take 1, B 2, messages less than all of these, all others nothing. */
     const dpar_times *times;
 } dpar_lowering;
 

@@ -23,7 +23,7 @@ static char root[64];
 
 static void put(const char *name, const char *text)
 {
-    char path[256];
+    char path[2048];
     FILE *f;
     snprintf(path, sizeof path, "%s/%s", root, name);
     f = fopen(path, "w");
@@ -36,7 +36,7 @@ static void put(const char *name, const char *text)
 
 static void folder(const char *name)
 {
-    char path[256];
+    char path[2048];
     snprintf(path, sizeof path, "%s/%s", root, name);
     CHECK_INT(mkdir(path, 0700), 0);
 }
@@ -51,6 +51,16 @@ static void group_is(const char *text, int64_t machine, int64_t bytes, int64_t m
     CHECK_INT(a.bytes, bytes);
     CHECK_INT(a.most, most);
     CHECK_TEXT(a.group, name);
+}
+
+static void limit_is(const char *text, int64_t bytes, int64_t most)
+{
+    dpari_available a;
+    memset(&a, 0, sizeof a);
+    a.bytes = INT64_MAX;
+    dpari_os_groups(&a, text, root);
+    CHECK_INT(a.bytes, bytes);
+    CHECK_INT(a.most, most);
 }
 
 static void quota_is(const char *text, int32_t cpus)
@@ -117,6 +127,21 @@ static void test_groups(void)
     group_is("0::/docker/0123\n", 1 << 30, 4, 64, "/");
     put("memory.current", "70\n"); /* a limit that was lowered */
     group_is("0::/docker/0123\n", 1 << 30, 0, 64, "/");
+    { /* a path of 1,000 characters, as nested containers have */
+        char path[1024] = "a", line[1100];
+        int k;
+        for (k = 0; k < 4; k++) {
+            (void)snprintf(path + strlen(path), sizeof path - strlen(path), "/%0249d", k);
+            folder(path);
+        }
+        (void)snprintf(line, sizeof line, "%s/memory.max", path);
+        put(line, "700\n");
+        (void)snprintf(line, sizeof line, "%s/memory.current", path);
+        put(line, "697\n");
+        put("memory.max", "max\n");
+        (void)snprintf(line, sizeof line, "0::/%s\n", path);
+        limit_is(line, 3, 700);
+    }
     folder("memory");
     folder("memory/c");
     put("memory/c/memory.limit_in_bytes", "5000\n");
@@ -255,7 +280,8 @@ static int no_addresses(dpar_comm *c, void *arg)
     /* a collective cannot: all learn why */
     CHECK_INT(dpar_broadcast(c, c->rank == 1 ? array : own, n, DPAR_U8, 1, NULL), DPAR_E_MEMORY);
     CHECK(strstr(c->why.text, "rank 0: mapping ") != NULL);
-    CHECK(strstr(c->why.text, " bytes of rank 1's memory: out of addresses (ulimit -v is ") != NULL);
+    CHECK(strstr(c->why.text, " bytes of rank 1's memory: out of addresses (ulimit -v is ") !=
+          NULL);
     free(own);
     return checks_failed != 0;
 }

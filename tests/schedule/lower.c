@@ -327,8 +327,8 @@ static int64_t cost_of(const dpar_action *a)
     switch (a->kind) {
     case DPAR_FORWARD:
     case DPAR_INPUT:
-    case DPAR_WEIGHT: return 1;
-    case DPAR_BACKWARD: return 2;
+    case DPAR_WEIGHT: return INT64_C(1) << 30; /* a message between ranks takes 1 */
+    case DPAR_BACKWARD: return INT64_C(2) << 30;
     default: return 0;
     }
 }
@@ -357,7 +357,8 @@ static void by_time(lists *out, const lists *in, const dpar_schedule *s)
                     if (takes_input && from >= 0 && from < s->stages &&
                         from / s->chain == a[h].stage / s->chain) {
                         const int64_t there =
-                            (way < 0 ? forward : backward)[from * s->micros + a[h].micro];
+                            (way < 0 ? forward : backward)[from * s->micros + a[h].micro] +
+                            (s->rank_of[from] != r);
                         clock = there > clock ? there : clock;
                     }
                 }
