@@ -10,17 +10,18 @@ cd "$work" || exit 1
 
 always='memcpy memset memmove memcmp _GLOBAL_OFFSET_TABLE_ __stack_chk_fail'
 time='clock_gettime nanosleep sched_yield time'
-strings='strlen strncmp strstr'
+strings='memchr strchr strcspn strlen strncmp strspn strstr'
 memory='mmap munmap madvise'
-files='open close read write fcntl fstat lstat ftruncate posix_fallocate statvfs unlink
+files='open close read pread write fcntl stat fstat lstat access readlink ftruncate posix_fallocate statvfs unlink
     opendir readdir closedir'
 sockets='socket bind connect listen accept recv recvmsg sendmsg getsockopt poll'
-processes='fork _exit waitpid kill getpid getppid getuid getrlimit prctl'
+processes='fork execve exit _exit waitpid kill getpid getppid getuid getrlimit prctl'
 threads='pthread_create pthread_join'
 # environ: read, never written; errno; fflush before a fork; syscall: futex, memfd_create,
-# sched_getaffinity, process_vm_readv
-system='environ __errno_location fflush gethostname sysconf syscall'
-run="$time $strings $memory $files $sockets $processes $threads $system"
+# sched_getaffinity, process_vm_readv; the CPU that a rank runs on; a process's clock
+system='environ __errno_location clock_getcpuclockid fflush gethostname sched_getcpu sysconf syscall'
+openmp='omp_pause_resource_all' # weak: of the program's OpenMP, if it has one
+run="$time $strings $memory $files $sockets $processes $threads $system $openmp"
 
 # "header flags": leaves the names that it needs in needed.header.flags
 look() {
