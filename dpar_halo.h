@@ -3102,22 +3102,10 @@ DPARI_API void dpari_hx_finish_items(dpar_halo_exchange *x)
 /* ---- waiting for peers ------------------------------------------------------------------------
  */
 
-enum { DPARI_HX_PROGRESS = 64 }; /* turns of a wait between two looks at other work */
-
 static dpar_status dpari_hx_broken(const dpar_halo_exchange *x)
 {
     return x->c->status != DPAR_OK ? x->c->status : x->node->status;
 }
-
-/* Who does not come: the peer that is waited for, or, if that itself waits for another, that one,
- * and so on. */
-typedef struct dpari_hx_suspect {
-    int32_t who;    /* of the world */
-    int32_t links;  /* 0: the peer; 1: whom that waits for; ... */
-    double since;   /* nobody else came under suspicion; 0: not yet */
-    int64_t in;     /* the collective that the peer waits in, */
-    double crossed; /* and since when; 0: in none */
-} dpari_hx_suspect;
 
 /* The rank in the plan's communicator of one of the world; -1: none. */
 static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
@@ -3146,7 +3134,7 @@ static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
 
 /* The peer is gone, or it or the suspect did not come: breaks the communicator with a sentence. */
 static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
-                                            const dpari_hx_suspect *q, double waited)
+                                            const dpari_peer_wait *q)
 {
     dpari_group *g = dpari_group_of(x->node);
     const dpari_hx_peer *p = &x->peer[peer];
@@ -3164,7 +3152,7 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
     } else if (status == DPAR_E_PEER) {
         dpari_put_ending(&t, x->world, p->world);
     } else if (status == DPAR_E_TIMEOUT) {
-        dpari_text_print(&t, " did not come in %.1f s; ", waited);
+        dpari_text_print(&t, " did not come in %.1f s; ", q->waited);
         if (q->links > 0) {
             dpari_text_print(&t, "%s%d%s", q->links > 1 ? "others wait for it, and rank " : "rank ",
                              p->rank, q->links > 1 ? " for them, which" : " waits for it, and");
@@ -3200,8 +3188,9 @@ static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_exchange *x, uint64_t 
 }
 
 /* Messages and other work that is under way. */
-static void dpari_hx_progress(dpar_halo_exchange *x)
+static void dpari_hx_progress(void *exchange)
 {
+    dpar_halo_exchange *x = (dpar_halo_exchange *)exchange;
     int32_t i;
     dpari_shm_progress_all(x->node);
     if (x->node != x->c) {
@@ -3210,67 +3199,6 @@ static void dpari_hx_progress(dpar_halo_exchange *x)
         }
         (void)x->c->engine.progress(x->c, 0);
     }
-}
-
-/* Time has passed: does it make sense to wait on? */
-static DPARI_COLD dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
-{
-    const uint32_t state = dpari_rank_state(x->world, x->peer[peer].world);
-    dpar_status st = dpari_group_broken(dpari_group_of(x->node));
-    if (st == DPAR_OK) {
-        st = x->c->status;
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT ||
-                   dpari_group_closes(dpari_group_of(x->node), x->peer[peer].world)
-               ? DPAR_E_PEER
-               : DPAR_OK;
-}
-
-static DPARI_COLD void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now,
-                                       double quiet, dpari_hx_suspect *q)
-{
-    const dpari_group *g = dpari_group_of(x->node);
-    const int32_t who = dpari_group_culprit(g, x->peer[peer].world, quiet, &q->links);
-    if (who != q->who || q->since <= 0.0) {
-        q->who = who;
-        q->since = now;
-    }
-}
-
-/* Does the peer, which has not begun this exchange, wait in a collective for this rank, which has
- * not called that? For as long as above: a wait that this rank's progress ends is shorter. */
-static DPARI_COLD int dpari_hx_crossed(const dpar_halo_exchange *x, int32_t peer,
-                                       dpari_hx_suspect *q)
-{
-    const dpari_hx_peer *p = &x->peer[peer];
-    const double now = dpari_os_now();
-    const double quiet = dpari_quiet(x->c->timeout_s > 0.0 ? x->c->timeout_s : 4.0);
-    int64_t in = 0;
-    if ((int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8) >= x->count ||
-        !dpari_group_crossed(dpari_group_of(x->node), p->world, quiet, &in)) {
-        q->crossed = 0.0;
-    } else if (!(q->crossed > 0.0) || q->in != in) {
-        q->crossed = now;
-        q->in = in;
-    }
-    return q->crossed > 0.0 && now - q->crossed > quiet;
-}
-
-/* Is the deadline over, and is it known who does not come: the same for a quarter of the time
- * allowed, a second at most? Where that changes again and again, the last after four times that. */
-static DPARI_COLD int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
-                                    dpari_hx_suspect *q)
-{
-    const double timeout = x->c->timeout_s, quiet = dpari_quiet(timeout);
-    const double now = dpari_os_now();
-    if (!(timeout > 0.0) || now - began < timeout - quiet) {
-        return 0;
-    }
-    dpari_hx_follow(x, peer, now, quiet, q);
-    return now - began > timeout && (now - q->since > quiet || now - began > timeout + 4.0 * quiet);
 }
 
 /* Timers: 0 where there are none. */
@@ -3290,35 +3218,22 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32
                                                     const uint64_t *word, uint64_t value)
 {
     const double began = dpari_hx_clock(x);
-    dpari_wait t;
-    dpari_hx_suspect q = {0, 0, 0.0, 0, 0.0};
-    dpar_status st = DPAR_OK;
-    int32_t turn = 0, resumed = 0;
-    dpari_zero(&t, sizeof t);
-    while (DPARI_LOAD(word) < value && st == DPAR_OK) {
-        const dpar_status passed = dpari_wait_turn(x->world, &t, x->peer[peer].world);
-        if (passed == DPAR_MORE || ++turn % DPARI_HX_PROGRESS == 0) {
-            dpari_hx_progress(x);
-        }
-        if (t.resumed != resumed) { /* what was suspected of the others before is too old */
-            resumed = t.resumed;
-            dpari_zero(&q, sizeof q);
-        }
-        if (passed == DPAR_MORE && DPARI_LOAD(word) < value) {
-            dpari_wait_says(x->world, x->peer[peer].world);
-            st = dpari_hx_look(x, peer);
-            st = st == DPAR_OK && dpari_hx_crossed(x, peer, &q) ? DPAR_E_MISMATCH : st;
-            st = st == DPAR_OK && dpari_hx_late(x, t.began, peer, &q) ? DPAR_E_TIMEOUT : st;
-            if (st != DPAR_OK && DPARI_LOAD(word) >= value) {
-                st = DPAR_OK; /* its last words */
-            }
-        }
-    }
-    dpari_wait_end(x->world, &t);
+    const dpari_hx_peer *p = &x->peer[peer];
+    dpari_peer_wait q;
+    dpar_status status;
+    dpari_zero(&q, sizeof q);
+    q.comm = x->c;
+    q.group = dpari_group_of(x->node);
+    q.peer = p->world;
+    q.ready = &p->line[x->step[x->now].line].ready;
+    q.shift = 8;
+    q.count = x->count;
+    q.progress = dpari_hx_progress;
+    q.exchange = x;
+    status = dpari_peer_await(&q, word, value);
     dpari_hx_count(x, DPARI_HX_WAITING, began);
-    return st == DPAR_OK || dpari_hx_broken(x) != DPAR_OK
-               ? st
-               : dpari_hx_fail(x, st, peer, &q, dpari_os_now() - t.began);
+    return status == DPAR_OK || dpari_hx_broken(x) != DPAR_OK ? status
+                                                              : dpari_hx_fail(x, status, peer, &q);
 }
 
 /* Seconds between two looks at peers while one tests, in this exchange or the one before. A look
@@ -3342,9 +3257,9 @@ static dpar_status dpari_hx_await(dpar_halo_exchange *x, int32_t peer, const uin
         return DPAR_MORE;
     }
     x->looked = now;
-    st = dpari_hx_look(x, peer);
+    st = dpari_peer_look(x->c, dpari_group_of(x->node), x->peer[peer].world);
     if (st == DPAR_E_PEER && DPARI_LOAD(word) < value) {
-        st = dpari_hx_fail(x, st, peer, NULL, 0.0);
+        st = dpari_hx_fail(x, st, peer, NULL);
     }
     return st == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : st;
 }
@@ -3592,7 +3507,7 @@ static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, in
     }
     word = DPARI_LOAD(&line->ready);
     if (word >> 8 == (uint64_t)x->count && (word & 255u) != dpari_hx_kind(x)) {
-        return dpari_hx_fail(x, DPAR_E_MISMATCH, i, NULL, 0.0);
+        return dpari_hx_fail(x, DPAR_E_MISMATCH, i, NULL);
     }
     if (p->flow[s].in_direct[x->mode] > 0 && line->version != p->version) {
         for (f = 0; f < 2 * x->fields; f++) {

@@ -20,7 +20,7 @@ DPAR_API int32_t dpar_type_bytes(int32_t type)
     }
 }
 
-DPAR_API DPARI_COLD const char *dpar_type_name(int32_t type)
+DPAR_API const char *dpar_type_name(int32_t type)
 {
     switch (type) {
     case DPAR_NO_TYPE: return "none";

@@ -3,6 +3,7 @@
 
 #include "../base/inner.h"
 #include "engine.h"
+#include "os.h"
 #include "world.h"
 
 /* ---- the memory behind a member ---------------------------------------------------------------
@@ -352,4 +353,98 @@ DPARI_DOOR double dpari_quiet(double timeout)
 {
     const double least = 0.06; /* a sleeper says so each 0.02 s */
     return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
+}
+
+/* ---- an exchange waits for one of its peers ---------------------------------------------------
+ */
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g,
+                                                  int32_t peer)
+{
+    const uint32_t state = dpari_rank_state(g->world, peer);
+    const dpar_status broken = dpari_group_broken(g);
+    if (broken != DPAR_OK) {
+        return broken;
+    }
+    if (comm->status != DPAR_OK) {
+        return comm->status;
+    }
+    return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT || dpari_group_closes(g, peer)
+               ? DPAR_E_PEER
+               : DPAR_OK;
+}
+
+/* Does the peer, which has not begun this exchange, wait in a collective for this rank, which has
+ * not called that? For as long as `quiet`: a wait that this rank's progress ends is shorter. */
+static DPARI_COLD int dpari_peer_crossed(dpari_peer_wait *p)
+{
+    const double now = dpari_os_now(), timeout = p->comm->timeout_s;
+    const double quiet = dpari_quiet(timeout > 0.0 ? timeout : 4.0);
+    int64_t in = 0;
+    if ((int64_t)(DPARI_LOAD(p->ready) >> p->shift) >= p->count ||
+        !dpari_group_crossed(p->group, p->peer, quiet, &in)) {
+        p->crossed = 0.0;
+    } else if (!(p->crossed > 0.0) || p->in != in) {
+        p->crossed = now;
+        p->in = in;
+    }
+    return p->crossed > 0.0 && now - p->crossed > quiet;
+}
+
+/* Is the deadline over, and is it known who does not come: the same for a quarter of the time
+ * allowed, a second at most? Where that changes again and again, the last after four times that. */
+static DPARI_COLD int dpari_peer_late(dpari_peer_wait *p, double began)
+{
+    const double timeout = p->comm->timeout_s, quiet = dpari_quiet(timeout);
+    const double now = dpari_os_now();
+    int32_t who;
+    if (!(timeout > 0.0) || now - began < timeout - quiet) {
+        return 0;
+    }
+    who = dpari_group_culprit(p->group, p->peer, quiet, &p->links);
+    if (who != p->who || p->since <= 0.0) {
+        p->who = who;
+        p->since = now;
+    }
+    return now - began > timeout && (now - p->since > quiet || now - began > timeout + 4.0 * quiet);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word,
+                                                   uint64_t value)
+{
+    enum { PROGRESS = 64 }; /* turns between two looks at other work */
+    dpari_world *w = p->group->world;
+    dpar_status status = DPAR_OK;
+    int32_t turn = 0, resumed = 0;
+    dpari_wait t;
+    dpari_zero(&t, sizeof t);
+    while (DPARI_LOAD(word) < value && status == DPAR_OK) {
+        const dpar_status passed = dpari_wait_turn(w, &t, p->peer);
+        if (passed == DPAR_MORE || ++turn % PROGRESS == 0) {
+            p->progress(p->exchange);
+        }
+        if (t.resumed != resumed) { /* what was suspected of the others before is too old */
+            resumed = t.resumed;
+            p->since = p->crossed = 0.0;
+        }
+        if (passed != DPAR_MORE || DPARI_LOAD(word) >= value) {
+            continue;
+        }
+        dpari_wait_says(w, p->peer);
+        status = dpari_peer_look(p->comm, p->group, p->peer);
+        if (status == DPAR_OK && dpari_peer_crossed(p)) {
+            status = DPAR_E_MISMATCH;
+        }
+        if (status == DPAR_OK && dpari_peer_late(p, t.began)) {
+            status = DPAR_E_TIMEOUT;
+        }
+        if (status != DPAR_OK && DPARI_LOAD(word) >= value) {
+            status = DPAR_OK; /* its last words */
+        }
+    }
+    dpari_wait_end(w, &t);
+    if (status != DPAR_OK) {
+        p->waited = dpari_os_now() - t.began;
+    }
+    return status;
 }

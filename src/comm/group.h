@@ -148,6 +148,33 @@ DPARI_DOOR int dpari_group_crossed(const dpari_group *g, int32_t world_rank, dou
 DPARI_DOOR void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
                                   int64_t sequence);
 
+/* ---- an exchange waits for one of its peers ---- */
+
+typedef struct dpari_peer_wait {
+    dpar_comm *comm;                  /* the exchange's, whose deadline counts */
+    dpari_group *group;               /* the ranks of this machine, the peer among them */
+    int32_t peer;                     /* of the world */
+    int32_t shift;                    /* the peer has begun exchange number */
+    const uint64_t *ready;            /* *ready >> shift; */
+    int64_t count;                    /* this rank is in that one */
+    void (*progress)(void *exchange); /* of messages and other work under way */
+    void *exchange;
+    /* Who does not come: the peer that is waited for, or, if that itself waits for another, that
+     * one, and so on. Begins with zeros. */
+    int32_t who;    /* of the world */
+    int32_t links;  /* 0: the peer; 1: whom that waits for; ... */
+    double since;   /* nobody else came under suspicion; 0: not yet */
+    int64_t in;     /* the collective that the peer waits in, */
+    double crossed; /* and since when; 0: in none */
+    double waited;  /* seconds, when it failed */
+} dpari_peer_wait;
+/* Time has passed: E_PEER where the peer sends nothing more, or how the communicator broke. */
+DPARI_DOOR dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g, int32_t peer);
+/* Waits until *word >= value. E_PEER: the peer is gone. E_MISMATCH: it has not begun this exchange
+ * and waits in a collective that this rank has not called. E_TIMEOUT: the deadline is over, and
+ * p->who did not come. */
+DPARI_DOOR dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word, uint64_t value);
+
 /* ---- of this header's own modules ---- */
 
 /* Says that this rank goes on with those that do (its vote's other fields are filled in), or not.

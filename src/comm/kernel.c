@@ -703,8 +703,8 @@ DPARI_KERN_INLINE void dpari_kern_sum_two(const dpari_kern_job *job, int32_t out
 
 /* The fewer instructions an element takes, the more it pays to have constant: of f32 and f64 both
  * numbers (without, 26 % longer in the first cache), of f32 by way of bf16 that of inputs (6 %), of
- * bf16 and f16 none: two long arrays go by vectors of 32 bytes where the CPU has them. Of f32 by way
- * of f16 there is no loop: block by block takes 8 % longer. */
+ * bf16 and f16 none: two long arrays go by vectors of 32 bytes where the CPU has them. Of f32 by
+ * way of f16 there is no loop: block by block takes 8 % longer. */
 DPARI_APART void dpari_kern_sum_f32(const dpari_kern_job *job)
 {
     if (job->ins != 2 || job->outs > 2) {
