@@ -2868,7 +2868,7 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
 /* ---- time and waiting -------------------------------------------------------------------------
  */
 
-DPARI_DOOR double dpari_os_now(void)
+DPARI_DOOR DPARI_ONE_COPY double dpari_os_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -4938,7 +4938,8 @@ static void dpari_kern_copy_past(unsigned char *to, const unsigned char *from, i
 }
 #endif
 
-DPARI_DOOR void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream)
+DPARI_DOOR DPARI_ONE_COPY void dpari_kern_copy(void *to, const void *from, int64_t bytes,
+                                               int32_t stream)
 {
     if (bytes <= 0 || to == from) {
         return;
@@ -8246,7 +8247,7 @@ DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *c, dpar_text *out)
 
 /* ==== comm/agree.c ==== */
 
-DPARI_DOOR uint64_t dpari_hash(uint64_t h, int64_t v)
+DPARI_DOOR DPARI_ONE_COPY uint64_t dpari_hash(uint64_t h, int64_t v)
 {
     h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ h >> 29;
@@ -12423,7 +12424,7 @@ static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
     dpari_p2p_unlink(list, before, k);
 }
 
-static void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
+DPARI_APART void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
 {
     dpari_group *g = dpari_group_of(k->home);
     k->status = status;
@@ -13289,16 +13290,20 @@ static dpari_shm *dpari_shm_of(dpar_comm *c)
 /* ---- locks: only with a progress thread -------------------------------------------------------
  */
 
-static void dpari_lock(dpari_node *n)
+DPARI_APART void dpari_lock_shared(dpari_node *n)
 {
     uint32_t free_now = 0;
-    if (!DPARI_LOAD(&n->progress)) {
-        return;
-    }
     while (!DPARI_CLAIM(&n->lock, &free_now, 1U)) {
         free_now = 0;
         dpari_os_pause();
         sched_yield();
+    }
+}
+
+static void dpari_lock(dpari_node *n)
+{
+    if (DPARI_LOAD(&n->progress)) {
+        dpari_lock_shared(n);
     }
 }
 

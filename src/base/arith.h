@@ -26,12 +26,13 @@
 #endif
 
 /* Not inlined: keeps a large frame off the call paths that do not need it, or one copy of what many
- * that run once call. */
+ * call, where the call costs nothing beside what it does. ONE_COPY: of a door. */
 #if defined(__GNUC__)
-#define DPARI_APART static __attribute__((noinline))
+#define DPARI_ONE_COPY __attribute__((noinline))
 #else
-#define DPARI_APART static
+#define DPARI_ONE_COPY
 #endif
+#define DPARI_APART static DPARI_ONE_COPY
 
 /* Runs once for a job, a plan or a picture, or a few times a step around work of microseconds that
  * others do; and what it alone calls: small before fast. The branches of callers that lead to it

@@ -8,7 +8,7 @@
 #include "elements.h"
 #include "engine.h"
 
-DPARI_DOOR uint64_t dpari_hash(uint64_t h, int64_t v)
+DPARI_DOOR DPARI_ONE_COPY uint64_t dpari_hash(uint64_t h, int64_t v)
 {
     h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ h >> 29;

@@ -1105,7 +1105,8 @@ static void dpari_kern_copy_past(unsigned char *to, const unsigned char *from, i
 }
 #endif
 
-DPARI_DOOR void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream)
+DPARI_DOOR DPARI_ONE_COPY void dpari_kern_copy(void *to, const void *from, int64_t bytes,
+                                               int32_t stream)
 {
     if (bytes <= 0 || to == from) {
         return;

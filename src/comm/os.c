@@ -6,7 +6,7 @@
 /* ---- time and waiting -------------------------------------------------------------------------
  */
 
-DPARI_DOOR double dpari_os_now(void)
+DPARI_DOOR DPARI_ONE_COPY double dpari_os_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

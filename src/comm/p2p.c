@@ -239,7 +239,7 @@ static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
     dpari_p2p_unlink(list, before, k);
 }
 
-static void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
+DPARI_APART void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
 {
     dpari_group *g = dpari_group_of(k->home);
     k->status = status;

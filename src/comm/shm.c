@@ -55,16 +55,20 @@ static dpari_shm *dpari_shm_of(dpar_comm *c)
 /* ---- locks: only with a progress thread -------------------------------------------------------
  */
 
-static void dpari_lock(dpari_node *n)
+DPARI_APART void dpari_lock_shared(dpari_node *n)
 {
     uint32_t free_now = 0;
-    if (!DPARI_LOAD(&n->progress)) {
-        return;
-    }
     while (!DPARI_CLAIM(&n->lock, &free_now, 1U)) {
         free_now = 0;
         dpari_os_pause();
         sched_yield();
+    }
+}
+
+static void dpari_lock(dpari_node *n)
+{
+    if (DPARI_LOAD(&n->progress)) {
+        dpari_lock_shared(n);
     }
 }
 
