@@ -7408,7 +7408,7 @@ static void dpari_cut_box(dpar_transfers *w)
 }
 
 /* Who sends the box: the copies of one partial rank, and in how many shares. */
-static void dpari_begin_shares(dpar_transfers *w)
+static DPARI_COLD void dpari_begin_shares(dpar_transfers *w)
 {
     const dpar_mesh *m = &w->other.mesh;
     int32_t i, n, holder, number = 0, takers = 1;
@@ -9885,7 +9885,8 @@ DPARI_API int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole)
     return dpar_halo_points(h, h->fold) - ((h->pole_rows & pole) != 0) - (h->folds && h->on_row);
 }
 
-static dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t pole, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t pole,
+                                                    dpar_why *why)
 {
     int64_t rows = dpari_halo_behind(h, pole);
     int64_t width = pole == DPAR_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
@@ -10375,8 +10376,8 @@ static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int
 }
 
 /* That slab: earlier dims are cut to the inner box, later ones whole, of a star cut too. */
-static int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int kind, int star, int32_t n,
-                              dpar_box *box)
+static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int kind, int star,
+                                         int32_t n, dpar_box *box)
 {
     int32_t coord[DPAR_MAX_AXES], d, at, side = 0;
     int64_t inner[2], outer[2];

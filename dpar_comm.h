@@ -7277,7 +7277,7 @@ static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call 
 }
 
 /* A pointer that must not be NULL is; so may c be. */
-static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
+static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *c, const char *what)
 {
     dpar_text t;
     if (c) {
@@ -7429,8 +7429,8 @@ static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call
     return DPAR_E_RANGE;
 }
 
-static dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call, const int64_t *count,
-                                        const int64_t *begin)
+static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call,
+                                                   const int64_t *count, const int64_t *begin)
 {
     int32_t i, j, sorted = 1;
     for (i = 1; i < c->size && sorted; i++) {
@@ -7449,8 +7449,9 @@ static dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call, con
 }
 
 /* Pieces of different sizes on one side; *extent: the elements from the first to the last. */
-static dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *call, const int64_t *count,
-                                      const int64_t *begin, int apart, int64_t *extent)
+static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *call,
+                                                 const int64_t *count, const int64_t *begin,
+                                                 int apart, int64_t *extent)
 {
     const int64_t most = (INT64_C(1) << 62) / dpar_type_bytes(call->type);
     int64_t sum = 0, end = 0;
@@ -7685,7 +7686,7 @@ static void dpari_work_mark(dpar_work *work)
 }
 
 /* What is not posted has failed: whoever waits for it learns that. */
-static dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
+static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
 {
     if (s != DPAR_OK && work && !dpari_is_under_way(work)) {
         work->comm = NULL;
@@ -10340,7 +10341,7 @@ DPARI_API DPARI_COLD void dpari_vote_cast(dpari_group *g, uint64_t word)
     dpari_publish(g->world, &g->member[g->comm.rank]->vote.word, word);
 }
 
-static int dpari_vote_is_gone(const dpari_group *g, int32_t rank)
+static DPARI_COLD int dpari_vote_is_gone(const dpari_group *g, int32_t rank)
 {
     const uint32_t state = dpari_rank_state(g->world, g->world_rank[rank]);
     return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT;
@@ -10447,7 +10448,7 @@ DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, con
 enum { DPARI_NAMED = 8 }; /* ranks that a sentence names */
 
 /* When several died, the first that is missed may not be the one to look for. */
-static void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t rank)
+static DPARI_COLD void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t rank)
 {
     int32_t dead = 1;
     for (int32_t r = 0; r < g->comm.size; r++) {
@@ -10582,7 +10583,7 @@ DPARI_DOOR DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t 
     return who;
 }
 
-DPARI_DOOR double dpari_quiet(double timeout)
+DPARI_DOOR DPARI_COLD double dpari_quiet(double timeout)
 {
     const double least = 0.06; /* a sleeper says so each 0.02 s */
     return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));

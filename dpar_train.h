@@ -10052,7 +10052,7 @@ static int dpari_seq_band(dpari_seq_walk *w)
 }
 
 /* The next block in which something is seen; 0 at the end. */
-static int dpari_seq_next(dpari_seq_walk *w)
+static DPARI_COLD int dpari_seq_next(dpari_seq_walk *w)
 {
     const dpar_packed *p = &w->a->tokens;
     for (; w->doc < p->docs; w->doc++, w->open = 0) {
@@ -11792,7 +11792,7 @@ static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_l
 }
 
 /* Ends the communicator with a sentence, so that the other ranks hear it. */
-static dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
+static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
 {
     dpar_why text;
     dpar_status st;

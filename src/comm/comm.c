@@ -44,7 +44,7 @@ static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call 
 }
 
 /* A pointer that must not be NULL is; so may c be. */
-static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
+static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *c, const char *what)
 {
     dpar_text t;
     if (c) {
@@ -196,8 +196,8 @@ static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call
     return DPAR_E_RANGE;
 }
 
-static dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call, const int64_t *count,
-                                        const int64_t *begin)
+static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call,
+                                                   const int64_t *count, const int64_t *begin)
 {
     int32_t i, j, sorted = 1;
     for (i = 1; i < c->size && sorted; i++) {
@@ -216,8 +216,9 @@ static dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call, con
 }
 
 /* Pieces of different sizes on one side; *extent: the elements from the first to the last. */
-static dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *call, const int64_t *count,
-                                      const int64_t *begin, int apart, int64_t *extent)
+static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *call,
+                                                 const int64_t *count, const int64_t *begin,
+                                                 int apart, int64_t *extent)
 {
     const int64_t most = (INT64_C(1) << 62) / dpar_type_bytes(call->type);
     int64_t sum = 0, end = 0;
@@ -452,7 +453,7 @@ static void dpari_work_mark(dpar_work *work)
 }
 
 /* What is not posted has failed: whoever waits for it learns that. */
-static dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
+static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
 {
     if (s != DPAR_OK && work && !dpari_is_under_way(work)) {
         work->comm = NULL;

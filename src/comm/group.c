@@ -107,7 +107,7 @@ DPARI_API DPARI_COLD void dpari_vote_cast(dpari_group *g, uint64_t word)
     dpari_publish(g->world, &g->member[g->comm.rank]->vote.word, word);
 }
 
-static int dpari_vote_is_gone(const dpari_group *g, int32_t rank)
+static DPARI_COLD int dpari_vote_is_gone(const dpari_group *g, int32_t rank)
 {
     const uint32_t state = dpari_rank_state(g->world, g->world_rank[rank]);
     return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT;
@@ -214,7 +214,7 @@ DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, con
 enum { DPARI_NAMED = 8 }; /* ranks that a sentence names */
 
 /* When several died, the first that is missed may not be the one to look for. */
-static void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t rank)
+static DPARI_COLD void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t rank)
 {
     int32_t dead = 1;
     for (int32_t r = 0; r < g->comm.size; r++) {
@@ -349,7 +349,7 @@ DPARI_DOOR DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t 
     return who;
 }
 
-DPARI_DOOR double dpari_quiet(double timeout)
+DPARI_DOOR DPARI_COLD double dpari_quiet(double timeout)
 {
     const double least = 0.06; /* a sleeper says so each 0.02 s */
     return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));

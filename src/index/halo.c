@@ -76,7 +76,8 @@ DPARI_API int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole)
     return dpar_halo_points(h, h->fold) - ((h->pole_rows & pole) != 0) - (h->folds && h->on_row);
 }
 
-static dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t pole, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t pole,
+                                                    dpar_why *why)
 {
     int64_t rows = dpari_halo_behind(h, pole);
     int64_t width = pole == DPAR_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
@@ -566,8 +567,8 @@ static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int
 }
 
 /* That slab: earlier dims are cut to the inner box, later ones whole, of a star cut too. */
-static int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int kind, int star, int32_t n,
-                              dpar_box *box)
+static DPARI_COLD int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int kind, int star,
+                                         int32_t n, dpar_box *box)
 {
     int32_t coord[DPAR_MAX_AXES], d, at, side = 0;
     int64_t inner[2], outer[2];

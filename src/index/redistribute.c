@@ -521,7 +521,7 @@ static void dpari_cut_box(dpar_transfers *w)
 }
 
 /* Who sends the box: the copies of one partial rank, and in how many shares. */
-static void dpari_begin_shares(dpar_transfers *w)
+static DPARI_COLD void dpari_begin_shares(dpar_transfers *w)
 {
     const dpar_mesh *m = &w->other.mesh;
     int32_t i, n, holder, number = 0, takers = 1;

@@ -201,7 +201,7 @@ static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_l
 }
 
 /* Ends the communicator with a sentence, so that the other ranks hear it. */
-static dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
+static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
 {
     dpar_why text;
     dpar_status st;

@@ -173,7 +173,7 @@ static int dpari_seq_band(dpari_seq_walk *w)
 }
 
 /* The next block in which something is seen; 0 at the end. */
-static int dpari_seq_next(dpari_seq_walk *w)
+static DPARI_COLD int dpari_seq_next(dpari_seq_walk *w)
 {
     const dpar_packed *p = &w->a->tokens;
     for (; w->doc < p->docs; w->doc++, w->open = 0) {
