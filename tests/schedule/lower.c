@@ -1107,6 +1107,69 @@ static void test_times(void)
     CHECK_TEXT(why.text, "the times add up to more than 9223372036854775807");
 }
 
+/* The order of the messages that reach a rank from two others, by the times `how` has. */
+static void order_is(const dpar_schedule *s, const dpar_lowering *how, const char *text)
+{
+    dpar_schedule out;
+    dpar_why why;
+    const int64_t bytes = dpar_schedule_lower_bytes(s, how, &why);
+    CHECK_INT(dpar_schedule_lower(&out, s, how, first, bytes, &why), DPAR_OK);
+    CHECK_TEXT(written(&out), text);
+}
+
+/* A backward takes its own time, or that of its parts; a joined pair the time of both together, or
+ * one after the other. Expected: the sender whose sum of times is smaller comes first. */
+static void test_times_of_kinds(void)
+{
+    static int64_t of[3][8] = {{1, 5, 1, 1}, {1, 2, 1, 4}, {2, 2, 11, 2}};
+    dpar_schedule s;
+    dpar_lowering how = lowering_of(0, 0);
+    dpar_times t;
+    dpar_why why;
+    memset(&t, 0, sizeof t);
+    how.times = &t;
+    read_lines(&s, "1B0\n3B0\n0B0,2B0\n", 2, memory);
+    t.backward.of = of[0]; /* stage 1 is slow, so that stage 3 is heard first */
+    order_is(&s, &how, "1B0,1SEND_B0\n3B0,3SEND_B0\n2RECV_B0,0RECV_B0,0B0,2B0\n");
+    t.backward.of = NULL;
+    t.input.of = of[0];
+    order_is(&s, &how, "1B0,1SEND_B0\n3B0,3SEND_B0\n2RECV_B0,0RECV_B0,0B0,2B0\n");
+    t.weight.of = of[1]; /* 5 + 2 and 1 + 4 */
+    order_is(&s, &how, "1B0,1SEND_B0\n3B0,3SEND_B0\n2RECV_B0,0RECV_B0,0B0,2B0\n");
+    t.input.of = of[1]; /* 2 + 2 and 4 + 4 */
+    order_is(&s, &how, "1B0,1SEND_B0\n3B0,3SEND_B0\n0RECV_B0,0B0,2RECV_B0,2B0\n");
+    t.weight.all = INT64_MAX / 3 + 1;
+    t.weight.of = NULL;
+    CHECK_INT(dpar_schedule_lower_bytes(&s, &how, &why), -1);
+    CHECK_TEXT(why.text, "stage 0: a time, size or bandwidth of 3074457345618258603; lowering "
+                         "takes 0 to 3074457345618258602");
+    how.passes = DPAR_LOWER_REDUCE; /* reads no times */
+    CHECK(dpar_schedule_lower_bytes(&s, &how, &why) > 0);
+    how.passes = DPAR_LOWER_MESSAGES; /* a list that has messages is refused before its times are */
+    read_lines(&s, "1B0,1SEND_B0\n3B0\n0RECV_B0,0B0,2B0\n", 2, memory);
+    CHECK_INT(dpar_schedule_lower_bytes(&s, &how, &why), -1);
+    /* rank 0 ends its pair at 10, one after the other, or at 14, as one; rank 2 ends at 11 */
+    memset(&t, 0, sizeof t);
+    t.forward.of = of[2];
+    t.backward.all = 2;
+    how.passes = 0;
+    read_lines(&s, "0F0,(0F1;0B0)OVERLAP_F_B\n1F0,1B0,1F1,3F0\n2F0\n", 2, memory);
+    order_is(&s, &how,
+             "0F0,0SEND_F0,0RECV_B0,(0F1;0B0)OVERLAP_F_B,0SEND_F1\n"
+             "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,3RECV_F0,1F1,3F0\n2F0,2SEND_F0\n");
+    t.overlap.all = 8;
+    order_is(&s, &how,
+             "0F0,0SEND_F0,0RECV_B0,(0F1;0B0)OVERLAP_F_B,0SEND_F1\n"
+             "1RECV_F0,1F0,1B0,1SEND_B0,3RECV_F0,1RECV_F1,1F1,3F0\n2F0,2SEND_F0\n");
+    /* a recomputation takes as long as a forward where nobody says otherwise; waiting takes none */
+    how.times = NULL;
+    read_lines(&s, "0RECOMPUTE0,0F0\n2F0\n1F0,3F0\n", 2, memory);
+    order_is(&s, &how, "0RECOMPUTE0,0F0,0SEND_F0\n2F0,2SEND_F0\n3RECV_F0,1RECV_F0,1F0,3F0\n");
+    how.times = &t;
+    read_lines(&s, "0WAIT_REDUCE_GRAD,0F0\n2F0\n1F0,3F0\n", 2, memory);
+    order_is(&s, &how, "0WAIT_REDUCE_GRAD,0F0,0SEND_F0\n2F0,2SEND_F0\n1RECV_F0,1F0,3RECV_F0,3F0\n");
+}
+
 int main(void)
 {
     test_reference();
@@ -1121,5 +1184,6 @@ int main(void)
     test_refusals();
     test_how();
     test_times();
+    test_times_of_kinds();
     return CHECK_DONE();
 }
