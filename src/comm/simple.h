@@ -63,7 +63,7 @@ DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
  *
  * Under a launcher it joins, as dpar_init does. Otherwise the number of ranks is that of --ranks,
  * of DPAR_RANKS in the environment, or options->ranks, the first that is there, else 1. More than
- * one rank are new processes of this program with the same arguments. So each runs main from its
+ * one rank are new processes of this program with the same arguments. Each runs main from its
  * start, as under mpiexec, so do nothing before dpar_begin that only one process should do. They
  * inherit no thread and no lock, and are safe where forked ranks are not (dpar_launch): after
  * OpenMP, with a GPU's runtime, with any library that has threads.
