@@ -123,7 +123,7 @@ expect 2 '--every needs a whole number' --every 0
 expect 2 'a value must follow .--every' --every
 expect 2 'there are --case 2 and --case 5' --case 3
 expect 2 'a value must follow .--save' --save
-expect 2 'must follow .--frames' --frames ''
+expect 2 '1 to 999 characters must follow, not 0: .--frames' --frames ''
 expect 2 "unknown option; .* '--rwos'" --rwos 12
 expect 2 'divisible by 4' --table --rows 66
 expect 2 'divisible by 4' --table --rows 16
