@@ -193,7 +193,7 @@ static void dpar_in_turn_run(real **array)
     }
 }
 
-static void dpar_end(void)
+static void halo_bench_end(void)
 {
     if (dpar_world != NULL) {
         dpar_comm_close(dpar_world);
@@ -276,7 +276,7 @@ static void petsc_end(void)
 
 static void engines_end(void)
 {
-    dpar_end();
+    halo_bench_end();
     petsc_end();
 }
 #define ENGINES_END engines_end
