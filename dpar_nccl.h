@@ -4923,6 +4923,7 @@ static dpar_status dpari_nccl_meet_in(dpari_nccl_ctx *c, const dpari_nccl_memory
     status = dpari_nccl_end(s, 1, dpari_nccl_result(&x));
     if (status >= 0) {
         memset(work, 0, sizeof *work);
+        work->self = work;
         work->comm = &c->comm;
         work->call = call;
         work->status = DPAR_MORE;

@@ -872,7 +872,7 @@ DPARI_API DPARI_COLD void dpari_os_groups(dpari_available *a, const char *text, 
 DPARI_API DPARI_COLD void dpari_os_available(dpari_available *a)
 {
     const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
-    char text[4 * DPARI_OS_PATH]; /* a line for each of some 12 hierarchies of version 1 */
+    char text[2 * DPARI_OS_PATH]; /* a line for each of some 12 hierarchies of version 1 */
     a->bytes = kib < 0 ? INT64_MAX : kib * 1024;
     a->most = 0;
     a->group[0] = '\0';
