@@ -989,7 +989,9 @@ static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *te
             break;
         }
         if (n >= sizeof(item)) {
-            st = dpari_cluster_bad(text + start, n, why, "'@...' is too long for a setting");
+            st = dpari_say_word(DPAR_E_PARSE, why,
+                                "'@...' has # bytes: a setting has at most #", text + start, 60,
+                                (int64_t)n, sizeof(item) - 1, 0, 0);
             break;
         }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);

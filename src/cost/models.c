@@ -1297,7 +1297,7 @@ static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
         }
         c->mix[at] = 'F';
     } else if (number >= 0.0) {
-        c->mixes = DPARI_LISTED + 1;
+        c->mixes = number < 1e9 ? (int32_t)number + 1 : 1000000000; /* refused, with it */
     }
 }
 
@@ -2040,8 +2040,8 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
         }
     } while (st == DPAR_OK && item.kind != DPARI_JSON_END);
     if (st == DPAR_OK && (c.mixes > DPARI_LISTED || c.feeds > DPARI_LISTED)) {
-        return dpari_say(DPAR_E_RANGE, why, "a list of layers is longer than #", DPARI_LISTED, 0, 0,
-                         0);
+        return dpari_say(DPAR_E_RANGE, why, "a list has # layers: at most # are possible",
+                         c.mixes > c.feeds ? c.mixes : c.feeds, DPARI_LISTED, 0, 0);
     }
     return st == DPAR_OK ? dpari_config_finish(model, &c, why) : st;
 }

@@ -289,6 +289,10 @@ static void test_long(void)
     snprintf(text + at, sizeof text - at, ",nvlink=1");
     CHECK_INT(dpar_plan_ask("llama-3-8b", text, NULL, &with.asked, &why), DPAR_OK);
     CHECK_NEAR(with.asked.cluster.link_Bps, 1e9, 1e-9);
+    snprintf(text, sizeof text, "1x8:a100-80,nvlink=%0200d", 1);
+    CHECK_INT(dpar_plan_ask("llama-3-8b", text, NULL, &with.asked, &why), DPAR_E_PARSE);
+    CHECK_TEXT(why.text, "'nvlink=00000000000000000000000000000000000000000000000000000...' has 207 "
+                         "bytes: a setting has at most 95");
     at = (size_t)snprintf(text, sizeof text, "{\"model_type\": \"qwen3\", \"hidden_size\": 64, "
                                              "\"num_hidden_layers\": 600, "
                                              "\"num_attention_heads\": 4, \"vocab_size\": 100, "
@@ -299,7 +303,7 @@ static void test_long(void)
     }
     snprintf(text + at, sizeof text - at, "]}");
     CHECK_INT(dpar_plan_ask(text, "1x8:a100-80", NULL, &with.asked, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "a list of layers is longer than 512");
+    CHECK_TEXT(why.text, "a list has 600 layers: at most 512 are possible");
 }
 
 int main(void)
