@@ -9,6 +9,8 @@ unset DPAR_RANKS DPAR_RANK DPAR_SIZE DPAR_JOB DPAR_TIMEOUT
 export OMP_NUM_THREADS=2
 bad=0 done=0
 source=tests/comm/ranks/openmp.c
+library=build/libdpar.a
+[ -e $library ] || library=-DDPAR_IMPLEMENTATION
 
 # program, exit code, lines, pattern that all of them match, arguments
 look() {
@@ -32,15 +34,14 @@ look() {
     done
 }
 
-$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. $source -o "$work/own" -lpthread &
-compiles=$!
+$CC $CFLAGS -I. $source $library -o "$work/own" -lpthread -lm || exit 1
 printf 'int main(void) {\nint n = 0;\n#pragma omp parallel\nn = 1;\nreturn n != 1; }\n' > "$work/has.c"
 sum='rank [0-2] PID [0-9]*: 1.4985e+06'
 for compiler in gcc clang; do
     $compiler -fopenmp "$work/has.c" -o "$work/has" > /dev/null 2>&1 && "$work/has" ||
         { echo "$compiler -fopenmp: not found, skipped"; continue; }
     program=$work/with_$compiler
-    $compiler -O1 -fopenmp -DDPAR_IMPLEMENTATION -I. $source -o "$program" -lpthread || exit 1
+    $compiler -O1 -fopenmp -I. $source $library -o "$program" -lpthread -lm || exit 1
     look "$program" 0 6 "$sum" inside
     look "$program" 0 6 "$sum" before
     look "$program" 0 6 "$sum" threads
@@ -48,7 +49,6 @@ for compiler in gcc clang; do
 done
 
 program=$work/own
-wait $compiles || exit 1
 look "$program" 0 1 '0 ' helper
 look "$program" 0 1 '0 ' late
 look "$program" 0 1 '0 ' sleep

@@ -5,10 +5,10 @@
 : "${CC:=cc}" "${CFLAGS:=-O1}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
-$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. tests/comm/ranks/start.c -o "$work/start" &
-compiles=$!
-$CC $CFLAGS -DBEGIN -DDPAR_IMPLEMENTATION -I. tests/comm/ranks/start.c -o "$work/begin" || exit 1
-wait $compiles || exit 1
+library=build/libdpar.a
+[ -e $library ] || library=-DDPAR_IMPLEMENTATION
+$CC $CFLAGS -I. tests/comm/ranks/start.c $library -o "$work/start" -lm || exit 1
+$CC $CFLAGS -DBEGIN -I. tests/comm/ranks/start.c $library -o "$work/begin" -lm || exit 1
 start=$work/start
 bad=0 done=0 job=$$
 unset DPAR_RANKS DPAR_RANK DPAR_SIZE DPAR_LOCAL_RANK DPAR_LOCAL_SIZE DPAR_JOB DPAR_TIMEOUT RANK WORLD_SIZE
