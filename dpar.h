@@ -8,14 +8,14 @@
  *     #include "dpar.h"                     in as many files as you like
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. ...   one file: the code; or #define it there, before the include
  *
- *     dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_LAST_FASTEST, 0, &why);    8 ranks as 4 x 2
+ *     dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_ORDER_LAST_FASTEST, 0, &why);    8 ranks as 4 x 2
  *     dpar_layout_init(&layout, &mesh, 2, extent, cuts, &why);              a matrix on them
  *     dpar_layout_local(&layout, rank, shape, offset);                      the part of one rank
  *
  * The family. A program includes the header that it needs and gets what that one stands on.
  *
  *     dpar_schedule.h   In which order do pipeline stages work? 18 published orders, made, proved, timed, drawn.
- *                           dpar_order_find(&order, "zbv", &why);
+ *                           dpar_schedule_find(&order, "zbv", &why);
  *                           dpar_schedule_generate(&schedule, &order, memory, bytes, &why);
  *                           dpar_schedule_simulate(&schedule, &how, &timing, work, work_bytes, &why);
  *     dpar_cost.h       What does a run cost? Memory and time of a model on a machine; the best way to spread it.
@@ -25,7 +25,7 @@
  *     dpar_comm.h       Ranks that talk: started here or found, over shared memory (POSIX).
  *                           dpar_init(&world, NULL, &why);
  *                           dpar_all_reduce(world, in, out, count, DPAR_F32, DPAR_SUM, NULL);
- *                           dpar_comm_close(world);
+ *                           dpar_comm_free(world);
  *     dpar_halo.h       Grids: arrays cut over ranks, and their halos; the adjoint too.
  *                           dpar_grid_make(world, &desc, &g, &why);
  *                           u = dpar_grid_array(g, DPAR_F64);
@@ -33,7 +33,7 @@
  *     dpar_points.h     Meshes without boxes: values that ranks read of others, by ids or index lists.
  *                           dpar_points_make(world, own, n, ghosts, m, &p, &why);
  *                           dpar_points_exchange(p, x);
- *                           dpar_points_add(p, b);
+ *                           dpar_points_reduce(p, b);
  *     dpar_train.h      Training: ddp, fsdp (ZeRO), tensor, sequence, expert, pipeline parallelism, optimizers.
  *                           dpar_ddp_begin(ddp, 1);
  *                           dpar_ddp_ready(ddp, i);
@@ -44,8 +44,8 @@
  *                           dpar_spatial_backward(plan, &call);
  *     dpar_debug.h      Looking for faults: what this machine allows, and whether an exchange was right.
  *                           faults = dpar_doctor(world, &text);
- *                           dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why);
- *                           dpar_halo_exchange_report(x, &text);
+ *                           dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);
+ *                           dpar_halo_plan_report(x, &text);
  *     dpar_mpi.h        dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why): the same calls over MPI.
  *     dpar_nccl.h       dpar_nccl_make(host, NULL, &world, &why): the same calls over NCCL.
  *     dpar_cuda.h       dpar_cuda_open(&gpu, NULL, &why): memory and kernels of an NVIDIA GPU.
@@ -172,60 +172,60 @@ DPAR_API const char *dpar_status_text(dpar_status status);
 
 /* Number formats: what an array holds, what a message carries, what a chip computes in.
  *
- * DPAR_NO_TYPE is a field that was left out. That is E_ARG where the field describes data. Where it
- * may be left out, as for what travels or an optimizer's moments, the field says what 0 means.
+ * DPAR_TYPE_NONE is a field that was left out. That is E_ARG where the field describes data. Where
+ * it may be left out, as for what travels or an optimizer's moments, the field says what 0 means.
  *
- * For the formats from F64 on, below DPAR_FORMATS, chips state a peak of FLOP/s. BF16 there stands
- * for F16 too. The types from F16 on only say how numbers are stored. */
+ * For the formats from F64 on, below DPAR_FORMAT_COUNT, chips state a peak of FLOP/s. BF16 there
+ * stands for F16 too. The types from F16 on only say how numbers are stored. */
 enum {
-    DPAR_NO_TYPE,
+    DPAR_TYPE_NONE,
     DPAR_F64,
     DPAR_F32,
     DPAR_TF32, /* stored as F32 */
     DPAR_BF16,
     DPAR_F8,
     DPAR_F4,
-    DPAR_FORMATS,
-    DPAR_F16 = DPAR_FORMATS,
+    DPAR_FORMAT_COUNT,
+    DPAR_F16 = DPAR_FORMAT_COUNT,
     DPAR_I8,
     DPAR_U8,
     DPAR_I32,
     DPAR_U32,
     DPAR_I64,
     DPAR_U64,
-    DPAR_TYPES
+    DPAR_TYPE_COUNT
 };
 
 /* Bytes of one element: 0 for F4, which has no address of its own, and for what is no type.
  * O(1). */
 DPAR_API int32_t dpar_type_bytes(int32_t type);
-/* "f32", "bf16", ...; "none" for DPAR_NO_TYPE; "?" for others. Static text. */
+/* "f32", "bf16", ...; "none" for DPAR_TYPE_NONE; "?" for others. Static text. */
 DPAR_API const char *dpar_type_name(int32_t type);
 /* Can ranks add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. O(1). */
 DPAR_API int32_t dpar_type_reduces(int32_t type);
 
-/* The collectives, as MPI and NCCL have them, and the two halves of a message. DPAR_NO_CALL is a
+/* The collectives, as MPI and NCCL have them, and the two halves of a message. DPAR_CALL_NONE is a
  * kind that was left out. */
 enum {
-    DPAR_NO_CALL,
-    DPAR_ALL_REDUCE,
-    DPAR_ALL_GATHER,
-    DPAR_REDUCE_SCATTER,
-    DPAR_ALL_TO_ALL,
-    DPAR_BROADCAST,
-    DPAR_REDUCE,
-    DPAR_GATHER,
-    DPAR_SCATTER,
-    DPAR_SEND_RECV, /* a message, as a cost */
-    DPAR_BARRIER,
-    DPAR_COLLECTIVES,
-    DPAR_SEND = DPAR_COLLECTIVES,
-    DPAR_RECV,
-    DPAR_CALLS
+    DPAR_CALL_NONE,
+    DPAR_CALL_ALL_REDUCE,
+    DPAR_CALL_ALL_GATHER,
+    DPAR_CALL_REDUCE_SCATTER,
+    DPAR_CALL_ALL_TO_ALL,
+    DPAR_CALL_BROADCAST,
+    DPAR_CALL_REDUCE,
+    DPAR_CALL_GATHER,
+    DPAR_CALL_SCATTER,
+    DPAR_CALL_SEND_RECV, /* a message, as a cost */
+    DPAR_CALL_BARRIER,
+    DPAR_CALL_COLLECTIVE_COUNT,
+    DPAR_CALL_SEND = DPAR_CALL_COLLECTIVE_COUNT,
+    DPAR_CALL_RECV,
+    DPAR_CALL_COUNT
 };
 
-/* "all-reduce", ..., "send", "recv"; "none" for DPAR_NO_CALL, "?" for others. Static text. */
-DPAR_API const char *dpar_collective_name(int32_t kind);
+/* "all-reduce", ..., "send", "recv"; "none" for DPAR_CALL_NONE, "?" for others. Static text. */
+DPAR_API const char *dpar_call_name(int32_t kind);
 
 /* ==== base/box.h ==== */
 
@@ -274,7 +274,7 @@ typedef struct dpar_transfer {
 } dpar_transfer;
 
 /* How what arrives meets what is there. */
-enum { DPAR_COPY, DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN, DPAR_OPS };
+enum { DPAR_COPY, DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN, DPAR_OP_COUNT };
 
 /* Elements of a transfer: the product of its extents, -1 past 2^63 - 1. O(dims). */
 DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);
@@ -287,8 +287,8 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);
  *     static char buffer[2000];
  *     dpar_text t;
  *     dpar_text_init(&t, buffer, sizeof buffer);
- *     dpar_schedule_draw(&t, &gantt, DPAR_GANTT_TEXT, &why);    what draws and reports appends to
- * it puts(buffer); */
+ *     dpar_schedule_draw(&t, &gantt, DPAR_SCHEDULE_DRAW_TEXT, &why);    what draws and reports
+ * appends to it puts(buffer); */
 
 /* Where text goes, and how much of it there was. */
 typedef struct dpar_text {
@@ -312,18 +312,18 @@ DPAR_API void dpar_text_put(dpar_text *t, const char *s);
  *
  *     const int32_t sizes[2] = {4, 2};
  *     int32_t at[2];
- *     dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_LAST_FASTEST, 0, &why);    ranks 0..7
+ *     dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_ORDER_LAST_FASTEST, 0, &why);    ranks 0..7
  *     dpar_mesh_coords(&mesh, 5, at);                                       dp 2, tp 1
  *     dpar_mesh_group_member(&mesh, 1, 5, 0);                               along dp: 1, 3, 5, 7 */
 
 enum { DPAR_MAX_AXES = 8 };
 
 /* One axis of a mesh. */
-typedef struct dpar_axis {
+typedef struct dpar_mesh_axis {
     char name[16];  /* "tp", "dp", "dp_replicate", ... */
     int32_t size;   /* >= 1 */
     int32_t stride; /* ranks between two neighbours along this axis */
-} dpar_axis;
+} dpar_mesh_axis;
 
 /* Ranks with named axes: a value that the functions below make. rank = offset + the sum of coord[i]
  * * axis[i].stride, at most 2^31 - 1; no rank has two coordinates. Keep both true when you set
@@ -335,13 +335,13 @@ typedef struct dpar_mesh {
     int32_t axes;   /* axes in use, 0..DPAR_MAX_AXES */
     int32_t size;   /* ranks in all: the product of the sizes */
     int32_t offset; /* the first rank of the mesh */
-    dpar_axis axis[DPAR_MAX_AXES];
+    dpar_mesh_axis axis[DPAR_MAX_AXES];
 } dpar_mesh;
 
 /* The order of ranks. Systems differ, so it is always said. */
 enum {
-    DPAR_LAST_FASTEST, /* torch DeviceMesh, JAX, MPI_Cart: the last axis has stride 1 */
-    DPAR_FIRST_FASTEST /* Megatron's order strings, PETSc: the first axis has stride 1 */
+    DPAR_ORDER_LAST_FASTEST, /* torch DeviceMesh, JAX, MPI_Cart: the last axis has stride 1 */
+    DPAR_ORDER_FIRST_FASTEST /* Megatron's order strings, PETSc: the first axis has stride 1 */
 };
 
 /* A mesh of named axes. `names` lists them, "dp tp" or "dp-tp": each once, 1 to 15 characters.
@@ -361,8 +361,9 @@ DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names, const in
  * An axis whose name the string lacks must have size 1; it is appended. A name of the string that
  * has no size is E_UNKNOWN. One size may be -1. Other errors as dpar_mesh_init. Not collective.
  * O(axes^2). */
-DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, const char *names,
-                                       const int32_t *sizes, int32_t ranks, dpar_why *why);
+DPAR_API dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const char *order,
+                                               const char *names, const int32_t *sizes,
+                                               int32_t ranks, dpar_why *why);
 /* Other axes over the same ranks: experts' etp-ep-edp-pp beside tp-cp-dp-pp. The sizes must make
  * mesh->size ranks; one may be -1. E_DIVIDE with a sentence: they do not, mesh's ranks are not
  * evenly spaced, or an axis that both name has other groups. Other errors as dpar_mesh_init. Not
@@ -419,7 +420,7 @@ enum { DPAR_PROC_NULL = -1 }; /* no rank: beyond an open border */
 /* ---- shapes ---- */
 
 /* MPI_Dims_create: fills parts[0 .. dims-1] so that their product is `ranks`. On entry a positive
- * part is fixed, 0 is to be chosen. It knows neither cells nor nodes: dpar_cart_create does.
+ * part is fixed, 0 is to be chosen. It knows neither cells nor nodes: dpar_cart_choose_parts does.
  *
  * The chosen parts do not increase from axis to axis. Of all such factorisations it takes the least
  * (largest - smallest), then the largest smallest part, then the lexicographically least. MPICH
@@ -432,13 +433,13 @@ enum { DPAR_PROC_NULL = -1 }; /* no rank: beyond an open border */
 DPAR_API dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts, dpar_why *why);
 
 /* A grid of cells that ranks are to share. Zero it and fill it in. */
-typedef struct dpar_cart_grid {
+typedef struct dpar_cart_choose_desc {
     int32_t ranks, dims;           /* 1 or more; 0..DPAR_MAX_DIMS */
     int64_t cells[DPAR_MAX_DIMS];  /* at least 1 */
     int64_t weight[DPAR_MAX_DIMS]; /* cost of a cell face between two ranks along the dim; all 0: 1
                                       each */
     uint32_t periodic;             /* bit d: dim d wraps around */
-} dpar_cart_grid;
+} dpar_cart_choose_desc;
 
 /* The process grid with the least cut: product(parts) = ranks, parts[d] <= cells[d]. On entry a
  * positive part is fixed, 0 is to be chosen. Of equal cuts it takes the lexicographically least
@@ -456,8 +457,8 @@ typedef struct dpar_cart_grid {
  *
  * Exact: branch and bound over the ordered factorisations. The bound is the inequality of the
  * means, sum a_d p_d >= k (product a_d p_d)^(1/k). */
-DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts, int64_t *cut,
-                                      dpar_why *why);
+DPAR_API dpar_status dpar_cart_choose_parts(const dpar_cart_choose_desc *grid, int32_t *parts,
+                                            int64_t *cut, dpar_why *why);
 
 /* ---- who owns what of a grid ----
  *
@@ -499,23 +500,23 @@ DPAR_API dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t
 /* ---- placement: which rank stands at which coordinate; node = rank / per_node ---- */
 
 enum {
-    DPAR_PLACE_ROW_MAJOR, /* as MPI_Cart: the last axis fastest */
-    DPAR_PLACE_BRICKS,    /* every node holds a brick of the grid */
-    DPAR_PLACE_MORTON,    /* bits interleaved, axis 0 lowest */
-    DPAR_PLACE_HILBERT,   /* Hilbert's curve, any number of dims */
-    DPAR_PLACE_KINDS
+    DPAR_MAPPING_ROW_MAJOR, /* as MPI_Cart: the last axis fastest */
+    DPAR_MAPPING_BRICKS,    /* every node holds a brick of the grid */
+    DPAR_MAPPING_MORTON,    /* bits interleaved, axis 0 lowest */
+    DPAR_MAPPING_HILBERT,   /* Hilbert's curve, any number of dims */
+    DPAR_MAPPING_COUNT
 };
 
-/* A placement: which rank stands at which coordinate. dpar_place_init and _best make it. For bricks
- * of your own set kind, order and brick: sides that divide the parts, of product per_node. LAMMPS'
- * two-level order "xyz" is order {0, 1, 2}. */
-typedef struct dpar_place {
+/* A placement: which rank stands at which coordinate. dpar_mapping_init and _best make it. For
+ * bricks of your own set kind, order and brick: sides that divide the parts, of product per_node.
+ * LAMMPS' two-level order "xyz" is order {0, 1, 2}. */
+typedef struct dpar_mapping {
     dpar_cart grid;
-    int32_t kind;                 /* DPAR_PLACE_ROW_MAJOR, ... */
+    int32_t kind;                 /* DPAR_MAPPING_ROW_MAJOR, ... */
     int32_t per_node;             /* ranks a node; the last may hold fewer */
     int32_t brick[DPAR_MAX_DIMS]; /* sides of the bricks; 1 for the other kinds */
     int32_t order[DPAR_MAX_DIMS]; /* bricks: axes from fastest to slowest */
-} dpar_place;
+} dpar_mapping;
 
 /* What one exchange with the neighbours carries. The message to a neighbour at offset o of the
  * stencil has bytes * the product over d of (o_d != 0 ? width[d] : block[d]). */
@@ -529,23 +530,23 @@ typedef struct dpar_stencil {
 /* A placement of a kind, with nodes of per_node >= 1 ranks.
  *
  * Bricks have sides q with product(q) = per_node, q[d] dividing parts[d], and the least surface
- * between nodes. The surface is the cut of dpar_cart_create with parts[d] / q[d] nodes along axis
- * d. Of equal ones it takes the fewest nodes along axis 0, then 1, and so on. Nodes in the grid and
- * ranks in a brick are both row-major. Morton and Hilbert number the cells of the smallest
+ * between nodes. The surface is the cut of dpar_cart_choose_parts with parts[d] / q[d] nodes along
+ * axis d. Of equal ones it takes the fewest nodes along axis 0, then 1, and so on. Nodes in the
+ * grid and ranks in a brick are both row-major. Morton and Hilbert number the cells of the smallest
  * power-of-two cube around the grid and skip those outside.
  *
  * E_ARG; bricks also E_DIVIDE: per_node does not divide the ranks (use Hilbert). O(1); bricks as
- * dpar_cart_create for size / per_node ranks. */
-DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
-                                     int32_t per_node, dpar_why *why);
+ * dpar_cart_choose_parts for size / per_node ranks. */
+DPAR_API dpar_status dpar_mapping_init(dpar_mapping *place, const dpar_cart *grid, int32_t kind,
+                                       int32_t per_node, dpar_why *why);
 
 /* The rank at coord; DPAR_PROC_NULL outside. Row-major and bricks O(dims). Morton and Hilbert
  * O(2^dims * dims * bits of the longest axis): skipped cells are counted by whole cubes. */
-DPAR_API int32_t dpar_place_rank(const dpar_place *place, const int32_t *coord);
+DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *place, const int32_t *coord);
 
-/* The coordinate of a rank: the inverse of dpar_place_rank, at the same cost. E_ARG, without a
+/* The coordinate of a rank: the inverse of dpar_mapping_rank, at the same cost. E_ARG, without a
  * sentence: no such rank. */
-DPAR_API dpar_status dpar_place_coords(const dpar_place *place, int32_t rank, int32_t *coord);
+DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank, int32_t *coord);
 
 /* What crosses between nodes in one exchange, one way; as much comes back. *total is the machine's,
  * *worst the busiest node's. A message between two nodes counts once in the total and at both
@@ -553,15 +554,16 @@ DPAR_API dpar_status dpar_place_coords(const dpar_place *place, int32_t rank, in
  *
  * E_ARG, or E_RANGE where a sum could pass 2^63 - 1, with a sentence. Bricks, and row-major with
  * one rank a node, take a closed form: O(3^dims * dims). The others take O(ranks * 3^dims * dims)
- * times the cost of dpar_place_rank. */
-DPAR_API dpar_status dpar_place_cost(const dpar_place *place, const dpar_stencil *stencil,
-                                     int64_t *total, int64_t *worst, dpar_why *why);
+ * times the cost of dpar_mapping_rank. */
+DPAR_API dpar_status dpar_mapping_cost(const dpar_mapping *place, const dpar_stencil *stencil,
+                                       int64_t *total, int64_t *worst, dpar_why *why);
 
 /* The kind whose busiest node sends least, then the least total, then the first kind. Bricks are
  * searched with the stencil's faces as weights, and left out where none fits. Errors and cost as
- * dpar_place_cost for every kind. */
-DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, int32_t per_node,
-                                     const dpar_stencil *stencil, dpar_why *why);
+ * dpar_mapping_cost for every kind. */
+DPAR_API dpar_status dpar_mapping_choose(dpar_mapping *place, const dpar_cart *grid,
+                                         int32_t per_node, const dpar_stencil *stencil,
+                                         dpar_why *why);
 
 /* ---- a torus network: logical mesh axes on physical axes, as JAX's mesh_utils has it ---- */
 
@@ -608,8 +610,9 @@ DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *
  * has a name. The systems that people use disagree about what "block" means. Integers only, no
  * tables.
  *
- *     dpar_split_owner(DPAR_CHUNK, 1000, 7, 500);                     part 3 has element 500
- *     dpar_split_range(DPAR_CHUNK, 1000, 7, 3, &first, &count);       part 3 has 143, from 429 on
+ *     dpar_split_owner(DPAR_SPLIT_CHUNK, 1000, 7, 500);                     part 3 has element 500
+ *     dpar_split_range(DPAR_SPLIT_CHUNK, 1000, 7, 3, &first, &count);       part 3 has 143, from
+ * 429 on
  *
  * A dpar_split answers by all rules, and quicker in a loop. */
 
@@ -617,24 +620,24 @@ DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *
 enum {
     /* b = ceil(N/P): [min(N, p b), min(N, (p+1) b)): 3 3 3 1. torch.chunk, DTensor, FSDP, FFTW-MPI,
      * MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts are the last ones. */
-    DPAR_CHUNK,
+    DPAR_SPLIT_CHUNK,
     /* N/P + (p < N%P) elements: 3 3 2 2. numpy.array_split, torch.tensor_split, PETSc DMDA,
      * DeepSpeed, cuDecomp, heFFTe, AMReX, hypre. Empty parts are the last ones. */
-    DPAR_EVEN,
+    DPAR_SPLIT_EVEN,
     /* [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. p4est. Empty parts lie between full ones. */
-    DPAR_FLOOR,
+    DPAR_SPLIT_FLOOR,
     /* Blocks of `block`, dealt round from part `source`. ScaLAPACK, MPI darray CYCLIC(k). */
-    DPAR_BLOCK_CYCLIC,
+    DPAR_SPLIT_BLOCK_CYCLIC,
     /* Any ascending cuts: [cuts[p], cuts[p+1]). Ragged and weighted shards, whole atoms. */
-    DPAR_RAGGED,
+    DPAR_SPLIT_RAGGED,
     /* CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th part of every
      * piece. DTensor's strided shard (FSDP over TP), fused QKV and gate/up. */
-    DPAR_STRIDED,
+    DPAR_SPLIT_STRIDED,
     /* CHUNK into 2P chunks; part p has chunks p and 2P-1-p. Causal context parallelism. */
-    DPAR_ZIGZAG,
+    DPAR_SPLIT_ZIGZAG,
     /* p, p+P, p+2P, ...: BLOCK_CYCLIC(1). Striped attention. */
-    DPAR_STRIPE,
-    DPAR_SPLITS
+    DPAR_SPLIT_CYCLIC,
+    DPAR_SPLIT_RULE_COUNT
 };
 
 /* The part that has element i of `count`, by any rule but BLOCK_CYCLIC, RAGGED and STRIDED. -1 when
@@ -649,7 +652,7 @@ DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts
 /* A value; make it with an init function. Within a part, local indices 0, 1, ... run through its
  * elements in ascending global order. */
 typedef struct dpar_split {
-    int32_t rule;     /* DPAR_CHUNK, ... */
+    int32_t rule;     /* DPAR_SPLIT_CHUNK, ... */
     int32_t parts;    /* P, at least 1 */
     int32_t source;   /* BLOCK_CYCLIC: the part of the first block, 0..parts-1. The init sets 0; set
                          yours after it */
@@ -677,8 +680,8 @@ DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
  * cuDecomp's gdims_dist splits the first `even` elements by EVEN and gives the rest to the last
  * part that has some. Its cuts are the offsets of that EVEN, and `count` from the first empty part
  * on. */
-DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
-                                       dpar_why *why);
+DPAR_API dpar_status dpar_split_init_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
+                                            dpar_why *why);
 /* Cuts by weights: fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum),
  * in whole atoms of `atom` elements; the last atom may be short. No part is an atom or more away
  * from its share: cut(p) = floor(A W(p) / W) atoms, A = ceil(count / atom), W(p) the sum of the
@@ -686,8 +689,8 @@ DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64
  *
  * Weights are at least 0, not all 0, of a sum below 2^31. E_ARG: a number out of its domain.
  * E_RANGE: too large a one. Each has a sentence, cuts untouched. O(parts). */
-DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
-                                        const int64_t *weights, int64_t atom, dpar_why *why);
+DPAR_API dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t count, int32_t parts,
+                                              const int64_t *weights, int64_t atom, dpar_why *why);
 /* Cuts a row of items, as the layers of a model, into `parts` runs so that the heaviest run is as
  * light as can be. Part p has items cuts[p] to cuts[p+1] - 1.
  *
@@ -700,10 +703,10 @@ DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int6
 
 /* Elements of a part; 0 for parts outside 0..P-1. The largest part is 0; of BLOCK_CYCLIC `source`,
  * of ZIGZAG 0 or P-1, of FLOOR and RAGGED any. O(1). */
-DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part);
+DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part);
 /* The first element of a part; `count` for a part that has none, as in DTensor: an empty shard is
  * never taken for another one. O(1). */
-DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part);
+DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part);
 /* Where element i lies: returns the part that has it, -1 when i is not in 0..N-1. *local: its index
  * in the part. *run: how many elements from i on lie one after another there. Both may be NULL.
  * O(1); RAGGED, and FLOOR when N P passes 2^63 - 1, O(log parts). */
@@ -728,13 +731,13 @@ DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t lo
  *     dpar_layout_local(&layout, rank, shape, offset);                 what `rank` has */
 
 /* What a mesh axis does with the array. */
-enum { DPAR_REPLICATE, DPAR_SHARD, DPAR_PARTIAL };
+enum { DPAR_PLACEMENT_REPLICATE, DPAR_PLACEMENT_SHARD, DPAR_PLACEMENT_PARTIAL };
 
 /* What one mesh axis does with the array. */
 typedef struct dpar_placement {
-    int32_t kind;   /* DPAR_REPLICATE, ... */
+    int32_t kind;   /* DPAR_PLACEMENT_REPLICATE, ... */
     int32_t dim;    /* SHARD: the dim that the axis cuts; negative counts from the end */
-    int32_t rule;   /* SHARD: DPAR_CHUNK (0), ... */
+    int32_t rule;   /* SHARD: DPAR_SPLIT_CHUNK (0), ... */
     int32_t op;     /* PARTIAL: DPAR_SUM, ... */
     int64_t block;  /* SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor) */
     int32_t source; /* SHARD: BLOCK_CYCLIC's first part */
@@ -778,7 +781,7 @@ DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *sha
  * STRIDED cuts what another axis left: its longest part may come from a shorter whole. */
 DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape);
 /* Elements of a rank's local array: 0 for a rank outside the mesh, -1 past 2^63 - 1. O(axes^2). */
-DPAR_API int64_t dpar_layout_numel(const dpar_layout *l, int32_t rank);
+DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank);
 
 /* One dim of one rank: the global index that lies at `local`; -1 past the end. *run (may be NULL):
  * how many indices from there on follow one another. The runs [g, g + n):
@@ -832,14 +835,14 @@ DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *
  * which box to whom. Each rank lists its own transfers without talking, and no rank's list
  * contradicts another's.
  *
- *     dpar_transfers_first(&w, &from, &to, rank, DPAR_RECEIVES, 0);
- *     while (dpar_transfers_next(&w, &t)) {
+ *     dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_RECV, 0);
+ *     while (dpar_redistribute_next(&w, &t)) {
  *         t.peer sends t.extent elements, which arrive at t.mine
  *     }
  *
- * dpar_redistribute_run of dpar_comm.h moves the array. Rank n of both meshes is one process. Ranks
+ * dpar_redistribute of dpar_comm.h moves the array. Rank n of both meshes is one process. Ranks
  * of another job are other processes: give that mesh an offset. Files that another job's rank n
- * wrote are not what rank n holds: read them with DPAR_PRIMARY. */
+ * wrote are not what rank n holds: read them with DPAR_REDISTRIBUTE_PRIMARY. */
 
 /* Can `from` become `to`? E_ARG with a sentence when not. O(axes).
  *
@@ -852,9 +855,11 @@ DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar
 
 /* The walk over one rank's transfers: first, then next until 0. It copies the layouts. About 2 KB,
  * the caller's. */
-enum { DPAR_RECEIVES, DPAR_SENDS };
-enum { DPAR_PRIMARY = -1 }; /* as per_node: copy 0 always sends, as where copy 0 wrote the files */
-typedef struct dpar_transfers {
+enum { DPAR_TRANSFER_RECV, DPAR_TRANSFER_SEND };
+enum {
+    DPAR_REDISTRIBUTE_PRIMARY = -1
+}; /* as per_node: copy 0 always sends, as where copy 0 wrote the files */
+typedef struct dpar_redistribute_cursor {
     dpar_layout mine, other; /* private, all of it */
     int32_t rank, me, sends, per_node, nested, state;
     int32_t copies, copy, partials, partial, combine;
@@ -868,7 +873,7 @@ typedef struct dpar_transfers {
     int64_t into, low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS];
     int64_t at[DPAR_MAX_DIMS], begin[DPAR_MAX_DIMS], length[DPAR_MAX_DIMS], there[DPAR_MAX_DIMS];
     int64_t held[DPAR_MAX_DIMS], lead[DPAR_MAX_DIMS], cut[DPAR_MAX_DIMS], cut_length[DPAR_MAX_DIMS];
-} dpar_transfers;
+} dpar_redistribute_cursor;
 
 /* Begins the list of all that `rank` receives, or of all that it sends. It receives its elements of
  * `to`, each once. From Partial sources it receives each contribution once: the first with
@@ -892,12 +897,12 @@ typedef struct dpar_transfers {
  * direction. A step costs O(axes x dims), a list O(its transfers). A sender with copies also takes
  * O(what the ranks of its node receive of it), and passes over receivers that have a nearer
  * copy. */
-DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
-                                          const dpar_layout *to, int32_t rank, int32_t direction,
-                                          int32_t per_node);
+DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *w, const dpar_layout *from,
+                                             const dpar_layout *to, int32_t rank, int32_t direction,
+                                             int32_t per_node);
 /* 1 and the next transfer, or 0 at the end. Receives come by box, the last dim fastest, each box by
  * its senders. Sends come to the node first, rank by rank, then to all others. O(axes x dims). */
-DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t);
+DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *t);
 
 /* What a rank's walk adds up to, in elements; 2^63 - 1 stands for that and more. */
 typedef struct dpar_transfer_totals {
@@ -907,8 +912,8 @@ typedef struct dpar_transfer_totals {
     int64_t away;      /* elements that go to another node; without per_node all that move */
 } dpar_transfer_totals;
 /* Walks what is left of w: what a redistribution costs a rank. It takes as long as the rest of the
- * walk. For the memory at once, add dpar_layout_numel of both layouts. */
-DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum);
+ * walk. For the memory at once, add dpar_layout_count of both layouts. */
+DPAR_API void dpar_transfers_total(dpar_redistribute_cursor *w, dpar_transfer_totals *sum);
 
 /* A cheaper way where `to` replicates Partial axes (an all-reduce): shard the sums first. MORE: go
  * from -> *middle -> to. OK: go directly. *middle cuts the longest dim by the Partial axes,
@@ -976,23 +981,23 @@ DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const d
 
 /* route - a redistribution on one mesh as a sequence of collectives: the cheapest there is.
  *
- *     dpar_route q = {&from, &to, NULL, 0, nodes, 1000};
- *     dpar_redistribute_plan(&q, steps, 8, &count, &why);    as all-gather, then all-to-all */
+ *     dpar_route_desc q = {&from, &to, NULL, 0, nodes, 1000};
+ *     dpar_route_plan(&q, steps, 8, &count, &why);    as all-gather, then all-to-all */
 
 /* What one step does, along one mesh axis. */
 enum {
-    DPAR_STEP_SLICE,          /* R -> S(to): each rank keeps its part; nothing moves */
-    DPAR_STEP_START_SUM,      /* R -> P: rank 0 of the axis keeps the array, others zeros */
-    DPAR_STEP_ALL_GATHER,     /* S(from) -> R */
-    DPAR_STEP_ALL_TO_ALL,     /* S(from) -> S(to) */
-    DPAR_STEP_REDUCE_SCATTER, /* P -> S(to) */
-    DPAR_STEP_ALL_REDUCE,     /* P -> R */
-    DPAR_STEP_SWAP,           /* two axes change roles: whole tiles change ranks */
-    DPAR_STEP_PERMUTE,        /* to the goal at once: whole tiles change ranks */
-    DPAR_STEPS
+    DPAR_ROUTE_STEP_SLICE,          /* R -> S(to): each rank keeps its part; nothing moves */
+    DPAR_ROUTE_STEP_TO_PARTIAL,     /* R -> P: rank 0 of the axis keeps the array, others zeros */
+    DPAR_ROUTE_STEP_ALL_GATHER,     /* S(from) -> R */
+    DPAR_ROUTE_STEP_ALL_TO_ALL,     /* S(from) -> S(to) */
+    DPAR_ROUTE_STEP_REDUCE_SCATTER, /* P -> S(to) */
+    DPAR_ROUTE_STEP_ALL_REDUCE,     /* P -> R */
+    DPAR_ROUTE_STEP_SWAP,           /* two axes change roles: whole tiles change ranks */
+    DPAR_ROUTE_STEP_PERMUTE,        /* to the goal at once: whole tiles change ranks */
+    DPAR_ROUTE_STEP_COUNT
 };
 /* "all-gather", ...; "?" for others. Static text. O(1). */
-DPAR_API const char *dpar_redistribute_step_name(int32_t kind);
+DPAR_API const char *dpar_route_step_name(int32_t kind);
 
 /* One collective of the sequence. */
 typedef struct dpar_route_step {
@@ -1011,14 +1016,14 @@ typedef struct dpar_route_node {
 } dpar_route_node;
 
 /* A redistribution to be planned. Zero it and fill it in. */
-typedef struct dpar_route {
+typedef struct dpar_route_desc {
     const dpar_layout *from, *to; /* on one mesh */
     const int64_t *byte_cost;     /* cost of an element along each mesh axis; NULL: 1 for each */
     int64_t step_cost;            /* cost of a step in which something moves, 0..2^31 - 1 */
     /* scratch; 1,000 suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4 */
     dpar_route_node *nodes;
     int32_t node_room;
-} dpar_route;
+} dpar_route_desc;
 
 /* The cheapest sequence of collectives from one layout to another on the same mesh. Shards are
  * CHUNK; dpar_layout_unstride turns strided ones into these. *count steps are written to `steps`,
@@ -1040,20 +1045,20 @@ typedef struct dpar_route {
  *
  * The search is exact (Dijkstra): no other sequence of these moves is cheaper. E_ROOM: too few
  * steps or nodes. E_ARG: the layouts are not as above. E_NONE: no sequence does it. */
-DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
-                                            int32_t room, int32_t *count, dpar_why *why);
+DPAR_API dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_route_step *steps, int32_t room,
+                                     int32_t *count, dpar_why *why);
 /* The layout after a step of a plan that begins at l. It does not notice a step of another plan.
  * E_ARG with a sentence: no such axis or dim. O(axes). */
-DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
-                                            const dpar_layout *goal, dpar_layout *after,
-                                            dpar_why *why);
+DPAR_API dpar_status dpar_route_step_apply(const dpar_layout *l, const dpar_route_step *step,
+                                           const dpar_layout *goal, dpar_layout *after,
+                                           dpar_why *why);
 
 /* ==== index/flat.h ==== */
 
 /* flat - arrays laid end to end in one buffer that ranks share: FSDP's flat parameter, the buckets
  * of DDP and of the distributed optimizer. Also: which boxes an interval of such a buffer is.
  *
- *     dpar_bucketing how = {0};
+ *     dpar_buckets_desc how = {0};
  *     how.params = 3;
  *     how.numel = numel;                      elements of each
  *     how.ranks = 4;                          one bucket, 4 equal shards
@@ -1069,7 +1074,7 @@ DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_rou
  * Megatron's distributed optimizer: align 64, multiple 128 (65536 in its high-bandwidth mode),
  * ranks: the data-parallel ones. The flat parameter of FSDP1 or ZeRO: forward, size 0, ranks, align
  * (16 bytes, or 1). That is one bucket of equal shards, the last one padded. */
-typedef struct dpar_bucketing {
+typedef struct dpar_buckets_desc {
     int32_t params;
     int32_t ranks;        /* ranks that share each bucket equally; 0: 1 */
     const int64_t *numel; /* elements of each parameter */
@@ -1079,7 +1084,7 @@ typedef struct dpar_bucketing {
     int64_t multiple; /* buckets end at multiples of lcm(ranks, multiple); 0: 1 */
     int32_t forward;  /* 0: from the last parameter to the first, as gradients become ready; 1: from
                          the first */
-} dpar_bucketing;
+} dpar_buckets_desc;
 
 /* A bucket: a part of the buffer that holds whole parameters. */
 typedef struct dpar_bucket {
@@ -1090,7 +1095,7 @@ typedef struct dpar_bucket {
 /* Fills start[0 .. params-1], where each parameter begins, and up to `room` buckets in the buffer's
  * order. *buckets: how many there are; call with room 0 to count. E_ARG, E_RANGE with a sentence.
  * Not collective: the same on all ranks. O(params). */
-DPAR_API dpar_status dpar_buckets_init(const dpar_bucketing *how, int64_t *start,
+DPAR_API dpar_status dpar_buckets_init(const dpar_buckets_desc *how, int64_t *start,
                                        dpar_bucket *bucket, int32_t room, int32_t *buckets,
                                        dpar_why *why);
 
@@ -1123,7 +1128,7 @@ DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, in
 /* heads - what tensor, sequence and pipeline parallel ranks have of a transformer: attention heads,
  * rows of fused weights, the vocabulary, layers.
  *
- *     dpar_heads_init(&h, 64, 8, 16, DPAR_EVEN, &why);    64 queries in 8 groups on 16 ranks
+ *     dpar_heads_init(&h, 64, 8, 16, DPAR_SPLIT_EVEN, &why);    64 queries in 8 groups on 16 ranks
  *     share = dpar_heads_local(&h, rank);                 4 queries, 1 group, held twice */
 
 /* ---- attention heads ----
@@ -1135,9 +1140,12 @@ typedef struct dpar_heads {
     int32_t queries; /* query heads */
     int32_t groups;  /* key-value heads; must divide queries */
     int32_t ranks;   /* tensor parallel */
-    int32_t rule; /* DPAR_EVEN: balanced; DPAR_CHUNK: the last ranks have less, as with padding */
+    int32_t rule; /* DPAR_SPLIT_EVEN: balanced; DPAR_SPLIT_CHUNK: the last ranks have less, as with
+                     padding */
 } dpar_heads;
-enum { DPAR_HEADS_DIVIDE = DPAR_SPLITS }; /* a rule: equal shares or E_DIVIDE, as Megatron */
+enum {
+    DPAR_HEADS_DIVIDE = DPAR_SPLIT_RULE_COUNT
+}; /* a rule: equal shares or E_DIVIDE, as Megatron */
 
 /* Heads over tensor-parallel ranks. With at least as many groups as ranks the rule splits the
  * groups, and their queries go with them. With fewer, the ranks are split among the groups: each
@@ -1165,12 +1173,12 @@ DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank);
 
 /* Rows of the fused query-key-value weight that a rank has. */
 enum {
-    DPAR_QKV_BY_GROUP, /* each group's queries, key, value, then the next group's: Megatron */
-    DPAR_QKV_BY_KIND   /* all queries, all keys, all values: Hugging Face, vLLM */
+    DPAR_HEADS_QKV_BY_GROUP, /* each group's queries, key, value, then the next group's: Megatron */
+    DPAR_HEADS_QKV_BY_KIND   /* all queries, all keys, all values: Hugging Face, vLLM */
 };
 /* The n-th run of rows [rows[0], rows[1]) of a rank, in order, each as long as it can be. 0 past
  * the last; there are at most three. `width`: rows of a head. (The fused gate and up weight is
- * DPAR_STRIDED with 2 pieces.) O(1). */
+ * DPAR_SPLIT_STRIDED with 2 pieces.) O(1). */
 DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
                              int32_t n, int64_t rows[2]);
 
@@ -1189,7 +1197,7 @@ DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added
                                      int32_t ranks, dpar_why *why);
 /* Rows of a rank: padded / ranks for the model's tokens, then padded_added / ranks for added ones.
  * O(1). */
-DPAR_API int64_t dpar_vocab_rows(const dpar_vocab *v);
+DPAR_API int64_t dpar_vocab_row_count(const dpar_vocab *v);
 /* The row at which a rank holds token `id`; added ids begin at `count`. -1: another rank holds it,
  * or there is no such token. Then look up row 0, zero the result, and sum over the ranks. O(1). */
 DPAR_API int64_t dpar_vocab_row(const dpar_vocab *v, int32_t rank, int64_t id);
@@ -1199,7 +1207,7 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row);
 /* ---- layers over pipeline stages ---- */
 
 /* How layers are cut into stages. Zero it and fill it in. */
-typedef struct dpar_stages {
+typedef struct dpar_stage_layers_desc {
     int32_t layers, stages;
     int32_t chunks; /* runs of layers on a stage (interleaved schedules); 0: 1 */
     /* layers of the first and of the last stage, all chunks; 0: as the others */
@@ -1207,20 +1215,20 @@ typedef struct dpar_stages {
     int32_t embedding, loss; /* 1: counts as a layer, before the first and after the last */
     int32_t turns; /* 1: V schedules: every second chunk runs backwards, so that stage 0 has both
                       ends */
-} dpar_stages;
+} dpar_stage_layers_desc;
 /* Layers [*lo, *hi) of one chunk of a stage: equal shares; where they do not divide, the first ones
  * have one layer more. dpar_split_balance cuts by cost. E_ARG, E_DIVIDE with a sentence. O(1). */
-DPAR_API dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage, int32_t chunk,
-                                       int32_t *lo, int32_t *hi, dpar_why *why);
+DPAR_API dpar_status dpar_stage_layers(const dpar_stage_layers_desc *s, int32_t stage,
+                                       int32_t chunk, int32_t *lo, int32_t *hi, dpar_why *why);
 
 /* ==== index/context.h ==== */
 
 /* context - which tokens of a packed sequence a context-parallel rank has. Three ways: each
  * document cut by a rule, tokens dealt by their cost, contiguous slices. A single sequence is one
- * document, or just a dpar_split (DPAR_ZIGZAG, DPAR_STRIPE).
+ * document, or just a dpar_split (DPAR_SPLIT_ZIGZAG, DPAR_SPLIT_CYCLIC).
  *
  *     const int64_t ends[4] = {0, 4000, 4096, 8192};    three documents
- *     dpar_packed_init(&p, 3, ends, 8, DPAR_ZIGZAG, &why);
+ *     dpar_packed_init(&p, 3, ends, 8, DPAR_SPLIT_ZIGZAG, &why);
  *     dpar_packed_cursor at = {0, 0};
  *     while (dpar_packed_next(&p, rank, &at, &doc, &first, &count)) {
  *         tokens first to first + count - 1 of document doc
@@ -1238,13 +1246,13 @@ typedef struct dpar_packed {
     int32_t docs, ranks, rule;
     const int64_t *ends; /* docs + 1 of them, the caller's */
 } dpar_packed;
-/* rule: DPAR_CHUNK, DPAR_EVEN, DPAR_ZIGZAG or DPAR_STRIPE. E_ARG, and E_RANGE above 2^61 tokens,
- * with a sentence. O(docs). */
+/* rule: DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_ZIGZAG or DPAR_SPLIT_CYCLIC. E_ARG, and
+ * E_RANGE above 2^61 tokens, with a sentence. O(docs). */
 DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
                                       int32_t ranks, int32_t rule, dpar_why *why);
 /* Tokens of a rank; 0 for a rank outside. local_ends (docs + 1 entries, or NULL) receives where
  * each document ends in them: the rank's own cumulative lengths. O(docs). */
-DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *local_ends);
+DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int64_t *local_ends);
 /* Where token i lies: its rank, and its local index there (may be NULL); -1 outside. O(docs). */
 DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *local);
 /* The runs of a rank in order; begin with a zeroed cursor. 1: tokens [*first, *first + *count) of
@@ -1346,14 +1354,14 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
  *     h.periodic = 1 << 1;                            dim 1 is a ring
  *     dpar_halo_check(&h, &why);
  *     dpar_halo_box(&h, rank, &box);                  the local array, halo included
- *     dpar_halo_first(&w, &h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, &why);
+ *     dpar_halo_first(&w, &h, rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, &why);
  *     while (dpar_halo_next(&w, &t))                  what arrives from whom */
 
 /* Which points a dim of a staggered field has, when the grid has N cells there. */
 enum {
-    DPAR_AT_CELLS,     /* N, in the middle of the cells */
-    DPAR_AT_LOW_FACES, /* N + 1; each rank owns those below its cells, the last also the end */
-    DPAR_AT_HIGH_FACES /* N + 1; each rank owns those above its cells, the first also face 0 */
+    DPAR_HALO_AT_CELLS,     /* N, in the middle of the cells */
+    DPAR_HALO_AT_LOW_FACES, /* N + 1; each rank owns those below its cells, the last also the end */
+    DPAR_HALO_AT_HIGH_FACES /* N + 1; each rank owns those above its cells, the first also face 0 */
 };
 
 /* How the faces of a cubed sphere meet (dpar_halo.cube). They are tiles 1 to 6 of the cubic mosaic
@@ -1371,9 +1379,9 @@ enum {
  * are.
  *
  * Points on faces of cells (C- and D-grids): each face of the cube has N x N for each component,
- * numbered with the cells. With DPAR_AT_LOW_FACES a face owns those on its west or south edge.
+ * numbered with the cells. With DPAR_HALO_AT_LOW_FACES a face owns those on its west or south edge.
  * Those on its east or north edge are the first points beyond, and the next face's: each edge is
- * west or south of one of its two faces. DPAR_AT_HIGH_FACES is the other way round.
+ * west or south of one of its two faces. DPAR_HALO_AT_HIGH_FACES is the other way round.
  *
  * Beyond an edge all points of the face there have an image, its border too. Where a third face
  * owns the border it comes from there, with both turns. Points at corners of cells (both dims) are
@@ -1387,7 +1395,7 @@ enum {
  * cubed sphere, there are as many faces as cells, numbered with them.
  *
  * Two ranks hold the faces between their blocks; the owner's value counts. A width of 1 and
- * DPAR_HALO_SYNC make the copies equal; a plan with dpar_halo_options.shared runs it. */
+ * DPAR_HALO_SYNC make the copies equal; a plan with dpar_halo_plan_desc.shared runs it. */
 typedef struct dpar_halo {
     dpar_layout grid; /* the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
     int32_t shape; /* what arrives. 0, DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_EDGES:
@@ -1395,7 +1403,7 @@ typedef struct dpar_halo {
     int64_t low[DPAR_MAX_DIMS];    /* width below the block, in points, 0..2^60; less than 16 times
                                       round a ring */
     int64_t high[DPAR_MAX_DIMS];   /* and above */
-    int32_t points[DPAR_MAX_DIMS]; /* DPAR_AT_CELLS, ... */
+    int32_t points[DPAR_MAX_DIMS]; /* DPAR_HALO_AT_CELLS, ... */
     uint32_t periodic;             /* bit d: the end of dim d meets its beginning */
     /* A fold, as the north of a tripolar ocean grid: beyond the end of dim `fold` lies the same
      * edge again, reversed in the later, periodic dim `mirror`. With n rows of N columns, point (j,
@@ -1416,7 +1424,7 @@ typedef struct dpar_halo {
      * on_row is the pole's bit in pole_rows: the end row lies on the pole itself, and its points
      * are left to their owners. A low pole may stand opposite a fold. Vectors change sign as over a
      * fold. */
-    uint32_t poles;     /* DPAR_POLE_LOW, DPAR_POLE_HIGH or both */
+    uint32_t poles;     /* DPAR_HALO_POLE_LOW, DPAR_HALO_POLE_HIGH or both */
     uint32_t pole_rows; /* poles whose end row lies on the pole; others are half a cell away */
     /* The six faces of a cubed sphere, which meet as said above. Dim 0 is the face, the last two
      * dims are y and x, both of N cells; dims between them are levels. */
@@ -1453,7 +1461,7 @@ typedef struct dpar_halo {
     const dpar_layout *outputs;
 } dpar_halo;
 
-enum { DPAR_POLE_LOW = 1, DPAR_POLE_HIGH = 2 };
+enum { DPAR_HALO_POLE_LOW = 1, DPAR_HALO_POLE_HIGH = 2 };
 
 /* Judges a grid and its halo. E_ARG or E_RANGE with a sentence. Not collective. O(axes), with
  * owners O(blocks). */
@@ -1475,7 +1483,7 @@ DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
  * exchange runs. Physical boundaries do not shrink it. With windows single outputs outside of it
  * may wait for nothing, too: those all in padding or in gaps of a dilation. 1; 0 when there is
  * none. */
-DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
+DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the rest of what a rank computes: compute them when
  * the exchange has ended. There are at most 2 dims of them. 1 and *box; 0 past the last and for an
  * n below 0. */
@@ -1489,7 +1497,7 @@ DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpa
  * and *box; 0 past the last and for an n below 0. */
 DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
 /* Points of all slabs of a rank: 0 when it has none, -1 past 2^63 - 1. */
-DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank);
+DPAR_API int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t rank);
 
 /* ---- transfers ---- */
 
@@ -1501,10 +1509,10 @@ enum {
     DPAR_HALO_SYNC, /* only points that two ranks hold: faces at the end of a block whose owner is
                        the neighbour, and the half row on a fold. To check that copies agree,
                        compare what arrives with what is there. It needs `high` of at least 1 in
-                       dims with DPAR_AT_LOW_FACES, `low` with DPAR_AT_HIGH_FACES */
+                       dims with DPAR_HALO_AT_LOW_FACES, `low` with DPAR_HALO_AT_HIGH_FACES */
     DPAR_HALO_SYNC_ADJOINT /* owners receive what copies collected */
 };
-typedef struct dpar_halo_walk {
+typedef struct dpar_halo_cursor {
     const dpar_halo *h; /* private, all of it; `h` is read on the way */
     int32_t rank, sends, mode, outside, pass, state; /* outside: of so many dims at most */
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
@@ -1517,7 +1525,7 @@ typedef struct dpar_halo_walk {
     int64_t x[DPAR_MAX_DIMS], n[DPAR_MAX_DIMS];      /* by the receiver's dims */
     int64_t g[DPAR_MAX_DIMS], source[DPAR_MAX_DIMS]; /* by the sender's */
     uint32_t inside, reversed;
-} dpar_halo_walk;
+} dpar_halo_cursor;
 
 /* Begins the list of what `rank` receives, or of what it sends. It receives each halo point that
  * has an image (inside, round a ring, over a fold) exactly once, and nothing else. Not collective:
@@ -1533,33 +1541,33 @@ typedef struct dpar_halo_walk {
  * With a partner, a transfer of odd `turn` leads from the partner's array into this one's halo; the
  * sender's side counts there.
  *
- * E_ARG: as dpar_halo_check, a direction that is neither DPAR_RECEIVES nor DPAR_SENDS
+ * E_ARG: as dpar_halo_check, a direction that is neither DPAR_TRANSFER_RECV nor DPAR_TRANSFER_SEND
  * (redistribute.h), a rank that has two blocks, or faces of a cube's cells without partner. A step
  * costs O(dims x axes), a list O(its transfers x dims). With windows, and for the sender, a list
  * also costs O(blocks of the dims). */
-DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
+DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
 /* 1 and the next transfer; 0 at the end. Cost as dpar_halo_first says. */
-DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
+DPAR_API int dpar_halo_next(dpar_halo_cursor *w, dpar_transfer *t);
 
 /* ==== index/halo_show.h ==== */
 
 /* halo_show - a picture of an exchange of halos: who sends what to whom.
  *
- *     dpar_halo_picture p = {0};
+ *     dpar_halo_draw_desc p = {0};
  *     p.halo = &h;
  *     p.rank = 5;
  *     dpar_halo_draw(&text, &p, DPAR_HALO_SVG, &why); */
 
 /* What is shown: the blocks of all ranks in two dims of the grid, and the halo of one rank. */
-typedef struct dpar_halo_picture {
+typedef struct dpar_halo_draw_desc {
     const dpar_halo *halo; /* dpar_halo_check took it */
     int32_t rank;          /* whose halo */
     int32_t across, down;  /* the dims; equal (all zero): the last and the one before it. Of other
                               dims what lies in the rank's own range is shown */
     int64_t bytes;         /* of a point; 0: count points */
     const char *title;     /* printable ASCII; NULL: none */
-} dpar_halo_picture;
+} dpar_halo_draw_desc;
 
 /* What a picture is drawn as. */
 enum { DPAR_HALO_SVG };
@@ -1573,7 +1581,7 @@ enum { DPAR_HALO_SVG };
  * of more than 4096 blocks show the rank's peers alone. The file is valid XML, without script, with
  * no font but sans-serif. E_ARG with a sentence: no such rank, dim or format, or a rank without
  * points. O(blocks + transfers). */
-DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p, int32_t format,
+DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_draw_desc *p, int32_t format,
                                     dpar_why *why);
 
 /* ==== index/sampler.h ==== */
@@ -1592,10 +1600,10 @@ DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p, in
 
 /* What happens to the samples that the ranks cannot share evenly. */
 enum {
-    DPAR_SAMPLES_PAD,  /* begin again until they can: some are read twice; torch's default */
-    DPAR_SAMPLES_DROP, /* leave them out: drop_last of torch and Megatron */
-    DPAR_SAMPLES_EXACT /* each exactly once, so that metrics are exact. Ranks' numbers differ by up
-                          to `run`: collectives must stop after dpar_sampler_common samples */
+    DPAR_SAMPLER_PAD,  /* begin again until they can: some are read twice; torch's default */
+    DPAR_SAMPLER_DROP, /* leave them out: drop_last of torch and Megatron */
+    DPAR_SAMPLER_EXACT /* each exactly once, so that metrics are exact. Ranks' numbers differ by up
+                          to `run`: collectives must stop after dpar_sampler_common_count samples */
 };
 
 /* How samples are dealt. Zero it, fill it in, and let dpar_sampler_init judge it. Positions first,
@@ -1605,7 +1613,7 @@ enum {
  * resume, set first to dpar_sampler_consumed. The same number of ranks then goes on exactly as it
  * would have; another number may resume, too. */
 typedef struct dpar_sampler {
-    int32_t rest;    /* DPAR_SAMPLES_PAD, ... */
+    int32_t rest;    /* DPAR_SAMPLER_PAD, ... */
     int32_t ranks;   /* ranks that read: the data-parallel ones */
     int64_t count;   /* samples of an epoch, 0..2^62 */
     int64_t first;   /* positions already consumed, by all ranks together */
@@ -1623,10 +1631,10 @@ typedef struct dpar_sampler {
  * collective. O(1). */
 DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why);
 /* Samples that `rank` reads: at least as many as a later rank. 0 outside. O(1). */
-DPAR_API int64_t dpar_sampler_size(const dpar_sampler *s, int32_t rank);
+DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *s, int32_t rank);
 /* Samples that every rank reads, in whole runs: so far collectives for each sample or batch are
  * safe. After that some ranks have a shorter batch or none, and such a collective hangs. O(1). */
-DPAR_API int64_t dpar_sampler_common(const dpar_sampler *s);
+DPAR_API int64_t dpar_sampler_common_count(const dpar_sampler *s);
 /* The k-th sample that `rank` reads: its position, or with `shuffle` what lies there, 0..count-1.
  * -1 past its last. O(1). */
 DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k);
@@ -2154,7 +2162,7 @@ DPARI_DOOR dpar_status dpari_flat_init(dpari_flat *f, int32_t params, const int6
 DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
                                 dpar_piece *piece);
 /* PyTorch's DDP: buckets of 25 MiB, the first of 1 MiB, nothing padded. */
-DPARI_DOOR dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes);
+DPARI_DOOR dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes);
 
 /* Ulysses: from a share of the sequence with all heads to all of the sequence with a share of the
  * heads. What `rank` sends to and receives from each of seq->parts ranks, in elements of `width` a
@@ -2411,7 +2419,7 @@ DPAR_API int32_t dpar_type_bytes(int32_t type)
 DPAR_API const char *dpar_type_name(int32_t type)
 {
     switch (type) {
-    case DPAR_NO_TYPE: return "none";
+    case DPAR_TYPE_NONE: return "none";
     case DPAR_F64: return "f64";
     case DPAR_F32: return "f32";
     case DPAR_TF32: return "tf32";
@@ -2434,12 +2442,12 @@ DPAR_API int32_t dpar_type_reduces(int32_t type)
     return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
 }
 
-DPAR_API const char *dpar_collective_name(int32_t kind)
+DPAR_API const char *dpar_call_name(int32_t kind)
 {
-    static const char name[DPAR_CALLS][16] = {
+    static const char name[DPAR_CALL_COUNT][16] = {
         "none",   "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce",
         "gather", "scatter",    "send-recv",  "barrier",        "send",       "recv"};
-    return kind >= 0 && kind < DPAR_CALLS ? name[kind] : "?";
+    return kind >= 0 && kind < DPAR_CALL_COUNT ? name[kind] : "?";
 }
 
 /* ==== base/box.c ==== */
@@ -3055,7 +3063,7 @@ static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
 {
     int32_t i, stride = 1;
     for (i = 0; i < m->axes; i++) {
-        dpar_axis *a = &m->axis[order == DPAR_FIRST_FASTEST ? i : m->axes - 1 - i];
+        dpar_mesh_axis *a = &m->axis[order == DPAR_ORDER_FIRST_FASTEST ? i : m->axes - 1 - i];
         a->stride = stride;
         stride *= a->size;
     }
@@ -3191,7 +3199,7 @@ DPARI_DOOR int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b)
         return 0;
     }
     for (i = 0; i < a->axes; i++) {
-        const dpar_axis *x = &a->axis[i], *y = &b->axis[i];
+        const dpar_mesh_axis *x = &a->axis[i], *y = &b->axis[i];
         if (x->size != y->size || (x->size > 1 && x->stride != y->stride)) {
             return 0;
         }
@@ -3241,11 +3249,11 @@ typedef struct dpari_digits {
  * strides are nested, else a few. Begins at the largest. */
 static void dpari_digits_bound(dpari_digits *s, int32_t k)
 {
-    const dpar_axis *a = &s->mesh->axis[s->axis[k]];
+    const dpar_mesh_axis *a = &s->mesh->axis[s->axis[k]];
     int64_t most = a->size - 1, reach = 0, rest = s->rest[k], low, high;
     int32_t i;
     for (i = k + 1; i < s->n; i++) {
-        const dpar_axis *b = &s->mesh->axis[s->axis[i]];
+        const dpar_mesh_axis *b = &s->mesh->axis[s->axis[i]];
         reach += dpari_least((int64_t)(b->size - 1) * b->stride, INT64_C(1) << 40);
     }
     low = -dpari_floor_div(reach - rest, a->stride);
@@ -3378,7 +3386,7 @@ DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, i
     }
     n = dpari_mesh_sorted(mesh, which, axis);
     while (n-- > 0) {
-        const dpar_axis *a = &mesh->axis[axis[n]];
+        const dpar_mesh_axis *a = &mesh->axis[axis[n]];
         rank += (index % a->size - coord[axis[n]]) * a->stride;
         index /= a->size;
     }
@@ -3413,7 +3421,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
     m.size = 1;
     m.offset = rank;
     for (i = 0; i < mesh->axes; i++) {
-        const dpar_axis *a = &mesh->axis[i];
+        const dpar_mesh_axis *a = &mesh->axis[i];
         if (which >> i & 1u) {
             m.axis[m.axes++] = *a;
             m.size *= a->size;
@@ -3425,13 +3433,13 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
 }
 
 /* The one axis that all make, in order from first to last. */
-static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_axis *one, dpar_why *why)
+static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, dpar_why *why)
 {
     int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i;
     one->size = 1;
     one->stride = n > 0 ? mesh->axis[axis[n - 1]].stride : 1;
     for (i = n - 1; i >= 0; i--) {
-        const dpar_axis *a = &mesh->axis[axis[i]];
+        const dpar_mesh_axis *a = &mesh->axis[axis[i]];
         if (a->stride != one->stride * one->size) {
             return dpari_say_word(
                 DPAR_E_DIVIDE, why,
@@ -3461,9 +3469,9 @@ static int32_t dpari_mesh_named(const char *names, const char *word, size_t leng
     return -1;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order,
-                                                  const char *names, const int32_t *sizes,
-                                                  int32_t ranks, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const char *order,
+                                                          const char *names, const int32_t *sizes,
+                                                          int32_t ranks, dpar_why *why)
 {
     const char *word;
     uint32_t used = 0;
@@ -3498,7 +3506,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *o
         }
         st = dpari_mesh_append(&l, word, n, 1, why);
     }
-    return st == DPAR_OK ? dpari_mesh_finish(&l, DPAR_FIRST_FASTEST, mesh, why) : st;
+    return st == DPAR_OK ? dpari_mesh_finish(&l, DPAR_ORDER_FIRST_FASTEST, mesh, why) : st;
 }
 
 /* Are the axes that two meshes share by name the same groups of ranks (size, stride, first rank)?
@@ -3507,7 +3515,7 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
 {
     int32_t i, k;
     for (i = 0; i < a->axes; i++) {
-        const dpar_axis *x = &a->axis[i], *y;
+        const dpar_mesh_axis *x = &a->axis[i], *y;
         k = dpar_mesh_find(b, x->name);
         if (k < 0) {
             continue;
@@ -3529,7 +3537,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh 
                                                int32_t order, dpar_why *why)
 {
     dpar_mesh m;
-    dpar_axis one;
+    dpar_mesh_axis one;
     int32_t i;
     dpar_status st = dpari_mesh_chain(mesh, &one, why);
     if (st == DPAR_OK) {
@@ -4108,7 +4116,7 @@ DPARI_APART DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int32_t dims,
     return st == DPAR_OK ? dpari_grid_bound(ranks, dims, cells, weight, why) : st;
 }
 
-/* dpar_cart_create, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
+/* dpar_cart_choose_parts, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
 static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims,
                                     const int64_t *cells, const int64_t *weight, uint32_t periodic,
                                     int32_t *parts, int64_t *cut, dpar_why *why)
@@ -4125,8 +4133,8 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts,
-                                                 int64_t *cut, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cart_choose_parts(const dpar_cart_choose_desc *grid,
+                                                       int32_t *parts, int64_t *cut, dpar_why *why)
 {
     const int64_t *weight = NULL;
     int32_t d;
@@ -4278,15 +4286,16 @@ DPARI_DOOR DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 
 static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
 {
-    if (per_node < 1 || kind < 0 || kind >= DPAR_PLACE_KINDS) {
+    if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
         return dpari_say(DPAR_E_ARG, why, "placement # of # ranks a node: 0 to # and at least 1",
-                         kind, per_node, DPAR_PLACE_KINDS - 1, 0);
+                         kind, per_node, DPAR_MAPPING_COUNT - 1, 0);
     }
     return DPAR_OK;
 }
 
 /* Bricks of one rank, the last axis fastest. `grid` may lie inside *p. */
-static void dpari_place_start(dpar_place *p, const dpar_cart *grid, int32_t kind, int32_t per_node)
+static void dpari_place_start(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
+                              int32_t per_node)
 {
     int32_t d;
     p->grid = *grid;
@@ -4301,12 +4310,12 @@ static void dpari_place_start(dpar_place *p, const dpar_cart *grid, int32_t kind
 /* Sides q with product(q) = per_node that leave the least surface between nodes: sum over d of
  * weight[d] * planes[d] * product of the other parts; of equal ones the fewest nodes along axis 0,
  * then 1, .... NULL: weights of 1. There are such sides where per_node divides the ranks. */
-static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, int32_t per_node,
+static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid, int32_t per_node,
                                       const int64_t *weight, dpar_why *why)
 {
     int64_t parts[DPAR_MAX_DIMS];
     int32_t nodes[DPAR_MAX_DIMS], d;
-    dpar_status st = dpari_place_judge(DPAR_PLACE_BRICKS, per_node, why);
+    dpar_status st = dpari_place_judge(DPAR_MAPPING_BRICKS, per_node, why);
     if (st == DPAR_OK && grid->size % per_node != 0) {
         st = dpari_say(DPAR_E_DIVIDE, why, "# ranks a node do not divide # ranks", per_node,
                        grid->size, 0, 0);
@@ -4321,7 +4330,7 @@ static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, 
     st = dpari_grid_solve(1, grid->size / per_node, grid->dims, parts, weight, grid->periodic,
                           nodes, NULL, why);
     if (st == DPAR_OK) {
-        dpari_place_start(place, grid, DPAR_PLACE_BRICKS, per_node);
+        dpari_place_start(place, grid, DPAR_MAPPING_BRICKS, per_node);
     }
     for (d = 0; st == DPAR_OK && d < grid->dims; d++) {
         place->brick[d] = place->grid.parts[d] / nodes[d];
@@ -4329,11 +4338,11 @@ static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, 
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid,
-                                                int32_t kind, int32_t per_node, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *place, const dpar_cart *grid,
+                                                  int32_t kind, int32_t per_node, dpar_why *why)
 {
     dpar_status st;
-    if (kind == DPAR_PLACE_BRICKS) {
+    if (kind == DPAR_MAPPING_BRICKS) {
         return dpari_place_bricks(place, grid, per_node, NULL, why);
     }
     st = dpari_place_judge(kind, per_node, why);
@@ -4344,7 +4353,7 @@ DPAR_API DPARI_COLD dpar_status dpar_place_init(dpar_place *place, const dpar_ca
 }
 
 /* Nodes counted in a grid, ranks counted inside their brick. */
-static int32_t dpari_brick_rank(const dpar_place *p, const int32_t *coord)
+static int32_t dpari_brick_rank(const dpar_mapping *p, const int32_t *coord)
 {
     int32_t i, node = 0, inside = 0, volume = 1;
     for (i = p->grid.dims - 1; i >= 0; i--) {
@@ -4356,7 +4365,7 @@ static int32_t dpari_brick_rank(const dpar_place *p, const int32_t *coord)
     return node * volume + inside;
 }
 
-static void dpari_brick_coords(const dpar_place *p, int32_t rank, int32_t *coord)
+static void dpari_brick_coords(const dpar_mapping *p, int32_t rank, int32_t *coord)
 {
     int32_t i, node, inside, volume = 1;
     for (i = 0; i < p->grid.dims; i++) {
@@ -4380,7 +4389,7 @@ typedef struct dpari_cart_curve {
     int64_t half, low[DPAR_MAX_DIMS];
 } dpari_cart_curve;
 
-static dpari_cart_curve dpari_curve_start(const dpar_place *p)
+static dpari_cart_curve dpari_curve_start(const dpar_mapping *p)
 {
     dpari_cart_curve c;
     int64_t side = 1;
@@ -4392,7 +4401,7 @@ static dpari_cart_curve dpari_curve_start(const dpar_place *p)
         }
     }
     c.dims = p->grid.dims;
-    c.hilbert = p->kind == DPAR_PLACE_HILBERT;
+    c.hilbert = p->kind == DPAR_MAPPING_HILBERT;
     c.half = side / 2;
     return c;
 }
@@ -4429,7 +4438,7 @@ static void dpari_curve_enter(dpari_cart_curve *c, uint32_t w)
 }
 
 /* Ranks of the grid that lie in child number w. */
-static int32_t dpari_curve_count(const dpari_cart_curve *c, const dpar_place *p, uint32_t w)
+static int32_t dpari_curve_count(const dpari_cart_curve *c, const dpar_mapping *p, uint32_t w)
 {
     const uint32_t child = dpari_curve_child(c, w);
     int64_t n = 1;
@@ -4441,7 +4450,7 @@ static int32_t dpari_curve_count(const dpari_cart_curve *c, const dpar_place *p,
     return (int32_t)n;
 }
 
-static int32_t dpari_curve_rank(const dpar_place *p, const int32_t *coord)
+static int32_t dpari_curve_rank(const dpar_mapping *p, const int32_t *coord)
 {
     dpari_cart_curve c = dpari_curve_start(p);
     int32_t d, rank = 0;
@@ -4458,7 +4467,7 @@ static int32_t dpari_curve_rank(const dpar_place *p, const int32_t *coord)
     return rank;
 }
 
-static void dpari_curve_coords(const dpar_place *p, int32_t rank, int32_t *coord)
+static void dpari_curve_coords(const dpar_mapping *p, int32_t rank, int32_t *coord)
 {
     dpari_cart_curve c = dpari_curve_start(p);
     int32_t d;
@@ -4476,12 +4485,12 @@ static void dpari_curve_coords(const dpar_place *p, int32_t rank, int32_t *coord
     }
 }
 
-static int dpari_place_curved(const dpar_place *p)
+static int dpari_place_curved(const dpar_mapping *p)
 {
-    return p->kind == DPAR_PLACE_MORTON || p->kind == DPAR_PLACE_HILBERT;
+    return p->kind == DPAR_MAPPING_MORTON || p->kind == DPAR_MAPPING_HILBERT;
 }
 
-DPAR_API int32_t dpar_place_rank(const dpar_place *place, const int32_t *coord)
+DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *place, const int32_t *coord)
 {
     int32_t d;
     for (d = 0; d < place->grid.dims; d++) {
@@ -4493,7 +4502,7 @@ DPAR_API int32_t dpar_place_rank(const dpar_place *place, const int32_t *coord)
                                      : dpari_brick_rank(place, coord);
 }
 
-DPAR_API dpar_status dpar_place_coords(const dpar_place *place, int32_t rank, int32_t *coord)
+DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank, int32_t *coord)
 {
     if (rank < 0 || rank >= place->grid.size) {
         return DPAR_E_ARG;
@@ -4580,7 +4589,7 @@ static void dpari_cart_pairs_along(dpari_cart_pairs *at, int32_t p, int32_t q, i
 }
 
 /* The cost of tiles by counting pairs instead of ranks. */
-static void dpari_place_cost_tiles(const dpar_place *p, const dpar_stencil *s, int64_t *total,
+static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s, int64_t *total,
                                    int64_t *worst)
 {
     int32_t offset[DPAR_MAX_DIMS], i, d;
@@ -4601,25 +4610,25 @@ static void dpari_place_cost_tiles(const dpar_place *p, const dpar_stencil *s, i
 }
 
 /* What a rank sends to other nodes. */
-static int64_t dpari_place_sends(const dpar_place *p, const dpar_stencil *s, int32_t rank)
+static int64_t dpari_place_sends(const dpar_mapping *p, const dpar_stencil *s, int32_t rank)
 {
     int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i;
     int64_t sum = 0;
-    dpar_place_coords(p, rank, coord);
+    dpar_mapping_coords(p, rank, coord);
     for (i = 0; i < dpari_cart_three_to(p->grid.dims); i++) {
         int32_t moves = dpari_cart_offset(p->grid.dims, i, offset);
         int64_t w = dpari_stencil_weight(s, p->grid.dims, offset, moves);
         if (w > 0 && dpari_cart_next(&p->grid, coord, offset, next) &&
-            dpar_place_rank(p, next) / p->per_node != rank / p->per_node) {
+            dpar_mapping_rank(p, next) / p->per_node != rank / p->per_node) {
             sum += w;
         }
     }
     return sum;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_place_cost(const dpar_place *place,
-                                                const dpar_stencil *stencil, int64_t *total,
-                                                int64_t *worst, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *place,
+                                                  const dpar_stencil *stencil, int64_t *total,
+                                                  int64_t *worst, dpar_why *why)
 {
     int64_t sum = 0, node = 0, most = 0;
     int32_t rank, d, volume = 1;
@@ -4658,34 +4667,34 @@ static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *we
 }
 
 /* Checked before: fails only where no brick fits. */
-static dpar_status dpari_place_try(dpar_place *p, const dpar_cart *grid, int32_t kind,
+static dpar_status dpari_place_try(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
                                    int32_t per_node, const int64_t *weight)
 {
-    if (kind == DPAR_PLACE_BRICKS) {
+    if (kind == DPAR_MAPPING_BRICKS) {
         return dpari_place_bricks(p, grid, per_node, weight, NULL);
     }
     dpari_place_start(p, grid, kind, per_node);
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid,
-                                                int32_t per_node, const dpar_stencil *stencil,
-                                                dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *place, const dpar_cart *grid,
+                                                    int32_t per_node, const dpar_stencil *stencil,
+                                                    dpar_why *why)
 {
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
     dpar_status st = dpari_stencil_judge(stencil, grid, why);
     if (st == DPAR_OK) {
-        st = dpari_place_judge(DPAR_PLACE_ROW_MAJOR, per_node, why);
+        st = dpari_place_judge(DPAR_MAPPING_ROW_MAJOR, per_node, why);
     }
     if (st == DPAR_OK) {
         dpari_stencil_faces(stencil, grid->dims, weight);
     }
-    for (kind = 0; st == DPAR_OK && kind < DPAR_PLACE_KINDS; kind++) {
+    for (kind = 0; st == DPAR_OK && kind < DPAR_MAPPING_COUNT; kind++) {
         if (dpari_place_try(place, grid, kind, per_node, weight) != DPAR_OK) {
             continue;
         }
-        st = dpar_place_cost(place, stencil, &sum, &most, why);
+        st = dpar_mapping_cost(place, stencil, &sum, &most, why);
         if (least_most < 0 || most < least_most || (most == least_most && sum < least_sum)) {
             best = kind;
             least_sum = sum;
@@ -5016,17 +5025,17 @@ DPAR_API void dpar_split_resize(dpar_split *s, int64_t count)
     s->rounds = count / parts;
     s->extra = count % parts;
     switch (s->rule) {
-    case DPAR_EVEN:
+    case DPAR_SPLIT_EVEN:
         dpari_split_by(s, 0, s->rounds + 1);
         dpari_split_by(s, 1, s->rounds);
         break;
-    case DPAR_FLOOR:
+    case DPAR_SPLIT_FLOOR:
         s->tail = count <= INT64_MAX / parts; /* does P N fit? */
         dpari_split_by(s, 0, count);
         dpari_split_by(s, 1, parts);
         break;
-    case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE:
+    case DPAR_SPLIT_BLOCK_CYCLIC:
+    case DPAR_SPLIT_CYCLIC:
         dpari_split_by(s, 0, s->block);
         dpari_split_by(s, 1, parts);
         blocks = count / s->block;
@@ -5034,15 +5043,16 @@ DPAR_API void dpar_split_resize(dpar_split *s, int64_t count)
         s->rounds = blocks / parts;
         s->extra = blocks % parts;
         break;
-    case DPAR_STRIDED: /* elements of a piece; of a part of a full piece */
+    case DPAR_SPLIT_STRIDED: /* elements of a piece; of a part of a full piece */
         dpari_split_by(s, 0, dpari_ceil_div(count, s->block));
         dpari_split_by(s, 1, dpari_ceil_div(s->by[0], parts));
         s->rounds = count / s->by[0];
         s->tail = count % s->by[0];
         break;
-    case DPAR_RAGGED: break;
+    case DPAR_SPLIT_RAGGED: break;
     default:
-        dpari_split_by(s, 0, dpari_ceil_div(count, s->rule == DPAR_ZIGZAG ? 2 * parts : parts));
+        dpari_split_by(s, 0,
+                       dpari_ceil_div(count, s->rule == DPAR_SPLIT_ZIGZAG ? 2 * parts : parts));
     }
 }
 
@@ -5050,11 +5060,11 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
                                      int64_t block, dpar_why *why)
 {
     dpar_status st = dpari_split_check(count, parts, why);
-    int32_t blocked = rule == DPAR_BLOCK_CYCLIC || rule == DPAR_STRIDED;
+    int32_t blocked = rule == DPAR_SPLIT_BLOCK_CYCLIC || rule == DPAR_SPLIT_STRIDED;
     if (st != DPAR_OK) {
         return st;
     }
-    if (rule < 0 || rule >= DPAR_SPLITS || rule == DPAR_RAGGED) {
+    if (rule < 0 || rule >= DPAR_SPLIT_RULE_COUNT || rule == DPAR_SPLIT_RAGGED) {
         return dpari_say(DPAR_E_ARG, why, "rule #: there are 0 to 7, and RAGGED has its own init",
                          rule, 0, 0, 0);
     }
@@ -5065,13 +5075,13 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
     dpari_zero(s, sizeof(*s));
     s->rule = rule;
     s->parts = parts;
-    s->block = rule == DPAR_STRIPE ? 1 : blocked ? block : 0;
+    s->block = rule == DPAR_SPLIT_CYCLIC ? 1 : blocked ? block : 0;
     dpar_split_resize(s, count);
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
-                                                  dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t parts,
+                                                       const int64_t *cuts, dpar_why *why)
 {
     dpar_status st = dpari_split_check(parts < 1 ? 0 : cuts[parts], parts, why);
     int32_t p;
@@ -5089,7 +5099,7 @@ DPAR_API DPARI_COLD dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, 
         }
     }
     dpari_zero(s, sizeof(*s));
-    s->rule = DPAR_RAGGED;
+    s->rule = DPAR_SPLIT_RAGGED;
     s->parts = parts;
     s->count = cuts[parts];
     s->cuts = cuts;
@@ -5102,9 +5112,9 @@ static int64_t dpari_share(int64_t a, int64_t b, int64_t c)
     return a / c * b + a % c * b / c;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
-                                                   const int64_t *weights, int64_t atom,
-                                                   dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t count,
+                                                         int32_t parts, const int64_t *weights,
+                                                         int64_t atom, dpar_why *why)
 {
     dpar_status st = dpari_split_check(count, parts, why);
     int64_t all = 0, before = 0, atoms;
@@ -5227,9 +5237,9 @@ DPARI_HOT int64_t dpari_split_cut(const dpar_split *s, int64_t p)
 {
     int64_t rest;
     switch (s->rule) {
-    case DPAR_CHUNK: return dpari_least(s->count, p * s->by[0]);
-    case DPAR_EVEN: return s->rounds * p + dpari_least(p, s->extra);
-    case DPAR_FLOOR: return s->rounds * p + dpari_split_div(s, 1, s->extra * p, &rest);
+    case DPAR_SPLIT_CHUNK: return dpari_least(s->count, p * s->by[0]);
+    case DPAR_SPLIT_EVEN: return s->rounds * p + dpari_least(p, s->extra);
+    case DPAR_SPLIT_FLOOR: return s->rounds * p + dpari_split_div(s, 1, s->extra * p, &rest);
     default: return s->cuts[p];
     }
 }
@@ -5393,13 +5403,13 @@ DPARI_HOT int32_t dpari_split_find(const dpar_split *s, int64_t i, int64_t *loca
 {
     int64_t part;
     switch (s->rule) {
-    case DPAR_CHUNK: return (int32_t)dpari_split_div(s, 0, i, local);
-    case DPAR_BLOCK_CYCLIC: return (int32_t)dpari_cyclic_find(s, i, local);
-    case DPAR_STRIPE: *local = dpari_split_div(s, 1, i, &part); return (int32_t)part;
-    case DPAR_STRIDED: return (int32_t)dpari_strided_find(s, i, local);
-    case DPAR_ZIGZAG: return (int32_t)dpari_zigzag_find(s, i, local);
-    case DPAR_EVEN: part = dpari_even_part(s, i); break;
-    case DPAR_FLOOR: part = dpari_floor_part(s, i); break;
+    case DPAR_SPLIT_CHUNK: return (int32_t)dpari_split_div(s, 0, i, local);
+    case DPAR_SPLIT_BLOCK_CYCLIC: return (int32_t)dpari_cyclic_find(s, i, local);
+    case DPAR_SPLIT_CYCLIC: *local = dpari_split_div(s, 1, i, &part); return (int32_t)part;
+    case DPAR_SPLIT_STRIDED: return (int32_t)dpari_strided_find(s, i, local);
+    case DPAR_SPLIT_ZIGZAG: return (int32_t)dpari_zigzag_find(s, i, local);
+    case DPAR_SPLIT_EVEN: part = dpari_even_part(s, i); break;
+    case DPAR_SPLIT_FLOOR: part = dpari_floor_part(s, i); break;
     default: part = dpari_split_search(s, i);
     }
     *local = i - dpari_split_cut(s, part);
@@ -5411,10 +5421,10 @@ DPARI_HOT int64_t dpari_split_global(const dpar_split *s, int32_t part, int64_t 
 {
     int64_t cut;
     switch (s->rule) {
-    case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE: return dpari_cyclic_global(s, part, local);
-    case DPAR_STRIDED: return dpari_strided_global(s, part, local);
-    case DPAR_ZIGZAG: return dpari_zigzag_global(s, part, local);
+    case DPAR_SPLIT_BLOCK_CYCLIC:
+    case DPAR_SPLIT_CYCLIC: return dpari_cyclic_global(s, part, local);
+    case DPAR_SPLIT_STRIDED: return dpari_strided_global(s, part, local);
+    case DPAR_SPLIT_ZIGZAG: return dpari_zigzag_global(s, part, local);
     default:
         cut = dpari_split_cut(s, part);
         return local < dpari_split_cut(s, (int64_t)part + 1) - cut ? cut + local : -1;
@@ -5426,11 +5436,11 @@ static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int
 {
     int64_t in, left = s->count - i;
     switch (s->rule) {
-    case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE:
+    case DPAR_SPLIT_BLOCK_CYCLIC:
+    case DPAR_SPLIT_CYCLIC:
         (void)dpari_split_div(s, 0, local, &in);
         return s->parts == 1 ? left : dpari_least(left, s->block - in);
-    case DPAR_STRIDED:
+    case DPAR_SPLIT_STRIDED:
         if (s->by[0] == s->by[1]) { /* pieces of one element, or one part: part 0 has everything */
             return left;
         }
@@ -5439,7 +5449,7 @@ static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int
         }
         left = dpari_strided_last(s, part, &local);
         return local + left - in;
-    case DPAR_ZIGZAG: /* the two middle chunks touch: part P-1 has one run */
+    case DPAR_SPLIT_ZIGZAG: /* the two middle chunks touch: part P-1 has one run */
         in = dpari_zigzag_first(s, part);
         return local < in && part < s->parts - 1 ? in - local
                                                  : in + dpari_zigzag_second(s, part) - local;
@@ -5449,27 +5459,27 @@ static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int
 
 /* ---- the promise ---------------------------------------------------------------------------- */
 
-DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part)
+DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part)
 {
     int64_t offset;
     if (!dpari_split_has(s, part)) {
         return 0;
     }
     switch (s->rule) {
-    case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE:
+    case DPAR_SPLIT_BLOCK_CYCLIC:
+    case DPAR_SPLIT_CYCLIC:
         return s->rounds * s->block + dpari_cyclic_last(s, dpari_cyclic_turn(s, part));
-    case DPAR_STRIDED:
+    case DPAR_SPLIT_STRIDED:
         return s->rounds * dpari_strided_full(s, part) + dpari_strided_last(s, part, &offset);
-    case DPAR_ZIGZAG: return dpari_zigzag_first(s, part) + dpari_zigzag_second(s, part);
+    case DPAR_SPLIT_ZIGZAG: return dpari_zigzag_first(s, part) + dpari_zigzag_second(s, part);
     default: return dpari_split_cut(s, (int64_t)part + 1) - dpari_split_cut(s, part);
     }
 }
 
 DPARI_DOOR int dpari_split_in_order(const dpar_split *s)
 {
-    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
-           s->rule == DPAR_RAGGED;
+    return s->rule == DPAR_SPLIT_CHUNK || s->rule == DPAR_SPLIT_EVEN ||
+           s->rule == DPAR_SPLIT_FLOOR || s->rule == DPAR_SPLIT_RAGGED;
 }
 
 DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
@@ -5484,19 +5494,20 @@ DPARI_API int64_t dpari_split_most(const dpar_split *s)
     int64_t most = 0;
     int32_t p;
     switch (s->rule) {
-    case DPAR_FLOOR: return dpari_ceil_div(s->count, s->parts);
-    case DPAR_BLOCK_CYCLIC: return dpar_split_size(s, s->source);
-    case DPAR_ZIGZAG: return dpari_most(dpar_split_size(s, 0), dpar_split_size(s, s->parts - 1));
-    case DPAR_RAGGED:
+    case DPAR_SPLIT_FLOOR: return dpari_ceil_div(s->count, s->parts);
+    case DPAR_SPLIT_BLOCK_CYCLIC: return dpar_split_part_count(s, s->source);
+    case DPAR_SPLIT_ZIGZAG:
+        return dpari_most(dpar_split_part_count(s, 0), dpar_split_part_count(s, s->parts - 1));
+    case DPAR_SPLIT_RAGGED:
         for (p = 0; p < s->parts; p++) {
-            most = dpari_most(most, dpar_split_size(s, p));
+            most = dpari_most(most, dpar_split_part_count(s, p));
         }
         return most;
-    default: return dpar_split_size(s, 0); /* earlier parts are never shorter */
+    default: return dpar_split_part_count(s, 0); /* earlier parts are never shorter */
     }
 }
 
-DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part)
+DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part)
 {
     int64_t i = dpar_split_global(s, part, 0, NULL);
     return i < 0 ? s->count : i;
@@ -5561,22 +5572,22 @@ DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t 
     }
     i = dpari_least(i, s->count);
     switch (s->rule) {
-    case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE:
+    case DPAR_SPLIT_BLOCK_CYCLIC:
+    case DPAR_SPLIT_CYCLIC:
         piece = dpari_split_div(s, 1, dpari_split_div(s, 0, i, &in), &turn) * s->block;
         offset = turn - dpari_cyclic_turn(s, part);
         return piece + (offset > 0 ? s->block : offset == 0 ? in : 0);
-    case DPAR_STRIDED:
+    case DPAR_SPLIT_STRIDED:
         piece = dpari_split_div(s, 0, i, &in);
         size = dpari_strided_full(s, part);
         offset = part * s->by[1];
         turn = piece < s->rounds ? size : dpari_strided_last(s, part, &offset);
         return piece * size + dpari_split_past(in, offset, turn);
-    case DPAR_ZIGZAG:
+    case DPAR_SPLIT_ZIGZAG:
         size = 2 * (int64_t)s->parts - 1 - part;
         return dpari_split_past(i, dpari_zigzag_cut(s, part), dpari_zigzag_first(s, part)) +
                dpari_split_past(i, dpari_zigzag_cut(s, size), dpari_zigzag_second(s, part));
-    default: return dpari_split_past(i, dpari_split_cut(s, part), dpar_split_size(s, part));
+    default: return dpari_split_past(i, dpari_split_cut(s, part), dpar_split_part_count(s, part));
     }
 }
 
@@ -5595,11 +5606,11 @@ DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts
 {
     dpar_split s;
     const dpar_status st = dpar_split_init(&s, rule, count, parts, 0, NULL);
-    if (st != DPAR_OK || part < 0 || part >= parts || rule > DPAR_FLOOR) {
+    if (st != DPAR_OK || part < 0 || part >= parts || rule > DPAR_SPLIT_FLOOR) {
         return st != DPAR_OK ? st : DPAR_E_ARG;
     }
-    *first = dpar_split_offset(&s, part);
-    *elements = dpar_split_size(&s, part);
+    *first = dpar_split_part_first(&s, part);
+    *elements = dpar_split_part_count(&s, part);
     return DPAR_OK;
 }
 
@@ -5609,7 +5620,7 @@ DPAR_API dpar_placement dpar_shard_by(int32_t dim, int32_t rule, int64_t block)
 {
     dpar_placement p;
     dpari_zero(&p, sizeof(p));
-    p.kind = DPAR_SHARD;
+    p.kind = DPAR_PLACEMENT_SHARD;
     p.dim = dim;
     p.rule = rule;
     p.block = block;
@@ -5618,7 +5629,7 @@ DPAR_API dpar_placement dpar_shard_by(int32_t dim, int32_t rule, int64_t block)
 
 DPAR_API dpar_placement dpar_shard(int32_t dim)
 {
-    return dpar_shard_by(dim, DPAR_CHUNK, 0);
+    return dpar_shard_by(dim, DPAR_SPLIT_CHUNK, 0);
 }
 
 DPAR_API dpar_placement dpar_replicate(void)
@@ -5632,7 +5643,7 @@ DPAR_API dpar_placement dpar_partial(int32_t op)
 {
     dpar_placement p;
     dpari_zero(&p, sizeof(p));
-    p.kind = DPAR_PARTIAL;
+    p.kind = DPAR_PLACEMENT_PARTIAL;
     p.op = op;
     return p;
 }
@@ -5646,8 +5657,8 @@ static void dpari_axis_split(const dpar_layout *l, int32_t axis, int64_t count, 
     dpari_zero(s, sizeof(*s));
     s->rule = p->rule;
     s->parts = l->mesh.axis[axis].size;
-    s->block = p->rule == DPAR_STRIPE ? 1 : p->block;
-    s->source = p->rule == DPAR_BLOCK_CYCLIC ? p->source : 0;
+    s->block = p->rule == DPAR_SPLIT_CYCLIC ? 1 : p->block;
+    s->source = p->rule == DPAR_SPLIT_BLOCK_CYCLIC ? p->source : 0;
     s->cuts = p->cuts;
     dpar_split_resize(s, count);
 }
@@ -5657,7 +5668,7 @@ static int32_t dpari_next_cut(const dpar_layout *l, int32_t dim, int32_t k)
 {
     for (; k < l->mesh.axes; k++) {
         const dpar_placement *p = &l->axis[l->order[k]];
-        if (p->kind == DPAR_SHARD && p->dim == dim) {
+        if (p->kind == DPAR_PLACEMENT_SHARD && p->dim == dim) {
             return k;
         }
     }
@@ -5670,8 +5681,8 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     dpar_split s;
     dpar_status st;
     int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
-    if (p->rule != DPAR_RAGGED) {
-        if (p->rule == DPAR_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
+    if (p->rule != DPAR_SPLIT_RAGGED) {
+        if (p->rule == DPAR_SPLIT_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
             return dpari_say(DPAR_E_ARG, why, "source #: it is one of the # parts", p->source, size,
                              0, 0);
         }
@@ -5680,7 +5691,7 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     if (p->cuts == NULL) {
         return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED needs cuts", axis, 0, 0, 0);
     }
-    st = dpar_split_ragged(&s, size, p->cuts, why);
+    st = dpar_split_init_ragged(&s, size, p->cuts, why);
     if (st == DPAR_OK && s.count != extent[dim]) {
         return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at #, dim # has # elements", s.count,
                          dim, extent[dim], 0);
@@ -5691,14 +5702,14 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
 static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32_t dims,
                                     dpar_why *why)
 {
-    if (p->kind == DPAR_SHARD && (p->dim < -dims || p->dim >= dims)) {
+    if (p->kind == DPAR_PLACEMENT_SHARD && (p->dim < -dims || p->dim >= dims)) {
         return dpari_say(DPAR_E_ARG, why, "axis # shards dim #, the array has # dims", axis, p->dim,
                          dims, 0);
     }
-    if (p->kind == DPAR_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OPS)) {
+    if (p->kind == DPAR_PLACEMENT_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OP_COUNT)) {
         return dpari_say(DPAR_E_ARG, why, "axis #: op # is no reduction", axis, p->op, 0, 0);
     }
-    if (p->kind < DPAR_REPLICATE || p->kind > DPAR_PARTIAL) {
+    if (p->kind < DPAR_PLACEMENT_REPLICATE || p->kind > DPAR_PLACEMENT_PARTIAL) {
         return dpari_say(DPAR_E_ARG, why, "axis #: placement # does not exist", axis, p->kind, 0,
                          0);
     }
@@ -5720,10 +5731,10 @@ static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int3
     for (k = 0; k < axes; k++) {
         const dpar_placement *q = &p[order[k]];
         int32_t dim = q->dim + (q->dim < 0 ? dims : 0);
-        if (q->kind != DPAR_SHARD) {
+        if (q->kind != DPAR_PLACEMENT_SHARD) {
             continue;
         }
-        if (q->rule == DPAR_RAGGED && (cut >> dim & 1u)) {
+        if (q->rule == DPAR_SPLIT_RAGGED && (cut >> dim & 1u)) {
             return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED must be the first cut of its dim #",
                              order[k], dim, 0, 0);
         }
@@ -5758,7 +5769,7 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     }
     st = st == DPAR_OK ? dpari_check_order(placement, mesh->axes, dims, order, why) : st;
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
-        if (placement[i].kind == DPAR_SHARD) {
+        if (placement[i].kind == DPAR_PLACEMENT_SHARD) {
             st = dpari_check_shard(&placement[i], i, mesh->axis[i].size, extent, dims, why);
         }
     }
@@ -5772,7 +5783,8 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     }
     for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 doubts it */
         l->axis[i] = placement[i];
-        l->axis[i].dim += placement[i].kind == DPAR_SHARD && placement[i].dim < 0 ? dims : 0;
+        l->axis[i].dim +=
+            placement[i].kind == DPAR_PLACEMENT_SHARD && placement[i].dim < 0 ? dims : 0;
         l->order[i] = order[i];
     }
     for (; i < DPAR_MAX_AXES; i++) {
@@ -5802,7 +5814,7 @@ static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t di
         int32_t axis = l->order[k];
         dpari_axis_split(l, axis, e->size[e->n], &e->split);
         e->axis[e->n] = (int8_t)axis;
-        e->size[e->n + 1] = dpar_split_size(&e->split, coord[axis]);
+        e->size[e->n + 1] = dpar_split_part_count(&e->split, coord[axis]);
         e->n++;
     }
 }
@@ -5883,7 +5895,7 @@ DPARI_APART int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord, 
     for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
         dpari_axis_split(l, l->order[k], size, &s);
         i = dpari_split_before(&s, coord[l->order[k]], i);
-        size = dpar_split_size(&s, coord[l->order[k]]);
+        size = dpar_split_part_count(&s, coord[l->order[k]]);
     }
     return i;
 }
@@ -5913,7 +5925,7 @@ DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, in
         dpari_axis_split(l, axis, count, &s);
         coord[axis] = dpar_split_locate(&s, i, &i, &here);
         least = dpari_least(least, here);
-        count = dpar_split_size(&s, coord[axis]);
+        count = dpar_split_part_count(&s, coord[axis]);
     }
     if (local != NULL) {
         *local = i;
@@ -5954,7 +5966,7 @@ DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *sha
  * 2 parts is 6 + 3, 10 is 5 + 5. (ZIGZAG does: part P - 1 of 2 P b + 1 has 2 b of them or more.) */
 static int dpari_grows(const dpar_placement *p)
 {
-    return p->rule != DPAR_STRIDED;
+    return p->rule != DPAR_SPLIT_STRIDED;
 }
 
 /* The longest part over all ranks, by visiting all coordinates of the axes that cut the dim. */
@@ -6013,7 +6025,7 @@ static int64_t dpari_volume(int32_t dims, const int64_t *shape)
     return n;
 }
 
-DPAR_API int64_t dpar_layout_numel(const dpar_layout *l, int32_t rank)
+DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank)
 {
     int64_t shape[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES];
@@ -6048,7 +6060,7 @@ static uint32_t dpari_copy_axes(const dpar_layout *l)
     uint32_t set = 0;
     int32_t i;
     for (i = 0; i < l->mesh.axes; i++) {
-        set |= l->axis[i].kind != DPAR_SHARD ? (uint32_t)1 << i : 0;
+        set |= l->axis[i].kind != DPAR_PLACEMENT_SHARD ? (uint32_t)1 << i : 0;
     }
     return set;
 }
@@ -6144,8 +6156,8 @@ DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
     }
     for (i = 0; i < a->mesh.axes; i++) {
         const dpar_placement *x = &a->axis[i], *y = &b->axis[i];
-        int shard = x->kind == DPAR_SHARD;
-        if (x->kind != y->kind || (x->kind == DPAR_PARTIAL && x->op != y->op) ||
+        int shard = x->kind == DPAR_PLACEMENT_SHARD;
+        if (x->kind != y->kind || (x->kind == DPAR_PLACEMENT_PARTIAL && x->op != y->op) ||
             (shard && (x->dim != y->dim || x->rule != y->rule || x->block != y->block ||
                        x->source != y->source || x->cuts != y->cuts))) {
             return 0;
@@ -6185,11 +6197,14 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_
     int32_t made[DPAR_MAX_AXES], i, k, n = 0;
     for (i = l->mesh.axes - 1; i >= 0; i--) {
         const dpar_placement *p = &l->axis[i];
-        int64_t factor = p->kind == DPAR_SHARD && p->rule == DPAR_STRIDED ? p->block : 1,
+        int64_t factor =
+                    p->kind == DPAR_PLACEMENT_SHARD && p->rule == DPAR_SPLIT_STRIDED ? p->block : 1,
                 before = 1;
         for (k = 0; k < n && before < factor; k++) {
             const dpar_placement *q = &l->axis[made[k]];
-            before *= q->kind == DPAR_SHARD && q->dim == p->dim ? l->mesh.axis[made[k]].size : 1;
+            before *= q->kind == DPAR_PLACEMENT_SHARD && q->dim == p->dim
+                          ? l->mesh.axis[made[k]].size
+                          : 1;
         }
         if (before != factor) {
             return dpari_say(DPAR_E_NONE, why,
@@ -6202,8 +6217,8 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_
         dpar_placement *p = &plain[made[k]];
         *p = l->axis[made[k]];
         p->order = k;
-        if (p->kind == DPAR_SHARD && p->rule == DPAR_STRIDED) {
-            p->rule = DPAR_CHUNK;
+        if (p->kind == DPAR_PLACEMENT_SHARD && p->rule == DPAR_SPLIT_STRIDED) {
+            p->rule = DPAR_SPLIT_CHUNK;
             p->block = 0;
         }
     }
@@ -6264,9 +6279,10 @@ static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
     case DPARI_SEAM:
     case DPARI_TWICE: return dpari_halo_has_seam(h);
     case DPARI_FOLDED: return h->folds != 0;
-    case DPARI_SOUTH: return (h->poles & DPAR_POLE_LOW) != 0;
-    case DPARI_NORTH: return (h->poles & DPAR_POLE_HIGH) != 0;
-    default: return h->cube && (pass < DPARI_BORDERS || dpari_halo_along(h, pass) != DPAR_AT_CELLS);
+    case DPARI_SOUTH: return (h->poles & DPAR_HALO_POLE_LOW) != 0;
+    case DPARI_NORTH: return (h->poles & DPAR_HALO_POLE_HIGH) != 0;
+    default:
+        return h->cube && (pass < DPARI_BORDERS || dpari_halo_along(h, pass) != DPAR_HALO_AT_CELLS);
     }
 }
 
@@ -6308,7 +6324,7 @@ static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *
     along_x = (w->edge[0] >= DPARI_EDGE_SOUTH) != (w->turn != 0);
     w->edges = 2;
     w->edge[1] = along_x ? DPARI_EDGE_WEST : DPARI_EDGE_SOUTH;
-    w->edge[1] += dpari_halo_along(h, pass) == DPAR_AT_LOW_FACES;
+    w->edge[1] += dpari_halo_along(h, pass) == DPAR_HALO_AT_LOW_FACES;
     w->face = dpari_halo_edge(w->face, w->edge[1], &w->turns[1]);
     w->turn = (w->turn + w->turns[1]) % 4;
 }
@@ -6318,12 +6334,12 @@ static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *
  */
 static void dpari_halo_map_along(const dpar_halo *h, int32_t pass, int32_t turn, dpari_halo_map *m)
 {
-    const int32_t points = dpari_halo_along(h, pass), low = points == DPAR_AT_LOW_FACES;
+    const int32_t points = dpari_halo_along(h, pass), low = points == DPAR_HALO_AT_LOW_FACES;
     const int64_t n = h->grid.extent[h->grid.dims - 1];
-    const int64_t first = points == DPAR_AT_HIGH_FACES ? -1 : 0;
+    const int64_t first = points == DPAR_HALO_AT_HIGH_FACES ? -1 : 0;
     const int at_first = low == (turn != 0);
     const int64_t border = at_first ? first : first + n;
-    if (points == DPAR_AT_CELLS) {
+    if (points == DPAR_HALO_AT_CELLS) {
         return;
     }
     m->lo = pass >= DPARI_BORDERS ? border : first + at_first;
@@ -6350,7 +6366,10 @@ static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int3
             m->c += edge == DPARI_EDGE_EAST || edge == DPARI_EDGE_NORTH ? -n : n;
         } else if (w->turns[k] != 0) {
             m->back = !m->back;
-            m->c = n - m->c - (points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2);
+            m->c = n - m->c -
+                   (points == DPAR_HALO_AT_CELLS       ? 1
+                    : points == DPAR_HALO_AT_LOW_FACES ? 0
+                                                       : 2);
         }
         m->from = w->turns[k] != 0 ? 2 * h->grid.dims - 3 - m->from : m->from;
     }
@@ -6390,14 +6409,14 @@ static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map
     }
     m->back = 1;
     if (pass == DPARI_SOUTH) {
-        on = (h->pole_rows & DPAR_POLE_LOW) != 0;
-        m->lo = -dpari_halo_behind(h, DPAR_POLE_LOW);
+        on = (h->pole_rows & DPAR_HALO_POLE_LOW) != 0;
+        m->lo = -dpari_halo_behind(h, DPAR_HALO_POLE_LOW);
         m->hi = 0;
         m->c = on - 1;
         return;
     }
     if (pass == DPARI_NORTH) {
-        on = (h->pole_rows & DPAR_POLE_HIGH) != 0;
+        on = (h->pole_rows & DPAR_HALO_POLE_HIGH) != 0;
     }
     m->lo = rows;
     m->hi = 2 * rows - on;
@@ -6468,7 +6487,7 @@ static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64
 
 /* The segment at x[d]: points with one owner, on the same side of the receiver's bounds. Sets n, g,
  * source, bits and the source's coordinates. 0: nothing arrives in n points. */
-static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
+static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
 {
     const dpar_halo *h = w->h;
     int64_t x = w->x[d], lo = w->at[d][0], hi = w->at[d][1], n, to, at[2];
@@ -6505,7 +6524,7 @@ static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
  */
 
 /* Outside of how many of the first n dims? */
-static int32_t dpari_halo_beyond(const dpar_halo_walk *w, int32_t n)
+static int32_t dpari_halo_beyond(const dpar_halo_cursor *w, int32_t n)
 {
     int32_t d, beyond = 0;
     for (d = 0; d < n; d++) {
@@ -6515,20 +6534,20 @@ static int32_t dpari_halo_beyond(const dpar_halo_walk *w, int32_t n)
 }
 
 /* Earlier dims are outside as often as may be. */
-static int dpari_halo_only_inside(const dpar_halo_walk *w, int32_t d)
+static int dpari_halo_only_inside(const dpar_halo_cursor *w, int32_t d)
 {
     return w->outside <= d && dpari_halo_beyond(w, d) >= w->outside;
 }
 
 /* Where a dim's segments begin. */
-static void dpari_halo_enter(dpar_halo_walk *w, int32_t d)
+static void dpari_halo_enter(dpar_halo_cursor *w, int32_t d)
 {
     w->x[d] = dpari_halo_only_inside(w, d) ? w->at[d][0] : w->fill[d][0];
 }
 
 /* From a segment that another rank has to where the sender's own points come next; wide halos pass
  * many. */
-static int64_t dpari_halo_skip(const dpar_halo_walk *w, int32_t d)
+static int64_t dpari_halo_skip(const dpar_halo_cursor *w, int32_t d)
 {
     dpari_halo_map m;
     int64_t ahead, s;
@@ -6542,7 +6561,7 @@ static int64_t dpari_halo_skip(const dpar_halo_walk *w, int32_t d)
 }
 
 /* From x[d] on, the next segment that counts: any, or for a sender one whose source it is. */
-static int dpari_halo_seek(dpar_halo_walk *w, int32_t d)
+static int dpari_halo_seek(dpar_halo_cursor *w, int32_t d)
 {
     int64_t end = dpari_halo_only_inside(w, d) ? w->at[d][1] : w->fill[d][1];
     int32_t other[DPAR_MAX_AXES];
@@ -6562,14 +6581,14 @@ static int dpari_halo_seek(dpar_halo_walk *w, int32_t d)
 }
 
 /* Does the box of segments travel? Its own cells stay. */
-static int dpari_halo_travels(const dpar_halo_walk *w)
+static int dpari_halo_travels(const dpar_halo_cursor *w)
 {
     const int32_t beyond = dpari_halo_beyond(w, w->h->grid.dims);
     return beyond == 0 ? w->pass == DPARI_TWICE : beyond <= w->outside;
 }
 
 /* The next box of segments of this receiver; `fresh` begins with its first. */
-DPARI_APART int dpari_halo_box_next(dpar_halo_walk *w, int fresh)
+DPARI_APART int dpari_halo_box_next(dpar_halo_cursor *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -6600,15 +6619,15 @@ DPARI_APART int dpari_halo_box_next(dpar_halo_walk *w, int fresh)
  */
 
 /* Sets what the receiver that has own points at[d] and an array `box` there may get. */
-static void dpari_halo_receiver(dpar_halo_walk *w, int32_t d, const int64_t *box)
+static void dpari_halo_receiver(dpar_halo_cursor *w, int32_t d, const int64_t *box)
 {
     const dpar_halo *h = w->h;
     w->origin[d] = box[0];
     w->fill[d][0] = box[0];
     w->fill[d][1] = box[1];
     if (w->mode >= DPAR_HALO_SYNC) { /* own cells' faces, whoever owns them */
-        w->fill[d][0] = w->at[d][0] - (h->points[d] == DPAR_AT_HIGH_FACES);
-        w->fill[d][1] = w->at[d][1] + (h->points[d] == DPAR_AT_LOW_FACES);
+        w->fill[d][0] = w->at[d][0] - (h->points[d] == DPAR_HALO_AT_HIGH_FACES);
+        w->fill[d][1] = w->at[d][1] + (h->points[d] == DPAR_HALO_AT_LOW_FACES);
         if (!dpari_halo_closed(h, d)) {
             w->fill[d][0] = dpari_most(w->fill[d][0], 0);
             w->fill[d][1] = dpari_least(w->fill[d][1], dpar_halo_points(h, d));
@@ -6622,7 +6641,7 @@ static int64_t dpari_halo_part(const dpar_halo *h, int32_t d, int64_t n, int32_t
     int64_t parts = 1;
     int32_t i;
     for (i = 0; i < h->grid.mesh.axes; i++) {
-        if (h->grid.axis[i].kind == DPAR_SHARD && h->grid.axis[i].dim == d) {
+        if (h->grid.axis[i].kind == DPAR_PLACEMENT_SHARD && h->grid.axis[i].dim == d) {
             int32_t size = h->grid.mesh.axis[i].size;
             coord[i] = (int32_t)(n / parts % size);
             parts *= size;
@@ -6633,7 +6652,7 @@ static int64_t dpari_halo_part(const dpar_halo *h, int32_t d, int64_t n, int32_t
 
 /* Begins with the receivers in dim d: those with windows are looked at one by one, others from the
  * first point of a block on, on a line that goes on beyond the ends where it wraps. */
-static void dpari_halo_reach(dpar_halo_walk *w, int32_t d)
+static void dpari_halo_reach(dpar_halo_cursor *w, int32_t d)
 {
     const dpar_halo *h = w->h;
     int64_t points = dpar_halo_points(h, d), lo, hi, at[2];
@@ -6668,7 +6687,7 @@ static void dpari_halo_reach(dpar_halo_walk *w, int32_t d)
 }
 
 /* Do points `want`, on a line or any number of times round, meet those that may be filled? */
-static int dpari_halo_meets(const dpar_halo_walk *w, int32_t d)
+static int dpari_halo_meets(const dpar_halo_cursor *w, int32_t d)
 {
     int64_t lo = w->want[d][0], hi = w->want[d][1], points = dpar_halo_points(w->h, d);
     if (w->h->periodic >> d & 1u) {
@@ -6680,7 +6699,7 @@ static int dpari_halo_meets(const dpar_halo_walk *w, int32_t d)
 }
 
 /* The receiver at from[d][0] or, where that one takes nothing, the next. 0: there is none. */
-static int dpari_halo_find(dpar_halo_walk *w, int32_t d)
+static int dpari_halo_find(dpar_halo_cursor *w, int32_t d)
 {
     const dpar_halo *h = w->h;
     int64_t box[2];
@@ -6704,13 +6723,13 @@ static int dpari_halo_find(dpar_halo_walk *w, int32_t d)
     return 0;
 }
 
-static void dpari_halo_advance(dpar_halo_walk *w, int32_t d)
+static void dpari_halo_advance(dpar_halo_cursor *w, int32_t d)
 {
     w->from[d][0] += w->h->window[d].kernel != 0 ? 1 : w->at[d][1] - w->at[d][0];
 }
 
 /* The first of all receivers, or the next one. */
-DPARI_APART int dpari_halo_receivers(dpar_halo_walk *w, int fresh)
+DPARI_APART int dpari_halo_receivers(dpar_halo_cursor *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -6742,8 +6761,8 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
                                         int32_t mode, dpar_why *why)
 {
     int32_t d, i, blocks = 0;
-    if ((direction != DPAR_RECEIVES && direction != DPAR_SENDS) || mode < DPAR_HALO_FORWARD ||
-        mode > DPAR_HALO_SYNC_ADJOINT) {
+    if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
+        mode < DPAR_HALO_FORWARD || mode > DPAR_HALO_SYNC_ADJOINT) {
         return dpari_say(DPAR_E_ARG, why, "direction #, mode #: 0 or 1, 0 to 3", direction, mode, 0,
                          0);
     }
@@ -6754,8 +6773,8 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
         return dpari_say(DPAR_E_ARG, why, "rank # owns # blocks: one at most", rank, blocks, 0, 0);
     }
     if (h->cube && h->partner == NULL &&
-        (h->points[h->grid.dims - 2] != DPAR_AT_CELLS ||
-         h->points[h->grid.dims - 1] != DPAR_AT_CELLS)) {
+        (h->points[h->grid.dims - 2] != DPAR_HALO_AT_CELLS ||
+         h->points[h->grid.dims - 1] != DPAR_HALO_AT_CELLS)) {
         return dpari_say(
             DPAR_E_ARG, why,
             "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
@@ -6763,8 +6782,8 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
             0, 0, 0, 0);
     }
     for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
-        if ((h->points[d] == DPAR_AT_LOW_FACES && h->high[d] < 1) ||
-            (h->points[d] == DPAR_AT_HIGH_FACES && h->low[d] < 1)) {
+        if ((h->points[d] == DPAR_HALO_AT_LOW_FACES && h->high[d] < 1) ||
+            (h->points[d] == DPAR_HALO_AT_HIGH_FACES && h->low[d] < 1)) {
             return dpari_say(DPAR_E_ARG, why,
                              "dim #: no room for the other face of a block, halos of # and #", d,
                              h->low[d], h->high[d], 0);
@@ -6773,7 +6792,7 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
+DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why)
 {
     dpar_status st = dpar_halo_check(h, why);
@@ -6790,7 +6809,7 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int3
     w->rank = rank;
     w->mode = mode;
     w->outside = mode < DPAR_HALO_SYNC ? dpari_halo_outside(h) : h->grid.dims;
-    w->sends = (direction == DPAR_SENDS) != (mode % 2 == DPAR_HALO_ADJOINT);
+    w->sends = (direction == DPAR_TRANSFER_SEND) != (mode % 2 == DPAR_HALO_ADJOINT);
     w->pass = DPARI_PASSES; /* unless it has something */
     if (!dpari_halo_coords(h, rank, w->coord)) {
         return DPAR_OK;
@@ -6814,7 +6833,7 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int3
 }
 
 /* The dims that change places in this pass, and the turn of vectors. */
-static void dpari_halo_turn(const dpar_halo_walk *w, dpar_transfer *t)
+static void dpari_halo_turn(const dpar_halo_cursor *w, dpar_transfer *t)
 {
     int32_t adjoint = w->mode % 2, turn = w->pass >= DPARI_TWICE ? 2 : 0;
     if (w->pass >= DPARI_EDGES) {
@@ -6829,7 +6848,7 @@ static void dpari_halo_turn(const dpar_halo_walk *w, dpar_transfer *t)
     t->turn = adjoint ? (4 - turn) % 4 : turn;
 }
 
-DPARI_APART void dpari_halo_fill(const dpar_halo_walk *w, int32_t peer, dpar_transfer *t)
+DPARI_APART void dpari_halo_fill(const dpar_halo_cursor *w, int32_t peer, dpar_transfer *t)
 {
     const dpar_halo *h = w->h, *from = h;
     int32_t adjoint = w->mode % 2, d;
@@ -6855,13 +6874,13 @@ DPARI_APART void dpari_halo_fill(const dpar_halo_walk *w, int32_t peer, dpar_tra
 }
 
 /* The rank of the communicator at w's peer; -1: masked. */
-static int32_t dpari_halo_peer(const dpar_halo_walk *w)
+static int32_t dpari_halo_peer(const dpar_halo_cursor *w)
 {
     int32_t block = dpar_mesh_rank(&w->h->grid.mesh, w->peer);
     return w->h->owner == NULL ? block : w->h->owner[block];
 }
 
-DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t)
+DPAR_API int dpar_halo_next(dpar_halo_cursor *w, dpar_transfer *t)
 {
     while (w->pass < DPARI_PASSES) {
         int fresh = w->state < 2;
@@ -6899,7 +6918,7 @@ enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_TO_OTHER, DPARI_DONE };
 static DPARI_COLD int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to,
                                           int32_t axis)
 {
-    return axis < from->mesh.axes && from->axis[axis].kind == DPAR_PARTIAL &&
+    return axis < from->mesh.axes && from->axis[axis].kind == DPAR_PLACEMENT_PARTIAL &&
            from->axis[axis].op == to->axis[axis].op &&
            from->mesh.axis[axis].size == to->mesh.axis[axis].size &&
            from->mesh.axis[axis].stride == to->mesh.axis[axis].stride &&
@@ -6921,17 +6940,18 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
         }
     }
     for (i = 0; i < to->mesh.axes; i++) {
-        if (to->axis[i].kind == DPAR_PARTIAL && !dpari_partial_stays(from, to, i) &&
+        if (to->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !dpari_partial_stays(from, to, i) &&
             (to->axis[i].op != DPAR_SUM ||
-             (i < from->mesh.axes && from->axis[i].kind == DPAR_PARTIAL))) {
+             (i < from->mesh.axes && from->axis[i].kind == DPAR_PLACEMENT_PARTIAL))) {
             return dpari_say(DPAR_E_ARG, why,
                              "axis #: only a sum can begin, and a partial one must stay the same",
                              i, 0, 0, 0);
         }
     }
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not commute */
-        if (from->axis[i].kind != DPAR_PARTIAL || from->mesh.axis[i].size == 1 ||
-            (i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL)) { /* it stays, see above */
+        if (from->axis[i].kind != DPAR_PLACEMENT_PARTIAL || from->mesh.axis[i].size == 1 ||
+            (i < to->mesh.axes &&
+             to->axis[i].kind == DPAR_PLACEMENT_PARTIAL)) { /* it stays, see above */
             continue;
         }
         if (op != 0 && from->axis[i].op != op) {
@@ -6979,7 +6999,7 @@ static int32_t dpari_largest_axis(const dpar_mesh *m, uint32_t which, int64_t be
 {
     int32_t i, best = -1;
     for (i = 0; i < m->axes; i++) {
-        const dpar_axis *a = &m->axis[i];
+        const dpar_mesh_axis *a = &m->axis[i];
         if ((which >> i & 1u) && a->size > 1 && a->stride < below &&
             (best < 0 || a->stride > m->axis[best].stride)) {
             best = i;
@@ -6994,7 +7014,7 @@ static int32_t dpari_members_below(const dpar_mesh *m, uint32_t which, int32_t b
     int64_t rest = x - base, below = INT64_MAX;
     int32_t count = 0, inner = dpar_mesh_group_size(m, which), i;
     while (rest > 0 && (i = dpari_largest_axis(m, which, below)) >= 0) {
-        const dpar_axis *a = &m->axis[i];
+        const dpar_mesh_axis *a = &m->axis[i];
         int64_t digit = rest / a->stride;
         inner /= a->size;
         if (digit >= a->size) {
@@ -7009,12 +7029,12 @@ static int32_t dpari_members_below(const dpar_mesh *m, uint32_t which, int32_t b
 
 /* ---- which replica sends --------------------------------------------------------------------- */
 
-static const dpar_layout *dpari_from(const dpar_transfers *w)
+static const dpar_layout *dpari_from(const dpar_redistribute_cursor *w)
 {
     return w->sends ? &w->mine : &w->other;
 }
 
-static const dpar_layout *dpari_to(const dpar_transfers *w)
+static const dpar_layout *dpari_to(const dpar_redistribute_cursor *w)
 {
     return w->sends ? &w->other : &w->mine;
 }
@@ -7036,7 +7056,7 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
 }
 
 /* Which of the copies at `coord` may send to q: n of them from number *low on. The nearest. */
-DPARI_APART int32_t dpari_pool(const dpar_transfers *w, const int32_t *coord, int32_t q,
+DPARI_APART int32_t dpari_pool(const dpar_redistribute_cursor *w, const int32_t *coord, int32_t q,
                                int32_t *low)
 {
     const dpar_mesh *m = &dpari_from(w)->mesh;
@@ -7064,7 +7084,8 @@ DPARI_APART int32_t dpari_pool(const dpar_transfers *w, const int32_t *coord, in
 
 /* The number of q among the receivers of its box that share a pool of n copies, and how many they
  * are: those of its node when the pool is its node's, else all. */
-DPARI_APART int32_t dpari_takers(const dpar_transfers *w, int32_t q, int32_t n, int32_t *number)
+DPARI_APART int32_t dpari_takers(const dpar_redistribute_cursor *w, int32_t q, int32_t n,
+                                 int32_t *number)
 {
     const dpar_mesh *m = &dpari_to(w)->mesh;
     int32_t takers = dpar_mesh_group_size(m, w->free_to), first, below;
@@ -7091,11 +7112,12 @@ static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
     int32_t parts = 1, i, worst = DPARI_EVEN_ROWS;
     for (i = 0; i < l->mesh.axes; i++) {
         const dpar_placement *p = &l->axis[i];
-        if (p->kind == DPAR_SHARD && p->dim == d && l->mesh.axis[i].size > 1) {
-            int even = p->rule == DPAR_CHUNK || p->rule == DPAR_EVEN || p->rule == DPAR_FLOOR;
-            int kind = even                     ? DPARI_EVEN_ROWS
-                       : p->rule == DPAR_RAGGED ? DPARI_ROWS
-                                                : DPARI_SCATTERED;
+        if (p->kind == DPAR_PLACEMENT_SHARD && p->dim == d && l->mesh.axis[i].size > 1) {
+            int even = p->rule == DPAR_SPLIT_CHUNK || p->rule == DPAR_SPLIT_EVEN ||
+                       p->rule == DPAR_SPLIT_FLOOR;
+            int kind = even                           ? DPARI_EVEN_ROWS
+                       : p->rule == DPAR_SPLIT_RAGGED ? DPARI_ROWS
+                                                      : DPARI_SCATTERED;
             worst = kind < worst ? kind : worst;
             parts *= l->mesh.axis[i].size;
         }
@@ -7106,7 +7128,7 @@ static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
 
 /* The dim to cut further: one that the receivers cut into rows before others, then that of the
  * longest parts; -1: none is left that can be cut. */
-static int32_t dpari_share_dim(const dpar_transfers *w)
+static int32_t dpari_share_dim(const dpar_redistribute_cursor *w)
 {
     int32_t d, best = -1, best_rows = 0, rows;
     for (d = 0; d < w->mine.dims; d++) {
@@ -7125,7 +7147,7 @@ static int32_t dpari_share_dim(const dpar_transfers *w)
 
 /* A grid of at most `shares` parts over what the copies hold: outer parts end where the receivers'
  * boxes do, where both are rows; more parts cut these. */
-static void dpari_share_grid(dpar_transfers *w, int32_t shares)
+static void dpari_share_grid(dpar_redistribute_cursor *w, int32_t shares)
 {
     int32_t d, rows, held, own, parts;
     for (d = 0; d < w->mine.dims; d++) {
@@ -7158,7 +7180,8 @@ static int32_t dpari_share_skew(int32_t n, int32_t takers, int32_t round)
 /* Who of n copies, the first at w->copy, serves receiver `number` of `takers`. While there are as
  * many receivers as copies each copy serves one of them. Then the copies lie side by side along
  * the boxes of those that are left: evenly in each box, or in a line where that does not go. */
-static DPARI_COLD void dpari_share_out(dpar_transfers *w, int32_t n, int32_t takers, int32_t number)
+static DPARI_COLD void dpari_share_out(dpar_redistribute_cursor *w, int32_t n, int32_t takers,
+                                       int32_t number)
 {
     int32_t left = takers % n;
     int64_t which = number - (takers - left), begin = which * n, end = begin + n;
@@ -7189,7 +7212,7 @@ static int64_t dpari_even_start(int64_t size, int32_t n, int32_t i)
 
 /* Where outer part j of dim d begins: evenly, moved to the nearest end of a receiver's box. Both
  * sides have rows: local index x is global index lead + x. */
-DPARI_APART int64_t dpari_outer_start(const dpar_transfers *w, int32_t d, int32_t j)
+DPARI_APART int64_t dpari_outer_start(const dpar_redistribute_cursor *w, int32_t d, int32_t j)
 {
     int32_t coord[DPAR_MAX_AXES];
     int64_t x = dpari_even_start(w->held[d], w->outer[d], j), there, run;
@@ -7203,7 +7226,7 @@ DPARI_APART int64_t dpari_outer_start(const dpar_transfers *w, int32_t d, int32_
 }
 
 /* Where share i of dim d begins, in local indices of the copies. */
-static int64_t dpari_share_start(const dpar_transfers *w, int32_t d, int32_t i)
+static int64_t dpari_share_start(const dpar_redistribute_cursor *w, int32_t d, int32_t i)
 {
     int32_t more = w->grid[d] / w->outer[d];
     int64_t low, high;
@@ -7224,7 +7247,7 @@ static int64_t dpari_share_start(const dpar_transfers *w, int32_t d, int32_t i)
 }
 
 /* Which share of dim d has local index x. */
-static int32_t dpari_share_of(const dpar_transfers *w, int32_t d, int64_t x)
+static int32_t dpari_share_of(const dpar_redistribute_cursor *w, int32_t d, int64_t x)
 {
     int32_t more = w->grid[d] / w->outer[d], low = 0, high = w->grid[d], at;
     int64_t from, to;
@@ -7254,7 +7277,7 @@ static int32_t dpari_share_of(const dpar_transfers *w, int32_t d, int64_t x)
 /* ---- the walk ------------------------------------------------------------------------------- */
 
 /* The piece of dim d that begins at at[d]: as long as both sides have it in a row. */
-static void dpari_walk_piece(dpar_transfers *w, int32_t d)
+static void dpari_walk_piece(dpar_redistribute_cursor *w, int32_t d)
 {
     int64_t here, there;
     w->begin[d] = dpar_layout_global(&w->mine, w->rank, d, w->at[d], &here);
@@ -7263,7 +7286,7 @@ static void dpari_walk_piece(dpar_transfers *w, int32_t d)
 }
 
 /* To the first box of the range; 0 when that is empty. */
-static int dpari_walk_first(dpar_transfers *w)
+static int dpari_walk_first(dpar_redistribute_cursor *w)
 {
     int32_t d;
     for (d = 0; d < w->mine.dims; d++) {
@@ -7279,7 +7302,7 @@ static int dpari_walk_first(dpar_transfers *w)
 }
 
 /* The next box; 0 at the end. */
-static int dpari_walk_box(dpar_transfers *w)
+static int dpari_walk_box(dpar_redistribute_cursor *w)
 {
     int32_t d;
     for (d = w->mine.dims - 1; d >= 0; d--) {
@@ -7295,13 +7318,14 @@ static int dpari_walk_box(dpar_transfers *w)
 }
 
 /* A Partial axis of `to` that is not one of `from`: coordinate 0 alone receives. */
-static int dpari_takes(const dpar_transfers *w, int32_t rank)
+static int dpari_takes(const dpar_redistribute_cursor *w, int32_t rank)
 {
     const dpar_layout *from = dpari_from(w), *to = dpari_to(w);
     int32_t at[DPAR_MAX_AXES], i;
     (void)dpar_mesh_coords(&to->mesh, rank, at);
     for (i = 0; i < to->mesh.axes; i++) {
-        if (to->axis[i].kind == DPAR_PARTIAL && at[i] != 0 && !dpari_partial_stays(from, to, i)) {
+        if (to->axis[i].kind == DPAR_PLACEMENT_PARTIAL && at[i] != 0 &&
+            !dpari_partial_stays(from, to, i)) {
             return 0;
         }
     }
@@ -7310,7 +7334,7 @@ static int dpari_takes(const dpar_transfers *w, int32_t rank)
 
 /* Which ranks a sender serves one by one: this one, and those of its node that are of `to` when not
  * all of its copies lie there. */
-static void dpari_walk_node(dpar_transfers *w)
+static void dpari_walk_node(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->mine.mesh, *to = &w->other.mesh;
     int64_t last = to->offset, node, end;
@@ -7336,7 +7360,7 @@ static void dpari_walk_node(dpar_transfers *w)
 }
 
 /* Makes `rank` the one whose array of `mine` is walked. */
-static void dpari_stand(dpar_transfers *w, int32_t rank)
+static void dpari_stand(dpar_redistribute_cursor *w, int32_t rank)
 {
     const dpar_layout *from = dpari_from(w), *to = dpari_to(w);
     int32_t i;
@@ -7344,7 +7368,7 @@ static void dpari_stand(dpar_transfers *w, int32_t rank)
     w->state =
         dpar_mesh_coords(&w->mine.mesh, rank, w->coord) && (w->sends || dpari_takes(w, rank));
     for (i = 0; i < w->mine.mesh.axes && w->state; i++) { /* sums that stay: the same coordinate */
-        int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL &&
+        int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
         w->peer[i] = stays ? w->coord[i] : 0;
         w->base[i] = w->free_from >> i & 1u ? 0 : w->coord[i];
@@ -7357,29 +7381,31 @@ static void dpari_stand(dpar_transfers *w, int32_t rank)
     w->fresh = 1;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
-                                                     const dpar_layout *to, int32_t rank,
-                                                     int32_t direction, int32_t per_node)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor *w,
+                                                        const dpar_layout *from,
+                                                        const dpar_layout *to, int32_t rank,
+                                                        int32_t direction, int32_t per_node)
 {
     int32_t i;
-    if (per_node < DPAR_PRIMARY || (direction != DPAR_RECEIVES && direction != DPAR_SENDS) ||
+    if (per_node < DPAR_REDISTRIBUTE_PRIMARY ||
+        (direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
         dpar_redistribute_check(from, to, NULL) != DPAR_OK) {
         return DPAR_E_ARG;
     }
     dpari_zero(w, sizeof(*w));
-    w->sends = direction == DPAR_SENDS;
+    w->sends = direction == DPAR_TRANSFER_SEND;
     w->mine = w->sends ? *from : *to;
     w->other = w->sends ? *to : *from;
     w->per_node = per_node;
     if (dpari_mesh_nested(&from->mesh)) { /* 1: nodes count; 2: and their takers are in a row */
         w->nested = 1 + dpari_mesh_nested(&to->mesh);
     }
-    w->free_from = dpari_axes_of(from, DPAR_REPLICATE);
-    w->free_to = dpari_axes_of(to, DPAR_REPLICATE);
+    w->free_from = dpari_axes_of(from, DPAR_PLACEMENT_REPLICATE);
+    w->free_to = dpari_axes_of(to, DPAR_PLACEMENT_REPLICATE);
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not meet: checked */
-        int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL &&
+        int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
-        if (from->axis[i].kind == DPAR_PARTIAL && !stays) {
+        if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !stays) {
             w->part_from |= (uint32_t)1 << i;
             w->combine = from->mesh.axis[i].size > 1 ? from->axis[i].op : w->combine;
         }
@@ -7396,7 +7422,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_first(dpar_transfers *w, const dp
 /* ---- receiving: the boxes, from each partial rank, from each copy that has a share ---------- */
 
 /* The share of the box that lies in part share[] of the copies' grid. */
-static void dpari_cut_box(dpar_transfers *w)
+static void dpari_cut_box(dpar_redistribute_cursor *w)
 {
     int32_t d;
     for (d = 0; d < w->mine.dims; d++) {
@@ -7408,7 +7434,7 @@ static void dpari_cut_box(dpar_transfers *w)
 }
 
 /* Who sends the box: the copies of one partial rank, and in how many shares. */
-static DPARI_COLD void dpari_begin_shares(dpar_transfers *w)
+static DPARI_COLD void dpari_begin_shares(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->other.mesh;
     int32_t i, n, holder, number = 0, takers = 1;
@@ -7430,7 +7456,7 @@ static DPARI_COLD void dpari_begin_shares(dpar_transfers *w)
 }
 
 /* The next share that meets the box, the last dim fastest; 0 at the end. */
-static int dpari_next_share(dpar_transfers *w)
+static int dpari_next_share(dpar_redistribute_cursor *w)
 {
     int32_t d;
     for (d = w->mine.dims - 1; d >= 0; d--) {
@@ -7445,7 +7471,7 @@ static int dpari_next_share(dpar_transfers *w)
     return 0;
 }
 
-static int dpari_next_receive(dpar_transfers *w)
+static int dpari_next_receive(dpar_redistribute_cursor *w)
 {
     int32_t d, number = 0;
     if (w->fresh) {
@@ -7477,7 +7503,8 @@ static int dpari_next_receive(dpar_transfers *w)
 
 /* The range of the walk: what the rank sends of the box of receiver `number` of `takers`, when it
  * is copy `me` of n. 0: nothing. */
-static int dpari_range(dpar_transfers *w, int32_t n, int32_t takers, int32_t number, int32_t me)
+static int dpari_range(dpar_redistribute_cursor *w, int32_t n, int32_t takers, int32_t number,
+                       int32_t me)
 {
     int32_t d, at;
     dpari_share_out(w, n, takers, number);
@@ -7516,7 +7543,7 @@ static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout 
 }
 
 /* Sender becomes receiver, `rank` of the other layout, and back. */
-DPARI_APART void dpari_turn_round(dpar_transfers *w, int32_t rank)
+DPARI_APART void dpari_turn_round(dpar_redistribute_cursor *w, int32_t rank)
 {
     int32_t d;
     for (d = 0; d < (int32_t)sizeof(dpar_layout); d++) {
@@ -7535,7 +7562,7 @@ DPARI_APART void dpari_turn_round(dpar_transfers *w, int32_t rank)
 
 /* The range for one rank of the node: this rank's share, as far as it reaches what q takes. Where
  * that is scattered in it the walk is to turn, to q's own elements: taker is -1. */
-static int dpari_range_to(dpar_transfers *w, int32_t q)
+static int dpari_range_to(dpar_redistribute_cursor *w, int32_t q)
 {
     int32_t low, n, takers, number, me, d;
     int64_t here;
@@ -7559,7 +7586,7 @@ static int dpari_range_to(dpar_transfers *w, int32_t q)
 }
 
 /* To the next rank of the node (or this one alone) that takes something; 0: all were asked. */
-DPARI_APART int dpari_next_mate(dpar_transfers *w)
+DPARI_APART int dpari_next_mate(dpar_redistribute_cursor *w)
 {
     while (w->phase == DPARI_TO_NODE) {
         if (w->mate == w->mates) {
@@ -7573,7 +7600,7 @@ DPARI_APART int dpari_next_mate(dpar_transfers *w)
 
 /* To the next range, perhaps an empty one, for receivers of anywhere: all that take whole boxes,
  * then the one or two that take a share. 0 at the end. */
-DPARI_APART int dpari_next_phase(dpar_transfers *w)
+DPARI_APART int dpari_next_phase(dpar_redistribute_cursor *w)
 {
     int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
     int32_t takers = dpar_mesh_group_size(&w->other.mesh, w->free_to), d;
@@ -7605,7 +7632,7 @@ DPARI_APART int dpari_next_phase(dpar_transfers *w)
 }
 
 /* The next receiver of the box; -1: not this one. */
-static int32_t dpari_next_taker(dpar_transfers *w)
+static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->other.mesh;
     int32_t first = dpar_mesh_rank(m, w->peer), q, low, n; /* peer: 0 on axes that do not shard */
@@ -7628,7 +7655,7 @@ static int32_t dpari_next_taker(dpar_transfers *w)
 }
 
 /* The box to each of the receivers that take it from this rank. 0 too when the walk is to turn. */
-static int dpari_next_send(dpar_transfers *w)
+static int dpari_next_send(dpar_redistribute_cursor *w)
 {
     for (;;) {
         if (w->fresh) {
@@ -7653,7 +7680,7 @@ static int dpari_next_send(dpar_transfers *w)
 }
 
 /* To the next transfer. A sender that walks what another receives takes what comes from itself. */
-static int dpari_walk_on(dpar_transfers *w)
+static int dpari_walk_on(dpar_redistribute_cursor *w)
 {
     while (w->state) {
         if (w->sends) {
@@ -7677,7 +7704,7 @@ static int dpari_walk_on(dpar_transfers *w)
     return 0;
 }
 
-DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t)
+DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *t)
 {
     int32_t d, turned;
     if (!dpari_walk_on(w)) {
@@ -7704,7 +7731,7 @@ static void dpari_add_most(int64_t *sum, int64_t n)
 }
 
 /* Adds the transfer that was reached. */
-DPARI_APART void dpari_walk_add(const dpar_transfers *w, dpar_transfer_totals *sum)
+DPARI_APART void dpari_walk_add(const dpar_redistribute_cursor *w, dpar_transfer_totals *sum)
 {
     int64_t n = 1;
     int32_t d;
@@ -7721,7 +7748,7 @@ DPARI_APART void dpari_walk_add(const dpar_transfers *w, dpar_transfer_totals *s
     }
 }
 
-DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
+DPAR_API void dpar_transfers_total(dpar_redistribute_cursor *w, dpar_transfer_totals *sum)
 {
     dpari_zero(sum, sizeof(*sum));
     while (dpari_walk_on(w)) {
@@ -7764,14 +7791,14 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_reduced(const dpar_layout *fro
     uint32_t reduces = 0;
     int32_t i;
     for (i = 0; i < from->mesh.axes; i++) {
-        if (from->axis[i].kind == DPAR_PARTIAL && from->mesh.axis[i].size > 1 &&
-            !(i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL)) {
+        if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && from->mesh.axis[i].size > 1 &&
+            !(i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL)) {
             reduces |= (uint32_t)1 << i;
         }
     }
     if (reduces == 0 || from->dims == 0 ||
         dpari_layout_copies(to) <=
-            dpar_mesh_group_size(&from->mesh, dpari_axes_of(from, DPAR_REPLICATE))) {
+            dpar_mesh_group_size(&from->mesh, dpari_axes_of(from, DPAR_PLACEMENT_REPLICATE))) {
         return DPAR_OK; /* no more of them need a sum than compute it anyway */
     }
     dpari_put_on_longest(from, reduces, middle);
@@ -7783,7 +7810,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_spread(const dpar_layout *to, 
     if (dpari_layout_copies(to) < 2 || to->dims == 0) {
         return DPAR_OK;
     }
-    dpari_put_on_longest(to, dpari_axes_of(to, DPAR_REPLICATE), middle);
+    dpari_put_on_longest(to, dpari_axes_of(to, DPAR_PLACEMENT_REPLICATE), middle);
     return DPAR_MORE;
 }
 
@@ -7814,7 +7841,8 @@ static dpar_status dpari_redistribute_kept(const dpar_layout *from, const dpar_l
         return dpari_say(DPAR_E_ARG, why, "# ranks cannot play the parts of #", n, to->mesh.size, 0,
                          0);
     }
-    if (dpari_axes_of(from, DPAR_PARTIAL) != 0 || dpari_axes_of(to, DPAR_PARTIAL) != 0) {
+    if (dpari_axes_of(from, DPAR_PLACEMENT_PARTIAL) != 0 ||
+        dpari_axes_of(to, DPAR_PLACEMENT_PARTIAL) != 0) {
         return dpari_say(DPAR_E_ARG, why, "a partial sum is no part of the array: reduce first", 0,
                          0, 0, 0);
     }
@@ -8219,17 +8247,17 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
 
 /* ==== index/route.c ==== */
 
-DPAR_API DPARI_COLD const char *dpar_redistribute_step_name(int32_t kind)
+DPAR_API DPARI_COLD const char *dpar_route_step_name(int32_t kind)
 {
     switch (kind) {
-    case DPAR_STEP_SLICE: return "slice";
-    case DPAR_STEP_START_SUM: return "start-sum";
-    case DPAR_STEP_ALL_GATHER: return "all-gather";
-    case DPAR_STEP_ALL_TO_ALL: return "all-to-all";
-    case DPAR_STEP_REDUCE_SCATTER: return "reduce-scatter";
-    case DPAR_STEP_ALL_REDUCE: return "all-reduce";
-    case DPAR_STEP_SWAP: return "swap";
-    case DPAR_STEP_PERMUTE: return "permute";
+    case DPAR_ROUTE_STEP_SLICE: return "slice";
+    case DPAR_ROUTE_STEP_TO_PARTIAL: return "start-sum";
+    case DPAR_ROUTE_STEP_ALL_GATHER: return "all-gather";
+    case DPAR_ROUTE_STEP_ALL_TO_ALL: return "all-to-all";
+    case DPAR_ROUTE_STEP_REDUCE_SCATTER: return "reduce-scatter";
+    case DPAR_ROUTE_STEP_ALL_REDUCE: return "all-reduce";
+    case DPAR_ROUTE_STEP_SWAP: return "swap";
+    case DPAR_ROUTE_STEP_PERMUTE: return "permute";
     default: return "?";
     }
 }
@@ -8276,14 +8304,14 @@ static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_wh
     for (k = 0; k < l->mesh.axes; k++) {
         int32_t axis = l->order[k];
         const dpar_placement *p = &l->axis[axis];
-        if (l->mesh.axis[axis].size == 1 || p->kind == DPAR_REPLICATE) {
+        if (l->mesh.axis[axis].size == 1 || p->kind == DPAR_PLACEMENT_REPLICATE) {
             continue;
         }
-        if (p->kind == DPAR_SHARD && p->rule != DPAR_CHUNK) {
+        if (p->kind == DPAR_PLACEMENT_SHARD && p->rule != DPAR_SPLIT_CHUNK) {
             return dpari_say(DPAR_E_ARG, why, "axis # shards by rule #: routes are for CHUNK", axis,
                              p->rule, 0, 0);
         }
-        s = p->kind == DPAR_PARTIAL
+        s = p->kind == DPAR_PLACEMENT_PARTIAL
                 ? dpari_state_put(s, axis, DPARI_STATE_P, 0)
                 : dpari_state_put(s, axis, p->dim, dpari_state_cuts(s, l->mesh.axes, p->dim));
     }
@@ -8344,15 +8372,15 @@ static int dpari_state_tiles(const dpar_layout *l, uint64_t a, uint64_t b)
 static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_step *p,
                                  uint64_t goal)
 {
-    if (p->kind == DPAR_STEP_PERMUTE) {
+    if (p->kind == DPAR_ROUTE_STEP_PERMUTE) {
         return goal;
     }
-    if (p->kind == DPAR_STEP_SWAP) {
+    if (p->kind == DPAR_ROUTE_STEP_SWAP) {
         uint64_t a = state >> (8 * p->axis) & 255u, b = state >> (8 * p->to) & 255u;
         return state ^ (a ^ b) << (8 * p->axis) ^ (a ^ b) << (8 * p->to);
     }
-    state = dpari_state_put(state, p->axis,
-                            p->kind == DPAR_STEP_START_SUM ? DPARI_STATE_P : DPARI_STATE_R, 0);
+    state = dpari_state_put(
+        state, p->axis, p->kind == DPAR_ROUTE_STEP_TO_PARTIAL ? DPARI_STATE_P : DPARI_STATE_R, 0);
     return p->to < 0 ? state
                      : dpari_state_put(state, p->axis, p->to, dpari_state_cuts(state, axes, p->to));
 }
@@ -8445,16 +8473,16 @@ static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t d
 static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
 {
     int64_t n = dpari_state_elements(r->l, state), size;
-    if (p->kind == DPAR_STEP_SLICE || p->kind == DPAR_STEP_START_SUM) {
+    if (p->kind == DPAR_ROUTE_STEP_SLICE || p->kind == DPAR_ROUTE_STEP_TO_PARTIAL) {
         return 0;
     }
-    if (p->kind == DPAR_STEP_PERMUTE || p->kind == DPAR_STEP_SWAP) {
+    if (p->kind == DPAR_ROUTE_STEP_PERMUTE || p->kind == DPAR_ROUTE_STEP_SWAP) {
         return n;
     }
     size = r->l->mesh.axis[p->axis].size;
     switch (p->kind) {
-    case DPAR_STEP_ALL_GATHER: return dpari_route_price(n, size - 1);
-    case DPAR_STEP_ALL_REDUCE: return 2 * (n - n / size);
+    case DPAR_ROUTE_STEP_ALL_GATHER: return dpari_route_price(n, size - 1);
+    case DPAR_ROUTE_STEP_ALL_REDUCE: return 2 * (n - n / size);
     default: return dpari_route_price(dpari_state_chunk(r->l, state, p->to, size), size - 1);
     }
 }
@@ -8488,7 +8516,7 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     /* sixteenths: one for the step, so that of equal costs the shorter route is taken */
     cost = r->node[k].cost + 1 +
            16 * (dpari_route_price(p.elements,
-                                   dpari_route_each(r, kind == DPAR_STEP_SWAP ? -1 : axis)) +
+                                   dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis)) +
                  (p.elements > 0 ? r->step_cost : 0));
     next = dpari_route_find(r, dpari_state_step(r->node[k].state, r->l->mesh.axes, &p, r->goal));
     if (next < 0) {
@@ -8520,17 +8548,17 @@ static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
         return 1; /* not the innermost */
     }
     for (d = 0; d < r->l->dims && ok; d++) {
-        int32_t kind = at == DPARI_STATE_R   ? DPAR_STEP_SLICE
-                       : at == DPARI_STATE_P ? DPAR_STEP_REDUCE_SCATTER
-                                             : DPAR_STEP_ALL_TO_ALL;
+        int32_t kind = at == DPARI_STATE_R   ? DPAR_ROUTE_STEP_SLICE
+                       : at == DPARI_STATE_P ? DPAR_ROUTE_STEP_REDUCE_SCATTER
+                                             : DPAR_ROUTE_STEP_ALL_TO_ALL;
         ok = d == at || dpari_route_try(r, k, kind, axis, at < DPAR_MAX_DIMS ? at : -1, d);
     }
     if (at == DPARI_STATE_P) {
-        ok = ok && dpari_route_try(r, k, DPAR_STEP_ALL_REDUCE, axis, -1, -1);
+        ok = ok && dpari_route_try(r, k, DPAR_ROUTE_STEP_ALL_REDUCE, axis, -1, -1);
     } else if (at != DPARI_STATE_R) {
-        ok = ok && dpari_route_try(r, k, DPAR_STEP_ALL_GATHER, axis, at, -1);
+        ok = ok && dpari_route_try(r, k, DPAR_ROUTE_STEP_ALL_GATHER, axis, at, -1);
     } else if (dpari_state_dim(r->goal, axis) == DPARI_STATE_P) {
-        ok = ok && dpari_route_try(r, k, DPAR_STEP_START_SUM, axis, -1, -1);
+        ok = ok && dpari_route_try(r, k, DPAR_ROUTE_STEP_TO_PARTIAL, axis, -1, -1);
     }
     return ok;
 }
@@ -8557,7 +8585,7 @@ static int dpari_route_swaps(dpari_route *r, int32_t k, int32_t axis)
             (a != b && r->l->mesh.axis[axis].size == r->l->mesh.axis[i].size &&
              a != DPARI_STATE_P && b != DPARI_STATE_P)) {
             ok = !dpari_state_even(r->l, state, a) || !dpari_state_even(r->l, state, b) ||
-                 dpari_route_try(r, k, DPAR_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1, i);
+                 dpari_route_try(r, k, DPAR_ROUTE_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1, i);
         }
     }
     return ok;
@@ -8577,7 +8605,7 @@ static dpar_status dpari_route_search(dpari_route *r, uint64_t start, int32_t *e
             return DPAR_OK;
         }
         if (dpari_state_tiles(r->l, r->node[k].state, r->goal) &&
-            !dpari_route_try(r, k, DPAR_STEP_PERMUTE, -1, -1, -1)) {
+            !dpari_route_try(r, k, DPAR_ROUTE_STEP_PERMUTE, -1, -1, -1)) {
             return DPAR_E_ROOM;
         }
         for (axis = 0; axis < r->l->mesh.axes; axis++) {
@@ -8613,8 +8641,8 @@ static int64_t dpari_route_sum(int64_t a, int64_t b)
     return a > INT64_MAX - b ? INT64_MAX : a + b;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
-                                                       int32_t room, int32_t *count, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_route_step *steps,
+                                                int32_t room, int32_t *count, dpar_why *why)
 {
     dpar_route_node *nodes = q->nodes;
     dpari_route r;
@@ -8661,19 +8689,19 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_plan(const dpar_route *q, dpar
 
 /* ---- applying ------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_redistribute_step(const dpar_layout *l,
-                                                       const dpar_route_step *step,
-                                                       const dpar_layout *goal, dpar_layout *after,
-                                                       dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
+                                                      const dpar_route_step *step,
+                                                      const dpar_layout *goal, dpar_layout *after,
+                                                      dpar_why *why)
 {
     dpar_placement *p;
     int8_t order[DPAR_MAX_AXES];
     int32_t axis = step->axis, k, n;
-    if (step->kind == DPAR_STEP_PERMUTE) {
+    if (step->kind == DPAR_ROUTE_STEP_PERMUTE) {
         *after = *goal;
         return DPAR_OK;
     }
-    if (step->kind == DPAR_STEP_SWAP && axis >= 0 && axis < l->mesh.axes && step->to >= 0 &&
+    if (step->kind == DPAR_ROUTE_STEP_SWAP && axis >= 0 && axis < l->mesh.axes && step->to >= 0 &&
         step->to < l->mesh.axes) {
         *after = *l;
         after->axis[axis] = l->axis[step->to];
@@ -8691,7 +8719,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_step(const dpar_layout *l,
     }
     *after = *l;
     p = &after->axis[axis];
-    if (step->kind == DPAR_STEP_START_SUM) {
+    if (step->kind == DPAR_ROUTE_STEP_TO_PARTIAL) {
         *p = goal->axis[axis];
     } else {
         *p = step->to < 0 ? dpar_replicate() : dpar_shard(step->to);
@@ -8799,9 +8827,9 @@ DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t nume
 /* ---- buckets -----------------------------------------------------------------------------------
  */
 
-DPARI_DOOR dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes)
+DPARI_DOOR dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes)
 {
-    dpar_bucketing how;
+    dpar_buckets_desc how;
     dpari_zero(&how, sizeof(how));
     how.first = dpari_ceil_div(INT64_C(1) << 20, dpari_most(1, element_bytes));
     how.size = dpari_ceil_div(INT64_C(25) << 20, dpari_most(1, element_bytes));
@@ -8809,7 +8837,7 @@ DPARI_DOOR dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes)
 }
 
 /* One parameter after the other; `start` and `bucket` are filled where they are not NULL. */
-static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, int64_t *start,
+static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit, int64_t *start,
                                       dpar_bucket *bucket, int32_t room, int32_t *buckets,
                                       dpar_why *why)
 {
@@ -8848,7 +8876,7 @@ static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, i
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_bucketing *how, int64_t *start,
+DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, int64_t *start,
                                                   dpar_bucket *bucket, int32_t room,
                                                   int32_t *buckets, dpar_why *why)
 {
@@ -8938,7 +8966,7 @@ DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, in
 static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p)
 {
     int64_t each = n / parts;
-    if (rule == DPAR_CHUNK) {
+    if (rule == DPAR_SPLIT_CHUNK) {
         return (int32_t)dpari_least(n, dpari_ceil_div(n, parts) * p);
     }
     return (int32_t)(each * p + dpari_least(p, n - each * parts));
@@ -8949,7 +8977,7 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
 {
     const int strict = rule == DPAR_HEADS_DIVIDE;
     if (queries < 1 || groups < 1 || ranks < 1 ||
-        (rule != DPAR_EVEN && rule != DPAR_CHUNK && !strict)) {
+        (rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK && !strict)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# query heads in # groups on # ranks by rule #: 1 or more, CHUNK or EVEN",
                          queries, groups, ranks, rule);
@@ -8970,7 +8998,7 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
     h->queries = queries;
     h->groups = groups;
     h->ranks = ranks;
-    h->rule = strict ? DPAR_EVEN : rule;
+    h->rule = strict ? DPAR_SPLIT_EVEN : rule;
     return DPAR_OK;
 }
 
@@ -8991,8 +9019,8 @@ DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *h, int32
     } else { /* the ranks of a group: EVEN, so that each group has some */
         s.group = dpari_even_of(h->ranks, h->groups, rank);
         s.groups = 1;
-        first = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, s.group);
-        among = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, s.group + 1) - first;
+        first = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.group);
+        among = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.group + 1) - first;
         s.copy = rank - first;
         s.copies = among;
         s.query = dpari_heads_cut(h->rule, each, among, s.copy);
@@ -9015,7 +9043,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
     if (s.groups == 0 || width < 1 || width > INT64_MAX / all || n < 0) {
         return 0;
     }
-    if (order == DPAR_QKV_BY_KIND) {
+    if (order == DPAR_HEADS_QKV_BY_KIND) {
         for (i = 0; i < 3; i++) {
             run[i][0] = i == 0 ? s.query : h->queries + (i - 1) * (int64_t)h->groups + s.group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
@@ -9063,11 +9091,11 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
         return dpari_say(DPAR_E_RANGE, why, "# tokens x # heads x # pass 2^63", seq->count,
                          heads->count, width, 0);
     }
-    tokens = dpar_split_size(seq, rank);
-    mine = dpar_split_size(heads, rank);
+    tokens = dpar_split_part_count(seq, rank);
+    mine = dpar_split_part_count(heads, rank);
     for (q = 0; q < seq->parts; q++) {
-        int64_t out = tokens * dpar_split_size(heads, q) * width;
-        int64_t in = dpar_split_size(seq, q) * mine * width;
+        int64_t out = tokens * dpar_split_part_count(heads, q) * width;
+        int64_t in = dpar_split_part_count(seq, q) * mine * width;
         if (send != NULL) {
             send[q] = out;
         }
@@ -9118,7 +9146,7 @@ DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, in
     return DPAR_OK;
 }
 
-DPAR_API int64_t dpar_vocab_rows(const dpar_vocab *v)
+DPAR_API int64_t dpar_vocab_row_count(const dpar_vocab *v)
 {
     return v->padded / v->ranks + v->padded_added / v->ranks;
 }
@@ -9155,7 +9183,8 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row)
  */
 
 /* Layers before position v of the pipeline (chunks of stages in order), embedding and loss too. */
-static int64_t dpari_stage_before(const dpar_stages *s, int32_t chunks, int64_t rest, int64_t v)
+static int64_t dpari_stage_before(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
+                                  int64_t v)
 {
     int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before;
     others -= (s->first > 0) + (s->last > 0);
@@ -9169,7 +9198,7 @@ static int64_t dpari_stage_before(const dpar_stages *s, int32_t chunks, int64_t 
     return before + s->last / chunks * round;
 }
 
-static dpar_status dpari_stages_check(const dpar_stages *s, int32_t chunks, int64_t rest,
+static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
                                       dpar_why *why)
 {
     int32_t given = (s->first > 0) + (s->last > 0);
@@ -9198,7 +9227,7 @@ static dpar_status dpari_stages_check(const dpar_stages *s, int32_t chunks, int6
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage,
+DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *s, int32_t stage,
                                                   int32_t chunk, int32_t *lo, int32_t *hi,
                                                   dpar_why *why)
 {
@@ -9249,8 +9278,8 @@ DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, c
                                                  int32_t ranks, int32_t rule, dpar_why *why)
 {
     dpar_status st = dpari_context_ends(docs, ends, ranks, why);
-    if (st == DPAR_OK && rule != DPAR_CHUNK && rule != DPAR_EVEN && rule != DPAR_ZIGZAG &&
-        rule != DPAR_STRIPE) {
+    if (st == DPAR_OK && rule != DPAR_SPLIT_CHUNK && rule != DPAR_SPLIT_EVEN &&
+        rule != DPAR_SPLIT_ZIGZAG && rule != DPAR_SPLIT_CYCLIC) {
         st = dpari_say(DPAR_E_ARG, why, "rule #: CHUNK, EVEN, ZIGZAG or STRIPE cut documents", rule,
                        0, 0, 0);
     }
@@ -9269,7 +9298,7 @@ static void dpari_packed_split(const dpar_packed *p, int32_t k, dpar_split *s)
     (void)dpar_split_init(s, p->rule, p->ends[k + 1] - p->ends[k], p->ranks, 1, NULL);
 }
 
-DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *local_ends)
+DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int64_t *local_ends)
 {
     int64_t size = 0;
     int32_t k;
@@ -9279,7 +9308,7 @@ DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *l
             local_ends[k] = size;
         }
         dpari_packed_split(p, k, &s);
-        size += dpar_split_size(&s, rank);
+        size += dpar_split_part_count(&s, rank);
     }
     if (local_ends != NULL) {
         local_ends[k] = size;
@@ -9315,7 +9344,7 @@ DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *lo
     rank = dpar_split_locate(&s, i - p->ends[doc], &at, NULL);
     for (k = 0; k < doc && local != NULL; k++) {
         dpari_packed_split(p, k, &s);
-        at += dpar_split_size(&s, rank);
+        at += dpar_split_part_count(&s, rank);
     }
     if (local != NULL) {
         *local = at;
@@ -9358,7 +9387,7 @@ static int64_t dpari_stripe_pairs(const dpar_packed *p, int32_t doc, int32_t ran
     dpar_split s;
     int64_t n, steps, half, sum;
     dpari_packed_split(p, doc, &s);
-    n = dpar_split_size(&s, rank);
+    n = dpar_split_part_count(&s, rank);
     steps = n % 2 == 0 ? n - 1 : n; /* n (n - 1) / 2 without its product first */
     half = n % 2 == 0 ? n / 2 : (n - 1) / 2;
     if (n < 1) {
@@ -9376,11 +9405,11 @@ DPAR_API DPARI_COLD int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank
     dpar_packed_cursor cursor;
     int64_t pairs = 0, first, n, more;
     int32_t doc;
-    for (doc = 0; p->rule == DPAR_STRIPE && doc < p->docs; doc++) {
+    for (doc = 0; p->rule == DPAR_SPLIT_CYCLIC && doc < p->docs; doc++) {
         more = dpari_stripe_pairs(p, doc, rank);
         pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
     }
-    if (p->rule == DPAR_STRIPE) {
+    if (p->rule == DPAR_SPLIT_CYCLIC) {
         return pairs;
     }
     dpari_zero(&cursor, sizeof(cursor));
@@ -9483,10 +9512,10 @@ DPAR_API DPARI_COLD dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t 
     if (rank < 0 || rank >= p->ranks) {
         return DPAR_E_ARG;
     }
-    (void)dpar_split_init(&s, DPAR_CHUNK, ends[docs], p->ranks, 0, NULL);
+    (void)dpar_split_init(&s, DPAR_SPLIT_CHUNK, ends[docs], p->ranks, 0, NULL);
     dpari_zero(&made, sizeof(made));
-    made.q_lo = made.q_hi = made.k_lo = made.k_hi = dpar_split_offset(&s, rank);
-    made.q_hi += dpar_split_size(&s, rank);
+    made.q_lo = made.q_hi = made.k_lo = made.k_hi = dpar_split_part_first(&s, rank);
+    made.q_hi += dpar_split_part_count(&s, rank);
     if (made.q_hi > made.q_lo) {
         made.first = dpari_packed_doc(docs, ends, made.q_lo);
         made.docs = dpari_packed_doc(docs, ends, made.q_hi - 1) + 1 - made.first;
@@ -9819,8 +9848,9 @@ static const int64_t dpari_halo_limit = INT64_C(1) << 60;
 
 static int dpari_halo_in_one_piece(const dpar_placement *p)
 {
-    return p->kind != DPAR_SHARD || p->rule == DPAR_CHUNK || p->rule == DPAR_EVEN ||
-           p->rule == DPAR_FLOOR || p->rule == DPAR_RAGGED;
+    return p->kind != DPAR_PLACEMENT_SHARD || p->rule == DPAR_SPLIT_CHUNK ||
+           p->rule == DPAR_SPLIT_EVEN || p->rule == DPAR_SPLIT_FLOOR ||
+           p->rule == DPAR_SPLIT_RAGGED;
 }
 
 static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why *why)
@@ -9841,7 +9871,7 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
                          "dim # has halos of # and # around # points: 16 times round at most", d,
                          h->low[d], h->high[d], h->grid.extent[d]);
     }
-    if (h->points[d] < DPAR_AT_CELLS || h->points[d] > DPAR_AT_HIGH_FACES) {
+    if (h->points[d] < DPAR_HALO_AT_CELLS || h->points[d] > DPAR_HALO_AT_HIGH_FACES) {
         return dpari_say(DPAR_E_ARG, why, "dim #: points # do not exist", d, h->points[d], 0, 0);
     }
     for (i = 0; i < h->grid.mesh.axes; i++) {
@@ -9889,7 +9919,7 @@ static DPARI_COLD dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t
                                                     dpar_why *why)
 {
     int64_t rows = dpari_halo_behind(h, pole);
-    int64_t width = pole == DPAR_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
+    int64_t width = pole == DPAR_HALO_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
     if ((h->poles & pole) != 0 && width > rows) {
         return dpari_say(DPAR_E_RANGE, why, "a halo of # over a pole, behind it there are # rows",
                          width, rows, 0, 0);
@@ -9904,7 +9934,7 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_wh
         return dpari_say(DPAR_E_ARG, why, "poles # and pole_rows #: each a subset of 3, of poles",
                          h->poles, h->pole_rows, 0, 0);
     }
-    if (h->folds && (h->poles & DPAR_POLE_HIGH) != 0) {
+    if (h->folds && (h->poles & DPAR_HALO_POLE_HIGH) != 0) {
         return dpari_say(DPAR_E_ARG, why, "the end of dim # has a fold and a pole", h->fold, 0, 0,
                          0);
     }
@@ -9919,8 +9949,8 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_wh
         return dpari_say(DPAR_E_ARG, why, "# columns around a pole: an even number is needed",
                          h->grid.extent[h->mirror], 0, 0, 0);
     }
-    st = dpari_halo_check_pole(h, DPAR_POLE_LOW, why);
-    return st == DPAR_OK ? dpari_halo_check_pole(h, DPAR_POLE_HIGH, why) : st;
+    st = dpari_halo_check_pole(h, DPAR_HALO_POLE_LOW, why);
+    return st == DPAR_OK ? dpari_halo_check_pole(h, DPAR_HALO_POLE_HIGH, why) : st;
 }
 
 static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
@@ -9934,8 +9964,8 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why
     if (h->folds || h->poles != 0) {
         return dpari_say(DPAR_E_ARG, why, "a cubed sphere has no folds and no poles", 0, 0, 0, 0);
     }
-    if (h->points[0] != DPAR_AT_CELLS ||
-        (h->points[y] != DPAR_AT_CELLS && h->points[y + 1] != DPAR_AT_CELLS)) {
+    if (h->points[0] != DPAR_HALO_AT_CELLS ||
+        (h->points[y] != DPAR_HALO_AT_CELLS && h->points[y + 1] != DPAR_HALO_AT_CELLS)) {
         return dpari_say(DPAR_E_ARG, why,
                          "a cubed sphere with points # along dim 0, # along y, # along x: faces of "
                          "cells along y or x; of corners of cells two would be nobody's",
@@ -10026,7 +10056,7 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_
     }
     for (i = 0; i < g->mesh.axes; i++) {
         const dpar_placement *a = &o->axis[i], *b = &g->axis[i];
-        if (a->kind != b->kind || (a->kind == DPAR_SHARD && a->dim != b->dim) ||
+        if (a->kind != b->kind || (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim) ||
             o->order[i] != g->order[i] || !dpari_halo_in_one_piece(a)) {
             return dpari_say(DPAR_E_ARG, why,
                              "axis # cuts outputs otherwise than inputs, or not into single pieces",
@@ -10040,7 +10070,7 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
 {
     int64_t n = h->grid.extent[d], m = 0;
     dpar_status st;
-    if (h->points[d] != DPAR_AT_CELLS) {
+    if (h->points[d] != DPAR_HALO_AT_CELLS) {
         return dpari_say(DPAR_E_ARG, why, "dim # has a window: its points are cells", d, 0, 0, 0);
     }
     if (h->window[d].kind == DPAR_WINDOW_NEIGHBOURHOOD && (h->periodic >> d & 1u) != 0) {
@@ -10128,7 +10158,7 @@ DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d)
 /* One more point than cells? */
 static int dpari_halo_more(const dpar_halo *h, int32_t d)
 {
-    return h->points[d] != DPAR_AT_CELLS && !dpari_halo_closed(h, d);
+    return h->points[d] != DPAR_HALO_AT_CELLS && !dpari_halo_closed(h, d);
 }
 
 DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim)
@@ -10143,7 +10173,7 @@ static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_
     if (!dpari_halo_more(h, d)) {
         return;
     }
-    if (h->points[d] == DPAR_AT_LOW_FACES) {
+    if (h->points[d] == DPAR_HALO_AT_LOW_FACES) {
         at[1] += at[1] == h->grid.extent[d];
     } else {
         at[0] += at[0] > 0;
@@ -10157,8 +10187,8 @@ DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_
 {
     int64_t local = 0, run = 0, cell = i;
     if (dpari_halo_more(h, d)) {
-        cell = h->points[d] == DPAR_AT_LOW_FACES ? dpari_least(i, h->grid.extent[d] - 1)
-                                                 : dpari_most(i - 1, 0);
+        cell = h->points[d] == DPAR_HALO_AT_LOW_FACES ? dpari_least(i, h->grid.extent[d] - 1)
+                                                      : dpari_most(i - 1, 0);
     }
     (void)dpar_layout_locate(&h->grid, d, cell, coord, &local, &run);
     at[0] = cell - local;
@@ -10345,7 +10375,7 @@ DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box)
     return dpari_halo_get(h, rank, DPARI_WORK, 1, box);
 }
 
-DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box)
+DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box)
 {
     return dpari_halo_get(h, rank, DPARI_WORK, 0, box);
 }
@@ -10426,7 +10456,7 @@ static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
                                                                                       : a + more;
 }
 
-DPAR_API DPARI_COLD int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank)
+DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], d, star = dpari_halo_star(h);
     int64_t own[2], box[2], inside = 1, around = 0; /* points of own boxes, and around, so far */
@@ -10461,7 +10491,7 @@ enum {
 };
 
 typedef struct dpari_hshow {
-    const dpar_halo_picture *p;
+    const dpar_halo_draw_desc *p;
     int32_t dim[2];       /* down, across; -1: the grid has one dim */
     dpar_box own, box;    /* of the rank */
     int64_t lo[2], hi[2]; /* points that are drawn */
@@ -10529,12 +10559,12 @@ static void dpari_hshow_flat(const dpari_hshow *s, const int64_t *lo, const int6
 /* ---- what is drawn ----------------------------------------------------------------------------
  */
 
-static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_picture *p, dpar_why *why)
+static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_draw_desc *p, dpar_why *why)
 {
     const int32_t dims = p->halo->grid.dims;
     int64_t flat[2][2], span = 1;
     int32_t k;
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_status st;
     s->p = p;
     s->dim[0] = p->across == p->down ? dims - 2 : p->down;
@@ -10546,7 +10576,7 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_picture *p,
     if (!dpar_halo_owned(p->halo, p->rank, &s->own)) {
         return dpari_say(DPAR_E_ARG, why, "rank # has no points", p->rank, 0, 0, 0);
     }
-    st = dpar_halo_first(&w, p->halo, p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, why);
+    st = dpar_halo_first(&w, p->halo, p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -10657,9 +10687,9 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
 
 static void dpari_hshow_pieces(dpar_text *t, const dpari_hshow *s)
 {
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer r;
-    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
     while (dpar_halo_next(&w, &r)) {
         dpari_hshow_piece(t, s, &r);
     }
@@ -10677,7 +10707,7 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
                                          int32_t after, int32_t *next)
 {
     dpari_hshow_sum sum = {0, 0};
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer r;
     (void)dpar_halo_first(&w, s->p->halo, s->p->rank, direction, DPAR_HALO_FORWARD, NULL);
     while (dpar_halo_next(&w, &r)) {
@@ -10706,8 +10736,8 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
     int32_t peer = -1, row;
     for (row = 0; row < DPARI_HSHOW_ROWS; row++, y += DPARI_HSHOW_ROW) {
         int32_t next = -1;
-        dpari_hshow_count(s, DPAR_RECEIVES, -1, peer, &next);
-        dpari_hshow_count(s, DPAR_SENDS, -1, peer, &next);
+        dpari_hshow_count(s, DPAR_TRANSFER_RECV, -1, peer, &next);
+        dpari_hshow_count(s, DPAR_TRANSFER_SEND, -1, peer, &next);
         if (next < 0) {
             return;
         }
@@ -10724,9 +10754,9 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
             dpari_text_int(t, peer);
         }
         dpar_text_put(t, ": receives ");
-        dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_RECEIVES, peer, INT32_MAX, &next));
+        dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_TRANSFER_RECV, peer, INT32_MAX, &next));
         dpar_text_put(t, ", sends ");
-        dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_SENDS, peer, INT32_MAX, &next));
+        dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_TRANSFER_SEND, peer, INT32_MAX, &next));
         dpar_text_put(t, "</text>\n");
     }
     dpari_hshow_text(t, "t", x + 150, y);
@@ -10773,7 +10803,7 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
     dpar_text_put(t, "dashed: its halo; paler: the cells that it is a copy of</text>\n");
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p,
+DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_draw_desc *p,
                                                int32_t format, dpar_why *why)
 {
     dpari_hshow s;
@@ -10791,8 +10821,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_pic
     }
     for (s.peers = 0; s.peers <= DPARI_HSHOW_ROWS; s.peers++, peer = next) {
         next = -1;
-        dpari_hshow_count(&s, DPAR_RECEIVES, -1, peer, &next);
-        dpari_hshow_count(&s, DPAR_SENDS, -1, peer, &next);
+        dpari_hshow_count(&s, DPAR_TRANSFER_RECV, -1, peer, &next);
+        dpari_hshow_count(&s, DPAR_TRANSFER_SEND, -1, peer, &next);
         if (next < 0) {
             break;
         }
@@ -10815,7 +10845,7 @@ static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x);
 DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
 {
     const int64_t most = INT64_C(1) << 62;
-    if (s->rest < DPAR_SAMPLES_PAD || s->rest > DPAR_SAMPLES_EXACT) {
+    if (s->rest < DPAR_SAMPLER_PAD || s->rest > DPAR_SAMPLER_EXACT) {
         return dpari_say(DPAR_E_ARG, why, "rest #: pad, drop and exact are 0 to 2", s->rest, 0, 0,
                          0);
     }
@@ -10845,30 +10875,30 @@ static int64_t dpari_sampler_rounds(const dpar_sampler *s, int64_t *after)
     return left / round;
 }
 
-DPAR_API int64_t dpar_sampler_size(const dpar_sampler *s, int32_t rank)
+DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *s, int32_t rank)
 {
     int64_t after, rounds = dpari_sampler_rounds(s, &after);
     if (rank < 0 || rank >= s->ranks) {
         return 0;
     }
-    if (s->rest == DPAR_SAMPLES_PAD) {
+    if (s->rest == DPAR_SAMPLER_PAD) {
         return (rounds + (after > 0)) * s->run;
     }
-    if (s->rest == DPAR_SAMPLES_DROP) {
+    if (s->rest == DPAR_SAMPLER_DROP) {
         return rounds * s->run;
     }
     return rounds * s->run + dpari_most(0, dpari_least(s->run, after - rank * s->run));
 }
 
-DPAR_API int64_t dpar_sampler_common(const dpar_sampler *s)
+DPAR_API int64_t dpar_sampler_common_count(const dpar_sampler *s)
 {
-    return dpar_sampler_size(s, s->ranks - 1) / s->run * s->run;
+    return dpar_sampler_rank_count(s, s->ranks - 1) / s->run * s->run;
 }
 
 DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
 {
     int64_t at;
-    if (k < 0 || k >= dpar_sampler_size(s, rank)) {
+    if (k < 0 || k >= dpar_sampler_rank_count(s, rank)) {
         return -1;
     }
     at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
@@ -10878,11 +10908,11 @@ DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
 
 DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
 {
-    int64_t most = dpar_sampler_size(s, 0);
+    int64_t most = dpar_sampler_rank_count(s, 0);
     if (k < 0 || k > most || (k % s->run != 0 && k != most)) {
         return -1;
     }
-    return k == most && s->rest != DPAR_SAMPLES_DROP ? s->count : s->first + k * s->ranks;
+    return k == most && s->rest != DPAR_SAMPLER_DROP ? s->count : s->first + k * s->ranks;
 }
 
 /* ---- MT19937 --------------------------------------------------------------------------------- */
@@ -11058,7 +11088,8 @@ static DPARI_COLD uint32_t dpari_prove_splits(void)
     uint32_t sum = 0;
     int64_t i, local;
     int32_t rule;
-    for (rule = 0; rule < DPAR_SPLITS; rule++) { /* RAGGED is refused: the one before, once more */
+    for (rule = 0; rule < DPAR_SPLIT_RULE_COUNT;
+         rule++) { /* RAGGED is refused: the one before, once more */
         dpar_split_init(&s, rule, INT64_C(100000000019), 7, 3, NULL);
         for (i = 1; i < s.count; i *= 9) {
             sum = dpari_digest(sum, dpar_split_locate(&s, i, &local, NULL));
@@ -11075,7 +11106,7 @@ static DPARI_COLD uint32_t dpari_prove_halos(void)
     static const int32_t sizes[2] = {2, 3};
     dpar_halo h;
     dpar_layout *l = &h.grid;
-    dpar_halo_walk walk;
+    dpar_halo_cursor walk;
     dpar_transfer t;
     uint32_t sum = 0;
     int32_t i;
@@ -11084,14 +11115,14 @@ static DPARI_COLD uint32_t dpari_prove_halos(void)
     h.periodic = 2;
     for (i = 0; i < 2; i++) {
         l->extent[i] = 11 + 2 * i;
-        l->axis[i].kind = DPAR_SHARD;
+        l->axis[i].kind = DPAR_PLACEMENT_SHARD;
         l->axis[i].dim = i;
         h.low[i] = h.high[i] = 2;
     }
-    dpar_mesh_init(&l->mesh, "y x", sizes, DPAR_LAST_FASTEST, 0, NULL);
+    dpar_mesh_init(&l->mesh, "y x", sizes, DPAR_ORDER_LAST_FASTEST, 0, NULL);
     dpar_layout_init(l, &l->mesh, 2, l->extent, l->axis, NULL);
     for (i = 0; i < 6; i++) {
-        dpar_halo_first(&walk, &h, i, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL);
+        dpar_halo_first(&walk, &h, i, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
         while (dpar_halo_next(&walk, &t)) {
             sum = dpari_digest(sum, t.peer * t.mine[0] + t.theirs[1]);
         }

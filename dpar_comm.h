@@ -235,8 +235,8 @@ DPAR_API dpar_mem dpar_mem_host(void);
 
 /* One operation, as data: the functions below fill it in. Fields that a kind does not use are 0. */
 typedef struct dpar_call {
-    int32_t kind; /* DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV; must be said, as the
-                     type */
+    int32_t kind; /* DPAR_CALL_ALL_REDUCE ... DPAR_CALL_BARRIER, DPAR_CALL_SEND, DPAR_CALL_RECV;
+                     must be said, as the type */
     int32_t type; /* DPAR_F32, ... */
     int32_t op;   /* DPAR_SUM, ... where something is reduced */
     int32_t root; /* broadcast, reduce, gather, scatter; the peer of send and recv */
@@ -328,11 +328,11 @@ struct dpar_comm {
      * for which this process itself was suspended (a batch system stops the job, a laptop sleeps)
      * does not count: between two calls of dpar_test a quarter of a second at most. */
     double timeout_s;
-    dpar_status status;       /* 0, or how it broke: then every further call returns it */
-    dpar_why why;             /* the sentence of the last error on this communicator */
-    int64_t sent[DPAR_CALLS]; /* bytes that this rank has handed to others through it so far, by
-                                 kind (DPAR_ALL_REDUCE, ... DPAR_SEND), as said above. You may set
-                                 them to 0 */
+    dpar_status status;            /* 0, or how it broke: then every further call returns it */
+    dpar_why why;                  /* the sentence of the last error on this communicator */
+    int64_t sent[DPAR_CALL_COUNT]; /* bytes that this rank has handed to others through it so far,
+                                 by kind (DPAR_CALL_ALL_REDUCE, ... DPAR_CALL_SEND), as said above.
+                                 You may set them to 0 */
     /* The memory that strategies on this communicator work in: a device's; NULL: the host's. Its
      * engine sets it, or you do, before the first strategy. It lives as long as they are in use.
      * All communicators split from this one have it. */
@@ -420,8 +420,8 @@ DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int3
 DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
                                int32_t tag, dpar_work *work);
 /* n sends and receives at once, in any order: they do not wait for each other. works: n of them;
- * NULL: return when all are done. E_ARG: a kind that is neither DPAR_SEND nor DPAR_RECV. Else the
- * first error of any. O(n + their elements). */
+ * NULL: return when all are done. E_ARG: a kind that is neither DPAR_CALL_SEND nor DPAR_CALL_RECV.
+ * Else the first error of any. O(n + their elements). */
 DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
 /* Any operation from its description; the functions above call it. Errors and cost are those of the
  * operation.
@@ -500,7 +500,7 @@ DPAR_API dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *wa
  * lost, and ends broken on the other ranks. E_ARG too for the one that dpar_launch gave:
  * dpar_launch closes it. While the world is open, a call on one of its last 16 that were closed, by
  * a plan or directly, is E_ARG: "closed before". */
-DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
+DPAR_API dpar_status dpar_comm_free(dpar_comm *c);
 
 /* Registered memory: other ranks reach it directly, so that collectives on it read and write each
  * byte once. It is zeroed and aligned to 4096. Release it before its communicator's world closes,
@@ -528,12 +528,12 @@ DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
 
 /* options - how ranks that share memory are to run.
  *
- *     dpar_options o = {0};
+ *     dpar_world_desc o = {0};
  *     o.timeout_s = 20;
  *     dpar_launch_with(4, work, NULL, &o, &why);    or dpar_init(&world, &o, &why) */
 
 /* Options of ranks that share memory. All zero means the defaults. */
-typedef struct dpar_options {
+typedef struct dpar_world_desc {
     double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none. Time for which the job
                            was suspended does not count */
     double grace_s;     /* dpar_launch kills ranks that go on this long after another failed, unless
@@ -547,24 +547,24 @@ typedef struct dpar_options {
     int64_t slot_bytes; /* staging memory of one rank in one communicator, for messages from memory
                            that is not registered; 0: 256 KiB; a power of two, 4 KiB .. 16 MiB */
     int32_t threads;    /* dpar_launch: 1: ranks are threads of this process */
-    int32_t plain;      /* bits of DPAR_WITHOUT_x: what not to use, for tests and comparisons */
-    int32_t ranks;      /* dpar_begin: how many to start where neither --ranks nor DPAR_RANKS nor a
-                           launcher says; 0: 1 */
-} dpar_options;
+    int32_t plain;      /* bits of DPAR_WORLD_NO_x: what not to use, for tests and comparisons */
+    int32_t ranks; /* dpar_init_or_launch: how many to start where neither --ranks nor DPAR_RANKS
+                      nor a launcher says; 0: 1 */
+} dpar_world_desc;
 
 /* For options.plain. */
 enum {
-    DPAR_WITHOUT_CMA = 1,    /* do not read other processes' memory (process_vm_readv) */
-    DPAR_WITHOUT_MEMFD = 2,  /* use a named segment, unlinked at once, in place of a nameless one */
-    DPAR_WITHOUT_DIRECT = 4, /* treat registered memory as private */
-    DPAR_WITHOUT_FUTEX = 8,  /* wait only by yielding and short sleeps */
-    DPAR_WITHOUT_STREAM = 16, /* use no streaming stores */
-    DPAR_WITHOUT_FLAT = 32,   /* collectives by levels from 3 ranks on, and where ranks share cores.
-                                 Otherwise they are from 17 ranks on that have a core each */
-    DPAR_WITHOUT_MOVES = 64,  /* leave it to the system on which of its CPUs a rank runs. Otherwise
-                                 a rank that finds its peer on its own CPU, while there is one for
-                                 each rank, moves to another CPU that it may use. */
-    DPAR_WITHOUT_DONTDUMP = 128 /* core files hold all shared memory that the rank has mapped, with
+    DPAR_WORLD_NO_CMA = 1,   /* do not read other processes' memory (process_vm_readv) */
+    DPAR_WORLD_NO_MEMFD = 2, /* use a named segment, unlinked at once, in place of a nameless one */
+    DPAR_WORLD_NO_DIRECT = 4,            /* treat registered memory as private */
+    DPAR_WORLD_NO_FUTEX = 8,             /* wait only by yielding and short sleeps */
+    DPAR_WORLD_NO_STREAMING_STORES = 16, /* use no streaming stores */
+    DPAR_WORLD_NO_FLAT = 32, /* collectives by levels from 3 ranks on, and where ranks share cores.
+                               Otherwise they are from 17 ranks on that have a core each */
+    DPAR_WORLD_NO_MIGRATION = 64, /* leave it to the system on which of its CPUs a rank runs.
+                                Otherwise a rank that finds its peer on its own CPU, while there is
+                                one for each rank, moves to another CPU that it may use. */
+    DPAR_WORLD_NO_DONTDUMP = 128 /* core files hold all shared memory that the rank has mapped, with
                                   the heaps of other ranks: large, and the system takes memory for
                                   what nobody has used. Otherwise they hold what this rank got from
                                   dpar_comm_alloc (its first 1024 arrays), as if malloc had given
@@ -574,7 +574,8 @@ enum {
 /* ==== comm/launch.h ==== */
 
 /* launch - where ranks come from: forked here, threads, or started by a launcher and found.
- * dpar_launch_main (simple.h) does the usual thing in one line, dpar_begin with new processes.
+ * dpar_launch_main (simple.h) does the usual thing in one line, dpar_init_or_launch with new
+ * processes.
  *
  *     dpar_launch(4, work, NULL);          forks four ranks; work(world, NULL) in each
  *     dpar_init(&world, NULL, &why);       joins the ranks that mpiexec, srun, torchrun started */
@@ -599,7 +600,7 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * them end their threads before it forks (omp_pause_resource_all, from GCC 9 and LLVM 9 on).
  * Parallel regions work before, in and after the ranks. Threadprivate copies of OpenMP's other
  * threads are lost. Threads that no rank waits for do no harm. For all others (TBB, a GPU's
- * runtime) launch before they start, or take dpar_begin, whose ranks are new processes.
+ * runtime) launch before they start, or take dpar_init_or_launch, whose ranks are new processes.
  *
  * E_TIMEOUT: this process had several threads when it forked its ranks, and for timeout_s no rank
  * has begun an operation, waited in one or used its processor. All are killed. The message has the
@@ -617,7 +618,7 @@ DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
 /* dpar_launch with options (NULL: defaults) and the sentence that says which rank failed and how.
  * Errors and cost as dpar_launch. */
 DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
-                                      const dpar_options *options, dpar_why *why);
+                                      const dpar_world_desc *options, dpar_why *why);
 
 /* The launchers that dpar knows, in the order in which it looks for them. All numbers come from one
  * of them. */
@@ -632,14 +633,14 @@ enum {
     DPAR_LAUNCHER_FLUX,
     DPAR_LAUNCHER_JSRUN,
     DPAR_LAUNCHER_SLURM, /* inside a step (srun) only */
-    DPAR_LAUNCHERS
+    DPAR_LAUNCHER_COUNT
 };
-typedef struct dpar_start {
+typedef struct dpar_launcher_info {
     int32_t launcher;               /* DPAR_LAUNCHER_x */
     int32_t rank, size;             /* of the whole job */
     int32_t local_rank, local_size; /* on this node; -1 where the launcher does not say */
     char id[64];                    /* the same on all ranks of the job, different between jobs */
-} dpar_start;
+} dpar_launcher_info;
 
 /* Who started this process? Reads the launcher's environment variables. Not collective. *job is
  * written on success only.
@@ -650,10 +651,10 @@ typedef struct dpar_start {
  *
  * E_ARG with a sentence: a launcher's numbers do not fit together (a rank without a size, a rank
  * outside, "12x"), or PMIx alone is there, which does not say the size. */
-DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
+DPAR_API dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why);
 
 /* Joins the job that this process was started in, over shared memory. Started by nothing it becomes
- * one rank. *world: closed with dpar_comm_close. COLLECTIVE over the job. Milliseconds.
+ * one rank. *world: closed with dpar_comm_free. COLLECTIVE over the job. Milliseconds.
  *
  * The memory is as rank 0's options say; `threads` does not count. DPAR_TIMEOUT (seconds) in the
  * environment overrides options.timeout_s.
@@ -662,7 +663,7 @@ DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
  * of this user's and job's. All are told the names of those that do not come before the deadline
  * (E_TIMEOUT), that end meanwhile (E_PEER), or that are of another build or another number of ranks
  * (E_MISMATCH). */
-DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why);
+DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *options, dpar_why *why);
 
 /* ==== comm/simple.h ==== */
 
@@ -685,14 +686,14 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, d
  *     ./sum --ranks 4         forks four ranks
  *     mpiexec -n 4 ./sum      joins the four that mpiexec has started; so with srun and torchrun
  *
- * A main that was serial becomes parallel by two lines, dpar_begin and dpar_end; its ranks are new
- * processes, which OpenMP and GPUs want.
+ * A main that was serial becomes parallel by two lines, dpar_init_or_launch and dpar_finalize; its
+ * ranks are new processes, which OpenMP and GPUs want.
  *
  * All of it is made of the functions of comm.h and launch.h. */
 
 /* Runs fn(world, arg) on every rank and returns the program's exit code. Where a launcher has
- * started several processes (dpar_start_read finds it), this one joins them: dpar_init. Else it
- * forks N ranks, as dpar_launch does. COLLECTIVE over the job.
+ * started several processes (dpar_launcher_detect finds it), this one joins them: dpar_init. Else
+ * it forks N ranks, as dpar_launch does. COLLECTIVE over the job.
  *
  * N comes from `--ranks N` or `--ranks=N` among the arguments, or else from DPAR_RANKS in the
  * environment. Without both it is the number of cores, 4 at most. The last --ranks counts, those
@@ -713,11 +714,11 @@ DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
  *     {
  *         dpar_comm *world;
  *         dpar_why why;
- *         if (dpar_begin(&argc, &argv, NULL, &world, &why) < 0) {
+ *         if (dpar_init_or_launch(&argc, &argv, NULL, &world, &why) < 0) {
  *             return dpar_fail(NULL, &why);
  *         }
  *         ... what main did before, on world->rank of world->size ...
- *         return dpar_end(world);
+ *         return dpar_finalize(world);
  *     }
  *
  * argc, argv: as main has them. --ranks and its number are taken out, the rest is yours.
@@ -726,22 +727,22 @@ DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
  * Under a launcher it joins, as dpar_init does. Otherwise the number of ranks is that of --ranks,
  * of DPAR_RANKS in the environment, or options->ranks, the first that is there, else 1. More than
  * one rank are new processes of this program with the same arguments. Each runs main from its
- * start, as under mpiexec, so do nothing before dpar_begin that only one process should do. They
- * inherit no thread and no lock, and are safe where forked ranks are not (dpar_launch): after
- * OpenMP, with a GPU's runtime, with any library that has threads.
+ * start, as under mpiexec, so do nothing before dpar_init_or_launch that only one process should
+ * do. They inherit no thread and no lock, and are safe where forked ranks are not (dpar_launch):
+ * after OpenMP, with a GPU's runtime, with any library that has threads.
  *
  * The process that started them does not return. It watches them as dpar_launch does, kills those
  * that hang, and calls exit with 0 or the exit status of the first rank that failed. It says on
- * stderr who failed and how, unless dpar_fail did. A rank fails if it ends without dpar_end.
+ * stderr who failed and how, unless dpar_fail did. A rank fails if it ends without dpar_finalize.
  *
  * COLLECTIVE. Starting takes milliseconds. Call it once. E_ARG: --ranks, DPAR_RANKS, DPAR_TIMEOUT,
  * options or a launcher's variables are wrong. Else as dpar_init. */
-DPAR_API dpar_status dpar_begin(int *argc, char ***argv, const dpar_options *options,
-                                dpar_comm **world, dpar_why *why);
-/* Waits for all ranks, closes the communicator of dpar_begin and returns the program's exit code:
- * 0, or 1 if a rank is gone, world is broken or NULL, or work was not waited for. The reason goes
- * to stderr, once, as by dpar_fail. COLLECTIVE. */
-DPAR_API int dpar_end(dpar_comm *world);
+DPAR_API dpar_status dpar_init_or_launch(int *argc, char ***argv, const dpar_world_desc *options,
+                                         dpar_comm **world, dpar_why *why);
+/* Waits for all ranks, closes the communicator of dpar_init_or_launch and returns the program's
+ * exit code: 0, or 1 if a rank is gone, world is broken or NULL, or work was not waited for. The
+ * reason goes to stderr, once, as by dpar_fail. COLLECTIVE. */
+DPAR_API int dpar_finalize(dpar_comm *world);
 
 /* Ends the job in order: `return dpar_fail(world, &why);`. Returns 1. The first rank that comes
  * here writes "rank 2 of 4: " and the sentence to stderr. All others keep quiet: they were refused
@@ -773,8 +774,8 @@ DPAR_API double dpar_mean(dpar_comm *c, double x);
  *
  * It reads the data once, and takes two all-reduces of 24 bytes. Where data differ it reads them
  * once more, with an all-reduce for each bit of count. */
-DPAR_API dpar_status dpar_comm_agree(dpar_comm *c, const void *data, int64_t count, int32_t type,
-                                     dpar_why *why);
+DPAR_API dpar_status dpar_comm_check_equal(dpar_comm *c, const void *data, int64_t count,
+                                           int32_t type, dpar_why *why);
 
 /* ==== comm/move.h ==== */
 
@@ -783,13 +784,13 @@ DPAR_API dpar_status dpar_comm_agree(dpar_comm *c, const void *data, int64_t cou
  * Arrays lie in the memory of the communicator (comm->mem: a device's, else the host's), dense in C
  * order of a shape.
  *
- *     dpar_move move = {0};
+ *     dpar_redistribute_desc move = {0};
  *     move.type = DPAR_F32;
  *     move.from = &rows;                          layouts, dpar_layout_init
  *     move.to = &columns;
  *     move.in = mine;                             this rank's part of rows
  *     move.out = theirs;                          becomes its part of columns
- *     dpar_redistribute_run(world, &move, &why);
+ *     dpar_redistribute(world, &move, &why);
  *
  * What one rank sends another is one stream: its boxes in the order of the list. Small boxes share
  * a message, large ones go in pieces. Moves go on in rounds, and in each round a stream has at most
@@ -815,10 +816,10 @@ enum {
 
 /* What is moved: an array from one layout to another (from, to), or the boxes of two lists. Zero it
  * and fill in what is needed. how, per_node, tag and piece_bytes are the same on all ranks. */
-typedef struct dpar_move {
+typedef struct dpar_redistribute_desc {
     int32_t type;                 /* of the elements; must be said: DPAR_F32, ... */
     int32_t how;                  /* DPAR_MOVE_x */
-    int32_t per_node;             /* layouts: ranks of a node, as dpar_transfers_first */
+    int32_t per_node;             /* layouts: ranks of a node, as dpar_redistribute_first */
     int32_t tag;                  /* of the messages */
     const dpar_layout *from;      /* layouts: `in` is this rank's part of one */
     const dpar_layout *to;        /* `out` becomes its part of the other */
@@ -837,7 +838,7 @@ typedef struct dpar_move {
     void *there; /* on a device: as many bytes of its memory. NULL: dpar_comm_alloc gives it, and
                     takes it back when all is done */
     int64_t there_bytes;
-} dpar_move;
+} dpar_redistribute_desc;
 
 /* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`. A rank
  * without a part gives NULL. COLLECTIVE over c, whose other ranks call it too. O(its transfers +
@@ -852,7 +853,8 @@ typedef struct dpar_move {
  * layouts, type or how it travels differ between ranks. E_ARG: as dpar_redistribute_check, a mesh
  * has ranks that c does not have, or in and out overlap. E_ROOM: scratch is too small. E_MEMORY:
  * there is none. Else errors of the communicator. */
-DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
+DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_desc *move,
+                                       dpar_why *why);
 
 /* Moves lists: the boxes of in[in_shape] to where send[] says, those of receive[] into
  * out[out_shape]. The k-th send from a to b is the k-th receive of b from a, with the same extents
@@ -865,14 +867,15 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, 
  * E_MISMATCH, on all ranks: the sentence names both ranks and what does not fit. E_ARG, E_ROOM and
  * E_MEMORY of one rank are told to all, and nothing was moved. O(sends + receives + elements +
  * ranks), and two small all-reduces and an all-to-all of 16 bytes a rank. */
-DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
+DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *c, const dpar_redistribute_desc *move,
+                                             dpar_why *why);
 
 /* Bytes of scratch that either uses on this rank, at most: with from and to those of
- * dpar_redistribute_run, else those of dpar_transfers_run. It does not look at arrays. Errors as
+ * dpar_redistribute, else those of dpar_transfers_exchange. It does not look at arrays. Errors as
  * theirs; E_RANGE: more than 2^62 bytes or elements. Local; walks the rank's transfers. O(its
  * transfers). */
-DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
-                                     dpar_why *why);
+DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_redistribute_desc *move,
+                                     int64_t *bytes, dpar_why *why);
 
 /* The inner door: what the headers above this one call. Private: it changes without notice. */
 
@@ -1954,8 +1957,8 @@ DPARI_DOOR const char *dpari_launcher_name(int32_t launcher);
 
 /* Digits alone, value at most `most`; 1 when it is such a number. */
 DPARI_DOOR int dpari_job_number(const char *text, int64_t most, int64_t *value);
-/* All of dpar_start_read, and the nodes. */
-DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why);
+/* All of dpar_launcher_detect, and the nodes. */
+DPARI_DOOR dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes, dpar_why *why);
 /* up to four texts, one after the other, into why; returns status. NULL: nothing. */
 DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
                                       const char *b, const char *c, const char *d);
@@ -1966,15 +1969,16 @@ DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const c
 
 /* The world of a job whose ranks are all on this node: they meet and join. COLLECTIVE over the job.
  */
-DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
+DPARI_DOOR dpar_status dpari_job_join(const dpar_launcher_info *job, const dpar_world_desc *options,
                                       dpar_comm **world, dpar_why *why);
 /* Would it fail on this rank before it meets the others, who would then wait in vain? Local. */
-DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
+DPARI_DOOR dpar_status dpari_job_try(const dpar_launcher_info *job, const dpar_world_desc *options,
                                      dpar_why *why);
 
 /* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. E_ARG: it is
  * no number. */
-DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_options *o, dpar_why *why);
+DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o,
+                                          dpar_why *why);
 
 /* Of a job that failed: */
 typedef struct dpari_verdict {
@@ -1983,12 +1987,13 @@ typedef struct dpari_verdict {
 } dpari_verdict;
 /* dpar_launch_with, and more of what went wrong. */
 DPARI_DOOR dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
-                                           const dpar_options *options, dpari_verdict *verdict,
+                                           const dpar_world_desc *options, dpari_verdict *verdict,
                                            dpar_why *why);
 /* The same with ranks that are new processes of this program, started with the arguments `words`,
  * which end in NULL. Each finds its segment by dpari_job_join. */
-DPARI_DOOR dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_options *options,
-                                             dpari_verdict *verdict, dpar_why *why);
+DPARI_DOOR dpar_status dpari_launch_programs(int32_t n, char **words,
+                                             const dpar_world_desc *options, dpari_verdict *verdict,
+                                             dpar_why *why);
 
 #endif /* DPAR_COMM_H */
 
@@ -2125,7 +2130,7 @@ DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t byte
 /* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
  * E_SYSTEM with a sentence. */
 DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
-                                         const dpar_options *options, dpar_why *why);
+                                         const dpar_world_desc *options, dpar_why *why);
 /* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
  * size, magic and version before it looks at anything else. */
 DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
@@ -2134,7 +2139,7 @@ DPARI_API void dpari_segment_close(dpari_segment *s);
 /* This rank's view of the segment's world, nobody told so far; NULL: no memory. own: the segment is
  * closed with it. */
 DPARI_API dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
-                                        const dpar_options *options);
+                                        const dpar_world_desc *options);
 /* Becomes rank `me` for all to see, with the ref of what it shows them first (not 0); returns when
  * all ranks have come and what they show can be read (E_TIMEOUT names the missing, E_PEER a dead
  * one, E_SYSTEM). COLLECTIVE. */
@@ -2239,7 +2244,8 @@ DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank);
  * (E_TIMEOUT names the missing, E_PEER a dead one). own: the segment is closed with the world; not
  * when this fails. COLLECTIVE. */
 DPARI_API dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
-                                     const dpar_options *options, dpar_comm **comm, dpar_why *why);
+                                     const dpar_world_desc *options, dpar_comm **comm,
+                                     dpar_why *why);
 /* 1: dpar_launch closes the world's communicator, not the user; 0: anyone may. */
 DPARI_API void dpari_shm_lend(dpar_comm *world, int32_t lent);
 
@@ -2269,19 +2275,19 @@ DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r);
 enum { DPARI_PROCESS_STATE = 3, DPARI_PROCESS_THREADS = 20, DPARI_PROCESS_STARTED = 22 };
 DPARI_API int64_t dpari_job_process(int64_t pid, int32_t field);
 
-/* The descriptor of the segment that dpar_begin made for this rank before it started it; -1: this
- * process was not started so. DPAR_SEGMENT is "fd.pid": processes that a rank starts have its
- * environment and another pid. */
+/* The descriptor of the segment that dpar_init_or_launch made for this rank before it started it;
+ * -1: this process was not started so. DPAR_SEGMENT is "fd.pid": processes that a rank starts have
+ * its environment and another pid. */
 #define DPARI_JOB_SEGMENT "DPAR_SEGMENT"
 DPARI_API int dpari_job_segment(const dpari_site *site);
 
 /* "4(x2),3": tasks of node `node` (-1: only if all nodes have as many) and the number of nodes.
  * 1 when the text is of this form and knows the node. */
 DPARI_API int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
-/* The pure part of dpar_start_read: id stays empty where no variable tells jobs apart. *nodes: of
- * the whole job, 0 where nothing says. */
-DPARI_API dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
-                                     dpar_why *why);
+/* The pure part of dpar_launcher_detect: id stays empty where no variable tells jobs apart. *nodes:
+ * of the whole job, 0 where nothing says. */
+DPARI_API dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
+                                     int32_t *nodes, dpar_why *why);
 
 /* ==== comm/pace_run.h ==== */
 
@@ -2417,11 +2423,11 @@ typedef struct dpari_hello {
 
 /* The socket's name for a job, try k of DPARI_NAMES (another user may sit on one); its bytes. */
 enum { DPARI_NAMES = 4 };
-DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
+DPARI_API socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k, int32_t named,
                                     struct sockaddr_un *name);
 /* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
  * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
-DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
+DPARI_API dpar_status dpari_meet_ranks(const dpar_launcher_info *job, const dpar_world_desc *o,
                                        dpari_segment *segment, dpar_why *why);
 
 #ifndef DPARI_STRIDED_RUN_H
@@ -4391,7 +4397,7 @@ static void dpari_kern_divide_any(dpari_kern_u4 *x, int32_t n, int32_t type, int
     uint32_t u32;
     int64_t i64;
     uint64_t u64;
-    if (type == DPAR_F64 || type == DPAR_F32 || type >= DPAR_TYPES || dpari_kern_is16(type)) {
+    if (type == DPAR_F64 || type == DPAR_F32 || type >= DPAR_TYPE_COUNT || dpari_kern_is16(type)) {
         for (k = 0; k < n; k++) {
             x[k] = dpari_kern_over(x[k], type, by);
         }
@@ -4455,7 +4461,7 @@ static void dpari_kern_finish_any(dpari_kern_u4 *x, int32_t n, int32_t type)
         }
         break;
     default:
-        if (type >= DPAR_TYPES) {
+        if (type >= DPAR_TYPE_COUNT) {
             (void)dpari_kern_load_any(x, (const unsigned char *)x, n, type);
         }
         break;
@@ -4648,7 +4654,7 @@ DPARI_APART void dpari_kern_most_i32(const dpari_kern_job *job)
 
 static int dpari_kern_whole_most(const dpari_kern_job *job)
 {
-    switch (job->op == DPAR_MAX || job->op == DPAR_MIN ? job->type : DPAR_TYPES) {
+    switch (job->op == DPAR_MAX || job->op == DPAR_MIN ? job->type : DPAR_TYPE_COUNT) {
     case DPAR_F32: dpari_kern_most_f32(job); return 1;
     case DPAR_F64: dpari_kern_most_f64(job); return 1;
     case DPAR_I32: dpari_kern_most_i32(job); return 1;
@@ -4658,7 +4664,7 @@ static int dpari_kern_whole_most(const dpari_kern_job *job)
 
 static void dpari_kern_whole(const dpari_kern_job *job)
 {
-    switch (job->op == DPAR_SUM || job->op == DPAR_AVG ? job->type : DPAR_TYPES) {
+    switch (job->op == DPAR_SUM || job->op == DPAR_AVG ? job->type : DPAR_TYPE_COUNT) {
     case DPAR_F32: dpari_kern_sum_f32(job); break;
     case DPAR_F64: dpari_kern_sum_f64(job); break;
     case DPAR_F16: dpari_kern_sum_f16(job); break;
@@ -5102,7 +5108,7 @@ DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *co
     job.type = type;
     job.op = op;
     job.stream = stream;
-    if (ins > 1 || type >= DPAR_TYPES) {
+    if (ins > 1 || type >= DPAR_TYPE_COUNT) {
         dpari_kern_run(&job);
     } else if (outs == 1) {
         dpari_kern_copy(out[0], in[0], job.bytes, stream);
@@ -6807,8 +6813,8 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
 {
     return dpar_type_bytes(b->to_type) > 0 && dpar_type_bytes(b->from_type) > 0 && b->dims >= 0 &&
            b->dims <= DPAR_MEM_DIMS && dpari_mem_box_meet(b->to_type, b->from_type) &&
-           (b->through == DPAR_NO_TYPE || (dpari_mem_box_meet(b->from_type, b->through) &&
-                                           dpari_mem_box_meet(b->through, b->to_type))) &&
+           (b->through == DPAR_TYPE_NONE || (dpari_mem_box_meet(b->from_type, b->through) &&
+                                             dpari_mem_box_meet(b->through, b->to_type))) &&
            (b->op == DPAR_COPY || b->op == DPAR_SUM || b->op == DPAR_MAX || b->op == DPAR_MIN) &&
            ((b->op == DPAR_COPY && !b->negate) || dpar_type_reduces(b->to_type));
 }
@@ -7246,7 +7252,7 @@ DPARI_DOOR dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, co
 static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
 {
     dpar_text_init(t, c->why.text, sizeof c->why.text);
-    dpari_text_print(t, "%s: ", dpar_collective_name(call->kind));
+    dpari_text_print(t, "%s: ", dpar_call_name(call->kind));
 }
 
 static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const char *what)
@@ -7307,8 +7313,8 @@ static const char *dpari_plan_words(void)
            "=ddp end|a first dpar_ddp_end or dpar_zero1_step=zero1|zero1"
            "=zero1 refused|a dpar_zero1_step that it refuses=fsdp|fsdp=fsdp load|dpar_fsdp_load"
            "=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a spatial layer"
-           "=points|an exchange of points=transfers|dpar_transfers_run"
-           "=redistribute|dpar_redistribute_run=agree|dpar_comm_agree=";
+           "=points|an exchange of points=transfers|dpar_transfers_exchange"
+           "=redistribute|dpar_redistribute=agree|dpar_comm_check_equal=";
 }
 
 DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
@@ -7330,7 +7336,7 @@ DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_
 {
     const char *w = dpari_plan_words();
     int32_t at;
-    if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_ALL_REDUCE && kind != DPAR_BROADCAST)) {
+    if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_CALL_ALL_REDUCE && kind != DPAR_CALL_BROADCAST)) {
         return 0;
     }
     at = tag - INT32_MIN; /* a user's own may be past the end */
@@ -7341,7 +7347,7 @@ DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_
     for (; *w != 0 && *w != '='; w++) {
         dpari_text_char(t, *w);
     }
-    dpari_text_print(t, " (%s #%ld)", dpar_collective_name(kind), sequence);
+    dpari_text_print(t, " (%s #%ld)", dpar_call_name(kind), sequence);
     return 1;
 }
 
@@ -7349,14 +7355,14 @@ DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int6
                                                 int32_t type, int64_t count, int32_t root,
                                                 int32_t tag)
 {
-    const int message = kind == DPAR_SEND || kind == DPAR_RECV;
-    const int own = kind == DPAR_BARRIER;
+    const int message = kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
+    const int own = kind == DPAR_CALL_BARRIER;
     if (dpari_planning_text(t, kind, sequence, tag)) {
         return;
     }
     dpar_text_put(t, own && root == DPARI_SPLIT   ? "split"
                      : own && root == DPARI_CLOSE ? "close"
-                                                  : dpar_collective_name(kind));
+                                                  : dpar_call_name(kind));
     if (!message) {
         dpari_text_print(t, " #%ld", sequence);
     }
@@ -7364,7 +7370,7 @@ DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int6
         dpari_text_print(t, " of %ld %s", count, dpar_type_name(type));
     }
     if (message) {
-        dpari_text_print(t, "%s%d", kind == DPAR_SEND ? " to " : " from ", root);
+        dpari_text_print(t, "%s%d", kind == DPAR_CALL_SEND ? " to " : " from ", root);
     }
 }
 
@@ -7373,47 +7379,48 @@ DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int6
 
 DPARI_DOOR int dpari_kind_reduces(int32_t kind)
 {
-    return kind == DPAR_ALL_REDUCE || kind == DPAR_REDUCE || kind == DPAR_REDUCE_SCATTER;
+    return kind == DPAR_CALL_ALL_REDUCE || kind == DPAR_CALL_REDUCE ||
+           kind == DPAR_CALL_REDUCE_SCATTER;
 }
 
 DPARI_DOOR int dpari_kind_rooted(int32_t kind)
 {
-    return kind == DPAR_BROADCAST || kind == DPAR_REDUCE || kind == DPAR_GATHER ||
-           kind == DPAR_SCATTER;
+    return kind == DPAR_CALL_BROADCAST || kind == DPAR_CALL_REDUCE || kind == DPAR_CALL_GATHER ||
+           kind == DPAR_CALL_SCATTER;
 }
 
 DPARI_DOOR int dpari_kind_sends(int32_t kind)
 {
-    return kind == DPAR_SEND || kind == DPAR_RECV;
+    return kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
 }
 
 /* Does this rank look at `size` pieces on that side? */
 static int dpari_call_cuts_in(const dpar_comm *c, const dpar_call *call)
 {
-    return call->kind == DPAR_REDUCE_SCATTER || call->kind == DPAR_ALL_TO_ALL ||
-           (call->kind == DPAR_SCATTER && call->root == c->rank);
+    return call->kind == DPAR_CALL_REDUCE_SCATTER || call->kind == DPAR_CALL_ALL_TO_ALL ||
+           (call->kind == DPAR_CALL_SCATTER && call->root == c->rank);
 }
 
 static int dpari_call_cuts_out(const dpar_comm *c, const dpar_call *call)
 {
-    return call->kind == DPAR_ALL_GATHER || call->kind == DPAR_ALL_TO_ALL ||
-           (call->kind == DPAR_GATHER && call->root == c->rank);
+    return call->kind == DPAR_CALL_ALL_GATHER || call->kind == DPAR_CALL_ALL_TO_ALL ||
+           (call->kind == DPAR_CALL_GATHER && call->root == c->rank);
 }
 
 DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
 {
-    if (call->kind == DPAR_SCATTER || call->kind == DPAR_BROADCAST) {
+    if (call->kind == DPAR_CALL_SCATTER || call->kind == DPAR_CALL_BROADCAST) {
         return call->root == c->rank;
     }
-    return call->kind != DPAR_BARRIER && call->kind != DPAR_RECV;
+    return call->kind != DPAR_CALL_BARRIER && call->kind != DPAR_CALL_RECV;
 }
 
 DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
 {
-    if (call->kind == DPAR_REDUCE || call->kind == DPAR_GATHER) {
+    if (call->kind == DPAR_CALL_REDUCE || call->kind == DPAR_CALL_GATHER) {
         return call->root == c->rank;
     }
-    return call->kind != DPAR_BARRIER && call->kind != DPAR_SEND;
+    return call->kind != DPAR_CALL_BARRIER && call->kind != DPAR_CALL_SEND;
 }
 
 /* ---- checks -----------------------------------------------------------------------------------
@@ -7529,13 +7536,13 @@ static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
     const uintptr_t unit = (uintptr_t)dpar_type_bytes(call->type);
     switch (call->kind) {
-    case DPAR_ALL_TO_ALL: return in == out && dpari_same_pieces(c, call);
-    case DPAR_ALL_GATHER:
-    case DPAR_GATHER:
+    case DPAR_CALL_ALL_TO_ALL: return in == out && dpari_same_pieces(c, call);
+    case DPAR_CALL_ALL_GATHER:
+    case DPAR_CALL_GATHER:
         return in ==
                out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count, call->out_begin);
-    case DPAR_REDUCE_SCATTER:
-    case DPAR_SCATTER:
+    case DPAR_CALL_REDUCE_SCATTER:
+    case DPAR_CALL_SCATTER:
         return out ==
                in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count, call->in_begin);
     default: return in == out;
@@ -7568,17 +7575,18 @@ static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
 static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
 {
     int32_t unit = dpar_type_bytes(call->type);
-    if (call->kind <= DPAR_NO_CALL || call->kind >= DPAR_CALLS || call->kind == DPAR_SEND_RECV) {
+    if (call->kind <= DPAR_CALL_NONE || call->kind >= DPAR_CALL_COUNT ||
+        call->kind == DPAR_CALL_SEND_RECV) {
         return dpari_comm_bad_number(c, call, "kind", call->kind, "an operation");
     }
-    if (call->kind == DPAR_BARRIER) {
+    if (call->kind == DPAR_CALL_BARRIER) {
         return DPAR_OK;
     }
     if (dpari_kind_reduces(call->kind)) {
         if (!dpar_type_reduces(call->type)) {
             return dpari_comm_bad_type(c, call, "one that can be added");
         }
-        if (call->op <= DPAR_COPY || call->op >= DPAR_OPS) {
+        if (call->op <= DPAR_COPY || call->op >= DPAR_OP_COUNT) {
             return dpari_comm_bad_number(c, call, "op", call->op,
                                          "DPAR_SUM, AVG, PRODUCT, MAX or MIN");
         }
@@ -7625,17 +7633,17 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
     const int root = call->root == c->rank;
     int64_t own;
     switch (call->kind) {
-    case DPAR_ALL_REDUCE:
+    case DPAR_CALL_ALL_REDUCE:
         own = n / c->size + (c->rank < n % c->size);
         return n - own + others * own;
-    case DPAR_ALL_GATHER: return others * n;
-    case DPAR_REDUCE_SCATTER:
-    case DPAR_ALL_TO_ALL: return dpari_sent_pieces(c, call);
-    case DPAR_BROADCAST: return root ? others * n : 0;
-    case DPAR_SCATTER: return root ? dpari_sent_pieces(c, call) : 0;
-    case DPAR_REDUCE:
-    case DPAR_GATHER:
-    case DPAR_SEND: return root ? 0 : n;
+    case DPAR_CALL_ALL_GATHER: return others * n;
+    case DPAR_CALL_REDUCE_SCATTER:
+    case DPAR_CALL_ALL_TO_ALL: return dpari_sent_pieces(c, call);
+    case DPAR_CALL_BROADCAST: return root ? others * n : 0;
+    case DPAR_CALL_SCATTER: return root ? dpari_sent_pieces(c, call) : 0;
+    case DPAR_CALL_REDUCE:
+    case DPAR_CALL_GATHER:
+    case DPAR_CALL_SEND: return root ? 0 : n;
     default: return 0;
     }
 }
@@ -7665,7 +7673,7 @@ static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *c, const dpar_work *
     dpar_text t;
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
     dpari_text_print(&t, "this work is under way (%s): wait for it before it is posted again",
-                     dpar_collective_name(work->call.kind));
+                     dpar_call_name(work->call.kind));
     return DPAR_E_ARG;
 }
 
@@ -7724,7 +7732,8 @@ static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32
     dpar_status s = DPARI_LOAD(&c->status);
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (!dpari_kind_sends(calls[i].kind)) {
-            return dpari_comm_bad(c, &calls[i], "a batch takes DPAR_SEND and DPAR_RECV alone");
+            return dpari_comm_bad(c, &calls[i],
+                                  "a batch takes DPAR_CALL_SEND and DPAR_CALL_RECV alone");
         }
         s = dpari_call_check(c, &calls[i]);
         if (s == DPAR_OK && works && dpari_is_under_way(&works[i])) {
@@ -7743,8 +7752,8 @@ DPARI_DOOR dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls,
     }
     s = s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
-        if (calls[i].kind == DPAR_SEND) {
-            c->sent[DPAR_SEND] += dpari_call_sent(c, &calls[i]);
+        if (calls[i].kind == DPAR_CALL_SEND) {
+            c->sent[DPAR_CALL_SEND] += dpari_call_sent(c, &calls[i]);
         }
     }
     return s;
@@ -7842,14 +7851,14 @@ static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t cou
 
 DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_BARRIER, NULL, NULL, 0, DPAR_U8);
+    dpar_call call = dpari_call(DPAR_CALL_BARRIER, NULL, NULL, 0, DPAR_U8);
     return dpar_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
                                     int32_t root, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_BROADCAST, buffer, buffer, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_BROADCAST, buffer, buffer, count, type);
     call.root = root;
     return dpar_post(c, &call, work);
 }
@@ -7857,7 +7866,7 @@ DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, i
 DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t op, int32_t root, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_REDUCE, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_REDUCE, in, out, count, type);
     call.op = op;
     call.root = root;
     return dpar_post(c, &call, work);
@@ -7866,7 +7875,7 @@ DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_
 DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, int32_t op, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_ALL_REDUCE, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, in, out, count, type);
     call.op = op;
     return dpar_post(c, &call, work);
 }
@@ -7874,7 +7883,7 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, in
 DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
                                                 int32_t wire, int32_t op, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_ALL_REDUCE, data, data, count, DPAR_F32);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, data, data, count, DPAR_F32);
     dpar_status s = DPARI_LOAD(&c->status);
     call.op = op;
     s = s == DPAR_OK ? dpari_call_check(c, &call) : s;
@@ -7890,14 +7899,14 @@ DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_
 DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_ALL_GATHER, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, count, type);
     return dpar_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
                                          int32_t type, int32_t op, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_REDUCE_SCATTER, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_REDUCE_SCATTER, in, out, count, type);
     call.op = op;
     return dpar_post(c, &call, work);
 }
@@ -7905,14 +7914,14 @@ DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out
 DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_ALL_TO_ALL, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_TO_ALL, in, out, count, type);
     return dpar_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t root, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_GATHER, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_GATHER, in, out, count, type);
     call.root = root;
     return dpar_post(c, &call, work);
 }
@@ -7920,7 +7929,7 @@ DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_
 DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
                                   int32_t type, int32_t root, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_SCATTER, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_SCATTER, in, out, count, type);
     call.root = root;
     return dpar_post(c, &call, work);
 }
@@ -7929,7 +7938,7 @@ DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
                                        const int64_t *count, const int64_t *begin, int32_t type,
                                        dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_ALL_GATHER, in, out, 0, type);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, 0, type);
     call.varies = 1;
     call.count = c && count ? count[c->rank] : 0;
     call.out_count = count;
@@ -7941,7 +7950,7 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *o
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_REDUCE_SCATTER, in, out, 0, type);
+    dpar_call call = dpari_call(DPAR_CALL_REDUCE_SCATTER, in, out, 0, type);
     call.varies = 1;
     call.op = op;
     call.count = c && count ? count[c->rank] : 0;
@@ -7953,7 +7962,7 @@ DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64
                                        const int64_t *in_begin, void *out, const int64_t *out_count,
                                        const int64_t *out_begin, int32_t type, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_ALL_TO_ALL, in, out, 0, type);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_TO_ALL, in, out, 0, type);
     call.varies = 1;
     call.in_count = in_count;
     call.in_begin = in_begin;
@@ -7966,7 +7975,7 @@ DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_coun
                                    const int64_t *count, const int64_t *begin, int32_t type,
                                    int32_t root, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_GATHER, in, out, in_count, type);
+    dpar_call call = dpari_call(DPAR_CALL_GATHER, in, out, in_count, type);
     call.varies = 1;
     call.root = root;
     call.out_count = count;
@@ -7978,7 +7987,7 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
                                     const int64_t *begin, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_SCATTER, in, out, out_count, type);
+    dpar_call call = dpari_call(DPAR_CALL_SCATTER, in, out, out_count, type);
     call.varies = 1;
     call.root = root;
     call.in_count = count;
@@ -7989,7 +7998,7 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
 DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_SEND, in, NULL, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_SEND, in, NULL, count, type);
     call.root = to;
     call.tag = tag;
     return dpar_post(c, &call, work);
@@ -7998,7 +8007,7 @@ DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int3
 DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
                                int32_t tag, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_RECV, NULL, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_RECV, NULL, out, count, type);
     call.root = from;
     call.tag = tag;
     return dpar_post(c, &call, work);
@@ -8190,7 +8199,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
     return NULL;
 }
 
-DPAR_API dpar_status dpar_comm_close(dpar_comm *c)
+DPAR_API dpar_status dpar_comm_free(dpar_comm *c)
 {
     return c ? c->engine.close(c) : DPAR_OK;
 }
@@ -8280,14 +8289,14 @@ DPARI_DOOR DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *
         h = dpari_hash(h, l->mesh.axis[i].size);
         h = dpari_hash(h, l->mesh.axis[i].stride);
         h = dpari_hash(h, p->kind + 16 * l->order[i]);
-        if (p->kind == DPAR_PARTIAL) {
+        if (p->kind == DPAR_PLACEMENT_PARTIAL) {
             h = dpari_hash(h, p->op);
         }
-        if (p->kind == DPAR_SHARD) {
+        if (p->kind == DPAR_PLACEMENT_SHARD) {
             h = dpari_hash(h, p->dim + 64 * p->rule);
             h = dpari_hash(h, p->block);
             h = dpari_hash(h, p->source);
-            for (k = 0; p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
+            for (k = 0; p->rule == DPAR_SPLIT_RAGGED && k <= l->mesh.axis[i].size; k++) {
                 h = dpari_hash(h, p->cuts[k]);
             }
         }
@@ -8329,7 +8338,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     int32_t i, none = 0;
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_ALL_REDUCE;
+    call.kind = DPAR_CALL_ALL_REDUCE;
     call.type = DPAR_I64;
     call.op = DPAR_MIN;
     call.in = in;
@@ -8578,7 +8587,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer,
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_BROADCAST;
+    call.kind = DPAR_CALL_BROADCAST;
     call.type = type;
     call.in = call.out = buffer;
     call.count = count;
@@ -8749,7 +8758,8 @@ static int64_t dpari_heap_begin(int64_t ranks)
     return dpari_in_units(dpari_head_bytes(ranks), DPARI_OS_LARGE);
 }
 
-DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
+DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_world_desc *o,
+                                              dpar_why *why)
 {
     const char *what = NULL;
     dpar_text t;
@@ -8761,7 +8771,7 @@ DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options 
                (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
                 (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
         what = "slot_bytes is a power of two from 4096 to 2^24";
-    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_DONTDUMP)) {
+    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WORLD_NO_DONTDUMP)) {
         what = "plain has bits that mean nothing";
     }
     if (what && why) {
@@ -8834,7 +8844,7 @@ static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, in
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
-                                                    const dpar_options *options, dpar_why *why)
+                                                    const dpar_world_desc *options, dpar_why *why)
 {
     const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
     dpar_status status = dpari_segment_options(ranks, options, why);
@@ -8847,7 +8857,7 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
     }
     heap = dpari_in_units(heap > 0 ? heap : INT64_C(64) << 20, dpari_os_page());
     number = dpari_segment_size(s, ranks, &heap, &part, ranks == 1 || threads,
-                                plain & DPAR_WITHOUT_MEMFD);
+                                plain & DPAR_WORLD_NO_MEMFD);
     if (number == 0 && s->fd >= 0) {
         number = dpari_os_reserve(s->fd, 0, s->bytes);
         if (number != 0) {
@@ -9077,7 +9087,7 @@ static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32
     uint64_t is_free[DPARI_CPU_WORDS];
     int32_t cpu = 0;
     if (t->shares > w->me || t->looked - w->moved < DPARI_MOVE_EVERY ||
-        (w->head->plain & DPAR_WITHOUT_MOVES)) {
+        (w->head->plain & DPAR_WORLD_NO_MIGRATION)) {
         return;
     }
     w->moved = t->looked;
@@ -9199,7 +9209,7 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
         dpari_wait_yield(w, t, now);
         return DPAR_OK;
     }
-    if (w->head->plain & DPAR_WITHOUT_FUTEX) {
+    if (w->head->plain & DPAR_WORLD_NO_FUTEX) {
         dpari_os_sleep(20e-6);
         (void)dpari_wait_look_at_clock(t, dpari_os_now());
         return DPAR_MORE;
@@ -9410,7 +9420,7 @@ static DPARI_COLD char *dpari_view_make(const dpari_world *w, uint64_t index)
     if (!at) {
         return DPARI_LOAD(&w->view[index]);
     }
-    if (!(w->head->plain & DPAR_WITHOUT_DONTDUMP)) {
+    if (!(w->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
         dpari_os_dump(at, e->bytes, 0);
     }
     if (!DPARI_CLAIM(&w->view[index], &none, at)) {
@@ -9487,7 +9497,7 @@ static char *dpari_own_map(const dpari_world *w, int64_t begin, int64_t bytes)
         return (uint64_t)bytes > (uint64_t)SIZE_MAX / 4 ? NULL : (char *)dpari_os_pages(bytes);
     }
     at = (char *)dpari_os_map(w->segment.fd, begin, bytes);
-    if (at && !(w->head->plain & DPAR_WITHOUT_DONTDUMP)) {
+    if (at && !(w->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
         dpari_os_dump(at, bytes, 0);
     }
     return at;
@@ -9725,7 +9735,7 @@ DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
     struct rlimit file;
     switch (lacks) {
     case DPARI_LACKS_HEAP:
-        dpar_text_put(t, "dpar_options.heap_bytes is the limit");
+        dpar_text_put(t, "dpar_world_desc.heap_bytes is the limit");
         if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
             dpar_text_put(t, ", as far as ulimit -f allows");
         }
@@ -9784,7 +9794,7 @@ DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
         return;
     }
     if (w->segment.fd >= 0 && w->used[low].users > 0 &&
-        !(w->head->plain & DPAR_WITHOUT_DONTDUMP)) {
+        !(w->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
         dpari_os_dump(memory, w->used[low].bytes, 0);
     }
 #if defined(__linux__) && defined(MADV_REMOVE)
@@ -9835,7 +9845,7 @@ DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
 }
 
 DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
-                                                   const dpar_options *options)
+                                                   const dpar_world_desc *options)
 {
     dpari_world_head *h = dpari_segment_head(s);
     dpari_world *w = (dpari_world *)dpari_os_pages((int64_t)sizeof *w);
@@ -9983,7 +9993,7 @@ static DPARI_COLD void dpari_world_prove(dpari_world *w)
 {
     dpari_rank *r = &w->rank[w->me];
     int32_t count = 1;
-    if (w->threads || w->size == 1 || (w->head->plain & DPAR_WITHOUT_CMA)) {
+    if (w->threads || w->size == 1 || (w->head->plain & DPAR_WORLD_NO_CMA)) {
         return;
     }
     memset(r->can_read, 0, sizeof r->can_read);
@@ -10160,7 +10170,8 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
                           (const uint64_t *)(const void *)&r->flight[(k - 1) % DPARI_FLIGHTS]);
         if (sequence == DPARI_FLIGHT_LAST ||
             (sequence == DPARI_FLIGHT_LAST_FAILED && now.f.state == DPARI_FLIGHT_FAILED) ||
-            (now.f.comm == comm && now.f.sequence == sequence && now.f.kind < DPAR_COLLECTIVES)) {
+            (now.f.comm == comm && now.f.sequence == sequence &&
+             now.f.kind < DPAR_CALL_COLLECTIVE_COUNT)) {
             *out = now.f;
             return 1;
         }
@@ -10177,9 +10188,9 @@ DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
     dpari_text_print(t, "%s #%ld",
                      f->root == DPARI_CLOSE   ? "close"
                      : f->root == DPARI_SPLIT ? "split"
-                                              : dpar_collective_name(f->kind),
+                                              : dpar_call_name(f->kind),
                      f->sequence);
-    if (f->kind == DPAR_BARRIER || own) {
+    if (f->kind == DPAR_CALL_BARRIER || own) {
         return;
     }
     dpar_text_put(t, " (");
@@ -10189,20 +10200,21 @@ DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
         dpari_text_print(t, "%ld ", f->count);
     }
     dpar_text_put(t, dpar_type_name(dpari_kern_stored(f->type)));
-    if (f->type >= DPAR_TYPES) {
+    if (f->type >= DPAR_TYPE_COUNT) {
         dpari_text_print(t, " as %s", dpar_type_name(dpari_kern_wire(f->type)));
     }
     if (f->op != DPAR_COPY) {
         dpari_text_print(t, ", %s", dpari_op_name(f->op));
     }
-    if (f->kind >= DPAR_COLLECTIVES) {
-        dpari_text_print(t, "%s%d, tag %d", f->kind == DPAR_SEND ? ", to rank " : ", from rank ",
-                         f->root, f->tag);
-    } else if (f->kind == DPAR_BROADCAST || f->kind == DPAR_REDUCE || f->kind == DPAR_GATHER ||
-               f->kind == DPAR_SCATTER) {
+    if (f->kind >= DPAR_CALL_COLLECTIVE_COUNT) {
+        dpari_text_print(t, "%s%d, tag %d",
+                         f->kind == DPAR_CALL_SEND ? ", to rank " : ", from rank ", f->root,
+                         f->tag);
+    } else if (f->kind == DPAR_CALL_BROADCAST || f->kind == DPAR_CALL_REDUCE ||
+               f->kind == DPAR_CALL_GATHER || f->kind == DPAR_CALL_SCATTER) {
         dpari_text_print(t, ", root %d", f->root);
     }
-    if (f->kind < DPAR_COLLECTIVES && f->tag != 0) {
+    if (f->kind < DPAR_CALL_COLLECTIVE_COUNT && f->tag != 0) {
         dpari_text_print(t, ", tag %d", f->tag);
     }
     dpari_text_char(t, ')');
@@ -10415,7 +10427,8 @@ DPARI_API DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g
                                               const dpari_flight *f)
 {
     dpari_flight shown = *f;
-    if (g->called != NULL && f->kind != DPAR_BARRIER && f->root >= 0 && f->root < g->comm.size) {
+    if (g->called != NULL && f->kind != DPAR_CALL_BARRIER && f->root >= 0 &&
+        f->root < g->comm.size) {
         shown.root = g->called[f->root];
     }
     dpari_flight_text(t, &shown);
@@ -10529,7 +10542,7 @@ DPARI_DOOR DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world
 {
     dpari_flight f;
     return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
-           f.kind == DPAR_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id &&
+           f.kind == DPAR_CALL_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id &&
            DPARI_LOAD(&g->world->rank[world_rank].owes) == 0;
 }
 
@@ -10541,7 +10554,7 @@ DPARI_DOOR DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t worl
     dpari_flight f, mine;
     if (DPARI_LOAD(&r->needs) != w->me || dpari_beat_age(w, world_rank) > quiet ||
         !dpari_flight_find(w, world_rank, 0, DPARI_FLIGHT_LAST, &f) ||
-        f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_COLLECTIVES || f.comm != g->id ||
+        f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_CALL_COLLECTIVE_COUNT || f.comm != g->id ||
         dpari_flight_find(w, w->me, g->id, f.sequence, &mine)) {
         return 0;
     }
@@ -10738,7 +10751,7 @@ DPARI_API void dpari_gate_cut(dpari_group *g, void *tables)
 {
     dpari_levels *l = &g->levels;
     const int32_t size = g->comm.size;
-    const int asked = (g->world->head->plain & DPAR_WITHOUT_FLAT) != 0;
+    const int asked = (g->world->head->plain & DPAR_WORLD_NO_FLAT) != 0;
     int32_t *members = (int32_t *)tables; /* of the cluster that a rank leads, as long as we cut */
     l->clusters = 0;
     /* ranks that take turns on a core lose a turn at each level */
@@ -10780,7 +10793,7 @@ DPARI_API void dpari_gate_cut(dpari_group *g, void *tables)
 static int64_t dpari_gate_carries(const dpari_group *g, const dpar_work *k)
 {
     const int64_t bytes = k->call.count * dpar_type_bytes(dpari_kern_stored(k->call.type));
-    const int all = k->call.kind == DPAR_ALL_REDUCE || k->call.kind == DPAR_ALL_GATHER;
+    const int all = k->call.kind == DPAR_CALL_ALL_REDUCE || k->call.kind == DPAR_CALL_ALL_GATHER;
     return all && !k->call.varies && bytes <= DPARI_INLINE / g->levels.most ? bytes : 0;
 }
 
@@ -11046,12 +11059,12 @@ static dpari_piece dpari_piece_to(const dpari_group *g, const dpar_call *call, i
     const int root = call->root == g->comm.rank;
     dpari_piece p = {0, call->count * unit};
     switch (call->kind) {
-    case DPAR_BROADCAST: p.bytes = root ? p.bytes : 0; break;
-    case DPAR_GATHER: p.bytes = call->root == to ? p.bytes : 0; break;
-    case DPAR_ALL_GATHER: break;
-    case DPAR_SCATTER:
-    case DPAR_ALL_TO_ALL:
-        if (call->kind == DPAR_SCATTER && !root) {
+    case DPAR_CALL_BROADCAST: p.bytes = root ? p.bytes : 0; break;
+    case DPAR_CALL_GATHER: p.bytes = call->root == to ? p.bytes : 0; break;
+    case DPAR_CALL_ALL_GATHER: break;
+    case DPAR_CALL_SCATTER:
+    case DPAR_CALL_ALL_TO_ALL:
+        if (call->kind == DPAR_CALL_SCATTER && !root) {
             p.bytes = 0;
         } else if (call->varies) {
             p.begin =
@@ -11072,12 +11085,12 @@ static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call,
     const int64_t unit = dpari_unit(call);
     dpari_piece p = {0, call->count * unit};
     switch (call->kind) {
-    case DPAR_BROADCAST:
-    case DPAR_SCATTER: p.bytes = call->root == from ? p.bytes : 0; break;
-    case DPAR_GATHER:
-    case DPAR_ALL_GATHER:
-    case DPAR_ALL_TO_ALL:
-        if (call->kind == DPAR_GATHER && call->root != g->comm.rank) {
+    case DPAR_CALL_BROADCAST:
+    case DPAR_CALL_SCATTER: p.bytes = call->root == from ? p.bytes : 0; break;
+    case DPAR_CALL_GATHER:
+    case DPAR_CALL_ALL_GATHER:
+    case DPAR_CALL_ALL_TO_ALL:
+        if (call->kind == DPAR_CALL_GATHER && call->root != g->comm.rank) {
             p.bytes = 0;
         } else if (call->varies) {
             p.begin = unit * (call->out_begin ? call->out_begin[from]
@@ -11095,8 +11108,8 @@ static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call,
 /* Does a rank give every other the same bytes? */
 static int dpari_gives_one(const dpar_call *call)
 {
-    return call->kind == DPAR_BROADCAST || call->kind == DPAR_GATHER ||
-           call->kind == DPAR_ALL_GATHER;
+    return call->kind == DPAR_CALL_BROADCAST || call->kind == DPAR_CALL_GATHER ||
+           call->kind == DPAR_CALL_ALL_GATHER;
 }
 
 /* Part q of a reduction: the elements that rank q reduces. begin and bytes are bytes. */
@@ -11104,7 +11117,7 @@ static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32
 {
     const int64_t unit = dpari_unit(call), n = g->comm.size;
     dpari_piece p;
-    if (call->kind == DPAR_REDUCE_SCATTER) {
+    if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         p.begin = unit * (call->varies ? dpari_sum_before(call->in_count, q) : call->count * q);
         p.bytes = unit * (call->varies ? call->in_count[q] : call->count);
         return p;
@@ -11121,24 +11134,24 @@ static int64_t dpari_gives(const dpari_group *g, const dpar_call *call)
 {
     const int64_t one = call->count * dpari_unit(call);
     switch (call->kind) {
-    case DPAR_BARRIER: return 0;
-    case DPAR_SCATTER:
-    case DPAR_ALL_TO_ALL:
-    case DPAR_REDUCE_SCATTER: return one * g->comm.size;
+    case DPAR_CALL_BARRIER: return 0;
+    case DPAR_CALL_SCATTER:
+    case DPAR_CALL_ALL_TO_ALL:
+    case DPAR_CALL_REDUCE_SCATTER: return one * g->comm.size;
     default: return one;
     }
 }
 
 static int dpari_is_reduction(const dpar_call *call)
 {
-    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ||
-           call->kind == DPAR_REDUCE_SCATTER;
+    return call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ||
+           call->kind == DPAR_CALL_REDUCE_SCATTER;
 }
 
 /* Has this rank anything in `in`? */
 static int dpari_gives_any(const dpari_group *g, const dpar_call *call)
 {
-    return (call->kind != DPAR_BROADCAST && call->kind != DPAR_SCATTER) ||
+    return (call->kind != DPAR_CALL_BROADCAST && call->kind != DPAR_CALL_SCATTER) ||
            call->root == g->comm.rank;
 }
 
@@ -11159,7 +11172,7 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
     h = dpari_coll_mix(h, 1 | (uint64_t)(uint32_t)dpari_tag_compared(call->tag) << 32);
     if (!call->varies) {
         h = dpari_coll_mix(h, (uint64_t)call->count);
-    } else if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {
+    } else if (call->kind == DPAR_CALL_ALL_GATHER || call->kind == DPAR_CALL_REDUCE_SCATTER) {
         const int64_t *count = call->in_count ? call->in_count : call->out_count;
         for (int32_t r = 0; r < g->comm.size; r++) {
             h = dpari_coll_mix(h, (uint64_t)count[r]);
@@ -11243,7 +11256,7 @@ static int64_t dpari_table_fill(const dpari_group *g, const dpar_work *k, int pa
 static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
 {
     int64_t bytes = dpari_gives(g, call);
-    if (!call->in || (g->world->head->plain & DPAR_WITHOUT_DIRECT)) {
+    if (!call->in || (g->world->head->plain & DPAR_WORLD_NO_DIRECT)) {
         return 0;
     }
     if (call->varies && call->in_count) {
@@ -11260,9 +11273,9 @@ static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
 
 static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
 {
-    int takes =
-        call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && call->root == g->comm.rank);
-    if (!takes || (g->world->head->plain & DPAR_WITHOUT_DIRECT)) {
+    int takes = call->kind == DPAR_CALL_ALL_REDUCE ||
+                (call->kind == DPAR_CALL_REDUCE && call->root == g->comm.rank);
+    if (!takes || (g->world->head->plain & DPAR_WORLD_NO_DIRECT)) {
         return 0;
     }
     return dpari_ref(g->world, call->out, call->count * dpari_unit(call));
@@ -11271,8 +11284,8 @@ static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
 /* Does a rank write over what others still read of it, when all is where the user has it? */
 static int64_t dpari_in_place(const dpar_call *call)
 {
-    int over =
-        call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE || call->kind == DPAR_ALL_TO_ALL;
+    int over = call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ||
+               call->kind == DPAR_CALL_ALL_TO_ALL;
     return over && call->in == call->out ? DPARI_IN_PLACE : 0;
 }
 
@@ -11310,7 +11323,7 @@ static int64_t dpari_box_most(dpari_group *g, const dpar_call *call, int64_t lar
     if (dpari_is_reduction(call)) { /* all read every box whole: with many, each reduces its part */
         return g->slot_bytes * 4 / n;
     }
-    if (call->kind == DPAR_BROADCAST) {
+    if (call->kind == DPAR_CALL_BROADCAST) {
         const int64_t most = DPARI_BROADCAST_BOX;
         return most < g->slot_bytes ? most : g->slot_bytes;
     }
@@ -11336,8 +11349,10 @@ static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_
  * not choose. A broadcast's root does; of a reduction, of which all copy as much, rank 0. */
 static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t *bytes)
 {
-    const int reduces = call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE_SCATTER;
-    if (g->comm.rank != (reduces ? 0 : call->root) || (!reduces && call->kind != DPAR_BROADCAST)) {
+    const int reduces =
+        call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE_SCATTER;
+    if (g->comm.rank != (reduces ? 0 : call->root) ||
+        (!reduces && call->kind != DPAR_CALL_BROADCAST)) {
         return NULL;
     }
     *bytes = call->varies ? dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call)
@@ -11363,7 +11378,7 @@ static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
         offer->flags |= DPARI_KERNEL;
     }
     if (bytes >= DPARI_DIRECT_FROM &&
-        !(call->kind == DPAR_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
+        !(call->kind == DPAR_CALL_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
         offer->in = dpari_in_ref(g, call);
     }
     if (!offer->in && bytes <= dpari_box_most(g, call, offer->largest)) {
@@ -11379,7 +11394,7 @@ static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
 
 static int32_t dpari_streams(const dpari_group *g, int64_t bytes)
 {
-    return bytes >= DPARI_STREAM_FROM && !(g->world->head->plain & DPAR_WITHOUT_STREAM);
+    return bytes >= DPARI_STREAM_FROM && !(g->world->head->plain & DPAR_WORLD_NO_STREAMING_STORES);
 }
 
 /* Its own piece of `in`, where it lies. */
@@ -11387,7 +11402,7 @@ static void dpari_take_own(dpari_group *g, const dpar_call *call, int32_t stream
 {
     const dpari_piece to = dpari_piece_from(g, call, g->comm.rank);
     const dpari_piece from = dpari_piece_to(g, call, g->comm.rank);
-    if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
+    if (to.bytes > 0 && call->kind != DPAR_CALL_BROADCAST) {
         dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin, to.bytes,
                         stream);
     }
@@ -11412,7 +11427,7 @@ static void dpari_enter(dpari_group *g, dpar_work *k)
     o->mine = dpari_step_word(k, (int64_t)dpari_fingerprint(g, &k->call));
     dpari_publish(g->world, &entry->word, o->mine);
     /* what needs nobody, while the others enter */
-    if (k->call.kind == DPAR_ALL_GATHER && o->inline_bytes < 0 && o->offer.in &&
+    if (k->call.kind == DPAR_CALL_ALL_GATHER && o->inline_bytes < 0 && o->offer.in &&
         !(o->offer.flags & DPARI_BOXED)) {
         dpari_take_own(g, &k->call, dpari_streams(g, bytes * g->comm.size));
         o->offer.flags |= DPARI_OWN_TAKEN;
@@ -11560,16 +11575,16 @@ static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
     const dpar_call *call = &k->call;
     int64_t begin = 0, bytes = call->count * dpari_unit(call);
     const void *result;
-    if (bytes == 0 || (call->kind == DPAR_REDUCE && call->root != g->comm.rank)) {
+    if (bytes == 0 || (call->kind == DPAR_CALL_REDUCE && call->root != g->comm.rank)) {
         return; /* of nothing `in` and `out` may be NULL */
     }
-    result =
-        call->kind == DPAR_ALL_REDUCE ? dpari_gate_result(g, &dpari_coll_of_const(k)->at) : NULL;
+    result = call->kind == DPAR_CALL_ALL_REDUCE ? dpari_gate_result(g, &dpari_coll_of_const(k)->at)
+                                                : NULL;
     if (result) {
         memcpy(call->out, result, (size_t)bytes);
         return;
     }
-    if (call->kind == DPAR_REDUCE_SCATTER) {
+    if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         begin = bytes * g->comm.rank;
     }
     for (int32_t r = 0; r < g->comm.size; r++) {
@@ -11615,7 +11630,8 @@ static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
             return dpari_fail_unmapped(g, k, offer->in);
         }
         g->in[r] = in + part.begin;
-        if (call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && r == call->root)) {
+        if (call->kind == DPAR_CALL_ALL_REDUCE ||
+            (call->kind == DPAR_CALL_REDUCE && r == call->root)) {
             char *out = (char *)dpari_at(g->world, offer->out);
             if (!out) {
                 return dpari_fail_unmapped(g, k, offer->out);
@@ -11623,7 +11639,7 @@ static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
             g->out[outs++] = out + part.begin;
         }
     }
-    if (call->kind == DPAR_REDUCE_SCATTER) {
+    if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         g->out[outs++] = call->out;
     }
     if (part.bytes > 0) {
@@ -11636,7 +11652,7 @@ static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
 static dpar_status dpari_pull_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
-    if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
+    if (call->kind == DPAR_CALL_REDUCE && call->root != g->comm.rank) {
         return DPAR_OK;
     }
     for (int32_t r = 0; r < g->comm.size; r++) {
@@ -11670,8 +11686,8 @@ static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
         const dpari_offer *offer = dpari_offer_of(g, k, r);
         const int boxed = (offer->flags & DPARI_BOXED) != 0;
         all.readable &= offer->in != 0;
-        all.writable &= offer->out != 0 || call->kind == DPAR_REDUCE_SCATTER ||
-                        (call->kind == DPAR_REDUCE && r != call->root);
+        all.writable &= offer->out != 0 || call->kind == DPAR_CALL_REDUCE_SCATTER ||
+                        (call->kind == DPAR_CALL_REDUCE && r != call->root);
         all.boxed &= boxed;
         all.in_place |= !boxed && (offer->flags & DPARI_IN_PLACE);
         all.cma &= (offer->flags & DPARI_CAN_CMA) != 0;
@@ -11708,7 +11724,7 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *
                       ? ": has one of both changed its user, its seccomp filter or PR_SET_DUMPABLE"
                         " since the start?"
                       : "");
-    dpar_text_put(&t, "): options.plain = DPAR_WITHOUT_CMA does without");
+    dpar_text_put(&t, "): options.plain = DPAR_WORLD_NO_CMA does without");
     return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
 }
 
@@ -11739,7 +11755,8 @@ static dpar_status dpari_cma_reduce(dpari_group *g, const dpar_work *k)
                 return dpari_cma_failed(g, k, r, errno);
             }
         }
-        g->out[0] = (char *)call->out + at + (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
+        g->out[0] =
+            (char *)call->out + at + (call->kind == DPAR_CALL_REDUCE_SCATTER ? 0 : part.begin);
         dpari_reduce_range(g, call, 1, bytes, 0);
     }
     return DPAR_OK;
@@ -11770,8 +11787,8 @@ static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32
     dpar_why why;
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_text_print(&t, "%s #%ld: rank %d gives %ld elements to rank %d, which takes %ld",
-                     dpar_collective_name(k->call.kind), k->sequence, from, gives / unit,
-                     g->comm.rank, takes / unit);
+                     dpar_call_name(k->call.kind), k->sequence, from, gives / unit, g->comm.rank,
+                     takes / unit);
     return dpari_group_break(g, DPAR_E_MISMATCH, why.text);
 }
 
@@ -11808,7 +11825,8 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     const uint64_t ref = dpari_offer_of(g, k, r)->in;
     const dpari_piece own = dpari_piece_to(g, call, me), other = dpari_offered(g, k, r);
     const char *in;
-    if (call->kind != DPAR_ALL_TO_ALL || call->varies || call->in == call->out || r == me || !ref) {
+    if (call->kind != DPAR_CALL_ALL_TO_ALL || call->varies || call->in == call->out || r == me ||
+        !ref) {
         return 0;
     }
     in = (const char *)dpari_at(g->world, ref);
@@ -11828,7 +11846,7 @@ static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t larges
     const dpar_call *call = &k->call;
     const int32_t n = g->comm.size;
     const int32_t stream =
-        dpari_streams(g, call->kind == DPAR_BROADCAST ? largest / 2 : largest * n);
+        dpari_streams(g, call->kind == DPAR_CALL_BROADCAST ? largest / 2 : largest * n);
     /* own memory that the others read too: first, while nobody has touched it */
     const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
     const int32_t done = !stream && !first && dpari_pull_beside(g, k) ? 2 : 0;
@@ -11884,7 +11902,7 @@ static void dpari_chunks_cut(const dpari_group *g, const dpar_call *call, dpari_
     const int64_t room = 2 * g->slot_bytes, least = DPARI_BROADCAST_LEAST;
     const int64_t limit = DPARI_BROADCAST_MOST;
     o->buffers = DPARI_BUFFERS;
-    if (call->kind == DPAR_BROADCAST) {
+    if (call->kind == DPAR_CALL_BROADCAST) {
         int64_t piece = largest / 8 / 64 * 64, most = room / DPARI_BUFFERS;
         most = most < limit ? most : limit;
         piece = piece < least ? least : piece;
@@ -11904,14 +11922,14 @@ static void dpari_chunks_begin(dpari_group *g, dpar_work *k, int64_t largest)
     dpari_member *mine = g->member[g->comm.rank];
     const int32_t kind = k->call.kind;
     const int root = k->call.root == g->comm.rank;
-    const int from_root = kind == DPAR_BROADCAST || kind == DPAR_SCATTER;
+    const int from_root = kind == DPAR_CALL_BROADCAST || kind == DPAR_CALL_SCATTER;
     dpari_chunks_cut(g, &k->call, o, largest);
     o->in_step = o->mid_step = o->out_step = 0;
     k->phase = DPARI_CHUNKS;
-    if ((from_root && !root) || (kind == DPAR_GATHER && root)) {
+    if ((from_root && !root) || (kind == DPAR_CALL_GATHER && root)) {
         o->in_step = o->steps;
         dpari_publish(g->world, &mine->a.word, dpari_step_word(k, o->steps));
-    } else if ((from_root && root) || (kind == DPAR_GATHER && !root)) {
+    } else if ((from_root && root) || (kind == DPAR_CALL_GATHER && !root)) {
         o->mid_step = o->steps;
         dpari_publish(g->world, &mine->b.word, dpari_step_word(k, o->steps));
     }
@@ -11967,12 +11985,12 @@ static void dpari_chunk_reduce(dpari_group *g, const dpar_work *k, const dpari_c
         g->in[r] = r == me ? (const char *)call->in + p.begin
                            : dpari_buffer(g, o, r, o->mid_step) + me * o->piece;
     }
-    if (call->kind != DPAR_REDUCE_SCATTER) {
+    if (call->kind != DPAR_CALL_REDUCE_SCATTER) {
         g->out[outs++] = dpari_buffer(g, o, me, o->mid_step) + me * o->piece;
     }
-    if (call->kind == DPAR_REDUCE_SCATTER) {
+    if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         g->out[outs++] = (char *)call->out + (p.begin - part.begin);
-    } else if (call->kind == DPAR_ALL_REDUCE || call->root == me) {
+    } else if (call->kind == DPAR_CALL_ALL_REDUCE || call->root == me) {
         g->out[outs++] = (char *)call->out + p.begin;
     }
     if (p.bytes > 0) {
@@ -11983,7 +12001,7 @@ static void dpari_chunk_reduce(dpari_group *g, const dpar_work *k, const dpari_c
 static void dpari_chunk_results(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
-    if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
+    if (call->kind == DPAR_CALL_REDUCE && call->root != g->comm.rank) {
         return;
     }
     for (int32_t i = 1; i < g->comm.size; i++) {
@@ -11999,7 +12017,8 @@ static void dpari_chunk_results(dpari_group *g, const dpar_work *k, const dpari_
 /* Who says last that it is done with a chunk: b where pieces are taken, c where results are. */
 static int32_t dpari_last_word(const dpar_call *call)
 {
-    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ? DPARI_WORD_C : DPARI_WORD_B;
+    return call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ? DPARI_WORD_C
+                                                                                : DPARI_WORD_B;
 }
 
 /* Chunk j goes in while j - 1 is reduced (or taken) and the results of j - 2 are taken. */
@@ -12087,9 +12106,9 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     int64_t largest = 0;
     if (all.readable && all.writable &&
         (!all.boxed || dpari_gives(g, &k->call) >= DPARI_DIRECT_FROM ||
-         k->call.kind == DPAR_REDUCE_SCATTER)) {
+         k->call.kind == DPAR_CALL_REDUCE_SCATTER)) {
         status = dpari_push(g, k);
-        if (status != DPAR_OK || (all.boxed && k->call.kind == DPAR_REDUCE_SCATTER)) {
+        if (status != DPAR_OK || (all.boxed && k->call.kind == DPAR_CALL_REDUCE_SCATTER)) {
             return status;
         }
         dpari_done_with_others(g, k, DPARI_FINAL, 1);
@@ -12113,7 +12132,7 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     if (all.cma && all.kernel) {
         status = dpari_cma_reduce(g, k);
         dpari_done_with_others(
-            g, k, k->call.kind == DPAR_ALL_REDUCE ? DPARI_CMA_RESULTS : DPARI_FINAL, 1);
+            g, k, k->call.kind == DPAR_CALL_ALL_REDUCE ? DPARI_CMA_RESULTS : DPARI_FINAL, 1);
         return status != DPAR_OK ? status : DPAR_MORE;
     }
     dpari_chunks_begin(g, k, largest);
@@ -12131,7 +12150,7 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
         dpari_time_way(g, k);
     }
     if (all.readable ||
-        (all.cma && !all.in_place && (k->call.kind != DPAR_BROADCAST || all.kernel))) {
+        (all.cma && !all.in_place && (k->call.kind != DPAR_CALL_BROADCAST || all.kernel))) {
         status = dpari_pull(g, k, all.largest);
         if (status != DPAR_OK || (all.boxed && !k->call.varies)) {
             return status;
@@ -12146,7 +12165,7 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
 static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
-    const int result = o->inline_bytes > 0 && k->call.kind == DPAR_ALL_REDUCE;
+    const int result = o->inline_bytes > 0 && k->call.kind == DPAR_CALL_ALL_REDUCE;
     if (!result) {
         dpari_gate_tell(g, k, &o->at, DPARI_WORD_ENTRY, o->mine, NULL, 0);
     }
@@ -12348,8 +12367,8 @@ DPARI_API dpari_p2p *dpari_p2p_open(dpari_world *w)
     }
     p->world = w;
     p->bytes = bytes;
-    p->direct = !(w->head->plain & DPAR_WITHOUT_DIRECT);
-    p->cma = !(w->head->plain & DPAR_WITHOUT_CMA) && !w->threads;
+    p->direct = !(w->head->plain & DPAR_WORLD_NO_DIRECT);
+    p->cma = !(w->head->plain & DPAR_WORLD_NO_CMA) && !w->threads;
     return p;
 }
 
@@ -12520,7 +12539,8 @@ static void dpari_p2p_copy(void *to, const void *from, int64_t bytes)
 static void dpari_p2p_copy_large(const dpari_world *w, void *to, const void *from, int64_t bytes)
 {
     const int32_t plain = w->head->plain;
-    dpari_kern_copy(to, from, bytes, bytes >= DPARI_P2P_STREAM && !(plain & DPAR_WITHOUT_STREAM));
+    dpari_kern_copy(to, from, bytes,
+                    bytes >= DPARI_P2P_STREAM && !(plain & DPAR_WORLD_NO_STREAMING_STORES));
 }
 
 /* ---- writing into a channel -------------------------------------------------------------------
@@ -13094,7 +13114,7 @@ static void dpari_p2p_meet_self(dpari_p2p *p, dpar_work *from, dpar_work *to)
 
 static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dpar_work *k)
 {
-    const int sends = k->call.kind == DPAR_SEND;
+    const int sends = k->call.kind == DPAR_CALL_SEND;
     dpari_p2p_works *others = sends ? &link->posted : &link->waiting;
     dpar_work *other = dpari_p2p_match(others, comm, k->call.tag);
     if (!other) {
@@ -13136,7 +13156,7 @@ DPARI_API dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_c
     dpari_world *w = p->world;
     const int32_t peer = g->world_rank[call->root];
     dpari_p2p_link *link = &p->link[peer];
-    if (call->kind == DPAR_SEND && peer != w->me) {
+    if (call->kind == DPAR_CALL_SEND && peer != w->me) {
         dpar_status status = dpari_p2p_channel_open(w, link, peer);
         if (status != DPAR_OK) { /* the other would wait for ever */
             return dpari_group_break(g, status,
@@ -13150,7 +13170,7 @@ DPARI_API dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_c
     p->open++;
     if (peer == w->me) {
         dpari_p2p_self(p, link, g->id, k);
-    } else if (call->kind == DPAR_SEND) {
+    } else if (call->kind == DPAR_CALL_SEND) {
         k->phase = DPARI_P2P_QUEUED;
         dpari_p2p_append(&link->queue, k);
         dpari_p2p_pump(p, link, peer);
@@ -13320,7 +13340,8 @@ static void dpari_unlock(dpari_node *n)
 
 static int dpari_work_misses(const dpari_group *g, const dpar_work *k, int32_t rank)
 {
-    return k->call.kind < DPAR_COLLECTIVES ? dpari_coll_missing(g, k, rank) : rank == k->call.root;
+    return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT ? dpari_coll_missing(g, k, rank)
+                                                     : rank == k->call.root;
 }
 
 /* The first that is missing because it waits for a rank that has come to k, and for whom. */
@@ -13369,7 +13390,7 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k
 /* What k really waits for: a collective waits for those posted before it. */
 static const dpar_work *dpari_awaited(const dpari_group *g, const dpar_work *k)
 {
-    return k->call.kind < DPAR_COLLECTIVES && g->first ? g->first : k;
+    return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT && g->first ? g->first : k;
 }
 
 /* After an error elsewhere a close waits for nobody: others may have seen that error before they
@@ -13405,7 +13426,7 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
         }
         missing++;
         state = dpari_rank_state(g->world, g->world_rank[r]);
-        if (state == DPARI_RANK_HERE && awaited->call.kind >= DPAR_COLLECTIVES &&
+        if (state == DPARI_RANK_HERE && awaited->call.kind >= DPAR_CALL_COLLECTIVE_COUNT &&
             dpari_group_closes(g, g->world_rank[r])) {
             state = DPARI_RANK_LEFT;
         }
@@ -13474,7 +13495,7 @@ static void dpari_queue_progress(dpari_shm *s)
 static void dpari_step(dpari_shm *s, dpar_work *k)
 {
     dpari_group *g = &s->group;
-    if (k->call.kind < DPAR_COLLECTIVES) {
+    if (k->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
         dpari_queue_progress(s);
     } else {
         dpar_status status = g->comm.status;
@@ -13514,7 +13535,7 @@ static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
     if (!k->comm) {
         return;
     }
-    if (k->call.kind < DPAR_COLLECTIVES) {
+    if (k->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
         dpari_queue_progress(s); /* fails all of them: the communicator is broken */
     } else {
         dpari_p2p_forget(s->node->p2p, g);
@@ -13581,8 +13602,9 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
         int32_t peer, needs;
         dpar_status passed;
         dpari_step(s, k);
-        needs = k->call.kind == DPAR_SEND || k->call.kind == DPAR_RECV ? g->world_rank[k->call.root]
-                                                                       : g->blocker;
+        needs = k->call.kind == DPAR_CALL_SEND || k->call.kind == DPAR_CALL_RECV
+                    ? g->world_rank[k->call.root]
+                    : g->blocker;
         peer = n->posted > 1 ? -1 : g->blocker;
         if (k->comm && (n->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
             dpari_progress_all(n);
@@ -13618,7 +13640,7 @@ static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
 {
     dpari_group *g = &s->group;
     dpari_world *w = g->world;
-    const int is_message = call->kind >= DPAR_COLLECTIVES;
+    const int is_message = call->kind >= DPAR_CALL_COLLECTIVE_COUNT;
     dpar_status status;
     k->comm = k->home = &g->comm;
     k->self = k;
@@ -13746,7 +13768,7 @@ static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t
     }
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < n; i++) {
-            if ((calls[i].kind == DPAR_SEND) == pass) {
+            if ((calls[i].kind == DPAR_CALL_SEND) == pass) {
                 dpari_shm_post(c, &calls[i], &k[i]);
             }
         }
@@ -13966,7 +13988,7 @@ static int32_t dpari_shm_lost(dpari_shm *s)
 }
 
 static dpari_node *dpari_node_make(const dpari_segment *s, int32_t me, int32_t own,
-                                   const dpar_options *options)
+                                   const dpar_world_desc *options)
 {
     dpari_node *n = (dpari_node *)dpari_os_pages((int64_t)sizeof *n);
     dpari_world *w = n ? dpari_world_make(s, me, own, options) : NULL;
@@ -14035,7 +14057,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
     if (c->status == DPAR_OK && !dpari_close_in_vain(s)) {
         dpar_call leave;
         memset(&leave, 0, sizeof leave);
-        leave.kind = DPAR_BARRIER;
+        leave.kind = DPAR_CALL_BARRIER;
         leave.root = DPARI_CLOSE;
         status = dpari_shm_run(c, &leave);
     }
@@ -14174,7 +14196,7 @@ static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
-                                                const dpar_options *options, dpar_comm **comm,
+                                                const dpar_world_desc *options, dpar_comm **comm,
                                                 dpar_why *why)
 {
     dpari_node *n = dpari_node_make(s, me, own, options);
@@ -14275,7 +14297,7 @@ static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpar
 {
     dpar_call call;
     memset(&call, 0, sizeof call);
-    call.kind = DPAR_ALL_GATHER;
+    call.kind = DPAR_CALL_ALL_GATHER;
     call.root = DPARI_SPLIT;
     call.type = DPAR_U8;
     call.count = (int64_t)sizeof *mine;
@@ -14509,7 +14531,7 @@ static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer 
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_ALL_GATHER;
+    call.kind = DPAR_CALL_ALL_GATHER;
     call.type = DPAR_U64;
     call.tag = tag;
     call.count = (int64_t)(sizeof *mine / 8);
@@ -14529,7 +14551,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c,
     p->comm = c;
     p->peer = peer;
     p->direct = 0;
-    if (st != DPAR_OK || w == NULL || dpari_peers_plain(w, DPAR_WITHOUT_DIRECT)) {
+    if (st != DPAR_OK || w == NULL || dpari_peers_plain(w, DPAR_WORLD_NO_DIRECT)) {
         return st;
     }
     dpari_zero(&mine, sizeof mine);
@@ -14564,7 +14586,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_
 {
     const dpar_status st = dpar_barrier(p->comm, NULL);
     if (st == DPAR_OK) {
-        p->comm->sent[DPAR_ALL_TO_ALL] += sent;
+        p->comm->sent[DPAR_CALL_ALL_TO_ALL] += sent;
     }
     return st;
 }
@@ -14572,7 +14594,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_
 DPARI_DOOR int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
 {
     return bytes >= DPARI_PEERS_STREAM &&
-           !dpari_peers_plain(dpari_world_of(p->comm), DPAR_WITHOUT_STREAM);
+           !dpari_peers_plain(dpari_world_of(p->comm), DPAR_WORLD_NO_STREAMING_STORES);
 }
 
 /* ==== comm/job.c ==== */
@@ -14884,7 +14906,7 @@ DPARI_API DPARI_COLD int dpari_job_segment(const dpari_site *site)
     return fd;
 }
 
-/* Are DPAR_RANK and DPAR_SIZE those of a rank of dpar_begin that started this process? */
+/* Are DPAR_RANK and DPAR_SIZE those of a rank of dpar_init_or_launch that started this process? */
 static int dpari_job_is_anothers(const dpari_site *s)
 {
     return dpari_job_has(s, DPARI_JOB_SEGMENT) && dpari_job_segment(s) < 0;
@@ -14981,8 +15003,8 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
 }
 
 /* The four numbers of a row by their names. */
-DPARI_APART dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_start *job,
-                                       dpar_why *why)
+DPARI_APART dpar_status dpari_job_take(const dpari_site *s, int32_t launcher,
+                                       dpar_launcher_info *job, dpar_why *why)
 {
     dpari_job_row row;
     dpar_status status;
@@ -15015,7 +15037,7 @@ DPARI_APART dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dp
     return status;
 }
 
-static dpar_status dpari_job_flux(const dpari_site *s, dpar_start *job, int32_t *nodes,
+static dpar_status dpari_job_flux(const dpari_site *s, dpar_launcher_info *job, int32_t *nodes,
                                   dpar_why *why)
 {
     const char *name = "FLUX_JOB_NNODES";
@@ -15026,7 +15048,7 @@ static dpar_status dpari_job_flux(const dpari_site *s, dpar_start *job, int32_t 
     return status;
 }
 
-static dpar_status dpari_job_slurm(const dpari_site *s, dpar_start *job, int32_t *nodes,
+static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job, int32_t *nodes,
                                    dpar_why *why)
 {
     const char *name = "SLURM_NODEID", *text = dpari_site_env(s, "SLURM_STEP_TASKS_PER_NODE");
@@ -15044,7 +15066,7 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_start *job, int32_t
 }
 
 /* Do the numbers of a row fit together? */
-static dpar_status dpari_job_is_sound(const dpar_start *job, dpar_why *why)
+static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->launcher);
     size_t n = dpari_length(name);
@@ -15144,27 +15166,27 @@ static void dpari_job_fold(const char *text, size_t n, char id[64])
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_start *job,
+DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
                                                 int32_t *nodes, dpar_why *why)
 {
-    dpar_start found;
+    dpar_launcher_info found;
     dpar_status status = DPAR_OK;
     char id[512];
     dpar_text t;
     int32_t l = DPAR_LAUNCHER_DPAR, many = 0;
-    while (l < DPAR_LAUNCHERS && !dpari_job_seen(site, l)) {
+    while (l < DPAR_LAUNCHER_COUNT && !dpari_job_seen(site, l)) {
         l++;
     }
     dpari_zero(&found, sizeof found);
     found.size = found.local_size = 1;
-    if (l == DPAR_LAUNCHERS && dpari_job_has(site, "PMIX_RANK")) {
+    if (l == DPAR_LAUNCHER_COUNT && dpari_job_has(site, "PMIX_RANK")) {
         return dpari_job_says(DPAR_E_ARG, why,
                               "PMIX_RANK is set and no variable says how many "
                               "ranks there are: start with mpirun or srun, or set "
                               "DPAR_RANK, DPAR_SIZE and DPAR_JOB",
                               NULL, NULL, NULL);
     }
-    if (l < DPAR_LAUNCHERS) {
+    if (l < DPAR_LAUNCHER_COUNT) {
         found.launcher = l;
         status = dpari_job_take(site, l, &found, why);
         if (status == DPAR_OK && l == DPAR_LAUNCHER_FLUX) {
@@ -15226,7 +15248,8 @@ static int64_t dpari_job_proxy(const dpari_site *s)
                : 0;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes,
+                                                 dpar_why *why)
 {
     dpari_site here;
     dpar_text t;
@@ -15249,12 +15272,12 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_start *job, int32_t *nodes
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_start_read(dpar_start *job, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why)
 {
     int32_t nodes;
     if (job == NULL) {
-        return dpari_job_says(DPAR_E_ARG, why, "dpar_start_read needs a job to fill in", NULL, NULL,
-                              NULL);
+        return dpari_job_says(DPAR_E_ARG, why, "dpar_launcher_detect needs a job to fill in", NULL,
+                              NULL, NULL);
     }
     return dpari_job_here(job, &nodes, why);
 }
@@ -15287,7 +15310,7 @@ typedef struct dpari_guest {
 /* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i, poll[1 + guests] the
  * listener in /tmp where there are two (fd -1: nobody). */
 typedef struct dpari_host {
-    const dpar_start *job;
+    const dpar_launcher_info *job;
     dpari_segment *segment;
     int32_t guests, mapped; /* places, ranks that have the segment */
     int32_t named;          /* the only listener is in /tmp */
@@ -15313,7 +15336,7 @@ DPARI_APART uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
     return h;
 }
 
-static uint64_t dpari_meet_id(const dpar_start *job)
+static uint64_t dpari_meet_id(const dpar_launcher_info *job)
 {
     uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->launcher);
     int i;
@@ -15323,8 +15346,8 @@ static uint64_t dpari_meet_id(const dpar_start *job)
     return h;
 }
 
-DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
-                                               struct sockaddr_un *name)
+DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k,
+                                               int32_t named, struct sockaddr_un *name)
 {
     char text[80];
     dpar_text t;
@@ -15346,7 +15369,7 @@ DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k,
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
 }
 
-static DPARI_COLD void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
+static DPARI_COLD void dpari_meet_greet(const dpar_launcher_info *job, dpari_hello *h)
 {
     uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
     layout = dpari_meet_hash(layout, sizeof(dpari_hello));
@@ -15694,7 +15717,7 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
 }
 
 /* What may keep ranks from finding each other. */
-static void dpari_meet_put_reasons(dpar_text *t, const dpar_start *job)
+static void dpari_meet_put_reasons(dpar_text *t, const dpar_launcher_info *job)
 {
     if (strncmp(job->id, "process ", 8) == 0) { /* of dpari_job_here: of the process that starts */
         dpar_text_put(t, "; its id differs between PID namespaces: set DPAR_JOB");
@@ -15858,8 +15881,8 @@ static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *wh
     }
 }
 
-static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o, double deadline,
-                                   dpari_segment *segment, dpar_why *why)
+static dpar_status dpari_meet_host(const dpar_launcher_info *job, const dpar_world_desc *o,
+                                   double deadline, dpari_segment *segment, dpar_why *why)
 {
     const int64_t places = (int64_t)job->size + 33;
     const int64_t bytes =
@@ -16027,8 +16050,8 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     return status;
 }
 
-static dpar_status dpari_meet_guest(const dpar_start *job, double deadline, dpari_segment *segment,
-                                    dpar_why *why)
+static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadline,
+                                    dpari_segment *segment, dpar_why *why)
 {
     double began = dpari_os_now(), nap = 100e-6, now = began, looked = 0.0;
     int32_t k, strangers = 0, named = dpari_meet_is_named(), widens = !named;
@@ -16062,8 +16085,9 @@ static dpar_status dpari_meet_guest(const dpar_start *job, double deadline, dpar
     return DPAR_E_TIMEOUT;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
-                                                  dpari_segment *segment, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info *job,
+                                                  const dpar_world_desc *o, dpari_segment *segment,
+                                                  dpar_why *why)
 {
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
     double deadline = dpari_os_now() + timeout;
@@ -16110,7 +16134,7 @@ typedef struct dpari_launch {
     dpar_main fn;
     void *arg;
     dpari_image *image; /* NULL: ranks run fn */
-    const dpar_options *options;
+    const dpar_world_desc *options;
     double grace_s, timeout_s;
     double forgiven; /* when it was last looked whether the whole job was suspended */
     pid_t parent;
@@ -16131,7 +16155,7 @@ typedef struct dpari_launch {
 enum { DPARI_ENDING_UNKNOWN = 1 << 20 };
 
 /* The options that are judged here; the rest are by whoever makes the segment. */
-static dpar_status dpari_launch_options(const dpar_options *o, dpar_why *why)
+static dpar_status dpari_launch_options(const dpar_world_desc *o, dpar_why *why)
 {
     if (o != NULL && !(o->grace_s >= 0.0 && o->grace_s <= 1e9)) {
         return dpari_say(DPAR_E_ARG, why, "grace_s is 0 .. 1e9 seconds", 0, 0, 0, 0);
@@ -16145,7 +16169,8 @@ static dpar_status dpari_launch_options(const dpar_options *o, dpar_why *why)
     return DPAR_OK;
 }
 
-static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_options *o, dpar_why *why)
+static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_world_desc *o,
+                                      dpar_why *why)
 {
     if (fn == NULL) {
         return dpari_say(DPAR_E_ARG, why, "dpar_launch needs a function to run", 0, 0, 0, 0);
@@ -16197,7 +16222,7 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
         dpari_put_failed(&t, dpari_world_of(world), rank);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
-    status = dpar_comm_close(world);
+    status = dpar_comm_free(world);
     if (status == DPAR_E_ARG && !broken) { /* work was lost; else the others say what went wrong */
         seat->status = status;
         dpari_copy_text(seat->why.text, sizeof seat->why.text, dpar_status_text(status),
@@ -16667,10 +16692,11 @@ static void dpari_seat_say_program(const dpari_seat *s, int32_t rank, dpar_text 
         dpari_text_print(t, "rank %d: %s", rank, s->why.text);
     } else if (s->ending == DPARI_ENDING_UNKNOWN) {
         dpari_text_print(
-            t, "rank %d ended before dpar_end (SIGCHLD is ignored, so nobody knows how)", rank);
+            t, "rank %d ended before dpar_finalize (SIGCHLD is ignored, so nobody knows how)",
+            rank);
     } else {
         dpari_text_print(t, "rank %d ended with exit status %d%s", rank, s->ending,
-                         s->returned ? "" : " before dpar_end");
+                         s->returned ? "" : " before dpar_finalize");
     }
 }
 
@@ -16734,7 +16760,7 @@ static dpar_status dpari_launch_say_silent(const dpari_launch *l, dpar_why *why)
     dpari_text_print(&t,
                      "no rank made a call or used its processor for %.1f s. This process had %ld "
                      "threads when it forked its ranks, which not all libraries survive: launch "
-                     "before they start threads, or use dpar_begin",
+                     "before they start threads, or use dpar_init_or_launch",
                      l->timeout_s, l->threads);
     return DPAR_E_TIMEOUT;
 }
@@ -16815,7 +16841,7 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
 /* n, options and what the ranks run are in l, the rest is zero. */
 static dpar_status dpari_launch_all(dpari_launch *l, dpari_verdict *verdict, dpar_why *why)
 {
-    const dpar_options *options = l->options;
+    const dpar_world_desc *options = l->options;
     const int64_t bytes = l->n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
     dpar_status status;
     l->verdict = *verdict;
@@ -16835,7 +16861,7 @@ static dpar_status dpari_launch_all(dpari_launch *l, dpari_verdict *verdict, dpa
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
-                                                      const dpar_options *options,
+                                                      const dpar_world_desc *options,
                                                       dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_status status = dpari_launch_check(n, fn, options, why);
@@ -16854,7 +16880,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, v
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
-                                                        const dpar_options *options,
+                                                        const dpar_world_desc *options,
                                                         dpari_verdict *verdict, dpar_why *why)
 {
     dpari_image image;
@@ -16879,7 +16905,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
-                                                 const dpar_options *options, dpar_why *why)
+                                                 const dpar_world_desc *options, dpar_why *why)
 {
     dpari_verdict verdict;
     return dpari_launch_judged(n, fn, arg, options, &verdict, why);
@@ -16893,7 +16919,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
 /* ---- ranks that somebody else started ---------------------------------------------------------
  */
 
-DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_options *o, dpar_why *why)
+DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o, dpar_why *why)
 {
     const char *text = dpari_site_env(site, "DPAR_TIMEOUT");
     double value;
@@ -16913,7 +16939,7 @@ DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_options *
     "across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs"
 
 /* All ranks on one node, as far as the launcher says where they are. */
-static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpar_why *why)
+static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->launcher);
     if (job->size > DPARI_MAX_RANKS) {
@@ -16944,7 +16970,8 @@ static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *w
     const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     dpar_status status;
     if (copy < 0) {
-        return dpari_os_why(why, "the memory that dpar_begin made for this rank", 0, errno);
+        return dpari_os_why(why, "the memory that dpar_init_or_launch made for this rank", 0,
+                            errno);
     }
     status = dpari_segment_open(segment, copy, why);
     if (status == DPAR_OK) {
@@ -16954,8 +16981,9 @@ static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *w
 }
 
 /* The memory in which the ranks of this job find each other. */
-static dpar_status dpari_job_segment_find(const dpar_start *job, const dpar_options *options,
-                                          dpari_segment *segment, dpar_why *why)
+static dpar_status dpari_job_segment_find(const dpar_launcher_info *job,
+                                          const dpar_world_desc *options, dpari_segment *segment,
+                                          dpar_why *why)
 {
     dpari_site here;
     int fd;
@@ -16970,8 +16998,9 @@ static dpar_status dpari_job_segment_find(const dpar_start *job, const dpar_opti
     return dpari_meet_ranks(job, options, segment, why);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
-                                                 dpar_comm **world, dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_launcher_info *job,
+                                                 const dpar_world_desc *options, dpar_comm **world,
+                                                 dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = dpari_job_segment_find(job, options, &segment, why);
@@ -16984,8 +17013,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_start *job, const dp
     return status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
-                                                dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_launcher_info *job,
+                                                const dpar_world_desc *options, dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = dpari_launch_options(options, why);
@@ -17002,11 +17031,11 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_start *job, const dpa
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *options,
                                           dpar_why *why)
 {
-    dpar_start job;
-    dpar_options o;
+    dpar_launcher_info job;
+    dpar_world_desc o;
     dpari_site site;
     int32_t nodes = 0;
     dpar_status status;
@@ -17224,11 +17253,11 @@ static dpar_status dpari_main_number(const char *name, const char *text, int64_t
 /* Who started this process, and how many ranks there are to be; *n = 0 where nobody says that. A
  * launcher that started one process alone, as an interactive allocation does, leaves the number to
  * --ranks, and to DPAR_RANKS. */
-static dpar_status dpari_main_read(int argc, char **argv, dpar_start *job, int32_t *n,
+static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *job, int32_t *n,
                                    dpar_why *why)
 {
     const char *text = dpari_main_ranks(argc, argv);
-    dpar_status st = dpar_start_read(job, why);
+    dpar_status st = dpar_launcher_detect(job, why);
     dpari_site site;
     int64_t asked = 0, usual = 0;
     dpari_site_here(&site);
@@ -17278,7 +17307,7 @@ static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *a
 {
     dpari_verdict verdict;
     dpari_site site;
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     dpar_status st;
     dpari_zero(&o, sizeof o);
@@ -17309,7 +17338,7 @@ static int dpari_main_join(const char *program, dpar_main fn, void *arg)
         dpari_text_print(&t, " returned %d%s", result, whole ? "" : " after: ");
         dpari_fail_text(world, why.text, whole ? "" : world->why.text);
     }
-    if (dpar_comm_close(world) == DPAR_E_ARG && whole && result == 0) {
+    if (dpar_comm_free(world) == DPAR_E_ARG && whole && result == 0) {
         dpari_main_says(program, "a rank returned 0, but had not waited for all it had posted");
         return 1;
     }
@@ -17319,7 +17348,7 @@ static int dpari_main_join(const char *program, dpar_main fn, void *arg)
 DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg)
 {
     const char *program = argc > 0 && argv != NULL ? argv[0] : NULL;
-    dpar_start job;
+    dpar_launcher_info job;
     dpar_why why;
     int32_t n = 0;
     dpari_zero(&job, sizeof job);
@@ -17339,13 +17368,14 @@ DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, vo
  * ---------------------------------------------------------
  */
 
-DPAR_API DPARI_COLD dpar_status dpar_begin(int *argc, char ***argv, const dpar_options *options,
-                                           dpar_comm **world, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
+                                                    const dpar_world_desc *options,
+                                                    dpar_comm **world, dpar_why *why)
 {
     dpari_verdict verdict;
     dpari_site site;
-    dpar_start job;
-    dpar_options o;
+    dpar_launcher_info job;
+    dpar_world_desc o;
     dpar_why said;
     dpar_status st;
     char **words = argc != NULL && argv != NULL ? *argv : NULL;
@@ -17354,11 +17384,11 @@ DPAR_API DPARI_COLD dpar_status dpar_begin(int *argc, char ***argv, const dpar_o
     o = options != NULL ? *options : o;
     o.threads = 0;
     if (world == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_begin: world is NULL", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "dpar_init_or_launch: world is NULL", 0, 0, 0, 0);
     }
     if (o.ranks < 0 || o.ranks > DPARI_MAX_RANKS) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_begin: ranks is 0 .. #, not #", DPARI_MAX_RANKS,
-                         o.ranks, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "dpar_init_or_launch: ranks is 0 .. #, not #",
+                         DPARI_MAX_RANKS, o.ranks, 0, 0);
     }
     dpari_site_here(&site);
     st = dpari_timeout_here(&site, &o, why);
@@ -17380,7 +17410,7 @@ DPAR_API DPARI_COLD dpar_status dpar_begin(int *argc, char ***argv, const dpar_o
     return st;
 }
 
-DPAR_API DPARI_COLD int dpar_end(dpar_comm *world)
+DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
 {
     if (world == NULL) {
         return 1;
@@ -17388,10 +17418,10 @@ DPAR_API DPARI_COLD int dpar_end(dpar_comm *world)
     dpar_barrier(world, NULL); /* its why survives, that of the close does not */
     if (world->status < 0) {
         dpar_fail(world, NULL);
-        (void)dpar_comm_close(world);
+        (void)dpar_comm_free(world);
         return 1;
     }
-    if (dpar_comm_close(world) == DPAR_E_ARG) {
+    if (dpar_comm_free(world) == DPAR_E_ARG) {
         dpari_main_says(NULL, "a rank ended, but had not waited for all it had posted");
         return 1;
     }
@@ -17584,8 +17614,8 @@ static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_agree(dpar_comm *c, const void *data, int64_t count,
-                                                int32_t type, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *data, int64_t count,
+                                                      int32_t type, dpar_why *why)
 {
     dpari_alike s;
     dpar_why found;
@@ -17696,11 +17726,11 @@ enum {
 
 /* Where transfers come from: two lists, or the walks over a redistribution. */
 typedef struct dpari_move_source {
-    const dpar_transfer *list[2]; /* DPAR_RECEIVES, DPAR_SENDS */
+    const dpar_transfer *list[2]; /* DPAR_TRANSFER_RECV, DPAR_TRANSFER_SEND */
     int64_t n[2], at;
     const dpar_layout *from, *to; /* NULL: lists */
     int32_t rank, per_node, direction;
-    dpar_transfers walk;
+    dpar_redistribute_cursor walk;
 } dpari_move_source;
 
 /* What one direction adds up to. */
@@ -18163,7 +18193,7 @@ static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const i
 
 static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why *why)
 {
-    if (t->op < DPAR_COPY || t->op >= DPAR_OPS) {
+    if (t->op < DPAR_COPY || t->op >= DPAR_OP_COUNT) {
         return dpari_say(DPAR_E_ARG, why, "op # is none", t->op, 0, 0, 0);
     }
     if (t->op != DPAR_COPY && !dpar_type_reduces(type)) {
@@ -18203,19 +18233,19 @@ static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, d
     if (s->from == NULL) {
         return DPAR_OK;
     }
-    if (s->per_node < DPAR_PRIMARY) {
+    if (s->per_node < DPAR_REDISTRIBUTE_PRIMARY) {
         return dpari_say(DPAR_E_ARG, why, "# ranks a node", s->per_node, 0, 0, 0);
     }
     if (dpar_redistribute_check(s->from, s->to, why) != DPAR_OK) {
         return DPAR_E_ARG;
     }
-    return dpar_transfers_first(&s->walk, s->from, s->to, s->rank, direction, s->per_node);
+    return dpar_redistribute_first(&s->walk, s->from, s->to, s->rank, direction, s->per_node);
 }
 
 static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
 {
     if (s->from != NULL) {
-        return dpar_transfers_next(&s->walk, t);
+        return dpar_redistribute_next(&s->walk, t);
     }
     if (s->at == s->n[s->direction]) {
         return 0;
@@ -18927,8 +18957,8 @@ static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpa
         m->next_there = there + (64 - (uintptr_t)there % 64) % 64 + DPARI_MOVE_ZERO;
         m->box = (dpar_mem_box *)dpari_carve(m, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box));
     }
-    dpari_side_build(m, &m->out, source, DPAR_SENDS, out);
-    dpari_side_build(m, &m->in, source, DPAR_RECEIVES, in);
+    dpari_side_build(m, &m->out, source, DPAR_TRANSFER_SEND, out);
+    dpari_side_build(m, &m->in, source, DPAR_TRANSFER_RECV, in);
     m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
     m->count = (int64_t *)dpari_carve(m, m->c->size, 32);
     m->stage = m->next_there;
@@ -18936,8 +18966,8 @@ static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpa
 
 /* ---- what both forms begin with -------------------------------------------------------------- */
 
-static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type, const dpar_move *o,
-                                   dpar_why *why)
+static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
+                                   const dpar_redistribute_desc *o, dpar_why *why)
 {
     enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
     const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / c->size));
@@ -18962,8 +18992,8 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type, co
 }
 
 /* The caller's scratch, or the communicator's and pages of the system. */
-static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move *o, int64_t bytes,
-                                      dpari_move_memory *at, dpar_why *why)
+static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_redistribute_desc *o,
+                                      int64_t bytes, dpari_move_memory *at, dpar_why *why)
 {
     const int there = m->c->mem != NULL;
     dpar_status st = DPAR_OK;
@@ -18992,7 +19022,8 @@ static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move *o, i
     return st == DPAR_OK ? st : dpari_move_failed(m, st, why);
 }
 
-static void dpari_move_release(const dpari_move *m, const dpar_move *o, const dpari_move_memory *at)
+static void dpari_move_release(const dpari_move *m, const dpar_redistribute_desc *o,
+                               const dpari_move_memory *at)
 {
     if (m->c->mem == NULL) {
         if (o->scratch == NULL && at->scratch != NULL) {
@@ -19110,13 +19141,14 @@ static DPARI_COLD void dpari_move_state(dpari_facts *f, const void *given)
 }
 
 /* Arrays and lists of one rank, judged. */
-static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s, const dpar_move *o,
-                                     dpar_why *why)
+static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s,
+                                     const dpar_redistribute_desc *o, dpar_why *why)
 {
     const void *in = o->in;
     void *out = o->out;
-    const dpar_transfer *sends = s->list[DPAR_SENDS], *receives = s->list[DPAR_RECEIVES];
-    const int64_t n = s->n[DPAR_SENDS], k = s->n[DPAR_RECEIVES];
+    const dpar_transfer *sends = s->list[DPAR_TRANSFER_SEND],
+                        *receives = s->list[DPAR_TRANSFER_RECV];
+    const int64_t n = s->n[DPAR_TRANSFER_SEND], k = s->n[DPAR_TRANSFER_RECV];
     const int32_t dims = n > 0 && sends ? sends->dims : k > 0 && receives ? receives->dims : 0;
     int64_t reads = 0, writes = 0;
     dpar_status st = DPAR_OK;
@@ -19146,13 +19178,13 @@ static void dpari_lists_source(dpari_move_source *s, const dpar_transfer *sends,
                                const dpar_transfer *receives, int64_t m)
 {
     dpari_zero(s, sizeof *s);
-    s->list[DPAR_SENDS] = sends;
-    s->n[DPAR_SENDS] = n;
-    s->list[DPAR_RECEIVES] = receives;
-    s->n[DPAR_RECEIVES] = m;
+    s->list[DPAR_TRANSFER_SEND] = sends;
+    s->n[DPAR_TRANSFER_SEND] = n;
+    s->list[DPAR_TRANSFER_RECV] = receives;
+    s->n[DPAR_TRANSFER_RECV] = m;
 }
 
-static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_move *o, int64_t *bytes,
+static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_redistribute_desc *o, int64_t *bytes,
                                      dpar_why *why)
 {
     dpari_move move;
@@ -19165,19 +19197,20 @@ static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_move *o, int64_t *
                        o->receives, 0, 0);
     }
     dpari_lists_source(&source, o->send, o->sends, o->receive, o->receives);
-    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_SENDS, &out, why) : st;
-    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &in, why) : st;
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_TRANSFER_SEND, &out, why) : st;
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_TRANSFER_RECV, &in, why) : st;
     *bytes = st == DPAR_OK ? dpari_scratch_bytes(&move, &out, &in) : *bytes;
     return st;
 }
 
 /* Scratch is taken, the lists lie in it. */
-static dpar_status dpari_lists_build(dpari_move *m, dpari_move_source *source, const dpar_move *o,
-                                     dpari_move_memory *memory, dpar_why *why)
+static dpar_status dpari_lists_build(dpari_move *m, dpari_move_source *source,
+                                     const dpar_redistribute_desc *o, dpari_move_memory *memory,
+                                     dpar_why *why)
 {
     dpari_move_totals sent, got;
-    dpar_status st = dpari_source_total(source, DPAR_SENDS, &sent, why);
-    st = st == DPAR_OK ? dpari_source_total(source, DPAR_RECEIVES, &got, why) : st;
+    dpar_status st = dpari_source_total(source, DPAR_TRANSFER_SEND, &sent, why);
+    st = st == DPAR_OK ? dpari_source_total(source, DPAR_TRANSFER_RECV, &got, why) : st;
     if (st == DPAR_OK) {
         st = dpari_move_scratch(m, o, dpari_scratch_bytes(m, &sent, &got), memory, why);
     }
@@ -19188,11 +19221,12 @@ static dpar_status dpari_lists_build(dpari_move *m, dpari_move_source *source, c
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move,
-                                                   dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
+                                                        const dpar_redistribute_desc *move,
+                                                        dpar_why *why)
 {
-    dpar_move none;
-    const dpar_move *o = move;
+    dpar_redistribute_desc none;
+    const dpar_redistribute_desc *o = move;
     dpari_move m;
     dpari_move_source source;
     dpari_move_memory memory = {NULL, NULL, 0};
@@ -19237,8 +19271,8 @@ static int dpari_sums_apart(const dpar_layout *from, int32_t type)
 {
     int32_t i, sums = 0, averages = 0;
     for (i = 0; i < from->mesh.axes; i++) {
-        sums |= from->axis[i].kind == DPAR_PARTIAL;
-        averages |= from->axis[i].kind == DPAR_PARTIAL && from->axis[i].op == DPAR_AVG;
+        sums |= from->axis[i].kind == DPAR_PLACEMENT_PARTIAL;
+        averages |= from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && from->axis[i].op == DPAR_AVG;
     }
     return (averages || (sums && dpar_type_bytes(type) == 2)) && dpari_layout_copies(from) > 1;
 }
@@ -19253,7 +19287,8 @@ typedef struct dpari_redistribution {
 
 /* What a rank moves, counted; needs no other. */
 static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm *c,
-                                                         const dpar_move *o, dpar_why *why)
+                                                         const dpar_redistribute_desc *o,
+                                                         dpar_why *why)
 {
     const dpar_layout *from = o->from, *to = o->to;
     const int32_t type = o->type;
@@ -19271,12 +19306,13 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
     if (st != DPAR_OK) {
         return st;
     }
-    r->may_fall_apart = dpari_sums_apart(from, type) && o->per_node != DPAR_PRIMARY;
+    r->may_fall_apart = dpari_sums_apart(from, type) && o->per_node != DPAR_REDISTRIBUTE_PRIMARY;
     for (k = 0; k <= r->may_fall_apart && st == DPAR_OK; k++) {
         int64_t bytes;
-        r->source.per_node = k ? DPAR_PRIMARY : o->per_node;
-        st = dpari_source_total(&r->source, DPAR_SENDS, &r->out[k], why);
-        st = st == DPAR_OK ? dpari_source_total(&r->source, DPAR_RECEIVES, &r->in[k], why) : st;
+        r->source.per_node = k ? DPAR_REDISTRIBUTE_PRIMARY : o->per_node;
+        st = dpari_source_total(&r->source, DPAR_TRANSFER_SEND, &r->out[k], why);
+        st =
+            st == DPAR_OK ? dpari_source_total(&r->source, DPAR_TRANSFER_RECV, &r->in[k], why) : st;
         bytes = st == DPAR_OK ? dpari_scratch_bytes(&r->move, &r->out[k], &r->in[k]) : 0;
         r->bytes = k == 0 ? bytes : r->bytes < 0 || bytes < 0 ? -1 : dpari_most(r->bytes, bytes);
     }
@@ -19315,7 +19351,8 @@ static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *a, const dpar_l
 }
 
 static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *r,
-                                                          const dpar_move *o, dpar_why *why)
+                                                          const dpar_redistribute_desc *o,
+                                                          dpar_why *why)
 {
     const dpar_layout *from = o->from, *to = o->to;
     const void *in = o->in;
@@ -19422,8 +19459,9 @@ static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move,
-                                                int64_t *bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_move_bytes(const dpar_comm *c,
+                                                const dpar_redistribute_desc *move, int64_t *bytes,
+                                                dpar_why *why)
 {
     dpari_redistribution r;
     dpar_comm shape;
@@ -19447,10 +19485,11 @@ DPAR_API DPARI_COLD dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_m
     return st;
 }
 
-DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, dpar_why *why)
+DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_desc *move,
+                                       dpar_why *why)
 {
-    dpar_move none;
-    const dpar_move *o = move;
+    dpar_redistribute_desc none;
+    const dpar_redistribute_desc *o = move;
     dpari_redistribution r;
     dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status st;
@@ -19470,7 +19509,7 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, 
     }
     st = dpari_redistribution_agree(c, st, &r, &apart, why);
     if (st == DPAR_OK) {
-        r.source.per_node = apart ? DPAR_PRIMARY : o->per_node;
+        r.source.per_node = apart ? DPAR_REDISTRIBUTE_PRIMARY : o->per_node;
         dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], &memory);
         dpari_move_zeros(&r.move, o->to, (unsigned char *)memory.there);
         st = dpari_move_go(&r.move, why);

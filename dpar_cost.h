@@ -9,15 +9,15 @@
  *     #include <stdio.h>
  *     int main(void)
  *     {
- *         static dpar_planned plan;
+ *         static dpar_plan_result plan;
  *         char line[200];
  *         dpar_text t;
  *         dpar_why why;
- *         if (dpar_plan_text("llama-3-8b", "dgx-h100", "batch=512", &plan, &why) < 0) {
+ *         if (dpar_plan_search("llama-3-8b", "dgx-h100", "batch=512", &plan, &why) < 0) {
  *             return puts(why.text);
  *         }
  *         dpar_text_init(&t, line, sizeof line);
- *         dpar_plan_draw(&t, &plan.report, DPAR_REPORT_LINE, NULL);
+ *         dpar_plan_draw(&t, &plan.report, DPAR_PLAN_DRAW_LINE, NULL);
  *         return printf("%.1f GB, %.1f s a step: %s", plan.memory * 1e-9, plan.step, line) < 0;
  *     }
  *
@@ -43,17 +43,17 @@
 /* halo_cost - how long an exchange of halos takes on a process grid, and which grid is the best. It
  * looks at the runs of memory that faces are made of, at their area, and at the network.
  *
- *     dpar_halo_job job = {0};
- *     dpar_halo_grid grid = {0};
+ *     dpar_halo_cost_desc job = {0};
+ *     dpar_halo_cost grid = {0};
  *     job.ranks = 64;
  *     job.per_node = 32;
  *     job.dims = 3;
  *     job.cells[0] = job.cells[1] = job.cells[2] = 512;
  *     job.width[0] = job.width[1] = job.width[2] = 2;
  *     job.bytes = 8;
- *     dpar_halo_grid_choose(&job, NULL, &grid, &why);      grid.parts, grid.stride, grid.seconds */
+ *     dpar_halo_cost_choose(&job, NULL, &grid, &why);      grid.parts, grid.stride, grid.seconds */
 
-/* What the machine reaches. dpar_halo_exchange_tune and bench/ measure such numbers. */
+/* What the machine reaches. dpar_halo_plan_tune and bench/ measure such numbers. */
 typedef struct dpar_halo_rates {
     double copy_Bps;  /* bytes/s that a rank moves out of one array into another, long runs */
     double run_s;     /* s for each run (a piece without gaps), whatever its length */
@@ -70,7 +70,7 @@ typedef struct dpar_halo_rates {
 DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
 /* An exchange of halos. Zero it and fill it in. Dim 0 is the slowest in memory. */
-typedef struct dpar_halo_job {
+typedef struct dpar_halo_cost_desc {
     int32_t ranks, per_node;      /* rank r is on node r / per_node; per_node 0: one node */
     int32_t dims;                 /* 1..DPAR_MAX_DIMS */
     int32_t shape;                /* DPAR_STENCIL_STAR, ... */
@@ -79,11 +79,11 @@ typedef struct dpar_halo_job {
     int64_t width[DPAR_MAX_DIMS]; /* of the halo, on either side */
     int64_t bytes;                /* a cell, of all fields together */
     int64_t together;             /* bytes of them that lie side by side (one field's components) */
-} dpar_halo_job;
+} dpar_halo_cost_desc;
 
 /* A process grid and what one exchange costs on it. Rank = sum over d of coordinate[d] * stride[d]:
  * axes of a dpar_mesh. */
-typedef struct dpar_halo_grid {
+typedef struct dpar_halo_cost {
     int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim */
     int32_t stride[DPAR_MAX_DIMS]; /* ranks from one part to the next */
     double seconds;
@@ -92,7 +92,7 @@ typedef struct dpar_halo_grid {
     int64_t bytes;    /* received by a rank in the middle, from itself too */
     int64_t network_bytes; /* sent by a node in the middle to others */
     int32_t peers;         /* of a rank in the middle, besides itself */
-} dpar_halo_grid;
+} dpar_halo_cost;
 
 /* The cost of the grid with these parts and strides. strides: a permutation of the axes, each the
  * product of the parts of the faster ones. It takes the largest block, and the ranks of the first
@@ -104,16 +104,18 @@ typedef struct dpar_halo_grid {
  *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
  *
  * E_ARG, E_RANGE with a sentence. Not collective. O(ranks of a node x 3^dims). */
-DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
-                                         dpar_halo_grid *grid, dpar_why *why);
+DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
+                                            const dpar_halo_rates *rates, dpar_halo_cost *grid,
+                                            dpar_why *why);
 /* The grid and the order of its axes with the least seconds. Of equal ones it takes the one that
  * cuts the slower dims more often, then the last dim fastest. Blocks hold at least one cell. rates
  * NULL: the default. E_ARG, E_RANGE, E_NONE (no such grid) with a sentence.
  *
  * All ranks that compute it get the same; between unlike machines let one rank decide. It tries
  * every ordered factorisation x permutation: milliseconds to 1000 ranks in 3 dims. */
-DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
-                                           dpar_halo_grid *grid, dpar_why *why);
+DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
+                                           const dpar_halo_rates *rates, dpar_halo_cost *grid,
+                                           dpar_why *why);
 
 /* What comes from a neighbour at each exchange, where no grid says it: lists of ids or indices
  * (dpar_points_peer counts them). */
@@ -124,7 +126,7 @@ typedef struct dpar_neighbour {
     int32_t away;   /* 1: on another node; 2 where the neighbour is the rank itself */
 } dpar_neighbour;
 
-/* The seconds of such an exchange on a rank, as dpar_halo_grid_cost counts them:
+/* The seconds of such an exchange on a rank, as dpar_halo_cost_predict counts them:
  *
  *     copies = sum of copies bytes / copy_Bps + runs run_s
  *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
@@ -154,19 +156,19 @@ enum {
     DPAR_GEN_CDNA,
     DPAR_GEN_TPU,
     DPAR_GEN_CPU, /* a core: a rank each, which computes and copies in turns */
-    DPAR_GENERATIONS
+    DPAR_GEN_COUNT
 };
 
 /* A chip, as its data sheet has it. */
 typedef struct dpar_gpu {
     char name[20];
-    int32_t generation;         /* DPAR_GEN_* */
-    int32_t units;              /* streaming multiprocessors (CUs, cores); 0 unknown */
-    double flops[DPAR_FORMATS]; /* dense peak, FLOP/s; 0: the chip has no such format */
-    double memory_bytes;        /* what a program can allocate, bytes */
-    double memory_Bps;          /* HBM bandwidth, bytes/s */
-    double pcie_Bps;            /* to the host, one direction, bytes/s */
-    char source[64];            /* the source of the numbers, with its date */
+    int32_t generation;              /* DPAR_GEN_* */
+    int32_t units;                   /* streaming multiprocessors (CUs, cores); 0 unknown */
+    double flops[DPAR_FORMAT_COUNT]; /* dense peak, FLOP/s; 0: the chip has no such format */
+    double memory_bytes;             /* what a program can allocate, bytes */
+    double memory_Bps;               /* HBM bandwidth, bytes/s */
+    double pcie_Bps;                 /* to the host, one direction, bytes/s */
+    char source[64];                 /* the source of the numbers, with its date */
 } dpar_gpu;
 
 /* The constants of a machine. Each has a default for each generation, can be given by name
@@ -186,15 +188,15 @@ enum {
                         tiles */
     DPAR_CAL_STEP_S, /* seconds a step outside of layers (data, loss sync, host) */
     DPAR_CAL_HOP_S,  /* seconds of a piece up and down one level of a tree between nodes */
-    DPAR_CALS
+    DPAR_CAL_COUNT
 };
 
 /* The values of these constants. */
 typedef struct dpar_calibration {
-    double value[DPAR_CALS];
-    double error[DPAR_CALS]; /* one standard deviation, relative; 0 unknown */
-    int32_t rows;            /* measurements behind it; 0: defaults */
-    char source[64];         /* which measurements, with the date */
+    double value[DPAR_CAL_COUNT];
+    double error[DPAR_CAL_COUNT]; /* one standard deviation, relative; 0 unknown */
+    int32_t rows;                 /* measurements behind it; 0: defaults */
+    char source[64];              /* which measurements, with the date */
 } dpar_calibration;
 
 /* A call as it was measured, by size: it goes before the formulas of dpar_collective_predict. */
@@ -209,7 +211,7 @@ enum {
     DPAR_CURVE_LINK_SEND, /* a message inside a node, one way */
     DPAR_CURVE_NET,       /* all_reduce of one rank a node, all those of a node at once */
     DPAR_CURVE_NET_SEND,  /* a message between nodes, one way */
-    DPAR_CURVES
+    DPAR_CURVE_COUNT
 };
 
 /* A machine: nodes of alike chips, their links and their network. */
@@ -228,9 +230,9 @@ typedef struct dpar_cluster {
     double host_bytes;     /* host memory of a node; 0 unknown (offload is refused) */
     double nvme_Bps;       /* bytes/s of a node's NVMe; 0: none */
     dpar_calibration cal;
-    dpar_curve curve[DPAR_CURVES]; /* measured calls */
-    dpar_halo_rates halo;          /* for dpar_halo_grid_cost */
-    char source[96];               /* the source of the machine's numbers, with the date */
+    dpar_curve curve[DPAR_CURVE_COUNT]; /* measured calls */
+    dpar_halo_rates halo;               /* for dpar_halo_cost_predict */
+    char source[96];                    /* the source of the machine's numbers, with the date */
 } dpar_cluster;
 
 /* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest; *c is written
@@ -283,8 +285,8 @@ DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why
 /* collective - how many seconds a collective takes on a real machine: the model that the planner
  * uses.
  *
- *     dpar_group_init(&g, &cluster, 8, 1);                          8 ranks side by side
- *     dpar_collective_predict(&cluster, &g, DPAR_ALL_REDUCE, 1e9, &cost);
+ *     dpar_cluster_group_init(&g, &cluster, 8, 1);                          8 ranks side by side
+ *     dpar_collective_predict(&cluster, &g, DPAR_CALL_ALL_REDUCE, 1e9, &cost);
  *     cost.seconds
  *
  * Bytes are those of the FULL vector, the "size" of nccl-tests: all-gather's output,
@@ -299,16 +301,16 @@ enum {
     DPAR_ALG_TREE,
     DPAR_ALG_IN_SWITCH,    /* NVLS, SHARP */
     DPAR_ALG_HIERARCHICAL, /* inside the node, across, inside */
-    DPAR_ALGS
+    DPAR_ALG_COUNT
 };
 
 /* A group of ranks as it lies on the machine. */
-typedef struct dpar_group {
+typedef struct dpar_cluster_group {
     int32_t size;     /* ranks */
     int32_t per_node; /* ranks of the group on one node, >= 1 */
     int32_t nodes;    /* = ceil(size / per_node) */
     int32_t sharing;  /* such groups at once on one node, which share its NICs; >= 1 */
-} dpar_group;
+} dpar_cluster_group;
 
 /* What a collective takes. */
 typedef struct dpar_collective_cost {
@@ -323,7 +325,8 @@ typedef struct dpar_collective_cost {
 /* The group of n ranks that are `stride` ranks apart, and how many such groups share a node. All
  * groups together fill the machine. Where they do not lie alike (4 ranks on nodes of 6) it is one
  * that straddles two nodes: the slowest paces the others. O(1). */
-DPAR_API void dpar_group_init(dpar_group *g, const dpar_cluster *c, int32_t n, int32_t stride);
+DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster *c, int32_t n,
+                                      int32_t stride);
 
 /* The predictor: the cheapest of the algorithms that the machine has. These are flat ring, tree,
  * hierarchical, in-switch (all-reduce only, from the size where it wins) and a low-latency
@@ -332,8 +335,8 @@ DPAR_API void dpar_group_init(dpar_group *g, const dpar_cluster *c, int32_t n, i
  * The calibration of `c` gives latency by step, saturation by size and ranks. A node's groups share
  * its NICs. bytes <= 0, size 1 and a kind that is none cost nothing. Rules and sources:
  * collective.c. tests/cost/collective.c prints the errors against published tables. */
-DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g, int32_t kind,
-                                      double bytes, dpar_collective_cost *cost);
+DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_group *g,
+                                      int32_t kind, double bytes, dpar_collective_cost *cost);
 
 /* ==== cost/workload.h ==== */
 
@@ -345,7 +348,7 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
  *     dpar_model_find(&model, "llama-3-8b", &why);             models.h
  *     dpar_workload_init(&w, &model, 0, &why); */
 
-enum { DPAR_MAX_LAYERS = 24, DPAR_MAX_OPS = 320, DPAR_NOTE = 800 };
+enum { DPAR_MAX_LAYER_CLASSES = 24, DPAR_MAX_LAYER_OPS = 320, DPAR_MAX_NOTE = 800 };
 
 /* What an operation does. */
 enum {
@@ -380,7 +383,7 @@ enum {
     DPAR_RECOMPUTE_SELECTIVE, /* the scores of unfused attention */
     DPAR_RECOMPUTE_FULL,      /* all but the layer's input */
     DPAR_RECOMPUTE_ALTERNATE, /* all but every second product and attention: torchtitan's "op" */
-    DPAR_RECOMPUTES,
+    DPAR_RECOMPUTE_COUNT,
     DPAR_RECOMPUTE_NORM = 4,       /* what norms give */
     DPAR_RECOMPUTE_ACTIVATION = 8, /* what activations give, those of experts too */
     DPAR_RECOMPUTE_EXPERTS = 16    /* all inside the experts */
@@ -417,7 +420,7 @@ typedef struct dpar_op {
 enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
 
 /* A class of layers: so many alike ones in a row. */
-typedef struct dpar_layer {
+typedef struct dpar_workload_layer {
     char name[12];              /* "embed", "block", "moe", "head", ... */
     int32_t kind;               /* DPAR_LAYER_* */
     int32_t count;              /* how many */
@@ -435,26 +438,28 @@ typedef struct dpar_layer {
     int32_t reach;      /* cells: the deepest of its halos */
     int32_t exchanges;  /* halo exchanges in its forward */
     int32_t shrink;     /* cells along an axis = extent / shrink */
-} dpar_layer;
+} dpar_workload_layer;
 
 /* How attention is computed. 0 in a model: as its family and stack have it. */
 enum {
-    DPAR_ATTENTION_UNFUSED = 1, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
-    DPAR_ATTENTION_FLASH1,      /* the first fused kernels (2022-23, Triton included) */
-    DPAR_ATTENTION_FLASH,       /* FlashAttention-2 and later, cuDNN */
-    DPAR_ATTENTIONS             /* one past the last */
+    DPAR_MODEL_ATTENTION_UNFUSED = 1, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
+    DPAR_MODEL_ATTENTION_FLASH1,      /* the first fused kernels (2022-23, Triton included) */
+    DPAR_MODEL_ATTENTION_FLASH,       /* FlashAttention-2 and later, cuDNN */
+    DPAR_MODEL_ATTENTION_END          /* one past the last */
 };
 
 /* How the loss is computed: it decides how many bytes a logit are alive at once. 0 in a model: as
  * the stack has it. */
 enum {
-    DPAR_LOSS_EAGER = 1, /* 16 bits, an fp32 softmax, two gradients: 14; with tp a fourth: 18 */
-    DPAR_LOSS_COMPILED,  /* 6 */
-    DPAR_LOSS_FUSED,     /* one kernel, a gradient beside the logits: 4 */
-    DPAR_LOSS_INPLACE,   /* one kernel, the gradient in the logits' place: 2 */
-    DPAR_LOSS_CHUNKED,   /* eager, in 8 chunks of the tokens */
-    DPAR_LOSS_PARALLEL,  /* Megatron's over a cut vocabulary: an fp32 copy, its exponentials: 10 */
-    DPAR_LOSSES          /* one past the last */
+    DPAR_MODEL_LOSS_EAGER =
+        1, /* 16 bits, an fp32 softmax, two gradients: 14; with tp a fourth: 18 */
+    DPAR_MODEL_LOSS_COMPILED, /* 6 */
+    DPAR_MODEL_LOSS_FUSED,    /* one kernel, a gradient beside the logits: 4 */
+    DPAR_MODEL_LOSS_INPLACE,  /* one kernel, the gradient in the logits' place: 2 */
+    DPAR_MODEL_LOSS_CHUNKED,  /* eager, in 8 chunks of the tokens */
+    DPAR_MODEL_LOSS_PARALLEL, /* Megatron's over a cut vocabulary: an fp32 copy, its exponentials:
+                                 10 */
+    DPAR_MODEL_LOSS_END       /* one past the last */
 };
 
 /* Which software runs the layers. It decides what is fused, what is kept, and how much the host
@@ -462,33 +467,36 @@ enum {
  * year may follow, as in core@2024: the latest generation up to then, and where no run of that year
  * is known a line of the note. */
 enum {
-    DPAR_STACK_MEGATRON = 1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
-    DPAR_STACK_CORE,         /* Megatron-Core with TransformerEngine */
-    DPAR_STACK_TORCH,        /* PyTorch FSDP, eager */
-    DPAR_STACK_COMPILED,     /* PyTorch FSDP, torch.compile */
+    DPAR_MODEL_STACK_MEGATRON =
+        1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
+    DPAR_MODEL_STACK_MEGATRON_CORE, /* Megatron-Core with TransformerEngine */
+    DPAR_MODEL_STACK_TORCH,         /* PyTorch FSDP, eager */
+    DPAR_MODEL_STACK_TORCH_COMPILE, /* PyTorch FSDP, torch.compile */
     /* These are today's. Generations of them that share what they fuse and keep: */
-    DPAR_STACK_FOUNDRY,    /* llm-foundry: torch of 2023 */
-    DPAR_STACK_TORCHTITAN, /* compiled, of 2025 */
-    DPAR_STACK_NANOTRON,   /* torch; gradients reduced after the last micro-batch, stages by work */
-    DPAR_STACK_NEMO,       /* core of 2025-26, the experts' messages behind other work */
-    DPAR_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8 bits */
-    DPAR_STACK_MEGATRON_2021, /* before gradients were reduced behind the weight gradient */
-    DPAR_STACK_NEMO_2024,     /* core of 2024 */
-    DPAR_STACK_MAXTEXT,       /* XLA: fused as compiled, its collectives are asynchronous */
-    DPAR_STACKS               /* one past the last */
+    DPAR_MODEL_STACK_LLM_FOUNDRY, /* llm-foundry: torch of 2023 */
+    DPAR_MODEL_STACK_TORCHTITAN,  /* compiled, of 2025 */
+    DPAR_MODEL_STACK_NANOTRON,    /* torch; gradients reduced after the last micro-batch, stages by
+                                     work */
+    DPAR_MODEL_STACK_NEMO,        /* core of 2025-26, the experts' messages behind other work */
+    DPAR_MODEL_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8
+                                bits */
+    DPAR_MODEL_STACK_MEGATRON_2021, /* before gradients were reduced behind the weight gradient */
+    DPAR_MODEL_STACK_NEMO_2024,     /* core of 2024 */
+    DPAR_MODEL_STACK_MAXTEXT,       /* XLA: fused as compiled, its collectives are asynchronous */
+    DPAR_MODEL_STACK_END            /* one past the last */
 };
 
 /* A job's work. dpar_workload_init builds it. */
 typedef struct dpar_workload {
     char name[32];
     int32_t layers, ops;
-    dpar_layer layer[DPAR_MAX_LAYERS]; /* in order of execution */
-    dpar_op op[DPAR_MAX_OPS];
+    dpar_workload_layer layer[DPAR_MAX_LAYER_CLASSES]; /* in order of execution */
+    dpar_op op[DPAR_MAX_LAYER_OPS];
     int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
-    int32_t attention; /* DPAR_ATTENTION_* */
-    int32_t stack;     /* DPAR_STACK_*, one of the first four */
-    int32_t age;       /* DPAR_STACK_* as it was said */
-    int32_t loss;      /* DPAR_LOSS_* */
+    int32_t attention; /* DPAR_MODEL_ATTENTION_* */
+    int32_t stack;     /* DPAR_MODEL_STACK_*, one of the first four */
+    int32_t age;       /* DPAR_MODEL_STACK_* as it was said */
+    int32_t loss;      /* DPAR_MODEL_LOSS_* */
     int32_t causal;    /* attention sees half of the keys */
     double tokens;     /* of a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
@@ -502,58 +510,60 @@ typedef struct dpar_workload {
     double params;           /* all weights */
     double model_flops_full; /* forward + backward a sample, attention as if not causal */
     double model_flops_causal; /* the same, causal attention at half */
-    double capacity;      /* mixture of experts: load of the fullest expert over the mean, >= 1 */
-    char note[DPAR_NOTE]; /* of the model: what was assumed or left out, a line each */
+    double capacity; /* mixture of experts: load of the fullest expert over the mean, >= 1 */
+    char note[DPAR_MAX_NOTE]; /* of the model: what was assumed or left out, a line each */
 } dpar_workload;
 
 enum {
-    DPAR_FAMILY_GPT = 1, /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
-    DPAR_FAMILY_LLAMA,   /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields */
-    DPAR_FAMILY_VIT,     /* patches, not causal */
-    DPAR_FAMILY_DIT,     /* diffusion transformer: ViT with adaptive norms */
-    DPAR_FAMILY_T5,      /* encoder-decoder */
-    DPAR_FAMILY_RESNET,  /* bottleneck conv net */
-    DPAR_FAMILY_UNET,    /* conv encoder-decoder with skips on a grid */
-    DPAR_FAMILY_GRID,    /* explicit grid solver: a stencil code */
-    DPAR_FAMILIES        /* one past the last */
+    DPAR_MODEL_FAMILY_GPT =
+        1, /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
+    DPAR_MODEL_FAMILY_LLAMA,  /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields
+                               */
+    DPAR_MODEL_FAMILY_VIT,    /* patches, not causal */
+    DPAR_MODEL_FAMILY_DIT,    /* diffusion transformer: ViT with adaptive norms */
+    DPAR_MODEL_FAMILY_T5,     /* encoder-decoder */
+    DPAR_MODEL_FAMILY_RESNET, /* bottleneck conv net */
+    DPAR_MODEL_FAMILY_UNET,   /* conv encoder-decoder with skips on a grid */
+    DPAR_MODEL_FAMILY_GRID,   /* explicit grid solver: a stencil code */
+    DPAR_MODEL_FAMILY_END     /* one past the last */
 };
 
 /* How a layer mixes tokens: in dpar_model.kinds, with what it does behind that. */
 enum {
-    DPAR_MIX_FULL,   /* attention to every token */
-    DPAR_MIX_WINDOW, /* attention to the last `window` tokens */
-    DPAR_MIX_SCAN,   /* a recurrence: state space, linear attention, short convolution */
-    DPAR_MIX_BOTH,   /* attention and a recurrence side by side */
-    DPAR_MIX_NONE,
-    DPAR_MIXES, /* one past the last */
-    DPAR_FEED_DENSE = 0,
-    DPAR_FEED_EXPERTS,
-    DPAR_FEED_NONE,
-    DPAR_FEEDS
+    DPAR_MODEL_MIXER_FULL,   /* attention to every token */
+    DPAR_MODEL_MIXER_WINDOW, /* attention to the last `window` tokens */
+    DPAR_MODEL_MIXER_SCAN,   /* a recurrence: state space, linear attention, short convolution */
+    DPAR_MODEL_MIXER_BOTH,   /* attention and a recurrence side by side */
+    DPAR_MODEL_MIXER_NONE,
+    DPAR_MODEL_MIXER_COUNT, /* one past the last */
+    DPAR_MODEL_FFN_DENSE = 0,
+    DPAR_MODEL_FFN_EXPERTS,
+    DPAR_MODEL_FFN_NONE,
+    DPAR_MODEL_FFN_COUNT
 };
 
 /* Recurrences, by the layer that made them known. */
 enum {
-    DPAR_SCAN_MAMBA = 1, /* scan_width channels, scan_state states a channel */
-    DPAR_SCAN_MAMBA2,    /* scan_heads of scan_width, scan_groups of scan_state */
-    DPAR_SCAN_DELTA,     /* gated delta rule: scan_groups keys of scan_state */
-    DPAR_SCAN_KDA,       /* the same with a decay for each channel */
-    DPAR_SCAN_LIGHTNING, /* linear attention with an output gate */
-    DPAR_SCAN_CONV,      /* gated short convolution */
-    DPAR_SCAN_LRU,       /* gated linear recurrence */
-    DPAR_SCAN_RWKV,      /* time mixing of RWKV-4 */
-    DPAR_SCANS           /* one past the last */
+    DPAR_MODEL_SCAN_MAMBA = 1, /* scan_width channels, scan_state states a channel */
+    DPAR_MODEL_SCAN_MAMBA2,    /* scan_heads of scan_width, scan_groups of scan_state */
+    DPAR_MODEL_SCAN_DELTA,     /* gated delta rule: scan_groups keys of scan_state */
+    DPAR_MODEL_SCAN_KDA,       /* the same with a decay for each channel */
+    DPAR_MODEL_SCAN_LIGHTNING, /* linear attention with an output gate */
+    DPAR_MODEL_SCAN_CONV,      /* gated short convolution */
+    DPAR_MODEL_SCAN_LRU,       /* gated linear recurrence */
+    DPAR_MODEL_SCAN_RWKV,      /* time mixing of RWKV-4 */
+    DPAR_MODEL_SCAN_END        /* one past the last */
 };
 
 /* What a language model ends in. */
-enum { DPAR_HEAD_VOCAB, DPAR_HEAD_NONE, DPAR_HEAD_POOL, DPAR_HEAD_MASKED };
+enum { DPAR_MODEL_HEAD_VOCAB, DPAR_MODEL_HEAD_NONE, DPAR_MODEL_HEAD_POOL, DPAR_MODEL_HEAD_MASKED };
 
 /* A model in the words of its paper. Zero it and fill it in. 0 means "not said": dpar_workload_init
  * fills in what follows from the rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden)
  * and refuses what cannot be. */
 typedef struct dpar_model {
     char name[32];
-    int32_t family; /* DPAR_FAMILY_*; must be said */
+    int32_t family; /* DPAR_MODEL_FAMILY_*; must be said */
     int32_t layers, hidden, heads, kv_heads, head_width, ffn, vocab;
     int32_t seq;    /* tokens a sample (positions of learned embeddings too) */
     int32_t tied;   /* input and output embedding share their weights */
@@ -569,20 +579,20 @@ typedef struct dpar_model {
     int64_t extent[3];                               /* GRID: cells; U-Net on a grid uses image */
     int32_t dims, fields, halo;
     double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
-    int32_t attention;                     /* DPAR_ATTENTION_*; 0: the family's default */
-    int32_t stack;                         /* DPAR_STACK_*; 0: the family's default */
-    int32_t loss;                          /* DPAR_LOSS_*; 0: the stack's */
+    int32_t attention;                     /* DPAR_MODEL_ATTENTION_*; 0: the family's default */
+    int32_t stack;                         /* DPAR_MODEL_STACK_*; 0: the family's default */
+    int32_t loss;                          /* DPAR_MODEL_LOSS_*; 0: the stack's */
     int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
     int32_t inference;                     /* 1: forward only */
     int32_t gated;     /* MLP of three matrices: 1 yes, -1 no, 0 as the family has it */
     int32_t causal;    /* 1 yes, -1 no, 0 as the family has it */
     int32_t positions; /* rows of learned positions and the like; -1 none, 0 as the family has it */
-    int32_t head;      /* DPAR_HEAD_* */
+    int32_t head;      /* DPAR_MODEL_HEAD_* */
     int32_t embed;     /* width of the token embedding, 0: hidden */
     int32_t aside, aside_vocab;      /* width and rows of a second embedding, one for each layer */
     int32_t q_gate;                  /* 1: as many output gates as queries */
     int32_t window, window_kv_heads; /* tokens that a layer of a window sees */
-    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_SCAN_* */
+    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_MODEL_SCAN_* */
     int32_t expert_step, expert_offset;           /* experts where layer % step = offset; 0: all */
     int32_t o_lora, o_groups;                     /* low-rank output of attention, block diagonal */
     int32_t index_heads, index_width, index_topk; /* sparse attention: an indexer picks top-k */
@@ -594,8 +604,9 @@ typedef struct dpar_model {
     /* Layers in turn, repeated: F sees all, W a window, S is a scan, B both; small letters have
      * nothing behind that; D and E are a dense MLP or experts alone. Empty: all F. */
     char pattern[16];
-    int32_t kinds[DPAR_MIXES * DPAR_FEEDS]; /* layers of each kind; all 0: by the pattern */
-    char note[DPAR_NOTE];                   /* what a reader assumed or left out, a line each */
+    int32_t kinds[DPAR_MODEL_MIXER_COUNT *
+                  DPAR_MODEL_FFN_COUNT]; /* layers of each kind; all 0: by the pattern */
+    char note[DPAR_MAX_NOTE];            /* what a reader assumed or left out, a line each */
 } dpar_model;
 
 /* The workload of a model, built in place. seq > 0 overrides m->seq. E_ARG with the numbers: zero
@@ -645,8 +656,10 @@ DPAR_API dpar_status dpar_model_read(dpar_model *m, const char *text, size_t byt
  *     dpar_strategy_read(&s, "tp=8,sp=1,pp=4,dp=2,zero=1,m=64", 31, NULL, &why); */
 
 /* How context parallel ranks come to each other's keys. */
-enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
-enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* dpar_order's rules below it have a price */
+enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KIND_COUNT };
+enum {
+    DPAR_SCHEDULE_PRICED_END = DPAR_SCHEDULE_DUALPIPEV + 1
+}; /* dpar_schedule_desc's rules below it have a price */
 /* What lies in the host's memory. */
 enum {
     DPAR_OFFLOAD_OPTIMIZER = 1,
@@ -701,15 +714,16 @@ typedef struct dpar_strategy {
     int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
     int32_t shard;               /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
     int32_t zero;                /* 0..3 */
-    int32_t pp, vp, schedule;    /* pipeline: ranks, chunks of each, DPAR_1F1B, ... (to be said) */
-    int32_t ep, etp;             /* experts in ep shares, each of them cut by etp */
-    int32_t micro_batch;         /* samples */
-    int32_t micro_batches;       /* a step and data-parallel rank */
-    int32_t recompute;           /* DPAR_RECOMPUTE_* */
-    int32_t recompute_layers;    /* FULL: how many layers of each stage; 0: all */
-    int32_t offload;             /* bits DPAR_OFFLOAD_* */
-    int32_t overlap;             /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
-    int32_t tiles[3];            /* domain parallelism: parts along each grid axis */
+    int32_t pp, vp,
+        schedule;        /* pipeline: ranks, chunks of each, DPAR_SCHEDULE_1F1B, ... (to be said) */
+    int32_t ep, etp;     /* experts in ep shares, each of them cut by etp */
+    int32_t micro_batch; /* samples */
+    int32_t micro_batches;    /* a step and data-parallel rank */
+    int32_t recompute;        /* DPAR_RECOMPUTE_* */
+    int32_t recompute_layers; /* FULL: how many layers of each stage; 0: all */
+    int32_t offload;          /* bits DPAR_OFFLOAD_* */
+    int32_t overlap;          /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
+    int32_t tiles[3];         /* domain parallelism: parts along each grid axis */
 } dpar_strategy;
 
 /* A strategy of one rank: every degree 1, micro_batch = micro_batches = 1, no recomputation, 1F1B,
@@ -717,26 +731,26 @@ typedef struct dpar_strategy {
 DPAR_API void dpar_strategy_init(dpar_strategy *s);
 /* Fields of a strategy, as bits of a mask and in the order of `named`. */
 enum {
-    DPAR_FIELD_TP,
-    DPAR_FIELD_SP,
-    DPAR_FIELD_CP,
-    DPAR_FIELD_CP_KIND,
-    DPAR_FIELD_DP,
-    DPAR_FIELD_SHARD,
-    DPAR_FIELD_ZERO,
-    DPAR_FIELD_PP,
-    DPAR_FIELD_VP,
-    DPAR_FIELD_SCHEDULE,
-    DPAR_FIELD_EP,
-    DPAR_FIELD_ETP,
-    DPAR_FIELD_MICRO_BATCH,
-    DPAR_FIELD_MICRO_BATCHES,
-    DPAR_FIELD_RECOMPUTE,
-    DPAR_FIELD_RECOMPUTE_LAYERS,
-    DPAR_FIELD_OFFLOAD,
-    DPAR_FIELD_OVERLAP,
-    DPAR_FIELD_TILES,
-    DPAR_FIELDS
+    DPAR_STRATEGY_FIELD_TP,
+    DPAR_STRATEGY_FIELD_SP,
+    DPAR_STRATEGY_FIELD_CP,
+    DPAR_STRATEGY_FIELD_CP_KIND,
+    DPAR_STRATEGY_FIELD_DP,
+    DPAR_STRATEGY_FIELD_SHARD,
+    DPAR_STRATEGY_FIELD_ZERO,
+    DPAR_STRATEGY_FIELD_PP,
+    DPAR_STRATEGY_FIELD_VP,
+    DPAR_STRATEGY_FIELD_SCHEDULE,
+    DPAR_STRATEGY_FIELD_EP,
+    DPAR_STRATEGY_FIELD_ETP,
+    DPAR_STRATEGY_FIELD_MICRO_BATCH,
+    DPAR_STRATEGY_FIELD_MICRO_BATCHES,
+    DPAR_STRATEGY_FIELD_RECOMPUTE,
+    DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS,
+    DPAR_STRATEGY_FIELD_OFFLOAD,
+    DPAR_STRATEGY_FIELD_OVERLAP,
+    DPAR_STRATEGY_FIELD_TILES,
+    DPAR_STRATEGY_FIELD_COUNT
 };
 
 /* Reads a strategy from text and changes only what is named, in any order:
@@ -745,8 +759,8 @@ enum {
  *      recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,
  *      overlap=dp+tp,tiles=2x2"
  *
- * `named` (may be NULL) gets bit DPAR_FIELD_x for each field named. E_PARSE with a sentence: *s is
- * as it was. O(bytes). */
+ * `named` (may be NULL) gets bit DPAR_STRATEGY_FIELD_x for each field named. E_PARSE with a
+ * sentence: *s is as it was. O(bytes). */
 DPAR_API dpar_status dpar_strategy_read(dpar_strategy *s, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why);
 /* Appends a strategy as text that dpar_strategy_read reads back: "dp=2,zero=1,tp=8,sp=1,pp=4,...".
@@ -764,33 +778,34 @@ typedef struct dpar_job {
     dpar_recipe recipe;
 } dpar_job;
 
-/* What is not among the fields of `named` (bits DPAR_FIELD_x) follows from the cluster's GPUs and
- * the batch: dp, and with a batch above 0 the micro-batches. E_DIVIDE with a sentence: the GPUs are
- * no multiple of the other degrees. O(1). */
+/* What is not among the fields of `named` (bits DPAR_STRATEGY_FIELD_x) follows from the cluster's
+ * GPUs and the batch: dp, and with a batch above 0 the micro-batches. E_DIVIDE with a sentence: the
+ * GPUs are no multiple of the other degrees. O(1). */
 DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s, uint32_t named,
                                             int64_t batch, dpar_why *why);
 
 /* Which rule a configuration breaks. The planner counts rejections by it. */
 enum {
-    DPAR_RULE_NONE,
-    DPAR_RULE_DEGREE,    /* a degree below 1, or an option that does not exist */
-    DPAR_RULE_RANKS,     /* the product is not the number of GPUs */
-    DPAR_RULE_TP_HEADS,  /* tp does not divide the heads, or the hidden size */
-    DPAR_RULE_TP_WIDE,   /* tp spans nodes: the usual search leaves it out, pricing does not */
-    DPAR_RULE_PP_LAYERS, /* fewer layers than pp * vp */
-    DPAR_RULE_SCHEDULE,  /* the schedule cannot have this vp or these micro-batches */
-    DPAR_RULE_CP,        /* 2 cp does not divide the sequence; heads for Ulysses */
-    DPAR_RULE_EP,        /* ep does not divide experts or the ranks of a stage */
-    DPAR_RULE_ZERO,      /* shard does not divide dp */
-    DPAR_RULE_BATCH,     /* the global batch is not dp * micro_batch * micro_batches */
-    DPAR_RULE_TILES,     /* a tile thinner than its halo, or tiles of a model without a grid */
-    DPAR_RULE_OPTION,    /* an option without effect here (SP without TP, ...) */
-    DPAR_RULE_OFFLOAD,   /* no host memory, or no NVMe, to offload to */
-    DPAR_RULE_MEMORY,    /* does not fit */
-    DPAR_RULES
+    DPAR_STRATEGY_RULE_NONE,
+    DPAR_STRATEGY_RULE_DEGREE,   /* a degree below 1, or an option that does not exist */
+    DPAR_STRATEGY_RULE_RANKS,    /* the product is not the number of GPUs */
+    DPAR_STRATEGY_RULE_TP_HEADS, /* tp does not divide the heads, or the hidden size */
+    DPAR_STRATEGY_RULE_TP_WIDE,  /* tp spans nodes: the usual search leaves it out, pricing does not
+                                  */
+    DPAR_STRATEGY_RULE_PP_LAYERS, /* fewer layers than pp * vp */
+    DPAR_STRATEGY_RULE_SCHEDULE,  /* the schedule cannot have this vp or these micro-batches */
+    DPAR_STRATEGY_RULE_CP,        /* 2 cp does not divide the sequence; heads for Ulysses */
+    DPAR_STRATEGY_RULE_EP,        /* ep does not divide experts or the ranks of a stage */
+    DPAR_STRATEGY_RULE_ZERO,      /* shard does not divide dp */
+    DPAR_STRATEGY_RULE_BATCH,     /* the global batch is not dp * micro_batch * micro_batches */
+    DPAR_STRATEGY_RULE_TILES, /* a tile thinner than its halo, or tiles of a model without a grid */
+    DPAR_STRATEGY_RULE_OPTION,  /* an option without effect here (SP without TP, ...) */
+    DPAR_STRATEGY_RULE_OFFLOAD, /* no host memory, or no NVMe, to offload to */
+    DPAR_STRATEGY_RULE_MEMORY,  /* does not fit */
+    DPAR_STRATEGY_RULE_COUNT
 };
 /* The name of a rule: "degree", "tp-heads", ...; "?" for any other number. Static text. O(1). */
-DPAR_API const char *dpar_rule_name(int32_t rule);
+DPAR_API const char *dpar_strategy_rule_name(int32_t rule);
 
 /* What ranks send for. */
 enum {
@@ -800,7 +815,7 @@ enum {
     DPAR_TRAFFIC_EP,
     DPAR_TRAFFIC_PP, /* messages between stages, and the sum of tied embeddings */
     DPAR_TRAFFIC_HALO,
-    DPAR_TRAFFICS
+    DPAR_TRAFFIC_COUNT
 };
 
 /* ==== cost/memory.h ==== */
@@ -808,51 +823,54 @@ enum {
 /* memory - how many bytes a rank needs, by term. dpar_plan_price fills it in.
  *
  *     plan.memory.total <= cluster.gpu.memory_bytes                  does it fit?
- *     plan.memory.term[DPAR_MEM_ACTIVATIONS]
+ *     plan.memory.term[DPAR_MEMORY_ACTIVATIONS]
  *
  * ZeRO divides the bytes of a parameter over its ranks: from stage 1 on master and moments, from 2
  * on gradients, from 3 on weights (Rajbhandari 2020). Formulas and their sources: memory.c. */
 
 enum {
-    DPAR_MEM_WEIGHTS,
-    DPAR_MEM_GRADIENTS,
-    DPAR_MEM_MASTER,
-    DPAR_MEM_OPTIMIZER,
-    DPAR_MEM_ACTIVATIONS,   /* kept from forward to backward, all micro-batches in flight */
-    DPAR_MEM_LOGITS,        /* last stage: logits and loss, beyond TRANSIENT */
-    DPAR_MEM_GATHERED,      /* ZeRO-3: what is gathered at once */
-    DPAR_MEM_BUCKETS,       /* gradient buckets in flight */
-    DPAR_MEM_HALO,          /* halo cells and their buffers */
-    DPAR_MEM_TRANSIENT,     /* alive only while one layer's backward runs */
-    DPAR_MEM_COMM,          /* the communication library's buffers */
-    DPAR_MEM_CONTEXT,       /* runtime context and library workspaces */
-    DPAR_MEM_FRAGMENTATION, /* the allocator's reserve over what is allocated */
-    DPAR_MEMS
+    DPAR_MEMORY_WEIGHTS,
+    DPAR_MEMORY_GRADIENTS,
+    DPAR_MEMORY_MASTER,
+    DPAR_MEMORY_OPTIMIZER,
+    DPAR_MEMORY_ACTIVATIONS,   /* kept from forward to backward, all micro-batches in flight */
+    DPAR_MEMORY_LOGITS,        /* last stage: logits and loss, beyond TRANSIENT */
+    DPAR_MEMORY_GATHERED,      /* ZeRO-3: what is gathered at once */
+    DPAR_MEMORY_BUCKETS,       /* gradient buckets in flight */
+    DPAR_MEMORY_HALO,          /* halo cells and their buffers */
+    DPAR_MEMORY_TRANSIENT,     /* alive only while one layer's backward runs */
+    DPAR_MEMORY_COMM,          /* the communication library's buffers */
+    DPAR_MEMORY_CONTEXT,       /* runtime context and library workspaces */
+    DPAR_MEMORY_FRAGMENTATION, /* the allocator's reserve over what is allocated */
+    DPAR_MEMORY_COUNT
 };
 
 /* When a rank holds the most. */
-enum { DPAR_PEAK_LAYER, DPAR_PEAK_LOSS }; /* in the backward of a layer, or at the loss */
+enum {
+    DPAR_MEMORY_PEAK_LAYER,
+    DPAR_MEMORY_PEAK_LOSS
+}; /* in the backward of a layer, or at the loss */
 
 /* Bytes of a rank, by term. */
-typedef struct dpar_memory {
-    double term[DPAR_MEMS]; /* of the worst stage, bytes */
-    double allocated;       /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
-    double total;           /* sum of all terms: the expected use */
-    double lower, upper;    /* the total with 3 % and with 10 % of fragmentation */
-    double late;            /* of GATHERED: what is let go of late, and given back to make room */
-    double first, last;     /* totals of the first and of the last stage */
-    int32_t worst;          /* pipeline rank of the worst stage */
-    int32_t moment;         /* DPAR_PEAK_*: when that is */
-    double host;            /* bytes of host memory a rank, by offloading (not to NVMe) */
-    double params;          /* weights of the worst stage's rank, before ZeRO */
-} dpar_memory;
+typedef struct dpar_memory_usage {
+    double term[DPAR_MEMORY_COUNT]; /* of the worst stage, bytes */
+    double allocated;    /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
+    double total;        /* sum of all terms: the expected use */
+    double lower, upper; /* the total with 3 % and with 10 % of fragmentation */
+    double late;         /* of GATHERED: what is let go of late, and given back to make room */
+    double first, last;  /* totals of the first and of the last stage */
+    int32_t worst;       /* pipeline rank of the worst stage */
+    int32_t moment;      /* DPAR_MEMORY_PEAK_*: when that is */
+    double host;         /* bytes of host memory a rank, by offloading (not to NVMe) */
+    double params;       /* weights of the worst stage's rank, before ZeRO */
+} dpar_memory_usage;
 
 /* The name of a term, as in JSON: "weights", ...; "?" for any other number. Static text. O(1). */
 DPAR_API const char *dpar_memory_name(int32_t term);
 /* The memory of one pipeline rank (the nearest one to `rank`), for a strategy that dpar_plan_price
  * takes: totals of the others are in no field. O(layer classes). */
 DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
-                                dpar_memory *m);
+                                dpar_memory_usage *m);
 
 /* ==== cost/traffic.h ==== */
 
@@ -860,12 +878,13 @@ DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int
  * communicators count (dpar_comm.sent), to the byte.
  *
  *     dpar_traffic_count(&job, &strategy, &t);
- *     t.bytes[DPAR_TRAFFIC_DP][DPAR_ALL_REDUCE] */
+ *     t.bytes[DPAR_TRAFFIC_DP][DPAR_CALL_ALL_REDUCE] */
 
 /* Bytes that all ranks of the job together hand to others in one step. A rank's mean is that over
  * dpar_strategy_ranks, and its own number where all cuts are even. */
 typedef struct dpar_traffic {
-    double bytes[DPAR_TRAFFICS][DPAR_COLLECTIVES]; /* by DPAR_TRAFFIC_*; messages: DPAR_SEND_RECV */
+    double bytes[DPAR_TRAFFIC_COUNT]
+                [DPAR_CALL_COLLECTIVE_COUNT]; /* by DPAR_TRAFFIC_*; messages: DPAR_CALL_SEND_RECV */
     double total;
 } dpar_traffic;
 
@@ -943,12 +962,12 @@ enum {
     DPAR_TIME_OPTIMIZER,
     DPAR_TIME_OFFLOAD,
     DPAR_TIME_HOST, /* the host's part of a step, and kernels shorter than their launch */
-    DPAR_TIMES
+    DPAR_TIME_COUNT
 };
 
 /* The time of a step, by term, and what is derived from it. */
-typedef struct dpar_step {
-    double term[DPAR_TIMES]; /* seconds; they add up to total */
+typedef struct dpar_step_cost {
+    double term[DPAR_TIME_COUNT]; /* seconds; they add up to total */
     double total;
     double samples; /* of a step, all ranks */
     double tokens_per_s_gpu;
@@ -965,7 +984,7 @@ typedef struct dpar_step {
     double dp_hidden_s;           /* data-parallel communication that overlap hides */
     double bubble;                /* filling and draining / makespan of the micro-batches */
     double largest_stage_s, mean_stage_s; /* of a micro-batch, forward and backward */
-} dpar_step;
+} dpar_step_cost;
 
 /* The name of a term, as in JSON: "forward", ...; "?" for any other number. Static text. O(1). */
 DPAR_API const char *dpar_time_name(int32_t term);
@@ -1011,11 +1030,11 @@ DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_meas
 
 /* ==== cost/planner.h ==== */
 
-/* planner - walks every legal way to spread a job and keeps the best, with reasons. dpar_plan_text
- * (plan_text.h) is the short way.
+/* planner - walks every legal way to spread a job and keeps the best, with reasons.
+ * dpar_plan_search (plan_text.h) is the short way.
  *
  *     dpar_plan best;
- *     dpar_search search = {0};                            the whole cluster, a free batch
+ *     dpar_planner_desc search = {0};                            the whole cluster, a free batch
  *     search.top = &best;
  *     search.top_room = 1;
  *     dpar_planner_init(&planner, &job, &search, &why);
@@ -1026,8 +1045,8 @@ DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_meas
 /* A configuration and its price. */
 typedef struct dpar_plan {
     dpar_strategy strategy;
-    dpar_memory memory;
-    dpar_step step;
+    dpar_memory_usage memory;
+    dpar_step_cost step;
     int32_t fits; /* 1: memory.lower fits the GPU (of plans that a search found, memory.upper), and
                    * what is offloaded the node's memory */
 } dpar_plan;
@@ -1066,40 +1085,40 @@ enum {
 };
 
 /* What is searched. Zero it: all of the cluster, a free batch, the usual space. */
-typedef struct dpar_search {
+typedef struct dpar_planner_desc {
     int32_t gpus;          /* 0: all of the cluster */
     int64_t global_batch;  /* samples a step; 0: free, four micro-batches a pipeline stage */
     int32_t space;         /* DPAR_SPACE_* */
     dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
-    uint32_t fixed_fields; /* bits DPAR_FIELD_* */
+    uint32_t fixed_fields; /* bits DPAR_STRATEGY_FIELD_* */
     double memory_bytes;   /* limit a GPU; 0: what the GPU has */
     /* Read by dpar_planner_init alone: where its plans go, filled as it searches. */
     dpar_plan *top;   /* [top_room]: best first; may be NULL */
     dpar_plan *front; /* [front_room]: Pareto front of step time x memory; may be NULL */
     int32_t top_room, front_room;
-} dpar_search;
+} dpar_planner_desc;
 
 /* Why a good-looking neighbour of the winner was not taken. */
-typedef struct dpar_rejected {
+typedef struct dpar_plan_rejection {
     dpar_strategy strategy;
-    int32_t rule;      /* DPAR_RULE_*; NONE: legal, but slower */
+    int32_t rule;      /* DPAR_STRATEGY_RULE_*; NONE: legal, but slower */
     double seconds;    /* predicted step, 0 if it was not priced */
-    double bytes_over; /* for DPAR_RULE_MEMORY */
+    double bytes_over; /* for DPAR_STRATEGY_RULE_MEMORY */
     char text[160];
-} dpar_rejected;
+} dpar_plan_rejection;
 
 /* The state of a search. You own it and the slots for plans. Nothing else is allocated: O(1) memory
  * whatever the space. */
 typedef struct dpar_planner {
     dpar_job job; /* the pointers must outlive the search */
-    dpar_search search;
+    dpar_planner_desc search;
     dpar_plan *top; /* best first, by samples/s (fixed batch: by step time) */
     int32_t top_room, tops;
     dpar_plan *front; /* Pareto front of step time x memory, fastest first */
     int32_t front_room, fronts;
-    int64_t evaluated;            /* configurations priced: memory, and time where it fits */
-    int64_t rejected[DPAR_RULES]; /* configurations by the rule that they break; those of MEMORY
-                                     were priced */
+    int64_t evaluated; /* configurations priced: memory, and time where it fits */
+    int64_t rejected[DPAR_STRATEGY_RULE_COUNT]; /* configurations by the rule that they break; those
+                                     of MEMORY were priced */
     int64_t cut;               /* legal, but not priced: bounds say that they would not be kept */
     int64_t walked;            /* evaluated + cut + rejected by other rules than MEMORY */
     double progress;           /* share of the space that is done, 0..1 */
@@ -1107,13 +1126,13 @@ typedef struct dpar_planner {
     struct dpari_kinds *kinds; /* private: of dpar_plan_recommend */
     double slack;              /* private: so much slower than the plans kept is still priced */
     /* private: prices of layers, shared by many configurations */
-    double layers[DPAR_MAX_LAYERS * 32];
+    double layers[DPAR_MAX_LAYER_CLASSES * 32];
 } dpar_planner;
 
 /* Makes a search ready. The cluster must already have search->gpus GPUs. E_ARG, E_RANGE with a
  * sentence: a job or a search that cannot be. */
 DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_why *why);
+                                       const dpar_planner_desc *search, dpar_why *why);
 /* Searches on for about `budget` configurations. MORE: call again; what was found so far is valid,
  * so you may show progress, look at the clock, or stop. DONE: the space is exhausted. E_NONE:
  * exhausted and nothing fits; *why says what came nearest. Deterministic: ties go to the canonical
@@ -1125,7 +1144,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
  * micro-batch, vp, ep or cp, or another ZeRO stage, recomputation or shard group. Writes and
  * returns at most 18. Costs at most 18 times dpar_plan_price. */
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
-                                      int64_t global_batch, dpar_rejected *out, int32_t room);
+                                      int64_t global_batch, dpar_plan_rejection *out, int32_t room);
 
 /* The legal configuration nearest to `s`, which is `s` itself when it is legal. Memory does not
  * count. Nearest: fewest and smallest changes; a change of a degree counts as its ratio. E_NONE:
@@ -1142,7 +1161,7 @@ DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strat
  * It first looks for a size that is enough: each number of nodes up to 32, then steps of a
  * sixteenth. Then it tries every smaller one, so the answer is the least of all. A cluster without
  * a network gets one NIC of 25 GB/s a GPU beyond its node. */
-DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
+DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_planner_desc *search,
                                         int32_t most_gpus, dpar_plan *plan, dpar_why *why);
 
 /* ==== cost/recommend.h ==== */
@@ -1187,7 +1206,7 @@ typedef struct dpar_advice {
  * that are not the cluster's. One search, two where something is fixed: milliseconds.
  *
  * The plan's times are those of the closed forms; dpar_plan_simulate has the schedule's own. */
-DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
+DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_planner_desc *search,
                                          dpar_advice *advice, dpar_why *why);
 
 /* ==== cost/simulated.h ==== */
@@ -1195,18 +1214,18 @@ DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search 
 /* simulated - a plan's pipeline once more, action by action: what the closed forms of step.h and
  * memory.h say of the bubble and of the activations, checked on the schedule that would run.
  *
- *     dpar_simulated sim;
+ *     dpar_plan_simulation sim;
  *     dpar_plan_simulate(&job, &plan, &sim, memory, sizeof memory, &why);
  *     sim.slower                                       0.03: 3 % more than plan.step.total */
 
 /* What the simulation says of a plan. */
-typedef struct dpar_simulated {
+typedef struct dpar_plan_simulation {
     double total;  /* seconds of the step */
     double slower; /* than plan.step.total, as a share; below 0: faster */
     double bubble; /* share of the makespan of all ranks that they stand idle */
     double memory; /* bytes of the rank with most */
     double larger; /* than plan.memory.total, as a share */
-} dpar_simulated;
+} dpar_plan_simulation;
 
 /* Simulates the plan's schedule with the times, messages and activations of each stage: uneven
  * ones, the first with its embedding, the last with its logits. The backward's two halves take the
@@ -1214,13 +1233,13 @@ typedef struct dpar_simulated {
  *
  * Messages wait for their data only, not for other messages. On one NCCL communicator, where they
  * do wait, the lists of dpar_schedule_lower take up to 8 % longer while a message takes less than a
- * fifth of a forward. dpar_times.transport gives the time where it takes more.
+ * fifth of a forward. dpar_schedule_times.transport gives the time where it takes more.
  *
  * mem is aligned as for int64_t; 16 MB are enough for some 100,000 forwards. From there on fewer
  * micro-batches are simulated, and the slowest rank's time is added for the rest. E_ROOM says how
  * many bytes. Errors as dpar_schedule_generate and dpar_plan_price. O(stages x micro-batches). */
 DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
-                                        dpar_simulated *sim, void *mem, int64_t bytes,
+                                        dpar_plan_simulation *sim, void *mem, int64_t bytes,
                                         dpar_why *why);
 
 /* ==== cost/plan_show.h ==== */
@@ -1228,66 +1247,67 @@ DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *pl
 /* plan_show - plans as people and scripts read them: a table with bars, one plan in full, CSV,
  * JSON, SVG. Text goes into a dpar_text.
  *
- *     dpar_report r = {0};
+ *     dpar_plan_draw_desc r = {0};
  *     r.job = &job;
  *     r.plan = planner.top;
  *     r.plans = planner.tops;
- *     dpar_plan_draw(&text, &r, DPAR_REPORT_TEXT, &why); */
+ *     dpar_plan_draw(&text, &r, DPAR_PLAN_DRAW_TEXT, &why); */
 
 /* What is shown: the job, the plans (best first), what the search said. Zero it and fill it in. */
-typedef struct dpar_report {
+typedef struct dpar_plan_draw_desc {
     const dpar_job *job;
     const dpar_plan *plan;
     int32_t plans;
     const dpar_plan *front; /* Pareto front of time x memory; may be NULL */
     int32_t fronts;
-    const dpar_rejected *rejected; /* neighbours of the best with reasons; may be NULL */
+    const dpar_plan_rejection *rejected; /* neighbours of the best with reasons; may be NULL */
     int32_t rejects;
-    const int64_t *rejected_by_rule; /* DPAR_RULES counts; may be NULL */
+    const int64_t *rejected_by_rule; /* DPAR_STRATEGY_RULE_COUNT counts; may be NULL */
     int64_t global_batch, evaluated;
     double seconds;            /* that the search took; 0: there was none */
     const char *note;          /* one more assumption to say; may be NULL */
     const dpar_advice *advice; /* for the JSON; may be NULL */
     int32_t colour;            /* 1: ANSI colours */
-} dpar_report;
+} dpar_plan_draw_desc;
 
 enum {
-    DPAR_REPORT_TEXT,    /* a table, about 150 columns wide: strategy, GB a GPU with a bar against
-                            capacity, step time with a bar by term, tokens/s and MFU */
-    DPAR_REPORT_EXPLAIN, /* the first plan in full: every term of memory and time, bytes sent, why
-                            not its neighbours */
-    DPAR_REPORT_CSV,     /* one line a plan, with a header line */
-    DPAR_REPORT_JSON,    /* one object: plans, recommendation (with advice), rejected, evaluated,
+    DPAR_PLAN_DRAW_TEXT, /* a table, about 150 columns wide: strategy, GB a GPU with a bar against
+                         capacity, step time with a bar by term, tokens/s and MFU */
+    DPAR_PLAN_DRAW_EXPLAIN, /* the first plan in full: every term of memory and time, bytes sent,
+                            why not its neighbours */
+    DPAR_PLAN_DRAW_CSV,     /* one line a plan, with a header line */
+    DPAR_PLAN_DRAW_JSON,    /* one object: plans, recommendation (with advice), rejected, evaluated,
                             seconds, assumptions. Always valid JSON */
-    DPAR_REPORT_SVG,     /* a self-contained picture: time by term, memory against capacity, the
+    DPAR_PLAN_DRAW_SVG,     /* a self-contained picture: time by term, memory against capacity, the
                             Pareto front */
-    DPAR_REPORT_LINE     /* the first plan: "dp=2,tp=8: 12.3 s a step, 401 tokens/s a GPU, ..." */
+    DPAR_PLAN_DRAW_LINE /* the first plan: "dp=2,tp=8: 12.3 s a step, 401 tokens/s a GPU, ..." */
 };
 
 /* Appends the report. E_ARG with a sentence, nothing appended: no such format. O(plans). */
-DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
+DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_draw_desc *r, int32_t format,
                                     dpar_why *why);
 
 /* ==== cost/plan_text.h ==== */
 
 /* plan_text - a plan from words, those of the command `plan`, in one call.
  *
- *     static dpar_planned plan;
- *     dpar_plan_text("llama-3-70b", "8x8:a100-80", "batch=512", &plan, &why);
+ *     static dpar_plan_result plan;
+ *     dpar_plan_search("llama-3-70b", "8x8:a100-80", "batch=512", &plan, &why);
  *     plan.step seconds a step, plan.memory bytes a GPU
- *     dpar_plan_draw(&text, &plan.report, DPAR_REPORT_LINE, &why);        what it is, in a line */
+ *     dpar_plan_draw(&text, &plan.report, DPAR_PLAN_DRAW_LINE, &why);        what it is, in a line
+ */
 
 /* What was asked, read. 27 KB; job points into it: it does not move. */
-typedef struct dpar_asked {
-    dpar_job job;        /* what to price, where, in which precision */
-    dpar_search search;  /* of it gpus, top and front are not set */
-    dpar_strategy given; /* evaluate=...; else the default, and given_fields is 0 */
+typedef struct dpar_plan_query {
+    dpar_job job;             /* what to price, where, in which precision */
+    dpar_planner_desc search; /* of it gpus, top and front are not set */
+    dpar_strategy given;      /* evaluate=...; else the default, and given_fields is 0 */
     uint32_t given_fields;
     int64_t batch; /* as it was said; -1: it was not, and search.global_batch is a usual one */
     int32_t had;   /* GPUs of the machine, when more were asked for; else 0 */
     dpar_workload work;
     dpar_cluster cluster;
-} dpar_asked;
+} dpar_plan_query;
 
 /* Reads the words. model: as dpar_model_read ("llama-3-8b,seq=32768", a config.json's text);
  * machine: as dpar_cluster_read ("8x8:h100-80,nic=8x50"); options: words between blanks, each once,
@@ -1302,31 +1322,32 @@ typedef struct dpar_asked {
  *     evaluate=tp=8,pp=2    this one strategy (dpar_strategy_complete adds what is not named)
  *     whole                 every divisor and option, not the usual ones
  * E_ARG, E_PARSE, E_UNKNOWN, ... with a sentence that names what is near. O(bytes). */
-DPAR_API dpar_status dpar_plan_ask(const char *model, const char *machine, const char *options,
-                                   dpar_asked *asked, dpar_why *why);
+DPAR_API dpar_status dpar_plan_query_read(const char *model, const char *machine,
+                                          const char *options, dpar_plan_query *asked,
+                                          dpar_why *why);
 
 /* The answer. 40 KB of the caller's; report points into it: it does not move. */
-typedef struct dpar_planned {
-    double step;        /* seconds that a step of the best plan takes */
-    double memory;      /* bytes that it holds on a GPU */
-    dpar_report report; /* of all plans, for dpar_plan_draw */
-    dpar_plan plan[8];  /* report.plans of them, the best first */
-    dpar_asked asked;
+typedef struct dpar_plan_result {
+    double step;                /* seconds that a step of the best plan takes */
+    double memory;              /* bytes that it holds on a GPU */
+    dpar_plan_draw_desc report; /* of all plans, for dpar_plan_draw */
+    dpar_plan plan[8];          /* report.plans of them, the best first */
+    dpar_plan_query asked;
     dpar_planner planner; /* private: the search */
-} dpar_planned;
+} dpar_plan_result;
 
-/* Reads the words as dpar_plan_ask and searches (evaluate: prices) as they say. E_NONE: nothing
- * fits or is legal, and *why says what came nearest; E_MEMORY: the one that was to be evaluated
- * does not fit, step and memory are its own. Other errors as dpar_plan_ask and dpar_plan_price.
- * Milliseconds as a rule; `whole` and large machines take seconds: dpar_plan_ask and dpar_planner
- * can be stopped meanwhile.
+/* Reads the words as dpar_plan_query_read and searches (evaluate: prices) as they say. E_NONE:
+ * nothing fits or is legal, and *why says what came nearest; E_MEMORY: the one that was to be
+ * evaluated does not fit, step and memory are its own. Other errors as dpar_plan_query_read and
+ * dpar_plan_price. Milliseconds as a rule; `whole` and large machines take seconds:
+ * dpar_plan_query_read and dpar_planner can be stopped meanwhile.
  *
  * Times and order are those of the closed forms. The command simulates the schedules of its first
  * plans besides, which takes megabytes of memory that this library does not allocate: that is a
  * call of dpar_plan_simulate for each plan. Uneven stages and schedules of two halves are then a
  * few per cent slower or faster. */
-DPAR_API dpar_status dpar_plan_text(const char *model, const char *machine, const char *options,
-                                    dpar_planned *planned, dpar_why *why);
+DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, const char *options,
+                                      dpar_plan_result *planned, dpar_why *why);
 
 #endif /* DPAR_COST_H */
 
@@ -1372,7 +1393,7 @@ typedef struct dpari_generation {
     int8_t once;   /* a token crosses to a node once, whatever experts it has there */
     float products, attention, streams;
     float contention; /* share of hidden communication that the compute loses; 0: the machine's */
-    int8_t of;        /* DPAR_STACK_* that it is a generation of */
+    int8_t of;        /* DPAR_MODEL_STACK_* that it is a generation of */
     int16_t from, to; /* years of its runs */
 } dpari_generation;
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w);
@@ -1389,7 +1410,7 @@ DPARI_API int32_t dpari_workload_largest(const dpar_workload *w);
 DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
 
 /* Counts m->kinds from a list of letters (as dpar_model.pattern, repeated; mixes 0: the pattern)
- * and of DPAR_FEED_* of the first n layers; the others follow the model's settings. */
+ * and of DPAR_MODEL_FFN_* of the first n layers; the others follow the model's settings. */
 DPARI_API void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes, const int8_t *feeds,
                                  int32_t n);
 
@@ -1472,8 +1493,8 @@ DPARI_API double dpari_contention(const dpar_job *job);
  * `ranks` ranks of a stage. */
 typedef struct dpari_tally {
     double ranks;
-    double forward[DPAR_TRAFFICS][DPAR_COLLECTIVES];
-    double backward[DPAR_TRAFFICS][DPAR_COLLECTIVES];
+    double forward[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
+    double backward[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
 } dpari_tally;
 /* A call of n ranks on `bytes` (of the full vector), made so often in forward and in backward. */
 DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n, double bytes,
@@ -1482,25 +1503,25 @@ DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
 typedef struct dpari_layer_price {
     dpari_tally *tally;
-    double forward, backward;      /* compute, launch floor not yet applied */
-    double again[DPAR_RECOMPUTES]; /* forward work repeated in the backward */
-    double attention;              /* of forward: the scores and their product with the values */
+    double forward, backward;           /* compute, launch floor not yet applied */
+    double again[DPAR_RECOMPUTE_COUNT]; /* forward work repeated in the backward */
+    double attention; /* of forward: the scores and their product with the values */
     double host_forward, host_backward; /* the host's time to launch it: a floor */
     double tp_forward, tp_backward, tp_again;
     double cp_forward, cp_backward;
     double ep_forward, ep_backward;
     double halo_forward, halo_backward;
-    double params, expert_params;     /* weights on this rank */
-    double kept[DPAR_RECOMPUTES];     /* activation bytes from forward to backward */
-    double transient;                 /* bytes, alive during its backward only */
-    double send;                      /* bytes of its output, on this rank */
-    double link_forward, nic_forward; /* bytes of TP, CP, EP, halo: sent again by recomputation */
+    double params, expert_params;      /* weights on this rank */
+    double kept[DPAR_RECOMPUTE_COUNT]; /* activation bytes from forward to backward */
+    double transient;                  /* bytes, alive during its backward only */
+    double send;                       /* bytes of its output, on this rank */
+    double link_forward, nic_forward;  /* bytes of TP, CP, EP, halo: sent again by recomputation */
     double link_backward, nic_backward;
 } dpari_layer_price;
 
 /* Depends on tp, sp, cp, cp_kind, ep, etp, micro_batch, tiles (and overlap's TP bit). */
 typedef struct dpari_layers {
-    dpari_layer_price of[DPAR_MAX_LAYERS];
+    dpari_layer_price of[DPAR_MAX_LAYER_CLASSES];
     double dummies, head_dummies; /* bytes of weight gradients that only look like some */
 } dpari_layers;
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out);
@@ -1562,14 +1583,14 @@ DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
 /* Memory of the rank that needs the most. What differs in dp, shard, zero, micro_batches, offload
  * and overlap alone has the same stages. */
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_stages *stages, dpar_memory *m);
+                                  const dpari_stages *stages, dpar_memory_usage *m);
 /* The same from the start. The strategy must have passed dpari_strategy_check. O(layer classes). */
-DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
+DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory_usage *m);
 /* Does it fit with room to spare? The upper figure, less what is `late`, into `limit` bytes of a
  * GPU (0: what it has), and what is offloaded by all GPUs of a node into the node's memory. */
-DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit);
+DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m, double limit);
 /* Can it run? The allocator gives its cache back before it fails: the least reserve is enough. */
-DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m);
+DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m);
 /* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020).
  */
 DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
@@ -1581,9 +1602,9 @@ DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32
 /* step.c */
 
 DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
-                                const dpari_stages *stages, dpar_step *t);
+                                const dpari_stages *stages, dpar_step_cost *t);
 /* The same from the start. The strategy must have passed dpari_strategy_check. */
-DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t);
+DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t);
 /* Seconds of one message between stages. */
 DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s);
 /* Gradients and weights of ZeRO that this stage's ranks send in a step. */
@@ -2135,9 +2156,9 @@ enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) 
  * hop_s: 2 nodes of H100 over InfiniBand (nccl_tests_net.csv), one for all. The rest: marked rows
  * of docs/accuracy.md. table */
 static const struct {
-    float value[DPAR_CALS];
+    float value[DPAR_CAL_COUNT];
     char source[64];
-} dpari_default[DPAR_GENERATIONS] = {
+} dpari_default[DPAR_GEN_COUNT] = {
     {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 4e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
      "estimate, no measurement"},
     {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .005f, .005f, 15e-6f},
@@ -2157,19 +2178,19 @@ static const struct {
     {{.8f, .5f, .8f, 1e-7f, 1, 1e-6f, .9f, 10e-6f, 1e-6f, 1, 0, 1e-5f, 10e-6f},
      "a file of doctor --cluster, else a guess"}};
 
-static const char dpari_cal_name[DPAR_CALS][12] = {
+static const char dpari_cal_name[DPAR_CAL_COUNT][12] = {
     "gemm",   "attention", "hbm",        "launch_us", "link_share", "link_us", "net_share",
     "net_us", "base_us",   "contention", "skew",      "step_ms",    "hop_us"};
 
 DPAR_API DPARI_COLD const char *dpar_calibration_name(int32_t which)
 {
-    return which >= 0 && which < DPAR_CALS ? dpari_cal_name[which] : NULL;
+    return which >= 0 && which < DPAR_CAL_COUNT ? dpari_cal_name[which] : NULL;
 }
 
 static int32_t dpari_calibration_find(const char *name, size_t length)
 {
     int32_t i;
-    for (i = 0; i < DPAR_CALS; i++) {
+    for (i = 0; i < DPAR_CAL_COUNT; i++) {
         if (dpari_spells(name, length, dpari_cal_name[i])) {
             return i;
         }
@@ -2191,7 +2212,7 @@ static double dpari_cal_unit(int32_t which)
  * tables of docs/accuracy.md scatter; estimates to 20 %. Judgements both: dpar_calibration_fit fits
  * them.
  */
-static const int16_t dpari_measured[DPAR_GENERATIONS] = {
+static const int16_t dpari_measured[DPAR_GEN_COUNT] = {
     0,
     1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S,
     0x1FFF & ~(1 << DPAR_CAL_CONTENTION),
@@ -2204,9 +2225,9 @@ static const int16_t dpari_measured[DPAR_GENERATIONS] = {
 
 DPAR_API DPARI_COLD void dpar_calibration_init(dpar_calibration *cal, int32_t generation)
 {
-    int32_t i, g = generation >= 0 && generation < DPAR_GENERATIONS ? generation : DPAR_GEN_OTHER;
+    int32_t i, g = generation >= 0 && generation < DPAR_GEN_COUNT ? generation : DPAR_GEN_OTHER;
     dpari_zero(cal, sizeof(*cal));
-    for (i = 0; i < DPAR_CALS; i++) {
+    for (i = 0; i < DPAR_CAL_COUNT; i++) {
         cal->value[i] = (double)dpari_default[g].value[i];
         cal->error[i] = dpari_measured[g] >> i & 1 ? 0.1 : 0.2;
     }
@@ -2484,7 +2505,7 @@ enum {
     DPARI_KEY_HALO_FAR,
     DPARI_KEY_SETTINGS,
     DPARI_KEY_CURVE, /* DPAR_CURVE_*, in order */
-    DPARI_KEY_BASE = DPARI_KEY_CURVE + DPAR_CURVES,
+    DPARI_KEY_BASE = DPARI_KEY_CURVE + DPAR_CURVE_COUNT,
     DPARI_KEYS
 };
 
@@ -2631,7 +2652,7 @@ static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar
     char text[100];
     dpar_text t;
     int32_t i;
-    for (i = 0; i < (int32_t)DPARI_KEYS + (int32_t)DPAR_CALS; i++) {
+    for (i = 0; i < (int32_t)DPARI_KEYS + (int32_t)DPAR_CAL_COUNT; i++) {
         const char *name = i < DPARI_KEYS ? dpari_key_name[i] : dpari_cal_name[i - DPARI_KEYS];
         if (dpari_unlike(s, n, name) < dpari_unlike(s, n, best)) {
             best = name;
@@ -3000,7 +3021,7 @@ DPARI_API DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c, dpar
                          c->nodes, c->gpus_per_node, 0, 0);
     }
     st = dpari_cluster_check_numbers(c, why);
-    for (i = 0; st == DPAR_OK && i < DPAR_CALS; i++) {
+    for (i = 0; st == DPAR_OK && i < DPAR_CAL_COUNT; i++) {
         double v = c->cal.value[i];
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
@@ -3045,7 +3066,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpu
 
 /* ---- groups on the machine ------------------------------------------------------------------ */
 
-DPAR_API void dpar_group_init(dpar_group *g, const dpar_cluster *c, int32_t n, int32_t stride)
+DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster *c, int32_t n,
+                                      int32_t stride)
 {
     int32_t node = c->gpus_per_node, apart = stride > 0 ? stride : 1;
     int64_t span;
@@ -3103,13 +3125,13 @@ static const double dpari_tree_share = 1.08;
 static double dpari_wire(int32_t kind, double n)
 {
     switch (kind) {
-    case DPAR_ALL_REDUCE: return 2.0 * (n - 1.0) / n;
-    case DPAR_ALL_GATHER:
-    case DPAR_REDUCE_SCATTER:
-    case DPAR_ALL_TO_ALL:
-    case DPAR_GATHER:
-    case DPAR_SCATTER: return (n - 1.0) / n;
-    case DPAR_BARRIER: return 0.0;
+    case DPAR_CALL_ALL_REDUCE: return 2.0 * (n - 1.0) / n;
+    case DPAR_CALL_ALL_GATHER:
+    case DPAR_CALL_REDUCE_SCATTER:
+    case DPAR_CALL_ALL_TO_ALL:
+    case DPAR_CALL_GATHER:
+    case DPAR_CALL_SCATTER: return (n - 1.0) / n;
+    case DPAR_CALL_BARRIER: return 0.0;
     default: return 1.0;
     }
 }
@@ -3117,9 +3139,9 @@ static double dpari_wire(int32_t kind, double n)
 static double dpari_steps(int32_t kind, double n)
 {
     switch (kind) {
-    case DPAR_ALL_REDUCE: return 2.0 * (n - 1.0);
-    case DPAR_SEND_RECV: return 1.0;
-    case DPAR_BARRIER: return dpari_ceil_log2((int64_t)n);
+    case DPAR_CALL_ALL_REDUCE: return 2.0 * (n - 1.0);
+    case DPAR_CALL_SEND_RECV: return 1.0;
+    case DPAR_CALL_BARRIER: return dpari_ceil_log2((int64_t)n);
     default: return n - 1.0;
     }
 }
@@ -3227,19 +3249,19 @@ static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double 
     double steps = dpari_steps(kind, n) * k[DPAR_CAL_LINK_S], p = n;
     dpari_timing t;
     cost->link_bytes = wire;
-    if (kind == DPAR_SEND_RECV) {
+    if (kind == DPAR_CALL_SEND_RECV) {
         t.latency = 0.5 * base + steps;
         t.seconds = t.latency + wire / B;
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
         return;
     }
-    if (kind == DPAR_ALL_TO_ALL) {
+    if (kind == DPAR_CALL_ALL_TO_ALL) {
         t = dpari_protocols(base, steps, wire / (B * dpari_peer_share), dpari_quick_share(c));
         t.seconds = dpari_mostf(t.seconds, base + dpari_peer_steps * steps);
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
         return;
     }
-    if (kind == DPAR_ALL_REDUCE && c->link_reduces && n > 2) {
+    if (kind == DPAR_CALL_ALL_REDUCE && c->link_reduces && n > 2) {
         double pass = bytes * (p + 1.0) / p / (B * dpari_switch(c));
         t.latency = dpari_switch_base * base;
         t.seconds = t.latency + pass;
@@ -3254,7 +3276,7 @@ static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double 
 }
 
 /* GB/s of the NICs for one rank of a group, when all groups of the node talk at once. */
-static double dpari_nic_rate(const dpar_cluster *c, const dpar_group *g)
+static double dpari_nic_rate(const dpar_cluster *c, const dpar_cluster_group *g)
 {
     double node = c->nics * c->nic_Bps * c->taper * c->cal.value[DPAR_CAL_NET_SHARE];
     double rate = node / g->sharing / g->per_node;
@@ -3275,8 +3297,8 @@ static dpari_timing dpari_tree(double base, double inside, double hops, double w
 
 /* All-reduce in phases: reduce-scatter inside the nodes, a tree between them (or in the network's
  * switches), all-gather inside. */
-static void dpari_phases(const dpar_cluster *c, const dpar_group *g, double bytes, double nic,
-                         double link, dpar_collective_cost *cost)
+static void dpari_phases(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
+                         double nic, double link, dpar_collective_cost *cost)
 {
     const double *k = c->cal.value;
     double nodes = g->nodes, per = g->per_node, base = k[DPAR_CAL_BASE_S];
@@ -3328,12 +3350,12 @@ static int dpari_has_pat(const dpar_cluster *c)
  * steps are what makes them slow on many ranks (T6). From Hopper's software on, groups of one rank
  * a node have PAT's parallel trees: a fifth of the steps at 0.75 of the bandwidth (NCCL's tuner:
  * 2.8 us a rank against 14). */
-static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kind, double bytes,
-                         dpar_collective_cost *cost)
+static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int32_t kind,
+                         double bytes, dpar_collective_cost *cost)
 {
     const double *k = c->cal.value;
     double nic = dpari_nic_rate(c, g), n = g->size, per = g->per_node, base = k[DPAR_CAL_BASE_S];
-    double ways = kind == DPAR_ALL_REDUCE ? 2.0 : 1.0, wire, steps;
+    double ways = kind == DPAR_CALL_ALL_REDUCE ? 2.0 : 1.0, wire, steps;
     double link = per > 1.0 ? dpari_link_of(c, g->per_node) : 0.0;
     wire = dpari_wire(kind, n) * bytes / (nic * per);
     if (per > 1.0) {
@@ -3341,10 +3363,10 @@ static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kin
     }
     dpari_keep_least(cost, dpari_ring_timing(c, dpari_steps(kind, n), bytes / n, wire),
                      DPAR_ALG_RING);
-    if (kind == DPAR_ALL_REDUCE) {
+    if (kind == DPAR_CALL_ALL_REDUCE) {
         dpari_phases(c, g, bytes, nic, link, cost);
     } else if (g->per_node == 1 && dpari_has_pat(c) &&
-               (kind == DPAR_ALL_GATHER || kind == DPAR_REDUCE_SCATTER)) {
+               (kind == DPAR_CALL_ALL_GATHER || kind == DPAR_CALL_REDUCE_SCATTER)) {
         steps = (0.3 * dpari_ceil_log2(g->nodes) + 0.2 * n) * k[DPAR_CAL_NET_S];
         dpari_keep_least(cost, dpari_protocols(base, steps, wire / 0.75, dpari_quick_net),
                          DPAR_ALG_TREE);
@@ -3355,7 +3377,7 @@ static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kin
 
 /* All-to-all: what stays in the node goes over its links, (nodes-1)/nodes over the rank's own share
  * of the NICs, both at once. */
-static void dpari_across_all(const dpar_cluster *c, const dpar_group *g, double bytes,
+static void dpari_across_all(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
                              dpar_collective_cost *cost)
 {
     const double *k = c->cal.value;
@@ -3392,16 +3414,16 @@ static DPARI_COLD double dpari_curve_at(const dpar_curve *v, double bytes)
  * takes without any by its steps. */
 static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, double n, double bytes)
 {
-    const double wire = dpari_wire(kind, n) / dpari_wire(DPAR_ALL_REDUCE, v->ranks);
-    const double steps = dpari_steps(kind, n) / dpari_steps(DPAR_ALL_REDUCE, v->ranks);
+    const double wire = dpari_wire(kind, n) / dpari_wire(DPAR_CALL_ALL_REDUCE, v->ranks);
+    const double steps = dpari_steps(kind, n) / dpari_steps(DPAR_CALL_ALL_REDUCE, v->ranks);
     return dpari_curve_at(v, bytes * wire) + (steps - 1.0) * v->seconds[0];
 }
 
 /* Inside a node; or between nodes, one rank of each, all those of a node at once. */
-static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_group *g, int32_t kind,
-                                           double bytes, dpar_collective_cost *cost)
+static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_cluster_group *g,
+                                           int32_t kind, double bytes, dpar_collective_cost *cost)
 {
-    const int32_t across = g->nodes > 1, send = kind == DPAR_SEND_RECV;
+    const int32_t across = g->nodes > 1, send = kind == DPAR_CALL_SEND_RECV;
     const dpar_curve *v = &c->curve[(across ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
     const dpar_curve *in = &c->curve[DPAR_CURVE_LINK];
     const double per = across && !send ? g->per_node : 1.0;
@@ -3416,17 +3438,17 @@ static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_gro
         dpari_wire(kind, across ? g->nodes : g->size) * bytes / per;
 }
 
-DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g, int32_t kind,
-                                      double bytes, dpar_collective_cost *cost)
+DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_group *g,
+                                      int32_t kind, double bytes, dpar_collective_cost *cost)
 {
     dpari_timing t;
     dpari_zero(cost, sizeof(*cost));
-    if (g->size < 2 || kind <= DPAR_NO_CALL || kind >= DPAR_COLLECTIVES ||
-        !(bytes > 0.0 || kind == DPAR_BARRIER)) {
+    if (g->size < 2 || kind <= DPAR_CALL_NONE || kind >= DPAR_CALL_COLLECTIVE_COUNT ||
+        !(bytes > 0.0 || kind == DPAR_CALL_BARRIER)) {
         return;
     }
-    if (c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + (kind == DPAR_SEND_RECV)].n >
-        0) {
+    if (c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + (kind == DPAR_CALL_SEND_RECV)]
+            .n > 0) {
         dpari_measured_call(c, g, kind, bytes, cost);
         return;
     }
@@ -3436,9 +3458,9 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
         return;
     }
     cost->nic_Bps = dpari_nic_rate(c, g);
-    if (kind == DPAR_ALL_TO_ALL) {
+    if (kind == DPAR_CALL_ALL_TO_ALL) {
         dpari_across_all(c, g, bytes, cost);
-    } else if (kind == DPAR_SEND_RECV) {
+    } else if (kind == DPAR_CALL_SEND_RECV) {
         cost->nic_bytes = bytes;
         t.latency =
             0.5 * c->cal.value[DPAR_CAL_BASE_S] + dpari_simple_steps * c->cal.value[DPAR_CAL_NET_S];
@@ -3455,10 +3477,10 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
 
 DPARI_API const char *dpari_stack_name(int32_t stack)
 {
-    static const char name[DPAR_STACKS][14] = {
+    static const char name[DPAR_MODEL_STACK_END][14] = {
         "?",        "megatron", "core",   "torch",         "compiled",  "llm-foundry", "torchtitan",
         "nanotron", "nemo",     "deepep", "megatron@2021", "nemo@2024", "maxtext"};
-    return stack > 0 && stack < DPAR_STACKS ? name[stack] : "?";
+    return stack > 0 && stack < DPAR_MODEL_STACK_END ? name[stack] : "?";
 }
 
 /* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
@@ -3472,8 +3494,8 @@ DPARI_API const char *dpari_stack_name(int32_t stack)
 static const dpari_generation *dpari_generation_at(int32_t stack)
 {
     enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP, EP = DPAR_OVERLAP_EP };
-    enum { LM = DPAR_STACK_MEGATRON, CORE, PT, PTC }; /* of today, in order */
-    static const dpari_generation age[DPAR_STACKS] = {
+    enum { LM = DPAR_MODEL_STACK_MEGATRON, CORE, PT, PTC }; /* of today, in order */
+    static const dpari_generation age[DPAR_MODEL_STACK_END] = {
         {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
         {LM, TP, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2022, 2022},
         {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
@@ -3481,18 +3503,18 @@ static const dpari_generation *dpari_generation_at(int32_t stack)
         {PTC, DP, 0, 14, 0, 0, 1, .7f, 1, 0, PTC, 2024, 2026},
         {PT, DP, 0, 0, 0, 0, .9f, .7f, .8f, .4f, PT, 2023, 2023},
         {PTC, DP, 0, 14, 0, 0, 1, .7f, 1, 0, PTC, 2024, 2025},
-        {PT, TP, 1, 14, 1, 0, 1, .7f, .8f, 0, DPAR_STACK_NANOTRON, 2025, 2025},
+        {PT, TP, 1, 14, 1, 0, 1, .7f, .8f, 0, DPAR_MODEL_STACK_NANOTRON, 2025, 2025},
         {CORE, DP | PP | TP | EP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
-        {CORE, DP | PP | TP | EP, 0, 0, 0, 1, 1, 1, 1, 0, DPAR_STACK_DEEPEP, 2024, 2025},
+        {CORE, DP | PP | TP | EP, 0, 0, 0, 1, 1, 1, 1, 0, DPAR_MODEL_STACK_DEEPEP, 2024, 2025},
         {LM, 0, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2021, 2021},
         {CORE, DP | PP | TP, 0, 0, 0, 0, .85f, .80f, 1, 0, CORE, 2024, 2024},
-        {PTC, DP | TP, 0, 0, 0, 0, 1, 1, 1, 0, DPAR_STACK_MAXTEXT, 2024, 2024}};
+        {PTC, DP | TP, 0, 0, 0, 0, 1, 1, 1, 0, DPAR_MODEL_STACK_MAXTEXT, 2024, 2024}};
     return &age[stack];
 }
 
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w)
 {
-    return dpari_generation_at(w->age > 0 && w->age < DPAR_STACKS ? w->age : w->stack);
+    return dpari_generation_at(w->age > 0 && w->age < DPAR_MODEL_STACK_END ? w->age : w->stack);
 }
 
 /* The latest generation of a stack that had begun by then, or its first. */
@@ -3500,7 +3522,7 @@ static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
 {
     const int32_t of = dpari_generation_at(stack)->of;
     int32_t i, best = 0, first = stack;
-    for (i = 1; i < DPAR_STACKS; i++) {
+    for (i = 1; i < DPAR_MODEL_STACK_END; i++) {
         const dpari_generation *g = dpari_generation_at(i);
         if (g->of != of) {
             continue;
@@ -3523,7 +3545,7 @@ DPARI_API DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n
     while (at < n && s[at] != '@') {
         at++;
     }
-    for (i = 1; i < DPAR_STACKS; i++) {
+    for (i = 1; i < DPAR_MODEL_STACK_END; i++) {
         if (dpari_spells(s, n, dpari_stack_name(i))) {
             m->stack = i;
             return 1;
@@ -3550,15 +3572,15 @@ DPARI_API DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n
 
 DPARI_API const char *dpari_attention_name(int32_t attention)
 {
-    static const char name[DPAR_ATTENTIONS][12] = {"?", "unfused", "flash1", "flash"};
-    return attention > 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
+    static const char name[DPAR_MODEL_ATTENTION_END][12] = {"?", "unfused", "flash1", "flash"};
+    return attention > 0 && attention < DPAR_MODEL_ATTENTION_END ? name[attention] : "?";
 }
 
 DPARI_API const char *dpari_loss_name(int32_t loss)
 {
-    static const char name[DPAR_LOSSES][12] = {"?",       "eager",   "compiled", "fused",
-                                               "inplace", "chunked", "parallel"};
-    return loss > 0 && loss < DPAR_LOSSES ? name[loss] : "?";
+    static const char name[DPAR_MODEL_LOSS_END][12] = {"?",       "eager",   "compiled", "fused",
+                                                       "inplace", "chunked", "parallel"};
+    return loss > 0 && loss < DPAR_MODEL_LOSS_END ? name[loss] : "?";
 }
 
 DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
@@ -3601,12 +3623,13 @@ DPARI_API DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *w, dp
 {
     int32_t i;
     double params = 0.0;
-    if (w->layers < 1 || w->layers > DPAR_MAX_LAYERS || w->ops < 1 || w->ops > DPAR_MAX_OPS) {
+    if (w->layers < 1 || w->layers > DPAR_MAX_LAYER_CLASSES || w->ops < 1 ||
+        w->ops > DPAR_MAX_LAYER_OPS) {
         return dpari_say(DPAR_E_ARG, why, "a workload needs 1 to 24 layer classes, this has #",
                          w->layers, 0, 0, 0);
     }
     for (i = 0; i < w->layers; i++) {
-        const dpar_layer *l = &w->layer[i];
+        const dpar_workload_layer *l = &w->layer[i];
         if (l->count < 1 || l->ops < 1 || l->first < 0 || l->first + l->ops > w->ops ||
             !(l->tokens > 0.0) || !dpari_finite(l->tokens)) {
             return dpari_say(DPAR_E_ARG, why, "layer class # is empty: count=#, operations=#", i,
@@ -3622,11 +3645,11 @@ DPARI_API DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *w, dp
 
 /* ---- building ---------------------------------------------------------------------------- */
 
-static dpar_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t kind, int32_t count,
-                                   double tokens, double width_bytes)
+static dpar_workload_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t kind,
+                                            int32_t count, double tokens, double width_bytes)
 {
-    dpar_layer *l;
-    if (w->layers >= DPAR_MAX_LAYERS || count < 1) {
+    dpar_workload_layer *l;
+    if (w->layers >= DPAR_MAX_LAYER_CLASSES || count < 1) {
         return NULL;
     }
     l = &w->layer[w->layers++];
@@ -3644,7 +3667,7 @@ static dpar_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t k
 /* Appends an operation to the newest layer; a full table is caught by dpari_workload_check. */
 static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 {
-    dpar_op *op = &w->op[w->ops < DPAR_MAX_OPS ? w->ops++ : DPAR_MAX_OPS - 1];
+    dpar_op *op = &w->op[w->ops < DPAR_MAX_LAYER_OPS ? w->ops++ : DPAR_MAX_LAYER_OPS - 1];
     dpari_zero(op, sizeof(*op));
     op->kind = (int8_t)kind;
     op->cut = (int8_t)cut;
@@ -3669,7 +3692,7 @@ static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, in
     op->k = k;
     op->params = n * k + (biases ? n : 0.0);
     op->save = k * w->element;
-    if (cut == DPAR_CUT_COLUMN && w->stack >= DPAR_STACK_TORCH) {
+    if (cut == DPAR_CUT_COLUMN && w->stack >= DPAR_MODEL_STACK_TORCH) {
         op->save_cut = DPAR_CUT_NONE; /* DTensor keeps it gathered */
     }
     return op;
@@ -3703,18 +3726,18 @@ typedef struct dpari_style {
 static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
 {
     dpari_style s;
-    int eager = w->stack == DPAR_STACK_TORCH;
+    int eager = w->stack == DPAR_MODEL_STACK_TORCH;
     s.e = w->element;
     s.passes = eager ? 1.6 : 1.0;
     s.fused = !eager;
-    s.drop = m->family == DPAR_FAMILY_GPT && w->stack == DPAR_STACK_MEGATRON;
-    s.biases = m->biases > 0 ||
-               (m->family != DPAR_FAMILY_LLAMA && m->family != DPAR_FAMILY_T5 && m->biases == 0);
-    s.rotary = m->family == DPAR_FAMILY_LLAMA;
+    s.drop = m->family == DPAR_MODEL_FAMILY_GPT && w->stack == DPAR_MODEL_STACK_MEGATRON;
+    s.biases = m->biases > 0 || (m->family != DPAR_MODEL_FAMILY_LLAMA &&
+                                 m->family != DPAR_MODEL_FAMILY_T5 && m->biases == 0);
+    s.rotary = m->family == DPAR_MODEL_FAMILY_LLAMA;
     s.gated = m->gated > 0 || (m->gated == 0 && s.rotary);
-    s.rms = m->family == DPAR_FAMILY_LLAMA || m->family == DPAR_FAMILY_T5;
+    s.rms = m->family == DPAR_MODEL_FAMILY_LLAMA || m->family == DPAR_MODEL_FAMILY_T5;
     s.norm = eager && s.rms ? s.e + 4.0 : s.e;
-    s.repeat = w->stack >= DPAR_STACK_TORCH;
+    s.repeat = w->stack >= DPAR_MODEL_STACK_TORCH;
     return s;
 }
 
@@ -3768,7 +3791,7 @@ static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double h
                                 double keys, int causal, double window, double kept)
 {
     dpar_op *op;
-    if (w->attention == DPAR_ATTENTION_UNFUSED) {
+    if (w->attention == DPAR_MODEL_ATTENTION_UNFUSED) {
         dpari_add_scores(w, s, heads, width, keys, kept);
         return;
     }
@@ -3804,7 +3827,7 @@ static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_sty
     double kvs = window > 0.0 && m->window_kv_heads > 0 ? m->window_kv_heads : m->kv_heads;
     double kv = kvs * (d + v), gate = m->q_gate ? out : 0.0;
     double rotary = s->rotary ? (s->fused ? 1.0 : 2.0) : 0.0;
-    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpari_add_norm(w, s, h, cross ? DPAR_KEEP_ALWAYS : DPAR_KEEP_INPUT);
     if (m->q_lora > 0) {
         dpari_add_gemm(w, DPAR_CUT_NONE, m->q_lora, h, 0)->keep = DPAR_KEEP_NORM;
@@ -3854,24 +3877,24 @@ static dpari_scan dpari_scan_of(const dpar_model *m)
     c.in = 2.0 * di;
     c.inner = c.conv = di;
     switch (m->scan) {
-    case DPAR_SCAN_MAMBA: /* to dt (h / 16), B and C; dt up to the channels */
+    case DPAR_MODEL_SCAN_MAMBA: /* to dt (h / 16), B and C; dt up to the channels */
         c.low = (double)((m->hidden + 15) / 16);
         c.low_n = 2.0 * di;
         c.side = di * (3.0 * m->scan_state + 3.0); /* A; B and C; conv bias, dt bias, D */
         break;
-    case DPAR_SCAN_MAMBA2:
+    case DPAR_MODEL_SCAN_MAMBA2:
         c.in += 2.0 * gn + a;
         c.conv += 2.0 * gn;
         c.side = 3.0 * a + 2.0 * di + 2.0 * gn;
         c.chunk = 256.0;
         break;
-    case DPAR_SCAN_DELTA:
+    case DPAR_MODEL_SCAN_DELTA:
         c.in += 2.0 * gn + 2.0 * a;
         c.conv += 2.0 * gn;
         c.side = 2.0 * a;
         c.chunk = 64.0;
         break;
-    case DPAR_SCAN_KDA:
+    case DPAR_MODEL_SCAN_KDA:
         c.in = di + 2.0 * gn + a;
         c.conv += 2.0 * gn;
         c.low = m->scan_width; /* decay and output gate */
@@ -3879,14 +3902,14 @@ static dpari_scan dpari_scan_of(const dpar_model *m)
         c.side = a + gn;
         c.chunk = 64.0;
         break;
-    case DPAR_SCAN_LIGHTNING:
+    case DPAR_MODEL_SCAN_LIGHTNING:
         c.in += 2.0 * di;
         c.conv = 0.0;
         c.side = di;
         c.chunk = 256.0;
         break;
-    case DPAR_SCAN_CONV: c.in += di; break;
-    case DPAR_SCAN_LRU: c.side = 2.0 * di * m->scan_width + 4.0 * di; break;
+    case DPAR_MODEL_SCAN_CONV: c.in += di; break;
+    case DPAR_MODEL_SCAN_LRU: c.side = 2.0 * di * m->scan_width + 4.0 * di; break;
     default: /* RWKV-4: key, value, receptance; the feed-forward part has a receptance too */
         c.in += di + h;
         c.conv = 0.0;
@@ -3903,7 +3926,7 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
     dpari_scan c = dpari_scan_of(m);
     double h = m->hidden, e = s->e, n = m->scan_state, state = c.inner * n;
     double taps = m->conv > 0 ? m->conv : 4.0;
-    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpar_op *op;
     dpari_add_norm(w, s, h, DPAR_KEEP_INPUT);
     dpari_add_gemm(w, DPAR_CUT_COLUMN, c.in, h, 0);
@@ -3917,7 +3940,9 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
         op = dpari_add_op(w, DPAR_OP_SCAN, DPAR_CUT_TENSOR, s->fused ? 4 : 8);
         op->n = c.inner + (double)m->scan_heads * n;
         op->k = 0.5 * c.chunk + 2.0 * state / op->n;
-        op->k += m->scan == DPAR_SCAN_DELTA || m->scan == DPAR_SCAN_KDA ? c.chunk : 0.0; /* solve */
+        op->k += m->scan == DPAR_MODEL_SCAN_DELTA || m->scan == DPAR_MODEL_SCAN_KDA
+                     ? c.chunk
+                     : 0.0; /* solve */
         op->heads = (int16_t)(m->scan_heads < 30000 ? m->scan_heads : 30000);
     } else { /* 9 FLOP a state */
         op = dpari_add_op(w, DPAR_OP_STREAM, DPAR_CUT_TENSOR, 2);
@@ -3938,7 +3963,7 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
 {
     double h = m->hidden, a = m->heads, rope = m->rope_width, e = s->e;
     double qk = m->qk_width, v = m->v_width, q = a * (qk + rope), kv = a * (qk + v);
-    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpar_op *op;
     dpari_add_norm(w, s, h, DPAR_KEEP_INPUT);
     if (m->q_lora > 0) {
@@ -3990,7 +4015,7 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
 static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_style *s)
 {
     double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->e, up = s->gated ? 2.0 * f : f;
-    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpar_op *op;
     dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
     op = dpari_add_gemm(w, DPAR_CUT_SEQUENCE, m->experts, h, 0);
@@ -4015,7 +4040,7 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     /* what experts gave is kept where the router's weights are multiplied in here, and not before
      * (Megatron-Core) */
     dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
-                     w->stack >= DPAR_STACK_TORCH ? e * t * h : 0.0);
+                     w->stack >= DPAR_MODEL_STACK_TORCH ? e * t * h : 0.0);
     if (m->shared_ffn > 0) {
         double wide = (s->gated ? 2.0 : 1.0) * m->shared_ffn;
         op = dpari_add_gemm(w, DPAR_CUT_COLUMN, wide, h, 0);
@@ -4037,7 +4062,7 @@ static void dpari_add_embedding(dpar_workload *w, const dpar_model *m, const dpa
 {
     double h = m->hidden;
     dpar_op *op;
-    dpar_layer *l = dpari_add_layer(w, "embed", DPAR_LAYER_EMBED, 1, tokens, s->e * h);
+    dpar_workload_layer *l = dpari_add_layer(w, "embed", DPAR_LAYER_EMBED, 1, tokens, s->e * h);
     if (l == NULL) {
         return;
     }
@@ -4064,17 +4089,18 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
                            double tokens)
 {
     double h = m->hidden, v = m->vocab;
-    int fused = (w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED) &&
-                w->loss != DPAR_LOSS_EAGER;
-    static const float bytes[DPAR_LOSSES] = {0, 14,    6, 4,
-                                             2, 1.75f, 10}; /* of a logit, alive at once */
+    int fused = (w->stack == DPAR_MODEL_STACK_MEGATRON_CORE ||
+                 w->stack == DPAR_MODEL_STACK_TORCH_COMPILE) &&
+                w->loss != DPAR_MODEL_LOSS_EAGER;
+    static const float bytes[DPAR_MODEL_LOSS_END] = {0, 14,    6, 4,
+                                                     2, 1.75f, 10}; /* of a logit, alive at once */
     dpar_op *op;
-    dpar_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
+    dpar_workload_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
     if (l == NULL) {
         return;
     }
     dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
-    if (m->head == DPAR_HEAD_POOL || m->head == DPAR_HEAD_MASKED) {
+    if (m->head == DPAR_MODEL_HEAD_POOL || m->head == DPAR_MODEL_HEAD_MASKED) {
         dpari_add_gemm(w, DPAR_CUT_NONE, h, h, 1);
     }
     if (w->vocab == 0) {
@@ -4096,31 +4122,31 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
 static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_style *s, double seq,
                            int32_t mix, int32_t feed, int32_t count)
 {
-    static const char name[DPAR_MIXES][8] = {"block", "window", "scan", "both", "feed"};
+    static const char name[DPAR_MODEL_MIXER_COUNT][8] = {"block", "window", "scan", "both", "feed"};
     const int causal = w->causal;
     if (dpari_add_layer(w,
-                        feed != DPAR_FEED_EXPERTS ? name[mix]
-                        : mix == DPAR_MIX_FULL    ? "moe"
-                        : mix == DPAR_MIX_SCAN    ? "scan-moe"
-                        : mix == DPAR_MIX_NONE    ? "experts"
-                                                  : "window-moe",
+                        feed != DPAR_MODEL_FFN_EXPERTS ? name[mix]
+                        : mix == DPAR_MODEL_MIXER_FULL ? "moe"
+                        : mix == DPAR_MODEL_MIXER_SCAN ? "scan-moe"
+                        : mix == DPAR_MODEL_MIXER_NONE ? "experts"
+                                                       : "window-moe",
                         DPAR_LAYER_BLOCK, count, seq, s->e * m->hidden) == NULL) {
         return;
     }
-    if (mix != DPAR_MIX_SCAN && mix != DPAR_MIX_NONE && m->heads > 0) {
+    if (mix != DPAR_MODEL_MIXER_SCAN && mix != DPAR_MODEL_MIXER_NONE && m->heads > 0) {
         if (m->kv_lora > 0) {
             dpari_add_mla(w, m, s, seq);
         } else {
             dpari_add_mha(w, m, s, seq, causal, 0,
-                          mix == DPAR_MIX_WINDOW ? m->window : m->index_topk);
+                          mix == DPAR_MODEL_MIXER_WINDOW ? m->window : m->index_topk);
         }
     }
-    if (mix == DPAR_MIX_SCAN || mix == DPAR_MIX_BOTH) {
+    if (mix == DPAR_MODEL_MIXER_SCAN || mix == DPAR_MODEL_MIXER_BOTH) {
         dpari_add_recurrence(w, m, s);
     }
-    if (feed == DPAR_FEED_EXPERTS) {
+    if (feed == DPAR_MODEL_FFN_EXPERTS) {
         dpari_add_moe(w, m, s);
-    } else if (feed == DPAR_FEED_DENSE) {
+    } else if (feed == DPAR_MODEL_FFN_DENSE) {
         dpari_add_mlp(w, m, s, m->ffn);
     }
     if (w->ops > w->layer[w->layers - 1].first) {
@@ -4136,8 +4162,8 @@ static int32_t dpari_kind_of(char letter, int32_t *feed)
     while (at < 9 && letters[at] != letter) {
         at++;
     }
-    *feed = at < 4 ? *feed : at < 8 ? DPAR_FEED_NONE : at - 8;
-    return at < 8 ? at % 4 : DPAR_MIX_NONE;
+    *feed = at < 4 ? *feed : at < 8 ? DPAR_MODEL_FFN_NONE : at - 8;
+    return at < 8 ? at % 4 : DPAR_MODEL_MIXER_NONE;
 }
 
 DPARI_API DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
@@ -4154,9 +4180,9 @@ DPARI_API DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int3
                       (m->expert_step < 2 || i % m->expert_step == m->expert_offset);
         int32_t feed = i < n ? feeds[i] : moe;
         int32_t expected = m->experts > 0 && i >= m->dense_layers;
-        int32_t kind = mixes > 0 ? dpari_kind_of(mix[i % mixes], &feed) : DPAR_MIX_FULL;
-        plain = plain && kind == DPAR_MIX_FULL && feed == expected;
-        m->kinds[kind * DPAR_FEEDS + feed]++;
+        int32_t kind = mixes > 0 ? dpari_kind_of(mix[i % mixes], &feed) : DPAR_MODEL_MIXER_FULL;
+        plain = plain && kind == DPAR_MODEL_MIXER_FULL && feed == expected;
+        m->kinds[kind * DPAR_MODEL_FFN_COUNT + feed]++;
     }
     if (plain) { /* the first ones dense, then experts: as the model says without this */
         dpari_zero(m->kinds, sizeof(m->kinds));
@@ -4166,7 +4192,7 @@ DPARI_API DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int3
 static int dpari_model_mixed(const dpar_model *m)
 {
     int32_t i, sum = 0;
-    for (i = 0; i < DPAR_MIXES * DPAR_FEEDS; i++) {
+    for (i = 0; i < DPAR_MODEL_MIXER_COUNT * DPAR_MODEL_FFN_COUNT; i++) {
         if (m->kinds[i] < 0 || m->kinds[i] > m->layers - sum) {
             return 0;
         }
@@ -4184,13 +4210,13 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     double tokens = m->tower_tokens, h = m->tower_hidden;
     double merged = h * (m->tower_merge > 1 ? m->tower_merge : 1), to = m->hidden;
     int32_t at;
-    dpar_layer *l;
+    dpar_workload_layer *l;
     if (m->tower_layers < 1 || (l = dpari_add_layer(w, "tower", DPAR_LAYER_EMBED, m->tower_layers,
                                                     tokens, w->element * h)) == NULL) {
         return;
     }
     dpari_zero(&v, sizeof(v));
-    v.family = DPAR_FAMILY_VIT;
+    v.family = DPAR_MODEL_FAMILY_VIT;
     v.gated = m->tower_gated ? 1 : -1;
     v.hidden = m->tower_hidden;
     v.heads = v.kv_heads = m->tower_heads;
@@ -4232,27 +4258,29 @@ static void dpari_build_decoder(dpar_workload *w, const dpar_model *model, doubl
     dpari_style s = dpari_style_of(w, &m);
     int32_t dense = m.experts > 0 ? m.dense_layers : m.layers, first, mix, feed;
     dpari_add_embedding(w, &m, &s, seq,
-                        m.positions != 0                           ? dpari_mostf(m.positions, 0.0)
-                        : m.family == DPAR_FAMILY_GPT && !m.rotary ? (double)m.seq
-                                                                   : 0.0);
+                        m.positions != 0 ? dpari_mostf(m.positions, 0.0)
+                        : m.family == DPAR_MODEL_FAMILY_GPT && !m.rotary ? (double)m.seq
+                                                                         : 0.0);
     dpari_add_tower(w, &m);
     first = w->layers;
     if (dpari_model_mixed(&m)) {
-        for (mix = 0; mix < DPAR_MIXES; mix++) {
-            for (feed = 0; feed < DPAR_FEEDS; feed++) {
-                dpari_add_kind(w, &m, &s, seq, mix, feed, m.kinds[mix * DPAR_FEEDS + feed]);
+        for (mix = 0; mix < DPAR_MODEL_MIXER_COUNT; mix++) {
+            for (feed = 0; feed < DPAR_MODEL_FFN_COUNT; feed++) {
+                dpari_add_kind(w, &m, &s, seq, mix, feed,
+                               m.kinds[mix * DPAR_MODEL_FFN_COUNT + feed]);
             }
         }
         for (; first < w->layers; first++) {
             w->layer[first].span = m.layers;
         }
     } else {
-        dpari_add_kind(w, &m, &s, seq, DPAR_MIX_FULL, DPAR_FEED_DENSE, dense);
-        dpari_add_kind(w, &m, &s, seq, DPAR_MIX_FULL, DPAR_FEED_EXPERTS, m.layers - dense);
+        dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL, DPAR_MODEL_FFN_DENSE, dense);
+        dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL, DPAR_MODEL_FFN_EXPERTS,
+                       m.layers - dense);
     }
     if (m.mtp > 0) { /* a block like the last one, and a projection of two vectors to one */
-        dpari_add_kind(w, &m, &s, seq, DPAR_MIX_FULL,
-                       m.experts > 0 ? DPAR_FEED_EXPERTS : DPAR_FEED_DENSE, m.mtp);
+        dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL,
+                       m.experts > 0 ? DPAR_MODEL_FFN_EXPERTS : DPAR_MODEL_FFN_DENSE, m.mtp);
         dpari_add_gemm(w, DPAR_CUT_NONE, m.hidden, 2.0 * m.hidden, 0);
     }
     dpari_add_head(w, &m, &s, seq);
@@ -4264,22 +4292,22 @@ static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
     dpari_style s = dpari_style_of(w, m);
     double h = m->hidden, tokens = w->tokens, patch = (double)m->patch * m->patch * m->channels;
     double out = m->out_channels != 0 ? dpari_mostf(m->out_channels, 0.0) : 1000.0;
-    dpar_layer *l = dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.e * h);
+    dpar_workload_layer *l = dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.e * h);
     dpar_op *op;
     dpari_add_gemm(w, DPAR_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
     l->tp_regions = 0;
     l = dpari_add_layer(w, "block", DPAR_LAYER_BLOCK, m->layers, tokens, s.e * h);
     dpari_add_mha(w, m, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
-    if (m->family == DPAR_FAMILY_DIT) {
+    if (m->family == DPAR_MODEL_FAMILY_DIT) {
         /* shift, scale and gate of both branches from the condition: 6 h wide, once a sample */
         op = dpari_add_stream(w, DPAR_CUT_TENSOR, 8, 8.0 * s.e * h, 12.0 * s.e * h, 4.0 * s.e * h);
         op->params = 6.0 * h * h + 6.0 * h;
     }
-    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, m->family == DPAR_FAMILY_DIT ? tokens : 1.0,
-                    s.e * h);
+    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1,
+                    m->family == DPAR_MODEL_FAMILY_DIT ? tokens : 1.0, s.e * h);
     dpari_add_norm(w, &s, h, DPAR_KEEP_ALWAYS);
-    if (m->head == DPAR_HEAD_POOL) {
+    if (m->head == DPAR_MODEL_HEAD_POOL) {
         dpari_add_gemm(w, DPAR_CUT_NONE, h, h, 1);
     }
     if (out > 0.0) {
@@ -4316,7 +4344,7 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
                            int reach)
 {
     double e = w->element;
-    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpar_op *op = dpari_add_op(w, DPAR_OP_CONV, DPAR_CUT_COLUMN, 1);
     op->save_cut = DPAR_CUT_NONE;
     op->n = out;
@@ -4327,7 +4355,7 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
     op->save = e * in * grow;
     /* an eager framework keeps the norm's output too, which is the activation's input */
     op = dpari_add_stream(w, DPAR_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out,
-                          (w->stack == DPAR_STACK_TORCH ? 2.0 : 1.0) * e * out);
+                          (w->stack == DPAR_MODEL_STACK_TORCH ? 2.0 : 1.0) * e * out);
     op->params = 2.0 * out;
     op->transient = e * out;
     if (reach > 0) {
@@ -4344,7 +4372,7 @@ static void dpari_build_resnet(dpar_workload *w, const dpar_model *m)
     double side = (double)m->image[0] / 4.0, cells = side * ((double)m->image[1] / 4.0);
     double width = m->hidden, in = m->hidden;
     int32_t stage, part;
-    dpar_layer *l =
+    dpar_workload_layer *l =
         dpari_add_layer(w, "stem", DPAR_LAYER_BLOCK, 1, 4.0 * cells, w->element * width);
     l->shrink = 2;
     dpari_add_conv(w, width, m->channels, 49.0, 4.0, 3);
@@ -4386,7 +4414,7 @@ static void dpari_add_level(dpar_workload *w, const dpar_model *m, const char *n
     double cells = (double)m->image[0] * m->image[1] / (shrink * shrink);
     double taps = (double)m->kernel * m->kernel;
     int32_t i, blocks = m->blocks_per_level;
-    dpar_layer *l = dpari_add_layer(w, name, DPAR_LAYER_BLOCK, 1, cells, w->element * c);
+    dpar_workload_layer *l = dpari_add_layer(w, name, DPAR_LAYER_BLOCK, 1, cells, w->element * c);
     if (l == NULL) {
         return;
     }
@@ -4422,7 +4450,7 @@ static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
 {
     double e = w->element,
            cells = (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
-    dpar_layer *l = dpari_add_layer(w, "cells", DPAR_LAYER_BLOCK, 1, cells, e * m->fields);
+    dpar_workload_layer *l = dpari_add_layer(w, "cells", DPAR_LAYER_BLOCK, 1, cells, e * m->fields);
     dpar_op *op =
         dpari_add_stream(w, DPAR_CUT_NONE, m->fields, m->bytes_per_cell, 0.0, 2.0 * e * m->fields);
     op->keep = DPAR_KEEP_INPUT;
@@ -4437,7 +4465,7 @@ static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
 
 static int dpari_is_transformer(int32_t family)
 {
-    return family <= DPAR_FAMILY_T5;
+    return family <= DPAR_MODEL_FAMILY_T5;
 }
 
 DPARI_APART dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
@@ -4471,7 +4499,7 @@ DPARI_APART dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
 
 static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
 {
-    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
+    if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
         if (m->patch < 1 || m->image[0] < m->patch || m->image[1] < m->patch || m->channels < 1) {
             return dpari_say(DPAR_E_ARG, why,
                              "image=#x# needs a patch of at least 1 that fits in it, and channels: "
@@ -4510,12 +4538,13 @@ DPARI_APART dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
     if (!dpari_model_mixed(m)) {
         dpari_model_kinds(m, NULL, 0, NULL, 0);
     }
-    for (i = 0; i < DPAR_FEEDS; i++) {
+    for (i = 0; i < DPAR_MODEL_FFN_COUNT; i++) {
         const int32_t *kinds = m->kinds;
-        sees += kinds[DPAR_MIX_WINDOW * DPAR_FEEDS + i];
-        scans += kinds[DPAR_MIX_SCAN * DPAR_FEEDS + i] + kinds[DPAR_MIX_BOTH * DPAR_FEEDS + i];
+        sees += kinds[DPAR_MODEL_MIXER_WINDOW * DPAR_MODEL_FFN_COUNT + i];
+        scans += kinds[DPAR_MODEL_MIXER_SCAN * DPAR_MODEL_FFN_COUNT + i] +
+                 kinds[DPAR_MODEL_MIXER_BOTH * DPAR_MODEL_FFN_COUNT + i];
     }
-    if (m->scan < 0 || m->scan >= DPAR_SCANS || (scans > 0 && m->scan == 0) ||
+    if (m->scan < 0 || m->scan >= DPAR_MODEL_SCAN_END || (scans > 0 && m->scan == 0) ||
         (sees > 0 && m->window < 1)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# layers have a window and # a scan: window=#, scan=# (1 to 8)", sees,
@@ -4544,15 +4573,15 @@ DPARI_APART dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
 
 static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
 {
-    int32_t shrink = m->family == DPAR_FAMILY_RESNET ? 32 : 1, most;
+    int32_t shrink = m->family == DPAR_MODEL_FAMILY_RESNET ? 32 : 1, most;
     m->kernel = m->kernel > 0 ? m->kernel : 3;
     m->blocks_per_level = m->blocks_per_level > 0 ? m->blocks_per_level : 1;
-    if (m->family == DPAR_FAMILY_UNET) {
+    if (m->family == DPAR_MODEL_FAMILY_UNET) {
         if (m->levels < 1 || m->levels > 8) {
             return dpari_say(DPAR_E_ARG, why, "levels=# must be 1 to 8", m->levels, 0, 0, 0);
         }
         /* four operations a block, down and up; two between levels and for the head */
-        most = (DPAR_MAX_OPS - 2 * m->levels) / 4 / (2 * m->levels - 1);
+        most = (DPAR_MAX_LAYER_OPS - 2 * m->levels) / 4 / (2 * m->levels - 1);
         if (m->blocks_per_level > most) {
             return dpari_say(DPAR_E_ARG, why, "blocks_per_level=# of # levels: at most #",
                              m->blocks_per_level, m->levels, most, 0);
@@ -4631,9 +4660,10 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
 {
     dpar_status st;
     if (m->family == 0) {
-        return dpari_say(DPAR_E_ARG, why, "no family: set family, as DPAR_FAMILY_GPT", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "no family: set family, as DPAR_MODEL_FAMILY_GPT", 0, 0,
+                         0, 0);
     }
-    if (m->family < 0 || m->family >= DPAR_FAMILIES) {
+    if (m->family < 0 || m->family >= DPAR_MODEL_FAMILY_END) {
         return dpari_say(DPAR_E_ARG, why, "family # does not exist", m->family, 0, 0, 0);
     }
     if (dpari_model_negative(m) < 0) {
@@ -4643,7 +4673,8 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
     if (m->element != 0 && m->element != 2 && m->element != 4 && m->element != 8) {
         return dpari_say(DPAR_E_ARG, why, "element=# must be 2, 4 or 8 bytes", m->element, 0, 0, 0);
     }
-    if (m->attention >= DPAR_ATTENTIONS || m->stack >= DPAR_STACKS || m->loss >= DPAR_LOSSES) {
+    if (m->attention >= DPAR_MODEL_ATTENTION_END || m->stack >= DPAR_MODEL_STACK_END ||
+        m->loss >= DPAR_MODEL_LOSS_END) {
         return dpari_say(DPAR_E_ARG, why, "attention=#, stack=#, loss=#: one does not exist",
                          m->attention, m->stack, m->loss, 0);
     }
@@ -4653,7 +4684,7 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
                          "layers=#, decoder_layers=#, mtp=#, tower_layers=#: at most 1000000",
                          m->layers, m->decoder_layers, m->mtp, m->tower_layers);
     }
-    if (m->family == DPAR_FAMILY_GRID) {
+    if (m->family == DPAR_MODEL_FAMILY_GRID) {
         return dpari_model_grid(m, why);
     }
     m->element = m->element > 0 ? m->element : 2;
@@ -4669,54 +4700,58 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
 
 static double dpari_model_samples_tokens(const dpar_model *m)
 {
-    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
+    if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
         return (double)(m->image[0] / m->patch) * (m->image[1] / m->patch) +
-               (m->family == DPAR_FAMILY_VIT ? 1.0 : 0.0);
+               (m->family == DPAR_MODEL_FAMILY_VIT ? 1.0 : 0.0);
     }
-    if (m->family == DPAR_FAMILY_GRID) {
+    if (m->family == DPAR_MODEL_FAMILY_GRID) {
         return (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
     }
-    if (m->family == DPAR_FAMILY_RESNET) {
+    if (m->family == DPAR_MODEL_FAMILY_RESNET) {
         return 1.0;
     }
-    return m->family == DPAR_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
+    return m->family == DPAR_MODEL_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
 }
 
 DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
 {
-    int gpt = m->family == DPAR_FAMILY_GPT;
+    int gpt = m->family == DPAR_MODEL_FAMILY_GPT;
     int transformer = dpari_is_transformer(m->family);
     dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
     w->element = m->element;
-    w->age = m->stack > 0 ? m->stack : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
+    w->age = m->stack > 0 ? m->stack
+             : gpt        ? DPAR_MODEL_STACK_MEGATRON
+                          : DPAR_MODEL_STACK_MEGATRON_CORE;
     w->stack = dpari_age(w)->stack;
-    w->attention = m->attention > 0                         ? m->attention
-                   : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
-                                                            : DPAR_ATTENTION_FLASH;
+    w->attention = m->attention > 0                               ? m->attention
+                   : gpt && w->stack == DPAR_MODEL_STACK_MEGATRON ? DPAR_MODEL_ATTENTION_UNFUSED
+                                                                  : DPAR_MODEL_ATTENTION_FLASH;
     /* the library of the first fused attention has a fused loss, which its users took with it */
-    w->loss = m->loss > 0                             ? m->loss
-              : w->stack == DPAR_STACK_CORE           ? DPAR_LOSS_INPLACE
-              : w->stack == DPAR_STACK_MEGATRON       ? DPAR_LOSS_PARALLEL
-              : w->stack == DPAR_STACK_COMPILED       ? DPAR_LOSS_COMPILED
-              : w->attention == DPAR_ATTENTION_FLASH1 ? DPAR_LOSS_FUSED
-                                                      : DPAR_LOSS_EAGER;
-    w->causal = m->causal > 0 || (m->causal == 0 &&
-                                  (m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA));
+    w->loss = m->loss > 0                                   ? m->loss
+              : w->stack == DPAR_MODEL_STACK_MEGATRON_CORE  ? DPAR_MODEL_LOSS_INPLACE
+              : w->stack == DPAR_MODEL_STACK_MEGATRON       ? DPAR_MODEL_LOSS_PARALLEL
+              : w->stack == DPAR_MODEL_STACK_TORCH_COMPILE  ? DPAR_MODEL_LOSS_COMPILED
+              : w->attention == DPAR_MODEL_ATTENTION_FLASH1 ? DPAR_MODEL_LOSS_FUSED
+                                                            : DPAR_MODEL_LOSS_EAGER;
+    w->causal = m->causal > 0 || (m->causal == 0 && (m->family == DPAR_MODEL_FAMILY_GPT ||
+                                                     m->family == DPAR_MODEL_FAMILY_LLAMA));
     w->tokens = dpari_model_samples_tokens(m);
     w->hidden = m->hidden;
     w->heads = transformer ? m->heads : 0;
     w->kv_heads = transformer ? (m->kv_lora > 0 ? m->heads : m->kv_heads) : 0;
     w->vocab =
-        transformer && (m->head == DPAR_HEAD_VOCAB || m->head == DPAR_HEAD_MASKED) ? m->vocab : 0;
+        transformer && (m->head == DPAR_MODEL_HEAD_VOCAB || m->head == DPAR_MODEL_HEAD_MASKED)
+            ? m->vocab
+            : 0;
     dpari_copy_text(w->note, sizeof(w->note), m->note, sizeof(m->note));
     w->experts = m->experts;
     w->topk = m->topk;
     w->expert_groups = m->expert_groups;
     w->topk_groups = m->topk_groups;
     w->capacity = m->capacity >= 1.0 ? m->capacity : 1.0;
-    w->trains = m->family != DPAR_FAMILY_GRID && !m->inference;
-    w->time_steps = m->family == DPAR_FAMILY_GRID ? 1 : 0;
-    if (m->family == DPAR_FAMILY_GRID) {
+    w->trains = m->family != DPAR_MODEL_FAMILY_GRID && !m->inference;
+    w->time_steps = m->family == DPAR_MODEL_FAMILY_GRID ? 1 : 0;
+    if (m->family == DPAR_MODEL_FAMILY_GRID) {
         w->dims = m->dims;
         w->extent[0] = m->extent[0];
         w->extent[1] = m->extent[1];
@@ -4752,7 +4787,7 @@ static void dpari_workload_totals(dpar_workload *w)
     w->blocks = w->shard_units = 0;
     w->params = w->model_flops_full = w->model_flops_causal = 0.0;
     for (i = 0; i < w->layers; i++) {
-        dpar_layer *l = &w->layer[i];
+        dpar_workload_layer *l = &w->layer[i];
         double plain = 0.0, attention = 0.0;
         if (l->span == 0 && l->kind == DPAR_LAYER_BLOCK) {
             l->from = w->blocks;
@@ -4795,13 +4830,13 @@ DPAR_API DPARI_COLD dpar_status dpar_workload_init(dpar_workload *w, const dpar_
     dpari_zero(w, sizeof(*w));
     dpari_workload_head(w, &m);
     switch (m.family) {
-    case DPAR_FAMILY_GPT:
-    case DPAR_FAMILY_LLAMA: dpari_build_decoder(w, &m, m.seq); break;
-    case DPAR_FAMILY_VIT:
-    case DPAR_FAMILY_DIT: dpari_build_vision(w, &m); break;
-    case DPAR_FAMILY_T5: dpari_build_t5(w, &m, m.seq); break;
-    case DPAR_FAMILY_RESNET: dpari_build_resnet(w, &m); break;
-    case DPAR_FAMILY_UNET: dpari_build_unet(w, &m); break;
+    case DPAR_MODEL_FAMILY_GPT:
+    case DPAR_MODEL_FAMILY_LLAMA: dpari_build_decoder(w, &m, m.seq); break;
+    case DPAR_MODEL_FAMILY_VIT:
+    case DPAR_MODEL_FAMILY_DIT: dpari_build_vision(w, &m); break;
+    case DPAR_MODEL_FAMILY_T5: dpari_build_t5(w, &m, m.seq); break;
+    case DPAR_MODEL_FAMILY_RESNET: dpari_build_resnet(w, &m); break;
+    case DPAR_MODEL_FAMILY_UNET: dpari_build_unet(w, &m); break;
     default: dpari_build_grid(w, &m); break;
     }
     dpari_workload_totals(w);
@@ -5107,8 +5142,8 @@ static int32_t *dpari_model_field(dpar_model *m, int32_t key)
 
 static const char *dpari_family_name(int32_t family)
 {
-    static const char name[DPAR_FAMILIES][8] = {"?",  "gpt",    "llama", "vit", "dit",
-                                                "t5", "resnet", "unet",  "grid"};
+    static const char name[DPAR_MODEL_FAMILY_END][8] = {"?",  "gpt",    "llama", "vit", "dit",
+                                                        "t5", "resnet", "unet",  "grid"};
     return name[family];
 }
 
@@ -5350,15 +5385,15 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
     case DPARI_M_BYTES: return dpari_model_real(m, key, s, k, n, why);
     case DPARI_M_IMAGE: return dpari_model_image(m, s, k, n, why);
     case DPARI_M_ATTENTION:
-        return dpari_model_choice(&m->attention, s, k, n, dpari_attention_name, DPAR_ATTENTIONS,
-                                  why);
+        return dpari_model_choice(&m->attention, s, k, n, dpari_attention_name,
+                                  DPAR_MODEL_ATTENTION_END, why);
     case DPARI_M_STACK:
         return dpari_stack_read(m, s + k, n - k)
                    ? DPAR_OK
-                   : dpari_model_one_of(s, n, why, dpari_stack_name, DPAR_STACKS);
+                   : dpari_model_one_of(s, n, why, dpari_stack_name, DPAR_MODEL_STACK_END);
     case DPARI_M_PATTERN: return dpari_model_pattern(m, s, k, n, why);
     case DPARI_M_LOSS:
-        return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_LOSSES, why);
+        return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_MODEL_LOSS_END, why);
     default: return dpari_model_integer(m, key, s, k, n, why);
     }
 }
@@ -5386,15 +5421,15 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
                                       dpar_why *why)
 {
     size_t at = colon + 1, k = at;
-    for (m->family = 1; m->family < DPAR_FAMILIES; m->family++) {
+    for (m->family = 1; m->family < DPAR_MODEL_FAMILY_END; m->family++) {
         if (dpari_spells_any_case(s, colon, dpari_family_name(m->family))) {
             break;
         }
     }
-    if (m->family == DPAR_FAMILIES) {
-        return dpari_model_one_of(s, colon, why, dpari_family_name, DPAR_FAMILIES);
+    if (m->family == DPAR_MODEL_FAMILY_END) {
+        return dpari_model_one_of(s, colon, why, dpari_family_name, DPAR_MODEL_FAMILY_END);
     }
-    if (m->family != DPAR_FAMILY_GRID) {
+    if (m->family != DPAR_MODEL_FAMILY_GRID) {
         return at < n ? dpari_model_settings(m, s + at, n - at, why) : DPAR_OK;
     }
     while (k < n && s[k] != ',') {
@@ -6091,9 +6126,9 @@ static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
     int32_t at = number >= 0.0 && number < (double)DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
     if (key == DPARI_C_DENSE_AT && at < DPARI_LISTED) {
         while (c->feeds <= at) {
-            dpari_config_feed(c, DPAR_FEED_EXPERTS);
+            dpari_config_feed(c, DPAR_MODEL_FFN_EXPERTS);
         }
-        c->feed[at] = DPAR_FEED_DENSE;
+        c->feed[at] = DPAR_MODEL_FFN_DENSE;
     } else if (at < DPARI_LISTED) {
         at -= c->of == DPARI_IN_LINEAR && at > 0; /* Kimi counts from 1 */
         while (c->mixes <= at) {
@@ -6314,7 +6349,7 @@ static int32_t dpari_model_scans_only(const dpar_model *m)
 
 static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *c, dpar_why *why)
 {
-    int32_t sees = m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT;
+    int32_t sees = m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT;
     int32_t heads = m->heads > 0 || (dpari_model_scans_only(m) && c->mixes == 0);
     int32_t key = m->layers < 1                       ? DPARI_M_LAYERS
                   : m->hidden < 1                     ? DPARI_M_HIDDEN
@@ -6424,7 +6459,7 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
     for (i = 0; i < 6; i++) {
         int32_t v = *dpari_model_field(&copy, key[i]);
         if (value[key[i]] >= 0 || v < 1 ||
-            (key[i] == DPARI_M_FFN && m->family > DPAR_FAMILY_LLAMA) ||
+            (key[i] == DPARI_M_FFN && m->family > DPAR_MODEL_FAMILY_LLAMA) ||
             (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED] > 0)) {
             continue;
         }
@@ -6486,7 +6521,8 @@ DPARI_APART void dpari_config_widths(dpar_model *m, const dpari_config_state *c,
         m->kv_heads = v[DPARI_C_NEW_KV];
     }
     if (dpari_model_scans_only(m) && c->mixes == 0) { /* its heads are the scan's */
-        m->scan_heads = m->heads > 0 && m->scan == DPAR_SCAN_MAMBA2 ? m->heads : m->scan_heads;
+        m->scan_heads =
+            m->heads > 0 && m->scan == DPAR_MODEL_SCAN_MAMBA2 ? m->heads : m->scan_heads;
         m->heads = m->kv_heads = 0;
     }
     if (c->value[DPARI_IN_LINEAR][DPARI_M_HEADS] > 0) {
@@ -6495,25 +6531,26 @@ DPARI_APART void dpari_config_widths(dpar_model *m, const dpari_config_state *c,
         m->scan_width = m->scan_state = (int32_t)dpari_most(linear[DPARI_M_HEAD_WIDTH], 0);
         m->conv = (int32_t)dpari_most(linear[DPARI_M_CONV], 0);
     }
-    if (m->scan == DPAR_SCAN_KDA && m->scan_groups < 1) {
+    if (m->scan == DPAR_MODEL_SCAN_KDA && m->scan_groups < 1) {
         m->scan_groups = m->scan_heads;
         m->scan_state = m->scan_width;
     }
-    if (m->scan == DPAR_SCAN_LIGHTNING) {
+    if (m->scan == DPAR_MODEL_SCAN_LIGHTNING) {
         m->scan_heads = m->scan_groups = m->heads;
         m->scan_width = m->scan_state = m->head_width;
     }
-    if (m->scan == DPAR_SCAN_LRU) {
+    if (m->scan == DPAR_MODEL_SCAN_LRU) {
         m->scan_heads = m->heads;
     }
     inner = inner > 0               ? inner
             : v[DPARI_C_EXPAND] > 0 ? dpari_config_product(m->hidden, v[DPARI_C_EXPAND])
-            : m->scan == DPAR_SCAN_MAMBA || m->scan == DPAR_SCAN_MAMBA2
+            : m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_MAMBA2
                 ? dpari_config_product(m->hidden, 2)
                 : m->hidden;
-    if (m->scan == DPAR_SCAN_MAMBA || m->scan == DPAR_SCAN_RWKV || m->scan == DPAR_SCAN_CONV) {
+    if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_RWKV ||
+        m->scan == DPAR_MODEL_SCAN_CONV) {
         m->scan_heads = 1;
-        m->scan_width = m->scan == DPAR_SCAN_CONV ? m->hidden : inner;
+        m->scan_width = m->scan == DPAR_MODEL_SCAN_CONV ? m->hidden : inner;
     } else if (m->scan > 0 && m->scan_width < 1 && m->scan_heads > 0) {
         m->scan_width = inner / m->scan_heads;
     } else if (m->scan > 0 && m->scan_heads < 1 && m->scan_width > 0) {
@@ -6534,21 +6571,22 @@ static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_s
                   dpari_slice_holds(a->at, a->n, "ForQuestion") ||
                   dpari_slice_holds(a->at, a->n, "WithProjection");
     int bare = a->n > 5 && dpari_same_bytes(a->at + a->n - 5, "Model", 5);
-    if (m->family == DPAR_FAMILY_VIT) {
+    if (m->family == DPAR_MODEL_FAMILY_VIT) {
         if (bare || (m->out_channels < 0 && !classes)) {
-            m->head = bare && dpari_slice_is(type, "vit deit") ? DPAR_HEAD_POOL : DPAR_HEAD_VOCAB;
+            m->head = bare && dpari_slice_is(type, "vit deit") ? DPAR_MODEL_HEAD_POOL
+                                                               : DPAR_MODEL_HEAD_VOCAB;
             m->out_channels = -1;
         }
     } else if (masked || (vocabulary && m->causal < 0)) {
-        m->head = DPAR_HEAD_MASKED;
+        m->head = DPAR_MODEL_HEAD_MASKED;
     } else if (vocabulary) {
-        m->head = DPAR_HEAD_VOCAB;
-    } else if (m->head == DPAR_HEAD_VOCAB && (bare || classes) &&
+        m->head = DPAR_MODEL_HEAD_VOCAB;
+    } else if (m->head == DPAR_MODEL_HEAD_VOCAB && (bare || classes) &&
                !dpari_slice_is(type, "chatglm")) {
-        m->head = DPAR_HEAD_NONE;
+        m->head = DPAR_MODEL_HEAD_NONE;
     } else if (dpari_slice_holds(a->at, a->n, "ForQuestion") ||
                dpari_slice_holds(a->at, a->n, "ForToken")) {
-        m->head = DPAR_HEAD_NONE;
+        m->head = DPAR_MODEL_HEAD_NONE;
     }
 }
 
@@ -6649,7 +6687,7 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
     if (c->mixes > 0 && m->scan == 0) {
         for (i = 0; i < c->mixes; i++) {
             if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
-                m->scan = m->scan_groups > 0 && m->scan_state > 0 ? DPAR_SCAN_DELTA : 0;
+                m->scan = m->scan_groups > 0 && m->scan_state > 0 ? DPAR_MODEL_SCAN_DELTA : 0;
             }
         }
     }
@@ -6724,17 +6762,18 @@ DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_stat
     if (v[DPARI_C_NO_BIAS] > 0 || (m.biases < 0 && v[DPARI_C_BIAS] > 0)) {
         m.biases = v[DPARI_C_NO_BIAS] > 0 ? -1 : 0;
     }
-    if (v[DPARI_C_GATED] >= 0 && m.family == DPAR_FAMILY_T5) {
+    if (v[DPARI_C_GATED] >= 0 && m.family == DPAR_MODEL_FAMILY_T5) {
         m.gated = v[DPARI_C_GATED] > 0 ? 1 : -1;
     }
-    if (m.family == DPAR_FAMILY_LLAMA && m.gated == 0 && dpari_slice_is(gate, "relu2 relu xielu")) {
+    if (m.family == DPAR_MODEL_FAMILY_LLAMA && m.gated == 0 &&
+        dpari_slice_is(gate, "relu2 relu xielu")) {
         m.gated = -1;
     }
     if (m.vocab < 1 && v[DPARI_C_MULTIPLE] > 0) {
         m.vocab = 32000;
         dpari_config_note(c, "no vocab_size: 32000, as Llama and Llama 2 have it", "", 0, 0);
     }
-    if (m.family == DPAR_FAMILY_VIT || m.family == DPAR_FAMILY_DIT) {
+    if (m.family == DPAR_MODEL_FAMILY_VIT || m.family == DPAR_MODEL_FAMILY_DIT) {
         m.image[0] = m.image[1] = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : m.image[0];
         m.channels = m.channels > 0 ? m.channels : 3;
         m.out_channels =
@@ -6742,7 +6781,7 @@ DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_stat
                     v[DPARI_C_PROJECTS] > 0
                 ? v[DPARI_C_PROJECTS]
                 : m.out_channels;
-        m.hidden = m.family == DPAR_FAMILY_DIT && m.hidden < 1
+        m.hidden = m.family == DPAR_MODEL_FAMILY_DIT && m.hidden < 1
                        ? dpari_config_product(m.heads, m.head_width)
                        : m.hidden;
         m.window = 0;
@@ -6759,36 +6798,39 @@ DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_stat
         dpari_config_note(c, "no head_dim: #, hidden_size / num_attention_heads, is taken", "", 0,
                           m.head_width);
     }
-    if (m.family == DPAR_FAMILY_VIT && m.out_channels == 0) {
+    if (m.family == DPAR_MODEL_FAMILY_VIT && m.out_channels == 0) {
         m.out_channels = c->labels;
     }
     dpari_config_head(&m, &c->architecture[in], &type);
-    if (m.family == DPAR_FAMILY_T5 &&
+    if (m.family == DPAR_MODEL_FAMILY_T5 &&
         dpari_slice_holds(c->architecture[in].at, c->architecture[in].n, "ForCausalLM")) {
         dpari_config_note(c, "'@' is the decoder alone: the encoder is counted all the same",
                           c->architecture[in].at, c->architecture[in].n, 0);
     }
-    if (m.positions > 0 && m.family == DPAR_FAMILY_T5) {
+    if (m.positions > 0 && m.family == DPAR_MODEL_FAMILY_T5) {
         m.positions = 2 * dpari_config_within(m.seq, 0, 1000000);
         if (v[DPARI_C_MELS] > 0) {
             m.channels = v[DPARI_C_MELS];
             m.image[0] = v[DPARI_C_HEARS] > 0 ? v[DPARI_C_HEARS] : 1500;
             m.positions = m.image[0] + m.seq;
         }
-    } else if (m.family == DPAR_FAMILY_GPT && !m.rotary && m.positions == 0) {
+    } else if (m.family == DPAR_MODEL_FAMILY_GPT && !m.rotary && m.positions == 0) {
         m.positions = m.seq > 0 ? m.seq : 2048;
         if (v[DPARI_C_BUCKETS] > 0) {
             m.positions = 2 * dpari_config_within(v[DPARI_C_BUCKETS], 0, 1000000) +
                           (v[DPARI_C_BIASED_INPUT] != 0 ? m.positions : 0);
         }
-        m.positions += dpari_config_within(v[DPARI_C_TYPES], m.head == DPAR_HEAD_POOL ? 1 : 0, 16);
+        m.positions +=
+            dpari_config_within(v[DPARI_C_TYPES], m.head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
     }
     st = dpari_config_layers(&m, c, v, &type, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (m.seq == 0) {
-        m.seq = m.family == DPAR_FAMILY_T5 ? 512 : m.family == DPAR_FAMILY_GPT ? 2048 : 8192;
+        m.seq = m.family == DPAR_MODEL_FAMILY_T5    ? 512
+                : m.family == DPAR_MODEL_FAMILY_GPT ? 2048
+                                                    : 8192;
     }
     if (m.seq > 8192) { /* trained lengths, not the longest that positions allow */
         dpari_config_note(c,
@@ -6796,10 +6838,10 @@ DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_stat
                           "", 0, m.seq);
         m.seq = 8192;
     }
-    if (m.family == DPAR_FAMILY_GPT) {
-        m.stack = DPAR_STACK_TORCH;
+    if (m.family == DPAR_MODEL_FAMILY_GPT) {
+        m.stack = DPAR_MODEL_STACK_TORCH;
     }
-    if (v[DPARI_M_MTP] > 0 && m.family == DPAR_FAMILY_LLAMA) {
+    if (v[DPARI_M_MTP] > 0 && m.family == DPAR_MODEL_FAMILY_LLAMA) {
         dpari_config_note(
             c, "blocks for multi-token prediction are left out: # in the file; mtp=1 counts one",
             "", 0, v[DPARI_M_MTP]);
@@ -6807,7 +6849,8 @@ DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_stat
     tower = c->seen[DPARI_IN_SEES] || dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]) != NULL
                 ? DPARI_IN_SEES
                 : DPARI_IN_HEARS;
-    if ((tower == DPARI_IN_SEES || c->seen[DPARI_IN_HEARS]) && m.family <= DPAR_FAMILY_LLAMA) {
+    if ((tower == DPARI_IN_SEES || c->seen[DPARI_IN_HEARS]) &&
+        m.family <= DPAR_MODEL_FAMILY_LLAMA) {
         dpari_config_tower(&m, c, tower);
     }
     if (tower == DPARI_IN_SEES && c->seen[DPARI_IN_HEARS]) {
@@ -6825,7 +6868,7 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
     dpari_json_item item;
     dpari_config_state c;
     dpar_status st;
-    char note[DPAR_NOTE];
+    char note[DPAR_MAX_NOTE];
     int32_t i, k;
     dpari_zero(&c, sizeof(c));
     for (i = 0; i < DPARI_INS; i++) {
@@ -6953,16 +6996,16 @@ static int32_t dpari_read_recompute(const char *s, size_t n)
 
 DPARI_API const char *dpari_cp_name(int32_t cp_kind)
 {
-    static const char name[DPAR_CP_KINDS][12] = {"ring", "ulysses", "gather"};
-    return cp_kind >= 0 && cp_kind < DPAR_CP_KINDS ? name[cp_kind] : "?";
+    static const char name[DPAR_CP_KIND_COUNT][12] = {"ring", "ulysses", "gather"};
+    return cp_kind >= 0 && cp_kind < DPAR_CP_KIND_COUNT ? name[cp_kind] : "?";
 }
 
-DPAR_API const char *dpar_rule_name(int32_t rule)
+DPAR_API const char *dpar_strategy_rule_name(int32_t rule)
 {
-    static const char name[DPAR_RULES][16] = {
+    static const char name[DPAR_STRATEGY_RULE_COUNT][16] = {
         "none", "degree", "ranks", "tp-heads", "tp-across-nodes", "pp-layers", "schedule", "cp",
         "ep",   "zero",   "batch", "tiles",    "option",          "offload",   "memory"};
-    return rule >= 0 && rule < DPAR_RULES ? name[rule] : "?";
+    return rule >= 0 && rule < DPAR_STRATEGY_RULE_COUNT ? name[rule] : "?";
 }
 
 /* ---- recipes -------------------------------------------------------------------------------- */
@@ -7037,57 +7080,58 @@ DPAR_API void dpar_strategy_init(dpar_strategy *s)
     dpari_zero(s, sizeof(*s));
     s->tp = s->cp = s->dp = s->pp = s->vp = s->ep = s->etp = 1;
     s->micro_batch = s->micro_batches = 1;
-    s->schedule = DPAR_1F1B;
+    s->schedule = DPAR_SCHEDULE_1F1B;
     s->overlap = DPAR_OVERLAP_DEFAULT;
     s->tiles[0] = s->tiles[1] = s->tiles[2] = 1;
 }
 
-static const char dpari_field_name[DPAR_FIELDS][20] = {"tp",          "sp",
-                                                       "cp",          "cp_kind",
-                                                       "dp",          "shard",
-                                                       "zero",        "pp",
-                                                       "vp",          "schedule",
-                                                       "ep",          "etp",
-                                                       "micro_batch", "micro_batches",
-                                                       "recompute",   "recompute_layers",
-                                                       "offload",     "overlap",
-                                                       "tiles"};
+static const char dpari_field_name[DPAR_STRATEGY_FIELD_COUNT][20] = {
+    "tp",          "sp",
+    "cp",          "cp_kind",
+    "dp",          "shard",
+    "zero",        "pp",
+    "vp",          "schedule",
+    "ep",          "etp",
+    "micro_batch", "micro_batches",
+    "recompute",   "recompute_layers",
+    "offload",     "overlap",
+    "tiles"};
 
 static int32_t dpari_field_find(const char *name, size_t n)
 {
     int32_t i;
-    for (i = 0; i < DPAR_FIELDS; i++) {
+    for (i = 0; i < DPAR_STRATEGY_FIELD_COUNT; i++) {
         if (dpari_spells(name, n, dpari_field_name[i])) {
             return i;
         }
     }
     if (dpari_spells(name, n, "mbs")) {
-        return DPAR_FIELD_MICRO_BATCH;
+        return DPAR_STRATEGY_FIELD_MICRO_BATCH;
     }
-    return dpari_spells(name, n, "m") ? DPAR_FIELD_MICRO_BATCHES : -1;
+    return dpari_spells(name, n, "m") ? DPAR_STRATEGY_FIELD_MICRO_BATCHES : -1;
 }
 
 DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
 {
     switch (field) {
-    case DPAR_FIELD_TP: return &s->tp;
-    case DPAR_FIELD_SP: return &s->sp;
-    case DPAR_FIELD_CP: return &s->cp;
-    case DPAR_FIELD_CP_KIND: return &s->cp_kind;
-    case DPAR_FIELD_DP: return &s->dp;
-    case DPAR_FIELD_SHARD: return &s->shard;
-    case DPAR_FIELD_ZERO: return &s->zero;
-    case DPAR_FIELD_PP: return &s->pp;
-    case DPAR_FIELD_VP: return &s->vp;
-    case DPAR_FIELD_SCHEDULE: return &s->schedule;
-    case DPAR_FIELD_EP: return &s->ep;
-    case DPAR_FIELD_ETP: return &s->etp;
-    case DPAR_FIELD_MICRO_BATCH: return &s->micro_batch;
-    case DPAR_FIELD_MICRO_BATCHES: return &s->micro_batches;
-    case DPAR_FIELD_RECOMPUTE: return &s->recompute;
-    case DPAR_FIELD_OFFLOAD: return &s->offload;
-    case DPAR_FIELD_OVERLAP: return &s->overlap;
-    case DPAR_FIELD_TILES: return s->tiles;
+    case DPAR_STRATEGY_FIELD_TP: return &s->tp;
+    case DPAR_STRATEGY_FIELD_SP: return &s->sp;
+    case DPAR_STRATEGY_FIELD_CP: return &s->cp;
+    case DPAR_STRATEGY_FIELD_CP_KIND: return &s->cp_kind;
+    case DPAR_STRATEGY_FIELD_DP: return &s->dp;
+    case DPAR_STRATEGY_FIELD_SHARD: return &s->shard;
+    case DPAR_STRATEGY_FIELD_ZERO: return &s->zero;
+    case DPAR_STRATEGY_FIELD_PP: return &s->pp;
+    case DPAR_STRATEGY_FIELD_VP: return &s->vp;
+    case DPAR_STRATEGY_FIELD_SCHEDULE: return &s->schedule;
+    case DPAR_STRATEGY_FIELD_EP: return &s->ep;
+    case DPAR_STRATEGY_FIELD_ETP: return &s->etp;
+    case DPAR_STRATEGY_FIELD_MICRO_BATCH: return &s->micro_batch;
+    case DPAR_STRATEGY_FIELD_MICRO_BATCHES: return &s->micro_batches;
+    case DPAR_STRATEGY_FIELD_RECOMPUTE: return &s->recompute;
+    case DPAR_STRATEGY_FIELD_OFFLOAD: return &s->offload;
+    case DPAR_STRATEGY_FIELD_OVERLAP: return &s->overlap;
+    case DPAR_STRATEGY_FIELD_TILES: return s->tiles;
     default: return &s->recompute_layers;
     }
 }
@@ -7170,14 +7214,16 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
 {
     int32_t *at;
     switch (field) {
-    case DPAR_FIELD_CP_KIND:
-        return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KINDS)) >= 0;
-    case DPAR_FIELD_SCHEDULE:
-        return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) > 0;
-    case DPAR_FIELD_RECOMPUTE: return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
-    case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
-    case DPAR_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
-    case DPAR_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
+    case DPAR_STRATEGY_FIELD_CP_KIND:
+        return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KIND_COUNT)) >= 0;
+    case DPAR_STRATEGY_FIELD_SCHEDULE:
+        return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_SCHEDULE_PRICED_END)) >
+               0;
+    case DPAR_STRATEGY_FIELD_RECOMPUTE:
+        return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
+    case DPAR_STRATEGY_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
+    case DPAR_STRATEGY_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
+    case DPAR_STRATEGY_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
     default: at = dpari_field_at(s, field); return (*at = dpari_read_count(v, n)) >= 0;
     }
 }
@@ -7186,20 +7232,21 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
 static const char *dpari_field_takes(int32_t field)
 {
     switch (field) {
-    case DPAR_FIELD_CP_KIND: return "'@': the value is not one that exists: ring, ulysses, gather";
-    case DPAR_FIELD_SCHEDULE:
+    case DPAR_STRATEGY_FIELD_CP_KIND:
+        return "'@': the value is not one that exists: ring, ulysses, gather";
+    case DPAR_STRATEGY_FIELD_SCHEDULE:
         return "'@': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
                "zb-h1, zb-2p, zbv, v-half, v-min, dualpipe, dualpipev";
-    case DPAR_FIELD_RECOMPUTE:
+    case DPAR_STRATEGY_FIELD_RECOMPUTE:
         return "'@': the value is not one that exists: none, selective, full, alternate, or norm, "
                "activation and experts with '+' between";
-    case DPAR_FIELD_OFFLOAD:
+    case DPAR_STRATEGY_FIELD_OFFLOAD:
         return "'@': the value is not one that exists: none, or optimizer, weights, activations "
                "and nvme with '+' between";
-    case DPAR_FIELD_OVERLAP:
+    case DPAR_STRATEGY_FIELD_OVERLAP:
         return "'@': the value is not one that exists: default, none, or dp, tp and pp with '+' "
                "between";
-    case DPAR_FIELD_TILES:
+    case DPAR_STRATEGY_FIELD_TILES:
         return "'@': the value is not one that exists: 1 to 3 whole numbers with 'x' between, "
                "as 2x4";
     default:
@@ -7250,9 +7297,10 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
         }
         seen |= (uint32_t)1 << field;
     }
-    if ((seen & ((uint32_t)1 << DPAR_FIELD_VP)) && s.vp > 1 &&
-        !(seen & ((uint32_t)1 << DPAR_FIELD_SCHEDULE)) && s.schedule == DPAR_1F1B) {
-        s.schedule = DPAR_INTERLEAVED;
+    if ((seen & ((uint32_t)1 << DPAR_STRATEGY_FIELD_VP)) && s.vp > 1 &&
+        !(seen & ((uint32_t)1 << DPAR_STRATEGY_FIELD_SCHEDULE)) &&
+        s.schedule == DPAR_SCHEDULE_1F1B) {
+        s.schedule = DPAR_SCHEDULE_INTERLEAVED;
     }
     *strategy = s;
     if (named != NULL) {
@@ -7308,7 +7356,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *
     dpari_write_pair(t, "pp", s->pp);
     if (s->pp > 1) {
         dpari_write_pair(t, "vp", s->vp);
-        dpari_text_print(t, ",schedule=%s", dpar_order_name(s->schedule));
+        dpari_text_print(t, ",schedule=%s", dpar_schedule_name(s->schedule));
     }
     if (s->ep * s->etp > 1) {
         dpari_write_pair(t, "ep", s->ep);
@@ -7355,7 +7403,8 @@ static dpar_status dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, con
     if (rule != NULL) {
         *rule = which;
     }
-    return dpari_say(which == DPAR_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE, why, form, a, b, c, 0);
+    return dpari_say(which == DPAR_STRATEGY_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE, why, form, a,
+                     b, c, 0);
 }
 
 /* The first field that is out of its domain: the rule and the sentence. */
@@ -7363,19 +7412,19 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
                                                  dpar_why *why)
 {
     static const int8_t field[][3] = {/* the field, the least, the most; 0: any */
-                                      {DPAR_FIELD_TP, 1, 0},
-                                      {DPAR_FIELD_CP, 1, 0},
-                                      {DPAR_FIELD_DP, 1, 0},
-                                      {DPAR_FIELD_PP, 1, 0},
-                                      {DPAR_FIELD_VP, 1, 0},
-                                      {DPAR_FIELD_EP, 1, 0},
-                                      {DPAR_FIELD_ETP, 1, 0},
-                                      {DPAR_FIELD_MICRO_BATCH, 1, 0},
-                                      {DPAR_FIELD_MICRO_BATCHES, 1, 0},
-                                      {DPAR_FIELD_RECOMPUTE_LAYERS, 0, 0},
-                                      {DPAR_FIELD_SHARD, 0, 0},
-                                      {DPAR_FIELD_ZERO, 0, 3},
-                                      {DPAR_FIELD_SP, 0, 1}};
+                                      {DPAR_STRATEGY_FIELD_TP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_CP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_DP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_PP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_VP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_EP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_ETP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_MICRO_BATCH, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_MICRO_BATCHES, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS, 0, 0},
+                                      {DPAR_STRATEGY_FIELD_SHARD, 0, 0},
+                                      {DPAR_STRATEGY_FIELD_ZERO, 0, 3},
+                                      {DPAR_STRATEGY_FIELD_SP, 0, 1}};
     dpar_strategy given = *s;
     size_t i = 0;
     int32_t v = 0;
@@ -7387,7 +7436,7 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
     }
     i = i < sizeof field / sizeof *field ? i : 0;
     if (rule != NULL) {
-        *rule = DPAR_RULE_DEGREE;
+        *rule = DPAR_STRATEGY_RULE_DEGREE;
     }
     return dpari_say_word(DPAR_E_ARG, why,
                           field[i][2] > 0   ? "@=# must be # to #"
@@ -7406,14 +7455,14 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_
         return dpari_refuse_field(s, rule, why);
     }
     if (s->schedule == 0) {
-        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
-                            "no schedule: set schedule, as DPAR_1F1B; dpar_strategy_init does", 0,
-                            0, 0);
+        return dpari_refuse(
+            rule, DPAR_STRATEGY_RULE_DEGREE, why,
+            "no schedule: set schedule, as DPAR_SCHEDULE_1F1B; dpar_strategy_init does", 0, 0, 0);
     }
     if (s->recompute < 0 || s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) ||
-        s->schedule < 1 || s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 ||
-        s->cp_kind >= DPAR_CP_KINDS) {
-        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
+        s->schedule < 1 || s->schedule >= DPAR_SCHEDULE_PRICED_END || s->cp_kind < 0 ||
+        s->cp_kind >= DPAR_CP_KIND_COUNT) {
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
                             "recompute=#, schedule=#, cp_kind=#: one of them has no name",
                             s->recompute, s->schedule, s->cp_kind);
     }
@@ -7436,26 +7485,26 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const d
                                                  int32_t *rule, dpar_why *why)
 {
     if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
-        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why, "tp=# does not divide # attention heads",
-                            s->tp, w->heads, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
+                            "tp=# does not divide # attention heads", s->tp, w->heads, 0);
     }
     if (s->tp > 1 && w->kv_heads > 0 && w->kv_heads % s->tp != 0 && s->tp % w->kv_heads != 0) {
-        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
                             "tp=# and # key-value heads: neither divides the other", s->tp,
                             w->kv_heads, 0);
     }
     if (s->tp > 1 && (w->hidden < 1 || w->hidden % s->tp != 0)) {
-        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why, "tp=# does not divide hidden=#", s->tp,
-                            w->hidden, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why, "tp=# does not divide hidden=#",
+                            s->tp, w->hidden, 0);
     }
     if (s->sp && (s->tp == 1 || w->heads == 0)) {
-        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "sequence parallelism cuts what tensor parallelism leaves whole: it "
                             "needs tp > 1 and a sequence (tp=#)",
                             s->tp, 0, 0);
     }
     if (s->sp && !dpari_sequence_cuts(w, s)) {
-        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "sp=1: tp=# x cp=# does not divide # tokens", s->tp, s->cp,
                             (int64_t)w->tokens);
     }
@@ -7464,51 +7513,53 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const d
 
 static int dpari_v_shaped(int32_t schedule)
 {
-    return schedule == DPAR_ZBV || schedule == DPAR_V_HALF || schedule == DPAR_V_MIN ||
-           schedule == DPAR_DUALPIPEV;
+    return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
+           schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV;
 }
 
 static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
                                                    int32_t *rule, dpar_why *why)
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
-    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    int looped =
+        s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     if (s->recompute != DPAR_RECOMPUTE_NONE && !w->trains) {
-        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "nothing is recomputed where nothing is trained", 0, 0, 0);
     }
     if (s->recompute_layers > 0 &&
         (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > w->blocks)) {
-        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "recompute_layers=# needs recompute=full and as many of the # layers",
                             s->recompute_layers, w->blocks, 0);
     }
     if (s->pp > 1 && chunks > w->blocks && (w->blocks + INT64_C(2)) % chunks != 0) {
-        return dpari_refuse(rule, DPAR_RULE_PP_LAYERS, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_PP_LAYERS, why,
                             "pp=# x vp=# needs as many layers, the model has #", s->pp, s->vp,
                             w->blocks);
     }
     if (s->vp > 1 && (s->pp == 1 || !(looped || (dpari_v_shaped(s->schedule) && s->vp == 2)))) {
-        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "vp=# needs pp > 1 (pp=#) and an interleaved, breadth-first or, with "
                             "vp=2, V schedule",
                             s->vp, s->pp, 0);
     }
     if (s->pp > 1 && dpari_v_shaped(s->schedule) && s->vp != 2) {
-        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "a V schedule has two chunks a rank: vp=2, not #", s->vp, 0, 0);
     }
-    if (s->schedule == DPAR_INTERLEAVED && s->pp > 1 &&
+    if (s->schedule == DPAR_SCHEDULE_INTERLEAVED && s->pp > 1 &&
         (s->vp < 2 || s->micro_batches % dpari_most(1, s->micro_batches / s->pp) != 0)) {
-        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "interleaving needs vp >= 2 (vp=#) and micro-batches m=# in equal "
                             "rounds of at least pp=#",
                             s->vp, s->micro_batches, s->pp);
     }
-    if (s->pp > 1 && (s->schedule == DPAR_DUALPIPE || s->schedule == DPAR_DUALPIPEV) &&
-        (s->micro_batches < 2 * s->pp ||
-         (s->schedule == DPAR_DUALPIPE && (s->pp % 2 != 0 || s->micro_batches % 2 != 0)))) {
-        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+    if (s->pp > 1 &&
+        (s->schedule == DPAR_SCHEDULE_DUALPIPE || s->schedule == DPAR_SCHEDULE_DUALPIPEV) &&
+        (s->micro_batches < 2 * s->pp || (s->schedule == DPAR_SCHEDULE_DUALPIPE &&
+                                          (s->pp % 2 != 0 || s->micro_batches % 2 != 0)))) {
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "DualPipe needs m >= 2 pp, and even numbers of both: m=#, pp=#",
                             s->micro_batches, s->pp, 0);
     }
@@ -7520,19 +7571,19 @@ static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const 
 {
     int64_t tokens = (int64_t)w->tokens;
     if (s->cp > 1 && w->heads == 0) {
-        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=#: the model has no sequence", s->cp, 0,
-                            0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=#: the model has no sequence",
+                            s->cp, 0, 0);
     }
     if (s->cp > 1 && s->cp_kind == DPAR_CP_RING && tokens % (2 * (int64_t)s->cp) != 0) {
-        return dpari_refuse(rule, DPAR_RULE_CP, why, "2 cp = # does not divide # tokens",
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "2 cp = # does not divide # tokens",
                             2 * (int64_t)s->cp, tokens, 0);
     }
     if (s->cp > 1 && tokens % s->cp != 0) {
-        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=# does not divide # tokens", s->cp, tokens,
-                            0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=# does not divide # tokens",
+                            s->cp, tokens, 0);
     }
     if (s->cp > 1 && s->cp_kind == DPAR_CP_ULYSSES && (w->heads / s->tp) % s->cp != 0) {
-        return dpari_refuse(rule, DPAR_RULE_CP, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why,
                             "Ulysses: cp=# does not divide the # heads that tp=# leaves", s->cp,
                             w->heads / s->tp, s->tp);
     }
@@ -7544,20 +7595,20 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const 
 {
     int64_t ranks = (int64_t)s->tp * s->cp * s->dp;
     if ((s->ep > 1 || s->etp > 1) && w->experts == 0) {
-        return dpari_refuse(rule, DPAR_RULE_EP, why, "ep=#, etp=#: the model has no experts", s->ep,
-                            s->etp, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
+                            "ep=#, etp=#: the model has no experts", s->ep, s->etp, 0);
     }
     if (s->ep > 1 && w->experts % s->ep != 0) {
-        return dpari_refuse(rule, DPAR_RULE_EP, why, "ep=# does not divide # experts", s->ep,
-                            w->experts, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why, "ep=# does not divide # experts",
+                            s->ep, w->experts, 0);
     }
     if ((s->ep > 1 || s->etp > 1) && ranks % ((int64_t)s->ep * s->etp) != 0) {
-        return dpari_refuse(rule, DPAR_RULE_EP, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
                             "ep x etp = # does not divide the # ranks of a stage (tp cp dp)",
                             (int64_t)s->ep * s->etp, ranks, 0);
     }
     if (w->experts > 0 && s->tp > 1 && s->sp == 0) { /* else every TP rank routes every token */
-        return dpari_refuse(rule, DPAR_RULE_EP, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
                             "tp=# with # experts needs sequence parallelism: sp=1", s->tp,
                             w->experts, 0);
     }
@@ -7569,19 +7620,19 @@ static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dp
 {
     int32_t i, k;
     if (s->tiles[0] < 1 || s->tiles[1] < 1 || s->tiles[2] < 1) {
-        return dpari_refuse(rule, DPAR_RULE_DEGREE, why, "tiles must be at least 1: #x#x#",
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why, "tiles must be at least 1: #x#x#",
                             s->tiles[0], s->tiles[1], s->tiles[2]);
     }
     for (i = 0; i < 3; i++) {
         if (s->tiles[i] > 1 && i >= w->dims) {
-            return dpari_refuse(rule, DPAR_RULE_TILES, why,
+            return dpari_refuse(rule, DPAR_STRATEGY_RULE_TILES, why,
                                 "# tiles along axis #, but the model's grid has # axes",
                                 s->tiles[i], i, w->dims);
         }
         for (k = 0; s->tiles[i] > 1 && k < w->layers; k++) {
             int64_t cells = w->extent[i] / w->layer[k].shrink / s->tiles[i];
             if (w->layer[k].exchanges > 0 && cells < dpari_most(2, w->layer[k].reach)) {
-                return dpari_refuse(rule, DPAR_RULE_TILES, why,
+                return dpari_refuse(rule, DPAR_STRATEGY_RULE_TILES, why,
                                     "# tiles of # cells along an axis leave # where the grid is "
                                     "coarsest: a tile must hold its neighbour's halo",
                                     s->tiles[i], w->extent[i], cells);
@@ -7596,27 +7647,27 @@ static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_s
 {
     int64_t batch = 0;
     if (s->shard > 0 && s->dp % s->shard != 0) {
-        return dpari_refuse(rule, DPAR_RULE_ZERO, why, "shard=# does not divide dp=#", s->shard,
-                            s->dp, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_ZERO, why, "shard=# does not divide dp=#",
+                            s->shard, s->dp, 0);
     }
     if (!dpari_mul((int64_t)s->dp * s->micro_batch, s->micro_batches, &batch)) {
-        return dpari_refuse(rule, DPAR_RULE_BATCH, why, "dp=# x mbs=# x m=# is too large", s->dp,
-                            s->micro_batch, s->micro_batches);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why, "dp=# x mbs=# x m=# is too large",
+                            s->dp, s->micro_batch, s->micro_batches);
     }
     if (global_batch > 0 && batch != global_batch) {
-        return dpari_refuse(rule, DPAR_RULE_BATCH, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why,
                             "dp x mbs x m = # samples a step, the global batch is #", batch,
                             global_batch, 0);
     }
     if (s->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
-        return dpari_refuse(rule, DPAR_RULE_OFFLOAD, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
                             "offload needs the host's memory: give host=GB of the cluster", 0, 0,
                             0);
     }
     if (s->offload < 0 || s->offload > 15 ||
         ((s->offload & DPAR_OFFLOAD_NVME) &&
          (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)))) {
-        return dpari_refuse(rule, DPAR_RULE_OFFLOAD, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
                             "offload to NVMe is of the optimizer and needs nvme=GB/s of a node", 0,
                             0, 0);
     }
@@ -7634,10 +7685,10 @@ DPARI_API DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job, const
         st = dpari_check_tiles(w, s, rule, why);
     }
     if (st == DPAR_OK && ranks != gpus) {
-        st = ranks > 0 ? dpari_refuse(rule, DPAR_RULE_RANKS, why,
+        st = ranks > 0 ? dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
                                       "tp x cp x dp x pp x tiles = # ranks, the cluster has # GPUs",
                                       ranks, gpus, 0)
-                       : dpari_refuse(rule, DPAR_RULE_RANKS, why,
+                       : dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
                                       "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the "
                                       "cluster has # GPUs",
                                       gpus, 0, 0);
@@ -7658,7 +7709,7 @@ DPARI_API DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job, const
         st = dpari_check_data(job, s, global_batch, rule, why);
     }
     if (st == DPAR_OK && rule != NULL) {
-        *rule = DPAR_RULE_NONE;
+        *rule = DPAR_STRATEGY_RULE_NONE;
     }
     return st;
 }
@@ -7671,7 +7722,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
     int32_t model;
     one.dp = 1;
     model = dpar_strategy_ranks(&one); /* 0: more than 2^31 - 1, or a degree below 1 */
-    if ((named >> DPAR_FIELD_DP & 1u) == 0 && model > 0) {
+    if ((named >> DPAR_STRATEGY_FIELD_DP & 1u) == 0 && model > 0) {
         if (gpus % model != 0) {
             return dpari_say(DPAR_E_DIVIDE, why,
                              "tp x cp x pp x tiles = # ranks do not divide the cluster's # GPUs",
@@ -7679,7 +7730,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
         }
         s->dp = gpus / model;
     }
-    if ((named >> DPAR_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && s->dp > 0 &&
+    if ((named >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && s->dp > 0 &&
         s->micro_batch > 0) {
         const int64_t m = batch / ((int64_t)s->dp * s->micro_batch);
         s->micro_batches = m > 0 && m < INT32_MAX ? (int32_t)m : 1;
@@ -7691,10 +7742,10 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
 
 DPAR_API const char *dpar_memory_name(int32_t term)
 {
-    static const char name[DPAR_MEMS][16] = {
+    static const char name[DPAR_MEMORY_COUNT][16] = {
         "weights", "gradients", "master",    "optimizer", "activations", "logits",       "gathered",
         "buckets", "halo",      "transient", "comm",      "context",     "fragmentation"};
-    return term >= 0 && term < DPAR_MEMS ? name[term] : "?";
+    return term >= 0 && term < DPAR_MEMORY_COUNT ? name[term] : "?";
 }
 
 DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d)
@@ -7715,17 +7766,17 @@ DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32
     if (pp < 1 || vp < 1 || rank < 0 || rank >= pp || micro_batches < 1) {
         return 0.0;
     }
-    switch (pp > 1 ? schedule : DPAR_1F1B) {
-    case DPAR_GPIPE:
-    case DPAR_BREADTH_FIRST: return m;
-    case DPAR_INTERLEAVED: n = ((v - 1.0) * p + 2.0 * (p - 1.0 - r) + 1.0) / v; break;
-    case DPAR_ZB_H1:
-    case DPAR_ZBV: n = p; break;
-    case DPAR_ZB_2P: n = 2.0 * p; break;
-    case DPAR_V_HALF: n = (double)((pp + 2) / 2); break;
-    case DPAR_V_MIN: n = (double)((pp + 4) / 3); break;
-    case DPAR_DUALPIPE: n = p + 1.0; break;
-    case DPAR_DUALPIPEV: n = p + 0.5; break;
+    switch (pp > 1 ? schedule : DPAR_SCHEDULE_1F1B) {
+    case DPAR_SCHEDULE_GPIPE:
+    case DPAR_SCHEDULE_BREADTH_FIRST: return m;
+    case DPAR_SCHEDULE_INTERLEAVED: n = ((v - 1.0) * p + 2.0 * (p - 1.0 - r) + 1.0) / v; break;
+    case DPAR_SCHEDULE_ZB_H1:
+    case DPAR_SCHEDULE_ZBV: n = p; break;
+    case DPAR_SCHEDULE_ZB_2P: n = 2.0 * p; break;
+    case DPAR_SCHEDULE_V_HALF: n = (double)((pp + 2) / 2); break;
+    case DPAR_SCHEDULE_V_MIN: n = (double)((pp + 4) / 3); break;
+    case DPAR_SCHEDULE_DUALPIPE: n = p + 1.0; break;
+    case DPAR_SCHEDULE_DUALPIPEV: n = p + 0.5; break;
     default: n = p - r; break;
     }
     return dpari_leastf(n, m);
@@ -7737,7 +7788,7 @@ DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32
  * the tiles of a sample hold the same weights, so they share the state too (Megatron's distributed
  * optimizer). */
 static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                dpar_memory *m)
+                                dpar_memory_usage *m)
 {
     const dpar_recipe *r = &job->recipe;
     double d = dpari_zero_ranks(s);
@@ -7746,23 +7797,24 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
     double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
     double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
-    if (s->schedule == DPAR_DUALPIPE && s->pp > 1) { /* a rank runs two stages, from both ends */
+    if (s->schedule == DPAR_SCHEDULE_DUALPIPE &&
+        s->pp > 1) { /* a rank runs two stages, from both ends */
         held *= 2.0;
         grads *= 2.0;
         state *= s->zero >= 1 ? 1.0 : 2.0;
     }
     m->params = dense + moe;
-    m->term[DPAR_MEM_WEIGHTS] = held * r->weight;
+    m->term[DPAR_MEMORY_WEIGHTS] = held * r->weight;
     if (!job->work->trains) {
         return;
     }
-    m->term[DPAR_MEM_GRADIENTS] = grads * r->gradient;
-    m->term[DPAR_MEM_MASTER] = state * r->master;
-    m->term[DPAR_MEM_OPTIMIZER] = state * r->moments;
+    m->term[DPAR_MEMORY_GRADIENTS] = grads * r->gradient;
+    m->term[DPAR_MEMORY_MASTER] = state * r->master;
+    m->term[DPAR_MEMORY_OPTIMIZER] = state * r->moments;
 }
 
 /* Moves a term to the host, but for what stays. */
-static DPARI_COLD void dpari_memory_leave(dpar_memory *m, int32_t term, double stay, int keep)
+static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *m, int32_t term, double stay, int keep)
 {
     double left = dpari_leastf(m->term[term], stay);
     m->host += keep ? m->term[term] - left : 0.0;
@@ -7770,22 +7822,22 @@ static DPARI_COLD void dpari_memory_leave(dpar_memory *m, int32_t term, double s
 }
 
 static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_strategy *s,
-                                            const dpari_stage *st, dpar_memory *m)
+                                            const dpari_stage *st, dpar_memory_usage *m)
 {
     if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
         int in_memory = !(s->offload & DPAR_OFFLOAD_NVME);
-        dpari_memory_leave(m, DPAR_MEM_MASTER, 0.0, in_memory);
-        dpari_memory_leave(m, DPAR_MEM_OPTIMIZER, 0.0, in_memory);
+        dpari_memory_leave(m, DPAR_MEMORY_MASTER, 0.0, in_memory);
+        dpari_memory_leave(m, DPAR_MEMORY_OPTIMIZER, 0.0, in_memory);
         if (s->zero >= 2) { /* gradients go there as they are made: what stays are the buckets */
-            dpari_memory_leave(m, DPAR_MEM_GRADIENTS, 0.0, 1);
+            dpari_memory_leave(m, DPAR_MEMORY_GRADIENTS, 0.0, 1);
         }
     }
     if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
-        dpari_memory_leave(m, DPAR_MEM_WEIGHTS, 2.0 * st->largest * job->recipe.weight, 1);
+        dpari_memory_leave(m, DPAR_MEMORY_WEIGHTS, 2.0 * st->largest * job->recipe.weight, 1);
     }
     if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) { /* one micro-batch and two layers stay */
-        dpari_memory_leave(m, DPAR_MEM_ACTIVATIONS, 2.0 * st->kept / dpari_mostf(1.0, st->layers),
-                           1);
+        dpari_memory_leave(m, DPAR_MEMORY_ACTIVATIONS,
+                           2.0 * st->kept / dpari_mostf(1.0, st->layers), 1);
     }
 }
 
@@ -7794,35 +7846,36 @@ static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_stra
  * of an overlapped reduction. DeepSpeed has no units: up to two buckets of weights are alive and
  * one more is fetched, of its default 5e8 elements, in 16 bits; two of gradients travel, in 32. */
 static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                 dpar_memory *m)
+                                 dpar_memory_usage *m)
 {
     const dpar_recipe *r = &job->recipe;
     double unit = st->largest, bucket = dpari_leastf(r->bucket, m->params);
-    if (job->work->stack == DPAR_STACK_MEGATRON && s->zero >= 2) {
+    if (job->work->stack == DPAR_MODEL_STACK_MEGATRON && s->zero >= 2) {
         bucket = dpari_leastf(5e8, m->params);
     }
     if (s->zero >= 2 && bucket > 0.0 && dpari_zero_ranks(s) > 1.0) {
-        m->term[DPAR_MEM_BUCKETS] = 2.0 * 4.0 * bucket;
+        m->term[DPAR_MEMORY_BUCKETS] = 2.0 * 4.0 * bucket;
         if (s->zero == 3) { /* of a layer's products the largest is about a third of it */
-            m->term[DPAR_MEM_GATHERED] = 2.0 * (dpari_mostf(2.0 * bucket, unit / 3.0) + bucket);
+            m->term[DPAR_MEMORY_GATHERED] = 2.0 * (dpari_mostf(2.0 * bucket, unit / 3.0) + bucket);
         }
         return;
     }
     if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
         /* computed with in 16 bits at least, in however many they travel */
-        m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
-        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
-    } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH && r->gradient <= r->weight) {
+        m->term[DPAR_MEMORY_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
+        m->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
+    } else if (s->dp > 1 && job->work->stack >= DPAR_MODEL_STACK_TORCH &&
+               r->gradient <= r->weight) {
         /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel. Sums that are
          * wider than the weights have a buffer of their own, which travels itself. */
-        m->term[DPAR_MEM_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
+        m->term[DPAR_MEMORY_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
     } else if (s->zero == 2 && dpari_zero_ranks(s) > 1.0) {
-        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
+        m->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     }
 }
 
 static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s,
-                                         dpar_memory *m)
+                                         dpar_memory_usage *m)
 {
     const dpar_workload *w = job->work;
     double bytes = 0.0;
@@ -7838,25 +7891,25 @@ static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strateg
         }
         bytes += cells * w->layer[i].reach_bytes * w->layer[i].count;
     }
-    m->term[DPAR_MEM_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
+    m->term[DPAR_MEMORY_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
 }
 
 /* Alive at the peak, in a block's backward: its gradients, every dummy so far, and in Megatron-Core
  * without a pipeline the logits too. Elsewhere they are free by then (pipelines free a stage's
  * output once it is sent): the loss is a peak of its own. */
 static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                              dpar_memory *m)
+                              dpar_memory_usage *m)
 {
     double head = st->logits > 0.0 && s->zero < 3 ? st->head_dummies : 0.0;
     double block = st->transient + (s->zero < 3 ? st->dummies : 0.0) + head;
     if (s->pp > 1) { /* an activation received and a gradient to send */
         block += 2.0 * st->boundary;
     }
-    m->term[DPAR_MEM_LOGITS] = s->pp > 1 || job->work->stack != DPAR_STACK_CORE
-                                   ? dpari_mostf(0.0, st->logits + head - block)
-                                   : st->logits;
-    m->term[DPAR_MEM_TRANSIENT] = block;
-    m->moment = st->logits + head > block ? DPAR_PEAK_LOSS : DPAR_PEAK_LAYER;
+    m->term[DPAR_MEMORY_LOGITS] = s->pp > 1 || job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE
+                                      ? dpari_mostf(0.0, st->logits + head - block)
+                                      : st->logits;
+    m->term[DPAR_MEMORY_TRANSIENT] = block;
+    m->moment = st->logits + head > block ? DPAR_MEMORY_PEAK_LOSS : DPAR_MEMORY_PEAK_LAYER;
 }
 
 /* DeepSpeed's ZeRO-3 lets go of gathered weights late, and while the GPU computes longer than it
@@ -7869,19 +7922,19 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
 static int dpari_memory_late(const dpar_job *job, const dpar_strategy *s)
 {
     return s->zero == 3 && job->work->trains && dpari_zero_ranks(s) > 1.0 &&
-           (job->recipe.bucket > 0.0 || job->work->stack == DPAR_STACK_MEGATRON) &&
+           (job->recipe.bucket > 0.0 || job->work->stack == DPAR_MODEL_STACK_MEGATRON) &&
            !((s->offload & DPAR_OFFLOAD_WEIGHTS) && s->recompute == DPAR_RECOMPUTE_FULL);
 }
 
 static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                              dpar_memory *m)
+                              dpar_memory_usage *m)
 {
     int32_t i, ranks = dpar_strategy_ranks(s);
     double sum = 0.0, spread = 0.05;
     dpari_zero(m, sizeof(*m));
     m->worst = st->rank;
     dpari_memory_states(job, s, st, m);
-    m->term[DPAR_MEM_ACTIVATIONS] =
+    m->term[DPAR_MEMORY_ACTIVATIONS] =
         st->kept * (job->work->trains
                         ? dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches)
                         : 1.0);
@@ -7891,28 +7944,29 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     dpari_memory_buffers(job, s, st, m);
     dpari_memory_halo(job, s, m);
     dpari_memory_peak(job, s, st, m);
-    for (i = 0; i < DPAR_MEM_COMM; i++) {
+    for (i = 0; i < DPAR_MEMORY_COMM; i++) {
         sum += m->term[i];
     }
     m->allocated = sum;
     if (job->cluster->gpu.generation != DPAR_GEN_CPU) {
-        m->term[DPAR_MEM_COMM] = ranks > 1 ? 0.6e9 : 0.0;
-        m->term[DPAR_MEM_CONTEXT] = 0.6e9;
+        m->term[DPAR_MEMORY_COMM] = ranks > 1 ? 0.6e9 : 0.0;
+        m->term[DPAR_MEMORY_CONTEXT] = 0.6e9;
     }
-    if (s->zero == 3 && (job->recipe.bucket > 0.0 || job->work->stack == DPAR_STACK_MEGATRON)) {
+    if (s->zero == 3 &&
+        (job->recipe.bucket > 0.0 || job->work->stack == DPAR_MODEL_STACK_MEGATRON)) {
         spread = 0.2; /* DeepSpeed gathers parameter by parameter, between activations */
     }
-    m->term[DPAR_MEM_FRAGMENTATION] = job->work->trains ? spread * sum : 0.0;
-    for (i = DPAR_MEM_COMM; i < DPAR_MEMS; i++) {
+    m->term[DPAR_MEMORY_FRAGMENTATION] = job->work->trains ? spread * sum : 0.0;
+    for (i = DPAR_MEMORY_COMM; i < DPAR_MEMORY_COUNT; i++) {
         sum += m->term[i];
     }
     m->total = sum;
-    m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
-    m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
+    m->lower = sum - m->term[DPAR_MEMORY_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
+    m->upper = sum + m->term[DPAR_MEMORY_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
     if (dpari_memory_late(job, s)) {
         m->late = dpari_leastf(2.0 * m->params,
                                dpari_mostf(0.0, job->cluster->gpu.memory_bytes - m->upper));
-        m->term[DPAR_MEM_GATHERED] += m->late;
+        m->term[DPAR_MEMORY_GATHERED] += m->late;
         m->allocated += m->late;
         m->total += m->late;
         m->upper += m->late;
@@ -7920,13 +7974,13 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
 }
 
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_stages *stages, dpar_memory *m)
+                                  const dpari_stages *stages, dpar_memory_usage *m)
 {
     int32_t i;
     double first = 0.0, last = 0.0;
     dpari_zero(m, sizeof(*m));
     for (i = 0; i < stages->n; i++) {
-        dpar_memory one;
+        dpar_memory_usage one;
         dpari_stage_bytes(job, s, &stages->of[i], &one);
         first = i == 0 ? one.total : first;
         last = i == stages->n - 1 ? one.total : last;
@@ -7939,7 +7993,7 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
 }
 
 DPAR_API DPARI_COLD void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s,
-                                           int32_t rank, dpar_memory *m)
+                                           int32_t rank, dpar_memory_usage *m)
 {
     dpari_layers layers;
     dpari_stage st;
@@ -7950,20 +8004,20 @@ DPAR_API DPARI_COLD void dpar_memory_stage(const dpar_job *job, const dpar_strat
     m->first = m->last = m->total;
 }
 
-DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m)
+DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m)
 {
     const dpar_cluster *c = job->cluster;
     return m->lower <= c->gpu.memory_bytes && m->host * c->gpus_per_node <= c->host_bytes;
 }
 
-DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
+DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m, double limit)
 {
     const dpar_cluster *c = job->cluster;
     return m->upper - m->late <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
            m->host * c->gpus_per_node <= c->host_bytes;
 }
 
-DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory_usage *m)
 {
     dpari_layers layers;
     dpari_stages stages;
@@ -8010,8 +8064,8 @@ static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s,
         tally.ranks = ranks;
         dpari_tally_layer(job, s, i, &tally);
         dpari_traffic_layers(job, s, i, &layers, &again);
-        for (what = 0; what < DPAR_TRAFFICS; what++) {
-            for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
+        for (what = 0; what < DPAR_TRAFFIC_COUNT; what++) {
+            for (kind = 0; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
                 double back = job->work->trains ? tally.backward[what][kind] : 0.0;
                 t->bytes[what][kind] +=
                     s->micro_batches *
@@ -8035,8 +8089,8 @@ static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, 
         }
     }
     if (s->sp && w->trains) {
-        dpari_tally_add(t, DPAR_TRAFFIC_TP, DPAR_ALL_REDUCE, s->tp, params * job->recipe.reduced,
-                        0.0, 1.0);
+        dpari_tally_add(t, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, s->tp,
+                        params * job->recipe.reduced, 0.0, 1.0);
     }
 }
 
@@ -8066,7 +8120,8 @@ static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
     for (e = 0; s->zero == 3 && s->pp == 1 && job->work->trains && e < 2; e++) {
         double here = dpari_traffic_ends(job->work, layers, e, -1) * m +
                       dpari_traffic_ends(job->work, layers, e, 1) * (m - 1.0);
-        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_ALL_GATHER, e ? en : n, here * bytes, 0.0, -1.0);
+        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_GATHER, e ? en : n, here * bytes, 0.0,
+                        -1.0);
     }
 }
 
@@ -8099,10 +8154,10 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
         tied |=
             w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpari_layer_params(w, i) < table;
     }
-    dpari_tally_add(t, DPAR_TRAFFIC_PP, DPAR_SEND_RECV, s->pp, send / s->tp, 0.0,
+    dpari_tally_add(t, DPAR_TRAFFIC_PP, DPAR_CALL_SEND_RECV, s->pp, send / s->tp, 0.0,
                     ways * s->micro_batches * dpari_traffic_borders(s));
     if (tied && dpari_ends_apart(s) && w->trains) { /* a pair for each rank of a stage */
-        t->backward[DPAR_TRAFFIC_PP][DPAR_ALL_REDUCE] +=
+        t->backward[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE] +=
             2.0 * t->ranks * (table / s->tp * job->recipe.reduced);
     }
 }
@@ -8126,8 +8181,8 @@ DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_stra
     dpari_traffic_of_turns(job, s, &layers, &tally);
     dpari_traffic_of_norms(job, s, &tally);
     dpari_traffic_of_pipeline(job, s, &layers, &tally);
-    for (i = 0; i < DPAR_TRAFFICS; i++) {
-        for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
+    for (i = 0; i < DPAR_TRAFFIC_COUNT; i++) {
+        for (kind = 0; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
             t->bytes[i][kind] += tally.backward[i][kind];
             t->total += t->bytes[i][kind];
         }
@@ -8138,10 +8193,10 @@ DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_stra
 
 DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
 {
-    static const char name[DPAR_TIMES][12] = {
+    static const char name[DPAR_TIME_COUNT][12] = {
         "forward", "backward", "recompute", "tp", "cp",        "ep",      "halo",
         "pp",      "bubble",   "imbalance", "dp", "optimizer", "offload", "host"};
-    return term >= 0 && term < DPAR_TIMES ? name[term] : "?";
+    return term >= 0 && term < DPAR_TIME_COUNT ? name[term] : "?";
 }
 
 /* ---- data parallelism ----------------------------------------------------------------------- */
@@ -8154,8 +8209,8 @@ typedef struct dpari_data {
     dpari_tally *tally;
 } dpari_data;
 
-static double dpari_data_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
-                               double calls, double times, dpari_data *d)
+static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
+                               double bytes, double calls, double times, dpari_data *d)
 {
     dpar_collective_cost c;
     dpari_tally_add(d->tally, DPAR_TRAFFIC_DP, kind, g->size, bytes, 0.0, times);
@@ -8171,40 +8226,41 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
                           int32_t n, int32_t shard, int32_t stride, dpari_data *d)
 {
     const dpar_recipe *r = &job->recipe;
-    dpar_group in, across;
+    dpar_cluster_group in, across;
     double grads = params * r->reduced, weights = params * r->gathered, m = s->micro_batches, t;
     if (n <= 1 || params <= 0.0) {
         return;
     }
-    dpar_group_init(&in, job->cluster, s->zero == 0 ? n : shard, stride);
+    dpar_cluster_group_init(&in, job->cluster, s->zero == 0 ? n : shard, stride);
     if (s->zero == 0) {
-        d->after += dpari_data_spend(job, &in, DPAR_ALL_REDUCE, grads, 1.0, 1.0, d);
+        d->after += dpari_data_spend(job, &in, DPAR_CALL_ALL_REDUCE, grads, 1.0, 1.0, d);
         return;
     }
     if (shard < n) { /* HSDP: replicas reduce what the shards hold */
-        dpar_group_init(&across, job->cluster, n / shard, stride * shard);
-        d->after += dpari_data_spend(job, &across, DPAR_ALL_REDUCE, grads / shard, 1.0, 1.0, d);
+        dpar_cluster_group_init(&across, job->cluster, n / shard, stride * shard);
+        d->after +=
+            dpari_data_spend(job, &across, DPAR_CALL_ALL_REDUCE, grads / shard, 1.0, 1.0, d);
     }
     if (shard <= 1) {
         return;
     }
     if (s->zero == 3) {
-        t = dpari_data_spend(job, &in, DPAR_ALL_GATHER, weights, units, 2.0 * m, d);
+        t = dpari_data_spend(job, &in, DPAR_CALL_ALL_GATHER, weights, units, 2.0 * m, d);
         d->forward += t;
-        d->backward += t + dpari_data_spend(job, &in, DPAR_REDUCE_SCATTER, grads, units, m, d);
+        d->backward += t + dpari_data_spend(job, &in, DPAR_CALL_REDUCE_SCATTER, grads, units, m, d);
         d->unit += t / units;
         return;
     }
     t = dpari_data_spend(job, &in,
-                         s->zero == 1 && dpari_age(job->work)->sliced ? DPAR_ALL_REDUCE
-                                                                      : DPAR_REDUCE_SCATTER,
+                         s->zero == 1 && dpari_age(job->work)->sliced ? DPAR_CALL_ALL_REDUCE
+                                                                      : DPAR_CALL_REDUCE_SCATTER,
                          grads, 1.0, s->zero == 2 ? m : 1.0, d);
     if (s->zero == 2) {
         d->backward += t;
     } else {
         d->after += t;
     }
-    d->before += dpari_data_spend(job, &in, DPAR_ALL_GATHER, weights, 1.0, 1.0, d);
+    d->before += dpari_data_spend(job, &in, DPAR_CALL_ALL_GATHER, weights, 1.0, 1.0, d);
 }
 
 static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
@@ -8255,7 +8311,7 @@ static DPARI_COLD double dpari_block_tensors(const dpar_workload *w)
 }
 
 static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                            dpar_step *t)
+                            dpar_step_cost *t)
 {
     dpari_data d = dpari_data_time(job, s, st, NULL);
     double c = dpari_contention(job), m = s->micro_batches, e = 0.0;
@@ -8304,7 +8360,7 @@ static double dpari_adam_bytes(const dpar_recipe *r)
 }
 
 static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                 dpar_step *t)
+                                 dpar_step_cost *t)
 {
     const dpar_cluster *c = job->cluster;
     const dpar_recipe *r = &job->recipe;
@@ -8347,17 +8403,17 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
 static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
 {
     switch (schedule) {
-    case DPAR_INTERLEAVED:
-    case DPAR_BREADTH_FIRST: return 1.0 / vp;
-    case DPAR_ZB_H1:
-    case DPAR_ZB_2P: /* the same makespan; 2P's zero bubble is each rank's own span, which counts
-                        only where ranks step their optimizers one by one */
+    case DPAR_SCHEDULE_INTERLEAVED:
+    case DPAR_SCHEDULE_BREADTH_FIRST: return 1.0 / vp;
+    case DPAR_SCHEDULE_ZB_H1:
+    case DPAR_SCHEDULE_ZB_2P: /* the same makespan; 2P's zero bubble is each rank's own span, which
+                        counts only where ranks step their optimizers one by one */
         return w;
-    case DPAR_ZBV: return 1.0 / 6.0;
-    case DPAR_V_HALF: return 0.5;
-    case DPAR_V_MIN: return 0.67;
-    case DPAR_DUALPIPE: return 1.0 / 3.0;
-    case DPAR_DUALPIPEV: return 1.0 / 3.0;
+    case DPAR_SCHEDULE_ZBV: return 1.0 / 6.0;
+    case DPAR_SCHEDULE_V_HALF: return 0.5;
+    case DPAR_SCHEDULE_V_MIN: return 0.67;
+    case DPAR_SCHEDULE_DUALPIPE: return 1.0 / 3.0;
+    case DPAR_SCHEDULE_DUALPIPEV: return 1.0 / 3.0;
     default: return 1.0;
     }
 }
@@ -8368,22 +8424,22 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
 static double dpari_fill_short(const dpar_strategy *s, double share, double w)
 {
     double full = s->pp, one = 0.5 * (1.0 + w);
-    if (s->schedule < DPAR_ZB_H1 || s->micro_batches >= full || share >= one) {
+    if (s->schedule < DPAR_SCHEDULE_ZB_H1 || s->micro_batches >= full || share >= one) {
         return share;
     }
     return share + (one - share) * (full - s->micro_batches) / (full - 1.0);
 }
 
 static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
-                                 dpar_step *t, double times)
+                                 dpar_step_cost *t, double times)
 {
     dpar_collective_cost c;
-    dpar_group g;
-    dpar_group_init(&g, job->cluster, s->pp, s->tp * s->cp * s->dp);
+    dpar_cluster_group g;
+    dpar_cluster_group_init(&g, job->cluster, s->pp, s->tp * s->cp * s->dp);
     g.nodes = g.per_node < g.size ? 2 : 1;
     g.size = 2;
     g.per_node = g.nodes == 2 ? 1 : 2;
-    dpar_collective_predict(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
     t->link_bytes += c.link_bytes * times;
     t->nic_bytes += c.nic_bytes * times;
     return c.seconds;
@@ -8393,7 +8449,7 @@ DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy
 {
     dpari_layers layers;
     dpari_stages stages;
-    dpar_step t;
+    dpar_step_cost t;
     dpari_zero(&t, sizeof(t));
     dpari_price_layers(job, s, &layers);
     dpari_price_stages(job, s, &layers, &stages);
@@ -8402,11 +8458,13 @@ DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy
 
 /* Bubble, imbalance and messages. The slowest stage paces every micro-batch; the others wait. */
 static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
-                                const dpari_stages *stages, const dpari_stage *slow, dpar_step *t)
+                                const dpari_stages *stages, const dpari_stage *slow,
+                                dpar_step_cost *t)
 {
     double m = s->micro_batches, p = s->pp, v = s->vp, mean = stages->sum_total / p, send, fill;
     double w = slow->forward / (slow->forward + slow->backward + slow->again), ways;
-    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    int looped =
+        s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     int32_t flying = dpari_overlap_of(job, s);
     t->largest_stage_s = slow->total;
     t->mean_stage_s = mean;
@@ -8428,8 +8486,8 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
     send = dpari_send_seconds(job, s, stages->send, t, ways * m * v);
     t->term[DPAR_TIME_BUBBLE] = fill;
     t->term[DPAR_TIME_PP] = ways * send * ((p - 2.0) + m * v * (p - 1.0) / p);
-    if ((s->schedule == DPAR_GPIPE && (s->overlap & DPAR_OVERLAP_DEFAULT)) ||
-        ((s->schedule == DPAR_GPIPE || looped) && (flying & DPAR_OVERLAP_PP))) {
+    if ((s->schedule == DPAR_SCHEDULE_GPIPE && (s->overlap & DPAR_OVERLAP_DEFAULT)) ||
+        ((s->schedule == DPAR_SCHEDULE_GPIPE || looped) && (flying & DPAR_OVERLAP_PP))) {
         t->term[DPAR_TIME_PP] = dpari_leastf(t->term[DPAR_TIME_PP], ways * (p * v - 1.0) * send);
     }
     t->bubble = fill / (m * slow->total + fill + t->term[DPAR_TIME_PP]);
@@ -8437,7 +8495,7 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
-static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages, dpar_step *t)
+static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages, dpar_step_cost *t)
 {
     const dpari_stage *all = &stages->whole;
     double k = (double)s->micro_batches / s->pp;
@@ -8459,7 +8517,7 @@ static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages,
  * with SELECTIVE those of the scores. */
 static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t recompute)
 {
-    const dpar_layer *l = &w->layer[layer];
+    const dpar_workload_layer *l = &w->layer[layer];
     double sum = 0.0;
     int32_t i;
     for (i = 0; i < l->ops; i++) {
@@ -8475,7 +8533,7 @@ static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t r
 }
 
 static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
-                             const dpari_stages *stages, dpar_step *t)
+                             const dpari_stages *stages, dpar_step_cost *t)
 {
     const dpar_workload *w = job->work;
     double gpus = dpar_strategy_ranks(s), again = 0.0;
@@ -8503,7 +8561,7 @@ static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
 }
 
 DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
-                                const dpari_stages *stages, dpar_step *t)
+                                const dpari_stages *stages, dpar_step_cost *t)
 {
     const dpari_stage *slow = &stages->of[0];
     const double *cal = job->cluster->cal.value;
@@ -8524,13 +8582,13 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
         cal[DPAR_CAL_SKEW] * compute *
         dpari_log2((double)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2]);
     t->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
-    for (i = 0; i < DPAR_TIMES; i++) {
+    for (i = 0; i < DPAR_TIME_COUNT; i++) {
         t->total += t->term[i];
     }
     dpari_step_rates(job, s, stages, t);
 }
 
-DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t)
+DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t)
 {
     dpari_layers layers;
     dpari_stages stages;
@@ -8573,7 +8631,7 @@ static double dpari_cal_error(const dpar_calibration *cal, const dpar_measuremen
     for (i = 0; i < n; i++) {
         dpar_cluster machine = *rows[i].cluster;
         dpar_job job;
-        dpar_step t;
+        dpar_step_cost t;
         double ratio;
         machine.cal = *cal;
         job.work = rows[i].work;
@@ -8595,7 +8653,7 @@ static double dpari_cal_pull(const dpar_calibration *cal, const dpar_calibration
 {
     double sum = 0.0;
     int32_t i;
-    for (i = 0; i < DPAR_CALS; i++) {
+    for (i = 0; i < DPAR_CAL_COUNT; i++) {
         if (which >> i & 1u) {
             double x = dpari_log2(cal->value[i] / start->value[i]);
             sum += x * x;
@@ -8636,7 +8694,7 @@ static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, 
 {
     double base = dpari_cal_error(cal, rows, n, 0), worse = base * (1.0 + 1.0 / dpari_sqrt(n));
     int32_t i;
-    for (i = 0; i < DPAR_CALS; i++) {
+    for (i = 0; i < DPAR_CAL_COUNT; i++) {
         double bar = 0.005;
         if (!(which >> i & 1u)) {
             continue;
@@ -8662,7 +8720,7 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
     dpar_calibration fit = *cal;
     double factor = 1.5, best;
     int32_t i, moved;
-    which &= ((uint32_t)1 << DPAR_CALS) - 1u;
+    which &= ((uint32_t)1 << DPAR_CAL_COUNT) - 1u;
     if (n < 1 || which == 0) {
         return dpari_say(DPAR_E_ARG, why, "# measurements for a fit of constants #: give both", n,
                          (int64_t)which, 0, 0);
@@ -8673,7 +8731,7 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
                              0, 0, 0);
         }
     }
-    for (i = 0; i < DPAR_CALS; i++) {
+    for (i = 0; i < DPAR_CAL_COUNT; i++) {
         if (which >> i & 1u) {
             fit.value[i] = dpari_cal_clip(i, fit.value[i]);
         }
@@ -8681,7 +8739,7 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
     best = dpari_cal_score(&fit, cal, rows, n, which);
     while (factor > 1.004) {
         moved = 0;
-        for (i = 0; i < DPAR_CALS; i++) {
+        for (i = 0; i < DPAR_CAL_COUNT; i++) {
             moved |=
                 (which >> i & 1u) && dpari_cal_try(&fit, cal, rows, n, which, i, factor, &best);
         }
@@ -8753,8 +8811,8 @@ static int dpari_is_young(const dpar_gpu *g)
 
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
 {
-    static const int8_t next[DPAR_FORMATS] = {DPAR_NO_TYPE, DPAR_F64,  DPAR_F32, DPAR_F32,
-                                              DPAR_TF32,    DPAR_BF16, DPAR_F8};
+    static const int8_t next[DPAR_FORMAT_COUNT] = {DPAR_TYPE_NONE, DPAR_F64,  DPAR_F32, DPAR_F32,
+                                                   DPAR_TF32,      DPAR_BF16, DPAR_F8};
     int32_t f = element == 8 ? DPAR_F64 : format;
     while (f > DPAR_F32 && !(g->flops[f] > 0.0)) {
         f = next[f];
@@ -8789,7 +8847,7 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.casts = job->recipe.casts;
     /* fused attention stays in bf16 under 8-bit products, and in fp32 under those of fp32 */
     r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION] * attention);
-    if (job->work->attention == DPAR_ATTENTION_FLASH1) {
+    if (job->work->attention == DPAR_MODEL_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
     }
     r.vector_s = 1.0 / (0.7 * dpari_matrix_peak(g, DPAR_F32, job->work->element));
@@ -8803,17 +8861,17 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     /* TransformerEngine computes a ring's pieces on two streams: one fills the other's last wave,
      * and the last piece's is a wave over its own keys alone */
     r.lost = dpari_attention_lost;
-    if (s->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_STACK_CORE) {
+    if (s->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
         r.lost /= s->cp;
     }
     r.launch_s = cal[DPAR_CAL_LAUNCH_S];
     r.accumulate = 2.0 * job->recipe.gradient;
     r.sequence = s->sp ? s->tp : 1.0;
     r.routed = s->etp / r.sequence;
-    r.narrow = job->work->stack != DPAR_STACK_CORE ? 1.0
-               : job->recipe.compute == DPAR_F8    ? 1.03125 / job->work->element
-               : job->recipe.compute == DPAR_F4    ? 0.5625 / job->work->element
-                                                   : 1.0;
+    r.narrow = job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE ? 1.0
+               : job->recipe.compute == DPAR_F8                   ? 1.03125 / job->work->element
+               : job->recipe.compute == DPAR_F4                   ? 0.5625 / job->work->element
+                                                                  : 1.0;
     r.s = s;
     r.w = job->work;
     both[0] = both[1] = r;
@@ -8975,7 +9033,7 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     if (r->narrow < 1.0) { /* TransformerEngine keeps what it multiplied */
         save *= dpari_narrowed(op, r->narrow);
     }
-    if (r->s->recompute >= DPAR_RECOMPUTES && dpari_dropped(r->s->recompute, op)) {
+    if (r->s->recompute >= DPAR_RECOMPUTE_COUNT && dpari_dropped(r->s->recompute, op)) {
         double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
         p->again[DPAR_RECOMPUTE_NONE] += again;
         p->again[DPAR_RECOMPUTE_SELECTIVE] += again;
@@ -9022,15 +9080,15 @@ DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32
     if (t == NULL || n < 2) {
         return;
     }
-    all = kind == DPAR_SEND_RECV ? bytes * t->ranks : (n - 1.0) * bytes * (t->ranks / n);
-    all *= kind == DPAR_ALL_REDUCE ? 2.0 : 1.0;
+    all = kind == DPAR_CALL_SEND_RECV ? bytes * t->ranks : (n - 1.0) * bytes * (t->ranks / n);
+    all *= kind == DPAR_CALL_ALL_REDUCE ? 2.0 : 1.0;
     t->forward[what][kind] += all * forward;
     t->backward[what][kind] += all * backward;
 }
 
 /* Seconds of one call; its bytes as often as it is made, forward and backward. */
-static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
-                          dpari_layer_price *p, double forward, double backward)
+static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
+                          double bytes, dpari_layer_price *p, double forward, double backward)
 {
     dpar_collective_cost c;
     dpar_collective_predict(job->cluster, g, kind, bytes, &c);
@@ -9042,8 +9100,9 @@ static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind
 }
 
 /* The same, told to the tally. */
-static double dpari_spend_told(const dpar_job *job, const dpar_group *g, int32_t what, int32_t kind,
-                               double bytes, dpari_layer_price *p, double forward, double backward)
+static double dpari_spend_told(const dpar_job *job, const dpar_cluster_group *g, int32_t what,
+                               int32_t kind, double bytes, dpari_layer_price *p, double forward,
+                               double backward)
 {
     dpari_tally_add(p->tally, what, kind, g->size, bytes, forward, backward);
     return dpari_spend(job, g, kind, bytes, p, forward, backward);
@@ -9053,34 +9112,35 @@ static double dpari_spend_told(const dpar_job *job, const dpar_group *g, int32_t
  * reduce-scatter each way, and the input gathered once more for the weight gradient. Embedding:
  * forward only. Head: backward only. */
 static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *s,
-                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
+                                      const dpar_workload_layer *l, double tokens,
+                                      dpari_layer_price *p)
 {
     double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
-    dpar_group g;
+    dpar_cluster_group g;
     double n = l->tp_regions, bytes = tokens * l->width_bytes, ag, rs, f, b;
     if (s->tp == 1 || l->tp_regions == 0) {
         return;
     }
-    dpar_group_init(&g, job->cluster, s->tp, 1);
+    dpar_cluster_group_init(&g, job->cluster, s->tp, 1);
     f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
     b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
     p->host_forward += f * launch_s;
     p->host_backward += b * launch_s;
     if (!s->sp) {
-        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_ALL_REDUCE, bytes, p, f, b);
+        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, bytes, p, f, b);
         p->tp_forward = ag * f;
         p->tp_backward = ag * b;
     } else {
         /* the embedding scatters forward and gathers backward, the head the other way round */
         double gathers = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_ALL_GATHER, bytes, p, gathers,
+        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, p, gathers,
                               l->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
-        rs = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_REDUCE_SCATTER, bytes, p, f, b);
+        rs = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_REDUCE_SCATTER, bytes, p, f, b);
         p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
         p->tp_backward = b * (2.0 * ag + rs);
     }
     if (l->kind == DPAR_LAYER_HEAD && job->work->vocab > 0) { /* the loss: a maximum, two sums */
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_TP, DPAR_ALL_GATHER, s->tp,
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, s->tp,
                         tokens * s->tp * (job->work->element == 8 ? 24.0 : 12.0), 1.0, 0.0);
     }
     p->tp_again = p->tp_forward;
@@ -9092,35 +9152,37 @@ static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *
 }
 
 static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *s,
-                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
+                                      const dpar_workload_layer *l, double tokens,
+                                      dpari_layer_price *p)
 {
-    dpar_group g;
+    dpar_cluster_group g;
     double kv = tokens * l->cp_kv_bytes / s->tp, qo = tokens * l->cp_qo_bytes / s->tp, t;
     if (s->cp == 1 || l->cp_kv_bytes <= 0.0) {
         return;
     }
-    dpar_group_init(&g, job->cluster, s->cp, s->tp);
+    dpar_cluster_group_init(&g, job->cluster, s->cp, s->tp);
     if (s->cp_kind == DPAR_CP_ULYSSES) {
         /* the attention output is kept before and after its exchange */
         p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
         p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
-        t = 4.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_CP, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p,
-                                   4.0, 4.0);
+        t = 4.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_TO_ALL, (kv + qo) / 4.0,
+                                   p, 4.0, 4.0);
         p->cp_forward = t;
         p->cp_backward = t;
         return;
     }
-    t = dpari_spend(job, &g, DPAR_ALL_GATHER, kv * s->cp, p, 1.0, 2.0);
+    t = dpari_spend(job, &g, DPAR_CALL_ALL_GATHER, kv * s->cp, p, 1.0, 2.0);
     if (s->cp_kind == DPAR_CP_GATHER) {
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_ALL_GATHER, s->cp, kv * s->cp, 1.0, 2.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_GATHER, s->cp, kv * s->cp, 1.0,
+                        2.0);
         p->cp_forward = t;
         p->cp_backward = 2.0 * t;
     } else {
         /* the ring passes blocks while it computes with the one before */
         double merge = qo * (s->cp - 1.0) /
                        (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_SEND_RECV, s->cp, kv * (s->cp - 1.0), 1.0,
-                        2.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_CALL_SEND_RECV, s->cp, kv * (s->cp - 1.0),
+                        1.0, 2.0);
         p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + dpari_ring_merge * merge;
         p->cp_backward = dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) +
                          dpari_ring_merge_back * merge;
@@ -9151,25 +9213,25 @@ static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes
 /* One all-to-all of routed tokens. Where the code sends a token once to each node that has experts
  * of it, of topk copies as many are sent as nodes are reached, and all of them are handed out
  * inside the nodes meanwhile. */
-static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_group *g,
+static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cluster_group *g,
                                               double bytes, dpari_layer_price *p)
 {
     double sent, t;
-    dpar_group inside = *g;
+    dpar_cluster_group inside = *g;
     if (!dpari_age(job->work)->once || job->work->topk < 1) {
-        return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+        return dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
     if (job->recipe.casts > 0.0) { /* of four messages forward and backward one in 8 bits */
         bytes *= 0.875;
     }
     if (g->nodes < 2) {
-        return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+        return dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
     sent = dpari_places_reached(dpari_routed_nodes(job->work, g->nodes), job->work->topk);
-    t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * sent / job->work->topk, p, 2.0, 2.0);
+    t = dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes * sent / job->work->topk, p, 2.0, 2.0);
     inside.size = g->per_node;
     inside.nodes = 1;
-    return dpari_mostf(t, dpari_spend(job, &inside, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0));
+    return dpari_mostf(t, dpari_spend(job, &inside, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0));
 }
 
 /* Assumed, not measured: a tenth of the experts' messages finds nothing to hide behind, nor does a
@@ -9189,28 +9251,29 @@ static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forwa
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
  * the ranks of an expert and their outputs summed and scattered. */
 static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
-                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
+                                      const dpar_workload_layer *l, double tokens,
+                                      dpari_layer_price *p)
 {
     const dpar_strategy *s = r->s;
-    dpar_group g;
+    dpar_cluster_group g;
     double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
     if (l->ep_bytes <= 0.0) {
         return;
     }
     if (s->ep > 1) {
-        dpar_group_init(&g, job->cluster, s->ep, s->etp);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep,
+        dpar_cluster_group_init(&g, job->cluster, s->ep, s->etp);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_TO_ALL, s->ep,
                         4.0 * (job->work->experts + (double)s->ep), 1.0, 0.0);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep, bytes, 2.0, 2.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_TO_ALL, s->ep, bytes, 2.0, 2.0);
         t += 2.0 * dpari_routed_seconds(job, &g, bytes, p);
     }
     if (s->etp > 1) {
-        dpar_group_init(&g, job->cluster, s->etp, 1);
-        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_GATHER, bytes * s->etp, p, 1.0,
-                              1.0);
-        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 1.0,
-                              1.0);
+        dpar_cluster_group_init(&g, job->cluster, s->etp, 1);
+        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_GATHER, bytes * s->etp, p,
+                              1.0, 1.0);
+        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_REDUCE_SCATTER, bytes * s->etp, p,
+                              1.0, 1.0);
     }
     p->ep_forward = t;
     p->ep_backward = t;
@@ -9228,7 +9291,7 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
-static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l,
+static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_workload_layer *l,
                                           const dpar_strategy *s)
 {
     double cells = 0.0;
@@ -9246,16 +9309,16 @@ static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_lay
 }
 
 static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *s,
-                                        const dpar_layer *l, dpari_layer_price *p)
+                                        const dpar_workload_layer *l, dpari_layer_price *p)
 {
     int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
     double bytes, t;
-    dpar_group g;
+    dpar_cluster_group g;
     dpar_collective_cost c;
     if (tiles == 1 || l->exchanges == 0) {
         return;
     }
-    dpar_group_init(&g, job->cluster, tiles, s->tp);
+    dpar_cluster_group_init(&g, job->cluster, tiles, s->tp);
     bytes = dpari_halo_cells(job->work, l, s) * l->reach_bytes * s->micro_batch / l->exchanges;
     g.size = 2; /* neighbours, not the whole group */
     if (g.nodes > 1) {
@@ -9264,11 +9327,11 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
     } else {
         g.per_node = 2;
     }
-    dpar_collective_predict(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
     t = c.seconds * l->exchanges;
     p->halo_forward = t;
     p->halo_backward = job->work->trains ? t : 0.0;
-    dpari_tally_add(p->tally, DPAR_TRAFFIC_HALO, DPAR_SEND_RECV, tiles, bytes, l->exchanges,
+    dpari_tally_add(p->tally, DPAR_TRAFFIC_HALO, DPAR_CALL_SEND_RECV, tiles, bytes, l->exchanges,
                     l->exchanges);
     p->link_forward += c.link_bytes * l->exchanges;
     p->nic_forward += c.nic_bytes * l->exchanges;
@@ -9282,7 +9345,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
                               dpari_tally *tally, dpari_layer_price *p)
 {
     const dpar_workload *w = job->work;
-    const dpar_layer *l = &w->layer[i];
+    const dpar_workload_layer *l = &w->layer[i];
     const dpari_rates *r = l->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
     const dpar_strategy *s = r->s;
     double parts = (double)s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
@@ -9293,7 +9356,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     for (k = 0; k < l->ops; k++) {
         dpari_price_op(r, &w->op[l->first + k], tokens, p);
     }
-    if (l->kind == DPAR_LAYER_HEAD && w->loss == DPAR_LOSS_EAGER && s->tp > 1) {
+    if (l->kind == DPAR_LAYER_HEAD && w->loss == DPAR_MODEL_LOSS_EAGER && s->tp > 1) {
         p->transient *= 18.0 / 14.0;
     }
     p->again[DPAR_RECOMPUTE_FULL] = p->forward;
@@ -9319,11 +9382,11 @@ static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_str
     const dpar_workload *w = job->work;
     double sum = 0.0;
     int32_t i, k;
-    if (w->stack != DPAR_STACK_CORE || !w->trains) {
+    if (w->stack != DPAR_MODEL_STACK_MEGATRON_CORE || !w->trains) {
         return 0.0;
     }
     for (i = 0; i < w->layers; i++) {
-        const dpar_layer *l = &w->layer[i];
+        const dpar_workload_layer *l = &w->layer[i];
         for (k = 0; l->kind == kind && k < l->ops; k++) {
             const dpar_op *op = &w->op[l->first + k];
             double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
@@ -9360,7 +9423,8 @@ DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_w
 {
     const double bytes[7] = {r->weight,   r->gradient, r->master, r->moments,
                              r->gathered, r->reduced,  r->casts};
-    int32_t i, fine = r->weight > 0.0 && r->compute > DPAR_NO_TYPE && r->compute < DPAR_FORMATS;
+    int32_t i,
+        fine = r->weight > 0.0 && r->compute > DPAR_TYPE_NONE && r->compute < DPAR_FORMAT_COUNT;
     for (i = 0; i < 7; i++) {
         fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
     }
@@ -9368,7 +9432,7 @@ DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_w
                 : dpari_say(DPAR_E_ARG, why,
                             "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
                             "products in a format of 1 to # (f64 to f4), not # (dpar_recipe_find)",
-                            DPAR_FORMATS - 1, r->compute, 0, 0);
+                            DPAR_FORMAT_COUNT - 1, r->compute, 0, 0);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */
@@ -9376,7 +9440,7 @@ DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_w
 /* Blocks of class i inside [from, to) of the sequence of blocks. */
 static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
 {
-    const dpar_layer *l = &w->layer[i];
+    const dpar_workload_layer *l = &w->layer[i];
     from = dpari_most(from, l->from);
     to = dpari_least(to, (int64_t)l->from + l->span);
     return to > from ? (double)(to - from) * ((double)l->count / l->span) : 0.0;
@@ -9401,8 +9465,9 @@ static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t
 /* Round the ranks, or there and back (V schedules). */
 DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 {
-    int there_and_back = s->schedule == DPAR_ZBV || s->schedule == DPAR_V_HALF ||
-                         s->schedule == DPAR_V_MIN || s->schedule == DPAR_DUALPIPEV;
+    int there_and_back = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
+                         s->schedule == DPAR_SCHEDULE_V_MIN ||
+                         s->schedule == DPAR_SCHEDULE_DUALPIPEV;
     int64_t turn = (int64_t)v * s->pp;
     return there_and_back && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
 }
@@ -9712,19 +9777,19 @@ static int64_t dpari_tenths(double bytes)
 }
 
 /* By how much, and where it is close, which term would have to be how much less. */
-static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar_memory *m,
+static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar_memory_usage *m,
                                                  dpar_why *why)
 {
     double gpu = job->cluster->gpu.memory_bytes, over = m->lower - gpu, share;
     int64_t need = dpari_tenths(m->total), has = dpari_tenths(gpu);
-    int32_t i, most = DPAR_MEM_ACTIVATIONS;
+    int32_t i, most = DPAR_MEMORY_ACTIVATIONS;
     if (over <= 0.0) {
         return dpari_say(DPAR_E_MEMORY, why,
                          "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
                          dpari_tenths(m->host) / 10, dpari_tenths(m->host) % 10,
                          job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
     }
-    for (i = DPAR_MEM_LOGITS; i <= DPAR_MEM_TRANSIENT; i++) {
+    for (i = DPAR_MEMORY_LOGITS; i <= DPAR_MEMORY_TRANSIENT; i++) {
         most = m->term[i] > m->term[most] ? i : most;
     }
     share = over < m->term[most] ? 100.0 * over / m->term[most] + 1.0 : 100.0;
@@ -9762,7 +9827,7 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
         return DPAR_OK;
     }
     if (rule != NULL) {
-        *rule = DPAR_RULE_MEMORY;
+        *rule = DPAR_STRATEGY_RULE_MEMORY;
     }
     return dpari_plan_too_big(job, &plan->memory, why);
 }
@@ -9796,9 +9861,9 @@ enum {
     DPARI_PRICED /* are the layers of this position? */
 };
 /* In the place of a rule: legal, but slower than what is kept. */
-enum { DPARI_OUT_CUT = DPAR_RULES };
+enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
 
-static int dpari_fixed(const dpar_search *q, int32_t field)
+static int dpari_fixed(const dpar_planner_desc *q, int32_t field)
 {
     return (q->fixed_fields >> field & 1u) != 0;
 }
@@ -9832,7 +9897,7 @@ static int32_t dpari_up_to(int32_t value, int64_t limit)
 }
 
 /* The i-th micro-batch: powers of two to 64; in the whole space divisors of the batch to 512. */
-static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
+static int32_t dpari_micro_batch(const dpar_planner_desc *q, int32_t index)
 {
     if (q->space != DPAR_SPACE_WHOLE) {
         return dpari_power(index, 64);
@@ -9847,7 +9912,7 @@ static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
 static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
 {
     const dpar_workload *w = p->job.work;
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
     int32_t once = index == 0, sequence = w->heads > 0 && w->vocab > 0;
     switch (axis) {
@@ -9869,7 +9934,7 @@ static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, 
                                dpari_most(1, dpari_least(256, (int64_t)w->tokens / 1024)));
         }
         return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 1024)));
-    case DPARI_AXIS_CP_KIND: return sequence ? index < (whole ? DPAR_CP_KINDS : 2) : once;
+    case DPARI_AXIS_CP_KIND: return sequence ? index < (whole ? DPAR_CP_KIND_COUNT : 2) : once;
     case DPARI_AXIS_EP: return w->experts > 0 ? dpari_divisor(w->experts, index) : once;
     case DPARI_AXIS_ETP: return whole && w->experts > 0 ? index < 2 : once;
     default: return dpari_micro_batch(q, index);
@@ -9927,13 +9992,14 @@ static void dpari_walk_tiles(const dpar_planner *p, dpar_strategy *s)
 /* Fixed fields replace what the odometer says; one of its positions stands for all of an axis. */
 static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
 {
-    static const int8_t field[8] = {DPAR_FIELD_TILES, DPAR_FIELD_TP,         DPAR_FIELD_SP,
-                                    DPAR_FIELD_CP,    DPAR_FIELD_CP_KIND,    DPAR_FIELD_EP,
-                                    DPAR_FIELD_ETP,   DPAR_FIELD_MICRO_BATCH};
+    static const int8_t field[8] = {DPAR_STRATEGY_FIELD_TILES,   DPAR_STRATEGY_FIELD_TP,
+                                    DPAR_STRATEGY_FIELD_SP,      DPAR_STRATEGY_FIELD_CP,
+                                    DPAR_STRATEGY_FIELD_CP_KIND, DPAR_STRATEGY_FIELD_EP,
+                                    DPAR_STRATEGY_FIELD_ETP,     DPAR_STRATEGY_FIELD_MICRO_BATCH};
     static const int8_t axis[8] = {DPARI_AXIS_TILES_0, DPARI_AXIS_TP,         DPARI_AXIS_SP,
                                    DPARI_AXIS_CP,      DPARI_AXIS_CP_KIND,    DPARI_AXIS_EP,
                                    DPARI_AXIS_ETP,     DPARI_AXIS_MICRO_BATCH};
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     const dpar_strategy *f = &q->fixed;
     const int64_t *at = p->state;
     int32_t i;
@@ -9944,21 +10010,22 @@ static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
             return 0;
         }
     }
-    for (i = 0; i < 3 && dpari_fixed(q, DPAR_FIELD_TILES); i++) {
+    for (i = 0; i < 3 && dpari_fixed(q, DPAR_STRATEGY_FIELD_TILES); i++) {
         s->tiles[i] = f->tiles[i];
     }
-    s->tp = dpari_fixed(q, DPAR_FIELD_TP) ? f->tp : s->tp;
-    s->cp = dpari_fixed(q, DPAR_FIELD_CP) ? f->cp : s->cp;
-    s->cp_kind = dpari_fixed(q, DPAR_FIELD_CP_KIND) ? f->cp_kind : s->cp_kind;
-    s->ep = dpari_fixed(q, DPAR_FIELD_EP) ? f->ep : s->ep;
-    s->micro_batch = dpari_fixed(q, DPAR_FIELD_MICRO_BATCH) ? f->micro_batch : s->micro_batch;
+    s->tp = dpari_fixed(q, DPAR_STRATEGY_FIELD_TP) ? f->tp : s->tp;
+    s->cp = dpari_fixed(q, DPAR_STRATEGY_FIELD_CP) ? f->cp : s->cp;
+    s->cp_kind = dpari_fixed(q, DPAR_STRATEGY_FIELD_CP_KIND) ? f->cp_kind : s->cp_kind;
+    s->ep = dpari_fixed(q, DPAR_STRATEGY_FIELD_EP) ? f->ep : s->ep;
+    s->micro_batch =
+        dpari_fixed(q, DPAR_STRATEGY_FIELD_MICRO_BATCH) ? f->micro_batch : s->micro_batch;
     return 1;
 }
 
 /* Fills the outer options of the odometer's position; 0 when it repeats another one. */
 static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 {
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     const int64_t *at = p->state;
     int32_t whole = q->space == DPAR_SPACE_WHOLE;
     dpar_strategy_init(s);
@@ -9975,9 +10042,9 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
     }
     s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1 && dpari_sequence_cuts(p->job.work, s);
     s->etp = at[DPARI_AXIS_ETP] > 0 ? s->tp : 1;
-    s->sp = dpari_fixed(q, DPAR_FIELD_SP) ? q->fixed.sp : s->sp;
-    s->etp = dpari_fixed(q, DPAR_FIELD_ETP) ? q->fixed.etp : s->etp;
-    if (dpari_fixed(q, DPAR_FIELD_OVERLAP)) {
+    s->sp = dpari_fixed(q, DPAR_STRATEGY_FIELD_SP) ? q->fixed.sp : s->sp;
+    s->etp = dpari_fixed(q, DPAR_STRATEGY_FIELD_ETP) ? q->fixed.etp : s->etp;
+    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_OVERLAP)) {
         s->overlap = q->fixed.overlap;
     } else if (whole && p->job.work->trains) { /* said, never left to the software */
         s->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
@@ -9985,7 +10052,7 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
     return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && at[DPARI_AXIS_SP] > 0) ||
              (s->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
              (s->tp == 1 && at[DPARI_AXIS_ETP] > 0) ||
-             (dpari_fixed(q, DPAR_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
+             (dpari_fixed(q, DPAR_STRATEGY_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
 }
 
 /* ---- keeping the best ----------------------------------------------------------------------- */
@@ -10059,7 +10126,7 @@ static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
 
 /* ---- the inner walk ------------------------------------------------------------------------- */
 
-static int dpari_wanted(const dpar_search *q, int32_t field, int32_t value, int32_t fixed)
+static int dpari_wanted(const dpar_planner_desc *q, int32_t field, int32_t value, int32_t fixed)
 {
     return !dpari_fixed(q, field) || value == fixed;
 }
@@ -10073,8 +10140,8 @@ static double dpari_limit(const dpar_planner *p)
  * every micro-batch. */
 static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
 {
-    const dpar_search *q = &p->search;
-    if (dpari_fixed(q, DPAR_FIELD_ZERO)) {
+    const dpar_planner_desc *q = &p->search;
+    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_ZERO)) {
         return zero == q->fixed.zero;
     }
     if (zero > 0 && ((int64_t)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2] == 1 ||
@@ -10087,10 +10154,10 @@ static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_
 /* The k-th shard group: all of dp, or the ranks of one node (HSDP); 0: there is none. */
 static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, int32_t k)
 {
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     int64_t together = (int64_t)s->tp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
     int64_t in_node = p->job.cluster->gpus_per_node / together;
-    if (dpari_fixed(q, DPAR_FIELD_SHARD)) {
+    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_SHARD)) {
         return k > 0 ? 0 : q->fixed.shard > 0 ? q->fixed.shard : s->dp;
     }
     if (k == 0) {
@@ -10103,7 +10170,8 @@ static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, i
 static int32_t dpari_walk_offloads(const dpar_planner *p)
 {
     return p->search.space == DPAR_SPACE_WHOLE && p->job.work->trains &&
-                   p->job.cluster->host_bytes > 0.0 && !dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD)
+                   p->job.cluster->host_bytes > 0.0 &&
+                   !dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD)
                ? (p->job.cluster->nvme_Bps > 0.0 ? 12 : 8)
                : 1;
 }
@@ -10111,16 +10179,16 @@ static int32_t dpari_walk_offloads(const dpar_planner *p)
 /* The k-th offload: every set of three, then those that put the optimizer on NVMe. */
 static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
 {
-    return dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD) ? p->search.fixed.offload
-           : k < 8                                     ? k
-                                                       : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
+    return dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD) ? p->search.fixed.offload
+           : k < 8                                              ? k
+                   : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
 }
 
 /* How many overlaps: bit 0 data parallelism, bit 1 pipeline. */
 static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s)
 {
     if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
-        dpari_fixed(&p->search, DPAR_FIELD_OVERLAP)) {
+        dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OVERLAP)) {
         return 1;
     }
     return s->pp > 1 ? 4 : 2;
@@ -10147,7 +10215,7 @@ static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
 }
 
 /* What does not fit, and what came nearest. */
-static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
+static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
 {
     double limit = dpari_limit(p), bytes = m->upper - m->late;
     int64_t mb;
@@ -10155,7 +10223,7 @@ static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
         bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
     }
     mb = bytes < 9e18 ? (int64_t)(bytes * 1e-6) : INT64_MAX;
-    p->rejected[DPAR_RULE_MEMORY]++;
+    p->rejected[DPAR_STRATEGY_RULE_MEMORY]++;
     if (p->state[DPARI_NEAREST_BYTES] == 0 || mb < p->state[DPARI_NEAREST_BYTES]) {
         p->state[DPARI_NEAREST_BYTES] = mb;
     }
@@ -10229,7 +10297,7 @@ static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy 
                                            const dpari_stages *stages)
 {
     dpar_strategy s = *outer;
-    dpar_memory m;
+    dpar_memory_usage m;
     int64_t n = 0;
     int32_t k;
     s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
@@ -10247,7 +10315,7 @@ static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy 
     }
     n *= dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
     dpari_walk_too_big(p, &m);
-    p->rejected[DPAR_RULE_MEMORY] += n - 1;
+    p->rejected[DPAR_STRATEGY_RULE_MEMORY] += n - 1;
     p->evaluated += n;
     p->walked += n;
     return 1;
@@ -10269,7 +10337,7 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
             for (k = 0; k < 2; k++) {
                 s.shard = dpari_walk_shard(p, &s, k);
                 if (s.shard > 0 && s.dp % s.shard != 0) {
-                    dpari_walk_out(p, DPAR_RULE_ZERO, dpari_walk_overlaps(p, &s));
+                    dpari_walk_out(p, DPAR_STRATEGY_RULE_ZERO, dpari_walk_overlaps(p, &s));
                 } else if (s.shard > 0) {
                     dpari_walk_price(p, &s, stages, rate);
                 }
@@ -10282,7 +10350,7 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
 static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
 {
     int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
-    if (dpari_fixed(&p->search, DPAR_FIELD_MICRO_BATCHES)) {
+    if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_MICRO_BATCHES)) {
         int64_t m = p->search.fixed.micro_batches;
         return batch == 0 || (per > 0 && m > 0 && batch / per == m && batch % per == 0) ? (int32_t)m
                                                                                         : 0;
@@ -10300,13 +10368,13 @@ static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpa
                                                 const dpari_stages *stages, int upper)
 {
     dpar_strategy s = *outer;
-    dpar_memory m;
+    dpar_memory_usage m;
     s.zero = p->job.work->trains ? 3 : 0;
     s.shard = s.dp;
     s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
     dpari_price_memory(&p->job, &s, stages, &m);
     return (upper ? m.upper : m.total) -
-           1.1 * (m.term[DPAR_MEM_GATHERED] + m.term[DPAR_MEM_BUCKETS]);
+           1.1 * (m.term[DPAR_MEMORY_GATHERED] + m.term[DPAR_MEMORY_BUCKETS]);
 }
 
 /* A step takes at least its micro-batches on the slowest stage, the filling and the messages, all
@@ -10315,7 +10383,7 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
                                const dpari_stages *stages, double *bound)
 {
     dpar_strategy s = *outer;
-    dpar_step t;
+    dpar_step_cost t;
     double rate, slow = 0.0;
     int32_t i;
     *bound = 1e30;
@@ -10390,11 +10458,11 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
     int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
     dpari_stages stages;
     double rate = 0.0;
-    if (out != DPAR_RULE_NONE && out != DPARI_OUT_CUT) {
+    if (out != DPAR_STRATEGY_RULE_NONE && out != DPARI_OUT_CUT) {
         dpari_walk_out(p, out, dpari_walk_count(p, s));
         return;
     }
-    if (out == DPAR_RULE_NONE) {
+    if (out == DPAR_STRATEGY_RULE_NONE) {
         dpari_price_stages(&p->job, s, dpari_walk_layers(p, s), &stages);
     }
     if (out == DPARI_OUT_CUT || dpari_walk_hopeless(p, s, &stages, &rate)) {
@@ -10410,26 +10478,28 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
  * every second product, as its users do. */
 DPARI_APART void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     const dpar_workload *w = p->job.work;
     int32_t half = w->blocks / s->pp / 2, r;
-    int32_t end = dpari_fixed(q, DPAR_FIELD_RECOMPUTE)           ? 32
-                  : w->stack >= DPAR_STACK_TORCH && w->vocab > 0 ? DPAR_RECOMPUTE_ALTERNATE + 1
-                                                                 : DPAR_RECOMPUTE_FULL + 1;
+    int32_t end = dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE) ? 32
+                  : w->stack >= DPAR_MODEL_STACK_TORCH && w->vocab > 0
+                      ? DPAR_RECOMPUTE_ALTERNATE + 1
+                      : DPAR_RECOMPUTE_FULL + 1;
     for (r = 0; r < end; r++) {
         int32_t layers =
-            dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
-        if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
+            dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
+        if (!dpari_wanted(q, DPAR_STRATEGY_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
             (layers > 0 && (r != DPAR_RECOMPUTE_FULL || layers > w->blocks)) ||
-            (!dpari_fixed(q, DPAR_FIELD_RECOMPUTE) &&
+            (!dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE) &&
              ((!w->trains && r > 0) ||
-              (r == DPAR_RECOMPUTE_SELECTIVE && w->attention != DPAR_ATTENTION_UNFUSED)))) {
+              (r == DPAR_RECOMPUTE_SELECTIVE && w->attention != DPAR_MODEL_ATTENTION_UNFUSED)))) {
             continue;
         }
         s->recompute = r;
         s->recompute_layers = layers;
         dpari_walk_stages(p, s);
-        if (r == DPAR_RECOMPUTE_FULL && half > 0 && !dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS)) {
+        if (r == DPAR_RECOMPUTE_FULL && half > 0 &&
+            !dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS)) {
             s->recompute_layers = half;
             dpari_walk_stages(p, s);
         }
@@ -10437,24 +10507,25 @@ DPARI_APART void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 }
 
 /* Which schedules are tried with this vp: usual ones, or all. */
-static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int32_t schedule)
+static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *s, int32_t schedule)
 {
     int whole = q->space == DPAR_SPACE_WHOLE;
-    if (dpari_fixed(q, DPAR_FIELD_SCHEDULE)) {
+    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_SCHEDULE)) {
         return schedule == q->fixed.schedule;
     }
     if (s->pp == 1) {
-        return schedule == DPAR_1F1B;
+        return schedule == DPAR_SCHEDULE_1F1B;
     }
     if (s->vp == 1) {
-        return schedule == DPAR_1F1B ||
-               (whole && (schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1 ||
-                          schedule == DPAR_ZB_2P || schedule == DPAR_DUALPIPE));
+        return schedule == DPAR_SCHEDULE_1F1B ||
+               (whole && (schedule == DPAR_SCHEDULE_GPIPE || schedule == DPAR_SCHEDULE_ZB_H1 ||
+                          schedule == DPAR_SCHEDULE_ZB_2P || schedule == DPAR_SCHEDULE_DUALPIPE));
     }
-    return schedule == DPAR_INTERLEAVED ||
-           (whole && (schedule == DPAR_BREADTH_FIRST ||
-                      (s->vp == 2 && (schedule == DPAR_ZBV || schedule == DPAR_V_HALF ||
-                                      schedule == DPAR_V_MIN || schedule == DPAR_DUALPIPEV))));
+    return schedule == DPAR_SCHEDULE_INTERLEAVED ||
+           (whole && (schedule == DPAR_SCHEDULE_BREADTH_FIRST ||
+                      (s->vp == 2 &&
+                       (schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
+                        schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV))));
 }
 
 /* Which interleavings are tried: chunks of one length, or chunks of which only the last round's are
@@ -10467,22 +10538,22 @@ static int dpari_walk_chunks(const dpar_workload *w, const dpar_strategy *s)
 
 static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 {
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
     int32_t most = s->pp == 1 ? 1 : (blocks + 2) / s->pp;
     int64_t out = p->state[DPARI_OUT_RULE];
     for (vp = 1; vp <= most || vp == 1; vp++) {
         s->vp = vp;
-        if (!dpari_wanted(q, DPAR_FIELD_VP, vp, q->fixed.vp) ||
-            (!dpari_fixed(q, DPAR_FIELD_VP) && !dpari_walk_chunks(p->job.work, s))) {
+        if (!dpari_wanted(q, DPAR_STRATEGY_FIELD_VP, vp, q->fixed.vp) ||
+            (!dpari_fixed(q, DPAR_STRATEGY_FIELD_VP) && !dpari_walk_chunks(p->job.work, s))) {
             continue;
         }
-        for (schedule = 1; schedule < DPAR_PRICED_SCHEDULES; schedule++) {
+        for (schedule = 1; schedule < DPAR_SCHEDULE_PRICED_END; schedule++) {
             if (!dpari_walk_schedule(q, s, schedule)) {
                 continue;
             }
             s->schedule = schedule;
-            if ((out == DPAR_RULE_NONE || out == DPARI_OUT_CUT) &&
+            if ((out == DPAR_STRATEGY_RULE_NONE || out == DPARI_OUT_CUT) &&
                 dpari_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
                 p->state[DPARI_OUT_RULE] = rule;
             }
@@ -10495,25 +10566,26 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 /* Pipelines that divide the `rest` of the ranks; what remains is data parallelism. */
 DPARI_APART void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 {
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     const dpar_workload *w = p->job.work;
     int64_t out = p->state[DPARI_OUT_RULE];
     p->state[DPARI_PRICED] = 0;
-    if (out == DPAR_RULE_NONE && dpari_walk_position_beaten(p, s, rest)) {
+    if (out == DPAR_STRATEGY_RULE_NONE && dpari_walk_position_beaten(p, s, rest)) {
         p->state[DPARI_OUT_RULE] = out = DPARI_OUT_CUT;
     }
     for (s->pp = 1; s->pp <= rest && s->pp <= dpari_most(1, w->blocks); s->pp++) {
         s->dp = rest / s->pp;
-        if (rest % s->pp != 0 || !dpari_wanted(q, DPAR_FIELD_PP, s->pp, q->fixed.pp) ||
-            !dpari_wanted(q, DPAR_FIELD_DP, s->dp, q->fixed.dp) ||
+        if (rest % s->pp != 0 || !dpari_wanted(q, DPAR_STRATEGY_FIELD_PP, s->pp, q->fixed.pp) ||
+            !dpari_wanted(q, DPAR_STRATEGY_FIELD_DP, s->dp, q->fixed.dp) ||
             (!w->trains && (s->pp > 1 || s->dp > 1) && w->dims > 0 && q->global_batch <= 1)) {
             continue;
         }
         s->micro_batches = dpari_walk_batches(p, s);
         if (s->micro_batches == 0) {
             s->micro_batches = 1;
-            p->state[DPARI_OUT_RULE] =
-                out == DPAR_RULE_NONE || out == DPARI_OUT_CUT ? (int64_t)DPAR_RULE_BATCH : out;
+            p->state[DPARI_OUT_RULE] = out == DPAR_STRATEGY_RULE_NONE || out == DPARI_OUT_CUT
+                                           ? (int64_t)DPAR_STRATEGY_RULE_BATCH
+                                           : out;
         }
         dpari_walk_pipeline(p, s);
         p->state[DPARI_OUT_RULE] = out;
@@ -10527,16 +10599,16 @@ static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_str
     const dpar_workload *w = p->job.work;
     int32_t node = p->job.cluster->gpus_per_node;
     if (ranks < 1 || p->search.gpus % ranks != 0) {
-        return DPAR_RULE_RANKS;
+        return DPAR_STRATEGY_RULE_RANKS;
     }
     if (s->tp > 1 && (w->heads % s->tp != 0 || w->hidden % s->tp != 0)) {
-        return DPAR_RULE_TP_HEADS;
+        return DPAR_STRATEGY_RULE_TP_HEADS;
     }
-    if (p->search.space != DPAR_SPACE_WHOLE && !dpari_fixed(&p->search, DPAR_FIELD_TP) &&
+    if (p->search.space != DPAR_SPACE_WHOLE && !dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_TP) &&
         node % s->tp != 0) {
-        return DPAR_RULE_TP_WIDE;
+        return DPAR_STRATEGY_RULE_TP_WIDE;
     }
-    return DPAR_RULE_NONE;
+    return DPAR_STRATEGY_RULE_NONE;
 }
 
 /* All of one outer position. */
@@ -10558,19 +10630,19 @@ DPARI_APART void dpari_walk_position(dpar_planner *p)
         ranks = 0;
     }
     rule = dpari_walk_early(p, &s, ranks);
-    if (rule == DPAR_RULE_RANKS) { /* no pp and dp go with it: counted with one of each */
+    if (rule == DPAR_STRATEGY_RULE_RANKS) { /* no pp and dp go with it: counted with one of each */
         s.tp = s.cp = s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
         ranks = p->search.gpus;
     }
     p->state[DPARI_OUT_RULE] = rule;
     dpari_walk_ranks(p, &s, (int32_t)(p->search.gpus / ranks));
-    p->state[DPARI_OUT_RULE] = DPAR_RULE_NONE;
+    p->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_NONE;
 }
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                                  const dpar_search *search, dpar_why *why)
+                                                  const dpar_planner_desc *search, dpar_why *why)
 {
     dpar_status st = dpari_workload_check(job->work, why);
     int32_t i;
@@ -10609,11 +10681,11 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
 static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *p, dpar_why *why)
 {
     const char *name;
-    int32_t i, most = DPAR_RULE_NONE;
-    for (i = 1; i < DPAR_RULES; i++) {
+    int32_t i, most = DPAR_STRATEGY_RULE_NONE;
+    for (i = 1; i < DPAR_STRATEGY_RULE_COUNT; i++) {
         most = p->rejected[i] > p->rejected[most] ? i : most;
     }
-    name = dpar_rule_name(most);
+    name = dpar_strategy_rule_name(most);
     return dpari_say_word(DPAR_E_NONE, why,
                           "none of # configurations is legal on # GPUs with a global batch of #: "
                           "most break the rule '@'",
@@ -10712,9 +10784,9 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     n->sp = n->tp > 1 ? (s->tp > 1 ? s->sp : 1) : 0;
     if (pair == 1) {
         n->vp = 1;
-        n->schedule = DPAR_1F1B;
+        n->schedule = DPAR_SCHEDULE_1F1B;
     } else if (pair == 5) {
-        n->schedule = n->vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B;
+        n->schedule = n->vp > 1 ? DPAR_SCHEDULE_INTERLEAVED : DPAR_SCHEDULE_1F1B;
     }
     model = (int64_t)n->tp * n->cp * n->pp;
     model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
@@ -10727,24 +10799,24 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
 }
 
 static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
-                                 dpar_rejected *r, dpar_text *t)
+                                 dpar_plan_rejection *r, dpar_text *t)
 {
     double ratio =
         other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
     dpar_text_put(t, ": ");
     if (!other->fits && other->memory.lower <= job->cluster->gpu.memory_bytes) {
-        r->rule = DPAR_RULE_MEMORY;
+        r->rule = DPAR_STRATEGY_RULE_MEMORY;
         dpar_text_put(t, "offloads more than a node's memory holds");
         return;
     }
     if (!other->fits) {
-        r->rule = DPAR_RULE_MEMORY;
+        r->rule = DPAR_STRATEGY_RULE_MEMORY;
         r->bytes_over = other->memory.lower - job->cluster->gpu.memory_bytes;
         dpari_text_print(t, "up to %.1f GB, a GPU has %.0f", other->memory.upper * 1e-9,
                          job->cluster->gpu.memory_bytes * 1e-9);
         return;
     }
-    r->rule = DPAR_RULE_NONE;
+    r->rule = DPAR_STRATEGY_RULE_NONE;
     if (ratio > 0.9995 && ratio < 1.0005) {
         dpar_text_put(t, "as fast");
     } else {
@@ -10759,14 +10831,14 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
 }
 
 DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
-                                                 int64_t global_batch, dpar_rejected *out,
+                                                 int64_t global_batch, dpar_plan_rejection *out,
                                                  int32_t room)
 {
     const dpar_strategy *s = &plan->strategy;
     int64_t batch = (int64_t)s->dp * s->micro_batch * s->micro_batches;
     int32_t k, n = 0;
     for (k = 0; k < 18 && n < room; k++) {
-        dpar_rejected *r = &out[n];
+        dpar_plan_rejection *r = &out[n];
         dpar_plan other;
         dpar_text t;
         dpar_why why;
@@ -10882,8 +10954,8 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     s->zero = dpari_within(s->zero, 0, 3);
     s->recompute = w->trains ? dpari_within(s->recompute, 0, 31) : 0;
     s->recompute = (s->recompute & 3) > 1 ? s->recompute & 3 : s->recompute;
-    s->schedule = dpari_within(s->schedule, 1, DPAR_PRICED_SCHEDULES - 1);
-    s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
+    s->schedule = dpari_within(s->schedule, 1, DPAR_SCHEDULE_PRICED_END - 1);
+    s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KIND_COUNT - 1);
     s->recompute_layers =
         s->recompute == DPAR_RECOMPUTE_FULL ? dpari_within(s->recompute_layers, 0, w->blocks) : 0;
     s->vp = dpari_within(s->vp, 1, INT32_MAX);
@@ -10928,7 +11000,7 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
         double apart;
         if (plain) {
             n->vp = 1;
-            n->schedule = DPAR_1F1B;
+            n->schedule = DPAR_SCHEDULE_1F1B;
         }
         apart = dpari_distance(asked, n);
         if ((best <= 0.0 || apart < best) &&
@@ -11014,14 +11086,14 @@ static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 }
 
 /* The best plan on so many GPUs of the cluster's kind. */
-static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search,
-                                                int32_t gpus, dpar_plan *plan, int64_t *nearest,
-                                                dpar_why *why)
+static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job,
+                                                const dpar_planner_desc *search, int32_t gpus,
+                                                dpar_plan *plan, int64_t *nearest, dpar_why *why)
 {
     dpar_cluster c = *job->cluster;
     dpar_job resized = *job;
     dpar_planner p;
-    dpar_search q = *search;
+    dpar_planner_desc q = *search;
     dpar_status st;
     resized.cluster = &c;
     if (c.nics < 1) { /* one node as described: more of them need some network */
@@ -11045,7 +11117,7 @@ static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job, const dpar_
     return st;
 }
 
-static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t value)
+static void dpari_size_fix(dpar_planner_desc *q, int32_t field, int32_t *at, int32_t value)
 {
     if (!dpari_fixed(q, field)) {
         *at = value;
@@ -11056,24 +11128,24 @@ static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t v
 /* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
  * and everything recomputed and, if the search may, offloaded; the whole question only when that
  * misses by less than a quarter (one layer in flight is less without recomputation). */
-static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search,
+static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_planner_desc *search,
                                               int32_t gpus, int64_t *priced, dpar_why *why)
 {
-    dpar_search q = *search;
+    dpar_planner_desc q = *search;
     dpar_plan plan;
     int64_t nearest = 0;
     double limit =
         search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
     dpar_status st;
-    dpari_size_fix(&q, DPAR_FIELD_VP, &q.fixed.vp, 1);
-    dpari_size_fix(&q, DPAR_FIELD_MICRO_BATCH, &q.fixed.micro_batch, 1);
+    dpari_size_fix(&q, DPAR_STRATEGY_FIELD_VP, &q.fixed.vp, 1);
+    dpari_size_fix(&q, DPAR_STRATEGY_FIELD_MICRO_BATCH, &q.fixed.micro_batch, 1);
     if (job->work->trains) {
-        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE, &q.fixed.recompute, DPAR_RECOMPUTE_FULL);
-        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE_LAYERS, &q.fixed.recompute_layers, 0);
-        dpari_size_fix(&q, DPAR_FIELD_OVERLAP, &q.fixed.overlap, 0);
+        dpari_size_fix(&q, DPAR_STRATEGY_FIELD_RECOMPUTE, &q.fixed.recompute, DPAR_RECOMPUTE_FULL);
+        dpari_size_fix(&q, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS, &q.fixed.recompute_layers, 0);
+        dpari_size_fix(&q, DPAR_STRATEGY_FIELD_OVERLAP, &q.fixed.overlap, 0);
     }
     if (q.space == DPAR_SPACE_WHOLE && job->work->trains && job->cluster->host_bytes > 0.0) {
-        dpari_size_fix(&q, DPAR_FIELD_OFFLOAD, &q.fixed.offload,
+        dpari_size_fix(&q, DPAR_STRATEGY_FIELD_OFFLOAD, &q.fixed.offload,
                        DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS);
     }
     st = dpari_size_search(job, &q, gpus, &plan, &nearest, why);
@@ -11085,7 +11157,7 @@ static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_se
 }
 
 /* Fewer GPUs than this cannot even hold the state between them. */
-static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
+static int32_t dpari_size_least(const dpar_job *job, const dpar_planner_desc *search)
 {
     const dpar_recipe *r = &job->recipe;
     double limit =
@@ -11093,7 +11165,8 @@ static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
     double bytes = job->work->trains ? dpari_zero_bytes(r, job->work->params, 0, 1)
                                      : job->work->params * r->weight;
     double least = bytes / limit;
-    int offload = search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_FIELD_OFFLOAD);
+    int offload =
+        search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_STRATEGY_FIELD_OFFLOAD);
     int32_t node = job->cluster->gpus_per_node;
     if (offload || !(least > 1.0)) {
         return 1;
@@ -11104,7 +11177,8 @@ static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
     return least < node ? (int32_t)least : (int32_t)(least / node) * node;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
+DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
+                                                   const dpar_planner_desc *search,
                                                    int32_t most_gpus, dpar_plan *plan,
                                                    dpar_why *why)
 {
@@ -11173,12 +11247,12 @@ static const double dpari_poor_pays = 2.0;
 /* A simpler plan is worth a line up to here. */
 static const double dpari_worth_saying = 1.6;
 
-static int dpari_asks(const dpar_search *asked, int32_t field)
+static int dpari_asks(const dpar_planner_desc *asked, int32_t field)
 {
     return (asked->fixed_fields >> field & 1u) != 0;
 }
 
-static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_search *asked)
+static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *asked)
 {
     const dpar_workload *w = job->work;
     dpari_need n;
@@ -11197,7 +11271,7 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_searc
     while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
         n.tp--;
     }
-    n.tp = dpari_asks(asked, DPAR_FIELD_TP) ? asked->fixed.tp : n.tp;
+    n.tp = dpari_asks(asked, DPAR_STRATEGY_FIELD_TP) ? asked->fixed.tp : n.tp;
     return n;
 }
 
@@ -11216,12 +11290,13 @@ static int32_t dpari_kind_weight(int32_t bits)
 }
 
 /* One walk through all usual plans; the best of each kind. OK, E_NONE or what is wrong. */
-DPARI_APART DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job, const dpar_search *asked,
-                                                    dpari_kinds *k, dpar_why *why)
+DPARI_APART DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
+                                                    const dpar_planner_desc *asked, dpari_kinds *k,
+                                                    dpar_why *why)
 {
     dpar_planner p;
     dpar_plan top;
-    dpar_search q = *asked;
+    dpar_planner_desc q = *asked;
     dpar_status st;
     k->n = 0;
     q.space = DPAR_SPACE_USUAL;
@@ -11399,7 +11474,7 @@ static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *te
 }
 
 /* Mistakes that the plan makes. */
-static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
+static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *asked,
                                   const dpari_need *n, dpar_advice *a)
 {
     const dpar_strategy *s = &a->plan.strategy;
@@ -11423,7 +11498,7 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
                        ? "fewer than 4 micro-batches a stage: much of a step is bubble."
                        : "fewer than 4 micro-batches a stage: mind the bubble.");
     }
-    over = a->plan.memory.term[DPAR_MEM_ACTIVATIONS];
+    over = a->plan.memory.term[DPAR_MEMORY_ACTIVATIONS];
     if (s->zero >= 1 && over > 0.5 * a->plan.memory.total) {
         dpari_warn(a, &t, DPAR_WARN_ACTIVATIONS,
                    "activations are most of the memory: sharding state does not shrink them.");
@@ -11463,7 +11538,7 @@ static DPARI_COLD void dpari_advice_ratio(dpar_text *t, double ratio)
 }
 
 /* "PP=2 + DP=4: 12 % faster, 34 GB a GPU, with a pipeline". */
-static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_search *asked,
+static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planner_desc *asked,
                                           const dpari_kind *other, const dpari_kind *chosen,
                                           const dpar_advice *a, dpar_text *t)
 {
@@ -11492,7 +11567,7 @@ static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_search
 }
 
 /* The fastest of the search, where the plan is another one; what would be simpler still. */
-static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_search *asked,
+static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_planner_desc *asked,
                                            const dpari_kinds *k, const dpari_kind *chosen,
                                            dpar_advice *a)
 {
@@ -11511,10 +11586,10 @@ static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_searc
 }
 
 /* Something is fixed: what would be recommended otherwise stands in the runner-up's place. */
-static void dpari_advice_free(const dpar_job *job, const dpar_search *asked, dpar_advice *a)
+static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *asked, dpar_advice *a)
 {
     dpar_advice other;
-    dpar_search q = *asked;
+    dpar_planner_desc q = *asked;
     dpar_text t;
     double ratio;
     q.fixed_fields = 0;
@@ -11534,7 +11609,7 @@ static void dpari_advice_free(const dpar_job *job, const dpar_search *asked, dpa
 }
 
 /* What comes nearest when nothing fits: E_MEMORY and a->plan, E_NONE where nothing is legal. */
-static dpar_status dpari_advice_near(const dpar_job *job, const dpar_search *asked,
+static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_desc *asked,
                                      const dpari_need *n, dpar_advice *a)
 {
     const dpar_workload *w = job->work;
@@ -11565,11 +11640,11 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_search *ask
 }
 
 /* Nothing fits: what comes nearest, by how much it misses, and on how many GPUs it would fit. */
-static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *asked,
+static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *asked,
                                      const dpari_need *n, dpar_advice *a, dpar_why *why)
 {
     dpar_plan plan;
-    dpar_search q = *asked;
+    dpar_planner_desc q = *asked;
     dpar_text t;
     if (dpari_advice_near(job, asked, n, a) != DPAR_E_MEMORY) {
         return dpari_say(DPAR_E_NONE, why, "no way to use # GPUs with a global batch of #", n->gpus,
@@ -11608,7 +11683,8 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
         (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5), 0);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
+DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
+                                                    const dpar_planner_desc *search,
                                                     dpar_advice *advice, dpar_why *why)
 {
     dpari_kinds kinds;
@@ -11655,7 +11731,7 @@ typedef struct dpari_sim_rows {
 
 static int dpari_sim_chains(const dpar_strategy *s)
 {
-    return s->schedule == DPAR_DUALPIPE;
+    return s->schedule == DPAR_SCHEDULE_DUALPIPE;
 }
 
 /* So many micro-batches are simulated: all, or as many as keep the list short and the last group as
@@ -11687,7 +11763,7 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
     int32_t r, v, i;
     each.pp = c->stages;
     each.vp = 1;
-    each.schedule = DPAR_1F1B;
+    each.schedule = DPAR_SCHEDULE_1F1B;
     each.recompute_layers = (s->recompute_layers + s->vp - 1) / s->vp;
     dpari_price_layers(job, s, &layers);
     for (r = 0; r < s->pp; r++) {
@@ -11733,10 +11809,10 @@ static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_
         return plan->memory.total;
     }
     for (r = 0; r < s->pp; r++) {
-        dpar_memory m;
+        dpar_memory_usage m;
         double more;
         dpar_memory_stage(job, s, r, &m);
-        more = (double)c->rank[r].peak_bytes - m.term[DPAR_MEM_ACTIVATIONS];
+        more = (double)c->rank[r].peak_bytes - m.term[DPAR_MEMORY_ACTIVATIONS];
         most = dpari_mostf(most, m.total + more * (job->work->trains ? 1.05 : 1.0));
     }
     return most;
@@ -11748,17 +11824,18 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
                                                   char *mem, int64_t bytes, dpar_why *why)
 {
     const dpar_strategy *s = &plan->strategy;
-    dpar_order order;
+    dpar_schedule_desc order;
     dpar_schedule schedule;
-    dpar_times times;
-    dpar_simulation how;
+    dpar_schedule_times times;
+    dpar_schedule_simulate_desc how;
     dpar_status st;
     int64_t need;
-    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    int looped =
+        s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     /* a stack that sends between its computations: ranks stand still meanwhile */
     int holds = looped && !(dpari_overlap_of(job, s) & DPAR_OVERLAP_PP);
     dpari_zero(&order, sizeof order);
-    order.rule = job->work->trains ? s->schedule : DPAR_FORWARD_ONLY;
+    order.rule = job->work->trains ? s->schedule : DPAR_SCHEDULE_FORWARD_ONLY;
     order.ranks = s->pp;
     order.micros = micros;
     order.chunks = looped || !job->work->trains ? s->vp : 0;
@@ -11782,11 +11859,11 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
-                                                   dpar_simulated *sim, void *mem, int64_t bytes,
-                                                   dpar_why *why)
+                                                   dpar_plan_simulation *sim, void *mem,
+                                                   int64_t bytes, dpar_why *why)
 {
     const dpar_strategy *s = &plan->strategy;
-    const dpar_step *step = &plan->step;
+    const dpar_step_cost *step = &plan->step;
     int32_t stages, rows, micros;
     int64_t head, *at = (int64_t *)mem;
     dpari_sim_rows chunks;
@@ -11846,8 +11923,9 @@ DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
     rates->cache_bytes = rates->far_s = 0.0;
 }
 
-static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                                   const dpar_halo_grid *grid, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *j,
+                                                   const dpar_halo_rates *r,
+                                                   const dpar_halo_cost *grid, dpar_why *why)
 {
     int32_t d;
     int64_t cells = 1;
@@ -11899,7 +11977,7 @@ typedef struct dpari_halo_sum {
 } dpari_halo_sum;
 
 /* The rank of a neighbour; -1 beyond an open end. */
-static int32_t dpari_halo_cost_peer(const dpar_halo_job *j, const dpar_halo_grid *g,
+static int32_t dpari_halo_cost_peer(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
                                     const int32_t *coord, const int32_t *side)
 {
     int32_t d, rank = 0;
@@ -11914,7 +11992,7 @@ static int32_t dpari_halo_cost_peer(const dpar_halo_job *j, const dpar_halo_grid
 }
 
 /* The halo on one side: its bytes and the runs that it is made of. */
-static void dpari_halo_cost_piece(const dpar_halo_job *j, const dpar_halo_grid *g,
+static void dpari_halo_cost_piece(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
                                   const int32_t *side, int64_t *bytes, int64_t *runs)
 {
     int32_t d, whole = 1; /* the dims after this one are held in one piece */
@@ -11929,8 +12007,8 @@ static void dpari_halo_cost_piece(const dpar_halo_job *j, const dpar_halo_grid *
 }
 
 /* Seconds of a run: by whether the block, with its halo, stays in the cache. */
-static double dpari_halo_cost_run(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                  const dpar_halo_grid *g)
+static double dpari_halo_cost_run(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+                                  const dpar_halo_cost *g)
 {
     double block = (double)j->bytes;
     int32_t d;
@@ -11940,8 +12018,8 @@ static double dpari_halo_cost_run(const dpar_halo_job *j, const dpar_halo_rates 
     return r->cache_bytes > 0 && block > r->cache_bytes ? r->far_s : r->run_s;
 }
 
-static void dpari_halo_cost_side(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                 const dpar_halo_grid *g, int32_t rank, const int32_t *coord,
+static void dpari_halo_cost_side(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+                                 const dpar_halo_cost *g, int32_t rank, const int32_t *coord,
                                  const int32_t *side, dpari_halo_sum *sum)
 {
     int64_t bytes, runs;
@@ -11965,8 +12043,8 @@ static void dpari_halo_cost_side(const dpar_halo_job *j, const dpar_halo_rates *
 }
 
 /* All sides of a rank; a peer that is met on several is counted each time. */
-static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                 const dpar_halo_grid *g, int32_t rank, dpari_halo_sum *sum)
+static void dpari_halo_cost_rank(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+                                 const dpar_halo_cost *g, int32_t rank, dpari_halo_sum *sum)
 {
     int32_t d, coord[DPAR_MAX_DIMS], side[DPAR_MAX_DIMS];
     dpari_zero(sum, sizeof *sum);
@@ -11993,8 +12071,8 @@ static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *
 }
 
 /* The ranks [first, last) of a node, into the grid's figures. */
-static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                            dpar_halo_grid *g, int32_t first, int32_t last)
+static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+                                            dpar_halo_cost *g, int32_t first, int32_t last)
 {
     int64_t away = 0;
     double network = 0;
@@ -12014,8 +12092,8 @@ static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_h
     g->network_bytes = dpari_most(g->network_bytes, away);
 }
 
-static void dpari_halo_cost_grid(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                 dpar_halo_grid *g)
+static void dpari_halo_cost_grid(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+                                 dpar_halo_cost *g)
 {
     const int32_t node = j->per_node > 0 && j->per_node < j->ranks ? j->per_node : j->ranks;
     int32_t d, middle = 0;
@@ -12037,7 +12115,7 @@ static void dpari_halo_cost_grid(const dpar_halo_job *j, const dpar_halo_rates *
 /* ---- grids ------------------------------------------------------------------------------------
  */
 
-static dpar_status dpari_halo_grid_check(const dpar_halo_job *j, const dpar_halo_grid *g,
+static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
                                          dpar_why *why)
 {
     int32_t d, k, ranks = 1, used = 0;
@@ -12070,8 +12148,9 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_job *j, const dpar_halo
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
-                                         dpar_halo_grid *grid, dpar_why *why)
+DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
+                                            const dpar_halo_rates *rates, dpar_halo_cost *grid,
+                                            dpar_why *why)
 {
     dpar_halo_rates usual;
     dpar_status s;
@@ -12105,13 +12184,13 @@ static int dpari_halo_next_order(int32_t *order, int32_t n)
 }
 
 /* The best order of the axes for these parts; `best` has seconds < 0 while there is none. */
-static void dpari_halo_best_order(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                  const int32_t *parts, dpar_halo_grid *best)
+static void dpari_halo_best_order(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+                                  const int32_t *parts, dpar_halo_cost *best)
 {
     int32_t axis[DPAR_MAX_DIMS], order[DPAR_MAX_DIMS], n = 0, d, k;
     int32_t found = 0; /* of these parts */
     const int one_node = j->per_node == 0 || j->per_node >= j->ranks;
-    dpar_halo_grid g;
+    dpar_halo_cost g;
     dpari_zero(&g, sizeof g);
     for (d = 0; d < j->dims; d++) {
         g.parts[d] = parts[d];
@@ -12138,14 +12217,14 @@ static void dpari_halo_best_order(const dpar_halo_job *j, const dpar_halo_rates 
     } while (!one_node && dpari_halo_next_order(order, n));
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_grid_choose(const dpar_halo_job *job,
+DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
                                                       const dpar_halo_rates *rates,
-                                                      dpar_halo_grid *grid, dpar_why *why)
+                                                      dpar_halo_cost *grid, dpar_why *why)
 {
     dpar_halo_rates usual;
     const dpar_halo_rates *r = rates ? rates : &usual;
     int32_t parts[DPAR_MAX_DIMS] = {0}, d;
-    dpar_halo_grid best;
+    dpar_halo_cost best;
     dpar_status s;
     dpar_halo_rates_init(&usual);
     s = dpari_halo_job_check(job, r, grid, why);
@@ -12229,18 +12308,18 @@ DPARI_APART const char *dpari_show_unit(const dpar_job *job)
 /* ---- the table ------------------------------------------------------------------------------ */
 
 /* A letter and an ANSI colour for each time term. */
-static const char dpari_term_letter[DPAR_TIMES + 1] = "FBRTCEHPbidOoh";
-static const int8_t dpari_term_colour[DPAR_TIMES] = {34, 36, 96, 31, 91, 35, 95,
-                                                     33, 90, 37, 32, 92, 93, 97};
+static const char dpari_term_letter[DPAR_TIME_COUNT + 1] = "FBRTCEHPbidOoh";
+static const int8_t dpari_term_colour[DPAR_TIME_COUNT] = {34, 36, 96, 31, 91, 35, 95,
+                                                          33, 90, 37, 32, 92, 93, 97};
 
-DPARI_APART void dpari_show_colour(dpar_text *t, const dpar_report *r, int32_t colour)
+DPARI_APART void dpari_show_colour(dpar_text *t, const dpar_plan_draw_desc *r, int32_t colour)
 {
     if (r->colour) {
         dpari_text_print(t, "\x1b[%dm", colour);
     }
 }
 
-static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double bytes,
+static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r, double bytes,
                                      int32_t width)
 {
     double share = bytes / r->job->cluster->gpu.memory_bytes;
@@ -12256,12 +12335,13 @@ static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double 
 
 /* Each term as many letters as its share of the longest step; rounded so that they add up. Their
  * bits come into *shown. */
-static int32_t dpari_show_time_bar(dpar_text *t, const dpar_report *r, const dpar_step *s,
-                                   double longest, int32_t width, uint32_t *shown)
+static int32_t dpari_show_time_bar(dpar_text *t, const dpar_plan_draw_desc *r,
+                                   const dpar_step_cost *s, double longest, int32_t width,
+                                   uint32_t *shown)
 {
     double sum = 0.0;
     int32_t i, at = 0;
-    for (i = 0; i < DPAR_TIMES; i++) {
+    for (i = 0; i < DPAR_TIME_COUNT; i++) {
         int32_t end;
         sum += s->term[i];
         end = (int32_t)(sum / longest * width + 0.5);
@@ -12296,7 +12376,7 @@ static void dpari_show_notes(dpar_text *t, const char *note)
     dpar_text_put(t, first ? "" : "\n");
 }
 
-static void dpari_show_head(dpar_text *t, const dpar_report *r)
+static void dpari_show_head(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_workload *w = r->job->work;
     const dpar_cluster *c = r->job->cluster;
@@ -12331,7 +12411,7 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
     dpari_text_char(t, '\n');
 }
 
-static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double longest,
+static void dpari_show_row(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i, double longest,
                            uint32_t *shown)
 {
     const dpar_plan *p = &r->plan[i];
@@ -12350,11 +12430,11 @@ static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double
     dpar_text_put(t, p->fits ? "\n" : "  DOES NOT FIT\n");
 }
 
-static void dpari_show_legend(dpar_text *t, const dpar_report *r, uint32_t shown)
+static void dpari_show_legend(dpar_text *t, const dpar_plan_draw_desc *r, uint32_t shown)
 {
     int32_t i;
     dpar_text_put(t, "\ntime bar:");
-    for (i = 0; i < DPAR_TIMES; i++) {
+    for (i = 0; i < DPAR_TIME_COUNT; i++) {
         if ((shown >> i & 1u) != 0) {
             dpari_text_char(t, ' ');
             dpari_show_colour(t, r, dpari_term_colour[i]);
@@ -12370,7 +12450,7 @@ static void dpari_show_legend(dpar_text *t, const dpar_report *r, uint32_t shown
                                              : "of the dense matrix peak");
 }
 
-static void dpari_report_text(dpar_text *t, const dpar_report *r)
+static void dpari_report_text(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     double longest = 1e-30;
     uint32_t shown = 0;
@@ -12402,7 +12482,7 @@ static void dpari_report_text(dpar_text *t, const dpar_report *r)
     }
 }
 
-static void dpari_report_line(dpar_text *t, const dpar_report *r)
+static void dpari_report_line(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_plan *p = &r->plan[0];
     if (r->plans < 1) {
@@ -12442,7 +12522,7 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
 }
 
 /* Time against memory: what is given up for each GB. */
-static void dpari_show_front(dpar_text *t, const dpar_report *r)
+static void dpari_show_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
     for (i = 0; i < r->fronts && i < 8; i++) {
@@ -12457,7 +12537,7 @@ static void dpari_show_front(dpar_text *t, const dpar_report *r)
     }
 }
 
-static void dpari_report_explain(dpar_text *t, const dpar_report *r)
+static void dpari_report_explain(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_plan *p = &r->plan[0];
     int32_t i;
@@ -12468,8 +12548,9 @@ static void dpari_report_explain(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, "\nthe first plan in full: ");
     dpar_strategy_write(&p->strategy, t);
     dpari_text_print(t, "\n\nmemory of pipeline rank %d, the worst, %s\n", p->memory.worst,
-                     p->memory.moment == DPAR_PEAK_LOSS ? "at the loss" : "in a layer's backward");
-    for (i = 0; i < DPAR_MEMS; i++) {
+                     p->memory.moment == DPAR_MEMORY_PEAK_LOSS ? "at the loss"
+                                                               : "in a layer's backward");
+    for (i = 0; i < DPAR_MEMORY_COUNT; i++) {
         dpari_show_term(t, dpar_memory_name(i), p->memory.term[i], p->memory.total, 1e9, "GB");
     }
     dpari_show_term(t, "total", p->memory.total, p->memory.total, 1e9, "GB");
@@ -12478,7 +12559,7 @@ static void dpari_report_explain(dpar_text *t, const dpar_report *r)
                      "%.1f GB\n\ntime of a step\n",
                      p->memory.lower * 1e-9, p->memory.upper * 1e-9, p->memory.first * 1e-9,
                      p->memory.last * 1e-9);
-    for (i = 0; i < DPAR_TIMES; i++) {
+    for (i = 0; i < DPAR_TIME_COUNT; i++) {
         dpari_show_term(t, dpar_time_name(i), p->step.term[i], p->step.total, 1e-3, "ms");
     }
     dpari_show_term(t, "total", p->step.total, p->step.total, 1e-3, "ms");
@@ -12552,16 +12633,16 @@ static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
         "\"schedule\": \"%s\", \"offload\": \"%s\", \"overlap\": \"%s\", \"tiles\": \"%s\"}",
         s->dp, s->shard > 0 ? s->shard : s->dp, s->zero, s->tp, s->sp, s->cp,
         dpari_cp_name(s->cp_kind), s->pp, s->vp, s->ep, s->etp, s->micro_batch, s->micro_batches,
-        recompute, s->recompute_layers, dpar_order_name(s->schedule), offload, overlap, tiles);
+        recompute, s->recompute_layers, dpar_schedule_name(s->schedule), offload, overlap, tiles);
 }
 
-static void dpari_json_reasons(dpar_text *t, const dpar_report *r, const dpar_plan *p)
+static void dpari_json_reasons(dpar_text *t, const dpar_plan_draw_desc *r, const dpar_plan *p)
 {
     int32_t i, most_time = 0, most_memory = 0;
-    for (i = 1; i < DPAR_TIMES; i++) {
+    for (i = 1; i < DPAR_TIME_COUNT; i++) {
         most_time = p->step.term[i] > p->step.term[most_time] ? i : most_time;
     }
-    for (i = 1; i < DPAR_MEMS; i++) {
+    for (i = 1; i < DPAR_MEMORY_COUNT; i++) {
         most_memory = p->memory.term[i] > p->memory.term[most_memory] ? i : most_memory;
     }
     dpari_text_print(
@@ -12576,22 +12657,22 @@ static void dpari_json_reasons(dpar_text *t, const dpar_report *r, const dpar_pl
 static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan *p,
                              const char *name, int32_t rank)
 {
-    dpar_memory m;
+    dpar_memory_usage m;
     dpar_memory_stage(job, &p->strategy, rank, &m);
     dpari_text_print(t, "     \"%s\": {", name);
-    dpari_json_terms(t, dpar_memory_name, m.term, DPAR_MEMS, 1e-9);
+    dpari_json_terms(t, dpar_memory_name, m.term, DPAR_MEMORY_COUNT, 1e-9);
     dpari_text_print(t, "\"total\": %.9G},\n", m.total * 1e-9);
 }
 
-static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan *p)
+static void dpari_json_plan(dpar_text *t, const dpar_plan_draw_desc *r, const dpar_plan *p)
 {
-    const dpar_step *s = &p->step;
-    const dpar_memory *m = &p->memory;
+    const dpar_step_cost *s = &p->step;
+    const dpar_memory_usage *m = &p->memory;
     int32_t i;
     dpar_text_put(t, "    {\"strategy\": ");
     dpari_json_strategy(t, &p->strategy);
     dpar_text_put(t, ",\n     \"memory_gb\": {");
-    dpari_json_terms(t, dpar_memory_name, m->term, DPAR_MEMS, 1e-9);
+    dpari_json_terms(t, dpar_memory_name, m->term, DPAR_MEMORY_COUNT, 1e-9);
     dpari_text_print(t, "\"total\": %.9G},\n", m->total * 1e-9);
     if (p->strategy.pp > 1) {
         dpari_json_stage(t, r->job, p, "memory_first_stage_gb", 0);
@@ -12600,9 +12681,9 @@ static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan 
     dpari_text_print(t,
                      "     \"memory_peak\": {\"stage\": %d, \"moment\": \"%s\"},\n     "
                      "\"memory_stages_gb\": [",
-                     m->worst, m->moment == DPAR_PEAK_LOSS ? "loss" : "layer");
+                     m->worst, m->moment == DPAR_MEMORY_PEAK_LOSS ? "loss" : "layer");
     for (i = 0; i < p->strategy.pp; i++) {
-        dpar_memory stage;
+        dpar_memory_usage stage;
         dpar_memory_stage(r->job, &p->strategy, i, &stage);
         dpari_text_print(t, "%s%.9g", i > 0 ? ", " : "", stage.total * 1e-9);
     }
@@ -12612,7 +12693,7 @@ static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan 
                      "\"host\": %.9G},\n     \"time_s\": {",
                      m->allocated * 1e-9, m->lower * 1e-9, m->upper * 1e-9, m->first * 1e-9,
                      m->last * 1e-9, m->host * 1e-9);
-    dpari_json_terms(t, dpar_time_name, s->term, DPAR_TIMES, 1.0);
+    dpari_json_terms(t, dpar_time_name, s->term, DPAR_TIME_COUNT, 1.0);
     dpari_text_print(
         t,
         "\"total\": %.9G},\n     \"tokens_per_s_per_gpu\": %.9G, \"samples_per_step\": %.9G, "
@@ -12624,13 +12705,13 @@ static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan 
     dpar_text_put(t, "]}");
 }
 
-static void dpari_json_rejected(dpar_text *t, const dpar_report *r)
+static void dpari_json_rejected(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
     dpar_text_put(t, "  \"rejected\": [");
     for (i = 0; i < r->rejects; i++) {
         dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
-        dpari_json_word_of(t, "rule", dpar_rule_name(r->rejected[i].rule), ", ");
+        dpari_json_word_of(t, "rule", dpar_strategy_rule_name(r->rejected[i].rule), ", ");
         dpari_json_word_of(t, "text", r->rejected[i].text, ", ");
         dpari_text_print(t, "\"time_s\": %.9G, \"gb_over\": %.9G, \"strategy\": ",
                          r->rejected[i].seconds, r->rejected[i].bytes_over * 1e-9);
@@ -12638,9 +12719,9 @@ static void dpari_json_rejected(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, "}");
     }
     dpar_text_put(t, "],\n  \"rejected_by_rule\": {");
-    for (i = 1; i < DPAR_RULES && r->rejected_by_rule != NULL; i++) {
-        dpari_text_print(t, "\"%s\": %ld%s", dpar_rule_name(i), r->rejected_by_rule[i],
-                         i + 1 < DPAR_RULES ? ", " : "");
+    for (i = 1; i < DPAR_STRATEGY_RULE_COUNT && r->rejected_by_rule != NULL; i++) {
+        dpari_text_print(t, "\"%s\": %ld%s", dpar_strategy_rule_name(i), r->rejected_by_rule[i],
+                         i + 1 < DPAR_STRATEGY_RULE_COUNT ? ", " : "");
     }
     dpar_text_put(t, "},\n");
 }
@@ -12655,7 +12736,7 @@ static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t poin
     }
 }
 
-static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
+static void dpari_json_assumptions(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_workload *w = r->job->work;
     const dpar_cluster *c = r->job->cluster;
@@ -12693,7 +12774,7 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
 }
 
 /* Time against memory: nothing else is both faster and smaller; fastest first. */
-static void dpari_json_front(dpar_text *t, const dpar_report *r)
+static void dpari_json_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
     dpar_text_put(t, "  \"pareto\": [");
@@ -12720,7 +12801,7 @@ static void dpari_json_advice(dpar_text *t, const dpar_advice *a)
     dpari_json_word_of(t, "warnings", a->warning_text, "},\n");
 }
 
-static void dpari_report_json(dpar_text *t, const dpar_report *r)
+static void dpari_report_json(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
     dpar_text_put(t, "{\n  ");
@@ -12750,15 +12831,15 @@ static void dpari_report_json(dpar_text *t, const dpar_report *r)
 
 /* ---- CSV ------------------------------------------------------------------------------------ */
 
-static void dpari_report_csv(dpar_text *t, const dpar_report *r)
+static void dpari_report_csv(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i, k;
     dpar_text_put(t, "rank,strategy,fits");
-    for (k = 0; k < DPAR_MEMS; k++) {
+    for (k = 0; k < DPAR_MEMORY_COUNT; k++) {
         dpari_text_print(t, ",%s_gb", dpar_memory_name(k));
     }
     dpar_text_put(t, ",total_gb,upper_gb");
-    for (k = 0; k < DPAR_TIMES; k++) {
+    for (k = 0; k < DPAR_TIME_COUNT; k++) {
         dpari_text_print(t, ",%s_s", dpar_time_name(k));
     }
     dpar_text_put(t, ",total_s,tokens_per_s_per_gpu,tflops_per_gpu,mfu\n");
@@ -12767,15 +12848,15 @@ static void dpari_report_csv(dpar_text *t, const dpar_report *r)
         dpari_text_print(t, "%d,\"", i + 1);
         dpar_strategy_write(&p->strategy, t);
         dpar_text_put(t, p->fits ? "\",1" : "\",0");
-        for (k = 0; k < DPAR_MEMS + 2; k++) {
+        for (k = 0; k < DPAR_MEMORY_COUNT + 2; k++) {
             dpari_text_print(t, ",%.7g",
-                             (k < DPAR_MEMS    ? p->memory.term[k]
-                              : k == DPAR_MEMS ? p->memory.total
-                                               : p->memory.upper) *
+                             (k < DPAR_MEMORY_COUNT    ? p->memory.term[k]
+                              : k == DPAR_MEMORY_COUNT ? p->memory.total
+                                                       : p->memory.upper) *
                                  1e-9);
         }
-        for (k = 0; k < DPAR_TIMES + 1; k++) {
-            dpari_text_print(t, ",%.7g", k < DPAR_TIMES ? p->step.term[k] : p->step.total);
+        for (k = 0; k < DPAR_TIME_COUNT + 1; k++) {
+            dpari_text_print(t, ",%.7g", k < DPAR_TIME_COUNT ? p->step.term[k] : p->step.total);
         }
         dpari_text_print(t, ",%.7g,%.5g,%.5g\n", p->step.tokens_per_s_gpu, p->step.tflops_gpu,
                          p->step.mfu);
@@ -12785,7 +12866,7 @@ static void dpari_report_csv(dpar_text *t, const dpar_report *r)
 /* ---- SVG ------------------------------------------------------------------------------------ */
 
 /* Okabe and Ito's colours, told apart with any colour vision, and tints of them. */
-static const char dpari_svg_colour[DPAR_TIMES][8] = {
+static const char dpari_svg_colour[DPAR_TIME_COUNT][8] = {
     "#0072B2", "#56B4E9", "#9AD1F0", "#D55E00", "#E8935A", "#CC79A7", "#E3AFCC",
     "#F0E442", "#BBBBBB", "#777777", "#009E73", "#E69F00", "#F4CE7F", "#333333"};
 
@@ -12825,7 +12906,7 @@ static void dpari_svg_text(dpar_text *t, double x, double y, const char *style, 
     dpar_text_put(t, "</text>\n");
 }
 
-static void dpari_svg_head(dpar_text *t, const dpar_report *r, double height)
+static void dpari_svg_head(dpar_text *t, const dpar_plan_draw_desc *r, double height)
 {
     const dpar_cluster *c = r->job->cluster;
     dpari_text_print(
@@ -12851,11 +12932,11 @@ static void dpari_svg_head(dpar_text *t, const dpar_report *r, double height)
     dpar_text_put(t, " precision. Predicted by dpar.</text>\n");
 }
 
-static void dpari_svg_legend(dpar_text *t, const dpar_report *r, double y)
+static void dpari_svg_legend(dpar_text *t, const dpar_plan_draw_desc *r, double y)
 {
     double x = 24;
     int32_t i, k;
-    for (i = 0; i < DPAR_TIMES; i++) {
+    for (i = 0; i < DPAR_TIME_COUNT; i++) {
         int32_t seen = 0;
         for (k = 0; k < r->plans; k++) {
             seen = seen || r->plan[k].step.term[i] > 0.004 * r->plan[k].step.total;
@@ -12869,7 +12950,8 @@ static void dpari_svg_legend(dpar_text *t, const dpar_report *r, double y)
 }
 
 /* One plan: its name, the time by term, the memory against the capacity. */
-static void dpari_svg_plan(dpar_text *t, const dpar_report *r, int32_t i, double y, double longest)
+static void dpari_svg_plan(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i, double y,
+                           double longest)
 {
     const dpar_plan *p = &r->plan[i];
     double x = 24, capacity = r->job->cluster->gpu.memory_bytes, share;
@@ -12878,7 +12960,7 @@ static void dpari_svg_plan(dpar_text *t, const dpar_report *r, int32_t i, double
     dpari_text_print(t, "%d  ", i + 1);
     dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, "</text>\n");
-    for (k = 0; k < DPAR_TIMES; k++) {
+    for (k = 0; k < DPAR_TIME_COUNT; k++) {
         double w = 600.0 * p->step.term[k] / longest;
         if (w > 0.3) {
             dpari_svg_rect(t, x, y + 7, w, 18, dpari_svg_colour[k]);
@@ -12904,7 +12986,7 @@ static void dpari_svg_axis(dpar_text *t, double x, double y, double v, const cha
 }
 
 /* Step time over memory, each point a configuration that no other beats in both. */
-static void dpari_svg_front(dpar_text *t, const dpar_report *r, double top)
+static void dpari_svg_front(dpar_text *t, const dpar_plan_draw_desc *r, double top)
 {
     double x0 = 90, y0 = top + 40, w = 900, h = 200, most = 0.0, capacity, px = 0.0, py = 0.0;
     int32_t i;
@@ -12941,7 +13023,7 @@ static void dpari_svg_front(dpar_text *t, const dpar_report *r, double top)
     dpari_svg_text(t, 24, y0 - 8, "l", "ms a sample");
 }
 
-static void dpari_report_svg(dpar_text *t, const dpar_report *r)
+static void dpari_report_svg(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     double longest = 1e-30, y = 132, height;
     int32_t i;
@@ -12966,16 +13048,16 @@ static void dpari_report_svg(dpar_text *t, const dpar_report *r)
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
-                                               dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_draw_desc *r,
+                                               int32_t format, dpar_why *why)
 {
     switch (format) {
-    case DPAR_REPORT_TEXT: dpari_report_text(t, r); break;
-    case DPAR_REPORT_EXPLAIN: dpari_report_explain(t, r); break;
-    case DPAR_REPORT_CSV: dpari_report_csv(t, r); break;
-    case DPAR_REPORT_JSON: dpari_report_json(t, r); break;
-    case DPAR_REPORT_SVG: dpari_report_svg(t, r); break;
-    case DPAR_REPORT_LINE: dpari_report_line(t, r); break;
+    case DPAR_PLAN_DRAW_TEXT: dpari_report_text(t, r); break;
+    case DPAR_PLAN_DRAW_EXPLAIN: dpari_report_explain(t, r); break;
+    case DPAR_PLAN_DRAW_CSV: dpari_report_csv(t, r); break;
+    case DPAR_PLAN_DRAW_JSON: dpari_report_json(t, r); break;
+    case DPAR_PLAN_DRAW_SVG: dpari_report_svg(t, r); break;
+    case DPAR_PLAN_DRAW_LINE: dpari_report_line(t, r); break;
     default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 5", format, 0, 0, 0);
     }
     return DPAR_OK;
@@ -13138,7 +13220,7 @@ static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *r, dpar_
     return dpar_recipe_find(r, name, why);
 }
 
-static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_asked *asked,
+static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_plan_query *asked,
                                    dpar_why *why)
 {
     dpar_model m;
@@ -13148,11 +13230,12 @@ static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_as
     if (st != DPAR_OK) {
         return st;
     }
-    if (m.element == 0 && m.family != DPAR_FAMILY_GRID && asked->job.recipe.compute <= DPAR_TF32) {
+    if (m.element == 0 && m.family != DPAR_MODEL_FAMILY_GRID &&
+        asked->job.recipe.compute <= DPAR_TF32) {
         m.element = 4; /* activations of fp32 training are fp32 */
     }
-    if (seq > 0 && m.family != DPAR_FAMILY_GPT && m.family != DPAR_FAMILY_LLAMA &&
-        m.family != DPAR_FAMILY_T5) {
+    if (seq > 0 && m.family != DPAR_MODEL_FAMILY_GPT && m.family != DPAR_MODEL_FAMILY_LLAMA &&
+        m.family != DPAR_MODEL_FAMILY_T5) {
         return dpari_say(DPAR_E_ARG, why,
                          "seq is the tokens of a language model's sample: this model has none", 0,
                          0, 0, 0);
@@ -13160,7 +13243,7 @@ static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_as
     return dpar_workload_init(&asked->work, &m, seq, why);
 }
 
-static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_asked *asked,
+static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_plan_query *asked,
                                      dpar_why *why)
 {
     const int64_t gpus = a->number[DPARI_ASK_GPUS];
@@ -13199,8 +13282,9 @@ static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_st
     return dpar_strategy_read(s, a->value[which], a->length[which], named, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_plan_ask(const char *model, const char *machine,
-                                              const char *options, dpar_asked *asked, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const char *machine,
+                                                     const char *options, dpar_plan_query *asked,
+                                                     dpar_why *why)
 {
     dpari_ask a;
     dpar_status st;
@@ -13236,13 +13320,14 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_ask(const char *model, const char *mac
  */
 
 /* Prices the one that was given. Its batch is what it says, where nobody asked for another. */
-static dpar_status dpari_planned_price(dpar_planned *p, dpar_why *why)
+static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
 {
-    dpar_asked *a = &p->asked;
+    dpar_plan_query *a = &p->asked;
     dpar_strategy *s = &a->given;
     int64_t samples = 0, batch = a->search.global_batch;
     dpar_status st = dpar_strategy_complete(&a->job, s, a->given_fields, batch, why);
-    if (a->batch <= 0 && (a->batch < 0 || a->given_fields >> DPAR_FIELD_MICRO_BATCHES & 1u)) {
+    if (a->batch <= 0 &&
+        (a->batch < 0 || a->given_fields >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u)) {
         batch = dpari_mul(s->dp, s->micro_batch, &samples) &&
                         dpari_mul(samples, s->micro_batches, &samples)
                     ? samples
@@ -13254,9 +13339,9 @@ static dpar_status dpari_planned_price(dpar_planned *p, dpar_why *why)
     return st == DPAR_OK ? dpar_plan_price(&a->job, s, batch, &p->plan[0], NULL, why) : st;
 }
 
-static dpar_status dpari_planned_search(dpar_planned *p, dpar_why *why)
+static dpar_status dpari_planned_search(dpar_plan_result *p, dpar_why *why)
 {
-    dpar_search q = p->asked.search;
+    dpar_planner_desc q = p->asked.search;
     dpar_status st;
     q.top = p->plan;
     q.top_room = (int32_t)(sizeof p->plan / sizeof p->plan[0]);
@@ -13270,18 +13355,18 @@ static dpar_status dpari_planned_search(dpar_planned *p, dpar_why *why)
     return st == DPAR_DONE ? DPAR_OK : st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_plan_text(const char *model, const char *machine,
-                                               const char *options, dpar_planned *planned,
-                                               dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_plan_search(const char *model, const char *machine,
+                                                 const char *options, dpar_plan_result *planned,
+                                                 dpar_why *why)
 {
     dpar_status st;
     if (planned == NULL) {
-        return dpar_plan_ask(model, machine, options, NULL, why);
+        return dpar_plan_query_read(model, machine, options, NULL, why);
     }
     dpari_zero(planned, sizeof *planned);
     planned->report.job = &planned->asked.job;
     planned->report.plan = planned->plan;
-    st = dpar_plan_ask(model, machine, options, &planned->asked, why);
+    st = dpar_plan_query_read(model, machine, options, &planned->asked, why);
     if (st != DPAR_OK) {
         return st;
     }

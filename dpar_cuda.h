@@ -77,23 +77,23 @@ extern "C" {
 #endif
 
 /* cudaStream_t, by the name of its own declaration. */
-typedef struct CUstream_st *dpar_stream;
+typedef struct CUstream_st *dpar_cuda_stream;
 
 /* Options of dpar_cuda_open. All zero means the defaults. */
-typedef struct dpar_cuda_options {
-    dpar_stream stream; /* all work goes there; NULL: the default stream */
-    int32_t device;     /* 1 + its number; 0: the one that is current */
-    int32_t fast;       /* 1: exponentials and optimizers in f32, as said above */
-    int32_t blocks;     /* of a launch at most; 0: as many as run at once. Results are the same */
-    int32_t room;       /* 0 */
-} dpar_cuda_options;
+typedef struct dpar_cuda_desc {
+    dpar_cuda_stream stream; /* all work goes there; NULL: the default stream */
+    int32_t device;          /* 1 + its number; 0: the one that is current */
+    int32_t fast;            /* 1: exponentials and optimizers in f32, as said above */
+    int32_t blocks; /* of a launch at most; 0: as many as run at once. Results are the same */
+    int32_t room;   /* 0 */
+} dpar_cuda_desc;
 
 enum { DPARI_CUDA_PINS = 128 };
 
 /* A device and a stream. dpar_cuda_open fills it in; read it, but change nothing else than
  * `launches`. */
 typedef struct dpar_cuda {
-    dpar_stream stream;
+    dpar_cuda_stream stream;
     int32_t device;
     int32_t units;      /* multiprocessors */
     int32_t threads;    /* threads that one multiprocessor can have */
@@ -118,8 +118,7 @@ typedef struct dpar_cuda {
  * stays yours and outlives it. Local. Milliseconds; the first call of CUDA in a process takes up to
  * a second. E_SYSTEM, with CUDA's words: there is no device. E_UNKNOWN: it is older than 7.0.
  * E_ARG. */
-DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *options,
-                                    dpar_why *why);
+DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *options, dpar_why *why);
 /* Closes it: waits for the stream and gives the memory back, and pages that are still pinned. NULL
  * and what is closed are fine. Local. E_SYSTEM: something on the stream went wrong. The sentence is
  * in gpu->why, and it is closed all the same. */
@@ -247,20 +246,20 @@ DPAR_CUDA_FN void dpar_cuda_dropout_four(const dpar_cuda_dropout *d, uint64_t bl
 /* ---- measuring ---- */
 
 /* What to measure. All zero means the defaults. */
-typedef struct dpar_cuda_probe {
+typedef struct dpar_cuda_measure_desc {
     int64_t bytes; /* of a buffer that is copied; 0: 1 GiB, or an eighth of what is free */
     int32_t n;     /* matrices of the product; 0: 8192 */
     int32_t peer;  /* 1 + the device at the other end of the link; 0: the next one, if there is */
     /* c = a b^T, bf16 [n][n] each, f32 sums, put on the stream: the library that you compute with.
      * NULL: cuBLAS, where the dynamic loader finds libcublas.so.13, .12 or `cublas`. */
-    dpar_status (*gemm)(void *user, dpar_stream stream, const void *a, const void *b, void *c,
+    dpar_status (*gemm)(void *user, dpar_cuda_stream stream, const void *a, const void *b, void *c,
                         int32_t n);
     void *user;
     const char *cublas; /* its file; "": none */
-} dpar_cuda_probe;
+} dpar_cuda_measure_desc;
 
 /* What was measured; 0: it could not be. */
-typedef struct dpar_cuda_measured {
+typedef struct dpar_cuda_measurement {
     char name[64];       /* of the device */
     char gemm_by[64];    /* what computed the product */
     double copy_Bps;     /* device to device, bytes read and written a second, by `move` */
@@ -271,21 +270,21 @@ typedef struct dpar_cuda_measured {
     double memory_bytes; /* of the device */
     int32_t units;
     int32_t capability;
-} dpar_cuda_measured;
+} dpar_cuda_measurement;
 
 /* Measures what a device reaches, each number several times, and takes the median. It waits, and
  * takes memory and gives it back. A number that cannot be had is 0 and no error. Local. About a
  * second. E_ARG: bytes below 0, n outside of 0 .. 65536, a device that does not answer. E_MEMORY:
  * there is none for the copy. */
-DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_probe *probe,
-                                       dpar_cuda_measured *made, dpar_why *why);
+DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_desc *probe,
+                                       dpar_cuda_measurement *made, dpar_why *why);
 /* Writes what was measured as settings that dpar_cluster_read takes behind the machine's own line
  * ("1x8:h200"), one a line. hbm=, gemm= and link_share= are shares of what `peak` promises (of the
  * gpu and link of a preset); launch_us=, pcie=. A comment says what was not measured. Returns the
  * length without NUL, also where `bytes` is not enough: then *text has a part. Local. */
-DPAR_API int64_t dpar_cuda_measured_text(const dpar_cuda_measured *made, double peak_memory_Bps,
-                                         double peak_flops, double peak_link_Bps, char *text,
-                                         int64_t bytes);
+DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
+                                             double peak_memory_Bps, double peak_flops,
+                                             double peak_link_Bps, char *text, int64_t bytes);
 
 #ifdef __cplusplus
 }
@@ -1150,8 +1149,8 @@ __device__ static inline void dpari_cuda_move_raw(const Box *b, uint32_t i)
 template <int PER, int TO, int FROM, typename Box>
 __device__ static inline void dpari_cuda_move_cast(const Box *b, uint32_t i)
 {
-    const int32_t to_type = TO != DPAR_NO_TYPE ? TO : (int)b->to_type;
-    const int32_t from_type = FROM != DPAR_NO_TYPE ? FROM : (int)b->from_type;
+    const int32_t to_type = TO != DPAR_TYPE_NONE ? TO : (int)b->to_type;
+    const int32_t from_type = FROM != DPAR_TYPE_NONE ? FROM : (int)b->from_type;
     const int32_t narrow = dpari_cuda_width(to_type), wide = dpari_cuda_width(from_type);
     dpari_cuda_four v[PER];
     int64_t to[PER], from[PER];
@@ -1222,7 +1221,7 @@ __device__ static inline uint4 dpari_cuda_meet_unit(const uint4 &u, const uint4 
 template <int PER, int TYPE, int OP, typename Box>
 __device__ static inline void dpari_cuda_move_meet(const Box *b, uint32_t i)
 {
-    const int32_t type = TYPE != DPAR_NO_TYPE ? TYPE : (int)b->to_type;
+    const int32_t type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)b->to_type;
     const int32_t op = OP != DPAR_COPY ? OP : (int)b->op;
     uint4 u[PER], v[PER];
     int64_t to[PER], from[PER];
@@ -1286,8 +1285,10 @@ __device__ static inline void dpari_cuda_move_some(const Box *b, uint32_t i)
     if constexpr (ALL != 0) {
         for (uint32_t at = i; at < i + PER * DPARI_CUDA_THREADS; at += DPARI_CUDA_THREADS) {
             switch (b->kind) {
-            case DPARI_CUDA_CAST: dpari_cuda_move_cast<1, DPAR_NO_TYPE, DPAR_NO_TYPE>(b, at); break;
-            case DPARI_CUDA_MEET: dpari_cuda_move_meet<1, DPAR_NO_TYPE, DPAR_COPY>(b, at); break;
+            case DPARI_CUDA_CAST:
+                dpari_cuda_move_cast<1, DPAR_TYPE_NONE, DPAR_TYPE_NONE>(b, at);
+                break;
+            case DPARI_CUDA_MEET: dpari_cuda_move_meet<1, DPAR_TYPE_NONE, DPAR_COPY>(b, at); break;
             default: dpari_cuda_move_any(b, at); break;
             }
         }
@@ -1390,7 +1391,7 @@ static int32_t dpari_cuda_grain(uintptr_t a, const dpari_cuda_dim *dim, int32_t 
 /* What values are rounded to on the way; where nothing is said: not. */
 static int32_t dpari_cuda_through(const dpar_mem_box *box)
 {
-    return box->through != DPAR_NO_TYPE ? box->through : box->from_type;
+    return box->through != DPAR_TYPE_NONE ? box->through : box->from_type;
 }
 
 /* How the box is walked: kind, and elements of a unit. */
@@ -2855,11 +2856,11 @@ __device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int6
 
 /* WHOLE: all units are vectors on both sides. RANDOM: it may be stochastic. WIDE 0: none is F64.
  * TYPE: that of both sides, where it is known. */
-template <int PER, int WHOLE, int RANDOM, int WIDE = 1, int TYPE = DPAR_NO_TYPE>
+template <int PER, int WHOLE, int RANDOM, int WIDE = 1, int TYPE = DPAR_TYPE_NONE>
 __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, int64_t unit)
 {
-    const int32_t to_type = TYPE != DPAR_NO_TYPE ? TYPE : s.to_type;
-    const int32_t from_type = TYPE != DPAR_NO_TYPE ? TYPE : s.from_type;
+    const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : s.to_type;
+    const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : s.from_type;
     const int32_t tw = dpari_cuda_width(to_type), fw = dpari_cuda_width(from_type);
     dpari_cuda_four v[PER], old[PER];
     DPARI_CUDA_UNROLL
@@ -3603,8 +3604,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_square_kernel(DPARI_CUDA_ARGS dpari_cuda_square s)
 {
     enum { AHEAD = 4 };
-    const int32_t type = TYPE != DPAR_NO_TYPE ? TYPE : (int)s.q.type;
-    const int32_t width = dpari_cuda_width(type), even = TYPE != DPAR_NO_TYPE || s.even;
+    const int32_t type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)s.q.type;
+    const int32_t width = dpari_cuda_width(type), even = TYPE != DPAR_TYPE_NONE || s.even;
     const int exact = type != DPAR_F64; /* squares of F32 are doubles */
     const int64_t step = (int64_t)DPARI_CUDA_PARTS * DPARI_CUDA_THREADS;
     for (int32_t block = (int32_t)blockIdx.x; block < s.parts; block += (int32_t)gridDim.x) {
@@ -3673,7 +3674,7 @@ static dpar_status dpari_cuda_squares(void *ctx, const dpar_mem_squares *squares
     st = dpari_cuda_launch(gpu, "squares",
                            s.even && squares->type == DPAR_BF16
                                ? dpari_cuda_square_kernel<DPAR_BF16>
-                               : dpari_cuda_square_kernel<DPAR_NO_TYPE>,
+                               : dpari_cuda_square_kernel<DPAR_TYPE_NONE>,
                            s, blocks);
     return st == DPAR_OK ? dpari_cuda_launch(gpu, "squares", dpari_cuda_square_end_kernel, s, 1)
                          : st;
@@ -3910,7 +3911,7 @@ __device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
     }
     DPARI_CUDA_UNROLL
     for (int e = 0; e < 4; e++) {
-        if (s.o.kind == DPAR_ADAMW) {
+        if (s.o.kind == DPAR_OPTIMIZER_ADAMW) {
             dpari_cuda_adamw(r, &w[e], g[e], &m[e], &v[e]);
         } else {
             dpari_cuda_sgd(r, s.o.nesterov, &w[e], g[e], &m[e]);
@@ -3956,13 +3957,13 @@ template <int WEIGHT, int GRADIENT, int MOMENT, int HOW> struct dpari_cuda_step_
     enum { FOURS = dpari_cuda_fours_of(GRADIENT) };
     DPARI_CUDA_FN void fix(dpari_cuda_step *s)
     {
-        s->o.kind = HOW == DPARI_CUDA_MOMENTUM ? DPAR_SGD : DPAR_ADAMW;
+        s->o.kind = HOW == DPARI_CUDA_MOMENTUM ? DPAR_OPTIMIZER_SGD : DPAR_OPTIMIZER_ADAMW;
         s->o.stochastic = HOW == DPARI_CUDA_STOCHASTIC;
         s->moments = HOW == DPARI_CUDA_MOMENTUM ? 1 : 2;
         s->weight_type = WEIGHT;
         s->gradient_type = GRADIENT;
         s->moment_type = MOMENT;
-        s->copy_type = HOW == DPARI_CUDA_COPIED ? DPAR_BF16 : DPAR_NO_TYPE;
+        s->copy_type = HOW == DPARI_CUDA_COPIED ? DPAR_BF16 : DPAR_TYPE_NONE;
         s->copied = HOW == DPARI_CUDA_COPIED;
         s->rested = HOW == DPARI_CUDA_RESTED;
         if (HOW == DPARI_CUDA_STOCHASTIC) {
@@ -4144,7 +4145,7 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     s.gradient_type = p->gradient_type;
     s.copied = x->copy != NULL;
     s.rested = x->rest != NULL;
-    s.copy_type = s.copied ? x->copy_type : (int32_t)DPAR_NO_TYPE;
+    s.copy_type = s.copied ? x->copy_type : (int32_t)DPAR_TYPE_NONE;
     state = dpari_cuda_width(s.moment_type);
     s.head = dpari_cuda_head(p->weight, dpari_cuda_width(p->weight_type));
     s.units = dpari_cuda_fours(p->count, s.head);
@@ -4853,7 +4854,7 @@ template <int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_dot_kernel(DPARI_CUDA_ARGS dpari_cuda_dots s)
 {
-    enum { WHOLE = TYPE != DPAR_NO_TYPE, PER = WHOLE ? 4 : 1, APART = 4 * 32 };
+    enum { WHOLE = TYPE != DPAR_TYPE_NONE, PER = WHOLE ? 4 : 1, APART = 4 * 32 };
     const dpar_mem_dot &d = s.d;
     const int32_t type = WHOLE ? TYPE : (int)d.type, width = dpari_cuda_width(type);
     const int64_t lane = threadIdx.x % 32;
@@ -4921,7 +4922,7 @@ static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
         gpu, "dot",
         s.even && dot->type == DPAR_BF16  ? dpari_cuda_dot_kernel<DPAR_BF16>
         : s.even && dot->type == DPAR_F32 ? dpari_cuda_dot_kernel<DPAR_F32>
-                                          : dpari_cuda_dot_kernel<DPAR_NO_TYPE>,
+                                          : dpari_cuda_dot_kernel<DPAR_TYPE_NONE>,
         s, dpari_cuda_wave(gpu, (dot->rows + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
 }
 
@@ -5721,7 +5722,7 @@ __device__ static inline void dpari_cuda_points_of(const dpari_cuda_moment &s, i
     const unsigned char *base = (const unsigned char *)s.m.x + set * (s.planes * s.m.step * width);
     DPARI_CUDA_UNROLL
     for (int j = 0; j < 4; j++, i += 4 * DPARI_CUDA_THREADS) {
-        if constexpr (TYPE == DPAR_NO_TYPE) {
+        if constexpr (TYPE == DPAR_TYPE_NONE) {
             dpari_cuda_points(s, set, i, hi, x + 4 * j);
         } else if (i < hi) {
             dpari_cuda_four four;
@@ -5737,7 +5738,7 @@ __device__ static inline void dpari_cuda_points_of(const dpari_cuda_moment &s, i
  * apart: their mean, their squares about it, merged with what it has, while the next sixteen are
  * under way. Only the last slice may end within four. */
 template <typename V, int TYPE>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_NO_TYPE ? 4 : 2)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_NONE ? 4 : 2)
     dpari_cuda_moment_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
 {
     enum { FOURS = 4, APART = 4 * DPARI_CUDA_THREADS, KNOWN = 64 };
@@ -5763,7 +5764,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_NO_TYP
             for (int j = 0; j < 4 * FOURS; j++) {
                 x[j] = next[j];
             }
-            if (TYPE != DPAR_NO_TYPE || i + FOURS * APART < hi) {
+            if (TYPE != DPAR_TYPE_NONE || i + FOURS * APART < hi) {
                 dpari_cuda_points_of<TYPE>(s, set, i + FOURS * APART, hi, next);
             }
             if (i + 3 * APART + 4 <= hi) {
@@ -5830,7 +5831,7 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_moments *m = moments;
-    void (*kernel)(const dpari_cuda_moment) = dpari_cuda_moment_kernel<double, DPAR_NO_TYPE>;
+    void (*kernel)(const dpari_cuda_moment) = dpari_cuda_moment_kernel<double, DPAR_TYPE_NONE>;
     dpari_cuda_moment s;
     dpar_status st;
     const int64_t *const stride[1] = {m->stride};
@@ -6470,7 +6471,7 @@ template <int MANY, int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_quant_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
 {
-    const int32_t type = TYPE != DPAR_NO_TYPE ? TYPE : (int)s.q.type;
+    const int32_t type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)s.q.type;
     const int64_t warp = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
     const int64_t lane = threadIdx.x % 32, team = MANY ? 4 : 1;
     for (int64_t b = warp * team; b < s.blocks; b += gridDim.x * DPARI_CUDA_WARPS * team) {
@@ -6922,9 +6923,9 @@ static dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quant
     if (block <= 128) {
         kernel = quantize->type == DPAR_F32    ? dpari_cuda_quant_kernel<1, DPAR_F32>
                  : quantize->type == DPAR_BF16 ? dpari_cuda_quant_kernel<1, DPAR_BF16>
-                                               : dpari_cuda_quant_kernel<1, DPAR_NO_TYPE>;
+                                               : dpari_cuda_quant_kernel<1, DPAR_TYPE_NONE>;
     } else if (block <= 512) {
-        kernel = dpari_cuda_quant_kernel<0, DPAR_NO_TYPE>;
+        kernel = dpari_cuda_quant_kernel<0, DPAR_TYPE_NONE>;
     }
     return dpari_cuda_quantum(gpu, "quantize", quantize,
                               block <= 128   ? 4 * DPARI_CUDA_WARPS
@@ -7170,7 +7171,7 @@ static cudaError_t dpari_cuda_ask(dpar_cuda *gpu)
     return error;
 }
 
-DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *options, dpar_why *why)
+DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *options, dpar_why *why)
 {
     dpar_cuda made;
     int device = 0;
@@ -7247,7 +7248,7 @@ struct dpari_cuda_timed {
     unsigned char *a, *b, *c, *far_side;
     void *host;
     int64_t bytes;
-    const dpar_cuda_probe *probe;
+    const dpar_cuda_measure_desc *probe;
     void *blas; /* a handle of cuBLAS, and */
     int (*product)(void *, int, int, int, int, int, const void *, const void *, int, int,
                    const void *, int, int, const void *, void *, int, int, int, int);
@@ -7415,7 +7416,7 @@ static void *dpari_cuda_blas_open(dpari_cuda_timed *t, char *name, size_t room, 
     return stream(handle, t->gpu->stream) == 0 ? handle : NULL;
 }
 
-static void dpari_cuda_probe_gemm(dpari_cuda_timed *t, dpar_cuda_measured *made)
+static void dpari_cuda_probe_gemm(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
     const int64_t count = (int64_t)t->n * t->n;
     void *library = NULL;
@@ -7447,7 +7448,7 @@ static void dpari_cuda_probe_gemm(dpari_cuda_timed *t, dpar_cuda_measured *made)
 }
 
 /* To another device, if there is one that this one reaches. */
-static void dpari_cuda_probe_link(dpari_cuda_timed *t, dpar_cuda_measured *made)
+static void dpari_cuda_probe_link(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
     const int own = t->gpu->device;
     int devices = 0, other, can = 0;
@@ -7479,7 +7480,7 @@ static void dpari_cuda_probe_link(dpari_cuda_timed *t, dpar_cuda_measured *made)
     (void)cudaGetLastError();
 }
 
-static void dpari_cuda_probe_host(dpari_cuda_timed *t, dpar_cuda_measured *made)
+static void dpari_cuda_probe_host(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
     const int64_t all = t->bytes;
     double seconds;
@@ -7496,7 +7497,7 @@ static void dpari_cuda_probe_host(dpari_cuda_timed *t, dpar_cuda_measured *made)
 }
 
 /* With the memory there is: three matrices, or two buffers. */
-static void dpari_cuda_probe_all(dpari_cuda_timed *t, dpar_cuda_measured *made)
+static void dpari_cuda_probe_all(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
     double seconds;
     t->what = DPARI_CUDA_COPY;
@@ -7510,13 +7511,13 @@ static void dpari_cuda_probe_all(dpari_cuda_timed *t, dpar_cuda_measured *made)
 
 extern "C" {
 
-DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_probe *probe,
-                                       dpar_cuda_measured *made, dpar_why *why)
+DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_desc *probe,
+                                       dpar_cuda_measurement *made, dpar_why *why)
 {
-    dpar_cuda_probe none;
+    dpar_cuda_measure_desc none;
     dpari_cuda_timed t;
     struct cudaDeviceProp about;
-    dpar_cuda_measured m;
+    dpar_cuda_measurement m;
     size_t left = 0, total = 0;
     int64_t matrix, room;
     void *memory = NULL;
@@ -7585,9 +7586,9 @@ static int64_t dpari_cuda_line(char *text, int64_t bytes, int64_t at, const char
     return at + n;
 }
 
-DPAR_API int64_t dpar_cuda_measured_text(const dpar_cuda_measured *made, double peak_memory_Bps,
-                                         double peak_flops, double peak_link_Bps, char *text,
-                                         int64_t bytes)
+DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
+                                             double peak_memory_Bps, double peak_flops,
+                                             double peak_link_Bps, char *text, int64_t bytes)
 {
     char head[128];
     int64_t at = 0, i;

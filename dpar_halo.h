@@ -58,12 +58,12 @@
  *
  *     dpar_grid_attach(g, u, DPAR_F64, &field, &why)    an array of your own: any order, strides, faces, vertices
  *     dpar_grid_array_of(g, DPAR_F64, &field)           the same in the communicator's memory
- *     dpar_grid_exchange_all(g, list, 3)                several arrays in one message a neighbour
- *     dpar_grid_exchange_some(g, list, 15, mask, 2)     some of them, so deep; dpar_grid_prepare plans it early
- *     dpar_grid_begin(g, u)                             computes while messages travel (dpar_grid_begin_some):
- *     dpar_grid_core(g, &box)                             the cells that read no halo (dpar_grid_test now and then),
+ *     dpar_grid_exchange_many(g, list, 3)               several arrays in one message a neighbour
+ *     dpar_grid_exchange_some(g, list, 15, mask, 2)     some of them, to a depth of 2 (dpar_grid_prepare)
+ *     dpar_grid_begin(g, u)                             computes while messages travel (dpar_grid_begin_many):
+ *     dpar_grid_interior(g, &box)                       the cells that read no halo (dpar_grid_test now and then),
  *     dpar_grid_end(g, u)
- *     dpar_grid_rim(g, n, &box)                           and the others
+ *     dpar_grid_boundary(g, n, &box)                    and the others
  *     dpar_grid_gather(g, u, whole)                     the whole array to rank 0, dpar_grid_scatter from there
  *     dpar_grid_block(g, NULL, &part)                   this rank's part, for MPI-IO, HDF5, NetCDF
  *     dpar_grid_draw(g, &text)                          who owns what
@@ -103,13 +103,13 @@
  *         dpar_mesh mesh;
  *         dpar_halo h = {0};
  *         dpar_halo_field f = {0};
- *         dpar_halo_options o = {0};
- *         dpar_halo_exchange *x = NULL;
+ *         dpar_halo_plan_desc o = {0};
+ *         dpar_halo_plan *x = NULL;
  *         dpar_box box, todo;
  *         dpar_why why;
  *         int64_t bytes = 0, step;
  *         void *memory = NULL;
- *         int n, bad = dpar_mesh_init(&mesh, "rows", &c->size, DPAR_LAST_FASTEST, 0, &why);
+ *         int n, bad = dpar_mesh_init(&mesh, "rows", &c->size, DPAR_ORDER_LAST_FASTEST, 0, &why);
  *         bad = bad || dpar_layout_init(&h.grid, &mesh, 2, cells, cut, &why);
  *         h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
  *         h.periodic = 1u << 1;
@@ -119,29 +119,29 @@
  *         bad = bad || dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &f.data);
  *         o.field = &f;
  *         o.fields = 1;
- *         bad = bad || dpar_halo_exchange_bytes(c, &o, &bytes, &why);
+ *         bad = bad || dpar_halo_plan_bytes(c, &o, &bytes, &why);
  *         bad = bad || dpar_comm_alloc(c, bytes, &memory);
- *         bad = bad || dpar_halo_exchange_init(memory, bytes, c, &o, &x, &why);
+ *         bad = bad || dpar_halo_plan_init(memory, bytes, c, &o, &x, &why);
  *         for (step = 0; step < 10 && !bad; step++) {
- *             bad = dpar_halo_exchange_begin(x);
- *             if (dpar_halo_core(&h, c->rank, &todo)) {
+ *             bad = dpar_halo_plan_begin(x);
+ *             if (dpar_halo_interior(&h, c->rank, &todo)) {
  *                 compute(&f, &box, &todo);
  *             }
- *             bad = bad || dpar_halo_exchange_end(x);
+ *             bad = bad || dpar_halo_plan_end(x);
  *             for (n = 0; dpar_halo_boundary(&h, c->rank, n, &todo); n++) {
  *                 compute(&f, &box, &todo);
  *             }
  *         }
- *         bad = bad || dpar_halo_exchange_close(x);
+ *         bad = bad || dpar_halo_plan_close(x);
  *         dpar_comm_release(c, memory);
  *         dpar_comm_release(c, f.data);
  *         (void)unused;
  *         return bad;
  *     }
  * Boxes count in points of the whole grid, [lo, hi). `compute` reads this array, whose first
- * element is point box.lo, and writes another; dpar_halo_exchange_bind then swaps the two. Arrays
+ * element is point box.lo, and writes another; dpar_halo_plan_bind then swaps the two. Arrays
  * of dpar_comm_alloc are the fastest: of c or of any communicator of its world (dpar_comm_split).
- * Arrays of malloc are right, too. They are packed, and dpar_halo_exchange_report says so. When
+ * Arrays of malloc are right, too. They are packed, and dpar_halo_plan_report says so. When
  * something is bad the sentence is in why or in c->why.
  *
  * What a halo cell gets: what its owner had at `begin`. That holds inside the grid, round a
@@ -169,8 +169,8 @@ typedef struct dpar_halo_field {
     int32_t vector; /* 1: each component changes its sign over a fold or a pole. 2: two components,
                        (u, v) along the last dim and the one before, which turn where the grid does
                        (cubed sphere) */
-    int32_t pair; /* cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V. Signs with
-                     vector 1; with 0 they are scalars at their points */
+    int32_t pair; /* cubed sphere, faces of cells: DPAR_HALO_PAIR_U, and the next field is V. Signs
+                     with vector 1; with 0 they are scalars at their points */
     /* 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or BF16), rounded to nearest,
      * also where no message is needed, so that bits are the same everywhere */
     int32_t wire;
@@ -193,7 +193,7 @@ typedef struct dpar_halo_field {
     /* how to reach data and halos where the CPU cannot: a device's table, which lives as long as
      * the plan. NULL: host memory. It may differ from rank to rank. Where c has a memory of its own
      * and messages carry all (no ranks share memory) it is c->mem. Nothing then waits for the
-     * device, and dpar_halo_exchange_check gives E_ARG */
+     * device, and dpar_halo_plan_check gives E_ARG */
     const dpar_mem *mem;
 } dpar_halo_field;
 
@@ -207,12 +207,12 @@ typedef struct dpar_halo_field {
  * their owners. assemble adds them, each in its holder's direction. With dims face, y, x, n + 1
  * faces in a row of n cells:
  *
- *     u.points[2] = v.points[1] = DPAR_AT_LOW_FACES;
+ *     u.points[2] = v.points[1] = DPAR_HALO_AT_LOW_FACES;
  *     u.low[1] = u.low[2] = u.high[1] = v.low[1] = v.low[2] = v.high[2] = w;
  *     u.high[2] = v.high[1] = w + 1;
- *     f[0].halo = &u, f[0].vector = 1, f[0].pair = DPAR_HALO_U;
- *     f[1].halo = &v, f[1].vector = 1, f[1].pair = DPAR_HALO_V; */
-enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
+ *     f[0].halo = &u, f[0].vector = 1, f[0].pair = DPAR_HALO_PAIR_U;
+ *     f[1].halo = &v, f[1].vector = 1, f[1].pair = DPAR_HALO_PAIR_V; */
+enum { DPAR_HALO_PAIR_U = 1, DPAR_HALO_PAIR_V = 2 };
 
 /* Two widths of one array. A code that needs 3 points once a step and 1 in its substeps has two
  * plans over the array, whose fields differ in `halo`. Bind both when arrays swap:
@@ -238,7 +238,7 @@ enum {
 
 /* What is exchanged, and how. Zero it and fill in field and fields; the rest of 0 are the defaults.
  * The same on all ranks, but for where arrays lie and timers. */
-typedef struct dpar_halo_options {
+typedef struct dpar_halo_plan_desc {
     const dpar_halo_field *field; /* [fields]; read by bytes, init and tune alone */
     int32_t fields;               /* 1 .. 4096 */
     int32_t way;                  /* DPAR_HALO_x */
@@ -258,17 +258,17 @@ typedef struct dpar_halo_options {
     int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
     int32_t tag; /* of the messages; your own messages between begin and end have another. Plans may
                     have the same */
-    int32_t timers; /* 1: keep times for dpar_halo_exchange_report: two clock readings a phase */
-} dpar_halo_options;
+    int32_t timers; /* 1: keep times for dpar_halo_plan_report: two clock readings a phase */
+} dpar_halo_plan_desc;
 
 /* A planned exchange: a handle. */
-typedef struct dpar_halo_exchange dpar_halo_exchange;
+typedef struct dpar_halo_plan dpar_halo_plan;
 
 /* Bytes that init needs on this rank of your memory, aligned to 64 (aligned_alloc,
  * dpar_comm_alloc); give it back after close. Errors as init, of this rank alone; it does not look
  * at where arrays lie. Local. O(pieces). */
-DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
-                                              int64_t *bytes, dpar_why *why);
+DPAR_API dpar_status dpar_halo_plan_bytes(const dpar_comm *c, const dpar_halo_plan_desc *options,
+                                          int64_t *bytes, dpar_why *why);
 /* Plans the exchange. COLLECTIVE over c: all ranks give the same fields (their number, types,
  * points, widths), each its own data. Staging memory comes from dpar_comm_alloc. Costs some
  * messages a peer: once, not each step.
@@ -281,19 +281,18 @@ DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_hal
  *
  * On all ranks, with a sentence: E_MISMATCH where fields differ between ranks, E_ARG, E_RANGE,
  * E_ROOM, E_MEMORY. */
-DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_options *options,
-                                             dpar_halo_exchange **plan, dpar_why *why);
+DPAR_API dpar_status dpar_halo_plan_init(void *memory, int64_t bytes, dpar_comm *c,
+                                         const dpar_halo_plan_desc *options, dpar_halo_plan **plan,
+                                         dpar_why *why);
 /* Puts another array of the same shape in place of field f's, between exchanges: for codes that
  * swap old and new. It is as large as the old one and has no element in common with other fields;
  * neither is checked. Local. O(1). E_ARG, its sentence in c->why. That is also when the old array
  * is registered, so that peers may read it where it lies, and the new one is not. */
-DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
-                                             void *halos);
+DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data, void *halos);
 /* Starts an exchange: packs what is to be packed, posts messages, copies a rank's pieces of itself
  * (or adds them, where no peer's come before). COLLECTIVE, in the same order on all ranks of c;
  * ranks wait for their peers alone. begin and end together send, or let peers read, the bytes that
- * dpar_halo_exchange_report lists: O(pieces + those bytes).
+ * dpar_halo_plan_report lists: O(pieces + those bytes).
  *
  * begin: halos receive. begin_adjoint is the transpose: owners receive what halos collected,
  * combined with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN, and the halos become 0. Until end
@@ -310,17 +309,17 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
  * E_PEER, E_TIMEOUT as comm.h: such an error breaks the communicator, its sentence is c->why.
  * E_MISMATCH: for ranks that notice another mode. E_ARG: another exchange of this plan has not
  * ended, or an op or a type does not combine. */
-DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
-DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
+DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op);
 /* Goes on as far as it can without waiting. Messages move only inside of calls: call it now and
  * then between tiles of the core. OK: all has come (call end all the same). MORE: not yet. Local;
  * errors as begin, but never E_TIMEOUT: who tests has no deadline. O(peers) and what it moves. */
-DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
+DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x);
 /* Returns when halos are filled and own cells may be written again. Several plans under way end in
  * the same order on all ranks. OK when nothing is under way. Errors and cost: see begin. */
-DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
+DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x);
 /* begin and end in one. COLLECTIVE; errors and cost as theirs. */
-DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
+DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
 /* Combines (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives the result to all
  * of them: begin_adjoint, end, begin, end. With a plan of shared points this is the assembly of
  * finite elements. For an average assemble an array of ones, which counts the holders, and divide
@@ -328,12 +327,12 @@ DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
  *
  * Of two holders the sum has the bits of the serial a + b. With more the order is that of the
  * blocks: the same on all engines, not for another number of ranks. */
-DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op);
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_plan *x, int32_t op);
 /* Closes a plan: gives the staging memory back, a barrier over c. COLLECTIVE. NULL is fine. E_ARG
  * while an exchange is under way; after one that failed: its status. Close plans before c is
- * closed: dpar_comm_close ends what was planned over c, and no call may have such a plan any
+ * closed: dpar_comm_free ends what was planned over c, and no call may have such a plan any
  * more. */
-DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
+DPAR_API dpar_status dpar_halo_plan_close(dpar_halo_plan *x);
 
 /* ---- choosing ---- */
 
@@ -342,12 +341,12 @@ DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
  * which it does not read. They are the same on all ranks, to keep beside the code's own
  * configuration. *seconds (NULL: not wanted): what an exchange took, the slowest rank's median.
  *
- * COLLECTIVE. memory: the larger of what dpar_halo_exchange_bytes says with ordered 0 and 1, free
+ * COLLECTIVE. memory: the larger of what dpar_halo_plan_bytes says with ordered 0 and 1, free
  * again afterwards. The fields' halos are filled afterwards. Errors as init and run. Ordered or
  * not, sums of adjoints differ by rounding: keep the choice where runs repeat their bits. */
-DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                             dpar_halo_options *options, double *seconds,
-                                             dpar_why *why);
+DPAR_API dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm *c,
+                                         dpar_halo_plan_desc *options, double *seconds,
+                                         dpar_why *why);
 
 /* ==== halo/grid.h ==== */
 
@@ -356,7 +355,8 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
  * communicator of MPI_Cart_create and arrays of its own it comes to this:
  *
  *     d.cells[0] = ny, d.cells[1] = nx, d.halo = 1, d.type = DPAR_F64;
- *     dpar_mpi_grid(cart, NULL, &d, &g, &why);       its process grid and periods are the grid's
+ *     dpar_mpi_grid_make(cart, NULL, &d, &g, &why);       its process grid and periods are the
+ * grid's
  *     ...
  *     dpar_grid_exchange(g, u);                      u: the address of its first own cell
  *     ...
@@ -379,12 +379,12 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
  * halo_exchange.h, on which this is built: dpar_grid_halo and dpar_grid_plan lead to it. */
 
 /* Where points lie in a dim of a field (dpar_grid_field.at): in the middle of the cells
- * (DPAR_AT_CELLS, 0), or on the faces between them. */
-enum { DPAR_AT_FACES = DPAR_AT_LOW_FACES };
+ * (DPAR_HALO_AT_CELLS, 0), or on the faces between them. */
+enum { DPAR_HALO_AT_FACES = DPAR_HALO_AT_LOW_FACES };
 
 /* What lies beyond an end of a dim. The wall is the outer face of the end cell, or goes through its
  * middle: then the end cell itself is its own image. */
-enum { DPAR_MIRROR_NONE, DPAR_MIRROR_AT_FACE, DPAR_MIRROR_AT_CELL };
+enum { DPAR_GRID_MIRROR_NONE, DPAR_GRID_MIRROR_FACE, DPAR_GRID_MIRROR_CELL };
 
 /* A grid. Zero it, say dims, cells and halo, and what differs. The same on all ranks. */
 typedef struct dpar_grid_desc {
@@ -396,13 +396,13 @@ typedef struct dpar_grid_desc {
     int64_t low[DPAR_MAX_DIMS];         /* in place of it, where not 0: below, */
     int64_t high[DPAR_MAX_DIMS];        /* and above. (One side alone, one dim alone: halo 0) */
     int32_t periodic[DPAR_MAX_DIMS];    /* 1: the end of the dim meets its beginning */
-    int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_MIRROR_x, at cell 0, */
+    int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_GRID_MIRROR_x, at cell 0, */
     int32_t mirror_high[DPAR_MAX_DIMS]; /* and at the last one */
     int32_t parts[DPAR_MAX_DIMS]; /* ranks along the dim; 0: chosen for the least halo. A dim that
                                      has no halo is then left whole, if another one has. For arrays
                                      of your own say your parts: attach cannot see their sizes */
-    int32_t order; /* which rank has which block. DPAR_LAST_FASTEST (0): neighbours in the last dim
-                      follow one another, as in MPI_Cart; or DPAR_FIRST_FASTEST */
+    int32_t order; /* which rank has which block. DPAR_ORDER_LAST_FASTEST (0): neighbours in the
+                      last dim follow one another, as in MPI_Cart; or DPAR_ORDER_FIRST_FASTEST */
     int32_t check; /* 1: each exchange compares which arrays the ranks handed in: E_MISMATCH. Costs
                       a small all-reduce an exchange */
     const int64_t *cuts[DPAR_MAX_DIMS]; /* NULL: the first (cells mod parts) ranks have one cell
@@ -416,8 +416,8 @@ typedef struct dpar_grid_desc {
                      0: an address that is not known is E_ARG */
     int32_t closes;     /* 1: dpar_grid_free closes the communicator, too */
     dpar_why *free_why; /* where dpar_grid_free puts its sentence, too: with closes, and with
-                           dpar_mpi_grid, grid->comm is gone then. Each rank its own; as long as the
-                           grid. NULL: nowhere */
+                           dpar_mpi_grid_make, grid->comm is gone then. Each rank its own; as long
+                           as the grid. NULL: nowhere */
     int64_t own[DPAR_MAX_DIMS]; /* this rank's cells as your code has them; they differ by rank. 0:
                                    not compared. E_ARG on all ranks where the grid's cut gives
                                    others, because your rule is another or dims are in another
@@ -441,12 +441,12 @@ typedef struct dpar_grid {
  * same on all ranks, strides need not be. */
 typedef struct dpar_grid_field {
     int32_t components; /* elements at each point; 0: 1 */
-    int32_t order;      /* dense arrays. DPAR_LAST_FASTEST (0): C, or DPAR_FIRST_FASTEST: dim 0 is
-                           the contiguous one */
-    int32_t at[DPAR_MAX_DIMS];     /* DPAR_AT_CELLS or DPAR_AT_FACES. Faces in one dim: a flux or a
-                                      velocity; in all dims: vertices. A rank has own + 1 faces,
-                                      the outer ones shared with its neighbours, and the halo
-                                      beyond; the upper shared one gets the neighbour's value */
+    int32_t order; /* dense arrays. DPAR_ORDER_LAST_FASTEST (0): C, or DPAR_ORDER_FIRST_FASTEST: dim
+                      0 is the contiguous one */
+    int32_t at[DPAR_MAX_DIMS]; /* DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES. Faces in one dim: a flux
+                                  or a velocity; in all dims: vertices. A rank has own + 1 faces,
+                                  the outer ones shared with its neighbours, and the halo
+                                  beyond; the upper shared one gets the neighbour's value */
     uint32_t odd[DPAR_MAX_DIMS];   /* bit k: component k changes its sign at mirrors of this dim, as
                                       the velocity across it does. No bits of others */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, any order and padding; all 0:
@@ -474,9 +474,9 @@ DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dp
                                     dpar_why *why);
 /* Closes what was planned and gives the arrays of dpar_grid_array back. The grid is gone then:
  * nothing may be asked of it, nor a second free. COLLECTIVE. NULL is fine. E_ARG, and nothing done:
- * an exchange has not ended. Else errors as dpar_halo_exchange_close, and all is given back; the
+ * an exchange has not ended. Else errors as dpar_halo_plan_close, and all is given back; the
  * sentence is in desc.free_why, and in the communicator's why where that is not closed. After
- * dpar_comm_close of its communicator it is local and gives the grid's own memory back: OK.
+ * dpar_comm_free of its communicator it is local and gives the grid's own memory back: OK.
  * (Between the two all else that is asked of the grid is E_ARG. After the close of its world
  * grid->comm is NULL.) */
 DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
@@ -505,7 +505,7 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
 /* ---- exchanges ----
  *
  * All of these are COLLECTIVE, with the same arrays in the same order on all ranks. The first of a
- * combination costs as dpar_halo_exchange_init, later ones as dpar_halo_exchange_run and some 10 ns
+ * combination costs as dpar_halo_plan_init, later ones as dpar_halo_plan_exchange and some 10 ns
  * an array. E_ARG: an address that is no array of the grid, or one within another array, or an
  * array whose exchange has begun and not ended. It is of this rank alone, whose others then wait
  * for it until the deadline. Else errors as these two.
@@ -521,7 +521,7 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
 
 /* Fills the halo of one array; of n arrays with one message a neighbour. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
-DPAR_API dpar_status dpar_grid_exchange_all(dpar_grid *grid, void *const *list, int32_t n);
+DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *list, int32_t n);
 /* Of list[0 .. n-1] (n <= 64) those whose bit is in `mask`, `depth` halo cells deep (0: all that
  * there are; E_RANGE: more). For codes whose steps need different fields and depths: each
  * combination is planned when it first comes. DONE, and nothing done: mask has none of the bits. */
@@ -534,19 +534,19 @@ DPAR_API dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *list, int32
  * read, not written, and halos neither: compute the core. Then the rim. Several may be under way.
  */
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
-DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, int32_t n,
+DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *list, int32_t n,
                                           uint64_t mask, int32_t depth);
 /* Ends the exchange that u takes part in. Several end in the same order on all ranks. */
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
 /* Between the two, now and then in a long core: messages move only inside of calls. OK: all has
- * come; MORE: not yet (end all the same). Local; errors as dpar_halo_exchange_test. */
+ * come; MORE: not yet (end all the same). Local; errors as dpar_halo_plan_test. */
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
 /* core: the own cells that are further than the halo's width from what an exchange or a mirror
  * fills. rim: the n-th of the disjoint boxes that make up the others, at most 2 dims of them. In
  * the numbers of the loops: 0 is the first own cell, hi one past the last. 0: there is none, or no
  * n-th. Local. */
-DPAR_API int dpar_grid_core(const dpar_grid *grid, dpar_box *box);
-DPAR_API int dpar_grid_rim(const dpar_grid *grid, int32_t n, dpar_box *box);
+DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box);
+DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box);
 
 /* ---- the whole array, files, pictures ---- */
 
@@ -572,7 +572,7 @@ DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid);
 /* The plan of an exchange of these arrays, over them, made now where there is none: for adjoints,
  * tests, reports (halo_exchange.h, dpar_debug.h). Mirrors are not in it. As long as the grid. NULL:
  * the sentence is in comm->why. COLLECTIVE. */
-DPAR_API dpar_halo_exchange *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n);
+DPAR_API dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n);
 
 /* The inner door: what the headers above this one call. Private: it changes without notice. */
 
@@ -753,10 +753,10 @@ enum {
     DPARI_HX_HALO_PLANES /* the same beside the cut dim's halos */
 };
 
-struct dpar_halo_exchange {
+struct dpar_halo_plan {
     dpar_comm *c, *node;
     dpari_world *world; /* NULL: messages alone */
-    dpar_halo_options options;
+    dpar_halo_plan_desc options;
     int32_t fields, peers, steps, rank;
     dpar_halo_field *field;
     dpari_hx_array *array;
@@ -831,11 +831,10 @@ DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32
 /* One box of a field's memory, whichever it is, moved: done when this returns. */
 DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
 /* An item in this rank's array and, densely and as it is, in other memory: to there, or back. */
-DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+DPARI_DOOR void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
                                 unsigned char *dense, int back, dpar_mem_box *b);
 /* Memory of the host that will be moved from and to. */
-DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
-                                    int on);
+DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes, int on);
 
 /* ==== halo/halo_traffic.h ==== */
 
@@ -852,18 +851,18 @@ typedef struct dpari_hx_traffic {
     int64_t runs;   /* pieces of memory in one piece */
 } dpari_hx_traffic;
 /* The k-th peer's (also oneself); 0 past the last. Local, O(pieces). */
-DPARI_DOOR int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32_t k, dpari_hx_traffic *t);
+DPARI_DOOR int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k, dpari_hx_traffic *t);
 
 /* ==== halo/halo_open.h ==== */
 
 /* halo_open - what other headers call of halo_exchange.c beyond halo_exchange.h. Private. */
 
-/* dpar_halo_exchange_init; later: 1: arrays will be bound before the first exchange, `data` only
+/* dpar_halo_plan_init; later: 1: arrays will be bound before the first exchange, `data` only
  * says whether there are any. */
 DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
                                      const dpar_halo_field *fields, int32_t n,
-                                     const dpar_halo_options *options, int32_t later,
-                                     dpar_halo_exchange **plan, dpar_why *why);
+                                     const dpar_halo_plan_desc *options, int32_t later,
+                                     dpar_halo_plan **plan, dpar_why *why);
 
 #endif /* DPAR_HALO_H */
 
@@ -909,22 +908,22 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
                                     int32_t type);
 
 /* Which of the two turns the exchange under way is. */
-DPARI_API int64_t dpari_hx_parity(const dpar_halo_exchange *x);
+DPARI_API int64_t dpari_hx_parity(const dpar_halo_plan *x);
 /* Where an item lies in this rank's array; where what is taken lies, and the beginning of the
  * memory that this is in. */
-DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it);
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
-DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it);
+DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it);
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it);
+DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it);
 
 /* ==== halo/halo_mem.h ==== */
 
 /* dpari_hx_pin of all memory of a plan. */
-DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
+DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on);
 /* Starts to pack (takes: to unpack) those of items first .. first + n - 1 that lie in memory which
  * the CPU does not reach. */
-DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes);
+DPARI_API void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes);
 /* Waits until all of that is done; what went wrong on the way. */
-DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x);
+DPARI_API dpar_status dpari_hx_settle(dpar_halo_plan *x);
 
 /* ==== halo/halo_apart.h ==== */
 
@@ -944,7 +943,7 @@ DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n
  * split where sums need not wait. Private. */
 
 typedef struct dpari_hx_walk {
-    dpar_halo_walk walk;
+    dpar_halo_cursor walk;
     dpar_halo h;
     int32_t rank, direction, moves;
     int32_t dim;        /* -1: all at once */
@@ -959,7 +958,7 @@ typedef struct dpari_hx_walk {
 } dpari_hx_walk;
 
 /* What moves: halos, or shared points alone. */
-DPARI_API int32_t dpari_hx_moves(const dpar_halo_options *o);
+DPARI_API int32_t dpari_hx_moves(const dpar_halo_plan_desc *o);
 /* The boxes that `rank` sends or receives (direction) in a step; DONE: the step has none. */
 DPARI_API dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
                                           const dpari_hx_step *step, int32_t direction,
@@ -975,15 +974,14 @@ DPARI_API int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *
  * ones, two that are walked together. Private. */
 
 /* The copies of an item: giving; taking with `op`. */
-DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op);
+DPARI_API void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it, int32_t op);
 /* The lists of a step's S: of those that come first, and of the others. All lists. */
-DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p,
-                                     int takes);
-DPARI_API void dpari_hx_gather_all(const dpar_halo_exchange *x);
+DPARI_API void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p, int takes);
+DPARI_API void dpari_hx_gather_all(const dpar_halo_plan *x);
 /* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
 DPARI_API int32_t dpari_hx_row_of(const dpari_hx_item *it);
 /* Everything, for all items, once they are listed and places in memory are known. */
-DPARI_API void dpari_hx_finish_items(dpar_halo_exchange *x);
+DPARI_API void dpari_hx_finish_items(dpar_halo_plan *x);
 
 #ifndef DPARI_STRIDED_RUN_H
 #define DPARI_STRIDED_RUN_H
@@ -1442,12 +1440,12 @@ DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f)
 
 DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f)
 {
-    return f->wire != DPAR_NO_TYPE ? f->wire : f->type;
+    return f->wire != DPAR_TYPE_NONE ? f->wire : f->type;
 }
 
 DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
 {
-    return f->pair == DPAR_HALO_U ? f + 1 : f->pair == DPAR_HALO_V ? f - 1 : NULL;
+    return f->pair == DPAR_HALO_PAIR_U ? f + 1 : f->pair == DPAR_HALO_PAIR_V ? f - 1 : NULL;
 }
 
 DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
@@ -1458,7 +1456,7 @@ DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
 /* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
 DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
 {
-    const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_U ? 1 : 3);
+    const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_PAIR_U ? 1 : 3);
     return f->vector && (turn == 2 || turned);
 }
 
@@ -1638,18 +1636,18 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
     return run * dpar_type_bytes(type);
 }
 
-DPARI_API int64_t dpari_hx_parity(const dpar_halo_exchange *x)
+DPARI_API int64_t dpari_hx_parity(const dpar_halo_plan *x)
 {
     return x->reached > 0 ? x->part_now : x->count & 1;
 }
 
-DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
+DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     return x->part[it->mine] + it->mine_at;
 }
 
 /* The beginning of the memory where what is taken lies. */
-DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it)
+DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
     if (it->peer < 0) {
@@ -1661,7 +1659,7 @@ DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const 
     return p->world >= 0 || p->reached ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
 }
 
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
 }
@@ -2425,7 +2423,7 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_
 }
 
 /* What moves: halos, or shared points alone. */
-DPARI_API int32_t dpari_hx_moves(const dpar_halo_options *o)
+DPARI_API int32_t dpari_hx_moves(const dpar_halo_plan_desc *o)
 {
     return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
@@ -2467,7 +2465,7 @@ DPARI_API dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_fiel
     w->rank = rank;
     w->direction = direction;
     w->moves = moves;
-    w->splits = direction == DPAR_SENDS && dpari_hx_splits(f, step, moves) &&
+    w->splits = direction == DPAR_TRANSFER_SEND && dpari_hx_splits(f, step, moves) &&
                 dpari_hx_local(f->halo, rank, &w->clear);
     if (step->number >= w->h.grid.dims ||
         (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {
@@ -2623,7 +2621,7 @@ DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_me
 }
 
 /* The box of an item in this rank's array and, densely and as it is, in other memory. */
-DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+DPARI_DOOR void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
                                 unsigned char *dense, int back, dpar_mem_box *b)
 {
     unsigned char *mine = x->part[it->mine] + it->mine_at;
@@ -2642,8 +2640,7 @@ DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item
 }
 
 /* What the exchange under way makes of an item when this rank gives it, or takes it. */
-static void dpari_hx_moving(dpar_halo_exchange *x, const dpari_hx_item *it, int takes,
-                            dpar_mem_box *b)
+static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *it, int takes, dpar_mem_box *b)
 {
     const dpar_halo_field *f = &x->field[it->field];
     const int adjoint = x->mode == DPAR_HALO_ADJOINT;
@@ -2666,14 +2663,14 @@ static void dpari_hx_moving(dpar_halo_exchange *x, const dpari_hx_item *it, int 
     }
 }
 
-static void dpari_hx_note(dpar_halo_exchange *x, dpar_status st)
+static void dpari_hx_note(dpar_halo_plan *x, dpar_status st)
 {
     x->moved = x->moved == DPAR_OK ? st : x->moved;
 }
 
 /* Of items [first, first + n) those in other memory: a batch for each that follow each other. What
  * goes wrong is heard at the next dpari_hx_settle. */
-DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes)
+DPARI_API void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes)
 {
     const dpar_mem *of = NULL;
     int32_t boxes = 0;
@@ -2696,7 +2693,7 @@ DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, in
 }
 
 /* Is an earlier field in the same memory? */
-static int dpari_hx_again(const dpar_halo_exchange *x, int32_t f)
+static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
 {
     int32_t i;
     for (i = 0; i < f && dpari_hx_mem(&x->field[i]) != dpari_hx_mem(&x->field[f]); i++) {
@@ -2705,7 +2702,7 @@ static int dpari_hx_again(const dpar_halo_exchange *x, int32_t f)
 }
 
 /* All moves are done, or in order with what follows; what went wrong breaks the communicator. */
-DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
+DPARI_API dpar_status dpari_hx_settle(dpar_halo_plan *x)
 {
     dpar_status st = x->moved;
     dpar_why why;
@@ -2729,8 +2726,8 @@ DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
 }
 
 /* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
-DPARI_DOOR DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory,
-                                               int64_t bytes, int on)
+DPARI_DOOR DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes,
+                                               int on)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
@@ -2747,7 +2744,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void
 }
 
 /* The same of all memory of a plan: its own, and what peers pack for it. */
-DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on)
+DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
 {
     dpar_status st = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
     int32_t i;
@@ -2766,8 +2763,7 @@ DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on)
  */
 
 /* Its loops: giving, taking with `op`. */
-DPARI_API DPARI_COLD void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it,
-                                           int32_t op)
+DPARI_API DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it, int32_t op)
 {
     const dpar_halo_field *f = &x->field[it->field];
     const int32_t wire = dpari_hx_wire(f);
@@ -2822,7 +2818,7 @@ static int dpari_hx_may_list(const dpari_hx_item *it, int takes)
 }
 
 /* In the same? */
-static int dpari_hx_one_list(const dpar_halo_exchange *x, const dpari_hx_item *a,
+static int dpari_hx_one_list(const dpar_halo_plan *x, const dpari_hx_item *a,
                              const dpari_hx_item *b, int takes)
 {
     return dpari_stride_lists_alike(takes ? &a->take : &a->give, takes ? &b->take : &b->give) &&
@@ -2830,13 +2826,13 @@ static int dpari_hx_one_list(const dpar_halo_exchange *x, const dpari_hx_item *a
             (a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs)));
 }
 
-static int64_t dpari_hx_between(const dpar_halo_exchange *x, int32_t from, int32_t to)
+static int64_t dpari_hx_between(const dpar_halo_plan *x, int32_t from, int32_t to)
 {
     return (int64_t)(uintptr_t)x->part[to] - (int64_t)(uintptr_t)x->part[from];
 }
 
 /* The entries of b in a list of a; returns how many. */
-static int32_t dpari_hx_entries(const dpar_halo_exchange *x, const dpari_hx_item *a,
+static int32_t dpari_hx_entries(const dpar_halo_plan *x, const dpari_hx_item *a,
                                 const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
 {
     const int64_t mine = dpari_hx_between(x, a->mine, b->mine) + b->mine_at;
@@ -2851,8 +2847,8 @@ static int32_t dpari_hx_entries(const dpar_halo_exchange *x, const dpari_hx_item
 /* The list that begins with item i, at `at`. What is combined comes in the order of the items;
  * copies of some size do, too: peers read the same lines, which the other order makes 8^3 wait
  * for (1.0 -> 1.5 us). */
-static void dpari_hx_list_from(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
-                               int64_t i, int takes, int64_t at)
+static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int64_t i,
+                               int takes, int64_t at)
 {
     dpari_hx_item *a = &item[i];
     dpari_hx_few *l = dpari_hx_few_of(a, takes);
@@ -2877,7 +2873,7 @@ static void dpari_hx_list_from(const dpar_halo_exchange *x, dpari_hx_item *item,
 }
 
 /* The lists of n items that are given or taken one after the other. */
-static DPARI_COLD void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
+static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n,
                                        int takes)
 {
     int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
@@ -2901,13 +2897,13 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_ite
     }
 }
 
-DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p, int takes)
+DPARI_API void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p, int takes)
 {
     dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
     dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
 }
 
-DPARI_API void dpari_hx_gather_all(const dpar_halo_exchange *x)
+DPARI_API void dpari_hx_gather_all(const dpar_halo_plan *x)
 {
     int32_t s, takes;
     for (s = 0; s < x->steps; s++) {
@@ -2960,7 +2956,7 @@ static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *
            (sends ? b == a + 1 && dpari_hx_apart(a, b) : b->peer == a->peer);
 }
 
-static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int sends)
+static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int sends)
 {
     dpari_stride_spot few[DPARI_STRIDE_FEW];
     int64_t i, j;
@@ -2990,7 +2986,7 @@ static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int6
 
 /* May the box a of the halo become 0 when what lies beside it, the box b of own cells, is summed?
  * It is packed by then; both lie in the same lines, which are then written once. */
-static int dpari_hx_may_wipe(const dpar_halo_exchange *x, const dpari_hx_step *p,
+static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
     const int64_t size = dpar_type_bytes(x->field[a->field].type);
@@ -3010,7 +3006,7 @@ static int dpari_hx_may_wipe(const dpar_halo_exchange *x, const dpari_hx_step *p
     return 1;
 }
 
-static void dpari_hx_wipe_beside(dpar_halo_exchange *x, const dpari_hx_step *p)
+static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *p)
 {
     int64_t i, j;
     for (i = p->r; i < p->r + p->r_items; i++) {
@@ -3053,7 +3049,7 @@ DPARI_API int32_t dpari_hx_row_of(const dpari_hx_item *it)
 }
 
 /* Does forward ask for the ends of the rows that peers read? */
-static int dpari_hx_asks(const dpar_halo_exchange *x)
+static int dpari_hx_asks(const dpar_halo_plan *x)
 {
     const dpari_hx_step *last = &x->step[x->forward - 1];
     const int64_t end = last->s + last->s_items;
@@ -3068,7 +3064,7 @@ static int dpari_hx_asks(const dpar_halo_exchange *x)
 /* ---- all of it --------------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_hx_finish_items(dpar_halo_exchange *x)
+DPARI_API void dpari_hx_finish_items(dpar_halo_plan *x)
 {
     int32_t s;
     int64_t k;
@@ -3102,13 +3098,13 @@ DPARI_API void dpari_hx_finish_items(dpar_halo_exchange *x)
 /* ---- waiting for peers ------------------------------------------------------------------------
  */
 
-static dpar_status dpari_hx_broken(const dpar_halo_exchange *x)
+static dpar_status dpari_hx_broken(const dpar_halo_plan *x)
 {
     return x->c->status != DPAR_OK ? x->c->status : x->node->status;
 }
 
 /* The rank in the plan's communicator of one of the world; -1: none. */
-static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
+static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
 {
     const dpari_group *g = dpari_group_of(x->node);
     int32_t i;
@@ -3117,7 +3113,7 @@ static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
     return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + i];
 }
 
-static uint64_t dpari_hx_kind(const dpar_halo_exchange *x)
+static uint64_t dpari_hx_kind(const dpar_halo_plan *x)
 {
     return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
 }
@@ -3133,7 +3129,7 @@ static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
 }
 
 /* The peer is gone, or it or the suspect did not come: breaks the communicator with a sentence. */
-static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
+static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t peer,
                                             const dpari_peer_wait *q)
 {
     dpari_group *g = dpari_group_of(x->node);
@@ -3178,7 +3174,7 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
 }
 
 /* There are no addresses for a peer's array. */
-static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_exchange *x, uint64_t ref)
+static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
 {
     const dpar_status status = dpari_group_unmapped(x->node, ref);
     if (x->node != x->c) {
@@ -3190,7 +3186,7 @@ static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_exchange *x, uint64_t 
 /* Messages and other work that is under way. */
 static void dpari_hx_progress(void *exchange)
 {
-    dpar_halo_exchange *x = (dpar_halo_exchange *)exchange;
+    dpar_halo_plan *x = (dpar_halo_plan *)exchange;
     int32_t i;
     dpari_shm_progress_all(x->node);
     if (x->node != x->c) {
@@ -3202,19 +3198,19 @@ static void dpari_hx_progress(void *exchange)
 }
 
 /* Timers: 0 where there are none. */
-static double dpari_hx_clock(const dpar_halo_exchange *x)
+static double dpari_hx_clock(const dpar_halo_plan *x)
 {
     return x->options.timers ? dpari_os_now() : 0.0;
 }
 
-static void dpari_hx_count(dpar_halo_exchange *x, int32_t phase, double began)
+static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
 {
     if (x->options.timers) {
         x->seconds[phase] += dpari_os_now() - began;
     }
 }
 
-static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer,
+static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t peer,
                                                     const uint64_t *word, uint64_t value)
 {
     const double began = dpari_hx_clock(x);
@@ -3241,7 +3237,7 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32
 #define DPARI_HX_LOOK_EVERY 10e-3
 
 /* *word >= value? MORE: not yet, and wait is 0. */
-static dpar_status dpari_hx_await(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
+static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_t *word,
                                   uint64_t value, int wait)
 {
     double now;
@@ -3276,7 +3272,7 @@ static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
 }
 
 /* The lines where the rows of a box begin and end. */
-static void dpari_hx_ask_rows(const dpar_halo_exchange *x, const dpari_hx_item *it)
+static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     const int64_t size = dpar_type_bytes(x->field[it->field].type);
     const int64_t step = size * it->own_step[it->row], row = it->extent[it->row] * step;
@@ -3304,7 +3300,7 @@ static void dpari_hx_ask_rows(const dpar_halo_exchange *x, const dpari_hx_item *
  * where rows begin and end: stores there wait for each line, one after the other, unless all are
  * asked for. Blocks of 32^3 cut along planes take a quarter less. Of too many the first are gone
  * again when they are met: eight fields of 64^3 take 2 % less without. */
-static void dpari_hx_ask(const dpar_halo_exchange *x)
+static void dpari_hx_ask(const dpar_halo_plan *x)
 {
     const dpari_hx_step *last = &x->step[x->forward - 1];
     const int64_t end = last->s + last->s_items;
@@ -3317,7 +3313,7 @@ static void dpari_hx_ask(const dpar_halo_exchange *x)
     }
 }
 
-static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
+static void dpari_hx_give(dpar_halo_plan *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
     unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
@@ -3343,7 +3339,7 @@ static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
     dpari_hx_count(x, DPARI_HX_PACKING, began);
 }
 
-static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
+static void dpari_hx_take(dpar_halo_plan *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
     int64_t k;
@@ -3367,7 +3363,7 @@ static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
 
 /* All that a step takes into memory that the CPU does not reach: in one batch, one launch, when the
  * last of it has come. */
-static void dpari_hx_take_elsewhere(dpar_halo_exchange *x, const dpari_hx_step *p)
+static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *p)
 {
     const double began = dpari_hx_clock(x);
     if (x->mode == DPAR_HALO_FORWARD) {
@@ -3379,7 +3375,7 @@ static void dpari_hx_take_elsewhere(dpar_halo_exchange *x, const dpari_hx_step *
 }
 
 /* Devices meet: before this rank packs, without a work; then as one more message, the last. */
-static dpar_status dpari_hx_meet_near(dpar_halo_exchange *x, dpar_work *work)
+static dpar_status dpari_hx_meet_near(dpar_halo_plan *x, dpar_work *work)
 {
     dpar_status st = DPAR_OK;
     if (x->reached > 0) {
@@ -3395,7 +3391,7 @@ static dpar_status dpari_hx_meet_near(dpar_halo_exchange *x, dpar_work *work)
 }
 
 /* Receives, then sends of a step. */
-static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
+static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
 {
     const int mode = x->mode;
     unsigned char *from = x->staging + dpari_hx_parity(x) * x->turn;
@@ -3409,7 +3405,7 @@ static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
                 continue;
             }
             dpari_zero(call, sizeof *call);
-            call->kind = pass ? DPAR_SEND : DPAR_RECV;
+            call->kind = pass ? DPAR_CALL_SEND : DPAR_CALL_RECV;
             call->type = DPAR_U8;
             call->root = x->peer[i].rank;
             call->tag = x->options.tag;
@@ -3430,7 +3426,7 @@ static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
 }
 
 /* What others have of this rank in a step is packed, and they are told. */
-static dpar_status dpari_hx_offer(dpar_halo_exchange *x, int32_t s)
+static dpar_status dpari_hx_offer(dpar_halo_plan *x, int32_t s)
 {
     const dpari_hx_step *p = &x->step[s];
     dpar_status st = DPAR_OK;
@@ -3464,7 +3460,7 @@ static dpar_status dpari_hx_offer(dpar_halo_exchange *x, int32_t s)
     return dpari_hx_post(x, s);
 }
 
-static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
+static dpar_status dpari_hx_begin_step(dpar_halo_plan *x, int32_t s)
 {
     const dpari_hx_step *p = &x->step[s];
     const int forward = x->mode == DPAR_HALO_FORWARD;
@@ -3478,13 +3474,13 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
 }
 
 /* Is there such a step in an exchange of this mode? */
-static int dpari_hx_has(const dpar_halo_exchange *x, int32_t s)
+static int dpari_hx_has(const dpar_halo_plan *x, int32_t s)
 {
     return s >= 0 && s < x->steps && (x->step[s].modes >> x->mode & 1) != 0;
 }
 
 /* Steps from s on, as far as they are this rank's alone; then x->next comes. */
-static void dpari_hx_take_alone(dpar_halo_exchange *x, int32_t s)
+static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
 {
     const int forward = x->mode == DPAR_HALO_FORWARD;
     for (; dpari_hx_has(x, s) && x->step[s].alone; s += forward ? 1 : -1) {
@@ -3495,7 +3491,7 @@ static void dpari_hx_take_alone(dpar_halo_exchange *x, int32_t s)
 }
 
 /* The peer says that it is ready: for the same? Where are its arrays? */
-static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, int wait)
+static dpar_status dpari_hx_meet(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
 {
     dpari_hx_peer *p = &x->peer[i];
     const dpari_hx_line *line = &p->line[x->step[s].line];
@@ -3522,7 +3518,7 @@ static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, in
 }
 
 /* From those that share memory, as they come. */
-static dpar_status dpari_hx_take_shared(dpar_halo_exchange *x, int32_t s, int wait)
+static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
 {
     dpar_status all = DPAR_OK;
     int32_t i, pass;
@@ -3553,7 +3549,7 @@ static dpar_status dpari_hx_take_shared(dpar_halo_exchange *x, int32_t s, int wa
     return all;
 }
 
-static dpar_status dpari_hx_wait_message(dpar_halo_exchange *x, int32_t i, int wait)
+static dpar_status dpari_hx_wait_message(dpar_halo_plan *x, int32_t i, int wait)
 {
     const double began = dpari_hx_clock(x);
     const dpar_status st = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
@@ -3562,7 +3558,7 @@ static dpar_status dpari_hx_wait_message(dpar_halo_exchange *x, int32_t i, int w
 }
 
 /* Messages: receives were posted first, in the order of the peers. */
-static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int wait)
+static dpar_status dpari_hx_take_messages(dpar_halo_plan *x, int32_t s, int wait)
 {
     dpar_status all = DPAR_OK;
     int32_t i, n = 0;
@@ -3593,7 +3589,7 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
 
 /* Have those who read this rank's arrays read them (and made 0 of halos that were added), and have
  * messages left? */
-static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
+static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
@@ -3611,7 +3607,7 @@ static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
 
 /* As far as it goes in a step and in those of this rank alone that follow; OK: it is finished. What
  * they write none of its peers reads. */
-static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
+static dpar_status dpari_hx_go(dpar_halo_plan *x, int wait)
 {
     const int32_t s = x->now;
     const dpari_hx_step *p = &x->step[s];
@@ -3648,7 +3644,7 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
 }
 
 /* Do messages of this rank belong to steps that have not begun? */
-static int dpari_hx_unposted(const dpar_halo_exchange *x)
+static int dpari_hx_unposted(const dpar_halo_plan *x)
 {
     const int32_t on = x->mode == DPAR_HALO_FORWARD ? 1 : -1;
     const int begun = x->stage != DPARI_HX_FINISHED && x->next == x->now;
@@ -3665,21 +3661,21 @@ static int dpari_hx_unposted(const dpar_halo_exchange *x)
 }
 
 /* The ranks of a node that gave up: messages of the others may never come. */
-static void dpari_hx_break_both(dpar_halo_exchange *x)
+static void dpari_hx_break_both(dpar_halo_plan *x)
 {
     if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
         dpar_comm_abort(x->c, x->node->status, x->node->why.text);
     }
 }
 
-static void dpari_hx_over(dpar_halo_exchange *x)
+static void dpari_hx_over(dpar_halo_plan *x)
 {
     x->active = 0;
     dpari_rest_drop(x->c, x);
 }
 
 /* The exchange failed: nothing of it stays under way. */
-static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
+static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status st)
 {
     dpari_hx_break_both(x);
     if (dpari_hx_broken(x) != DPAR_OK) {
@@ -3695,7 +3691,7 @@ static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status s
 
 /* One step further than those that have begun, waiting for them if it may. OK: another has begun,
  * or there is none. */
-static dpar_status dpari_hx_on(dpar_halo_exchange *x, int wait)
+static dpar_status dpari_hx_on(dpar_halo_plan *x, int wait)
 {
     dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
     if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
@@ -3709,7 +3705,7 @@ static dpar_status dpari_hx_on(dpar_halo_exchange *x, int wait)
 /* What a plan that began before this one still has to post: dpari_rest. */
 static dpar_status dpari_hx_post_rest(void *before)
 {
-    dpar_halo_exchange *x = (dpar_halo_exchange *)before;
+    dpar_halo_plan *x = (dpar_halo_plan *)before;
     dpar_status st = DPAR_OK;
     while (st == DPAR_OK && x->active && dpari_hx_unposted(x)) {
         st = dpari_hx_on(x, 1);
@@ -3717,7 +3713,7 @@ static dpar_status dpari_hx_post_rest(void *before)
     return st;
 }
 
-static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
+static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 {
     dpar_status st = DPAR_OK;
     while (st == DPAR_OK && x->active) {
@@ -3729,7 +3725,7 @@ static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
 /* ---- exchanges --------------------------------------------------------------------------------
  */
 
-static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t op)
+static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
 {
     dpar_status st = DPAR_OK;
     if (x->world) { /* the others may have given this rank up */
@@ -3772,12 +3768,12 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     return st == DPAR_OK ? st : dpari_hx_drop(x, st);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x)
+DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x)
 {
     return x ? dpari_hx_begin(x, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op)
+DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
 {
     int32_t s, i;
     int64_t k;
@@ -3812,7 +3808,7 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
 }
 
 /* As far as it goes. What its communicator was closed with has gone: nothing is looked at. */
-static dpar_status dpari_hx_further(dpar_halo_exchange *x, int wait)
+static dpar_status dpari_hx_further(dpar_halo_plan *x, int wait)
 {
     if (x->active && x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
         x->active = x->messages = 0;
@@ -3820,30 +3816,30 @@ static dpar_status dpari_hx_further(dpar_halo_exchange *x, int wait)
     return x->active ? dpari_hx_run(x, wait) : dpari_hx_broken(x);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x)
+DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x)
 {
     return x ? dpari_hx_further(x, 0) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x)
+DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x)
 {
     return x ? dpari_hx_further(x, 1) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x)
+DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x)
 {
-    const dpar_status st = dpar_halo_exchange_begin(x);
-    return st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+    const dpar_status st = dpar_halo_plan_begin(x);
+    return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op)
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_plan *x, int32_t op)
 {
-    dpar_status st = dpar_halo_exchange_begin_adjoint(x, op);
-    st = st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
-    return st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
+    dpar_status st = dpar_halo_plan_reduce_begin(x, op);
+    st = st == DPAR_OK ? dpar_halo_plan_end(x) : st;
+    return st == DPAR_OK ? dpar_halo_plan_exchange(x) : st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_close(dpar_halo_plan *x)
 {
     dpar_status st;
     if (!x) {
@@ -3875,7 +3871,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
 /* What an exchange moves: to whom, how much and in which way. */
 
 /* Blocks between two ranks along a mesh axis, at most, in the mesh of field 0. */
-static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
+static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
 {
     const dpar_halo *h = x->field[0].halo;
     int32_t at[2][DPAR_MAX_AXES], most = 0, i, k, block[2];
@@ -3895,7 +3891,7 @@ static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
         const dpar_placement *p = &h->grid.axis[i];
         const int32_t size = h->grid.mesh.axis[i].size;
         int32_t n = at[0][i] > at[1][i] ? at[0][i] - at[1][i] : at[1][i] - at[0][i];
-        if (p->kind == DPAR_SHARD && (h->periodic >> p->dim & 1u) && size - n < n) {
+        if (p->kind == DPAR_PLACEMENT_SHARD && (h->periodic >> p->dim & 1u) && size - n < n) {
             n = size - n;
         }
         most = n > most ? n : most;
@@ -3903,7 +3899,7 @@ static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
     return most;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32_t k,
+DPARI_DOOR DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k,
                                               dpari_hx_traffic *t)
 {
     int32_t peer = k, s;
@@ -3960,14 +3956,14 @@ static int64_t dpari_hx_words(int32_t fields, int32_t steps)
     return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
 }
 
-static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
+static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
 {
     dpari_room r;
-    dpar_halo_exchange none, *x;
+    dpar_halo_plan none, *x;
     int64_t i;
     r.at = (unsigned char *)memory;
     r.used = 0;
-    x = (dpar_halo_exchange *)dpari_room_take(&r, 1, sizeof *x);
+    x = (dpar_halo_plan *)dpari_room_take(&r, 1, sizeof *x);
     x = memory ? x : &none;
     x->field = (dpar_halo_field *)dpari_room_take(&r, z->fields, sizeof *x->field);
     x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
@@ -3994,7 +3990,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
         }
     }
     *bytes = r.used;
-    return (dpar_halo_exchange *)memory;
+    return (dpar_halo_plan *)memory;
 }
 
 /* ---- fields ---------------------------------------------------------------------------------- */
@@ -4043,12 +4039,12 @@ static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
 {
     int32_t i;
     for (i = 0; i < h->grid.dims; i++) {
-        if (h->points[i] != DPAR_AT_CELLS) {
+        if (h->points[i] != DPAR_HALO_AT_CELLS) {
             return 0;
         }
     }
     for (i = 0; i < h->grid.mesh.axes; i++) {
-        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_SHARD) {
+        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
             return 0;
         }
         if (h->grid.mesh.axis[i].size > 1) {
@@ -4064,7 +4060,7 @@ static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
  * whose halos have no rows: what lies beside them is points here and there, dearer than waiting
  * (64^3, 2 wide: 24 us, 27 so). */
 static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_options *o, int32_t *cut)
+                                  const dpar_halo_plan_desc *o, int32_t *cut)
 {
     uint32_t meetings = 0;
     int32_t i, corners = 0;
@@ -4090,13 +4086,13 @@ static int dpari_hx_can_share(const dpar_halo_field *f)
 {
     int32_t d, between = 0;
     for (d = 0; d < f->halo->grid.dims; d++) {
-        between += f->halo->points[d] != DPAR_AT_CELLS;
+        between += f->halo->points[d] != DPAR_HALO_AT_CELLS;
     }
     return between < 2 || !f->halos || !dpari_halo_star(f->halo);
 }
 
 static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
-                                      const dpar_halo_options *o, dpar_why *why)
+                                      const dpar_halo_plan_desc *o, dpar_why *why)
 {
     if (o->ordered && !dpari_hx_can_order(f)) {
         return dpari_say(DPAR_E_ARG, why,
@@ -4178,15 +4174,16 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
                                        dpar_why *why)
 {
     const dpar_halo_field *f = &fields[i], *other;
-    const int32_t there = f->pair == DPAR_HALO_U ? i + 1 : i - 1;
+    const int32_t there = f->pair == DPAR_HALO_PAIR_U ? i + 1 : i - 1;
     if (f->pair == 0) {
         return DPAR_OK;
     }
-    if (f->pair < 0 || f->pair > DPAR_HALO_V || there < 0 || there >= n ||
-        fields[there].pair != DPAR_HALO_U + DPAR_HALO_V - f->pair) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field # of #: pair #; DPAR_HALO_U (1) is followed by DPAR_HALO_V (2)", i,
-                         n, f->pair, 0);
+    if (f->pair < 0 || f->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
+        fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - f->pair) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "field # of #: pair #; DPAR_HALO_PAIR_U (1) is followed by DPAR_HALO_PAIR_V (2)", i, n,
+            f->pair, 0);
     }
     other = &fields[there];
     if (!f->halo->cube || f->vector == 2) {
@@ -4210,7 +4207,8 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
 static int dpari_hx_needs_pair(const dpar_halo *h)
 {
     const int32_t y = h->grid.dims - 2;
-    return h->cube && (h->points[y] != DPAR_AT_CELLS || h->points[y + 1] != DPAR_AT_CELLS);
+    return h->cube &&
+           (h->points[y] != DPAR_HALO_AT_CELLS || h->points[y + 1] != DPAR_HALO_AT_CELLS);
 }
 
 /* Does an array with room for another halo hold the one that is exchanged? */
@@ -4257,7 +4255,7 @@ static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int3
 }
 
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
-                                        const dpar_halo_options *o, dpar_why *why)
+                                        const dpar_halo_plan_desc *o, dpar_why *why)
 {
     dpar_box own, all;
     dpar_status st;
@@ -4277,7 +4275,7 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_say(
             DPAR_E_ARG, why,
             "field #: faces of cells go over a cubed sphere's edges in pairs of fields, "
-            "DPAR_HALO_U and DPAR_HALO_V",
+            "DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
             i, 0, 0, 0);
     }
     if ((f->vector == 2 && f->components != 2) ||
@@ -4356,7 +4354,7 @@ static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *z, int32_t i)
 
 /* Items and peers, at most. */
 static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
+                                    const dpar_halo_plan_desc *o, dpari_hx_size *z, dpar_why *why)
 {
     dpari_hx_walk w;
     dpar_transfer t;
@@ -4399,7 +4397,7 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
 }
 
 static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
+                                  const dpar_halo_plan_desc *o, dpari_hx_size *z, dpar_why *why)
 {
     if (!fields) {
         return dpari_say(DPAR_E_ARG, why, "no fields: NULL", 0, 0, 0, 0);
@@ -4421,9 +4419,9 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
     return dpari_hx_measure(c, fields, n, o, z, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_bytes(const dpar_comm *c,
-                                                         const dpar_halo_options *options,
-                                                         int64_t *bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bytes(const dpar_comm *c,
+                                                     const dpar_halo_plan_desc *options,
+                                                     int64_t *bytes, dpar_why *why)
 {
     dpari_hx_size z;
     dpar_status st;
@@ -4457,10 +4455,10 @@ static void dpari_hx_state_window(dpari_facts *g, const dpar_window *v, int32_t 
 static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
 {
     const dpar_placement *p = &l->axis[i];
-    const int cuts = p->kind == DPAR_SHARD;
+    const int cuts = p->kind == DPAR_PLACEMENT_SHARD;
     uint64_t h = 1;
     int32_t k;
-    for (k = 0; cuts && p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
+    for (k = 0; cuts && p->rule == DPAR_SPLIT_RAGGED && k <= l->mesh.axis[i].size; k++) {
         h = dpari_hash(h, p->cuts[k]);
     }
     dpari_fact(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
@@ -4471,7 +4469,8 @@ static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
     dpari_fact(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
     dpari_fact(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
     dpari_fact(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
-    dpari_fact(g, "the op of placement # of halo.grid", i, p->kind == DPAR_PARTIAL ? p->op : 0);
+    dpari_fact(g, "the op of placement # of halo.grid", i,
+               p->kind == DPAR_PLACEMENT_PARTIAL ? p->op : 0);
     dpari_fact_hash(g, "the list of cuts of placement # of halo.grid", i, h);
 }
 
@@ -4514,14 +4513,14 @@ static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
 /* What all ranks must give alike. */
 typedef struct dpari_hx_given {
     const dpar_halo_field *fields;
-    const dpar_halo_options *options;
+    const dpar_halo_plan_desc *options;
     int32_t n;
 } dpari_hx_given;
 
 static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
 {
     const dpari_hx_given *all = (const dpari_hx_given *)given;
-    const dpar_halo_options *o = all->options;
+    const dpar_halo_plan_desc *o = all->options;
     int32_t i;
     dpari_fact(g, "the number of fields", 0, all->n);
     dpari_fact(g, "options.way", 0, o->way);
@@ -4560,7 +4559,7 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_
 }
 
 /* Each peer's record for this rank in place of this rank's for it. */
-static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
+static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
 {
     const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
     dpar_status s;
@@ -4568,13 +4567,13 @@ static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
     for (i = 0; i < x->peers; i++) {
         dpar_call *in = &x->call[i], *out = &x->call[x->peers + i];
         dpari_zero(in, sizeof *in);
-        in->kind = DPAR_RECV;
+        in->kind = DPAR_CALL_RECV;
         in->type = DPAR_I64;
         in->root = x->peer[i].rank;
         in->tag = x->options.tag;
         in->count = words;
         *out = *in;
-        out->kind = DPAR_SEND;
+        out->kind = DPAR_CALL_SEND;
         in->out = x->record + i * words;
         out->in = x->record + side + i * words;
     }
@@ -4582,7 +4581,7 @@ static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
     return s == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : s;
 }
 
-static int64_t *dpari_hx_to_peer(const dpar_halo_exchange *x, int32_t i, int64_t words)
+static int64_t *dpari_hx_to_peer(const dpar_halo_plan *x, int32_t i, int64_t words)
 {
     return x->record + x->peers * dpari_hx_words(x->fields, x->steps) + i * words;
 }
@@ -4590,7 +4589,7 @@ static int64_t *dpari_hx_to_peer(const dpar_halo_exchange *x, int32_t i, int64_t
 /* ---- peers ------------------------------------------------------------------------------------
  */
 
-static void dpari_hx_mark_peers(dpar_halo_exchange *x)
+static void dpari_hx_mark_peers(dpar_halo_plan *x)
 {
     dpari_hx_walk w;
     dpar_transfer t;
@@ -4618,7 +4617,7 @@ static void dpari_hx_mark_peers(dpar_halo_exchange *x)
 }
 
 /* Which of the peers share memory with this rank? COLLECTIVE over the node. */
-static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
+static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 {
     const dpari_group *g = dpari_group_of(x->node);
     const int apart = x->node != x->c;
@@ -4643,7 +4642,7 @@ static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
 }
 
 /* Tells the peers how this rank's arrays lie, and hears how theirs do. */
-static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
+static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
 {
     const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
     dpar_status st;
@@ -4713,7 +4712,7 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
  * all ranks of a world have counted the same cores. Ranks that share cores pack what is small: they
  * wait for peers to be ready, not for them to be done, too (8 ranks on 2 cores, 32^3: 80 us
  * without, 58 packed; boxes of 128 KiB take longer packed). */
-static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array *giver,
+static int dpari_hx_is_direct(const dpar_halo_plan *x, const dpari_hx_array *giver,
                               const dpari_hx_array *taker, const dpari_hx_spot *p,
                               const dpari_hx_item *it, int32_t world)
 {
@@ -4761,7 +4760,7 @@ static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_
 }
 
 /* Item k of those that a transfer makes, without its place in messages. sends: of S. */
-static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t field,
+static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *it, int32_t field,
                           const dpar_transfer *t, int sends, int32_t k)
 {
     const dpar_halo_field *f = &x->field[field];
@@ -4808,14 +4807,14 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
 }
 
 /* The place of the item in what goes through memory in one direction. */
-static int64_t dpari_hx_append(const dpar_halo_exchange *x, const dpari_hx_item *it, int64_t *bytes)
+static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *it, int64_t *bytes)
 {
     const int64_t at = (*bytes + 15) / 16 * 16;
     *bytes = at + it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
     return at;
 }
 
-static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t s, int sends)
+static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *it, int32_t s, int sends)
 {
     dpari_hx_flow *w;
     const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
@@ -4840,14 +4839,14 @@ static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t 
 }
 
 /* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
-static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
+static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
 {
     dpari_hx_step *p = &x->step[s];
     dpari_hx_walk w;
     dpar_transfer t;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_RECEIVES,
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_TRANSFER_RECV,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -4867,13 +4866,13 @@ static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
 }
 
 /* The boxes of S that come first, or the others, from item `at` on; returns where they end. */
-static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at, int own_first)
+static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int own_first)
 {
     dpari_hx_walk w;
     dpar_transfer t;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_SENDS,
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_TRANSFER_SEND,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -4892,7 +4891,7 @@ static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at,
 }
 
 /* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
-static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
+static int64_t dpari_hx_list(dpar_halo_plan *x, int32_t s, int64_t at)
 {
     dpari_hx_step *p = &x->step[s];
     int32_t i;
@@ -4917,7 +4916,7 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
 
 /* Steps of both modes that have one line pack into the same memory: those who have read it in
  * either mode must be done with it. */
-static void dpari_hx_mark_packed(dpar_halo_exchange *x)
+static void dpari_hx_mark_packed(dpar_halo_plan *x)
 {
     int32_t s, t, i;
     for (s = 0; s < x->steps; s++) {
@@ -4932,7 +4931,7 @@ static void dpari_hx_mark_packed(dpar_halo_exchange *x)
 
 /* Places of the flows in this rank's memory: what it packs, by step, the same for both modes; what
  * comes by messages. */
-static void dpari_hx_flows(dpar_halo_exchange *x)
+static void dpari_hx_flows(dpar_halo_plan *x)
 {
     int32_t s, i, mode;
     int64_t k, gives = 0, comes = 0;
@@ -4970,14 +4969,14 @@ static void dpari_hx_flows(dpar_halo_exchange *x)
 /* ---- planning ---------------------------------------------------------------------------------
  */
 
-static int64_t dpari_hx_refs_bytes(const dpar_halo_exchange *x)
+static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *x)
 {
     return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
 /* Registered memory: lines, addresses, two turns of what is packed (three where devices may read
  * it), what comes by messages. */
-static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
     const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
@@ -5013,7 +5012,7 @@ static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
 }
 
 /* Where the parts of field f are, for this rank and, as refs, for its peers. */
-static DPARI_COLD void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
+static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
 {
     const dpar_halo_field *field = &x->field[f];
     x->part[2 * f] = (unsigned char *)field->data;
@@ -5025,7 +5024,7 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
 }
 
 /* Tells each peer where its messages lie, and compares what each thinks that goes between them. */
-static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
     dpar_status st;
@@ -5085,7 +5084,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
     return st;
 }
 
-static dpar_status dpari_hx_pin_plan(const dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *x, dpar_why *why)
 {
     const dpar_status st = dpari_hx_pin_all(x, 1);
     return st == DPAR_OK ? st
@@ -5093,7 +5092,7 @@ static dpar_status dpari_hx_pin_plan(const dpar_halo_exchange *x, dpar_why *why)
                                           dpar_status_text(st), 80, x->rank, x->memory_bytes, 0, 0);
 }
 
-static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
 {
     int32_t i, s;
     int64_t at = 0;
@@ -5132,7 +5131,7 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
 
 /* This rank's arrays: can peers read them where they lie? Of those that come later all can where
  * that is asked for, and else none. */
-static void dpari_hx_own_arrays(dpar_halo_exchange *x, int32_t later)
+static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
 {
     const int32_t way = x->options.way;
     const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
@@ -5202,11 +5201,11 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
                                                 const dpar_halo_field *fields, int32_t n,
-                                                const dpar_halo_options *options, int32_t later,
-                                                dpar_halo_exchange **plan, dpar_why *why)
+                                                const dpar_halo_plan_desc *options, int32_t later,
+                                                dpar_halo_plan **plan, dpar_why *why)
 {
-    dpar_halo_exchange *x;
-    dpar_halo_options o;
+    dpar_halo_plan *x;
+    dpar_halo_plan_desc o;
     dpari_hx_given given;
     dpari_hx_size z;
     int64_t need = 0;
@@ -5261,16 +5260,16 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpa
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                        const dpar_halo_options *options,
-                                                        dpar_halo_exchange **plan, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_init(void *memory, int64_t bytes, dpar_comm *c,
+                                                    const dpar_halo_plan_desc *options,
+                                                    dpar_halo_plan **plan, dpar_why *why)
 {
     return dpari_hx_open(memory, bytes, c, options ? options->field : NULL,
                          options ? options->fields : 0, options, 0, plan, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f,
-                                                        void *data, void *halos)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data,
+                                                    void *halos)
 {
     dpari_hx_array *a;
     int32_t s;
@@ -5324,7 +5323,7 @@ enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 12 };
 #define DPARI_HX_TUNE_FOR 20e-3 /* seconds a way */
 
 /* The slowest rank's median; 0 with *st. */
-static double dpari_hx_time(dpar_halo_exchange *x, dpar_status *st)
+static double dpari_hx_time(dpar_halo_plan *x, dpar_status *st)
 {
     double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
     int64_t times = 1, k;
@@ -5333,7 +5332,7 @@ static double dpari_hx_time(dpar_halo_exchange *x, dpar_status *st)
         *st = dpar_barrier(x->c, NULL);
         mine = dpari_os_now();
         for (k = 0; k < times && *st == DPAR_OK; k++) {
-            *st = dpar_halo_exchange_run(x);
+            *st = dpar_halo_plan_exchange(x);
         }
         mine = (dpari_os_now() - mine) / (double)times;
         if (*st == DPAR_OK) {
@@ -5354,7 +5353,7 @@ static double dpari_hx_time(dpar_halo_exchange *x, dpar_status *st)
 
 /* The n-th way to try: messages, packed, direct from runs of three lengths, what AUTO does; each
  * also ordered. */
-static void dpari_hx_try(dpar_halo_options *o, int32_t n)
+static void dpari_hx_try(dpar_halo_plan_desc *o, int32_t n)
 {
     o->ordered = n & 1;
     o->way = n < 2    ? DPAR_HALO_MESSAGES
@@ -5365,7 +5364,7 @@ static void dpari_hx_try(dpar_halo_options *o, int32_t n)
 }
 
 /* Can all fields be ordered? They were judged. */
-static int dpari_hx_all_order(const dpar_halo_options *o)
+static int dpari_hx_all_order(const dpar_halo_plan_desc *o)
 {
     int32_t k;
     for (k = 0; k < o->fields && dpari_hx_can_order(&o->field[k]); k++) {
@@ -5373,11 +5372,11 @@ static int dpari_hx_all_order(const dpar_halo_options *o)
     return !o->shared && k == o->fields;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                                        dpar_halo_options *options, double *seconds,
-                                                        dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm *c,
+                                                    dpar_halo_plan_desc *options, double *seconds,
+                                                    dpar_why *why)
 {
-    dpar_halo_options o, best;
+    dpar_halo_plan_desc o, best;
     double least = 0.0;
     dpar_status st = DPAR_OK;
     dpar_why said;
@@ -5391,7 +5390,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
         return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
     }
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
-        dpar_halo_exchange *x = NULL;
+        dpar_halo_plan *x = NULL;
         double took;
         dpari_hx_try(&o, i);
         /* all ranks must try it, or none: compact halos are told apart by rank */
@@ -5406,7 +5405,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
         if (st != DPAR_OK) {
             return dpari_say_word(st, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
         }
-        st = dpar_halo_exchange_init(memory, bytes, c, &o, &x, why);
+        st = dpar_halo_plan_init(memory, bytes, c, &o, &x, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -5418,7 +5417,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
             best.run_bytes = o.run_bytes;
             least = took;
         }
-        st = st == DPAR_OK ? dpar_halo_exchange_close(x) : st;
+        st = st == DPAR_OK ? dpar_halo_plan_close(x) : st;
     }
     if (st != DPAR_OK) {
         return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
@@ -5478,7 +5477,7 @@ typedef struct dpari_gx_mirror {
 
 typedef struct dpari_gx_plan {
     struct dpari_gx_plan *next;
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     void **at;    /* of each array, or the plan's own address: to be bound again; their shapes */
     void *before; /* of a plan of one array: an array of that shape, most often the one before */
     const dpari_gx_shape **shape;
@@ -5504,9 +5503,9 @@ typedef struct dpari_gx {
     dpari_gx_shape *shapes;
     dpari_gx_page *pages;
     dpari_gx_plan *plans;
-    dpari_gx_plan *quick; /* of one array, all halos, no mirrors: it ran last, with this array, */
-    void *now;            /* which is exchanged at once; the grid itself: none is */
-    dpar_halo_exchange *now_x; /* its exchange */
+    dpari_gx_plan *quick;  /* of one array, all halos, no mirrors: it ran last, with this array, */
+    void *now;             /* which is exchanged at once; the grid itself: none is */
+    dpar_halo_plan *now_x; /* its exchange */
     int64_t arrays, bytes;
     int32_t shapes_known;
     int32_t under_way; /* exchanges that have begun and not ended */
@@ -5554,7 +5553,7 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *g, int32_t d, d
                          g->high[d], 0);
     }
     if (!dpari_gx_flag(a->periodic[d]) || a->mirror_low[d] < 0 || a->mirror_high[d] < 0 ||
-        a->mirror_low[d] > DPAR_MIRROR_AT_CELL || a->mirror_high[d] > DPAR_MIRROR_AT_CELL ||
+        a->mirror_low[d] > DPAR_GRID_MIRROR_CELL || a->mirror_high[d] > DPAR_GRID_MIRROR_CELL ||
         (a->periodic[d] && (a->mirror_low[d] | a->mirror_high[d]) != 0)) {
         return dpari_say(
             DPAR_E_ARG, why,
@@ -5602,7 +5601,7 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *g, const dpar_grid_desc *
  * rows. */
 static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *g, int32_t ranks, dpar_why *why)
 {
-    dpar_cart_grid cart;
+    dpar_cart_choose_desc cart;
     dpar_status st;
     int32_t d, whole = 0;
     dpari_zero(&cart, sizeof cart);
@@ -5616,12 +5615,12 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *g, int32_t ranks, dpar_wh
         g->head.parts[d] = g->d.parts[d] == 0 && width == 0 && g->widest > 0 ? 1 : g->d.parts[d];
         whole |= g->head.parts[d] != g->d.parts[d];
     }
-    st = dpar_cart_create(&cart, g->head.parts, NULL, why);
+    st = dpar_cart_choose_parts(&cart, g->head.parts, NULL, why);
     if (st != DPAR_OK && whole) { /* dims without halos, too, where others are too short */
         for (d = 0; d < g->d.dims; d++) {
             g->head.parts[d] = g->d.parts[d];
         }
-        st = dpar_cart_create(&cart, g->head.parts, NULL, why);
+        st = dpar_cart_choose_parts(&cart, g->head.parts, NULL, why);
     }
     return st;
 }
@@ -5654,7 +5653,7 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *g, dpar_comm *c, dpar_why *
     dpar_status st = dpar_mesh_init(&mesh, &"f e d c b a"[2 * (DPAR_MAX_DIMS - g->d.dims)],
                                     g -> head.parts, g->d.order, c->size, why);
     for (d = 0; d < g->d.dims; d++) {
-        p[d] = dpar_shard_by(d, g->d.cuts[d] ? DPAR_RAGGED : DPAR_EVEN, 0);
+        p[d] = dpar_shard_by(d, g->d.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
         p[d].cuts = g->d.cuts[d];
         h->low[d] = g->low[d];
         h->high[d] = g->high[d];
@@ -5802,7 +5801,7 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const 
     s->f.component_stride = f->component_stride != 0 ? f->component_stride : 1;
     for (d = 0; d < g->head.dims; d++) {
         dense = dense && f->stride[d] == 0;
-        s->halo.points[d] = f->at[d] ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
+        s->halo.points[d] = f->at[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
         if (f->at[d]) {
             s->halo.high[d]++; /* the shared face is the neighbour's, so that what lies beyond it in
                                   another dim is a corner, in a star, too */
@@ -5810,7 +5809,7 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const 
         }
     }
     for (k = 0; k < g->head.dims && dense; k++) {
-        d = f->order == DPAR_FIRST_FASTEST ? k : g->head.dims - 1 - k;
+        d = f->order == DPAR_ORDER_FIRST_FASTEST ? k : g->head.dims - 1 - k;
         s->f.stride[d] = step;
         step = dpari_mul(step, dpari_gx_points(g, f, d), &step) ? step : INT64_MAX;
     }
@@ -5996,7 +5995,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
         st = dpar_barrier(c, NULL);
     }
     while (g && g->plans) {
-        closed = c ? dpar_halo_exchange_close(g->plans->x) : DPAR_OK;
+        closed = c ? dpar_halo_plan_close(g->plans->x) : DPAR_OK;
         st = st == DPAR_OK && !ended ? closed : st;
         p = g->plans;
         g->plans = p->next;
@@ -6023,7 +6022,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
             *said = c->why;
         }
         dpari_os_unmap(g, g->bytes);
-        closed = closes ? dpar_comm_close(c) : DPAR_OK;
+        closed = closes ? dpar_comm_free(c) : DPAR_OK;
         if (st == DPAR_OK && closed != DPAR_OK) {
             st = dpari_say_word(closed, said, "grid: the close of its communicator: @",
                                 dpar_status_text(closed), 80, 0, 0, 0, 0);
@@ -6424,7 +6423,7 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *g, const dpari_gx_shape 
                                         dpari_gx_mirror *m)
 {
     const int32_t dims = g->head.dims, bytes = dpar_type_bytes(s->type);
-    const int32_t on = (side ? g->d.mirror_high[d] : g->d.mirror_low[d]) == DPAR_MIRROR_AT_CELL;
+    const int32_t on = (side ? g->d.mirror_high[d] : g->d.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
     const int32_t faces = s->f.at[d] != 0;
     const int64_t sum = (side ? 2 * g->head.cells[d] - 1 - on : on - 1) + faces;
     dpar_mem_box *b = &m->box;
@@ -6582,7 +6581,7 @@ static DPARI_COLD void *dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *
 }
 
 /* Arrays that come and go are packed by all: where they lie need not be the same each time. */
-static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_options *o)
+static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_plan_desc *o)
 {
     int32_t i;
     dpari_zero(o, sizeof *o);
@@ -6599,7 +6598,7 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
 {
     int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
     dpari_gx_plan *p = (dpari_gx_plan *)dpari_os_pages(bytes);
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpar_status st;
     int32_t i;
     *plan = p;
@@ -6611,7 +6610,7 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
             dpari_gx_field_of(g, p, i);
         }
         dpari_gx_options(p, &o);
-        st = dpar_halo_exchange_bytes(g->head.comm, &o, &p->exchange, why);
+        st = dpar_halo_plan_bytes(g->head.comm, &o, &p->exchange, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -6659,7 +6658,7 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *g, void *const *list, 
     dpar_comm *c = g->head.comm;
     dpari_gx_plan *p = NULL, **last = &g->plans;
     dpari_gx_numbers given;
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpar_status st = dpari_gx_describe(g, list, n, depth, &p, why);
     given.g = g;
     given.list = list;
@@ -6669,7 +6668,7 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *g, void *const *list, 
     if (st == DPAR_OK) {
         void *memory = dpari_gx_lay_out_rest(g, p);
         dpari_gx_options(p, &o);
-        st = dpar_halo_exchange_init(memory, p->exchange, c, &o, &p->x, why);
+        st = dpar_halo_plan_init(memory, p->exchange, c, &o, &p->x, why);
     }
     if (st != DPAR_OK) {
         dpari_os_unmap(p ? p->rest : NULL, p ? p->rest_bytes : 0);
@@ -6789,7 +6788,7 @@ static dpar_status dpari_gx_take(dpari_gx *g, void *const *list, int32_t n, int3
     }
     for (i = 0; i < n; i++) {
         if ((*plan)->at[i] != list[i]) {
-            st = dpar_halo_exchange_bind((*plan)->x, i, list[i], NULL);
+            st = dpar_halo_plan_bind((*plan)->x, i, list[i], NULL);
             if (st != DPAR_OK) {
                 return st;
             }
@@ -6810,7 +6809,7 @@ static int dpari_gx_back(dpari_gx *g, void *u)
 {
     dpari_gx_plan *p = g->quick;
     if (g->now == g || p->before != u || !u || g->under_way > 0 ||
-        dpar_halo_exchange_bind(p->x, 0, u, NULL) != DPAR_OK) {
+        dpar_halo_plan_bind(p->x, 0, u, NULL) != DPAR_OK) {
         return 0;
     }
     p->before = p->at[0];
@@ -6861,7 +6860,7 @@ static dpar_status dpari_gx_run(dpari_gx *g, void *const *list, int32_t n, int32
     dpari_gx_plan *p;
     dpar_status st = g->under_way > 0 ? dpari_gx_check_way(g, list, n) : DPAR_OK;
     st = st == DPAR_OK ? dpari_gx_take(g, list, n, depth, &p) : st;
-    st = st == DPAR_OK ? dpar_halo_exchange_run(p->x) : st;
+    st = st == DPAR_OK ? dpar_halo_plan_exchange(p->x) : st;
     return st == DPAR_OK && p->mirrors > 0 ? dpari_gx_fill(g, p) : st;
 }
 
@@ -6871,11 +6870,11 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
     if (!g) {
         return DPAR_E_ARG;
     }
-    return g->now == u || dpari_gx_back(g, u) ? dpar_halo_exchange_run(g->now_x)
+    return g->now == u || dpari_gx_back(g, u) ? dpar_halo_plan_exchange(g->now_x)
                                               : dpari_gx_run(g, &u, 1, 0);
 }
 
-DPAR_API dpar_status dpar_grid_exchange_all(dpar_grid *grid, void *const *list, int32_t n)
+DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *list, int32_t n)
 {
     dpari_gx *g = dpari_gx_of(grid);
     return g ? dpari_gx_run(g, list, n, 0) : DPAR_E_ARG;
@@ -6903,7 +6902,7 @@ static dpar_status dpari_gx_start(dpari_gx *g, void *const *list, int32_t n, int
     dpari_gx_plan *p;
     dpar_status st = g->under_way > 0 ? dpari_gx_check_way(g, list, n) : DPAR_OK;
     st = st == DPAR_OK ? dpari_gx_take(g, list, n, depth, &p) : st;
-    st = st == DPAR_OK ? dpar_halo_exchange_begin(p->x) : st;
+    st = st == DPAR_OK ? dpar_halo_plan_begin(p->x) : st;
     if (st == DPAR_OK) {
         p->active = 1;
         g->under_way++;
@@ -6918,7 +6917,7 @@ DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
     return g ? dpari_gx_start(g, &u, 1, 0) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, int32_t n,
+DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *list, int32_t n,
                                           uint64_t mask, int32_t depth)
 {
     dpari_gx *g = dpari_gx_of(grid);
@@ -6941,7 +6940,7 @@ DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
 {
     dpari_gx_plan *p;
     const dpar_status st = dpari_gx_active(grid, u, &p);
-    return st == DPAR_OK ? dpar_halo_exchange_test(p->x) : st;
+    return st == DPAR_OK ? dpar_halo_plan_test(p->x) : st;
 }
 
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
@@ -6949,7 +6948,7 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
     dpari_gx_plan *p;
     dpar_status st = dpari_gx_active(grid, u, &p);
     if (st == DPAR_OK) {
-        st = dpar_halo_exchange_end(p->x);
+        st = dpar_halo_plan_end(p->x);
         p->active = 0;
         dpari_gx_of(grid)->under_way--;
         st = st == DPAR_OK && p->mirrors > 0 ? dpari_gx_fill(dpari_gx_of(grid), p) : st;
@@ -6957,8 +6956,7 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_halo_exchange *dpar_grid_plan(dpar_grid *grid, void *const *list,
-                                                       int32_t n)
+DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *p;
@@ -6984,7 +6982,7 @@ static void dpari_gx_inner(const dpari_gx *g, int32_t d, int64_t *lo, int64_t *h
     *hi = dpari_most(above ? own - g->high[d] : own, *lo);
 }
 
-DPAR_API int dpar_grid_core(const dpar_grid *grid, dpar_box *box)
+DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
 {
     dpar_box b;
     int32_t d, some = 1;
@@ -7002,7 +7000,7 @@ DPAR_API int dpar_grid_core(const dpar_grid *grid, dpar_box *box)
 }
 
 /* Below and above the core in dim 0, whole; then those of dim 1 between them, and so on. */
-DPAR_API int dpar_grid_rim(const dpar_grid *grid, int32_t n, dpar_box *box)
+DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 {
     dpar_box b;
     int64_t lo, hi;

@@ -21,7 +21,7 @@
  *         }
  *         printf("rank %d of %d: the sum is %g\n", (int)world->rank, (int)world->size,
  *                (double)sum);
- *         dpar_comm_close(world);
+ *         dpar_comm_free(world);
  *         return MPI_Finalize();
  *     }
  *
@@ -29,7 +29,7 @@
  *
  * One file of a program defines DPAR_IMPLEMENTATION. Beside this header lie dpar_comm.h and dpar.h.
  * With dpar_halo.h, included before it, a code that has a process grid of MPI_Cart_create gets its
- * halos by one call at the beginning: dpar_mpi_grid.
+ * halos by one call at the beginning: dpar_mpi_grid_make.
  *
  * Needs MPI 3.0 (Open MPI 4 and 5, MPICH 4 and 5 and Intel MPI are tested). Counts past 2^31 - 1 go
  * through the _c functions of MPI 4 where mpi.h has them. Without them what is moved goes as one
@@ -140,7 +140,7 @@
 #endif
 
 /* Options of dpar_mpi_make, the same on all ranks. All zero means the defaults. */
-typedef struct dpar_mpi_options {
+typedef struct dpar_mpi_desc {
     double timeout_s;   /* deadline of one operation; 0: what DPAR_TIMEOUT in the environment says
                            (seconds, the same on all ranks), else 300 s; < 0: none */
     int32_t rank_order; /* 1: reductions in rank order, the same bits on all ranks and in every
@@ -154,11 +154,11 @@ typedef struct dpar_mpi_options {
     int32_t flat;       /* 1, on any rank: messages of MPI alone, though ranks share memory. So does
                            DPAR_MPI_FLAT=1 in the environment; DPAR_MPI_NODE=2 there: as if nodes
                            had two ranks at most (to try what happens between them) */
-} dpar_mpi_options;
+} dpar_mpi_desc;
 
 /* A communicator over the ranks of `user`, which stays yours: over the node's memory where all of
  * them share it, else over a private duplicate of `user`. Initialise MPI before, finalise it after
- * dpar_comm_close. options NULL: defaults. COLLECTIVE over `user`, whose ranks all come: MPI's own
+ * dpar_comm_free. options NULL: defaults. COLLECTIVE over `user`, whose ranks all come: MPI's own
  * calls wait for them, without a deadline. It takes milliseconds on one node, and tens of them on
  * several, where sizes are measured. It takes 20 s at most where ranks are said to share a node's
  * memory and do not.
@@ -166,7 +166,7 @@ typedef struct dpar_mpi_options {
  * E_ARG: MPI is not initialised or is finalised, `user` is MPI_COMM_NULL or an inter-communicator,
  * DPAR_TIMEOUT is no number, or blocking comes with a deadline. E_MISMATCH: the ranks give
  * different options. DPAR_E_SYSTEM: an error of MPI, with its own words. */
-DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
+DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, dpar_comm **out,
                                    dpar_why *why);
 
 #endif
@@ -178,14 +178,15 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *option
 /* A grid on a process grid that MPI has: dpar_mpi_make and dpar_grid_make in one call. Of `cart`,
  * which MPI_Cart_create made, are dims and parts, so that each rank's block is where
  * MPI_Cart_coords says; a dim is periodic where it is in cart or in desc. Dims are in cart's order;
- * with desc.order DPAR_FIRST_FASTEST from the last to the first, as Fortran's arrays lie. What desc
- * says of dims and parts must be the same, or 0. A communicator without a process grid will do if
- * desc says all of them. *grid: its communicator is (*grid)->comm, and dpar_grid_free closes both,
- * before MPI_Finalize. Its sentence is in desc.free_why, where you give one. COLLECTIVE over cart.
- * E_ARG: dims or parts that differ, no process grid. Else errors as these two, and nothing is left
- * open. Costs as these two. */
-DPAR_API dpar_status dpar_mpi_grid(MPI_Comm cart, const dpar_mpi_options *options,
-                                   const dpar_grid_desc *desc, dpar_grid **grid, dpar_why *why);
+ * with desc.order DPAR_ORDER_FIRST_FASTEST from the last to the first, as Fortran's arrays lie.
+ * What desc says of dims and parts must be the same, or 0. A communicator without a process grid
+ * will do if desc says all of them. *grid: its communicator is (*grid)->comm, and dpar_grid_free
+ * closes both, before MPI_Finalize. Its sentence is in desc.free_why, where you give one.
+ * COLLECTIVE over cart. E_ARG: dims or parts that differ, no process grid. Else errors as these
+ * two, and nothing is left open. Costs as these two. */
+DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *options,
+                                        const dpar_grid_desc *desc, dpar_grid **grid,
+                                        dpar_why *why);
 
 #endif
 
@@ -481,7 +482,7 @@ struct dpari_mpi_ctx {
     dpari_mpi_world *world;
     struct dpari_mpi_ctx *older; /* of those that are open in the world */
     MPI_Comm main, side;         /* the operations; pieces, checks and notes */
-    dpar_mpi_options options;
+    dpar_mpi_desc options;
     int64_t sequence; /* collectives so far */
     int64_t records;
     int64_t pass;  /* of the world: a collective that still has steps was met in it */
@@ -674,7 +675,9 @@ static int64_t dpari_mpi_most(int32_t wide, int32_t op)
 /* The type as the user said it: what goes between nodes may be another. */
 static int32_t dpari_mpi_said_type(const dpari_mpi_task *t)
 {
-    return t->call.kind == DPAR_BARRIER ? (int32_t)DPAR_NO_TYPE : t->half ? t->half : t->call.type;
+    return t->call.kind == DPAR_CALL_BARRIER ? (int32_t)DPAR_TYPE_NONE
+           : t->half                         ? t->half
+                                             : t->call.type;
 }
 
 static void dpari_mpi_describe_task(dpar_text *t, const dpari_mpi_task *task)
@@ -1540,14 +1543,14 @@ static int dpari_mpi_move(dpari_mpi_task *t)
     const dpar_call *call = &t->call;
     dpari_mpi_ctx *c = t->ctx;
     int32_t here = c->comm.rank == call->root, bytes = dpar_type_bytes(call->type);
-    int64_t total = call->kind == DPAR_BROADCAST ? call->count : call->count * c->comm.size;
+    int64_t total = call->kind == DPAR_CALL_BROADCAST ? call->count : call->count * c->comm.size;
     int64_t own = call->count * c->comm.rank;
     dpari_mpi_piece big;
     MPI_Datatype type;
     dpari_mpi_count n;
     int code;
     t->last = 1;
-    if (call->kind == DPAR_BARRIER) {
+    if (call->kind == DPAR_CALL_BARRIER) {
         return dpari_mpi_call_barrier(t);
     }
     big.big = MPI_DATATYPE_NULL;
@@ -1555,21 +1558,21 @@ static int dpari_mpi_move(dpari_mpi_task *t)
     if (code != MPI_SUCCESS) {
         return code;
     }
-    if (call->kind == DPAR_BROADCAST) {
+    if (call->kind == DPAR_CALL_BROADCAST) {
         code = DPARI_MPI_DO(t, MPI_Bcast, MPI_Ibcast, call->out, n, type, call->root, c->main);
-    } else if (call->kind == DPAR_ALL_GATHER) {
+    } else if (call->kind == DPAR_CALL_ALL_GATHER) {
         /* in place on all ranks, see dpari_mpi_input */
         dpari_mpi_copy(dpari_mpi_at(call->out, call->type, own), call->in,
                        dpari_mpi_bytes(call->type, call->count));
         code = DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, n, type, call->out, n,
                             type, c->main);
-    } else if (call->kind == DPAR_GATHER) {
+    } else if (call->kind == DPAR_CALL_GATHER) {
         const void *in = here && call->in == dpari_mpi_past(call->out, call->type, own)
                              ? MPI_IN_PLACE
                              : call->in;
         code = DPARI_MPI_DO(t, MPI_Gather, MPI_Igather, in, n, type, here ? call->out : NULL, n,
                             type, call->root, c->main);
-    } else if (call->kind == DPAR_SCATTER) {
+    } else if (call->kind == DPAR_CALL_SCATTER) {
         void *out = here && call->out == dpari_mpi_past(call->in, call->type, own) ? MPI_IN_PLACE
                                                                                    : call->out;
         code = DPARI_MPI_DO(t, MPI_Scatter, MPI_Iscatter, here ? call->in : NULL, n, type, out, n,
@@ -1592,7 +1595,7 @@ static int dpari_mpi_message(dpari_mpi_task *t)
     if (dpari_mpi_first_part(t, call->count) > 0 && !dpari_mpi_reserve(t, 1)) {
         return MPI_ERR_NO_MEM;
     }
-    if (call->kind == DPAR_SEND) {
+    if (call->kind == DPAR_CALL_SEND) {
         return dpari_mpi_send_piece(t, t->ctx->main, call->tag, call->root, call->in, call->count);
     }
     return dpari_mpi_recv_piece(t, t->ctx->main, call->tag, call->root, call->out, call->count);
@@ -1642,30 +1645,30 @@ static int32_t dpari_mpi_set_aside(dpari_mpi_task *t, void *copy)
 static int32_t dpari_mpi_sends_to(const dpari_mpi_task *t, int32_t r)
 {
     const dpar_call *call = &t->call;
-    return call->kind == DPAR_GATHER    ? r == call->root
-           : call->kind == DPAR_SCATTER ? t->ctx->comm.rank == call->root
-                                        : 1;
+    return call->kind == DPAR_CALL_GATHER    ? r == call->root
+           : call->kind == DPAR_CALL_SCATTER ? t->ctx->comm.rank == call->root
+                                             : 1;
 }
 
 static int32_t dpari_mpi_gets_from(const dpari_mpi_task *t, int32_t r)
 {
     const dpar_call *call = &t->call;
-    return call->kind == DPAR_SCATTER  ? r == call->root
-           : call->kind == DPAR_GATHER ? t->ctx->comm.rank == call->root
-                                       : 1;
+    return call->kind == DPAR_CALL_SCATTER  ? r == call->root
+           : call->kind == DPAR_CALL_GATHER ? t->ctx->comm.rank == call->root
+                                            : 1;
 }
 
 /* The piece for (or from) rank r: one for all where the kind sends the same to all. */
 static int64_t dpari_mpi_out_piece(const dpar_call *call, int32_t r)
 {
-    return call->kind == DPAR_SCATTER ? call->count : call->out_count[r];
+    return call->kind == DPAR_CALL_SCATTER ? call->count : call->out_count[r];
 }
 
 static int64_t dpari_mpi_in_piece(const dpar_call *call, int32_t rank, int32_t r)
 {
-    return call->kind == DPAR_GATHER       ? call->count
-           : call->kind == DPAR_ALL_GATHER ? call->out_count[rank]
-                                           : call->in_count[r];
+    return call->kind == DPAR_CALL_GATHER       ? call->count
+           : call->kind == DPAR_CALL_ALL_GATHER ? call->out_count[rank]
+                                                : call->in_count[r];
 }
 
 /* Posts the receives; *mine, *own: where the piece from this rank itself goes, and its elements. */
@@ -1673,7 +1676,7 @@ static int dpari_mpi_get_pieces(dpari_mpi_task *t, void **mine, int64_t *own)
 {
     const dpar_call *call = &t->call;
     int64_t next = 0;
-    int32_t r, code = MPI_SUCCESS, one = call->kind == DPAR_SCATTER;
+    int32_t r, code = MPI_SUCCESS, one = call->kind == DPAR_CALL_SCATTER;
     for (r = 0; r < t->ctx->comm.size && code == MPI_SUCCESS; r++) {
         int64_t n, begin;
         if (!dpari_mpi_gets_from(t, r)) {
@@ -1697,13 +1700,13 @@ static int dpari_mpi_exchange(dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
     dpari_mpi_ctx *c = t->ctx;
-    int32_t r, one = call->kind == DPAR_GATHER || call->kind == DPAR_ALL_GATHER;
+    int32_t r, one = call->kind == DPAR_CALL_GATHER || call->kind == DPAR_CALL_ALL_GATHER;
     int64_t next = 0, own = 0;
     void *mine = NULL;
     int code;
     t->last = 1;
     if (!dpari_mpi_reserve(t, 2 * c->comm.size) ||
-        (call->kind == DPAR_ALL_TO_ALL && call->in == call->out &&
+        (call->kind == DPAR_CALL_ALL_TO_ALL && call->in == call->out &&
          !dpari_mpi_set_aside(t, dpari_mpi_scratch(t, dpari_mpi_aside_bytes(t))))) {
         return MPI_ERR_NO_MEM;
     }
@@ -1735,7 +1738,7 @@ static int dpari_mpi_exchange(dpari_mpi_task *t)
 
 static int32_t dpari_mpi_has_result(const dpari_mpi_task *t)
 {
-    return t->call.kind != DPAR_REDUCE || t->ctx->comm.rank == t->call.root;
+    return t->call.kind != DPAR_CALL_REDUCE || t->ctx->comm.rank == t->call.root;
 }
 
 /* n elements of the wide type from `in` (may be `out`) to `out` on all ranks or the root. */
@@ -1745,8 +1748,8 @@ static int dpari_mpi_reduce_call(dpari_mpi_task *t, const void *in, void *out, i
     int32_t wide = dpari_mpi_wide(t->call.type);
     MPI_Datatype type = dpari_mpi_summand(wide, t->call.op);
     MPI_Op op = dpari_mpi_op(c->world, wide, t->call.op);
-    const void *from = in == out && t->call.kind == DPAR_ALL_REDUCE ? MPI_IN_PLACE : in;
-    if (t->call.kind == DPAR_ALL_REDUCE) {
+    const void *from = in == out && t->call.kind == DPAR_CALL_ALL_REDUCE ? MPI_IN_PLACE : in;
+    if (t->call.kind == DPAR_CALL_ALL_REDUCE) {
         return DPARI_MPI_DO(t, MPI_Allreduce, MPI_Iallreduce, from, out, (dpari_mpi_count)n, type,
                             op, c->main);
     }
@@ -1770,7 +1773,7 @@ static const void *dpari_mpi_input(dpari_mpi_task *t, const void *in, void *out)
 {
     int64_t bytes = dpari_mpi_bytes(t->call.type, t->len);
 #if !defined(OPEN_MPI)
-    if (t->call.kind == DPAR_ALL_REDUCE) {
+    if (t->call.kind == DPAR_CALL_ALL_REDUCE) {
         dpari_mpi_copy(out, in, bytes);
         return out;
     }
@@ -1815,7 +1818,7 @@ static int64_t dpari_mpi_stage(const dpari_mpi_task *t)
 /* Where the sum of a block comes: over the block, or behind it. */
 static float *dpari_mpi_staged_sum(const dpari_mpi_task *t)
 {
-    return (float *)t->memory + (t->call.kind == DPAR_REDUCE ? dpari_mpi_stage(t) : 0);
+    return (float *)t->memory + (t->call.kind == DPAR_CALL_REDUCE ? dpari_mpi_stage(t) : 0);
 }
 
 static int dpari_mpi_staged(dpari_mpi_task *t)
@@ -2035,7 +2038,7 @@ static int dpari_mpi_trade(dpari_mpi_task *t, int32_t r, void *to, int64_t gets,
  * to 5 times as long. */
 static int32_t dpari_mpi_each_to_each(const dpari_mpi_task *t)
 {
-    return t->call.kind != DPAR_REDUCE && t->ranks <= DPARI_MPI_DIRECT && !t->block;
+    return t->call.kind != DPAR_CALL_REDUCE && t->ranks <= DPARI_MPI_DIRECT && !t->block;
 }
 
 /* Each gives each n elements, those at `step` times its number of `from`; what the r-th gives comes
@@ -2075,7 +2078,7 @@ static int dpari_mpi_gathered(dpari_mpi_task *t)
     if (dpari_mpi_each_to_each(t)) {
         return dpari_mpi_trade_each(t, x, NULL, t->in, 0, t->elements);
     }
-    if (call->kind == DPAR_ALL_REDUCE) {
+    if (call->kind == DPAR_CALL_ALL_REDUCE) {
         return DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, call->in, n, type, x, n, type,
                             c->main);
     }
@@ -2211,7 +2214,7 @@ static int dpari_mpi_ordered_back(dpari_mpi_task *t)
     int code = MPI_SUCCESS;
     for (r = 0; r < n && code == MPI_SUCCESS; r++) {
         int64_t cut = dpari_mpi_cut(t->len, r, n), len = dpari_mpi_cut(t->len, r + 1, n) - cut;
-        int32_t wants = call->kind != DPAR_REDUCE || r == call->root;
+        int32_t wants = call->kind != DPAR_CALL_REDUCE || r == call->root;
         if (r != t->me) {
             void *to = here ? dpari_mpi_at(t->out, call->type, t->at + cut) : NULL;
             code = dpari_mpi_trade(t, r, to, here ? len : 0, mine, wants ? own : 0);
@@ -2340,7 +2343,7 @@ static int dpari_mpi_within(dpari_mpi_task *t)
     t->last = 1;
     if (dpari_kind_sends(call.kind)) {
         call.root = t->ctx->level.lane_of[call.root];
-    } else if (call.kind == DPAR_BARRIER) {
+    } else if (call.kind == DPAR_CALL_BARRIER) {
         call.root = 0; /* of a split */
     }
     return dpari_mpi_post_inside(t, &call);
@@ -2368,7 +2371,7 @@ static int32_t dpari_mpi_by_first(const dpari_mpi_task *t)
 {
     const int64_t bytes = dpari_mpi_bytes(t->call.type, t->call.count);
     return t->path == DPARI_MPI_TRADES || t->ctx->level.lanes == 1 ||
-           bytes < (t->call.kind == DPAR_BROADCAST ? 4 : 1) * t->ctx->world->lanes_from;
+           bytes < (t->call.kind == DPAR_CALL_BROADCAST ? 4 : 1) * t->ctx->world->lanes_from;
 }
 
 /* How many lanes carry parts of the call's array, and this rank's. */
@@ -2386,8 +2389,8 @@ static int32_t dpari_mpi_lane(const dpari_mpi_task *t)
 static int32_t dpari_mpi_root_sends(const dpari_mpi_task *t)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
-    return t->call.kind == DPAR_BROADCAST && t->path == DPARI_MPI_LEVELS && dpari_mpi_by_first(t) &&
-           l->lane_of[t->call.root] < l->lanes;
+    return t->call.kind == DPAR_CALL_BROADCAST && t->path == DPARI_MPI_LEVELS &&
+           dpari_mpi_by_first(t) && l->lane_of[t->call.root] < l->lanes;
 }
 
 /* The lane that carries all of what is small: the first, or the root's. */
@@ -2427,14 +2430,15 @@ static int dpari_mpi_join_parts(dpari_mpi_task *t)
     int64_t n;
     void *part = dpari_mpi_part(t, &n);
     if (dpari_mpi_by_first(t)) {
-        call = dpari_mpi_inside_call(t, DPAR_BROADCAST, t->call.out, t->call.out, t->call.count);
+        call =
+            dpari_mpi_inside_call(t, DPAR_CALL_BROADCAST, t->call.out, t->call.out, t->call.count);
         call.root = dpari_mpi_lead(t);
         return dpari_mpi_post_inside(t, &call);
     }
     if (!dpari_mpi_parts(t)) {
         return MPI_ERR_NO_MEM;
     }
-    call = dpari_mpi_inside_call(t, DPAR_ALL_GATHER, part, t->call.out, n);
+    call = dpari_mpi_inside_call(t, DPAR_CALL_ALL_GATHER, part, t->call.out, n);
     call.varies = 1;
     call.out_count = t->pieces;
     return dpari_mpi_post_inside(t, &call);
@@ -2449,13 +2453,13 @@ static int dpari_mpi_sum_inside(dpari_mpi_task *t)
     int64_t n;
     void *part = dpari_mpi_part(t, &n);
     if (dpari_mpi_by_first(t)) {
-        call = dpari_mpi_inside_call(t, DPAR_REDUCE, t->call.in, t->call.out, t->call.count);
+        call = dpari_mpi_inside_call(t, DPAR_CALL_REDUCE, t->call.in, t->call.out, t->call.count);
         return dpari_mpi_post_inside(t, &call);
     }
     if (!dpari_mpi_parts(t)) {
         return MPI_ERR_NO_MEM;
     }
-    call = dpari_mpi_inside_call(t, DPAR_REDUCE_SCATTER, t->call.in, part, n);
+    call = dpari_mpi_inside_call(t, DPAR_CALL_REDUCE_SCATTER, t->call.in, part, n);
     call.varies = 1;
     call.in_count = t->pieces;
     return dpari_mpi_post_inside(t, &call);
@@ -2524,7 +2528,7 @@ static int dpari_mpi_spread_inside(dpari_mpi_task *t)
     if (l->node_of[t->call.root] != l->node) {
         return MPI_SUCCESS;
     }
-    call = dpari_mpi_inside_call(t, DPAR_BROADCAST, t->call.out, t->call.out, t->call.count);
+    call = dpari_mpi_inside_call(t, DPAR_CALL_BROADCAST, t->call.out, t->call.out, t->call.count);
     call.root = l->lane_of[t->call.root];
     return dpari_mpi_post_inside(t, &call);
 }
@@ -2553,8 +2557,8 @@ static int dpari_mpi_spread_between(dpari_mpi_task *t)
 
 static int dpari_mpi_meet_inside(dpari_mpi_task *t)
 {
-    dpar_call call = dpari_mpi_inside_call(t, DPAR_BARRIER, NULL, NULL, 0);
-    call.type = DPAR_NO_TYPE;
+    dpar_call call = dpari_mpi_inside_call(t, DPAR_CALL_BARRIER, NULL, NULL, 0);
+    call.type = DPAR_TYPE_NONE;
     return dpari_mpi_post_inside(t, &call);
 }
 
@@ -2587,7 +2591,7 @@ static int dpari_mpi_gather_inside(dpari_mpi_task *t)
         return MPI_ERR_NO_MEM;
     }
     call = dpari_mpi_inside_call(
-        t, DPAR_ALL_GATHER,
+        t, DPAR_CALL_ALL_GATHER,
         dpari_mpi_at(t->call.out, t->call.type, t->pieces[n + dpari_mpi_lane(t)]), t->call.out,
         t->call.count);
     call.varies = 1;
@@ -2650,8 +2654,8 @@ static int dpari_mpi_deal_inside(dpari_mpi_task *t)
         dpari_mpi_copy(deal + (i % lanes * (int64_t)l->nodes + i / lanes) * piece,
                        (const char *)t->call.in + l->member[i] * piece, piece);
     }
-    call =
-        dpari_mpi_inside_call(t, DPAR_ALL_TO_ALL, deal, deal + n * piece, t->call.count * l->nodes);
+    call = dpari_mpi_inside_call(t, DPAR_CALL_ALL_TO_ALL, deal, deal + n * piece,
+                                 t->call.count * l->nodes);
     return dpari_mpi_post_inside(t, &call);
 }
 
@@ -2857,7 +2861,7 @@ static int dpari_mpi_deal_slots(dpari_mpi_task *t)
     if (!lacks) {
         dpari_mpi_deal_pack(t, &d, d.give, d.at);
     }
-    call = dpari_mpi_inside_call(t, DPAR_ALL_TO_ALL, d.give, d.got, d.slot);
+    call = dpari_mpi_inside_call(t, DPAR_CALL_ALL_TO_ALL, d.give, d.got, d.slot);
     call.type = DPAR_U8;
     return dpari_mpi_post_inside(t, &call);
 }
@@ -2905,7 +2909,7 @@ static int dpari_mpi_deal_spill(dpari_mpi_task *t)
         at += d.count[i];
         to += d.counts[i];
     }
-    call = dpari_mpi_inside_call(t, DPAR_ALL_TO_ALL, d.spill, d.spilt, 0);
+    call = dpari_mpi_inside_call(t, DPAR_CALL_ALL_TO_ALL, d.spill, d.spilt, 0);
     call.type = DPAR_U8;
     call.varies = 1;
     call.in_count = d.count;
@@ -3034,7 +3038,7 @@ static int dpari_mpi_deal_send(dpari_mpi_task *t, const dpari_mpi_deals *d)
 static int dpari_mpi_deal_stay(dpari_mpi_task *t, const dpari_mpi_deals *d)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
-    dpar_call call = dpari_mpi_inside_call(t, DPAR_ALL_TO_ALL, t->call.in, t->call.out, 0);
+    dpar_call call = dpari_mpi_inside_call(t, DPAR_CALL_ALL_TO_ALL, t->call.in, t->call.out, 0);
     int32_t i;
     for (i = 0; i < d->ranks; i++) {
         const int32_t r = l->member[l->begin[l->node] + i];
@@ -3191,7 +3195,7 @@ static int dpari_mpi_scatter_inside(dpari_mpi_task *t)
         return MPI_ERR_NO_MEM;
     }
     call = dpari_mpi_inside_call(
-        t, DPAR_REDUCE_SCATTER, dpari_mpi_past(of->in, of->type, l->begin[t->leg] * of->count),
+        t, DPAR_CALL_REDUCE_SCATTER, dpari_mpi_past(of->in, of->type, l->begin[t->leg] * of->count),
         dpari_mpi_at(x, of->type, (l->nodes + t->leg) * of->count), of->count);
     t->leg++;
     return dpari_mpi_post_inside(t, &call);
@@ -3219,11 +3223,11 @@ static void dpari_mpi_scatter_between_land(dpari_mpi_task *t)
 static int dpari_mpi_level_first(dpari_mpi_task *t)
 {
     switch (t->call.kind) {
-    case DPAR_BARRIER: return dpari_mpi_meet_inside(t);
-    case DPAR_ALL_REDUCE: return dpari_mpi_sum_inside(t);
-    case DPAR_BROADCAST: return dpari_mpi_spread_inside(t);
-    case DPAR_REDUCE_SCATTER: return dpari_mpi_scatter_inside(t);
-    case DPAR_ALL_TO_ALL: return dpari_mpi_deal_inside(t);
+    case DPAR_CALL_BARRIER: return dpari_mpi_meet_inside(t);
+    case DPAR_CALL_ALL_REDUCE: return dpari_mpi_sum_inside(t);
+    case DPAR_CALL_BROADCAST: return dpari_mpi_spread_inside(t);
+    case DPAR_CALL_REDUCE_SCATTER: return dpari_mpi_scatter_inside(t);
+    case DPAR_CALL_ALL_TO_ALL: return dpari_mpi_deal_inside(t);
     default: return MPI_SUCCESS;
     }
 }
@@ -3231,11 +3235,11 @@ static int dpari_mpi_level_first(dpari_mpi_task *t)
 static int dpari_mpi_level_between(dpari_mpi_task *t)
 {
     switch (t->call.kind) {
-    case DPAR_ALL_GATHER: return dpari_mpi_gather_between(t);
-    case DPAR_ALL_TO_ALL:
+    case DPAR_CALL_ALL_GATHER: return dpari_mpi_gather_between(t);
+    case DPAR_CALL_ALL_TO_ALL:
         return t->path == DPARI_MPI_LEVELS ? dpari_mpi_deal_between(t) : dpari_mpi_all_between(t);
-    case DPAR_BROADCAST: return dpari_mpi_spread_between(t);
-    case DPAR_REDUCE_SCATTER: return dpari_mpi_scatter_between(t);
+    case DPAR_CALL_BROADCAST: return dpari_mpi_spread_between(t);
+    case DPAR_CALL_REDUCE_SCATTER: return dpari_mpi_scatter_between(t);
     default: return dpari_mpi_sum_between(t);
     }
 }
@@ -3248,14 +3252,14 @@ static int dpari_mpi_level_last(dpari_mpi_task *t)
         return MPI_SUCCESS;
     }
     switch (t->call.kind) {
-    case DPAR_BARRIER: return dpari_mpi_meet_inside(t);
-    case DPAR_ALL_GATHER: return dpari_mpi_gather_inside(t);
-    case DPAR_BROADCAST:
+    case DPAR_CALL_BARRIER: return dpari_mpi_meet_inside(t);
+    case DPAR_CALL_ALL_GATHER: return dpari_mpi_gather_inside(t);
+    case DPAR_CALL_BROADCAST:
         return l->node_of[t->call.root] == l->node && !dpari_mpi_root_sends(t)
                    ? MPI_SUCCESS
                    : dpari_mpi_join_parts(t);
-    case DPAR_ALL_TO_ALL:
-    case DPAR_REDUCE_SCATTER: return MPI_SUCCESS;
+    case DPAR_CALL_ALL_TO_ALL:
+    case DPAR_CALL_REDUCE_SCATTER: return MPI_SUCCESS;
     default: return dpari_mpi_join_parts(t);
     }
 }
@@ -3267,9 +3271,9 @@ static void dpari_mpi_level_begin_between(dpari_mpi_task *t)
     const dpari_mpi_levels *l = &t->ctx->level;
     int64_t n = t->call.count;
     void *part = t->call.out;
-    if (t->call.kind == DPAR_ALL_REDUCE || t->call.kind == DPAR_BROADCAST) {
+    if (t->call.kind == DPAR_CALL_ALL_REDUCE || t->call.kind == DPAR_CALL_BROADCAST) {
         part = dpari_mpi_part(t, &n);
-    } else if (t->call.kind == DPAR_BARRIER) {
+    } else if (t->call.kind == DPAR_CALL_BARRIER) {
         t->call.type = DPAR_I64;
         part = t->check;
         n = dpari_mpi_lane(t) == 0;
@@ -3284,18 +3288,19 @@ static void dpari_mpi_level_begin_between(dpari_mpi_task *t)
 /* Legs of FIRST. */
 static int32_t dpari_mpi_legs(const dpari_mpi_task *t)
 {
-    return t->path == DPARI_MPI_TRADES || t->call.kind == DPAR_ALL_GATHER || dpari_mpi_root_sends(t)
+    return t->path == DPARI_MPI_TRADES || t->call.kind == DPAR_CALL_ALL_GATHER ||
+                   dpari_mpi_root_sends(t)
                ? 0
-           : t->call.kind == DPAR_REDUCE_SCATTER ? t->ctx->level.nodes
-                                                 : 1;
+           : t->call.kind == DPAR_CALL_REDUCE_SCATTER ? t->ctx->level.nodes
+                                                      : 1;
 }
 
 static int dpari_mpi_levels_step(dpari_mpi_task *t)
 {
     int code;
     if (t->level == DPARI_MPI_FIRST && t->leg < dpari_mpi_legs(t)) {
-        t->leg += t->call.kind != DPAR_REDUCE_SCATTER;
-        if (t->call.kind == DPAR_ALL_REDUCE && dpari_mpi_is_half(t->call.type) &&
+        t->leg += t->call.kind != DPAR_CALL_REDUCE_SCATTER;
+        if (t->call.kind == DPAR_CALL_ALL_REDUCE && dpari_mpi_is_half(t->call.type) &&
             !dpari_mpi_take_wide(t)) {
             return MPI_ERR_NO_MEM;
         }
@@ -3326,14 +3331,14 @@ static void dpari_mpi_levels_land(dpari_mpi_task *t)
         return;
     }
     switch (t->call.kind) {
-    case DPAR_ALL_GATHER: break;
-    case DPAR_ALL_TO_ALL:
+    case DPAR_CALL_ALL_GATHER: break;
+    case DPAR_CALL_ALL_TO_ALL:
         if (t->path == DPARI_MPI_LEVELS) {
             dpari_mpi_deal_land(t);
         }
         break;
-    case DPAR_BROADCAST: t->round++; break;
-    case DPAR_REDUCE_SCATTER: dpari_mpi_scatter_between_land(t); break;
+    case DPAR_CALL_BROADCAST: t->round++; break;
+    case DPAR_CALL_REDUCE_SCATTER: dpari_mpi_scatter_between_land(t); break;
     default: dpari_mpi_sum_between_land(t); break;
     }
 }
@@ -3352,15 +3357,15 @@ static int32_t dpari_mpi_by_nodes(const dpari_mpi_ctx *c, const dpar_call *call)
     const int32_t reduces = dpari_kind_reduces(call->kind);
     const int32_t half = reduces && dpari_mpi_is_half(call->type);
     if (l->inside == NULL || call->varies || (reduces && c->options.rank_order) ||
-        (half && (call->kind != DPAR_ALL_REDUCE ||
+        (half && (call->kind != DPAR_CALL_ALL_REDUCE ||
                   dpari_mpi_bytes(DPAR_F32, call->count) >= DPARI_MPI_LANES))) {
         return 0; /* large sums of 16-bit floats: in rank order half the bytes travel */
     }
-    return call->kind == DPAR_BARRIER || call->kind == DPAR_ALL_REDUCE ||
-           call->kind == DPAR_BROADCAST || (call->kind == DPAR_ALL_GATHER && l->even) ||
-           (call->kind == DPAR_ALL_TO_ALL && l->even &&
+    return call->kind == DPAR_CALL_BARRIER || call->kind == DPAR_CALL_ALL_REDUCE ||
+           call->kind == DPAR_CALL_BROADCAST || (call->kind == DPAR_CALL_ALL_GATHER && l->even) ||
+           (call->kind == DPAR_CALL_ALL_TO_ALL && l->even &&
             dpari_mpi_bytes(call->type, call->count) <= c->world->dealt[0]) ||
-           (call->kind == DPAR_REDUCE_SCATTER && l->even && l->in_order);
+           (call->kind == DPAR_CALL_REDUCE_SCATTER && l->even && l->in_order);
 }
 
 /* Do messages of this engine carry one that moves, rather than MPI's own operation? Those that are
@@ -3372,10 +3377,10 @@ static int32_t dpari_mpi_by_trades(const dpari_mpi_ctx *c, const dpar_call *call
     if (c->options.blocking || call->varies) {
         return 0;
     }
-    return call->kind == DPAR_BARRIER ||
-           (call->kind == DPAR_BROADCAST && (few || bytes < DPARI_MPI_LANES)) ||
-           (call->kind == DPAR_ALL_GATHER && dpari_mpi_direct(c, bytes)) ||
-           (call->kind == DPAR_ALL_TO_ALL && dpari_mpi_direct(c, bytes));
+    return call->kind == DPAR_CALL_BARRIER ||
+           (call->kind == DPAR_CALL_BROADCAST && (few || bytes < DPARI_MPI_LANES)) ||
+           (call->kind == DPAR_CALL_ALL_GATHER && dpari_mpi_direct(c, bytes)) ||
+           (call->kind == DPAR_CALL_ALL_TO_ALL && dpari_mpi_direct(c, bytes));
 }
 
 /* Is it all in this node's memory? */
@@ -3391,9 +3396,9 @@ static int32_t dpari_mpi_is_within(const dpari_mpi_ctx *c, const dpar_call *call
 /* The pieces' sizes where all ranks give the same, as one number. */
 static int64_t dpari_mpi_pieces_hash(const dpar_call *call, int32_t n)
 {
-    const int64_t *counts = call->kind == DPAR_ALL_GATHER       ? call->out_count
-                            : call->kind == DPAR_REDUCE_SCATTER ? call->in_count
-                                                                : NULL;
+    const int64_t *counts = call->kind == DPAR_CALL_ALL_GATHER       ? call->out_count
+                            : call->kind == DPAR_CALL_REDUCE_SCATTER ? call->in_count
+                                                                     : NULL;
     uint64_t h = 1 + (uint64_t)(call->varies != 0);
     int32_t r;
     for (r = 0; call->varies && counts != NULL && r < n; r++) {
@@ -3483,7 +3488,7 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
     if (dpari_kind_sends(call->kind)) {
         return DPARI_MPI_MESSAGE;
     }
-    if (call->kind == DPAR_ALL_TO_ALL && call->varies && c->level.inside != NULL &&
+    if (call->kind == DPAR_CALL_ALL_TO_ALL && call->varies && c->level.inside != NULL &&
         c->level.lanes > 1 && c->world->dealt[1] >= 0) {
         return DPARI_MPI_DEALS;
     }
@@ -3496,14 +3501,14 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
     if (!dpari_kind_reduces(call->kind)) {
         return call->varies ? DPARI_MPI_EXCHANGE : DPARI_MPI_MOVE;
     }
-    if (call->kind == DPAR_REDUCE_SCATTER) {
+    if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         int64_t most = dpari_mpi_most(call->type, call->op);
         ordered |= dpari_mpi_direct(c, dpari_mpi_elements(call, n) / n * bytes);
         return ordered                                      ? DPARI_MPI_ORDERED_SCATTER
                : half || dpari_mpi_elements(call, n) > most ? DPARI_MPI_SCATTER_STAGED
                                                             : DPARI_MPI_SCATTER;
     }
-    if (call->kind == DPAR_ALL_REDUCE && !half) {
+    if (call->kind == DPAR_CALL_ALL_REDUCE && !half) {
         ordered |= dpari_mpi_direct(c, call->count / n * bytes);
         if (!ordered && !c->options.blocking && call->count <= DPARI_MPI_SMALL / bytes) {
             return DPARI_MPI_DOUBLING;
@@ -3522,7 +3527,7 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
 static int32_t dpari_mpi_is_empty(const dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
-    return call->kind != DPAR_BARRIER && t->path != DPARI_MPI_MESSAGE &&
+    return call->kind != DPAR_CALL_BARRIER && t->path != DPARI_MPI_MESSAGE &&
            t->path != DPARI_MPI_EXCHANGE && t->path != DPARI_MPI_WITHIN &&
            t->path != DPARI_MPI_DEALS &&
            (call->varies ? dpari_mpi_elements(call, t->ctx->comm.size) == 0 : call->count == 0);
@@ -3577,7 +3582,7 @@ static void dpari_mpi_land(dpari_mpi_task *t)
 /* The next requests: the check, the steps. */
 static int dpari_mpi_step(dpari_mpi_task *t)
 {
-    int split = t->call.kind == DPAR_BARRIER && t->call.root == DPARI_SPLIT;
+    int split = t->call.kind == DPAR_CALL_BARRIER && t->call.root == DPARI_SPLIT;
     int check = split || (t->ctx->options.check && !dpari_kind_sends(t->call.kind));
     switch (t->phase) {
     case DPARI_MPI_NEW:
@@ -3980,7 +3985,7 @@ static int32_t dpari_mpi_post_light(dpari_mpi_ctx *c, const dpar_call *call, dpa
         return 0;
     }
     code =
-        call->kind == DPAR_SEND
+        call->kind == DPAR_CALL_SEND
             ? DPARI_MPI_C(MPI_Isend)(call->in, n, type, call->root, call->tag, c->main, &request)
             : DPARI_MPI_C(MPI_Irecv)(call->out, n, type, call->root, call->tag, c->main, &request);
     if (code != MPI_SUCCESS) { /* a task meets the same, and says it */
@@ -4005,7 +4010,8 @@ static int32_t dpari_mpi_post_light(dpari_mpi_ctx *c, const dpar_call *call, dpa
     memcpy(work->state, &request, sizeof request);
     work->state[DPARI_MPI_LOOKS] = 0;
     dpari_mpi_light_link(c->world, work);
-    if (call->kind == DPAR_SEND) { /* a short one has left: better seen now than when others wait */
+    if (call->kind ==
+        DPAR_CALL_SEND) { /* a short one has left: better seen now than when others wait */
         dpari_mpi_light_test(work);
     }
     return 1;
@@ -4031,7 +4037,7 @@ static dpari_mpi_task *dpari_mpi_grow(dpar_work *work)
     t->phase = DPARI_MPI_RUNNING;
     t->last = t->posted = 1;
     p = dpari_mpi_slot(t, call.root);
-    if (call.kind == DPAR_RECV) {
+    if (call.kind == DPAR_CALL_RECV) {
         p->type = dpari_mpi_by_bytes(dpar_type_bytes(call.type));
         p->expect = p->whole = call.count;
     }
@@ -4095,10 +4101,10 @@ static void dpari_mpi_light_test(dpar_work *work)
     if (code == MPI_SUCCESS && !done) {
         return;
     }
-    if (code == MPI_SUCCESS && work->call.kind == DPAR_RECV) {
+    if (code == MPI_SUCCESS && work->call.kind == DPAR_CALL_RECV) {
         MPI_Get_count(&state, dpari_mpi_by_bytes(dpar_type_bytes(work->call.type)), &got);
     }
-    if (code != MPI_SUCCESS || (work->call.kind == DPAR_RECV && got != work->call.count)) {
+    if (code != MPI_SUCCESS || (work->call.kind == DPAR_CALL_RECV && got != work->call.count)) {
         dpari_mpi_light_failed(work, code, &state);
     } else {
         dpari_mpi_light_done(work);
@@ -4150,7 +4156,8 @@ static dpar_status dpari_mpi_run_collective(dpar_comm *comm, const dpar_call *ca
     dpari_mpi_task *t;
     int32_t block = c->options.blocking;
     int finalized = 0;
-    if (call->kind == DPAR_BARRIER) { /* plans and grids that are closed too late begin with one */
+    if (call->kind ==
+        DPAR_CALL_BARRIER) { /* plans and grids that are closed too late begin with one */
         MPI_Finalized(&finalized);
         if (finalized) {
             comm->status = DPAR_E_ARG;
@@ -4282,7 +4289,7 @@ static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int3
 }
 
 static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
-                                  const dpar_mpi_options *options, dpar_comm **out, dpar_why *why);
+                                  const dpar_mpi_desc *options, dpar_comm **out, dpar_why *why);
 static dpar_status dpari_mpi_close(dpar_comm *comm);
 static void dpari_mpi_close_part(dpar_comm *part);
 static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *said, dpar_why *why);
@@ -4615,7 +4622,7 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t byt
     dpar_call call;
     int32_t turn, k, r;
     memset(&call, 0, sizeof call);
-    call.kind = DPAR_ALL_TO_ALL;
+    call.kind = DPAR_CALL_ALL_TO_ALL;
     call.type = DPAR_U8;
     call.in = in;
     call.out = in + bytes * c->size;
@@ -4755,7 +4762,7 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     dpar_why said;
     int code;
     memset(&barrier, 0, sizeof barrier);
-    barrier.kind = DPAR_BARRIER;
+    barrier.kind = DPAR_CALL_BARRIER;
     barrier.root = DPARI_SPLIT;
     status = dpari_mpi_run(comm, &barrier); /* all that was posted before has its steps behind it */
     if (status < 0) {
@@ -4783,7 +4790,7 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     }
     status = dpari_mpi_make(c->world, &part, &c->options, out, &comm->why);
     if (status < 0) {
-        (void)dpar_comm_close(node);
+        (void)dpar_comm_free(node);
         return status;
     }
     (*out)->timeout_s = comm->timeout_s;
@@ -4962,7 +4969,7 @@ static void dpari_mpi_close_part(dpar_comm *part)
 {
     if (part != NULL) {
         part->timeout_s = part->timeout_s > 0 ? dpari_leastf(part->timeout_s, 5) : 5;
-        (void)dpar_comm_close(part);
+        (void)dpar_comm_free(part);
     }
 }
 
@@ -5063,7 +5070,7 @@ static dpar_status dpari_mpi_meet_at_end(dpar_comm *comm)
 {
     dpar_call barrier;
     memset(&barrier, 0, sizeof barrier);
-    barrier.kind = DPAR_BARRIER;
+    barrier.kind = DPAR_CALL_BARRIER;
     barrier.root = DPARI_CLOSE;
     return dpari_mpi_run(comm, &barrier);
 }
@@ -5246,7 +5253,7 @@ static int32_t dpari_mpi_tag_most(MPI_Comm comm)
 
 /* Owns *main from here on, whatever comes. */
 static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
-                                  const dpar_mpi_options *options, dpar_comm **out, dpar_why *why)
+                                  const dpar_mpi_desc *options, dpar_comm **out, dpar_why *why)
 {
     int rank = 0, size = 1, code;
     dpari_mpi_ctx *c;
@@ -5318,10 +5325,10 @@ static int dpari_mpi_env(const char *name)
 }
 
 /* The deadline: of the options, of the environment, the usual one. */
-static dpar_status dpari_mpi_deadline(dpar_mpi_options *o, dpar_why *why)
+static dpar_status dpari_mpi_deadline(dpar_mpi_desc *o, dpar_why *why)
 {
     dpari_site site;
-    dpar_options chosen;
+    dpar_world_desc chosen;
     dpar_status status = DPAR_OK;
     memset(&chosen, 0, sizeof chosen);
     if (!(o->timeout_s < 0 || o->timeout_s > 0)) {
@@ -5334,7 +5341,7 @@ static dpar_status dpari_mpi_deadline(dpar_mpi_options *o, dpar_why *why)
 
 /* Ranks with different options would call different functions of MPI, or wait for others that have
  * given up. */
-static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_options *o, dpar_why *why)
+static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_desc *o, dpar_why *why)
 {
     const dpar_status own = dpari_mpi_deadline(o, why);
     const int32_t bits = (o->rank_order != 0) | (o->check != 0) << 1 | (o->blocking != 0) << 2;
@@ -5407,7 +5414,7 @@ static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
 }
 
 /* One node's job under a name that no other has. */
-static int dpari_mpi_name(MPI_Comm node, dpar_start *job)
+static int dpari_mpi_name(MPI_Comm node, dpar_launcher_info *job)
 {
     int rank = 0, size = 1;
     dpar_text t;
@@ -5454,11 +5461,11 @@ static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *sa
 }
 
 /* Once the node's ranks are known. */
-static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_options *options,
+static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_world_desc *options,
                                   dpar_comm **node, dpar_why *why)
 {
-    dpar_start job;
-    dpar_options o;
+    dpar_launcher_info job;
+    dpar_world_desc o;
     dpar_comm *made = NULL;
     dpar_why said;
     dpar_status status = DPAR_OK;
@@ -5482,7 +5489,7 @@ static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_option
     status = dpari_job_join(&job, &o, &made, &said);
     status = dpari_mpi_worst(user, status, &said, why);
     if (status < 0) {
-        (void)dpar_comm_close(made); /* another node's ranks did not meet */
+        (void)dpar_comm_free(made); /* another node's ranks did not meet */
         return status;
     }
     *node = made;
@@ -5540,11 +5547,11 @@ static int dpari_mpi_part_node(MPI_Comm *node)
 /* Those of `own` that share this rank's memory, as dpar's own communicator; NULL, and `flat` says
  * why, where no two ranks do. Ranks in containers may be told that they are on one node and reach
  * no common memory: that they do is tried. COLLECTIVE, the same outcome on all ranks. */
-static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_options *o, int32_t *nodes,
+static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, int32_t *nodes,
                                   dpar_why *flat)
 {
     MPI_Comm node = MPI_COMM_NULL;
-    dpar_options options;
+    dpar_world_desc options;
     dpar_comm *made = NULL;
     int size = 0, here = 0, first = 0, all = 0;
     memset(flat, 0, sizeof *flat);
@@ -5578,10 +5585,10 @@ static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_options *o, int32
     return made;
 }
 
-DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
+DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, dpar_comm **out,
                                    dpar_why *why)
 {
-    dpar_mpi_options chosen;
+    dpar_mpi_desc chosen;
     dpari_mpi_world *world;
     MPI_Comm own = MPI_COMM_NULL;
     dpar_comm *node;
@@ -5617,14 +5624,14 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *option
     }
     world = status >= 0 ? dpari_mpi_new_world(why) : NULL;
     if (world == NULL) {
-        (void)dpar_comm_close(node);
+        (void)dpar_comm_free(node);
         MPI_Comm_free(&own);
         return status < 0 ? status : (dpar_status)DPAR_E_SYSTEM;
     }
     world->flat = flat;
     status = dpari_mpi_make(world, &own, &chosen, out, why);
     if (status < 0) {
-        (void)dpar_comm_close(node);
+        (void)dpar_comm_free(node);
         world->communicators = 1;
         dpari_mpi_leave_world(world, 1);
         return status;
@@ -5665,7 +5672,7 @@ static dpar_status dpari_mpi_cart(MPI_Comm cart, dpar_grid_desc *d, dpar_why *wh
     MPI_Cart_get(cart, n, parts, periods, coords);
     d->dims = (int32_t)n;
     for (k = 0; k < n; k++) {
-        const int at = d->order == DPAR_FIRST_FASTEST ? n - 1 - k : k;
+        const int at = d->order == DPAR_ORDER_FIRST_FASTEST ? n - 1 - k : k;
         if (d->parts[at] != 0 && d->parts[at] != parts[k]) {
             return dpari_say(
                 DPAR_E_ARG, why,
@@ -5678,8 +5685,8 @@ static dpar_status dpari_mpi_cart(MPI_Comm cart, dpar_grid_desc *d, dpar_why *wh
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_mpi_grid(MPI_Comm cart, const dpar_mpi_options *options,
-                                   const dpar_grid_desc *desc, dpar_grid **grid, dpar_why *why)
+DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *options,
+                                        const dpar_grid_desc *desc, dpar_grid **grid, dpar_why *why)
 {
     dpar_grid_desc d;
     dpar_comm *world;
@@ -5702,7 +5709,7 @@ DPAR_API dpar_status dpar_mpi_grid(MPI_Comm cart, const dpar_mpi_options *option
         status = dpar_grid_make(world, &d, grid, &said);
     }
     if (status < DPAR_OK) { /* so that a compiler that inlines this sees *grid written else */
-        (void)dpar_comm_close(world);
+        (void)dpar_comm_free(world);
         if (why) {
             *why = said;
         }

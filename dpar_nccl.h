@@ -29,7 +29,7 @@
  *         printf("rank %d of %d: the sum is %g\n", (int)world->rank, (int)world->size,
  *                (double)sum);
  *         cudaFree(x);
- *         return dpar_comm_close(world) < 0;
+ *         return dpar_comm_free(world) < 0;
  *     }
  *     int main(void)
  *     {
@@ -117,7 +117,7 @@
  *
  * Halos. From NCCL 2.29.2 on, devices that reach each other's memory (one node, NVLink) read packed
  * halos where they lie. Elsewhere messages go: between nodes, with older releases, with quiet, and
- * with DPAR_NCCL_LEND=0 on some rank. dpar_halo_exchange_report says which ("packed", "message").
+ * with DPAR_NCCL_LEND=0 on some rank. dpar_halo_plan_report says which ("packed", "message").
  * In place of messages streams meet. That is an operation as others are, but its deadline's
  * sentence cannot say who of its ranks is missing. Of a communicator that broke then, NCCL's own
  * memory stays until it is closed.
@@ -144,7 +144,7 @@
 
 /* Options of dpar_nccl_make. All zero means the defaults. timeout_s, exact and elastic: the same on
  * all ranks. */
-typedef struct dpar_nccl_options {
+typedef struct dpar_nccl_desc {
     double timeout_s;         /* deadline of one operation, and of making a communicator; 0: 300 s;
                                  < 0: none */
     cudaStream_t stream;      /* the compute stream: what an operation reads is made there, what it
@@ -164,7 +164,7 @@ typedef struct dpar_nccl_options {
     const char *log;       /* a file of this rank's, without %h or %p, into which NCCL writes what
                               it chooses, for dpar_nccl_doctor; NULL: none. Say it before the
                               process first uses NCCL */
-} dpar_nccl_options;
+} dpar_nccl_desc;
 
 /* A communicator over NCCL of the ranks of `host` (of dpar_launch, dpar_init, dpar_mpi_make), which
  * carries the id and is needed no more afterwards. Each rank has the CUDA device that is current in
@@ -178,8 +178,8 @@ typedef struct dpar_nccl_options {
  * E_SYSTEM, with NCCL's or CUDA's own words: without libnccl.so.2, with one older than 2.18.
  * E_TIMEOUT: not all come. E_MISMATCH: ranks give different options or have different versions of
  * NCCL. E_ARG: exact without adds and comm_stream. When one rank fails, all fail. */
-DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_options *options,
-                                    dpar_comm **out, dpar_why *why);
+DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *options, dpar_comm **out,
+                                    dpar_why *why);
 
 /* How ranks without a communicator find each other. */
 enum {
@@ -196,12 +196,12 @@ enum {
                            runs on several nodes: give it another). Where no network is of that
                            address (a service's, a loop's by name) at all of its own */
     DPAR_NCCL_CALLBACK, /* `broadcast` */
-    DPAR_NCCL_WAYS
+    DPAR_NCCL_RENDEZVOUS_COUNT
 };
-typedef struct dpar_nccl_meeting {
+typedef struct dpar_nccl_rendezvous {
     int32_t way;        /* DPAR_NCCL_x */
-    int32_t rank, size; /* size 0: dpar_start_read says both */
-    uint64_t job; /* the same on all ranks; other jobs have another; 0: from dpar_start_read */
+    int32_t rank, size; /* size 0: dpar_launcher_detect says both */
+    uint64_t job; /* the same on all ranks; other jobs have another; 0: from dpar_launcher_detect */
     const char *file;
     const char *address;
     int32_t port;
@@ -209,16 +209,15 @@ typedef struct dpar_nccl_meeting {
     /* Gives all ranks the root's bytes; 0 when it went well. */
     int (*broadcast)(void *user, void *buffer, size_t bytes, int root);
     void *user;
-} dpar_nccl_meeting;
+} dpar_nccl_rendezvous;
 
 /* dpar_nccl_make for a job whose ranks have no communicator. meeting NULL: DPAR_NCCL_ANY.
  * COLLECTIVE over the job. Errors as there. E_ARG also where the environment says too little; the
  * sentence says what is missing for each way; where the secret is too short, or others can read its
  * file. E_TIMEOUT names the ranks that did not come (TCP). E_MISMATCH also where rank 0 has another
  * secret. */
-DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_meeting *meeting,
-                                    const dpar_nccl_options *options, dpar_comm **out,
-                                    dpar_why *why);
+DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_rendezvous *meeting,
+                                    const dpar_nccl_desc *options, dpar_comm **out, dpar_why *why);
 
 /* The stream on which operations run. NULL for a communicator of another engine. */
 DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *c);
@@ -650,7 +649,7 @@ typedef struct dpari_nccl_used {
 
 struct dpari_nccl_world {
     dpari_nccl_api api;
-    dpar_nccl_options options;
+    dpar_nccl_desc options;
     char *log; /* options.log, which need not live so long */
     int32_t device, rank, size;
     int32_t own_stream;
@@ -1343,26 +1342,26 @@ static void dpari_nccl_piece_of(const dpari_nccl_ctx *c, const dpar_call *call, 
     const int64_t unit = dpar_type_bytes(call->type);
     int64_t give = 0, take = 0, from = 0, to = 0;
     switch (call->kind) {
-    case DPAR_BROADCAST:
+    case DPAR_CALL_BROADCAST:
         give = me == root ? call->count : 0;
         take = r == root ? call->count : 0;
         break;
-    case DPAR_GATHER:
+    case DPAR_CALL_GATHER:
         give = r == root ? call->count : 0;
         take = me == root ? dpari_nccl_count(call, call->out_count, r) : 0;
         to = me == root ? dpari_nccl_begin_of(call, call->out_count, call->out_begin, r) : 0;
         break;
-    case DPAR_SCATTER:
+    case DPAR_CALL_SCATTER:
         give = me == root ? dpari_nccl_count(call, call->in_count, r) : 0;
         from = me == root ? dpari_nccl_begin_of(call, call->in_count, call->in_begin, r) : 0;
         take = r == root ? call->count : 0;
         break;
-    case DPAR_ALL_GATHER:
+    case DPAR_CALL_ALL_GATHER:
         give = dpari_nccl_count(call, call->out_count, me);
         take = dpari_nccl_count(call, call->out_count, r);
         to = dpari_nccl_begin_of(call, call->out_count, call->out_begin, r);
         break;
-    case DPAR_ALL_TO_ALL:
+    case DPAR_CALL_ALL_TO_ALL:
         give = dpari_nccl_count(call, call->in_count, r);
         from = dpari_nccl_begin_of(call, call->in_count, call->in_begin, r);
         take = dpari_nccl_count(call, call->out_count, r);
@@ -1460,11 +1459,11 @@ static int64_t dpari_nccl_part(const dpari_nccl_ctx *c, const dpar_call *call, i
                                int64_t *begin)
 {
     const int64_t n = call->count / c->comm.size, more = call->count % c->comm.size;
-    if (call->kind == DPAR_ALL_REDUCE) {
+    if (call->kind == DPAR_CALL_ALL_REDUCE) {
         *begin = n * r + (r < more ? r : more);
         return n + (r < more);
     }
-    if (call->kind == DPAR_REDUCE) {
+    if (call->kind == DPAR_CALL_REDUCE) {
         *begin = 0;
         return r == call->root ? call->count : 0;
     }
@@ -1506,7 +1505,7 @@ static void dpari_nccl_add(dpari_nccl_run *x)
         int64_t begin, part = dpari_nccl_part(c, x->call, r, &begin) * x->unit;
         most = part > most ? part : most;
     }
-    out += x->call->kind == DPAR_ALL_REDUCE ? own_begin * x->unit : 0;
+    out += x->call->kind == DPAR_CALL_ALL_REDUCE ? own_begin * x->unit : 0;
     for (at = 0; at < most && dpari_nccl_well(x); at += block) {
         const int64_t mine = dpari_nccl_rest(own, at, block);
         dpari_nccl_open(x);
@@ -1547,7 +1546,7 @@ static void dpari_nccl_share(dpari_nccl_run *x)
 static void dpari_nccl_reduce_exactly(dpari_nccl_run *x)
 {
     dpari_nccl_add(x);
-    if (x->call->kind == DPAR_ALL_REDUCE && x->c->comm.size > 1 && dpari_nccl_well(x)) {
+    if (x->call->kind == DPAR_CALL_ALL_REDUCE && x->c->comm.size > 1 && dpari_nccl_well(x)) {
         dpari_nccl_share(x);
     }
 }
@@ -1564,7 +1563,7 @@ static void dpari_nccl_by_piece(dpari_nccl_run *x)
     int32_t r;
     dpari_nccl_open(x);
     for (r = 0; r < c->comm.size && dpari_nccl_well(x); r++) {
-        if (call->kind == DPAR_ALL_GATHER && call->out_count[r] > 0) {
+        if (call->kind == DPAR_CALL_ALL_GATHER && call->out_count[r] > 0) {
             char *to = (char *)call->out +
                        x->unit * dpari_nccl_begin_of(call, call->out_count, call->out_begin, r);
             dpari_nccl_took(x,
@@ -1572,7 +1571,7 @@ static void dpari_nccl_by_piece(dpari_nccl_run *x)
                                               (size_t)(call->out_count[r] * x->unit), ncclUint8,
                                               (int)r, c->nccl, x->stream),
                             1);
-        } else if (call->kind == DPAR_REDUCE_SCATTER && call->in_count[r] > 0) {
+        } else if (call->kind == DPAR_CALL_REDUCE_SCATTER && call->in_count[r] > 0) {
             const char *from = (const char *)call->in +
                                x->unit * dpari_nccl_begin_of(call, call->in_count, NULL, r);
             dpari_nccl_took(x,
@@ -1592,9 +1591,9 @@ static void dpari_nccl_reduce(dpari_nccl_run *x)
     const ncclRedOp_t op = dpari_nccl_op(call->op);
     const size_t n = (size_t)call->count;
     ncclComm_t nccl = x->c->nccl;
-    if (call->kind == DPAR_ALL_REDUCE) {
+    if (call->kind == DPAR_CALL_ALL_REDUCE) {
         dpari_nccl_took(x, x->api->AllReduce(call->in, call->out, n, type, op, nccl, x->stream), 0);
-    } else if (call->kind == DPAR_REDUCE) {
+    } else if (call->kind == DPAR_CALL_REDUCE) {
         dpari_nccl_took(
             x, x->api->Reduce(call->in, call->out, n, type, op, (int)call->root, nccl, x->stream),
             0);
@@ -1612,16 +1611,16 @@ static void dpari_nccl_move(dpari_nccl_run *x)
     ncclComm_t nccl = x->c->nccl;
     ncclResult_t code;
     switch (call->kind) {
-    case DPAR_BROADCAST:
+    case DPAR_CALL_BROADCAST:
         code = x->api->Broadcast(call->in, call->out, n, ncclUint8, root, nccl, x->stream);
         break;
-    case DPAR_ALL_GATHER:
+    case DPAR_CALL_ALL_GATHER:
         code = x->api->AllGather(call->in, call->out, n, ncclUint8, nccl, x->stream);
         break;
-    case DPAR_GATHER:
+    case DPAR_CALL_GATHER:
         code = x->api->Gather(call->in, call->out, n, ncclUint8, root, nccl, x->stream);
         break;
-    case DPAR_SCATTER:
+    case DPAR_CALL_SCATTER:
         code = x->api->Scatter(call->in, call->out, n, ncclUint8, root, nccl, x->stream);
         break;
     default: code = x->api->AlltoAll(call->in, call->out, n, ncclUint8, nccl, x->stream); break;
@@ -1633,8 +1632,9 @@ static void dpari_nccl_enqueue(dpari_nccl_run *x)
 {
     const dpar_call *call = x->call;
     const int32_t kind = call->kind, reduces = dpari_kind_reduces(kind);
-    const int pairs = kind == DPAR_ALL_TO_ALL || kind == DPAR_GATHER || kind == DPAR_SCATTER;
-    if (kind == DPAR_BARRIER) {
+    const int pairs =
+        kind == DPAR_CALL_ALL_TO_ALL || kind == DPAR_CALL_GATHER || kind == DPAR_CALL_SCATTER;
+    if (kind == DPAR_CALL_BARRIER) {
         char *word = x->c->world->scratch + x->c->world->options.scratch_bytes;
         dpari_nccl_took(
             x, x->api->AllReduce(word, word, 1, ncclInt32, ncclSum, x->c->nccl, x->stream), 0);
@@ -1642,7 +1642,8 @@ static void dpari_nccl_enqueue(dpari_nccl_run *x)
         return;
     } else if (reduces && x->c->world->options.exact && dpari_is_float(call->type)) {
         dpari_nccl_reduce_exactly(x);
-    } else if (kind == DPAR_ALL_TO_ALL && call->in == call->out && dpari_nccl_swaps(x->c, call)) {
+    } else if (kind == DPAR_CALL_ALL_TO_ALL && call->in == call->out &&
+               dpari_nccl_swaps(x->c, call)) {
         dpari_nccl_exchange_in_place(x);
     } else if (pairs && (call->varies || x->api->AlltoAll == NULL)) {
         dpari_nccl_exchange(x);
@@ -1729,7 +1730,7 @@ static int32_t dpari_nccl_place(dpari_nccl_ctx *c, const dpar_call *call)
     int32_t out = dpari_call_has_out(&c->comm, call) ? dpari_nccl_where(call->out)
                                                      : (int32_t)DPARI_NCCL_NOWHERE;
     if (in != DPARI_NCCL_NOWHERE && out != DPARI_NCCL_NOWHERE && in != out) {
-        return dpari_nccl_says(DPAR_E_ARG, &c->comm.why, dpar_collective_name(call->kind),
+        return dpari_nccl_says(DPAR_E_ARG, &c->comm.why, dpar_call_name(call->kind),
                                ": one of in and out is the host's memory, one the device's", NULL,
                                NULL);
     }
@@ -1845,7 +1846,8 @@ static dpar_status dpari_nccl_host_reduce(dpari_nccl_ctx *c, const dpar_call *ca
 {
     const int64_t unit = dpar_type_bytes(call->type);
     const int32_t n = c->comm.size, me = c->comm.rank;
-    const int whole = call->kind == DPAR_ALL_REDUCE && call->count * unit <= dpari_nccl_chunk(c);
+    const int whole =
+        call->kind == DPAR_CALL_ALL_REDUCE && call->count * unit <= dpari_nccl_chunk(c);
     int64_t own_begin = 0, own = dpari_nccl_part(c, call, me, &own_begin);
     dpar_status status;
     int32_t r;
@@ -1862,9 +1864,9 @@ static dpar_status dpari_nccl_host_reduce(dpari_nccl_ctx *c, const dpar_call *ca
     }
     status = dpari_nccl_host_add(
         c, call,
-        own > 0 ? (char *)call->out + (call->kind == DPAR_ALL_REDUCE ? own_begin * unit : 0)
+        own > 0 ? (char *)call->out + (call->kind == DPAR_CALL_ALL_REDUCE ? own_begin * unit : 0)
                 : NULL);
-    if (status < 0 || call->kind != DPAR_ALL_REDUCE || whole) {
+    if (status < 0 || call->kind != DPAR_CALL_ALL_REDUCE || whole) {
         return status;
     }
     for (r = 0; r < n; r++) {
@@ -1938,7 +1940,7 @@ static void dpari_nccl_finish(dpar_work *work, dpar_status status)
 {
     dpari_nccl_ctx *c = dpari_nccl_ctx_of(work->comm);
     char *letter = dpari_nccl_letter_of(work);
-    if (letter != NULL && status >= 0 && work->call.kind == DPAR_RECV) {
+    if (letter != NULL && status >= 0 && work->call.kind == DPAR_CALL_RECV) {
         memcpy(work->call.out, letter, (size_t)dpari_nccl_bytes(work->call.type, work->call.count));
     }
     dpari_nccl_letter_free(c->world, letter);
@@ -1984,7 +1986,7 @@ static dpar_status dpari_nccl_pend(dpari_nccl_ctx *c, const dpar_call *call, dpa
         if (letter == NULL) {
             return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no page-locked memory for a message");
         }
-        if (call->kind == DPAR_SEND) {
+        if (call->kind == DPAR_CALL_SEND) {
             memcpy(letter, call->in, (size_t)bytes);
         }
     }
@@ -2047,10 +2049,10 @@ static void dpari_nccl_to_self(dpari_nccl_run *x, dpar_work *list)
     const int32_t me = x->c->comm.rank;
     dpar_work *give = list, *take = list;
     for (;;) {
-        while (give != NULL && (give->call.kind != DPAR_SEND || give->call.root != me)) {
+        while (give != NULL && (give->call.kind != DPAR_CALL_SEND || give->call.root != me)) {
             give = give->next;
         }
-        while (take != NULL && (take->call.kind != DPAR_RECV || take->call.root != me)) {
+        while (take != NULL && (take->call.kind != DPAR_CALL_RECV || take->call.root != me)) {
             take = take->next;
         }
         if (give == NULL || take == NULL) {
@@ -2075,15 +2077,15 @@ static dpar_work *dpari_nccl_take_ready(dpari_nccl_ctx *c, dpar_work **rest)
     int32_t sends = 0, recvs = 0, meet;
     for (work = c->pending; work != NULL; work = work->next) {
         if (work->call.root == c->comm.rank) {
-            sends += work->call.kind == DPAR_SEND;
-            recvs += work->call.kind == DPAR_RECV;
+            sends += work->call.kind == DPAR_CALL_SEND;
+            recvs += work->call.kind == DPAR_CALL_RECV;
         }
     }
     meet = sends < recvs ? sends : recvs;
     sends = recvs = 0;
     *rest = NULL;
     for (work = c->pending; work != NULL; work = next) {
-        int32_t *seen = work->call.kind == DPAR_SEND ? &sends : &recvs;
+        int32_t *seen = work->call.kind == DPAR_CALL_SEND ? &sends : &recvs;
         next = work->next;
         work->next = NULL;
         if (work->call.root == c->comm.rank && ++*seen > meet) {
@@ -2102,10 +2104,12 @@ static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *c, const dpar_work *list
 {
     const dpar_work *give = list, *take = list;
     for (;;) {
-        while (give != NULL && (give->call.kind != DPAR_SEND || give->call.root != c->comm.rank)) {
+        while (give != NULL &&
+               (give->call.kind != DPAR_CALL_SEND || give->call.root != c->comm.rank)) {
             give = give->next;
         }
-        while (take != NULL && (take->call.kind != DPAR_RECV || take->call.root != c->comm.rank)) {
+        while (take != NULL &&
+               (take->call.kind != DPAR_CALL_RECV || take->call.root != c->comm.rank)) {
             take = take->next;
         }
         if (give == NULL || take == NULL) {
@@ -2154,7 +2158,7 @@ static dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *c)
         const dpar_call *call = &work->call;
         const int64_t bytes = dpari_nccl_bytes(call->type, call->count);
         char *letter = dpari_nccl_letter_of(work);
-        if (call->root != c->comm.rank && call->kind == DPAR_SEND) {
+        if (call->root != c->comm.rank && call->kind == DPAR_CALL_SEND) {
             dpari_nccl_send_bytes(&x, letter != NULL ? letter : call->in, bytes, call->root);
         } else if (call->root != c->comm.rank) {
             dpari_nccl_recv_bytes(&x, letter != NULL ? letter : call->out, bytes, call->root);
@@ -2240,7 +2244,7 @@ static dpar_status dpari_nccl_run_call(dpar_comm *comm, const dpar_call *call)
 /* Does whoever waits need the result in this thread? A message to host memory, a barrier. */
 static int dpari_nccl_blocks(const dpar_work *work)
 {
-    return dpari_nccl_letter_of(work) != NULL || work->call.kind == DPAR_BARRIER;
+    return dpari_nccl_letter_of(work) != NULL || work->call.kind == DPAR_CALL_BARRIER;
 }
 
 static dpar_status dpari_nccl_enqueued(dpar_work *work)
@@ -3807,8 +3811,8 @@ static void dpari_nccl_ask_for_log(const char *log)
     }
 }
 
-static dpar_status dpari_nccl_choose(dpar_nccl_options *o, const dpar_nccl_options *given,
-                                     int32_t size, dpar_why *why)
+static dpar_status dpari_nccl_choose(dpar_nccl_desc *o, const dpar_nccl_desc *given, int32_t size,
+                                     dpar_why *why)
 {
     memset(o, 0, sizeof *o);
     if (given != NULL) {
@@ -3859,7 +3863,7 @@ static dpar_status dpari_nccl_make_slots(dpari_nccl_world *w, dpar_why *why)
 
 static dpar_status dpari_nccl_make_memory(dpari_nccl_world *w, dpar_why *why)
 {
-    const dpar_nccl_options *o = &w->options;
+    const dpar_nccl_desc *o = &w->options;
     const unsigned flags = cudaHostAllocPortable | cudaHostAllocMapped;
     int low = 0, high = 0, device = 0;
     void *memory = NULL;
@@ -3983,9 +3987,8 @@ static void dpari_nccl_world_end(dpari_nccl_world *w)
 }
 
 /* All of a rank's own; nothing is said to others. *out also on failure, to be ended. */
-static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
-                                         const dpar_nccl_options *options, dpari_nccl_world **out,
-                                         dpar_why *why)
+static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_nccl_desc *options,
+                                         dpari_nccl_world **out, dpar_why *why)
 {
     dpari_nccl_world *w = (dpari_nccl_world *)calloc(1, sizeof *w);
     dpar_status status;
@@ -4018,7 +4021,7 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
 
 /* ---- the card, the side channel, the watchdog ---- */
 
-static int32_t dpari_nccl_bits(const dpar_nccl_options *o)
+static int32_t dpari_nccl_bits(const dpar_nccl_desc *o)
 {
     return (o->exact != 0) | (o->elastic != 0) << 1 | (o->timeout_s < 0) << 2 |
            (o->quiet != 0) << 3;
@@ -4371,7 +4374,7 @@ static dpar_status dpari_nccl_tell_all(dpari_nccl_ctx *c, char *all, int64_t byt
     dpar_call call;
     int32_t r;
     memset(&call, 0, sizeof call);
-    call.kind = DPAR_BARRIER;
+    call.kind = DPAR_CALL_BARRIER;
     call.root = DPARI_SPLIT;
     call.type = DPAR_U8;
     for (r = 0; r < c->comm.size; r++) {
@@ -4908,7 +4911,7 @@ static dpar_status dpari_nccl_meet_in(dpari_nccl_ctx *c, const dpari_nccl_memory
     dpar_call call;
     dpar_status status = DPAR_OK;
     memset(&call, 0, sizeof call);
-    call.kind = DPAR_RECV;
+    call.kind = DPAR_CALL_RECV;
     call.type = DPAR_U32;
     call.count = 1;
     call.root = ranks[0];
@@ -5114,7 +5117,7 @@ static dpar_status dpari_nccl_close(dpar_comm *comm)
         dpar_call barrier;
         dpari_nccl_slot *s = NULL;
         memset(&barrier, 0, sizeof barrier);
-        barrier.kind = DPAR_BARRIER;
+        barrier.kind = DPAR_CALL_BARRIER;
         barrier.root = DPARI_CLOSE;
         barrier.type = DPAR_U8;
         status = dpari_nccl_collective(c, &barrier, &s);
@@ -5233,8 +5236,8 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpar
     return dpari_nccl_worst(host, status, said);
 }
 
-DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_options *options,
-                                    dpar_comm **out, dpar_why *why)
+DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *options, dpar_comm **out,
+                                    dpar_why *why)
 {
     dpari_nccl_world *w = NULL;
     dpari_nccl_ctx *c = NULL;
@@ -5651,7 +5654,7 @@ static int32_t dpari_nccl_listens_where(const char *address, const dpari_nccl_ca
                : (int32_t)DPARI_NCCL_LOOP_BY_NAME;
 }
 
-static dpar_status dpari_nccl_by_tcp(dpari_nccl_world *w, const dpar_nccl_meeting *meet,
+static dpar_status dpari_nccl_by_tcp(dpari_nccl_world *w, const dpar_nccl_rendezvous *meet,
                                      double until, dpar_why *why)
 {
     dpari_nccl_card found;
@@ -5683,7 +5686,7 @@ static dpar_status dpari_nccl_own_card(dpari_nccl_world *w, uint64_t job, dpar_w
     return status;
 }
 
-static dpar_status dpari_nccl_by_file(dpari_nccl_world *w, const dpar_nccl_meeting *meet,
+static dpar_status dpari_nccl_by_file(dpari_nccl_world *w, const dpar_nccl_rendezvous *meet,
                                       double until, dpar_why *why)
 {
     char name[4100];
@@ -5702,7 +5705,7 @@ static dpar_status dpari_nccl_by_file(dpari_nccl_world *w, const dpar_nccl_meeti
     return status;
 }
 
-static dpar_status dpari_nccl_by_callback(dpari_nccl_world *w, const dpar_nccl_meeting *meet,
+static dpar_status dpari_nccl_by_callback(dpari_nccl_world *w, const dpar_nccl_rendezvous *meet,
                                           dpar_why *why)
 {
     dpar_status status =
@@ -5714,7 +5717,7 @@ static dpar_status dpari_nccl_by_callback(dpari_nccl_world *w, const dpar_nccl_m
     return status;
 }
 
-static dpar_status dpari_nccl_by_pmi(dpari_nccl_world *w, const dpar_nccl_meeting *meet,
+static dpar_status dpari_nccl_by_pmi(dpari_nccl_world *w, const dpar_nccl_rendezvous *meet,
                                      double until, dpar_why *why)
 {
     const char *fd = getenv("PMI_FD");
@@ -5730,7 +5733,7 @@ static dpar_status dpari_nccl_by_pmi(dpari_nccl_world *w, const dpar_nccl_meetin
 }
 
 /* NCCL_COMM_ID: NCCL itself makes the same id everywhere. */
-static dpar_status dpari_nccl_by_id(dpari_nccl_world *w, const dpar_nccl_meeting *meet,
+static dpar_status dpari_nccl_by_id(dpari_nccl_world *w, const dpar_nccl_rendezvous *meet,
                                     dpar_why *why)
 {
     if (getenv("NCCL_COMM_ID") == NULL) {
@@ -5745,8 +5748,8 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *w, const dpar_nccl_meeting
 }
 
 /* Fills in what the environment says; the way. */
-static dpar_status dpari_nccl_find_way(const dpar_nccl_meeting *given, dpar_nccl_meeting *m,
-                                       dpar_start *job, dpar_why *why)
+static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_nccl_rendezvous *m,
+                                       dpar_launcher_info *job, dpar_why *why)
 {
     const char *port = getenv("DPAR_NCCL_PORT");
     int64_t number = 0;
@@ -5756,13 +5759,13 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_meeting *given, dpar_nccl
     if (given != NULL) {
         *m = *given;
     }
-    if (m->way < 0 || m->way >= DPAR_NCCL_WAYS || m->rank < 0 ||
+    if (m->way < 0 || m->way >= DPAR_NCCL_RENDEZVOUS_COUNT || m->rank < 0 ||
         (m->size > 0 && m->rank >= m->size) || m->size < 0) {
         return dpari_nccl_says(DPAR_E_ARG, why, "meeting: the way, rank or size is out of its ",
                                "domain", NULL, NULL);
     }
     if (m->size == 0) {
-        status = dpar_start_read(job, why);
+        status = dpar_launcher_detect(job, why);
         if (status < 0) {
             return status;
         }
@@ -5804,7 +5807,7 @@ static int dpari_nccl_alone(void *user, void *buffer, size_t bytes, int root)
     return 0;
 }
 
-static dpar_status dpari_nccl_meet(dpari_nccl_world *w, dpar_nccl_meeting *m, double until,
+static dpar_status dpari_nccl_meet(dpari_nccl_world *w, dpar_nccl_rendezvous *m, double until,
                                    dpar_why *why)
 {
     dpar_status status;
@@ -5823,10 +5826,9 @@ static dpar_status dpari_nccl_meet(dpari_nccl_world *w, dpar_nccl_meeting *m, do
 }
 
 /* All on this node: over shared memory. */
-static dpar_status dpari_nccl_by_node(const dpar_nccl_options *options, dpar_comm **out,
-                                      dpar_why *why)
+static dpar_status dpari_nccl_by_node(const dpar_nccl_desc *options, dpar_comm **out, dpar_why *why)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_comm *host = NULL;
     dpar_status status;
     memset(&o, 0, sizeof o);
@@ -5836,18 +5838,17 @@ static dpar_status dpari_nccl_by_node(const dpar_nccl_options *options, dpar_com
         return status;
     }
     status = dpar_nccl_make(host, options, out, why);
-    (void)dpar_comm_close(host);
+    (void)dpar_comm_free(host);
     return status;
 }
 
-DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_meeting *meeting,
-                                    const dpar_nccl_options *options, dpar_comm **out,
-                                    dpar_why *why)
+DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_rendezvous *meeting,
+                                    const dpar_nccl_desc *options, dpar_comm **out, dpar_why *why)
 {
     dpari_nccl_world *w = NULL;
     dpari_nccl_ctx *c = NULL;
-    dpar_nccl_meeting m;
-    dpar_start job;
+    dpar_nccl_rendezvous m;
+    dpar_launcher_info job;
     char name[4100];
     double until;
     dpar_status status = dpari_nccl_find_way(meeting, &m, &job, why);

@@ -40,9 +40,9 @@
  *
  * And then:
  *
- *     dpar_points_add(p, b)                       ghosts of b are added to their owners: assembly
- *     dpar_points_local(p, ids, n, at)            columns, corners of elements in local numbers
- *     dpar_points_rows(p, rows, begin, column, row, &core)     rows that read no ghost: between
+ *     dpar_points_reduce(p, b)                       ghosts of b are added to their owners: assembly
+ *     dpar_points_to_local(p, ids, n, at)            columns, corners of elements in local numbers
+ *     dpar_points_interior_rows(p, rows, begin, column, row, &core)     rows that read no ghost: between
  *     dpar_points_begin(p, v, n)                  begin, of any vectors in one message a peer,
  *     dpar_points_end(p)                          and end
  *     dpar_points_make_of(world, &d, &p, &why)    consecutive ids, owners that you know, index lists of both sides
@@ -88,7 +88,7 @@
  *     v[0].data = x;                          x[n + m]
  *     v[1].data = u, v[1].components = 3;     u[3 * (n + m)], three together at each point
  *     bad = bad || dpar_points_begin(p, v, 2);
- *     ... rows that read no ghost: dpar_points_rows ...
+ *     ... rows that read no ghost: dpar_points_interior_rows ...
  *     bad = bad || dpar_points_end(p);
  *     ... the other rows ...
  *     bad = bad || dpar_points_close(p);
@@ -112,9 +112,9 @@
 
 /* Where ghosts lie behind the own values. */
 enum {
-    DPAR_POINTS_GIVEN,   /* in the order of ghost_id */
-    DPAR_POINTS_BY_OWNER /* by the owner's rank, then by id: what comes from a peer is one run that
-                            needs no unpacking. dpar_points_local says where each is */
+    DPAR_POINTS_ORDER_GIVEN,   /* in the order of ghost_id */
+    DPAR_POINTS_ORDER_BY_OWNER /* by the owner's rank, then by id: what comes from a peer is one run
+                            that needs no unpacking. dpar_points_to_local says where each is */
 };
 
 /* How values travel. */
@@ -161,14 +161,14 @@ typedef struct dpar_points_desc {
 
 /* A vector over own values and ghosts: element `component` of local index i is at
  * data[i * stride + component * component_stride]. Zero it, say type and data, and what differs. */
-typedef struct dpar_points_values {
+typedef struct dpar_points_field {
     int32_t type;             /* DPAR_F64, ...: any that has bytes; must be said */
     int32_t components;       /* elements at each point; 0: 1 */
     int64_t stride;           /* elements between points; 0: components (1 with component_stride) */
     int64_t component_stride; /* elements between components; 0: 1. Planes: how long one is */
     void *data;
     void *ghosts; /* NULL: behind the own values. Else ghost g is ghosts[g * stride + ...] */
-} dpar_points_values;
+} dpar_points_field;
 
 /* A plan: a handle. Read these, leave the rest. */
 typedef struct dpar_points {
@@ -215,7 +215,7 @@ DPAR_API dpar_status dpar_points_close(dpar_points *p);
  * not ended. Then this rank has begun nothing, and the others wait. E_MISMATCH: ranks name
  * different vectors or operations; where messages go between them, only if these have other sizes.
  * E_PEER, E_TIMEOUT as comm.h: they break the communicator. */
-DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_values *v, int32_t n);
+DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_field *v, int32_t n);
 /* Starts the transpose: each owner's value becomes itself op what ranks have for it in their
  * ghosts, and all ghosts become 0. op: DPAR_SUM, DPAR_MAX, DPAR_MIN. Until end neither own values
  * nor ghosts may be read or written. COLLECTIVE.
@@ -223,8 +223,8 @@ DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_values 
  * The order is that of the ranks, ascending, and of one rank's ghosts in their order: (((own op
  * rank 0's first) op its second) op rank 3's) ... It never depends on arrival or engine. F16 and
  * BF16 are rounded after each. Errors as begin; E_ARG: such a type does not combine. */
-DPAR_API dpar_status dpar_points_begin_adjoint(dpar_points *p, const dpar_points_values *v,
-                                               int32_t n, int32_t op);
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *p, const dpar_points_field *v, int32_t n,
+                                              int32_t op);
 /* Goes on as far as it can without waiting. OK: all has come (call end all the same). MORE: not
  * yet. Local; errors as begin, but never E_TIMEOUT. */
 DPAR_API dpar_status dpar_points_test(dpar_points *p);
@@ -232,10 +232,11 @@ DPAR_API dpar_status dpar_points_test(dpar_points *p);
  * when nothing is under way. Errors as begin. */
 DPAR_API dpar_status dpar_points_end(dpar_points *p);
 /* begin and end in one. */
-DPAR_API dpar_status dpar_points_run(dpar_points *p, const dpar_points_values *v, int32_t n);
+DPAR_API dpar_status dpar_points_exchange_many(dpar_points *p, const dpar_points_field *v,
+                                               int32_t n);
 /* Combines what all who hold a point have for it, and gives the result to all of them: an adjoint,
  * then an exchange. This is the assembly of finite elements. COLLECTIVE. */
-DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_values *v, int32_t n,
+DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_field *v, int32_t n,
                                           int32_t op);
 
 /* ---- numbering ---- */
@@ -246,16 +247,17 @@ DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_valu
  *
  * E_ARG, its sentence in c->why, at[] is then -1 there: an id that this rank neither owns nor
  * reads, a plan of lists, NULL. */
-DPAR_API dpar_status dpar_points_local(const dpar_points *p, const int64_t *ids, int64_t n,
-                                       int32_t *at);
+DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *ids, int64_t n,
+                                          int32_t *at);
 /* Which rows of a sparse matrix read no ghost? row[0 .. *core - 1], ascending, do not: they are
  * computed between begin and end. row[*core .. rows - 1], ascending, do. Row i has the columns
  * column[begin[i] .. begin[i + 1] - 1], local indices. Elements of a mesh are rows, too, their
  * corners columns. Local. O(columns).
  *
  * E_ARG, its sentence in c->why: a column that is no local index, begin that descends, NULL. */
-DPAR_API dpar_status dpar_points_rows(const dpar_points *p, int64_t rows, const int64_t *begin,
-                                      const int32_t *column, int32_t *row, int64_t *core);
+DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t rows,
+                                               const int64_t *begin, const int32_t *column,
+                                               int32_t *row, int64_t *core);
 
 /* ---- what goes where ---- */
 
@@ -285,15 +287,16 @@ DPAR_API dpar_status dpar_points_draw(const dpar_points *p, dpar_text *out);
  * and ids it comes to this:
  *
  *     dpar_points_make(comm, own, n, ghosts, m, &p, &why);     ids that this rank owns, and reads
- *     dpar_points_local(p, column_id, entries, column);   columns of the matrix, as local indices
+ *     dpar_points_to_local(p, column_id, entries, column);   columns of the matrix, as local
+ * indices
  *     ...
  *     dpar_points_exchange(p, x);                              x[n .. n + m - 1] are the owners'
  *     ...
  *     dpar_points_free(p);
  *
- * Elements that add to points of others: dpar_points_add(p, b) adds what lies in the ghosts of b to
- * their owners. All that points.h has takes such a plan, too. What has no `why` leaves its sentence
- * in p->comm->why. */
+ * Elements that add to points of others: dpar_points_reduce(p, b) adds what lies in the ghosts of b
+ * to their owners. All that points.h has takes such a plan, too. What has no `why` leaves its
+ * sentence in p->comm->why. */
 
 /* Plans for n own ids and m ghost ids, in the order in which they are given: dpar_points_init with
  * memory of dpar_comm_alloc. own NULL on all ranks: ids are consecutive, rank after rank from 0.
@@ -309,11 +312,11 @@ DPAR_API dpar_status dpar_points_make_of(dpar_comm *comm, const dpar_points_desc
  * collective. */
 DPAR_API void *dpar_points_array(dpar_points *p, int32_t type, int32_t components);
 /* Ghosts of x get what their owners have: own + ghosts doubles, of any memory. (Other types:
- * dpar_points_run.) COLLECTIVE. Errors and cost as dpar_points_run. */
+ * dpar_points_exchange_many.) COLLECTIVE. Errors and cost as dpar_points_exchange_many. */
 DPAR_API dpar_status dpar_points_exchange(dpar_points *p, double *x);
 /* The owners' values of x become the sums of themselves and all ghosts, which become 0. COLLECTIVE.
- * Errors, cost and order of the sums as dpar_points_begin_adjoint. */
-DPAR_API dpar_status dpar_points_add(dpar_points *p, double *x);
+ * Errors, cost and order of the sums as dpar_points_reduce_begin. */
+DPAR_API dpar_status dpar_points_reduce(dpar_points *p, double *x);
 /* Ends a plan of make or make_of. COLLECTIVE; errors as dpar_points_close. NULL is fine. */
 DPAR_API dpar_status dpar_points_free(dpar_points *p);
 
@@ -323,7 +326,7 @@ DPAR_API dpar_status dpar_points_free(dpar_points *p);
  * its tests.
  *
  *     dpar_points_check(p, v, n, DPAR_POINTS_POISON, &why);         ghosts are NaN
- *     dpar_points_run(p, v, n);
+ *     dpar_points_exchange_many(p, v, n);
  *     st = dpar_points_check(p, v, n, DPAR_POINTS_UNFILLED, &why);  none is left
  *     ... steps ...
  *     st = dpar_points_check(p, v, n, DPAR_POINTS_STALE, &why);     nobody forgot an exchange */
@@ -342,7 +345,7 @@ enum {
 };
 /* Checks vectors between exchanges. OK: nothing was found. E_ARG: found, as said there; or vectors
  * are named wrongly, which of STALE all ranks hear. Else errors of the communicator. O(values). */
-DPAR_API dpar_status dpar_points_check(dpar_points *p, const dpar_points_values *v, int32_t n,
+DPAR_API dpar_status dpar_points_check(dpar_points *p, const dpar_points_field *v, int32_t n,
                                        int32_t what, dpar_why *why);
 
 /* ==== points/points_part.h ==== */
@@ -350,20 +353,20 @@ DPAR_API dpar_status dpar_points_check(dpar_points *p, const dpar_points_values 
 /* points_part - a partition to start from: points, or the centres of elements, cut along Hilbert's
  * curve into parts of equal weight. Each part is a compact piece of space.
  *
- *     dpar_points_cloud d = {0};
+ *     dpar_points_partition_desc d = {0};
  *     d.dims = 3;
  *     d.points = n;
  *     d.at = xyz;                                     x, y, z of each
  *     d.id = id;                                      of all ranks different
  *     bad = dpar_points_partition(c, &d, owner, NULL, &why);      owner[i]: whose point i is to be
- *     bad = bad || dpar_points_move(...);             points_move.h
+ *     bad = bad || dpar_points_migration_make(...);             points_move.h
  *
  * A partition of ParMETIS or Scotch is the same array: for each local point or element the rank
  * that is to own it. It is `part` of ParMETIS_V3_PartMeshKway, partloctab of SCOTCH_dgraphPart.
  * (Where idx_t or SCOTCH_Num has 64 bits, copy it.) What follows does not ask who made it. */
 
 /* Points of this rank. Zero it and fill it in. */
-typedef struct dpar_points_cloud {
+typedef struct dpar_points_partition_desc {
     int32_t dims;         /* 2 or 3 */
     int32_t parts;        /* 0: as many as there are ranks; to 2^20 */
     int64_t points;       /* of this rank: 0 .. 2^31 - 1 */
@@ -371,7 +374,7 @@ typedef struct dpar_points_cloud {
     const double *weight; /* [points] 0 and more, finite; NULL: 1 each */
     const int64_t *id;    /* [points] each once in the job: it decides where points lie together.
                              NULL: numbered from rank to rank */
-} dpar_points_cloud;
+} dpar_points_partition_desc;
 
 /* Which part is each point to belong to? The points of all ranks lie along the curve, those of one
  * place by their ids. Where the weights so far reach k / parts of the whole, part k begins: before
@@ -383,7 +386,7 @@ typedef struct dpar_points_cloud {
  *
  * owner[points] does not depend on how the points were spread over the ranks, if they have ids. It
  * is the same on all machines whose doubles are IEEE's. key NULL, or key[points]: where each point
- * lies on the curve, for dpar_points_move's order.
+ * lies on the curve, for dpar_points_migration_make's order.
  *
  * Places: the smallest cube that holds all points, in 2^31 steps a side in 2 dims, 2^21 in 3.
  * Weights: rounded to the largest one / 2^k, where points of all ranks times 2^k <= 2^61; k <= 52.
@@ -396,8 +399,8 @@ typedef struct dpar_points_cloud {
  * Sorts its own points, O(points). The cuts are searched by counts: about 25 all-reduces
  * of 56 bytes a part, 20 more where points lie at one place or have long ids. No rank has all
  * points. It needs 56 bytes a point for a while, and 100 a part. */
-DPAR_API dpar_status dpar_points_partition(dpar_comm *c, const dpar_points_cloud *d, int32_t *owner,
-                                           int64_t *key, dpar_why *why);
+DPAR_API dpar_status dpar_points_partition(dpar_comm *c, const dpar_points_partition_desc *d,
+                                           int32_t *owner, int64_t *key, dpar_why *why);
 
 /* Where a cell lies on Hilbert's curve through a square of 2^31 cells a side or a cube of 2^21.
  * The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.
@@ -410,25 +413,25 @@ DPAR_API int64_t dpar_points_curve(int32_t dims, const uint32_t *cell);
 /* points_move - a mesh goes to new owners: points with their ids, elements with the ids of their
  * corners, and any values of both.
  *
- *     dpar_points_piece d = {0};
+ *     dpar_points_migration_desc d = {0};
  *     d.points = n, d.id = id;
  *     d.elements = m, d.corners = 4, d.corner = corner;          ids of 4 points each
  *     d.element_owner = owner;                     of dpar_points_partition, METIS, Scotch, yours
- *     bad = dpar_points_move(c, &d, &to, &why);    points go with elements that have them
+ *     bad = dpar_points_migration_make(c, &d, &to, &why);    points go with elements that have them
  *     v.type = DPAR_F64, v.components = 3;
  *     v.data = xyz;                                [n][3] as they lay
  *     v.ghosts = xyz_new;                          [to->desc.own][3]
- *     bad = bad || dpar_points_run(to->points, &v, 1);           values move, any number of times
- *     bad = bad || dpar_points_make_of(c, &to->desc, &p, &why);  exchanges from now on
+ *     bad = bad || dpar_points_exchange_many(to->points, &v, 1);           values move, any number
+ * of times bad = bad || dpar_points_make_of(c, &to->desc, &p, &why);  exchanges from now on
  *     ... to->corner[4 * e + k]: local indices ...
  *
  * A movement is a plan of points.h: its own values are the old ones, its ghosts the new ones. All
  * that such a plan can do it can: several vectors in one message a peer, of any type. Back: begin
- * with 0 in the old array, dpar_points_begin_adjoint with DPAR_SUM, dpar_points_end. */
+ * with 0 in the old array, dpar_points_reduce_begin with DPAR_SUM, dpar_points_end. */
 
 /* What this rank has of a mesh, and whose it is to be. Zero it and fill it in. One of owner and
  * element_owner is given on all ranks, or both; ranks without points may leave owner out. */
-typedef struct dpar_points_piece {
+typedef struct dpar_points_migration_desc {
     int64_t points;        /* of this rank */
     const int64_t *id;     /* [points] each once in the job. NULL on all ranks: consecutive, rank
                               after rank, from 0 */
@@ -444,11 +447,11 @@ typedef struct dpar_points_piece {
     const int32_t *element_owner; /* [elements] as owner. NULL: the rank that is to have most of its
                                      corners; of several the smallest */
     const int64_t *element_order; /* [elements] as order */
-} dpar_points_piece;
+} dpar_points_migration_desc;
 
 /* What this rank has after the movement. Read it; change desc as you like (its way, tag, timers;
  * with another order than GIVEN `corner` counts otherwise). All arrays are its own. */
-typedef struct dpar_points_moved {
+typedef struct dpar_points_migration {
     dpar_points_desc desc; /* its points, and as ghosts those that its elements read: by owner's
                               rank, then id, with the owners. For dpar_points_make_of */
     int64_t elements;
@@ -458,7 +461,7 @@ typedef struct dpar_points_moved {
     dpar_points *of_elements; /* the same of elements; NULL where no rank has any */
     dpar_comm *comm;          /* private, as all that follows */
     void *memory[3];
-} dpar_points_moved;
+} dpar_points_migration;
 
 /* Plans the movement of a mesh, moves ids and corners, numbers the corners anew. Values are moved
  * by the plans in `moved`. COLLECTIVE.
@@ -473,11 +476,11 @@ typedef struct dpar_points_moved {
  *
  * Costs sorting what it has and gets, O(n), and about 12 all-to-alls; 80 bytes a corner and a point
  * for a while. What is kept: 4 bytes a corner, 12 a ghost, 8 an id, and the two plans. */
-DPAR_API dpar_status dpar_points_move(dpar_comm *c, const dpar_points_piece *d,
-                                      dpar_points_moved **moved, dpar_why *why);
+DPAR_API dpar_status dpar_points_migration_make(dpar_comm *c, const dpar_points_migration_desc *d,
+                                                dpar_points_migration **moved, dpar_why *why);
 /* Ends it: the plans, then its arrays, which plans made of its desc no longer need. COLLECTIVE;
  * errors as dpar_points_close. NULL is fine. */
-DPAR_API dpar_status dpar_points_move_free(dpar_points_moved *moved);
+DPAR_API dpar_status dpar_points_migration_free(dpar_points_migration *moved);
 
 #endif /* DPAR_POINTS_H */
 
@@ -667,10 +670,10 @@ typedef struct dpari_points {
     dpari_pt_vector *vector;
     unsigned char *turns, *aside, *arrivals; /* aside: one peer's values, this rank's alone */
     int32_t vectors;
-    dpar_points_values named; /* the only vector of the exchange before; type 0: there were more */
-    int64_t point;            /* bytes at a point, of all of them */
-    int64_t count;            /* exchanges begun */
-    uint64_t kind;            /* of the one under way */
+    dpar_points_field named; /* the only vector of the exchange before; type 0: there were more */
+    int64_t point;           /* bytes at a point, of all of them */
+    int64_t count;           /* exchanges begun */
+    uint64_t kind;           /* of the one under way */
     int32_t active, adjoint, op, stage;
     int32_t receives_posted, sends_posted;
     int32_t again; /* what is posted for the next, if it is like this one */
@@ -1545,12 +1548,12 @@ static void dpari_pt_set_places(dpari_points *x, const dpar_points_desc *d, dpar
     for (g = 0; g < d->ghosts; g++) {
         both->receive_at[to[g]] = (int32_t)g;
     }
-    for (r = 0; r < m->c->size && d->order == DPAR_POINTS_BY_OWNER; r++) {
+    for (r = 0; r < m->c->size && d->order == DPAR_POINTS_ORDER_BY_OWNER; r++) {
         dpari_pt_sort(m->out + at, both->receive_at + at, m->count[r], spare_id, spare);
         at += m->count[r];
     }
     for (g = 0; g < d->ghosts; g++) {
-        const int sorted = d->order == DPAR_POINTS_BY_OWNER;
+        const int sorted = d->order == DPAR_POINTS_ORDER_BY_OWNER;
         (void)dpari_pt_put(&x->table, sorted ? m->out[g] : d->ghost_id[g], d->own + g);
         both->receive_at[g] = sorted ? (int32_t)g : both->receive_at[g];
     }
@@ -1849,7 +1852,7 @@ enum { DPARI_PT_TAKING, DPARI_PT_LEAVING };
  */
 
 /* A vector as the caller names it: E_ARG with a sentence in c->why. */
-static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_points_values *v,
+static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_points_field *v,
                                          int32_t i)
 {
     dpar_comm *c = x->head.comm;
@@ -1874,7 +1877,7 @@ static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_point
     return DPAR_OK;
 }
 
-static void dpari_pt_place_vector(const dpari_points *x, const dpar_points_values *v,
+static void dpari_pt_place_vector(const dpari_points *x, const dpar_points_field *v,
                                   dpari_pt_vector *to)
 {
     to->own = (unsigned char *)v->data;
@@ -1882,7 +1885,7 @@ static void dpari_pt_place_vector(const dpari_points *x, const dpar_points_value
                            : (v->data ? to->own + x->head.own * to->stride : NULL);
 }
 
-static void dpari_pt_set_vector(const dpari_points *x, const dpar_points_values *v,
+static void dpari_pt_set_vector(const dpari_points *x, const dpar_points_field *v,
                                 dpari_pt_vector *to)
 {
     const int64_t bytes = dpar_type_bytes(v->type);
@@ -1963,7 +1966,7 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *x, int64_t n, int64_t 
 }
 
 /* What ranks must name alike. */
-static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_values *v, int32_t n)
+static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_field *v, int32_t n)
 {
     uint64_t h = dpari_hash(0, n);
     int32_t i;
@@ -1978,16 +1981,16 @@ static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_values *v
 
 /* A vector like the one before, which need not be looked at again; where it lies may differ. (What
  * peers read where it lies may be other memory by now though its address is the same.) */
-static int dpari_pt_is_named(const dpari_points *x, const dpar_points_values *v, int32_t n)
+static int dpari_pt_is_named(const dpari_points *x, const dpar_points_field *v, int32_t n)
 {
-    const dpar_points_values *a = &x->named;
+    const dpar_points_field *a = &x->named;
     return n == 1 && x->vectors == 1 && x->shared == 0 && v && v->data && v->type == a->type &&
            !v->ghosts == !a->ghosts && v->components == a->components && v->stride == a->stride &&
            v->component_stride == a->component_stride;
 }
 
 /* Takes over what the caller names. */
-static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_values *v, int32_t n)
+static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_field *v, int32_t n)
 {
     dpar_comm *c = x->head.comm;
     dpar_status st = DPAR_OK;
@@ -1997,7 +2000,7 @@ static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_values *v, i
         dpari_pt_place_vector(x, v, x->vector);
         return DPAR_OK;
     }
-    x->named.type = DPAR_NO_TYPE;
+    x->named.type = DPAR_TYPE_NONE;
     x->again = 0;
     if (n < 1 || n > DPARI_PT_MOST || !v) {
         return dpari_comm_wrong(c, DPAR_E_ARG, "points exchange of # vectors: 1 to # are possible",
@@ -2232,8 +2235,8 @@ static void dpari_pt_call(dpari_points *x, int32_t n, const dpari_pt_peer *p, in
     call->root = p->rank;
     call->tag = x->tag;
     call->count = bytes;
-    call->in = kind == DPAR_SEND ? at : NULL;
-    call->out = kind == DPAR_SEND ? NULL : at;
+    call->in = kind == DPAR_CALL_SEND ? at : NULL;
+    call->out = kind == DPAR_CALL_SEND ? NULL : at;
 }
 
 /* Receives come first, so that what arrives has its place: into the ghosts where they are one
@@ -2252,7 +2255,7 @@ static dpar_status dpari_pt_receive(dpari_points *x)
                                  : x->arrivals + dpari_pt_begins(x->adjoint ? p->sends_before
                                                                             : p->receives_before,
                                                                  i, x->point, x->vectors);
-        dpari_pt_call(x, n++, p, DPAR_RECV, p->arrives, dpari_pt_bytes(x, l->count));
+        dpari_pt_call(x, n++, p, DPAR_CALL_RECV, p->arrives, dpari_pt_bytes(x, l->count));
     }
     x->receives_posted = n;
     return n > 0 ? dpari_batch_checked(x->head.comm, x->call, n, x->work) : DPAR_OK;
@@ -2274,7 +2277,7 @@ static dpar_status dpari_pt_send(dpari_points *x)
         } else {
             from = dpari_pt_pack(x, i);
         }
-        dpari_pt_call(x, n++, p, DPAR_SEND, from, dpari_pt_bytes(x, l->count));
+        dpari_pt_call(x, n++, p, DPAR_CALL_SEND, from, dpari_pt_bytes(x, l->count));
     }
     x->sends_posted = n - x->receives_posted;
     return x->sends_posted > 0 ? dpari_batch_checked(x->head.comm, x->call + x->receives_posted,
@@ -2621,7 +2624,7 @@ static dpar_status dpari_pt_start(dpari_points *x)
     return st;
 }
 
-static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_values *v, int32_t n,
+static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_field *v, int32_t n,
                                   int32_t op)
 {
     dpar_status st = DPAR_OK;
@@ -2695,13 +2698,13 @@ static dpar_status dpari_pt_further(dpari_points *x, int wait)
     return st == DPAR_OK || st == DPAR_MORE ? st : dpari_pt_drop(x, st);
 }
 
-DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_values *v, int32_t n)
+DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_field *v, int32_t n)
 {
     return p ? dpari_pt_begin(dpari_pt_of(p), v, n, DPAR_COPY) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_points_begin_adjoint(dpar_points *p, const dpar_points_values *v,
-                                               int32_t n, int32_t op)
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *p, const dpar_points_field *v, int32_t n,
+                                              int32_t op)
 {
     int32_t i;
     if (!p) {
@@ -2730,18 +2733,19 @@ DPAR_API dpar_status dpar_points_end(dpar_points *p)
     return p ? dpari_pt_further(dpari_pt_of(p), 1) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_points_run(dpar_points *p, const dpar_points_values *v, int32_t n)
+DPAR_API dpar_status dpar_points_exchange_many(dpar_points *p, const dpar_points_field *v,
+                                               int32_t n)
 {
     const dpar_status st = dpar_points_begin(p, v, n);
     return st == DPAR_OK ? dpar_points_end(p) : st;
 }
 
-DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_values *v, int32_t n,
+DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_field *v, int32_t n,
                                           int32_t op)
 {
-    dpar_status st = dpar_points_begin_adjoint(p, v, n, op);
+    dpar_status st = dpar_points_reduce_begin(p, v, n, op);
     st = st == DPAR_OK ? dpar_points_end(p) : st;
-    return st == DPAR_OK ? dpar_points_run(p, v, n) : st;
+    return st == DPAR_OK ? dpar_points_exchange_many(p, v, n) : st;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_points_close(dpar_points *p)
@@ -2857,7 +2861,7 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_de
 static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
 {
     const int64_t own =
-        dpar_layout_is_primary(d->rule, c->rank) ? dpar_layout_numel(d->rule, c->rank) : 0;
+        dpar_layout_is_primary(d->rule, c->rank) ? dpar_layout_count(d->rule, c->rank) : 0;
     if (!d->own_id && own != d->own) {
         return dpari_say(DPAR_E_ARG, why, "the rule gives rank # # values, own is #", c->rank, own,
                          d->own, 0);
@@ -2875,7 +2879,7 @@ static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d,
         return dpari_say(DPAR_E_RANGE, why, "# own values and # ghosts: # together are possible",
                          d->own, d->ghosts, INT32_MAX, 0);
     }
-    if (d->order < 0 || d->order > DPAR_POINTS_BY_OWNER || d->way < 0 ||
+    if (d->order < 0 || d->order > DPAR_POINTS_ORDER_BY_OWNER || d->way < 0 ||
         d->way > DPAR_POINTS_DIRECT || d->tag < 0 || d->run_bytes < 0) {
         return dpari_say(DPAR_E_ARG, why, "order is #, way #, tag #, run_bytes #", d->order, d->way,
                          d->tag, d->run_bytes);
@@ -3156,7 +3160,7 @@ static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
                 continue;
             }
             dpari_zero(call, sizeof *call);
-            call->kind = pass ? DPAR_SEND : DPAR_RECV;
+            call->kind = pass ? DPAR_CALL_SEND : DPAR_CALL_RECV;
             call->type = DPAR_I64;
             call->root = x->peer[i].rank;
             call->tag = x->tag;
@@ -3279,8 +3283,8 @@ DPAR_API DPARI_COLD dpar_status dpar_points_init(void *memory, int64_t bytes, dp
 /* ---- numbering --------------------------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_points_local(const dpar_points *p, const int64_t *ids, int64_t n,
-                                       int32_t *at)
+DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *ids, int64_t n,
+                                          int32_t *at)
 {
     const dpari_points *x = dpari_pt_of(p);
     int64_t i, lost = -1;
@@ -3317,8 +3321,9 @@ static int dpari_pt_reads_ghost(const dpar_points *p, const int64_t *begin, cons
     return reads;
 }
 
-DPAR_API dpar_status dpar_points_rows(const dpar_points *p, int64_t rows, const int64_t *begin,
-                                      const int32_t *column, int32_t *row, int64_t *core)
+DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t rows,
+                                               const int64_t *begin, const int32_t *column,
+                                               int32_t *row, int64_t *core)
 {
     int64_t i, n = 0, rim;
     if (!p) {
@@ -3444,7 +3449,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *p, dpar_text
 /* ==== points/points_check.c ==== */
 
 /* Where a number of a vector lies. */
-static unsigned char *dpari_pt_number(const dpar_points *p, const dpar_points_values *v,
+static unsigned char *dpari_pt_number(const dpar_points *p, const dpar_points_field *v,
                                       int64_t index, int32_t component)
 {
     const int64_t bytes = dpar_type_bytes(v->type);
@@ -3467,7 +3472,7 @@ static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
 
 /* All bits 1: a NaN of any float. The first poisoned number of a vector in [from, to); -1: none.
  * write: makes all so instead. */
-static int64_t dpari_pt_poison(const dpar_points *p, const dpar_points_values *v, int64_t from,
+static int64_t dpari_pt_poison(const dpar_points *p, const dpar_points_field *v, int64_t from,
                                int64_t to, int write)
 {
     const int64_t bytes = dpar_type_bytes(v->type);
@@ -3487,7 +3492,7 @@ static int64_t dpari_pt_poison(const dpar_points *p, const dpar_points_values *v
     return -1;
 }
 
-static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_values *v, int32_t n,
+static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_field *v, int32_t n,
                                      dpar_why *why)
 {
     int32_t i;
@@ -3503,8 +3508,8 @@ static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_val
 }
 
 /* The first ghost of a vector that is not what came; -1: none. */
-static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_values *v,
-                              const dpar_points_values *copy)
+static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_field *v,
+                              const dpar_points_field *copy)
 {
     const int64_t bytes = dpar_type_bytes(v->type);
     int64_t i, b;
@@ -3524,10 +3529,10 @@ static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_values *v,
 }
 
 /* One vector at a time: own values as they lie, ghosts into a dense copy of the same strides. */
-static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_values *v, int32_t i,
+static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_field *v, int32_t i,
                                     dpar_why *why)
 {
-    dpar_points_values copy = *v;
+    dpar_points_field copy = *v;
     const int64_t n = v->components > 0 ? v->components : 1;
     const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
     const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
@@ -3535,7 +3540,7 @@ static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_values *v,
     int64_t at = -1;
     dpar_status st = dpar_comm_alloc(p->comm, numbers * dpar_type_bytes(v->type), &copy.ghosts);
     st = dpari_agree(p->comm, st, NULL);
-    st = st == DPAR_OK ? dpar_points_run(p, &copy, 1) : st;
+    st = st == DPAR_OK ? dpar_points_exchange_many(p, &copy, 1) : st;
     if (st == DPAR_OK) {
         at = dpari_pt_stale(p, v, &copy);
     } else {
@@ -3551,8 +3556,8 @@ static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_values *v,
 }
 
 /* Vectors as an exchange would take them. */
-static dpar_status dpari_pt_check_named(const dpar_points *p, const dpar_points_values *v,
-                                        int32_t n, dpar_why *why)
+static dpar_status dpari_pt_check_named(const dpar_points *p, const dpar_points_field *v, int32_t n,
+                                        dpar_why *why)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
@@ -3566,7 +3571,7 @@ static dpar_status dpari_pt_check_named(const dpar_points *p, const dpar_points_
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_points_values *v,
+DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_points_field *v,
                                                   int32_t n, int32_t what, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
@@ -3645,9 +3650,9 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *p, int32_t type, int32_
 }
 
 /* x as the one vector of an exchange. */
-static dpar_points_values dpari_pt_doubles(double *x)
+static dpar_points_field dpari_pt_doubles(double *x)
 {
-    dpar_points_values v;
+    dpar_points_field v;
     dpari_zero(&v, sizeof v);
     v.type = DPAR_F64;
     v.data = x;
@@ -3656,14 +3661,14 @@ static dpar_points_values dpari_pt_doubles(double *x)
 
 DPAR_API dpar_status dpar_points_exchange(dpar_points *p, double *x)
 {
-    const dpar_points_values v = dpari_pt_doubles(x);
-    return dpar_points_run(p, &v, 1);
+    const dpar_points_field v = dpari_pt_doubles(x);
+    return dpar_points_exchange_many(p, &v, 1);
 }
 
-DPAR_API dpar_status dpar_points_add(dpar_points *p, double *x)
+DPAR_API dpar_status dpar_points_reduce(dpar_points *p, double *x)
 {
-    const dpar_points_values v = dpari_pt_doubles(x);
-    const dpar_status st = dpar_points_begin_adjoint(p, &v, 1, DPAR_SUM);
+    const dpar_points_field v = dpari_pt_doubles(x);
+    const dpar_status st = dpar_points_reduce_begin(p, &v, 1, DPAR_SUM);
     return st == DPAR_OK ? dpar_points_end(p) : st;
 }
 
@@ -3863,7 +3868,7 @@ typedef struct dpari_pc_cut {
 
 typedef struct dpari_pc {
     dpar_comm *c;
-    const dpar_points_cloud *d;
+    const dpar_points_partition_desc *d;
     int32_t parts;
     double low[3], half; /* the cube: its corner, half its side */
     double largest;      /* weight */
@@ -3880,13 +3885,13 @@ typedef struct dpari_pc {
 
 static DPARI_COLD void dpari_pc_state(dpari_facts *f, const void *given)
 {
-    const dpar_points_cloud *d = (const dpar_points_cloud *)given;
+    const dpar_points_partition_desc *d = (const dpar_points_partition_desc *)given;
     dpari_fact(f, "dims", 0, d->dims);
     dpari_fact(f, "parts", 0, d->parts);
 }
 
-static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_cloud *d, const int32_t *owner,
-                                             dpar_why *why)
+static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *d,
+                                             const int32_t *owner, dpar_why *why)
 {
     int64_t i;
     int32_t k;
@@ -3920,7 +3925,7 @@ static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_cloud *d, const i
 /* The cube of all points, the largest weight, the number of points. */
 static dpar_status dpari_pc_measure(dpari_pc *x, dpar_why *why)
 {
-    const dpar_points_cloud *d = x->d;
+    const dpar_points_partition_desc *d = x->d;
     const double none = 1.7976931348623157e308;
     double least[7] = {none, none, none, none, none, none, 0.0}; /* low, -high, -weight */
     int64_t i, all;
@@ -3977,7 +3982,7 @@ static int64_t dpari_pc_steps(const dpari_pc *x, int64_t i)
 /* Own points along the curve, and their weights. */
 static dpar_status dpari_pc_line_up(dpari_pc *x, dpar_why *why)
 {
-    const dpar_points_cloud *d = x->d;
+    const dpar_points_partition_desc *d = x->d;
     const int64_t n = d->points, cuts = x->parts - 1;
     dpar_status st = DPAR_OK;
     dpari_po_item *item = (dpari_po_item *)dpari_po_take(&x->pages, 2 * n, sizeof *item, &st, why);
@@ -4156,7 +4161,8 @@ static void dpari_pc_deal(const dpari_pc *x, int32_t *owner, int64_t *key)
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *c, const dpar_points_cloud *d,
+DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *c,
+                                                      const dpar_points_partition_desc *d,
                                                       int32_t *owner, int64_t *key, dpar_why *why)
 {
     dpari_pc x;
@@ -4207,8 +4213,8 @@ enum {
 
 typedef struct dpari_pm {
     dpar_comm *c;
-    const dpar_points_piece *d;
-    dpar_points_moved *to;
+    const dpar_points_migration_desc *d;
+    dpar_points_migration *to;
     int64_t said[DPARI_PM_SAID];
     int32_t corners;        /* of all ranks with elements; 0: there are none */
     int64_t slots;          /* corners of own elements */
@@ -4237,8 +4243,8 @@ static dpar_status dpari_pm_check_owners(const dpar_comm *c, const int32_t *owne
     return DPAR_OK;
 }
 
-static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *c, const dpar_points_piece *d,
-                                             dpar_why *why)
+static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *c,
+                                             const dpar_points_migration_desc *d, dpar_why *why)
 {
     dpar_status st = dpari_po_host(c, why);
     if (st != DPAR_OK) {
@@ -4274,7 +4280,7 @@ static DPARI_COLD dpar_status dpari_pm_some(const int64_t *said, const char *wha
 /* Do all give the same? COLLECTIVE; all ranks come to the same sentence. */
 static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *x, dpar_why *why)
 {
-    const dpar_points_piece *d = x->d;
+    const dpar_points_migration_desc *d = x->d;
     int64_t *s = x->said;
     dpar_status st;
     s[DPARI_PM_OWNER] = d->points > 0 && d->owner;
@@ -4334,7 +4340,7 @@ static int64_t dpari_pm_distinct(const int64_t *of, int64_t n, dpari_po_item *it
 
 static dpar_status dpari_pm_read(dpari_pm *x, dpar_why *why)
 {
-    const dpar_points_piece *d = x->d;
+    const dpar_points_migration_desc *d = x->d;
     dpar_status st = DPAR_OK;
     dpari_po_pages pages;
     dpari_po_item *item;
@@ -4374,10 +4380,10 @@ static int64_t dpari_pm_bid(int64_t id, int32_t rank)
 /* A point goes to a rank that is to have an element with it. */
 static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
 {
-    const dpar_points_piece *d = x->d;
+    const dpar_points_migration_desc *d = x->d;
     const int64_t all = d->points + x->reads;
     dpari_po_pages pages;
-    dpar_points_values v;
+    dpar_points_field v;
     dpar_status st = DPAR_OK;
     int64_t i, k, *bid;
     dpari_zero(&pages, sizeof pages);
@@ -4399,7 +4405,7 @@ static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
     dpari_zero(&v, sizeof v);
     v.type = DPAR_I64;
     v.data = bid;
-    st = dpar_points_begin_adjoint(x->old, &v, 1, DPAR_MIN);
+    st = dpar_points_reduce_begin(x->old, &v, 1, DPAR_MIN);
     st = dpari_po_said(x->c, st == DPAR_OK ? dpar_points_end(x->old) : st, why);
     for (i = 0; i < d->points && st == DPAR_OK; i++) {
         x->owner[i] = bid[i] == INT64_MAX ? x->c->rank : (int32_t)(bid[i] & INT32_MAX);
@@ -4429,7 +4435,7 @@ static int32_t dpari_pm_majority(const dpari_pm *x, int64_t element)
 /* Who is to have each point, those that own elements read, and each element. */
 static dpar_status dpari_pm_owners(dpari_pm *x, dpar_why *why)
 {
-    dpar_points_values v;
+    dpar_points_field v;
     dpar_status st = DPAR_OK;
     int64_t i;
     if (x->said[DPARI_PM_NO_OWNER]) {
@@ -4441,7 +4447,7 @@ static dpar_status dpari_pm_owners(dpari_pm *x, dpar_why *why)
     dpari_zero(&v, sizeof v);
     v.type = DPAR_I32;
     v.data = x->owner;
-    st = st == DPAR_OK ? dpari_po_said(x->c, dpar_points_run(x->old, &v, 1), why) : st;
+    st = st == DPAR_OK ? dpari_po_said(x->c, dpar_points_exchange_many(x->old, &v, 1), why) : st;
     for (i = 0; i < x->d->elements && st == DPAR_OK; i++) {
         x->element_owner[i] =
             x->said[DPARI_PM_ELEMENT_OWNER] ? x->d->element_owner[i] : dpari_pm_majority(x, i);
@@ -4599,7 +4605,7 @@ static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
 {
     const int64_t own = x->to->desc.own;
     dpari_po_pages pages;
-    dpar_points_values v[2];
+    dpar_points_field v[2];
     dpar_status st = DPAR_OK;
     int32_t *owner;
     int64_t i;
@@ -4628,7 +4634,9 @@ static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
     v[1].data = owner;
     v[0].ghosts = n->corner;
     v[1].ghosts = n->owner;
-    st = st == DPAR_OK ? dpari_po_said(x->c, dpar_points_run(x->to->of_elements, v, 2), why) : st;
+    st = st == DPAR_OK
+             ? dpari_po_said(x->c, dpar_points_exchange_many(x->to->of_elements, v, 2), why)
+             : st;
     dpari_po_free(&pages);
     return st;
 }
@@ -4714,8 +4722,8 @@ static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *x, dpar_why *why)
 
 static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *x, dpar_why *why)
 {
-    const dpar_points_piece *d = x->d;
-    dpar_points_moved *to = x->to;
+    const dpar_points_migration_desc *d = x->d;
+    dpar_points_migration *to = x->to;
     dpari_pm_move m;
     dpar_status st = dpari_pm_owners(x, why);
     dpari_zero(&m, sizeof m);
@@ -4746,8 +4754,10 @@ static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *x, dpar_why *why)
     return st == DPAR_OK ? dpari_pm_renumber(x, why) : st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_move(dpar_comm *c, const dpar_points_piece *d,
-                                                 dpar_points_moved **moved, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
+                                                           const dpar_points_migration_desc *d,
+                                                           dpar_points_migration **moved,
+                                                           dpar_why *why)
 {
     dpari_pm x;
     void *memory = NULL;
@@ -4767,7 +4777,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_move(dpar_comm *c, const dpar_points
     }
     st = dpari_po_said(c, dpar_comm_alloc(c, sizeof *x.to, &memory), why);
     st = dpari_agree(c, st == DPAR_OK ? dpari_pm_read(&x, why) : st, why);
-    x.to = (dpar_points_moved *)memory;
+    x.to = (dpar_points_migration *)memory;
     st = st == DPAR_OK ? dpari_pm_plan(&x, why) : st;
     if (st == DPAR_OK) {
         x.to->comm = c;
@@ -4779,14 +4789,14 @@ DPAR_API DPARI_COLD dpar_status dpar_points_move(dpar_comm *c, const dpar_points
     if (st == DPAR_OK) {
         *moved = x.to;
     } else if (x.to && x.to->comm) {
-        (void)dpar_points_move_free(x.to);
+        (void)dpar_points_migration_free(x.to);
     } else {
         dpar_comm_release(c, memory);
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_move_free(dpar_points_moved *moved)
+DPAR_API DPARI_COLD dpar_status dpar_points_migration_free(dpar_points_migration *moved)
 {
     dpar_comm *c = moved ? moved->comm : NULL;
     dpar_status st, of_elements;

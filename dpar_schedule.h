@@ -15,7 +15,7 @@
  *         dpar_why why;
  *         dpar_text_init(&t, text, sizeof text);
  *         if (dpar_schedule_make(memory, sizeof memory, "zb-h1", 4, 8, &s, &why) < 0 ||
- *             dpar_schedule_sketch(&s, DPAR_GANTT_TEXT, work, sizeof work, &t, &why) < 0) {
+ *             dpar_schedule_sketch(&s, DPAR_SCHEDULE_DRAW_TEXT, work, sizeof work, &t, &why) < 0) {
  *             return puts(why.text);
  *         }
  *         return fputs(text, stdout) < 0;
@@ -51,31 +51,32 @@
 /* What an action does, and its name in the text. Micro-batches and stages count from 0. B is I and
  * W in one, as in PyTorch; papers on zero bubbles write B for what is I here. */
 enum {
-    DPAR_IDLE,     /* a pause that somebody wrote down; passes may drop it */
-    DPAR_FORWARD,  /* F: needs the forward of the stage before; its activation lives from here on */
-    DPAR_BACKWARD, /* B: gradients of input and weights; needs the backward of the stage behind;
-                      ends the activation */
-    DPAR_INPUT,    /* I: gradient of the input alone */
-    DPAR_WEIGHT,   /* W: gradient of the weights alone, after I; ends the activation */
-    DPAR_SEND_F,   /* the stage's output, to the rank of the stage behind */
-    DPAR_RECV_F,   /* the stage's input, from the rank of the stage before */
-    DPAR_SEND_B,   /* the gradient of its input, to the rank of the stage before */
-    DPAR_RECV_B,   /* the gradient of its output, from the rank of the stage behind */
-    DPAR_UNSHARD,  /* gather the stage's parameters */
-    DPAR_RESHARD,  /* let go of them */
-    DPAR_REDUCE_GRAD, /* reduce the stage's gradients over data-parallel ranks */
-    DPAR_RECOMPUTE,   /* the forward again, before the backward */
-    DPAR_OFFLOAD,     /* the activation to the host */
-    DPAR_RELOAD,      /* and back */
-    DPAR_WAIT_REDUCE, /* WAIT_REDUCE_GRAD: until the stage's REDUCE_GRAD is through */
-    DPAR_ACTION_KINDS
+    DPAR_ACTION_IDLE,    /* a pause that somebody wrote down; passes may drop it */
+    DPAR_ACTION_FORWARD, /* F: needs the forward of the stage before; its activation lives from here
+                            on */
+    DPAR_ACTION_BACKWARD,    /* B: gradients of input and weights; needs the backward of the stage
+                         behind;    ends the activation */
+    DPAR_ACTION_INPUT,       /* I: gradient of the input alone */
+    DPAR_ACTION_WEIGHT,      /* W: gradient of the weights alone, after I; ends the activation */
+    DPAR_ACTION_SEND_F,      /* the stage's output, to the rank of the stage behind */
+    DPAR_ACTION_RECV_F,      /* the stage's input, from the rank of the stage before */
+    DPAR_ACTION_SEND_B,      /* the gradient of its input, to the rank of the stage before */
+    DPAR_ACTION_RECV_B,      /* the gradient of its output, from the rank of the stage behind */
+    DPAR_ACTION_UNSHARD,     /* gather the stage's parameters */
+    DPAR_ACTION_RESHARD,     /* let go of them */
+    DPAR_ACTION_REDUCE_GRAD, /* reduce the stage's gradients over data-parallel ranks */
+    DPAR_ACTION_RECOMPUTE,   /* the forward again, before the backward */
+    DPAR_ACTION_OFFLOAD,     /* the activation to the host */
+    DPAR_ACTION_RELOAD,      /* and back */
+    DPAR_ACTION_WAIT_REDUCE, /* WAIT_REDUCE_GRAD: until the stage's REDUCE_GRAD is through */
+    DPAR_ACTION_COUNT
 };
-#define DPAR_MOST_STAGES INT32_C(65535) /* and ranks */
-#define DPAR_MOST_MICROS INT32_C(65535)
+#define DPAR_MAX_STAGES INT32_C(65535) /* and ranks */
+#define DPAR_MAX_MICRO_BATCHES INT32_C(65535)
 
 /* What a rank does at one place of its list. */
 typedef struct dpar_action {
-    uint8_t kind;   /* DPAR_FORWARD, ... */
+    uint8_t kind;   /* DPAR_ACTION_FORWARD, ... */
     uint8_t joined; /* 1: a forward that runs together with the backward next in the list */
     uint16_t stage;
     uint16_t micro; /* micro-batch; 0 for kinds that have none */
@@ -100,7 +101,7 @@ typedef struct dpar_schedule {
 
 /* Which rank a stage is on. LOOP: s mod p. V: down and up again, 0 1 2 3 3 2 1 0. BIDIRECTIONAL:
  * two chains of p stages, the second from the last rank to the first. */
-enum { DPAR_MAP_LOOP, DPAR_MAP_V, DPAR_MAP_BIDIRECTIONAL, DPAR_STAGE_MAPS };
+enum { DPAR_STAGE_MAP_LOOP, DPAR_STAGE_MAP_V, DPAR_STAGE_MAP_BIDIRECTIONAL, DPAR_STAGE_MAP_COUNT };
 
 /* Bytes of memory for a schedule, rounded up to a multiple of 8 as all sizes of this header are, so
  * that memory behind it is aligned, too. -1 when a number is out of its domain: 1 to 65535 ranks
@@ -132,20 +133,20 @@ DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
  * largest stands in none. Peers follow from that. */
 
 /* A text to read. Zero it, then set the first two. */
-typedef struct dpar_schedule_text {
+typedef struct dpar_schedule_read_desc {
     const char *text;
     size_t bytes;
     int32_t chain; /* stages of a chain; 0: all are one chain */
-} dpar_schedule_text;
+} dpar_schedule_read_desc;
 
 /* Bytes of memory that reading this text takes. -1 with a sentence: as dpar_schedule_read.
  * O(text). */
-DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why);
+DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
 /* Reads a text into mem. micros is the largest + 1. slices is 1: set yours after it. E_PARSE: see
  * above. E_ARG: that too, or a message between stages that are no neighbours in a chain, or on one
  * rank. E_ROOM. O(text). */
-DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
-                                        int64_t bytes, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_read_desc *in,
+                                        void *mem, int64_t bytes, dpar_why *why);
 /* Appends a schedule as text, which reads back as the same actions. `end` ends the lines: "\r\n" as
  * Python's csv writes it, or "\n". O(actions). */
 DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t);
@@ -158,8 +159,8 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_
  *     dpar_schedule s;
  *     dpar_schedule_make(memory, sizeof memory, "zbv", 4, 8, &s, &why);    4 ranks, 8 micro-batches
  *
- * A dpar_order says more: stages a rank, groups, slices, where stages are. dpar_schedule_lower adds
- * messages, dpar_schedule_simulate times. */
+ * A dpar_schedule_desc says more: stages a rank, groups, slices, where stages are.
+ * dpar_schedule_lower adds messages, dpar_schedule_simulate times. */
 
 /* The rules: p ranks, v stages a rank, m micro-batches, a rank r; F, B, I, W as in schedule.h.
  * "Live" are the activations that a rank holds at most, in stages x micro-batches: from F to B or
@@ -167,65 +168,65 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_
 enum {
     /* All F, then all B in the same order (PyTorch, DeepSpeed), with `lifo` from the last
      * micro-batch to the first (as Huang 2019 draws it). Live: m. */
-    DPAR_GPIPE = 1,
+    DPAR_SCHEDULE_GPIPE = 1,
     /* p-1-r F ahead, then F and B in turn (PipeDream-flush; Narayanan 2021). Live: p-r. Fewer
      * micro-batches than ranks are fine. */
-    DPAR_1F1B,
+    DPAR_SCHEDULE_1F1B,
     /* v stages a rank: r, r+p, r+2p, ... Micro-batches go in groups of N (`group`), each group
      * through all of a rank's stages before the next. (v-1) N + 2 (p-1-r) F ahead (Narayanan 2021).
      * Live: one more than are ahead. */
-    DPAR_INTERLEAVED,
+    DPAR_SCHEDULE_INTERLEAVED,
     /* All micro-batches through a rank's first stage, then all through its second, and so on. Then
      * back, the last micro-batch first (Lamy-Poirier 2022, PyTorch's LoopedBFS). Live: m v. */
-    DPAR_BREADTH_FIRST,
+    DPAR_SCHEDULE_BREADTH_FIRST,
     /* Zero bubble by hand (Qi 2023), I and W apart: 1F1B's start, and the W of an I comes r
      * micro-batches after it. Live: p on every rank. Also called ZB-1P. */
-    DPAR_ZB_H1,
+    DPAR_SCHEDULE_ZB_H1,
     /* The same with 2 (p-1-r) F ahead and W 2 r behind. With F = I = W no rank pauses between its
      * first F and its last W. Live: 2p-1 on every rank. Also called ZB-2P. */
-    DPAR_ZB_2P,
+    DPAR_SCHEDULE_ZB_2P,
     /* Zero bubble on a V: a rank has stages r and 2p-1-r. Below 2p-1 micro-batches it is the list
      * of 2p-1 with the others left out. Live: 2p. */
-    DPAR_ZBV,
+    DPAR_SCHEDULE_ZBV,
     /* The same V with half and a third of the memory (Qi 2024). A block of 6 slots a micro-batch is
      * repeated, then moved to the front where memory allows. Live: 2 ((p+2)/2), 2 ((p+4)/3),
      * rounded down as in C. */
-    DPAR_V_HALF,
-    DPAR_V_MIN,
+    DPAR_SCHEDULE_V_HALF,
+    DPAR_SCHEDULE_V_MIN,
     /* Two pipelines in opposite directions, stages 0 .. p-1 and p .. 2p-1, with half the
      * micro-batches through each. F of one runs together with B of the other (DeepSeek 2024). p and
      * m even, m >= 2p. Live: p+1. */
-    DPAR_DUALPIPE,
+    DPAR_SCHEDULE_DUALPIPE,
     /* The same folded onto a V: m >= 2p. Live: 2p+1. */
-    DPAR_DUALPIPEV,
+    DPAR_SCHEDULE_DUALPIPEV,
     /* 1F1B with 2 (p-1-r) F ahead: latency between ranks is paid once, not for each micro-batch
      * (Alpa's overlap-friendly 1F1B). Live: 2 (p-r) - 1. */
-    DPAR_EAGER_1F1B,
+    DPAR_SCHEDULE_EAGER_1F1B,
     /* ZB-H1 with v stages a rank, grouped as INTERLEAVED, (v-1) N + p-1-r F ahead (PyTorch's
      * InterleavedZeroBubble). Live with N = p: v p. */
-    DPAR_INTERLEAVED_ZB,
+    DPAR_SCHEDULE_INTERLEAVED_ZB,
     /* V_HALF with whole backwards: 2/3 of 1F1B's memory (Qi 2024). Live: 2 (2p/3 + 1), rounded down
      * as in C. */
-    DPAR_1F1B_V,
+    DPAR_SCHEDULE_1F1B_V,
     /* INTERLEAVED (v = 1: EAGER_1F1B) with one F more ahead. So each F runs together with a B that
      * does not need it (Megatron's overlap of experts' all-to-all). */
-    DPAR_MOE_OVERLAP,
+    DPAR_SCHEDULE_MOE_OVERLAP,
     /* 1F1B over slices of the sequence: p-2-r + slices F ahead. Of a micro-batch the last slice
      * goes back first (Sun 2024). Live: p-1-r + slices, of slices. */
-    DPAR_SEQ1F1B,
+    DPAR_SCHEDULE_SEQ1F1B,
     /* Two 1F1B pipelines in opposite directions (Li 2021). Units of p micro-batches follow each
      * other: micro-batches u p .. u p + p/2 - 1 of unit u go down, the rest up. F and B take equal
      * slots. p even. Live: p/2+1 on the outer ranks, p on the inner. */
-    DPAR_CHIMERA,
+    DPAR_SCHEDULE_CHIMERA,
     /* Inference: only F, a rank's stages one after another. */
-    DPAR_FORWARD_ONLY,
-    DPAR_ORDERS /* one past the last: rules are 1 to DPAR_ORDERS - 1, 0 is none */
+    DPAR_SCHEDULE_FORWARD_ONLY,
+    DPAR_SCHEDULE_END /* one past the last: rules are 1 to DPAR_SCHEDULE_END - 1, 0 is none */
 };
 
 /* A schedule to be made. Zero it, then set rule, ranks and micros; 0 elsewhere is the rule's own.
  * It has ranks x chunks stages; bidirectional rules have 2 x ranks, in two chains. */
-typedef struct dpar_order {
-    int32_t rule;   /* DPAR_GPIPE, ...; must be said */
+typedef struct dpar_schedule_desc {
+    int32_t rule;   /* DPAR_SCHEDULE_GPIPE, ...; must be said */
     int32_t ranks;  /* 1 to 65535 */
     int32_t micros; /* 1 to 65535; SEQ1F1B: x slices */
     /* Stages a rank. Any for INTERLEAVED, BREADTH_FIRST, INTERLEAVED_ZB (0: 2), MOE_OVERLAP and
@@ -246,32 +247,33 @@ typedef struct dpar_order {
     const uint16_t *rank_of;
     int32_t stages; /* BREADTH_FIRST, FORWARD_ONLY with rank_of: stages of all ranks; 0: ranks x
                        chunks */
-} dpar_order;
+} dpar_schedule_desc;
 
 /* Bytes of memory that dpar_schedule_generate takes: dpar_schedule_bytes, and for V_HALF, V_MIN and
  * 1F1B_V 88 m + 72 p + 248 bytes a rank to work in. -1 with a sentence where there is no such
  * schedule. O(stages). */
-DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_order *order, dpar_why *why);
+DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why);
 /* Makes the schedule in mem (aligned as for int64_t): F, B, I and W, no messages, no idle cells.
  * mem behind the schedule's own bytes is free again. E_ARG, E_DIVIDE, E_RANGE: there is no such
  * schedule. E_ROOM. O(actions); V_HALF, V_MIN, 1F1B_V O(actions + p^2), more where much moves. */
-DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_order *order,
-                                            void *mem, int64_t bytes, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
+                                            const dpar_schedule_desc *order, void *mem,
+                                            int64_t bytes, dpar_why *why);
 
 /* The name of a rule: "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-2p", "zbv",
  * "v-half", "v-min", "dualpipe", "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",
  * "moe-overlap", "seq1f1b", "chimera", "forward-only". "?" for any other number. Static text. */
-DPAR_API const char *dpar_order_name(int32_t rule);
+DPAR_API const char *dpar_schedule_name(int32_t rule);
 /* The rule of a name: sets order->rule and order->lifo, nothing else. Case, '-', '_' and a leading
  * "Schedule" do not matter, so PyTorch's class names do. E_UNKNOWN lists the names. O(rules).
  *
  * Further names: gpipe-lifo, interleaved-1f1b, bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v,
  * zbv-zero-bubble, izb, interleaved-zero-bubble, flexible-interleaved-1f1b, eager, v1f1b,
  * overlap-1f1b, seq-1f1b, inference. */
-DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_find(dpar_schedule_desc *order, const char *name, dpar_why *why);
 
-/* A schedule by name, all else the rule's own: dpar_order_find and dpar_schedule_generate in one.
- * mem: aligned as for int64_t; E_ROOM says how many bytes. Other errors and cost as theirs. */
+/* A schedule by name, all else the rule's own: dpar_schedule_find and dpar_schedule_generate in
+ * one. mem: aligned as for int64_t; E_ROOM says how many bytes. Other errors and cost as theirs. */
 DPAR_API dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *name, int32_t ranks,
                                         int32_t micros, dpar_schedule *s, dpar_why *why);
 
@@ -279,7 +281,7 @@ DPAR_API dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *na
 
 /* check - is a schedule right, and does it come to its end on a given transport?
  *
- *     dpar_checking how = {0};
+ *     dpar_schedule_check_desc how = {0};
  *     how.transport = DPAR_TRANSPORT_PAIR;                 NCCL, a communicator for each pair
  *     st = dpar_schedule_check(&lowered, &how, memory, sizeof memory, &why); */
 
@@ -307,26 +309,27 @@ enum {
     DPAR_TRANSPORT_NONE, /* messages wait for nothing but the data */
     DPAR_TRANSPORT_BLOCKING,
     DPAR_TRANSPORT_RANK,
-    DPAR_TRANSPORT_DIR,
+    DPAR_TRANSPORT_DIRECTION,
     DPAR_TRANSPORT_PAIR,
     DPAR_TRANSPORT_EDGE,
     DPAR_TRANSPORT_EAGER,
-    DPAR_TRANSPORTS
+    DPAR_TRANSPORT_COUNT
 };
 
 /* What is checked. Zero it: the proof alone. */
-typedef struct dpar_checking {
+typedef struct dpar_schedule_check_desc {
     int32_t flags;     /* DPAR_CHECK_...; with a transport TAGGED is implied */
     int32_t transport; /* DPAR_TRANSPORT_... */
     int32_t room;      /* messages of an EAGER buffer, 1 and more; else ignored */
     int64_t *stuck; /* NULL, or [ranks], written only when the transport gets stuck: where each rank
                        stands, as an index in s->action; -1 when it is through. Of queued messages
                        it is the first of the queue that holds up the rank */
-} dpar_checking;
+} dpar_schedule_check_desc;
 
 /* Bytes of working memory. -1 when ranks, stages, chain, micros, slices or begin are not those of a
  * schedule; the check says why. `how` may be NULL: all zero. O(ranks). */
-DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how);
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s,
+                                           const dpar_schedule_check_desc *how);
 
 /* Proves a schedule, with messages or without: DPAR_OK, or E_ARG with the first fault in one
  * sentence, "rank 2: 1B3 is there twice". mem is aligned as for int64_t; E_ROOM when it is too
@@ -356,8 +359,9 @@ DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_ch
  * it. When not: E_STUCK and the circle, "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1
  * has after 1SEND_F0; rank 1 ...". The outcome does not depend on the ranks' speed, so that one run
  * proves all. (The case of PyTorch issue #172668 and PR #195760.) */
-DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
-                                         void *mem, int64_t bytes, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
+                                         const dpar_schedule_check_desc *how, void *mem,
+                                         int64_t bytes, dpar_why *why);
 
 /* ==== schedule/simulate.h ==== */
 
@@ -365,8 +369,8 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_chec
  * stand idle and why, and the memory that they hold. All in whole numbers, the same on every
  * machine.
  *
- *     dpar_times t = {0};
- *     dpar_simulation how = {0};
+ *     dpar_schedule_times t = {0};
+ *     dpar_schedule_simulate_desc how = {0};
  *     t.forward.all = 1000;                           ns, of every stage
  *     t.backward.all = 2000;
  *     how.times = &t;
@@ -376,42 +380,44 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_chec
 /* A number for each stage: of[stage] when `of` is given (the caller's, [stages]), else `all`. Of
  * edges, of[s] is the one between stages s and s + 1, both ways; where a chain ends it is read and
  * unused. */
-typedef struct dpar_each {
+typedef struct dpar_stage_values {
     int64_t all;
     const int64_t *of;
-} dpar_each;
+} dpar_stage_values;
 
 /* How messages go. */
 enum {
-    DPAR_SENDS_BUFFERED, /* a message leaves when it is sent and arrives whether or not its RECV was
-                            reached; neither holds a rank. A list without messages implies this */
-    DPAR_SENDS_POSTED,   /* it leaves when both its SEND and its RECV were reached; neither holds a
-                            rank, and it waits for no other message. For lists with messages */
-    DPAR_SENDS_BLOCKING, /* as POSTED, and each holds its rank until it is done: rendezvous in the
-                            order of the list (MPI_Ssend, MPI_Recv) */
-    DPAR_SENDS_KINDS
+    DPAR_SEND_MODE_BUFFERED, /* a message leaves when it is sent and arrives whether or not its RECV
+                            was reached; neither holds a rank. A list without messages implies this
+                          */
+    DPAR_SEND_MODE_POSTED, /* it leaves when both its SEND and its RECV were reached; neither holds
+                          a rank, and it waits for no other message. For lists with messages */
+    DPAR_SEND_MODE_BLOCKING, /* as POSTED, and each holds its rank until it is done: rendezvous in
+                            the order of the list (MPI_Ssend, MPI_Recv) */
+    DPAR_SEND_MODE_COUNT
 };
 /* Which messages take turns. */
 enum {
-    DPAR_LINKS_OWN,     /* each message has a link to itself */
-    DPAR_LINKS_OF_PAIR, /* messages from one rank to one other take turns, in the order of their
+    DPAR_CONTENTION_NONE, /* each message has a link to itself */
+    DPAR_CONTENTION_PAIR, /* messages from one rank to one other take turns, in the order of their
                            sends. bytes / bandwidth is a turn, latency is not. With
-                           DPAR_SENDS_BUFFERED */
-    DPAR_LINKS_OF_RANK, /* all messages that leave a rank take turns */
-    DPAR_LINKS_KINDS
+                           DPAR_SEND_MODE_BUFFERED */
+    DPAR_CONTENTION_RANK, /* all messages that leave a rank take turns */
+    DPAR_CONTENTION_COUNT
 };
 /* What actions and messages take, in any unit of time, 0 or more. Zero it and fill it in. */
-typedef struct dpar_times {
-    dpar_each forward, input, weight; /* F, I, W of a stage */
-    dpar_each backward;               /* B; 0: input + weight */
-    dpar_each overlap;                /* a joined pair, of its forward's stage; 0: both in turn */
+typedef struct dpar_schedule_times {
+    dpar_stage_values forward, input, weight; /* F, I, W of a stage */
+    dpar_stage_values backward;               /* B; 0: input + weight */
+    dpar_stage_values overlap; /* a joined pair, of its forward's stage; 0: both in turn */
     /* These hold the rank too. WAIT_REDUCE_GRAD takes no time: its REDUCE_GRAD is over. */
-    dpar_each unshard, reshard, reduce_grad, recompute, offload, reload;
+    dpar_stage_values unshard, reshard, reduce_grad, recompute, offload, reload;
 
     /* A message takes latency + bytes * 10^9 / bandwidth, the quotient rounded up. */
-    dpar_each latency;
-    dpar_each bytes;     /* of one message */
-    dpar_each bandwidth; /* bytes in 10^9 units of time: bytes/s when the unit is ns; 0: infinite */
+    dpar_stage_values latency;
+    dpar_stage_values bytes; /* of one message */
+    dpar_stage_values
+        bandwidth; /* bytes in 10^9 units of time: bytes/s when the unit is ns; 0: infinite */
     int32_t sends, links;
 
     /* The transport on which the list runs: DPAR_TRANSPORT_... of check.h. For lists with messages;
@@ -421,7 +427,7 @@ typedef struct dpar_times {
      * both its ends, and those behind it wait until it has arrived. So a NCCL communicator does its
      * operations, one after the other. EAGER: a SEND holds its rank until the buffer to the other
      * rank has a place, a RECV until its message is the first there and has arrived. BLOCKING: as
-     * DPAR_SENDS_BLOCKING. */
+     * DPAR_SEND_MODE_BLOCKING. */
     int32_t transport;
     int32_t room; /* EAGER: messages of a buffer, 1 or more; else ignored */
 
@@ -429,17 +435,18 @@ typedef struct dpar_times {
      * below. B adds what I and W add. What is added counts from the start of the action, what goes,
      * goes at its end; a joined pair holds both. OFFLOAD takes away what F added, RELOAD adds it
      * again. */
-    dpar_each hold_forward, hold_input, hold_weight;
-    dpar_each hold_always; /* parameters, gradients, optimizer: of each stage, all the time */
+    dpar_stage_values hold_forward, hold_input, hold_weight;
+    dpar_stage_values
+        hold_always; /* parameters, gradients, optimizer: of each stage, all the time */
 
     /* Bytes that a rank may hold: of[rank], [ranks]; 0: no limit. A cap moves nothing. It says
      * which idle time is for want of memory, and what passes it (over_cap).
      *
      * With a cap (`of`, or `all` not 0) and no hold_forward, an activation counts as 1 from F to B
-     * or W, as in a dpar_pipe_job. hold_input and hold_weight are then not read. The cap and
-     * peak_bytes count activations, on top of hold_always. */
-    dpar_each cap;
-} dpar_times;
+     * or W, as in a dpar_schedule_optimize_desc. hold_input and hold_weight are then not read. The
+     * cap and peak_bytes count activations, on top of hold_always. */
+    dpar_stage_values cap;
+} dpar_schedule_times;
 
 /* A fraction, part / whole; 0 / 0 when nothing takes time. */
 typedef struct dpar_ratio {
@@ -502,8 +509,8 @@ typedef struct dpar_timing {
 } dpar_timing;
 
 /* What to simulate, and where the answers go; NULL where they are not wanted. Zero it. */
-typedef struct dpar_simulation {
-    const dpar_times *times;
+typedef struct dpar_schedule_simulate_desc {
+    const dpar_schedule_times *times;
     int64_t *start, *end;   /* [actions]: when each starts and ends. A message: from the moment that
                                it was reached to its arrival (a buffered one may have come before).
                                Both of a joined pair have the pair's */
@@ -512,13 +519,14 @@ typedef struct dpar_simulation {
                       action first, as indices of s->action. It has work and the messages of the
                       list; of a joined pair the forward. Of chains equally long it is the one that
                       stays on its rank, of ranks that end last the first */
-} dpar_simulation;
+} dpar_schedule_simulate_desc;
 
 /* Bytes of working memory for this schedule: 12 an action, 28 a stage and micro-batch, 240 a stage,
  * 156 a rank. Shared links take 8 more an action, 20 a stage; transports from RANK to EAGER 8 more
  * an action, 24 a rank. -1 when the struct is no schedule (slices that do not divide micros, say)
  * or has more than 2^32 - 2 actions. O(1). */
-DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how);
+DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s,
+                                              const dpar_schedule_simulate_desc *how);
 
 /* Simulates the schedule. Each rank does its list in order; an action starts when the rank is free
  * and its inputs are here. A joined pair starts with the inputs of both and ends both at once. mem:
@@ -540,7 +548,8 @@ DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar
  * E_STUCK: ranks wait for each other in a circle; the sentence names a rank and the actions (that
  * of dpar_schedule_check with the transport names the circle).
  * E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM. */
-DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
+                                            const dpar_schedule_simulate_desc *how,
                                             dpar_timing *timing, void *mem, int64_t bytes,
                                             dpar_why *why);
 
@@ -550,7 +559,7 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_s
  * gathers of a stage's parameters and reductions of its gradients, merge a split backward, and move
  * receives.
  *
- *     dpar_lowering how = {0};                           messages
+ *     dpar_schedule_lower_desc how = {0};                           messages
  *     bytes = dpar_schedule_lower_bytes(&s, &how, &why);
  *     dpar_schedule_lower(&out, &s, &how, memory, bytes, &why); */
 
@@ -603,20 +612,20 @@ enum {
     DPAR_LOWER_LATE_RECV = 32,
     DPAR_LOWER_TURNS = 64
 };
-enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNELS };
-enum { DPAR_MOST_ACTIVE = 24 };
+enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNEL_COUNT };
+enum { DPAR_LOWER_MAX_ACTIVE = 24 };
 
 /* Which passes, and how. Zero it and fill it in. */
-typedef struct dpar_lowering {
+typedef struct dpar_schedule_lower_desc {
     int32_t passes;     /* sum of DPAR_LOWER_...; 0: MESSAGES */
-    int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
+    int32_t max_active; /* SHARDS: 1 to DPAR_LOWER_MAX_ACTIVE stages; 0 is 3, as in PyTorch */
     int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
     /* MESSAGES, but not by turns: what actions and messages take, each of them 0 to INT64_MAX / 3
      * (bandwidth: / 10). sends, links, transport and memory are not read. On one queue a rank give
      * latency or bytes and bandwidth, too, where messages take more than a tenth of F. NULL: F, I,
      * W and RECOMPUTE take 1, B 2, messages less than all of these, all others nothing. */
-    const dpar_times *times;
-} dpar_lowering;
+    const dpar_schedule_times *times;
+} dpar_schedule_lower_desc;
 
 /* Bytes of memory that the passes take. `how` may be NULL: all zero. O(actions x max_active).
  *
@@ -628,15 +637,15 @@ typedef struct dpar_lowering {
  * nothing. LATE_RECV takes 16 bytes a rank, 8 an action of the longest list, and one for each stage
  * and micro-batch. The others take 52 bytes a rank (by turns 48 and a few bits), 8 a stage, and 16
  * for each stage and micro-batch. */
-DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
-                                           dpar_why *why);
+DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in,
+                                           const dpar_schedule_lower_desc *how, dpar_why *why);
 /* Reads `in`, writes `out` into mem (aligned as for int64_t). mem must not be in's; it is out's
  * from then on. The schedule lies first, and what is behind its rank_of is free again. E_ARG: as
  * above, or the list already has what a pass adds. E_RANGE: times whose sum passes INT64_MAX.
  * E_ROOM. `out` is written on success only. O(actions x (max_active + log ranks)). */
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
-                                         const dpar_lowering *how, void *mem, int64_t bytes,
-                                         dpar_why *why);
+                                         const dpar_schedule_lower_desc *how, void *mem,
+                                         int64_t bytes, dpar_why *why);
 
 /* ==== schedule/steps.h ==== */
 
@@ -650,7 +659,7 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
  *         n = dpar_steps_next(&steps, &task);
  *     } */
 
-/* The buffers that an action uses, numbered from 0 in each rank and kind; DPAR_NO_SLOT: none. F
+/* The buffers that an action uses, numbered from 0 in each rank and kind; DPAR_SLOT_NONE: none. F
  * uses receive, activation and send; I all four; W activation and weight; RECV and SEND their own.
  *
  *  - receive: what comes in, from RECV to the end of the F, B or I that uses it. What the backward
@@ -663,17 +672,17 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
  *
  * A list without messages has neither receives nor sends. Between stages of one rank data goes from
  * hand to hand, without slots. */
-enum { DPAR_NO_SLOT = 65535 };
-typedef struct dpar_slots {
+enum { DPAR_SLOT_NONE = 65535 };
+typedef struct dpar_action_slots {
     uint16_t receive, activation, send, weight;
-} dpar_slots;
+} dpar_action_slots;
 /* How many slots a rank needs. */
 typedef struct dpar_slot_counts {
     int32_t receive, activation, send, weight;
 } dpar_slot_counts;
 
 /* How sends wait, and where the slots go. Zero it. */
-typedef struct dpar_slotting {
+typedef struct dpar_schedule_slots_desc {
     /* A send's slot stays taken while the next `in_flight` sends of the rank are posted. 0: a SEND
      * has the data out of its slot when it returns. k: the runner posts k sends at a time, then
      * waits for the oldest. INT32_MAX: it waits at the end of the step only, as PyTorch does.
@@ -681,36 +690,37 @@ typedef struct dpar_slotting {
      * With 0 a runner may also wait, before it fills a slot, for the send that was the last to use
      * it. A list that passes DPAR_TRANSPORT_BLOCKING stands that. */
     int32_t in_flight;
-    dpar_slots *slots;        /* NULL, or one for each of s->action */
+    dpar_action_slots *slots; /* NULL, or one for each of s->action */
     dpar_slot_counts *counts; /* NULL, or [ranks] */
-} dpar_slotting;
+} dpar_schedule_slots_desc;
 
 /* Bytes of working memory; -1 as dpar_schedule_check_bytes. O(ranks). */
 DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s);
 /* Assigns slots: no two live things share one, and of each kind a rank has no more than are alive
  * at once. E_ARG: dpar_schedule_check (tagged) refuses s, or in_flight < 0. E_RANGE: more than
  * 65535 slots. E_ROOM. O(actions). */
-DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, const dpar_slotting *how,
-                                         void *mem, int64_t bytes, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
+                                         const dpar_schedule_slots_desc *how, void *mem,
+                                         int64_t bytes, dpar_why *why);
 
 /* A rank's way through its list. Both pointers are the caller's and must live. */
 typedef struct dpar_steps {
     const dpar_schedule *schedule;
-    const dpar_slots *slots; /* NULL: every step says DPAR_NO_SLOT */
+    const dpar_action_slots *slots; /* NULL: every step says DPAR_SLOT_NONE */
     int64_t at, end;
 } dpar_steps;
 /* What to do next: one action, or a forward and a backward that run together. */
 typedef struct dpar_task {
     int64_t index; /* of the first, in schedule->action */
     dpar_action action[2];
-    dpar_slots slots[2];
+    dpar_action_slots slots[2];
 } dpar_task;
 
 /* The first task of `rank`; call it for each training step. Returns the number of actions in *task:
  * 1, or 2 that are joined; 0 at the end, *task untouched. Idle actions are passed over. A rank
  * outside has nothing to do. dpar_schedule_check must have taken the list. O(1). */
-DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
-                              int32_t rank, dpar_task *task);
+DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s,
+                              const dpar_action_slots *slots, int32_t rank, dpar_task *task);
 /* The next task, as dpar_steps_first. O(1). */
 DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task);
 
@@ -719,18 +729,18 @@ DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task);
 /* closed - the published formulas of pipeline schedules, each only where simulation agrees with it.
  * Elsewhere a sentence says which condition is not met.
  *
- *     dpar_order_closed_form(&order, &times, DPAR_CLOSED_MAKESPAN, 0, &formula, &why);
+ *     dpar_schedule_closed_form(&order, &times, DPAR_FORMULA_MAKESPAN, 0, &formula, &why);
  *     formula.text                                     "(m + p - 1) (F + B)" */
 
-/* What a formula gives, in the units of dpar_times. Times are those of a stage: 1/v of a rank's
- * layers. Activations count in stages x micro-batches. */
+/* What a formula gives, in the units of dpar_schedule_times. Times are those of a stage: 1/v of a
+ * rank's layers. Activations count in stages x micro-batches. */
 enum {
-    DPAR_CLOSED_MAKESPAN, /* with the latency term when there is a latency */
-    DPAR_CLOSED_SPAN,
-    DPAR_CLOSED_LATENCY, /* what a latency adds to the makespan */
-    DPAR_CLOSED_IDLE,    /* idle time of the rank with most */
-    DPAR_CLOSED_PEAK,    /* most activations that `rank` holds */
-    DPAR_CLOSED_KINDS
+    DPAR_FORMULA_MAKESPAN, /* with the latency term when there is a latency */
+    DPAR_FORMULA_SPAN,
+    DPAR_FORMULA_LATENCY, /* what a latency adds to the makespan */
+    DPAR_FORMULA_IDLE,    /* idle time of the rank with most */
+    DPAR_FORMULA_PEAK,    /* most activations that `rank` holds */
+    DPAR_FORMULA_COUNT
 };
 typedef struct dpar_formula {
     int64_t value;
@@ -791,47 +801,48 @@ typedef struct dpar_formula {
  * `rank` matters for PEAK alone. E_NONE with a sentence: no formula holds. E_ARG, E_DIVIDE,
  * E_RANGE: there is no such order, a time is below 0, or a value passes INT64_MAX. *formula is
  * written on success only. O(stages), the check of the order. */
-DPAR_API dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
-                                            int32_t what, int32_t rank, dpar_formula *formula,
-                                            dpar_why *why);
+DPAR_API dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *order,
+                                               const dpar_schedule_times *t, int32_t what,
+                                               int32_t rank, dpar_formula *formula, dpar_why *why);
 
 /* ==== schedule/job.h ==== */
 
-/* job - what a pipeline has to do and within which memory: the question that dpar_schedule_auto
+/* job - what a pipeline has to do and within which memory: the question that dpar_schedule_optimize
  * answers. Integers only. */
 
 /* What is made small: the makespan, or the span. The span is the longest time from a rank's first
  * start to its last end. It is the step's time when each rank may step its optimizer and go on
  * alone; papers on zero bubbles measure it. Each action starts as early as the order of its rank
  * lets it. */
-enum { DPAR_LEAST_MAKESPAN, DPAR_LEAST_SPAN };
+enum { DPAR_OBJECTIVE_MAKESPAN, DPAR_OBJECTIVE_SPAN };
 enum { DPAR_PIPE_RANKS = 4096, DPAR_PIPE_STAGES = 16384 }; /* at most */
 
 /* One step of a pipeline of one chain. Each micro-batch goes F(0) .. F(stages - 1), then I (or B)
  * back to stage 0; W of a stage comes any time after its I. Zero it and fill it in. */
-typedef struct dpar_pipe_job {
+typedef struct dpar_schedule_optimize_desc {
     int32_t ranks, stages, micros; /* at least 1; stages x micros at most 2^28 */
-    int32_t map;                   /* DPAR_MAP_LOOP or DPAR_MAP_V; not read when rank_of is given */
-    int32_t split;                 /* 1: I and W are two actions; 0: B is both in one piece */
-    int32_t objective;             /* DPAR_LEAST_MAKESPAN or DPAR_LEAST_SPAN */
-    const uint16_t *rank_of;       /* [stages], each rank has a stage; NULL: map */
-    /* Times, messages and memory, as dpar_times has them. Without any hold_forward an activation
-     * counts as 1, from F to B or W. Messages are DPAR_SENDS_BUFFERED on links of their own.
+    int32_t map;       /* DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V; not read when rank_of is given */
+    int32_t split;     /* 1: I and W are two actions; 0: B is both in one piece */
+    int32_t objective; /* DPAR_OBJECTIVE_MAKESPAN or DPAR_OBJECTIVE_SPAN */
+    const uint16_t *rank_of; /* [stages], each rank has a stage; NULL: map */
+    /* Times, messages and memory, as dpar_schedule_times has them. Without any hold_forward an
+     * activation counts as 1, from F to B or W. Messages are DPAR_SEND_MODE_BUFFERED on links of
+     * their own.
      *
      * Read are forward, input, weight, backward, latency, bytes, bandwidth (at most INT64_MAX / 10)
      * and hold_always; hold_forward (0 or more), hold_input and hold_weight (0 or less). With
      * hold_forward the three add up to 0. */
-    const dpar_times *times;
-    dpar_each cap; /* [ranks]: the most that a rank may hold at any time; 0: no limit */
-    int64_t nodes; /* dpar_schedule_auto: how long it goes on searching; 0: it does not */
-} dpar_pipe_job;
+    const dpar_schedule_times *times;
+    dpar_stage_values cap; /* [ranks]: the most that a rank may hold at any time; 0: no limit */
+    int64_t nodes; /* dpar_schedule_optimize: how long it goes on searching; 0: it does not */
+} dpar_schedule_optimize_desc;
 
 /* How good the schedule is that was found. */
-typedef struct dpar_pipe_result {
+typedef struct dpar_schedule_optimize_result {
     int64_t makespan, span; /* of the schedule */
     int64_t bound; /* no schedule has a smaller objective; equal to it: this one is the best */
     int64_t nodes; /* nodes that the search visited; 0: it did not search */
-} dpar_pipe_result;
+} dpar_schedule_optimize_result;
 
 /* ==== schedule/auto.h ==== */
 
@@ -842,12 +853,13 @@ typedef struct dpar_pipe_result {
  *     job.micros = 8;
  *     job.split = 1;                                  I and W apart
  *     job.times = &times;                             measured
- *     dpar_schedule_auto(&s, &job, &result, memory, sizeof memory, &why); */
+ *     dpar_schedule_optimize(&s, &job, &result, memory, sizeof memory, &why); */
 
-/* Bytes of memory that dpar_schedule_auto needs at least: the schedule, and mostly 16 bytes a stage
- * and micro-batch and 8 an action to work in. More memory becomes the table of the exact search. -1
- * with a sentence for a job that is out of its domain or cannot fit. O(stages x ranks). */
-DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *why);
+/* Bytes of memory that dpar_schedule_optimize needs at least: the schedule, and mostly 16 bytes a
+ * stage and micro-batch and 8 an action to work in. More memory becomes the table of the exact
+ * search. -1 with a sentence for a job that is out of its domain or cannot fit. O(stages x ranks).
+ */
+DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_schedule_optimize_desc *job, dpar_why *why);
 
 /* Makes a schedule that keeps the caps, in mem (aligned as for int64_t): F, I and W, or F and B; no
  * messages. It is never worse than the orders of generate.h. DPAR_OK: no schedule is better; its
@@ -874,9 +886,10 @@ DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *wh
  * E_ARG: a job out of its domain. E_RANGE: a sum of times or bytes passes 2^60. E_ROOM. E_MEMORY: a
  * cap cannot hold one micro-batch on all stages of its rank, which every order needs and which is
  * enough: "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is 20". */
-DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *job,
-                                        dpar_pipe_result *result, void *mem, int64_t bytes,
-                                        dpar_why *why);
+DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
+                                            const dpar_schedule_optimize_desc *job,
+                                            dpar_schedule_optimize_result *result, void *mem,
+                                            int64_t bytes, dpar_why *why);
 
 /* ==== schedule/place.h ==== */
 
@@ -888,28 +901,28 @@ DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *j
  *     how.layers = 32;
  *     how.tries = 200;
  *     how.cuts = cuts;                                [stages + 1]
- *     dpar_schedule_place(&s, &how, &result, memory, dpar_schedule_place_bytes(&how), &why); */
+ *     dpar_schedule_partition(&s, &how, &result, memory, dpar_schedule_place_bytes(&how), &why); */
 
 /* Layers to be placed. Zero it and fill it in. */
-typedef struct dpar_placing {
-    /* As for dpar_schedule_auto, but for layers. In job->times forward, input, weight, backward,
-     * hold_forward, hold_input, hold_weight and hold_always are of layers, of[layers]. A stage has
-     * the sum of its own; without hold_forward its activation counts as 1. latency, bytes and
-     * bandwidth are of the edges between stages. job->nodes is not read. */
-    const dpar_pipe_job *job;
+typedef struct dpar_schedule_partition_desc {
+    /* As for dpar_schedule_optimize, but for layers. In job->times forward, input, weight,
+     * backward, hold_forward, hold_input, hold_weight and hold_always are of layers, of[layers]. A
+     * stage has the sum of its own; without hold_forward its activation counts as 1. latency, bytes
+     * and bandwidth are of the edges between stages. job->nodes is not read. */
+    const dpar_schedule_optimize_desc *job;
     int32_t layers;
-    /* NULL: each way to cut gets the schedule that dpar_schedule_auto makes for it. Else a schedule
-     * of one chain on the job's ranks, stages and micro-batches, say from dpar_schedule_generate.
-     * Its lists stay, layers move, dpar_schedule_simulate judges. */
+    /* NULL: each way to cut gets the schedule that dpar_schedule_optimize makes for it. Else a
+     * schedule of one chain on the job's ranks, stages and micro-batches, say from
+     * dpar_schedule_generate. Its lists stay, layers move, dpar_schedule_simulate judges. */
     const dpar_schedule *given;
     int64_t tries; /* ways to cut that are judged, at most */
     /* [stages + 1], the answer: stage s gets the layers cuts[s] .. cuts[s + 1] - 1. */
     int64_t *cuts;
-} dpar_placing;
+} dpar_schedule_partition_desc;
 
-/* Bytes of memory that dpar_schedule_place takes. -1 when the numbers are out of their domain.
+/* Bytes of memory that dpar_schedule_partition takes. -1 when the numbers are out of their domain.
  * O(1). */
-DPAR_API int64_t dpar_schedule_place_bytes(const dpar_placing *how);
+DPAR_API int64_t dpar_schedule_place_bytes(const dpar_schedule_partition_desc *how);
 /* Cuts the layers into job->stages runs, none empty. The best cut's schedule goes into *s and the
  * first bytes of mem (aligned as for int64_t). Where `given` is set, *s is untouched and may be
  * NULL. result->bound is of this cut; result->nodes says how many were judged.
@@ -920,20 +933,21 @@ DPAR_API int64_t dpar_schedule_place_bytes(const dpar_placing *how);
  * 1450 came out as good as the best of all cuts, the others up to 4 % longer.
  *
  * DPAR_OK. DPAR_MORE: `tries` were used up. E_MEMORY: no cut was found that keeps the caps; the
- * sentence is that of dpar_schedule_auto, or names the rank with its peak. E_ARG, E_RANGE, E_ROOM,
- * and what dpar_schedule_simulate says of `given`. It costs about `tries` times dpar_schedule_auto,
- * or dpar_schedule_simulate of `given`. */
-DPAR_API dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
-                                         dpar_pipe_result *result, void *mem, int64_t bytes,
-                                         dpar_why *why);
+ * sentence is that of dpar_schedule_optimize, or names the rank with its peak. E_ARG, E_RANGE,
+ * E_ROOM, and what dpar_schedule_simulate says of `given`. It costs about `tries` times
+ * dpar_schedule_optimize, or dpar_schedule_simulate of `given`. */
+DPAR_API dpar_status dpar_schedule_partition(dpar_schedule *s,
+                                             const dpar_schedule_partition_desc *how,
+                                             dpar_schedule_optimize_result *result, void *mem,
+                                             int64_t bytes, dpar_why *why);
 
 /* ==== schedule/schedule_show.h ==== */
 
 /* schedule_show - pictures of a schedule and of when its actions ran: a Gantt chart in plain
  * characters, SVG, a Chrome trace. Integers only.
  *
- *     dpar_gantt g = {&s, start, end, 1000, "1f1b", 0};          as dpar_schedule_simulate filled
- *     dpar_schedule_draw(&text, &g, DPAR_GANTT_SVG, &why); */
+ *     dpar_schedule_draw_desc g = {&s, start, end, 1000, "1f1b", 0};          as
+ * dpar_schedule_simulate filled dpar_schedule_draw(&text, &g, DPAR_SCHEDULE_DRAW_SVG, &why); */
 
 /* A Gantt chart to be drawn. Times are whole ticks, 0 or more, start <= end; only a message that
  * had arrived before its RECV was reached may end before it starts. Of a joined pair both actions
@@ -941,13 +955,13 @@ DPAR_API dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *h
  *
  * Times are printed as ticks / unit. With ticks of a nanosecond and unit = 1000 all numbers are
  * microseconds; with F = 1000 ticks and unit = 1000 they are forwards. */
-typedef struct dpar_gantt {
+typedef struct dpar_schedule_draw_desc {
     const dpar_schedule *schedule;
     const int64_t *start, *end; /* of schedule->action[k], as dpar_schedule_simulate fills them */
     int64_t unit;               /* ticks, 1 to 10^12 */
     const char *title;          /* printable ASCII; NULL: none */
     int32_t width;              /* TEXT: characters, 32 to 4096; 0: 80 */
-} dpar_gantt;
+} dpar_schedule_draw_desc;
 
 /* The formats.
  *
@@ -968,28 +982,28 @@ typedef struct dpar_gantt {
  * = ticks / unit; an OVERLAP_F_B slice holds its F and its B. A flow arrow goes from each send to
  * its receive. A receive is drawn from when the message leaves. Messages in flight at once have
  * threads of their own, 8 a kind, because slices of one thread must nest. O(actions), as above. */
-enum { DPAR_GANTT_TEXT, DPAR_GANTT_SVG, DPAR_GANTT_TRACE };
+enum { DPAR_SCHEDULE_DRAW_TEXT, DPAR_SCHEDULE_DRAW_SVG, DPAR_SCHEDULE_DRAW_TRACE };
 
 /* Appends the picture; the format says what it costs. E_ARG with a sentence, nothing appended: a
  * time is negative or ends before it starts, an action is none of the schedule, or there is no such
  * format. */
-DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
-                                        dpar_why *why);
+DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_schedule_draw_desc *g,
+                                        int32_t format, dpar_why *why);
 
 /* ==== schedule/sketch.h ==== */
 
 /* sketch - a picture of a schedule in one call, where every action takes the same time.
  *
  *     dpar_schedule_make(memory, sizeof memory, "zbv", 4, 8, &s, &why);
- *     dpar_schedule_sketch(&s, DPAR_GANTT_TEXT, work, sizeof work, &text, &why);
+ *     dpar_schedule_sketch(&s, DPAR_SCHEDULE_DRAW_TEXT, work, sizeof work, &text, &why);
  *
  * With times of your own: dpar_schedule_simulate, then dpar_schedule_draw. */
 
 /* Appends the picture of s with F = I = W = 1, B = 2 and messages that take no time:
- * DPAR_GANTT_TEXT (at most 100 characters a line), DPAR_GANTT_SVG or DPAR_GANTT_TRACE. mem: to work
- * in, aligned as for int64_t; E_ROOM says how many bytes. E_ARG, E_STUCK, nothing appended: s is no
- * schedule, or its ranks wait for each other. It costs a simulation and the picture, O(actions x
- * 100). */
+ * DPAR_SCHEDULE_DRAW_TEXT (at most 100 characters a line), DPAR_SCHEDULE_DRAW_SVG or
+ * DPAR_SCHEDULE_DRAW_TRACE. mem: to work in, aligned as for int64_t; E_ROOM says how many bytes.
+ * E_ARG, E_STUCK, nothing appended: s is no schedule, or its ranks wait for each other. It costs a
+ * simulation and the picture, O(actions x 100). */
 DPAR_API dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format, void *mem,
                                           int64_t bytes, dpar_text *t, dpar_why *why);
 
@@ -1013,25 +1027,25 @@ DPAR_API dpar_status dpar_schedule_selftest(dpar_why *why);
 
 /* action - private: what all modules of schedules ask of a kind and of a stage. Header-only. */
 
-/* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_IDLE and any other number. */
+/* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_ACTION_IDLE and any other number. */
 DPARI_FN const char *dpari_action_name(int32_t kind)
 {
     switch (kind) { /* no table: its pointers would be data to relocate */
-    case DPAR_FORWARD: return "F";
-    case DPAR_BACKWARD: return "B";
-    case DPAR_INPUT: return "I";
-    case DPAR_WEIGHT: return "W";
-    case DPAR_SEND_F: return "SEND_F";
-    case DPAR_RECV_F: return "RECV_F";
-    case DPAR_SEND_B: return "SEND_B";
-    case DPAR_RECV_B: return "RECV_B";
-    case DPAR_UNSHARD: return "UNSHARD";
-    case DPAR_RESHARD: return "RESHARD";
-    case DPAR_REDUCE_GRAD: return "REDUCE_GRAD";
-    case DPAR_RECOMPUTE: return "RECOMPUTE";
-    case DPAR_OFFLOAD: return "OFFLOAD";
-    case DPAR_RELOAD: return "RELOAD";
-    case DPAR_WAIT_REDUCE: return "WAIT_REDUCE_GRAD";
+    case DPAR_ACTION_FORWARD: return "F";
+    case DPAR_ACTION_BACKWARD: return "B";
+    case DPAR_ACTION_INPUT: return "I";
+    case DPAR_ACTION_WEIGHT: return "W";
+    case DPAR_ACTION_SEND_F: return "SEND_F";
+    case DPAR_ACTION_RECV_F: return "RECV_F";
+    case DPAR_ACTION_SEND_B: return "SEND_B";
+    case DPAR_ACTION_RECV_B: return "RECV_B";
+    case DPAR_ACTION_UNSHARD: return "UNSHARD";
+    case DPAR_ACTION_RESHARD: return "RESHARD";
+    case DPAR_ACTION_REDUCE_GRAD: return "REDUCE_GRAD";
+    case DPAR_ACTION_RECOMPUTE: return "RECOMPUTE";
+    case DPAR_ACTION_OFFLOAD: return "OFFLOAD";
+    case DPAR_ACTION_RELOAD: return "RELOAD";
+    case DPAR_ACTION_WAIT_REDUCE: return "WAIT_REDUCE_GRAD";
     default: return "";
     }
 }
@@ -1047,8 +1061,9 @@ DPARI_FN int64_t dpari_whole_words(int64_t bytes)
 /* Is there a micro-batch in this kind's text? (F, B, I, W, messages, RECOMPUTE, OFFLOAD, RELOAD) */
 DPARI_FN int dpari_action_has_micro(int32_t kind)
 {
-    return kind > DPAR_IDLE && kind < DPAR_ACTION_KINDS &&
-           (kind < DPAR_UNSHARD || kind > DPAR_REDUCE_GRAD) && kind != DPAR_WAIT_REDUCE;
+    return kind > DPAR_ACTION_IDLE && kind < DPAR_ACTION_COUNT &&
+           (kind < DPAR_ACTION_UNSHARD || kind > DPAR_ACTION_REDUCE_GRAD) &&
+           kind != DPAR_ACTION_WAIT_REDUCE;
 }
 
 /* The stage whose forward feeds this one's, and the one that it feeds; -1 at a chain's ends. */
@@ -1066,12 +1081,13 @@ DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *s, int32_t stage)
 DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
 {
     int32_t at;
-    if (ranks < 1 || stage < 0 || (map == DPAR_MAP_BIDIRECTIONAL && stage >= 2 * (int64_t)ranks) ||
-        map < 0 || map >= DPAR_STAGE_MAPS) {
+    if (ranks < 1 || stage < 0 ||
+        (map == DPAR_STAGE_MAP_BIDIRECTIONAL && stage >= 2 * (int64_t)ranks) || map < 0 ||
+        map >= DPAR_STAGE_MAP_COUNT) {
         return -1;
     }
     at = stage % ranks;
-    return map != DPAR_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
+    return map != DPAR_STAGE_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
 }
 
 /* dpar_schedule_init, of so many ranks and stages. */
@@ -1084,7 +1100,7 @@ DPARI_API dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int3
 /* order - private: what generate.c tells closed.c of an order. */
 
 /* Is there such a schedule? OK, or E_ARG, E_DIVIDE, E_RANGE with a sentence why not. O(stages). */
-DPARI_API dpar_status dpari_order_check(const dpar_order *order, dpar_why *why);
+DPARI_API dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why);
 
 /* ==== schedule/vshape.h ==== */
 
@@ -1105,16 +1121,16 @@ DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
  * 2^60; E_MEMORY when a cap cannot hold one micro-batch on all stages of its rank, which every
  * order needs and which is enough: "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is
  * 20". O(stages x ranks). */
-DPARI_API dpar_status dpari_pipe_check(const dpar_pipe_job *job, dpar_why *why);
+DPARI_API dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job, dpar_why *why);
 /* Actions of a schedule of this job: stages x micros x 3 when split, else 2. O(1). */
-DPARI_API int64_t dpari_pipe_actions(const dpar_pipe_job *job);
+DPARI_API int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job);
 /* A lower bound on the objective; -1 when dpari_pipe_check refuses. The largest over ranks of its
  * work, with (makespan) the shortest way to its first stage and back from its last action to stage
  * 0; over stages of the way of one micro-batch, the others one behind the other at that stage; and
  * of what caps cost: the time that activations are held at least, times their bytes, over the cap,
  * and, where only A of a stage fit, ceil(micros / A) times the least that one is held.
  * O(stages x ranks). */
-DPARI_API int64_t dpari_pipe_bound(const dpar_pipe_job *job);
+DPARI_API int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job);
 
 /* The best schedule of a tiny job, by depth-first branch and bound: whenever a rank is free it does
  * one of the actions that are ready, or waits for the next arrival. States that were searched to
@@ -1124,15 +1140,16 @@ DPARI_API int64_t dpari_pipe_bound(const dpar_pipe_job *job);
 
 /* Working memory with a table of `entries` states, 1 to 2^31: more table, less search. -1 when the
  * job is out of its domain. O(stages). */
-DPARI_API int64_t dpari_exact_bytes(const dpar_pipe_job *job, int64_t entries);
+DPARI_API int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int64_t entries);
 /* Visits at most `nodes` states. *s is laid out by dpar_schedule_init for ranks, stages and
  * dpari_pipe_actions(job); what is found and better than `known` (0: nothing is known) is written
  * into it. DPAR_OK: there is no better one than *s. DPAR_MORE: the nodes were used up, *s is the
  * best so far and result->bound says how good it could get. result->makespan is 0 and *s untouched
  * when nothing better than `known` was found. E_ARG and E_ROOM, and what dpari_pipe_check says. mem
  * is aligned as for int64_t; all of it is used. */
-DPARI_API dpar_status dpari_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
-                                         dpar_schedule *s, dpar_pipe_result *result, void *mem,
+DPARI_API dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
+                                         int64_t known, dpar_schedule *s,
+                                         dpar_schedule_optimize_result *result, void *mem,
                                          int64_t bytes, dpar_why *why);
 
 /* ==== schedule/pipe.h ==== */
@@ -1163,20 +1180,20 @@ typedef struct dpari_pipe {
     int64_t *begin;                       /* [ranks]: where a rank's actions begin */
 } dpari_pipe;
 
-DPARI_FN int64_t dpari_each_at(const dpar_each *each, int64_t i)
+DPARI_FN int64_t dpari_each_at(const dpar_stage_values *each, int64_t i)
 {
     return each->of != NULL ? each->of[i] : each->all;
 }
 
 /* The rank that the job puts a stage on. */
-DPARI_FN int32_t dpari_pipe_rank(const dpar_pipe_job *job, int32_t stage)
+DPARI_FN int32_t dpari_pipe_rank(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     return job->rank_of != NULL ? job->rank_of[stage]
                                 : dpari_stage_rank(job->map, job->ranks, stage);
 }
 
 /* What a stage's activation adds and gives back: 1, 0, -1 where the job says nothing. */
-DPARI_FN int64_t dpari_pipe_hold(const dpar_times *t, int kind, int32_t stage)
+DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *t, int kind, int32_t stage)
 {
     if (t->hold_forward.of == NULL && t->hold_forward.all == 0) {
         return kind == DPARI_F ? 1 : -(kind == DPARI_W);
@@ -1188,9 +1205,9 @@ DPARI_FN int64_t dpari_pipe_hold(const dpar_times *t, int kind, int32_t stage)
 }
 
 /* B's time, or I's when they are apart. */
-DPARI_FN int64_t dpari_pipe_back(const dpar_pipe_job *job, int32_t stage)
+DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
-    const dpar_times *t = job->times;
+    const dpar_schedule_times *t = job->times;
     int64_t whole = dpari_each_at(&t->backward, stage), input = dpari_each_at(&t->input, stage);
     if (job->split) {
         return input;
@@ -1199,7 +1216,7 @@ DPARI_FN int64_t dpari_pipe_back(const dpar_pipe_job *job, int32_t stage)
 }
 
 /* A message from the stage to the next: latency + bytes x 10^9 / bandwidth, digit by digit. */
-DPARI_FN int64_t dpari_pipe_message(const dpar_times *t, int32_t stage)
+DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *t, int32_t stage)
 {
     int64_t bytes = dpari_each_at(&t->bytes, stage), wide = dpari_each_at(&t->bandwidth, stage);
     int64_t time, left, digit;
@@ -1222,10 +1239,10 @@ DPARI_FN int64_t dpari_pipe_message(const dpar_times *t, int32_t stage)
 /* What an action of this kind is called. */
 DPARI_FN uint8_t dpari_pipe_kind(int32_t split, int kind)
 {
-    return (uint8_t)(kind == DPARI_F   ? DPAR_FORWARD
-                     : kind == DPARI_W ? DPAR_WEIGHT
-                     : split           ? DPAR_INPUT
-                                       : DPAR_BACKWARD);
+    return (uint8_t)(kind == DPARI_F   ? DPAR_ACTION_FORWARD
+                     : kind == DPARI_W ? DPAR_ACTION_WEIGHT
+                     : split           ? DPAR_ACTION_INPUT
+                                       : DPAR_ACTION_BACKWARD);
 }
 
 /* Nothing is done any more. */
@@ -1324,7 +1341,7 @@ DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t
 }
 
 /* Bytes of the arrays. */
-DPARI_FN int64_t dpari_pipe_bytes(const dpar_pipe_job *job)
+DPARI_FN int64_t dpari_pipe_bytes(const dpar_schedule_optimize_desc *job)
 {
     int64_t s = job->stages, p = job->ranks;
     return 8 * (9 * s + 8 * p + 2 * s * job->micros) + 8 * ((p + 1 + 5 * s + 1) / 2);
@@ -1346,7 +1363,7 @@ DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
 }
 
 /* Which stage is where, and the messages between them. */
-DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_pipe_job *job)
+DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s, n = 0;
     for (r = 0; r < q->ranks; r++) {
@@ -1367,7 +1384,7 @@ DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_pipe_job *job)
 }
 
 /* Times and bytes of a checked job. */
-DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_pipe_job *job)
+DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s;
     for (r = 0; r < q->ranks; r++) {
@@ -1389,7 +1406,7 @@ DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_pipe_job *job)
 }
 
 /* Lays a checked job into mem, with nothing done. Returns what is behind. */
-DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_pipe_job *job, void *mem)
+DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_schedule_optimize_desc *job, void *mem)
 {
     char *at = (char *)mem;
     int64_t s = job->stages, p = job->ranks;
@@ -1434,7 +1451,7 @@ DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_pipe_job *job, void *mem
 
 static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
 {
-    return ranks >= 1 && ranks <= DPAR_MOST_STAGES && stages >= 1 && stages <= DPAR_MOST_STAGES &&
+    return ranks >= 1 && ranks <= DPAR_MAX_STAGES && stages >= 1 && stages <= DPAR_MAX_STAGES &&
            actions >= 0 && actions <= INT64_MAX / 16;
 }
 
@@ -1483,13 +1500,13 @@ DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void 
 DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage)
 {
     switch (kind) {
-    case DPAR_FORWARD:
-    case DPAR_SEND_F:
-    case DPAR_RECV_B: return dpari_schedule_behind(s, stage);
-    case DPAR_BACKWARD:
-    case DPAR_INPUT:
-    case DPAR_SEND_B:
-    case DPAR_RECV_F: return dpari_schedule_before(s, stage);
+    case DPAR_ACTION_FORWARD:
+    case DPAR_ACTION_SEND_F:
+    case DPAR_ACTION_RECV_B: return dpari_schedule_behind(s, stage);
+    case DPAR_ACTION_BACKWARD:
+    case DPAR_ACTION_INPUT:
+    case DPAR_ACTION_SEND_B:
+    case DPAR_ACTION_RECV_F: return dpari_schedule_before(s, stage);
     default: return -1;
     }
 }
@@ -1498,7 +1515,7 @@ DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int
 
 static void dpari_action_put(const dpar_action *a, dpar_text *t)
 {
-    if (a->kind == DPAR_IDLE || a->kind >= DPAR_ACTION_KINDS) {
+    if (a->kind == DPAR_ACTION_IDLE || a->kind >= DPAR_ACTION_COUNT) {
         return;
     }
     dpari_text_int(t, a->stage); /* no form: this is at the end of deep paths */
@@ -1566,26 +1583,26 @@ static dpar_status dpari_csv_number(dpari_csv *c, const char *what, uint16_t *va
 {
     dpari_csv start = *c;
     int32_t v = 0;
-    while (dpari_csv_peek(c) >= '0' && dpari_csv_peek(c) <= '9' && v < DPAR_MOST_STAGES) {
+    while (dpari_csv_peek(c) >= '0' && dpari_csv_peek(c) <= '9' && v < DPAR_MAX_STAGES) {
         v = 10 * v + (dpari_csv_peek(c) - '0');
         c->at++;
     }
     if (c->at == start.at) {
         return dpari_csv_say(c, what, why);
     }
-    if (v >= DPAR_MOST_STAGES) {
+    if (v >= DPAR_MAX_STAGES) {
         return dpari_csv_say(&start, "a number of 0 to 65534", why);
     }
     *value = (uint16_t)v;
     return DPAR_OK;
 }
 
-/* The longest name that stands here; DPAR_IDLE when none does. */
+/* The longest name that stands here; DPAR_ACTION_IDLE when none does. */
 static uint8_t dpari_csv_kind(dpari_csv *c)
 {
     size_t most = 0;
-    int kind, best = DPAR_IDLE;
-    for (kind = DPAR_FORWARD; kind < DPAR_ACTION_KINDS; kind++) {
+    int kind, best = DPAR_ACTION_IDLE;
+    for (kind = DPAR_ACTION_FORWARD; kind < DPAR_ACTION_COUNT; kind++) {
         size_t n = dpari_length(dpari_action_name(kind));
         if (n > most && n <= c->n - c->at &&
             dpari_spells(c->s + c->at, n, dpari_action_name(kind))) {
@@ -1606,7 +1623,7 @@ static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
         return st;
     }
     a->kind = dpari_csv_kind(c);
-    if (a->kind == DPAR_IDLE) {
+    if (a->kind == DPAR_ACTION_IDLE) {
         return dpari_csv_say(c,
                              "F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD, "
                              "REDUCE_GRAD, WAIT_REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD",
@@ -1643,7 +1660,7 @@ static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
     dpari_csv start = *c;
     dpar_status st = dpari_csv_action(c, a, why);
     a->joined = 1;
-    if (st == DPAR_OK && a->kind != DPAR_FORWARD) {
+    if (st == DPAR_OK && a->kind != DPAR_ACTION_FORWARD) {
         return dpari_csv_say(&start, "a forward, that a backward overlaps", why);
     }
     if (st == DPAR_OK) {
@@ -1652,7 +1669,7 @@ static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
     if (st == DPAR_OK) {
         start = *c;
         st = dpari_csv_action(c, a + 1, why);
-        if (st == DPAR_OK && a[1].kind != DPAR_BACKWARD && a[1].kind != DPAR_INPUT) {
+        if (st == DPAR_OK && a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT) {
             return dpari_csv_say(&start, "a B or I, to overlap the forward", why);
         }
     }
@@ -1724,7 +1741,7 @@ static dpar_status dpari_csv_line(dpari_csv *c, dpar_schedule *s, dpar_why *why)
         more = dpari_csv_peek(c) == ',';
         c->at += (size_t)more;
     }
-    if (++c->rows > DPAR_MOST_STAGES) {
+    if (++c->rows > DPAR_MAX_STAGES) {
         return dpari_csv_say(&start, "at most 65535 ranks", why);
     }
     return DPAR_OK;
@@ -1752,7 +1769,7 @@ static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *c, const char *text, siz
     return DPAR_OK;
 }
 
-DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why)
+DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why)
 {
     dpari_csv c;
     if (dpari_csv_walk(&c, in->text, in->bytes, NULL, why) != DPAR_OK) {
@@ -1778,7 +1795,7 @@ static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
     for (r = 0; r < s->ranks; r++) {
         for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
             const dpar_action *a = &s->action[k];
-            if (a->kind == DPAR_IDLE) {
+            if (a->kind == DPAR_ACTION_IDLE) {
                 continue;
             }
             if (s->rank_of[a->stage] != nobody && s->rank_of[a->stage] != r) {
@@ -1803,7 +1820,7 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
     for (k = 0; k < s->begin[s->ranks]; k++) {
         dpar_action *a = &s->action[k];
         int32_t other;
-        if (a->kind < DPAR_SEND_F || a->kind > DPAR_RECV_B) {
+        if (a->kind < DPAR_ACTION_SEND_F || a->kind > DPAR_ACTION_RECV_B) {
             continue;
         }
         other = dpar_schedule_partner(s, a->kind, a->stage);
@@ -1818,8 +1835,9 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in,
-                                                   void *mem, int64_t bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s,
+                                                   const dpar_schedule_read_desc *in, void *mem,
+                                                   int64_t bytes, dpar_why *why)
 {
     dpari_csv c;
     dpar_schedule got;
@@ -1859,7 +1877,7 @@ DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *s, const char 
     int32_t r;
     int64_t k;
     for (r = 0; r < s->ranks; r++) {
-        if (s->begin[r + 1] == s->begin[r] + 1 && s->action[s->begin[r]].kind == DPAR_IDLE) {
+        if (s->begin[r + 1] == s->begin[r] + 1 && s->action[s->begin[r]].kind == DPAR_ACTION_IDLE) {
             dpar_text_put(t, "\"\"");
         }
         for (k = s->begin[r]; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
@@ -1876,14 +1894,14 @@ DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *s, const char 
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-DPAR_API const char *dpar_order_name(int32_t rule)
+DPAR_API const char *dpar_schedule_name(int32_t rule)
 {
-    static const char name[DPAR_ORDERS][16] = {
+    static const char name[DPAR_SCHEDULE_END][16] = {
         "?",           "gpipe",     "1f1b",       "interleaved",    "breadth-first",
         "zb-h1",       "zb-2p",     "zbv",        "v-half",         "v-min",
         "dualpipe",    "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",
         "moe-overlap", "seq1f1b",   "chimera",    "forward-only"};
-    return rule > 0 && rule < DPAR_ORDERS ? name[rule] : "?";
+    return rule > 0 && rule < DPAR_SCHEDULE_END ? name[rule] : "?";
 }
 
 /* The next letter or digit of a name, small, and *at behind it; 0 at the end. */
@@ -1923,34 +1941,36 @@ static const char *dpari_name_past(const char *name, const char *head)
     return name + i;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, const char *name,
+                                                   dpar_why *why)
 {
     static const struct {
         char name[28];
         int32_t rule;
-    } other[] = {{"gpipe-lifo", DPAR_GPIPE},
-                 {"interleaved-1f1b", DPAR_INTERLEAVED},
-                 {"flexible-interleaved-1f1b", DPAR_INTERLEAVED},
-                 {"bfs", DPAR_BREADTH_FIRST},
-                 {"looped-bfs", DPAR_BREADTH_FIRST},
-                 {"zb-1p", DPAR_ZB_H1},
-                 {"zb-h2", DPAR_ZB_2P},
-                 {"zbv-zero-bubble", DPAR_ZBV},
-                 {"eager", DPAR_EAGER_1F1B},
-                 {"izb", DPAR_INTERLEAVED_ZB},
-                 {"interleaved-zero-bubble", DPAR_INTERLEAVED_ZB},
-                 {"v1f1b", DPAR_1F1B_V},
-                 {"overlap-1f1b", DPAR_MOE_OVERLAP},
-                 {"inference", DPAR_FORWARD_ONLY}};
+    } other[] = {{"gpipe-lifo", DPAR_SCHEDULE_GPIPE},
+                 {"interleaved-1f1b", DPAR_SCHEDULE_INTERLEAVED},
+                 {"flexible-interleaved-1f1b", DPAR_SCHEDULE_INTERLEAVED},
+                 {"bfs", DPAR_SCHEDULE_BREADTH_FIRST},
+                 {"looped-bfs", DPAR_SCHEDULE_BREADTH_FIRST},
+                 {"zb-1p", DPAR_SCHEDULE_ZB_H1},
+                 {"zb-h2", DPAR_SCHEDULE_ZB_2P},
+                 {"zbv-zero-bubble", DPAR_SCHEDULE_ZBV},
+                 {"eager", DPAR_SCHEDULE_EAGER_1F1B},
+                 {"izb", DPAR_SCHEDULE_INTERLEAVED_ZB},
+                 {"interleaved-zero-bubble", DPAR_SCHEDULE_INTERLEAVED_ZB},
+                 {"v1f1b", DPAR_SCHEDULE_1F1B_V},
+                 {"overlap-1f1b", DPAR_SCHEDULE_MOE_OVERLAP},
+                 {"inference", DPAR_SCHEDULE_FORWARD_ONLY}};
     const int32_t others = (int32_t)(sizeof(other) / sizeof(other[0]));
     const char *bare = dpari_name_past(name, "schedule");
     int32_t i;
-    for (i = 1; i < DPAR_ORDERS + others; i++) {
-        int32_t rule = i < DPAR_ORDERS ? i : other[i - DPAR_ORDERS].rule;
-        const char *known = i < DPAR_ORDERS ? dpar_order_name(i) : other[i - DPAR_ORDERS].name;
+    for (i = 1; i < DPAR_SCHEDULE_END + others; i++) {
+        int32_t rule = i < DPAR_SCHEDULE_END ? i : other[i - DPAR_SCHEDULE_END].rule;
+        const char *known =
+            i < DPAR_SCHEDULE_END ? dpar_schedule_name(i) : other[i - DPAR_SCHEDULE_END].name;
         if (dpari_name_same(bare, known)) {
             order->rule = rule;
-            order->lifo = i == DPAR_ORDERS;
+            order->lifo = i == DPAR_SCHEDULE_END;
             return DPAR_OK;
         }
     }
@@ -1966,52 +1986,57 @@ DPAR_API DPARI_COLD dpar_status dpar_order_find(dpar_order *order, const char *n
 
 static int dpari_order_loops(int32_t rule)
 {
-    return rule == DPAR_INTERLEAVED || rule == DPAR_BREADTH_FIRST || rule == DPAR_INTERLEAVED_ZB ||
-           rule == DPAR_MOE_OVERLAP || rule == DPAR_FORWARD_ONLY;
+    return rule == DPAR_SCHEDULE_INTERLEAVED || rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+           rule == DPAR_SCHEDULE_INTERLEAVED_ZB || rule == DPAR_SCHEDULE_MOE_OVERLAP ||
+           rule == DPAR_SCHEDULE_FORWARD_ONLY;
 }
 
 static int dpari_order_groups(int32_t rule)
 {
-    return rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB || rule == DPAR_MOE_OVERLAP;
+    return rule == DPAR_SCHEDULE_INTERLEAVED || rule == DPAR_SCHEDULE_INTERLEAVED_ZB ||
+           rule == DPAR_SCHEDULE_MOE_OVERLAP;
 }
 
 /* The rules that go through all micro-batches at once, so that any map will do. */
 static int dpari_order_sweeps(int32_t rule)
 {
-    return rule == DPAR_GPIPE || rule == DPAR_BREADTH_FIRST || rule == DPAR_FORWARD_ONLY;
+    return rule == DPAR_SCHEDULE_GPIPE || rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+           rule == DPAR_SCHEDULE_FORWARD_ONLY;
 }
 
 static int dpari_order_both_ways(int32_t rule)
 {
-    return rule == DPAR_DUALPIPE || rule == DPAR_CHIMERA;
+    return rule == DPAR_SCHEDULE_DUALPIPE || rule == DPAR_SCHEDULE_CHIMERA;
 }
 
 static int dpari_order_folded(int32_t rule)
 {
-    return rule == DPAR_ZBV || rule == DPAR_V_HALF || rule == DPAR_V_MIN ||
-           rule == DPAR_DUALPIPEV || rule == DPAR_1F1B_V;
+    return rule == DPAR_SCHEDULE_ZBV || rule == DPAR_SCHEDULE_V_HALF ||
+           rule == DPAR_SCHEDULE_V_MIN || rule == DPAR_SCHEDULE_DUALPIPEV ||
+           rule == DPAR_SCHEDULE_1F1B_V;
 }
 
 static int32_t dpari_order_map(int32_t rule)
 {
-    return dpari_order_both_ways(rule) ? DPAR_MAP_BIDIRECTIONAL
-           : dpari_order_folded(rule)  ? DPAR_MAP_V
-                                       : DPAR_MAP_LOOP;
+    return dpari_order_both_ways(rule) ? DPAR_STAGE_MAP_BIDIRECTIONAL
+           : dpari_order_folded(rule)  ? DPAR_STAGE_MAP_V
+                                       : DPAR_STAGE_MAP_LOOP;
 }
 
-static int32_t dpari_order_chunks(const dpar_order *o)
+static int32_t dpari_order_chunks(const dpar_schedule_desc *o)
 {
-    int two = dpari_order_map(o->rule) != DPAR_MAP_LOOP || o->rule == DPAR_INTERLEAVED ||
-              o->rule == DPAR_BREADTH_FIRST || o->rule == DPAR_INTERLEAVED_ZB;
+    int two = dpari_order_map(o->rule) != DPAR_STAGE_MAP_LOOP ||
+              o->rule == DPAR_SCHEDULE_INTERLEAVED || o->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+              o->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
     return o->chunks > 0 ? o->chunks : 1 + two;
 }
 
-static int32_t dpari_order_slices(const dpar_order *o)
+static int32_t dpari_order_slices(const dpar_schedule_desc *o)
 {
-    return o->rule != DPAR_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
+    return o->rule != DPAR_SCHEDULE_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
 }
 
-static int32_t dpari_order_rank(const dpar_order *o, int32_t stage)
+static int32_t dpari_order_rank(const dpar_schedule_desc *o, int32_t stage)
 {
     return o->rank_of != NULL ? o->rank_of[stage]
                               : dpari_stage_rank(dpari_order_map(o->rule), o->ranks, stage);
@@ -2035,7 +2060,7 @@ static void dpari_plan_groups(dpari_plan *k, int32_t group)
     }
 }
 
-static dpari_plan dpari_plan_of(const dpar_order *o)
+static dpari_plan dpari_plan_of(const dpar_schedule_desc *o)
 {
     dpari_plan k;
     k.rule = o->rule;
@@ -2044,35 +2069,37 @@ static dpari_plan dpari_plan_of(const dpar_order *o)
     k.stages = o->stages > 0 ? o->stages : k.p * k.v;
     k.slices = dpari_order_slices(o);
     k.m = o->micros * k.slices;
-    k.lifo = o->lifo || o->rule == DPAR_BREADTH_FIRST;
+    k.lifo = o->lifo || o->rule == DPAR_SCHEDULE_BREADTH_FIRST;
     dpari_plan_groups(&k, dpari_order_groups(o->rule) ? o->group : k.m);
     return k;
 }
 
 /* ---- is there such an order? ---------------------------------------------------------------- */
 
-static dpar_status dpari_order_numbers(const dpar_order *o, dpar_why *why)
+static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *why)
 {
-    const char *name = dpar_order_name(o->rule);
+    const char *name = dpar_schedule_name(o->rule);
     if (o->rule == 0) {
-        return dpari_say(DPAR_E_ARG, why, "no schedule: set rule, as DPAR_1F1B", 0, 0, 0, 0);
-    }
-    if (o->rule < 0 || o->rule >= DPAR_ORDERS) {
-        return dpari_say(DPAR_E_ARG, why, "rule # is none of 1 to #", o->rule, DPAR_ORDERS - 1, 0,
+        return dpari_say(DPAR_E_ARG, why, "no schedule: set rule, as DPAR_SCHEDULE_1F1B", 0, 0, 0,
                          0);
     }
-    if (o->ranks < 1 || o->ranks > DPAR_MOST_STAGES) {
-        return dpari_say(DPAR_E_ARG, why, "ranks=#: 1 to #", o->ranks, DPAR_MOST_STAGES, 0, 0);
+    if (o->rule < 0 || o->rule >= DPAR_SCHEDULE_END) {
+        return dpari_say(DPAR_E_ARG, why, "rule # is none of 1 to #", o->rule,
+                         DPAR_SCHEDULE_END - 1, 0, 0);
     }
-    if (o->micros < 1 || o->micros > DPAR_MOST_MICROS) {
-        return dpari_say(DPAR_E_ARG, why, "micros=#: 1 to #", o->micros, DPAR_MOST_MICROS, 0, 0);
+    if (o->ranks < 1 || o->ranks > DPAR_MAX_STAGES) {
+        return dpari_say(DPAR_E_ARG, why, "ranks=#: 1 to #", o->ranks, DPAR_MAX_STAGES, 0, 0);
     }
-    if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SEQ1F1B)) {
+    if (o->micros < 1 || o->micros > DPAR_MAX_MICRO_BATCHES) {
+        return dpari_say(DPAR_E_ARG, why, "micros=#: 1 to #", o->micros, DPAR_MAX_MICRO_BATCHES, 0,
+                         0);
+    }
+    if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SCHEDULE_SEQ1F1B)) {
         return dpari_say(DPAR_E_ARG, why,
                          "slices=#: seq1f1b cuts sequences into 1 or more, other rules do not",
                          o->slices, 0, 0, 0);
     }
-    if (o->lifo < 0 || o->lifo > (o->rule == DPAR_GPIPE)) {
+    if (o->lifo < 0 || o->lifo > (o->rule == DPAR_SCHEDULE_GPIPE)) {
         return dpari_say(DPAR_E_ARG, why, "lifo=#: 0 or 1 for gpipe, 0 for other rules", o->lifo, 0,
                          0, 0);
     }
@@ -2088,10 +2115,10 @@ static dpar_status dpari_order_numbers(const dpar_order *o, dpar_why *why)
     return DPAR_OK;
 }
 
-static dpar_status dpari_order_shape(const dpar_order *o, dpar_why *why)
+static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
 {
-    const char *name = dpar_order_name(o->rule);
-    int own = dpari_order_map(o->rule) == DPAR_MAP_LOOP ? 1 : 2;
+    const char *name = dpar_schedule_name(o->rule);
+    int own = dpari_order_map(o->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
     int64_t chunks = dpari_order_chunks(o), slices = dpari_order_slices(o);
     if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
         return dpari_say_word(DPAR_E_ARG, why,
@@ -2099,33 +2126,34 @@ static dpar_status dpari_order_shape(const dpar_order *o, dpar_why *why)
                                                          : "chunks=#: @ has # on each rank",
                               name, 16, o->chunks, own, 0, 0);
     }
-    if (chunks * o->ranks > DPAR_MOST_STAGES) {
+    if (chunks * o->ranks > DPAR_MAX_STAGES) {
         return dpari_say(DPAR_E_RANGE, why, "ranks=# x chunks=#: # stages are more than #",
-                         o->ranks, chunks, chunks * o->ranks, DPAR_MOST_STAGES);
+                         o->ranks, chunks, chunks * o->ranks, DPAR_MAX_STAGES);
     }
     if (o->stages != 0 &&
-        (o->stages < 0 || o->stages > DPAR_MOST_STAGES || o->chunks > 0 || o->rank_of == NULL ||
-         !dpari_order_sweeps(o->rule) || o->rule == DPAR_GPIPE)) {
+        (o->stages < 0 || o->stages > DPAR_MAX_STAGES || o->chunks > 0 || o->rank_of == NULL ||
+         !dpari_order_sweeps(o->rule) || o->rule == DPAR_SCHEDULE_GPIPE)) {
         return dpari_say(DPAR_E_ARG, why,
                          "stages=#: breadth-first and forward-only take up to #, with rank_of and "
                          "without chunks",
-                         o->stages, DPAR_MOST_STAGES, 0, 0);
+                         o->stages, DPAR_MAX_STAGES, 0, 0);
     }
-    if (slices * o->micros > DPAR_MOST_MICROS) {
+    if (slices * o->micros > DPAR_MAX_MICRO_BATCHES) {
         return dpari_say(DPAR_E_RANGE, why, "micros=# x slices=#: # are more than #", o->micros,
-                         slices, slices * o->micros, DPAR_MOST_MICROS);
+                         slices, slices * o->micros, DPAR_MAX_MICRO_BATCHES);
     }
     if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
         return dpari_say_word(DPAR_E_DIVIDE, why,
                               "@ runs both ways through an even number of ranks, not #", name, 16,
                               o->ranks, 0, 0, 0);
     }
-    if (o->rule == DPAR_DUALPIPE && o->micros % 2 != 0) {
+    if (o->rule == DPAR_SCHEDULE_DUALPIPE && o->micros % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
                          "dualpipe sends half of the micro-batches each way: # is odd", o->micros,
                          0, 0, 0);
     }
-    if ((o->rule == DPAR_DUALPIPE || o->rule == DPAR_DUALPIPEV) && o->micros / 2 < o->ranks) {
+    if ((o->rule == DPAR_SCHEDULE_DUALPIPE || o->rule == DPAR_SCHEDULE_DUALPIPEV) &&
+        o->micros / 2 < o->ranks) {
         return dpari_say_word(DPAR_E_ARG, why, "@ on # ranks takes at least # micro-batches, not #",
                               name, 16, o->ranks, 2 * (int64_t)o->ranks, o->micros, 0);
     }
@@ -2134,7 +2162,7 @@ static dpar_status dpari_order_shape(const dpar_order *o, dpar_why *why)
 
 /* Does rank_of give every rank of the rule one of its own? A window of ranks at a time, since there
  * is no memory here for all. */
-static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
+static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
 {
     enum { WINDOW = 1024 };
     dpari_plan k = dpari_plan_of(o);
@@ -2169,7 +2197,7 @@ static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_order_check(const dpar_order *order, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why)
 {
     dpar_status st = dpari_order_numbers(order, why);
     if (st == DPAR_OK) {
@@ -2186,16 +2214,16 @@ static int64_t dpari_plan_count(const dpari_plan *k, int32_t stage)
     int32_t behind = k->p - 1 - stage;
     int64_t m = k->m;
     switch (k->rule) {
-    case DPAR_FORWARD_ONLY:
-    case DPAR_CHIMERA: return m; /* half of the F's and half of the B's */
-    case DPAR_ZB_H1:
-    case DPAR_ZB_2P:
-    case DPAR_INTERLEAVED_ZB:
-    case DPAR_ZBV:
-    case DPAR_V_HALF:
-    case DPAR_V_MIN: return 3 * m;
-    case DPAR_DUALPIPEV: return 2 * m + (behind >= 0 ? k->p + behind : 0); /* so many W */
-    case DPAR_DUALPIPE: return m + (behind >= 0 ? dpari_most(stage, behind) : 0);
+    case DPAR_SCHEDULE_FORWARD_ONLY:
+    case DPAR_SCHEDULE_CHIMERA: return m; /* half of the F's and half of the B's */
+    case DPAR_SCHEDULE_ZB_H1:
+    case DPAR_SCHEDULE_ZB_2P:
+    case DPAR_SCHEDULE_INTERLEAVED_ZB:
+    case DPAR_SCHEDULE_ZBV:
+    case DPAR_SCHEDULE_V_HALF:
+    case DPAR_SCHEDULE_V_MIN: return 3 * m;
+    case DPAR_SCHEDULE_DUALPIPEV: return 2 * m + (behind >= 0 ? k->p + behind : 0); /* so many W */
+    case DPAR_SCHEDULE_DUALPIPE: return m + (behind >= 0 ? dpari_most(stage, behind) : 0);
     default: return 2 * m;
     }
 }
@@ -2213,10 +2241,11 @@ static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
 
 static int dpari_plan_works(const dpari_plan *k)
 {
-    return k->rule == DPAR_V_HALF || k->rule == DPAR_V_MIN || k->rule == DPAR_1F1B_V;
+    return k->rule == DPAR_SCHEDULE_V_HALF || k->rule == DPAR_SCHEDULE_V_MIN ||
+           k->rule == DPAR_SCHEDULE_1F1B_V;
 }
 
-DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_order *order, dpar_why *why)
+DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why)
 {
     dpari_plan k;
     int64_t actions, bytes;
@@ -2248,10 +2277,10 @@ DPARI_APART void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t 
 /* The W of the oldest I that has none. */
 static void dpari_pen_weight(dpari_pen *pen)
 {
-    while (pen->input->kind != DPAR_INPUT) {
+    while (pen->input->kind != DPAR_ACTION_INPUT) {
         pen->input++;
     }
-    dpari_pen_put(pen, DPAR_WEIGHT, pen->input->stage, pen->input->micro);
+    dpari_pen_put(pen, DPAR_ACTION_WEIGHT, pen->input->stage, pen->input->micro);
     pen->input++;
 }
 
@@ -2297,11 +2326,11 @@ static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
     int64_t behind = k->p - 1 - rank; /* ranks behind */
     int64_t laps = (int64_t)(k->v - 1) * (k->size + (k->wide > 0));
     switch (k->rule) {
-    case DPAR_1F1B:
-    case DPAR_ZB_H1: return behind;
-    case DPAR_INTERLEAVED_ZB: return laps + behind;
-    case DPAR_SEQ1F1B: return behind + k->slices - 1;
-    case DPAR_MOE_OVERLAP: return laps + 2 * behind + 1;
+    case DPAR_SCHEDULE_1F1B:
+    case DPAR_SCHEDULE_ZB_H1: return behind;
+    case DPAR_SCHEDULE_INTERLEAVED_ZB: return laps + behind;
+    case DPAR_SCHEDULE_SEQ1F1B: return behind + k->slices - 1;
+    case DPAR_SCHEDULE_MOE_OVERLAP: return laps + 2 * behind + 1;
     default: return laps + 2 * behind;
     }
 }
@@ -2310,15 +2339,17 @@ static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 {
     int64_t n = (int64_t)k->m * k->v, i;
     int64_t ahead = dpari_least(dpari_plan_ahead(k, rank), n);
-    int64_t late = k->rule == DPAR_ZB_2P ? 2 * (int64_t)rank : rank; /* I's before the first W */
-    int split = k->rule == DPAR_ZB_H1 || k->rule == DPAR_ZB_2P || k->rule == DPAR_INTERLEAVED_ZB;
+    int64_t late =
+        k->rule == DPAR_SCHEDULE_ZB_2P ? 2 * (int64_t)rank : rank; /* I's before the first W */
+    int split = k->rule == DPAR_SCHEDULE_ZB_H1 || k->rule == DPAR_SCHEDULE_ZB_2P ||
+                k->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
     dpari_turn f, b;
     dpari_turn_start(&f, k);
     dpari_turn_start(&b, k);
     for (i = 0; i < n + ahead; i++) {
         if (i < n) {
-            dpari_pen_put(pen, DPAR_FORWARD, f.chunk * k->p + rank, f.first + f.at);
-            pen->at[-1].joined = k->rule == DPAR_MOE_OVERLAP && i >= ahead;
+            dpari_pen_put(pen, DPAR_ACTION_FORWARD, f.chunk * k->p + rank, f.first + f.at);
+            pen->at[-1].joined = k->rule == DPAR_SCHEDULE_MOE_OVERLAP && i >= ahead;
             dpari_turn_next(&f, k);
         }
         if (i >= ahead) {
@@ -2326,7 +2357,7 @@ static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
             if (k->slices > 1) {
                 u += k->slices - 1 - 2 * (u % k->slices);
             }
-            dpari_pen_put(pen, split ? DPAR_INPUT : DPAR_BACKWARD,
+            dpari_pen_put(pen, split ? DPAR_ACTION_INPUT : DPAR_ACTION_BACKWARD,
                           (k->v - 1 - b.chunk) * k->p + rank, u);
             dpari_turn_next(&b, k);
             if (split && i - ahead >= late) {
@@ -2349,7 +2380,7 @@ static void dpari_sweep_stage(const dpari_plan *k, dpar_schedule *s, int32_t sta
     int32_t i;
     pen.at = s->action + *end;
     for (i = 0; i < k->m; i++) {
-        int turned = kind == DPAR_BACKWARD && k->lifo;
+        int turned = kind == DPAR_ACTION_BACKWARD && k->lifo;
         dpari_pen_put(&pen, kind, stage, turned ? k->m - 1 - i : i);
     }
     *end += k->m;
@@ -2359,10 +2390,10 @@ static void dpari_sweep_all(const dpari_plan *k, dpar_schedule *s)
 {
     int32_t i;
     for (i = 0; i < k->stages; i++) {
-        dpari_sweep_stage(k, s, i, DPAR_FORWARD);
+        dpari_sweep_stage(k, s, i, DPAR_ACTION_FORWARD);
     }
-    for (i = k->stages - 1; i >= 0 && k->rule != DPAR_FORWARD_ONLY; i--) {
-        dpari_sweep_stage(k, s, i, DPAR_BACKWARD);
+    for (i = k->stages - 1; i >= 0 && k->rule != DPAR_SCHEDULE_FORWARD_ONLY; i--) {
+        dpari_sweep_stage(k, s, i, DPAR_ACTION_BACKWARD);
     }
     for (i = k->p; i > 0; i--) { /* each begin has become the next one's */
         s->begin[i] = s->begin[i - 1];
@@ -2377,7 +2408,7 @@ typedef struct dpari_two {
     dpari_pen *pen;
     int32_t m;        /* micro-batches from here on are left out */
     int32_t stage[2]; /* down, up */
-    int32_t next[2][DPAR_WEIGHT + 1];
+    int32_t next[2][DPAR_ACTION_WEIGHT + 1];
 } dpari_two;
 
 static void dpari_two_put(dpari_two *t, int kind, int way)
@@ -2390,8 +2421,8 @@ static void dpari_two_put(dpari_two *t, int kind, int way)
 
 static void dpari_two_back(dpari_two *t, int way)
 {
-    dpari_two_put(t, DPAR_INPUT, way);
-    dpari_two_put(t, DPAR_WEIGHT, way);
+    dpari_two_put(t, DPAR_ACTION_INPUT, way);
+    dpari_two_put(t, DPAR_ACTION_WEIGHT, way);
 }
 
 static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
@@ -2404,34 +2435,34 @@ static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
     t.stage[0] = rank;
     t.stage[1] = 2 * k->p - 1 - rank;
     for (i = 0; i < 2 * (k->p - rank) - 1; i++) {
-        dpari_two_put(&t, DPAR_FORWARD, 0);
+        dpari_two_put(&t, DPAR_ACTION_FORWARD, 0);
     }
     for (i = 0; i < rank; i++) {
-        dpari_two_put(&t, DPAR_FORWARD, 1);
-        dpari_two_put(&t, DPAR_FORWARD, 0);
+        dpari_two_put(&t, DPAR_ACTION_FORWARD, 1);
+        dpari_two_put(&t, DPAR_ACTION_FORWARD, 0);
     }
     for (i = rank; i < k->p; i++) {
-        dpari_two_put(&t, DPAR_FORWARD, 1);
+        dpari_two_put(&t, DPAR_ACTION_FORWARD, 1);
         dpari_two_back(&t, 1);
     }
-    while (t.next[1][DPAR_FORWARD] < n) {
-        dpari_two_put(&t, DPAR_FORWARD, 0);
+    while (t.next[1][DPAR_ACTION_FORWARD] < n) {
+        dpari_two_put(&t, DPAR_ACTION_FORWARD, 0);
         dpari_two_back(&t, 0);
-        dpari_two_put(&t, DPAR_FORWARD, 1);
+        dpari_two_put(&t, DPAR_ACTION_FORWARD, 1);
         dpari_two_back(&t, 1);
     }
     for (i = 0; i < rank; i++) {
-        dpari_two_put(&t, DPAR_INPUT, 0);
-        dpari_two_put(&t, DPAR_INPUT, 1);
+        dpari_two_put(&t, DPAR_ACTION_INPUT, 0);
+        dpari_two_put(&t, DPAR_ACTION_INPUT, 1);
     }
     for (i = rank; i < k->p; i++) {
         dpari_two_back(&t, 0);
     }
-    while (t.next[1][DPAR_WEIGHT] < n) {
-        dpari_two_put(&t, DPAR_WEIGHT, 1);
+    while (t.next[1][DPAR_ACTION_WEIGHT] < n) {
+        dpari_two_put(&t, DPAR_ACTION_WEIGHT, 1);
     }
-    while (t.next[0][DPAR_WEIGHT] < n) {
-        dpari_two_put(&t, DPAR_WEIGHT, 0);
+    while (t.next[0][DPAR_ACTION_WEIGHT] < n) {
+        dpari_two_put(&t, DPAR_ACTION_WEIGHT, 0);
     }
 }
 
@@ -2445,7 +2476,7 @@ typedef struct dpari_dual {
 
 static void dpari_dual_f(dpari_dual *d, int way)
 {
-    dpari_pen_put(d->pen, DPAR_FORWARD, d->stage[way], d->forward[way]++);
+    dpari_pen_put(d->pen, DPAR_ACTION_FORWARD, d->stage[way], d->forward[way]++);
 }
 
 static void dpari_dual_b(dpari_dual *d, int way, int kind)
@@ -2458,7 +2489,7 @@ static void dpari_dual_fb(dpari_dual *d, int way)
 {
     dpari_dual_f(d, way);
     d->pen->at[-1].joined = 1;
-    dpari_dual_b(d, 1 - way, DPAR_BACKWARD);
+    dpari_dual_b(d, 1 - way, DPAR_ACTION_BACKWARD);
 }
 
 /* Rank `at` of `p` that fold or face each other, n micro-batches each way. */
@@ -2473,7 +2504,7 @@ static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
         dpari_dual_f(d, 1);
     }
     for (i = at + 1; i < p; i++) {
-        dpari_dual_b(d, 1, DPAR_INPUT);
+        dpari_dual_b(d, 1, DPAR_ACTION_INPUT);
         dpari_pen_weight(d->pen);
         dpari_dual_f(d, 1);
     }
@@ -2485,15 +2516,15 @@ static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
         dpari_dual_fb(d, 1);
     }
     for (i = at + 1; i < p; i++) {
-        dpari_dual_b(d, 1, DPAR_BACKWARD);
+        dpari_dual_b(d, 1, DPAR_ACTION_BACKWARD);
         dpari_dual_fb(d, 1);
     }
     for (i = 0; i < 2 * (at + 1); i++) {
-        dpari_dual_b(d, i % 2 == 0, i <= at ? DPAR_BACKWARD : DPAR_INPUT);
+        dpari_dual_b(d, i % 2 == 0, i <= at ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT);
     }
     for (i = at + 1; i < p; i++) {
         dpari_pen_weight(d->pen);
-        dpari_dual_b(d, 0, DPAR_INPUT);
+        dpari_dual_b(d, 0, DPAR_ACTION_INPUT);
     }
     for (i = 0; i <= at; i++) {
         dpari_pen_weight(d->pen);
@@ -2502,7 +2533,7 @@ static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
 
 static void dpari_order_dual(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 {
-    int faces = k->rule == DPAR_DUALPIPE, turned = faces && rank >= k->p / 2;
+    int faces = k->rule == DPAR_SCHEDULE_DUALPIPE, turned = faces && rank >= k->p / 2;
     int32_t half = faces ? k->m / 2 : 0;
     dpari_dual d;
     d.pen = pen;
@@ -2526,8 +2557,8 @@ static void dpari_chimera_put(const dpari_plan *k, int32_t rank, int up, int32_t
     int is_up = up != back;
     int32_t micro = unit * k->p + of % half + (is_up ? half : 0);
     if (micro < k->m) {
-        dpari_pen_put(pen, back ? DPAR_BACKWARD : DPAR_FORWARD, is_up ? 2 * k->p - 1 - rank : rank,
-                      micro);
+        dpari_pen_put(pen, back ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD,
+                      is_up ? 2 * k->p - 1 - rank : rank, micro);
     }
 }
 
@@ -2554,16 +2585,17 @@ static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at
     pen.at = at;
     pen.input = at;
     switch (k->rule) {
-    case DPAR_ZBV: dpari_order_zbv(k, rank, &pen); break;
-    case DPAR_DUALPIPE:
-    case DPAR_DUALPIPEV: dpari_order_dual(k, rank, &pen); break;
-    case DPAR_CHIMERA: dpari_order_chimera(k, rank, &pen); break;
+    case DPAR_SCHEDULE_ZBV: dpari_order_zbv(k, rank, &pen); break;
+    case DPAR_SCHEDULE_DUALPIPE:
+    case DPAR_SCHEDULE_DUALPIPEV: dpari_order_dual(k, rank, &pen); break;
+    case DPAR_SCHEDULE_CHIMERA: dpari_order_chimera(k, rank, &pen); break;
     default: dpari_order_turns(k, rank, &pen); break;
     }
 }
 
 /* Which rank each stage is on, and where each rank's list begins. */
-static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k, const dpar_order *order)
+static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k,
+                              const dpar_schedule_desc *order)
 {
     int32_t i;
     for (i = 0; i < s->stages; i++) {
@@ -2576,7 +2608,7 @@ static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k, const dpar_
 }
 
 /* Fills mem, which is large enough. Apart: the check has frames of its own. */
-DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, void *mem,
+DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_schedule_desc *order, void *mem,
                                   int64_t bytes)
 {
     dpari_plan k = dpari_plan_of(order);
@@ -2598,8 +2630,9 @@ DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, voi
     }
 }
 
-DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_order *order,
-                                            void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
+                                            const dpar_schedule_desc *order, void *mem,
+                                            int64_t bytes, dpar_why *why)
 {
     int64_t needed = dpar_schedule_generate_bytes(order, why);
     if (needed < 0) {
@@ -2609,8 +2642,8 @@ DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_
         return dpari_say_word(DPAR_E_ROOM, why,
                               "@ of # ranks and # micro-batches takes # bytes, "
                               "there are #",
-                              dpar_order_name(order->rule), 16, order->ranks, order->micros, needed,
-                              bytes);
+                              dpar_schedule_name(order->rule), 16, order->ranks, order->micros,
+                              needed, bytes);
     }
     dpari_order_fill(schedule, order, mem, bytes);
     return DPAR_OK;
@@ -2620,12 +2653,12 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_make(void *mem, int64_t bytes, con
                                                    int32_t ranks, int32_t micros, dpar_schedule *s,
                                                    dpar_why *why)
 {
-    dpar_order order;
+    dpar_schedule_desc order;
     dpar_status st;
     dpari_zero(&order, sizeof order);
     order.ranks = ranks;
     order.micros = micros;
-    st = dpar_order_find(&order, name, why);
+    st = dpar_schedule_find(&order, name, why);
     return st == DPAR_OK ? dpar_schedule_generate(s, &order, mem, mem == NULL ? 0 : bytes, why)
                          : st;
 }
@@ -2655,13 +2688,14 @@ static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64
 
 static int dpari_kind_in(int32_t kind, uint32_t kinds)
 {
-    return kind < DPAR_ACTION_KINDS && (kinds >> kind & 1) != 0;
+    return kind < DPAR_ACTION_COUNT && (kinds >> kind & 1) != 0;
 }
 
 enum {
-    DPARI_COMPUTES_INPUT = 1 << DPAR_BACKWARD | 1 << DPAR_INPUT, /* needs and gives a gradient */
-    DPARI_RECEIVES = 1 << DPAR_RECV_F | 1 << DPAR_RECV_B,
-    DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_SEND_F | 1 << DPAR_SEND_B
+    DPARI_COMPUTES_INPUT =
+        1 << DPAR_ACTION_BACKWARD | 1 << DPAR_ACTION_INPUT, /* needs and gives a gradient */
+    DPARI_RECEIVES = 1 << DPAR_ACTION_RECV_F | 1 << DPAR_ACTION_RECV_B,
+    DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_ACTION_SEND_F | 1 << DPAR_ACTION_SEND_B
 };
 
 /* What is wrong with rank r's action k; NULL: nothing. */
@@ -2669,17 +2703,17 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
 {
     const dpar_action *a = &s->action[k];
     int32_t other;
-    if (a->kind >= DPAR_ACTION_KINDS) {
+    if (a->kind >= DPAR_ACTION_COUNT) {
         return "there is no such kind";
     }
     if (a->joined > 1) {
         return " is joined to more than one";
     }
-    if (a->joined != 0 && (a->kind != DPAR_FORWARD || k + 1 == s->begin[r + 1] ||
+    if (a->joined != 0 && (a->kind != DPAR_ACTION_FORWARD || k + 1 == s->begin[r + 1] ||
                            !dpari_kind_in(a[1].kind, DPARI_COMPUTES_INPUT) || a[1].joined != 0)) {
         return " is joined, but is no forward with a B or I behind it";
     }
-    if (a->kind == DPAR_IDLE) {
+    if (a->kind == DPAR_ACTION_IDLE) {
         return NULL;
     }
     if (a->stage >= s->stages || s->rank_of[a->stage] != r) {
@@ -2703,8 +2737,8 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
 {
     int32_t r, i;
     int64_t k;
-    if (s->ranks < 1 || s->ranks > DPAR_MOST_STAGES || s->stages < 1 ||
-        s->stages > DPAR_MOST_STAGES || s->micros < 0 || s->micros > DPAR_MOST_MICROS) {
+    if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
+        s->stages > DPAR_MAX_STAGES || s->micros < 0 || s->micros > DPAR_MAX_MICRO_BATCHES) {
         return dpari_say(DPAR_E_ARG, why,
                          "# ranks, # stages, # micro-batches: 1 to 65535 of the first two, 0 to "
                          "65535 of the last",
@@ -2794,9 +2828,9 @@ static void dpari_sink_stage(dpari_sink *to, int32_t kind, int32_t stage)
 typedef struct dpari_window {
     int64_t end;
     int32_t stages, used, max_active; /* used: of the stages, those with uses > 0 */
-    int64_t uses[DPAR_MOST_ACTIVE + 3];
-    uint16_t stage[DPAR_MOST_ACTIVE + 3];
-    uint8_t gathered[DPAR_MOST_ACTIVE + 3];
+    int64_t uses[DPAR_LOWER_MAX_ACTIVE + 3];
+    uint16_t stage[DPAR_LOWER_MAX_ACTIVE + 3];
+    uint8_t gathered[DPAR_LOWER_MAX_ACTIVE + 3];
 } dpari_window;
 
 static int32_t dpari_window_find(const dpari_window *w, int32_t stage)
@@ -2830,7 +2864,7 @@ static void dpari_window_extend(dpari_window *w, const dpar_schedule *s, int64_t
     while (w->used < w->max_active && w->end < end) {
         const dpar_action *a = &s->action[w->end];
         w->end += 1 + a->joined;
-        if (a->kind != DPAR_IDLE) {
+        if (a->kind != DPAR_ACTION_IDLE) {
             dpari_window_use(w, a);
         }
         if (a->joined) {
@@ -2849,7 +2883,7 @@ static void dpari_window_let_go(dpari_window *w, dpari_sink *to)
                 least = i;
             }
         }
-        dpari_sink_stage(to, DPAR_RESHARD, w->stage[least]);
+        dpari_sink_stage(to, DPAR_ACTION_RESHARD, w->stage[least]);
         for (w->stages--, i = least; i < w->stages; i++) {
             w->uses[i] = w->uses[i + 1];
             w->stage[i] = w->stage[i + 1];
@@ -2864,7 +2898,7 @@ static void dpari_window_gather(dpari_window *w, dpari_sink *to)
     for (i = 0; i < w->stages; i++) {
         if (!w->gathered[i]) {
             w->gathered[i] = 1;
-            dpari_sink_stage(to, DPAR_UNSHARD, w->stage[i]);
+            dpari_sink_stage(to, DPAR_ACTION_UNSHARD, w->stage[i]);
         }
     }
 }
@@ -2881,7 +2915,7 @@ static void dpari_lower_rank(const dpar_schedule *s, int32_t r, int32_t max_acti
     w.max_active = max_active;
     for (k = s->begin[r]; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
         const dpar_action *a = &s->action[k];
-        if (a->kind == DPAR_IDLE) {
+        if (a->kind == DPAR_ACTION_IDLE) {
             continue;
         }
         dpari_window_extend(&w, s, s->begin[r + 1]);
@@ -2891,9 +2925,10 @@ static void dpari_lower_rank(const dpar_schedule *s, int32_t r, int32_t max_acti
             dpari_sink_put(to, a + h);
         }
         for (h = 0; h <= a->joined; h++) {
-            if (left != NULL && (a[h].kind == DPAR_BACKWARD || a[h].kind == DPAR_WEIGHT) &&
+            if (left != NULL &&
+                (a[h].kind == DPAR_ACTION_BACKWARD || a[h].kind == DPAR_ACTION_WEIGHT) &&
                 --left[a[h].stage] == 0) {
-                dpari_sink_stage(to, DPAR_REDUCE_GRAD, a[h].stage);
+                dpari_sink_stage(to, DPAR_ACTION_REDUCE_GRAD, a[h].stage);
             }
             if (max_active > 0) {
                 dpari_window_done(&w, a + h);
@@ -2986,23 +3021,23 @@ typedef struct dpari_head {
 typedef struct dpari_turns {
     const dpar_schedule *in;
     dpar_schedule *out;
-    const dpar_action *from; /* in's actions, or those that the first passes left in out */
-    const dpar_times *times; /* NULL: the usual ones */
-    dpari_head *head;        /* [ranks] */
-    dpari_ready now, next;   /* by turns: who acts in this turn and in the next */
-    int32_t *heap;           /* by time: [ranks] that are at work; the first is done first */
-    int32_t working;         /* how many of them */
-    int64_t clock;           /* by time: now */
-    int64_t *given; /* [stage][micro][2]: when its input, and its output's gradient, are there */
-    int turns;      /* by turns, not by time */
-    int idle;       /* idle actions take a turn */
-    int too_long;   /* a time passed INT64_MAX */
+    const dpar_action *from;          /* in's actions, or those that the first passes left in out */
+    const dpar_schedule_times *times; /* NULL: the usual ones */
+    dpari_head *head;                 /* [ranks] */
+    dpari_ready now, next;            /* by turns: who acts in this turn and in the next */
+    int32_t *heap;   /* by time: [ranks] that are at work; the first is done first */
+    int32_t working; /* how many of them */
+    int64_t clock;   /* by time: now */
+    int64_t *given;  /* [stage][micro][2]: when its input, and its output's gradient, are there */
+    int turns;       /* by turns, not by time */
+    int idle;        /* idle actions take a turn */
+    int too_long;    /* a time passed INT64_MAX */
 } dpari_turns;
 
 /* Is there a neighbour to whom this action's result goes? Its stage, else -1. */
 static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a)
 {
-    return a->kind == DPAR_FORWARD                        ? dpari_schedule_behind(s, a->stage)
+    return a->kind == DPAR_ACTION_FORWARD                 ? dpari_schedule_behind(s, a->stage)
            : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpari_schedule_before(s, a->stage)
                                                           : -1;
 }
@@ -3016,7 +3051,7 @@ static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t m
  * known yet. */
 static int64_t dpari_lower_arrival(const dpari_turns *l, const dpar_action *a)
 {
-    if (a->kind == DPAR_FORWARD) {
+    if (a->kind == DPAR_ACTION_FORWARD) {
         return *dpari_lower_given(l, a->stage, a->micro, 0);
     }
     if (dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT)) {
@@ -3040,26 +3075,26 @@ static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
 
 /* What is no kind of action, behind the kinds. */
 enum {
-    DPARI_LOWER_LATENCY = DPAR_ACTION_KINDS,
+    DPARI_LOWER_LATENCY = DPAR_ACTION_COUNT,
     DPARI_LOWER_BYTES,
     DPARI_LOWER_BANDWIDTH,
     DPARI_LOWER_EACH
 };
 
 /* The times of a kind: `overlap` of those that take none. */
-static const dpar_each *dpari_lower_each(const dpar_times *t, int32_t kind)
+static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *t, int32_t kind)
 {
     switch (kind) {
-    case DPAR_FORWARD: return &t->forward;
-    case DPAR_BACKWARD: return &t->backward;
-    case DPAR_INPUT: return &t->input;
-    case DPAR_WEIGHT: return &t->weight;
-    case DPAR_UNSHARD: return &t->unshard;
-    case DPAR_RESHARD: return &t->reshard;
-    case DPAR_REDUCE_GRAD: return &t->reduce_grad;
-    case DPAR_RECOMPUTE: return &t->recompute;
-    case DPAR_OFFLOAD: return &t->offload;
-    case DPAR_RELOAD: return &t->reload;
+    case DPAR_ACTION_FORWARD: return &t->forward;
+    case DPAR_ACTION_BACKWARD: return &t->backward;
+    case DPAR_ACTION_INPUT: return &t->input;
+    case DPAR_ACTION_WEIGHT: return &t->weight;
+    case DPAR_ACTION_UNSHARD: return &t->unshard;
+    case DPAR_ACTION_RESHARD: return &t->reshard;
+    case DPAR_ACTION_REDUCE_GRAD: return &t->reduce_grad;
+    case DPAR_ACTION_RECOMPUTE: return &t->recompute;
+    case DPAR_ACTION_OFFLOAD: return &t->offload;
+    case DPAR_ACTION_RELOAD: return &t->reload;
     case DPARI_LOWER_LATENCY: return &t->latency;
     case DPARI_LOWER_BYTES: return &t->bytes;
     case DPARI_LOWER_BANDWIDTH: return &t->bandwidth;
@@ -3073,18 +3108,19 @@ static const dpar_each *dpari_lower_each(const dpar_times *t, int32_t kind)
 #define DPARI_LOWER_UNIT (INT64_C(1) << 20)
 
 /* What an action takes by itself; B without a time of its own that of its parts. */
-static int64_t dpari_lower_cost(const dpar_times *t, const dpar_action *a)
+static int64_t dpari_lower_cost(const dpar_schedule_times *t, const dpar_action *a)
 {
     int64_t takes;
     if (t == NULL) {
-        takes = a->kind <= DPAR_WEIGHT || a->kind == DPAR_RECOMPUTE ? DPARI_LOWER_UNIT : 0;
-        return a->kind == DPAR_BACKWARD ? 2 * takes : takes;
+        takes = a->kind <= DPAR_ACTION_WEIGHT || a->kind == DPAR_ACTION_RECOMPUTE ? DPARI_LOWER_UNIT
+                                                                                  : 0;
+        return a->kind == DPAR_ACTION_BACKWARD ? 2 * takes : takes;
     }
-    if (a->kind == DPAR_WAIT_REDUCE) {
+    if (a->kind == DPAR_ACTION_WAIT_REDUCE) {
         return 0;
     }
     takes = dpari_each_at(dpari_lower_each(t, a->kind), a->stage);
-    if (a->kind == DPAR_BACKWARD && takes == 0) {
+    if (a->kind == DPAR_ACTION_BACKWARD && takes == 0) {
         takes = dpari_each_at(&t->input, a->stage) + dpari_each_at(&t->weight, a->stage);
     }
     return takes;
@@ -3157,7 +3193,7 @@ static void dpari_lower_next(dpari_turns *l, int32_t rank)
 {
     dpari_head *h = &l->head[rank];
     h->done = DPARI_NOT_STARTED;
-    while (!l->idle && h->at < h->end && l->from[h->at].kind == DPAR_IDLE) {
+    while (!l->idle && h->at < h->end && l->from[h->at].kind == DPAR_ACTION_IDLE) {
         h->at++;
     }
     if (h->at < h->end) {
@@ -3190,7 +3226,7 @@ static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action 
 static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
 {
     int32_t stage = dpari_lower_receiver(l->in, a), peer;
-    int forward = a->kind == DPAR_FORWARD;
+    int forward = a->kind == DPAR_ACTION_FORWARD;
     int64_t *given, takes = 1;
     if (stage < 0) {
         return;
@@ -3205,8 +3241,9 @@ static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
         takes = dpari_pipe_message(l->times, (int32_t)dpari_least(a->stage, stage));
     }
     *given = dpari_lower_sum(l, l->clock, takes);
-    dpari_lower_message(l, rank, a, forward ? DPAR_SEND_F : DPAR_SEND_B, a->stage, peer);
-    dpari_lower_message(l, peer, a, forward ? DPAR_RECV_F : DPAR_RECV_B, stage, rank);
+    dpari_lower_message(l, rank, a, forward ? DPAR_ACTION_SEND_F : DPAR_ACTION_SEND_B, a->stage,
+                        peer);
+    dpari_lower_message(l, peer, a, forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B, stage, rank);
     if (!dpari_lower_ready(l, peer)) {
         return;
     }
@@ -3223,7 +3260,7 @@ static void dpari_lower_step(dpari_turns *l, int32_t rank)
     dpari_head *h = &l->head[rank];
     int32_t i, n = 1 + h->a[0].joined;
     h->at += n;
-    for (i = 0; i < n && h->a[0].kind != DPAR_IDLE; i++) {
+    for (i = 0; i < n && h->a[0].kind != DPAR_ACTION_IDLE; i++) {
         l->out->action[h->to++] = h->a[i];
     }
     for (i = 0; i < n; i++) {
@@ -3244,7 +3281,7 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t ra
     }
     wait = dpari_lower_has(l, a) ? a[1] : a[0];
     wait.joined = 0;
-    wait.kind = wait.kind == DPAR_FORWARD ? DPAR_RECV_F : DPAR_RECV_B;
+    wait.kind = wait.kind == DPAR_ACTION_FORWARD ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B;
     stage = dpar_schedule_partner(l->in, wait.kind, wait.stage);
     dpar_text_init(&t, why->text, sizeof(why->text));
     dpari_text_say(&t, "rank %d waits for ", rank);
@@ -3253,7 +3290,7 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t ra
         dpar_text_put(&t, ": ");
     }
     dpari_text_say(
-        &t, "stage %d%s%d%s", stage, wait.kind == DPAR_RECV_F ? "'s F" : "'s B", wait.micro,
+        &t, "stage %d%s%d%s", stage, wait.kind == DPAR_ACTION_RECV_F ? "'s F" : "'s B", wait.micro,
         l->in->rank_of[stage] != rank ? " never comes" : ", which comes later here or never");
     return DPAR_E_STUCK;
 }
@@ -3309,7 +3346,8 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
 /* ---- lowering ------------------------------------------------------------------------------- */
 
 /* The times that MESSAGES reads: each 0 or more, and so small that a few of them fit together. */
-static DPARI_COLD dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *t, int32_t stages,
+                                                dpar_why *why)
 {
     int32_t i, kind;
     for (i = 0; i < stages; i++) {
@@ -3329,8 +3367,9 @@ static DPARI_COLD dpar_status dpari_lower_times(const dpar_times *t, int32_t sta
 enum { DPARI_LOWER_TOGETHER = 15 | DPAR_LOWER_TURNS }; /* the passes that go together */
 
 /* `how` with its defaults, and everything judged. */
-static DPARI_COLD dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
-                                              const dpar_lowering *asked, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
+                                              const dpar_schedule *in,
+                                              const dpar_schedule_lower_desc *asked, dpar_why *why)
 {
     uint32_t already = 0;
     dpar_status status;
@@ -3345,7 +3384,7 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_lowering *how, const dpar_sch
         return dpari_lower_check(in, 0, why);
     }
     if (how->passes == DPAR_LOWER_LATE_RECV) {
-        return how->channel < 0 || how->channel >= DPAR_CHANNELS
+        return how->channel < 0 || how->channel >= DPAR_CHANNEL_COUNT
                    ? dpari_say(DPAR_E_ARG, why, "channel # is not 0 to 2", how->channel, 0, 0, 0)
                    : dpari_lower_check(in, 0, why);
     }
@@ -3354,9 +3393,9 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_lowering *how, const dpar_sch
                          "passes # are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)",
                          how->passes, 0, 0, 0);
     }
-    if (how->max_active < 1 || how->max_active > DPAR_MOST_ACTIVE) {
+    if (how->max_active < 1 || how->max_active > DPAR_LOWER_MAX_ACTIVE) {
         return dpari_say(DPAR_E_ARG, why, "max_active # is not 1 to #", how->max_active,
-                         DPAR_MOST_ACTIVE, 0, 0);
+                         DPAR_LOWER_MAX_ACTIVE, 0, 0);
     }
     if ((how->passes & ~(DPAR_LOWER_IDLE | DPAR_LOWER_TURNS)) == 0) {
         how->passes |= DPAR_LOWER_MESSAGES;
@@ -3367,10 +3406,10 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_lowering *how, const dpar_sch
     if ((how->passes & DPAR_LOWER_SHARDS) == 0) {
         how->max_active = 0;
     } else {
-        already |= 1u << DPAR_UNSHARD | 1u << DPAR_RESHARD;
+        already |= 1u << DPAR_ACTION_UNSHARD | 1u << DPAR_ACTION_RESHARD;
     }
     if ((how->passes & DPAR_LOWER_REDUCE) != 0) {
-        already |= 1u << DPAR_REDUCE_GRAD;
+        already |= 1u << DPAR_ACTION_REDUCE_GRAD;
     }
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
         already |= DPARI_MESSAGES;
@@ -3403,7 +3442,7 @@ static int64_t dpari_lower_count(const dpar_schedule *s, int64_t *count)
 }
 
 /* Room for the actions of out; REDUCE takes no more than one a stage. */
-static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_lowering *how)
+static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
 {
     dpari_sink counted;
     int32_t r;
@@ -3422,7 +3461,7 @@ static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_lowering 
 }
 
 /* Two sets of ready ranks, or a heap of them. */
-static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_lowering *how)
+static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
 {
     return (how->passes & DPAR_LOWER_TURNS) != 0 ? 16 * dpari_ready_words(in->ranks)
                                                  : dpari_whole_words(4 * (int64_t)in->ranks);
@@ -3430,7 +3469,8 @@ static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_lower
 
 /* The schedule, then heads and who acts next, each stage's backwards to come, and what was given;
  * -1 when that passes int64_t. */
-static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_lowering *how, int64_t actions)
+static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_lower_desc *how,
+                                int64_t actions)
 {
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, actions);
     return bytes < 0 ? -1
@@ -3447,14 +3487,14 @@ static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
     for (k = 0; k < s->begin[s->ranks]; k++) {
         const dpar_action *a = &s->action[k];
         left[a->stage < s->stages ? a->stage : 0] +=
-            a->kind == DPAR_BACKWARD || a->kind == DPAR_WEIGHT;
+            a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_WEIGHT;
     }
 }
 
 /* Lays the heads and what is given behind out, and fills out's begins. After the first passes each
  * rank's list stands at the end of its place in out, and messages are put in from the front: there
  * is room for just those in between, so that no action is lost before it is read. */
-static void dpari_lower_begin(dpari_turns *l, const dpar_lowering *how, char *work)
+static void dpari_lower_begin(dpari_turns *l, const dpar_schedule_lower_desc *how, char *work)
 {
     const dpar_schedule *s = l->in;
     int first = (how->passes & (DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE)) != 0;
@@ -3504,7 +3544,7 @@ static void dpari_lower_ends(dpari_turns *l)
 }
 
 static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *in,
-                                      const dpar_lowering *how, void *mem, int64_t bytes,
+                                      const dpar_schedule_lower_desc *how, void *mem, int64_t bytes,
                                       dpar_why *why)
 {
     dpari_turns l;
@@ -3539,21 +3579,22 @@ static void dpari_merge_rank(const dpar_schedule *s, int32_t r, dpari_sink *to)
     dpari_zero(&last, sizeof(last));
     for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
         dpar_action a = s->action[k];
-        if (a.kind == DPAR_IDLE) {
+        if (a.kind == DPAR_ACTION_IDLE) {
             continue;
         }
-        if (!whole && a.kind == DPAR_WEIGHT && a.stage == last.stage && a.micro == last.micro) {
-            last.kind = DPAR_BACKWARD;
+        if (!whole && a.kind == DPAR_ACTION_WEIGHT && a.stage == last.stage &&
+            a.micro == last.micro) {
+            last.kind = DPAR_ACTION_BACKWARD;
             whole = 1;
             continue;
         }
-        if (last.kind != DPAR_IDLE) {
+        if (last.kind != DPAR_ACTION_IDLE) {
             dpari_sink_put(to, &last);
         }
-        whole = a.kind != DPAR_INPUT || last.joined;
+        whole = a.kind != DPAR_ACTION_INPUT || last.joined;
         last = a;
     }
-    if (last.kind != DPAR_IDLE) {
+    if (last.kind != DPAR_ACTION_IDLE) {
         dpari_sink_put(to, &last);
     }
 }
@@ -3619,7 +3660,8 @@ static void dpari_held_add(dpari_held *h, int64_t k, int64_t begin)
 {
     const dpar_action *a = &h->in->action[k];
     int32_t q = h->one_queue ? 0 : a->peer;
-    *dpari_held_given(h, a) |= (uint8_t)(a->kind == DPAR_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    *dpari_held_given(h, a) |=
+        (uint8_t)(a->kind == DPAR_ACTION_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
     h->next[k - begin] = -1;
     if (h->first[q] < 0) {
         h->first[q] = k;
@@ -3634,7 +3676,7 @@ static void dpari_held_pop(dpari_held *h, int32_t q, int64_t begin)
 {
     const dpar_action *a = &h->in->action[h->first[q]];
     *dpari_held_given(h, a) &=
-        (uint8_t) ~(unsigned)(a->kind == DPAR_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+        (uint8_t) ~(unsigned)(a->kind == DPAR_ACTION_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
     h->first[q] = h->next[h->first[q] - begin];
     dpari_sink_put(&h->to, a);
 }
@@ -3655,12 +3697,14 @@ static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t chann
 {
     int32_t i, q = h->one_queue ? 0 : a->peer;
     for (i = 0; i <= a->joined; i++) {
-        int forward = a[i].kind == DPAR_FORWARD || a[i].kind == DPAR_RECV_F;
-        if (forward || a[i].kind == DPAR_RECV_B || dpari_kind_in(a[i].kind, DPARI_COMPUTES_INPUT)) {
+        int forward = a[i].kind == DPAR_ACTION_FORWARD || a[i].kind == DPAR_ACTION_RECV_F;
+        if (forward || a[i].kind == DPAR_ACTION_RECV_B ||
+            dpari_kind_in(a[i].kind, DPARI_COMPUTES_INPUT)) {
             dpari_held_need(h, &a[i], forward, begin);
         }
     }
-    if ((a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B) && channel != DPAR_CHANNEL_EDGE) {
+    if ((a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B) &&
+        channel != DPAR_CHANNEL_EDGE) {
         while (h->first[q] >= 0) {
             dpari_held_pop(h, q, begin);
         }
@@ -3741,10 +3785,10 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
 
 /* ---- the calls ------------------------------------------------------------------------------ */
 
-DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
-                                           dpar_why *why)
+DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in,
+                                           const dpar_schedule_lower_desc *how, dpar_why *why)
 {
-    dpar_lowering h;
+    dpar_schedule_lower_desc h;
     return dpari_lower_how(&h, in, how, why) != DPAR_OK ? -1
            : h.passes == DPAR_LOWER_MERGE               ? dpari_merge_size(in)
            : h.passes == DPAR_LOWER_LATE_RECV
@@ -3753,10 +3797,10 @@ DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_l
 }
 
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
-                                         const dpar_lowering *how, void *mem, int64_t bytes,
-                                         dpar_why *why)
+                                         const dpar_schedule_lower_desc *how, void *mem,
+                                         int64_t bytes, dpar_why *why)
 {
-    dpar_lowering h;
+    dpar_schedule_lower_desc h;
     dpar_schedule got;
     dpar_status st = dpari_lower_how(&h, in, how, why);
     if (st == DPAR_OK) {
@@ -3774,18 +3818,18 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
 
 /* Sets of kinds, a bit each. */
 enum {
-    DPARI_SET_F = 1 << DPAR_FORWARD,
-    DPARI_SET_B = 1 << DPAR_BACKWARD,
-    DPARI_SET_I = 1 << DPAR_INPUT,
-    DPARI_SET_W = 1 << DPAR_WEIGHT,
-    DPARI_SET_SENDS = (1 << DPAR_SEND_F) | (1 << DPAR_SEND_B),
-    DPARI_SET_RECVS = (1 << DPAR_RECV_F) | (1 << DPAR_RECV_B),
+    DPARI_SET_F = 1 << DPAR_ACTION_FORWARD,
+    DPARI_SET_B = 1 << DPAR_ACTION_BACKWARD,
+    DPARI_SET_I = 1 << DPAR_ACTION_INPUT,
+    DPARI_SET_W = 1 << DPAR_ACTION_WEIGHT,
+    DPARI_SET_SENDS = (1 << DPAR_ACTION_SEND_F) | (1 << DPAR_ACTION_SEND_B),
+    DPARI_SET_RECVS = (1 << DPAR_ACTION_RECV_F) | (1 << DPAR_ACTION_RECV_B),
     DPARI_SET_MESSAGES = DPARI_SET_SENDS | DPARI_SET_RECVS,
-    DPARI_SET_SHARDING = (1 << DPAR_UNSHARD) | (1 << DPAR_RESHARD),
-    DPARI_SET_OFFLOADS = (1 << DPAR_OFFLOAD) | (1 << DPAR_RELOAD),
+    DPARI_SET_SHARDING = (1 << DPAR_ACTION_UNSHARD) | (1 << DPAR_ACTION_RESHARD),
+    DPARI_SET_OFFLOADS = (1 << DPAR_ACTION_OFFLOAD) | (1 << DPAR_ACTION_RELOAD),
     DPARI_SET_GRADIENT = DPARI_SET_B | DPARI_SET_I, /* what makes the gradient of a stage's input */
     DPARI_SET_TRAINING = DPARI_SET_GRADIENT | DPARI_SET_W,
-    DPARI_SET_COMPUTE = DPARI_SET_F | DPARI_SET_TRAINING | (1 << DPAR_RECOMPUTE)
+    DPARI_SET_COMPUTE = DPARI_SET_F | DPARI_SET_TRAINING | (1 << DPAR_ACTION_RECOMPUTE)
 };
 enum {
     DPARI_STAGE_UNSHARDED = 1,
@@ -3881,7 +3925,7 @@ static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro
 static int32_t dpari_proof_kind(uint32_t set)
 {
     int32_t kind = 0;
-    while (kind + 1 < DPAR_ACTION_KINDS && (set >> kind & 1) == 0) {
+    while (kind + 1 < DPAR_ACTION_COUNT && (set >> kind & 1) == 0) {
         kind++;
     }
     return kind;
@@ -3909,8 +3953,8 @@ static dpar_status dpari_proof_begins(const dpar_schedule *s, dpar_why *why)
 
 static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
 {
-    if (s->ranks < 1 || s->ranks > DPAR_MOST_STAGES || s->stages < 1 ||
-        s->stages > DPAR_MOST_STAGES) {
+    if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
+        s->stages > DPAR_MAX_STAGES) {
         return dpari_say(DPAR_E_ARG, why, "# ranks, # stages: 1 to 65535 of each", s->ranks,
                          s->stages, 0, 0);
     }
@@ -3918,7 +3962,7 @@ static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", s->chain,
                          s->stages, 0, 0);
     }
-    if (s->micros < 1 || s->micros > DPAR_MOST_MICROS) {
+    if (s->micros < 1 || s->micros > DPAR_MAX_MICRO_BATCHES) {
         return dpari_say(DPAR_E_ARG, why, "# micro-batches: 1 to 65535", s->micros, 0, 0, 0);
     }
     if (s->slices < 1 || s->micros % s->slices != 0) {
@@ -3945,7 +3989,8 @@ DPARI_APART int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
         ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages);
 }
 
-DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how)
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s,
+                                           const dpar_schedule_check_desc *how)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
     return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);
@@ -3993,7 +4038,7 @@ static int dpari_proof_is(int32_t kind, uint32_t set)
 /* 0 with the forward, 1 with the backward. */
 static int dpari_proof_way(int32_t kind)
 {
-    return kind == DPAR_SEND_B || kind == DPAR_RECV_B;
+    return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *w, const dpar_action *a)
@@ -4011,10 +4056,10 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
     int64_t i;
     for (r = 0; r < s->ranks; r++) {
         for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            if (s->action[i].kind >= DPAR_ACTION_KINDS) {
+            if (s->action[i].kind >= DPAR_ACTION_COUNT) {
                 return dpari_say(DPAR_E_ARG, w->why,
                                  "rank #: action # of its list has kind #: 0 to #", r,
-                                 i - s->begin[r], s->action[i].kind, DPAR_ACTION_KINDS - 1);
+                                 i - s->begin[r], s->action[i].kind, DPAR_ACTION_COUNT - 1);
             }
             w->kinds |= 1u << s->action[i].kind;
         }
@@ -4025,7 +4070,7 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
 static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpar_action *a,
                                       int last)
 {
-    if (a->joined != 1 || a->kind != DPAR_FORWARD || last || a[1].joined ||
+    if (a->joined != 1 || a->kind != DPAR_ACTION_FORWARD || last || a[1].joined ||
         !dpari_proof_is(a[1].kind, DPARI_SET_GRADIENT)) {
         return dpari_proof_say(w, "rank #: @ is joined, but is not a forward with a B or I next", r,
                                0, a, NULL);
@@ -4084,17 +4129,17 @@ static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action 
 /* What of the same stage and micro-batch cannot come before a kind. */
 static uint32_t dpari_proof_later(int32_t kind)
 {
-    const uint32_t backward = DPARI_SET_GRADIENT, recompute = 1u << DPAR_RECOMPUTE;
+    const uint32_t backward = DPARI_SET_GRADIENT, recompute = 1u << DPAR_ACTION_RECOMPUTE;
     switch (kind) {
-    case DPAR_RECV_F: return DPARI_SET_F;
-    case DPAR_FORWARD:
-        return (1u << DPAR_SEND_F) | DPARI_SET_OFFLOADS | recompute | DPARI_SET_TRAINING;
-    case DPAR_OFFLOAD: return (1u << DPAR_RELOAD) | recompute | backward;
-    case DPAR_RELOAD: return recompute | backward;
-    case DPAR_RECOMPUTE:
-    case DPAR_RECV_B: return backward;
-    case DPAR_BACKWARD: return 1u << DPAR_SEND_B;
-    case DPAR_INPUT: return (1u << DPAR_SEND_B) | DPARI_SET_W;
+    case DPAR_ACTION_RECV_F: return DPARI_SET_F;
+    case DPAR_ACTION_FORWARD:
+        return (1u << DPAR_ACTION_SEND_F) | DPARI_SET_OFFLOADS | recompute | DPARI_SET_TRAINING;
+    case DPAR_ACTION_OFFLOAD: return (1u << DPAR_ACTION_RELOAD) | recompute | backward;
+    case DPAR_ACTION_RELOAD: return recompute | backward;
+    case DPAR_ACTION_RECOMPUTE:
+    case DPAR_ACTION_RECV_B: return backward;
+    case DPAR_ACTION_BACKWARD: return 1u << DPAR_ACTION_SEND_B;
+    case DPAR_ACTION_INPUT: return (1u << DPAR_ACTION_SEND_B) | DPARI_SET_W;
     default: return 0;
     }
 }
@@ -4113,9 +4158,10 @@ static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar
 /* The neighbour on the same rank and the next slice, of F, B and I. */
 static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
-    uint32_t set = a->kind == DPAR_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
+    uint32_t set =
+        a->kind == DPAR_ACTION_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
     int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
-    int32_t next = a->kind == DPAR_FORWARD ? 1 : -1;
+    int32_t next = a->kind == DPAR_ACTION_FORWARD ? 1 : -1;
     dpar_status st = DPAR_OK;
     if (there >= 0 && w->s->rank_of[there] == r) {
         st = dpari_proof_after(w, r, a, set, there, a->micro);
@@ -4134,7 +4180,7 @@ static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar
     if (dpari_proof_is(a->kind, cell->seen)) {
         return dpari_proof_say(w, "rank #: @ is there twice", r, 0, a, NULL);
     }
-    twin = a->kind == DPAR_BACKWARD         ? split & cell->seen
+    twin = a->kind == DPAR_ACTION_BACKWARD  ? split & cell->seen
            : dpari_proof_is(a->kind, split) ? (uint32_t)DPARI_SET_B & cell->seen
                                             : 0;
     if (twin != 0) {
@@ -4154,18 +4200,19 @@ static dpar_status dpari_proof_state(const dpari_proof *w, int32_t r, const dpar
 {
     uint8_t *state = &w->stage[a->stage];
     int unsharded = (*state & DPARI_STAGE_UNSHARDED) != 0;
-    if (a->kind == DPAR_UNSHARD && unsharded) {
+    if (a->kind == DPAR_ACTION_UNSHARD && unsharded) {
         return dpari_proof_say(w, "rank #: @ while stage # is unsharded", r, a->stage, a, NULL);
     }
-    if (!unsharded && (a->kind == DPAR_RESHARD || (dpari_proof_is(a->kind, DPARI_SET_COMPUTE) &&
-                                                   (w->kinds & DPARI_SET_SHARDING) != 0))) {
+    if (!unsharded &&
+        (a->kind == DPAR_ACTION_RESHARD ||
+         (dpari_proof_is(a->kind, DPARI_SET_COMPUTE) && (w->kinds & DPARI_SET_SHARDING) != 0))) {
         return dpari_proof_say(w, "rank #: @ while stage # is not unsharded", r, a->stage, a, NULL);
     }
     if ((*state & DPARI_STAGE_REDUCED) != 0 &&
-        dpari_proof_is(a->kind, DPARI_SET_TRAINING | 1u << DPAR_REDUCE_GRAD)) {
+        dpari_proof_is(a->kind, DPARI_SET_TRAINING | 1u << DPAR_ACTION_REDUCE_GRAD)) {
         return dpari_proof_say(w, "rank #: @ comes after #REDUCE_GRAD", r, a->stage, a, NULL);
     }
-    if (a->kind == DPAR_WAIT_REDUCE) {
+    if (a->kind == DPAR_ACTION_WAIT_REDUCE) {
         if ((*state & DPARI_STAGE_REDUCED) == 0 || (*state & DPARI_STAGE_WAITED) != 0) {
             return dpari_proof_say(w, "rank #: @ has no #REDUCE_GRAD before it", r, a->stage, a,
                                    NULL);
@@ -4175,7 +4222,7 @@ static dpar_status dpari_proof_state(const dpari_proof *w, int32_t r, const dpar
         *state ^= DPARI_STAGE_UNSHARDED;
     } else if (dpari_proof_is(a->kind, DPARI_SET_TRAINING)) {
         *state |= DPARI_STAGE_TRAINED;
-    } else if (a->kind == DPAR_REDUCE_GRAD) {
+    } else if (a->kind == DPAR_ACTION_REDUCE_GRAD) {
         *state |= DPARI_STAGE_REDUCED;
     }
     return DPAR_OK;
@@ -4191,7 +4238,7 @@ static dpar_status dpari_proof_list(dpari_proof *w, int32_t r)
         if (a->joined) {
             st = dpari_proof_joined(w, r, a, i + 1 == s->begin[r + 1]);
         }
-        if (st == DPAR_OK && a->kind != DPAR_IDLE) {
+        if (st == DPAR_OK && a->kind != DPAR_ACTION_IDLE) {
             st = dpari_proof_ids(w, r, a);
             if (st == DPAR_OK) {
                 st = dpari_proof_state(w, r, a);
@@ -4211,14 +4258,15 @@ static uint32_t dpari_proof_expected(const dpari_proof *w, int32_t stage, uint32
 {
     uint32_t set = DPARI_SET_F;
     int32_t kind;
-    if ((seen >> DPAR_RELOAD & 1) != 0) {
-        set |= 1u << DPAR_OFFLOAD;
+    if ((seen >> DPAR_ACTION_RELOAD & 1) != 0) {
+        set |= 1u << DPAR_ACTION_OFFLOAD;
     }
     if ((w->kinds & DPARI_SET_TRAINING) != 0) {
         set |= (seen & (DPARI_SET_I | DPARI_SET_W)) != 0 ? DPARI_SET_I | DPARI_SET_W : DPARI_SET_B;
         set |= (seen & DPARI_SET_OFFLOADS) != 0 ? (uint32_t)DPARI_SET_OFFLOADS : 0;
     }
-    for (kind = DPAR_SEND_F; kind <= DPAR_RECV_B && (w->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
+    for (kind = DPAR_ACTION_SEND_F;
+         kind <= DPAR_ACTION_RECV_B && (w->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
         int32_t there = dpar_schedule_partner(w->s, kind, stage);
         if (there >= 0 && w->s->rank_of[there] != w->s->rank_of[stage] &&
             (!dpari_proof_way(kind) || (w->kinds & DPARI_SET_TRAINING) != 0)) {
@@ -4268,7 +4316,7 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
 
 static dpar_status dpari_proof_stages(const dpari_proof *w)
 {
-    const int reduces = dpari_proof_is(DPAR_REDUCE_GRAD, w->kinds);
+    const int reduces = dpari_proof_is(DPAR_ACTION_REDUCE_GRAD, w->kinds);
     int32_t k;
     if (reduces && (w->kinds & DPARI_SET_TRAINING) == 0) {
         return dpari_say(DPAR_E_ARG, w->why, "there is a REDUCE_GRAD, but no backward", 0, 0, 0, 0);
@@ -4392,7 +4440,7 @@ static void dpari_proof_do(dpari_proof *w, int64_t i)
 /* The stage on another rank that a computation has its data from; -1: none. */
 static int32_t dpari_proof_source(const dpar_schedule *s, const dpar_action *a)
 {
-    int32_t from = a->kind == DPAR_FORWARD ? dpari_schedule_before(s, a->stage)
+    int32_t from = a->kind == DPAR_ACTION_FORWARD ? dpari_schedule_before(s, a->stage)
                    : dpari_proof_is(a->kind, DPARI_SET_GRADIENT)
                        ? dpari_schedule_behind(s, a->stage)
                        : -1;
@@ -4402,12 +4450,12 @@ static int32_t dpari_proof_source(const dpar_schedule *s, const dpar_action *a)
 static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
 {
     int32_t from = dpari_proof_source(w->s, a);
-    int forward = a->kind == DPAR_FORWARD;
+    int forward = a->kind == DPAR_ACTION_FORWARD;
     if (from < 0) {
         return 0;
     }
     if ((w->kinds & DPARI_SET_MESSAGES) != 0) {
-        return !dpari_proof_is(forward ? DPAR_RECV_F : DPAR_RECV_B,
+        return !dpari_proof_is(forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B,
                                dpari_proof_at(w, a->stage, a->micro)->done);
     }
     return (dpari_proof_at(w, from, a->micro)->done &
@@ -4553,7 +4601,7 @@ static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
             return (int32_t)(a - w->s->action);
         }
         from = dpari_proof_source(w->s, a);
-        way = a->kind != DPAR_FORWARD;
+        way = a->kind != DPAR_ACTION_FORWARD;
         return dpari_proof_head(w, w->link[dpari_proof_at(w, from, a->micro)->send[way]].mate);
     }
     for (i = (int32_t)w->s->begin[r]; i < w->lane[r].end; i++) {
@@ -4577,9 +4625,9 @@ static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
     int32_t from =
         message ? dpar_schedule_partner(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
     uint32_t seen = dpari_proof_at(w, from, a->micro)->seen;
-    int32_t kind = message                   ? a->kind - 1
-                   : a->kind == DPAR_FORWARD ? (int32_t)DPAR_FORWARD
-                                             : dpari_proof_kind(seen & DPARI_SET_GRADIENT);
+    int32_t kind = message                          ? a->kind - 1
+                   : a->kind == DPAR_ACTION_FORWARD ? (int32_t)DPAR_ACTION_FORWARD
+                                                    : dpari_proof_kind(seen & DPARI_SET_GRADIENT);
     k->needs = dpari_proof_action(kind, from, a->micro);
     k->other_rank = w->s->rank_of[from];
     k->other = dpari_proof_stuck(w, k->other_rank);
@@ -4645,7 +4693,7 @@ static const char *dpari_transport_name(int32_t transport)
     switch (transport) { /* no table: its pointers would be data to relocate */
     case DPAR_TRANSPORT_BLOCKING: return "blocking";
     case DPAR_TRANSPORT_RANK: return "rank";
-    case DPAR_TRANSPORT_DIR: return "dir";
+    case DPAR_TRANSPORT_DIRECTION: return "dir";
     case DPAR_TRANSPORT_PAIR: return "pair";
     case DPAR_TRANSPORT_EDGE: return "edge";
     default: return "eager";
@@ -4759,7 +4807,7 @@ DPARI_COLD DPARI_APART dpar_status dpari_proof_rules(const dpar_schedule *s, int
 static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
 {
     switch (w->transport) {
-    case DPAR_TRANSPORT_DIR: return dpari_proof_way(a->kind);
+    case DPAR_TRANSPORT_DIRECTION: return dpari_proof_way(a->kind);
     case DPAR_TRANSPORT_PAIR: return 2 * a->peer;
     case DPAR_TRANSPORT_EDGE:
     case DPAR_TRANSPORT_EAGER: return 2 * a->peer + dpari_proof_is(a->kind, DPARI_SET_SENDS);
@@ -4828,8 +4876,8 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
 }
 
 DPARI_COLD DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s,
-                                                         const dpar_checking *how, void *mem,
-                                                         dpar_why *why)
+                                                         const dpar_schedule_check_desc *how,
+                                                         void *mem, dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
@@ -4846,13 +4894,14 @@ DPARI_COLD DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s,
 }
 
 /* What is asked, the schedule's shape and the memory; apart, since it is over before the rest. */
-DPARI_APART dpar_status dpari_proof_asked(const dpar_schedule *s, const dpar_checking *how,
-                                          int64_t bytes, dpar_why *why)
+DPARI_APART dpar_status dpari_proof_asked(const dpar_schedule *s,
+                                          const dpar_schedule_check_desc *how, int64_t bytes,
+                                          dpar_why *why)
 {
     dpar_status st;
-    if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORTS)) {
+    if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
         return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", how->transport,
-                         DPAR_TRANSPORTS - 1, 0, 0);
+                         DPAR_TRANSPORT_COUNT - 1, 0, 0);
     }
     if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->room < 1) {
         return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", how->room, 0,
@@ -4874,8 +4923,9 @@ DPARI_APART dpar_status dpari_proof_asked(const dpar_schedule *s, const dpar_che
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
-                                         void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
+                                         const dpar_schedule_check_desc *how, void *mem,
+                                         int64_t bytes, dpar_why *why)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
     dpar_status st = dpari_proof_asked(s, how, bytes, why);
@@ -4917,16 +4967,16 @@ static uint16_t dpari_slots_take(dpari_slots_pool *p)
     if (p->free_count > 0) {
         return p->free[--p->free_count];
     }
-    if (p->count == DPAR_NO_SLOT) {
+    if (p->count == DPAR_SLOT_NONE) {
         p->full = 1;
-        return DPAR_NO_SLOT;
+        return DPAR_SLOT_NONE;
     }
     return (uint16_t)p->count++;
 }
 
 static void dpari_slots_free(dpari_slots_pool *p, uint16_t slot)
 {
-    if (slot != DPAR_NO_SLOT) {
+    if (slot != DPAR_SLOT_NONE) {
         p->free[p->free_count++] = slot;
     }
 }
@@ -4944,7 +4994,7 @@ static int64_t dpari_slots_room(const dpar_schedule *s)
     for (r = 0; r < s->ranks; r++) {
         most = dpari_most(most, s->begin[r + 1] - s->begin[r]);
     }
-    return dpari_least(most, DPAR_NO_SLOT);
+    return dpari_least(most, DPAR_SLOT_NONE);
 }
 
 DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s)
@@ -4971,7 +5021,7 @@ static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_f
     w->in_flight = in_flight;
     for (i = 0; i < s->begin[s->ranks]; i++) {
         int kind = s->action[i].kind;
-        w->messages |= kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+        w->messages |= kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
     }
 }
 
@@ -4984,15 +5034,15 @@ static void dpari_slots_sent(dpari_slots *w)
     }
     do {
         a = &w->s->action[w->at++];
-    } while (a->kind != DPAR_SEND_F && a->kind != DPAR_SEND_B);
-    dpari_slots_free(&w->send, dpari_slots_at(w, a)->send[a->kind == DPAR_SEND_B]);
+    } while (a->kind != DPAR_ACTION_SEND_F && a->kind != DPAR_ACTION_SEND_B);
+    dpari_slots_free(&w->send, dpari_slots_at(w, a)->send[a->kind == DPAR_ACTION_SEND_B]);
 }
 
 /* F, B, I: what comes in, what goes out. */
-static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
-    int way = a->kind != DPAR_FORWARD;
+    int way = a->kind != DPAR_ACTION_FORWARD;
     int32_t across =
         way ? dpari_schedule_before(w->s, a->stage) : dpari_schedule_behind(w->s, a->stage);
     out->receive = cell->receive[way];
@@ -5002,23 +5052,24 @@ static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_slots *o
     }
 }
 
-static void dpari_slots_message(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+static void dpari_slots_message(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
-    if (a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B) {
-        out->receive = cell->receive[a->kind == DPAR_RECV_B] = dpari_slots_take(&w->receive);
+    if (a->kind == DPAR_ACTION_RECV_F || a->kind == DPAR_ACTION_RECV_B) {
+        out->receive = cell->receive[a->kind == DPAR_ACTION_RECV_B] = dpari_slots_take(&w->receive);
     } else {
-        out->send = cell->send[a->kind == DPAR_SEND_B];
+        out->send = cell->send[a->kind == DPAR_ACTION_SEND_B];
         dpari_slots_sent(w);
     }
 }
 
-DPARI_APART void dpari_slots_action(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+DPARI_APART void dpari_slots_action(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
-    const int takes = a->kind == DPAR_FORWARD || a->kind == DPAR_RELOAD;
-    const int frees = a->kind == DPAR_BACKWARD || a->kind == DPAR_WEIGHT || a->kind == DPAR_OFFLOAD;
-    if (a->kind >= DPAR_SEND_F && a->kind <= DPAR_RECV_B) {
+    const int takes = a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_RELOAD;
+    const int frees = a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_WEIGHT ||
+                      a->kind == DPAR_ACTION_OFFLOAD;
+    if (a->kind >= DPAR_ACTION_SEND_F && a->kind <= DPAR_ACTION_RECV_B) {
         dpari_slots_message(w, a, out);
         return;
     }
@@ -5029,16 +5080,17 @@ DPARI_APART void dpari_slots_action(dpari_slots *w, const dpar_action *a, dpar_s
     if (frees) {
         dpari_slots_free(&w->activation, cell->activation);
     }
-    if (a->kind == DPAR_INPUT) {
+    if (a->kind == DPAR_ACTION_INPUT) {
         cell->weight = dpari_slots_take(&w->weight);
     }
-    if (a->kind == DPAR_INPUT || a->kind == DPAR_WEIGHT) {
+    if (a->kind == DPAR_ACTION_INPUT || a->kind == DPAR_ACTION_WEIGHT) {
         out->weight = cell->weight;
     }
-    if (a->kind == DPAR_WEIGHT) {
+    if (a->kind == DPAR_ACTION_WEIGHT) {
         dpari_slots_free(&w->weight, cell->weight);
     }
-    if (a->kind == DPAR_FORWARD || a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT) {
+    if (a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_BACKWARD ||
+        a->kind == DPAR_ACTION_INPUT) {
         dpari_slots_pass(w, a, out);
     }
 }
@@ -5049,7 +5101,8 @@ static void dpari_slots_restart(dpari_slots_pool *p)
 }
 
 /* The list of rank r. slots: NULL, or all of the schedule. */
-static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_slots *slots, dpar_slot_counts *count)
+static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_action_slots *slots,
+                             dpar_slot_counts *count)
 {
     int64_t i;
     dpari_slots_restart(&w->receive);
@@ -5059,8 +5112,8 @@ static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_slots *slots, dpar_
     w->sends = 0;
     w->at = w->s->begin[r];
     for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
-        dpar_slots out;
-        out.receive = out.activation = out.send = out.weight = DPAR_NO_SLOT;
+        dpar_action_slots out;
+        out.receive = out.activation = out.send = out.weight = DPAR_SLOT_NONE;
         if (dpari_action_has_micro(w->s->action[i].kind)) {
             dpari_slots_action(w, &w->s->action[i], &out);
         }
@@ -5075,13 +5128,13 @@ static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_slots *slots, dpar_
 }
 
 /* All ranks, from the start. */
-static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots,
+static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *slots,
                                            dpar_slot_counts *counts)
 {
     int64_t i, cells = (int64_t)w->s->chain * w->s->micros;
     int32_t r;
     for (i = 0; i < cells; i++) {
-        w->cell[i].receive[0] = w->cell[i].receive[1] = DPAR_NO_SLOT; /* messages may lack */
+        w->cell[i].receive[0] = w->cell[i].receive[1] = DPAR_SLOT_NONE; /* messages may lack */
     }
     for (r = 0; r < w->s->ranks; r++) {
         dpar_slot_counts count;
@@ -5098,8 +5151,9 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots,
 }
 
 /* Apart, so that its frame does not stand below the check. */
-DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s, const dpar_slotting *how,
-                                           void *mem, dpar_why *why)
+DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s,
+                                           const dpar_schedule_slots_desc *how, void *mem,
+                                           dpar_why *why)
 {
     dpari_slots w;
     int32_t full;
@@ -5113,10 +5167,11 @@ DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s, const dpar_sl
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, const dpar_slotting *how,
-                                         void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
+                                         const dpar_schedule_slots_desc *how, void *mem,
+                                         int64_t bytes, dpar_why *why)
 {
-    dpar_checking tagged;
+    dpar_schedule_check_desc tagged;
     dpar_status st;
     if (how->in_flight < 0) {
         return dpari_say(DPAR_E_ARG, why, "# sends in flight: 0 or more", how->in_flight, 0, 0, 0);
@@ -5136,15 +5191,15 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, const dpar_slot
 DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task)
 {
     const dpar_action *list = steps->schedule->action;
-    dpar_slots none;
+    dpar_action_slots none;
     int k, count;
-    while (steps->at < steps->end && list[steps->at].kind == DPAR_IDLE) {
+    while (steps->at < steps->end && list[steps->at].kind == DPAR_ACTION_IDLE) {
         steps->at++;
     }
     if (steps->at >= steps->end) {
         return 0;
     }
-    none.receive = none.activation = none.send = none.weight = DPAR_NO_SLOT;
+    none.receive = none.activation = none.send = none.weight = DPAR_SLOT_NONE;
     count = list[steps->at].joined && steps->at + 1 < steps->end ? 2 : 1;
     task->index = steps->at;
     for (k = 0; k < count; k++) {
@@ -5155,8 +5210,8 @@ DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task)
     return count;
 }
 
-DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
-                              int32_t rank, dpar_task *task)
+DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s,
+                              const dpar_action_slots *slots, int32_t rank, dpar_task *task)
 {
     const int inside = rank >= 0 && rank < s->ranks;
     steps->schedule = s;
@@ -5182,7 +5237,7 @@ enum {
  * forward work takes its input from side 0 and hands its output to side 1, backward work the other
  * way round. */
 typedef struct dpari_sim_stage {
-    int64_t cost[DPAR_ACTION_KINDS];
+    int64_t cost[DPAR_ACTION_COUNT];
     int64_t overlap;          /* of a joined pair; 0: the sum of both */
     int64_t hold[3];          /* bytes that F, I and W add */
     int64_t edge[2], turn[2]; /* time of a message on each side, and its turn on a shared wire */
@@ -5206,8 +5261,8 @@ typedef struct dpari_sim_line {
     int32_t count;
 } dpari_sim_line;
 
-/* How messages go, beyond dpar_times.sends. */
-enum { DPARI_SENDS_QUEUED = DPAR_SENDS_KINDS, DPARI_SENDS_EAGER };
+/* How messages go, beyond dpar_schedule_times.sends. */
+enum { DPARI_SENDS_QUEUED = DPAR_SEND_MODE_COUNT, DPARI_SENDS_EAGER };
 
 typedef struct dpari_sim_rank {
     int64_t at, end;                   /* next action, and behind the last */
@@ -5244,8 +5299,8 @@ typedef struct dpari_sim {
 
 static int dpari_sim_fits(const dpar_schedule *s)
 {
-    return s->ranks >= 1 && s->ranks <= DPAR_MOST_STAGES && s->stages >= 1 &&
-           s->stages <= DPAR_MOST_STAGES && s->micros >= 0 && s->micros <= DPAR_MOST_MICROS &&
+    return s->ranks >= 1 && s->ranks <= DPAR_MAX_STAGES && s->stages >= 1 &&
+           s->stages <= DPAR_MAX_STAGES && s->micros >= 0 && s->micros <= DPAR_MAX_MICRO_BATCHES &&
            s->chain >= 1 && s->stages % s->chain == 0 && s->slices >= 1 &&
            s->micros % s->slices == 0 && s->begin[s->ranks] >= 0 &&
            s->begin[s->ranks] <= (int64_t)UINT32_MAX - 1;
@@ -5266,7 +5321,8 @@ static int dpari_sim_lines(int32_t transport)
 }
 
 /* Cuts mem into the arrays; mem NULL: counts only. */
-static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_times *t, void *mem)
+static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_schedule_times *t,
+                             void *mem)
 {
     char *at = (char *)mem;
     const int64_t n = s->begin[s->ranks], ranks = s->ranks, stages = s->stages;
@@ -5286,7 +5342,7 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_ti
     m->arrive = m->end;
     m->wire = NULL;
     m->scratch = NULL;
-    if (m->links != DPAR_LINKS_OWN) {
+    if (m->links != DPAR_CONTENTION_NONE) {
         m->arrive = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
         m->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
         m->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
@@ -5302,7 +5358,8 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_ti
     return used;
 }
 
-DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how)
+DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s,
+                                              const dpar_schedule_simulate_desc *how)
 {
     dpari_sim m;
     return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times, NULL) : -1;
@@ -5310,7 +5367,7 @@ DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar
 
 /* ---- what things take ----------------------------------------------------------------------- */
 
-static int64_t dpari_each(const dpar_each *e, int32_t stage)
+static int64_t dpari_each(const dpar_stage_values *e, int32_t stage)
 {
     return e->of != NULL ? e->of[stage] : e->all;
 }
@@ -5351,8 +5408,8 @@ DPARI_COLD DPARI_APART int64_t dpari_sim_scale(int64_t part, int64_t whole, int 
 }
 
 /* The time of a message on the edge between stage and stage + 1. */
-static dpar_status dpari_sim_edge(const dpar_times *t, int32_t stage, int64_t *edge, int64_t *turn,
-                                  dpar_why *why)
+static dpar_status dpari_sim_edge(const dpar_schedule_times *t, int32_t stage, int64_t *edge,
+                                  int64_t *turn, dpar_why *why)
 {
     int64_t latency = dpari_each(&t->latency, stage), bytes = dpari_each(&t->bytes, stage);
     int64_t bandwidth = dpari_each(&t->bandwidth, stage), left = 0;
@@ -5371,8 +5428,8 @@ static dpar_status dpari_sim_edge(const dpar_times *t, int32_t stage, int64_t *e
 }
 
 /* The neighbour on one side of a stage, and the way there. */
-static dpar_status dpari_sim_side(dpari_sim *m, const dpar_times *t, int32_t stage, int side,
-                                  dpar_why *why)
+static dpar_status dpari_sim_side(dpari_sim *m, const dpar_schedule_times *t, int32_t stage,
+                                  int side, dpar_why *why)
 {
     const dpar_schedule *s = &m->s;
     dpari_sim_stage *st = &m->stage[stage];
@@ -5389,52 +5446,52 @@ static dpar_status dpari_sim_side(dpari_sim *m, const dpar_times *t, int32_t sta
     st->look[side] = m->lowered ? (DPARI_AT_RECV + side) * m->cells + (int64_t)stage * s->micros
                                 : (DPARI_AT_WORK + side) * m->cells + (int64_t)beside * s->micros;
     status = dpari_sim_edge(t, side ? stage : beside, &st->edge[side], &st->turn[side], why);
-    st->come[side] = m->lowered || m->links != DPAR_LINKS_OWN ? 0 : st->edge[side];
+    st->come[side] = m->lowered || m->links != DPAR_CONTENTION_NONE ? 0 : st->edge[side];
     return status;
 }
 
 /* What each kind takes on a stage. */
-static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_times *t, int32_t stage,
+static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage,
                                    dpar_why *why)
 {
     int kind;
     dpari_zero(st->cost, sizeof(st->cost));
-    st->cost[DPAR_FORWARD] = dpari_each(&t->forward, stage);
-    st->cost[DPAR_BACKWARD] = dpari_each(&t->backward, stage);
-    st->cost[DPAR_INPUT] = dpari_each(&t->input, stage);
-    st->cost[DPAR_WEIGHT] = dpari_each(&t->weight, stage);
-    st->cost[DPAR_UNSHARD] = dpari_each(&t->unshard, stage);
-    st->cost[DPAR_RESHARD] = dpari_each(&t->reshard, stage);
-    st->cost[DPAR_REDUCE_GRAD] = dpari_each(&t->reduce_grad, stage);
-    st->cost[DPAR_RECOMPUTE] = dpari_each(&t->recompute, stage);
-    st->cost[DPAR_OFFLOAD] = dpari_each(&t->offload, stage);
-    st->cost[DPAR_RELOAD] = dpari_each(&t->reload, stage);
-    st->cost[DPAR_IDLE] = st->overlap = dpari_each(&t->overlap, stage);
-    for (kind = 0; kind < DPAR_ACTION_KINDS; kind++) {
+    st->cost[DPAR_ACTION_FORWARD] = dpari_each(&t->forward, stage);
+    st->cost[DPAR_ACTION_BACKWARD] = dpari_each(&t->backward, stage);
+    st->cost[DPAR_ACTION_INPUT] = dpari_each(&t->input, stage);
+    st->cost[DPAR_ACTION_WEIGHT] = dpari_each(&t->weight, stage);
+    st->cost[DPAR_ACTION_UNSHARD] = dpari_each(&t->unshard, stage);
+    st->cost[DPAR_ACTION_RESHARD] = dpari_each(&t->reshard, stage);
+    st->cost[DPAR_ACTION_REDUCE_GRAD] = dpari_each(&t->reduce_grad, stage);
+    st->cost[DPAR_ACTION_RECOMPUTE] = dpari_each(&t->recompute, stage);
+    st->cost[DPAR_ACTION_OFFLOAD] = dpari_each(&t->offload, stage);
+    st->cost[DPAR_ACTION_RELOAD] = dpari_each(&t->reload, stage);
+    st->cost[DPAR_ACTION_IDLE] = st->overlap = dpari_each(&t->overlap, stage);
+    for (kind = 0; kind < DPAR_ACTION_COUNT; kind++) {
         if (st->cost[kind] < 0) {
             return dpari_say_word(DPAR_E_ARG, why, "stage #: @ takes # units of time: 0 or more",
-                                  kind == DPAR_IDLE ? "overlap" : dpari_action_name(kind), 16,
-                                  stage, st->cost[kind], 0, 0);
+                                  kind == DPAR_ACTION_IDLE ? "overlap" : dpari_action_name(kind),
+                                  16, stage, st->cost[kind], 0, 0);
         }
     }
-    st->cost[DPAR_IDLE] = 0;
-    if (st->cost[DPAR_BACKWARD] == 0) {
-        st->cost[DPAR_BACKWARD] = st->cost[DPAR_INPUT];
-        if (!dpari_sum(&st->cost[DPAR_BACKWARD], st->cost[DPAR_WEIGHT])) {
+    st->cost[DPAR_ACTION_IDLE] = 0;
+    if (st->cost[DPAR_ACTION_BACKWARD] == 0) {
+        st->cost[DPAR_ACTION_BACKWARD] = st->cost[DPAR_ACTION_INPUT];
+        if (!dpari_sum(&st->cost[DPAR_ACTION_BACKWARD], st->cost[DPAR_ACTION_WEIGHT])) {
             return dpari_say(DPAR_E_RANGE, why, "stage #: # + # units of time are too many", stage,
-                             st->cost[DPAR_INPUT], st->cost[DPAR_WEIGHT], 0);
+                             st->cost[DPAR_ACTION_INPUT], st->cost[DPAR_ACTION_WEIGHT], 0);
         }
     }
     return DPAR_OK;
 }
 
-static int dpari_sim_capped(const dpar_times *t)
+static int dpari_sim_capped(const dpar_schedule_times *t)
 {
     return t->cap.of != NULL || t->cap.all != 0;
 }
 
 /* Bytes that F, I and W add; under a cap activations when no bytes are given. */
-static void dpari_sim_holding(dpari_sim_stage *st, const dpar_times *t, int32_t stage)
+static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage)
 {
     int count = dpari_sim_capped(t) && t->hold_forward.of == NULL && t->hold_forward.all == 0;
     st->hold[0] = count ? 1 : dpari_each(&t->hold_forward, stage);
@@ -5443,7 +5500,7 @@ static void dpari_sim_holding(dpari_sim_stage *st, const dpar_times *t, int32_t 
 }
 
 /* Everything about the stages, and what they hold all the time. */
-static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_times *t, dpar_why *why)
+static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, dpar_why *why)
 {
     int32_t i;
     int side;
@@ -5479,7 +5536,7 @@ DPARI_COLD DPARI_APART void dpari_sim_wires(dpari_sim *m)
     for (i = 0; i < s->ranks + 2 * s->stages; i++) {
         m->wire[i] = 0;
     }
-    if (m->links == DPAR_LINKS_OF_RANK) {
+    if (m->links == DPAR_CONTENTION_RANK) {
         return;
     }
     for (r = 0; r < s->ranks; r++) {
@@ -5515,49 +5572,49 @@ static uint32_t *dpari_sim_place(const dpari_sim *m, int row, int32_t stage, int
 static int dpari_sim_way(int kind)
 {
     switch (kind) {
-    case DPAR_FORWARD:
-    case DPAR_SEND_F:
-    case DPAR_RECV_F: return 0;
-    case DPAR_BACKWARD:
-    case DPAR_INPUT:
-    case DPAR_SEND_B:
-    case DPAR_RECV_B: return 1;
+    case DPAR_ACTION_FORWARD:
+    case DPAR_ACTION_SEND_F:
+    case DPAR_ACTION_RECV_F: return 0;
+    case DPAR_ACTION_BACKWARD:
+    case DPAR_ACTION_INPUT:
+    case DPAR_ACTION_SEND_B:
+    case DPAR_ACTION_RECV_B: return 1;
     default: return -1;
     }
 }
 
 static int dpari_sim_is_message(int kind)
 {
-    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+    return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
 static int dpari_sim_is_send(int kind)
 {
-    return kind == DPAR_SEND_F || kind == DPAR_SEND_B;
+    return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B;
 }
 
 /* Of a message: its direction, and the side that it talks to. */
 static int dpari_sim_message_way(int kind)
 {
-    return kind == DPAR_SEND_B || kind == DPAR_RECV_B;
+    return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
 static int dpari_sim_message_side(int kind)
 {
-    return kind == DPAR_SEND_F || kind == DPAR_RECV_B;
+    return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_RECV_B;
 }
 
 static int dpari_sim_row(int kind)
 {
     switch (kind) {
-    case DPAR_FORWARD: return DPARI_AT_WORK;
-    case DPAR_BACKWARD:
-    case DPAR_INPUT: return DPARI_AT_WORK + 1;
-    case DPAR_WEIGHT: return DPARI_AT_WEIGHT;
-    case DPAR_SEND_F: return DPARI_AT_SEND;
-    case DPAR_SEND_B: return DPARI_AT_SEND + 1;
-    case DPAR_RECV_F: return DPARI_AT_RECV;
-    case DPAR_RECV_B: return DPARI_AT_RECV + 1;
+    case DPAR_ACTION_FORWARD: return DPARI_AT_WORK;
+    case DPAR_ACTION_BACKWARD:
+    case DPAR_ACTION_INPUT: return DPARI_AT_WORK + 1;
+    case DPAR_ACTION_WEIGHT: return DPARI_AT_WEIGHT;
+    case DPAR_ACTION_SEND_F: return DPARI_AT_SEND;
+    case DPAR_ACTION_SEND_B: return DPARI_AT_SEND + 1;
+    case DPAR_ACTION_RECV_F: return DPARI_AT_RECV;
+    case DPAR_ACTION_RECV_B: return DPARI_AT_RECV + 1;
     default: return -1;
     }
 }
@@ -5581,7 +5638,7 @@ DPARI_COLD DPARI_APART dpar_status dpari_sim_say(dpar_why *why, int32_t rank, co
         }
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
-        dpar_text_put(&t, kind == DPAR_IDLE ? "" : " or without it");
+        dpar_text_put(&t, kind == DPAR_ACTION_IDLE ? "" : " or without it");
     }
     return DPAR_E_ARG;
 }
@@ -5594,25 +5651,27 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
     const dpari_sim_stage *st = &m->stage[a->stage];
     const int32_t k = a->micro, slices = m->s.slices;
     const int way = dpari_sim_way(a->kind);
-    const int work = way ? DPAR_BACKWARD : DPAR_FORWARD;
+    const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
     if (dpari_sim_is_message(a->kind)) {
         if (st->rank_at[dpari_sim_message_side(a->kind)] < 0) {
-            return dpari_sim_say(why, rank, a, " has no other rank to talk to", DPAR_IDLE, 0, 0);
+            return dpari_sim_say(why, rank, a, " has no other rank to talk to", DPAR_ACTION_IDLE, 0,
+                                 0);
         }
         return !dpari_sim_is_send(a->kind) || *dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, k)
                    ? DPAR_OK
                    : dpari_sim_say(why, rank, a, before, work, a->stage, k);
     }
-    if (a->kind == DPAR_WEIGHT) {
+    if (a->kind == DPAR_ACTION_WEIGHT) {
         uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK + 1, a->stage, k);
-        return at && m->s.action[at - 1].kind == DPAR_INPUT
+        return at && m->s.action[at - 1].kind == DPAR_ACTION_INPUT
                    ? DPAR_OK
-                   : dpari_sim_say(why, rank, a, before, DPAR_INPUT, a->stage, k);
+                   : dpari_sim_say(why, rank, a, before, DPAR_ACTION_INPUT, a->stage, k);
     }
-    if (a->kind != DPAR_FORWARD) { /* backward, RECOMPUTE, OFFLOAD, RELOAD; not of its own pair */
+    if (a->kind !=
+        DPAR_ACTION_FORWARD) { /* backward, RECOMPUTE, OFFLOAD, RELOAD; not of its own pair */
         uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK, a->stage, k);
         if (at == 0 || ((int64_t)at == i && m->s.action[i - 1].joined)) {
-            return dpari_sim_say(why, rank, a, before, DPAR_FORWARD, a->stage, k);
+            return dpari_sim_say(why, rank, a, before, DPAR_ACTION_FORWARD, a->stage, k);
         }
     }
     if (way < 0) {
@@ -5624,7 +5683,8 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
     }
     if (st->rank_at[way] >= 0 && m->lowered &&
         !*dpari_sim_place(m, DPARI_AT_RECV + way, a->stage, k)) {
-        return dpari_sim_say(why, rank, a, before, way ? DPAR_RECV_B : DPAR_RECV_F, a->stage, k);
+        return dpari_sim_say(why, rank, a, before, way ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F,
+                             a->stage, k);
     }
     if (st->stage_at[way] >= 0 && st->rank_at[way] < 0 &&
         !*dpari_sim_place(m, DPARI_AT_WORK + way, st->stage_at[way], k)) {
@@ -5650,27 +5710,27 @@ static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int ki
 {
     int64_t more = 0;
     switch (kind) {
-    case DPAR_FORWARD:
-    case DPAR_RELOAD:
+    case DPAR_ACTION_FORWARD:
+    case DPAR_ACTION_RELOAD:
         more = st->hold[0];
         q->live++;
         break;
-    case DPAR_OFFLOAD:
+    case DPAR_ACTION_OFFLOAD:
         if (st->hold[0] == INT64_MIN) {
             return 0;
         }
         more = -st->hold[0];
         q->live--;
         break;
-    case DPAR_INPUT: more = st->hold[1]; break;
-    case DPAR_BACKWARD: /* the smaller one first: only both together are a moment */
+    case DPAR_ACTION_INPUT: more = st->hold[1]; break;
+    case DPAR_ACTION_BACKWARD: /* the smaller one first: only both together are a moment */
         if (!dpari_sim_hold(q, dpari_least(st->hold[1], st->hold[2]))) {
             return 0;
         }
         more = dpari_most(st->hold[1], st->hold[2]);
         q->live--;
         break;
-    case DPAR_WEIGHT:
+    case DPAR_ACTION_WEIGHT:
         more = st->hold[2];
         q->live--;
         break;
@@ -5685,17 +5745,17 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
 {
     const dpar_schedule *s = &m->s;
     const dpar_action *a = &s->action[i];
-    if (a->kind >= DPAR_ACTION_KINDS || a->stage >= s->stages ||
+    if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages ||
         (dpari_action_has_micro(a->kind) && a->micro >= s->micros)) {
         return dpari_say(DPAR_E_ARG, why, "rank #: kind #, stage #, micro-batch # is no action",
                          rank, a->kind, a->stage, a->micro);
     }
     if (s->rank_of[a->stage] != rank) {
-        return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_IDLE, 0, 0);
+        return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_ACTION_IDLE, 0, 0);
     }
-    if (a->joined && (a->kind != DPAR_FORWARD || i + 1 >= s->begin[rank + 1] ||
-                      (a[1].kind != DPAR_BACKWARD && a[1].kind != DPAR_INPUT))) {
-        return dpari_sim_say(why, rank, a, " is joined with no backward", DPAR_IDLE, 0, 0);
+    if (a->joined && (a->kind != DPAR_ACTION_FORWARD || i + 1 >= s->begin[rank + 1] ||
+                      (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
+        return dpari_sim_say(why, rank, a, " is joined with no backward", DPAR_ACTION_IDLE, 0, 0);
     }
     return DPAR_OK;
 }
@@ -5703,7 +5763,8 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
 /* Does a message leave with it? */
 static int dpari_sim_leaves(const dpari_sim *m, int kind)
 {
-    return m->lowered ? kind == DPAR_SEND_F || kind == DPAR_SEND_B : dpari_sim_way(kind) >= 0;
+    return m->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
+                      : dpari_sim_way(kind) >= 0;
 }
 
 /* Enters action i: checks it, writes its place and adds its time to the total. */
@@ -5714,7 +5775,7 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
     const dpari_sim_stage *st;
     int way, row;
     m->end[i] = m->arrive[i] = -1;
-    if (a->kind == DPAR_IDLE && !a->joined) {
+    if (a->kind == DPAR_ACTION_IDLE && !a->joined) {
         return DPAR_OK;
     }
     status = dpari_sim_check(m, rank, i, why);
@@ -5729,7 +5790,7 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
     if (row >= 0) {
         uint32_t *place = dpari_sim_place(m, row, a->stage, a->micro);
         if (*place != 0) {
-            return dpari_sim_say(why, rank, a, " stands there twice", DPAR_IDLE, 0, 0);
+            return dpari_sim_say(why, rank, a, " stands there twice", DPAR_ACTION_IDLE, 0, 0);
         }
         *place = (uint32_t)i + 1;
     }
@@ -5784,7 +5845,7 @@ static void dpari_sim_wake(dpari_sim *m, int32_t rank, int64_t i)
 /* When a message that is handed over now arrives on that side. */
 static int64_t dpari_sim_send(dpari_sim *m, const dpari_sim_stage *st, int side, int64_t now)
 {
-    if (m->links != DPAR_LINKS_OWN) {
+    if (m->links != DPAR_CONTENTION_NONE) {
         int64_t *wire = &m->wire[st->link[side]];
         now = dpari_most(now, *wire);
         *wire = now + st->turn[side];
@@ -5844,7 +5905,7 @@ static void dpari_sim_output(dpari_sim *m, const dpar_action *a, int64_t i)
     if (side > 1 || m->lowered || st->rank_at[side] < 0) {
         return;
     }
-    if (m->links != DPAR_LINKS_OWN) {
+    if (m->links != DPAR_CONTENTION_NONE) {
         m->arrive[i] = dpari_sim_send(m, st, side, m->end[i]);
     }
     dpari_sim_wake(m, st->rank_at[side], i);
@@ -5863,7 +5924,7 @@ static int64_t dpari_sim_takes(const dpari_sim *m, const dpar_action *a)
 static void dpari_sim_book(dpari_sim_rank *q, int kind, int64_t begin, int64_t end)
 {
     q->free = end;
-    if (kind > DPAR_WEIGHT && begin == end) {
+    if (kind > DPAR_ACTION_WEIGHT && begin == end) {
         return; /* no work */
     }
     if (q->out.first < 0) {
@@ -5894,7 +5955,7 @@ static int dpari_sim_work(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
     end = begin + dpari_sim_takes(m, a);
     m->cause[i] = cause;
     m->end[i] = end;
-    if (m->links != DPAR_LINKS_OWN) {
+    if (m->links != DPAR_CONTENTION_NONE) {
         m->arrive[i] = end;
     }
     dpari_sim_book(q, a->kind, begin, end);
@@ -5950,7 +6011,7 @@ static int32_t dpari_sim_queue(const dpari_sim *m, const dpar_action *a)
     const int32_t peer = m->stage[a->stage].rank_at[dpari_sim_message_side(a->kind)];
     switch (m->transport) {
     case DPAR_TRANSPORT_RANK: return 0;
-    case DPAR_TRANSPORT_DIR: return dpari_sim_message_way(a->kind);
+    case DPAR_TRANSPORT_DIRECTION: return dpari_sim_message_way(a->kind);
     case DPAR_TRANSPORT_PAIR: return 2 * peer;
     default: return 2 * peer + dpari_sim_is_send(a->kind);
     }
@@ -6125,7 +6186,7 @@ static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action 
     if (m->sends == DPARI_SENDS_EAGER) {
         return dpari_sim_buffer(m, q, i, j, other);
     }
-    if (m->sends == DPAR_SENDS_BLOCKING) {
+    if (m->sends == DPAR_SEND_MODE_BLOCKING) {
         int64_t end;
         if (o->at != j) {
             q->waits = i + 1;
@@ -6138,7 +6199,7 @@ static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action 
         return 1;
     }
     q->at = i + 1;
-    if (m->sends == DPAR_SENDS_POSTED) {
+    if (m->sends == DPAR_SEND_MODE_POSTED) {
         if (m->end[j] > -2) {
             m->end[i] = -2 - q->free;
             return 1;
@@ -6167,7 +6228,7 @@ static void dpari_sim_go(dpari_sim *m)
         int going = 1;
         while (going && q->at < q->end) {
             const dpar_action *a = &m->s.action[q->at];
-            if (a->kind == DPAR_IDLE) {
+            if (a->kind == DPAR_ACTION_IDLE) {
                 q->at++;
             } else {
                 going = dpari_sim_is_message(a->kind) ? dpari_sim_message(m, q, a)
@@ -6204,8 +6265,8 @@ DPARI_COLD DPARI_APART dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, d
         }
         other = m->stage[want.stage].rank_at[way];
         want.stage = (uint16_t)m->stage[want.stage].stage_at[way];
-        want.kind = (uint8_t)(m->lowered ? (way ? DPAR_SEND_B : DPAR_SEND_F)
-                                         : (way ? DPAR_BACKWARD : DPAR_FORWARD));
+        want.kind = (uint8_t)(m->lowered ? (way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F)
+                                         : (way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD));
         at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro);
         want = at == 0 ? want : m->s.action[at - 1];
     }
@@ -6265,9 +6326,9 @@ static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
 static int dpari_sim_holds(const dpari_sim *m, int kind)
 {
     if (dpari_sim_is_message(kind)) {
-        return m->sends == DPAR_SENDS_BLOCKING || m->sends == DPARI_SENDS_EAGER;
+        return m->sends == DPAR_SEND_MODE_BLOCKING || m->sends == DPARI_SENDS_EAGER;
     }
-    return kind != DPAR_IDLE;
+    return kind != DPAR_ACTION_IDLE;
 }
 
 /* The action that let this one start; -1: it starts at 0. A joined pair goes by its forward. */
@@ -6340,13 +6401,13 @@ DPARI_COLD DPARI_APART void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, i
     q->live = 0;
     for (i = begin; i < q->end; i++) {
         const dpar_action *a = &list[i];
-        if (a->kind == DPAR_IDLE) {
+        if (a->kind == DPAR_ACTION_IDLE) {
             continue; /* its stage may be any number */
         }
         if (dpari_sim_holds(m, a->kind)) {
             int64_t until = m->end[i];
             until -= dpari_sim_is_message(a->kind) ? 0 : dpari_sim_takes(m, a);
-            while (ahead < q->end && (ahead <= i || list[ahead].kind != DPAR_FORWARD)) {
+            while (ahead < q->end && (ahead <= i || list[ahead].kind != DPAR_ACTION_FORWARD)) {
                 ahead++;
             }
             if (until > clock && ahead < q->end &&
@@ -6364,7 +6425,7 @@ DPARI_COLD DPARI_APART void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, i
 }
 
 /* What caps say of the ranks. */
-DPARI_COLD DPARI_APART void dpari_sim_caps(dpari_sim *m, const dpar_times *t)
+DPARI_COLD DPARI_APART void dpari_sim_caps(dpari_sim *m, const dpar_schedule_times *t)
 {
     const dpar_schedule *s = &m->s;
     int32_t i;
@@ -6463,8 +6524,8 @@ static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
         for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
             const dpar_action *a = &s->action[i];
             int pair = i > s->begin[r] && a[-1].joined;
-            int64_t stop = a->kind == DPAR_IDLE ? clock : m->end[i];
-            int64_t go = dpari_sim_is_message(a->kind) || a->kind == DPAR_IDLE
+            int64_t stop = a->kind == DPAR_ACTION_IDLE ? clock : m->end[i];
+            int64_t go = dpari_sim_is_message(a->kind) || a->kind == DPAR_ACTION_IDLE
                              ? clock
                              : stop - dpari_sim_takes(m, pair ? a - 1 : a);
             clock = dpari_sim_holds(m, a->kind) ? stop : clock;
@@ -6481,7 +6542,8 @@ static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* The struct and the choices, before anything is read by them. */
-static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_times *t, dpar_why *why)
+static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule_times *t,
+                                     dpar_why *why)
 {
     int32_t i;
     if (!dpari_sim_fits(s) || s->begin[0] != 0) {
@@ -6505,17 +6567,17 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_times *t
                              s->ranks, 0);
         }
     }
-    if (t->sends < 0 || t->sends >= DPAR_SENDS_KINDS || t->links < 0 ||
-        t->links >= DPAR_LINKS_KINDS) {
+    if (t->sends < 0 || t->sends >= DPAR_SEND_MODE_COUNT || t->links < 0 ||
+        t->links >= DPAR_CONTENTION_COUNT) {
         return dpari_say(DPAR_E_ARG, why, "sends #, links #: unknown", t->sends, t->links, 0, 0);
     }
-    if (t->sends != DPAR_SENDS_BUFFERED && t->links != DPAR_LINKS_OWN) {
+    if (t->sends != DPAR_SEND_MODE_BUFFERED && t->links != DPAR_CONTENTION_NONE) {
         return dpari_say(DPAR_E_ARG, why, "sends #, links #: only buffered sends share links",
                          t->sends, t->links, 0, 0);
     }
-    if (t->transport < 0 || t->transport >= DPAR_TRANSPORTS) {
-        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", t->transport, DPAR_TRANSPORTS - 1,
-                         0, 0);
+    if (t->transport < 0 || t->transport >= DPAR_TRANSPORT_COUNT) {
+        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", t->transport,
+                         DPAR_TRANSPORT_COUNT - 1, 0, 0);
     }
     if (t->transport == DPAR_TRANSPORT_EAGER && t->room < 1) {
         return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", t->room, 0, 0,
@@ -6555,23 +6617,23 @@ static int dpari_sim_crosses(const dpar_schedule *s)
 }
 
 /* How messages go on the transport. */
-static int32_t dpari_sim_sends(const dpar_times *t)
+static int32_t dpari_sim_sends(const dpar_schedule_times *t)
 {
     switch (t->transport) {
     case DPAR_TRANSPORT_NONE: return t->sends;
-    case DPAR_TRANSPORT_BLOCKING: return DPAR_SENDS_BLOCKING;
+    case DPAR_TRANSPORT_BLOCKING: return DPAR_SEND_MODE_BLOCKING;
     case DPAR_TRANSPORT_EAGER: return DPARI_SENDS_EAGER;
     default: return DPARI_SENDS_QUEUED;
     }
 }
 
-static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *why)
+static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_schedule_times *t, dpar_why *why)
 {
     dpar_status status;
     m->lowered = dpari_sim_has_messages(&m->s);
     m->sends = dpari_sim_sends(t);
     m->total = 0;
-    if (!m->lowered && m->sends != DPAR_SENDS_BUFFERED) {
+    if (!m->lowered && m->sends != DPAR_SEND_MODE_BUFFERED) {
         if (dpari_sim_crosses(&m->s)) {
             return dpari_say(DPAR_E_ARG, why,
                              t->transport == DPAR_TRANSPORT_NONE
@@ -6580,27 +6642,28 @@ static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *
                              t->transport == DPAR_TRANSPORT_NONE ? t->sends : t->transport, 0, 0,
                              0);
         }
-        m->sends = DPAR_SENDS_BUFFERED; /* there are none */
+        m->sends = DPAR_SEND_MODE_BUFFERED; /* there are none */
     }
     dpari_zero(m->rank, (size_t)m->s.ranks * sizeof(*m->rank));
     status = dpari_sim_stages(m, t, why);
-    if (status == DPAR_OK && m->links != DPAR_LINKS_OWN) {
+    if (status == DPAR_OK && m->links != DPAR_CONTENTION_NONE) {
         dpari_sim_wires(m);
     }
     if (status == DPAR_OK) {
         status = dpari_sim_list(m, why);
     }
-    if (status == DPAR_OK && m->sends > DPAR_SENDS_BLOCKING) {
+    if (status == DPAR_OK && m->sends > DPAR_SEND_MODE_BLOCKING) {
         dpari_sim_line_all(m);
     }
     return status;
 }
 
-DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
+                                            const dpar_schedule_simulate_desc *how,
                                             dpar_timing *timing, void *mem, int64_t bytes,
                                             dpar_why *why)
 {
-    const dpar_times *t = how->times;
+    const dpar_schedule_times *t = how->times;
     dpari_sim *m = (dpari_sim *)mem;
     dpar_timing out;
     int64_t i, at;
@@ -6684,8 +6747,9 @@ static void dpari_closed_work(dpari_closed *q, int64_t *work)
 {
     dpari_closed only = *q;
     only.sum = 0;
-    dpari_closed_pair(&only,
-                      q->m * q->v / (q->rule == DPAR_DUALPIPE || q->rule == DPAR_CHIMERA ? 2 : 1));
+    dpari_closed_pair(
+        &only, q->m * q->v /
+                   (q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_CHIMERA ? 2 : 1));
     q->over |= only.over;
     *work = only.sum;
 }
@@ -6707,7 +6771,7 @@ static void dpari_closed_zero_bubble(dpari_closed *q)
 /* ZB-2P and ZBV. */
 static void dpari_closed_no_bubble(dpari_closed *q, int span)
 {
-    if (q->rule == DPAR_ZBV) {
+    if (q->rule == DPAR_SCHEDULE_ZBV) {
         q->formula = span ? "6 m F" : "6 m F + (p - 1) F";
     } else {
         q->formula = span ? "3 m F" : "3 m F + (p - 1) F";
@@ -6719,9 +6783,10 @@ static void dpari_closed_no_bubble(dpari_closed *q, int span)
 
 static void dpari_closed_dual_idle(dpari_closed *q)
 {
-    int64_t h = q->rule == DPAR_DUALPIPE ? q->p / 2 : q->p;
+    int64_t h = q->rule == DPAR_SCHEDULE_DUALPIPE ? q->p / 2 : q->p;
     dpari_closed with = *q;
-    q->formula = q->rule == DPAR_DUALPIPE ? "(p / 2 - 1) (FB + B - 3 W)" : "(p - 1) (FB + B - 3 W)";
+    q->formula =
+        q->rule == DPAR_SCHEDULE_DUALPIPE ? "(p / 2 - 1) (FB + B - 3 W)" : "(p - 1) (FB + B - 3 W)";
     with.sum = 0;
     dpari_closed_add(&with, 1, q->fb);
     dpari_closed_add(&with, 1, q->b);
@@ -6740,8 +6805,8 @@ static void dpari_closed_dual(dpari_closed *q)
     int64_t work;
     dpari_closed_dual_idle(q);
     dpari_closed_work(q, &work);
-    q->formula = q->rule == DPAR_DUALPIPE ? "m (F + B) + (p / 2 - 1) (FB + B - 3 W)"
-                                          : "2 m (F + B) + (p - 1) (FB + B - 3 W)";
+    q->formula = q->rule == DPAR_SCHEDULE_DUALPIPE ? "m (F + B) + (p / 2 - 1) (FB + B - 3 W)"
+                                                   : "2 m (F + B) + (p - 1) (FB + B - 3 W)";
     (void)dpari_closed_need(q, q->fb - q->f == q->b, "FB = F + B");
     dpari_closed_add(q, 1, work);
 }
@@ -6769,35 +6834,35 @@ static void dpari_closed_overlapped(dpari_closed *q)
 static void dpari_closed_makespan(dpari_closed *q)
 {
     switch (q->rule) {
-    case DPAR_INTERLEAVED:
-    case DPAR_BREADTH_FIRST:
+    case DPAR_SCHEDULE_INTERLEAVED:
+    case DPAR_SCHEDULE_BREADTH_FIRST:
         q->formula = "(m v + p - 1) (F + B)";
         (void)dpari_closed_need(q, q->v == 1 || q->m >= q->p, "m >= p, or v = 1");
         dpari_closed_pair(q, q->m * q->v + q->p - 1);
         break;
-    case DPAR_GPIPE:
-    case DPAR_1F1B:
-    case DPAR_EAGER_1F1B:
+    case DPAR_SCHEDULE_GPIPE:
+    case DPAR_SCHEDULE_1F1B:
+    case DPAR_SCHEDULE_EAGER_1F1B:
         q->formula = "(m + p - 1) (F + B)";
         dpari_closed_pair(q, q->m + q->p - 1);
         break;
-    case DPAR_SEQ1F1B: /* m counts the slices here */
+    case DPAR_SCHEDULE_SEQ1F1B: /* m counts the slices here */
         q->formula = "(m s + p - 1) (F + B)";
         dpari_closed_pair(q, q->m + q->p - 1);
         break;
-    case DPAR_FORWARD_ONLY:
+    case DPAR_SCHEDULE_FORWARD_ONLY:
         q->formula = "(m v + p - 1) F";
         (void)dpari_closed_need(q, q->v == 1 || q->m >= q->p, "m >= p, or v = 1");
         dpari_closed_add(q, q->m * q->v + q->p - 1, q->f);
         break;
-    case DPAR_ZB_H1:
-    case DPAR_INTERLEAVED_ZB: dpari_closed_zero_bubble(q); break;
-    case DPAR_ZB_2P:
-    case DPAR_ZBV: dpari_closed_no_bubble(q, 0); break;
-    case DPAR_DUALPIPE:
-    case DPAR_DUALPIPEV: dpari_closed_dual(q); break;
-    case DPAR_CHIMERA: dpari_closed_chimera(q); break;
-    case DPAR_MOE_OVERLAP: dpari_closed_overlapped(q); break;
+    case DPAR_SCHEDULE_ZB_H1:
+    case DPAR_SCHEDULE_INTERLEAVED_ZB: dpari_closed_zero_bubble(q); break;
+    case DPAR_SCHEDULE_ZB_2P:
+    case DPAR_SCHEDULE_ZBV: dpari_closed_no_bubble(q, 0); break;
+    case DPAR_SCHEDULE_DUALPIPE:
+    case DPAR_SCHEDULE_DUALPIPEV: dpari_closed_dual(q); break;
+    case DPAR_SCHEDULE_CHIMERA: dpari_closed_chimera(q); break;
+    case DPAR_SCHEDULE_MOE_OVERLAP: dpari_closed_overlapped(q); break;
     default: (void)dpari_closed_need(q, 0, ""); break;
     }
 }
@@ -6805,34 +6870,34 @@ static void dpari_closed_makespan(dpari_closed *q)
 static void dpari_closed_latency(dpari_closed *q)
 {
     switch (q->rule) {
-    case DPAR_GPIPE:
-    case DPAR_EAGER_1F1B:
+    case DPAR_SCHEDULE_GPIPE:
+    case DPAR_SCHEDULE_EAGER_1F1B:
         q->formula = "2 (p - 1) c";
-        (void)dpari_closed_need(q, q->rule == DPAR_GPIPE || q->c <= q->f + q->b - q->c,
+        (void)dpari_closed_need(q, q->rule == DPAR_SCHEDULE_GPIPE || q->c <= q->f + q->b - q->c,
                                 "2 c <= F + B");
         dpari_closed_add(q, 2 * (q->p - 1), q->c);
         break;
-    case DPAR_1F1B:
+    case DPAR_SCHEDULE_1F1B:
         q->formula = "(2 (p - 2) + 2 m (p - 1) / p) c";
         (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
         if (q->p > 1) {
             dpari_closed_add(q, 2 * (q->p - 2) + 2 * (q->m / q->p) * (q->p - 1), q->c);
         }
         break;
-    case DPAR_INTERLEAVED:
+    case DPAR_SCHEDULE_INTERLEAVED:
         q->formula = "2 (p v - 1) c";
         (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
         (void)dpari_closed_need(q, q->c <= q->f && q->c <= q->b, "c <= F and c <= B");
         dpari_closed_add(q, q->p > 1 ? 2 * (q->p * q->v - 1) : 0, q->c);
         break;
-    case DPAR_ZB_H1:
+    case DPAR_SCHEDULE_ZB_H1:
         q->formula = "4 (p - 1) c";
         (void)dpari_closed_need(q, q->f == q->i && q->i == q->w, "F = I = W");
         (void)dpari_closed_need(q, q->c <= q->f / 4, "4 c <= F");
         (void)dpari_closed_need(q, q->m >= 2 * q->p, "m >= 2 p");
         dpari_closed_add(q, 4 * (q->p - 1), q->c);
         break;
-    case DPAR_FORWARD_ONLY:
+    case DPAR_SCHEDULE_FORWARD_ONLY:
         q->formula = "(p - 1) c";
         (void)dpari_closed_need(q, q->v == 1, "v = 1");
         dpari_closed_add(q, q->p - 1, q->c);
@@ -6843,9 +6908,9 @@ static void dpari_closed_latency(dpari_closed *q)
 
 static void dpari_closed_span(dpari_closed *q)
 {
-    if (q->rule == DPAR_ZB_2P || q->rule == DPAR_ZBV) {
+    if (q->rule == DPAR_SCHEDULE_ZB_2P || q->rule == DPAR_SCHEDULE_ZBV) {
         dpari_closed_no_bubble(q, 1);
-    } else if (q->rule == DPAR_FORWARD_ONLY) {
+    } else if (q->rule == DPAR_SCHEDULE_FORWARD_ONLY) {
         q->formula = "m F";
         (void)dpari_closed_need(q, q->v == 1, "v = 1");
         dpari_closed_add(q, q->m, q->f);
@@ -6861,13 +6926,14 @@ DPARI_APART void dpari_closed_idle(dpari_closed *q)
 {
     int64_t work;
     (void)dpari_closed_need(q, q->c == 0, "no latency");
-    if (q->rule == DPAR_DUALPIPE || q->rule == DPAR_DUALPIPEV) {
+    if (q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_DUALPIPEV) {
         dpari_closed_dual_idle(q);
         return;
     }
-    (void)dpari_closed_need(q, q->rule != DPAR_MOE_OVERLAP || q->fb - q->f == q->b, "FB = F + B");
+    (void)dpari_closed_need(q, q->rule != DPAR_SCHEDULE_MOE_OVERLAP || q->fb - q->f == q->b,
+                            "FB = F + B");
     dpari_closed_makespan(q);
-    if (q->rule == DPAR_FORWARD_ONLY) {
+    if (q->rule == DPAR_SCHEDULE_FORWARD_ONLY) {
         q->b = 0;
     }
     dpari_closed_work(q, &work);
@@ -6882,35 +6948,35 @@ static void dpari_closed_peak_folded(dpari_closed *q, int64_t r)
     const int64_t p = q->p;
     int64_t peak = 0;
     switch (q->rule) {
-    case DPAR_ZBV:
+    case DPAR_SCHEDULE_ZBV:
         (void)dpari_closed_need(q, q->m >= 2 * p - 1, "m >= 2 p - 1");
         q->formula = "2 p";
         peak = 2 * p;
         break;
-    case DPAR_V_HALF:
+    case DPAR_SCHEDULE_V_HALF:
         q->formula = "2 floor((p + 2) / 2)";
         peak = 2 * ((p + 2) / 2);
         break;
-    case DPAR_V_MIN:
+    case DPAR_SCHEDULE_V_MIN:
         q->formula = r == 0 && p % 3 == 2 ? "2 floor((p + 4) / 3) - 1" : "2 floor((p + 4) / 3)";
         peak = 2 * ((p + 4) / 3) - (r == 0 && p % 3 == 2);
         break;
-    case DPAR_DUALPIPE:
+    case DPAR_SCHEDULE_DUALPIPE:
         q->formula = "p + 1";
         peak = p + 1;
         break;
-    case DPAR_DUALPIPEV:
+    case DPAR_SCHEDULE_DUALPIPEV:
         q->formula = "2 p + 1";
         peak = 2 * p + 1;
         break;
-    case DPAR_CHIMERA:
+    case DPAR_SCHEDULE_CHIMERA:
         (void)dpari_closed_need(q, q->m % p == 0, "p divides m");
         q->formula = "p / 2 + 1 + min(r, p - 1 - r)";
         peak = p / 2 + 1 + dpari_least(r, p - 1 - r);
         break;
     default: (void)dpari_closed_need(q, 0, ""); break;
     }
-    if (q->rule == DPAR_V_HALF || q->rule == DPAR_V_MIN) {
+    if (q->rule == DPAR_SCHEDULE_V_HALF || q->rule == DPAR_SCHEDULE_V_MIN) {
         (void)dpari_closed_need(q, p >= 2 && p <= 12 && q->m >= 2 * p, "2 <= p <= 12, m >= 2 p");
     }
     dpari_closed_add(q, 1, peak);
@@ -6921,43 +6987,43 @@ DPARI_APART void dpari_closed_peak(dpari_closed *q, int64_t r)
     const int64_t p = q->p, m = q->m, v = q->v;
     int64_t peak = 0;
     switch (q->rule) {
-    case DPAR_GPIPE:
-    case DPAR_BREADTH_FIRST:
-    case DPAR_FORWARD_ONLY:
+    case DPAR_SCHEDULE_GPIPE:
+    case DPAR_SCHEDULE_BREADTH_FIRST:
+    case DPAR_SCHEDULE_FORWARD_ONLY:
         q->formula = "m v";
         peak = m * v;
         break;
-    case DPAR_1F1B:
+    case DPAR_SCHEDULE_1F1B:
         q->formula = "min(p - r, m)";
         peak = dpari_least(p - r, m);
         break;
-    case DPAR_EAGER_1F1B:
+    case DPAR_SCHEDULE_EAGER_1F1B:
         q->formula = "min(2 (p - r) - 1, m)";
         peak = dpari_least(2 * (p - r) - 1, m);
         break;
-    case DPAR_INTERLEAVED:
+    case DPAR_SCHEDULE_INTERLEAVED:
         (void)dpari_closed_need(q, m % p == 0, "p divides m");
         q->formula = "min((v - 1) p + 2 (p - 1 - r) + 1, m v)";
         peak = dpari_least((v - 1) * p + 2 * (p - 1 - r) + 1, m * v);
         break;
-    case DPAR_ZB_H1:
+    case DPAR_SCHEDULE_ZB_H1:
         q->formula = "min(p, m)";
         peak = dpari_least(p, m);
         break;
-    case DPAR_ZB_2P:
+    case DPAR_SCHEDULE_ZB_2P:
         q->formula = "min(2 p - 1, m)";
         peak = dpari_least(2 * p - 1, m);
         break;
-    case DPAR_INTERLEAVED_ZB:
+    case DPAR_SCHEDULE_INTERLEAVED_ZB:
         (void)dpari_closed_need(q, m % p == 0, "p divides m");
         q->formula = "p v";
         peak = p * v;
         break;
-    case DPAR_SEQ1F1B:
+    case DPAR_SCHEDULE_SEQ1F1B:
         q->formula = "min(p - 1 - r + s, m s)";
         peak = dpari_least(p - 1 - r + q->s, m);
         break;
-    case DPAR_MOE_OVERLAP:
+    case DPAR_SCHEDULE_MOE_OVERLAP:
         (void)dpari_closed_need(q, v == 1, "v = 1");
         q->formula = "min(2 (p - r), m)";
         peak = dpari_least(2 * (p - r), m);
@@ -6970,15 +7036,16 @@ DPARI_APART void dpari_closed_peak(dpari_closed *q, int64_t r)
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* Fills in the numbers; they are checked by what only simulation can say otherwise. */
-static dpar_status dpari_closed_read(dpari_closed *q, const dpar_order *order, const dpar_times *t,
-                                     dpar_why *why)
+static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *order,
+                                     const dpar_schedule_times *t, dpar_why *why)
 {
-    const int many = order->rule == DPAR_INTERLEAVED || order->rule == DPAR_BREADTH_FIRST ||
-                     order->rule == DPAR_INTERLEAVED_ZB;
-    const int two = order->rule == DPAR_ZBV || order->rule == DPAR_V_HALF ||
-                    order->rule == DPAR_V_MIN || order->rule == DPAR_1F1B_V ||
-                    order->rule == DPAR_DUALPIPE || order->rule == DPAR_DUALPIPEV ||
-                    order->rule == DPAR_CHIMERA;
+    const int many = order->rule == DPAR_SCHEDULE_INTERLEAVED ||
+                     order->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+                     order->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
+    const int two = order->rule == DPAR_SCHEDULE_ZBV || order->rule == DPAR_SCHEDULE_V_HALF ||
+                    order->rule == DPAR_SCHEDULE_V_MIN || order->rule == DPAR_SCHEDULE_1F1B_V ||
+                    order->rule == DPAR_SCHEDULE_DUALPIPE ||
+                    order->rule == DPAR_SCHEDULE_DUALPIPEV || order->rule == DPAR_SCHEDULE_CHIMERA;
     dpar_status status = dpari_order_check(order, why);
     if (status != DPAR_OK) {
         return status;
@@ -6987,7 +7054,7 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_order *order, c
     q->rule = order->rule;
     q->p = order->ranks;
     q->v = two || (many && order->chunks == 0) ? 2 : order->chunks == 0 ? 1 : order->chunks;
-    q->s = order->rule != DPAR_SEQ1F1B ? 1 : order->slices == 0 ? 2 : order->slices;
+    q->s = order->rule != DPAR_SCHEDULE_SEQ1F1B ? 1 : order->slices == 0 ? 2 : order->slices;
     q->m = (int64_t)order->micros * q->s;
     q->f = t->forward.all;
     q->i = t->input.all;
@@ -7011,30 +7078,30 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_order *order, c
 }
 
 /* Are all stages alike, with nothing that the formulas leave out? */
-static int dpari_closed_plain(const dpar_times *t)
+static int dpari_closed_plain(const dpar_schedule_times *t)
 {
     return t->forward.of == NULL && t->input.of == NULL && t->weight.of == NULL &&
            t->backward.of == NULL && t->overlap.of == NULL && t->latency.of == NULL &&
-           t->bandwidth.of == NULL && t->bandwidth.all == 0 && t->sends == DPAR_SENDS_BUFFERED;
+           t->bandwidth.of == NULL && t->bandwidth.all == 0 && t->sends == DPAR_SEND_MODE_BUFFERED;
 }
 
-DPARI_APART void dpari_closed_value(dpari_closed *q, const dpar_times *t, int32_t what,
+DPARI_APART void dpari_closed_value(dpari_closed *q, const dpar_schedule_times *t, int32_t what,
                                     int32_t rank)
 {
-    const int split = q->rule == DPAR_ZB_H1 || q->rule == DPAR_ZB_2P ||
-                      q->rule == DPAR_INTERLEAVED_ZB || q->rule == DPAR_ZBV ||
-                      q->rule == DPAR_DUALPIPE || q->rule == DPAR_DUALPIPEV;
-    if (what == DPAR_CLOSED_PEAK) {
+    const int split = q->rule == DPAR_SCHEDULE_ZB_H1 || q->rule == DPAR_SCHEDULE_ZB_2P ||
+                      q->rule == DPAR_SCHEDULE_INTERLEAVED_ZB || q->rule == DPAR_SCHEDULE_ZBV ||
+                      q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_DUALPIPEV;
+    if (what == DPAR_FORMULA_PEAK) {
         dpari_closed_peak(q, rank);
         return;
     }
     (void)dpari_closed_need(q, dpari_closed_plain(t), "all stages alike, latency alone");
     (void)dpari_closed_need(q, !split || q->b == q->i + q->w, "B = I + W");
-    if (what == DPAR_CLOSED_LATENCY) {
+    if (what == DPAR_FORMULA_LATENCY) {
         dpari_closed_latency(q);
-    } else if (what == DPAR_CLOSED_SPAN) {
+    } else if (what == DPAR_FORMULA_SPAN) {
         dpari_closed_span(q);
-    } else if (what == DPAR_CLOSED_IDLE) {
+    } else if (what == DPAR_FORMULA_IDLE) {
         dpari_closed_idle(q);
     } else {
         if (q->c > 0) {
@@ -7050,7 +7117,7 @@ static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpa
     dpar_text t;
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_order_name(q->rule), what,
+        dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_schedule_name(q->rule), what,
                        q->unmet[0] != 0 ? ", unless: " : "", q->unmet);
     }
     return DPAR_E_NONE;
@@ -7060,10 +7127,10 @@ static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpa
 static const char *dpari_closed_late(int32_t rule)
 {
     switch (rule) {
-    case DPAR_1F1B: return "(m + p - 1) (F + B) + (2 (p - 2) + 2 m (p - 1) / p) c";
-    case DPAR_INTERLEAVED: return "(m v + p - 1) (F + B) + 2 (p v - 1) c";
-    case DPAR_ZB_H1: return "m (F + I + W) + (p - 1) (F + I - W) + 4 (p - 1) c";
-    case DPAR_FORWARD_ONLY: return "(m v + p - 1) F + (p - 1) c";
+    case DPAR_SCHEDULE_1F1B: return "(m + p - 1) (F + B) + (2 (p - 2) + 2 m (p - 1) / p) c";
+    case DPAR_SCHEDULE_INTERLEAVED: return "(m v + p - 1) (F + B) + 2 (p v - 1) c";
+    case DPAR_SCHEDULE_ZB_H1: return "m (F + I + W) + (p - 1) (F + I - W) + 4 (p - 1) c";
+    case DPAR_SCHEDULE_FORWARD_ONLY: return "(m v + p - 1) F + (p - 1) c";
     default: return "(m + p - 1) (F + B) + 2 (p - 1) c"; /* gpipe, eager-1f1b */
     }
 }
@@ -7071,17 +7138,18 @@ static const char *dpari_closed_late(int32_t rule)
 static const char *dpari_closed_name(int32_t what)
 {
     switch (what) {
-    case DPAR_CLOSED_MAKESPAN: return "makespan";
-    case DPAR_CLOSED_SPAN: return "span";
-    case DPAR_CLOSED_LATENCY: return "latency term";
-    case DPAR_CLOSED_IDLE: return "idle time";
+    case DPAR_FORMULA_MAKESPAN: return "makespan";
+    case DPAR_FORMULA_SPAN: return "span";
+    case DPAR_FORMULA_LATENCY: return "latency term";
+    case DPAR_FORMULA_IDLE: return "idle time";
     default: return "peak";
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
-                                                       int32_t what, int32_t rank,
-                                                       dpar_formula *formula, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *order,
+                                                          const dpar_schedule_times *t,
+                                                          int32_t what, int32_t rank,
+                                                          dpar_formula *formula, dpar_why *why)
 {
     dpari_closed q;
     int late;
@@ -7089,7 +7157,7 @@ DPAR_API DPARI_COLD dpar_status dpar_order_closed_form(const dpar_order *order, 
     if (status != DPAR_OK) {
         return status;
     }
-    if (what < 0 || what >= DPAR_CLOSED_KINDS || rank < 0 || rank >= order->ranks) {
+    if (what < 0 || what >= DPAR_FORMULA_COUNT || rank < 0 || rank >= order->ranks) {
         return dpari_say(DPAR_E_ARG, why, "formula # of rank # of #: unknown", what, rank,
                          order->ranks, 0);
     }
@@ -7101,8 +7169,8 @@ DPAR_API DPARI_COLD dpar_status dpar_order_closed_form(const dpar_order *order, 
         return dpari_say(DPAR_E_RANGE, why, "# micro-batches on # ranks take too long",
                          order->micros, order->ranks, 0, 0);
     }
-    late =
-        what == DPAR_CLOSED_MAKESPAN || (what == DPAR_CLOSED_SPAN && q.rule != DPAR_FORWARD_ONLY);
+    late = what == DPAR_FORMULA_MAKESPAN ||
+           (what == DPAR_FORMULA_SPAN && q.rule != DPAR_SCHEDULE_FORWARD_ONLY);
     formula->value = q.sum;
     formula->text = late && q.c > 0 ? dpari_closed_late(q.rule) : q.formula;
     return DPAR_OK;
@@ -7502,14 +7570,14 @@ static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
     for (t = 0; t < v->slots; t++) {
         int kind = row[t];
         if (kind == DPARI_V_F0 || kind == DPARI_V_F1) {
-            dpari_v_put(&at, DPAR_FORWARD, stage[kind == DPARI_V_F1], next[kind]++);
+            dpari_v_put(&at, DPAR_ACTION_FORWARD, stage[kind == DPARI_V_F1], next[kind]++);
         } else if (kind == DPARI_V_B1 || kind == DPARI_V_B0) {
-            dpari_v_put(&at, v->tail ? DPAR_BACKWARD : DPAR_INPUT, stage[kind == DPARI_V_B1],
-                        next[kind]++);
+            dpari_v_put(&at, v->tail ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT,
+                        stage[kind == DPARI_V_B1], next[kind]++);
         } else if (kind == DPARI_V_FREE && !v->tail) {
             s = weight[1] < next[DPARI_V_B1];
             if (s || weight[0] < next[DPARI_V_B0]) {
-                dpari_v_put(&at, DPAR_WEIGHT, stage[s], weight[s]++);
+                dpari_v_put(&at, DPAR_ACTION_WEIGHT, stage[s], weight[s]++);
             }
         }
     }
@@ -7520,12 +7588,12 @@ DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work)
     dpari_v v;
     int32_t rank;
     dpari_v_lay(&v, s->ranks, s->micros, work);
-    v.tail = rule == DPAR_1F1B_V;
+    v.tail = rule == DPAR_SCHEDULE_1F1B_V;
     if (v.tail) {
         dpari_v_whole_blocks(&v);
         dpari_v_whole_moves(&v);
     } else {
-        if (rule == DPAR_V_HALF) {
+        if (rule == DPAR_SCHEDULE_V_HALF) {
             dpari_v_half_blocks(&v);
         } else {
             dpari_v_min_blocks(&v);
@@ -7547,11 +7615,11 @@ enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes stay below 2^60 */
 
 /* ---- the job -------------------------------------------------------------------------------- */
 
-static dpar_status dpari_job_shape(const dpar_pipe_job *job, dpar_why *why)
+static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int32_t s, r;
     if (job->ranks < 1 || job->ranks > DPAR_PIPE_RANKS || job->stages < job->ranks ||
-        job->stages > DPAR_PIPE_STAGES || job->micros < 1 || job->micros > DPAR_MOST_MICROS ||
+        job->stages > DPAR_PIPE_STAGES || job->micros < 1 || job->micros > DPAR_MAX_MICRO_BATCHES ||
         (int64_t)job->stages * job->micros > (INT64_C(1) << 28)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# ranks, # stages, # micro-batches: 1 to 4096, 16384 and 65535, no fewer "
@@ -7559,13 +7627,13 @@ static dpar_status dpari_job_shape(const dpar_pipe_job *job, dpar_why *why)
                          job->ranks, job->stages, job->micros, 0);
     }
     if (job->times == NULL || job->split < 0 || job->split > 1 || job->objective < 0 ||
-        job->objective > DPAR_LEAST_SPAN) {
+        job->objective > DPAR_OBJECTIVE_SPAN) {
         return dpari_say(DPAR_E_ARG, why, "no times, or split # or objective # is not 0 or 1",
                          job->split, job->objective, 0, 0);
     }
-    if (job->rank_of == NULL && job->map != DPAR_MAP_LOOP && job->map != DPAR_MAP_V) {
-        return dpari_say(DPAR_E_ARG, why, "map # is not DPAR_MAP_LOOP or DPAR_MAP_V", job->map, 0,
-                         0, 0);
+    if (job->rank_of == NULL && job->map != DPAR_STAGE_MAP_LOOP && job->map != DPAR_STAGE_MAP_V) {
+        return dpari_say(DPAR_E_ARG, why, "map # is not DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V",
+                         job->map, 0, 0, 0);
     }
     for (s = 0; s < job->stages; s++) {
         r = dpari_pipe_rank(job, s);
@@ -7587,9 +7655,9 @@ static int dpari_job_add(int64_t *sum, int64_t value)
     return 1;
 }
 
-static dpar_status dpari_job_times(const dpar_pipe_job *job, dpar_why *why)
+static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
-    const dpar_times *t = job->times;
+    const dpar_schedule_times *t = job->times;
     int64_t sum = 0, all;
     int32_t s;
     for (s = 0; s < job->stages; s++) {
@@ -7618,7 +7686,7 @@ static dpar_status dpari_job_times(const dpar_pipe_job *job, dpar_why *why)
     return DPAR_OK;
 }
 
-static dpar_status dpari_job_holds(const dpar_pipe_job *job, dpar_why *why)
+static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int64_t sum = 0, each = 0, all;
     int32_t s;
@@ -7647,7 +7715,8 @@ static dpar_status dpari_job_holds(const dpar_pipe_job *job, dpar_why *why)
 }
 
 /* One rank: has it a stage, and does one micro-batch fit on all that it has? */
-static dpar_status dpari_job_fits(const dpar_pipe_job *job, int32_t rank, dpar_why *why)
+static dpar_status dpari_job_fits(const dpar_schedule_optimize_desc *job, int32_t rank,
+                                  dpar_why *why)
 {
     int64_t cap = dpari_each_at(&job->cap, rank), need = 0, always = 0, one = -1;
     int32_t s, stages = 0, alike = 1;
@@ -7681,7 +7750,8 @@ static dpar_status dpari_job_fits(const dpar_pipe_job *job, int32_t rank, dpar_w
                      rank, always, need, cap);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_pipe_check(const dpar_pipe_job *job, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job,
+                                                  dpar_why *why)
 {
     dpar_status st = dpari_job_shape(job, why);
     int32_t r;
@@ -7697,7 +7767,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pipe_check(const dpar_pipe_job *job, dpar
     return st;
 }
 
-DPARI_API int64_t dpari_pipe_actions(const dpar_pipe_job *job)
+DPARI_API int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job)
 {
     return (int64_t)job->stages * job->micros * (job->split ? 3 : 2);
 }
@@ -7709,25 +7779,25 @@ typedef struct dpari_chain {
     int64_t back; /* from its I to the end: I of the stages before, messages */
 } dpari_chain;
 
-static int64_t dpari_job_lag(const dpar_pipe_job *job, int32_t stage)
+static int64_t dpari_job_lag(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     return stage + 1 < job->stages && dpari_pipe_rank(job, stage) != dpari_pipe_rank(job, stage + 1)
                ? dpari_pipe_message(job->times, stage)
                : 0;
 }
 
-DPARI_APART int64_t dpari_job_weight(const dpar_pipe_job *job, int32_t stage)
+DPARI_APART int64_t dpari_job_weight(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     return job->split ? dpari_each_at(&job->times->weight, stage) : 0;
 }
 
 /* What a stage's activation is held for at least, from its F to the end of its I. */
-static int64_t dpari_bound_hold(const dpar_pipe_job *job, const dpari_chain *c)
+static int64_t dpari_bound_hold(const dpar_schedule_optimize_desc *job, const dpari_chain *c)
 {
     return c->way - c->head - c->back - dpari_job_weight(job, 0);
 }
 
-static void dpari_bound_step(const dpar_pipe_job *job, int32_t stage, dpari_chain *c)
+static void dpari_bound_step(const dpar_schedule_optimize_desc *job, int32_t stage, dpari_chain *c)
 {
     c->head += dpari_each_at(&job->times->forward, stage) + dpari_job_lag(job, stage);
     c->back += dpari_pipe_back(job, stage) + dpari_job_lag(job, stage);
@@ -7735,7 +7805,8 @@ static void dpari_bound_step(const dpar_pipe_job *job, int32_t stage, dpari_chai
 
 /* Bytes times time of all that a rank holds, over its cap. Bytes are rounded to 2^-20 of the cap,
  * to the side that keeps this a bound; 0 when the product is too large. */
-static int64_t dpari_bound_area(const dpar_pipe_job *job, int32_t first, const dpari_chain *chain)
+static int64_t dpari_bound_area(const dpar_schedule_optimize_desc *job, int32_t first,
+                                const dpari_chain *chain)
 {
     dpari_chain c = *chain;
     int32_t s, r = dpari_pipe_rank(job, first);
@@ -7757,11 +7828,12 @@ static int64_t dpari_bound_area(const dpar_pipe_job *job, int32_t first, const d
         return 0;
     }
     return dpari_ceil_div(area, dpari_ceil_div(cap, unit)) +
-           (job->objective == DPAR_LEAST_MAKESPAN ? chain->head : 0);
+           (job->objective == DPAR_OBJECTIVE_MAKESPAN ? chain->head : 0);
 }
 
 /* The bound of a rank whose first stage is `first`, with the chain at that stage. */
-static int64_t dpari_bound_rank(const dpar_pipe_job *job, int32_t first, const dpari_chain *chain)
+static int64_t dpari_bound_rank(const dpar_schedule_optimize_desc *job, int32_t first,
+                                const dpari_chain *chain)
 {
     int64_t pass = 0, weight = 0; /* of one micro-batch: F and I; W */
     int64_t bound;
@@ -7775,7 +7847,7 @@ static int64_t dpari_bound_rank(const dpar_pipe_job *job, int32_t first, const d
     pass *= job->micros;
     weight *= job->micros;
     bound = pass + weight;
-    if (job->objective == DPAR_LEAST_MAKESPAN) {
+    if (job->objective == DPAR_OBJECTIVE_MAKESPAN) {
         bound = chain->head + pass +
                 dpari_most(weight, first > 0 ? chain->back + dpari_job_weight(job, 0)
                                              : dpari_job_weight(job, first));
@@ -7785,13 +7857,14 @@ static int64_t dpari_bound_rank(const dpar_pipe_job *job, int32_t first, const d
 
 /* The bound of a stage: all its F before the last micro-batch goes on, or all its I after the
  * first came back; or the turns in which its activations fit. */
-static int64_t dpari_bound_stage(const dpar_pipe_job *job, int32_t s, const dpari_chain *c)
+static int64_t dpari_bound_stage(const dpar_schedule_optimize_desc *job, int32_t s,
+                                 const dpari_chain *c)
 {
     int64_t f = dpari_each_at(&job->times->forward, s), i = dpari_pipe_back(job, s);
     int64_t one = dpari_pipe_hold(job->times, DPARI_F, s), best = 0, fit;
     int64_t cap = dpari_each_at(&job->cap, dpari_pipe_rank(job, s));
     int whole = !job->split || dpari_pipe_hold(job->times, DPARI_I, s) == 0;
-    if (job->objective == DPAR_LEAST_MAKESPAN ||
+    if (job->objective == DPAR_OBJECTIVE_MAKESPAN ||
         dpari_pipe_rank(job, s) == dpari_pipe_rank(job, 0)) {
         best = c->way + (job->micros - 1) * dpari_most(f, i);
     }
@@ -7801,13 +7874,13 @@ static int64_t dpari_bound_stage(const dpar_pipe_job *job, int32_t s, const dpar
     fit = cap / one; /* 1 at least: the job was checked */
     if (fit < job->micros) {
         int64_t held = dpari_bound_hold(job, c) + (whole ? dpari_job_weight(job, s) : 0);
-        int64_t late = job->objective == DPAR_LEAST_MAKESPAN ? c->head : 0;
+        int64_t late = job->objective == DPAR_OBJECTIVE_MAKESPAN ? c->head : 0;
         best = dpari_most(best, late + dpari_ceil_div(job->micros, fit) * held);
     }
     return best;
 }
 
-DPARI_API int64_t dpari_pipe_bound(const dpar_pipe_job *job)
+DPARI_API int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job)
 {
     dpari_chain c;
     int64_t bound = 0;
@@ -8222,7 +8295,8 @@ static void dpari_exact_undo(dpari_search *x, const dpari_place *p)
 }
 
 /* A complete schedule that is better: the way down, into s. */
-static void dpari_exact_write(dpari_search *x, dpar_schedule *s, dpar_pipe_result *result)
+static void dpari_exact_write(dpari_search *x, dpar_schedule *s,
+                              dpar_schedule_optimize_result *result)
 {
     dpari_pipe *q = &x->q;
     int64_t i;
@@ -8256,8 +8330,8 @@ static int64_t dpari_exact_next(const dpari_search *x, int32_t r, int64_t at)
 }
 
 /* Comes to a new place. 0: nothing better lies beyond it. */
-static int dpari_exact_enter(dpari_search *x, const dpar_pipe_job *job, dpar_schedule *s,
-                             dpar_pipe_result *result)
+static int dpari_exact_enter(dpari_search *x, const dpar_schedule_optimize_desc *job,
+                             dpar_schedule *s, dpar_schedule_optimize_result *result)
 {
     dpari_place *p = &x->place[x->depth];
     x->nodes++;
@@ -8277,8 +8351,8 @@ static int dpari_exact_enter(dpari_search *x, const dpar_pipe_job *job, dpar_sch
 }
 
 /* Depth first, until all is searched, the bound is met, or the nodes are used up (1). */
-static int dpari_exact_walk(dpari_search *x, const dpar_pipe_job *job, dpar_schedule *s,
-                            dpar_pipe_result *result)
+static int dpari_exact_walk(dpari_search *x, const dpar_schedule_optimize_desc *job,
+                            dpar_schedule *s, dpar_schedule_optimize_result *result)
 {
     int more = dpari_exact_enter(x, job, s, result);
     while (more && x->best > x->bound) {
@@ -8305,17 +8379,18 @@ static int dpari_exact_walk(dpari_search *x, const dpar_pipe_job *job, dpar_sche
 
 /* Places on the longest way down. Between two actions of a rank it waits at most once for the F and
  * once for the I of each of its stages, and once more. */
-static int64_t dpari_exact_depth(const dpar_pipe_job *job)
+static int64_t dpari_exact_depth(const dpar_schedule_optimize_desc *job)
 {
     return (dpari_pipe_actions(job) + job->ranks) * (2 * job->stages + 2);
 }
 
-static dpari_search *dpari_exact_lay(const dpar_pipe_job *job, void *mem, int64_t bytes)
+static dpari_search *dpari_exact_lay(const dpar_schedule_optimize_desc *job, void *mem,
+                                     int64_t bytes)
 {
     dpari_search *x = (dpari_search *)mem;
     char *at = dpari_pipe_lay(&x->q, job, x + 1), *end = (char *)mem + bytes;
     int32_t r;
-    x->span = job->objective == DPAR_LEAST_SPAN;
+    x->span = job->objective == DPAR_OBJECTIVE_SPAN;
     x->sinces = x->span ? job->ranks : 1;
     x->keys = job->stages + 3 * job->ranks;
     x->size = 8 * x->sinces + 8 * ((x->keys + 2) / 2);
@@ -8335,7 +8410,7 @@ static dpari_search *dpari_exact_lay(const dpar_pipe_job *job, void *mem, int64_
     return x;
 }
 
-static dpar_status dpari_exact_check(const dpar_pipe_job *job, dpar_why *why)
+static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     dpar_status st = dpari_pipe_check(job, why);
     int32_t s;
@@ -8361,25 +8436,26 @@ static dpar_status dpari_exact_check(const dpar_pipe_job *job, dpar_why *why)
     return DPAR_OK;
 }
 
-DPARI_API int64_t dpari_exact_bytes(const dpar_pipe_job *job, int64_t entries)
+DPARI_API int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int64_t entries)
 {
     int64_t keys, sinces;
     if (entries < 1 || entries > (INT64_C(1) << 31) || dpari_exact_check(job, NULL) != DPAR_OK) {
         return -1;
     }
     keys = job->stages + 3 * (int64_t)job->ranks;
-    sinces = job->objective == DPAR_LEAST_SPAN ? job->ranks : 1;
+    sinces = job->objective == DPAR_OBJECTIVE_SPAN ? job->ranks : 1;
     return (int64_t)sizeof(dpari_search) + dpari_pipe_bytes(job) + 8 * (job->ranks + sinces) +
            (int64_t)sizeof(dpari_place) * dpari_exact_depth(job) + 8 * ((keys + 1) / 2) +
            entries * (8 * sinces + 8 * ((keys + 2) / 2));
 }
 
-DPARI_API dpar_status dpari_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
-                                         dpar_schedule *s, dpar_pipe_result *result, void *mem,
+DPARI_API dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
+                                         int64_t known, dpar_schedule *s,
+                                         dpar_schedule_optimize_result *result, void *mem,
                                          int64_t bytes, dpar_why *why)
 {
     dpari_search *x;
-    dpar_pipe_result got;
+    dpar_schedule_optimize_result got;
     dpar_status st = dpari_exact_check(job, why);
     int more;
     if (st == DPAR_OK && (nodes < 0 || known < 0)) {
@@ -8824,9 +8900,9 @@ static int dpari_list_run(dpari_auto *x, int rule)
 /* ---- published orders ------------------------------------------------------------------------ */
 
 /* The description of a published order for this job. Whether it fits is seen later. */
-static dpar_order dpari_auto_order(const dpar_pipe_job *job, int32_t rule)
+static dpar_schedule_desc dpari_auto_order(const dpar_schedule_optimize_desc *job, int32_t rule)
 {
-    dpar_order o;
+    dpar_schedule_desc o;
     dpari_zero(&o, sizeof(o));
     o.rule = rule;
     o.ranks = job->ranks;
@@ -8840,7 +8916,9 @@ static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
 {
     dpari_pipe *q = &x->q;
     const dpar_action *a = &s->action[s->begin[r] + x->wake[r]];
-    int kind = a->kind == DPAR_FORWARD ? DPARI_F : a->kind == DPAR_WEIGHT ? DPARI_W : DPARI_I;
+    int kind = a->kind == DPAR_ACTION_FORWARD  ? DPARI_F
+               : a->kind == DPAR_ACTION_WEIGHT ? DPARI_W
+                                               : DPARI_I;
     if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || !dpari_pipe_may(q, kind, a->stage) ||
         (kind != DPARI_W && dpari_pipe_arrival(q, kind, a->stage) == DPARI_NEVER)) {
         return 0;
@@ -8852,9 +8930,9 @@ static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
 
 /* Makes a published order and does its actions: 1 when it is one of this job, within the caps. What
  * counts is the order of kinds and stages: micro-batches are alike. */
-static int dpari_auto_published(dpari_auto *x, const dpar_pipe_job *job, int32_t rule)
+static int dpari_auto_published(dpari_auto *x, const dpar_schedule_optimize_desc *job, int32_t rule)
 {
-    dpar_order o = dpari_auto_order(job, rule);
+    dpar_schedule_desc o = dpari_auto_order(job, rule);
     dpar_schedule s;
     int32_t r, i, on = 1;
     if (dpar_schedule_generate(&s, &o, x->rest, x->rest_bytes, NULL) != DPAR_OK ||
@@ -8881,7 +8959,7 @@ static int dpari_auto_published(dpari_auto *x, const dpar_pipe_job *job, int32_t
 /* ---- the best of them ------------------------------------------------------------------------ */
 
 /* 1 when the rule found a way. */
-static int dpari_auto_run(dpari_auto *x, const dpar_pipe_job *job, int rule)
+static int dpari_auto_run(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
 {
     dpari_pipe_reset(&x->q);
     return rule >= DPARI_PUBLISHED     ? dpari_auto_published(x, job, rule - DPARI_PUBLISHED)
@@ -8898,7 +8976,7 @@ static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dp
 }
 
 /* Runs a rule with the limits in x->limit, and keeps both when that is better. */
-static int dpari_auto_try(dpari_auto *x, const dpar_pipe_job *job, int rule)
+static int dpari_auto_try(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
 {
     int list = rule >= DPARI_AUTO_ROUNDS && rule < DPARI_PUBLISHED;
     dpari_found *best = &x->found[!list], got;
@@ -8928,7 +9006,7 @@ static int dpari_auto_done(const dpari_auto *x)
 }
 
 /* All rules, while no more than DPARI_AUTO_WORK actions were tried. */
-static void dpari_auto_rules(dpari_auto *x, const dpar_pipe_job *job)
+static void dpari_auto_rules(dpari_auto *x, const dpar_schedule_optimize_desc *job)
 {
     static const int fourths[] = {0, 4, 6, 5, 8, 12, 16, DPARI_LIMIT_SHARE, DPARI_LIMIT_EVEN};
     int groups = job->stages > job->ranks ? 2 : 1;
@@ -8936,7 +9014,7 @@ static void dpari_auto_rules(dpari_auto *x, const dpar_pipe_job *job)
     for (rule = 0; rule < DPARI_AUTO_ROUNDS && job->stages == job->ranks; rule++) {
         (void)dpari_auto_try(x, job, rule);
     }
-    for (rule = 1; rule < DPAR_ORDERS && !dpari_auto_done(x); rule++) {
+    for (rule = 1; rule < DPAR_SCHEDULE_END && !dpari_auto_done(x); rule++) {
         (void)dpari_auto_try(x, job, DPARI_PUBLISHED + rule);
     }
     for (rule = 0; rule < lists; rule++) {
@@ -8950,7 +9028,7 @@ static void dpari_auto_rules(dpari_auto *x, const dpar_pipe_job *job)
 }
 
 /* Moves the limits of the best list, stage by stage, while that helps and `work` actions last. */
-static void dpari_auto_climb(dpari_auto *x, const dpar_pipe_job *job, int64_t work)
+static void dpari_auto_climb(dpari_auto *x, const dpar_schedule_optimize_desc *job, int64_t work)
 {
     int32_t s = 0, i, same = 0, up, better;
     work = work < INT64_MAX - x->work ? work + x->work : INT64_MAX;
@@ -8968,23 +9046,23 @@ static void dpari_auto_climb(dpari_auto *x, const dpar_pipe_job *job, int64_t wo
 }
 
 /* The largest that a published order of this job takes. */
-static int64_t dpari_auto_rest(const dpar_pipe_job *job)
+static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
 {
     int64_t most = 0;
     int32_t rule;
-    for (rule = 1; rule < DPAR_ORDERS; rule++) {
-        dpar_order o = dpari_auto_order(job, rule);
+    for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
+        dpar_schedule_desc o = dpari_auto_order(job, rule);
         most = dpari_most(most, dpar_schedule_generate_bytes(&o, NULL));
     }
     return most;
 }
 
-static int64_t dpari_auto_front(const dpar_pipe_job *job)
+static int64_t dpari_auto_front(const dpar_schedule_optimize_desc *job)
 {
     return dpar_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job));
 }
 
-DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *why)
+DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int64_t s = job->stages, p = job->ranks;
     if (dpari_pipe_check(job, why) != DPAR_OK) {
@@ -8996,7 +9074,7 @@ DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *wh
 }
 
 /* Into mem: a struct of this size is no small matter on a stack. */
-static dpari_auto *dpari_auto_lay(const dpar_pipe_job *job, void *mem)
+static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *mem)
 {
     dpari_auto *x = (dpari_auto *)mem;
     char *at = dpari_pipe_lay(&x->q, job, x + 1);
@@ -9011,7 +9089,7 @@ static dpari_auto *dpari_auto_lay(const dpar_pipe_job *job, void *mem)
     x->kept = dpari_pipe_narrow(&at, job->stages);
     x->rest = at + 4 * (3 * (int64_t)job->stages % 2);
     x->rest_bytes = dpari_auto_rest(job);
-    x->span = job->objective == DPAR_LEAST_SPAN;
+    x->span = job->objective == DPAR_OBJECTIVE_SPAN;
     x->found[0].rule = x->found[1].rule = -1;
     x->work = x->period = 0;
     x->bound = dpari_pipe_bound(job);
@@ -9034,8 +9112,8 @@ static dpari_auto *dpari_auto_lay(const dpar_pipe_job *job, void *mem)
 }
 
 /* Runs the best rule again, into s. */
-static void dpari_auto_again(dpari_auto *x, const dpar_pipe_job *job, dpar_schedule *s,
-                             dpar_pipe_result *result)
+static void dpari_auto_again(dpari_auto *x, const dpar_schedule_optimize_desc *job,
+                             dpar_schedule *s, dpar_schedule_optimize_result *result)
 {
     const dpari_found *best = &x->found[dpari_auto_better(x, &x->found[1], &x->found[0])];
     int32_t k;
@@ -9051,11 +9129,12 @@ static void dpari_auto_again(dpari_auto *x, const dpar_pipe_job *job, dpar_sched
 }
 
 /* Goes on with the exact search, where the job is small enough for it. */
-static dpar_status dpari_auto_search(const dpar_pipe_job *job, dpar_schedule *s,
-                                     dpar_pipe_result *result, void *mem, int64_t bytes)
+static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job, dpar_schedule *s,
+                                     dpar_schedule_optimize_result *result, void *mem,
+                                     int64_t bytes)
 {
-    dpar_pipe_result better = *result;
-    int64_t known = job->objective == DPAR_LEAST_SPAN ? result->span : result->makespan;
+    dpar_schedule_optimize_result better = *result;
+    int64_t known = job->objective == DPAR_OBJECTIVE_SPAN ? result->span : result->makespan;
     int64_t least;
     dpar_status st;
     if (known <= result->bound) {
@@ -9077,15 +9156,16 @@ static dpar_status dpari_auto_search(const dpar_pipe_job *job, dpar_schedule *s,
     return st;
 }
 
-DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *job,
-                                        dpar_pipe_result *result, void *mem, int64_t bytes,
-                                        dpar_why *why)
+DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
+                                            const dpar_schedule_optimize_desc *job,
+                                            dpar_schedule_optimize_result *result, void *mem,
+                                            int64_t bytes, dpar_why *why)
 {
     const int64_t needed = dpar_schedule_auto_bytes(job, NULL);
     int64_t front;
     dpari_auto *x;
     dpar_schedule got;
-    dpar_pipe_result best;
+    dpar_schedule_optimize_result best;
     char *work;
     dpar_status st = dpari_pipe_check(job, why);
     if (st == DPAR_OK && job->nodes < 0) {
@@ -9127,15 +9207,15 @@ typedef struct dpari_score {
 typedef struct dpari_placing_cut {
     int64_t *at; /* [stages + 1] */
     dpari_score score;
-    dpar_pipe_result result;
+    dpar_schedule_optimize_result result;
 } dpari_placing_cut;
 
 /* In the caller's memory, its arrays behind it. */
 typedef struct dpari_placing {
-    const dpar_pipe_job *job; /* of layers */
+    const dpar_schedule_optimize_desc *job; /* of layers */
     const dpar_schedule *given;
-    dpar_pipe_job staged; /* of stages */
-    dpar_times times;
+    dpar_schedule_optimize_desc staged; /* of stages */
+    dpar_schedule_times times;
     int64_t *sum[DPARI_LAYERS_SUMS]; /* [stages] */
     int64_t *cost;                   /* [layers] */
     dpar_rank_timing *rank;          /* [ranks] */
@@ -9150,7 +9230,7 @@ typedef struct dpari_placing {
 /* ---- stages from layers --------------------------------------------------------------------- */
 
 /* What is summed. */
-static const dpar_each *dpari_placing_each(const dpar_times *t, int k)
+static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *t, int k)
 {
     switch (k) {
     case 0: return &t->forward;
@@ -9165,7 +9245,7 @@ static const dpar_each *dpari_placing_each(const dpar_times *t, int k)
 }
 
 /* That of a layer; B's time is I's and W's where it is not given. */
-static int64_t dpari_placing_of(const dpar_times *t, int k, int32_t layer)
+static int64_t dpari_placing_of(const dpar_schedule_times *t, int k, int32_t layer)
 {
     int64_t v = dpari_each_at(dpari_placing_each(t, k), layer);
     return k == 3 && v == 0 ? dpari_each_at(&t->input, layer) + dpari_each_at(&t->weight, layer)
@@ -9173,10 +9253,11 @@ static int64_t dpari_placing_of(const dpar_times *t, int k, int32_t layer)
 }
 
 /* No sum of layers may overflow, whatever the cuts. */
-static dpar_status dpari_placing_fit(const dpar_pipe_job *job, int32_t layers, dpar_why *why)
+static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int32_t layers,
+                                     dpar_why *why)
 {
     const int64_t most = INT64_C(1) << 60;
-    const dpar_times *t = job->times;
+    const dpar_schedule_times *t = job->times;
     int32_t l;
     int k;
     for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
@@ -9238,7 +9319,7 @@ static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds,
 }
 
 /* Does the job say what an activation holds? Else it counts as 1. */
-static int dpari_placing_holds(const dpar_pipe_job *job)
+static int dpari_placing_holds(const dpar_schedule_optimize_desc *job)
 {
     return job->times->hold_forward.of != NULL || job->times->hold_forward.all != 0;
 }
@@ -9252,7 +9333,7 @@ static int64_t dpari_placing_peak(const dpari_placing *x, int32_t r)
 /* The schedule that was given, with these stages. */
 static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
 {
-    dpar_simulation how;
+    dpar_schedule_simulate_desc how;
     int32_t r;
     dpar_status st;
     dpari_zero(&how, sizeof(how));
@@ -9294,7 +9375,7 @@ static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
     if (best != NULL && best->score.over == 0 && c->result.bound >= best->score.objective) {
         return DPAR_OK;
     }
-    st = dpar_schedule_auto(s, &x->staged, &c->result, x->rest, x->rest_bytes, why);
+    st = dpar_schedule_optimize(s, &x->staged, &c->result, x->rest, x->rest_bytes, why);
     return st < 0 ? st : DPAR_OK;
 }
 
@@ -9309,7 +9390,8 @@ static dpar_status dpari_placing_judge(dpari_placing *x, const dpari_placing_cut
     dpari_placing_sum(x, c->at);
     st = x->given != NULL ? dpari_placing_simulate(x, c, why)
                           : dpari_placing_auto(x, c, best, s, why);
-    c->score.objective = x->job->objective == DPAR_LEAST_SPAN ? c->result.span : c->result.makespan;
+    c->score.objective =
+        x->job->objective == DPAR_OBJECTIVE_SPAN ? c->result.span : c->result.makespan;
     return st;
 }
 
@@ -9406,9 +9488,9 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
 /* ---- the calls ------------------------------------------------------------------------------ */
 
 /* Only numbers of the shape are looked at. */
-static dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
+static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, dpar_why *why)
 {
-    const dpar_pipe_job *job = how->job;
+    const dpar_schedule_optimize_desc *job = how->job;
     const dpar_schedule *given = how->given;
     if (job->times == NULL || job->stages < 1 || job->stages > DPAR_PIPE_STAGES ||
         how->layers < job->stages || how->layers > (INT32_C(1) << 24)) {
@@ -9428,11 +9510,11 @@ static dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
 }
 
 /* What judging takes, in whole numbers of 8: the job's shape with nothing in it. */
-static int64_t dpari_placing_rest(const dpar_placing *how)
+static int64_t dpari_placing_rest(const dpar_schedule_partition_desc *how)
 {
-    dpar_times none;
-    dpar_simulation timed;
-    dpar_pipe_job shape = *how->job;
+    dpar_schedule_times none;
+    dpar_schedule_simulate_desc timed;
+    dpar_schedule_optimize_desc shape = *how->job;
     int64_t bytes;
     dpari_zero(&none, sizeof(none));
     if (how->given != NULL) {
@@ -9447,7 +9529,7 @@ static int64_t dpari_placing_rest(const dpar_placing *how)
     return bytes;
 }
 
-DPAR_API DPARI_COLD int64_t dpar_schedule_place_bytes(const dpar_placing *how)
+DPAR_API DPARI_COLD int64_t dpar_schedule_place_bytes(const dpar_schedule_partition_desc *how)
 {
     int64_t s = how->job->stages, rest;
     if (dpari_placing_shape(how, NULL) != DPAR_OK) {
@@ -9460,9 +9542,9 @@ DPAR_API DPARI_COLD int64_t dpar_schedule_place_bytes(const dpar_placing *how)
                                             (int64_t)sizeof(dpar_rank_timing) * how->job->ranks);
 }
 
-static dpari_placing *dpari_placing_lay(const dpar_placing *how, void *mem)
+static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how, void *mem)
 {
-    const dpar_pipe_job *job = how->job;
+    const dpar_schedule_optimize_desc *job = how->job;
     const int64_t rest = dpari_placing_rest(how);
     char *at = (char *)mem + rest;
     dpari_placing *x = (dpari_placing *)(void *)at;
@@ -9526,11 +9608,12 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
-                                                    dpar_pipe_result *result, void *mem,
-                                                    int64_t bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
+                                                        const dpar_schedule_partition_desc *how,
+                                                        dpar_schedule_optimize_result *result,
+                                                        void *mem, int64_t bytes, dpar_why *why)
 {
-    const dpar_pipe_job *job = how->job;
+    const dpar_schedule_optimize_desc *job = how->job;
     dpari_placing *x;
     dpar_schedule made;
     int64_t needed = -1;
@@ -9576,26 +9659,27 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_place(dpar_schedule *s, const dpar
 /* Does it take the rank's time, on the main lane? (The rest are messages, collectives, copies.) */
 static int dpari_gantt_is_work(int32_t kind)
 {
-    return (kind >= DPAR_FORWARD && kind <= DPAR_WEIGHT) || kind == DPAR_RECOMPUTE;
+    return (kind >= DPAR_ACTION_FORWARD && kind <= DPAR_ACTION_WEIGHT) ||
+           kind == DPAR_ACTION_RECOMPUTE;
 }
 
 static int dpari_gantt_is_message(int32_t kind)
 {
-    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+    return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
 /* Collectives and copies hold the rank too. */
 static int dpari_gantt_holds(int32_t kind)
 {
-    return kind != DPAR_IDLE && !dpari_gantt_is_message(kind);
+    return kind != DPAR_ACTION_IDLE && !dpari_gantt_is_message(kind);
 }
 
-DPARI_APART dpar_status dpari_gantt_check_action(const dpar_gantt *g, int64_t k, int32_t rank,
-                                                 dpar_why *why)
+DPARI_APART dpar_status dpari_gantt_check_action(const dpar_schedule_draw_desc *g, int64_t k,
+                                                 int32_t rank, dpar_why *why)
 {
     const dpar_schedule *s = g->schedule;
     const dpar_action *a = &s->action[k];
-    if (a->kind >= DPAR_ACTION_KINDS || a->stage >= s->stages || a->peer >= s->ranks) {
+    if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages || a->peer >= s->ranks) {
         return dpari_say(DPAR_E_ARG, why, "action # of rank # is of kind #, stage #: no such",
                          k - s->begin[rank], rank, a->kind, a->stage);
     }
@@ -9603,8 +9687,9 @@ DPARI_APART dpar_status dpari_gantt_check_action(const dpar_gantt *g, int64_t k,
         return dpari_say(DPAR_E_ARG, why, "action # of rank # runs from # to #", k - s->begin[rank],
                          rank, g->start[k], g->end[k]);
     }
-    if (a->joined && (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_FORWARD ||
-                      (a[1].kind != DPAR_BACKWARD && a[1].kind != DPAR_INPUT))) {
+    if (a->joined &&
+        (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_ACTION_FORWARD ||
+         (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
         return dpari_say(DPAR_E_ARG, why, "action # of rank # overlaps no backward behind it",
                          k - s->begin[rank], rank, 0, 0);
     }
@@ -9612,13 +9697,13 @@ DPARI_APART dpar_status dpari_gantt_check_action(const dpar_gantt *g, int64_t k,
 }
 
 /* Everything that is read is in its domain; *last: when the last action ends. */
-static dpar_status dpari_gantt_check(const dpar_gantt *g, int64_t *last, dpar_why *why)
+static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *last, dpar_why *why)
 {
     const dpar_schedule *s = g->schedule;
     dpar_status st = DPAR_OK;
     int32_t r;
     int64_t k;
-    if (s->ranks < 1 || s->ranks > DPAR_MOST_STAGES || g->unit < 1 ||
+    if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || g->unit < 1 ||
         g->unit > INT64_C(1000000000000)) {
         return dpari_say(DPAR_E_ARG, why, "# ranks, # ticks a unit: 1 to 65535 and 1 to 1e12",
                          s->ranks, g->unit, 0, 0);
@@ -9704,7 +9789,7 @@ DPARI_APART int32_t dpari_gantt_digits(int64_t v)
 /* The length of the shortest slice of work that takes time; `last` when there is none. *common: the
  * greatest tick that divides every start and end of work. *kinds: a bit for each kind that there
  * is, bit 31 for an overlapped pair. */
-static int64_t dpari_gantt_survey(const dpar_gantt *g, int64_t last, int64_t *common,
+static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last, int64_t *common,
                                   uint32_t *kinds)
 {
     const dpar_schedule *s = g->schedule;
@@ -9735,7 +9820,7 @@ static int64_t dpari_gantt_survey(const dpar_gantt *g, int64_t last, int64_t *co
 }
 
 /* "4 ranks, 8 stages, 16 micro-batches, makespan 51". */
-static void dpari_gantt_numbers(dpar_text *t, const dpar_gantt *g, int64_t last)
+static void dpari_gantt_numbers(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
 {
     dpari_text_say(t, "%d ranks, %d stages, %d micro-batches, makespan ", g->schedule->ranks,
                    g->schedule->stages, g->schedule->micros);
@@ -9752,9 +9837,11 @@ typedef struct dpari_seek {
 static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a, dpari_seek *seek)
 {
     int32_t stage = dpar_schedule_partner(s, a->kind, a->stage);
-    int32_t kind = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B ? a->kind + 1 : a->kind - 1;
+    int32_t kind =
+        a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B ? a->kind + 1 : a->kind - 1;
     int64_t first = s->begin[a->peer], n = s->begin[a->peer + 1] - first, k;
-    int64_t *at = &seek->at[a->kind - DPAR_SEND_F][a->peer >> 1 & 1]; /* r - 1 and r + 1 differ */
+    int64_t *at =
+        &seek->at[a->kind - DPAR_ACTION_SEND_F][a->peer >> 1 & 1]; /* r - 1 and r + 1 differ */
     int64_t from = *at >= first && *at < first + n ? *at - first : 0;
     for (k = 0; k < n; k++) {
         int64_t there = first + (from + k < n ? from + k : from + k - n);
@@ -9784,8 +9871,8 @@ static int64_t dpari_chart_column(const dpari_chart *c, int64_t ticks)
     return (dpari_gantt_at(ticks, c->ticks, 2 * c->columns) + 1) / 2;
 }
 
-static void dpari_chart_lay(dpari_chart *c, const dpar_gantt *g, int64_t last, int32_t width,
-                            uint32_t *kinds)
+static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, int64_t last,
+                            int32_t width, uint32_t *kinds)
 {
     int64_t common, shortest = dpari_gantt_survey(g, last, &common, kinds);
     int64_t name = 1 + dpari_gantt_digits(dpari_most(g->schedule->micros - 1, 0)), room, steps;
@@ -9808,18 +9895,18 @@ static void dpari_chart_lay(dpari_chart *c, const dpar_gantt *g, int64_t last, i
 static char dpari_chart_mark(const dpar_action *a)
 {
     switch (a->kind) {
-    case DPAR_FORWARD: return (char)('0' + a->micro % 10);
-    case DPAR_BACKWARD: return (char)('A' + a->micro % 26);
-    case DPAR_INPUT: return (char)('a' + a->micro % 26);
-    case DPAR_WEIGHT: return '+';
-    case DPAR_RECOMPUTE: return '%';
+    case DPAR_ACTION_FORWARD: return (char)('0' + a->micro % 10);
+    case DPAR_ACTION_BACKWARD: return (char)('A' + a->micro % 26);
+    case DPAR_ACTION_INPUT: return (char)('a' + a->micro % 26);
+    case DPAR_ACTION_WEIGHT: return '+';
+    case DPAR_ACTION_RECOMPUTE: return '%';
     default: return '~';
     }
 }
 
 static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
 {
-    char c = a->kind == DPAR_RECOMPUTE ? 'R' : dpari_action_name(a->kind)[0];
+    char c = a->kind == DPAR_ACTION_RECOMPUTE ? 'R' : dpari_action_name(a->kind)[0];
     return dpari_gantt_chunk(s, a->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
 }
 
@@ -9844,7 +9931,8 @@ static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_sch
     dpari_chart_fill(t, dash, columns - name);
 }
 
-static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int32_t rank)
+static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g,
+                             int32_t rank)
 {
     const dpar_schedule *s = g->schedule;
     int64_t k, at = 0;
@@ -9871,7 +9959,7 @@ static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_gant
 }
 
 /* Times at round ticks, 10 columns apart at least. */
-static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_gantt *g)
+static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g)
 {
     int64_t every, at, tick;
     every = c->ticks > INT64_MAX / 10 ? INT64_MAX : dpari_ceil_div(10 * c->ticks, c->columns);
@@ -9892,7 +9980,8 @@ static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_gant
     dpari_text_char(t, '\n');
 }
 
-static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int64_t last)
+static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g,
+                             int64_t last)
 {
     if (g->title != NULL) {
         dpari_text_say(t, "%s\n", g->title);
@@ -9906,19 +9995,20 @@ static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_gant
 /* A set of kinds. */
 #define DPARI_KIND(kind) (UINT32_C(1) << (kind))
 #define DPARI_KINDS_APART                                                                          \
-    (DPARI_KIND(DPAR_UNSHARD) | DPARI_KIND(DPAR_RESHARD) | DPARI_KIND(DPAR_REDUCE_GRAD) |          \
-     DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD) | DPARI_KIND(DPAR_WAIT_REDUCE))
+    (DPARI_KIND(DPAR_ACTION_UNSHARD) | DPARI_KIND(DPAR_ACTION_RESHARD) |                           \
+     DPARI_KIND(DPAR_ACTION_REDUCE_GRAD) | DPARI_KIND(DPAR_ACTION_OFFLOAD) |                       \
+     DPARI_KIND(DPAR_ACTION_RELOAD) | DPARI_KIND(DPAR_ACTION_WAIT_REDUCE))
 
 static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kinds, int32_t chunks)
 {
     static const struct {
         uint32_t kinds;
         char named[24], marked[24];
-    } word[] = {{DPARI_KIND(DPAR_FORWARD), "F forward  ", "0-9 forward  "},
-                {DPARI_KIND(DPAR_BACKWARD), "B backward  ", "A-Z backward  "},
-                {DPARI_KIND(DPAR_INPUT), "I input gradient  ", "a-z input gradient  "},
-                {DPARI_KIND(DPAR_WEIGHT), "W weight gradient  ", "+ weight gradient  "},
-                {DPARI_KIND(DPAR_RECOMPUTE), "R recompute  ", "% recompute  "},
+    } word[] = {{DPARI_KIND(DPAR_ACTION_FORWARD), "F forward  ", "0-9 forward  "},
+                {DPARI_KIND(DPAR_ACTION_BACKWARD), "B backward  ", "A-Z backward  "},
+                {DPARI_KIND(DPAR_ACTION_INPUT), "I input gradient  ", "a-z input gradient  "},
+                {DPARI_KIND(DPAR_ACTION_WEIGHT), "W weight gradient  ", "+ weight gradient  "},
+                {DPARI_KIND(DPAR_ACTION_RECOMPUTE), "R recompute  ", "% recompute  "},
                 {DPARI_KINDS_APART, "~ collective  ", "~ collective  "},
                 {DPARI_KIND(31), "* overlapped  ", ""}};
     size_t i;
@@ -9935,7 +10025,7 @@ static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kind
     }
 }
 
-static void dpari_chart_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
+static void dpari_chart_draw(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
 {
     dpari_chart c;
     uint32_t kinds;
@@ -9955,7 +10045,7 @@ static void dpari_chart_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
 enum { DPARI_SVG_LEFT = 720, DPARI_SVG_TOP = 840, DPARI_SVG_LANE = 300, DPARI_SVG_RIGHT = 1000 };
 
 typedef struct dpari_figure {
-    const dpar_gantt *g;
+    const dpar_schedule_draw_desc *g;
     int64_t last, width; /* of the lanes */
     int64_t pitch;       /* from lane to lane */
     uint32_t kinds;
@@ -10063,12 +10153,12 @@ static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
 static const char *dpari_figure_strip(int32_t kind)
 {
     switch (kind) {
-    case DPAR_UNSHARD: return "U";
-    case DPAR_RESHARD: return "X";
-    case DPAR_REDUCE_GRAD:
-    case DPAR_WAIT_REDUCE: return "G";
-    case DPAR_OFFLOAD:
-    case DPAR_RELOAD: return "O";
+    case DPAR_ACTION_UNSHARD: return "U";
+    case DPAR_ACTION_RESHARD: return "X";
+    case DPAR_ACTION_REDUCE_GRAD:
+    case DPAR_ACTION_WAIT_REDUCE: return "G";
+    case DPAR_ACTION_OFFLOAD:
+    case DPAR_ACTION_RELOAD: return "O";
     default: return NULL;
     }
 }
@@ -10079,16 +10169,17 @@ static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
     static const struct {
         uint32_t kinds;
         char style[3], word[18];
-    } entry[] = {{DPARI_KIND(DPAR_FORWARD), "F0", "F forward"},
-                 {DPARI_KIND(DPAR_BACKWARD), "B0", "B backward"},
-                 {DPARI_KIND(DPAR_INPUT), "I0", "I input gradient"},
-                 {DPARI_KIND(DPAR_WEIGHT), "W0", "W weight gradient"},
-                 {DPARI_KIND(DPAR_RECOMPUTE), "R0", "R recompute"},
-                 {DPARI_KIND(DPAR_IDLE) | DPARI_KIND(DPAR_FORWARD), "z", "idle"},
-                 {DPARI_KIND(DPAR_UNSHARD), "U", "unshard"},
-                 {DPARI_KIND(DPAR_RESHARD), "X", "reshard"},
-                 {DPARI_KIND(DPAR_REDUCE_GRAD), "G", "reduce gradients"},
-                 {DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD), "O", "offload, reload"}};
+    } entry[] = {
+        {DPARI_KIND(DPAR_ACTION_FORWARD), "F0", "F forward"},
+        {DPARI_KIND(DPAR_ACTION_BACKWARD), "B0", "B backward"},
+        {DPARI_KIND(DPAR_ACTION_INPUT), "I0", "I input gradient"},
+        {DPARI_KIND(DPAR_ACTION_WEIGHT), "W0", "W weight gradient"},
+        {DPARI_KIND(DPAR_ACTION_RECOMPUTE), "R0", "R recompute"},
+        {DPARI_KIND(DPAR_ACTION_IDLE) | DPARI_KIND(DPAR_ACTION_FORWARD), "z", "idle"},
+        {DPARI_KIND(DPAR_ACTION_UNSHARD), "U", "unshard"},
+        {DPARI_KIND(DPAR_ACTION_RESHARD), "X", "reshard"},
+        {DPARI_KIND(DPAR_ACTION_REDUCE_GRAD), "G", "reduce gradients"},
+        {DPARI_KIND(DPAR_ACTION_OFFLOAD) | DPARI_KIND(DPAR_ACTION_RELOAD), "O", "offload, reload"}};
     int64_t x = 200;
     size_t i;
     for (i = 0; i < sizeof(entry) / sizeof(entry[0]); i++) {
@@ -10142,7 +10233,7 @@ static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_
 {
     int32_t digits = dpari_gantt_digits(a->micro);
     int64_t big = h >= 200 && w >= 64 * digits + 30;
-    const char *name = a->kind == DPAR_RECOMPUTE ? "R" : dpari_action_name(a->kind);
+    const char *name = a->kind == DPAR_ACTION_RECOMPUTE ? "R" : dpari_action_name(a->kind);
     dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
     if (big || w >= 46 * digits + 8) {
         dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
@@ -10197,7 +10288,7 @@ static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, i
     const dpar_action *a = &f->g->schedule->action[k];
     int64_t to = dpari_gantt_partner(f->g->schedule, a, seek);
     int32_t down = a->peer > rank;
-    const char *style = a->kind == DPAR_SEND_F ? "f" : "b";
+    const char *style = a->kind == DPAR_ACTION_SEND_F ? "f" : "b";
     if (to < 0) {
         return;
     }
@@ -10210,7 +10301,7 @@ static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, i
     dpari_text_say(t, " marker-end=\"url(#dpar-%s)\"/>\n", style);
 }
 
-static void dpari_figure_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
+static void dpari_figure_draw(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
 {
     const dpar_schedule *s = g->schedule;
     dpari_figure f;
@@ -10231,7 +10322,8 @@ static void dpari_figure_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
     for (r = 0; r < s->ranks; r++) {
         dpari_zero(&seek, sizeof(seek));
         for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
-            if (s->action[k].kind == DPAR_SEND_F || s->action[k].kind == DPAR_SEND_B) {
+            if (s->action[k].kind == DPAR_ACTION_SEND_F ||
+                s->action[k].kind == DPAR_ACTION_SEND_B) {
                 dpari_figure_arrow(t, &f, k, r, &seek);
             }
         }
@@ -10257,7 +10349,7 @@ enum {
 static int32_t dpari_trace_thread(int32_t kind)
 {
     if (dpari_gantt_is_message(kind)) {
-        return kind - DPAR_SEND_F + DPARI_TRACE_SEND_F;
+        return kind - DPAR_ACTION_SEND_F + DPARI_TRACE_SEND_F;
     }
     return dpari_gantt_is_work(kind) ? DPARI_TRACE_WORK : DPARI_TRACE_REST;
 }
@@ -10295,8 +10387,8 @@ static void dpari_trace_time(dpar_text *t, const char *name, int64_t ticks, int6
 }
 
 /* A complete event; `a` is what it is called: a pair's own slice holds those of both halves. */
-static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_action *a, int32_t rank,
-                              int32_t lane, int64_t start, int64_t end)
+static void dpari_trace_slice(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
+                              int32_t rank, int32_t lane, int64_t start, int64_t end)
 {
     int32_t thread = dpari_trace_thread(a->kind);
     dpari_trace_open(t, "X", rank, thread + lane * DPARI_TRACES);
@@ -10319,7 +10411,8 @@ static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_acti
     dpar_text_put(t, "}}");
 }
 
-static void dpari_trace_work(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank)
+static void dpari_trace_work(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t k,
+                             int32_t rank)
 {
     const dpar_action *a = &g->schedule->action[k];
     dpar_action forward = *a;
@@ -10332,16 +10425,17 @@ static void dpari_trace_work(dpar_text *t, const dpar_gantt *g, int64_t k, int32
 }
 
 /* One end of an arrow: both have the id of the stages' boundary, the micro-batch and the way. */
-static void dpari_trace_flow(dpar_text *t, const dpar_gantt *g, const dpar_action *a, int32_t rank,
-                             int32_t lane, int64_t at)
+static void dpari_trace_flow(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
+                             int32_t rank, int32_t lane, int64_t at)
 {
-    int32_t sent = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
-    int64_t edge = (int64_t)a->stage + (a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B);
+    int32_t sent = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
+    int64_t edge =
+        (int64_t)a->stage + (a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_B);
     dpari_trace_open(t, sent ? "s" : "f", rank, dpari_trace_thread(a->kind) + lane * DPARI_TRACES);
     dpari_trace_time(t, "ts", at, g->unit);
     dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
     dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
-    dpari_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_SEND_B));
+    dpari_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_ACTION_SEND_B));
     dpar_text_put(t, "}");
 }
 
@@ -10355,15 +10449,15 @@ static void dpari_trace_thread_name(dpar_text *t, int32_t rank, int32_t thread, 
 
 /* A message or a collective, in the first lane that is free. until[]: how long each one is not, -1:
  * it has no name yet. When all lanes are in use, what is left of it where one becomes free. */
-static void dpari_trace_rest(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank,
-                             int64_t *until, dpari_seek *seek)
+static void dpari_trace_rest(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t k,
+                             int32_t rank, int64_t *until, dpari_seek *seek)
 {
     const dpar_action *a = &g->schedule->action[k];
     int64_t start = g->start[k], other = -1;
     int32_t lane = 0, i;
     if (dpari_gantt_is_message(a->kind)) {
         other = dpari_gantt_partner(g->schedule, a, seek);
-        if (other >= 0 && (a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B)) {
+        if (other >= 0 && (a->kind == DPAR_ACTION_RECV_F || a->kind == DPAR_ACTION_RECV_B)) {
             start = dpari_most(start, g->start[other]); /* before that it only waits */
         }
     }
@@ -10382,7 +10476,7 @@ static void dpari_trace_rest(dpar_text *t, const dpar_gantt *g, int64_t k, int32
     }
 }
 
-static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
+static void dpari_trace_rank(dpar_text *t, const dpar_schedule_draw_desc *g, int32_t rank)
 {
     const dpar_schedule *s = g->schedule;
     int64_t k, until[DPARI_TRACES * DPARI_TRACE_LANES];
@@ -10400,14 +10494,14 @@ static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
         int32_t kind = s->action[k].kind;
         if (dpari_gantt_is_work(kind)) {
             dpari_trace_work(t, g, k, rank);
-        } else if (kind != DPAR_IDLE) {
+        } else if (kind != DPAR_ACTION_IDLE) {
             dpari_trace_rest(t, g, k, rank, &until[dpari_trace_thread(kind) * DPARI_TRACE_LANES],
                              &seek);
         }
     }
 }
 
-static void dpari_trace_draw(dpar_text *t, const dpar_gantt *g)
+static void dpari_trace_draw(dpar_text *t, const dpar_schedule_draw_desc *g)
 {
     int32_t r;
     dpar_text_put(t, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":\"");
@@ -10422,7 +10516,7 @@ static void dpari_trace_draw(dpar_text *t, const dpar_gantt *g)
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_schedule_draw_desc *g,
                                                    int32_t format, dpar_why *why)
 {
     int64_t last = 0;
@@ -10431,15 +10525,15 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gant
         return st;
     }
     switch (format) {
-    case DPAR_GANTT_TEXT:
+    case DPAR_SCHEDULE_DRAW_TEXT:
         if (g->width != 0 && (g->width < 32 || g->width > 4096)) {
             return dpari_say(DPAR_E_ARG, why, "a chart of # characters: 32 to 4096", g->width, 0, 0,
                              0);
         }
         dpari_chart_draw(t, g, last);
         return DPAR_OK;
-    case DPAR_GANTT_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
-    case DPAR_GANTT_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
+    case DPAR_SCHEDULE_DRAW_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
+    case DPAR_SCHEDULE_DRAW_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
     default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 2", format, 0, 0, 0);
     }
 }
@@ -10450,10 +10544,10 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
                                                      void *mem, int64_t bytes, dpar_text *t,
                                                      dpar_why *why)
 {
-    dpar_times times;
-    dpar_simulation how;
+    dpar_schedule_times times;
+    dpar_schedule_simulate_desc how;
     dpar_timing timing;
-    dpar_gantt picture;
+    dpar_schedule_draw_desc picture;
     dpar_status st;
     int64_t own, need, actions;
     dpari_zero(&times, sizeof times);
@@ -10491,13 +10585,14 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
 DPAR_API DPARI_COLD dpar_status dpar_schedule_selftest(dpar_why *why)
 {
     int64_t memory[64], i;
-    dpar_order order;
+    dpar_schedule_desc order;
     dpar_schedule s;
     uint32_t sum = 0;
     dpari_zero(&order, sizeof(order));
     order.ranks = 2;
     order.micros = 4;
-    for (order.rule = 1; order.rule < DPAR_ORDERS; order.rule++) { /* three ask for more memory */
+    for (order.rule = 1; order.rule < DPAR_SCHEDULE_END;
+         order.rule++) { /* three ask for more memory */
         sum = dpari_digest(sum, dpar_schedule_generate(&s, &order, memory, sizeof(memory), NULL));
         for (i = 0; i < s.begin[2]; i++) {
             const dpar_action *a = &s.action[i];

@@ -21,11 +21,11 @@
  *         dpar_mesh mesh;
  *         dpar_why why;
  *         int32_t r;
- *         dpar_mesh_init(&mesh, "x", four, DPAR_LAST_FASTEST, 4, NULL);
+ *         dpar_mesh_init(&mesh, "x", four, DPAR_ORDER_LAST_FASTEST, 4, NULL);
  *         dpar_layout_init(&layer.in, &mesh, 1, extent, &cut, NULL);
- *         layer.kind = DPAR_CONVOLUTION;                  pooling too
+ *         layer.kind = DPAR_SPATIAL_CONVOLUTION;                  pooling too
  *         layer.type = DPAR_F32;
- *         layer.padding[0] = DPAR_PAD_LOWEST;
+ *         layer.padding[0] = DPAR_SPATIAL_PAD_LOWEST;
  *         layer.window[0].kernel = 3;
  *         layer.window[0].stride = 2;
  *         layer.window[0].pad_low = layer.window[0].pad_high = 1;
@@ -73,8 +73,8 @@
  * rank computes and which inputs these read. It moves the halos, pads, and brings gradients back.
  * The arithmetic is your kernel. It sees global indices, so it is the kernel of one rank:
  *
- *     dpar_spatial layer;                        zeroed, then:
- *     layer.kind = DPAR_CONVOLUTION;
+ *     dpar_spatial_desc layer;                        zeroed, then:
+ *     layer.kind = DPAR_SPATIAL_CONVOLUTION;
  *     layer.in = field;                          who has which inputs (dpar_layout)
  *     layer.window[0].kernel = 3; ...            as dpar_window_outputs takes it
  *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
@@ -96,33 +96,35 @@
  * there, and kernels enqueue on the stream of comm->mem and return. The thread waits for nothing
  * where that stream orders what is sent (dpar_nccl.h). The plan is the host's. */
 
-enum { DPAR_SPATIAL_TENSORS = 4 };
+enum { DPAR_SPATIAL_MAX_TENSORS = 4 };
 
 /* What reads what, along each dim. dpar_spatial_taps says it of one output. */
 enum {
-    DPAR_CONVOLUTION = 1,        /* pooling too */
-    DPAR_TRANSPOSED_CONVOLUTION, /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
-    DPAR_INTERPOLATION,          /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
-    DPAR_NEIGHBOURHOOD /* attention: `in` are keys and values; queries go by `user`, cut as the
-                          outputs. stride and pads do not count; DPAR_PAD_WRAP: round a ring. Keys
-                          that no query of a rank sees stay where they are, except keys between
-                          others that it sees, of a block of fewer queries than the dilation */
+    DPAR_SPATIAL_CONVOLUTION = 1, /* pooling too */
+    DPAR_SPATIAL_TRANSPOSED,      /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
+    DPAR_SPATIAL_INTERPOLATION,   /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
+    DPAR_SPATIAL_NEIGHBOURHOOD /* attention: `in` are keys and values; queries go by `user`, cut as
+                          the outputs. stride and pads do not count; DPAR_SPATIAL_PAD_WRAP: round a
+                          ring. Keys that no query of a rank sees stay where they are, except keys
+                          between others that it sees, of a block of fewer queries than the dilation
+                        */
 };
 
 /* What lies beyond the ends of a dim. */
 enum {
-    DPAR_PAD_ZERO,
-    DPAR_PAD_WRAP,      /* the other end: longitudes */
-    DPAR_PAD_REFLECT,   /* without the end itself; pads must be below the extent */
-    DPAR_PAD_REPLICATE, /* the end; interpolation has this for DPAR_PAD_ZERO too */
-    DPAR_PAD_LOWEST     /* minus infinity: max pooling. Integers: the least one. Not f8 */
+    DPAR_SPATIAL_PAD_ZERO,
+    DPAR_SPATIAL_PAD_WRAP,      /* the other end: longitudes */
+    DPAR_SPATIAL_PAD_REFLECT,   /* without the end itself; pads must be below the extent */
+    DPAR_SPATIAL_PAD_REPLICATE, /* the end; interpolation has this for DPAR_SPATIAL_PAD_ZERO too */
+    DPAR_SPATIAL_PAD_LOWEST     /* minus infinity: max pooling. Integers: the least one. Not f8 */
 };
 
 /* Who computes the outputs. */
 enum {
-    DPAR_OUTPUTS_BALANCED, /* cut by DPAR_EVEN over the same mesh axes */
-    DPAR_OUTPUTS_FOLLOW,   /* near their inputs: small halos; only for dims that are cut once */
-    DPAR_OUTPUTS_GIVEN     /* layer.given: dims cut by the same mesh axes as those of `in` */
+    DPAR_SPATIAL_OUTPUTS_BALANCED, /* cut by DPAR_SPLIT_EVEN over the same mesh axes */
+    DPAR_SPATIAL_OUTPUTS_FOLLOW, /* near their inputs: small halos; only for dims that are cut once
+                                  */
+    DPAR_SPATIAL_OUTPUTS_GIVEN   /* layer.given: dims cut by the same mesh axes as those of `in` */
 };
 
 /* A piece of a field in memory. Indices are global, as all here. Point i, j, ... of plane p is
@@ -134,28 +136,28 @@ typedef struct dpar_tile {
     dpar_box box; /* what to compute, or all that this reads, padding too */
 } dpar_tile;
 
-typedef struct dpar_spatial dpar_spatial;
+typedef struct dpar_spatial_desc dpar_spatial_desc;
 
 /* What a kernel gets. Tiles have no data where a step does not use them. in[].box is exactly what
  * the outputs of out.box read. It reaches beyond 0 and the extent where padding is read, so a
  * routine without padding (im2col, cuDNN) can take it as it is. */
 typedef struct dpar_spatial_call {
-    const dpar_spatial *layer;
-    dpar_tile in[DPAR_SPATIAL_TENSORS];
-    dpar_tile in_gradient[DPAR_SPATIAL_TENSORS];
+    const dpar_spatial_desc *layer;
+    dpar_tile in[DPAR_SPATIAL_MAX_TENSORS];
+    dpar_tile in_gradient[DPAR_SPATIAL_MAX_TENSORS];
     dpar_tile out, out_gradient;
     void *user;
 } dpar_spatial_call;
 typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
 
 /* A layer. Zero it and fill in what differs. A dim whose kernel is 0 is not touched (a batch). */
-struct dpar_spatial {
-    int32_t kind;                      /* DPAR_CONVOLUTION, ... */
-    int32_t outputs;                   /* DPAR_OUTPUTS_BALANCED, ... */
+struct dpar_spatial_desc {
+    int32_t kind;                      /* DPAR_SPATIAL_CONVOLUTION, ... */
+    int32_t outputs;                   /* DPAR_SPATIAL_OUTPUTS_BALANCED, ... */
     dpar_layout in;                    /* of one plane of the inputs; blocks as halo.h has them */
-    dpar_layout given;                 /* DPAR_OUTPUTS_GIVEN */
+    dpar_layout given;                 /* DPAR_SPATIAL_OUTPUTS_GIVEN */
     dpar_window window[DPAR_MAX_DIMS]; /* kernel, stride, dilation, pads, ceil_mode */
-    int32_t padding[DPAR_MAX_DIMS];    /* DPAR_PAD_x */
+    int32_t padding[DPAR_MAX_DIMS];    /* DPAR_SPATIAL_PAD_x */
     int64_t extent[DPAR_MAX_DIMS]; /* outputs of a dim; 0: as many as there are. Interpolation: must
                                       be said. Transposed: with torch's output padding */
     int32_t corners;               /* interpolation: 1: align_corners */
@@ -179,24 +181,24 @@ struct dpar_spatial {
     /* How halos travel, not which fields; NULL: the defaults, and boxes are packed wherever arrays
      * lie. With way DPAR_HALO_DIRECT peers read long runs where they lie: in and in_gradient are
      * then memory of dpar_comm_alloc in each step, on all ranks (E_ARG). */
-    const dpar_halo_options *options;
+    const dpar_halo_plan_desc *options;
 };
 
 /* ---- one dim; local ---- */
 
 /* What output y reads: inputs first, first + step, ..., count of them, padding too. Of a transposed
  * convolution input i meets tap (y + pad_low - i stride) / dilation where that divides. */
-typedef struct dpar_taps {
+typedef struct dpar_spatial_tap_range {
     int64_t first, step, count;
     int64_t inside;  /* of these within 0 .. extent - 1: for averages without padded cells */
     int64_t padded;  /* of these within the padding too: for averages with padded cells (ceil_mode
                         windows end there) */
     double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
-} dpar_taps;
+} dpar_spatial_tap_range;
 /* What output y of a dim reads. `layer` is one that dpar_spatial_check takes. E_ARG, without a
  * sentence: no such dim or output. Local, O(taps). */
-DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
-                                       dpar_taps *taps);
+DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial_desc *layer, int32_t dim, int64_t y,
+                                       dpar_spatial_tap_range *taps);
 /* What a layer gives, and what a rank has of it. Boxes without points have dims 0. */
 typedef struct dpar_spatial_boxes {
     int64_t extent[DPAR_MAX_DIMS]; /* outputs of each dim */
@@ -206,7 +208,7 @@ typedef struct dpar_spatial_boxes {
 /* Judges a layer, and says what is known of it without planning (boxes NULL: not wanted). Where
  * several layers read one array, its box is the least that holds the boxes `in` of all of them.
  * E_ARG, E_RANGE with a sentence. Local, O(dims x axes). */
-DPAR_API dpar_status dpar_spatial_check(const dpar_spatial *layer, int32_t rank,
+DPAR_API dpar_status dpar_spatial_check(const dpar_spatial_desc *layer, int32_t rank,
                                         dpar_spatial_boxes *boxes, dpar_why *why);
 /* The tile of an array that holds `box` densely, planes outermost or innermost (last). Local,
  * O(dims). */
@@ -217,7 +219,7 @@ DPAR_API void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box, i
 
 /* A plan of a layer; these fields are to be read. Boxes without points have dims 0. */
 typedef struct dpar_spatial_plan {
-    dpar_spatial layer;
+    dpar_spatial_desc layer;
     dpar_layout out;    /* who has which outputs: `in` of the next layer */
     dpar_box in_box;    /* box of the input arrays, which are dense */
     dpar_box in_own;    /* the rank's own inputs in it: what the layer before writes */
@@ -228,12 +230,12 @@ typedef struct dpar_spatial_plan {
 /* The memory of one step: any that the CPU reaches, or a device's where comm->mem is. A rank
  * without points gives NULLs. */
 typedef struct dpar_spatial_arrays {
-    void *in[DPAR_SPATIAL_TENSORS]; /* in_box. Forward reads own points and fills the others.
+    void *in[DPAR_SPATIAL_MAX_TENSORS]; /* in_box. Forward reads own points and fills the others.
                                        Backward: as forward left it; NULL if no kernel reads it */
-    void *in_gradient[DPAR_SPATIAL_TENSORS]; /* in_box. Backward writes own points; the others
+    void *in_gradient[DPAR_SPATIAL_MAX_TENSORS]; /* in_box. Backward writes own points; the others
                                                 become 0 */
-    void *out;                               /* out_box */
-    void *out_gradient;                      /* out_box */
+    void *out;                                   /* out_box */
+    void *out_gradient;                          /* out_box */
     dpar_box out_box;   /* box of out and out_gradient: in_box of the next layer; dims 0: out_own */
     int32_t accumulate; /* 1: adds to in_gradient's own points (another layer read it too) */
 } dpar_spatial_arrays;
@@ -241,22 +243,22 @@ typedef struct dpar_spatial_arrays {
 /* Bytes of memory for a plan of a layer on this rank. Takes and gives back some pages of the
  * system. Errors as init, of this rank alone. Local. As init up to O(outputs x taps) of each
  * dim. */
-DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
-                                        dpar_why *why);
+DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial_desc *layer,
+                                        int64_t *bytes, dpar_why *why);
 /* Plans a layer in your memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE: all
  * ranks give the same layer, but for in_box, whole, kernels and user; all have an input_gradient or
  * none. One all-reduce besides the exchange's. Cost as dpar_spatial_bytes.
  *
- * E_MISMATCH: layers differ. E_ROOM, and errors as dpar_spatial_check and dpar_halo_exchange_init.
+ * E_MISMATCH: layers differ. E_ROOM, and errors as dpar_spatial_check and dpar_halo_plan_init.
  * What fails on one rank fails on all. */
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_spatial *layer, dpar_spatial_plan **plan,
+                                       const dpar_spatial_desc *layer, dpar_spatial_plan **plan,
                                        dpar_why *why);
 /* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. Sends
  * plan->halo_bytes.
  *
  * E_ARG: arrays are missing or out_box does not hold the rank's outputs. That breaks the
- * communicator, so that the other ranks hear of it. Else errors as dpar_halo_exchange_run. The
+ * communicator, so that the other ranks hear of it. Else errors as dpar_halo_plan_exchange. The
  * sentence is in the communicator's why. E_ARG without one: plan or a is NULL. */
 DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
 /* Input gradients from output gradients, and weight gradients meanwhile. COLLECTIVE. The kernel
@@ -267,7 +269,7 @@ DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_sp
  * That must be so on all ranks that have points, or on none. Errors and bytes as forward, of
  * gradients. The sentence is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Ends a plan of a layer. COLLECTIVE. NULL is fine. Errors as dpar_halo_exchange_close; the
+/* Ends a plan of a layer. COLLECTIVE. NULL is fine. Errors as dpar_halo_plan_close; the
  * sentence is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
 
@@ -321,7 +323,7 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
  *
  *     layer.window = 4096;                  layer: as sequence.h says
  *     layer.way = dpar_attention_halo;
- *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_EVEN, &why);
+ *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_EVEN, &why);
  *     dpar_attention_bytes(c, &layer, &bytes, &why);       and on, as for the ring
  *
  * Each rank has a slice of the packed sequence (tokens.rule: CHUNK or EVEN, of the whole, whatever
@@ -337,13 +339,13 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
  *     backward  s E bytes(type) + h E bytes(sums)
  *
  * The plan holds own keys and values, those beside them, their gradients, and a part of an out. It
- * holds two exchanges, which dpar_attention_init plans (dpar_halo_exchange_init) and
+ * holds two exchanges, which dpar_attention_init plans (dpar_halo_plan_init) and
  * dpar_attention_close closes. */
 
-/* For dpar_attention.way: name it there, never call it. dpar_attention_bytes gives E_ARG with a
- * sentence for a layer without window, a rule that is not CHUNK or EVEN, or E above 2^24. Local,
+/* For dpar_attention_desc.way: name it there, never call it. dpar_attention_bytes gives E_ARG with
+ * a sentence for a layer without window, a rule that is not CHUNK or EVEN, or E above 2^24. Local,
  * O(1). */
-DPAR_API void dpar_attention_halo(struct dpari_attention_way *way);
+DPAR_API void dpar_attention_halo(struct dpari_attention_method *way);
 
 #endif /* DPAR_SPATIAL_H */
 
@@ -359,10 +361,10 @@ DPAR_API void dpar_attention_halo(struct dpari_attention_way *way);
 typedef struct dpari_spatial {
     dpar_spatial_plan head;
     dpar_comm *comm;
-    dpar_box core;                /* outputs that need no halo */
-    dpar_halo_exchange *exchange; /* NULL: one rank that needs nothing from itself */
+    dpar_box core;            /* outputs that need no halo */
+    dpar_halo_plan *exchange; /* NULL: one rank that needs nothing from itself */
     dpar_halo halo;
-    dpar_halo_field field[DPAR_SPATIAL_TENSORS];
+    dpar_halo_field field[DPAR_SPATIAL_MAX_TENSORS];
     unsigned char *constants; /* on a device */
 } dpari_spatial;
 
@@ -370,36 +372,37 @@ typedef struct dpari_spatial {
 
 static const int64_t dpari_spatial_limit = INT64_C(1) << 30; /* of interpolated extents */
 
-static int dpari_spatial_touches(const dpar_spatial *s, int32_t d)
+static int dpari_spatial_touches(const dpar_spatial_desc *s, int32_t d)
 {
     return s->window[d].kernel != 0;
 }
 
-static int64_t dpari_spatial_stride(const dpar_spatial *s, int32_t d)
+static int64_t dpari_spatial_stride(const dpar_spatial_desc *s, int32_t d)
 {
     return s->window[d].stride > 0 ? s->window[d].stride : 1;
 }
 
-static int64_t dpari_spatial_dilation(const dpar_spatial *s, int32_t d)
+static int64_t dpari_spatial_dilation(const dpar_spatial_desc *s, int32_t d)
 {
     return s->window[d].dilation > 0 ? s->window[d].dilation : 1;
 }
 
 /* From the first tap to the last. */
-static int64_t dpari_spatial_reach(const dpar_spatial *s, int32_t d)
+static int64_t dpari_spatial_reach(const dpar_spatial_desc *s, int32_t d)
 {
     return dpari_spatial_dilation(s, d) * (s->window[d].kernel - 1);
 }
 
 /* How a dim is filled beyond its ends. */
-static int32_t dpari_spatial_padding(const dpar_spatial *s, int32_t d)
+static int32_t dpari_spatial_padding(const dpar_spatial_desc *s, int32_t d)
 {
-    return s->kind == DPAR_INTERPOLATION && s->padding[d] == DPAR_PAD_ZERO ? DPAR_PAD_REPLICATE
-                                                                           : s->padding[d];
+    return s->kind == DPAR_SPATIAL_INTERPOLATION && s->padding[d] == DPAR_SPATIAL_PAD_ZERO
+               ? DPAR_SPATIAL_PAD_REPLICATE
+               : s->padding[d];
 }
 
 /* A transposed convolution of n inputs; *most: with all the output padding that makes sense. */
-static int64_t dpari_spatial_spread(const dpar_spatial *s, int32_t d, int64_t n, int64_t *most)
+static int64_t dpari_spatial_spread(const dpar_spatial_desc *s, int32_t d, int64_t n, int64_t *most)
 {
     const int64_t least = (n - 1) * dpari_spatial_stride(s, d) - s->window[d].pad_low -
                           s->window[d].pad_high + dpari_spatial_reach(s, d) + 1;
@@ -408,29 +411,29 @@ static int64_t dpari_spatial_spread(const dpar_spatial *s, int32_t d, int64_t n,
 }
 
 /* The window of a dim as dpar.h knows it; 0: the layer does not touch the dim. */
-static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v)
+static int dpari_spatial_window(const dpar_spatial_desc *s, int32_t d, dpar_window *v)
 {
     int64_t most;
     *v = s->window[d];
     if (!dpari_spatial_touches(s, d)) {
         return 0;
     }
-    v->kind = s->kind == DPAR_TRANSPOSED_CONVOLUTION ? DPAR_WINDOW_TRANSPOSED
-              : s->kind == DPAR_INTERPOLATION        ? DPAR_WINDOW_INTERPOLATION
-              : s->kind == DPAR_NEIGHBOURHOOD        ? DPAR_WINDOW_NEIGHBOURHOOD
-                                                     : DPAR_WINDOW_CONVOLUTION;
+    v->kind = s->kind == DPAR_SPATIAL_TRANSPOSED      ? DPAR_WINDOW_TRANSPOSED
+              : s->kind == DPAR_SPATIAL_INTERPOLATION ? DPAR_WINDOW_INTERPOLATION
+              : s->kind == DPAR_SPATIAL_NEIGHBOURHOOD ? DPAR_WINDOW_NEIGHBOURHOOD
+                                                      : DPAR_WINDOW_CONVOLUTION;
     v->align_corners = s->corners;
-    if (s->kind == DPAR_NEIGHBOURHOOD) {
+    if (s->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
         v->stride = 1;
         v->ceil_mode = 0;
         v->pad_low = 0;
         v->pad_high = 0;
     }
-    if (s->kind == DPAR_TRANSPOSED_CONVOLUTION) { /* output padding is less padding cut off */
+    if (s->kind == DPAR_SPATIAL_TRANSPOSED) { /* output padding is less padding cut off */
         const int64_t more = s->extent[d] - dpari_spatial_spread(s, d, s->in.extent[d], &most);
         v->pad_high -= dpari_least(v->pad_high, dpari_most(0, more));
     }
-    if (s->kind == DPAR_NEIGHBOURHOOD && s->padding[d] == DPAR_PAD_WRAP) {
+    if (s->kind == DPAR_SPATIAL_NEIGHBOURHOOD && s->padding[d] == DPAR_SPATIAL_PAD_WRAP) {
         v->kind = DPAR_WINDOW_CONVOLUTION; /* round a ring all neighbourhoods are centred */
         v->pad_low = v->kernel / 2 * dpari_spatial_dilation(s, d);
         v->pad_high = dpari_spatial_reach(s, d) - v->pad_low;
@@ -438,17 +441,18 @@ static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v
     return 1;
 }
 
-static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
+static dpar_status dpari_spatial_other(const dpar_spatial_desc *s, int32_t d, int64_t *m,
+                                       dpar_why *why)
 {
     const int64_t n = s->in.extent[d];
     const dpar_window *v = &s->window[d];
     int64_t most;
-    if (s->kind == DPAR_NEIGHBOURHOOD) {
+    if (s->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
         dpar_window keys = *v;
         keys.kind = DPAR_WINDOW_NEIGHBOURHOOD; /* round a ring too: no key is to be seen twice */
         return dpar_window_outputs(&keys, n, m, why);
     }
-    if (s->kind == DPAR_INTERPOLATION) {
+    if (s->kind == DPAR_SPATIAL_INTERPOLATION) {
         *m = s->extent[d];
         if (n > dpari_spatial_limit || *m < 1 || *m > dpari_spatial_limit ||
             (v->kernel != 1 && v->kernel != 2 && v->kernel != 4)) {
@@ -461,7 +465,7 @@ static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t
     }
     *m = dpari_spatial_spread(s, d, n, &most);
     *m = s->extent[d] > 0 ? dpari_most(s->extent[d], *m) : *m; /* fewer are refused below */
-    if (*m < 1 || *m > most || s->padding[d] != DPAR_PAD_ZERO) {
+    if (*m < 1 || *m > most || s->padding[d] != DPAR_SPATIAL_PAD_ZERO) {
         return dpari_say(
             DPAR_E_ARG, why,
             "dim #: # transposed outputs, # at most, at least 1; padding # (zero alone)", d, *m,
@@ -471,8 +475,8 @@ static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t
 }
 
 /* Outputs of a dim. */
-static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_t d, int64_t *m,
-                                                   dpar_why *why)
+static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *s, int32_t d,
+                                                   int64_t *m, dpar_why *why)
 {
     const dpar_window *v = &s->window[d];
     const int64_t n = s->in.extent[d];
@@ -484,7 +488,7 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_
     if (!dpari_spatial_touches(s, d)) {
         return DPAR_OK;
     }
-    if (s->padding[d] < DPAR_PAD_ZERO || s->padding[d] > DPAR_PAD_LOWEST) {
+    if (s->padding[d] < DPAR_SPATIAL_PAD_ZERO || s->padding[d] > DPAR_SPATIAL_PAD_LOWEST) {
         return dpari_say(DPAR_E_ARG, why, "dim #: padding # does not exist", d, s->padding[d], 0,
                          0);
     }
@@ -498,14 +502,14 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_
             "to 2^30",
             d, n, v->kernel, v->stride);
     }
-    st = s->kind == DPAR_CONVOLUTION ? dpar_window_outputs(v, n, m, why)
-                                     : dpari_spatial_other(s, d, m, why);
+    st = s->kind == DPAR_SPATIAL_CONVOLUTION ? dpar_window_outputs(v, n, m, why)
+                                             : dpari_spatial_other(s, d, m, why);
     if (st == DPAR_OK && s->extent[d] != 0 && s->extent[d] != *m) {
         st = dpari_say(DPAR_E_ARG, why, "dim #: # outputs are said, there are #", d, s->extent[d],
                        *m, 0);
     }
-    if (st == DPAR_OK && s->kind == DPAR_CONVOLUTION && s->padding[d] == DPAR_PAD_REFLECT &&
-        (v->pad_low >= n || v->pad_high >= n)) {
+    if (st == DPAR_OK && s->kind == DPAR_SPATIAL_CONVOLUTION &&
+        s->padding[d] == DPAR_SPATIAL_PAD_REFLECT && (v->pad_low >= n || v->pad_high >= n)) {
         st = dpari_say(DPAR_E_ARG, why, "dim #: pads of # and # are reflected in # points: too few",
                        d, v->pad_low, v->pad_high, n);
     }
@@ -515,7 +519,8 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_
 /* ---- one dim: what outputs read -------------------------------------------------------------- */
 
 /* The tap of y that is at or before it, and how far behind it y lies. */
-static int64_t dpari_spatial_source(const dpar_spatial *s, int32_t d, int64_t y, double *fraction)
+static int64_t dpari_spatial_source(const dpar_spatial_desc *s, int32_t d, int64_t y,
+                                    double *fraction)
 {
     const int64_t n = s->in.extent[d], m = s->extent[d];
     int64_t over = (2 * y + 1) * n - m, under = 2 * m, first;
@@ -532,7 +537,7 @@ static int64_t dpari_spatial_source(const dpar_spatial *s, int32_t d, int64_t y,
 }
 
 /* Inputs [*lo, *hi) that outputs [y0, y1) read, padding too. 0: none. */
-static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int64_t y1,
+static int dpari_spatial_reads(const dpar_spatial_desc *s, int32_t d, int64_t y0, int64_t y1,
                                int64_t *lo, int64_t *hi)
 {
     const int64_t n = s->in.extent[d], k = s->window[d].kernel;
@@ -547,10 +552,9 @@ static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int
         return 1;
     }
     switch (s->kind) {
-    case DPAR_CONVOLUTION: return dpari_window_needs(&s->window[d], y0, y1, lo, hi);
-    case DPAR_TRANSPOSED_CONVOLUTION:
-        return dpari_window_transposed(&s->window[d], n, y0, y1, lo, hi);
-    case DPAR_INTERPOLATION:
+    case DPAR_SPATIAL_CONVOLUTION: return dpari_window_needs(&s->window[d], y0, y1, lo, hi);
+    case DPAR_SPATIAL_TRANSPOSED: return dpari_window_transposed(&s->window[d], n, y0, y1, lo, hi);
+    case DPAR_SPATIAL_INTERPOLATION:
         *lo = dpari_spatial_source(s, d, y0, &fraction) - (k == 4);
         *hi = dpari_spatial_source(s, d, y1 - 1, &fraction) - (k == 4) + k;
         return 1;
@@ -561,18 +565,18 @@ static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int
 }
 
 /* How many of first, first + step, ... (count of them) lie in [lo, hi). */
-static int64_t dpari_spatial_within(const dpar_taps *t, int64_t lo, int64_t hi)
+static int64_t dpari_spatial_within(const dpar_spatial_tap_range *t, int64_t lo, int64_t hi)
 {
     const int64_t a = dpari_most(0, -dpari_floor_div(-(lo - t->first), t->step));
     const int64_t b = dpari_least(t->count, -dpari_floor_div(-(hi - t->first), t->step));
     return dpari_most(0, b - a);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
-                                                  dpar_taps *taps)
+DPAR_API DPARI_COLD dpar_status dpar_spatial_taps(const dpar_spatial_desc *layer, int32_t dim,
+                                                  int64_t y, dpar_spatial_tap_range *taps)
 {
     int64_t m, lo = 0, hi = 0;
-    dpar_taps t;
+    dpar_spatial_tap_range t;
     if (layer == NULL || taps == NULL || dim < 0 || dim >= layer->in.dims || dim >= DPAR_MAX_DIMS ||
         dpari_spatial_extent(layer, dim, &m, NULL) != DPAR_OK || y < 0 || y >= m) {
         return DPAR_E_ARG;
@@ -584,11 +588,11 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_taps(const dpar_spatial *layer, int
         t.count = hi - lo;
     }
     if (dpari_spatial_touches(layer, dim) &&
-        (layer->kind == DPAR_CONVOLUTION || layer->kind == DPAR_NEIGHBOURHOOD)) {
+        (layer->kind == DPAR_SPATIAL_CONVOLUTION || layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD)) {
         t.step = dpari_spatial_dilation(layer, dim);
         t.count = layer->window[dim].kernel;
     }
-    if (dpari_spatial_touches(layer, dim) && layer->kind == DPAR_INTERPOLATION) {
+    if (dpari_spatial_touches(layer, dim) && layer->kind == DPAR_SPATIAL_INTERPOLATION) {
         (void)dpari_spatial_source(layer, dim, y, &t.fraction);
     }
     t.inside = dpari_spatial_within(&t, 0, layer->in.extent[dim]);
@@ -609,20 +613,20 @@ typedef struct dpari_spatial_block {
 } dpari_spatial_block;
 
 /* The outputs that stay with the inputs [own[0], own[1]) of n; m in all. */
-static void dpari_spatial_follow(const dpar_spatial *s, int32_t d, int64_t m, const int64_t *own,
-                                 int64_t *out)
+static void dpari_spatial_follow(const dpar_spatial_desc *s, int32_t d, int64_t m,
+                                 const int64_t *own, int64_t *out)
 {
     const int64_t n = s->in.extent[d];
     int32_t side;
-    if (s->kind == DPAR_CONVOLUTION && dpari_spatial_touches(s, d)) {
+    if (s->kind == DPAR_SPATIAL_CONVOLUTION && dpari_spatial_touches(s, d)) {
         dpari_window_owned(&s->window[d], n, m, own[0], own[1], &out[0], &out[1]);
         return;
     }
     for (side = 0; side < 2; side++) {
         int64_t at = own[side];
-        if (dpari_spatial_touches(s, d) && s->kind == DPAR_TRANSPOSED_CONVOLUTION) {
+        if (dpari_spatial_touches(s, d) && s->kind == DPAR_SPATIAL_TRANSPOSED) {
             at = dpari_least(m, at * dpari_spatial_stride(s, d));
-        } else if (dpari_spatial_touches(s, d) && s->kind == DPAR_INTERPOLATION) {
+        } else if (dpari_spatial_touches(s, d) && s->kind == DPAR_SPATIAL_INTERPOLATION) {
             at = dpari_ceil_div(at * m, n);
         }
         out[side] = own[side] == n ? m : at;
@@ -630,10 +634,10 @@ static void dpari_spatial_follow(const dpar_spatial *s, int32_t d, int64_t m, co
 }
 
 /* `balanced`: the layout of the outputs, where they do not follow. */
-static void dpari_spatial_outs(const dpar_spatial *s, const dpar_layout *balanced, int32_t d,
+static void dpari_spatial_outs(const dpar_spatial_desc *s, const dpar_layout *balanced, int32_t d,
                                int64_t m, const int32_t *coord, dpari_spatial_block *b)
 {
-    if (s->outputs != DPAR_OUTPUTS_FOLLOW) {
+    if (s->outputs != DPAR_SPATIAL_OUTPUTS_FOLLOW) {
         (void)dpari_layout_span(balanced, coord, d, &b->out[0], &b->out[1]);
     } else if (b->own[1] > b->own[0]) {
         dpari_spatial_follow(s, d, m, b->own, b->out);
@@ -654,26 +658,26 @@ static void dpari_spatial_widen(int64_t *box, int64_t lo, int64_t hi)
 }
 
 /* Where reads [lo, hi) of a dim get their padding from. */
-static void dpari_spatial_sources(const dpar_spatial *s, int32_t d, int64_t lo, int64_t hi,
+static void dpari_spatial_sources(const dpar_spatial_desc *s, int32_t d, int64_t lo, int64_t hi,
                                   int64_t *box)
 {
     const int64_t n = s->in.extent[d];
     const int32_t padding = dpari_spatial_padding(s, d);
-    if (padding == DPAR_PAD_REPLICATE) {
+    if (padding == DPAR_SPATIAL_PAD_REPLICATE) {
         dpari_spatial_widen(box, 0, lo < 0 ? 1 : 0);
         dpari_spatial_widen(box, n - 1, hi > n ? n : n - 1);
     }
-    if (padding == DPAR_PAD_REFLECT && lo < 0) {
+    if (padding == DPAR_SPATIAL_PAD_REFLECT && lo < 0) {
         dpari_spatial_widen(box, 1 - dpari_least(hi, 0), dpari_least(n, 1 - lo));
     }
-    if (padding == DPAR_PAD_REFLECT && hi > n) {
+    if (padding == DPAR_SPATIAL_PAD_REFLECT && hi > n) {
         dpari_spatial_widen(box, dpari_most(0, 2 * (n - 1) - (hi - 1)),
                             2 * (n - 1) - dpari_most(lo, n) + 1);
     }
 }
 
-static void dpari_spatial_block_of(const dpar_spatial *s, const dpar_layout *balanced, int32_t d,
-                                   const int32_t *coord, dpari_spatial_block *b)
+static void dpari_spatial_block_of(const dpar_spatial_desc *s, const dpar_layout *balanced,
+                                   int32_t d, const int32_t *coord, dpari_spatial_block *b)
 {
     int64_t m, lo, hi;
     dpari_zero(b, sizeof *b);
@@ -690,7 +694,7 @@ static void dpari_spatial_block_of(const dpar_spatial *s, const dpar_layout *bal
 /* ---- judging --------------------------------------------------------------------------------- */
 
 /* The same mesh axes cut the same dims? */
-static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, dpar_why *why)
+static dpar_status dpari_spatial_given(const dpar_spatial_desc *s, const int64_t *m, dpar_why *why)
 {
     const dpar_layout *in = &s->in, *g = &s->given;
     int32_t i;
@@ -703,7 +707,7 @@ static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, 
     for (i = 0; i < in->mesh.axes; i++) {
         const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
         if (!dpari_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
-            (a->kind == DPAR_SHARD && a->dim != b->dim)) {
+            (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim)) {
             return dpari_say(
                 DPAR_E_ARG, why,
                 "mesh axis # does something else with the outputs than with the inputs", i, 0, 0,
@@ -713,7 +717,7 @@ static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, 
     return DPAR_OK;
 }
 
-static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_why *why)
+static dpar_status dpari_spatial_layer(const dpar_spatial_desc *s, int64_t *m, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
     int32_t d;
@@ -721,12 +725,12 @@ static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_w
         return dpari_say(DPAR_E_ARG, why, "inputs of # dims on # ranks: dpar_layout_init makes it",
                          s->in.dims, s->in.mesh.size, 0, 0);
     }
-    if (s->kind < DPAR_CONVOLUTION || s->kind > DPAR_NEIGHBOURHOOD ||
-        s->outputs < DPAR_OUTPUTS_BALANCED || s->outputs > DPAR_OUTPUTS_GIVEN) {
+    if (s->kind < DPAR_SPATIAL_CONVOLUTION || s->kind > DPAR_SPATIAL_NEIGHBOURHOOD ||
+        s->outputs < DPAR_SPATIAL_OUTPUTS_BALANCED || s->outputs > DPAR_SPATIAL_OUTPUTS_GIVEN) {
         return dpari_say(DPAR_E_ARG, why, "kind #, outputs #: there are 1 to 4 and 0 to 2", s->kind,
                          s->outputs, 0, 0);
     }
-    if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_TENSORS || s->planes < 0 ||
+    if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_MAX_TENSORS || s->planes < 0 ||
         s->planes > INT32_MAX || s->out_planes < 0 || s->out_planes > INT32_MAX ||
         dpar_type_bytes(s->type) == 0) {
         return dpari_say_type(why, "# tensors (at most 4) of # and # planes, type @", s->type,
@@ -738,13 +742,15 @@ static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_w
     }
     for (d = 0; d < s->in.dims && st == DPAR_OK; d++) {
         st = dpari_spatial_extent(s, d, &m[d], why);
-        if (st == DPAR_OK && s->padding[d] == DPAR_PAD_LOWEST && s->type == DPAR_F8) {
+        if (st == DPAR_OK && s->padding[d] == DPAR_SPATIAL_PAD_LOWEST && s->type == DPAR_F8) {
             st = dpari_say(DPAR_E_ARG, why,
                            "dim #: the least number of f8 depends on its encoding: pad it yourself",
                            d, 0, 0, 0);
         }
     }
-    return st == DPAR_OK && s->outputs == DPAR_OUTPUTS_GIVEN ? dpari_spatial_given(s, m, why) : st;
+    return st == DPAR_OK && s->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN
+               ? dpari_spatial_given(s, m, why)
+               : st;
 }
 
 /* Does one axis alone cut the dim that axis i cuts? */
@@ -752,7 +758,7 @@ static int dpari_spatial_alone(const dpar_layout *l, int32_t i)
 {
     int32_t k;
     for (k = 0; k < l->mesh.axes; k++) {
-        if (k != i && l->axis[k].kind == DPAR_SHARD && l->axis[k].dim == l->axis[i].dim) {
+        if (k != i && l->axis[k].kind == DPAR_PLACEMENT_SHARD && l->axis[k].dim == l->axis[i].dim) {
             return 0;
         }
     }
@@ -760,7 +766,7 @@ static int dpari_spatial_alone(const dpar_layout *l, int32_t i)
 }
 
 /* Cuts of the following outputs along axis i; parts + 1 of them. */
-static void dpari_spatial_cuts(const dpar_spatial *s, int32_t i, int64_t m, int64_t *cuts)
+static void dpari_spatial_cuts(const dpar_spatial_desc *s, int32_t i, int64_t m, int64_t *cuts)
 {
     int32_t coord[DPAR_MAX_AXES], p;
     dpari_zero(coord, sizeof coord);
@@ -777,29 +783,30 @@ static void dpari_spatial_cuts(const dpar_spatial *s, int32_t i, int64_t m, int6
 
 /* Who has the outputs. cuts: room for those of all axes (NULL: following ones as balanced ones, for
  * callers that need only the others). */
-static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m, int64_t *cuts,
+static dpar_status dpari_spatial_layout(const dpar_spatial_desc *s, const int64_t *m, int64_t *cuts,
                                         dpar_layout *out, dpar_why *why)
 {
     dpar_placement placement[DPAR_MAX_AXES];
     int32_t i;
-    if (s->outputs == DPAR_OUTPUTS_GIVEN) {
+    if (s->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN) {
         *out = s->given;
         return DPAR_OK;
     }
     for (i = 0; i < s->in.mesh.axes; i++) {
         placement[i] = s->in.axis[i];
-        if (placement[i].kind != DPAR_SHARD || !dpari_spatial_touches(s, placement[i].dim)) {
+        if (placement[i].kind != DPAR_PLACEMENT_SHARD ||
+            !dpari_spatial_touches(s, placement[i].dim)) {
             continue;
         }
-        placement[i] = dpar_shard_by(placement[i].dim, DPAR_EVEN, 0);
+        placement[i] = dpar_shard_by(placement[i].dim, DPAR_SPLIT_EVEN, 0);
         placement[i].order = s->in.axis[i].order;
-        if (s->outputs == DPAR_OUTPUTS_FOLLOW && !dpari_spatial_alone(&s->in, i)) {
+        if (s->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW && !dpari_spatial_alone(&s->in, i)) {
             return dpari_say(DPAR_E_ARG, why,
                              "outputs that follow: dim # is cut by more than one mesh axis",
                              placement[i].dim, 0, 0, 0);
         }
-        if (s->outputs == DPAR_OUTPUTS_FOLLOW && cuts != NULL) {
-            placement[i].rule = DPAR_RAGGED;
+        if (s->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW && cuts != NULL) {
+            placement[i].rule = DPAR_SPLIT_RAGGED;
             placement[i].cuts = cuts;
             dpari_spatial_cuts(s, i, m[placement[i].dim], cuts);
             cuts += s->in.mesh.axis[i].size + 1;
@@ -809,7 +816,7 @@ static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m,
 }
 
 /* Judges a layer and tells its outputs of each dim. */
-static dpar_status dpari_spatial_outputs(const dpar_spatial *layer, int64_t *m, dpar_why *why)
+static dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m, dpar_why *why)
 {
     dpar_layout out;
     dpar_status st = layer ? dpari_spatial_layer(layer, m, why)
@@ -825,7 +832,8 @@ static int64_t dpari_spatial_blocks(const dpar_layout *l, int32_t d)
     int64_t n = 1;
     int32_t i;
     for (i = 0; i < l->mesh.axes; i++) {
-        n *= l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d ? l->mesh.axis[i].size : 1;
+        n *= l->axis[i].kind == DPAR_PLACEMENT_SHARD && l->axis[i].dim == d ? l->mesh.axis[i].size
+                                                                            : 1;
     }
     return n;
 }
@@ -837,7 +845,7 @@ static void dpari_spatial_coords(const dpar_layout *l, int32_t d, int64_t b, int
     dpari_zero(coord, DPAR_MAX_AXES * sizeof *coord);
     for (i = l->mesh.axes - 1; i >= 0; i--) {
         const int32_t a = l->order[i];
-        if (l->axis[a].kind == DPAR_SHARD && l->axis[a].dim == d) {
+        if (l->axis[a].kind == DPAR_PLACEMENT_SHARD && l->axis[a].dim == d) {
             coord[a] = (int32_t)(b % l->mesh.axis[a].size);
             b /= l->mesh.axis[a].size;
         }
@@ -860,14 +868,14 @@ static void dpari_spatial_hull_of(const dpar_halo *h, int32_t d, int64_t outputs
 }
 
 /* Dim d of the halo of a layer whose outputs are laid out as `out` (those that follow: any). */
-static void dpari_spatial_halo_dim(const dpar_spatial *s, const dpar_layout *out, int32_t d,
+static void dpari_spatial_halo_dim(const dpar_spatial_desc *s, const dpar_layout *out, int32_t d,
                                    dpar_halo *h)
 {
     int32_t coord[DPAR_MAX_AXES];
     dpari_spatial_block k;
     dpar_window v;
     int64_t hull[2], b;
-    if (dpari_spatial_touches(s, d) && s->padding[d] == DPAR_PAD_WRAP) {
+    if (dpari_spatial_touches(s, d) && s->padding[d] == DPAR_SPATIAL_PAD_WRAP) {
         h->periodic |= (uint32_t)1 << d;
     }
     if (dpari_spatial_window(s, d, &v)) {
@@ -884,7 +892,7 @@ static void dpari_spatial_halo_dim(const dpar_spatial *s, const dpar_layout *out
     }
 }
 
-static void dpari_spatial_halo(const dpar_spatial *s, const dpar_layout *out, dpar_halo *h)
+static void dpari_spatial_halo(const dpar_spatial_desc *s, const dpar_layout *out, dpar_halo *h)
 {
     int32_t d;
     dpari_zero(h, sizeof *h);
@@ -899,7 +907,7 @@ static void dpari_spatial_halo(const dpar_spatial *s, const dpar_layout *out, dp
 enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
 
 /* What a rank holds of dim d. */
-static void dpari_spatial_part(const dpar_spatial *s, const dpar_halo *h, int32_t d,
+static void dpari_spatial_part(const dpar_spatial_desc *s, const dpar_halo *h, int32_t d,
                                const int32_t *coord, int32_t which, int64_t *part)
 {
     dpari_spatial_block k;
@@ -914,7 +922,8 @@ static void dpari_spatial_part(const dpar_spatial *s, const dpar_halo *h, int32_
     }
 }
 
-static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t which, dpar_box *box)
+static int dpari_spatial_box_of(const dpar_spatial_desc *s, int32_t rank, int32_t which,
+                                dpar_box *box)
 {
     int64_t m[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES], d;
@@ -942,7 +951,7 @@ static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t whi
     return 1;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial *layer, int32_t rank,
+DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial_desc *layer, int32_t rank,
                                                    dpar_spatial_boxes *boxes, dpar_why *why)
 {
     dpar_spatial_boxes b;
@@ -958,7 +967,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial *layer, in
 }
 
 /* The inputs that the outputs of `out` read. 0: none. */
-static int dpari_spatial_needs(const dpar_spatial *s, const dpar_box *out, dpar_box *in)
+static int dpari_spatial_needs(const dpar_spatial_desc *s, const dpar_box *out, dpar_box *in)
 {
     int32_t d;
     in->dims = out->dims;
@@ -971,11 +980,11 @@ static int dpari_spatial_needs(const dpar_spatial *s, const dpar_box *out, dpar_
 }
 
 /* Outputs [core[0], core[1]) of [out[0], out[1]) of a dim that read own points and constants. */
-static void dpari_spatial_inner(const dpar_spatial *s, int32_t d, const int64_t *own,
+static void dpari_spatial_inner(const dpar_spatial_desc *s, int32_t d, const int64_t *own,
                                 const int64_t *out, int64_t *core)
 {
     const int32_t padding = dpari_spatial_padding(s, d);
-    const int constant = padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST;
+    const int constant = padding == DPAR_SPATIAL_PAD_ZERO || padding == DPAR_SPATIAL_PAD_LOWEST;
     const int64_t low = constant && own[0] == 0 ? INT64_MIN : own[0];
     const int64_t high = constant && own[1] == s->in.extent[d] ? INT64_MAX : own[1];
     int64_t lo = 0, hi = 0;
@@ -1017,7 +1026,7 @@ typedef struct dpari_spatial_memory {
     int64_t cuts, exchange; /* where they begin, bytes */
 } dpari_spatial_memory;
 
-static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
+static void dpari_spatial_parts(const dpar_spatial_desc *s, dpari_spatial_memory *at)
 {
     int64_t cuts = 0;
     int32_t i;
@@ -1031,7 +1040,7 @@ static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
 /* The field of each input: planes of in_box, dense; `least`: the box of its halo. */
 static void dpari_spatial_fields(dpari_spatial *p, const dpar_box *least)
 {
-    const dpar_spatial *s = &p->head.layer;
+    const dpar_spatial_desc *s = &p->head.layer;
     dpar_tile t;
     int32_t i, d;
     dpar_tile_init(&t, NULL, &p->head.in_box, s->planes, s->last);
@@ -1096,7 +1105,7 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *p, const dpar_box *le
 
 /* All of a plan but its exchange. */
 static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
-                                         const dpar_spatial *layer, dpar_why *why)
+                                         const dpar_spatial_desc *layer, dpar_why *why)
 {
     dpari_spatial *p = (dpari_spatial *)(void *)memory;
     dpari_spatial_memory at;
@@ -1134,7 +1143,7 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
+DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial_desc *layer,
                                                    int64_t *bytes, dpar_why *why)
 {
     dpari_spatial_memory at;
@@ -1156,12 +1165,12 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spat
     st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
     if (st == DPAR_OK) {
         const dpari_spatial *p = (const dpari_spatial *)memory;
-        dpar_halo_options o;
+        dpar_halo_plan_desc o;
         dpari_zero(&o, sizeof o);
         o = layer->options != NULL ? *layer->options : o;
         o.field = p->field;
         o.fields = p->head.layer.tensors;
-        st = dpar_halo_exchange_bytes(c, &o, &more, why);
+        st = dpar_halo_plan_bytes(c, &o, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
     if (st == DPAR_OK) {
@@ -1173,7 +1182,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spat
 /* What all ranks must give alike besides what their exchange compares: layouts, types. */
 static DPARI_COLD void dpari_spatial_state(dpari_facts *f, const void *given)
 {
-    const dpar_spatial *s = (const dpar_spatial *)given;
+    const dpar_spatial_desc *s = (const dpar_spatial_desc *)given;
     int32_t d;
     dpari_fact(f, "kind", 0, s->kind);
     dpari_fact(f, "outputs", 0, s->outputs);
@@ -1201,7 +1210,7 @@ static DPARI_COLD void dpari_spatial_state(dpari_facts *f, const void *given)
 
 /* All of a plan but its exchange, judged. */
 static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, dpar_comm *c,
-                                         const dpar_spatial *layer, dpar_why *why)
+                                         const dpar_spatial_desc *layer, dpar_why *why)
 {
     dpari_spatial_memory at;
     int64_t m[DPAR_MAX_DIMS];
@@ -1278,7 +1287,7 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *p, void **consta
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                  const dpar_spatial *layer,
+                                                  const dpar_spatial_desc *layer,
                                                   dpar_spatial_plan **plan, dpar_why *why)
 {
     dpari_spatial *p = (dpari_spatial *)memory;
@@ -1325,7 +1334,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
         dpar_comm_release(p->comm, p->constants);
         p->constants = NULL;
     }
-    return dpar_halo_exchange_close(p->exchange);
+    return dpar_halo_plan_close(p->exchange);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
@@ -1398,10 +1407,10 @@ static int dpari_spatial_rows_next(dpari_spatial_rows *r, const dpar_tile *t, in
 /* Where cell i beyond the ends of a dim comes from; -1: from nowhere. */
 static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
 {
-    if (padding == DPAR_PAD_REPLICATE) {
+    if (padding == DPAR_SPATIAL_PAD_REPLICATE) {
         return i < 0 ? 0 : n - 1;
     }
-    if (padding == DPAR_PAD_REFLECT) {
+    if (padding == DPAR_SPATIAL_PAD_REFLECT) {
         i = i < 0 ? -i : 2 * (n - 1) - i;
         return i >= 0 && i < n ? i : -1;
     }
@@ -1523,10 +1532,10 @@ static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_til
 static dpar_status dpari_spatial_pad(const dpari_spatial *p, const dpar_tile *t, int32_t d,
                                      int32_t what)
 {
-    const dpar_spatial *s = &p->head.layer;
+    const dpar_spatial_desc *s = &p->head.layer;
     const int64_t n = s->in.extent[d];
     const int32_t padding = dpari_spatial_padding(s, d);
-    const int there = p->comm->mem != NULL, lowest = padding == DPAR_PAD_LOWEST;
+    const int there = p->comm->mem != NULL, lowest = padding == DPAR_SPATIAL_PAD_LOWEST;
     unsigned char element[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     dpari_spatial_boxes boxes;
     int64_t i, from;
@@ -1557,7 +1566,8 @@ static dpar_status dpari_spatial_pad(const dpari_spatial *p, const dpar_tile *t,
 
 static int dpari_spatial_pads(const dpari_spatial *p, int32_t d)
 {
-    return dpari_spatial_touches(&p->head.layer, d) && p->head.layer.padding[d] != DPAR_PAD_WRAP;
+    return dpari_spatial_touches(&p->head.layer, d) &&
+           p->head.layer.padding[d] != DPAR_SPATIAL_PAD_WRAP;
 }
 
 /* Dim after dim, so that corners come from corners. */
@@ -1571,8 +1581,8 @@ static dpar_status dpari_spatial_fill(const dpari_spatial *p, const dpar_spatial
         dpar_tile_init(&t, a->in[i], &p->head.in_box, p->head.layer.planes, p->head.layer.last);
         for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
             const int32_t padding = dpari_spatial_padding(&p->head.layer, d);
-            if (dpari_spatial_pads(p, d) &&
-                (!constants || padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST)) {
+            if (dpari_spatial_pads(p, d) && (!constants || padding == DPAR_SPATIAL_PAD_ZERO ||
+                                             padding == DPAR_SPATIAL_PAD_LOWEST)) {
                 st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FILL);
             }
         }
@@ -1657,7 +1667,7 @@ static void dpari_spatial_tile(dpar_tile *t, void *data, const dpar_box *array, 
 static void dpari_spatial_kernel_on(const dpari_spatial *p, const dpar_spatial_arrays *a,
                                     dpar_spatial_kernel kernel, const dpar_box *out)
 {
-    const dpar_spatial *s = &p->head.layer;
+    const dpar_spatial_desc *s = &p->head.layer;
     const dpar_box *array = a->out_box.dims > 0 ? &a->out_box : &p->head.out_own;
     dpar_spatial_call call;
     dpar_box in;
@@ -1712,8 +1722,7 @@ static dpar_status dpari_spatial_bind(dpari_spatial *p, void *const *data)
     dpar_status st = DPAR_OK;
     int32_t i;
     for (i = 0; i < p->head.layer.tensors && st == DPAR_OK; i++) {
-        st =
-            dpar_halo_exchange_bind(p->exchange, i, p->head.in_box.dims > 0 ? data[i] : NULL, NULL);
+        st = dpar_halo_plan_bind(p->exchange, i, p->head.in_box.dims > 0 ? data[i] : NULL, NULL);
     }
     return st;
 }
@@ -1761,7 +1770,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_forward(dpar_spatial_plan *plan,
     dpari_spatial *p = (dpari_spatial *)(void *)plan;
     dpar_status st = dpari_spatial_given_arrays(p, a, 1);
     st = st == DPAR_OK ? dpari_spatial_bind(p, a->in) : st;
-    st = st == DPAR_OK ? dpar_halo_exchange_begin(p->exchange) : st;
+    st = st == DPAR_OK ? dpar_halo_plan_begin(p->exchange) : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -1772,7 +1781,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_forward(dpar_spatial_plan *plan,
         }
         dpari_spatial_kernel_on(p, a, p->head.layer.forward, &p->core);
     }
-    st = dpar_halo_exchange_end(p->exchange);
+    st = dpar_halo_plan_end(p->exchange);
     st = st == DPAR_OK ? dpari_spatial_fill(p, a, 0) : st;
     if (st == DPAR_OK) {
         dpari_spatial_rim(p, a);
@@ -1785,7 +1794,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
 {
     dpari_spatial *p = (dpari_spatial *)(void *)plan;
     dpar_status st = dpari_spatial_given_arrays(p, a, 0);
-    const dpar_spatial *s;
+    const dpar_spatial_desc *s;
     if (st != DPAR_OK) {
         return st;
     }
@@ -1801,12 +1810,12 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
     dpari_spatial_kernel_on(p, a, s->input_gradient, &p->head.out_own);
     st = dpari_spatial_fold(p, a);
     st = st == DPAR_OK ? dpari_spatial_bind(p, a->in_gradient) : st;
-    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(p->exchange, DPAR_SUM) : st;
+    st = st == DPAR_OK ? dpar_halo_plan_reduce_begin(p->exchange, DPAR_SUM) : st;
     if (st != DPAR_OK) {
         return st;
     }
     dpari_spatial_kernel_on(p, a, s->weight_gradient, &p->head.out_own);
-    return dpar_halo_exchange_end(p->exchange);
+    return dpar_halo_plan_end(p->exchange);
 }
 
 /* ---- normalisation --------------------------------------------------------------------------- */
@@ -1947,7 +1956,7 @@ static dpar_status dpari_norm_post(dpar_comm *c, const dpar_norm *n, int32_t kin
     dpari_zero(&call, sizeof call);
     call.kind = kind;
     call.type = DPAR_F64;
-    call.op = kind == DPAR_ALL_REDUCE ? DPAR_SUM : DPAR_COPY;
+    call.op = kind == DPAR_CALL_ALL_REDUCE ? DPAR_SUM : DPAR_COPY;
     call.in = in;
     call.out = out;
     call.count = count;
@@ -1989,7 +1998,8 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm 
     }
     st = dpari_do_moments(c, &own);
     if (st == DPAR_OK) {
-        st = dpari_norm_post(c, n, DPAR_ALL_GATHER, a->scratch, a->scratch + 3 * sets, 3 * sets);
+        st = dpari_norm_post(c, n, DPAR_CALL_ALL_GATHER, a->scratch, a->scratch + 3 * sets,
+                             3 * sets);
     }
     m.phase = DPAR_MEM_NORM_MERGE;
     m.all = a->scratch + 3 * sets;
@@ -2027,7 +2037,7 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm
     m.phase = DPAR_MEM_NORM_SUMS;
     st = dpari_do_norm(c, &m);
     if (st == DPAR_OK) {
-        st = dpari_norm_post(c, n, DPAR_ALL_REDUCE, m.total, m.total, 3 * sets);
+        st = dpari_norm_post(c, n, DPAR_CALL_ALL_REDUCE, m.total, m.total, 3 * sets);
     }
     m.phase = DPAR_MEM_NORM_GRADIENT;
     return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
@@ -2041,8 +2051,8 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm
 typedef struct dpari_windows {
     dpar_halo halo;
     dpar_halo_field field[4];
-    dpar_halo_exchange *exchange[2]; /* keys and values come; their gradients go back */
-    void *memory[2];                 /* of these */
+    dpar_halo_plan *exchange[2]; /* keys and values come; their gradients go back */
+    void *memory[2];             /* of these */
     int64_t bytes[2];
     void *own[4], *beside[4];
     int64_t points; /* of the halo */
@@ -2050,7 +2060,8 @@ typedef struct dpari_windows {
 } dpari_windows;
 
 /* How many of the tokens [lo, hi) lie beside the slice of a rank, within the window. */
-static int64_t dpari_windows_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi)
+static int64_t dpari_windows_beside(const dpar_attention_desc *a, int32_t rank, int64_t lo,
+                                    int64_t hi)
 {
     int64_t begin, end, before, behind = 0;
     dpari_seq_slice(a, rank, &begin, &end);
@@ -2066,10 +2077,11 @@ static int64_t dpari_windows_beside(const dpar_attention *a, int32_t rank, int64
 }
 
 /* The layer's numbers are those of a window. */
-static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention *a, dpar_why *why)
+static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *a, dpar_why *why)
 {
     const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->values);
-    if (a->window < 1 || (a->tokens.rule != DPAR_CHUNK && a->tokens.rule != DPAR_EVEN) ||
+    if (a->window < 1 ||
+        (a->tokens.rule != DPAR_SPLIT_CHUNK && a->tokens.rule != DPAR_SPLIT_EVEN) ||
         each > 1 << 24) {
         return dpari_say(DPAR_E_ARG, why,
                          "a halo for a window of # tokens (at least 1), cut by rule # (CHUNK or "
@@ -2088,12 +2100,12 @@ static dpari_windows *dpari_windows_of(const dpari_attention *p)
 static dpar_status dpari_windows_halo(const dpari_attention *p, const dpar_comm *c,
                                       dpari_windows *w, dpar_why *why)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     const int64_t all = a->tokens.ends[a->tokens.docs];
     const dpar_placement cut = dpar_shard_by(0, a->tokens.rule, 0);
     dpar_mesh mesh;
     int32_t i;
-    dpar_status st = dpar_mesh_init(&mesh, "tokens", &c->size, DPAR_LAST_FASTEST, 0, why);
+    dpar_status st = dpar_mesh_init(&mesh, "tokens", &c->size, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st == DPAR_OK) {
         st = dpar_layout_init(&w->halo.grid, &mesh, 1, &all, &cut, why);
     }
@@ -2112,11 +2124,11 @@ static dpar_status dpari_windows_halo(const dpari_attention *p, const dpar_comm 
 static void dpari_windows_buffers(dpari_attention *p, const dpar_comm *c, dpari_windows *w,
                                   dpari_room *buffers)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     const int64_t sum = dpar_type_bytes(p->sums);
     int64_t lo, hi, heads;
     int32_t i;
-    w->points = dpar_halo_compact(&w->halo, c->rank);
+    w->points = dpar_halo_slab_points(&w->halo, c->rank);
     dpari_seq_slice(a, c->rank, &lo, &hi);
     p->head.tokens = hi - lo;
     heads = p->head.tokens * a->heads;
@@ -2145,7 +2157,7 @@ static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_c
                                                 dpar_why *why)
 {
     dpari_windows counted, *w = (dpari_windows *)dpari_room_take(behind, 1, sizeof *w);
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     int32_t i;
     dpar_status st;
     p->of_way = w;
@@ -2159,7 +2171,7 @@ static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_c
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         o.field = &w->field[2 * i];
         o.fields = 2;
-        st = dpar_halo_exchange_bytes(c, &o, &w->bytes[i], why);
+        st = dpar_halo_plan_bytes(c, &o, &w->bytes[i], why);
         w->memory[i] = st == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
     }
     return st;
@@ -2169,7 +2181,7 @@ static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_c
 static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *why)
 {
     dpari_windows *w = dpari_windows_of(p);
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpari_hx_traffic t;
     int32_t i;
     dpar_status st = DPAR_OK;
@@ -2178,7 +2190,7 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *w
         o.tag = p->head.layer.tag + 2 * i;
         o.field = &w->field[2 * i];
         o.fields = 2;
-        st = dpar_halo_exchange_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
+        st = dpar_halo_plan_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
     }
     for (i = 0; st == DPAR_OK && dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
         w->lent += t.peer != p->comm->rank ? t.bytes : 0;
@@ -2189,8 +2201,8 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *w
 static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *p)
 {
     dpari_windows *w = dpari_windows_of(p);
-    const dpar_status st = dpar_halo_exchange_close(w->exchange[0]);
-    const dpar_status other = dpar_halo_exchange_close(w->exchange[1]);
+    const dpar_status st = dpar_halo_plan_close(w->exchange[0]);
+    const dpar_status other = dpar_halo_plan_close(w->exchange[1]);
     return st != DPAR_OK ? st : other;
 }
 
@@ -2198,7 +2210,7 @@ static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *p)
 
 static void dpari_windows_push(dpari_attention *p)
 {
-    (void)dpar_halo_exchange_test(dpari_windows_of(p)->exchange[0]);
+    (void)dpar_halo_plan_test(dpari_windows_of(p)->exchange[0]);
 }
 
 static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *f)
@@ -2256,7 +2268,7 @@ static dpar_status dpari_windows_lend(dpari_attention *p, const dpar_attention_a
         st = dpari_do_copy(p->comm, w->own[1], a->v, bytes * w->field[1].components);
     }
     p->head.sent += w->lent;
-    return st == DPAR_OK ? dpar_halo_exchange_begin(w->exchange[0]) : st;
+    return st == DPAR_OK ? dpar_halo_plan_begin(w->exchange[0]) : st;
 }
 
 static dpar_status dpari_windows_forward(dpari_attention *p, const dpar_attention_arrays *a)
@@ -2266,7 +2278,7 @@ static dpar_status dpari_windows_forward(dpari_attention *p, const dpar_attentio
     dpar_status st = dpari_windows_lend(p, a), ended;
     if (st == DPAR_OK) {
         st = dpari_seq_attend(p, a, &b);
-        ended = dpar_halo_exchange_end(dpari_windows_of(p)->exchange[0]);
+        ended = dpar_halo_plan_end(dpari_windows_of(p)->exchange[0]);
         st = st == DPAR_OK ? ended : st;
     }
     for (n = 0; st == DPAR_OK && dpari_windows_slab(p, n, 0, &b); n++) {
@@ -2296,7 +2308,7 @@ static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attenti
     }
     st = st == DPAR_OK ? dpari_seq_delta(p, a) : st;
     dpari_seq_attend_back(p, a, &b, home, dq);
-    ended = dpar_halo_exchange_end(w->exchange[0]);
+    ended = dpar_halo_plan_end(w->exchange[0]);
     st = st == DPAR_OK ? ended : st;
     for (n = 0; st == DPAR_OK && dpari_windows_slab(p, n, 0, &b); n++) {
         (void)dpari_windows_slab(p, n, 2, &g);
@@ -2304,11 +2316,11 @@ static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attenti
     }
     p->head.sent += dpari_windows_beside(&p->head.layer, p->comm->rank, 0, all) * sum *
                     (w->field[2].components + w->field[3].components);
-    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(w->exchange[1], DPAR_SUM) : st;
-    return st == DPAR_OK ? dpar_halo_exchange_end(w->exchange[1]) : st;
+    st = st == DPAR_OK ? dpar_halo_plan_reduce_begin(w->exchange[1], DPAR_SUM) : st;
+    return st == DPAR_OK ? dpar_halo_plan_end(w->exchange[1]) : st;
 }
 
-DPAR_API void dpar_attention_halo(struct dpari_attention_way *way)
+DPAR_API void dpar_attention_halo(struct dpari_attention_method *way)
 {
     way->number = 1;
     way->check = dpari_windows_check;

@@ -94,7 +94,7 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
  * updates its shard with it, one rank alone all.
  *
  *     dpar_optimizer o;
- *     dpar_optimizer_init(&o, DPAR_ADAMW);
+ *     dpar_optimizer_init(&o, DPAR_OPTIMIZER_ADAMW);
  *     dpar_optimizer_step(&o, &piece, t, 1e-3, dpar_optimizer_clip(norm, 1.0));    t = 1, 2, ...
  *
  * Each element is loaded into f64, updated there and rounded once as it is stored. So its bits
@@ -116,11 +116,11 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
  * (2^-9 to 2^-8 of it). Nor does it grow before g g is 3 to 5 times v. With beta1 = 0.9 m stays
  * where it is while g is within 2 to 4 % of it. */
 
-enum { DPAR_ADAMW = 1, DPAR_SGD }; /* 0: not said, E_ARG */
+enum { DPAR_OPTIMIZER_ADAMW = 1, DPAR_OPTIMIZER_SGD }; /* 0: not said, E_ARG */
 
 /* Begin with dpar_optimizer_init and change what differs. */
 typedef struct dpar_optimizer {
-    int32_t kind;     /* DPAR_ADAMW, DPAR_SGD */
+    int32_t kind;     /* DPAR_OPTIMIZER_ADAMW, DPAR_OPTIMIZER_SGD */
     int32_t nesterov; /* SGD: 0 or 1 */
     /* 1: what is rounded to BF16 is rounded up with the probability of its remainder, so that small
      * updates are not lost on average. Element i goes by number index + i of a stream of `seed`
@@ -134,8 +134,8 @@ typedef struct dpar_optimizer {
     double momentum;              /* SGD */
     double decay;                 /* of weights */
 } dpar_optimizer;
-/* The defaults of a kind. DPAR_ADAMW: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01, as
- * torch.optim.AdamW. DPAR_SGD: all 0, no momentum, no decay. Local. O(1). */
+/* The defaults of a kind. DPAR_OPTIMIZER_ADAMW: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01,
+ * as torch.optim.AdamW. DPAR_OPTIMIZER_SGD: all 0, no momentum, no decay. Local. O(1). */
 DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind);
 /* Judges an optimizer of weights of a type. Says how many arrays it keeps beside them (AdamW 2, SGD
  * 1, without momentum 0) and of which type; NULL: not wanted. Local. O(1).
@@ -524,7 +524,7 @@ typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, vo
 
 /* Options of a ddp. Zero it and fill in what differs. The same on all ranks, but for ctx and
  * names. */
-typedef struct dpar_ddp_options {
+typedef struct dpar_ddp_desc {
     int32_t params;       /* parameters, in the order in which forward uses them */
     int32_t type;         /* type of their gradients: DPAR_F64, F32, F16, BF16; must be said */
     const int64_t *numel; /* [params] elements of each, 0 and more. Read by bytes and init alone */
@@ -553,20 +553,20 @@ typedef struct dpar_ddp_options {
     void *ctx;
     const char *const *names; /* of the parameters, for sentences, as long as the ddp lives; NULL:
                                  their numbers */
-} dpar_ddp_options;
+} dpar_ddp_desc;
 
 /* Gradients that are being averaged: a handle. */
 typedef struct dpar_ddp dpar_ddp;
 
 /* Bytes that init needs of your memory (aligned to 64), as long as the ddp lives. The gradients
  * themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local. O(params). */
-DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
+DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_desc *options,
                                     int64_t *bytes, dpar_why *why);
 /* Lays out the gradients of all parameters, zeroed. COLLECTIVE: all ranks give the same options
  * (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Small
  * collectives compare. O(elements). */
 DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                   const dpar_ddp_options *options, dpar_ddp **ddp, dpar_why *why);
+                                   const dpar_ddp_desc *options, dpar_ddp **ddp, dpar_why *why);
 /* Where the numel elements of parameter i's gradient lie, as long as the ddp lives; NULL: there is
  * no such parameter. *used (NULL: not wanted), after the end of the last pass: 1 if it was ready on
  * any rank since dpar_ddp_zero, without options.unused on this rank. Local. O(1). */
@@ -672,7 +672,7 @@ DPAR_API dpar_status dpar_ddp_free(dpar_ddp *d);
  * for its share of the weights, updates that share, and gathers the others.
  *
  *     dpar_ddp_over(world, grads, n, DPAR_F32, &d, &why);          over.h
- *     dpar_optimizer_init(&adamw, DPAR_ADAMW);
+ *     dpar_optimizer_init(&adamw, DPAR_OPTIMIZER_ADAMW);
  *     each step:
  *         backward; dpar_ddp_done(d, ...) where you like
  *         dpar_zero1_step(d, params, &adamw, rate, 1.0);           in place of the update
@@ -755,7 +755,7 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
  *
  *     options.units = units; options.params_of = params_of; options.numel = numel;
  *     options.zero = 3; options.type = options.compute = options.gradient = DPAR_F32;
- *     dpar_optimizer_init(&options.optimizer, DPAR_ADAMW);
+ *     dpar_optimizer_init(&options.optimizer, DPAR_OPTIMIZER_ADAMW);
  *     dpar_fsdp_make(c, &options, &f, &why);
  *     for (i = 0; i < params; i++) dpar_fsdp_set(f, i, initial[i]);
  *     each step:
@@ -763,14 +763,14 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
  *         each micro-batch b of B:
  *             dpar_fsdp_begin(f, b == B - 1);
  *             forward, each unit u:
- *                 dpar_fsdp_unshard(f, u, DPAR_FORWARD);
+ *                 dpar_fsdp_unshard(f, u, DPAR_ACTION_FORWARD);
  *                 ... uses the weights dpar_fsdp_weight(f, i) ...
- *                 dpar_fsdp_reshard(f, u, DPAR_FORWARD);
+ *                 dpar_fsdp_reshard(f, u, DPAR_ACTION_FORWARD);
  *             backward, each unit u from the last:
- *                 dpar_fsdp_unshard(f, u, DPAR_BACKWARD);
+ *                 dpar_fsdp_unshard(f, u, DPAR_ACTION_BACKWARD);
  *                 ... uses the weights, adds to the gradients dpar_fsdp_gradient(f, i, NULL)
  *                     (options.assigned: writes them) ...
- *                 dpar_fsdp_reshard(f, u, DPAR_BACKWARD);
+ *                 dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD);
  *                 dpar_fsdp_ready(f, u);       later, where gradients are computed later
  *             dpar_fsdp_end(f);
  *         dpar_fsdp_norm(f, &norm);
@@ -784,8 +784,8 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
  * backward; make it ready after the last gradient. options.at_once says how many units are in use
  * together: 2 then.
  *
- * Evaluation: unshard (DPAR_FORWARD) and reshard work outside of a pass, and begin may come just
- * before backward.
+ * Evaluation: unshard (DPAR_ACTION_FORWARD) and reshard work outside of a pass, and begin may come
+ * just before backward.
  *
  * Pointers: with ZeRO-1 and 2 dpar_fsdp_weight gives the same address of a parameter in every step.
  * So does dpar_fsdp_gradient where gradients are whole (ZeRO-1, `once`). With ZeRO-3, and for
@@ -817,7 +817,7 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
 
 /* Options of an fsdp. Zero it and fill in what differs. The same on all ranks, but for replicas and
  * names. */
-typedef struct dpar_fsdp_options {
+typedef struct dpar_fsdp_desc {
     int32_t units;            /* of the model, in the order of forward */
     int32_t zero;             /* 1, 2, 3 */
     const int32_t *params_of; /* [units] parameters of each, 0 and more; */
@@ -854,7 +854,7 @@ typedef struct dpar_fsdp_options {
      * element among all, the units end to end. So copies in other fsdp's (of tensor-parallel ranks)
      * stay equal where they have the same number there. */
     dpar_optimizer optimizer;
-} dpar_fsdp_options;
+} dpar_fsdp_desc;
 
 /* Bytes of a rank. The sum of the last six, each rounded up to 64, is `registered`. */
 typedef struct dpar_fsdp_sizes {
@@ -873,15 +873,14 @@ typedef struct dpar_fsdp dpar_fsdp;
 
 /* What init takes, for `shards` ranks that share a copy. Errors as init. Local, without a
  * communicator: for planning. O(params). */
-DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
+DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_desc *options,
                                      dpar_fsdp_sizes *sizes, dpar_why *why);
 /* Cuts the model over the ranks of c. Weights and state are zero. COLLECTIVE over c and replicas:
  * all ranks give the same options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY with a
  * sentence, on all ranks; of the calls below, on this rank, the sentence is in c->why. Small
  * collectives compare. */
 DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_fsdp_options *options, dpar_fsdp **fsdp,
-                                    dpar_why *why);
+                                    const dpar_fsdp_desc *options, dpar_fsdp **fsdp, dpar_why *why);
 /* Parameter i becomes values[numel], of options.type, whole: each rank takes its piece. All ranks
  * call it with the same numbers, between steps. E_ARG: no such parameter, values that are NULL, a
  * pass is under way. Local. O(numel / ranks). */
@@ -896,11 +895,11 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
  * status of a broken communicator. Local. O(units). */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
 /* Unit u is about to be used: returns when its weights are there, and has asked for those of
- * `prefetch` units after it in this direction (DPAR_FORWARD, DPAR_BACKWARD). Backward: there is
- * room for its gradients: those of earlier micro-batches (ZeRO-1, `once`), else 0; with
- * options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at weights.
- * COLLECTIVE over c: all ranks call it in the same order. E_ARG: no such unit, already in use,
- * backward outside of a pass or twice in it. E_ROOM: more units in use at once than
+ * `prefetch` units after it in this direction (DPAR_ACTION_FORWARD, DPAR_ACTION_BACKWARD).
+ * Backward: there is room for its gradients: those of earlier micro-batches (ZeRO-1, `once`), else
+ * 0; with options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at
+ * weights. COLLECTIVE over c: all ranks call it in the same order. E_ARG: no such unit, already in
+ * use, backward outside of a pass or twice in it. E_ROOM: more units in use at once than
  * options.at_once, or more with gradients that are not ready; the sentence names them. Then errors
  * as comm.h. An all-gather of each unit that is not there yet: a rank sends its shard to the other
  * ranks, in type compute. */
@@ -945,16 +944,16 @@ enum {
     DPAR_FSDP_MASTER,
     DPAR_FSDP_MOMENT_1,
     DPAR_FSDP_MOMENT_2,
-    DPAR_FSDP_ARRAYS, /* how many a checkpoint has at most */
-    DPAR_FSDP_GRADIENT = DPAR_FSDP_ARRAYS
+    DPAR_FSDP_ARRAY_COUNT, /* how many a checkpoint has at most */
+    DPAR_FSDP_GRADIENT = DPAR_FSDP_ARRAY_COUNT
 };
 
 /* This rank's shard of an array of unit u, its elements (padding included, which is 0) and their
- * type (NULL: not wanted). NULL, 0 elements and DPAR_NO_TYPE where there is none: no such unit, an
- * array that the optimizer does not have. dpar_fsdp_piece says which parameter lies where. Local.
- * O(1).
+ * type (NULL: not wanted). NULL, 0 elements and DPAR_TYPE_NONE where there is none: no such unit,
+ * an array that the optimizer does not have. dpar_fsdp_piece says which parameter lies where.
+ * Local. O(1).
  *
- * To save it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAYS of the ranks of one
+ * To save it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAY_COUNT of the ranks of one
  * replica, and how often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients,
  * between the end of a pass and the next zero, for norms that count parameters differently, or sums
  * with other communicators. Those that count as 0 are zeroed here, which takes longer than O(1). */
@@ -972,15 +971,15 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t fir
                                       dpar_layout *layout, dpar_why *why);
 /* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
  * an array of unit u. A negative status is a failure. */
-typedef dpar_status (*dpar_fsdp_read)(void *ctx, int32_t array, int32_t u, int32_t rank,
-                                      int64_t first, int64_t count, void *to);
+typedef dpar_status (*dpar_fsdp_read_callback)(void *ctx, int32_t array, int32_t u, int32_t rank,
+                                               int64_t first, int64_t count, void *to);
 /* State that `ranks` ranks saved after `steps` steps, whatever the number of ranks now: reads what
  * this rank needs, each element once. With the same options training goes on bit by bit as if it
  * had not stopped, on as many ranks. COLLECTIVE over both: what fails on one rank all hear of, and
  * have to load again: some of it was read. E_ARG: a pass is under way. E_MISMATCH: ranks gave
  * different numbers. Small collectives compare. */
-DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, dpar_fsdp_read read,
-                                    void *ctx, dpar_why *why);
+DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps,
+                                    dpar_fsdp_read_callback read, void *ctx, dpar_why *why);
 
 /* Gives the memory back. COLLECTIVE in so far as no other rank may still be in a pass. NULL is
  * fine. E_ARG: a pass is under way, on communicators that are not broken. Afterwards, while the
@@ -990,8 +989,8 @@ DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
 
 /* dpar_fsdp_bytes, the memory and dpar_fsdp_init in one, with their errors and cost; E_ROOM, too,
  * where there is no memory. COLLECTIVE over c and replicas. */
-DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_options *options,
-                                    dpar_fsdp **fsdp, dpar_why *why);
+DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *options, dpar_fsdp **fsdp,
+                                    dpar_why *why);
 /* Ends what dpar_fsdp_make made, as dpar_fsdp_close. NULL is fine. */
 DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
 
@@ -1001,18 +1000,18 @@ DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
  * ranks, and a layer's weights are whole while it is used.
  *
  *     const int64_t numel[] = {embedding, layer, layer, output};      weights of each, in one array
- *     dpar_fsdp_over(world, numel, 4, DPAR_ADAMW, &f, &why);
+ *     dpar_fsdp_over(world, numel, 4, DPAR_OPTIMIZER_ADAMW, &f, &why);
  *     for (u = 0; u < 4; u++) dpar_fsdp_set(f, u, initial[u]);
  *     each step:
  *         dpar_fsdp_start(f);
  *         forward, each layer u:
- *             w = dpar_fsdp_use(f, u, DPAR_FORWARD);
+ *             w = dpar_fsdp_use(f, u, DPAR_ACTION_FORWARD);
  *             ...
- *             dpar_fsdp_done(f, u, DPAR_FORWARD);
+ *             dpar_fsdp_done(f, u, DPAR_ACTION_FORWARD);
  *         backward, each layer u from the last:
- *             w = dpar_fsdp_use(f, u, DPAR_BACKWARD), g = dpar_fsdp_gradient(f, u, NULL);
+ *             w = dpar_fsdp_use(f, u, DPAR_ACTION_BACKWARD), g = dpar_fsdp_gradient(f, u, NULL);
  *             ... adds to g ...
- *             dpar_fsdp_done(f, u, DPAR_BACKWARD);                     its gradients leave
+ *             dpar_fsdp_done(f, u, DPAR_ACTION_BACKWARD);                     its gradients leave
  *         dpar_fsdp_update(f, rate, 1.0);
  *     dpar_fsdp_free(f);
  *
@@ -1024,9 +1023,9 @@ DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
  * checkpoints. */
 
 /* Cuts `units` arrays over the ranks, numel[u] floats each: dpar_fsdp_make with zero = 3, a unit
- * and a parameter each, a prefetch of 1 and an optimizer (DPAR_ADAMW, DPAR_SGD) with the numbers of
- * dpar_optimizer_init. Weights are 0 before dpar_fsdp_set. COLLECTIVE. Errors and cost as
- * dpar_fsdp_make. */
+ * and a parameter each, a prefetch of 1 and an optimizer (DPAR_OPTIMIZER_ADAMW, DPAR_OPTIMIZER_SGD)
+ * with the numbers of dpar_optimizer_init. Weights are 0 before dpar_fsdp_set. COLLECTIVE. Errors
+ * and cost as dpar_fsdp_make. */
 DPAR_API dpar_status dpar_fsdp_over(dpar_comm *c, const int64_t *numel, int32_t units,
                                     int32_t optimizer, dpar_fsdp **fsdp, dpar_why *why);
 
@@ -1051,10 +1050,10 @@ DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *f, double rate, double clip);
  * heads.h says which heads, rows and tokens a rank has; random.h has random numbers that do not
  * depend on who draws them.
  *
- *     dpar_tensor t;                                     what the layers of a group share
- *     dpar_tensor_init(&t, c, DPAR_F32, tokens, counts, &why);
- *     up.kind = DPAR_COLUMN;   up.in = 512;    up.out = 2048 / c->size;
- *     down.kind = DPAR_ROW;    down.in = 2048 / c->size;   down.out = 512;
+ *     dpar_tensor_parallel t;                                     what the layers of a group share
+ *     dpar_tensor_parallel_init(&t, c, DPAR_F32, tokens, counts, &why);
+ *     up.kind = DPAR_LINEAR_COLUMN;   up.in = 512;    up.out = 2048 / c->size;
+ *     down.kind = DPAR_LINEAR_ROW;    down.in = 2048 / c->size;   down.out = 512;
  *     dpar_linear_forward(&t, &up, &a);                  nothing travels
  *     ... the activation, on a.y ...
  *     dpar_linear_forward(&t, &down, &b);                one all-reduce
@@ -1091,33 +1090,33 @@ typedef struct dpar_matmul {
     int64_t lda, ldb, ldc; /* elements from row to row, at least 1 */
 } dpar_matmul;
 /* Your product: cblas_sgemm, cuBLAS, ... An error that it returns breaks the communicator. */
-typedef dpar_status (*dpar_matmul_function)(void *user, const dpar_matmul *call);
+typedef dpar_status (*dpar_matmul_kernel)(void *user, const dpar_matmul *call);
 /* The product that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG,
  * without a sentence, for other types and a size below 0. Local. O(m n k). */
 DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 
 /* ---- what layers share ---- */
 
-/* What the layers of a group share. dpar_tensor_init fills it in. */
-typedef struct dpar_tensor {
+/* What the layers of a group share. dpar_tensor_parallel_init fills it in. */
+typedef struct dpar_tensor_parallel {
     dpar_comm *comm;
     int32_t type;      /* DPAR_F64 or DPAR_F32 */
     dpar_split tokens; /* all tokens of a step. Sequence parallel: which of them a rank has, one run
                           after the other (CHUNK, EVEN, FLOOR, RAGGED) */
     int64_t *counts;   /* sequence parallel: comm->size numbers for dpar, which nobody else touches
                           while a function runs; else NULL */
-    dpar_matmul_function matmul; /* NULL: dpar_matmul_host */
+    dpar_matmul_kernel matmul; /* NULL: dpar_matmul_host */
     void *user;
-} dpar_tensor;
-/* Fills in what layers share: tokens by DPAR_EVEN. For a step of other tokens:
+} dpar_tensor_parallel;
+/* Fills in what layers share: tokens by DPAR_SPLIT_EVEN. For a step of other tokens:
  * dpar_split_resize(&t->tokens, n). E_ARG with a sentence. Local. O(1). */
-DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
-                                      int64_t *counts, dpar_why *why);
+DPAR_API dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *c, int32_t type,
+                                               int64_t tokens, int64_t *counts, dpar_why *why);
 /* ---- linear layers: y = x w^T + bias ---- */
 
 enum {
-    DPAR_COLUMN = 1, /* each rank has some of the outputs: x is whole */
-    DPAR_ROW         /* each rank has some of the inputs: y is the sum of all ranks' products */
+    DPAR_LINEAR_COLUMN = 1, /* each rank has some of the outputs: x is whole */
+    DPAR_LINEAR_ROW /* each rank has some of the inputs: y is the sum of all ranks' products */
 };
 /* A linear layer: y = x w^T + bias. The weight is w[out][in], as torch has it. A rank of a column
  * layer has whole rows of it, a rank of a row layer a piece of each row. Shares may differ from
@@ -1128,8 +1127,8 @@ typedef struct dpar_linear {
     int64_t in, out; /* of this rank's weight */
 } dpar_linear;
 
-/* The arrays of a linear layer. n is all tokens. own is the rank's share of them (dpar_split_size
- * of t->tokens), or n where not sequence parallel. */
+/* The arrays of a linear layer. n is all tokens. own is the rank's share of them
+ * (dpar_split_part_count of t->tokens), or n where not sequence parallel. */
 typedef struct dpar_linear_arrays {
     const void *w;    /* [out][in] */
     const void *bias; /* [out]; NULL: none. A row layer's is the same on all ranks */
@@ -1155,24 +1154,24 @@ typedef struct dpar_linear_arrays {
 /* y of a layer. Column: nothing travels, or with sequence parallel an all-gather of n in. Row: an
  * all-reduce of n out, or a reduce-scatter. The bias is added last, once. E_ARG as the top of this
  * file says, else errors of matmul and as comm.h. 2 n in out of arithmetic. */
-DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+DPAR_API dpar_status dpar_linear_forward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                          const dpar_linear_arrays *a);
 /* dx = dy w, dw = dy^T x, dbias = sum of dy. Column: an all-reduce of n in while dw is computed.
  * Sequence parallel: an all-gather (unless kept) while dx is, and a reduce-scatter while dw is.
  * Row: nothing, or an all-gather of n out (unless kept). With dpar_comm_progress it all moves on
  * meanwhile. Errors as forward. With dx and dw twice its arithmetic. */
-DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+DPAR_API dpar_status dpar_linear_backward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                           const dpar_linear_arrays *a);
 
 /* A column layer's y has some of the features, a row layer's x too. A layer between that wants all
- * of them gets them by dpar_redistribute_run, from features that are cut to features that all have;
+ * of them gets them by dpar_redistribute, from features that are cut to features that all have;
  * it gives the gradient its own again by the opposite (move.h). */
 
 /* ---- vocabulary ---- */
 
 /* An embedding: y[token] = table[id of the token]. */
 typedef struct dpar_embedding {
-    /* heads.h says which of the table's rows a rank has: dpar_vocab_rows */
+    /* heads.h says which of the table's rows a rank has: dpar_vocab_row_count */
     dpar_vocab vocab;
     int64_t width;
 } dpar_embedding;
@@ -1190,12 +1189,14 @@ typedef struct dpar_embedding_arrays {
  * reduce-scatter. The same bits on any number of ranks. E_ARG: an id that does not exist.
  * E_MISMATCH: ranks give another vocabulary or other ids, found as by dpar_cross_entropy_forward.
  * O(n width). */
-DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
+                                            const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a);
 /* dtable[row] = the sum of dy over its tokens, in their order. Nothing travels, or with sequence
  * parallel an all-gather of n width into `whole`. The same bits on any number of ranks. E_ARG as
  * forward. O((n + rows) width). */
-DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_embedding *layer,
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
+                                             const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a);
 
 /* Cross-entropy over a vocabulary that ranks share. With lse = ln of the sum over the whole
@@ -1214,8 +1215,8 @@ typedef struct dpar_cross_entropy {
     int32_t room;   /* 0 */
 } dpar_cross_entropy;
 typedef struct dpar_cross_entropy_arrays {
-    void *logits; /* [n][dpar_vocab_rows] of all tokens, on sequence parallel ranks too. Forward
-                     reads them, backward makes gradients of them */
+    void *logits; /* [n][dpar_vocab_row_count] of all tokens, on sequence parallel ranks too.
+                     Forward reads them, backward makes gradients of them */
     const int32_t *targets;      /* [n] token ids, the same on all ranks */
     double *lse;                 /* [n]. Forward writes, backward reads */
     double *loss;                /* [n]. Forward writes, z-loss included; NULL: not wanted */
@@ -1230,11 +1231,13 @@ typedef struct dpar_cross_entropy_arrays {
  *
  * E_ARG: a target that does not exist. E_MISMATCH: ranks give another vocabulary, targets, ignore,
  * smoothing or z, on engines that compare calls (shared memory, MPI with check). */
-DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
+DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *t,
+                                                const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a);
 /* The logits become scale times the gradient of the sum of losses. For their mean scale = 1 /
  * tokens of all ranks. Local. Errors as forward. O(n rows). */
-DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
+DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
+                                                 const dpar_cross_entropy *e,
                                                  const dpar_cross_entropy_arrays *a, double scale);
 
 /* ---- attention heads ---- */
@@ -1260,7 +1263,7 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpa
  * dpar knows which rank has which tokens, what travels when, the masks and the sums of softmax. The
  * arithmetic of a block is your kernel, or the plain one of this file:
  *
- *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_ZIGZAG, &why);  layer: zeroed
+ *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_ZIGZAG, &why);  layer: zeroed
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
  *     layer.type = DPAR_F32; layer.causal = 1;
  *     dpar_attention_make(c, &layer, &plan, &why);
@@ -1290,9 +1293,9 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpa
  *
  * A rank that is alone sends nothing. plan->sent counts it.
  *
- * Causal masks leave rank 0 idle most of the time when tokens are cut in order. With DPAR_ZIGZAG,
- * and documents of lengths that 2 P divides, every rank has as much to do at every step as the
- * others: plan->pairs counts it.
+ * Causal masks leave rank 0 idle most of the time when tokens are cut in order. With
+ * DPAR_SPLIT_ZIGZAG, and documents of lengths that 2 P divides, every rank has as much to do at
+ * every step as the others: plan->pairs counts it.
  *
  * In a device's memory (comm->mem) all arrays lie there. Give kernels, which work on its stream;
  * nothing waits.
@@ -1301,20 +1304,20 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpa
  * cut along the sequence. That is an all-gather and a reduce-scatter round those layers:
  * tensor.h. */
 
-typedef struct dpar_attention dpar_attention;
+typedef struct dpar_attention_desc dpar_attention_desc;
 
 /* How ranks come to the keys of others: NULL, the ring; dpar_attention_ulysses (ulysses.h);
  * dpar_attention_halo (window_attention.h, in dpar_spatial.h). You name it in a layer, the plan
  * calls it. */
-struct dpari_attention_way;
-typedef void (*dpar_attention_way)(struct dpari_attention_way *way);
+struct dpari_attention_method;
+typedef void (*dpar_attention_method)(struct dpari_attention_method *way);
 
 /* A block: some queries that follow one another and some such keys, of one document. Query i sees
  * key j when i + low <= j <= i + high (no sum passes the counts of both). Arrays begin at the
  * block's first token, rows as above, all heads. "Sums" are f64 when the layer's type is f64, else
  * f32. */
 typedef struct dpar_attention_call {
-    const dpar_attention *layer;
+    const dpar_attention_desc *layer;
     int64_t queries, keys;
     int64_t query, key; /* place of the first of each in the packed sequence */
     int64_t low, high;
@@ -1332,10 +1335,10 @@ typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
 /* A layer of attention. Zero it and fill in what differs. The same on all ranks, but for kernels
  * and user. */
-struct dpar_attention {
-    dpar_attention_way way; /* NULL: the ring, all keys pass by all ranks. dpar_attention_ulysses,
-                               dpar_attention_halo: each rank has a part of the packed sequence,
-                               whatever the documents */
+struct dpar_attention_desc {
+    dpar_attention_method way; /* NULL: the ring, all keys pass by all ranks.
+                               dpar_attention_ulysses, dpar_attention_halo: each rank has a part of
+                               the packed sequence, whatever the documents */
     /* Documents, and which tokens of them each rank has; as many ranks as the communicator.
      * ZIGZAG, CHUNK or EVEN; STRIPE works too, in blocks of one token. */
     dpar_packed tokens;
@@ -1349,7 +1352,8 @@ struct dpar_attention {
                        see others */
     double scale;   /* 0: 1 / sqrt(width) */
     int32_t tag;    /* of the messages: tag .. tag + 3 */
-    int32_t heads_chunked; /* Ulysses: 1: heads by DPAR_CHUNK, the last ranks have less; 0: EVEN */
+    int32_t heads_chunked; /* Ulysses: 1: heads by DPAR_SPLIT_CHUNK, the last ranks have less; 0:
+                              EVEN */
     const dpar_split *cut; /* Ulysses: the tokens that ranks have, by any rule; NULL: by
                               tokens.rule. The caller's, as long as the plan */
     dpar_attention_kernel forward, backward; /* NULL: dpar_attention_host (F64 and F32) */
@@ -1367,9 +1371,9 @@ DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 
 /* A plan of attention; these fields are to be read. */
 typedef struct dpar_attention_plan {
-    dpar_attention layer; /* no field is 0 for a default any more */
-    int64_t tokens;       /* of this rank: rows of its arrays */
-    int64_t kept;         /* bytes of arrays.kept */
+    dpar_attention_desc layer; /* no field is 0 for a default any more */
+    int64_t tokens;            /* of this rank: rows of its arrays */
+    int64_t kept;              /* bytes of arrays.kept */
     int64_t pairs; /* pairs of a query and a key, in one head, that forward was given so far */
     int64_t sent;  /* bytes that went to other ranks so far */
 } dpar_attention_plan;
@@ -1393,7 +1397,7 @@ typedef struct dpar_attention_arrays {
  * The ring takes two blocks of keys and values of the rank that has most tokens. It also takes one
  * out for forward, or four such blocks of sums for backward (2 ranks: three), the larger of both.
  * For 16-bit types there are an out and a query's gradient in f32 too. */
-DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
+DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention_desc *layer,
                                           int64_t *bytes, dpar_why *why);
 /* Plans attention in your memory (aligned to 64, best of dpar_comm_alloc). Where c->mem is a
  * device's it is the host's memory, and buffers are from dpar_comm_alloc until close. The
@@ -1403,8 +1407,8 @@ DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attenti
  * E_MISMATCH: ranks gave different layers. E_ROOM; else errors as dpar_attention_bytes. What fails
  * on one rank fails on all. */
 DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
-                                         const dpar_attention *layer, dpar_attention_plan **plan,
-                                         dpar_why *why);
+                                         const dpar_attention_desc *layer,
+                                         dpar_attention_plan **plan, dpar_why *why);
 /* out and lse from q, k, v. COLLECTIVE. The top of this file says what travels; the arithmetic is
  * the kernel's. Messages move on between calls of the kernel, or all the time with
  * dpar_comm_progress.
@@ -1420,12 +1424,12 @@ DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
 /* Ends a plan of attention; its memory is yours again. COLLECTIVE. NULL is fine. OK, or errors as
- * dpar_halo_exchange_close where its way is dpar_attention_halo. */
+ * dpar_halo_plan_close where its way is dpar_attention_halo. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
 
 /* A plan in memory of its own: dpar_attention_bytes, the memory and dpar_attention_init in one,
  * with their errors and cost; E_ROOM, too, where there is no memory. COLLECTIVE. */
-DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention *layer,
+DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
                                          dpar_attention_plan **plan, dpar_why *why);
 /* Ends what dpar_attention_make made, as dpar_attention_close. COLLECTIVE. NULL is fine. */
 DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
@@ -1437,7 +1441,7 @@ DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
  * rank would, and gives the results back.
  *
  *     layer.way = dpar_attention_ulysses;   layer: as sequence.h says
- *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_EVEN, &why);
+ *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_EVEN, &why);
  *     dpar_attention_make(c, &layer, &plan, &why);         and on, as for the ring
  *     arrays.kept = plan->kept bytes of each layer
  *
@@ -1462,8 +1466,8 @@ DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
  * where values are not as wide). For tokens that are out of order it holds another of all tokens
  * with its heads. It also holds what backward computes. */
 
-/* For dpar_attention.way: name it there, never call it. O(1). */
-DPAR_API void dpar_attention_ulysses(struct dpari_attention_way *way);
+/* For dpar_attention_desc.way: name it there, never call it. O(1). */
+DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way);
 
 /* Arrays of a layer. */
 enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT };
@@ -1474,7 +1478,7 @@ enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT 
  * all-to-all-v or one pass. The top of this file says what travels.
  *
  * E_ARG: a plan of another way, no such array, or in or out is NULL, which breaks the communicator.
- * E_MISMATCH: ranks exchange different arrays. With MPI or DPAR_WITHOUT_DIRECT that is not found
+ * E_MISMATCH: ranks exchange different arrays. With MPI or DPAR_WORLD_NO_DIRECT that is not found
  * where as many elements travel. Else errors as dpar_attention_forward. The sentence is in the
  * communicator's why. E_ARG without one: plan is NULL. */
 DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
@@ -1487,8 +1491,8 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  * forward and backward. Each step gives what one rank with all tokens and all experts would give.
  * The experts themselves are yours:
  *
- *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, &why);   layer: zeroed
- *     layer.choices = 2; layer.drop = DPAR_DROP_NONE;
+ *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, c->size, 1, &why);   layer: zeroed
+ *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
  *     layer.tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
  *     dpar_experts_make(c, &layer, &plan, &why);                     one plan for all such layers
  *
@@ -1516,7 +1520,7 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  * token's results are summed in the order of its choices, in f64, and rounded to the type once.
  *
  * What a rank sends to others: R ranks, E experts of which own[r] are on rank r, rows of B = width
- * bytes(type) bytes, S = choices for DPAR_DROP_LATE, else 1.
+ * bytes(type) bytes, S = choices for DPAR_EXPERTS_DROP_POSITION, else 1.
  *
  *     route      4 (R - 1 + S (E - own)), and for DROP_LATE 4 (R - 1) (1 + S own) more; for
  *                DROP_NONE an all-reduce of 24 bytes besides
@@ -1550,7 +1554,7 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
  *
- *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why);
+ *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_ORDER_LAST_FASTEST, &why);
  *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     this file's
  *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: their
  *                                          ranks give the same tokens and get the same rows
@@ -1643,22 +1647,22 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_route
 
 /* What happens to choices when an expert is full: it takes C = ceil(factor k T / E) rows. */
 enum {
-    DPAR_DROP_NONE, /* experts take all rows */
-    DPAR_DROP_LATE, /* T: tokens of all ranks. First choices go before second ones, and so on; among
-                       them tokens in the order of the ranks, then of the rank. So one rank with all
-                       tokens would drop (GShard, Switch) */
-    DPAR_DROP_LATE_OWN, /* the same for each rank's own tokens, which T and C count too (Megatron's
-                           position) */
-    DPAR_DROP_LIGHT_OWN /* each rank keeps the C of the largest weight, of equal ones those of the
-                           lower token (Megatron's probs); NaN is dropped first */
+    DPAR_EXPERTS_DROP_NONE,     /* experts take all rows */
+    DPAR_EXPERTS_DROP_POSITION, /* T: tokens of all ranks. First choices go before second ones, and
+                       so on; among them tokens in the order of the ranks, then of the rank. So one
+                       rank with all tokens would drop (GShard, Switch) */
+    DPAR_EXPERTS_DROP_POSITION_LOCAL, /* the same for each rank's own tokens, which T and C count
+                           too (Megatron's position) */
+    DPAR_EXPERTS_DROP_WEIGHT_LOCAL    /* each rank keeps the C of the largest weight, of equal
+                           ones those of the lower token (Megatron's probs); NaN is dropped first */
 };
 
 /* A layer of experts. Zero it and fill it in. The same on all ranks, but for rows. */
-typedef struct dpar_experts {
+typedef struct dpar_experts_desc {
     dpar_split experts; /* which of them a rank has: CHUNK, EVEN, FLOOR or RAGGED over as many parts
                            as the communicator has ranks. Shares may be uneven, and empty */
     int32_t choices;    /* k */
-    int32_t drop;       /* DPAR_DROP_NONE, ... */
+    int32_t drop;       /* DPAR_EXPERTS_DROP_NONE, ... */
     double factor; /* of the capacity, above 0, counted in millionths; DROP_NONE does not read it */
     int64_t tokens; /* the most that a rank ever has, at least 1 */
     int64_t rows;   /* DROP_NONE: the most rows that this rank's experts may be given at once; 0: as
@@ -1666,11 +1670,11 @@ typedef struct dpar_experts {
     int64_t width;  /* elements of a row */
     int32_t type;   /* DPAR_F64, F32, BF16, F16: of rows. Weights are F64 for F64, else F32 */
     int32_t room;   /* 0 */
-} dpar_experts;
+} dpar_experts_desc;
 
 /* A plan of experts; these fields are to be read. */
 typedef struct dpar_experts_plan {
-    dpar_experts layer;
+    dpar_experts_desc layer;
     int32_t first, own;           /* experts of this rank; first is E where it has none */
     int64_t most;                 /* rows that they can be given at most: the size of your arrays */
     int64_t sent;                 /* bytes that went to other ranks so far */
@@ -1718,7 +1722,7 @@ typedef struct dpar_experts_arrays {
  * and where a rank has several experts for `most` rows more. With comm->mem that room is the
  * device's, and no part of *bytes. *each: 12 tokens k, 16 ranks x own experts, and little more.
  * E_ARG, E_RANGE with a sentence. Local. O(ranks). */
-DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
+DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts_desc *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why);
 /* Plans experts in your memory (aligned to 64, best of dpar_comm_alloc); cuts of RAGGED stay yours,
  * and live as long. One plan does all layers of this shape, one function at a time. COLLECTIVE: one
@@ -1731,7 +1735,7 @@ DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *
  * have no gather, combine or dot. E_MEMORY: it has no room. E_ROOM; else errors as
  * dpar_experts_bytes. What fails on one rank fails on all. */
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_experts *layer, dpar_experts_plan **plan,
+                                       const dpar_experts_desc *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
 /* Closes a plan: gives back what init took of a device's memory, when its stream is done with it.
  * Without a device there is nothing to do. Local. NULL is fine. Errors of its wait for the stream;
@@ -1755,7 +1759,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
  * The top of this file says what travels; O(tokens k width) and O(rows width) are copied besides.
  *
  * E_ARG: an array is missing, which breaks the communicator. E_MISMATCH: ranks' routings are not of
- * one dpar_experts_route. With MPI, a device's memory or DPAR_WITHOUT_DIRECT that is not found
+ * one dpar_experts_route. With MPI, a device's memory or DPAR_WORLD_NO_DIRECT that is not found
  * where as many rows travel. E_PEER, E_TIMEOUT as comm.h. The sentence is in comm->why. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *routing,
@@ -1778,7 +1782,7 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
 /* A plan in memory of its own, with room for one routing: dpar_experts_bytes, the memory and
  * dpar_experts_init in one, with their errors and cost; E_ROOM, too, where there is no memory.
  * COLLECTIVE. */
-DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts *layer,
+DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
                                        dpar_experts_plan **plan, dpar_why *why);
 /* Ends what dpar_experts_make made, as dpar_experts_close. NULL is fine. */
 DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
@@ -1793,7 +1797,7 @@ DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
  *     options.forward = my_forward; options.backward = my_backward;
  *     dpar_pipeline_make(c, "1f1b", micros, &options, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
- *     in my_forward, where it computes for long: dpar_pipeline_poll(p);
+ *     in my_forward, where it computes for long: dpar_pipeline_progress(p);
  *     dpar_pipeline_free(p);
  *
  * A list of your own, in memory of yours:
@@ -1841,15 +1845,15 @@ typedef struct dpar_stage_task {
 
 /* Your callback: does a task and returns DPAR_OK, or a condition, which counts as that. An error
  * ends the step on all ranks; put a sentence into *why, which is there and begins empty. It may use
- * other communicators and dpar_pipeline_poll. */
-typedef dpar_status (*dpar_stage_work)(void *ctx, const dpar_stage_task *task, dpar_why *why);
+ * other communicators and dpar_pipeline_progress. */
+typedef dpar_status (*dpar_stage_callback)(void *ctx, const dpar_stage_task *task, dpar_why *why);
 /* The forward and the backward of a joined pair, together. */
-typedef dpar_status (*dpar_stage_pair)(void *ctx, const dpar_stage_task *forward,
-                                       const dpar_stage_task *backward, dpar_why *why);
+typedef dpar_status (*dpar_stage_pair_callback)(void *ctx, const dpar_stage_task *forward,
+                                                const dpar_stage_task *backward, dpar_why *why);
 
 /* Options of a pipeline. Zero it and fill in what your list needs. The same on all ranks, but for
  * pointers and bytes of slots. */
-typedef struct dpar_pipeline_options {
+typedef struct dpar_pipeline_desc {
     const dpar_schedule *schedule; /* with its messages. Yours; it lives as long as the pipeline */
     int32_t type;                  /* of what goes from stage to stage */
     int32_t tag;                   /* of the messages on c */
@@ -1867,12 +1871,12 @@ typedef struct dpar_pipeline_options {
     int32_t apart; /* 1: ranks do not wait for each other at the end of a step; a rank may then hear
                       of another's failure only in its next one */
 
-    dpar_stage_work forward, backward, input, weight; /* F, B, I, W */
-    dpar_stage_pair both;                             /* NULL: forward, then backward or input */
+    dpar_stage_callback forward, backward, input, weight; /* F, B, I, W */
+    dpar_stage_pair_callback both; /* NULL: forward, then backward or input */
     /* REDUCE_GRAD: dpar_ddp_end, or what begins it (ready, of ddp or fsdp). WAIT_REDUCE_GRAD: what
      * ends it. */
-    dpar_stage_work reduce, wait_reduce;
-    dpar_stage_work unshard, reshard, recompute, offload, reload;
+    dpar_stage_callback reduce, wait_reduce;
+    dpar_stage_callback unshard, reshard, recompute, offload, reload;
     void *ctx; /* of all callbacks */
 
     /* A weight that the first and the last stage share (embedding and output). At the end of the
@@ -1886,7 +1890,7 @@ typedef struct dpar_pipeline_options {
      * step began. A message lasts from its posting to the moment that the rank saw it done. Both or
      * none, the same on all ranks. They cost a barrier a step, which sets the clocks. */
     int64_t *start, *end;
-} dpar_pipeline_options;
+} dpar_pipeline_desc;
 
 /* A pipeline that is ready to run: a handle. */
 typedef struct dpar_pipeline dpar_pipeline;
@@ -1895,7 +1899,7 @@ typedef struct dpar_pipeline dpar_pipeline;
  * message of this rank, 12 an action, and what dpar_schedule_check and dpar_schedule_slots take.
  * The slots themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
  * O(actions). */
-DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
+DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_desc *options,
                                          int64_t *bytes, dpar_why *why);
 /* Proves the list, assigns slots and lays them out. COLLECTIVE: all ranks give the same schedule
  * and options. With tied_count it splits c. O(actions); small collectives compare.
@@ -1905,7 +1909,7 @@ DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline
  * number out of its domain. E_STUCK: ranks would wait for each other in a circle, which it names.
  * E_RANGE, E_ROOM, E_MEMORY. */
 DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
-                                        const dpar_pipeline_options *options, dpar_pipeline **out,
+                                        const dpar_pipeline_desc *options, dpar_pipeline **out,
                                         dpar_why *why);
 /* One step: all micro-batches through the list. last: 1: gradients travel at its end. 0: more steps
  * follow that add to them; REDUCE_GRAD, WAIT_REDUCE_GRAD and the tied sum are left out. COLLECTIVE.
@@ -1919,7 +1923,7 @@ DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why 
 /* Call it from a callback that computes for long: it moves messages and sees which are done. Local.
  * O(messages under way). OK outside of a step. It returns the error of a message that failed; the
  * sentence is in the communicator's why. E_ARG, without a sentence, for NULL. */
-DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p);
+DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *p);
 /* The slots of this rank; *local (may be NULL): buffers between its own stages. Local. O(1). */
 DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local);
 /* Brings the times of the last step of all ranks to rank 0: start and end of schedule->action[k],
@@ -1930,18 +1934,18 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
                                          dpar_why *why);
 /* Closes a pipeline: gives the slots back and closes what it split. COLLECTIVE. NULL is fine.
  * Afterwards, while your memory is left alone, a run is E_ARG. With tied_count errors and cost as
- * dpar_comm_close. */
+ * dpar_comm_free. */
 DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
 
 /* A pipeline with its schedule, in memory of its own. `order` names the rule ("1f1b", "zbv", ...:
- * dpar_order_find), for the ranks of c and so many micro-batches. The list is lowered with its
+ * dpar_schedule_find), for the ranks of c and so many micro-batches. The list is lowered with its
  * messages, with REDUCE_GRAD where options.reduce is given and UNSHARD and RESHARD where
  * options.unshard is. options.schedule is not read. COLLECTIVE. O(actions).
  *
- * Errors as dpar_order_find, dpar_schedule_generate and dpar_pipeline_init, on all ranks; E_ROOM,
- * too, where there is no memory. */
+ * Errors as dpar_schedule_find, dpar_schedule_generate and dpar_pipeline_init, on all ranks;
+ * E_ROOM, too, where there is no memory. */
 DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
-                                        const dpar_pipeline_options *options, dpar_pipeline **out,
+                                        const dpar_pipeline_desc *options, dpar_pipeline **out,
                                         dpar_why *why);
 /* Ends what dpar_pipeline_make made, as dpar_pipeline_close. COLLECTIVE. NULL is fine. */
 DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
@@ -1990,12 +1994,12 @@ typedef struct dpari_seq_block {
 } dpari_seq_block;
 
 /* What is NULL is not done, or the ring does it. */
-struct dpari_attention_way {
+struct dpari_attention_method {
     int32_t number; /* one for each way, from 1 on: ranks compare it */
     int32_t whole;  /* 1: forward and backward fill the caller's arrays, sums rounded to the type */
     /* Is it a layer of this way? Its defaults are filled in. And what ranks compare besides. */
-    dpar_status (*check)(const dpar_attention *a, dpar_why *why);
-    void (*state)(dpari_facts *f, const dpar_attention *a);
+    dpar_status (*check)(const dpar_attention_desc *a, dpar_why *why);
+    void (*state)(dpari_facts *f, const dpar_attention_desc *a);
     /* Takes what the plan needs on this rank: its own state behind the plan (p->of_way), buffers
      * where the arrays are. The rooms give NULL while bytes are counted. */
     dpar_status (*lay)(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
@@ -2008,10 +2012,11 @@ struct dpari_attention_way {
                             dpari_seq_block *home);
     dpar_status (*close)(dpari_attention *p);
 };
-typedef struct dpari_attention_way dpari_attention_way;
+typedef struct dpari_attention_method dpari_attention_method;
 
 /* The slice of a rank; empty for one that does not exist. */
-DPARI_DOOR void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi);
+DPARI_DOOR void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo,
+                                int64_t *hi);
 /* All queries of the rank with the keys of one block. Of the own block each query sees a key
  * (itself): what the first call of a run of queries gives is there before anything is added. */
 DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
@@ -2208,7 +2213,7 @@ struct dpar_ddp {
     int32_t edge;       /* with `latest` before this one the next bucket leaves */
     dpar_status status; /* of this pass */
     dpar_comm *c;
-    dpar_ddp_options options;
+    dpar_ddp_desc options;
     int64_t *numel, *start; /* of each; start in elements of the buffer */
     uint8_t *used;          /* options.unused: on any rank, after the end */
     dpar_bucket *bucket;
@@ -2399,7 +2404,7 @@ DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
 {
     dpari_zero(o, sizeof *o);
     o->kind = kind;
-    if (kind == DPAR_ADAMW) {
+    if (kind == DPAR_OPTIMIZER_ADAMW) {
         o->beta1 = 0.9;
         o->beta2 = 0.999;
         o->epsilon = 1e-8;
@@ -2415,14 +2420,14 @@ static int dpari_optim_share(double x)
 
 DPARI_API int32_t dpari_optimizer_moments(const dpar_optimizer *o)
 {
-    return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+    return o->kind == DPAR_OPTIMIZER_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
 }
 
 DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
 {
-    return o->moment_type != DPAR_NO_TYPE ? o->moment_type
-           : weight_type == DPAR_F64      ? DPAR_F64
-                                          : DPAR_F32;
+    return o->moment_type != DPAR_TYPE_NONE ? o->moment_type
+           : weight_type == DPAR_F64        ? DPAR_F64
+                                            : DPAR_F32;
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a,
@@ -2449,13 +2454,13 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
     if (o == NULL) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
     }
-    if ((o->kind != DPAR_ADAMW && o->kind != DPAR_SGD) || (o->nesterov != 0 && o->nesterov != 1) ||
-        (o->stochastic != 0 && o->stochastic != 1)) {
+    if ((o->kind != DPAR_OPTIMIZER_ADAMW && o->kind != DPAR_OPTIMIZER_SGD) ||
+        (o->nesterov != 0 && o->nesterov != 1) || (o->stochastic != 0 && o->stochastic != 1)) {
         return dpari_say(DPAR_E_ARG, why,
                          "optimizer: kind # (AdamW 1, SGD 2), nesterov # and stochastic # (0 or 1)",
                          o->kind, o->nesterov, o->stochastic, 0);
     }
-    if (o->moment_type != DPAR_NO_TYPE && o->moment_type != DPAR_BF16) {
+    if (o->moment_type != DPAR_TYPE_NONE && o->moment_type != DPAR_BF16) {
         return dpari_say_type(why, "optimizer: moments of type @: bf16, or left out",
                               o->moment_type, 0, 0, 0, 0);
     }
@@ -2463,14 +2468,15 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
         return dpari_optimizer_say(why, "optimizer: decay is #: 0 or more, and finite", o->decay,
                                    0.0, 0.0);
     }
-    if (o->kind == DPAR_ADAMW && (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) ||
-                                  !(o->epsilon > 0.0) || !dpari_finite(o->epsilon))) {
+    if (o->kind == DPAR_OPTIMIZER_ADAMW &&
+        (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) || !(o->epsilon > 0.0) ||
+         !dpari_finite(o->epsilon))) {
         return dpari_optimizer_say(why,
                                    "optimizer: AdamW's beta1 is #, beta2 # (0 or more, below 1), "
                                    "epsilon # (above 0, finite)",
                                    o->beta1, o->beta2, o->epsilon);
     }
-    if (o->kind == DPAR_SGD && !dpari_optim_share(o->momentum)) {
+    if (o->kind == DPAR_OPTIMIZER_SGD && !dpari_optim_share(o->momentum)) {
         return dpari_optimizer_say(why, "optimizer: SGD's momentum is # (0 or more, below 1)",
                                    o->momentum, 0.0, 0.0);
     }
@@ -2478,7 +2484,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
         return dpari_say_type(why, "optimizer: weights of type @: f64, f32, bf16 or f16",
                               weight_type, 0, 0, 0, 0);
     }
-    if (o->moment_type != DPAR_NO_TYPE && weight_type == DPAR_F64) {
+    if (o->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
         return dpari_say(
             DPAR_E_ARG, why,
             "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16", 0, 0, 0,
@@ -2802,7 +2808,7 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_opti
     static void dpari_optim_update(const dpar_optimizer *o, const dpari_optim_now *now,
                                    const dpari_optim_arrays *p, int32_t type, int64_t n)
 {
-    const int f64 = type == DPAR_F64, adamw = o->kind == DPAR_ADAMW;
+    const int f64 = type == DPAR_F64, adamw = o->kind == DPAR_OPTIMIZER_ADAMW;
 #if DPARI_OPTIM_WIDE
     if (now->wide > 1 && !f64 && n % 8 == 0) {
         (adamw ? dpari_optim_adamw_eight : dpari_optim_sgd_eight)(o, now, p, n);
@@ -6137,13 +6143,13 @@ DPARI_API DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
 /* ---- options and memory -----------------------------------------------------------------------
  */
 
-static int32_t dpari_ddp_wire(const dpar_ddp_options *o)
+static int32_t dpari_ddp_wire(const dpar_ddp_desc *o)
 {
-    return o->wire != DPAR_NO_TYPE ? o->wire : o->type;
+    return o->wire != DPAR_TYPE_NONE ? o->wire : o->type;
 }
 
 /* Is what travels rounded? */
-static int dpari_ddp_rounds(const dpar_ddp_options *o)
+static int dpari_ddp_rounds(const dpar_ddp_desc *o)
 {
     return dpari_ddp_wire(o) != o->type;
 }
@@ -6153,7 +6159,7 @@ static int dpari_ddp_no_flag(int32_t v)
     return v != 0 && v != 1;
 }
 
-static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_options *o, dpar_why *why)
+static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_desc *o, dpar_why *why)
 {
     if (c == NULL || o == NULL) {
         return dpari_say(DPAR_E_ARG, why, "ddp: communicator or options are NULL", 0, 0, 0, 0);
@@ -6185,9 +6191,9 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_options *o
     return DPAR_OK;
 }
 
-static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o)
+static dpar_buckets_desc dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_desc *o)
 {
-    dpar_bucketing how = dpari_bucketing_ddp(dpar_type_bytes(o->type));
+    dpar_buckets_desc how = dpari_bucketing_ddp(dpar_type_bytes(o->type));
     const int64_t each = dpar_type_bytes(o->type);
     how.params = o->params;
     how.numel = o->numel;
@@ -6200,7 +6206,7 @@ static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_opt
 }
 
 /* Must what travels be written down? Ranks that share memory round f32 as they add it. */
-static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_options *o)
+static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_desc *o)
 {
     return dpari_ddp_rounds(o) && (o->type != DPAR_F32 || o->scatter || o->hook != NULL ||
                                    c->mem != NULL || dpari_world_of(c) == NULL);
@@ -6228,12 +6234,12 @@ static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, 
     return d;
 }
 
-static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_options *o, int32_t *buckets,
+static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_desc *o, int32_t *buckets,
                                    int64_t *bytes, dpar_why *why)
 {
     dpar_status st = dpari_ddp_judge(c, o, why);
     if (st == DPAR_OK) {
-        const dpar_bucketing how = dpari_ddp_bucketing(c, o);
+        const dpar_buckets_desc how = dpari_ddp_bucketing(c, o);
         st = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
     }
     if (st == DPAR_OK) {
@@ -6242,7 +6248,7 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_options *o
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_desc *options,
                                                int64_t *bytes, dpar_why *why)
 {
     int64_t needed = 0;
@@ -6257,14 +6263,14 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_dd
 
 /* What all ranks must give alike. */
 typedef struct dpari_ddp_given {
-    const dpar_ddp_options *options;
-    dpar_bucketing how;
+    const dpar_ddp_desc *options;
+    dpar_buckets_desc how;
 } dpari_ddp_given;
 
 static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
 {
     const dpari_ddp_given *g = (const dpari_ddp_given *)given;
-    const dpar_ddp_options *o = g->options;
+    const dpar_ddp_desc *o = g->options;
     int32_t i;
     dpari_fact(f, "the number of parameters", 0, o->params);
     dpari_fact_type(f, "type", 0, o->type);
@@ -6287,7 +6293,7 @@ static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
 static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
 {
     const int64_t *numel = d->options.numel;
-    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options);
+    const dpar_buckets_desc how = dpari_ddp_bucketing(d->c, &d->options);
     const int64_t each = dpar_type_bytes(d->options.type);
     const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
     void *memory = NULL;
@@ -6336,7 +6342,7 @@ static void dpari_ddp_free(dpar_ddp *d)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                              const dpar_ddp_options *options, dpar_ddp **ddp,
+                                              const dpar_ddp_desc *options, dpar_ddp **ddp,
                                               dpar_why *why)
 {
     dpar_ddp *d = (dpar_ddp *)memory;
@@ -6517,7 +6523,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
 /* What has come back is there in its own type. */
 static dpar_status dpari_ddp_widen(dpar_ddp *d, int32_t k)
 {
-    const dpar_ddp_options *o = &d->options;
+    const dpar_ddp_desc *o = &d->options;
     const int32_t wire = dpari_ddp_wire(o);
     const dpar_bucket *b = &d->bucket[k];
     int64_t lo = b->lo, count = b->hi - b->lo;
@@ -6544,7 +6550,7 @@ static void dpari_ddp_take(dpar_ddp *d)
 /* Bucket k leaves. */
 static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
 {
-    const dpar_ddp_options *o = &d->options;
+    const dpar_ddp_desc *o = &d->options;
     const dpar_bucket *b = &d->bucket[k];
     const int32_t wire = dpari_ddp_wire(o), op = o->sum ? DPAR_SUM : DPAR_AVG;
     const int64_t count = b->hi - b->lo;
@@ -6853,7 +6859,7 @@ DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash
     dpar_comm *c = o->d.c;
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_ALL_GATHER;
+    call.kind = DPAR_CALL_ALL_GATHER;
     call.type = o->d.options.type;
     call.in = (const unsigned char *)data + dpari_over_first(o) * dpar_type_bytes(call.type);
     call.out = data;
@@ -7733,7 +7739,7 @@ typedef struct dpari_fsdp_slot {
 
 struct dpar_fsdp {
     dpar_comm *shard, *replicas; /* replicas: NULL without */
-    dpar_fsdp_options options;
+    dpar_fsdp_desc options;
     dpari_fsdp_unit *unit;
     dpari_fsdp_slot *slot, *bucket;
     int64_t *numel, *start; /* of each parameter; start in its unit */
@@ -7756,36 +7762,36 @@ struct dpar_fsdp {
  */
 
 /* Weights are whole, each unit has its own slot. */
-static int dpari_fsdp_wide(const dpar_fsdp_options *o)
+static int dpari_fsdp_wide(const dpar_fsdp_desc *o)
 {
     return o->zero < 3;
 }
 
 /* Gradients are whole until the last micro-batch, each unit has its own bucket. */
-static int dpari_fsdp_kept(const dpar_fsdp_options *o)
+static int dpari_fsdp_kept(const dpar_fsdp_desc *o)
 {
     return o->zero < 2 || o->once;
 }
 
 /* The masters are pieces of the whole weights. */
-static int dpari_fsdp_inside(const dpar_fsdp_options *o)
+static int dpari_fsdp_inside(const dpar_fsdp_desc *o)
 {
     return dpari_fsdp_wide(o) && o->type == o->compute;
 }
 
 /* Of sums of gradients. */
-static int32_t dpari_fsdp_sums(const dpar_fsdp_options *o)
+static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *o)
 {
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
 /* The type of the optimizer's moments. */
-static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
+static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *o)
 {
     return dpari_optimizer_moment_type(&o->optimizer, o->type);
 }
 
-static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
+static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_desc *o, dpar_why *why)
 {
     if (!dpari_is_float(o->type)) {
         return dpari_say_type(why, "fsdp: masters of type @: f64, f32, bf16 or f16", o->type, 0, 0,
@@ -7807,7 +7813,7 @@ static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *
     return DPAR_OK;
 }
 
-static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_options *o, dpar_why *why)
+static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *o, dpar_why *why)
 {
     dpar_status st;
     if (shards < 1 || o == NULL) {
@@ -7879,7 +7885,7 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *nu
 }
 
 /* Counts units into d: params, sums, slots. */
-static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsdp_options *o,
+static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsdp_desc *o,
                                     dpar_why *why)
 {
     const int32_t units = o->units, *params_of = o->params_of;
@@ -7930,7 +7936,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
 
 static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
 {
-    const dpar_fsdp_options *o = &d->options;
+    const dpar_fsdp_desc *o = &d->options;
     const int64_t compute = dpar_type_bytes(o->compute), grad = dpar_type_bytes(o->gradient);
     const int64_t sums = dpar_type_bytes(dpari_fsdp_sums(o));
     dpari_zero(s, sizeof *s);
@@ -7947,7 +7953,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_desc *options,
                                                 dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     dpar_fsdp d;
@@ -7991,7 +7997,7 @@ static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_g
 static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    const dpar_fsdp_options *o = &g->d->options;
+    const dpar_fsdp_desc *o = &g->d->options;
     const dpar_optimizer *m = &o->optimizer;
     int32_t i;
     dpari_fsdp_state_place(f, g);
@@ -8134,7 +8140,7 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                               const dpar_fsdp_options *options, dpar_fsdp **fsdp,
+                                               const dpar_fsdp_desc *options, dpar_fsdp **fsdp,
                                                dpar_why *why)
 {
     dpar_fsdp counted, *d = (dpar_fsdp *)memory;
@@ -8175,7 +8181,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *options,
                                                dpar_fsdp **fsdp, dpar_why *why)
 {
     dpar_fsdp_sizes sizes;
@@ -8252,7 +8258,7 @@ static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const 
     call.in = in;
     call.out = out;
     call.count = d->unit[u].flat.shard;
-    if (kind == DPAR_REDUCE_SCATTER) {
+    if (kind == DPAR_CALL_REDUCE_SCATTER) {
         call.op = d->options.sum ? DPAR_SUM : DPAR_AVG;
     }
     return dpar_post(d->shard, &call, work);
@@ -8466,7 +8472,7 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_
 /* This rank's masters become its piece of the gathered weights, of another type. */
 static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
 {
-    const dpar_fsdp_options *o = &d->options;
+    const dpar_fsdp_desc *o = &d->options;
     const int64_t count = d->unit[u].flat.shard;
     dpar_mem_round r;
     if (o->compute != DPAR_BF16 || !o->optimizer.stochastic) {
@@ -8518,7 +8524,7 @@ static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo
             return st;
         }
     }
-    st = dpari_fsdp_post(d, DPAR_ALL_GATHER, u, mine, whole, d->options.compute, &s->work);
+    st = dpari_fsdp_post(d, DPAR_CALL_ALL_GATHER, u, mine, whole, d->options.compute, &s->work);
     if (st == DPAR_OK) {
         s->unit = u;
         n->slot = slot;
@@ -8593,7 +8599,7 @@ static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type,
 /* What was sent from bucket b has come back. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 {
-    const dpar_fsdp_options *o = &d->options;
+    const dpar_fsdp_desc *o = &d->options;
     dpari_fsdp_slot *s = &d->bucket[b];
     const int32_t u = s->unit;
     dpari_fsdp_unit *n = &d->unit[u];
@@ -8680,7 +8686,7 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
 /* Gradients of unit u leave. */
 static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
 {
-    const dpar_fsdp_options *o = &d->options;
+    const dpar_fsdp_desc *o = &d->options;
     dpari_fsdp_unit *n = &d->unit[u];
     dpari_fsdp_slot *s;
     unsigned char *whole, *to;
@@ -8701,7 +8707,7 @@ static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
     s->sent = most + 1;
     to = dpari_fsdp_reduced_at(d, u, &type);
     s->straight = n->fresh && !dpari_fsdp_kept(o) && type == o->gradient;
-    return dpari_fsdp_post(d, DPAR_REDUCE_SCATTER, u, whole,
+    return dpari_fsdp_post(d, DPAR_CALL_REDUCE_SCATTER, u, whole,
                            s->straight ? to : whole + dpari_fsdp_own(d, u, o->gradient),
                            o->gradient, &s->work);
 }
@@ -8740,9 +8746,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
-    const int32_t back = direction == DPAR_BACKWARD;
+    const int32_t back = direction == DPAR_ACTION_BACKWARD;
     dpar_status st;
-    if (!dpari_fsdp_is_unit(d, u) || (direction != DPAR_FORWARD && !back)) {
+    if (!dpari_fsdp_is_unit(d, u) || (direction != DPAR_ACTION_FORWARD && !back)) {
         return d == NULL ? DPAR_E_ARG
                          : dpari_comm_wrong(d->shard, DPAR_E_ARG,
                                             "fsdp: unit # of #, direction #: there is none", u,
@@ -8773,7 +8779,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->unit[u].used ||
-        (direction != DPAR_FORWARD && direction != DPAR_BACKWARD)) {
+        (direction != DPAR_ACTION_FORWARD && direction != DPAR_ACTION_BACKWARD)) {
         return d == NULL ? DPAR_E_ARG
                          : dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: unit # is not in use", u,
                                             0, 0, 0);
@@ -8940,7 +8946,7 @@ DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int
         (gradient ? !d->under_way
                   : array <= dpari_optimizer_moments(
                                  &d->options.optimizer)); /* the masters are array 0 */
-    int32_t is = DPAR_NO_TYPE;
+    int32_t is = DPAR_TYPE_NONE;
     void *at = NULL;
     if (there && gradient) {
         at = dpari_fsdp_settled(d, u, &is);
@@ -8970,7 +8976,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
         ranks - 1 > INT32_MAX - first) {
         return dpari_say(DPAR_E_ARG, why, "fsdp: unit # on # ranks from # on", u, ranks, first, 0);
     }
-    st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_LAST_FASTEST, 0, why);
+    st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -8980,11 +8986,11 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
 
 /* This rank's shard of one array of one unit, from the shards of `ranks`. */
 static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u,
-                                                  int32_t ranks, dpar_fsdp_read read, void *ctx,
-                                                  dpar_why *why)
+                                                  int32_t ranks, dpar_fsdp_read_callback read,
+                                                  void *ctx, dpar_why *why)
 {
     dpar_layout from, to;
-    dpar_transfers walk;
+    dpar_redistribute_cursor walk;
     dpar_transfer t;
     int64_t count;
     int32_t type;
@@ -8997,12 +9003,12 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, i
     st = dpar_fsdp_layout(d, u, 0, ranks, &from, why);
     st = st == DPAR_OK ? dpar_fsdp_layout(d, u, 0, d->shard->size, &to, why) : st;
     st = st == DPAR_OK ? dpar_redistribute_check(&from, &to, why) : st;
-    st = st == DPAR_OK
-             ? dpar_transfers_first(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES, DPAR_PRIMARY)
-             : st;
+    st = st == DPAR_OK ? dpar_redistribute_first(&walk, &from, &to, d->shard->rank,
+                                                 DPAR_TRANSFER_RECV, DPAR_REDISTRIBUTE_PRIMARY)
+                       : st;
     st = st == DPAR_OK ? dpari_do_copy(d->shard, at, NULL, count * each) : st;
     st = st == DPAR_OK ? dpari_do_wait(d->shard) : st; /* the user writes next */
-    while (st == DPAR_OK && dpar_transfers_next(&walk, &t)) {
+    while (st == DPAR_OK && dpar_redistribute_next(&walk, &t)) {
         st = read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
         st = st > 0 ? DPAR_OK : st; /* a condition is no failure */
         if (st != DPAR_OK) {
@@ -9016,7 +9022,8 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, i
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps,
-                                               dpar_fsdp_read read, void *ctx, dpar_why *why)
+                                               dpar_fsdp_read_callback read, void *ctx,
+                                               dpar_why *why)
 {
     dpari_fsdp_given given;
     int32_t array, u;
@@ -9031,7 +9038,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int6
     } else {
         st = dpari_fsdp_forget(d);
     }
-    for (array = 0; array < DPAR_FSDP_ARRAYS; array++) {
+    for (array = 0; array < DPAR_FSDP_ARRAY_COUNT; array++) {
         for (u = 0; u < d->units && st == DPAR_OK; u++) {
             st = dpari_fsdp_read_one(d, array, u, ranks, read, ctx, why);
         }
@@ -9050,7 +9057,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int6
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_over(dpar_comm *c, const int64_t *numel, int32_t units,
                                                int32_t optimizer, dpar_fsdp **fsdp, dpar_why *why)
 {
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     int32_t *ones = c != NULL && units > 0
                         ? (int32_t *)dpari_made_room(c, units * (int64_t)sizeof(int32_t))
                         : NULL;
@@ -9089,7 +9096,7 @@ DPAR_API const void *dpar_fsdp_use(dpar_fsdp *f, int32_t u, int32_t direction)
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_done(dpar_fsdp *f, int32_t u, int32_t direction)
 {
     const dpar_status st = dpar_fsdp_reshard(f, u, direction);
-    return st == DPAR_OK && direction == DPAR_BACKWARD ? dpar_fsdp_ready(f, u) : st;
+    return st == DPAR_OK && direction == DPAR_ACTION_BACKWARD ? dpar_fsdp_ready(f, u) : st;
 }
 
 DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *f, double rate, double clip)
@@ -9208,10 +9215,11 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
 
 /* ---- what layers share ----------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type,
-                                                 int64_t tokens, int64_t *counts, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *c,
+                                                          int32_t type, int64_t tokens,
+                                                          int64_t *counts, dpar_why *why)
 {
-    dpar_tensor made;
+    dpar_tensor_parallel made;
     dpar_status st;
     if (t == NULL || c == NULL) {
         return dpari_say(DPAR_E_ARG, why, "layers: communicator or result is NULL", 0, 0, 0, 0);
@@ -9220,7 +9228,7 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, i
         return dpari_say_type(why, "layers of type @: f64 or f32", type, 0, 0, 0, 0);
     }
     dpari_zero(&made, sizeof made);
-    st = dpar_split_init(&made.tokens, DPAR_EVEN, tokens, c->size, 1, why);
+    st = dpar_split_init(&made.tokens, DPAR_SPLIT_EVEN, tokens, c->size, 1, why);
     if (st == DPAR_OK) {
         made.comm = c;
         made.type = type;
@@ -9231,13 +9239,13 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, i
 }
 
 /* Tokens that a rank has outside of a pair: of all of them, or its share. */
-static int64_t dpari_tensor_tokens(const dpar_tensor *t, int32_t rank)
+static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *t, int32_t rank)
 {
-    return t->counts == NULL ? t->tokens.count : dpar_split_size(&t->tokens, rank);
+    return t->counts == NULL ? t->tokens.count : dpar_split_part_count(&t->tokens, rank);
 }
 
 /* What one rank alone finds wrong, all hear of. */
-static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st,
+static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor_parallel *t, dpar_status st,
                                                   const char *form, int64_t a, int64_t b, int64_t c,
                                                   int64_t d)
 {
@@ -9247,7 +9255,7 @@ static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_sta
 }
 
 /* Is there what describes a call? Of a t without a communicator the caller alone hears. */
-static dpar_status dpari_tensor_there(const dpar_tensor *t, int described)
+static dpar_status dpari_tensor_there(const dpar_tensor_parallel *t, int described)
 {
     if (t == NULL || t->comm == NULL) {
         return DPAR_E_ARG;
@@ -9257,7 +9265,7 @@ static dpar_status dpari_tensor_there(const dpar_tensor *t, int described)
                                            t->comm->rank, 0, 0, 0);
 }
 
-static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor *t)
+static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *t)
 {
     const int32_t rule = t->tokens.rule;
     if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
@@ -9265,8 +9273,8 @@ static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor *t)
                                    "layers of type # on # ranks, tokens cut in # parts", t->type,
                                    t->comm->size, t->tokens.parts, 0);
     }
-    if (t->counts != NULL && rule != DPAR_EVEN && rule != DPAR_CHUNK && rule != DPAR_FLOOR &&
-        rule != DPAR_RAGGED) {
+    if (t->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
+        rule != DPAR_SPLIT_FLOOR && rule != DPAR_SPLIT_RAGGED) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
                                    "tokens cut by rule #: those of a rank must follow each other",
                                    rule, 0, 0, 0);
@@ -9275,8 +9283,8 @@ static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor *t)
 }
 
 /* c[m][n] = op(a) op(b), or added to it. */
-static dpar_status dpari_tensor_multiply(const dpar_tensor *t, dpar_matmul *p, const void *a,
-                                         const void *b, void *c, int add)
+static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *t, dpar_matmul *p,
+                                         const void *a, const void *b, void *c, int add)
 {
     dpar_status st;
     p->type = t->type;
@@ -9295,8 +9303,8 @@ static dpar_status dpari_tensor_multiply(const dpar_tensor *t, dpar_matmul *p, c
 }
 
 /* c = x w^T, dy w, dy^T x: of l's weight and n tokens. */
-static dpar_status dpari_linear_apply(const dpar_tensor *t, const dpar_linear *l, const void *x,
-                                      const void *w, void *y)
+static dpar_status dpari_linear_apply(const dpar_tensor_parallel *t, const dpar_linear *l,
+                                      const void *x, const void *w, void *y)
 {
     dpar_matmul p;
     dpari_zero(&p, sizeof p);
@@ -9307,8 +9315,8 @@ static dpar_status dpari_linear_apply(const dpar_tensor *t, const dpar_linear *l
     return dpari_tensor_multiply(t, &p, x, w, y, 0);
 }
 
-static dpar_status dpari_linear_inputs(const dpar_tensor *t, const dpar_linear *l, const void *dy,
-                                       const void *w, void *dx, int add)
+static dpar_status dpari_linear_inputs(const dpar_tensor_parallel *t, const dpar_linear *l,
+                                       const void *dy, const void *w, void *dx, int add)
 {
     dpar_matmul p;
     dpari_zero(&p, sizeof p);
@@ -9318,8 +9326,8 @@ static dpar_status dpari_linear_inputs(const dpar_tensor *t, const dpar_linear *
     return dpari_tensor_multiply(t, &p, dy, w, dx, add);
 }
 
-static dpar_status dpari_linear_weights(const dpar_tensor *t, const dpar_linear *l, const void *dy,
-                                        const void *x, void *dw, int add)
+static dpar_status dpari_linear_weights(const dpar_tensor_parallel *t, const dpar_linear *l,
+                                        const void *dy, const void *x, void *dw, int add)
 {
     dpar_matmul p;
     dpari_zero(&p, sizeof p);
@@ -9344,7 +9352,7 @@ static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_
     }
 }
 
-static dpar_status dpari_tensor_add_bias(const dpar_tensor *t, void *y, const void *bias,
+static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *t, void *y, const void *bias,
                                          int64_t rows, int64_t n)
 {
     const int64_t bytes = n * dpar_type_bytes(t->type);
@@ -9384,8 +9392,8 @@ static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, in
     }
 }
 
-static dpar_status dpari_tensor_sum_rows(const dpar_tensor *t, const void *dy, int64_t rows,
-                                         int64_t n, void *sum, int add)
+static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *t, const void *dy,
+                                         int64_t rows, int64_t n, void *sum, int add)
 {
     dpar_mem_reduce r;
     if (t->comm->mem == NULL || sum == NULL || n == 0) {
@@ -9412,11 +9420,11 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor *t, const void *dy, i
 
 /* Once a function, before anything is posted: what travels reads them. A layer that is refused has
  * any width. */
-static void dpari_tensor_count(const dpar_tensor *t, int64_t width)
+static void dpari_tensor_count(const dpar_tensor_parallel *t, int64_t width)
 {
     int32_t r;
     for (r = 0; t->counts != NULL && r < t->comm->size; r++) {
-        t->counts[r] = (int64_t)((uint64_t)dpar_split_size(&t->tokens, r) * (uint64_t)width);
+        t->counts[r] = (int64_t)((uint64_t)dpar_split_part_count(&t->tokens, r) * (uint64_t)width);
     }
 }
 
@@ -9428,14 +9436,15 @@ typedef struct dpari_tensor_alike {
 
 static dpari_tensor_alike dpari_linear_alike(const dpar_linear *l)
 {
-    const int column = l->kind == DPAR_COLUMN; /* the other width may differ by rank */
+    const int column = l->kind == DPAR_LINEAR_COLUMN; /* the other width may differ by rank */
     dpari_tensor_alike alike = {0, NULL};
     alike.hash = dpari_hash(dpari_hash(1, l->kind), column ? l->in : l->out);
     alike.what = column ? "a linear layer: kind or in" : "a linear layer: kind or out";
     return alike;
 }
 
-static uint64_t dpari_vocab_hash(const dpar_tensor *t, const dpar_vocab *v, const int32_t *ids)
+static uint64_t dpari_vocab_hash(const dpar_tensor_parallel *t, const dpar_vocab *v,
+                                 const int32_t *ids)
 {
     uint64_t h = dpari_hash(dpari_hash(2, v->count), v->added);
     int64_t i;
@@ -9447,12 +9456,12 @@ static uint64_t dpari_vocab_hash(const dpar_tensor *t, const dpar_vocab *v, cons
 }
 
 /* whole[n][width] from each rank's own rows; sequence parallel only. */
-static dpar_status dpari_tensor_collect(const dpar_tensor *t, const void *own, void *whole,
+static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *t, const void *own, void *whole,
                                         const dpari_tensor_alike *alike, dpar_work *work)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_ALL_GATHER;
+    call.kind = DPAR_CALL_ALL_GATHER;
     call.type = t->type;
     call.varies = 1;
     call.in = own;
@@ -9463,12 +9472,12 @@ static dpar_status dpari_tensor_collect(const dpar_tensor *t, const void *own, v
 }
 
 /* The sum over ranks of part[n][width]: whole on all of them in place, or own rows in `own`. */
-static dpar_status dpari_tensor_reduce(const dpar_tensor *t, int64_t width, void *part, void *own,
-                                       const dpari_tensor_alike *alike, dpar_work *work)
+static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *t, int64_t width, void *part,
+                                       void *own, const dpari_tensor_alike *alike, dpar_work *work)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = t->counts == NULL ? DPAR_ALL_REDUCE : DPAR_REDUCE_SCATTER;
+    call.kind = t->counts == NULL ? DPAR_CALL_ALL_REDUCE : DPAR_CALL_REDUCE_SCATTER;
     call.type = t->type;
     call.op = DPAR_SUM;
     call.in = part;
@@ -9496,16 +9505,17 @@ static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
 }
 
 /* So many of the arrays of a function are: all hear of it. */
-static dpar_status dpari_tensor_given(const dpar_tensor *t, int missing, const char *form)
+static dpar_status dpari_tensor_given(const dpar_tensor_parallel *t, int missing, const char *form)
 {
     return missing == 0 ? DPAR_OK
                         : dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, missing, 0, 0);
 }
 
-static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l,
-                                                 const dpar_linear_arrays *a, int forward)
+static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
+                                                 const dpar_linear *l, const dpar_linear_arrays *a,
+                                                 int forward)
 {
-    const int sequence = t->counts != NULL, column = l->kind == DPAR_COLUMN;
+    const int sequence = t->counts != NULL, column = l->kind == DPAR_LINEAR_COLUMN;
     const int64_t n = t->tokens.count, own = dpari_tensor_tokens(t, t->comm->rank);
     const int64_t rows_x = column ? own : n, rows_y = column ? n : own;
     const int reads_x = (forward || a->dw != NULL) && !(column && sequence && a->kept);
@@ -9515,7 +9525,7 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor *t, const dpa
     if (st != DPAR_OK) {
         return st;
     }
-    if ((l->kind != DPAR_COLUMN && l->kind != DPAR_ROW) || l->in < 0 || l->out < 0 ||
+    if ((l->kind != DPAR_LINEAR_COLUMN && l->kind != DPAR_LINEAR_ROW) || l->in < 0 || l->out < 0 ||
         ((a->add_dx || a->open) && !column)) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
                                    "a linear layer of kind # (column 1, row 2), # to # features "
@@ -9542,10 +9552,10 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor *t, const dpa
                                      t->comm->rank, missing, l->in, l->out);
 }
 
-static dpar_status dpari_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+static dpar_status dpari_linear_forward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                         const dpar_linear_arrays *a)
 {
-    const int column = layer->kind == DPAR_COLUMN, sequence = t->counts != NULL;
+    const int column = layer->kind == DPAR_LINEAR_COLUMN, sequence = t->counts != NULL;
     const int64_t own = dpari_tensor_tokens(t, t->comm->rank);
     const void *x = column && sequence ? a->whole : a->x;
     void *y = !column && sequence ? a->whole : a->y;
@@ -9564,7 +9574,8 @@ static dpar_status dpari_linear_forward(const dpar_tensor *t, const dpar_linear 
                                                  layer->out);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *t,
+                                                    const dpar_linear *layer,
                                                     const dpar_linear_arrays *a)
 {
     const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
@@ -9572,7 +9583,7 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor *t, const 
 }
 
 /* The gathering of inputs goes on under dx, the sum of dx under dw. */
-static dpar_status dpari_column_backward(const dpar_tensor *t, const dpar_linear *l,
+static dpar_status dpari_column_backward(const dpar_tensor_parallel *t, const dpar_linear *l,
                                          const dpar_linear_arrays *a)
 {
     const int sequence = t->counts != NULL;
@@ -9598,7 +9609,7 @@ static dpar_status dpari_column_backward(const dpar_tensor *t, const dpar_linear
     return dpari_tensor_finish(st, &reduce);
 }
 
-static dpar_status dpari_row_backward(const dpar_tensor *t, const dpar_linear *l,
+static dpar_status dpari_row_backward(const dpar_tensor_parallel *t, const dpar_linear *l,
                                       const dpar_linear_arrays *a)
 {
     const int sequence = t->counts != NULL;
@@ -9617,10 +9628,10 @@ static dpar_status dpari_row_backward(const dpar_tensor *t, const dpar_linear *l
     return st;
 }
 
-static dpar_status dpari_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+static dpar_status dpari_linear_backward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                          const dpar_linear_arrays *a)
 {
-    const int column = layer->kind == DPAR_COLUMN;
+    const int column = layer->kind == DPAR_LINEAR_COLUMN;
     dpar_status st = dpari_linear_check(t, layer, a, 0);
     dpari_tensor_count(t, column ? layer->in : layer->out);
     if (st == DPAR_OK) {
@@ -9633,7 +9644,8 @@ static dpar_status dpari_linear_backward(const dpar_tensor *t, const dpar_linear
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel *t,
+                                                     const dpar_linear *layer,
                                                      const dpar_linear_arrays *a)
 {
     const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
@@ -9672,7 +9684,7 @@ static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *
 }
 
 /* Ids of all tokens, and the vocabulary of so many ranks. */
-static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v,
+static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *t, const dpar_vocab *v,
                                                 const int32_t *ids)
 {
     dpar_status st = dpari_tensor_there(t, v != NULL);
@@ -9693,7 +9705,7 @@ static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar
 }
 
 /* For embeddings an id below 0 does not exist either. y, or its gradient. */
-static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor *t,
+static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *t,
                                                     const dpar_embedding *layer,
                                                     const dpar_embedding_arrays *a,
                                                     const void *table, const void *y)
@@ -9716,22 +9728,23 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor *t,
                ? st
                : dpari_tensor_given(
                      t,
-                     dpari_tensor_missing(table, dpar_vocab_rows(v), width) +
+                     dpari_tensor_missing(table, dpar_vocab_row_count(v), width) +
                          dpari_tensor_missing(y, dpari_tensor_tokens(t, t->comm->rank), width) +
                          (t->counts != NULL &&
                           dpari_tensor_missing(a->whole, t->tokens.count, width)),
                      "rank #: # arrays of an embedding are NULL");
 }
 
-static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor *t, const dpar_embedding *layer,
-                                                const int32_t *ids)
+static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *t,
+                                                const dpar_embedding *layer, const int32_t *ids)
 {
     dpari_tensor_alike alike = {0, "an embedding: vocabulary, width or ids"};
     alike.hash = dpari_hash(dpari_vocab_hash(t, &layer->vocab, ids), layer->width);
     return alike;
 }
 
-DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
+                                            const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a)
 {
     dpar_status st =
@@ -9755,7 +9768,8 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_emb
     return st;
 }
 
-DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_embedding *layer,
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
+                                             const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a)
 {
     dpar_status st =
@@ -9769,9 +9783,9 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_em
         dy = a->whole;
     }
     if (st == DPAR_OK && !a->add) {
-        st =
-            dpari_do_copy(t->comm, a->dtable, NULL,
-                          dpar_vocab_rows(&layer->vocab) * layer->width * dpar_type_bytes(t->type));
+        st = dpari_do_copy(t->comm, a->dtable, NULL,
+                           dpar_vocab_row_count(&layer->vocab) * layer->width *
+                               dpar_type_bytes(t->type));
     }
     if (st == DPAR_OK) {
         dpari_zero(&s, sizeof s);
@@ -9788,7 +9802,7 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_em
 
 /* ---- vocabulary: cross-entropy --------------------------------------------------------------- */
 
-static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_entropy *e,
+static dpar_status dpari_entropy_check(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
                                        const int32_t *targets)
 {
     dpar_status st = dpari_tensor_there(t, e != NULL);
@@ -9801,7 +9815,7 @@ static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_en
 }
 
 /* What the phases of one have in common. */
-static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
+static void dpari_entropy_of(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
                              const int32_t *targets, dpar_mem_cross_entropy *x)
 {
     const dpar_vocab *v = &e->vocab;
@@ -9809,7 +9823,7 @@ static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
     dpari_zero(x, sizeof *x);
     x->type = t->type;
     x->tokens = t->tokens.count;
-    x->rows = dpar_vocab_rows(v);
+    x->rows = dpar_vocab_row_count(v);
     for (which = 0; which < 2; which++) {
         dpari_vocab_run(v, t->comm->rank, which, &x->lo[which], &x->hi[which]);
     }
@@ -9822,14 +9836,14 @@ static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
 }
 
 /* What each rank knows of its rows of the vocabulary, to all. */
-static dpar_status dpari_entropy_gather(const dpar_tensor *t, const dpar_cross_entropy *e,
+static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
                                         const int32_t *targets, const void *own, void *all)
 {
     uint64_t hash = dpari_vocab_hash(t, &e->vocab, targets);
     dpar_call call;
     hash = dpari_hash_real(dpari_hash_real(dpari_hash(hash, e->ignore), e->smoothing), e->z);
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_ALL_GATHER;
+    call.kind = DPAR_CALL_ALL_GATHER;
     call.type = t->type;
     call.in = own;
     call.out = all;
@@ -9838,7 +9852,7 @@ static dpar_status dpari_entropy_gather(const dpar_tensor *t, const dpar_cross_e
                             "a cross-entropy: vocabulary, targets, ignore, smoothing or z", NULL);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor *t,
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *t,
                                                            const dpar_cross_entropy *e,
                                                            const dpar_cross_entropy_arrays *a)
 {
@@ -9848,11 +9862,11 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor *t,
     int64_t n = 0;
     if (st == DPAR_OK) {
         n = t->tokens.count;
-        st = dpari_tensor_given(t,
-                                dpari_tensor_missing(a->logits, n, dpar_vocab_rows(&e->vocab)) +
-                                    dpari_tensor_missing(a->lse, n, 1) +
-                                    dpari_tensor_missing(a->scratch, n, 1),
-                                "rank #: # arrays of a cross-entropy are NULL");
+        st = dpari_tensor_given(
+            t,
+            dpari_tensor_missing(a->logits, n, dpar_vocab_row_count(&e->vocab)) +
+                dpari_tensor_missing(a->lse, n, 1) + dpari_tensor_missing(a->scratch, n, 1),
+            "rank #: # arrays of a cross-entropy are NULL");
     }
     if (st != DPAR_OK) {
         return st;
@@ -9874,7 +9888,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor *t,
     return st == DPAR_OK ? dpari_do_cross_entropy(t->comm, &x) : st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor *t,
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
                                                             const dpar_cross_entropy *e,
                                                             const dpar_cross_entropy_arrays *a,
                                                             double scale)
@@ -9905,9 +9919,9 @@ DPARI_API int32_t dpari_seq_sums(int32_t type)
 }
 
 /* The layer with its defaults filled in. */
-static dpar_attention dpari_seq_filled(const dpar_attention *layer)
+static dpar_attention_desc dpari_seq_filled(const dpar_attention_desc *layer)
 {
-    dpar_attention a = *layer;
+    dpar_attention_desc a = *layer;
     a.groups = a.groups != 0 ? a.groups : a.heads;
     a.values = a.values != 0 ? a.values : a.width;
     if (!(a.scale > 0.0 || a.scale < 0.0) && a.width > 0) {
@@ -9919,9 +9933,9 @@ static dpar_attention dpari_seq_filled(const dpar_attention *layer)
 }
 
 /* What its way does; all NULL: the ring. */
-static dpari_attention_way dpari_seq_way(const dpar_attention *layer)
+static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
 {
-    dpari_attention_way way;
+    dpari_attention_method way;
     dpari_zero(&way, sizeof way);
     if (layer->way != NULL) {
         layer->way(&way);
@@ -9930,15 +9944,15 @@ static dpari_attention_way dpari_seq_way(const dpar_attention *layer)
 }
 
 /* Elements of keys and values a token. */
-static int64_t dpari_seq_each(const dpar_attention *a)
+static int64_t dpari_seq_each(const dpar_attention_desc *a)
 {
     return (int64_t)a->groups * ((int64_t)a->width + a->values);
 }
 
-static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
+static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *why)
 {
-    const dpar_attention a = dpari_seq_filled(layer);
-    dpari_attention_way way;
+    const dpar_attention_desc a = dpari_seq_filled(layer);
+    dpari_attention_method way;
     dpar_packed p;
     int64_t room;
     dpar_status st;
@@ -9988,7 +10002,7 @@ typedef struct dpari_seq_side {
 } dpari_seq_side;
 
 typedef struct dpari_seq_walk {
-    const dpar_attention *a;
+    const dpar_attention_desc *a;
     dpari_seq_side q, k;
     int32_t doc, open; /* open: `split` is that of doc */
     dpar_split split;
@@ -9999,16 +10013,17 @@ typedef struct dpari_seq_walk {
     int32_t again; /* another block of these queries was found before */
 } dpari_seq_walk;
 
-DPARI_DOOR void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi)
+DPARI_DOOR void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo,
+                                int64_t *hi)
 {
     dpar_split s;
     (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1,
                           NULL);
-    *lo = dpar_split_offset(&s, rank);
-    *hi = *lo + dpar_split_size(&s, rank);
+    *lo = dpar_split_part_first(&s, rank);
+    *hi = *lo + dpar_split_part_count(&s, rank);
 }
 
-static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention *a, int32_t q, int32_t k)
+static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int32_t q, int32_t k)
 {
     dpari_zero(w, sizeof *w);
     w->a = a;
@@ -10071,7 +10086,7 @@ static DPARI_COLD int dpari_seq_next(dpari_seq_walk *w)
             }
         }
         w->q.base += w->q.local;
-        w->k.base += dpar_split_size(&w->split, w->k.rank);
+        w->k.base += dpar_split_part_count(&w->split, w->k.rank);
         w->q.local = 0;
     }
     return 0;
@@ -10179,7 +10194,7 @@ static void dpari_seq_mix(const dpari_lanes *l, int32_t type, void *y, double ke
 }
 
 static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *call,
-                            const dpar_attention *a, int64_t i, int64_t h)
+                            const dpar_attention_desc *a, int64_t i, int64_t h)
 {
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
     const int64_t k_step = (int64_t)a->groups * a->width, v_step = (int64_t)a->groups * a->values;
@@ -10211,7 +10226,7 @@ static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *cal
 }
 
 static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_call *call,
-                                     const dpar_attention *a, int64_t i, int64_t h)
+                                     const dpar_attention_desc *a, int64_t i, int64_t h)
 {
     const int32_t t = a->type;
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
@@ -10246,7 +10261,7 @@ static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_
 
 DPAR_API void dpar_attention_host(const dpar_attention_call *call)
 {
-    const dpar_attention a = dpari_seq_filled(call->layer);
+    const dpar_attention_desc a = dpari_seq_filled(call->layer);
     const dpari_lanes l = dpari_lanes_for(call->queries * a.heads * a.width);
     int64_t i, h;
     for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
@@ -10265,14 +10280,14 @@ DPAR_API void dpar_attention_host(const dpar_attention_call *call)
 /* The ring's buffers. */
 static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_room *buffers)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     const int64_t sum = dpar_type_bytes(p->sums), type = dpar_type_bytes(a->type);
     int64_t most = 0, heads;
     dpari_room forward;
     int32_t i;
-    p->head.tokens = dpar_packed_size(&a->tokens, c->rank, NULL);
+    p->head.tokens = dpar_packed_rank_count(&a->tokens, c->rank, NULL);
     for (i = 0; i < c->size; i++) {
-        most = dpari_most(most, dpar_packed_size(&a->tokens, i, NULL));
+        most = dpari_most(most, dpar_packed_rank_count(&a->tokens, i, NULL));
     }
     heads = p->head.tokens * a->heads;
     for (i = 0; i < 2 && c->size > 1; i++) {
@@ -10299,7 +10314,7 @@ static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_roo
 static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *memory,
                                  int64_t *bytes, dpar_why *why)
 {
-    const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+    const dpari_attention_method way = dpari_seq_way(&p->head.layer);
     dpari_room behind, there;
     dpar_status st = DPAR_OK;
     behind.at = (unsigned char *)memory;
@@ -10318,8 +10333,8 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c,
-                                                     const dpar_attention *layer, int64_t *bytes,
-                                                     dpar_why *why)
+                                                     const dpar_attention_desc *layer,
+                                                     int64_t *bytes, dpar_why *why)
 {
     dpari_attention p;
     int64_t need = 0;
@@ -10347,8 +10362,8 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c,
 /* What all ranks must give alike. */
 static void dpari_seq_state(dpari_facts *f, const void *given)
 {
-    const dpar_attention *a = (const dpar_attention *)given;
-    const dpari_attention_way way = dpari_seq_way(a);
+    const dpar_attention_desc *a = (const dpar_attention_desc *)given;
+    const dpari_attention_method way = dpari_seq_way(a);
     int32_t i;
     dpari_fact(f, "way", 0, way.number);
     dpari_fact(f, "tokens.docs", 0, a->tokens.docs);
@@ -10395,7 +10410,7 @@ static void dpari_seq_give_back(dpari_attention *p)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                    const dpar_attention *layer,
+                                                    const dpar_attention_desc *layer,
                                                     dpar_attention_plan **plan, dpar_why *why)
 {
     dpari_attention *p = (dpari_attention *)memory;
@@ -10419,7 +10434,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_init(void *memory, int64_t bytes,
     st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->head.layer : NULL,
                         why);
     if (st == DPAR_OK) {
-        const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+        const dpari_attention_method way = dpari_seq_way(&p->head.layer);
         st = way.init != NULL ? way.init(p, why) : DPAR_OK;
     }
     if (st == DPAR_OK) {
@@ -10435,14 +10450,14 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_close(dpar_attention_plan *plan)
     dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = DPAR_OK;
     if (p != NULL) {
-        const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+        const dpari_attention_method way = dpari_seq_way(&p->head.layer);
         st = way.close != NULL ? way.close(p) : DPAR_OK;
         dpari_seq_give_back(p);
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention *layer,
+DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
                                                     dpar_attention_plan **plan, dpar_why *why)
 {
     int64_t bytes = 0;
@@ -10462,7 +10477,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
 static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attention_arrays *a,
                                    int backward)
 {
-    dpari_attention_way way;
+    dpari_attention_method way;
     int missing, kept;
     dpar_why why;
     if (p == NULL || a == NULL) {
@@ -10490,10 +10505,10 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
 static dpari_seq_block dpari_seq_block_in(const dpari_attention *p, int32_t steps, void *memory,
                                           int32_t type)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     dpari_seq_block b;
     b.rank = (p->comm->rank + p->comm->size - steps % p->comm->size) % p->comm->size;
-    b.tokens = dpar_packed_size(&a->tokens, b.rank, NULL);
+    b.tokens = dpar_packed_rank_count(&a->tokens, b.rank, NULL);
     b.own = steps % p->comm->size == 0;
     b.lo = b.hi = 0;
     b.to_k = memory;
@@ -10510,7 +10525,7 @@ static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_
     dpar_call *call = &p->call[p->calls];
     if (count > 0) {
         dpari_zero(call, sizeof *call);
-        call->kind = in != NULL ? DPAR_SEND : DPAR_RECV;
+        call->kind = in != NULL ? DPAR_CALL_SEND : DPAR_CALL_RECV;
         call->in = in;
         call->out = out;
         call->count = count;
@@ -10553,7 +10568,7 @@ static dpar_status dpari_seq_wait(dpari_attention *p)
 static void dpari_seq_push(dpari_attention *p)
 {
     int32_t i;
-    const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+    const dpari_attention_method way = dpari_seq_way(&p->head.layer);
     if (way.push != NULL) {
         way.push(p);
     }
@@ -10566,7 +10581,7 @@ static DPARI_COLD void dpari_seq_call_of(const dpari_attention *p, const dpar_at
                                          const dpari_seq_block *b, const dpari_seq_walk *w,
                                          dpar_attention_call *call)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     dpari_zero(call, sizeof *call);
     call->layer = a;
     call->user = a->user;
@@ -10608,7 +10623,7 @@ static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void 
 DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
                                         const dpari_seq_block *b)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     void *sums = a->type == p->sums ? x->out : p->out;
     dpar_status st = DPAR_OK;
     dpari_seq_walk w;
@@ -10661,7 +10676,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = dpari_seq_given(p, a, 0);
-    dpari_attention_way way;
+    dpari_attention_method way;
     if (st != DPAR_OK) {
         return st;
     }
@@ -10720,7 +10735,7 @@ DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_
 DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
                                       const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     dpari_seq_walk w;
     dpar_attention_call call;
     dpari_seq_walk_of(p, b, &w);
@@ -10833,8 +10848,8 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = dpari_seq_given(p, a, 1);
-    const dpar_attention *layer;
-    dpari_attention_way way;
+    const dpar_attention_desc *layer;
+    dpari_attention_method way;
     dpari_seq_block home;
     int64_t queries, keys;
     void *dq;
@@ -10930,7 +10945,7 @@ static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *wh
 }
 
 /* How an array of a layer (its defaults filled in) is exchanged. */
-static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t array,
+static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *a, int32_t array,
                                                dpari_ulysses_layer *u, dpar_why *why)
 {
     const int64_t all = a->tokens.ends[a->tokens.docs];
@@ -10940,7 +10955,7 @@ static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t 
     u->type = a->type;
     u->width = array == DPAR_ATTENTION_Q || array == DPAR_ATTENTION_K ? a->width : a->values;
     st = dpar_heads_init(&u->heads, a->heads, a->groups, a->tokens.ranks,
-                         a->heads_chunked ? DPAR_CHUNK : DPAR_EVEN, why);
+                         a->heads_chunked ? DPAR_SPLIT_CHUNK : DPAR_SPLIT_EVEN, why);
     if (st == DPAR_OK && a->cut == NULL) {
         st = dpar_split_init(&u->tokens, a->tokens.rule, all, a->tokens.ranks, 1, why);
     } else if (st == DPAR_OK) {
@@ -10953,7 +10968,7 @@ static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t 
     return st;
 }
 
-static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention *a, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention_desc *a, dpar_why *why)
 {
     dpari_ulysses_layer u;
     int32_t i;
@@ -10980,7 +10995,7 @@ static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *c, dpari_ro
 {
     const dpari_ulysses_layer *u = &p->layer;
     const int64_t counts = 8 * (int64_t)c->size, each = u->width * dpar_type_bytes(u->type);
-    p->tokens = dpar_split_size(&u->tokens, c->rank);
+    p->tokens = dpar_split_part_count(&u->tokens, c->rank);
     p->whole = u->tokens.count;
     p->heads = dpari_ulysses_all(u);
     p->mine = dpari_ulysses_heads(u, c->rank, &p->first);
@@ -11008,7 +11023,7 @@ static dpar_status dpari_ulysses_count(dpari_ulysses *p, dpar_why *why)
     for (i = 0; i < u->tokens.parts; i++) {
         p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
     }
-    st = dpar_split_ragged(&held, u->tokens.parts, p->cuts, why);
+    st = dpar_split_init_ragged(&held, u->tokens.parts, p->cuts, why);
     st = st == DPAR_OK ? dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
                                               p->send_at, p->receive, p->receive_at, why)
                        : st;
@@ -11023,8 +11038,8 @@ static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ul
     dpari_fact(f, "the rule of the cut", 0, u->tokens.rule);
     dpari_fact(f, "the block of the cut", 0, u->tokens.block);
     for (i = 0; i < u->tokens.parts; i++) {
-        dpari_fact(f, "the first token of rank #", i, dpar_split_offset(&u->tokens, i));
-        dpari_fact(f, "the number of tokens of rank #", i, dpar_split_size(&u->tokens, i));
+        dpari_fact(f, "the first token of rank #", i, dpar_split_part_first(&u->tokens, i));
+        dpari_fact(f, "the number of tokens of rank #", i, dpar_split_part_count(&u->tokens, i));
     }
 }
 
@@ -11078,7 +11093,7 @@ static int64_t dpari_ulysses_run(const dpari_ulysses *p, int32_t rank, int64_t l
     if (whole) {
         return dpar_split_global(&p->layer.tokens, rank, local, run);
     }
-    *run = dpar_split_size(&p->layer.tokens, rank) - local;
+    *run = dpar_split_part_count(&p->layer.tokens, rank) - local;
     return *run > 0 ? local : -1;
 }
 
@@ -11363,7 +11378,7 @@ static dpari_ulysses_state *dpari_ulysses_state_of(const dpari_attention *p)
 /* Elements of q, k, v as this rank's heads have them, and of out. */
 static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
 {
-    const dpar_attention *a = &one->head.layer;
+    const dpar_attention_desc *a = &one->head.layer;
     const int64_t rows = one->head.tokens;
     return array == DPAR_ATTENTION_Q   ? rows * a->heads * a->width
            : array == DPAR_ATTENTION_K ? rows * a->groups * a->width
@@ -11375,7 +11390,7 @@ static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
 static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
                                   dpar_attention_arrays *x)
 {
-    const dpar_attention *a = &one->head.layer;
+    const dpar_attention_desc *a = &one->head.layer;
     const size_t each = (size_t)dpar_type_bytes(a->type);
     dpari_room r;
     r.at = (unsigned char *)memory;
@@ -11399,7 +11414,7 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     const size_t type = (size_t)dpar_type_bytes(p->head.layer.type);
     const size_t sum = (size_t)dpar_type_bytes(p->sums);
     dpari_attention *one = &s->one;
-    dpar_attention *a = &one->head.layer;
+    dpar_attention_desc *a = &one->head.layer;
     int32_t i;
     *a = p->head.layer;
     a->way = NULL;
@@ -11418,7 +11433,7 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     if (type != sum) {
         one->out = dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), sum);
     }
-    return dpar_packed_init(&a->tokens, t->docs, t->ends, 1, DPAR_CHUNK, why);
+    return dpar_packed_init(&a->tokens, t->docs, t->ends, 1, DPAR_SPLIT_CHUNK, why);
 }
 
 static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *c,
@@ -11451,14 +11466,14 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
     }
     st = st == DPAR_OK ? dpari_ulysses_lay_here(p, &q, c, s, buffers, why) : st;
     if (st == DPAR_OK) {
-        p->head.tokens = dpar_split_size(&q.tokens, c->rank);
+        p->head.tokens = dpar_split_part_count(&q.tokens, c->rank);
         p->head.kept = dpari_ulysses_kept(&s->one, NULL, &x);
     }
     return st;
 }
 
 /* What ranks compare besides the layer. */
-static DPARI_COLD void dpari_ulysses_facts(dpari_facts *f, const dpar_attention *a)
+static DPARI_COLD void dpari_ulysses_facts(dpari_facts *f, const dpar_attention_desc *a)
 {
     dpari_ulysses_layer u;
     if (dpari_ulysses_of(a, DPAR_ATTENTION_Q, &u, NULL) == DPAR_OK) {
@@ -11590,7 +11605,7 @@ static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *p,
     return st;
 }
 
-DPAR_API void dpar_attention_ulysses(struct dpari_attention_way *way)
+DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way)
 {
     way->number = 2;
     way->whole = 1;
@@ -11813,7 +11828,7 @@ static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *c, double *
     hash = dpari_hash(dpari_hash(hash, g->type), g->normalise != 0);
     hash = dpari_hash_real(dpari_hash_real(hash, g->scale), g->balance);
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_ALL_REDUCE;
+    call.kind = DPAR_CALL_ALL_REDUCE;
     call.type = DPAR_F64;
     call.op = DPAR_SUM;
     call.in = call.out = sums;
@@ -11956,17 +11971,17 @@ typedef struct dpari_routing {
 enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 
 /* The capacity's factor in millionths; 0: out of its domain. */
-static int64_t dpari_expert_factor(const dpar_experts *l)
+static int64_t dpari_expert_factor(const dpar_experts_desc *l)
 {
     return l->factor > 0.0 && l->factor <= 1e6 ? (int64_t)(l->factor * 1e6 + 0.5) : 0;
 }
 
 /* C, for so many tokens: of all ranks with DROP_LATE, of one with the others; with DROP_NONE, and
  * where it passes that, 2^63 - 1. Exact: in integers. */
-static int64_t dpari_expert_capacity(const dpar_experts *layer, int64_t tokens)
+static int64_t dpari_expert_capacity(const dpar_experts_desc *layer, int64_t tokens)
 {
     int64_t n;
-    if (layer->drop == DPAR_DROP_NONE || layer->experts.count < 1 ||
+    if (layer->drop == DPAR_EXPERTS_DROP_NONE || layer->experts.count < 1 ||
         layer->experts.count > INT32_MAX || tokens < 0 || !dpari_mul(tokens, layer->choices, &n) ||
         !dpari_mul(n, dpari_expert_factor(layer), &n)) {
         return INT64_MAX;
@@ -11974,7 +11989,7 @@ static int64_t dpari_expert_capacity(const dpar_experts *layer, int64_t tokens)
     return dpari_ceil_div(n, 1000000 * layer->experts.count);
 }
 
-static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
+static dpar_status dpari_expert_check(const dpar_experts_desc *l, dpar_why *why)
 {
     const dpar_split *s = &l->experts;
     int64_t n, m;
@@ -11984,11 +11999,11 @@ static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
                          "# choices of # experts on # ranks, rule #: CHUNK, EVEN, FLOOR, RAGGED",
                          l->choices, s->count, s->parts, s->rule);
     }
-    if (l->drop < DPAR_DROP_NONE || l->drop > DPAR_DROP_LIGHT_OWN) {
+    if (l->drop < DPAR_EXPERTS_DROP_NONE || l->drop > DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
         return dpari_say(DPAR_E_ARG, why, "drop # of a layer of # experts", l->drop, s->count, 0,
                          0);
     }
-    if (l->drop != DPAR_DROP_NONE && dpari_expert_factor(l) < 1) {
+    if (l->drop != DPAR_EXPERTS_DROP_NONE && dpari_expert_factor(l) < 1) {
         return dpari_say(DPAR_E_ARG, why,
                          "the capacity factor of a layer of # experts is not 0.000001 .. 1000000",
                          s->count, 0, 0, 0);
@@ -12008,20 +12023,20 @@ static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
 }
 
 /* The most rows that the experts of a rank can be given: dpari_expert_check bounds the products. */
-static int64_t dpari_expert_most(const dpar_experts *l, int32_t own)
+static int64_t dpari_expert_most(const dpar_experts_desc *l, int32_t own)
 {
     const int64_t all = l->experts.parts * l->tokens;
     const int64_t come = all * dpari_least(l->choices, own);
     int64_t c, ranks;
-    if (l->drop == DPAR_DROP_NONE) {
+    if (l->drop == DPAR_EXPERTS_DROP_NONE) {
         return l->rows > 0 ? dpari_least(l->rows, come) : come;
     }
-    c = dpari_expert_capacity(l, l->drop == DPAR_DROP_LATE ? all : l->tokens);
-    ranks = l->drop == DPAR_DROP_LATE ? 1 : l->experts.parts;
+    c = dpari_expert_capacity(l, l->drop == DPAR_EXPERTS_DROP_POSITION ? all : l->tokens);
+    ranks = l->drop == DPAR_EXPERTS_DROP_POSITION ? 1 : l->experts.parts;
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
-static int32_t dpari_expert_weights(const dpar_experts *l)
+static int32_t dpari_expert_weights(const dpar_experts_desc *l)
 {
     return l->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
@@ -12030,7 +12045,7 @@ static int32_t dpari_expert_weights(const dpar_experts *l)
 static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned char *memory,
                                  int64_t *used)
 {
-    const dpar_experts *l = &p->head.layer;
+    const dpar_experts_desc *l = &p->head.layer;
     const int64_t most = l->tokens * l->choices;
     const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
     dpari_room room;
@@ -12050,21 +12065,21 @@ static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned 
 /* Lays the plan's arrays out; memory NULL: counts their bytes alone. */
 static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned char *memory)
 {
-    const dpar_experts *l = &p->head.layer;
+    const dpar_experts_desc *l = &p->head.layer;
     const int64_t ranks = c->size, experts = l->experts.count;
     dpari_room used;
     used.at = memory;
     used.used = 0;
     (void)dpari_room_take(&used, 1, sizeof *p);
-    p->head.own = (int32_t)dpar_split_size(&l->experts, c->rank);
-    p->head.first = (int32_t)dpar_split_offset(&l->experts, c->rank);
+    p->head.own = (int32_t)dpar_split_part_count(&l->experts, c->rank);
+    p->head.first = (int32_t)dpar_split_part_first(&l->experts, c->rank);
     p->head.most = dpari_expert_most(l, p->head.own);
-    p->slots = l->drop == DPAR_DROP_LATE ? l->choices : 1;
+    p->slots = l->drop == DPAR_EXPERTS_DROP_POSITION ? l->choices : 1;
     p->tell = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
     p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.own), 4);
     p->tally = (int32_t *)dpari_room_take(&used, p->slots * experts, 4);
     p->order = (int32_t *)dpari_room_take(
-        &used, l->drop == DPAR_DROP_LIGHT_OWN ? l->tokens * l->choices : 0, 4);
+        &used, l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL ? l->tokens * l->choices : 0, 4);
     p->told = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->heard = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->send = (int64_t *)dpari_room_take(&used, ranks, 8);
@@ -12107,8 +12122,9 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm 
     return used.used;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
-                                                   int64_t *bytes, int64_t *each, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_experts_bytes(const dpar_comm *c,
+                                                   const dpar_experts_desc *layer, int64_t *bytes,
+                                                   int64_t *each, dpar_why *why)
 {
     dpari_experts p;
     dpari_routing r;
@@ -12133,17 +12149,17 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_bytes(const dpar_comm *c, const dpa
 
 static void dpari_expert_state(dpari_facts *f, const void *given)
 {
-    const dpar_experts *l = (const dpar_experts *)given;
+    const dpar_experts_desc *l = (const dpar_experts_desc *)given;
     int32_t i;
     dpari_fact(f, "experts.count", 0, l->experts.count);
     for (i = 0; i < l->experts.parts; i++) {
-        dpari_fact(f, "the number of experts of rank #", i, dpar_split_size(&l->experts, i));
+        dpari_fact(f, "the number of experts of rank #", i, dpar_split_part_count(&l->experts, i));
     }
     dpari_fact(f, "choices", 0, l->choices);
     dpari_fact(f, "drop", 0, l->drop);
     dpari_fact_type(f, "type", 0, l->type);
     dpari_fact(f, "factor in millionths", 0,
-               l->drop == DPAR_DROP_NONE ? 0 : dpari_expert_factor(l));
+               l->drop == DPAR_EXPERTS_DROP_NONE ? 0 : dpari_expert_factor(l));
     dpari_fact(f, "tokens", 0, l->tokens);
     dpari_fact(f, "width", 0, l->width);
 }
@@ -12184,7 +12200,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_close(dpar_experts_plan *plan)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                  const dpar_experts *layer,
+                                                  const dpar_experts_desc *layer,
                                                   dpar_experts_plan **plan, dpar_why *why)
 {
     dpari_experts *p = (dpari_experts *)memory;
@@ -12204,7 +12220,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, d
         p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
         (void)dpari_expert_lay(p, c, (unsigned char *)memory);
         for (i = 0; i < c->size; i++) {
-            p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
+            p->told[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
             p->heard[i] = 1 + (int64_t)p->slots * p->head.own;
         }
         st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
@@ -12219,7 +12235,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, d
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts *layer,
+DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
                                                   dpar_experts_plan **plan, dpar_why *why)
 {
     int64_t bytes = 0, each = 0;
@@ -12249,7 +12265,7 @@ static int64_t dpari_expert_choices(const dpari_experts *p, const dpari_routing 
 }
 
 /* Choices of experts that do not exist, or of one twice: where the token is, else -1. */
-static int64_t dpari_expert_odd(const dpar_experts *l, int64_t tokens, const int32_t *chosen)
+static int64_t dpari_expert_odd(const dpar_experts_desc *l, int64_t tokens, const int32_t *chosen)
 {
     const int32_t k = l->choices;
     int64_t t;
@@ -12273,7 +12289,7 @@ static int64_t dpari_expert_odd(const dpar_experts *l, int64_t tokens, const int
 static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory, int64_t bytes,
                                       const dpar_experts_choices *choices, dpar_why *why)
 {
-    const dpar_experts *l = &p->head.layer;
+    const dpar_experts_desc *l = &p->head.layer;
     const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
     if (memory == NULL || bytes < p->each || (uintptr_t)memory % 64 != 0) {
@@ -12286,7 +12302,7 @@ static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory
     }
     if (choices == NULL ||
         (tokens > 0 && (choices->chosen == NULL ||
-                        (l->drop == DPAR_DROP_LIGHT_OWN && choices->weight == NULL)))) {
+                        (l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL && choices->weight == NULL)))) {
         return dpari_say(DPAR_E_ARG, why, "choices or weights of # tokens are NULL", tokens, 0, 0,
                          0);
     }
@@ -12393,10 +12409,10 @@ static void dpari_expert_drop_own(dpari_experts *p, const dpari_routing *r, cons
 {
     const int64_t capacity = dpari_expert_capacity(&p->head.layer, r->head.tokens);
     int64_t e;
-    if (p->head.layer.drop == DPAR_DROP_LIGHT_OWN) {
+    if (p->head.layer.drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
         dpari_expert_count(p, r, chosen);
         dpari_expert_light(p, r, chosen, weight, capacity);
-    } else if (p->head.layer.drop == DPAR_DROP_LATE_OWN) {
+    } else if (p->head.layer.drop == DPAR_EXPERTS_DROP_POSITION_LOCAL) {
         for (e = 0; e < p->head.layer.experts.count; e++) {
             p->tally[e] = (int32_t)dpari_least(capacity, INT32_MAX);
         }
@@ -12413,7 +12429,7 @@ static void dpari_expert_sort(dpari_experts *p, int64_t tokens, int back)
     int32_t *at = p->tell, rank, j;
     int64_t first = 0, e;
     for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t own = dpar_split_size(&p->head.layer.experts, rank);
+        const int64_t own = dpar_split_part_count(&p->head.layer.experts, rank);
         *at++ = (int32_t)tokens;
         for (j = 0; j < p->slots; j++) {
             int32_t *mine = p->tally + j * experts + first;
@@ -12490,7 +12506,7 @@ static dpar_status dpari_expert_tell(dpari_experts *p, const dpari_routing *r,
     dpari_expert_count(p, r, chosen);
     dpari_expert_sort(p, r->head.tokens, 0);
     st = dpari_expert_say(p, p->tell, p->told, p->hear, p->heard);
-    if (st != DPAR_OK || p->head.layer.drop != DPAR_DROP_LATE) {
+    if (st != DPAR_OK || p->head.layer.drop != DPAR_EXPERTS_DROP_POSITION) {
         return st;
     }
     dpari_expert_grant(p);
@@ -12536,7 +12552,7 @@ static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t
     int32_t rank, j;
     dpari_expert_count(p, r, chosen);
     for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t end = e + dpar_split_size(&p->head.layer.experts, rank), before = at;
+        const int64_t end = e + dpar_split_part_count(&p->head.layer.experts, rank), before = at;
         for (; e < end; e++) {
             p->fill[e] = r->start[e] = at;
             for (j = 0; j < p->slots; j++) {
@@ -12605,7 +12621,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     p->routes = (p->routes + 1) % DPARI_EXPERT_ROUTES;
     r->tag = (p->tag + p->routes) % DPARI_EXPERT_ROUTES * 8;
     dpari_expert_expect(p, r);
-    if (p->head.layer.drop == DPAR_DROP_NONE) {
+    if (p->head.layer.drop == DPAR_EXPERTS_DROP_NONE) {
         st = r->head.rows > p->head.most
                  ? dpari_say(DPAR_E_ROOM, why,
                              "experts # .. # are given # rows, their bound is # (layer.rows)",
@@ -12626,23 +12642,23 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void *dpari_expert_at(void *rows, const dpar_experts *l, int64_t row)
+static void *dpari_expert_at(void *rows, const dpar_experts_desc *l, int64_t row)
 {
     return (unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
 }
 
-static const void *dpari_expert_in(const void *rows, const dpar_experts *l, int64_t row)
+static const void *dpari_expert_in(const void *rows, const dpar_experts_desc *l, int64_t row)
 {
     return (const unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
 }
 
-static int64_t dpari_expert_row(const dpar_experts *l)
+static int64_t dpari_expert_row(const dpar_experts_desc *l)
 {
     return l->width * dpar_type_bytes(l->type);
 }
 
 /* 16-bit floats by way of f32. */
-static void dpari_expert_scale(void *to, const void *from, const dpar_experts *l, double by)
+static void dpari_expert_scale(void *to, const void *from, const dpar_experts_desc *l, double by)
 {
     float x[DPARI_ELEMENTS];
     int64_t at, n, i;
@@ -12672,7 +12688,7 @@ typedef struct dpari_expert_terms {
 } dpari_expert_terms;
 
 /* out = their sum, in f64 in this order, rounded once; the rows of `next` are asked for. */
-static void dpari_expert_add(const dpar_experts *l, const dpari_expert_terms *z,
+static void dpari_expert_add(const dpar_experts_desc *l, const dpari_expert_terms *z,
                              const dpari_expert_terms *next, void *out, int32_t stream)
 {
     double sum[DPARI_ELEMENTS], x[DPARI_ELEMENTS] = {0.0};
@@ -12768,7 +12784,7 @@ static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, i
 static dpar_status dpari_expert_group(const dpari_experts *p, const dpari_routing *r, void *to,
                                       const void *from, int back)
 {
-    const dpar_experts *l = &p->head.layer;
+    const dpar_experts_desc *l = &p->head.layer;
     int64_t at = 0;
     int32_t rank, e, n = 0;
     for (rank = 0; rank < p->comm->size; rank++) {
@@ -12873,7 +12889,7 @@ static int64_t dpari_expert_told(int64_t i, int64_t n)
 }
 
 /* Rows of the tokens of n choices, times weights. */
-static void dpari_expert_copy(const dpar_experts *l, void *to, const void *from,
+static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *from,
                               const int32_t *choice, int64_t n, const void *weight, int32_t stream)
 {
     const int64_t most = l->tokens * l->choices;
@@ -12930,7 +12946,7 @@ static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const 
     const int64_t most = p->comm->size * p->head.layer.tokens * p->head.layer.choices + 1;
     int32_t rank, e = 0, i;
     for (rank = 0; rank < p->comm->size; rank++) {
-        const int32_t own = (int32_t)dpar_split_size(&p->head.layer.experts, rank);
+        const int32_t own = (int32_t)dpar_split_part_count(&p->head.layer.experts, rank);
         const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
         for (i = 0; i < own; i++, e++) {
             p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
@@ -13206,7 +13222,7 @@ enum {
 
 /* An action of this rank: the schedule's slots, and those between its own stages. */
 typedef struct dpari_pl_item {
-    dpar_slots slots;
+    dpar_action_slots slots;
     uint16_t local_in, local_out;
 } dpari_pl_item;
 
@@ -13219,7 +13235,7 @@ typedef struct dpari_pl_pool {
 
 struct dpar_pipeline {
     dpar_comm *c, *tied; /* tied: of the first and last stages; NULL: nothing to add up */
-    dpar_pipeline_options o;
+    dpar_pipeline_desc o;
     const dpar_action *list; /* this rank's */
     int64_t actions, messages;
     dpari_pl_item *item;   /* [actions] */
@@ -13239,43 +13255,43 @@ struct dpar_pipeline {
 
 static int dpari_pl_is_message(int32_t kind)
 {
-    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+    return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
 /* F, B, I: those that take and give. */
 static int dpari_pl_passes(int32_t kind)
 {
-    return kind == DPAR_FORWARD || kind == DPAR_BACKWARD || kind == DPAR_INPUT;
+    return kind == DPAR_ACTION_FORWARD || kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_INPUT;
 }
 
 /* From where F, B, I take (1) and whom they give (0); -1: nobody. */
 static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
 {
-    return (a->kind == DPAR_FORWARD) == (takes != 0)
-               ? dpar_schedule_partner(s, DPAR_RECV_F, a->stage)
-               : dpar_schedule_partner(s, DPAR_SEND_F, a->stage);
+    return (a->kind == DPAR_ACTION_FORWARD) == (takes != 0)
+               ? dpar_schedule_partner(s, DPAR_ACTION_RECV_F, a->stage)
+               : dpar_schedule_partner(s, DPAR_ACTION_SEND_F, a->stage);
 }
 
 /* Elements of the stage's output. */
-static int64_t dpari_pl_elements(const dpar_pipeline_options *o, int32_t stage)
+static int64_t dpari_pl_elements(const dpar_pipeline_desc *o, int32_t stage)
 {
     return o->count_of != NULL ? o->count_of[stage] : o->count;
 }
 
 /* Elements that go from `a`, or whose input it is: those of the stage that stands first. */
-static int64_t dpari_pl_between(const dpar_pipeline_options *o, const dpar_action *a, int forward,
+static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *a, int forward,
                                 int takes)
 {
     const int own = forward != takes; /* F's output and the gradient of it */
     const int32_t stage =
-        own ? a->stage : dpar_schedule_partner(o->schedule, DPAR_RECV_F, a->stage);
+        own ? a->stage : dpar_schedule_partner(o->schedule, DPAR_ACTION_RECV_F, a->stage);
     return stage < 0 ? 0 : dpari_pl_elements(o, stage);
 }
 
 /* ---- options and memory -----------------------------------------------------------------------
  */
 
-static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_options *o, dpar_why *why)
+static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *o, dpar_why *why)
 {
     const dpar_schedule *s = o != NULL ? o->schedule : NULL;
     int32_t i;
@@ -13332,7 +13348,7 @@ static int64_t dpari_pl_count_messages(const dpar_schedule *s, int32_t rank)
 typedef struct dpari_pl_scratch {
     void *mem;
     int64_t bytes;
-    dpar_slots *slots;        /* [all actions] */
+    dpar_action_slots *slots; /* [all actions] */
     dpar_slot_counts *counts; /* [ranks] */
     uint16_t *cell;           /* [chain x micros] */
     uint16_t *free;           /* [actions of the rank] */
@@ -13344,7 +13360,7 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
 {
     const int64_t n = s->begin[c->rank + 1] - s->begin[c->rank];
     const int64_t messages = dpari_pl_count_messages(s, c->rank);
-    dpar_checking run;
+    dpar_schedule_check_desc run;
     dpari_room r;
     r.at = (unsigned char *)memory;
     r.used = 0;
@@ -13363,7 +13379,7 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     run.transport = DPAR_TRANSPORT_BLOCKING;
     w->bytes = dpari_most(dpar_schedule_slots_bytes(s), dpar_schedule_check_bytes(s, &run));
     w->mem = dpari_room_take(&r, w->bytes, 1);
-    w->slots = (dpar_slots *)dpari_room_take(&r, s->begin[s->ranks], sizeof *w->slots);
+    w->slots = (dpar_action_slots *)dpari_room_take(&r, s->begin[s->ranks], sizeof *w->slots);
     w->counts = (dpar_slot_counts *)dpari_room_take(&r, s->ranks, sizeof *w->counts);
     w->cell = (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micros, sizeof *w->cell);
     w->free = (uint16_t *)dpari_room_take(&r, n, sizeof *w->free);
@@ -13371,7 +13387,7 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c,
-                                                    const dpar_pipeline_options *options,
+                                                    const dpar_pipeline_desc *options,
                                                     int64_t *bytes, dpar_why *why)
 {
     dpar_pipeline counted;
@@ -13391,7 +13407,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c,
 /* What all ranks have to give alike. */
 static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
 {
-    const dpar_pipeline_options *o = (const dpar_pipeline_options *)given;
+    const dpar_pipeline_desc *o = (const dpar_pipeline_desc *)given;
     const dpar_schedule *s = o->schedule;
     int64_t k;
     int32_t i;
@@ -13426,20 +13442,20 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
 /* ---- what the list needs ----------------------------------------------------------------------
  */
 
-static dpar_stage_work dpari_pl_callback(const dpar_pipeline_options *o, int32_t kind)
+static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_t kind)
 {
     switch (kind) {
-    case DPAR_FORWARD: return o->forward;
-    case DPAR_BACKWARD: return o->backward;
-    case DPAR_INPUT: return o->input;
-    case DPAR_WEIGHT: return o->weight;
-    case DPAR_UNSHARD: return o->unshard;
-    case DPAR_RESHARD: return o->reshard;
-    case DPAR_REDUCE_GRAD: return o->reduce;
-    case DPAR_WAIT_REDUCE: return o->wait_reduce;
-    case DPAR_RECOMPUTE: return o->recompute;
-    case DPAR_OFFLOAD: return o->offload;
-    case DPAR_RELOAD: return o->reload;
+    case DPAR_ACTION_FORWARD: return o->forward;
+    case DPAR_ACTION_BACKWARD: return o->backward;
+    case DPAR_ACTION_INPUT: return o->input;
+    case DPAR_ACTION_WEIGHT: return o->weight;
+    case DPAR_ACTION_UNSHARD: return o->unshard;
+    case DPAR_ACTION_RESHARD: return o->reshard;
+    case DPAR_ACTION_REDUCE_GRAD: return o->reduce;
+    case DPAR_ACTION_WAIT_REDUCE: return o->wait_reduce;
+    case DPAR_ACTION_RECOMPUTE: return o->recompute;
+    case DPAR_ACTION_OFFLOAD: return o->offload;
+    case DPAR_ACTION_RELOAD: return o->reload;
     default: return NULL;
     }
 }
@@ -13460,7 +13476,7 @@ static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
     for (k = 0; k < p->actions; k++) {
         const int32_t kind = p->list[k].kind;
         char name[32];
-        if (kind == DPAR_IDLE || dpari_pl_is_message(kind) ||
+        if (kind == DPAR_ACTION_IDLE || dpari_pl_is_message(kind) ||
             dpari_pl_callback(&p->o, kind) != NULL) {
             continue;
         }
@@ -13501,11 +13517,11 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
         end = k + 1 + p->list[k].joined;
         for (i = k; i < end; i++) {
             const dpar_action *a = &p->list[i];
-            p->item[i].local_out = DPAR_NO_SLOT;
+            p->item[i].local_out = DPAR_SLOT_NONE;
             if (dpari_pl_inside(p, i, 0) < 0) {
                 continue;
             }
-            if (idle == 0 && p->local.count == DPAR_NO_SLOT) {
+            if (idle == 0 && p->local.count == DPAR_SLOT_NONE) {
                 return dpari_say(DPAR_E_RANGE, why,
                                  "pipeline: more than 65535 buffers between stages of rank #",
                                  p->c->rank, 0, 0, 0);
@@ -13515,7 +13531,7 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
         }
         for (i = k; i < end; i++) {
             const int32_t from = dpari_pl_inside(p, i, 1);
-            p->item[i].local_in = DPAR_NO_SLOT;
+            p->item[i].local_in = DPAR_SLOT_NONE;
             if (from >= 0) {
                 p->item[i].local_in = *dpari_pl_cell(p, w, &p->list[i], from);
                 w->free[idle++] = p->item[i].local_in;
@@ -13534,8 +13550,8 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
                               : p->c->mem != NULL ? DPAR_TRANSPORT_RANK
                                                   : DPAR_TRANSPORT_EDGE;
     const dpar_slot_counts *mine = &w->counts[p->c->rank];
-    dpar_checking run;
-    dpar_slotting how;
+    dpar_schedule_check_desc run;
+    dpar_schedule_slots_desc how;
     int64_t k, m = 0;
     dpar_status st = dpar_schedule_check(s, NULL, w->mem, w->bytes, why);
     if (st == DPAR_OK && s->ranks > 1) {
@@ -13616,8 +13632,8 @@ static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
 {
     int32_t i;
     for (i = 0; i < s->stages; i++) {
-        if (s->rank_of[i] == rank && (dpar_schedule_partner(s, DPAR_RECV_F, i) < 0 ||
-                                      dpar_schedule_partner(s, DPAR_SEND_F, i) < 0)) {
+        if (s->rank_of[i] == rank && (dpar_schedule_partner(s, DPAR_ACTION_RECV_F, i) < 0 ||
+                                      dpar_schedule_partner(s, DPAR_ACTION_SEND_F, i) < 0)) {
             return 1;
         }
     }
@@ -13650,7 +13666,7 @@ static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dp
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                   const dpar_pipeline_options *options,
+                                                   const dpar_pipeline_desc *options,
                                                    dpar_pipeline **out, dpar_why *why)
 {
     dpar_pipeline *p = (dpar_pipeline *)memory;
@@ -13694,7 +13710,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_close(dpar_pipeline *p)
         return DPAR_OK;
     }
     if (p->tied != NULL) {
-        st = dpar_comm_close(p->tied);
+        st = dpar_comm_free(p->tied);
     }
     if (p->slots != NULL) {
         dpar_comm_release(p->c, p->slots);
@@ -13707,11 +13723,11 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_close(dpar_pipeline *p)
 
 /* The schedule of this name, with what the callbacks ask for, and its memory: NULL: none. */
 static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, const char *name, int32_t micros,
-                                                 dpar_pipeline_options *o, void **memory,
+                                                 dpar_pipeline_desc *o, void **memory,
                                                  dpar_why *why)
 {
-    dpar_order order;
-    dpar_lowering how;
+    dpar_schedule_desc order;
+    dpar_schedule_lower_desc how;
     dpar_schedule plain, *list;
     const int64_t head = dpari_room_up((int64_t)sizeof *list);
     void *room = NULL;
@@ -13723,7 +13739,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, const char *name,
     order.micros = micros;
     how.passes = DPAR_LOWER_MESSAGES + (o->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
                  (o->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
-    st = dpar_order_find(&order, name, why);
+    st = dpar_schedule_find(&order, name, why);
     bytes = st == DPAR_OK ? dpar_schedule_generate_bytes(&order, why) : 0;
     room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
     st = st == DPAR_OK ? dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why)
@@ -13744,10 +13760,10 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, const char *name,
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
-                                                   const dpar_pipeline_options *options,
+                                                   const dpar_pipeline_desc *options,
                                                    dpar_pipeline **out, dpar_why *why)
 {
-    dpar_pipeline_options o;
+    dpar_pipeline_desc o;
     void *list = NULL, *memory = NULL;
     int64_t bytes = 0;
     dpar_status st;
@@ -13807,7 +13823,7 @@ static int64_t dpari_pl_now(const dpar_pipeline *p)
 
 static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
 {
-    return slot == DPAR_NO_SLOT || pool->each == 0 ? NULL : pool->at + pool->each * slot;
+    return slot == DPAR_SLOT_NONE || pool->each == 0 ? NULL : pool->at + pool->each * slot;
 }
 
 /* Message m is through. */
@@ -13833,7 +13849,7 @@ static dpar_status dpari_pl_await(dpar_pipeline *p, int64_t m)
     return st;
 }
 
-DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p)
+DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *p)
 {
     int64_t m;
     if (p == NULL || !p->under_way) {
@@ -13856,11 +13872,11 @@ DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p)
 static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *call)
 {
     const dpar_action *a = &p->list[k];
-    const int sends = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
-    const int forward = a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_F;
-    const dpar_slots *slots = &p->item[k].slots;
+    const int sends = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
+    const int forward = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_F;
+    const dpar_action_slots *slots = &p->item[k].slots;
     dpari_zero(call, sizeof *call);
-    call->kind = sends ? DPAR_SEND : DPAR_RECV;
+    call->kind = sends ? DPAR_CALL_SEND : DPAR_CALL_RECV;
     call->type = p->o.type;
     call->root = a->peer;
     call->tag = p->o.tag;
@@ -13880,8 +13896,9 @@ static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *cal
 static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *call, int32_t n)
 {
     const dpar_action *a = &p->list[k];
-    const int32_t kind =
-        a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B ? (int32_t)DPAR_SEND : (int32_t)DPAR_RECV;
+    const int32_t kind = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B
+                             ? (int32_t)DPAR_CALL_SEND
+                             : (int32_t)DPAR_CALL_RECV;
     int32_t i = 0;
     while (i < n && (call[i].kind != kind || call[i].root != a->peer)) {
         i++;
@@ -13918,15 +13935,16 @@ static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t
 {
     const dpar_action *a = &p->list[k];
     const dpari_pl_item *item = &p->item[k];
-    const dpar_slots *slots = &item->slots;
-    const int forward = a->kind == DPAR_FORWARD;
+    const dpar_action_slots *slots = &item->slots;
+    const int forward = a->kind == DPAR_ACTION_FORWARD;
     dpar_status st = DPAR_OK;
     dpari_zero(t, sizeof *t);
     t->action = *a;
     t->action.joined = 0;
     t->last = p->last;
-    t->activation = slots->activation == DPAR_NO_SLOT ? DPARI_PL_NONE : (int32_t)slots->activation;
-    t->weight = slots->weight == DPAR_NO_SLOT ? DPARI_PL_NONE : (int32_t)slots->weight;
+    t->activation =
+        slots->activation == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->activation;
+    t->weight = slots->weight == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->weight;
     t->kept = dpari_pl_slot(&p->activation, slots->activation);
     t->pending = dpari_pl_slot(&p->weight, slots->weight);
     if (!dpari_pl_passes(a->kind)) {
@@ -13934,11 +13952,11 @@ static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t
     }
     t->in = dpari_pl_slot(&p->local, item->local_in);
     t->out = dpari_pl_slot(&p->local, item->local_out);
-    if (slots->receive != DPAR_NO_SLOT) {
+    if (slots->receive != DPAR_SLOT_NONE) {
         t->in = dpari_pl_slot(&p->receive, slots->receive);
         st = dpari_pl_await(p, p->of_receive[slots->receive]);
     }
-    if (slots->send != DPAR_NO_SLOT && st == DPAR_OK) {
+    if (slots->send != DPAR_SLOT_NONE && st == DPAR_OK) {
         t->out = dpari_pl_slot(&p->send, slots->send);
         st = dpari_pl_await(p, p->of_send[slots->send]);
     }
@@ -13988,8 +14006,8 @@ static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task
 /* Is this action left out while gradients only gather? */
 static int dpari_pl_left_out(const dpar_pipeline *p, int32_t kind)
 {
-    return kind == DPAR_IDLE ||
-           (!p->last && (kind == DPAR_REDUCE_GRAD || kind == DPAR_WAIT_REDUCE));
+    return kind == DPAR_ACTION_IDLE ||
+           (!p->last && (kind == DPAR_ACTION_REDUCE_GRAD || kind == DPAR_ACTION_WAIT_REDUCE));
 }
 
 /* One action, or a joined pair. */
@@ -14040,7 +14058,7 @@ static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *p)
         st = dpari_pl_is_message(p->list[k].kind) ? dpari_pl_post(p, k, &k)
                                                   : dpari_pl_work(p, k, &k);
         if (st == DPAR_OK) {
-            st = dpar_pipeline_poll(p);
+            st = dpar_pipeline_progress(p);
         }
     }
     for (m = p->oldest; m < p->posted && st == DPAR_OK; m++) {

@@ -109,7 +109,7 @@ static void *keep_plan(model *n, int64_t bytes)
 
 static void open_ddp(model *n)
 {
-    dpar_ddp_options o;
+    dpar_ddp_desc o;
     dpar_why why;
     int64_t bytes = 0;
     memset(&o, 0, sizeof o);
@@ -130,7 +130,7 @@ static void open_ddp(model *n)
 
 static void open_fsdp(model *n)
 {
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes sizes;
     dpar_why why;
     memset(&o, 0, sizeof o);
@@ -174,7 +174,7 @@ static void open_model(model *n)
 {
     n->units = (int32_t)n->s->blocks + 2;
     n->rows = (int64_t)(n->s->batch / n->s->micros) / n->c->size;
-    dpar_optimizer_init(&n->optimizer, DPAR_ADAMW);
+    dpar_optimizer_init(&n->optimizer, DPAR_OPTIMIZER_ADAMW);
     for (int u = 0; u < n->units; u++) {
         n->params_of[u] = u == 0 ? 1 : 2;
         n->numel[first_of(u)] = u == 0 ? VOCABULARY * EMBED : outs_of(n, u) * WIDTH;
@@ -255,7 +255,7 @@ template <class W> static void forward_backward(model *n, int64_t step, int64_t 
                        (n->c->rank * micros + part) * rows, rows};
     for (int u = 0; u <= last; u++) {
         const int i = first_of(u);
-        before(n, u, DPAR_FORWARD);
+        before(n, u, DPAR_ACTION_FORWARD);
         if (u == 0) {
             launch(n->g->stream, embed<W>, embedding<W>{s, weight_of<W>(n, 0), n->x[0]},
                    rows * WIDTH);
@@ -269,7 +269,7 @@ template <class W> static void forward_backward(model *n, int64_t step, int64_t 
                                  outs_of(n, u)};
             launch(n->g->stream, forward<W>, a, rows * a.outs);
         }
-        after(n, u, DPAR_FORWARD);
+        after(n, u, DPAR_ACTION_FORWARD);
     }
     /* a mean over this rank's samples: the ranks' gradients are averaged */
     launch(n->g->stream, cross_entropy, guess{s, n->logits, n->loss, 1.0f / (float)(rows * micros)},
@@ -277,7 +277,7 @@ template <class W> static void forward_backward(model *n, int64_t step, int64_t 
     launch(n->g->stream, add_losses, total{n->loss, n->losses + step, rows}, 1);
     for (int u = last; u >= 0; u--) {
         const int i = first_of(u);
-        before(n, u, DPAR_BACKWARD);
+        before(n, u, DPAR_ACTION_BACKWARD);
         if (u == 0) {
             launch(n->g->stream, embed_backward, to_table{s, n->d[0], gradient_of(n, 0)},
                    VOCABULARY * EMBED);
@@ -294,7 +294,7 @@ template <class W> static void forward_backward(model *n, int64_t step, int64_t 
             launch(n->g->stream, to_weights<W>, a, a.outs * (WIDTH + 1));
             launch(n->g->stream, to_input<W>, a, rows * WIDTH);
         }
-        after(n, u, DPAR_BACKWARD);
+        after(n, u, DPAR_ACTION_BACKWARD);
         ready(n, u);
     }
 }
@@ -400,7 +400,7 @@ static int run(gpu *g, const void *arg)
         settings one = *s;
         one.zero = s->bf16 ? 1 : 0;
         const std::vector<float> alone = train(g, self, &one, 1);
-        right(dpar_comm_close(self), "one rank's communicator could not be closed");
+        right(dpar_comm_free(self), "one rank's communicator could not be closed");
         for (size_t i = 0; i < all.size(); i++) {
             const double apart = fabs((double)all[i] - alone[i]) / alone[i];
             worst = apart <= worst ? worst : apart;
@@ -426,7 +426,7 @@ int main(int argc, char **argv)
                            {"--clip", OPTION_REAL, &s.clip, 0, 1e9},
                            {"--text", OPTION_WORD, &s.path, 0, 0},
                            {"--check", OPTION_FLAG, &s.check, 0, 0}};
-    dpar_start job;
+    dpar_launcher_info job;
     int bad = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
     if (bad >= 0) {
         return bad;

@@ -18,12 +18,12 @@
  *
  *   fetch      corners' coordinates from the ranks that have read them: dpar_points_make, _run
  *   partition  elements along a curve, by their centres: dpar_points_partition
- *   move       nodes and elements to their new owners, corners renumbered: dpar_points_move
- *   plan       exchanges from now on: dpar_points_make_of
- *   assemble   matrix of own elements. Its rows of ghosts are kept here, too: a product is a sum
- *              over all ranks that have the node, which dpar_points_assemble forms and gives to all
- *   solve      one such sum and two all-reduces an iteration. All vectors are whole in ghosts:
- *              what every rank computes of its copies is what their owner computes
+ *   move       nodes and elements to their new owners, corners renumbered:
+ * dpar_points_migration_make plan       exchanges from now on: dpar_points_make_of assemble matrix
+ * of own elements. Its rows of ghosts are kept here, too: a product is a sum over all ranks that
+ * have the node, which dpar_points_assemble forms and gives to all solve      one such sum and two
+ * all-reduces an iteration. All vectors are whole in ghosts: what every rank computes of its copies
+ * is what their owner computes
  *
  * What is the same on any number of ranks: the mesh, and all results but for rounding. Sums at
  * nodes between ranks, and dot products, are added in another order; the error differs by 1e-7 of
@@ -86,7 +86,7 @@ typedef struct fem {
     double *read_xyz; /* [node_count][3] */
     int64_t *read;    /* [element_count][CORNERS] node numbers */
     /* as it is computed with */
-    dpar_points_moved *mesh;
+    dpar_points_migration *mesh;
     dpar_points *p;
     int64_t own, local; /* nodes; with ghosts */
     double *xyz;        /* [local][3] */
@@ -245,9 +245,9 @@ static void read_mesh(fem *f)
  */
 
 /* Vectors of 3 at each node: old, or with ghosts elsewhere. */
-static dpar_points_values triples(double *data, double *ghosts)
+static dpar_points_field triples(double *data, double *ghosts)
 {
-    dpar_points_values v;
+    dpar_points_field v;
     memset(&v, 0, sizeof v);
     v.type = DPAR_F64;
     v.components = 3;
@@ -262,12 +262,12 @@ static void fetch_centres(fem *f, double *centre)
     const int64_t corners = CORNERS * f->element_count;
     dpar_points *p = NULL;
     double *corner = (double *)memory(f, 24 * corners);
-    dpar_points_values v = triples(f->read_xyz, corner);
+    dpar_points_field v = triples(f->read_xyz, corner);
     int64_t i, d;
     if (f->st == DPAR_OK) { /* node numbers go on from rank to rank: no list of them is needed */
         f->st = dpar_points_make(f->c, NULL, f->node_count, f->read, corners, &p, &f->why);
     }
-    f->st = f->st == DPAR_OK ? dpar_points_run(p, &v, 1) : f->st;
+    f->st = f->st == DPAR_OK ? dpar_points_exchange_many(p, &v, 1) : f->st;
     f->st = f->st == DPAR_OK ? dpar_points_free(p) : f->st;
     for (i = 0; i < 3 * f->element_count && f->st == DPAR_OK; i++) {
         d = i / 3 * 12 + i % 3;
@@ -286,8 +286,8 @@ static void place(fem *f)
     int32_t *unused = (int32_t *)memory(f, 4 * most);
     int64_t *key = (int64_t *)memory(f, 8 * f->element_count);
     int64_t *node_key = (int64_t *)memory(f, 8 * f->node_count);
-    dpar_points_cloud cloud;
-    dpar_points_piece piece;
+    dpar_points_partition_desc cloud;
+    dpar_points_migration_desc piece;
     if (f->st == DPAR_OK) {
         fetch_centres(f, centre);
     }
@@ -312,7 +312,7 @@ static void place(fem *f)
     piece.element_owner = owner;
     piece.element_order = key;
     if (f->st == DPAR_OK) {
-        f->st = dpar_points_move(f->c, &piece, &f->mesh, &f->why);
+        f->st = dpar_points_migration_make(f->c, &piece, &f->mesh, &f->why);
     }
     let_go(f, centre), let_go(f, owner), let_go(f, unused), let_go(f, key), let_go(f, node_key);
 }
@@ -320,7 +320,7 @@ static void place(fem *f)
 /* Coordinates follow; the plan of all that comes. */
 static void settle(fem *f)
 {
-    dpar_points_values v;
+    dpar_points_field v;
     f->own = f->mesh ? f->mesh->desc.own : 0;
     f->local = f->mesh ? f->own + f->mesh->desc.ghosts : 0;
     f->xyz = (double *)memory(f, 24 * f->local);
@@ -328,12 +328,12 @@ static void settle(fem *f)
         return;
     }
     v = triples(f->read_xyz, f->xyz);
-    f->st = dpar_points_run(f->mesh->points, &v, 1);
+    f->st = dpar_points_exchange_many(f->mesh->points, &v, 1);
     if (f->st == DPAR_OK) {
         f->st = dpar_points_make_of(f->c, &f->mesh->desc, &f->p, &f->why);
     }
     v = triples(f->xyz, NULL);
-    f->st = f->st == DPAR_OK ? dpar_points_run(f->p, &v, 1) : f->st;
+    f->st = f->st == DPAR_OK ? dpar_points_exchange_many(f->p, &v, 1) : f->st;
     let_go(f, f->read_xyz), let_go(f, f->read);
 }
 
@@ -477,7 +477,7 @@ static void build(fem *f)
 /* Each node gets the sum over all ranks that have elements with it. */
 static void assemble(fem *f, double *x, double *y)
 {
-    dpar_points_values v[2];
+    dpar_points_field v[2];
     memset(v, 0, sizeof v);
     v[0].type = v[1].type = DPAR_F64;
     v[0].data = x;
@@ -647,7 +647,7 @@ static void show_traffic(fem *f)
 static void close_mesh(fem *f)
 {
     f->st = f->st == DPAR_OK ? dpar_points_free(f->p) : f->st;
-    f->st = f->st == DPAR_OK ? dpar_points_move_free(f->mesh) : f->st;
+    f->st = f->st == DPAR_OK ? dpar_points_migration_free(f->mesh) : f->st;
     let_go(f, f->xyz), let_go(f, f->begin), let_go(f, f->column), let_go(f, f->value);
     let_go(f, f->x), let_go(f, f->b), let_go(f, f->diagonal), let_go(f, f->r), let_go(f, f->z);
     let_go(f, f->y), let_go(f, f->fixed);

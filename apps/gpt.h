@@ -60,9 +60,9 @@ typedef struct gpt_config {
     int32_t every;           /* every n-th block has them; 0: 1 */
     int32_t expert_hidden;   /* 0: hidden */
     int32_t shared;          /* hidden features of the expert that all tokens use; 0: none */
-    int32_t drop;            /* DPAR_DROP_NONE, ... */
+    int32_t drop;            /* DPAR_EXPERTS_DROP_NONE, ... */
     int32_t steer;           /* 1: loads are counted for gpt_steer */
-    double factor;           /* capacity, but for DPAR_DROP_NONE, */
+    double factor;           /* capacity, but for DPAR_EXPERTS_DROP_NONE, */
     double rows;    /* which has room for so many times an even share; 0: for all that could come */
     double balance; /* coefficient of the balancing loss; 0: none */
     double smoothing, z; /* of the cross-entropy */
@@ -98,17 +98,17 @@ typedef struct gpt {
 
     int64_t first, whole; /* where `own` begin in `tokens`; tokens of the micro-batch */
     int64_t head, heads_width, groups_width; /* features of a head, this rank's queries, keys */
-    dpar_tensor tensor;
+    dpar_tensor_parallel tensor;
     dpar_heads heads;
     dpar_heads_share share;
     dpar_comm *same; /* ranks with the same key-value heads; NULL: this one alone */
     dpar_vocab vocab;
     dpar_split hidden, shared, expert_hidden; /* features over tp */
     int64_t ends[GPT_SAMPLES + 1];
-    dpar_attention attention; /* ring or Ulysses */
+    dpar_attention_desc attention; /* ring or Ulysses */
     dpar_attention_plan *attend;
     dpar_split cut; /* Ulysses: tokens */
-    dpar_experts layer;
+    dpar_experts_desc layer;
     dpar_experts_plan *experts;
     int64_t first_expert, my_experts, rows, routing;
     int64_t plan_bytes[2];
@@ -238,7 +238,7 @@ static inline const dpar_split *gpt_hidden(const gpt *g, int32_t layer)
 
 static inline int64_t gpt_mine(const gpt *g, const dpar_split *s)
 {
-    return dpar_split_size(s, g->comms.tp->rank);
+    return dpar_split_part_count(s, g->comms.tp->rank);
 }
 
 /* ---- what is done with numbers --------------------------------------------------------------- */
@@ -375,7 +375,7 @@ static inline dpar_linear gpt_linear_of(gpt *g, int32_t kind, int64_t in, int64_
     a->x = x;
     a->kept = 1;
     a->add = 1;
-    a->whole = kind == DPAR_COLUMN ? x : g->all;
+    a->whole = kind == DPAR_LINEAR_COLUMN ? x : g->all;
     a->whole_dx = g->all;
     return l;
 }
@@ -404,7 +404,7 @@ static inline dpar_status gpt_linear_back(gpt *g, int32_t kind, int64_t in, int6
     a.dy = dy;
     a.dx = dx;
     a.dw = dw;
-    a.whole = kind == DPAR_COLUMN ? x : dy;
+    a.whole = kind == DPAR_LINEAR_COLUMN ? x : dy;
     a.open = turn & 1;
     a.add_dx = turn >> 1;
     return dpar_linear_backward(&g->tensor, &l, &a);
@@ -453,7 +453,7 @@ static inline void gpt_lay_kept(const gpt *g, int32_t layer, gpt_room *r, gpt_ro
     k->norm = (double *)gpt_take(r, 2 * g->own, sizeof(double));
     k->h = gpt_take_real(r, n * w);
     if (layer > g->config.blocks) {
-        k->logits = gpt_take_real(r, n * dpar_vocab_rows(&g->vocab));
+        k->logits = gpt_take_real(r, n * dpar_vocab_row_count(&g->vocab));
         k->lse = (double *)gpt_take(r, n, sizeof(double));
         return;
     }
@@ -602,7 +602,7 @@ static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gp
     const int64_t width = g->config.width;
     const dpar_embedding e = gpt_embedding(g);
     dpar_embedding_arrays a;
-    dpar_tensor all = g->tensor;
+    dpar_tensor_parallel all = g->tensor;
     all.counts = NULL; /* nothing to gather any more */
     memset(&a, 0, sizeof a);
     a.ids = b->ids;
@@ -652,12 +652,12 @@ static inline dpar_status gpt_mlp(gpt *g, int32_t layer, const gpt_real *const *
                                   const gpt_kept *k, gpt_real *y)
 {
     const int64_t n = g->config.width, hidden = gpt_mine(g, gpt_hidden(g, layer));
-    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, hidden, w[GPT_UP], k->h_2, k->up));
+    GPT_TRY(gpt_linear(g, DPAR_LINEAR_COLUMN, n, hidden, w[GPT_UP], k->h_2, k->up));
     if (!g->config.gelu) {
-        GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, hidden, w[GPT_GATE], k->h_2, k->gate));
+        GPT_TRY(gpt_linear(g, DPAR_LINEAR_COLUMN, n, hidden, w[GPT_GATE], k->h_2, k->gate));
     }
     gpt_activate(g, g->tokens * hidden, k->gate, k->up, k->act);
-    return gpt_linear(g, DPAR_ROW, hidden, n, w[GPT_DOWN], k->act, y);
+    return gpt_linear(g, DPAR_LINEAR_ROW, hidden, n, w[GPT_DOWN], k->act, y);
 }
 
 /* dh of own tokens from p->dy. */
@@ -667,13 +667,13 @@ static inline dpar_status gpt_mlp_input(gpt *g, int32_t layer, const gpt_real *c
 {
     const int64_t n = g->config.width, hidden = gpt_mine(g, gpt_hidden(g, layer));
     const int gate = !g->config.gelu;
-    GPT_TRY(gpt_linear_back(g, DPAR_ROW, hidden, n, w[GPT_DOWN], k->act, p->dy, g->wide,
+    GPT_TRY(gpt_linear_back(g, DPAR_LINEAR_ROW, hidden, n, w[GPT_DOWN], k->act, p->dy, g->wide,
                             dw[GPT_DOWN], GPT_ALONE));
     gpt_activate_back(g, g->tokens * hidden, k->gate, k->up, g->wide, p->dgate, p->dup);
-    GPT_TRY(gpt_linear_back(g, DPAR_COLUMN, n, hidden, w[GPT_UP], k->h_2, p->dup, dh, dw[GPT_UP],
-                            gate ? GPT_BEGIN : GPT_ALONE));
-    return gate ? gpt_linear_back(g, DPAR_COLUMN, n, hidden, w[GPT_GATE], k->h_2, p->dgate, dh,
-                                  dw[GPT_GATE], GPT_END)
+    GPT_TRY(gpt_linear_back(g, DPAR_LINEAR_COLUMN, n, hidden, w[GPT_UP], k->h_2, p->dup, dh,
+                            dw[GPT_UP], gate ? GPT_BEGIN : GPT_ALONE));
+    return gate ? gpt_linear_back(g, DPAR_LINEAR_COLUMN, n, hidden, w[GPT_GATE], k->h_2, p->dgate,
+                                  dh, dw[GPT_GATE], GPT_END)
                 : DPAR_OK;
 }
 
@@ -889,11 +889,11 @@ static inline dpar_status gpt_block(gpt *g, int32_t layer, const gpt_real *const
     const int64_t n = g->config.width, own = g->own * n, q = g->heads_width, kv = g->groups_width;
     gpt_copy(g, k->x, in, own);
     GPT_TRY(gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h));
-    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, q, w[GPT_QUERY], k->h, k->q));
-    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_KEY], k->h, k->k));
-    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_VALUE], k->h, k->v));
+    GPT_TRY(gpt_linear(g, DPAR_LINEAR_COLUMN, n, q, w[GPT_QUERY], k->h, k->q));
+    GPT_TRY(gpt_linear(g, DPAR_LINEAR_COLUMN, n, kv, w[GPT_KEY], k->h, k->k));
+    GPT_TRY(gpt_linear(g, DPAR_LINEAR_COLUMN, n, kv, w[GPT_VALUE], k->h, k->v));
     GPT_TRY(gpt_attend(g, k));
-    GPT_TRY(gpt_linear(g, DPAR_ROW, q, n, w[GPT_OUT], k->mixed, g->own_a));
+    GPT_TRY(gpt_linear(g, DPAR_LINEAR_ROW, q, n, w[GPT_OUT], k->mixed, g->own_a));
     gpt_add(g, k->x_2, k->x, g->own_a, own);
     GPT_TRY(gpt_norm(g, k->x_2, w[GPT_NORM_2], w[GPT_NORM_2_BIAS], k->norm_2, k->h_2));
     GPT_TRY(gpt_mixes(g, layer) ? gpt_mixture(g, layer, w, b, k, g->own_a)
@@ -914,14 +914,14 @@ static inline dpar_status gpt_block_input(gpt *g, int32_t layer, const gpt_real 
                                 : gpt_mlp_input(g, layer, w, dw, k, p, g->own_a));
     gpt_norm_back(g, k->x_2, w[GPT_NORM_2], k->norm_2, g->own_a, dout, g->own_c, p->norm_2);
     GPT_TRY(gpt_gather(g, g->own_c, p->dmixed));
-    GPT_TRY(gpt_linear_back(g, DPAR_ROW, q, n, w[GPT_OUT], k->mixed, p->dmixed, g->q, dw[GPT_OUT],
-                            GPT_ALONE));
+    GPT_TRY(gpt_linear_back(g, DPAR_LINEAR_ROW, q, n, w[GPT_OUT], k->mixed, p->dmixed, g->q,
+                            dw[GPT_OUT], GPT_ALONE));
     GPT_TRY(gpt_attend_back(g, k, g->q, p));
-    GPT_TRY(gpt_linear_back(g, DPAR_COLUMN, n, q, w[GPT_QUERY], k->h, p->dq, g->own_a,
+    GPT_TRY(gpt_linear_back(g, DPAR_LINEAR_COLUMN, n, q, w[GPT_QUERY], k->h, p->dq, g->own_a,
                             dw[GPT_QUERY], GPT_BEGIN));
-    GPT_TRY(gpt_linear_back(g, DPAR_COLUMN, n, kv, w[GPT_KEY], k->h, p->dk, g->own_a, dw[GPT_KEY],
-                            GPT_GO_ON));
-    GPT_TRY(gpt_linear_back(g, DPAR_COLUMN, n, kv, w[GPT_VALUE], k->h, p->dv, g->own_a,
+    GPT_TRY(gpt_linear_back(g, DPAR_LINEAR_COLUMN, n, kv, w[GPT_KEY], k->h, p->dk, g->own_a,
+                            dw[GPT_KEY], GPT_GO_ON));
+    GPT_TRY(gpt_linear_back(g, DPAR_LINEAR_COLUMN, n, kv, w[GPT_VALUE], k->h, p->dv, g->own_a,
                             dw[GPT_VALUE], GPT_END));
     gpt_norm_back(g, k->x, w[GPT_NORM_1], k->norm, g->own_a, g->own_c, din, p->norm);
     return DPAR_OK;
@@ -980,14 +980,14 @@ static inline dpar_cross_entropy_arrays gpt_entropy_arrays(const gpt *g, const g
 static inline dpar_status gpt_head(gpt *g, const gpt_real *const *w, gpt_batch *b,
                                    const gpt_real *in, const gpt_kept *k)
 {
-    const int64_t n = g->config.width, rows = dpar_vocab_rows(&g->vocab);
+    const int64_t n = g->config.width, rows = dpar_vocab_row_count(&g->vocab);
     const dpar_cross_entropy e = gpt_entropy(g);
     dpar_cross_entropy_sum sum = {0.0, 0.0, 0};
     dpar_cross_entropy_arrays a = gpt_entropy_arrays(g, b, k);
     a.sum = b->sum != NULL ? b->sum : &sum;
     gpt_copy(g, k->x, in, g->own * n);
     GPT_TRY(gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h));
-    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, rows, w[GPT_TABLE], k->h, k->logits));
+    GPT_TRY(gpt_linear(g, DPAR_LINEAR_COLUMN, n, rows, w[GPT_TABLE], k->h, k->logits));
     GPT_TRY(dpar_cross_entropy_forward(&g->tensor, &e, &a));
     b->loss += sum.loss + sum.z;
     b->counted += (double)sum.tokens;
@@ -999,11 +999,11 @@ static inline dpar_status gpt_head_input(gpt *g, const gpt_real *const *w, gpt_r
                                          const gpt_batch *b, gpt_real *din, const gpt_kept *k,
                                          const gpt_pending *p)
 {
-    const int64_t n = g->config.width, rows = dpar_vocab_rows(&g->vocab);
+    const int64_t n = g->config.width, rows = dpar_vocab_row_count(&g->vocab);
     const dpar_cross_entropy e = gpt_entropy(g);
     const dpar_cross_entropy_arrays a = gpt_entropy_arrays(g, b, k);
     GPT_TRY(dpar_cross_entropy_backward(&g->tensor, &e, &a, b->scale));
-    GPT_TRY(gpt_linear_back(g, DPAR_COLUMN, n, rows, w[GPT_TABLE], k->h, k->logits, g->own_a,
+    GPT_TRY(gpt_linear_back(g, DPAR_LINEAR_COLUMN, n, rows, w[GPT_TABLE], k->h, k->logits, g->own_a,
                             dw[GPT_TABLE], GPT_ALONE));
     gpt_norm_back(g, k->x, w[GPT_NORM_1], k->norm, g->own_a, NULL, din, p->norm);
     return DPAR_OK;
@@ -1052,8 +1052,8 @@ static inline dpar_status gpt_backward(gpt *g, int32_t layer, int32_t parts,
         return DPAR_OK;
     }
     if (!both) {
-        gpt_apply_weight(g, g->tokens, g->config.width, dpar_vocab_rows(&g->vocab), k.logits, k.h,
-                         gradients[GPT_TABLE]);
+        gpt_apply_weight(g, g->tokens, g->config.width, dpar_vocab_row_count(&g->vocab), k.logits,
+                         k.h, gradients[GPT_TABLE]);
     }
     gpt_norm_weight(g, p.norm, gradients[GPT_NORM_1], gradients[GPT_NORM_1_BIAS]);
     return DPAR_OK;
@@ -1131,7 +1131,7 @@ static inline void gpt_dim(const gpt *g, int32_t layer, int32_t kind, int32_t d,
     case GPT_CHOICES: whole = c->experts; break;
     case GPT_IDS:
         whole = c->vocab;
-        local = dpar_vocab_rows(&g->vocab);
+        local = dpar_vocab_row_count(&g->vocab);
         at = rank * local;
         break;
     case GPT_HEADS:
@@ -1148,7 +1148,7 @@ static inline void gpt_dim(const gpt *g, int32_t layer, int32_t kind, int32_t d,
     case GPT_EXPERT_HIDDEN:
         whole = hidden->count;
         local = gpt_mine(g, hidden);
-        at = dpar_split_offset(hidden, rank);
+        at = dpar_split_part_first(hidden, rank);
         break;
     case GPT_EXPERTS:
         whole = c->experts;
@@ -1290,11 +1290,11 @@ static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
     const gpt_config *c = &g->config;
     dpar_comm *cp = g->comms.cp;
     int32_t i;
-    dpar_attention *a = &g->attention;
+    dpar_attention_desc *a = &g->attention;
     for (i = 0; i <= c->samples; i++) {
         g->ends[i] = (int64_t)i * c->length;
     }
-    GPT_TRY(dpar_packed_init(&a->tokens, c->samples, g->ends, cp->size, DPAR_ZIGZAG, why));
+    GPT_TRY(dpar_packed_init(&a->tokens, c->samples, g->ends, cp->size, DPAR_SPLIT_ZIGZAG, why));
     a->heads = g->share.queries;
     a->groups = g->share.groups;
     a->width = (int32_t)g->head;
@@ -1303,12 +1303,12 @@ static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
     a->forward = gpt_attend_block;
     a->backward = gpt_attend_block_back;
     a->user = g;
-    g->tokens = dpar_packed_size(&a->tokens, cp->rank, NULL);
+    g->tokens = dpar_packed_rank_count(&a->tokens, cp->rank, NULL);
     if (c->ulysses) {
-        GPT_TRY(dpar_split_init(&g->cut, DPAR_EVEN, g->whole, cp->size, 1, why));
+        GPT_TRY(dpar_split_init(&g->cut, DPAR_SPLIT_EVEN, g->whole, cp->size, 1, why));
         a->way = dpar_attention_ulysses;
-        a->tokens.rule = DPAR_EVEN;
-        g->tokens = dpar_split_size(&g->cut, cp->rank);
+        a->tokens.rule = DPAR_SPLIT_EVEN;
+        g->tokens = dpar_split_part_count(&g->cut, cp->rank);
     }
     return dpar_attention_bytes(cp, a, &g->plan_bytes[0], why);
 }
@@ -1317,27 +1317,27 @@ static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
 {
     const gpt_config *c = &g->config;
     dpar_comm *ep = g->comms.ep;
-    dpar_experts *l = &g->layer;
+    dpar_experts_desc *l = &g->layer;
     int32_t r;
     if (c->experts == 0) {
         return DPAR_OK;
     }
-    GPT_TRY(dpar_split_init(&l->experts, DPAR_EVEN, c->experts, ep->size, 1, why));
-    g->first_expert = dpar_split_offset(&l->experts, ep->rank);
-    g->my_experts = dpar_split_size(&l->experts, ep->rank);
+    GPT_TRY(dpar_split_init(&l->experts, DPAR_SPLIT_EVEN, c->experts, ep->size, 1, why));
+    g->first_expert = dpar_split_part_first(&l->experts, ep->rank);
+    g->my_experts = dpar_split_part_count(&l->experts, ep->rank);
     l->choices = c->choices;
     l->drop = c->drop;
     l->factor = c->factor;
     l->width = c->width;
     l->type = GPT_TYPE;
     for (r = 0; r < g->comms.cp->size; r++) { /* of the rank that has most */
-        const int64_t n = c->ulysses ? dpar_split_size(&g->cut, r)
-                                     : dpar_packed_size(&g->attention.tokens, r, NULL);
+        const int64_t n = c->ulysses ? dpar_split_part_count(&g->cut, r)
+                                     : dpar_packed_rank_count(&g->attention.tokens, r, NULL);
         l->tokens = n > l->tokens ? n : l->tokens;
     }
     /* All rows that could come, or so many even shares. */
     g->rows = ep->size * l->tokens * (c->choices < g->my_experts ? c->choices : g->my_experts);
-    if (c->drop == DPAR_DROP_NONE && c->rows > 0.0) {
+    if (c->drop == DPAR_EXPERTS_DROP_NONE && c->rows > 0.0) {
         const double even = (double)(ep->size * l->tokens * c->choices * g->my_experts);
         const int64_t some = (int64_t)ceil(even / c->experts * c->rows);
         l->rows = some < g->rows ? some : g->rows;
@@ -1361,11 +1361,11 @@ static inline dpar_status gpt_plan(gpt *g, const gpt_config *config, const gpt_c
     g->comms = *comms;
     GPT_TRY(gpt_check(c, comms, why));
     p = tp->size;
-    GPT_TRY(dpar_heads_init(&g->heads, c->heads, c->groups, p, DPAR_EVEN, why));
+    GPT_TRY(dpar_heads_init(&g->heads, c->heads, c->groups, p, DPAR_SPLIT_EVEN, why));
     GPT_TRY(dpar_vocab_init(&g->vocab, c->vocab, 0, p, p, why));
-    GPT_TRY(dpar_split_init(&g->hidden, DPAR_EVEN, c->hidden, p, 1, why));
-    GPT_TRY(dpar_split_init(&g->shared, DPAR_EVEN, c->shared, p, 1, why));
-    GPT_TRY(dpar_split_init(&g->expert_hidden, DPAR_EVEN, c->expert_hidden, p, 1, why));
+    GPT_TRY(dpar_split_init(&g->hidden, DPAR_SPLIT_EVEN, c->hidden, p, 1, why));
+    GPT_TRY(dpar_split_init(&g->shared, DPAR_SPLIT_EVEN, c->shared, p, 1, why));
+    GPT_TRY(dpar_split_init(&g->expert_hidden, DPAR_SPLIT_EVEN, c->expert_hidden, p, 1, why));
     if ((p + c->groups - 1) / c->groups > c->heads / c->groups) {
         return gpt_refuse(why, "more tensor parallel ranks than heads for them");
     }
@@ -1375,11 +1375,11 @@ static inline dpar_status gpt_plan(gpt *g, const gpt_config *config, const gpt_c
     g->heads_width = g->share.queries * g->head;
     g->groups_width = g->share.groups * g->head;
     GPT_TRY(gpt_plan_attention(g, why));
-    GPT_TRY(dpar_tensor_init(&g->tensor, tp, GPT_TYPE, g->tokens, NULL, why));
+    GPT_TRY(dpar_tensor_parallel_init(&g->tensor, tp, GPT_TYPE, g->tokens, NULL, why));
     g->tensor.matmul = gpt_matmul;
     g->tensor.user = g;
-    g->first = c->sp ? dpar_split_offset(&g->tensor.tokens, tp->rank) : 0;
-    g->own = c->sp ? dpar_split_size(&g->tensor.tokens, tp->rank) : g->tokens;
+    g->first = c->sp ? dpar_split_part_first(&g->tensor.tokens, tp->rank) : 0;
+    g->own = c->sp ? dpar_split_part_count(&g->tensor.tokens, tp->rank) : g->tokens;
     return gpt_plan_experts(g, why);
 }
 
@@ -1452,7 +1452,7 @@ static inline int64_t gpt_place(const gpt *g, int64_t i)
     int64_t first, count;
     int32_t doc;
     if (g->config.ulysses) {
-        return dpar_split_offset(&g->cut, g->comms.cp->rank) + i;
+        return dpar_split_part_first(&g->cut, g->comms.cp->rank) + i;
     }
     while (
         dpar_packed_next(&g->attention.tokens, g->comms.cp->rank, &cursor, &doc, &first, &count)) {
@@ -1510,7 +1510,7 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
     gpt_lay(g, pieces);
     g->tensor.counts = g->config.sp ? g->counts : NULL;
     for (i = 0; i < comms->tp->size; i++) {
-        g->rows_of[i] = dpar_split_size(&g->tensor.tokens, (int32_t)i) * g->config.width;
+        g->rows_of[i] = dpar_split_part_count(&g->tensor.tokens, (int32_t)i) * g->config.width;
     }
     gpt_put_positions(g);
     for (i = 0; i < (int64_t)g->config.blocks * g->config.experts; i++) {
@@ -1534,7 +1534,7 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
 static inline dpar_status gpt_close(gpt *g)
 {
     const dpar_status st = g != NULL ? dpar_attention_close(g->attend) : DPAR_OK;
-    const dpar_status closed = g != NULL ? dpar_comm_close(g->same) : DPAR_OK;
+    const dpar_status closed = g != NULL ? dpar_comm_free(g->same) : DPAR_OK;
     if (g != NULL) {
         dpar_experts_close(g->experts);
         gpt_close_products(g);

@@ -652,7 +652,7 @@ __global__ static void gpt_attend_keys_kernel(const gpt_attention a)
 
 static inline gpt_attention gpt_attention_of(const dpar_attention_call *c)
 {
-    const dpar_attention *l = c->layer;
+    const dpar_attention_desc *l = c->layer;
     gpt_attention a;
     a.q = (const gpt_real *)c->q;
     a.k = (const gpt_real *)c->k;

@@ -305,7 +305,7 @@ static inline void gpt_attend_keys(const dpar_attention_call *c, int64_t i, int6
 static inline int64_t gpt_attend_rows(const dpar_attention_call *c, int64_t h, int64_t first,
                                       int64_t m, int fresh, gpt_real *p)
 {
-    const dpar_attention *l = c->layer;
+    const dpar_attention_desc *l = c->layer;
     const int64_t w = l->width, q = l->heads * w, kv = l->groups * w;
     const int64_t group = h / (l->heads / l->groups) * w;
     int64_t i, j, lo, hi, n;
@@ -335,7 +335,7 @@ static inline int64_t gpt_attend_rows(const dpar_attention_call *c, int64_t h, i
 
 static inline void gpt_attend_block(const dpar_attention_call *c)
 {
-    const dpar_attention *l = c->layer;
+    const dpar_attention_desc *l = c->layer;
     const int64_t w = l->width, q = l->heads * w, kv = l->groups * w;
     gpt_real *p = ((gpt *)c->user)->scores;
     int64_t h, i, m, n;
@@ -352,7 +352,7 @@ static inline void gpt_attend_block(const dpar_attention_call *c)
 
 static inline void gpt_attend_block_back(const dpar_attention_call *c)
 {
-    const dpar_attention *l = c->layer;
+    const dpar_attention_desc *l = c->layer;
     const int64_t w = l->width, q = l->heads * w, kv = l->groups * w;
     gpt_real *p = ((gpt *)c->user)->scores, *ds = p + GPT_ROWS * ((gpt *)c->user)->config.length;
     const double scale = 1.0 / sqrt((double)w);

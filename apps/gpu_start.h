@@ -90,13 +90,13 @@ struct rank_call {
 
 /* host: the ranks, where they were forked here; NULL: a launcher started this process, one of
  * `job`, on this node or on several. No rank may use CUDA before it is a process. */
-static int with_gpu(dpar_comm *host, const dpar_start *job, const rank_call *call)
+static int with_gpu(dpar_comm *host, const dpar_launcher_info *job, const rank_call *call)
 {
     const int32_t local = host != NULL          ? host->rank
                           : job->local_rank < 0 ? job->rank
                                                 : job->local_rank;
-    dpar_nccl_options nccl;
-    dpar_cuda_options options;
+    dpar_nccl_desc nccl;
+    dpar_cuda_desc options;
     dpar_why why;
     gpu g;
     int devices = 0;
@@ -113,7 +113,7 @@ static int with_gpu(dpar_comm *host, const dpar_start *job, const rank_call *cal
                        : dpar_nccl_init(NULL, &nccl, &g.world, &why),
           why.text);
     const int bad = call->run(&g, call->arg);
-    right(dpar_comm_close(g.world), "the communicator could not be closed");
+    right(dpar_comm_free(g.world), "the communicator could not be closed");
     right(dpar_cuda_close(&g.cuda), g.cuda.why.text);
     right(cudaStreamDestroy(g.stream));
     return bad;
@@ -125,10 +125,10 @@ static int forked(dpar_comm *host, void *call)
 }
 
 /* How many ranks there are: a launcher's, else *ranks. 2 after a sentence. */
-static int find_ranks(dpar_start *job, double *ranks)
+static int find_ranks(dpar_launcher_info *job, double *ranks)
 {
     dpar_why why;
-    if (dpar_start_read(job, &why) != DPAR_OK) {
+    if (dpar_launcher_detect(job, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     *ranks = job->launcher != DPAR_LAUNCHER_NONE ? job->size : *ranks;
@@ -136,7 +136,7 @@ static int find_ranks(dpar_start *job, double *ranks)
 }
 
 /* Runs it on all ranks; the exit code. */
-static int run_ranks(const dpar_start *job, double ranks, int (*run)(gpu *, const void *),
+static int run_ranks(const dpar_launcher_info *job, double ranks, int (*run)(gpu *, const void *),
                      const void *arg)
 {
     rank_call call = {run, arg};

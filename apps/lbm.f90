@@ -117,7 +117,7 @@ contains
         type(block), intent(inout) :: b
         type(dpar_halo), intent(out) :: halo
         type(dpar_mesh) :: mesh
-        type(dpar_cart_grid) :: grid
+        type(dpar_cart_choose_desc) :: grid
         type(dpar_placement) :: placement(3)
         type(dpar_box) :: box
         integer(c_int64_t) :: cells(3)
@@ -126,15 +126,15 @@ contains
         b%extent = [s%n, s%n, merge(s%n, s%span, s%span == 0)]
         cells = b%extent(3:1:-1)
         parts = 0
-        grid%ranks = dpar_size(b%world)
+        grid%ranks = dpar_comm_size(b%world)
         grid%dims = 3
         grid%cells(:2) = cells
         grid%weight(:2) = [1, 1, 4] ! faces across x lie in pieces of one number
-        call need(dpar_cart_create(grid, parts, why=why), "a grid of ranks")
+        call need(dpar_cart_choose_parts(grid, parts, why=why), "a grid of ranks")
         b%parts = parts(3:1:-1)
-        call need(dpar_mesh_named(mesh, ["z", "y", "x"], parts, DPAR_LAST_FASTEST, 0, why), "mesh")
+        call need(dpar_mesh_init_names(mesh, ["z", "y", "x"], parts, DPAR_ORDER_LAST_FASTEST, 0, why), "mesh")
         do d = 1, 3
-            placement(d) = dpar_shard_by(d - 1, DPAR_EVEN, 0_c_int64_t)
+            placement(d) = dpar_shard_by(d - 1, DPAR_SPLIT_EVEN, 0_c_int64_t)
         end do
         call need(dpar_layout_init(halo%grid, mesh, 3, cells, placement, why=why), "layout")
         halo%shape = DPAR_STENCIL_BOX
@@ -142,8 +142,8 @@ contains
         halo%high(0:2) = 1
         halo%periodic = merge(1, 0, s%span > 0) ! bit 0: z
         call need(dpar_halo_check(halo, why), "halo")
-        b%any = dpar_halo_owned(halo, dpar_rank(b%world), box) /= 0
-        if (b%any) call dpar_bounds(box, b%lower, b%upper)
+        b%any = dpar_halo_owned(halo, dpar_comm_rank(b%world), box) /= 0
+        if (b%any) call dpar_box_bounds(box, b%lower, b%upper)
     end subroutine
 
     ! Two sets of populations with one more cell all round, in memory that other ranks reach, and
@@ -178,7 +178,7 @@ contains
                 field(i, set)%type = DPAR_F64
                 if (.not. b%any) cycle
                 field(i, set)%data = c_loc(flat(i * cells + 1))
-                call dpar_field_bounds(field(i, set), dpar_rank(b%world), b%lower - 1, b%upper + 1)
+                call dpar_halo_field_bounds(field(i, set), dpar_comm_rank(b%world), b%lower - 1, b%upper + 1)
             end do
             call plan(b, field(:, set), b%x(set))
         end do
@@ -188,15 +188,15 @@ contains
         type(block), intent(in) :: b
         type(dpar_halo_field), intent(in), target :: field(fields)
         type(c_ptr), intent(inout) :: x
-        type(dpar_halo_options) :: options
+        type(dpar_halo_plan_desc) :: options
         type(c_ptr) :: memory
         integer(c_int64_t) :: bytes
         options%field = c_loc(field)
         options%fields = fields
-        call need(dpar_halo_exchange_bytes(b%world, options, bytes, why), "exchange")
+        call need(dpar_halo_plan_bytes(b%world, options, bytes, why), "exchange")
         ! closed with it
         call need(dpar_comm_alloc(b%world, bytes, memory), "memory for an exchange")
-        call need(dpar_halo_exchange_init(memory, bytes, b%world, options, x, why), "exchange")
+        call need(dpar_halo_plan_init(memory, bytes, b%world, options, x, why), "exchange")
     end subroutine
 
     ! What comes back from the walls stands in the cells beyond them, so that `advance` has no
@@ -332,18 +332,18 @@ contains
         real(wp), intent(in) :: u, plus, minus
         type(dpar_box) :: box
         integer :: lower(3), upper(3), n
-        call need(dpar_halo_exchange_begin(x), "begin")
+        call need(dpar_halo_plan_begin(x), "begin")
         if (b%any) then
             call reflect(b, f, u, b%lower, b%upper)
-            if (dpar_halo_core(halo, dpar_rank(b%world), box) /= 0) then
-                call dpar_bounds(box, lower, upper)
+            if (dpar_halo_interior(halo, dpar_comm_rank(b%world), box) /= 0) then
+                call dpar_box_bounds(box, lower, upper)
                 call advance(f, g, lower, upper, plus, minus)
             end if
         end if
-        call need(dpar_halo_exchange_end(x), "end")
+        call need(dpar_halo_plan_end(x), "end")
         n = 0
-        do while (dpar_halo_boundary(halo, dpar_rank(b%world), n, box) /= 0)
-            call dpar_bounds(box, lower, upper)
+        do while (dpar_halo_boundary(halo, dpar_comm_rank(b%world), n, box) /= 0)
+            call dpar_box_bounds(box, lower, upper)
             call advance(f, g, lower, upper, plus, minus)
             n = n + 1
         end do
@@ -544,7 +544,7 @@ contains
         character(len=7) :: order
         integer :: k
         logical :: first
-        first = dpar_rank(world) == 0
+        first = dpar_comm_rank(world) == 0
         if (first) write (*, '(a)') &
             "    Re      n   u: Marchi  v: Marchi  order     u: Ghia    v: Ghia"
         each = s
@@ -581,7 +581,7 @@ contains
         integer :: t
         logical :: say
         b%world = world
-        say = dpar_rank(world) == 0 .and. .not. s%silent
+        say = dpar_comm_rank(world) == 0 .and. .not. s%silent
         call cut(s, b, halo)
         call prepare(b, halo, halos, field)
         allocate (line(s%n, 2))
@@ -598,11 +598,11 @@ contains
             write (*, '(a,i0,a,es8.1,a,z16.16)') "steps: ", t, "; mass gained: ", mass / cells, &
                 " of all; fingerprint of all bits: ", bits
             write (*, '(a,f0.2,a,i0,a)') "speed: ", cells * t / 1e6_wp * rate / (ended - began), &
-                " million cells a second on ", dpar_size(world), " ranks"
+                " million cells a second on ", dpar_comm_size(world), " ranks"
             flush (6)
         end if
         do t = 1, 2
-            call need(dpar_halo_exchange_close(b%x(t)), "close")
+            call need(dpar_halo_plan_close(b%x(t)), "close")
             call dpar_comm_release(b%world, b%memory(t))
         end do
     end subroutine
@@ -641,7 +641,7 @@ contains
         real(wp), intent(in) :: line(:, :)
         integer, intent(in) :: t
         if (all(abs(line) < 1)) return
-        if (dpar_rank(b%world) == 0) write (error_unit, '(a,i0,a)') &
+        if (dpar_comm_rank(b%world) == 0) write (error_unit, '(a,i0,a)') &
             "lbm: blown up by step ", t, ": more cells, a smaller re or u"
         flush (error_unit)
         call need(dpar_barrier(b%world), "barrier")
@@ -753,7 +753,7 @@ contains
     subroutine fit(s, fault)
         type(settings), intent(in) :: s
         character(len=*), intent(inout) :: fault
-        type(dpar_cart_grid) :: grid
+        type(dpar_cart_choose_desc) :: grid
         integer(c_int32_t) :: parts(3)
         integer(c_int64_t) :: n
         n = merge(min(s%n, 16), s%n, s%table)
@@ -762,7 +762,7 @@ contains
         grid%dims = 3
         grid%cells(:2) = [merge(n, int(s%span, c_int64_t), s%span == 0), n, n]
         grid%weight(:2) = [1, 1, 4]
-        if (dpar_cart_create(grid, parts, why=why) < 0) fault = dpar_string(why)
+        if (dpar_cart_choose_parts(grid, parts, why=why) < 0) fault = dpar_string(why)
     end subroutine
 end module
 
@@ -773,7 +773,7 @@ program lbm
 #endif
     implicit none
 #ifndef USE_MPI
-    type(dpar_start) :: job
+    type(dpar_launcher_info) :: job
 #endif
     type(c_ptr) :: world
     character(len=400) :: fault
@@ -784,7 +784,7 @@ program lbm
     call MPI_Comm_rank(MPI_COMM_WORLD, rank, result)
     call MPI_Comm_size(MPI_COMM_WORLD, ranks, result)
 #else
-    call need(dpar_start_read(job, why), "launcher")
+    call need(dpar_launcher_detect(job, why), "launcher")
     if (job%launcher /= DPAR_LAUNCHER_NONE) then
         rank = job%rank
         ranks = job%size
@@ -804,13 +804,13 @@ program lbm
 #ifdef USE_MPI
     call need(dpar_mpi_make(MPI_COMM_WORLD, out=world, why=why), "MPI")
     if (rank_main(world, c_loc(chosen)) /= 0) stop 1, quiet=.true.
-    call need(dpar_comm_close(world), "close")
+    call need(dpar_comm_free(world), "close")
     call MPI_Finalize(result)
 #else
     if (job%launcher /= DPAR_LAUNCHER_NONE) then
         call need(dpar_init(world, why=why), "world")
         result = rank_main(world, c_loc(chosen))
-        call need(dpar_comm_close(world), "close")
+        call need(dpar_comm_free(world), "close")
         if (result /= 0) stop 1, quiet=.true.
     else
         call need(dpar_launch_with(chosen%ranks, rank_main, c_loc(chosen), why=why), "ranks")

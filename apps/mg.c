@@ -118,14 +118,14 @@ typedef struct request {
 
 /* One grid: its points and what this rank has of them. */
 typedef struct level {
-    int64_t n;             /* points along each edge: 2, 4, ... */
-    int whole;             /* every rank has all of it */
-    int64_t lo[2], hi[2];  /* own z and y; lo = hi: none */
-    int64_t row, plane;    /* elements between neighbours along y and z */
-    double *u, *r;         /* solution, residual */
-    int64_t size;          /* elements of u and r */
-    dpar_halo halo;        /* of r, whose rows have two points more */
-    dpar_halo_exchange *x; /* of r */
+    int64_t n;            /* points along each edge: 2, 4, ... */
+    int whole;            /* every rank has all of it */
+    int64_t lo[2], hi[2]; /* own z and y; lo = hi: none */
+    int64_t row, plane;   /* elements between neighbours along y and z */
+    double *u, *r;        /* solution, residual */
+    int64_t size;         /* elements of u and r */
+    dpar_halo halo;       /* of r, whose rows have two points more */
+    dpar_halo_plan *x;    /* of r */
 } level;
 
 typedef struct mg {
@@ -316,7 +316,7 @@ static void smooth(const level *l, const double *s, double *v)
 /* Fills the halo of a level's residual. */
 static void exchange(mg *g, const level *l)
 {
-    g->st = g->st == DPAR_OK ? dpar_halo_exchange_run(l->x) : g->st;
+    g->st = g->st == DPAR_OK ? dpar_halo_plan_exchange(l->x) : g->st;
 }
 
 /* r = P r: the residual of a level goes down to the next. To one that is whole from now on each
@@ -476,7 +476,7 @@ static void set_up_level(mg *g, level *l)
     const int64_t extent[3] = {l->n, l->n, l->n + 2};
     dpar_placement cuts[2];
     dpar_halo_field field;
-    dpar_halo_options options;
+    dpar_halo_plan_desc options;
     int64_t bytes = 0;
     dpar_box own;
     void *plan;
@@ -484,7 +484,7 @@ static void set_up_level(mg *g, level *l)
     memset(&field, 0, sizeof field);
     memset(&own, 0, sizeof own);
     for (d = 0; d < 2; d++) {
-        cuts[d] = l->whole ? dpar_replicate() : dpar_shard_by(d, DPAR_FLOOR, 0);
+        cuts[d] = l->whole ? dpar_replicate() : dpar_shard_by(d, DPAR_SPLIT_FLOOR, 0);
         l->halo.low[d] = l->halo.high[d] = WIDTH;
     }
     l->halo.shape = DPAR_STENCIL_BOX;
@@ -509,11 +509,11 @@ static void set_up_level(mg *g, level *l)
     options.field = &field;
     options.fields = 1;
     if (g->st == DPAR_OK) {
-        g->st = dpar_halo_exchange_bytes(g->c, &options, &bytes, &g->why);
+        g->st = dpar_halo_plan_bytes(g->c, &options, &bytes, &g->why);
     }
     plan = memory(g, bytes);
     if (g->st == DPAR_OK) {
-        g->st = dpar_halo_exchange_init(plan, bytes, g->c, &options, &l->x, &g->why);
+        g->st = dpar_halo_plan_init(plan, bytes, g->c, &options, &l->x, &g->why);
     }
 }
 
@@ -522,7 +522,7 @@ static void set_up(mg *g, const int32_t *grid)
     const int64_t finest = g->p->n;
     level *l = g->levels;
     int64_t n;
-    g->st = dpar_mesh_init(&g->mesh, "z y", grid, DPAR_LAST_FASTEST, g->c->size, &g->why);
+    g->st = dpar_mesh_init(&g->mesh, "z y", grid, DPAR_ORDER_LAST_FASTEST, g->c->size, &g->why);
     for (n = 2; n <= finest; n *= 2) {
         l = &g->levels[g->top++];
         l->n = n;
@@ -603,7 +603,7 @@ static int solve(dpar_comm *c, void *arg)
         g.st = dpar_all_reduce(c, &seconds, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
     }
     for (k = 0; k <= g.top && g.st == DPAR_OK; k++) {
-        g.st = dpar_halo_exchange_close(g.levels[k].x);
+        g.st = dpar_halo_plan_close(g.levels[k].x);
     }
     if (g.st != DPAR_OK) {
         fprintf(stderr, "mg: rank %d: %s: %s\n", (int)c->rank, dpar_status_text(g.st),
@@ -618,7 +618,7 @@ static int solve(dpar_comm *c, void *arg)
 /* How many ranks along z and y. */
 static int choose_grid(request *q)
 {
-    dpar_cart_grid grid;
+    dpar_cart_choose_desc grid;
     dpar_why why;
     memset(&grid, 0, sizeof grid);
     grid.ranks = q->ranks;
@@ -627,7 +627,8 @@ static int choose_grid(request *q)
     grid.weight[0] = 4; /* planes lie in one piece */
     grid.weight[1] = 5;
     grid.periodic = 3;
-    return dpar_cart_create(&grid, q->grid, NULL, &why) == DPAR_OK ? 0 : complain(why.text, NULL);
+    return dpar_cart_choose_parts(&grid, q->grid, NULL, &why) == DPAR_OK ? 0
+                                                                         : complain(why.text, NULL);
 }
 
 static int reads(int argc, char **argv, int *ranks, void *at)

@@ -103,16 +103,17 @@ static float sum(int32_t n, int64_t i)
     return (float)(3 * n * (n + 1) / 2 + n * (i % 61));
 }
 
-static const int32_t kinds[] = {DPAR_ALL_REDUCE, DPAR_REDUCE_SCATTER, DPAR_ALL_GATHER,
-                                DPAR_ALL_TO_ALL, DPAR_BROADCAST,      DPAR_REDUCE,
-                                DPAR_GATHER,     DPAR_SCATTER,        DPAR_SEND_RECV};
+static const int32_t kinds[] = {
+    DPAR_CALL_ALL_REDUCE, DPAR_CALL_REDUCE_SCATTER, DPAR_CALL_ALL_GATHER,
+    DPAR_CALL_ALL_TO_ALL, DPAR_CALL_BROADCAST,      DPAR_CALL_REDUCE,
+    DPAR_CALL_GATHER,     DPAR_CALL_SCATTER,        DPAR_CALL_SEND_RECV};
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 /* Do pieces of n ranks make up the message? */
 static int in_pieces(int32_t kind)
 {
-    return kind == DPAR_REDUCE_SCATTER || kind == DPAR_ALL_GATHER || kind == DPAR_ALL_TO_ALL ||
-           kind == DPAR_GATHER || kind == DPAR_SCATTER;
+    return kind == DPAR_CALL_REDUCE_SCATTER || kind == DPAR_CALL_ALL_GATHER ||
+           kind == DPAR_CALL_ALL_TO_ALL || kind == DPAR_CALL_GATHER || kind == DPAR_CALL_SCATTER;
 }
 
 /* The operation on `count` elements: of the rank's piece, or of all. Root is rank 0. A message goes
@@ -122,15 +123,15 @@ static dpar_status run(dpar_comm *c, int32_t kind, const float *in, float *out, 
     dpar_work sent, came;
     dpar_status st;
     switch (kind) {
-    case DPAR_ALL_REDUCE: return dpar_all_reduce(c, in, out, count, DPAR_F32, DPAR_SUM, NULL);
-    case DPAR_REDUCE_SCATTER:
+    case DPAR_CALL_ALL_REDUCE: return dpar_all_reduce(c, in, out, count, DPAR_F32, DPAR_SUM, NULL);
+    case DPAR_CALL_REDUCE_SCATTER:
         return dpar_reduce_scatter(c, in, out, count, DPAR_F32, DPAR_SUM, NULL);
-    case DPAR_ALL_GATHER: return dpar_all_gather(c, in, out, count, DPAR_F32, NULL);
-    case DPAR_ALL_TO_ALL: return dpar_all_to_all(c, in, out, count, DPAR_F32, NULL);
-    case DPAR_BROADCAST: return dpar_broadcast(c, out, count, DPAR_F32, 0, NULL);
-    case DPAR_REDUCE: return dpar_reduce(c, in, out, count, DPAR_F32, DPAR_SUM, 0, NULL);
-    case DPAR_GATHER: return dpar_gather(c, in, out, count, DPAR_F32, 0, NULL);
-    case DPAR_SCATTER: return dpar_scatter(c, in, out, count, DPAR_F32, 0, NULL);
+    case DPAR_CALL_ALL_GATHER: return dpar_all_gather(c, in, out, count, DPAR_F32, NULL);
+    case DPAR_CALL_ALL_TO_ALL: return dpar_all_to_all(c, in, out, count, DPAR_F32, NULL);
+    case DPAR_CALL_BROADCAST: return dpar_broadcast(c, out, count, DPAR_F32, 0, NULL);
+    case DPAR_CALL_REDUCE: return dpar_reduce(c, in, out, count, DPAR_F32, DPAR_SUM, 0, NULL);
+    case DPAR_CALL_GATHER: return dpar_gather(c, in, out, count, DPAR_F32, 0, NULL);
+    case DPAR_CALL_SCATTER: return dpar_scatter(c, in, out, count, DPAR_F32, 0, NULL);
     default: break;
     }
     memset(&sent, 0, sizeof sent);
@@ -150,14 +151,14 @@ static float expected(const dpar_comm *c, int32_t kind, int64_t count, int64_t i
 {
     const int32_t n = c->size, me = c->rank;
     switch (kind) {
-    case DPAR_ALL_REDUCE: return sum(n, i);
-    case DPAR_REDUCE_SCATTER: return sum(n, me * count + i);
-    case DPAR_ALL_GATHER: return mine((int32_t)(i / count), i % count);
-    case DPAR_ALL_TO_ALL: return mine((int32_t)(i / count), me * count + i % count);
-    case DPAR_BROADCAST: return mine(0, i);
-    case DPAR_REDUCE: return me == 0 ? sum(n, i) : -1;
-    case DPAR_GATHER: return me == 0 ? mine((int32_t)(i / count), i % count) : -1;
-    case DPAR_SCATTER: return mine(0, me * count + i);
+    case DPAR_CALL_ALL_REDUCE: return sum(n, i);
+    case DPAR_CALL_REDUCE_SCATTER: return sum(n, me * count + i);
+    case DPAR_CALL_ALL_GATHER: return mine((int32_t)(i / count), i % count);
+    case DPAR_CALL_ALL_TO_ALL: return mine((int32_t)(i / count), me * count + i % count);
+    case DPAR_CALL_BROADCAST: return mine(0, i);
+    case DPAR_CALL_REDUCE: return me == 0 ? sum(n, i) : -1;
+    case DPAR_CALL_GATHER: return me == 0 ? mine((int32_t)(i / count), i % count) : -1;
+    case DPAR_CALL_SCATTER: return mine(0, me * count + i);
     default: return mine((me + n - 1) % n, i);
     }
 }
@@ -165,7 +166,7 @@ static float expected(const dpar_comm *c, int32_t kind, int64_t count, int64_t i
 /* Elements of the output. */
 static int64_t results(const dpar_comm *c, int32_t kind, int64_t count)
 {
-    return kind == DPAR_ALL_GATHER || kind == DPAR_ALL_TO_ALL || kind == DPAR_GATHER
+    return kind == DPAR_CALL_ALL_GATHER || kind == DPAR_CALL_ALL_TO_ALL || kind == DPAR_CALL_GATHER
                ? count * c->size
                : count;
 }
@@ -176,7 +177,7 @@ static void fill(const dpar_comm *c, int32_t kind, float *in, float *out, int64_
     for (i = 0; i < elements; i++) {
         in[i] = mine(c->rank, i);
     }
-    for (i = 0; i < elements && kind == DPAR_BROADCAST && c->rank == 0; i++) {
+    for (i = 0; i < elements && kind == DPAR_CALL_BROADCAST && c->rank == 0; i++) {
         out[i] = mine(0, i);
     }
 }
@@ -197,8 +198,8 @@ static int64_t wrong(const dpar_comm *c, int32_t kind, const float *out, int64_t
 static int failed(const dpar_comm *c, int32_t kind, dpar_status st)
 {
     if (st != DPAR_OK) {
-        printf("rank %d: %s: %s: %s\n", (int)c->rank, dpar_collective_name(kind),
-               dpar_status_text(st), c->why.text);
+        printf("rank %d: %s: %s: %s\n", (int)c->rank, dpar_call_name(kind), dpar_status_text(st),
+               c->why.text);
     }
     return st != DPAR_OK;
 }
@@ -214,8 +215,9 @@ static int64_t check_pieces(dpar_comm *c, float *in, float *out)
         count[r] = r + 1;
         same[r] = c->rank + 1;
     }
-    fill(c, DPAR_ALL_GATHER, in, out, (int64_t)c->size * c->size);
-    if (failed(c, DPAR_ALL_GATHER, dpar_all_gather_v(c, in, out, count, NULL, DPAR_F32, NULL))) {
+    fill(c, DPAR_CALL_ALL_GATHER, in, out, (int64_t)c->size * c->size);
+    if (failed(c, DPAR_CALL_ALL_GATHER,
+               dpar_all_gather_v(c, in, out, count, NULL, DPAR_F32, NULL))) {
         return 1;
     }
     for (r = 0; r < c->size; r++) {
@@ -224,7 +226,7 @@ static int64_t check_pieces(dpar_comm *c, float *in, float *out)
             at++;
         }
     }
-    if (failed(c, DPAR_ALL_TO_ALL,
+    if (failed(c, DPAR_CALL_ALL_TO_ALL,
                dpar_all_to_all_v(c, in, count, NULL, out, same, NULL, DPAR_F32, NULL))) {
         return 1;
     }
@@ -251,8 +253,9 @@ static int check_all(dpar_comm *c, float *in, float *out, const char *memory)
         bad += wrong(c, kinds[k], out, count, 1);
     }
     bad += check_pieces(c, in, out);
-    if (failed(c, DPAR_BARRIER, dpar_barrier(c, NULL)) ||
-        failed(c, DPAR_ALL_REDUCE, dpar_all_reduce(c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL))) {
+    if (failed(c, DPAR_CALL_BARRIER, dpar_barrier(c, NULL)) ||
+        failed(c, DPAR_CALL_ALL_REDUCE,
+               dpar_all_reduce(c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL))) {
         return 1;
     }
     if (c->rank == 0) {
@@ -307,7 +310,7 @@ static double measure(dpar_comm *c, int32_t kind, float *in, float *out, int64_t
 
 static double bus_factor(int32_t kind, int32_t n)
 {
-    if (kind == DPAR_ALL_REDUCE) {
+    if (kind == DPAR_CALL_ALL_REDUCE) {
         return 2.0 * (n - 1) / n;
     }
     return in_pieces(kind) ? (double)(n - 1) / n : 1.0;
@@ -353,7 +356,7 @@ static int table(dpar_comm *c, const plan *p, float **memory)
                 }
                 if (c->rank == 0) {
                     if (m == 0 && s == 0) {
-                        printf("%-16s", dpar_collective_name(kinds[k]));
+                        printf("%-16s", dpar_call_name(kinds[k]));
                     } else if (s == 0) {
                         printf("  ");
                     }

@@ -8,8 +8,8 @@
  *   read by 12 ranks (pp 3, dp 2, tp 2): 2328 boxes, 2328 reads, 125.6 MB
  *   every element is where it belongs
  *
- * Each rank works out alone which bytes of whose file it needs (dpar_transfers_first): no index is
- * written, none is gathered. A file holds the rank's shards one after the other, in C order. */
+ * Each rank works out alone which bytes of whose file it needs (dpar_redistribute_first): no index
+ * is written, none is gathered. A file holds the rank's shards one after the other, in C order. */
 #include "dpar.h"
 
 #include <stdio.h>
@@ -138,7 +138,7 @@ static int32_t stage_of(const tensor *t)
 {
     return t->layer < 0         ? 0
            : t->layer >= LAYERS ? STAGES - 1
-                                : dpar_split_owner(DPAR_EVEN, LAYERS, STAGES, t->layer);
+                                : dpar_split_owner(DPAR_SPLIT_EVEN, LAYERS, STAGES, t->layer);
 }
 
 static void make_layouts(void)
@@ -147,8 +147,8 @@ static void make_layouts(void)
     dpar_mesh saved, wanted, stage;
     int i;
     dpar_why why;
-    if (dpar_mesh_init(&saved, "dp tp", saved_size, DPAR_LAST_FASTEST, WRITERS, &why) ||
-        dpar_mesh_init(&wanted, "pp dp tp", wanted_size, DPAR_LAST_FASTEST, READERS, &why)) {
+    if (dpar_mesh_init(&saved, "dp tp", saved_size, DPAR_ORDER_LAST_FASTEST, WRITERS, &why) ||
+        dpar_mesh_init(&wanted, "pp dp tp", wanted_size, DPAR_ORDER_LAST_FASTEST, READERS, &why)) {
         fail("mesh", why.text);
     }
     for (i = 0; i < tensors; i++) {
@@ -224,7 +224,7 @@ static double write_all(void)
         FILE *f = shard_file(rank, "wb");
         for (i = 0; i < tensors; i++) {
             const dpar_layout *l = &list[i].saved;
-            int64_t n = dpar_layout_is_primary(l, rank) ? dpar_layout_numel(l, rank) : 0;
+            int64_t n = dpar_layout_is_primary(l, rank) ? dpar_layout_count(l, rank) : 0;
             uint32_t *local = room(n);
             if (n > 0) {
                 (void)visit(i, l, rank, local, 0);
@@ -248,7 +248,7 @@ static int64_t file_offset(int i, int32_t rank)
     int64_t at = 0;
     int k;
     for (k = 0; k < i; k++) {
-        at += dpar_layout_is_primary(&list[k].saved, rank) ? dpar_layout_numel(&list[k].saved, rank)
+        at += dpar_layout_is_primary(&list[k].saved, rank) ? dpar_layout_count(&list[k].saved, rank)
                                                            : 0;
     }
     return at;
@@ -283,16 +283,16 @@ typedef struct tally {
 
 static void read_tensor(int i, int32_t rank, FILE *const *file, tally *sum)
 {
-    static dpar_transfers w;
+    static dpar_redistribute_cursor w;
     dpar_transfer t;
     int64_t here[DPAR_MAX_DIMS], there[DPAR_MAX_DIMS];
-    uint32_t *local = room(dpar_layout_numel(&list[i].wanted, rank));
-    if (dpar_transfers_first(&w, &list[i].saved, &list[i].wanted, rank, DPAR_RECEIVES,
-                             DPAR_PRIMARY) != DPAR_OK) {
+    uint32_t *local = room(dpar_layout_count(&list[i].wanted, rank));
+    if (dpar_redistribute_first(&w, &list[i].saved, &list[i].wanted, rank, DPAR_TRANSFER_RECV,
+                                DPAR_REDISTRIBUTE_PRIMARY) != DPAR_OK) {
         fail(list[i].name, "its two layouts are of different arrays");
     }
     dpar_layout_strides(&list[i].wanted, rank, NULL, here);
-    while (dpar_transfers_next(&w, &t)) {
+    while (dpar_redistribute_next(&w, &t)) {
         dpar_layout_strides(&list[i].saved, t.peer, NULL, there);
         sum->reads += read_box(&t, file[t.peer], file_offset(i, t.peer), there, local, here);
         sum->boxes++;

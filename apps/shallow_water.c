@@ -153,7 +153,7 @@ typedef struct planet {
     dpar_halo points[FIELDS];
     dpar_box own[FIELDS], box; /* box: what the arrays hold */
     layer air, seen;
-    dpar_halo_exchange *exchange;
+    dpar_halo_plan *exchange;
     void *memory, *plan;
     const char *trouble; /* with a file; NULL: none */
     dpar_why why;
@@ -418,9 +418,9 @@ static dpar_status begin(planet *p, int from)
     dpar_status st = DPAR_OK;
     int32_t f;
     for (f = 0; f < FIELDS && st == DPAR_OK; f++) {
-        st = dpar_halo_exchange_bind(p->exchange, f, p->air.state[from][f], NULL);
+        st = dpar_halo_plan_bind(p->exchange, f, p->air.state[from][f], NULL);
     }
-    return st == DPAR_OK ? dpar_halo_exchange_begin(p->exchange) : st;
+    return st == DPAR_OK ? dpar_halo_plan_begin(p->exchange) : st;
 }
 
 /* One stage: the core while halos travel, the rim when they are there. */
@@ -429,10 +429,10 @@ static dpar_status stage(planet *p, int base, int from, int to, double dt)
     dpar_box core, rim[RIMS];
     int n = 0;
     dpar_status st = begin(p, from);
-    if (st == DPAR_OK && dpar_halo_core(&p->points[H], p->c->rank, &core)) {
+    if (st == DPAR_OK && dpar_halo_interior(&p->points[H], p->c->rank, &core)) {
         compute(p, &core, 1, base, from, to, dt);
     }
-    st = st == DPAR_OK ? dpar_halo_exchange_end(p->exchange) : st;
+    st = st == DPAR_OK ? dpar_halo_plan_end(p->exchange) : st;
     while (n < RIMS && dpar_halo_boundary(&p->points[H], p->c->rank, n, &rim[n])) {
         n++;
     }
@@ -508,7 +508,7 @@ static dpar_status measure(planet *p, result *r)
     double mine[3] = {0, -1e30, -1e30}, most[3]; /* error, high, -low */
     const layer *a = &p->seen;
     dpar_status st = begin(p, 0);
-    st = st == DPAR_OK ? dpar_halo_exchange_end(p->exchange) : st;
+    st = st == DPAR_OK ? dpar_halo_plan_end(p->exchange) : st;
     if (st == DPAR_OK) {
         look(p);
     }
@@ -602,10 +602,10 @@ static dpar_status cut(planet *p, int64_t reach)
     dpar_mesh mesh;
     dpar_halo h;
     int32_t f;
-    dpar_status st = dpar_mesh_init(&mesh, "south_north west_east", p->s->parts, DPAR_LAST_FASTEST,
-                                    p->c->size, &p->why);
-    placement[0] = dpar_shard_by(0, DPAR_EVEN, 0);
-    placement[1] = dpar_shard_by(1, DPAR_EVEN, 0);
+    dpar_status st = dpar_mesh_init(&mesh, "south_north west_east", p->s->parts,
+                                    DPAR_ORDER_LAST_FASTEST, p->c->size, &p->why);
+    placement[0] = dpar_shard_by(0, DPAR_SPLIT_EVEN, 0);
+    placement[1] = dpar_shard_by(1, DPAR_SPLIT_EVEN, 0);
     memset(&h, 0, sizeof h);
     st = st == DPAR_OK ? dpar_layout_init(&h.grid, &mesh, 2, extent, placement, &p->why) : st;
     h.shape = DPAR_STENCIL_BOX;
@@ -613,8 +613,8 @@ static dpar_status cut(planet *p, int64_t reach)
     h.low[1] = h.high[1] = reach;
     h.periodic = 2; /* dim 1 */
     for (f = 0; f < FIELDS && st == DPAR_OK; f++) {
-        h.points[0] = f == V ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
-        h.points[1] = f == U ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
+        h.points[0] = f == V ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
+        h.points[1] = f == U ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
         p->points[f] = h;
         st = dpar_halo_check(&h, &p->why);
         (void)dpar_halo_owned(&h, p->c->rank, &p->own[f]);
@@ -633,7 +633,7 @@ static dpar_status cut(planet *p, int64_t reach)
 static dpar_status plan(planet *p)
 {
     dpar_halo_field field[FIELDS];
-    dpar_halo_options options;
+    dpar_halo_plan_desc options;
     int64_t bytes = 0;
     int n;
     dpar_status st = open_air(p);
@@ -652,14 +652,14 @@ static dpar_status plan(planet *p)
         field[n].origin[1] = p->own[n].lo[1] - p->box.lo[1];
     }
     if (st == DPAR_OK) {
-        st = dpar_halo_exchange_bytes(p->c, &options, &bytes, &p->why);
+        st = dpar_halo_plan_bytes(p->c, &options, &bytes, &p->why);
     }
     if (st == DPAR_OK) {
         st = open_plan(p, bytes);
     }
     return st != DPAR_OK
                ? st
-               : dpar_halo_exchange_init(p->plan, bytes, p->c, &options, &p->exchange, &p->why);
+               : dpar_halo_plan_init(p->plan, bytes, p->c, &options, &p->exchange, &p->why);
 }
 
 /* ---- files: all ranks write their parts ------------------------------------------------------ */
@@ -1020,7 +1020,7 @@ static int simulate(dpar_comm *c, const settings *s, result *r)
     }
     bad = failed(&p, cut(&p, survey(&p))) || failed(&p, plan(&p)) || go(&p, r);
     if (!bad) {
-        bad = failed(&p, dpar_halo_exchange_close(p.exchange));
+        bad = failed(&p, dpar_halo_plan_close(p.exchange));
     }
     close_air(&p);
     free(p.row);
@@ -1141,7 +1141,7 @@ static int settle(settings *s)
 static int divide(settings *s, int32_t ranks)
 {
     const int64_t rows = (int64_t)(s->table ? s->rows / 4 : s->rows);
-    dpar_cart_grid grid;
+    dpar_cart_choose_desc grid;
     dpar_why why;
     int a = 0, b = 0, end = 0;
     memset(&grid, 0, sizeof grid);
@@ -1158,7 +1158,8 @@ static int divide(settings *s, int32_t ranks)
     }
     s->parts[0] = a;
     s->parts[1] = b;
-    return dpar_cart_create(&grid, s->parts, NULL, &why) != DPAR_OK ? complain(why.text, NULL) : 0;
+    return dpar_cart_choose_parts(&grid, s->parts, NULL, &why) != DPAR_OK ? complain(why.text, NULL)
+                                                                          : 0;
 }
 
 static settings defaults(void)

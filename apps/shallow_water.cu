@@ -168,13 +168,14 @@ static int with_device(gpu *g, const void *arg)
 
 static int launched(void)
 {
-    dpar_start job;
-    return dpar_start_read(&job, NULL) == DPAR_OK && job.launcher != DPAR_LAUNCHER_NONE && job.rank;
+    dpar_launcher_info job;
+    return dpar_launcher_detect(&job, NULL) == DPAR_OK && job.launcher != DPAR_LAUNCHER_NONE &&
+           job.rank;
 }
 
 static int run(settings *s)
 {
-    dpar_start job;
+    dpar_launcher_info job;
     double ranks = s->ranks > 0 ? s->ranks : 1;
     if (find_ranks(&job, &ranks) != 0) {
         return 2;

@@ -79,7 +79,7 @@ static inline int start(int argc, char **argv, start_read *reads, dpar_main each
             fflush(NULL);
             MPI_Abort(MPI_COMM_WORLD, code); /* MPI may wait for ever for what was under way */
         }
-        (void)dpar_comm_close(world);
+        (void)dpar_comm_free(world);
     }
     MPI_Finalize();
     return code;
@@ -89,12 +89,12 @@ static inline int start(int argc, char **argv, start_read *reads, dpar_main each
 
 static inline int start(int argc, char **argv, start_read *reads, dpar_main each, void *settings)
 {
-    dpar_start job;
+    dpar_launcher_info job;
     char number[32];
     char *words[4] = {argv[0], NULL, NULL, NULL};
     start_call call = {each, settings};
     int code, ranks = 0;
-    if (dpar_start_read(&job, NULL) == DPAR_OK && job.size > 1) {
+    if (dpar_launcher_detect(&job, NULL) == DPAR_OK && job.size > 1) {
         ranks = job.size;
         options_quiet = job.rank > 0;
     }

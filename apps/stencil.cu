@@ -11,9 +11,9 @@
  * z and y, around along x. It begins as a product of sines, which each step multiplies by one
  * number: so the exact result of the scheme is known after any number of steps.
  *
- * Nothing here waits on the host between steps. dpar_halo_exchange_begin puts a kernel that packs
+ * Nothing here waits on the host between steps. dpar_halo_plan_begin puts a kernel that packs
  * on the compute stream, and messages on NCCL's own stream, behind it; the core's kernel follows on
- * the compute stream, beside the messages; dpar_halo_exchange_end makes the compute stream wait for
+ * the compute stream, beside the messages; dpar_halo_plan_end makes the compute stream wait for
  * them and unpacks; then comes the rim. The same bits on any number of ranks: each cell is computed
  * by the same expression from the same numbers.
  *
@@ -135,14 +135,14 @@ static dpar_status lay(const settings *s, int32_t ranks, dpar_halo *h, dpar_why 
     for (int d = 0; d < 3; d++) {
         h->low[d] = h->high[d] = 1;
     }
-    dpar_cart_grid grid;
+    dpar_cart_choose_desc grid;
     memset(&grid, 0, sizeof grid);
     grid.ranks = ranks;
     grid.dims = 3;
     grid.periodic = around;
     memcpy(grid.cells, cells, sizeof cells);
-    dpar_status st = dpar_cart_create(&grid, parts, NULL, why);
-    st = st < 0 ? st : dpar_mesh_init(&mesh, "z y x", parts, DPAR_LAST_FASTEST, ranks, why);
+    dpar_status st = dpar_cart_choose_parts(&grid, parts, NULL, why);
+    st = st < 0 ? st : dpar_mesh_init(&mesh, "z y x", parts, DPAR_ORDER_LAST_FASTEST, ranks, why);
     return st < 0 ? st : dpar_layout_init(&h->grid, &mesh, 3, cells, cut, why);
 }
 
@@ -177,8 +177,8 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
 {
     dpar_halo h;
     dpar_halo_field f;
-    dpar_halo_options options;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan_desc options;
+    dpar_halo_plan *x = NULL;
     dpar_box core, rim[MOST_BOXES];
     dpar_why why;
     double *u[2];
@@ -187,7 +187,7 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     right(lay(s, c->size, &h, &why), why.text);
     (void)dpar_halo_owned(&h, c->rank, own);
     (void)dpar_halo_box(&h, c->rank, all);
-    const int cores = dpar_halo_core(&h, c->rank, &core);
+    const int cores = dpar_halo_interior(&h, c->rank, &core);
     while (rims < MOST_BOXES && dpar_halo_boundary(&h, c->rank, rims, &rim[rims])) {
         rims++;
     }
@@ -208,19 +208,19 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     memset(&options, 0, sizeof options);
     options.field = &f;
     options.fields = 1;
-    right(dpar_halo_exchange_bytes(c, &options, &room, &why), why.text);
+    right(dpar_halo_plan_bytes(c, &options, &room, &why), why.text);
     void *plan = plan_memory(room);
-    right(dpar_halo_exchange_init(plan, room, c, &options, &x, &why), why.text);
+    right(dpar_halo_plan_init(plan, room, c, &options, &x, &why), why.text);
     right(cudaStreamSynchronize(g->stream));
     right(dpar_barrier(c, NULL), c->why.text);
     const double began = options_now();
     for (int64_t step = 0; step < (int64_t)s->steps; step++) {
-        right(dpar_halo_exchange_bind(x, 0, u[0], NULL), c->why.text);
-        right(dpar_halo_exchange_begin(x), c->why.text);
+        right(dpar_halo_plan_bind(x, 0, u[0], NULL), c->why.text);
+        right(dpar_halo_plan_begin(x), c->why.text);
         if (!s->apart) {
             compute(g, s, u, *all, &core, cores);
         }
-        right(dpar_halo_exchange_end(x), c->why.text);
+        right(dpar_halo_plan_end(x), c->why.text);
         if (s->apart) {
             compute(g, s, u, *all, &core, cores);
         }
@@ -232,7 +232,7 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     const double seconds = options_now() - began;
     right(cudaMemcpyAsync(local->data(), u[0], bytes, cudaMemcpyDeviceToHost, g->stream));
     right(cudaStreamSynchronize(g->stream));
-    right(dpar_halo_exchange_close(x), c->why.text);
+    right(dpar_halo_plan_close(x), c->why.text);
     free(plan);
     dpar_comm_release(c, u[0]);
     dpar_comm_release(c, u[1]);
@@ -254,7 +254,7 @@ static int64_t differing(gpu *g, const settings *s, const dpar_box &own, const d
     right(dpar_comm_split(g->world, g->world->rank == 0 ? 0 : -1, 0, &self), g->world->why.text);
     if (self != NULL) {
         (void)solve(g, self, s, &box, &cube, &alone);
-        right(dpar_comm_close(self), "one rank's communicator could not be closed");
+        right(dpar_comm_free(self), "one rank's communicator could not be closed");
     }
     right(dpar_broadcast(g->world, alone.data(), (int64_t)alone.size(), DPAR_F64, 0, NULL),
           g->world->why.text);
@@ -306,7 +306,7 @@ int main(int argc, char **argv)
                            {"--rate", OPTION_REAL, &s.rate, 1e-9, 1.0 / 6.0},
                            {"--apart", OPTION_FLAG, &s.apart, 0, 0},
                            {"--check", OPTION_FLAG, &s.check, 0, 0}};
-    dpar_start job;
+    dpar_launcher_info job;
     dpar_halo h;
     dpar_why why;
     int bad = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);

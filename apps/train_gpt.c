@@ -303,13 +303,14 @@ static dpar_status lay_mesh(trainer *t)
     sizes[2] = (int32_t)(s->dp / s->replicas);
     sizes[3] = (int32_t)s->cp;
     sizes[4] = (int32_t)s->tp;
-    st = dpar_mesh_init(&t->mesh, "pp replicate shard cp tp", sizes, DPAR_LAST_FASTEST,
+    st = dpar_mesh_init(&t->mesh, "pp replicate shard cp tp", sizes, DPAR_ORDER_LAST_FASTEST,
                         t->world->size, &t->why);
     if (st == DPAR_OK) {
         sizes[1] = (int32_t)(s->dp * s->cp / s->ep);
         sizes[2] = (int32_t)s->ep;
         sizes[3] = (int32_t)s->tp;
-        st = dpar_mesh_view(&t->view, &t->mesh, "pp edp ep tp", sizes, DPAR_LAST_FASTEST, &t->why);
+        st = dpar_mesh_view(&t->view, &t->mesh, "pp edp ep tp", sizes, DPAR_ORDER_LAST_FASTEST,
+                            &t->why);
     }
     (void)dpar_mesh_coords(&t->mesh, t->world->rank, t->at);
     return st;
@@ -418,7 +419,7 @@ static void list_parameters(trainer *t)
 
 static dpar_status open_ddp(trainer *t, store *s)
 {
-    dpar_ddp_options o;
+    dpar_ddp_desc o;
     int64_t bytes = 0, sum = 0;
     int32_t i;
     void *plan;
@@ -448,10 +449,10 @@ static dpar_status open_ddp(trainer *t, store *s)
     return dpar_ddp_init(plan, bytes, s->all, &o, &s->ddp, &t->why);
 }
 
-static dpar_fsdp_options fsdp_options(const trainer *t, const store *s)
+static dpar_fsdp_desc fsdp_options(const trainer *t, const store *s)
 {
     const int table = s == &t->stores[TABLE];
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     memset(&o, 0, sizeof o);
     o.units = s->units;
     o.params_of = s->params_of;
@@ -464,7 +465,7 @@ static dpar_fsdp_options fsdp_options(const trainer *t, const store *s)
     o.prefetch = t->list.ranks == 1 ? (int32_t)t->s->prefetch : 0;
     o.once = !table && !t->each; /* a pipeline's micro-batches overlap: gradients gather over all */
     o.sum = 1;
-    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     o.optimizer.decay = t->s->decay;
     o.optimizer.beta2 = 0.95;   /* these two as Llama 2's: with an epsilon of 1e-8 numbers whose */
     o.optimizer.epsilon = 1e-5; /* gradient is all rounding would move as far as the others */
@@ -476,7 +477,7 @@ static dpar_fsdp_options fsdp_options(const trainer *t, const store *s)
 
 static dpar_status open_fsdp(trainer *t, store *s)
 {
-    const dpar_fsdp_options o = fsdp_options(t, s);
+    const dpar_fsdp_desc o = fsdp_options(t, s);
     dpar_fsdp_sizes sizes;
     void *memory;
     dpar_status st = dpar_fsdp_bytes(s->shard->size, &o, &sizes, &t->why);
@@ -573,8 +574,9 @@ static dpar_status open_stores(trainer *t)
     list_parameters(t);
     for (p = 0; p < t->list.ranks; p++) {
         for (k = 0; k < t->list.stages; k++) {
-            if (t->list.rank_of[k] == p && (dpar_schedule_partner(&t->list, DPAR_RECV_F, k) < 0 ||
-                                            dpar_schedule_partner(&t->list, DPAR_SEND_F, k) < 0)) {
+            if (t->list.rank_of[k] == p &&
+                (dpar_schedule_partner(&t->list, DPAR_ACTION_RECV_F, k) < 0 ||
+                 dpar_schedule_partner(&t->list, DPAR_ACTION_SEND_F, k) < 0)) {
                 ends++;
                 break;
             }
@@ -659,7 +661,7 @@ static dpar_status open_layer(trainer *t, int32_t layer, int32_t backward, view 
         if (u >= 0 && s->fsdp != NULL) {
             const int first = backward && k != TABLE && !s->opened[u];
             s->opened[u] |= first;
-            st = dpar_fsdp_unshard(s->fsdp, u, first ? DPAR_BACKWARD : DPAR_FORWARD);
+            st = dpar_fsdp_unshard(s->fsdp, u, first ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD);
         }
     }
     if (st == DPAR_OK) {
@@ -675,7 +677,7 @@ static dpar_status close_layer(trainer *t, int32_t layer)
     int32_t k;
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
         if (t->unit[k][layer] >= 0 && t->stores[k].fsdp != NULL) {
-            st = dpar_fsdp_reshard(t->stores[k].fsdp, t->unit[k][layer], DPAR_FORWARD);
+            st = dpar_fsdp_reshard(t->stores[k].fsdp, t->unit[k][layer], DPAR_ACTION_FORWARD);
         }
     }
     return st;
@@ -748,10 +750,10 @@ static dpar_status reduce_table(trainer *t)
         return st == DPAR_OK ? dpar_ddp_end(s->ddp) : st;
     }
     st = dpar_fsdp_begin(s->fsdp, 1);
-    st = st == DPAR_OK ? dpar_fsdp_unshard(s->fsdp, 0, DPAR_BACKWARD) : st;
+    st = st == DPAR_OK ? dpar_fsdp_unshard(s->fsdp, 0, DPAR_ACTION_BACKWARD) : st;
     if (st == DPAR_OK) {
         gpt_copy(t->g, (gpt_real *)dpar_fsdp_gradient(s->fsdp, 0, NULL), t->tied, t->tied_count);
-        st = dpar_fsdp_reshard(s->fsdp, 0, DPAR_BACKWARD);
+        st = dpar_fsdp_reshard(s->fsdp, 0, DPAR_ACTION_BACKWARD);
     }
     st = st == DPAR_OK ? dpar_fsdp_ready(s->fsdp, 0) : st;
     return st == DPAR_OK ? dpar_fsdp_end(s->fsdp) : st;
@@ -867,18 +869,18 @@ static dpar_status on_reduce(void *ctx, const dpar_stage_task *task, dpar_why *w
 static dpar_status make_list(trainer *t)
 {
     const settings *s = t->s;
-    dpar_lowering how;
-    dpar_order order;
+    dpar_schedule_lower_desc how;
+    dpar_schedule_desc order;
     dpar_schedule made;
     void *memory;
     int64_t bytes, k;
     dpar_status st;
     memset(&order, 0, sizeof order);
-    st = dpar_order_find(&order, s->schedule, &t->why);
+    st = dpar_schedule_find(&order, s->schedule, &t->why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (order.rule == DPAR_FORWARD_ONLY || order.rule == DPAR_SEQ1F1B) {
+    if (order.rule == DPAR_SCHEDULE_FORWARD_ONLY || order.rule == DPAR_SCHEDULE_SEQ1F1B) {
         snprintf(t->why.text, sizeof t->why.text, "--schedule %s does not train whole sequences",
                  s->schedule);
         return DPAR_E_ARG;
@@ -907,7 +909,8 @@ static dpar_status make_list(trainer *t)
     t->layers = (int32_t)s->blocks + 2;
     t->each = t->list.ranks == 1 && t->list.stages == 1;
     for (k = 0; k < 2 * s->micros && t->each; k++) {
-        t->each = t->list.action[k].kind == (k % 2 == 0 ? DPAR_FORWARD : DPAR_BACKWARD);
+        t->each =
+            t->list.action[k].kind == (k % 2 == 0 ? DPAR_ACTION_FORWARD : DPAR_ACTION_BACKWARD);
     }
     if (t->list.chain > t->layers - 2) {
         snprintf(t->why.text, sizeof t->why.text,
@@ -935,7 +938,7 @@ static int64_t larger(int64_t a, int64_t b)
 static dpar_status open_pipeline(trainer *t)
 {
     const int64_t between = (int64_t)t->g->own * t->config.width;
-    dpar_pipeline_options o;
+    dpar_pipeline_desc o;
     dpar_slot_counts slots;
     int64_t bytes = 0;
     int32_t k, local = 0;
@@ -1194,7 +1197,7 @@ static void configure(trainer *t)
     c->choices = (int32_t)s->choices;
     c->every = 2;
     c->shared = (int32_t)s->shared;
-    c->drop = s->capacity > 0 ? DPAR_DROP_LATE : DPAR_DROP_NONE;
+    c->drop = s->capacity > 0 ? DPAR_EXPERTS_DROP_POSITION : DPAR_EXPERTS_DROP_NONE;
     c->factor = s->capacity;
     c->balance = s->balance;
     c->seed = (uint64_t)s->seed;
@@ -1284,7 +1287,7 @@ static int close_all(trainer *t, int bad)
             dpar_comm_release(t->world, t->memory[k]);
         }
         for (k = t->comms - 1; k >= 0 && st == DPAR_OK; k--) {
-            st = dpar_comm_close(t->comm[k]);
+            st = dpar_comm_free(t->comm[k]);
         }
     }
     for (k = 0; k < STORES; k++) {
@@ -1503,7 +1506,7 @@ static int rank_main(dpar_comm *world, void *arg)
         if (self != NULL && !bad) {
             const settings first = alone(s);
             bad = train(self, &first, &one, 1);
-            (void)dpar_comm_close(self);
+            (void)dpar_comm_free(self);
         }
     }
     bad = worst(world, bad);
@@ -1529,7 +1532,7 @@ static int on_gpu(gpu *g, const void *arg)
 /* A launcher's ranks, or those that are started here. */
 static int run(settings *s, int none)
 {
-    dpar_start job;
+    dpar_launcher_info job;
     double ranks = none;
     if (find_ranks(&job, &ranks)) {
         return 2;

@@ -95,7 +95,7 @@ static dpar_strategy strategy_of(const trainer *t)
 {
     const settings *s = t->s;
     dpar_strategy y;
-    dpar_order order;
+    dpar_schedule_desc order;
     dpar_strategy_init(&y);
     y.tp = (int32_t)s->tp;
     y.sp = s->sp && s->tp > 1;
@@ -109,8 +109,8 @@ static dpar_strategy strategy_of(const trainer *t)
     y.ep = (int32_t)s->ep;
     y.micro_batch = (int32_t)s->micro;
     y.micro_batches = s->micros;
-    if (dpar_order_find(&order, s->schedule, NULL) == DPAR_OK && s->pp > 1 &&
-        order.rule < DPAR_PRICED_SCHEDULES) {
+    if (dpar_schedule_find(&order, s->schedule, NULL) == DPAR_OK && s->pp > 1 &&
+        order.rule < DPAR_SCHEDULE_PRICED_END) {
         y.schedule = order.rule;
     }
     return y;
@@ -123,13 +123,13 @@ static void print_plan(const trainer *t, const gauge *u, const dpar_plan *p)
            "8 B %.1f us, %.2f GB/s\n",
            u->flops / 1e9, u->Bps / 1e9, u->link_s * 1e6, u->link_Bps / 1e9);
     printf("planned memory of a rank:");
-    for (i = 0; i < DPAR_MEM_COMM; i++) {
+    for (i = 0; i < DPAR_MEMORY_COMM; i++) {
         if (p->memory.term[i] > 0.0) {
             printf(" %s %.3f", dpar_memory_name(i), p->memory.term[i] / 1e6);
         }
     }
     printf(" = %.3f MB\nplanned step:", p->memory.allocated / 1e6);
-    for (i = 0; i < DPAR_TIMES; i++) {
+    for (i = 0; i < DPAR_TIME_COUNT; i++) {
         if (p->step.term[i] > 0.0) {
             printf(" %s %.3f", dpar_time_name(i), p->step.term[i] * 1e3);
         }

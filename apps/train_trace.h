@@ -32,8 +32,8 @@ static void trace_mark(trainer *t, int64_t k, int which)
 
 static int trace_message(const dpar_action *a)
 {
-    return a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_F || a->kind == DPAR_SEND_B ||
-           a->kind == DPAR_RECV_B;
+    return a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_F ||
+           a->kind == DPAR_ACTION_SEND_B || a->kind == DPAR_ACTION_RECV_B;
 }
 
 static dpar_status trace_open(trainer *t)
@@ -108,7 +108,7 @@ static void trace_end(trainer *t)
 
 /* A callback, between its events. The list's actions come in its order. */
 static dpar_status traced(trainer *t, const dpar_stage_task *task, dpar_why *why,
-                          dpar_stage_work work)
+                          dpar_stage_callback work)
 {
     trace *r = t->trace;
     const dpar_action *a = &task->action;
@@ -154,7 +154,7 @@ static dpar_status traced_reduce(void *t, const dpar_stage_task *task, dpar_why 
     return traced((trainer *)t, task, why, on_reduce);
 }
 
-static void trace_callbacks(dpar_pipeline_options *o)
+static void trace_callbacks(dpar_pipeline_desc *o)
 {
     o->forward = traced_forward;
     o->backward = traced_backward;
@@ -175,12 +175,13 @@ static int64_t trace_time(const trace *r, int64_t k, int which)
 static int64_t trace_waits(const trace *r, int64_t k)
 {
     const dpar_action *a = &r->action[k];
-    const int forward = a->kind == DPAR_RECV_F, receives = forward || a->kind == DPAR_RECV_B;
+    const int forward = a->kind == DPAR_ACTION_RECV_F,
+              receives = forward || a->kind == DPAR_ACTION_RECV_B;
     while (receives && ++k < r->actions) {
         const dpar_action *b = &r->action[k];
         if (b->stage == a->stage && b->micro == a->micro &&
-            (forward ? b->kind == DPAR_FORWARD
-                     : b->kind == DPAR_BACKWARD || b->kind == DPAR_INPUT)) {
+            (forward ? b->kind == DPAR_ACTION_FORWARD
+                     : b->kind == DPAR_ACTION_BACKWARD || b->kind == DPAR_ACTION_INPUT)) {
             return k > 0 && r->action[k - 1].joined ? k - 1 : k; /* a pair waits for both */
         }
     }
@@ -192,14 +193,14 @@ static void trace_read(const trace *r, int64_t *start, int64_t *end)
 {
     int64_t k, last = -1, next;
     for (k = 0; k < r->actions; k++) {
-        if (!trace_message(&r->action[k]) && r->action[k].kind != DPAR_IDLE) {
+        if (!trace_message(&r->action[k]) && r->action[k].kind != DPAR_ACTION_IDLE) {
             start[k] = trace_time(r, k, TRACE_BEGAN);
             end[k] = trace_time(r, k, TRACE_ENDED);
             last = k;
             continue;
         }
-        for (next = k; next < r->actions &&
-                       (trace_message(&r->action[next]) || r->action[next].kind == DPAR_IDLE);
+        for (next = k; next < r->actions && (trace_message(&r->action[next]) ||
+                                             r->action[next].kind == DPAR_ACTION_IDLE);
              next++) {
         }
         start[k] = larger(trace_time(r, last, TRACE_ENDED), trace_time(r, last, TRACE_BEHIND));
@@ -209,7 +210,7 @@ static void trace_read(const trace *r, int64_t *start, int64_t *end)
             end[k] = trace_time(r, next, TRACE_BEGAN);
         }
         end[k] = larger(start[k], end[k]);
-        if (r->action[k].kind == DPAR_IDLE) {
+        if (r->action[k].kind == DPAR_ACTION_IDLE) {
             end[k] = start[k];
         }
     }
@@ -270,7 +271,7 @@ static void trace_end(trainer *t)
     (void)t;
 }
 
-static void trace_callbacks(dpar_pipeline_options *o)
+static void trace_callbacks(dpar_pipeline_desc *o)
 {
     (void)o;
 }
@@ -291,7 +292,7 @@ static int write_trace(trainer *t)
     size_t room = (size_t)actions * 600 + 4096;
     char *text = (char *)malloc(room);
     int bad = times == NULL || text == NULL;
-    dpar_gantt g;
+    dpar_schedule_draw_desc g;
     dpar_text out;
     FILE *file;
     if (!mine || bad) {
@@ -308,8 +309,8 @@ static int write_trace(trainer *t)
     g.title = "train_gpt";
     dpar_text_init(&out, text, room);
     if (first && !bad) {
-        bad =
-            dpar_schedule_draw(&out, &g, DPAR_GANTT_TRACE, &t->why) != DPAR_OK || out.used >= room;
+        bad = dpar_schedule_draw(&out, &g, DPAR_SCHEDULE_DRAW_TRACE, &t->why) != DPAR_OK ||
+              out.used >= room;
         file = bad ? NULL : fopen(t->s->trace, "wb");
         bad = file == NULL || fwrite(text, 1, out.used, file) != out.used;
         bad |= file != NULL && fclose(file) != 0;

@@ -673,7 +673,7 @@ static int failed(const dpar_comm *c, dpar_status st, const char *what, const dp
     return st != DPAR_OK;
 }
 
-static void describe(unit *u, const dpar_layout *in, const dpar_layout *out, dpar_spatial *s)
+static void describe(unit *u, const dpar_layout *in, const dpar_layout *out, dpar_spatial_desc *s)
 {
     const int k = unit_kernel(u);
     int d;
@@ -688,12 +688,14 @@ static void describe(unit *u, const dpar_layout *in, const dpar_layout *out, dpa
         v->kernel = k;
         v->stride = u->kind == DOWN || u->kind == UP ? 2 : 1;
         v->pad_low = v->pad_high = k == 3 ? 1 : 0;
-        s->padding[d] = u->kind == UP ? DPAR_PAD_ZERO : d == 0 ? DPAR_PAD_REPLICATE : DPAR_PAD_WRAP;
+        s->padding[d] = u->kind == UP ? DPAR_SPATIAL_PAD_ZERO
+                        : d == 0      ? DPAR_SPATIAL_PAD_REPLICATE
+                                      : DPAR_SPATIAL_PAD_WRAP;
         if (u->kind == UP) { /* as large as the skip that it meets: an odd row is cut off */
             v->pad_high = 2 * in->extent[d] - out->extent[d];
         }
     }
-    s->kind = u->kind == UP ? DPAR_TRANSPOSED_CONVOLUTION : DPAR_CONVOLUTION;
+    s->kind = u->kind == UP ? DPAR_SPATIAL_TRANSPOSED : DPAR_SPATIAL_CONVOLUTION;
     s->forward = kernel_forward;
     s->input_gradient = kernel_input_gradient;
     s->weight_gradient = kernel_weight_gradient;
@@ -723,7 +725,7 @@ static int keeps(const unit *u)
 static int plan_unit(unit *u, const dpar_layout *in, const dpar_layout *out)
 {
     net *n = u->net;
-    dpar_spatial s;
+    dpar_spatial_desc s;
     dpar_why why;
     int64_t bytes = 0, x, y;
     describe(u, in, out, &s);
@@ -754,7 +756,8 @@ static int plan_unit(unit *u, const dpar_layout *in, const dpar_layout *out)
 static int lay_out(const request *o, const dpar_mesh *mesh, dpar_layout *level)
 {
     int64_t extent[2];
-    const dpar_placement cut[2] = {dpar_shard_by(0, DPAR_EVEN, 0), dpar_shard_by(1, DPAR_EVEN, 0)};
+    const dpar_placement cut[2] = {dpar_shard_by(0, DPAR_SPLIT_EVEN, 0),
+                                   dpar_shard_by(1, DPAR_SPLIT_EVEN, 0)};
     dpar_why why;
     int l;
     extent[0] = o->size[0];
@@ -1240,7 +1243,7 @@ static int compare(dpar_comm *world, net *n, const request *o)
         failed(world, dpar_comm_split(world, world->rank, 0, &self), "split", NULL)) {
         return 1;
     }
-    bad = dpar_mesh_init(&mesh, "y x", one, DPAR_LAST_FASTEST, 1, NULL) != DPAR_OK ||
+    bad = dpar_mesh_init(&mesh, "y x", one, DPAR_ORDER_LAST_FASTEST, 1, NULL) != DPAR_OK ||
           plan_net(&whole, self, &mesh, o->dp, o) || one_pass(&whole, o, 0, wide);
     if (!bad) {
         far[0] = output_difference(n, &whole, world->rank / (o->tiles[0] * o->tiles[1]), &far[1]);
@@ -1260,7 +1263,7 @@ static int compare(dpar_comm *world, net *n, const request *o)
                whole.gradient[whole.params]);
     }
     bad |= drop_net(&whole);
-    bad |= dpar_comm_close(self) != DPAR_OK;
+    bad |= dpar_comm_free(self) != DPAR_OK;
     free(wide);
     return bad || !(all[0] <= 1e-5 * all[1]) || !(all[2] <= 1e-5 * all[3]) || !(all[3] > 0.0);
 }
@@ -1297,7 +1300,7 @@ static double planned(const request *o)
     s.dp = o->dp;
     cluster.gpus_per_node = dpar_strategy_ranks(&s);
     st = dpar_plan_price(&job, &s, 0, &plan, NULL, NULL);
-    return st == DPAR_OK || st == DPAR_E_MEMORY ? plan.memory.term[DPAR_MEM_ACTIVATIONS] : 0.0;
+    return st == DPAR_OK || st == DPAR_E_MEMORY ? plan.memory.term[DPAR_MEMORY_ACTIVATIONS] : 0.0;
 }
 
 static int tell(dpar_comm *world, const net *n, const request *o)
@@ -1391,7 +1394,7 @@ static int run(dpar_comm *world, void *arg)
     int bad;
     sizes[0] = o->tiles[0];
     sizes[1] = o->tiles[1];
-    if (n == NULL || dpar_mesh_init(&mesh, "y x", sizes, DPAR_LAST_FASTEST, tiles, NULL) ||
+    if (n == NULL || dpar_mesh_init(&mesh, "y x", sizes, DPAR_ORDER_LAST_FASTEST, tiles, NULL) ||
         failed(world, dpar_comm_split(world, world->rank / tiles, world->rank, &c), "split",
                NULL)) {
         return 1;
@@ -1400,7 +1403,7 @@ static int run(dpar_comm *world, void *arg)
     target = bad ? NULL : (float *)malloc((size_t)points(&n->unit[0].plan->in_own) * 4 + 4);
     bad = bad || target == NULL || tell(world, n, o) || train(world, n, o, target);
     if (!bad) {
-        bad = drop_net(n) || dpar_comm_close(c) != DPAR_OK;
+        bad = drop_net(n) || dpar_comm_free(c) != DPAR_OK;
     }
     free(target);
     free(n);

@@ -109,7 +109,7 @@ typedef struct row {
     int apart;                  /* scored apart, with a reason in the text */
     int generation;
     double release; /* of the software, where the table has several */
-    double term[DPAR_TIMES];
+    double term[DPAR_TIME_COUNT];
     int batch;
 } row;
 
@@ -210,7 +210,7 @@ static void fill(row *r, int gpus, int gbs)
     s->micro_batches = s->micro_batches > 0 ? s->micro_batches : 1;
     r->batch = gbs;
     if (s->vp > 1) {
-        s->schedule = DPAR_INTERLEAVED;
+        s->schedule = DPAR_SCHEDULE_INTERLEAVED;
     }
     check(r);
 }
@@ -741,7 +741,7 @@ static void fit(int generation, const char *without_table, const char *without_g
 
 /* ---- the document --------------------------------------------------------------------------- */
 
-static dpar_calibration fitted[DPAR_GENERATIONS];
+static dpar_calibration fitted[DPAR_GEN_COUNT];
 static int refit; /* score with the fit instead of what is shipped */
 
 static void predict_all(int table_only, const char *name, const char *group)
@@ -770,7 +770,7 @@ static void print_constants(void)
     for (g = 0; g < 2; g++) {
         dpar_calibration shipped;
         dpar_calibration_init(&shipped, generation[g]);
-        for (i = 0; i < DPAR_CALS; i++) {
+        for (i = 0; i < DPAR_CAL_COUNT; i++) {
             const dpar_calibration *f = &fitted[generation[g]];
             if (fit_mask(generation[g]) >> i & 1u) {
                 printf("| %s | %s | %.4g | %.4g | %.0f %% |\n", name[g], dpar_calibration_name(i),
@@ -787,7 +787,7 @@ static void print_constants(void)
 static score leave_out(const char *name, const char *sub)
 {
     static double error[ROWS];
-    dpar_calibration keep[DPAR_GENERATIONS];
+    dpar_calibration keep[DPAR_GEN_COUNT];
     int i, n = 0;
     memcpy(keep, fitted, sizeof keep);
     for (i = 0; i < row_count; i++) {
@@ -902,7 +902,7 @@ static void print_rows(const char *name)
                           : ' ',
                r->measured, r->predicted, 100.0 * (r->predicted / r->measured - 1.0));
         if (getenv("TERMS") != NULL) {
-            for (q = 0; q < DPAR_TIMES; q++) {
+            for (q = 0; q < DPAR_TIME_COUNT; q++) {
                 if (r->term[q] != 0.0) {
                     printf(" %s=%.4g", dpar_time_name(q), r->term[q]);
                 }
@@ -1390,7 +1390,7 @@ int main(int argc, char **argv)
     load_torchtitan(dir);
     memory_rows(dir, load_run, NULL);
     mark_rows();
-    for (i = 0; i < DPAR_GENERATIONS; i++) {
+    for (i = 0; i < DPAR_GEN_COUNT; i++) {
         dpar_calibration_init(&fitted[i], i);
     }
     predict_all(0, NULL, NULL);

@@ -166,12 +166,12 @@ static void *dpar_heap[2];
 static dpar_status dpar_make(dpar_why *why)
 {
 #ifdef OVER_MPI
-    dpar_mpi_options o;
+    dpar_mpi_desc o;
     memset(&o, 0, sizeof o);
     o.timeout_s = 60;
     return dpar_mpi_make(MPI_COMM_WORLD, &o, &dpar_world, why);
 #else
-    dpar_options o;
+    dpar_world_desc o;
     memset(&o, 0, sizeof o);
     o.timeout_s = 60;
     return dpar_init(&dpar_world, &o, why);
@@ -194,7 +194,7 @@ static int dpar_join(void)
 static void dpar_leave(void)
 {
     if (--dpar_users == 0) {
-        dpar_comm_close(dpar_world);
+        dpar_comm_free(dpar_world);
     }
 }
 
@@ -262,7 +262,7 @@ static dpar_status dpar_ping_pong(const float *input, float *output, int64_t n)
     return s;
 }
 
-static dpar_status dpar_each(const float *input, float *output, int64_t n)
+static dpar_status dpar_stage_values(const float *input, float *output, int64_t n)
 {
     static int64_t *count;
     int r;
@@ -290,7 +290,7 @@ static dpar_status dpar_one(int op, const float *input, float *output, int64_t n
     case REDUCE_SCATTER:
         return dpar_reduce_scatter(dpar_world, input, output, n, DPAR_F32, DPAR_SUM, NULL);
     case ALL_TO_ALL: return dpar_all_to_all(dpar_world, input, output, n, DPAR_F32, NULL);
-    case ALL_TO_ALL_V: return dpar_each(input, output, n);
+    case ALL_TO_ALL_V: return dpar_stage_values(input, output, n);
     default: return dpar_ping_pong(input, output, n);
     }
 }

@@ -169,7 +169,7 @@ int main(int argc, char **argv)
     row(&b, "all_reduce_64KiB", reduce_large, 2000);
     row(&b, "train_step", train, 200);
     dpar_grid_free(b.grid);
-    dpar_comm_close(b.world);
+    dpar_comm_free(b.world);
     MPI_Finalize();
     return 0;
 }

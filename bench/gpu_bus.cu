@@ -155,10 +155,10 @@ static void by_dpar(const one &o)
         break;
     case ALL_TO_ALL: st = dpar_all_to_all(c, o.in, o.out, part, DPAR_F32, &work[0]); break;
     default:
-        call[0].kind = DPAR_SEND;
+        call[0].kind = DPAR_CALL_SEND;
         call[0].in = o.in;
         call[0].root = (c->rank + 1) % c->size;
-        call[1].kind = DPAR_RECV;
+        call[1].kind = DPAR_CALL_RECV;
         call[1].out = o.out;
         call[1].root = (c->rank + c->size - 1) % c->size;
         call[0].type = call[1].type = DPAR_F32;
@@ -367,7 +367,7 @@ static int run(gpu *g, const void *arg)
 int main(int argc, char **argv)
 {
     settings s = {2, 0, 20, 7, 0};
-    dpar_start job;
+    dpar_launcher_info job;
     const option list[] = {{"--ranks", OPTION_WHOLE, &s.ranks, 2, 64},
                            {"--bytes", OPTION_WHOLE, &s.bytes, 1024, 1073741824},
                            {"--times", OPTION_WHOLE, &s.times, 1, 1000},

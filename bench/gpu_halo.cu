@@ -122,7 +122,7 @@ struct plan {
     dpar_layout grid;
     dpar_halo h;
     dpar_halo_field f[MOST_FIELDS];
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     cells c[MOST_FIELDS];
     void *memory;
     double sent; /* bytes */
@@ -136,7 +136,7 @@ static const char *how(const plan *p)
     char text[8000];
     dpar_text t;
     dpar_text_init(&t, text, sizeof text);
-    dpar_halo_exchange_report(p->x, &t);
+    dpar_halo_plan_report(p->x, &t);
     const bool memory = strstr(text, " packed ") != NULL, messages = strstr(text, " message ") != NULL;
     return memory && messages ? "both" : memory ? "memory" : messages ? "messages" : "copies";
 }
@@ -146,7 +146,7 @@ static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
     const dpar_placement cut[3] = {dpar_shard(0), dpar_shard(1), dpar_shard(2)};
     int32_t ranks[3] = {1, 1, 1};
     int64_t whole[3], bytes = 0;
-    dpar_halo_options options;
+    dpar_halo_plan_desc options;
     dpar_mesh mesh;
     dpar_box own, all;
     dpar_why why;
@@ -163,7 +163,7 @@ static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
         whole[d] = n * ranks[d];
         p->h.low[d] = p->h.high[d] = (int64_t)s.layers;
     }
-    right(dpar_mesh_init(&mesh, "z y x", ranks, DPAR_LAST_FASTEST, 0, &why), why.text);
+    right(dpar_mesh_init(&mesh, "z y x", ranks, DPAR_ORDER_LAST_FASTEST, 0, &why), why.text);
     right(dpar_layout_init(&p->h.grid, &mesh, 3, whole, cut, &why), why.text);
     p->h.periodic = 7;
     p->h.shape = full ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
@@ -203,16 +203,15 @@ static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
     options.field = p->f;
     options.fields = p->fields;
     options.way = s.messages ? DPAR_HALO_MESSAGES : DPAR_HALO_AUTO;
-    right(dpar_halo_exchange_bytes(g->world, &options, &bytes, &why), why.text);
+    right(dpar_halo_plan_bytes(g->world, &options, &bytes, &why), why.text);
     p->memory = plan_memory(bytes);
-    right(dpar_halo_exchange_init(p->memory, bytes, g->world, &options, &p->x, &why),
-          why.text);
+    right(dpar_halo_plan_init(p->memory, bytes, g->world, &options, &p->x, &why), why.text);
     p->by = how(p);
 }
 
 static void close_plan(plan *p, gpu *g)
 {
-    right(dpar_halo_exchange_close(p->x), g->world->why.text);
+    right(dpar_halo_plan_close(p->x), g->world->why.text);
     dpar_comm_release(g->world, p->c[0].wrong);
     for (int k = 0; k < p->fields; k++) {
         dpar_comm_release(g->world, p->c[k].at);
@@ -231,10 +230,9 @@ static void each_cell(plan *p, gpu *g, void (*kernel)(const cells), int after)
 
 static void once(plan *p, gpu *g, int adjoint)
 {
-    right(adjoint ? dpar_halo_exchange_begin_adjoint(p->x, DPAR_SUM)
-                  : dpar_halo_exchange_begin(p->x),
+    right(adjoint ? dpar_halo_plan_reduce_begin(p->x, DPAR_SUM) : dpar_halo_plan_begin(p->x),
           g->world->why.text);
-    right(dpar_halo_exchange_end(p->x), g->world->why.text);
+    right(dpar_halo_plan_end(p->x), g->world->why.text);
 }
 
 /* The largest of all ranks. */
@@ -358,7 +356,7 @@ static int run(gpu *g, const void *arg)
 int main(int argc, char **argv)
 {
     settings s = {1, 0, 1, 1, 15, 0};
-    dpar_start job;
+    dpar_launcher_info job;
     const option list[] = {{"--ranks", OPTION_WHOLE, &s.ranks, 1, 64},
                            {"--cells", OPTION_WHOLE, &s.cells, 2, 1024},
                            {"--fields", OPTION_WHOLE, &s.fields, 1, 8},

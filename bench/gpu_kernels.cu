@@ -530,7 +530,7 @@ static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, i
     dpar_optimizer o;
     dpar_optimizer_piece p;
     dpar_mem_optimize x;
-    dpar_optimizer_init(&o, DPAR_ADAMW);
+    dpar_optimizer_init(&o, DPAR_OPTIMIZER_ADAMW);
     memset(&p, 0, sizeof p);
     memset(&x, 0, sizeof x);
     o.stochastic = random > 0;
@@ -569,7 +569,7 @@ static void sgd(const arrays &w, const arrays &g, const arrays &m)
     dpar_optimizer o;
     dpar_optimizer_piece p;
     dpar_mem_optimize x;
-    dpar_optimizer_init(&o, DPAR_SGD);
+    dpar_optimizer_init(&o, DPAR_OPTIMIZER_SGD);
     o.momentum = 0.9;
     memset(&p, 0, sizeof p);
     memset(&x, 0, sizeof x);
@@ -1019,7 +1019,7 @@ static void measured(void)
 {
     static const char *const known[][2] = {
         {"H200", "1x8:h200"}, {"H100", "1x8:h100-80"}, {"A100", "1x8:a100-80"}};
-    dpar_cuda_measured m;
+    dpar_cuda_measurement m;
     dpar_why why;
     if (dpar_cuda_measure(&gpu, NULL, &m, &why) != DPAR_OK) {
         printf("%s\n", why.text);
@@ -1034,8 +1034,8 @@ static void measured(void)
         char text[1000];
         if (strstr(m.name, k[0]) != NULL &&
             dpar_cluster_read(&c, k[1], strlen(k[1]), &why) == DPAR_OK) {
-            (void)dpar_cuda_measured_text(&m, c.gpu.memory_Bps, c.gpu.flops[DPAR_BF16], c.link_Bps,
-                                          text, sizeof text);
+            (void)dpar_cuda_measurement_write(&m, c.gpu.memory_Bps, c.gpu.flops[DPAR_BF16],
+                                              c.link_Bps, text, sizeof text);
             printf("%s\n%s", k[1], text);
         }
     }

@@ -39,7 +39,7 @@ static double median(double *sample)
 
 typedef struct turn {
     dpar_grid *g;
-    dpar_halo_exchange *x; /* of the full API, over the same arrays */
+    dpar_halo_plan *x; /* of the full API, over the same arrays */
     void *list[ARRAYS];
     int row;
 } turn;
@@ -51,15 +51,15 @@ static void exchange(turn *t, int simple)
         t->list[0] = t->list[1];
         t->list[1] = swap;
         if (!simple) {
-            dpar_halo_exchange_bind(t->x, 0, t->list[0], NULL);
+            dpar_halo_plan_bind(t->x, 0, t->list[0], NULL);
         }
     }
     if (!simple) {
-        dpar_halo_exchange_run(t->x);
+        dpar_halo_plan_exchange(t->x);
     } else if (t->row < 2) {
         dpar_grid_exchange(t->g, t->list[0]);
     } else {
-        dpar_grid_exchange_all(t->g, t->list, ARRAYS);
+        dpar_grid_exchange_many(t->g, t->list, ARRAYS);
     }
 }
 
@@ -99,11 +99,11 @@ static int wrong(dpar_comm *c, turn *t, int simple)
     return bad;
 }
 
-static dpar_halo_exchange *full_api(dpar_comm *c, turn *t, int n, void **memory)
+static dpar_halo_plan *full_api(dpar_comm *c, turn *t, int n, void **memory)
 {
     dpar_halo_field f[ARRAYS] = {{0}};
-    dpar_halo_options o = {0};
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan_desc o = {0};
+    dpar_halo_plan *x = NULL;
     dpar_why why = {"no memory"};
     int64_t bytes;
     int i, d;
@@ -117,8 +117,8 @@ static dpar_halo_exchange *full_api(dpar_comm *c, turn *t, int n, void **memory)
     }
     o.field = f;
     o.fields = n;
-    if (dpar_halo_exchange_bytes(c, &o, &bytes, &why) < 0 || dpar_comm_alloc(c, bytes, memory) < 0 ||
-        dpar_halo_exchange_init(*memory, bytes, c, &o, &x, &why) < 0) {
+    if (dpar_halo_plan_bytes(c, &o, &bytes, &why) < 0 || dpar_comm_alloc(c, bytes, memory) < 0 ||
+        dpar_halo_plan_init(*memory, bytes, c, &o, &x, &why) < 0) {
         dpar_fail(c, &why);
     }
     return x;
@@ -169,7 +169,7 @@ static int rows(dpar_comm *c, int cells, int width, double seconds)
                    sample[1][0] / sample[0][0], median(ratio));
             fflush(stdout);
         }
-        dpar_halo_exchange_close(t.x);
+        dpar_halo_plan_close(t.x);
         dpar_comm_release(c, memory);
     }
     return bad != 0 || dpar_grid_free(t.g) < 0;

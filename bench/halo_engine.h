@@ -21,7 +21,7 @@ typedef struct {
     dpar_mesh mesh;
     dpar_halo halo;
     dpar_halo_field field[MAX_ARRAYS];
-    dpar_halo_exchange *plan;
+    dpar_halo_plan *plan;
     void *memory;
     int arrays, registered;
 } dpar_case;
@@ -54,14 +54,14 @@ static void dpar_describe(dpar_case *x)
     }
     x->halo.shape = block.full ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
     x->halo.periodic = 7;
-    dpar_must(dpar_mesh_init(&x->mesh, "z y x", size, DPAR_LAST_FASTEST, 0, &why), "mesh",
+    dpar_must(dpar_mesh_init(&x->mesh, "z y x", size, DPAR_ORDER_LAST_FASTEST, 0, &why), "mesh",
               why.text);
     dpar_must(dpar_layout_init(&x->halo.grid, &x->mesh, 3, extent, cut, &why), "layout", why.text);
 }
 
 static void dpar_join(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     memset(&o, 0, sizeof o);
     o.timeout_s = 60;
@@ -79,7 +79,7 @@ static void dpar_join(void)
 
 static int dpar_open(dpar_case *x, int arrays, int registered, int way, real *common, real **array)
 {
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpar_why why;
     int64_t bytes;
     const size_t array_bytes = cells_in_all() * sizeof(real);
@@ -103,18 +103,18 @@ static int dpar_open(dpar_case *x, int arrays, int registered, int way, real *co
         x->field[i].data = data;
         array[i] = (real *)data;
     }
-    dpar_must(dpar_halo_exchange_bytes(dpar_world, &o, &bytes, &why), "bytes", why.text);
+    dpar_must(dpar_halo_plan_bytes(dpar_world, &o, &bytes, &why), "bytes", why.text);
     if (posix_memalign(&x->memory, 64, (size_t)bytes) != 0) {
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    dpar_must(dpar_halo_exchange_init(x->memory, bytes, dpar_world, &o, &x->plan, &why), "init",
+    dpar_must(dpar_halo_plan_init(x->memory, bytes, dpar_world, &o, &x->plan, &why), "init",
               why.text);
     return arrays;
 }
 
 static void dpar_close(dpar_case *x)
 {
-    dpar_must(dpar_halo_exchange_close(x->plan), "close", dpar_world->why.text);
+    dpar_must(dpar_halo_plan_close(x->plan), "close", dpar_world->why.text);
     for (int i = 0; i < x->arrays && x->registered; i++) {
         dpar_comm_release(dpar_world, x->field[i].data);
     }
@@ -123,7 +123,7 @@ static void dpar_close(dpar_case *x)
 
 static void dpar_run(dpar_case *x)
 {
-    dpar_must(dpar_halo_exchange_run(x->plan), "run", dpar_world->why.text);
+    dpar_must(dpar_halo_plan_exchange(x->plan), "run", dpar_world->why.text);
 }
 
 #define DPAR_CASE(which, arrays, in_heap, way)                                                     \
@@ -135,7 +135,7 @@ static void dpar_run(dpar_case *x)
     {                                                                                              \
         dpar_close(&which);                                                                        \
     }
-#define DPAR_FORWARD(which)                                                                        \
+#define DPAR_ACTION_FORWARD(which)                                                                 \
     static void which##_run(real **array)                                                          \
     {                                                                                              \
         (void)array;                                                                               \
@@ -146,17 +146,17 @@ DPAR_CASE(dpar_registered, 1, 1, DPAR_HALO_AUTO)
 DPAR_CASE(dpar_private, 1, 0, DPAR_HALO_AUTO)
 DPAR_CASE(dpar_messages, 1, 0, DPAR_HALO_MESSAGES)
 DPAR_CASE(dpar_adjoint, 1, 1, DPAR_HALO_AUTO)
-DPAR_FORWARD(dpar_registered)
-DPAR_FORWARD(dpar_private)
-DPAR_FORWARD(dpar_messages)
-DPAR_FORWARD(dpar_eight)
+DPAR_ACTION_FORWARD(dpar_registered)
+DPAR_ACTION_FORWARD(dpar_private)
+DPAR_ACTION_FORWARD(dpar_messages)
+DPAR_ACTION_FORWARD(dpar_eight)
 
 static void dpar_adjoint_run(real **array)
 {
     (void)array;
-    dpar_must(dpar_halo_exchange_begin_adjoint(dpar_adjoint.plan, DPAR_SUM), "adjoint",
+    dpar_must(dpar_halo_plan_reduce_begin(dpar_adjoint.plan, DPAR_SUM), "adjoint",
               dpar_world->why.text);
-    dpar_must(dpar_halo_exchange_end(dpar_adjoint.plan), "adjoint", dpar_world->why.text);
+    dpar_must(dpar_halo_plan_end(dpar_adjoint.plan), "adjoint", dpar_world->why.text);
 }
 
 /* Not of 128^3: eight of them are of no more than caches. */
@@ -196,7 +196,7 @@ static void dpar_in_turn_run(real **array)
 static void halo_bench_end(void)
 {
     if (dpar_world != NULL) {
-        dpar_comm_close(dpar_world);
+        dpar_comm_free(dpar_world);
     }
 }
 

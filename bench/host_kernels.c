@@ -529,7 +529,7 @@ static void step(arrays *a, int32_t kind, int32_t gradient_type)
     dpar_optimizer o;
     dpar_optimizer_piece p;
     dpar_optimizer_init(&o, kind);
-    if (kind == DPAR_SGD) {
+    if (kind == DPAR_OPTIMIZER_SGD) {
         o.momentum = beta1;
         o.decay = decay;
     }
@@ -537,7 +537,7 @@ static void step(arrays *a, int32_t kind, int32_t gradient_type)
     p.weight = a->w;
     p.gradient = gradient_type == DPAR_F32 ? (void *)a->g : (void *)a->h;
     p.m = a->m;
-    p.v = kind == DPAR_ADAMW ? a->v : NULL;
+    p.v = kind == DPAR_OPTIMIZER_ADAMW ? a->v : NULL;
     p.weight_type = DPAR_F32;
     p.gradient_type = gradient_type;
     p.count = a->n;
@@ -546,17 +546,17 @@ static void step(arrays *a, int32_t kind, int32_t gradient_type)
 
 static void adamw(arrays *a)
 {
-    step(a, DPAR_ADAMW, DPAR_F32);
+    step(a, DPAR_OPTIMIZER_ADAMW, DPAR_F32);
 }
 
 static void adamw_bf16(arrays *a)
 {
-    step(a, DPAR_ADAMW, DPAR_BF16);
+    step(a, DPAR_OPTIMIZER_ADAMW, DPAR_BF16);
 }
 
 static void sgd(arrays *a)
 {
-    step(a, DPAR_SGD, DPAR_F32);
+    step(a, DPAR_OPTIMIZER_SGD, DPAR_F32);
 }
 
 static void squares(arrays *a)
@@ -845,7 +845,7 @@ static void attend(arrays *a, int backward)
 {
     const int64_t all = TOKENS * HEADS * WIDTH;
     static float delta[TOKENS * HEADS];
-    dpar_attention layer;
+    dpar_attention_desc layer;
     dpar_attention_call call;
     memset(&layer, 0, sizeof layer);
     memset(&call, 0, sizeof call);

@@ -77,15 +77,16 @@ static void splits(void)
         const char *name;
         int32_t rule;
         int64_t block;
-    } rule[] = {{"CHUNK", DPAR_CHUNK, 0},        {"EVEN", DPAR_EVEN, 0},
-                {"FLOOR", DPAR_FLOOR, 0},        {"BLOCK_CYCLIC(64)", DPAR_BLOCK_CYCLIC, 64},
-                {"STRIDED(8)", DPAR_STRIDED, 8}, {"ZIGZAG", DPAR_ZIGZAG, 0},
-                {"STRIPE", DPAR_STRIPE, 0}};
+    } rule[] = {
+        {"CHUNK", DPAR_SPLIT_CHUNK, 0},        {"EVEN", DPAR_SPLIT_EVEN, 0},
+        {"FLOOR", DPAR_SPLIT_FLOOR, 0},        {"BLOCK_CYCLIC(64)", DPAR_SPLIT_BLOCK_CYCLIC, 64},
+        {"STRIDED(8)", DPAR_SPLIT_STRIDED, 8}, {"ZIGZAG", DPAR_SPLIT_ZIGZAG, 0},
+        {"STRIPE", DPAR_SPLIT_CYCLIC, 0}};
     const int64_t count = INT64_C(12345678901234);
     double alone, hand;
     dpar_split s;
     size_t k;
-    (void)dpar_split_init(&s, DPAR_CHUNK, count, 999, 0, NULL);
+    (void)dpar_split_init(&s, DPAR_SPLIT_CHUNK, count, 999, 0, NULL);
     NANOSECONDS(alone, nothing, count, 2654435761);
     NANOSECONDS(hand, by_hand, count, 2654435761);
     hand -= alone;
@@ -98,7 +99,7 @@ static void splits(void)
         (void)dpar_split_init(&s, rule[k].rule, count, 999, rule[k].block, NULL);
         NANOSECONDS(a, owner, count, 2654435761);
         NANOSECONDS(b, to_local, count, 2654435761);
-        NANOSECONDS(c, to_global, dpar_split_size(&s, 3), 265443);
+        NANOSECONDS(c, to_global, dpar_split_part_count(&s, 3), 265443);
         printf("  %-18s %5.1f  %15.1f  %15.1f  %10.2f\n", rule[k].name, a - alone, b - alone,
                c - alone, (b - alone) / hand);
     }
@@ -114,7 +115,7 @@ static dpar_layout grid(int32_t rows, int32_t columns, const int64_t *extent)
     size[1] = columns;
     p[0] = dpar_shard(0);
     p[1] = dpar_shard(1);
-    (void)dpar_mesh_init(&m, "a b", size, DPAR_LAST_FASTEST, 0, NULL);
+    (void)dpar_mesh_init(&m, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL);
     (void)dpar_layout_init(&l, &m, 2, extent, p, NULL);
     return l;
 }
@@ -161,15 +162,15 @@ static int64_t all_pairs(const dpar_layout *from, const dpar_layout *to, int32_t
 static double listing(const dpar_layout *from, const dpar_layout *to, int32_t direction, double *n)
 {
     enum { RANKS = 20 };
-    const dpar_mesh *m = direction == DPAR_SENDS ? &from->mesh : &to->mesh;
-    static dpar_transfers w;
+    const dpar_mesh *m = direction == DPAR_TRANSFER_SEND ? &from->mesh : &to->mesh;
+    static dpar_redistribute_cursor w;
     dpar_transfer t;
     double since = now();
     int64_t k, listed = 0;
     for (k = 0; k < RANKS; k++) {
         int32_t rank = m->offset + (int32_t)(k * 52361 % m->size);
-        (void)dpar_transfers_first(&w, from, to, rank, direction, 8);
-        while (dpar_transfers_next(&w, &t)) {
+        (void)dpar_redistribute_first(&w, from, to, rank, direction, 8);
+        while (dpar_redistribute_next(&w, &t)) {
             listed++;
         }
     }
@@ -180,8 +181,8 @@ static double listing(const dpar_layout *from, const dpar_layout *to, int32_t di
 static void list(const char *what, const dpar_layout *from, const dpar_layout *to, double pairs)
 {
     double n[2], each[2];
-    each[0] = listing(from, to, DPAR_RECEIVES, &n[0]);
-    each[1] = listing(from, to, DPAR_SENDS, &n[1]);
+    each[0] = listing(from, to, DPAR_TRANSFER_RECV, &n[0]);
+    each[1] = listing(from, to, DPAR_TRANSFER_SEND, &n[1]);
     printf("  %-26s %8.1f %9.4f %7.3f %8.1f %9.4f %7.3f %12.0f\n", what, n[0], each[0] * 1e3,
            each[0] * 1e6 / n[0], n[1], each[1] * 1e3, each[1] * 1e6 / n[1], pairs / each[0]);
 }
@@ -226,7 +227,7 @@ static void transfers(void)
 static void surface(void)
 {
     int32_t parts[3] = {0, 0, 0};
-    dpar_cart_grid grid;
+    dpar_cart_choose_desc grid;
     int64_t cut;
     double since;
     int k;
@@ -239,7 +240,7 @@ static void surface(void)
     since = now();
     for (k = 0; k < 100; k++) {
         memset(parts, 0, sizeof parts);
-        (void)dpar_cart_create(&grid, parts, &cut, NULL);
+        (void)dpar_cart_choose_parts(&grid, parts, &cut, NULL);
     }
     printf("\nleast surface for 10^6 ranks, 4000 x 3000 x 5000: %d x %d x %d, %.4f ms\n", parts[0],
            parts[1], parts[2], (now() - since) * 10.0);

@@ -68,7 +68,7 @@ static int all_reduces(dpar_comm *world, const calls *k)
     static const int64_t bytes[] = {2000, 40000, 600000, 10000000};
     char what[64];
     dpar_collective_cost cost;
-    dpar_group g;
+    dpar_cluster_group g;
     measure_call m;
     int i;
     memset(&m, 0, sizeof m);
@@ -80,10 +80,10 @@ static int all_reduces(dpar_comm *world, const calls *k)
     if (world != NULL) {
         memset(m.in, 0, (size_t)bytes[3]);
     }
-    dpar_group_init(&g, &k->machine, ranks_of(world, k), 1);
+    dpar_cluster_group_init(&g, &k->machine, ranks_of(world, k), 1);
     for (i = 0; i < 4; i++) {
         m.count = bytes[i] / 4;
-        dpar_collective_predict(&k->machine, &g, DPAR_ALL_REDUCE, (double)bytes[i], &cost);
+        dpar_collective_predict(&k->machine, &g, DPAR_CALL_ALL_REDUCE, (double)bytes[i], &cost);
         if (world != NULL) {
             cost.seconds = measure_time(&m, k->seconds);
         }
@@ -106,11 +106,11 @@ static int halos(dpar_comm *world, const calls *k, dpar_why *why)
     int i;
     for (i = 0; i < 3; i++) {
         measure_halo h = {0, 1, 0, 0.0};
-        dpar_halo_grid g;
-        dpar_halo_job job;
+        dpar_halo_cost g;
+        dpar_halo_cost_desc job;
         h.n = cells[i];
         job = measure_halo_job(&h, ranks_of(world, k), k->machine.gpus_per_node, &g);
-        if (dpar_halo_grid_cost(&job, &k->machine.halo, &g, why) < 0 ||
+        if (dpar_halo_cost_predict(&job, &k->machine.halo, &g, why) < 0 ||
             (world != NULL && measure_one_halo(world, &h, k->seconds, why))) {
             return 1;
         }
@@ -157,7 +157,7 @@ static int run_calls(char *name, const char *path, const char *seconds)
         code = dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) < 0 ? complain(why.text, NULL)
                                                                      : both(world, &k);
         if (code == 0) {
-            (void)dpar_comm_close(world);
+            (void)dpar_comm_free(world);
         } else {
             MPI_Abort(MPI_COMM_WORLD, code);
         }
@@ -182,7 +182,7 @@ static uint32_t which_of(const char *names)
     while (*names != 0) {
         const size_t n = strcspn(names, " ");
         int i, found = -1;
-        for (i = 0; i < DPAR_CALS; i++) {
+        for (i = 0; i < DPAR_CAL_COUNT; i++) {
             const char *name = dpar_calibration_name(i);
             found = strlen(name) == n && strncmp(name, names, n) == 0 ? i : found;
         }
@@ -197,7 +197,7 @@ static uint32_t which_of(const char *names)
 
 static int fit(const char *path, const char *names, char **rows, int n)
 {
-    static dpar_asked asked[FITS];
+    static dpar_plan_query asked[FITS];
     dpar_measurement m[FITS];
     dpar_calibration cal;
     const uint32_t which = which_of(names);
@@ -216,7 +216,7 @@ static int fit(const char *path, const char *names, char **rows, int n)
         }
         *strategy = *seconds = 0;
         snprintf(words, sizeof words, "precision=fp32 gpus=1 evaluate=%s", strategy + 1);
-        if (dpar_plan_ask(rows[i], text, words, &asked[i], &why) < 0) {
+        if (dpar_plan_query_read(rows[i], text, words, &asked[i], &why) < 0) {
             return complain(why.text, rows[i]);
         }
         m[i].work = &asked[i].work;
@@ -230,7 +230,7 @@ static int fit(const char *path, const char *names, char **rows, int n)
     if (dpar_calibration_fit(&cal, m, n, which, &off, &why) < 0) {
         return complain(why.text, NULL);
     }
-    for (i = 0; i < DPAR_CALS; i++) {
+    for (i = 0; i < DPAR_CAL_COUNT; i++) {
         if (which >> i & 1u) {
             const char *name = dpar_calibration_name(i);
             const size_t k = strlen(name);

@@ -48,13 +48,13 @@ static double least_of(double a, double b)
 /* Interleaved 1F1B, groups of p micro-batches. Seconds, the fastest of several. */
 static double generated(dpar_schedule *s, int32_t p, int32_t v, int32_t m, int times)
 {
-    dpar_order order;
+    dpar_schedule_desc order;
     dpar_why why;
     double since, least = 1e9;
     int64_t bytes;
     void *mem;
     memset(&order, 0, sizeof order);
-    order.rule = DPAR_INTERLEAVED;
+    order.rule = DPAR_SCHEDULE_INTERLEAVED;
     order.ranks = p;
     order.chunks = v;
     order.micros = m;
@@ -72,8 +72,8 @@ static double generated(dpar_schedule *s, int32_t p, int32_t v, int32_t m, int t
 /* What a run takes with these sends, all times of actions and messages kept. */
 static double simulated(const dpar_schedule *s, int32_t sends, int times)
 {
-    dpar_times t;
-    dpar_simulation how;
+    dpar_schedule_times t;
+    dpar_schedule_simulate_desc how;
     dpar_timing timing;
     dpar_why why;
     double since, least = 1e9;
@@ -105,7 +105,7 @@ static double simulated(const dpar_schedule *s, int32_t sends, int times)
 /* The proof that a list is right; and that it comes to its end over the strictest transport. */
 static double proved(const dpar_schedule *s, int times)
 {
-    dpar_checking how;
+    dpar_schedule_check_desc how;
     dpar_why why;
     double since, least = 1e9;
     int64_t bytes;
@@ -126,7 +126,7 @@ static double proved(const dpar_schedule *s, int times)
 /* Seconds of a pass, the fastest of several; its list. */
 static double lowered(dpar_schedule *out, const dpar_schedule *in, int32_t passes, int times)
 {
-    dpar_lowering how = {0, 0, DPAR_CHANNEL_EDGE};
+    dpar_schedule_lower_desc how = {0, 0, DPAR_CHANNEL_EDGE};
     dpar_why why;
     double since, least = 1e9;
     int64_t bytes;
@@ -151,8 +151,8 @@ static void line(int32_t p, int32_t v, int32_t m, int times)
     messages = lowered(&out, &in, DPAR_LOWER_MESSAGES, times);
     all = lowered(&full, &in, DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE | DPAR_LOWER_MESSAGES, times);
     late = lowered(&moved, &out, DPAR_LOWER_LATE_RECV, times);
-    plain = simulated(&in, DPAR_SENDS_BUFFERED, times);
-    sent = simulated(&out, DPAR_SENDS_POSTED, times);
+    plain = simulated(&in, DPAR_SEND_MODE_BUFFERED, times);
+    sent = simulated(&out, DPAR_SEND_MODE_POSTED, times);
     proof = proved(&out, times);
     computes = (double)in.begin[p];
     n = (double)out.begin[p];
@@ -169,7 +169,7 @@ static void line(int32_t p, int32_t v, int32_t m, int times)
 static int lower_text(int32_t passes)
 {
     static char text[1 << 24], written[1 << 26];
-    dpar_schedule_text read;
+    dpar_schedule_read_desc read;
     dpar_schedule in, out;
     dpar_text t;
     dpar_why why;

@@ -278,7 +278,7 @@ static int each(dpar_comm *c, void *arg)
     const asked *a = (const asked *)arg;
     static step_of s;
     int64_t numel[LAYERS], bytes = 0;
-    dpar_ddp_options o;
+    dpar_ddp_desc o;
     dpar_why why;
     void *memory = NULL;
     double began;
@@ -319,7 +319,7 @@ static int each(dpar_comm *c, void *arg)
 int main(int argc, char **argv)
 {
     asked a = {30, NULL};
-    dpar_options o = {0};
+    dpar_world_desc o = {0};
     dpar_why why;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {

@@ -154,13 +154,13 @@ int main(int argc, char **argv)
     }
     printf("%10s", "bytes");
     for (int32_t k = 0; k < COLUMNS; k++) {
-        dpar_options o;
+        dpar_world_desc o;
         dpar_why why;
         job j;
         memset(&o, 0, sizeof o);
         memset(&why, 0, sizeof why);
         o.timeout_s = 60.0;
-        o.plain = k == 2 ? DPAR_WITHOUT_CMA : 0;
+        o.plain = k == 2 ? DPAR_WORLD_NO_CMA : 0;
         j.results = results + k * SIZES;
         j.registered = k >= 3;
         j.posted = k == 1 || k == 2 || k == 4;

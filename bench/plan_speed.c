@@ -69,7 +69,7 @@ static void measure(const char *model, const char *cluster, int64_t batch, int32
     dpar_model m;
     dpar_cluster c;
     dpar_job job;
-    dpar_search q;
+    dpar_planner_desc q;
     dpar_why why;
     double start, seconds, searched;
     int64_t priced;
@@ -113,9 +113,9 @@ static void measure(const char *model, const char *cluster, int64_t batch, int32
         (long long)priced, seconds, (double)priced / seconds * 1e-6,
         (double)priced / seconds / 53.3, (double)priced / seconds / 10.3);
     printf("  rejected:");
-    for (i = 1; i < DPAR_RULES; i++) {
+    for (i = 1; i < DPAR_STRATEGY_RULE_COUNT; i++) {
         if (p.rejected[i] > 0) {
-            printf(" %s %lld", dpar_rule_name(i), (long long)p.rejected[i]);
+            printf(" %s %lld", dpar_strategy_rule_name(i), (long long)p.rejected[i]);
         }
     }
     printf("\n  the ten best of them in %.3f s: %lld priced, %lld left out by their bounds\n",

@@ -9,7 +9,7 @@
  * fastest sample; ok: the ghosts are the peers' values.
  *
  *   hand       receives posted into the ghosts, own values packed, blocking sends, waits
- *   messages   dpar_points by messages of MPI (dpar_mpi_options.flat)
+ *   messages   dpar_points by messages of MPI (dpar_mpi_desc.flat)
  *   private    dpar_points through the node's memory, vectors of malloc
  *   registered vectors of dpar_comm_alloc
  *   sf         PetscSFBcast with REPLACE (-DPOINTS_PETSC)
@@ -353,7 +353,7 @@ int main(int argc, char **argv)
     const char *label = argc > 1 ? argv[1] : "mpi", *sizes = "16,32,64";
     int samples = 15, i, done = 0;
     double seconds = 0.01;
-    dpar_mpi_options options;
+    dpar_mpi_desc options;
     dpar_why why;
 #ifdef POINTS_PETSC
     PetscInitialize(&argc, &argv, NULL, NULL);
@@ -391,7 +391,7 @@ int main(int argc, char **argv)
     if (ranks == 2) {
         plan_time(label, 1000000);
     }
-    must(dpar_comm_close(flat) == DPAR_OK && dpar_comm_close(world) == DPAR_OK, "close");
+    must(dpar_comm_free(flat) == DPAR_OK && dpar_comm_free(world) == DPAR_OK, "close");
 #ifdef POINTS_PETSC
     PetscFinalize();
 #else

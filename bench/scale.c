@@ -25,7 +25,7 @@
  * waits for lines of other ranks (scale_lines.h), a halo for each peer; it puts what it
  * gives into staging memory and takes what it gets, at copy_Bps a rank, or at memory_Bps of all
  * together where that takes longer. Messages within a node take near_s each and go at near_Bps. A
- * halo's copies are those of dpar_halo_grid_cost. */
+ * halo's copies are those of dpar_halo_cost_predict. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -49,7 +49,7 @@ typedef struct {
     double meet_s, peer_s;   /* ranks of a node wait for each other once; a halo for one of them */
     double copy_Bps, memory_Bps; /* a rank, a node */
     double run_s;                /* and for each run of a face */
-    double halo_copy_s;          /* a rank's copies in one exchange: dpar_halo_grid_cost */
+    double halo_copy_s;          /* a rank's copies in one exchange: dpar_halo_cost_predict */
     int32_t ports;
 } rates;
 
@@ -130,11 +130,11 @@ static price price_of(const scale_job *j, const rates *r)
 }
 
 /* Blocks of n^3 f64, faces 1 deep, on the grid that dpar_cost.h chooses, or on parts that are
- * given (all but dim 0 then of one rank); what its copies cost by dpar_halo_grid_cost. */
+ * given (all but dim 0 then of one rank); what its copies cost by dpar_halo_cost_predict. */
 static void halo_job(scale_job *j, int32_t n, int32_t row, rates *r)
 {
-    dpar_halo_job cost;
-    dpar_halo_grid grid;
+    dpar_halo_cost_desc cost;
+    dpar_halo_cost grid;
     dpar_halo_rates host;
     dpar_why why;
     dpar_status s = DPAR_OK;
@@ -158,14 +158,14 @@ static void halo_job(scale_job *j, int32_t n, int32_t row, rates *r)
         grid.stride[d] = 1;
     }
     if (!row) {
-        s = dpar_halo_grid_choose(&cost, &host, &grid, &why);
+        s = dpar_halo_cost_choose(&cost, &host, &grid, &why);
     }
     for (d = 0; d < 3; d++) {
         cost.cells[d] = (int64_t)n * grid.parts[d];
         j->parts[d] = grid.parts[d];
         j->stride[d] = grid.stride[d];
     }
-    if (s != DPAR_OK || dpar_halo_grid_cost(&cost, &host, &grid, &why) != DPAR_OK) {
+    if (s != DPAR_OK || dpar_halo_cost_predict(&cost, &host, &grid, &why) != DPAR_OK) {
         fprintf(stderr, "scale: %s\n", why.text);
         exit(1);
     }
@@ -610,8 +610,8 @@ static void run_all_to_all(void *arg)
 
 static void run_halo(void *arg)
 {
-    dpar_halo_exchange *x = (dpar_halo_exchange *)arg;
-    must(dpar_halo_exchange_begin(x) == DPAR_OK && dpar_halo_exchange_end(x) == DPAR_OK, "a halo");
+    dpar_halo_plan *x = (dpar_halo_plan *)arg;
+    must(dpar_halo_plan_begin(x) == DPAR_OK && dpar_halo_plan_end(x) == DPAR_OK, "a halo");
 }
 
 /* Cubes of n^3 f64 in a row of all ranks, private memory. */
@@ -620,9 +620,9 @@ static double halo_seconds(dpar_comm *c, int32_t n)
     const int32_t parts[3] = {c->size, 1, 1};
     int64_t extent[3], bytes = 0;
     dpar_placement cut[3];
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpar_halo_field f;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     dpar_mesh mesh;
     dpar_halo h;
     dpar_box box;
@@ -639,7 +639,7 @@ static double halo_seconds(dpar_comm *c, int32_t n)
         h.low[d] = h.high[d] = 1;
     }
     h.periodic = 7;
-    must(dpar_mesh_init(&mesh, "z y x", parts, DPAR_LAST_FASTEST, 0, &why) == DPAR_OK &&
+    must(dpar_mesh_init(&mesh, "z y x", parts, DPAR_ORDER_LAST_FASTEST, 0, &why) == DPAR_OK &&
              dpar_layout_init(&h.grid, &mesh, 3, extent, cut, &why) == DPAR_OK &&
              dpar_halo_box(&h, c->rank, &box),
          "a grid");
@@ -648,12 +648,12 @@ static double halo_seconds(dpar_comm *c, int32_t n)
     f.data = calloc((size_t)dpar_box_volume(&box), 8);
     o.field = &f;
     o.fields = 1;
-    must(f.data != NULL && dpar_halo_exchange_bytes(c, &o, &bytes, &why) == DPAR_OK &&
+    must(f.data != NULL && dpar_halo_plan_bytes(c, &o, &bytes, &why) == DPAR_OK &&
              dpar_comm_alloc(c, bytes, &memory) == DPAR_OK &&
-             dpar_halo_exchange_init(memory, bytes, c, &o, &x, &why) == DPAR_OK,
+             dpar_halo_plan_init(memory, bytes, c, &o, &x, &why) == DPAR_OK,
          "a plan");
     t = measured(run_halo, x);
-    must(dpar_halo_exchange_close(x) == DPAR_OK, "closing a plan");
+    must(dpar_halo_plan_close(x) == DPAR_OK, "closing a plan");
     dpar_comm_release(c, memory);
     free(f.data);
     return t;
@@ -681,7 +681,7 @@ static void probe(double *t)
     t[COPY] = measured(run_copy, memory);
     must(dpar_comm_split(world, world->rank, 0, &alone) == DPAR_OK, "a split");
     t[HALO_ALONE] = halo_seconds(alone, 64);
-    must(dpar_comm_close(alone) == DPAR_OK, "a close");
+    must(dpar_comm_free(alone) == DPAR_OK, "a close");
     free(memory);
 }
 
@@ -690,7 +690,7 @@ static double positive(double x)
     return larger(x, 1e-12);
 }
 
-/* The rates that these times mean. Of the halo alone, which is copies, dpar_halo_grid_cost's
+/* The rates that these times mean. Of the halo alone, which is copies, dpar_halo_cost_predict's
  * formula gives what a run costs. A node meets twice in a barrier, with a message between. */
 static void rates_from(const double *t, rates *r)
 {
@@ -852,7 +852,7 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     hold(rounds);
-    dpar_comm_close(world);
+    dpar_comm_free(world);
     MPI_Finalize();
     return 0;
 }

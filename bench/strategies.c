@@ -49,7 +49,7 @@ struct job {
     dpar_fsdp *fsdp;
     void *gradient[UNITS]; /* where fsdp's were computed last */
     int32_t turns;
-    dpar_tensor tensor;
+    dpar_tensor_parallel tensor;
     dpar_attention_plan *ring;
     int64_t ends[2];
     dpar_attention_plan *ulysses;
@@ -111,7 +111,7 @@ static float own_value(const job *j)
 static dpar_status ddp_open(job *j)
 {
     const row *r = j->r;
-    dpar_ddp_options o = {0};
+    dpar_ddp_desc o = {0};
     int64_t *numel = (int64_t *)calloc((size_t)r->n, sizeof *numel), bytes = 0;
     dpar_status st;
     for (int32_t i = 0; i < r->n; i++) {
@@ -120,7 +120,7 @@ static dpar_status ddp_open(job *j)
     o.params = r->n;
     o.numel = numel;
     o.type = DPAR_F32;
-    o.wire = r->narrow ? DPAR_BF16 : DPAR_NO_TYPE;
+    o.wire = r->narrow ? DPAR_BF16 : DPAR_TYPE_NONE;
     o.scatter = r->scatter;
     o.finite = r->finite;
     o.bucket_bytes = r->bucket_bytes;
@@ -234,7 +234,7 @@ static dpar_status zero1_open(job *j)
 {
     const dpar_status st = over_open(j);
     fill(room(j, over_all(j) * 4), over_all(j), 3.0f);
-    dpar_optimizer_init(&j->sgd, DPAR_SGD);
+    dpar_optimizer_init(&j->sgd, DPAR_OPTIMIZER_SGD);
     return st;
 }
 
@@ -274,7 +274,7 @@ static int64_t fsdp_bytes(const job *j)
 
 static dpar_status fsdp_open(job *j)
 {
-    dpar_fsdp_options o = {0};
+    dpar_fsdp_desc o = {0};
     dpar_fsdp_sizes size;
     int32_t params_of[UNITS];
     int64_t numel[UNITS];
@@ -289,7 +289,7 @@ static dpar_status fsdp_open(job *j)
     o.compute = o.gradient = j->r->narrow ? DPAR_BF16 : DPAR_F32;
     o.assigned = !j->r->scatter;
     o.prefetch = 1;
-    o.optimizer.kind = DPAR_SGD;
+    o.optimizer.kind = DPAR_OPTIMIZER_SGD;
     o.units = UNITS;
     o.params_of = params_of;
     o.numel = numel;
@@ -338,17 +338,17 @@ static dpar_status fsdp_pass(job *j, int32_t last_one)
     dpar_status st = dpar_fsdp_begin(f, last_one);
     int32_t u;
     for (u = 0; u < UNITS && st == DPAR_OK; u++) {
-        st = dpar_fsdp_unshard(f, u, DPAR_FORWARD);
+        st = dpar_fsdp_unshard(f, u, DPAR_ACTION_FORWARD);
         if (st == DPAR_OK) {
             fsdp_compute(j, u, 0);
-            st = dpar_fsdp_reshard(f, u, DPAR_FORWARD);
+            st = dpar_fsdp_reshard(f, u, DPAR_ACTION_FORWARD);
         }
     }
     for (u = UNITS - 1; u >= 0 && st == DPAR_OK; u--) {
-        st = dpar_fsdp_unshard(f, u, DPAR_BACKWARD);
+        st = dpar_fsdp_unshard(f, u, DPAR_ACTION_BACKWARD);
         if (st == DPAR_OK) {
             fsdp_compute(j, u, 1);
-            st = dpar_fsdp_reshard(f, u, DPAR_BACKWARD);
+            st = dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD);
         }
         st = st == DPAR_OK ? dpar_fsdp_ready(f, u) : st;
     }
@@ -440,7 +440,7 @@ static dpar_status few_open(job *j)
     for (int32_t u = 0; u < UNITS; u++) {
         numel[u] = j->r->numel;
     }
-    st = dpar_fsdp_over(j->c, numel, UNITS, DPAR_SGD, &j->fsdp, &j->why);
+    st = dpar_fsdp_over(j->c, numel, UNITS, DPAR_OPTIMIZER_SGD, &j->fsdp, &j->why);
     fill(value, j->r->numel, 3.0f);
     for (int32_t u = 0; u < UNITS && st == DPAR_OK; u++) {
         st = dpar_fsdp_set(j->fsdp, u, value);
@@ -465,14 +465,14 @@ static dpar_status few_strategy(job *j)
     dpar_fsdp *f = j->fsdp;
     dpar_status st = dpar_fsdp_start(f);
     for (int32_t u = 0; u < UNITS && st == DPAR_OK; u++) {
-        j->seen += dpar_fsdp_use(f, u, DPAR_FORWARD) == NULL;
+        j->seen += dpar_fsdp_use(f, u, DPAR_ACTION_FORWARD) == NULL;
         fsdp_compute(j, u, 0);
-        st = dpar_fsdp_done(f, u, DPAR_FORWARD);
+        st = dpar_fsdp_done(f, u, DPAR_ACTION_FORWARD);
     }
     for (int32_t u = UNITS - 1; u >= 0 && st == DPAR_OK; u--) {
-        j->seen += dpar_fsdp_use(f, u, DPAR_BACKWARD) == NULL;
+        j->seen += dpar_fsdp_use(f, u, DPAR_ACTION_BACKWARD) == NULL;
         fsdp_compute(j, u, 1);
-        st = dpar_fsdp_done(f, u, DPAR_BACKWARD);
+        st = dpar_fsdp_done(f, u, DPAR_ACTION_BACKWARD);
     }
     return st == DPAR_OK ? dpar_fsdp_update(f, 0.0, 0.0) : st;
 }
@@ -496,8 +496,8 @@ static dpar_status no_product(void *user, const dpar_matmul *call)
 static dpar_status tensor_open(job *j)
 {
     const int64_t tokens = j->r->numel / WIDTH;
-    const dpar_status st =
-        dpar_tensor_init(&j->tensor, j->c, DPAR_F32, tokens, j->r->n ? j->count[0] : NULL, &j->why);
+    const dpar_status st = dpar_tensor_parallel_init(&j->tensor, j->c, DPAR_F32, tokens,
+                                                     j->r->n ? j->count[0] : NULL, &j->why);
     j->tensor.matmul = no_product;
     for (int32_t i = 0; i < 8; i++) {
         (void)room(j, j->r->numel * 4 + MIB);
@@ -516,7 +516,7 @@ static void tensor_rewrite(job *j)
  * hidden activation, 6 weights. */
 static dpar_status tensor_strategy(job *j)
 {
-    dpar_linear up = {DPAR_COLUMN, 0, WIDTH, 4}, down = {DPAR_ROW, 0, 4, WIDTH};
+    dpar_linear up = {DPAR_LINEAR_COLUMN, 0, WIDTH, 4}, down = {DPAR_LINEAR_ROW, 0, 4, WIDTH};
     dpar_linear_arrays a = {0}, b = {0};
     const int sequence = j->r->n;
     const int64_t own = sequence ? j->r->numel / RANKS : 0;
@@ -588,12 +588,12 @@ static void no_attention(const dpar_attention_call *call)
 
 static dpar_status ring_open(job *j)
 {
-    dpar_attention layer = {0};
+    dpar_attention_desc layer = {0};
     const int64_t n = j->r->numel * 4, tokens = j->r->numel / (2 * HEADS * HEAD);
     int64_t bytes = 0;
     dpar_status st;
     j->ends[1] = RANKS * tokens;
-    st = dpar_packed_init(&layer.tokens, 1, j->ends, RANKS, DPAR_CHUNK, &j->why);
+    st = dpar_packed_init(&layer.tokens, 1, j->ends, RANKS, DPAR_SPLIT_CHUNK, &j->why);
     layer.heads = HEADS;
     layer.width = HEAD;
     layer.type = DPAR_F32;
@@ -631,7 +631,7 @@ static dpar_status ring_bare(job *j)
     memset(call, 0, sizeof call);
     for (int32_t i = 0; i < 4; i++) {
         const int64_t at = i / 2 * (j->r->numel / 2);
-        call[i].kind = i % 2 == 0 ? DPAR_SEND : DPAR_RECV;
+        call[i].kind = i % 2 == 0 ? DPAR_CALL_SEND : DPAR_CALL_RECV;
         call[i].type = DPAR_F32;
         call[i].root = 1 - j->c->rank;
         call[i].tag = i / 2;
@@ -651,11 +651,11 @@ static int64_t ring_wrong(job *j)
 
 static dpar_status ulysses_open(job *j)
 {
-    dpar_attention layer = {0};
+    dpar_attention_desc layer = {0};
     int64_t bytes = 0;
     dpar_status st;
     j->ends[1] = RANKS * (j->r->numel / (HEADS * HEAD));
-    st = dpar_packed_init(&layer.tokens, 1, j->ends, RANKS, DPAR_EVEN, &j->why);
+    st = dpar_packed_init(&layer.tokens, 1, j->ends, RANKS, DPAR_SPLIT_EVEN, &j->why);
     layer.way = dpar_attention_ulysses;
     layer.heads = HEADS;
     layer.width = HEAD;
@@ -705,13 +705,13 @@ enum { ROW = 512, EXPERTS = 8, CHOICES = 2 };
 
 static dpar_status expert_open(job *j)
 {
-    dpar_experts layer = {0};
+    dpar_experts_desc layer = {0};
     dpar_experts_choices choices = {0};
     const int64_t tokens = j->r->numel / (ROW * CHOICES);
     int32_t *chosen = (int32_t *)malloc((size_t)(tokens * CHOICES) * sizeof *chosen);
     int64_t bytes = 0, each = 0, i;
     void *memory;
-    dpar_status st = dpar_split_init(&layer.experts, DPAR_EVEN, EXPERTS, RANKS, 1, &j->why);
+    dpar_status st = dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, EXPERTS, RANKS, 1, &j->why);
     layer.choices = CHOICES;
     layer.tokens = tokens;
     layer.width = ROW;
@@ -797,14 +797,14 @@ static dpar_status no_stage(void *ctx, const dpar_stage_task *task, dpar_why *wh
 
 static dpar_status pipeline_open(job *j)
 {
-    dpar_order order;
-    dpar_lowering how = {DPAR_LOWER_MESSAGES, 0};
-    dpar_pipeline_options o = {0};
+    dpar_schedule_desc order;
+    dpar_schedule_lower_desc how = {DPAR_LOWER_MESSAGES, 0};
+    dpar_pipeline_desc o = {0};
     dpar_schedule plain;
     int64_t bytes;
     dpar_status st;
     memset(&order, 0, sizeof order);
-    order.rule = DPAR_1F1B;
+    order.rule = DPAR_SCHEDULE_1F1B;
     order.ranks = RANKS;
     order.micros = MICROS;
     bytes = dpar_schedule_generate_bytes(&order, &j->why);
@@ -930,7 +930,7 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 static int64_t sent_so_far(const dpar_comm *c)
 {
     int64_t bytes = 0;
-    for (int32_t k = 0; k < DPAR_CALLS; k++) {
+    for (int32_t k = 0; k < DPAR_CALL_COUNT; k++) {
         bytes += c->sent[k];
     }
     return bytes;
@@ -1048,7 +1048,7 @@ int main(int argc, char **argv)
 {
     asked a = {argc > 1 ? atof(argv[1]) : 2.0, argc > 2 ? argv[2] : ""};
     dpar_why why;
-    dpar_options o = {0};
+    dpar_world_desc o = {0};
     if (!(a.seconds > 0.0) || argc > 3) {
         fprintf(stderr, "usage: %s [seconds a row [word]]\n", argv[0]);
         return 2;

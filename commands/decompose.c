@@ -191,11 +191,11 @@ static void print_grid(int32_t dims, const int32_t *n, int width)
     printf("%*s", used < width ? width - used : 1, "");
 }
 
-static void print_placement(const dpar_place *place)
+static void print_placement(const dpar_mapping *place)
 {
     static const char name[][12] = {"in order", "bricks", "Morton", "Hilbert"};
     printf("%-9s", name[place->kind]);
-    if (place->kind == DPAR_PLACE_BRICKS) {
+    if (place->kind == DPAR_MAPPING_BRICKS) {
         print_grid(place->grid.dims, place->brick, 11);
     } else {
         printf("%11s", "");
@@ -231,15 +231,15 @@ static void note_thin_blocks(const problem *p, const int32_t *parts)
 }
 
 /* A line of the table. An edge carries its bytes both ways: all ranks send twice the total. */
-static int show(const problem *p, const char *name, const dpar_place *place)
+static int show(const problem *p, const char *name, const dpar_mapping *place)
 {
     dpar_stencil s = stencil_of(p, place->grid.parts);
-    dpar_place apart;
+    dpar_mapping apart;
     dpar_why why;
     int64_t all, rank, between, node;
-    if (dpar_place_init(&apart, &place->grid, DPAR_PLACE_ROW_MAJOR, 1, &why) != DPAR_OK ||
-        dpar_place_cost(&apart, &s, &all, &rank, &why) != DPAR_OK ||
-        dpar_place_cost(place, &s, &between, &node, &why) != DPAR_OK) {
+    if (dpar_mapping_init(&apart, &place->grid, DPAR_MAPPING_ROW_MAJOR, 1, &why) != DPAR_OK ||
+        dpar_mapping_cost(&apart, &s, &all, &rank, &why) != DPAR_OK ||
+        dpar_mapping_cost(place, &s, &between, &node, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     printf("%-18s", name);
@@ -277,19 +277,19 @@ typedef struct search {
     const problem *p;
     int32_t parts[DPAR_MAX_DIMS];
     int64_t grids, worst, total; /* how many, and the best of them */
-    dpar_place best;
+    dpar_mapping best;
 } search;
 
 /* The grid in parts[], placed: is its busiest node the one that sends least? */
 static void try_grid(search *s)
 {
     dpar_cart cart;
-    dpar_place place;
+    dpar_mapping place;
     dpar_stencil stencil = stencil_of(s->p, s->parts);
     int64_t total, worst;
     if (dpar_cart_init(&cart, s->p->dims, s->parts, s->p->periodic, NULL) != DPAR_OK ||
-        dpar_place_best(&place, &cart, s->p->per_node, &stencil, NULL) != DPAR_OK ||
-        dpar_place_cost(&place, &stencil, &total, &worst, NULL) != DPAR_OK) {
+        dpar_mapping_choose(&place, &cart, s->p->per_node, &stencil, NULL) != DPAR_OK ||
+        dpar_mapping_cost(&place, &stencil, &total, &worst, NULL) != DPAR_OK) {
         return;
     }
     if (s->worst < 0 || worst < s->worst || (worst == s->worst && total < s->total)) {
@@ -343,9 +343,9 @@ static int decompose(const problem *p)
 {
     const int32_t ranks = p->nodes * p->per_node;
     int32_t mpi[DPAR_MAX_DIMS] = {0}, best[DPAR_MAX_DIMS] = {0}, d;
-    dpar_cart_grid grid;
+    dpar_cart_choose_desc grid;
     dpar_cart cart;
-    dpar_place place;
+    dpar_mapping place;
     dpar_stencil s;
     dpar_why why;
     search all;
@@ -355,9 +355,9 @@ static int decompose(const problem *p)
     grid.periodic = p->periodic;
     memcpy(grid.cells, p->cells, sizeof grid.cells);
     if (dpar_cart_dims(ranks, p->dims, mpi, &why) != DPAR_OK ||
-        dpar_cart_create(&grid, best, NULL, &why) != DPAR_OK ||
+        dpar_cart_choose_parts(&grid, best, NULL, &why) != DPAR_OK ||
         dpar_cart_init(&cart, p->dims, mpi, p->periodic, &why) != DPAR_OK ||
-        dpar_place_init(&place, &cart, DPAR_PLACE_ROW_MAJOR, p->per_node, &why) != DPAR_OK) {
+        dpar_mapping_init(&place, &cart, DPAR_MAPPING_ROW_MAJOR, p->per_node, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     show_header(p);
@@ -366,11 +366,11 @@ static int decompose(const problem *p)
     }
     s = stencil_of(p, best);
     if (dpar_cart_init(&cart, p->dims, best, p->periodic, &why) != DPAR_OK ||
-        dpar_place_init(&place, &cart, DPAR_PLACE_ROW_MAJOR, p->per_node, &why) != DPAR_OK ||
+        dpar_mapping_init(&place, &cart, DPAR_MAPPING_ROW_MAJOR, p->per_node, &why) != DPAR_OK ||
         show(p, "least cut", &place) != 0) {
         return 2;
     }
-    if (dpar_place_best(&place, &cart, p->per_node, &s, &why) != DPAR_OK) {
+    if (dpar_mapping_choose(&place, &cart, p->per_node, &s, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     if (show(p, "least cut, placed", &place) != 0) {

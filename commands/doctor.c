@@ -212,9 +212,9 @@ static int gauge_nodes(dpar_comm *world)
 static int alike(int size)
 {
     char why[200];
-    dpar_start job;
+    dpar_launcher_info job;
     int code;
-    if (size > 1 || dpar_start_read(&job, NULL) != DPAR_OK || job.size <= 1) {
+    if (size > 1 || dpar_launcher_detect(&job, NULL) != DPAR_OK || job.size <= 1) {
         return -1;
     }
     if (job.rank > 0) {
@@ -228,7 +228,7 @@ static int alike(int size)
 
 static int together(void)
 {
-    dpar_mpi_options o;
+    dpar_mpi_desc o;
     dpar_comm *world = NULL;
     dpar_why why;
     int code, rank = 0, size = 1;
@@ -244,7 +244,7 @@ static int together(void)
             if (world->status < 0) {
                 MPI_Abort(MPI_COMM_WORLD, 1); /* MPI may wait for ever for what was under way */
             }
-            dpar_comm_close(world);
+            dpar_comm_free(world);
         } else {
             code = rank > 0 ? 1 : alone(why.text, "see the sentence");
         }
@@ -265,7 +265,7 @@ static int together(void)
                                "(on several nodes: doctor_mpi)");
     }
     code = cluster_path != NULL ? gauge(world, 0, 1) : look(world);
-    dpar_comm_close(world);
+    dpar_comm_free(world);
     return code;
 }
 

@@ -176,10 +176,10 @@ typedef struct measure_halo {
     double seconds; /* of an exchange */
 } measure_halo;
 
-static inline dpar_halo_job measure_halo_job(const measure_halo *h, int32_t ranks, int32_t per_node,
-                                             dpar_halo_grid *grid)
+static inline dpar_halo_cost_desc measure_halo_job(const measure_halo *h, int32_t ranks,
+                                                   int32_t per_node, dpar_halo_cost *grid)
 {
-    dpar_halo_job job;
+    dpar_halo_cost_desc job;
     int d;
     memset(&job, 0, sizeof job);
     memset(grid, 0, sizeof *grid);
@@ -232,15 +232,15 @@ static inline int measure_one_halo(dpar_comm *world, measure_halo *h, double sec
 enum { MEASURE_TERMS = 6 };
 
 /* What the cost of a job hangs on: bytes and runs copied, peers, messages, bytes out of a node,
- * runs of a block beyond `cache` bytes. dpar_halo_grid_cost itself tells them, at rates of which
+ * runs of a block beyond `cache` bytes. dpar_halo_cost_predict itself tells them, at rates of which
  * all but one are 0. */
 static inline void measure_halo_terms(const measure_halo *h, int32_t ranks, int32_t per_node,
                                       double cache, double *term)
 {
     int k;
     for (k = 0; k < MEASURE_TERMS; k++) {
-        dpar_halo_grid g;
-        const dpar_halo_job job = measure_halo_job(h, ranks, per_node, &g);
+        dpar_halo_cost g;
+        const dpar_halo_cost_desc job = measure_halo_job(h, ranks, per_node, &g);
         dpar_halo_rates r;
         r.copy_Bps = k == 0 ? 1.0 : 1e30;
         r.run_s = k == 1;
@@ -249,7 +249,7 @@ static inline void measure_halo_terms(const measure_halo *h, int32_t ranks, int3
         r.nic_Bps = k == 4;
         r.far_s = k == 5;
         r.cache_bytes = cache;
-        term[k] = dpar_halo_grid_cost(&job, &r, &g, NULL) == DPAR_OK ? g.seconds : 0.0;
+        term[k] = dpar_halo_cost_predict(&job, &r, &g, NULL) == DPAR_OK ? g.seconds : 0.0;
         term[k] = term[k] < 1e-3 ? 0.0 : term[k];
     }
 }
@@ -319,7 +319,7 @@ typedef struct measured {
     int32_t ranks, nodes;
     double memory_bytes; /* a rank's */
     double stream_Bps, flops32, flops64, launch_s;
-    dpar_curve curve[DPAR_CURVES];
+    dpar_curve curve[DPAR_CURVE_COUNT];
     dpar_halo_rates halo;
     measure_halo at[MEASURE_HALOS]; /* what those are fitted to */
 } measured;
@@ -410,7 +410,7 @@ static inline int measure_all(dpar_comm *world, int32_t node, int32_t nodes, dou
         memset(m.out, 0, (size_t)room);
         bad = measure_core(&m, part, to);
     }
-    for (i = 0; i < DPAR_CURVES && !bad; i++) {
+    for (i = 0; i < DPAR_CURVE_COUNT && !bad; i++) {
         m.comm = i < DPAR_CURVE_NET ? inside : across;
         m.run = i % 2 == 0 ? measure_all_reduce : measure_send;
         if (dpar_max(world, m.comm->size) > 1.0) {
@@ -426,8 +426,8 @@ static inline int measure_all(dpar_comm *world, int32_t node, int32_t nodes, dou
     }
     dpar_comm_release(world, m.in);
     dpar_comm_release(world, m.out);
-    bad |= across != NULL && dpar_comm_close(across) != DPAR_OK;
-    bad |= inside != NULL && dpar_comm_close(inside) != DPAR_OK;
+    bad |= across != NULL && dpar_comm_free(across) != DPAR_OK;
+    bad |= inside != NULL && dpar_comm_free(inside) != DPAR_OK;
     return bad;
 }
 
@@ -435,9 +435,9 @@ static inline int measure_all(dpar_comm *world, int32_t node, int32_t nodes, dou
 static inline double measure_predicted(const measure_halo *h, const measured *m,
                                        const dpar_halo_rates *rates)
 {
-    dpar_halo_grid g;
-    const dpar_halo_job job = measure_halo_job(h, m->ranks, m->ranks / m->nodes, &g);
-    return dpar_halo_grid_cost(&job, rates, &g, NULL) == DPAR_OK ? g.seconds : 0.0;
+    dpar_halo_cost g;
+    const dpar_halo_cost_desc job = measure_halo_job(h, m->ranks, m->ranks / m->nodes, &g);
+    return dpar_halo_cost_predict(&job, rates, &g, NULL) == DPAR_OK ? g.seconds : 0.0;
 }
 
 static inline void measure_halo_name(const measure_halo *h, char *name, size_t room)
@@ -464,7 +464,7 @@ static inline int measure_better(measured *m, const dpar_cluster *was, const cha
     m->flops32 = measure_more(m->flops32, was->gpu.flops[DPAR_F32]);
     m->flops64 = measure_more(m->flops64, was->gpu.flops[DPAR_F64]);
     m->launch_s = -measure_more(-m->launch_s, -was->cal.value[DPAR_CAL_LAUNCH_S]);
-    for (i = 0; i < DPAR_CURVES; i++) {
+    for (i = 0; i < DPAR_CURVE_COUNT; i++) {
         dpar_curve *v = &m->curve[i];
         for (k = 0; k < v->n && v->n == was->curve[i].n; k++) {
             v->seconds[k] = -measure_more(-v->seconds[k], -was->curve[i].seconds[k]);

@@ -402,15 +402,15 @@ static void close_output(FILE *f, const char *path)
 static void list_schedules(FILE *f, const char *between)
 {
     int32_t i;
-    for (i = 1; i < DPAR_ORDERS; i++) {
-        fprintf(f, "%s%s", dpar_order_name(i), between);
+    for (i = 1; i < DPAR_SCHEDULE_END; i++) {
+        fprintf(f, "%s%s", dpar_schedule_name(i), between);
     }
     fputs("auto\n", f);
 }
 
-static void find_schedule(dpar_order *order, const char *name)
+static void find_schedule(dpar_schedule_desc *order, const char *name)
 {
-    if (dpar_order_find(order, name, NULL) != DPAR_OK) {
+    if (dpar_schedule_find(order, name, NULL) != DPAR_OK) {
         fprintf(stderr, "pipeline: --schedule: no schedule '%s': ", name);
         list_schedules(stderr, ", ");
         exit(2);
@@ -422,8 +422,8 @@ static void read_map(settings *o, const char *value)
 {
     int32_t i;
     o->ranks_of.n = 0;
-    o->map = strcmp(value, "v") == 0 ? DPAR_MAP_V : DPAR_MAP_LOOP;
-    if (o->map == DPAR_MAP_V || strcmp(value, "loop") == 0) {
+    o->map = strcmp(value, "v") == 0 ? DPAR_STAGE_MAP_V : DPAR_STAGE_MAP_LOOP;
+    if (o->map == DPAR_STAGE_MAP_V || strcmp(value, "loop") == 0) {
         return;
     }
     if (*value < '0' || *value > '9') {
@@ -431,11 +431,11 @@ static void read_map(settings *o, const char *value)
     }
     o->ranks_of = wholes("--map", value, 0);
     for (i = 0; i < o->ranks_of.n; i++) {
-        if (o->ranks_of.v[i] >= DPAR_MOST_STAGES) {
+        if (o->ranks_of.v[i] >= DPAR_MAX_STAGES) {
             fail_value("--map", "ranks of 0 to 65534", value);
         }
     }
-    if (o->ranks_of.n > DPAR_MOST_STAGES) {
+    if (o->ranks_of.n > DPAR_MAX_STAGES) {
         fail(2, "--map", "has at most 65535 stages");
     }
 }
@@ -484,7 +484,7 @@ static void read_raw(settings *o, int which, const char *value)
     case LINKS: o->links = word(name, value, links, 3); break;
     case OBJECTIVE: o->span = word(name, value, objectives, 2); break;
     case TRANSPORT:
-        o->transport = 1 + word(name, value, transports + 1, DPAR_TRANSPORTS - 1);
+        o->transport = 1 + word(name, value, transports + 1, DPAR_TRANSPORT_COUNT - 1);
         break;
     case MAP: read_map(o, value); break;
     case ORDER: o->turns = word(name, value, orders, 2); break;
@@ -497,7 +497,7 @@ static int read_options(settings *o, int argc, char **argv)
 {
     const char *raw[RAWS] = {NULL};
     int listed = 0, code, k, n;
-    dpar_order order;
+    dpar_schedule_desc order;
     option list[40] = {{"--list", OPTION_FLAG, &listed, 0, 0},
                        {"--compare", OPTION_FLAG, &o->compare, 0, 0},
                        {"--lowered", OPTION_FLAG, &o->lowered, 0, 0},
@@ -552,8 +552,8 @@ static int read_options(settings *o, int argc, char **argv)
 
 typedef struct job {
     const settings *o;
-    dpar_order order; /* rule -1: auto, -2: read from a file */
-    int32_t share;    /* --compare: a stage has this part of a rank's layers: 1 / share */
+    dpar_schedule_desc order; /* rule -1: auto, -2: read from a file */
+    int32_t share;            /* --compare: a stage has this part of a rank's layers: 1 / share */
     int32_t mult;     /* times and bytes are multiplied with that, so that shares stay whole */
     int32_t *parts;   /* [ranks]: activations of a micro-batch of all the rank's layers */
     int64_t unit;     /* ticks */
@@ -561,7 +561,7 @@ typedef struct job {
     int used;
     char title[160];
     dpar_schedule list, lowered;
-    dpar_times times;
+    dpar_schedule_times times;
     dpar_timing timing;
     dpar_rank_timing *rank;
     dpar_slot_counts *slots;
@@ -594,7 +594,7 @@ static void divide(const series *l, int64_t *power)
 /* What belongs to edges: one number, or one for each stage or each but the last, of the schedule or
  * of a chain; each times `by`. */
 static dpar_status edges(job *j, const char *name, const series *l, int64_t power, int64_t by,
-                         dpar_each *each, dpar_why *why)
+                         dpar_stage_values *each, dpar_why *why)
 {
     const dpar_schedule *s = &j->list;
     int32_t i, per = l->n == s->stages || l->n == s->stages - 1 ? s->stages : s->chain;
@@ -627,7 +627,7 @@ static dpar_status edges(job *j, const char *name, const series *l, int64_t powe
 static dpar_status set_links(job *j, dpar_why *why)
 {
     const settings *o = j->o;
-    int64_t slices = j->mult > 1 && j->order.rule == DPAR_SEQ1F1B ? j->list.slices : 1;
+    int64_t slices = j->mult > 1 && j->order.rule == DPAR_SCHEDULE_SEQ1F1B ? j->list.slices : 1;
     int64_t wide = o->bandwidth, a = j->unit, b;
     if (wide == 0) {
         return DPAR_OK;
@@ -660,8 +660,8 @@ static void set_hold(job *j)
 
 /* Ticks of each stage. A list has a value for each stage, or for each of a chain or of the ranks:
  * then a stage has its share of the rank that has its layers. */
-static dpar_status spread(job *j, const char *name, const series *l, int64_t power, dpar_each *each,
-                          dpar_why *why)
+static dpar_status spread(job *j, const char *name, const series *l, int64_t power,
+                          dpar_stage_values *each, dpar_why *why)
 {
     const dpar_schedule *s = &j->list;
     int32_t i, of_share = j->mult > 1 && l->n == s->chain / j->share;
@@ -686,7 +686,7 @@ static dpar_status spread(job *j, const char *name, const series *l, int64_t pow
 static dpar_status set_times(job *j, dpar_why *why)
 {
     const settings *o = j->o;
-    dpar_times *t = &j->times;
+    dpar_schedule_times *t = &j->times;
     int64_t power = 10000000;
     dpar_status st;
     memset(t, 0, sizeof *t);
@@ -714,7 +714,7 @@ static dpar_status set_times(job *j, dpar_why *why)
 
 static int bidirectional(int32_t rule)
 {
-    return rule == DPAR_DUALPIPE || rule == DPAR_CHIMERA;
+    return rule == DPAR_SCHEDULE_DUALPIPE || rule == DPAR_SCHEDULE_CHIMERA;
 }
 
 static dpar_status make_order(job *j, dpar_why *why)
@@ -770,14 +770,14 @@ static const uint16_t *map_of(job *j)
 }
 
 /* As the library has it for these maps: loop 0 1 0 1, v 0 1 1 0. */
-static int32_t usual_rank(const dpar_pipe_job *p, int32_t stage)
+static int32_t usual_rank(const dpar_schedule_optimize_desc *p, int32_t stage)
 {
     int32_t at = stage % p->ranks;
-    return p->map == DPAR_MAP_V && stage / p->ranks % 2 == 1 ? p->ranks - 1 - at : at;
+    return p->map == DPAR_STAGE_MAP_V && stage / p->ranks % 2 == 1 ? p->ranks - 1 - at : at;
 }
 
 /* Lays the stages out for the times and parts, which come first here. */
-static dpar_status lay_auto(job *j, dpar_pipe_job *p, dpar_why *why)
+static dpar_status lay_auto(job *j, dpar_schedule_optimize_desc *p, dpar_why *why)
 {
     int32_t i, n = j->o->ranks_of.n;
     int64_t stages = n > 0 ? n : (int64_t)j->order.ranks * j->order.chunks, bytes;
@@ -786,7 +786,7 @@ static dpar_status lay_auto(job *j, dpar_pipe_job *p, dpar_why *why)
     p->micros = j->order.micros;
     p->map = j->o->map;
     p->rank_of = map_of(j);
-    bytes = stages > DPAR_MOST_STAGES ? -1 : dpar_schedule_bytes(p->ranks, (int32_t)stages, 0);
+    bytes = stages > DPAR_MAX_STAGES ? -1 : dpar_schedule_bytes(p->ranks, (int32_t)stages, 0);
     if (bytes < 0) {
         snprintf(why->text, sizeof why->text, "%lld stages are more than 65535", (long long)stages);
         return DPAR_E_RANGE;
@@ -812,8 +812,8 @@ static dpar_status lay_auto(job *j, dpar_pipe_job *p, dpar_why *why)
 
 static dpar_status make_auto(job *j, dpar_why *why)
 {
-    dpar_pipe_job p;
-    dpar_pipe_result result;
+    dpar_schedule_optimize_desc p;
+    dpar_schedule_optimize_result result;
     int64_t bytes, *cap;
     int32_t r;
     void *mem;
@@ -824,7 +824,7 @@ static dpar_status make_auto(job *j, dpar_why *why)
     }
     set_parts(j);
     p.split = !j->o->whole;
-    p.objective = j->o->span ? DPAR_LEAST_SPAN : DPAR_LEAST_MAKESPAN;
+    p.objective = j->o->span ? DPAR_OBJECTIVE_SPAN : DPAR_OBJECTIVE_MAKESPAN;
     p.times = &j->times;
     p.cap.of = cap = (int64_t *)keep(j, 8 * (int64_t)p.ranks);
     for (r = 0; r < p.ranks; r++) {
@@ -839,7 +839,7 @@ static dpar_status make_auto(job *j, dpar_why *why)
     bytes = dpar_schedule_auto_bytes(&p, why);
     bytes += bytes > 0 && p.nodes > 0 ? INT64_C(32) << 20 : 0; /* the search's table */
     mem = bytes > 0 ? keep(j, bytes) : NULL;
-    st = dpar_schedule_auto(&j->list, &p, &result, mem, bytes, why);
+    st = dpar_schedule_optimize(&j->list, &p, &result, mem, bytes, why);
     return st == DPAR_MORE ? DPAR_OK : st;
 }
 
@@ -850,7 +850,8 @@ static dpar_status set_map(job *j, dpar_why *why)
     if (n == 0) {
         return DPAR_OK;
     }
-    if ((rule == DPAR_BREADTH_FIRST || rule == DPAR_FORWARD_ONLY) && j->order.chunks == 0) {
+    if ((rule == DPAR_SCHEDULE_BREADTH_FIRST || rule == DPAR_SCHEDULE_FORWARD_ONLY) &&
+        j->order.chunks == 0) {
         j->order.stages = n;
     } else {
         job bare = *j;
@@ -889,7 +890,7 @@ static int has_messages(const dpar_schedule *s)
 {
     int64_t k;
     for (k = 0; k < s->begin[s->ranks]; k++) {
-        if (s->action[k].kind >= DPAR_SEND_F && s->action[k].kind <= DPAR_RECV_B) {
+        if (s->action[k].kind >= DPAR_ACTION_SEND_F && s->action[k].kind <= DPAR_ACTION_RECV_B) {
             return 1;
         }
     }
@@ -900,7 +901,7 @@ static int has_messages(const dpar_schedule *s)
 static dpar_status lower_list(job *j, dpar_why *why)
 {
     const settings *o = j->o;
-    dpar_lowering how;
+    dpar_schedule_lower_desc how;
     dpar_schedule early;
     int64_t bytes;
     dpar_status st;
@@ -928,9 +929,9 @@ static dpar_status lower_list(job *j, dpar_why *why)
 /* Lowers (what is not), checks, runs on the transport, gives slots and times. */
 static dpar_status run_list(job *j, dpar_why *why)
 {
-    dpar_checking run;
-    dpar_slotting slots;
-    dpar_simulation sim;
+    dpar_schedule_check_desc run;
+    dpar_schedule_slots_desc slots;
+    dpar_schedule_simulate_desc sim;
     dpar_schedule *s = &j->lowered;
     int64_t bytes, actions;
     dpar_status st;
@@ -946,8 +947,8 @@ static dpar_status run_list(job *j, dpar_why *why)
         fail(2, j->o->shards ? "--shards" : "--order", "the list has messages already");
     }
     if (st == DPAR_OK && !has_messages(s)) { /* all on one rank: no send waits for anybody */
-        j->times.sends = DPAR_SENDS_BUFFERED;
-        j->times.links = DPAR_LINKS_OWN;
+        j->times.sends = DPAR_SEND_MODE_BUFFERED;
+        j->times.links = DPAR_CONTENTION_NONE;
         j->times.transport = DPAR_TRANSPORT_NONE;
     }
     if (st == DPAR_OK && j->o->transport != DPAR_TRANSPORT_NONE) {
@@ -1019,7 +1020,7 @@ static FILE *open_output(const char *path)
 
 static void picture(const job *j, const char *format, FILE *f)
 {
-    dpar_gantt g;
+    dpar_schedule_draw_desc g;
     dpar_text t;
     dpar_why why;
     char *text = NULL;
@@ -1034,9 +1035,9 @@ static void picture(const job *j, const char *format, FILE *f)
         dpar_status st = DPAR_OK;
         dpar_text_init(&t, text, pass == 0 ? 0 : t.used + 1);
         switch (format[0]) {
-        case 'a': st = dpar_schedule_draw(&t, &g, DPAR_GANTT_TEXT, &why); break;
-        case 's': st = dpar_schedule_draw(&t, &g, DPAR_GANTT_SVG, &why); break;
-        case 't': st = dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, &why); break;
+        case 'a': st = dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why); break;
+        case 's': st = dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_SVG, &why); break;
+        case 't': st = dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TRACE, &why); break;
         default: dpar_schedule_write(j->o->lowered ? &j->lowered : &j->list, "\n", &t); break;
         }
         if (st != DPAR_OK) {
@@ -1071,9 +1072,9 @@ static void json_ratio(FILE *f, const char *name, dpar_ratio r, const char *end)
 static int64_t simulated(const job *j, int32_t what, int32_t rank)
 {
     switch (what) {
-    case DPAR_CLOSED_MAKESPAN: return j->timing.makespan;
-    case DPAR_CLOSED_SPAN: return j->timing.span;
-    case DPAR_CLOSED_IDLE: return j->timing.bubble_worst;
+    case DPAR_FORMULA_MAKESPAN: return j->timing.makespan;
+    case DPAR_FORMULA_SPAN: return j->timing.span;
+    case DPAR_FORMULA_IDLE: return j->timing.bubble_worst;
     default: return j->rank[rank].peak_count;
     }
 }
@@ -1083,7 +1084,7 @@ static dpar_status closed(const job *j, int32_t what, int32_t rank, dpar_formula
                           dpar_why *why)
 {
     const char *not_for = j->order.rule < 0 ? "no published schedule, no formula"
-                          : j->o->sends != DPAR_SENDS_BUFFERED || j->o->timed
+                          : j->o->sends != DPAR_SEND_MODE_BUFFERED || j->o->timed
                               ? "the formulas are for buffered messages"
                           : j->order.rank_of != NULL ? "the formulas are for the rule's own map"
                                                      : NULL;
@@ -1091,7 +1092,7 @@ static dpar_status closed(const job *j, int32_t what, int32_t rank, dpar_formula
         snprintf(why->text, sizeof why->text, "%s", not_for);
         return DPAR_E_NONE;
     }
-    return dpar_order_closed_form(&j->order, &j->times, what, rank, formula, why);
+    return dpar_schedule_closed_form(&j->order, &j->times, what, rank, formula, why);
 }
 
 /* A formula beside the simulation; "applies" false, and why, where it does not hold. */
@@ -1099,7 +1100,7 @@ static void json_closed(FILE *f, const job *j, const char *name, int32_t what, i
 {
     dpar_formula formula;
     dpar_why why;
-    int64_t unit = what == DPAR_CLOSED_PEAK ? 1 : j->unit;
+    int64_t unit = what == DPAR_FORMULA_PEAK ? 1 : j->unit;
     dpar_status st = closed(j, what, rank, &formula, &why);
     fprintf(f, "    {\"of\": \"%s\", \"rank\": %d, \"simulated\": %s, \"applies\": %s, ", name,
             (int)rank, shown(simulated(j, what, rank), unit), st == DPAR_OK ? "true" : "false");
@@ -1202,14 +1203,14 @@ static void print_json(FILE *f, const job *j, int ok, const char *sentence)
         json_rank(f, j, r);
         fprintf(f, r + 1 < s->ranks ? ",\n" : "\n  ],\n  \"closed_forms\": [\n");
     }
-    json_closed(f, j, "makespan", DPAR_CLOSED_MAKESPAN, 0);
+    json_closed(f, j, "makespan", DPAR_FORMULA_MAKESPAN, 0);
     fprintf(f, ",\n");
-    json_closed(f, j, "span", DPAR_CLOSED_SPAN, 0);
+    json_closed(f, j, "span", DPAR_FORMULA_SPAN, 0);
     fprintf(f, ",\n");
-    json_closed(f, j, "worst_rank_idle", DPAR_CLOSED_IDLE, 0);
+    json_closed(f, j, "worst_rank_idle", DPAR_FORMULA_IDLE, 0);
     for (r = 0; r < s->ranks; r++) {
         fprintf(f, ",\n");
-        json_closed(f, j, "peak_activations", DPAR_CLOSED_PEAK, r);
+        json_closed(f, j, "peak_activations", DPAR_FORMULA_PEAK, r);
     }
     fprintf(f, "\n  ]\n}\n");
 }
@@ -1230,7 +1231,7 @@ static void print_figures(FILE *f, const job *j)
         fprintf(f, " %d", (int)j->rank[r].peak_count);
     }
     if (j->order.rule >= 0) {
-        if (closed(j, DPAR_CLOSED_MAKESPAN, 0, &formula, &why) == DPAR_OK) {
+        if (closed(j, DPAR_FORMULA_MAKESPAN, 0, &formula, &why) == DPAR_OK) {
             fprintf(f, "; closed form: %s = %s", formula.text, shown(formula.value, j->unit));
         } else {
             fprintf(f, "; no closed form: %s", why.text);
@@ -1306,10 +1307,10 @@ static int one_schedule(const settings *o)
             fail(2, "--map", "takes the rank of each stage; loop and v are for auto");
         }
     } else {
-        j.order.chunks = o->chunks > 0 ? o->chunks : o->map == DPAR_MAP_V ? 2 : 1;
+        j.order.chunks = o->chunks > 0 ? o->chunks : o->map == DPAR_STAGE_MAP_V ? 2 : 1;
     }
     snprintf(j.title, sizeof j.title, "%s",
-             j.order.rule < 0 ? "auto" : dpar_order_name(j.order.rule));
+             j.order.rule < 0 ? "auto" : dpar_schedule_name(j.order.rule));
     why.text[0] = 0;
     st = make(&j, &why);
     if (st != DPAR_OK) {
@@ -1350,7 +1351,7 @@ static int check_file(settings *o)
 {
     job j;
     dpar_why why;
-    dpar_schedule_text in;
+    dpar_schedule_read_desc in;
     char *text = read_file(o->check, &in.bytes);
     int64_t bytes;
     int32_t messages;
@@ -1427,21 +1428,21 @@ static void try_one(candidate *c, const settings *o, int32_t rule, int32_t chunk
     j.order.rule = rule;
     j.order.chunks = chunks;
     j.order.group = group;
-    j.order.lifo = rule == DPAR_GPIPE ? o->lifo : 0;
-    j.order.slices = rule == DPAR_SEQ1F1B ? o->slices : 0;
+    j.order.lifo = rule == DPAR_SCHEDULE_GPIPE ? o->lifo : 0;
+    j.order.slices = rule == DPAR_SCHEDULE_SEQ1F1B ? o->slices : 0;
     j.mult = mult;
     j.share = bidirectional(rule) ? 1 : chunks > 0 ? chunks : 1;
-    if (rule == DPAR_ZBV || rule == DPAR_V_HALF || rule == DPAR_V_MIN || rule == DPAR_DUALPIPEV ||
-        rule == DPAR_1F1B_V) {
+    if (rule == DPAR_SCHEDULE_ZBV || rule == DPAR_SCHEDULE_V_HALF || rule == DPAR_SCHEDULE_V_MIN ||
+        rule == DPAR_SCHEDULE_DUALPIPEV || rule == DPAR_SCHEDULE_1F1B_V) {
         j.share = 2;
-    } else if (rule == DPAR_SEQ1F1B) {
+    } else if (rule == DPAR_SCHEDULE_SEQ1F1B) {
         j.share = o->slices > 0 ? o->slices : 2;
     }
     if (rule < 0) {
-        mine.map = chunks == 2 ? DPAR_MAP_V : DPAR_MAP_LOOP;
+        mine.map = chunks == 2 ? DPAR_STAGE_MAP_V : DPAR_STAGE_MAP_LOOP;
         snprintf(c->name, sizeof c->name, chunks == 2 ? "auto on a V" : "auto");
     } else {
-        size_t n = (size_t)snprintf(c->name, sizeof c->name, "%s", dpar_order_name(rule));
+        size_t n = (size_t)snprintf(c->name, sizeof c->name, "%s", dpar_schedule_name(rule));
         if (chunks > 1) {
             n += (size_t)snprintf(c->name + n, sizeof c->name - n, " v=%d", (int)chunks);
         }
@@ -1554,10 +1555,11 @@ static int compare(const settings *o)
     chunks[0] = 2;
     chunks[1] = 4;
     chunks[2] = v != 2 && v != 4 ? v : 0;
-    for (rule = 1; rule < DPAR_FORWARD_ONLY; rule++) {
-        int grouped = rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB;
-        options_progress(since, (double)rule / (DPAR_FORWARD_ONLY + 2), dpar_order_name(rule));
-        if (!grouped && rule != DPAR_BREADTH_FIRST) {
+    for (rule = 1; rule < DPAR_SCHEDULE_FORWARD_ONLY; rule++) {
+        int grouped = rule == DPAR_SCHEDULE_INTERLEAVED || rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
+        options_progress(since, (double)rule / (DPAR_SCHEDULE_FORWARD_ONLY + 2),
+                         dpar_schedule_name(rule));
+        if (!grouped && rule != DPAR_SCHEDULE_BREADTH_FIRST) {
             try_one(&list[n++], o, rule, 0, 0, mult);
             continue;
         }
@@ -1574,7 +1576,7 @@ static int compare(const settings *o)
             }
         }
     }
-    options_progress(since, (double)rule / (DPAR_FORWARD_ONLY + 2), "auto");
+    options_progress(since, (double)rule / (DPAR_SCHEDULE_FORWARD_ONLY + 2), "auto");
     try_one(&list[n++], o, -1, 1, 0, mult);
     try_one(&list[n++], o, -1, 2, 0, mult);
     options_progress(since, 1.0, NULL);
@@ -1657,7 +1659,7 @@ static void belongs(const settings *o)
     if (given(o, "--links") && !given(o, "--bandwidth")) {
         fail(2, "--links", "goes with --bytes and --bandwidth");
     }
-    if (o->links != DPAR_LINKS_OWN && o->sends != DPAR_SENDS_BUFFERED) {
+    if (o->links != DPAR_CONTENTION_NONE && o->sends != DPAR_SEND_MODE_BUFFERED) {
         fail(2, "--links pair and rank", "go with --send buffered");
     }
     if (given(o, "--hold") && o->hold.n != 3) {

@@ -121,7 +121,7 @@ static int read_options(options *o, int argc, char **argv)
     return options_read(argc, argv, list, sizeof list / sizeof *list, &o->model, 1);
 }
 
-/* The words of dpar_plan_ask, of those options that it knows; 0: there is a blank in one. */
+/* The words of dpar_plan_query_read, of those options that it knows; 0: there is a blank in one. */
 static int words_of(const options *o, char *text, size_t room)
 {
     const char *const name[] = {"gpus",  "seq",       "batch", "precision",
@@ -252,7 +252,8 @@ static void add_note(const char *text)
 }
 
 /* What was asked, read: 0, or 2 with a sentence. */
-static int ask(const options *o, const char *words, dpar_asked *asked, char **model, char **machine)
+static int ask(const options *o, const char *words, dpar_plan_query *asked, char **model,
+               char **machine)
 {
     dpar_why why;
     char *inside;
@@ -281,8 +282,9 @@ static int ask(const options *o, const char *words, dpar_asked *asked, char **mo
             return 2;
         }
     }
-    if (dpar_plan_ask(*model != NULL ? *model : o->model, *machine != NULL ? *machine : o->cluster,
-                      words, asked, &why) != DPAR_OK) {
+    if (dpar_plan_query_read(*model != NULL ? *model : o->model,
+                             *machine != NULL ? *machine : o->cluster, words, asked,
+                             &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
     if (asked->had > 0) {
@@ -296,7 +298,7 @@ static int ask(const options *o, const char *words, dpar_asked *asked, char **mo
 /* ---- output --------------------------------------------------------------------------------- */
 
 /* Writes the report, however long: once to measure, once to fill. */
-static int write_report(FILE *to, int32_t format, const dpar_report *r)
+static int write_report(FILE *to, int32_t format, const dpar_plan_draw_desc *r)
 {
     dpar_text t;
     char *buffer;
@@ -315,7 +317,7 @@ static int write_report(FILE *to, int32_t format, const dpar_report *r)
     return 0;
 }
 
-static int write_file(const char *path, int32_t format, const dpar_report *r)
+static int write_file(const char *path, int32_t format, const dpar_plan_draw_desc *r)
 {
     FILE *f = fopen(path, "wb");
     int bad;
@@ -328,32 +330,32 @@ static int write_file(const char *path, int32_t format, const dpar_report *r)
 }
 
 /* Before anything is printed: where a file cannot be written, stdout stays empty. */
-static int write_files(const options *o, dpar_report *r)
+static int write_files(const options *o, dpar_plan_draw_desc *r)
 {
     int bad = 0;
     r->colour = 0;
     if (o->svg != NULL) {
-        bad = write_file(o->svg, DPAR_REPORT_SVG, r);
+        bad = write_file(o->svg, DPAR_PLAN_DRAW_SVG, r);
     }
     if (o->csv != NULL && bad == 0) {
-        bad = write_file(o->csv, DPAR_REPORT_CSV, r);
+        bad = write_file(o->csv, DPAR_PLAN_DRAW_CSV, r);
     }
     return bad;
 }
 
-static int show_report(const options *o, dpar_report *r)
+static int show_report(const options *o, dpar_plan_draw_desc *r)
 {
     int bad;
     r->note = r->note != NULL ? r->note : note[0] != 0 ? note : NULL;
     r->colour = options_terminal(1) && getenv("NO_COLOR") == NULL;
-    bad = write_report(stdout, o->json ? DPAR_REPORT_JSON : DPAR_REPORT_TEXT, r);
+    bad = write_report(stdout, o->json ? DPAR_PLAN_DRAW_JSON : DPAR_PLAN_DRAW_TEXT, r);
     if (o->explain && !o->json && bad == 0) {
-        bad = write_report(stdout, DPAR_REPORT_EXPLAIN, r);
+        bad = write_report(stdout, DPAR_PLAN_DRAW_EXPLAIN, r);
     }
     return bad;
 }
 
-static int show_all(const options *o, dpar_report *r)
+static int show_all(const options *o, dpar_plan_draw_desc *r)
 {
     return write_files(o, r) != 0 ? 2 : show_report(o, r);
 }
@@ -411,10 +413,11 @@ static void show_progress(const options *o, const dpar_planner *p, double since)
     }
 }
 
-static int show_smallest(const options *o, const dpar_job *job, const dpar_search *q, int most)
+static int show_smallest(const options *o, const dpar_job *job, const dpar_planner_desc *q,
+                         int most)
 {
     dpar_plan plan;
-    dpar_report r;
+    dpar_plan_draw_desc r;
     dpar_cluster c = *job->cluster;
     dpar_job smaller = *job;
     dpar_why why;
@@ -447,7 +450,7 @@ static int gpus_of(const dpar_job *job)
     return job->cluster->nodes * job->cluster->gpus_per_node;
 }
 
-static int same_memory(const dpar_memory *a, const dpar_memory *b)
+static int same_memory(const dpar_memory_usage *a, const dpar_memory_usage *b)
 {
     return memcmp(a->term, b->term, sizeof a->term) == 0 && a->moment == b->moment;
 }
@@ -456,14 +459,14 @@ static int same_memory(const dpar_memory *a, const dpar_memory *b)
 static void show_memory(const options *o, const dpar_job *job, const dpar_plan *plan)
 {
     const dpar_strategy *s = &plan->strategy;
-    dpar_memory m, next;
+    dpar_memory_usage m, next;
     int32_t rank, from, i;
     if (!o->memory || o->json) {
         return;
     }
     printf("\nmemory of a GPU by pipeline stage, GB; the worst is %d, %s\n",
            (int)plan->memory.worst,
-           plan->memory.moment == DPAR_PEAK_LOSS ? "at the loss" : "in a layer's backward");
+           plan->memory.moment == DPAR_MEMORY_PEAK_LOSS ? "at the loss" : "in a layer's backward");
     for (rank = from = 0; rank < s->pp; rank++) {
         dpar_memory_stage(job, s, rank, &m);
         if (rank + 1 < s->pp) {
@@ -474,17 +477,17 @@ static void show_memory(const options *o, const dpar_job *job, const dpar_plan *
         }
         printf(from < rank ? "  stages %d to %d" : "  stage %d", (int)from, (int)rank);
         printf(": %.1f most, %s: %.1f allocated", m.total * 1e-9,
-               m.moment == DPAR_PEAK_LOSS ? "at the loss" : "in a layer's backward",
+               m.moment == DPAR_MEMORY_PEAK_LOSS ? "at the loss" : "in a layer's backward",
                m.allocated * 1e-9);
-        for (i = 0; i < DPAR_MEMS; i++) {
-            if (i == DPAR_MEM_COMM) {
+        for (i = 0; i < DPAR_MEMORY_COUNT; i++) {
+            if (i == DPAR_MEMORY_COMM) {
                 printf("); reserved beside it (");
             }
             if (m.term[i] >= 0.05e9) {
                 printf("%s%s %.1f",
-                       i == 0               ? " ("
-                       : i == DPAR_MEM_COMM ? ""
-                                            : " ",
+                       i == 0                  ? " ("
+                       : i == DPAR_MEMORY_COMM ? ""
+                                               : " ",
                        dpar_memory_name(i), m.term[i] * 1e-9);
             } else if (i == 0) {
                 printf(" (");
@@ -607,7 +610,7 @@ static void try_recipes(ways *w, const dpar_job *job, const dpar_strategy *s)
 static void try_sequences(ways *w, const options *o, const char *model, const char *machine,
                           const dpar_job *job, const dpar_strategy *s)
 {
-    static dpar_asked asked;
+    static dpar_plan_query asked;
     char words[9000], seq[24], text[64];
     options less = *o;
     int parts;
@@ -617,7 +620,7 @@ static void try_sequences(ways *w, const options *o, const char *model, const ch
         less.seq = seq;
         less.evaluate = less.fix = NULL;
         if (!words_of(&less, words, sizeof words) ||
-            dpar_plan_ask(model, machine, words, &asked, NULL) != DPAR_OK) {
+            dpar_plan_query_read(model, machine, words, &asked, NULL) != DPAR_OK) {
             return;
         }
         shorter.work = &asked.work;
@@ -703,10 +706,10 @@ static int refuse(const dpar_job *job, const dpar_strategy *s, long long batch, 
 
 static int run_evaluate(const options *o, const char *words, const char *model, const char *machine)
 {
-    static dpar_planned p;
-    dpar_rejected rejected[12];
+    static dpar_plan_result p;
+    dpar_plan_rejection rejected[12];
     dpar_why why;
-    const dpar_status st = dpar_plan_text(model, machine, words, &p, &why);
+    const dpar_status st = dpar_plan_search(model, machine, words, &p, &why);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
         return refuse(&p.asked.job, &p.asked.given, p.asked.batch > 0 ? p.asked.batch : 0,
                       why.text);
@@ -730,7 +733,7 @@ static int run_evaluate(const options *o, const char *words, const char *model, 
 /* ---- the search ----------------------------------------------------------------------------- */
 
 /* Nothing is legal: the rule that what was fixed breaks, if it breaks one alone. */
-static int refuse_fixed(const options *o, const dpar_job *job, const dpar_search *q,
+static int refuse_fixed(const options *o, const dpar_job *job, const dpar_planner_desc *q,
                         const char *reason)
 {
     dpar_strategy s = q->fixed;
@@ -741,7 +744,7 @@ static int refuse_fixed(const options *o, const dpar_job *job, const dpar_search
         complain(reason, NULL);
         return 2;
     }
-    if (s.vp > 1 && !(q->fixed_fields >> DPAR_FIELD_PP & 1u)) {
+    if (s.vp > 1 && !(q->fixed_fields >> DPAR_STRATEGY_FIELD_PP & 1u)) {
         /* its reason is not that the default has one stage: the fewest that there can be */
         int gpus = gpus_of(job);
         for (s.pp = 2; s.pp < gpus && gpus % s.pp != 0; s.pp++) {
@@ -756,23 +759,23 @@ static int refuse_fixed(const options *o, const dpar_job *job, const dpar_search
 }
 
 /* A neighbour that fits and is faster than the best lies outside the space that was searched. */
-static void mark_outside(dpar_report *r, dpar_rejected *rejected)
+static void mark_outside(dpar_plan_draw_desc *r, dpar_plan_rejection *rejected)
 {
     int i;
     for (i = 0; i < r->rejects; i++) {
-        dpar_rejected *x = &rejected[i];
+        dpar_plan_rejection *x = &rejected[i];
         size_t used = strlen(x->text);
-        if (x->rule == DPAR_RULE_NONE && x->seconds < r->plan[0].step.total) {
+        if (x->rule == DPAR_STRATEGY_RULE_NONE && x->seconds < r->plan[0].step.total) {
             snprintf(x->text + used, sizeof x->text - used, " (not among the usual: see --whole)");
         }
     }
 }
 
 /* On how many GPUs it would fit. */
-static void say_enough(const dpar_asked *asked)
+static void say_enough(const dpar_plan_query *asked)
 {
     long long most = 64LL * gpus_of(&asked->job);
-    dpar_search q = asked->search;
+    dpar_planner_desc q = asked->search;
     dpar_plan plan;
     q.global_batch = asked->batch > 0 ? asked->batch : 0;
     q.space = DPAR_SPACE_USUAL;
@@ -787,15 +790,16 @@ static void say_enough(const dpar_asked *asked)
 
 /* Why the best is not one of its neighbours: of those that break the rule the nearest, by time or
  * by memory. A neighbour that is as fast says nothing. */
-static const dpar_rejected *closest(const dpar_report *r, int rule)
+static const dpar_plan_rejection *closest(const dpar_plan_draw_desc *r, int rule)
 {
-    const dpar_rejected *best = NULL;
+    const dpar_plan_rejection *best = NULL;
     int i;
     for (i = 0; i < r->rejects; i++) {
-        const dpar_rejected *x = &r->rejected[i];
-        const int tells = x->rule == rule &&
-                          (rule == DPAR_RULE_MEMORY || x->seconds > 1.005 * r->plan[0].step.total);
-        if (tells && (best == NULL || (rule == DPAR_RULE_MEMORY ? x->bytes_over < best->bytes_over
+        const dpar_plan_rejection *x = &r->rejected[i];
+        const int tells = x->rule == rule && (rule == DPAR_STRATEGY_RULE_MEMORY ||
+                                              x->seconds > 1.005 * r->plan[0].step.total);
+        if (tells &&
+            (best == NULL || (rule == DPAR_STRATEGY_RULE_MEMORY ? x->bytes_over < best->bytes_over
                                                                 : x->seconds < best->seconds))) {
             best = x;
         }
@@ -804,11 +808,12 @@ static const dpar_rejected *closest(const dpar_report *r, int rule)
 }
 
 /* What a person wants to see first: the winner, why, and where the picture is. */
-static int show_first(const options *o, const dpar_report *r)
+static int show_first(const options *o, const dpar_plan_draw_desc *r)
 {
-    const dpar_rejected *slower = closest(r, DPAR_RULE_NONE), *over = closest(r, DPAR_RULE_MEMORY);
+    const dpar_plan_rejection *slower = closest(r, DPAR_STRATEGY_RULE_NONE),
+                              *over = closest(r, DPAR_STRATEGY_RULE_MEMORY);
     printf("best:     ");
-    if (write_report(stdout, DPAR_REPORT_LINE, r) != 0) {
+    if (write_report(stdout, DPAR_PLAN_DRAW_LINE, r) != 0) {
         return 2;
     }
     if (slower != NULL || over != NULL) {
@@ -867,7 +872,7 @@ static void simulate(const dpar_job *job, dpar_plan *top, int n, int shown)
     void *memory = malloc(SIMULATION_BYTES);
     int i, k;
     for (i = 0; i < n; i++) {
-        dpar_simulated sim;
+        dpar_plan_simulation sim;
         dpar_plan plan = top[i];
         double total = plan.step.total, r;
         memset(&sim, 0, sizeof sim);
@@ -921,14 +926,14 @@ static void simulate(const dpar_job *job, dpar_plan *top, int n, int shown)
 static double other_rate(const char *model, const char *machine, const char *words,
                          const char *more)
 {
-    static dpar_asked other;
+    static dpar_plan_query other;
     static dpar_planner p;
     static char all[9100];
     dpar_plan top;
-    dpar_search q;
+    dpar_planner_desc q;
     dpar_status st;
     snprintf(all, sizeof all, "%s %s", words, more);
-    if (dpar_plan_ask(model, machine, all, &other, NULL) != DPAR_OK) {
+    if (dpar_plan_query_read(model, machine, all, &other, NULL) != DPAR_OK) {
         return -1.0;
     }
     q = other.search;
@@ -962,39 +967,40 @@ static void assume(char *text, size_t room, const char *what, const char *other,
 }
 
 /* What the user left open and the answer hangs on, each with the price of another choice. */
-static void say_assumed(const options *o, const dpar_asked *asked, const char *words,
+static void say_assumed(const options *o, const dpar_plan_query *asked, const char *words,
                         const char *model, const char *machine, const dpar_plan *best)
 {
     /* another stack, and another age */
-    static const char *const stack[DPAR_STACKS] = {"",      "core",  "torch", "core", "torch",
-                                                   "torch", "torch", "torch", "core", "core",
-                                                   "core",  "core",  "torch"};
-    static const char *const age[DPAR_STACKS] = {"",
-                                                 "megatron@2021",
-                                                 "core@2024",
-                                                 "torch@2023",
-                                                 "",
-                                                 "torch@2025",
-                                                 "",
-                                                 "",
-                                                 "nemo@2024",
-                                                 "",
-                                                 "megatron@2022",
-                                                 "nemo@2025",
-                                                 ""};
-    static const char *const stack_name[DPAR_STACKS] = {"",
-                                                        "megatron software of 2022",
-                                                        "core software of today (2025 on)",
-                                                        "torch software of today (2024 on)",
-                                                        "compiled software of today (2024 on)",
-                                                        "llm-foundry software of 2023",
-                                                        "torchtitan software of 2025",
-                                                        "nanotron software of 2025",
-                                                        "nemo software of today (2025 on)",
-                                                        "deepep software of 2025",
-                                                        "megatron software of 2021",
-                                                        "nemo software of 2024",
-                                                        "maxtext software of 2024"};
+    static const char *const stack[DPAR_MODEL_STACK_END] = {
+        "",      "core", "torch", "core", "torch", "torch", "torch",
+        "torch", "core", "core",  "core", "core",  "torch"};
+    static const char *const age[DPAR_MODEL_STACK_END] = {"",
+                                                          "megatron@2021",
+                                                          "core@2024",
+                                                          "torch@2023",
+                                                          "",
+                                                          "torch@2025",
+                                                          "",
+                                                          "",
+                                                          "nemo@2024",
+                                                          "",
+                                                          "megatron@2022",
+                                                          "nemo@2025",
+                                                          ""};
+    static const char *const stack_name[DPAR_MODEL_STACK_END] = {
+        "",
+        "megatron software of 2022",
+        "core software of today (2025 on)",
+        "torch software of today (2024 on)",
+        "compiled software of today (2024 on)",
+        "llm-foundry software of 2023",
+        "torchtitan software of 2025",
+        "nanotron software of 2025",
+        "nemo software of today (2025 on)",
+        "deepep software of 2025",
+        "megatron software of 2021",
+        "nemo software of 2024",
+        "maxtext software of 2024"};
     const dpar_workload *w = &asked->work;
     char text[600], what[80], other[80];
     double now = other_rate(model, machine, words, "");
@@ -1032,7 +1038,7 @@ static void say_assumed(const options *o, const dpar_asked *asked, const char *w
         dpar_strategy bare = best->strategy;
         dpar_plan other_plan;
         bare.overlap = DPAR_OVERLAP_DP | DPAR_OVERLAP_TP | DPAR_OVERLAP_PP;
-        if ((w->age == DPAR_STACK_NEMO || w->age == DPAR_STACK_DEEPEP) &&
+        if ((w->age == DPAR_MODEL_STACK_NEMO || w->age == DPAR_MODEL_STACK_DEEPEP) &&
             dpar_plan_price(&asked->job, &bare, 0, &other_plan, NULL, NULL) == DPAR_OK) {
             assume(text, sizeof text, "nine tenths of the experts' messages hidden, no measurement",
                    "none", best->step.total, other_plan.step.total);
@@ -1043,15 +1049,15 @@ static void say_assumed(const options *o, const dpar_asked *asked, const char *w
     }
 }
 
-static int run_search(const options *o, const dpar_asked *asked, const char *words,
+static int run_search(const options *o, const dpar_plan_query *asked, const char *words,
                       const char *model, const char *machine)
 {
     static dpar_plan top[64], front[32];
     static dpar_planner p;
-    dpar_rejected rejected[12];
-    dpar_search search = asked->search, *q = &search;
+    dpar_plan_rejection rejected[12];
+    dpar_planner_desc search = asked->search, *q = &search;
     const dpar_job *job = &asked->job;
-    dpar_report r;
+    dpar_plan_draw_desc r;
     dpar_why why;
     char said[100];
     double since = options_now();
@@ -1139,13 +1145,13 @@ static void show_part(const char *name, const char *text)
     }
 }
 
-static int run_recommend(const options *o, const dpar_asked *asked, const char *words,
+static int run_recommend(const options *o, const dpar_plan_query *asked, const char *words,
                          const char *model, const char *machine)
 {
     const dpar_job *job = &asked->job;
-    const dpar_search *q = &asked->search;
+    const dpar_planner_desc *q = &asked->search;
     dpar_advice a;
-    dpar_report r;
+    dpar_plan_draw_desc r;
     dpar_why why;
     dpar_status st = dpar_plan_recommend(job, q, &a, &why);
     if (st == DPAR_E_NONE) {
@@ -1195,7 +1201,7 @@ static int run_recommend(const options *o, const dpar_asked *asked, const char *
 
 static int run(int argc, char **argv)
 {
-    static dpar_asked asked;
+    static dpar_plan_query asked;
     char words[9000], *model, *machine;
     options o;
     int code = read_options(&o, argc, argv);
@@ -1225,7 +1231,7 @@ static int run(int argc, char **argv)
         code = run_evaluate(&o, words, model != NULL ? model : o.model,
                             machine != NULL ? machine : o.cluster);
     } else if (o.min_gpus) {
-        dpar_search q = asked.search;
+        dpar_planner_desc q = asked.search;
         q.global_batch =
             asked.batch > 0 ? asked.batch : 0; /* the usual one is the whole machine's */
         code = show_smallest(&o, &asked.job, &q, 1 << 20);

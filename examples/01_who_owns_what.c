@@ -24,9 +24,9 @@ int main(void)
     dpar_why why;
 
     /* a row: by the rule of torch.chunk, MPI's darray and others; 7 more rules have names */
-    dpar_split_range(DPAR_CHUNK, 1000, 7, 3, &first[0], &count[0]);
+    dpar_split_range(DPAR_SPLIT_CHUNK, 1000, 7, 3, &first[0], &count[0]);
     printf("1000 rows in 7 chunks: part 3 has %d, from %d on; row 500 is of part %d\n",
-           (int)count[0], (int)first[0], (int)dpar_split_owner(DPAR_CHUNK, 1000, 7, 500));
+           (int)count[0], (int)first[0], (int)dpar_split_owner(DPAR_SPLIT_CHUNK, 1000, 7, 500));
 
     /* a grid: as MPI_Dims_create and MPI_Cart */
     if (dpar_cart_dims(6, 2, parts, &why) < 0) {

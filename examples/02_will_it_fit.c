@@ -14,22 +14,22 @@
 int main(void)
 {
     static const char *const machine[] = {"1x4:a100-40", "1x8:a100-40", "2x8:a100-40"};
-    static dpar_planned plan; /* 40 KB */
+    static dpar_plan_result plan; /* 40 KB */
     char line[300];
     dpar_text text;
     dpar_why why;
     int i;
     for (i = 0; i < 3; i++) {
-        if (dpar_plan_text("llama-2-13b", machine[i], "batch=1024", &plan, &why) < 0) {
+        if (dpar_plan_search("llama-2-13b", machine[i], "batch=1024", &plan, &why) < 0) {
             printf("%s: %s\n", machine[i], why.text); /* what came nearest, and by how much */
             continue;
         }
         dpar_text_init(&text, line, sizeof line);
-        dpar_plan_draw(&text, &plan.report, DPAR_REPORT_LINE, NULL);
+        dpar_plan_draw(&text, &plan.report, DPAR_PLAN_DRAW_LINE, NULL);
         printf("%s: %s", machine[i], line);
     }
-    /* the numbers, for a program; DPAR_REPORT_TEXT and _EXPLAIN are tables, _SVG is a picture */
+    /* the numbers, for a program; DPAR_PLAN_DRAW_TEXT and _EXPLAIN are tables, _SVG is a picture */
     printf("%.1f s a step, %.1f GB a GPU, %.0f GB of them activations\n", plan.step,
-           plan.memory * 1e-9, plan.plan[0].memory.term[DPAR_MEM_ACTIVATIONS] * 1e-9);
+           plan.memory * 1e-9, plan.plan[0].memory.term[DPAR_MEMORY_ACTIVATIONS] * 1e-9);
     return 0;
 }

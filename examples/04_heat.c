@@ -17,8 +17,8 @@ static int plate(dpar_comm *c, double *all)
     dpar_why why;
     double *u, *v, *t;
     d.dims = 2, d.cells[0] = NY, d.cells[1] = NX, d.halo = 1;
-    d.periodic[1] = 1;                      /* x is a ring */
-    d.mirror_high[0] = DPAR_MIRROR_AT_FACE; /* nothing flows out at y's high end */
+    d.periodic[1] = 1;                        /* x is a ring */
+    d.mirror_high[0] = DPAR_GRID_MIRROR_FACE; /* nothing flows out at y's high end */
     if (dpar_grid_make(c, &d, &g, &why) < 0) {
         return dpar_fail(c, &why);
     }

@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     }
     d.cells[0] = NY, d.cells[1] = NX, d.halo = 1, d.type = DPAR_F64; /* cut and ring: cart's */
     d.own[0] = ny, d.own[1] = nx; /* compared: so many cells has this rank */
-    if (dpar_mpi_grid(cart, NULL, &d, &g, &why) < 0) {
+    if (dpar_mpi_grid_make(cart, NULL, &d, &g, &why) < 0) {
         fprintf(stderr, "%s\n", why.text);
         return MPI_Abort(cart, 1);
     }

@@ -21,7 +21,7 @@ contains
         real(c_double), target :: mine, all_
         integer :: nx, ny, step
         heat = 1
-        d = dpar_grid_desc_of([100, 120], halo=1, periodic=[.true., .false.])
+        d = dpar_grid_desc_init([100, 120], halo=1, periodic=[.true., .false.])
         if (dpar_grid_make(world, d, g, why) < 0) then
             print *, dpar_string(why)
             return
@@ -46,7 +46,7 @@ contains
         mine = sum(u(1:nx, 1:ny))
         if (dpar_all_reduce(world, c_loc(mine), c_loc(all_), 1_c_int64_t, DPAR_F64, &
             DPAR_SUM) < 0) return
-        if (dpar_rank(world) == 0) print '(i0, a, f9.4, a)', dpar_size(world), " ranks: ", all_, &
+        if (dpar_comm_rank(world) == 0) print '(i0, a, f9.4, a)', dpar_comm_size(world), " ranks: ", all_, &
             " is the sum of all cells after 500 steps"
         flush (6)
         heat = dpar_grid_free(g)

@@ -32,7 +32,7 @@ static int train(dpar_comm *world, void *unused)
     dpar_ddp *ddp = NULL;
     dpar_why why;
     (void)unused;
-    if (dpar_comm_agree(world, w, WEIGHTS, DPAR_F32, &why) < 0 || /* all begin alike? */
+    if (dpar_comm_check_equal(world, w, WEIGHTS, DPAR_F32, &why) < 0 || /* all begin alike? */
         dpar_ddp_over(world, grads, WEIGHTS, DPAR_F32, &ddp, &why) < 0) {
         return dpar_fail(world, &why);
     }

@@ -27,20 +27,20 @@ static int train(dpar_comm *world, void *unused)
     const float zeros[WEIGHTS] = {0}, *w;
     dpar_fsdp *f = NULL;
     dpar_why why;
-    if (unused || dpar_fsdp_over(world, numel, 1, DPAR_SGD, &f, &why) < 0) {
+    if (unused || dpar_fsdp_over(world, numel, 1, DPAR_OPTIMIZER_SGD, &f, &why) < 0) {
         return dpar_fail(world, &why);
     }
     dpar_fsdp_set(f, 0, zeros);
     for (int step = 0; step < STEPS && world->status == 0; step++) {
         dpar_fsdp_start(f);
-        w = (const float *)dpar_fsdp_use(f, 0, DPAR_BACKWARD); /* whole, until done */
+        w = (const float *)dpar_fsdp_use(f, 0, DPAR_ACTION_BACKWARD); /* whole, until done */
         for (int s = world->rank; s < SAMPLES && w != NULL; s += world->size) {
             backward(s, w, (float *)dpar_fsdp_gradient(f, 0, NULL));
         }
-        dpar_fsdp_done(f, 0, DPAR_BACKWARD);
+        dpar_fsdp_done(f, 0, DPAR_ACTION_BACKWARD);
         dpar_fsdp_update(f, 0.3 * world->size / SAMPLES, 0); /* by the averages over the ranks */
     }
-    w = (const float *)dpar_fsdp_use(f, 0, DPAR_FORWARD);
+    w = (const float *)dpar_fsdp_use(f, 0, DPAR_ACTION_FORWARD);
     if (w != NULL && world->rank == 0) {
         printf("%d ranks: weights %.4f %.4f %.4f\n", (int)world->size, w[0], w[1], w[2]);
     }

@@ -30,7 +30,7 @@ int main(int argc, char **argv)
     static const char *const name[] = {"1f1b", "zb-h1"};
     static int64_t memory[1000], work[4000]; /* too small: E_ROOM, and why says how many bytes */
     static char text[1 << 16];
-    const int32_t format = argc > 1 ? DPAR_GANTT_SVG : DPAR_GANTT_TEXT;
+    const int32_t format = argc > 1 ? DPAR_SCHEDULE_DRAW_SVG : DPAR_SCHEDULE_DRAW_TEXT;
     dpar_schedule s;
     dpar_text t;
     dpar_why why;

@@ -17,7 +17,7 @@ static dpar_status work(void *ctx, const dpar_stage_task *t, dpar_why *why)
     stage *s = (stage *)ctx;
     const double sample = t->action.micro - 3.5, *in = (const double *)t->in;
     double *kept = &s->kept[t->action.micro], out; /* from its forward to its backward */
-    if (t->action.kind == DPAR_FORWARD) {
+    if (t->action.kind == DPAR_ACTION_FORWARD) {
         *kept = in != NULL ? *in : sample; /* NULL: the first stage */
         out = s->weight * *kept;
     } else {
@@ -35,7 +35,7 @@ static int train(dpar_comm *world, void *unused)
 {
     stage mine = {1.0, 0.0, {0}}; /* at first they multiply by 1 */
     double all = 0.0;
-    dpar_pipeline_options o = {0};
+    dpar_pipeline_desc o = {0};
     dpar_pipeline *p = NULL;
     dpar_why why;
     o.type = DPAR_F64, o.count = 1; /* what goes from stage to stage */

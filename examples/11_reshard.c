@@ -18,13 +18,13 @@ int main(void)
     int64_t shape[2], first[2], y, x, i, boxes = 0, wrong = 0;
     dpar_mesh six, eight;
     dpar_layout saved, wanted;
-    dpar_transfers walk;
+    dpar_redistribute_cursor walk;
     dpar_transfer t;
     int32_t rank;
     FILE *file[6];
     float row[40];
-    dpar_mesh_init(&six, "y x", bands, DPAR_LAST_FASTEST, 0, NULL);
-    dpar_mesh_init(&eight, "y x", blocks, DPAR_LAST_FASTEST, 0, NULL);
+    dpar_mesh_init(&six, "y x", bands, DPAR_ORDER_LAST_FASTEST, 0, NULL);
+    dpar_mesh_init(&eight, "y x", blocks, DPAR_ORDER_LAST_FASTEST, 0, NULL);
     dpar_layout_init(&saved, &six, 2, extent, cut, NULL);
     dpar_layout_init(&wanted, &eight, 2, extent, cut, NULL);
     for (rank = 0; rank < 6; rank++) { /* its file has its rows; element (y, x) is 1000 y + x */
@@ -36,8 +36,9 @@ int main(void)
         }
     }
     for (rank = 0; rank < 8; rank++) { /* each finds its boxes alone, without asking the others */
-        dpar_transfers_first(&walk, &saved, &wanted, rank, DPAR_RECEIVES, DPAR_PRIMARY);
-        for (; dpar_transfers_next(&walk, &t); boxes++) {
+        dpar_redistribute_first(&walk, &saved, &wanted, rank, DPAR_TRANSFER_RECV,
+                                DPAR_REDISTRIBUTE_PRIMARY);
+        for (; dpar_redistribute_next(&walk, &t); boxes++) {
             if (rank == 2) {
                 printf("rank 2 reads %d x %d elements of file %d, from its element (%d, %d) on\n",
                        (int)t.extent[0], (int)t.extent[1], (int)t.peer, (int)t.theirs[0],

@@ -16,9 +16,9 @@ static dpar_status mlp(dpar_comm *c, double *y)
 {
     const int own = HIDDEN / c->size, first = c->rank * own;
     double x[TOKENS * WIDTH], up[HIDDEN * WIDTH], down[WIDTH * HIDDEN], h[TOKENS * HIDDEN];
-    dpar_linear a = {DPAR_COLUMN, 0, WIDTH, own}, b = {DPAR_ROW, 0, own, WIDTH};
+    dpar_linear a = {DPAR_LINEAR_COLUMN, 0, WIDTH, own}, b = {DPAR_LINEAR_ROW, 0, own, WIDTH};
     dpar_linear_arrays p = {0}, q = {0};
-    dpar_tensor t;
+    dpar_tensor_parallel t;
     for (int i = 0; i < own * WIDTH; i++) {
         up[i] = ((first + i / WIDTH) * 5 + i % WIDTH * 3) % 11 / 8.0 - 0.625;
         down[i] = (i / own * 7 + first + i % own) % 9 / 8.0 - 0.5;
@@ -28,7 +28,7 @@ static dpar_status mlp(dpar_comm *c, double *y)
     }
     p.w = up, p.x = x, p.y = h;
     q.w = down, q.x = h, q.y = y;
-    dpar_tensor_init(&t, c, DPAR_F64, TOKENS, NULL, NULL);
+    dpar_tensor_parallel_init(&t, c, DPAR_F64, TOKENS, NULL, NULL);
     dpar_linear_forward(&t, &a, &p); /* nothing travels */
     for (int i = 0; i < TOKENS * own; i++) {
         h[i] = h[i] > 0 ? h[i] : 0;
@@ -50,7 +50,7 @@ static int layer(dpar_comm *world, void *unused)
             printf(" %.4f%s", y[k][i], i == 3 * WIDTH - 1 ? "\n" : "");
         }
     }
-    return dpar_comm_close(alone) < 0;
+    return dpar_comm_free(alone) < 0;
 }
 
 int main(int argc, char **argv)

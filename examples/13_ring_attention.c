@@ -16,18 +16,19 @@ static int64_t attend(dpar_comm *c, double *out)
 {
     const int64_t ends[2] = {0, TOKENS}; /* one document */
     double q[TOKENS * ROW], k[TOKENS * ROW], v[TOKENS * ROW], lse[TOKENS * HEADS];
-    dpar_attention layer = {0};
+    dpar_attention_desc layer = {0};
     dpar_attention_plan *plan = NULL;
     dpar_attention_arrays a = {0};
     int64_t first = 0, count = 0;
-    dpar_split_range(DPAR_EVEN, TOKENS, c->size, c->rank, &first, &count);
+    dpar_split_range(DPAR_SPLIT_EVEN, TOKENS, c->size, c->rank, &first, &count);
     for (int i = 0; i < count * ROW; i++) {
         const int at = (int)first * ROW + i; /* among all tokens */
         q[i] = at * 7 % 11 / 5.0 - 1.0;
         k[i] = at * 5 % 13 / 6.0 - 1.0;
         v[i] = at * 3 % 17 / 8.0 - 1.0;
     }
-    dpar_packed_init(&layer.tokens, 1, ends, c->size, DPAR_EVEN, NULL); /* DPAR_ZIGZAG balances */
+    dpar_packed_init(&layer.tokens, 1, ends, c->size, DPAR_SPLIT_EVEN,
+                     NULL); /* DPAR_SPLIT_ZIGZAG balances */
     layer.heads = HEADS, layer.width = WIDTH, layer.type = DPAR_F64, layer.causal = 1;
     dpar_attention_make(c, &layer, &plan, NULL);
     a.q = q, a.k = k, a.v = v, a.out = out, a.lse = lse;
@@ -51,7 +52,7 @@ static int ring(dpar_comm *world, void *unused)
         printf("token 23, by the ring:  %.4f %.4f %.4f %.4f\n", by[0], by[1], by[2], by[3]);
         printf("token 23, on one rank:  %.4f %.4f %.4f %.4f\n", on[0], on[1], on[2], on[3]);
     }
-    return dpar_comm_close(alone) < 0;
+    return dpar_comm_free(alone) < 0;
 }
 
 int main(int argc, char **argv)

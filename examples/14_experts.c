@@ -15,21 +15,21 @@ static int mixture(dpar_comm *world, void *unused)
 {
     double x[TOKENS], y[TOKENS], weight[MOST], rows[MOST]; /* a token is one number */
     int32_t chosen[MOST], e;
-    dpar_experts layer = {0};
+    dpar_experts_desc layer = {0};
     dpar_experts_plan *plan = NULL;
     dpar_experts_routing *to = NULL; /* where tokens go */
     dpar_experts_choices choices = {0};
     dpar_experts_arrays a = {0};
     dpar_why why;
     int64_t first = 0, count = 0, i;
-    dpar_split_range(DPAR_EVEN, TOKENS, world->size, world->rank, &first, &count);
+    dpar_split_range(DPAR_SPLIT_EVEN, TOKENS, world->size, world->rank, &first, &count);
     for (i = 0; i < count; i++) { /* what a router decides: dpar_router_forward */
         x[i] = (double)(first + i);
         chosen[2 * i] = (int32_t)((first + i) * 5 % EXPERTS);
         chosen[2 * i + 1] = (int32_t)((chosen[2 * i] + 1 + (first + i) % 3) % EXPERTS);
         weight[2 * i] = 0.75, weight[2 * i + 1] = 0.25;
     }
-    dpar_split_init(&layer.experts, DPAR_EVEN, EXPERTS, world->size, 1, NULL);
+    dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, EXPERTS, world->size, 1, NULL);
     layer.choices = CHOICES, layer.tokens = TOKENS, layer.width = 1, layer.type = DPAR_F64;
     choices.tokens = count, choices.chosen = chosen;
     a.x = x, a.rows = rows, a.results = rows, a.weight = weight, a.y = y;

@@ -27,8 +27,8 @@ static int solve(dpar_comm *world, void *unused)
     if (unused || dpar_points_make(world, NULL, own, ghost, m, &p, &why) < 0) {
         return dpar_fail(world, &why);
     }
-    dpar_points_local(p, id, ROW * own, column);   /* columns as places in d, */
-    double *d = dpar_points_array(p, DPAR_F64, 1); /* with the others' values behind own ones */
+    dpar_points_to_local(p, id, ROW * own, column); /* columns as places in d, */
+    double *d = dpar_points_array(p, DPAR_F64, 1);  /* with the others' values behind own ones */
     for (i = 0; d && i < own; i++) {
         r[i] = (double)((first + i) % 7);
         rr += r[i] * r[i];

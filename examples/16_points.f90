@@ -22,8 +22,8 @@ contains
         integer(c_int64_t) :: first, own, i, k
         integer :: step
         solve = 1
-        first = n * dpar_rank(world) / dpar_size(world)
-        own = n * (dpar_rank(world) + 1) / dpar_size(world) - first
+        first = n * dpar_comm_rank(world) / dpar_comm_size(world)
+        own = n * (dpar_comm_rank(world) + 1) / dpar_comm_size(world) - first
         allocate (id(3, own), at(3, own))
         do i = 1, own
             k = first + i - 1 ! ids count from 0, and go on from rank to rank
@@ -34,7 +34,7 @@ contains
             print *, dpar_string(why)
             return
         end if
-        if (dpar_points_local(p, id, size(id, kind=8), at) < 0) return
+        if (dpar_points_to_local(p, id, size(id, kind=8), at) < 0) return
         at = at + 1 ! Fortran counts from 1
         allocate (x(own + size(ghost))) ! the others' values lie behind own ones
         x = 0
@@ -42,7 +42,7 @@ contains
             if (dpar_points_exchange(p, x) < 0) return
             x(:own) = [((mod(first + i - 1, 7_8) + sum(x(at(:, i)))) / 4, i=1, own)]
         end do
-        if (dpar_rank(world) == 0) print '(i0, a, f8.6)', dpar_size(world), " ranks: x(0) is ", x(1)
+        if (dpar_comm_rank(world) == 0) print '(i0, a, f8.6)', dpar_comm_size(world), " ranks: x(0) is ", x(1)
         flush (6)
         solve = dpar_points_free(p)
     end function

@@ -22,7 +22,10 @@ static void cube_add(int64_t *p, int axis, int64_t times)
 /* Twice the distance of point i from the middle of a face: cells' middles, faces below, above. */
 static int64_t cube_along(int64_t n, int32_t points, int64_t i)
 {
-    return 2 * i - n + (points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2);
+    return 2 * i - n +
+           (points == DPAR_HALO_AT_CELLS       ? 1
+            : points == DPAR_HALO_AT_LOW_FACES ? 0
+                                               : 2);
 }
 
 /* On a cube's edge the direction off one face is the direction into the other: one name for both.

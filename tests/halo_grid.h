@@ -13,7 +13,7 @@ enum { COLUMNS = 7 };
 /* Rows cut by the first axis, columns by the second. */
 static inline dpar_layout grid_of(int32_t dims, const int64_t *extent, int32_t down, int32_t across)
 {
-    int32_t size[2], kind = DPAR_LAST_FASTEST;
+    int32_t size[2], kind = DPAR_ORDER_LAST_FASTEST;
     dpar_placement p[2];
     dpar_layout l;
     dpar_mesh m;
@@ -26,10 +26,10 @@ static inline dpar_layout grid_of(int32_t dims, const int64_t *extent, int32_t d
     return l;
 }
 
-static inline dpar_halo_exchange *plan_of(dpar_comm *c, const dpar_halo_field *f, int32_t n,
-                                          const dpar_halo_options *o, void **memory)
+static inline dpar_halo_plan *plan_of(dpar_comm *c, const dpar_halo_field *f, int32_t n,
+                                      const dpar_halo_plan_desc *o, void **memory)
 {
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     dpar_why why;
     int64_t bytes = 0;
     CHECK_INT(plan_bytes(c, f, n, o, &bytes, &why), DPAR_OK);

@@ -7,10 +7,10 @@
 
 #include <string.h>
 
-static inline dpar_halo_options plan_options(const dpar_halo_field *f, int32_t n,
-                                             const dpar_halo_options *o)
+static inline dpar_halo_plan_desc plan_options(const dpar_halo_field *f, int32_t n,
+                                               const dpar_halo_plan_desc *o)
 {
-    dpar_halo_options all;
+    dpar_halo_plan_desc all;
     memset(&all, 0, sizeof all);
     all = o != NULL ? *o : all;
     all.field = f;
@@ -19,30 +19,28 @@ static inline dpar_halo_options plan_options(const dpar_halo_field *f, int32_t n
 }
 
 static inline dpar_status plan_bytes(const dpar_comm *c, const dpar_halo_field *f, int32_t n,
-                                     const dpar_halo_options *o, int64_t *bytes,
-                                     dpar_why *why)
+                                     const dpar_halo_plan_desc *o, int64_t *bytes, dpar_why *why)
 {
-    const dpar_halo_options all = plan_options(f, n, o);
-    return dpar_halo_exchange_bytes(c, &all, bytes, why);
+    const dpar_halo_plan_desc all = plan_options(f, n, o);
+    return dpar_halo_plan_bytes(c, &all, bytes, why);
 }
 
 static inline dpar_status plan_init(void *memory, int64_t bytes, dpar_comm *c,
                                     const dpar_halo_field *f, int32_t n,
-                                    const dpar_halo_options *o, dpar_halo_exchange **x,
-                                    dpar_why *why)
+                                    const dpar_halo_plan_desc *o, dpar_halo_plan **x, dpar_why *why)
 {
-    const dpar_halo_options all = plan_options(f, n, o);
-    return dpar_halo_exchange_init(memory, bytes, c, &all, x, why);
+    const dpar_halo_plan_desc all = plan_options(f, n, o);
+    return dpar_halo_plan_init(memory, bytes, c, &all, x, why);
 }
 
 /* The fastest way. */
 static inline dpar_status plan_tune(void *memory, int64_t bytes, dpar_comm *c,
                                     const dpar_halo_field *f, int32_t n,
-                                    const dpar_halo_options *o, dpar_halo_options *best,
+                                    const dpar_halo_plan_desc *o, dpar_halo_plan_desc *best,
                                     double *seconds, dpar_why *why)
 {
     *best = plan_options(f, n, o);
-    return dpar_halo_exchange_tune(memory, bytes, c, best, seconds, why);
+    return dpar_halo_plan_tune(memory, bytes, c, best, seconds, why);
 }
 
 #endif

@@ -23,8 +23,8 @@ typedef struct halo_work {
     dpar_comm *c;
     halo_array a[HALO_WORK_FIELDS];
     dpar_halo_field f[HALO_WORK_FIELDS];
-    dpar_halo_options options;
-    dpar_halo_exchange *x;
+    dpar_halo_plan_desc options;
+    dpar_halo_plan *x;
     void *memory;
     int64_t bytes;
 } halo_work;
@@ -180,9 +180,9 @@ static void halo_work_plan(halo_work *w, dpar_comm *c, uint64_t seed)
     parts[1] = c->size / parts[0];
     for (d = 0; d < 2; d++) {
         extent[d] = parts[d] * (1 + oracle_below(&seed, 6)) + oracle_below(&seed, 3);
-        place[d] = dpar_shard_by(d, DPAR_EVEN, 0);
+        place[d] = dpar_shard_by(d, DPAR_SPLIT_EVEN, 0);
     }
-    (void)dpar_mesh_init(&m, "y x", parts, DPAR_LAST_FASTEST, c->size, NULL);
+    (void)dpar_mesh_init(&m, "y x", parts, DPAR_ORDER_LAST_FASTEST, c->size, NULL);
     for (i = 0; i < HALO_WORK_FIELDS; i++) {
         dpar_halo *h = &w->a[i].h;
         (void)dpar_layout_init(&h->grid, &m, 2, extent, place, NULL);
@@ -239,7 +239,7 @@ static dpar_status halo_work_open(halo_work *w, dpar_comm *c, uint64_t seed)
 /* COLLECTIVE while all is well. */
 static dpar_status halo_work_close(halo_work *w)
 {
-    dpar_status s = dpar_halo_exchange_close(w->x);
+    dpar_status s = dpar_halo_plan_close(w->x);
     int i;
     for (i = 0; i < HALO_WORK_FIELDS; i++) {
         if (w->a[i].registered && w->a[i].memory != NULL) {
@@ -261,19 +261,18 @@ static dpar_status halo_work_run(halo_work *w, oracle *o, uint64_t round, int ad
     int tests;
     halo_work_fill(w, round, adds);
     if (how == 0 && !adds) {
-        s = dpar_halo_exchange_run(w->x);
+        s = dpar_halo_plan_exchange(w->x);
     } else {
-        s = adds ? dpar_halo_exchange_begin_adjoint(w->x, DPAR_SUM)
-                 : dpar_halo_exchange_begin(w->x);
+        s = adds ? dpar_halo_plan_reduce_begin(w->x, DPAR_SUM) : dpar_halo_plan_begin(w->x);
         if (s == DPAR_OK && how == 2) {
             for (tests = 0; tests < 1000 && s >= DPAR_OK; tests++) {
-                s = dpar_halo_exchange_test(w->x);
+                s = dpar_halo_plan_test(w->x);
                 tests += s == DPAR_OK ? 1000 : 0;
             }
         } else if (s == DPAR_OK && how == 3) {
             oracle_delay(o);
         }
-        s = s >= DPAR_OK ? dpar_halo_exchange_end(w->x) : s;
+        s = s >= DPAR_OK ? dpar_halo_plan_end(w->x) : s;
     }
     if (s == DPAR_OK) {
         *wrong += halo_work_wrong(w, round, adds);

@@ -83,13 +83,13 @@ static int list_all(const dpar_halo *h, int direction, int mode, entry *list)
 {
     int rank, n = 0;
     for (rank = 0; rank < RANKS; rank++) {
-        dpar_halo_walk w;
+        dpar_halo_cursor w;
         dpar_transfer t;
         CHECK_INT(dpar_halo_first(&w, h, rank, direction, mode, NULL), DPAR_OK);
         while (dpar_halo_next(&w, &t)) {
             CHECK(n < LISTS && t.peer >= 0 && t.peer < RANKS);
-            list[n].from = direction == DPAR_SENDS ? rank : t.peer;
-            list[n].to = direction == DPAR_SENDS ? t.peer : rank;
+            list[n].from = direction == DPAR_TRANSFER_SEND ? rank : t.peer;
+            list[n].to = direction == DPAR_TRANSFER_SEND ? t.peer : rank;
             list[n++].t = t;
         }
         CHECK(!dpar_halo_next(&w, &t));
@@ -211,9 +211,9 @@ static void check_adjoint(const dpar_halo *h, int mode)
     static int64_t y[RANKS][MOST];
     static int seen[RANKS][MOST];
     int64_t left = 0, right = 0, place;
-    int rank, k, n = list_all(h, DPAR_RECEIVES, mode, got);
+    int rank, k, n = list_all(h, DPAR_TRANSFER_RECV, mode, got);
     uint32_t r = 1;
-    check_pairs(list_all(h, DPAR_SENDS, mode, sent), n);
+    check_pairs(list_all(h, DPAR_TRANSFER_SEND, mode, sent), n);
     for (rank = 0; rank < RANKS; rank++) {
         /* the points that E writes */
         memcpy(seen[rank], arrived[rank], count_of[rank] * sizeof arrived[0][0]);
@@ -254,11 +254,11 @@ static void check_core(const dpar_halo *h)
         int n, cores;
         CHECK_INT(dpar_halo_outputs(h, rank, &core), has[rank]);
         if (!has[rank]) {
-            CHECK(!dpar_halo_core(h, rank, &core) && !dpar_halo_boundary(h, rank, 0, &slab));
+            CHECK(!dpar_halo_interior(h, rank, &core) && !dpar_halo_boundary(h, rank, 0, &slab));
             continue;
         }
         CHECK(box_contains(&mine[rank], &core) && box_contains(&core, &mine[rank]));
-        cores = dpar_halo_core(h, rank, &core);
+        cores = dpar_halo_interior(h, rank, &core);
         for (n = 0; dpar_halo_boundary(h, rank, n, &slab); n++) {
             CHECK(box_contains(&mine[rank], &slab) && dpar_box_volume(&slab) > 0);
             CHECK(!cores || !box_intersect(&core, &slab, &slab));
@@ -319,7 +319,7 @@ static void check_slabs(const dpar_halo *h, int transfers)
             count++;
         }
         CHECK(count <= 2 * h->grid.dims);
-        CHECK_INT(dpar_halo_compact(h, rank), points);
+        CHECK_INT(dpar_halo_slab_points(h, rank), points);
         if (!holds[rank]) {
             continue;
         }
@@ -363,16 +363,16 @@ static void check_halo(const dpar_halo *h)
     CHECK_INT(dpar_halo_check(h, NULL), DPAR_OK);
     for (n = 0; n < h->grid.dims; n++) {
         int64_t cells = h->grid.extent[n];
-        int faces = h->points[n] != DPAR_AT_CELLS && (h->periodic & 1u << n) == 0 && cells > 0;
+        int faces = h->points[n] != DPAR_HALO_AT_CELLS && (h->periodic & 1u << n) == 0 && cells > 0;
         CHECK_INT(dpar_halo_points(h, n), cells + faces);
     }
     fill(h);
-    n = list_all(h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got);
+    n = list_all(h, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, got);
     deliver(got, n);
     check_values(h);
     check_core(h);
     check_slabs(h, n);
-    check_pairs(list_all(h, DPAR_SENDS, DPAR_HALO_FORWARD, sent), n);
+    check_pairs(list_all(h, DPAR_TRANSFER_SEND, DPAR_HALO_FORWARD, sent), n);
     check_adjoint(h, DPAR_HALO_ADJOINT);
 }
 
@@ -388,7 +388,8 @@ static void grid_of(dpar_halo *h, int32_t dims, const int64_t *extent, const int
     for (d = 0; d < dims; d++) {
         p[d] = dpar_shard_by(d, rule[d], 0);
     }
-    CHECK_INT(dpar_mesh_init(&m, axis_names(dims), parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, axis_names(dims), parts, DPAR_ORDER_LAST_FASTEST, 0, NULL),
+              DPAR_OK);
     CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL), DPAR_OK);
 }
 

@@ -16,14 +16,14 @@ static int owned(const dpar_layout *l, const int32_t *coord, int dim, int *list)
     for (k = 0; k < l->mesh.axes; k++) {
         int axis = l->order[k], p = l->mesh.axis[axis].size;
         const dpar_placement *how = &l->axis[axis];
-        if (how->kind != DPAR_SHARD || how->dim != dim) {
+        if (how->kind != DPAR_PLACEMENT_SHARD || how->dim != dim) {
             continue;
         }
         for (i = 0, kept = 0; i < n; i++) {
-            int mine = how->rule == DPAR_RAGGED
-                           ? how->cuts[coord[axis]] <= i && i < how->cuts[coord[axis] + 1]
-                           : owner_of(how->rule, i, n, p, (int)how->block, how->source) ==
-                                 coord[axis];
+            int mine =
+                how->rule == DPAR_SPLIT_RAGGED
+                    ? how->cuts[coord[axis]] <= i && i < how->cuts[coord[axis] + 1]
+                    : owner_of(how->rule, i, n, p, (int)how->block, how->source) == coord[axis];
             if (mine) {
                 list[kept++] = list[i];
             }

@@ -527,7 +527,7 @@ static void memory_rows(const char *dir, memory_visit *visit, void *context)
 
 typedef struct memory_said {
     dpar_status status; /* of pricing it: DPAR_OK, DPAR_E_MEMORY, or what it refuses */
-    dpar_memory memory;
+    dpar_memory_usage memory;
     double capacity;
     double gib; /* what is set against the row's */
     dpar_why why;
@@ -576,11 +576,11 @@ static memory_said memory_say(const memory_row *r)
     if (r->rank >= 0) {
         dpar_memory_stage(&job, &s, r->rank, &said.memory);
     }
-    said.gib =
-        (r->what == ALLOCATED ? said.memory.allocated
-         : r->what == DRIVER  ? said.memory.total
-                              : said.memory.allocated + said.memory.term[DPAR_MEM_FRAGMENTATION]) /
-        1073741824.0;
+    said.gib = (r->what == ALLOCATED ? said.memory.allocated
+                : r->what == DRIVER
+                    ? said.memory.total
+                    : said.memory.allocated + said.memory.term[DPAR_MEMORY_FRAGMENTATION]) /
+               1073741824.0;
     return said;
 }
 

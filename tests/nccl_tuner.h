@@ -67,7 +67,7 @@ static inline double tuner_most(double a, double b)
 
 /* The machine as the tuner sees it. */
 typedef struct tuner {
-    const dpar_group *g;
+    const dpar_cluster_group *g;
     int32_t generation, column; /* rows and columns of the caps */
     int32_t pci, kind;
     double channels, bus; /* GB/s */
@@ -77,8 +77,8 @@ typedef struct tuner {
 
 /* What the tuner assumes of a link: 12 GB/s for PCI and for 100 Gb/s of network, and about 0.8 of
  * NVLink's 25 (Blackwell 50) GB/s: 12 x 20 on A100, 18 x 20.6 on H100. */
-static inline void tuner_init(tuner *t, const dpar_cluster *c, const dpar_group *g, int32_t kind,
-                              double bytes)
+static inline void tuner_init(tuner *t, const dpar_cluster *c, const dpar_cluster_group *g,
+                              int32_t kind, double bytes)
 {
     static const float one[4] = {20, 20, 20.6f, 40.1f};
     double link = t->generation == 3 ? 50e9 : 25e9, n = g->size;
@@ -92,16 +92,16 @@ static inline void tuner_init(tuner *t, const dpar_cluster *c, const dpar_group 
     if (g->nodes > 1) {
         t->bus = tuner_least(t->bus, c->nics * c->nic_Bps * 0.96e-9);
     }
-    t->steps = kind == DPAR_ALL_REDUCE                                  ? 2.0 * (n - 1.0)
-               : kind == DPAR_ALL_GATHER || kind == DPAR_REDUCE_SCATTER ? n - 1.0
-                                                                        : n;
+    t->steps = kind == DPAR_CALL_ALL_REDUCE                                       ? 2.0 * (n - 1.0)
+               : kind == DPAR_CALL_ALL_GATHER || kind == DPAR_CALL_REDUCE_SCATTER ? n - 1.0
+                                                                                  : n;
 }
 
 /* Does NCCL have this combination here? */
 static inline int tuner_has(const tuner *t, const dpar_cluster *c, int32_t a, int32_t p)
 {
-    int reduce = t->kind == DPAR_ALL_REDUCE, across = t->g->nodes > 1;
-    int gather = t->kind == DPAR_ALL_GATHER || t->kind == DPAR_REDUCE_SCATTER;
+    int reduce = t->kind == DPAR_CALL_ALL_REDUCE, across = t->g->nodes > 1;
+    int gather = t->kind == DPAR_CALL_ALL_GATHER || t->kind == DPAR_CALL_REDUCE_SCATTER;
     int nvls = c->link_reduces && t->generation >= 2 && t->g->per_node > 2;
     switch (a) {
     case TUNER_RING: return 1;
@@ -139,7 +139,7 @@ static inline double tuner_bus(const tuner *t, int32_t a, int32_t p)
             return tuner_least(bus, ch * (double)tuner_nvls_tree[row][col]);
         }
         bus *= (row == 2 ? 0.85 : 0.74) * (ch - 1.0) / ch;
-        return bus * (t->kind == DPAR_ALL_REDUCE ? 2.0 : (per - 1.0) / per);
+        return bus * (t->kind == DPAR_CALL_ALL_REDUCE ? 2.0 : (per - 1.0) / per);
     case TUNER_PAT: return 0.75 * bus;
     default: return bus;
     }
@@ -150,7 +150,7 @@ static inline double tuner_latency(const tuner *t, int32_t a, int32_t p)
     double n = t->g->size, nodes = t->g->nodes, per = t->g->per_node;
     double link = (double)(t->pci ? tuner_pci : tuner_nvlink)[a][p];
     double net = (double)tuner_net[t->g->per_node == 1 ? TUNER_TREE : a][p];
-    double crossing = (t->kind == DPAR_ALL_REDUCE ? 2.0 : 1.0) * (nodes - 1.0);
+    double crossing = (t->kind == DPAR_CALL_ALL_REDUCE ? 2.0 : 1.0) * (nodes - 1.0);
     double us = (double)tuner_base[a][p];
     switch (a) {
     case TUNER_TREE: return us + 2.0 * ((n / nodes - 1.0) * link + log2(nodes) * net);
@@ -166,7 +166,7 @@ static inline double tuner_latency(const tuner *t, int32_t a, int32_t p)
         link = tuner_most(link, p == TUNER_SIMPLE ? 3.0 : 1.0);
     }
     us += (t->steps - crossing) * link + crossing * net;
-    return p == TUNER_SIMPLE && t->g->nodes > 1 && t->kind == DPAR_ALL_REDUCE &&
+    return p == TUNER_SIMPLE && t->g->nodes > 1 && t->kind == DPAR_CALL_ALL_REDUCE &&
                    t->bytes / (t->channels * n) >= 64.0
                ? us * (t->generation == 0 ? 1.9 : 1.4)
                : us;
@@ -187,9 +187,9 @@ static inline double tuner_time(const tuner *t, int32_t a, int32_t p)
     return tuner_latency(t, a, p) * 1e-6 + t->bytes / (rate * 1e9);
 }
 
-static inline dpar_status nccl_tuner(const dpar_cluster *c, const dpar_group *g, int32_t kind,
-                                     double bytes, double *seconds, const char **algorithm,
-                                     const char **protocol)
+static inline dpar_status nccl_tuner(const dpar_cluster *c, const dpar_cluster_group *g,
+                                     int32_t kind, double bytes, double *seconds,
+                                     const char **algorithm, const char **protocol)
 {
     static const char name[TUNER_ALGORITHMS][16] = {
         "tree", "ring", "collnet-direct", "collnet-chain", "nvls", "nvls-tree", "pat"};
@@ -199,8 +199,9 @@ static inline dpar_status nccl_tuner(const dpar_cluster *c, const dpar_group *g,
     double best = -1.0;
     t.generation = c->gpu.generation - DPAR_GEN_VOLTA;
     if (t.generation < 0 || t.generation > 3 || g->size < 2 || !(bytes >= 0.0) ||
-        kind <= DPAR_NO_CALL ||
-        (kind > DPAR_REDUCE_SCATTER && kind != DPAR_BROADCAST && kind != DPAR_REDUCE)) {
+        kind <= DPAR_CALL_NONE ||
+        (kind > DPAR_CALL_REDUCE_SCATTER && kind != DPAR_CALL_BROADCAST &&
+         kind != DPAR_CALL_REDUCE)) {
         return DPAR_E_UNKNOWN;
     }
     tuner_init(&t, c, g, kind, bytes);

@@ -33,7 +33,7 @@ static int net_next(FILE *f, net_row *r)
     static const char *const kinds[] = {"all_reduce", "all_gather", "reduce_scatter", "alltoall"};
     dpar_collective_cost cost;
     dpar_cluster c;
-    dpar_group g;
+    dpar_cluster_group g;
     dpar_why why;
     char machine[64], *p;
     int i;
@@ -55,7 +55,7 @@ static int net_next(FILE *f, net_row *r)
     }
     for (i = 0; i < 3 && strcmp(r->cell[5], kinds[i]) != 0; i++) {
     }
-    r->kind = DPAR_ALL_REDUCE + i;
+    r->kind = DPAR_CALL_ALL_REDUCE + i;
     r->ranks = atoi(r->cell[2]) * atoi(r->cell[3]);
     r->bytes = atof(r->cell[6]);
     r->us = atof(r->cell[7]);
@@ -64,7 +64,7 @@ static int net_next(FILE *f, net_row *r)
                 (r->bytes == 1048576.0 || r->bytes == 67108864.0 || r->bytes == 2147483648.0 ||
                  r->bytes == 8589934592.0);
     if (dpar_cluster_read(&c, machine, strlen(machine), &why) == DPAR_OK) {
-        dpar_group_init(&g, &c, r->ranks, 1);
+        dpar_cluster_group_init(&g, &c, r->ranks, 1);
         dpar_collective_predict(&c, &g, r->kind, r->bytes, &cost);
         r->predicted_us = 1e6 * cost.seconds;
     }

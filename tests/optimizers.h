@@ -8,14 +8,14 @@
 static inline dpar_optimizer adamw(void)
 {
     dpar_optimizer o;
-    dpar_optimizer_init(&o, DPAR_ADAMW);
+    dpar_optimizer_init(&o, DPAR_OPTIMIZER_ADAMW);
     return o;
 }
 
 static inline dpar_optimizer sgd(double momentum)
 {
     dpar_optimizer o;
-    dpar_optimizer_init(&o, DPAR_SGD);
+    dpar_optimizer_init(&o, DPAR_OPTIMIZER_SGD);
     o.momentum = momentum;
     return o;
 }
@@ -26,10 +26,10 @@ static inline int32_t moments_of(const dpar_optimizer *o)
     return dpar_optimizer_check(o, DPAR_F32, &moments, NULL, NULL) == DPAR_OK ? moments : -1;
 }
 
-/* Beside weights of a type; DPAR_NO_TYPE: none. */
+/* Beside weights of a type; DPAR_TYPE_NONE: none. */
 static inline int32_t moment_type_of(const dpar_optimizer *o, int32_t weight_type)
 {
-    int32_t type = DPAR_NO_TYPE;
+    int32_t type = DPAR_TYPE_NONE;
     (void)dpar_optimizer_check(o, weight_type, NULL, &type, NULL);
     return type;
 }

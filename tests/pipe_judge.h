@@ -11,8 +11,8 @@
 
 /* The schedule has every action of the job once, is in order, takes what the result says and stays
  * within the caps. */
-static inline void pipe_judge(const dpar_pipe_job *job, const dpar_schedule *s,
-                              const dpar_pipe_result *result)
+static inline void pipe_judge(const dpar_schedule_optimize_desc *job, const dpar_schedule *s,
+                              const dpar_schedule_optimize_result *result)
 {
     static int64_t mem[1 << 19];
     static dpar_rank_timing rank[64];
@@ -26,11 +26,12 @@ static inline void pipe_judge(const dpar_pipe_job *job, const dpar_schedule *s,
     CHECK_TEXT(why.text, "");
     CHECK_INT(t.makespan, result->makespan);
     CHECK_INT(t.span, result->span);
-    CHECK(result->bound <= (job->objective == DPAR_LEAST_SPAN ? t.span : t.makespan));
+    CHECK(result->bound <= (job->objective == DPAR_OBJECTIVE_SPAN ? t.span : t.makespan));
     for (n = 0; n < s->begin[s->ranks]; n++) {
         k = s->action[n].kind;
-        CHECK(k == DPAR_FORWARD ||
-              (job->split ? k == DPAR_INPUT || k == DPAR_WEIGHT : k == DPAR_BACKWARD));
+        CHECK(k == DPAR_ACTION_FORWARD ||
+              (job->split ? k == DPAR_ACTION_INPUT || k == DPAR_ACTION_WEIGHT
+                          : k == DPAR_ACTION_BACKWARD));
         CHECK(s->action[n].stage < job->stages && s->action[n].micro < job->micros);
     }
     for (k = 0; k < job->stages; k++) {

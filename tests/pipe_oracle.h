@@ -11,8 +11,8 @@ enum { PIPE_MOST = 24 };
 
 /* A job with its arrays beside it. */
 typedef struct pipe_case {
-    dpar_pipe_job job;
-    dpar_times times;
+    dpar_schedule_optimize_desc job;
+    dpar_schedule_times times;
     int64_t f[PIPE_MOST], i[PIPE_MOST], w[PIPE_MOST], lag[PIPE_MOST], cap[PIPE_MOST];
     int64_t hold_f[PIPE_MOST], hold_i[PIPE_MOST], hold_w[PIPE_MOST];
     int64_t expected;
@@ -68,7 +68,8 @@ static inline int pipe_line(FILE *file, pipe_case *c)
                    map, &m, &f, &i, &w, split, &cap, &best) != 10) {
             continue;
         }
-        pipe_start(c, p, v, m, map[0] == 'V' ? DPAR_MAP_V : DPAR_MAP_LOOP, split[0] == 's');
+        pipe_start(c, p, v, m, map[0] == 'V' ? DPAR_STAGE_MAP_V : DPAR_STAGE_MAP_LOOP,
+                   split[0] == 's');
         pipe_uniform(c, f, i, w, 0, cap);
         if (line[0] == 'T') { /* TF=1,2,1 TI=1,2,1 TW=1,2,1 */
             c->times.forward.of = pipe_numbers(line + 3, p, c->f);

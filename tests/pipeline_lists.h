@@ -174,28 +174,29 @@ static int list_has(const lists *l, int r, int kind, int other, int stage, int m
 static int list_ready(const lists *out, int r, const dpar_action *a)
 {
     int from;
-    if (a->kind == DPAR_FORWARD) {
+    if (a->kind == DPAR_ACTION_FORWARD) {
         from = list_before(out, a->stage);
-        return from < 0 || list_has(out, r, DPAR_RECV_F, -1, a->stage, a->micro) ||
-               list_has(out, r, DPAR_FORWARD, -1, from, a->micro);
+        return from < 0 || list_has(out, r, DPAR_ACTION_RECV_F, -1, a->stage, a->micro) ||
+               list_has(out, r, DPAR_ACTION_FORWARD, -1, from, a->micro);
     }
-    if (a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT) {
+    if (a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT) {
         from = list_behind(out, a->stage);
-        return from < 0 || list_has(out, r, DPAR_RECV_B, -1, a->stage, a->micro) ||
-               list_has(out, r, DPAR_BACKWARD, DPAR_INPUT, from, a->micro);
+        return from < 0 || list_has(out, r, DPAR_ACTION_RECV_B, -1, a->stage, a->micro) ||
+               list_has(out, r, DPAR_ACTION_BACKWARD, DPAR_ACTION_INPUT, from, a->micro);
     }
     return 1;
 }
 
 static void list_message(lists *out, int r, const dpar_action *a)
 {
-    int forward = a->kind == DPAR_FORWARD, to, q;
-    to = forward                                             ? list_behind(out, a->stage)
-         : a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT ? list_before(out, a->stage)
-                                                             : -1;
+    int forward = a->kind == DPAR_ACTION_FORWARD, to, q;
+    to = forward ? list_behind(out, a->stage)
+         : a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT
+             ? list_before(out, a->stage)
+             : -1;
     q = to < 0 ? r : out->rank_of[to];
     if (q != r) {
-        int send = forward ? DPAR_SEND_F : DPAR_SEND_B;
+        int send = forward ? DPAR_ACTION_SEND_F : DPAR_ACTION_SEND_B;
         list_insert(out, r, out->n[r], list_action(send, a->stage, a->micro, q));
         list_insert(out, q, out->n[q], list_action(send + 1, to, a->micro, r));
     }
@@ -239,7 +240,7 @@ static int list_has_messages(const lists *l)
     int r, i, found = 0;
     for (r = 0; r < l->ranks; r++) {
         for (i = 0; i < l->n[r]; i++) {
-            found |= l->a[r][i].kind >= DPAR_SEND_F && l->a[r][i].kind <= DPAR_RECV_B;
+            found |= l->a[r][i].kind >= DPAR_ACTION_SEND_F && l->a[r][i].kind <= DPAR_ACTION_RECV_B;
         }
     }
     return found;

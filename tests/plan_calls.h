@@ -15,11 +15,11 @@ static inline dpar_strategy plain_strategy(void)
 
 /* A search whose plans go there. */
 static inline dpar_status begin_search(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_plan *top,
+                                       const dpar_planner_desc *search, dpar_plan *top,
                                        int32_t top_room, dpar_plan *front, int32_t front_room,
                                        dpar_why *why)
 {
-    dpar_search q = *search;
+    dpar_planner_desc q = *search;
     q.top = top;
     q.top_room = top_room;
     q.front = front;
@@ -27,10 +27,10 @@ static inline dpar_status begin_search(dpar_planner *p, const dpar_job *job,
     return dpar_planner_init(p, job, &q, why);
 }
 
-static inline dpar_group group_of(const dpar_cluster *c, int32_t n, int32_t stride)
+static inline dpar_cluster_group group_of(const dpar_cluster *c, int32_t n, int32_t stride)
 {
-    dpar_group g;
-    dpar_group_init(&g, c, n, stride);
+    dpar_cluster_group g;
+    dpar_cluster_group_init(&g, c, n, stride);
     return g;
 }
 

@@ -167,7 +167,7 @@ static inline int says_who_differs(const char *text, int ranks, const char *what
 
 /* Runs it on n ranks; what: where it failed. */
 static inline void on_ranks(int n, const char *what, rank_test each, void *arg,
-                            const dpar_options *o)
+                            const dpar_world_desc *o)
 {
     dpar_why why;
     const dpar_status st = dpar_launch_with(n, each, arg, o, &why);
@@ -179,7 +179,7 @@ static inline void on_ranks(int n, const char *what, rank_test each, void *arg,
 
 /* The whole program. `also`, or NULL, is called for each number of ranks, without MPI. */
 static int rank_program(int argc, char **argv, rank_test each, void *arg, int processes,
-                        int threads, void (*also)(int n, const dpar_options *o))
+                        int threads, void (*also)(int n, const dpar_world_desc *o))
 {
 #ifdef USE_MPI
     dpar_comm *c = NULL;
@@ -188,11 +188,11 @@ static int rank_program(int argc, char **argv, rank_test each, void *arg, int pr
     (void)processes, (void)threads, (void)also;
     CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
     CHECK(c != NULL && each(c, arg) == 0);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
     MPI_Finalize();
     return checks_failed > 0 || checks_run == 0;
 #else
-    dpar_options o;
+    dpar_world_desc o;
     int n, first = 1, last;
     memset(&o, 0, sizeof o);
     o.timeout_s = 60;

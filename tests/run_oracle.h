@@ -102,8 +102,8 @@ static inline uint16_t oracle_to_f16(float x)
 /* --- the tables --- */
 
 typedef struct oracle_tables {
-    unsigned char *value[DPAR_TYPES][ORACLE_RANKS];
-    unsigned char *result[DPAR_TYPES][DPAR_OPS];
+    unsigned char *value[DPAR_TYPE_COUNT][ORACLE_RANKS];
+    unsigned char *result[DPAR_TYPE_COUNT][DPAR_OP_COUNT];
 } oracle_tables;
 
 static inline int oracle_is_float(int type)
@@ -369,11 +369,11 @@ static inline void oracle_free(oracle *o)
 {
     int n, t, k;
     for (n = 0; n <= ORACLE_RANKS; n++) {
-        for (t = 0; o->tables[n] != NULL && t < DPAR_TYPES; t++) {
+        for (t = 0; o->tables[n] != NULL && t < DPAR_TYPE_COUNT; t++) {
             for (k = 0; k < ORACLE_RANKS; k++) {
                 free(o->tables[n]->value[t][k]);
             }
-            for (k = 0; k < DPAR_OPS; k++) {
+            for (k = 0; k < DPAR_OP_COUNT; k++) {
                 free(o->tables[n]->result[t][k]);
             }
         }
@@ -453,13 +453,14 @@ typedef struct oracle_flight {
 
 static inline int oracle_reduces(int kind)
 {
-    return kind == DPAR_ALL_REDUCE || kind == DPAR_REDUCE || kind == DPAR_REDUCE_SCATTER;
+    return kind == DPAR_CALL_ALL_REDUCE || kind == DPAR_CALL_REDUCE ||
+           kind == DPAR_CALL_REDUCE_SCATTER;
 }
 
 static inline int oracle_rooted(int kind)
 {
-    return kind == DPAR_BROADCAST || kind == DPAR_REDUCE || kind == DPAR_GATHER ||
-           kind == DPAR_SCATTER;
+    return kind == DPAR_CALL_BROADCAST || kind == DPAR_CALL_REDUCE || kind == DPAR_CALL_GATHER ||
+           kind == DPAR_CALL_SCATTER;
 }
 
 static inline void oracle_describe(char *text, size_t room, const oracle_case *k)
@@ -467,7 +468,7 @@ static inline void oracle_describe(char *text, size_t room, const oracle_case *k
     static const char *const memory[3] = {"private", "registered", "mixed"};
     static const char *const how[ORACLE_HOWS] = {"blocking", "posted", "tested", "dpar_post"};
     (void)snprintf(text, room, "%s%s %s %s count %lld root %d %s %s%s (seed %llu)",
-                   dpar_collective_name(k->kind), k->varies ? "-v" : "", dpar_type_name(k->type),
+                   dpar_call_name(k->kind), k->varies ? "-v" : "", dpar_type_name(k->type),
                    !oracle_reduces(k->kind) ? "-"
                    : k->op == DPAR_SUM      ? "sum"
                    : k->op == DPAR_AVG      ? "avg"
@@ -481,7 +482,8 @@ static inline void oracle_describe(char *text, size_t room, const oracle_case *k
 /* Does this rank's out lie in its in (or the other way round)? */
 static inline int oracle_here_in_place(const oracle_case *k, int me)
 {
-    return k->kind == DPAR_BROADCAST || (k->in_place && (!oracle_rooted(k->kind) || me == k->root));
+    return k->kind == DPAR_CALL_BROADCAST ||
+           (k->in_place && (!oracle_rooted(k->kind) || me == k->root));
 }
 
 /* Elements of the piece that goes from rank `from` to rank `to` in a v form; a third are empty. */
@@ -489,7 +491,7 @@ static inline int64_t oracle_v_count(const oracle_case *k, int from, int to)
 {
     uint64_t h;
     int a = from, b = to;
-    if (k->kind == DPAR_ALL_TO_ALL && k->in_place && from > to) {
+    if (k->kind == DPAR_CALL_ALL_TO_ALL && k->in_place && from > to) {
         a = to, b = from; /* in place needs the same piece both ways */
     }
     h = oracle_mix(k->seed ^ (uint64_t)(a * 16 + b + 1) * UINT64_C(0xD6E8FEB86659FD93));
@@ -538,37 +540,37 @@ static inline void oracle_plan_even(oracle_flight *f, int me, int n)
     int64_t c = k->count;
     int r, root = k->root;
     switch (k->kind) {
-    case DPAR_BROADCAST:
+    case DPAR_CALL_BROADCAST:
         if (me == root) {
             oracle_piece_add(&f->in, 0, c, root, shift);
         }
         oracle_piece_add(&f->out, 0, c, root, shift);
         break;
-    case DPAR_REDUCE:
-    case DPAR_ALL_REDUCE:
+    case DPAR_CALL_REDUCE:
+    case DPAR_CALL_ALL_REDUCE:
         oracle_piece_add(&f->in, 0, c, me, shift);
-        if (k->kind == DPAR_ALL_REDUCE || me == root) {
+        if (k->kind == DPAR_CALL_ALL_REDUCE || me == root) {
             oracle_piece_add(&f->out, 0, c, -1, shift);
         }
         break;
-    case DPAR_REDUCE_SCATTER:
+    case DPAR_CALL_REDUCE_SCATTER:
         oracle_piece_add(&f->in, 0, n * c, me, shift);
         oracle_piece_add(&f->out, 0, c, -1, shift + (uint64_t)(me * c));
         break;
-    case DPAR_ALL_GATHER:
-    case DPAR_GATHER:
+    case DPAR_CALL_ALL_GATHER:
+    case DPAR_CALL_GATHER:
         oracle_piece_add(&f->in, 0, c, me, shift);
-        for (r = 0; r < n && (k->kind == DPAR_ALL_GATHER || me == root); r++) {
+        for (r = 0; r < n && (k->kind == DPAR_CALL_ALL_GATHER || me == root); r++) {
             oracle_piece_add(&f->out, r * c, c, r, shift);
         }
         break;
-    case DPAR_ALL_TO_ALL:
+    case DPAR_CALL_ALL_TO_ALL:
         oracle_piece_add(&f->in, 0, n * c, me, shift);
         for (r = 0; r < n; r++) {
             oracle_piece_add(&f->out, r * c, c, r, shift + (uint64_t)(me * c));
         }
         break;
-    case DPAR_SCATTER:
+    case DPAR_CALL_SCATTER:
         if (me == root) {
             oracle_piece_add(&f->in, 0, n * c, me, shift);
         }
@@ -587,31 +589,31 @@ static inline void oracle_plan_v(oracle_flight *f, int me, int n)
         oracle_mix(k->seed * 31 + (uint64_t)me); /* begins are each rank's own business */
     int r, here = oracle_here_in_place(k, me);
     int64_t at = 0;
-    f->packed = (k->seed >> 40) % 3 == 0 || k->kind == DPAR_REDUCE_SCATTER;
+    f->packed = (k->seed >> 40) % 3 == 0 || k->kind == DPAR_CALL_REDUCE_SCATTER;
     for (r = 0; r < n; r++) {
-        int all = k->kind == DPAR_ALL_TO_ALL;
-        int from = k->kind == DPAR_SCATTER || k->kind == DPAR_REDUCE_SCATTER;
+        int all = k->kind == DPAR_CALL_ALL_TO_ALL;
+        int from = k->kind == DPAR_CALL_SCATTER || k->kind == DPAR_CALL_REDUCE_SCATTER;
         f->in_count[r] = all ? oracle_v_count(k, me, r) : from ? oracle_v_count(k, 0, r) : 0;
         f->out_count[r] = all ? oracle_v_count(k, r, me) : from ? 0 : oracle_v_count(k, r, 0);
     }
     (void)oracle_v_begins(own, f->packed, f->in_count, n, f->in_begin);
     (void)oracle_v_begins(own + (uint64_t)!here, f->packed, f->out_count, n, f->out_begin);
     switch (k->kind) {
-    case DPAR_ALL_GATHER:
-    case DPAR_GATHER:
+    case DPAR_CALL_ALL_GATHER:
+    case DPAR_CALL_GATHER:
         oracle_piece_add(&f->in, 0, f->out_count[me], me, shift);
-        for (r = 0; r < n && (k->kind == DPAR_ALL_GATHER || me == k->root); r++) {
+        for (r = 0; r < n && (k->kind == DPAR_CALL_ALL_GATHER || me == k->root); r++) {
             oracle_piece_add(&f->out, f->out_begin[r], f->out_count[r], r, shift);
         }
         break;
-    case DPAR_REDUCE_SCATTER:
+    case DPAR_CALL_REDUCE_SCATTER:
         for (r = 0; r < n; r++) {
             at += f->in_count[r];
         }
         oracle_piece_add(&f->in, 0, at, me, shift);
         oracle_piece_add(&f->out, 0, f->in_count[me], -1, shift + (uint64_t)f->in_begin[me]);
         break;
-    case DPAR_ALL_TO_ALL:
+    case DPAR_CALL_ALL_TO_ALL:
         for (r = 0; r < n; r++) {
             oracle_piece_add(&f->in, f->in_begin[r], f->in_count[r], me,
                              shift + 1237u * (uint64_t)r);
@@ -621,7 +623,7 @@ static inline void oracle_plan_v(oracle_flight *f, int me, int n)
                              shift + 1237u * (uint64_t)me);
         }
         break;
-    case DPAR_SCATTER:
+    case DPAR_CALL_SCATTER:
         for (r = 0; r < n && me == k->root; r++) {
             oracle_piece_add(&f->in, f->in_begin[r], f->in_count[r], me,
                              shift + 1237u * (uint64_t)r);
@@ -636,8 +638,8 @@ static inline void oracle_plan_v(oracle_flight *f, int me, int n)
 static inline void oracle_place(oracle_flight *f, int me)
 {
     const oracle_case *k = &f->k;
-    int gathers = k->kind == DPAR_ALL_GATHER || k->kind == DPAR_GATHER;
-    int scatters = k->kind == DPAR_REDUCE_SCATTER || k->kind == DPAR_SCATTER;
+    int gathers = k->kind == DPAR_CALL_ALL_GATHER || k->kind == DPAR_CALL_GATHER;
+    int scatters = k->kind == DPAR_CALL_REDUCE_SCATTER || k->kind == DPAR_CALL_SCATTER;
     int w;
     f->in_at = f->out_at = 0;
     f->length[0] = f->in.length;
@@ -711,10 +713,10 @@ static inline void oracle_pointers(const oracle_flight *f, const void **in, void
     int null = (int)(oracle_mix(k->seed + (uint64_t)me) & 1);
     *in = oracle_first(f, 0) + (size_t)f->in_at * bytes;
     *out = oracle_first(f, both ? 0 : 1) + (size_t)f->out_at * bytes;
-    if (far && null && (k->kind == DPAR_REDUCE || k->kind == DPAR_GATHER)) {
+    if (far && null && (k->kind == DPAR_CALL_REDUCE || k->kind == DPAR_CALL_GATHER)) {
         *out = NULL;
     }
-    if (far && null && k->kind == DPAR_SCATTER) {
+    if (far && null && k->kind == DPAR_CALL_SCATTER) {
         *in = NULL;
     }
 }
@@ -728,13 +730,14 @@ static inline dpar_status oracle_call_v(oracle_flight *f, const void *in, void *
     const int64_t *in_begin = f->packed || far ? NULL : f->in_begin;
     const int64_t *out_begin = f->packed || far ? NULL : f->out_begin;
     switch (k->kind) {
-    case DPAR_ALL_GATHER: return dpar_all_gather_v(c, in, out, f->out_count, out_begin, k->type, w);
-    case DPAR_REDUCE_SCATTER:
+    case DPAR_CALL_ALL_GATHER:
+        return dpar_all_gather_v(c, in, out, f->out_count, out_begin, k->type, w);
+    case DPAR_CALL_REDUCE_SCATTER:
         return dpar_reduce_scatter_v(c, in, out, f->in_count, k->type, k->op, w);
-    case DPAR_ALL_TO_ALL:
+    case DPAR_CALL_ALL_TO_ALL:
         return dpar_all_to_all_v(c, in, f->in_count, in_begin, out, f->out_count, out_begin,
                                  k->type, w);
-    case DPAR_GATHER:
+    case DPAR_CALL_GATHER:
         return dpar_gather_v(c, in, f->out_count[me], out, far ? NULL : f->out_count, out_begin,
                              k->type, k->root, w);
     default:
@@ -749,14 +752,15 @@ static inline dpar_status oracle_call_even(oracle_flight *f, const void *in, voi
     const oracle_case *k = &f->k;
     dpar_comm *c = f->comm;
     switch (k->kind) {
-    case DPAR_BROADCAST: return dpar_broadcast(c, out, k->count, k->type, k->root, w);
-    case DPAR_REDUCE: return dpar_reduce(c, in, out, k->count, k->type, k->op, k->root, w);
-    case DPAR_ALL_REDUCE: return dpar_all_reduce(c, in, out, k->count, k->type, k->op, w);
-    case DPAR_ALL_GATHER: return dpar_all_gather(c, in, out, k->count, k->type, w);
-    case DPAR_REDUCE_SCATTER: return dpar_reduce_scatter(c, in, out, k->count, k->type, k->op, w);
-    case DPAR_ALL_TO_ALL: return dpar_all_to_all(c, in, out, k->count, k->type, w);
-    case DPAR_GATHER: return dpar_gather(c, in, out, k->count, k->type, k->root, w);
-    case DPAR_SCATTER: return dpar_scatter(c, in, out, k->count, k->type, k->root, w);
+    case DPAR_CALL_BROADCAST: return dpar_broadcast(c, out, k->count, k->type, k->root, w);
+    case DPAR_CALL_REDUCE: return dpar_reduce(c, in, out, k->count, k->type, k->op, k->root, w);
+    case DPAR_CALL_ALL_REDUCE: return dpar_all_reduce(c, in, out, k->count, k->type, k->op, w);
+    case DPAR_CALL_ALL_GATHER: return dpar_all_gather(c, in, out, k->count, k->type, w);
+    case DPAR_CALL_REDUCE_SCATTER:
+        return dpar_reduce_scatter(c, in, out, k->count, k->type, k->op, w);
+    case DPAR_CALL_ALL_TO_ALL: return dpar_all_to_all(c, in, out, k->count, k->type, w);
+    case DPAR_CALL_GATHER: return dpar_gather(c, in, out, k->count, k->type, k->root, w);
+    case DPAR_CALL_SCATTER: return dpar_scatter(c, in, out, k->count, k->type, k->root, w);
     default: return dpar_barrier(c, w);
     }
 }
@@ -771,14 +775,14 @@ static inline dpar_status oracle_call(oracle_flight *f, dpar_work *w)
     if (k->varies) {
         return oracle_call_v(f, in, out, w);
     }
-    if (k->how != ORACLE_POST || k->kind == DPAR_BARRIER) {
+    if (k->how != ORACLE_POST || k->kind == DPAR_CALL_BARRIER) {
         return oracle_call_even(f, in, out, w);
     }
     memset(&call, 0, sizeof call);
     call.kind = k->kind, call.type = k->type, call.count = k->count;
     call.op = oracle_reduces(k->kind) ? k->op : 0;
     call.root = oracle_rooted(k->kind) ? k->root : 0;
-    call.in = k->kind == DPAR_BROADCAST ? out : in;
+    call.in = k->kind == DPAR_CALL_BROADCAST ? out : in;
     call.out = out;
     return dpar_post(f->comm, &call, w);
 }
@@ -977,9 +981,10 @@ static inline void oracle_slot_free(oracle *o, oracle_slot *slot)
 /* A collective of any kind with pieces of at most `bytes`; the same on all ranks for one seed. */
 static inline oracle_case oracle_random_case(uint64_t seed, int n, int64_t bytes)
 {
-    static const int kinds[9] = {DPAR_ALL_REDUCE, DPAR_ALL_GATHER, DPAR_REDUCE_SCATTER,
-                                 DPAR_ALL_TO_ALL, DPAR_BROADCAST,  DPAR_REDUCE,
-                                 DPAR_GATHER,     DPAR_SCATTER,    DPAR_BARRIER};
+    static const int kinds[9] = {
+        DPAR_CALL_ALL_REDUCE, DPAR_CALL_ALL_GATHER, DPAR_CALL_REDUCE_SCATTER,
+        DPAR_CALL_ALL_TO_ALL, DPAR_CALL_BROADCAST,  DPAR_CALL_REDUCE,
+        DPAR_CALL_GATHER,     DPAR_CALL_SCATTER,    DPAR_CALL_BARRIER};
     static const int types[10] = {DPAR_F64, DPAR_F32, DPAR_F16, DPAR_BF16, DPAR_I8,
                                   DPAR_U8,  DPAR_I32, DPAR_U32, DPAR_I64,  DPAR_U64};
     static const int ops[5] = {DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN};
@@ -992,8 +997,9 @@ static inline oracle_case oracle_random_case(uint64_t seed, int n, int64_t bytes
     k.memory = (int)oracle_below(&seed, 3);
     k.how = (int)oracle_below(&seed, ORACLE_HOWS);
     k.in_place = (int)oracle_below(&seed, 2);
-    k.varies = k.kind != DPAR_ALL_REDUCE && k.kind != DPAR_BROADCAST && k.kind != DPAR_REDUCE &&
-               k.kind != DPAR_BARRIER && oracle_below(&seed, 3) == 0;
+    k.varies = k.kind != DPAR_CALL_ALL_REDUCE && k.kind != DPAR_CALL_BROADCAST &&
+               k.kind != DPAR_CALL_REDUCE && k.kind != DPAR_CALL_BARRIER &&
+               oracle_below(&seed, 3) == 0;
     bytes = bytes >> oracle_below(&seed, 12); /* sizes over decades */
     k.count = oracle_below(&seed, bytes / dpar_type_bytes(k.type) + 1);
     k.seed = oracle_next(&seed) >> 4;
@@ -1034,7 +1040,7 @@ typedef struct oracle_total {
 
 /* n ranks run `body`; prints a line. Under MPI n does not matter: all ranks that there are. */
 static inline void oracle_launch(oracle_total *t, const char *name, int n, oracle_body body,
-                                 const oracle *base, const dpar_options *options)
+                                 const oracle *base, const dpar_world_desc *options)
 {
     oracle_start start;
     dpar_status s;
@@ -1061,7 +1067,7 @@ static inline void oracle_launch(oracle_total *t, const char *name, int n, oracl
             s = oracle_main(world, &start) == 0 ? DPAR_OK : DPAR_E_PEER;
             cases = start.sum[2 * r];
             failed = start.sum[2 * r + 1];
-            if (dpar_comm_close(world) != DPAR_OK) {
+            if (dpar_comm_free(world) != DPAR_OK) {
                 printf("WRONG closing the communicator failed\n");
                 failed++;
             }
@@ -1129,7 +1135,7 @@ static inline int oracle_read_args(oracle_args *a, int argc, char **argv)
     return a->from >= 1 && a->from <= a->to && a->to <= ORACLE_RANKS;
 }
 
-static inline void oracle_base(oracle *o, const oracle_args *a, dpar_options *options)
+static inline void oracle_base(oracle *o, const oracle_args *a, dpar_world_desc *options)
 {
     memset(o, 0, sizeof *o);
     o->seed = a->seed;
@@ -1151,11 +1157,11 @@ static inline int oracle_end(const oracle_total *t)
  * 0: one of them) in turn; under MPI once. */
 static inline int oracle_program(int argc, char **argv, const char *name, oracle_body body)
 {
-    static const int plain[3] = {0, DPAR_WITHOUT_CMA | DPAR_WITHOUT_DIRECT, DPAR_WITHOUT_FUTEX};
+    static const int plain[3] = {0, DPAR_WORLD_NO_CMA | DPAR_WORLD_NO_DIRECT, DPAR_WORLD_NO_FUTEX};
     oracle_args a;
     oracle_total t = {0, 0, 0};
     oracle base;
-    dpar_options options;
+    dpar_world_desc options;
     int n, i;
     if (!oracle_read_args(&a, argc, argv)) {
         return 2;

@@ -10,9 +10,10 @@
 
 /* A test uses some of them. */
 
-static inline dpar_order order_of(int32_t rule, int32_t ranks, int32_t micros, int32_t chunks)
+static inline dpar_schedule_desc order_of(int32_t rule, int32_t ranks, int32_t micros,
+                                          int32_t chunks)
 {
-    dpar_order o;
+    dpar_schedule_desc o;
     memset(&o, 0, sizeof o);
     o.rule = rule;
     o.ranks = ranks;
@@ -23,12 +24,12 @@ static inline dpar_order order_of(int32_t rule, int32_t ranks, int32_t micros, i
 
 static inline int is_message(int kind)
 {
-    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+    return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
 static inline int is_receive(const dpar_action *a)
 {
-    return a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B;
+    return a->kind == DPAR_ACTION_RECV_F || a->kind == DPAR_ACTION_RECV_B;
 }
 
 static inline dpar_status schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
@@ -40,9 +41,9 @@ static inline dpar_status schedule_init(dpar_schedule *s, int32_t ranks, int32_t
     return dpar_schedule_init(s, actions, mem, bytes, why);
 }
 
-static inline dpar_schedule_text text_of_list(const char *text, size_t n, int32_t chain)
+static inline dpar_schedule_read_desc text_of_list(const char *text, size_t n, int32_t chain)
 {
-    dpar_schedule_text in;
+    dpar_schedule_read_desc in;
     in.text = text;
     in.bytes = n;
     in.chain = chain;
@@ -51,14 +52,14 @@ static inline dpar_schedule_text text_of_list(const char *text, size_t n, int32_
 
 static inline int64_t read_csv_bytes(const char *text, size_t n, dpar_why *why)
 {
-    const dpar_schedule_text in = text_of_list(text, n, 0);
+    const dpar_schedule_read_desc in = text_of_list(text, n, 0);
     return dpar_schedule_read_bytes(&in, why);
 }
 
 static inline dpar_status read_csv(dpar_schedule *s, const char *text, size_t n,
                                    int32_t chain, void *mem, int64_t bytes, dpar_why *why)
 {
-    const dpar_schedule_text in = text_of_list(text, n, chain);
+    const dpar_schedule_read_desc in = text_of_list(text, n, chain);
     return dpar_schedule_read(s, &in, mem, bytes, why);
 }
 
@@ -70,7 +71,7 @@ static inline int64_t check_list_bytes(const dpar_schedule *s)
 static inline dpar_status check_list(const dpar_schedule *s, int32_t flags, void *mem,
                                      int64_t bytes, dpar_why *why)
 {
-    dpar_checking how;
+    dpar_schedule_check_desc how;
     memset(&how, 0, sizeof how);
     how.flags = flags;
     return dpar_schedule_check(s, flags == 0 ? NULL : &how, mem, bytes, why);
@@ -78,7 +79,7 @@ static inline dpar_status check_list(const dpar_schedule *s, int32_t flags, void
 
 static inline int64_t check_run_bytes(const dpar_schedule *s)
 {
-    dpar_checking how;
+    dpar_schedule_check_desc how;
     memset(&how, 0, sizeof how);
     how.transport = DPAR_TRANSPORT_PAIR; /* any */
     return dpar_schedule_check_bytes(s, &how);
@@ -87,7 +88,7 @@ static inline int64_t check_run_bytes(const dpar_schedule *s)
 static inline dpar_status check_run(const dpar_schedule *s, int32_t transport, int32_t room,
                                     int64_t *stuck, void *mem, int64_t bytes, dpar_why *why)
 {
-    dpar_checking how;
+    dpar_schedule_check_desc how;
     memset(&how, 0, sizeof how);
     how.transport = transport;
     how.room = room;
@@ -96,19 +97,19 @@ static inline dpar_status check_run(const dpar_schedule *s, int32_t transport, i
 }
 
 static inline dpar_status give_slots(const dpar_schedule *s, int32_t in_flight,
-                                     dpar_slots *slots, dpar_slot_counts *counts, void *mem,
+                                     dpar_action_slots *slots, dpar_slot_counts *counts, void *mem,
                                      int64_t bytes, dpar_why *why)
 {
-    dpar_slotting how;
+    dpar_schedule_slots_desc how;
     how.in_flight = in_flight;
     how.slots = slots;
     how.counts = counts;
     return dpar_schedule_slots(s, &how, mem, bytes, why);
 }
 
-static inline dpar_lowering lowering_of(int32_t passes, int32_t channel)
+static inline dpar_schedule_lower_desc lowering_of(int32_t passes, int32_t channel)
 {
-    dpar_lowering how;
+    dpar_schedule_lower_desc how;
     memset(&how, 0, sizeof how);
     how.passes = passes;
     how.channel = channel;
@@ -117,44 +118,44 @@ static inline dpar_lowering lowering_of(int32_t passes, int32_t channel)
 
 static inline int64_t merge_list_bytes(const dpar_schedule *in, dpar_why *why)
 {
-    const dpar_lowering how = lowering_of(DPAR_LOWER_MERGE, 0);
+    const dpar_schedule_lower_desc how = lowering_of(DPAR_LOWER_MERGE, 0);
     return dpar_schedule_lower_bytes(in, &how, why);
 }
 
 static inline dpar_status merge_list(dpar_schedule *out, const dpar_schedule *in, void *mem,
                                      int64_t bytes, dpar_why *why)
 {
-    const dpar_lowering how = lowering_of(DPAR_LOWER_MERGE, 0);
+    const dpar_schedule_lower_desc how = lowering_of(DPAR_LOWER_MERGE, 0);
     return dpar_schedule_lower(out, in, &how, mem, bytes, why);
 }
 
 static inline int64_t late_recv_bytes(const dpar_schedule *in, dpar_why *why)
 {
-    const dpar_lowering how = lowering_of(DPAR_LOWER_LATE_RECV, 0);
+    const dpar_schedule_lower_desc how = lowering_of(DPAR_LOWER_LATE_RECV, 0);
     return dpar_schedule_lower_bytes(in, &how, why);
 }
 
 static inline dpar_status late_recv(dpar_schedule *out, const dpar_schedule *in,
                                     int32_t channel, void *mem, int64_t bytes, dpar_why *why)
 {
-    const dpar_lowering how = lowering_of(DPAR_LOWER_LATE_RECV, channel);
+    const dpar_schedule_lower_desc how = lowering_of(DPAR_LOWER_LATE_RECV, channel);
     return dpar_schedule_lower(out, in, &how, mem, bytes, why);
 }
 
-static inline int64_t simulate_list_bytes(const dpar_schedule *s, const dpar_times *t)
+static inline int64_t simulate_list_bytes(const dpar_schedule *s, const dpar_schedule_times *t)
 {
-    dpar_simulation how;
+    dpar_schedule_simulate_desc how;
     memset(&how, 0, sizeof how);
     how.times = t;
     return dpar_schedule_simulate_bytes(s, &how);
 }
 
-static inline dpar_status simulate_list(const dpar_schedule *s, const dpar_times *t,
+static inline dpar_status simulate_list(const dpar_schedule *s, const dpar_schedule_times *t,
                                         int64_t *start, int64_t *end, dpar_timing *timing,
                                         dpar_rank_timing *rank, void *mem, int64_t bytes,
                                         dpar_why *why)
 {
-    dpar_simulation how;
+    dpar_schedule_simulate_desc how;
     memset(&how, 0, sizeof how);
     how.times = t;
     how.start = start;
@@ -163,34 +164,33 @@ static inline dpar_status simulate_list(const dpar_schedule *s, const dpar_times
     return dpar_schedule_simulate(s, &how, timing, mem, bytes, why);
 }
 
-static inline dpar_status make_auto(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
-                                    dpar_pipe_result *result, void *mem, int64_t bytes,
-                                    dpar_why *why)
+static inline dpar_status make_auto(const dpar_schedule_optimize_desc *job, int64_t nodes,
+                                    dpar_schedule *s, dpar_schedule_optimize_result *result,
+                                    void *mem, int64_t bytes, dpar_why *why)
 {
-    dpar_pipe_job asked = *job;
+    dpar_schedule_optimize_desc asked = *job;
     asked.nodes = nodes;
-    return dpar_schedule_auto(s, &asked, result, mem, bytes, why);
+    return dpar_schedule_optimize(s, &asked, result, mem, bytes, why);
 }
 
-static inline dpar_status place_layers(const dpar_pipe_job *job, int32_t layers,
-                                       const dpar_schedule *given, int64_t tries,
-                                       int64_t *cuts, dpar_schedule *s,
-                                       dpar_pipe_result *result, void *mem, int64_t bytes,
-                                       dpar_why *why)
+static inline dpar_status place_layers(const dpar_schedule_optimize_desc *job, int32_t layers,
+                                       const dpar_schedule *given, int64_t tries, int64_t *cuts,
+                                       dpar_schedule *s, dpar_schedule_optimize_result *result,
+                                       void *mem, int64_t bytes, dpar_why *why)
 {
-    dpar_placing how;
+    dpar_schedule_partition_desc how;
     how.job = job;
     how.layers = layers;
     how.given = given;
     how.tries = tries;
     how.cuts = cuts;
-    return dpar_schedule_place(s, &how, result, mem, bytes, why);
+    return dpar_schedule_partition(s, &how, result, mem, bytes, why);
 }
 
-static inline int64_t place_layers_bytes(const dpar_pipe_job *job, int32_t layers,
+static inline int64_t place_layers_bytes(const dpar_schedule_optimize_desc *job, int32_t layers,
                                          const dpar_schedule *given)
 {
-    dpar_placing how;
+    dpar_schedule_partition_desc how;
     memset(&how, 0, sizeof how);
     how.job = job;
     how.layers = layers;

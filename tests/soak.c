@@ -91,12 +91,12 @@ static plan plan_of(const settings *of, int64_t round, int ranks)
 {
     static const int plains[8] = {0,
                                   0,
-                                  DPAR_WITHOUT_MEMFD,
-                                  DPAR_WITHOUT_MEMFD | DPAR_WITHOUT_DIRECT,
-                                  DPAR_WITHOUT_FUTEX,
-                                  DPAR_WITHOUT_CMA | DPAR_WITHOUT_DIRECT,
-                                  DPAR_WITHOUT_FLAT,
-                                  DPAR_WITHOUT_FLAT | DPAR_WITHOUT_DIRECT};
+                                  DPAR_WORLD_NO_MEMFD,
+                                  DPAR_WORLD_NO_MEMFD | DPAR_WORLD_NO_DIRECT,
+                                  DPAR_WORLD_NO_FUTEX,
+                                  DPAR_WORLD_NO_CMA | DPAR_WORLD_NO_DIRECT,
+                                  DPAR_WORLD_NO_FLAT,
+                                  DPAR_WORLD_NO_FLAT | DPAR_WORLD_NO_DIRECT};
     /* of 40, among those that break a communicator: kills most of all; waits cost deadlines */
     static const int weight[FAULTS] = {0, 0, 0, 0, 0, 11, 5, 2, 2, 8, 5, 7, 0, 0};
     uint64_t lot = oracle_mix(of->seed * 1000003u + (uint64_t)round);
@@ -305,7 +305,7 @@ static dpar_status quarrel(soak_job *j, const plan *p, int mine)
 static dpar_status another_plan(soak_job *j, const plan *p, int mine)
 {
     halo_work w;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     dpar_why why;
     dpar_status s = halo_work_open(&w, j->world, p->seed), told;
     char rank[24];
@@ -332,7 +332,7 @@ static dpar_status refused(soak_job *j)
 {
     double x = 0;
     dpar_why why;
-    dpar_move move;
+    dpar_redistribute_desc move;
     memset(&move, 0, sizeof move);
     why.text[0] = 0;
     j->failed = j->world;
@@ -340,7 +340,7 @@ static dpar_status refused(soak_job *j)
         j->world->why.text[0] == 0 || j->world->status != DPAR_OK) {
         soak_wrong(j, "a count below 0 is not refused", 0, 0, 0);
     }
-    if (dpar_redistribute_run(j->world, &move, &why) != DPAR_E_ARG || why.text[0] == 0) {
+    if (dpar_redistribute(j->world, &move, &why) != DPAR_E_ARG || why.text[0] == 0) {
         soak_wrong(j, "a move without layouts is not refused", 0, 0, 0);
     }
     return j->world->status;
@@ -466,7 +466,7 @@ static const char *shrink(life *l, const plan *p, dpar_comm *world)
         l->j.done[i] += j.done[i];
     }
     s = soak_close(&j, s);
-    s = soak_first(s, dpar_comm_close(next));
+    s = soak_first(s, dpar_comm_free(next));
     return s < 0 ? "it broke after it was shrunk" : NULL;
 }
 
@@ -554,7 +554,7 @@ static void one_round(life *l, const plan *p, dpar_comm *world, int close_it)
         s = soak_close(j, s);
     }
     if (close_it) {
-        s = soak_first(s, dpar_comm_close(world));
+        s = soak_first(s, dpar_comm_free(world));
     }
     closing = oracle_now() - closing;
     if (bad == NULL && harmless(p->fault) && s < 0) {
@@ -640,7 +640,7 @@ int main(int argc, char **argv)
 {
     settings of;
     dpar_comm *world = NULL;
-    dpar_mpi_options o;
+    dpar_mpi_desc o;
     dpar_why why;
     life *l;
     int64_t round = argc > 1 ? atoll(argv[1]) : 0;
@@ -682,7 +682,7 @@ int main(int argc, char **argv)
         }
     }
     line("soak over %lld %d %d", (long long)round, rank, (int)getpid());
-    (void)dpar_comm_close(world);
+    (void)dpar_comm_free(world);
     MPI_Finalize();
     return 0;
 }
@@ -702,7 +702,7 @@ static void join_rounds(const settings *of, int rank, int64_t round, volatile in
     for (;; round++) {
         const plan p = plan_of(of, round, RANKS);
         dpar_comm *world = NULL;
-        dpar_options o;
+        dpar_world_desc o;
         dpar_why why;
         at[rank] = round;
         if (p.launch) {
@@ -722,7 +722,7 @@ static void join_rounds(const settings *of, int rank, int64_t round, volatile in
         }
         world->timeout_s = p.deadline;
         if (!goes_on(l, world)) {
-            (void)dpar_comm_close(world);
+            (void)dpar_comm_free(world);
             break;
         }
         one_round(l, &p, world, 1);
@@ -809,7 +809,7 @@ static void launched(const settings *of, int64_t round)
     const plan p = plan_of(of, round, RANKS);
     const int before = entries("/proc/self/fd");
     launch_arg a;
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     dpar_status s;
     const char *bad = NULL;
@@ -825,7 +825,7 @@ static void launched(const settings *of, int64_t round)
             line("soak launch %lld 0 0 | no mount namespace: skipped |", (long long)round);
             return;
         }
-        o.plain = DPAR_WITHOUT_MEMFD;
+        o.plain = DPAR_WORLD_NO_MEMFD;
         s = dpar_launch_with(RANKS, launched_full, &a, &o, &why);
         bad = s == DPAR_OK || ((s == DPAR_E_MEMORY || s == DPAR_E_SYSTEM || s == DPAR_E_PEER) &&
                                strstr(why.text, "space") != NULL)

@@ -215,7 +215,7 @@ static dpar_status soak_messages(soak_job *j, uint64_t seed)
     int r, k = 0;
     memset(call, 0, sizeof call);
     for (r = 0; r < n; r++) {
-        call[k].kind = DPAR_RECV, call[k + 1].kind = DPAR_SEND;
+        call[k].kind = DPAR_CALL_RECV, call[k + 1].kind = DPAR_CALL_SEND;
         call[k].root = call[k + 1].root = r;
         call[k].type = call[k + 1].type = DPAR_F64;
         call[k].tag = call[k + 1].tag = 7;
@@ -262,7 +262,7 @@ static dpar_status soak_split(soak_job *j, uint64_t seed)
     if (s < 0) { /* its sentence is asked for when it is closed */
         c->why = part->why;
     }
-    closed = dpar_comm_close(part);
+    closed = dpar_comm_free(part);
     j->failed = c;
     if (s == DPAR_OK && closed < 0) { /* somebody is gone: what does the one that lives say? */
         s = soak_first(dpar_barrier(c, NULL), closed);
@@ -295,7 +295,8 @@ static double soak_get(const void *at, int64_t i, int32_t type)
 static void soak_layout(soak_job *j, dpar_comm *c, uint64_t *seed, const int64_t *extent, int sums,
                         dpar_layout *l)
 {
-    static const int32_t rules[4] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR, DPAR_BLOCK_CYCLIC};
+    static const int32_t rules[4] = {DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_FLOOR,
+                                     DPAR_SPLIT_BLOCK_CYCLIC};
     const int two = c->size % 2 == 0 && oracle_below(seed, 2);
     int32_t sizes[2];
     dpar_placement p[2];
@@ -309,12 +310,13 @@ static void soak_layout(soak_job *j, dpar_comm *c, uint64_t *seed, const int64_t
         const int64_t draw = oracle_below(seed, 8);
         const int32_t rule = rules[oracle_below(seed, 4)], dim = (int32_t)oracle_below(seed, 2);
         const int64_t block = 1 + oracle_below(seed, 3);
-        p[i] = draw < 2           ? dpar_replicate()
-               : draw < 4 && sums ? dpar_partial(DPAR_SUM)
-                                  : dpar_shard_by(dim, rule, rule == DPAR_BLOCK_CYCLIC ? block : 0);
+        p[i] = draw < 2 ? dpar_replicate()
+               : draw < 4 && sums
+                   ? dpar_partial(DPAR_SUM)
+                   : dpar_shard_by(dim, rule, rule == DPAR_SPLIT_BLOCK_CYCLIC ? block : 0);
     }
     (void)soak_fine(j, "mesh",
-                    dpar_mesh_init(&m, two ? "a b" : "a", sizes, DPAR_LAST_FASTEST, 0, &why),
+                    dpar_mesh_init(&m, two ? "a b" : "a", sizes, DPAR_ORDER_LAST_FASTEST, 0, &why),
                     why.text);
     (void)soak_fine(j, "layout", dpar_layout_init(l, &m, 2, extent, p, &why), why.text);
 }
@@ -324,7 +326,7 @@ static double soak_share(const dpar_layout *l, const int32_t *coord, double v, i
 {
     int64_t part = 0, parts = 1, k;
     for (k = 0; k < l->mesh.axes; k++) {
-        if (l->axis[k].kind == DPAR_PARTIAL) {
+        if (l->axis[k].kind == DPAR_PLACEMENT_PARTIAL) {
             part = part * l->mesh.axis[k].size + coord[k];
             parts *= l->mesh.axis[k].size;
         }
@@ -343,7 +345,7 @@ static dpar_status soak_move(soak_job *j, uint64_t seed)
     int32_t coord[2][DPAR_MAX_AXES];
     int rows[2][40], columns[2][40], nr[2], nc[2], s, a, b;
     void *at[2];
-    dpar_move move;
+    dpar_redistribute_desc move;
     dpar_why why;
     dpar_status st;
     memset(&move, 0, sizeof move);
@@ -365,7 +367,7 @@ static dpar_status soak_move(soak_job *j, uint64_t seed)
     move.how = (seed & 3) == 0 ? DPAR_MOVE_COLLECTIVE : DPAR_MOVE_AUTO;
     move.from = &l[0], move.to = &l[1];
     move.in = at[0], move.out = at[1];
-    st = dpar_redistribute_run(c, &move, &why);
+    st = dpar_redistribute(c, &move, &why);
     for (a = 0; a < nr[1] && st == DPAR_OK; a++) {
         for (b = 0; b < nc[1]; b++) {
             soak_same(j, "redistribute", a * nc[1] + b, soak_get(at[1], a * nc[1] + b, type),
@@ -434,7 +436,7 @@ static dpar_status soak_points(soak_job *j, uint64_t seed)
     const uint64_t lot = oracle_next(&seed);
     soak_points_list of[ORACLE_RANKS];
     dpar_points_desc d;
-    dpar_points_values v;
+    dpar_points_field v;
     dpar_points *p = NULL;
     dpar_why why;
     dpar_status s;
@@ -457,7 +459,7 @@ static dpar_status soak_points(soak_job *j, uint64_t seed)
     for (i = 0; i < d.own * comps; i++) {
         x[i] = soak_value(lot, of[me].first + i / comps, i % comps);
     }
-    s = dpar_points_run(p, &v, 1);
+    s = dpar_points_exchange_many(p, &v, 1);
     for (i = 0; i < d.ghosts * comps && s == DPAR_OK; i++) {
         soak_same(j, "points", i, x[d.own * comps + i],
                   soak_value(lot, of[me].ghost[i / comps], i % comps), 0);
@@ -465,7 +467,7 @@ static dpar_status soak_points(soak_job *j, uint64_t seed)
     for (i = 0; i < d.ghosts * comps && s == DPAR_OK; i++) {
         x[d.own * comps + i] = soak_value(lot + 1, me * 64 + i / comps, i % comps);
     }
-    s = s < 0 ? s : dpar_points_begin_adjoint(p, &v, 1, DPAR_SUM);
+    s = s < 0 ? s : dpar_points_reduce_begin(p, &v, 1, DPAR_SUM);
     s = s < 0 ? s : dpar_points_end(p);
     if (s == DPAR_OK) {
         double want[60 * 3];
@@ -531,7 +533,7 @@ static dpar_status soak_over(soak_job *j, uint64_t seed)
 static dpar_status soak_ddp(soak_job *j, uint64_t seed)
 {
     dpar_comm *c = soak_any(j, &seed);
-    dpar_ddp_options o;
+    dpar_ddp_desc o;
     dpar_ddp *d = NULL;
     dpar_why why;
     dpar_status s;
@@ -606,23 +608,23 @@ static void soak_unit(soak_job *j, const dpar_fsdp *f, uint64_t seed, int steps,
 }
 
 /* Forward of all units, then backward from the last. */
-static dpar_status soak_pass(soak_job *j, dpar_fsdp *f, const dpar_fsdp_options *o, uint64_t seed,
+static dpar_status soak_pass(soak_job *j, dpar_fsdp *f, const dpar_fsdp_desc *o, uint64_t seed,
                              int steps, int micros, int micro)
 {
     dpar_status s = dpar_fsdp_begin(f, micro == micros - 1);
     int u, k, first = 0;
     int64_t i;
     for (u = 0; u < o->units && s == DPAR_OK; u++) {
-        s = dpar_fsdp_unshard(f, u, DPAR_FORWARD);
+        s = dpar_fsdp_unshard(f, u, DPAR_ACTION_FORWARD);
         if (s == DPAR_OK) {
             soak_unit(j, f, seed, steps, micros, first, o->params_of[u], o->numel);
-            s = dpar_fsdp_reshard(f, u, DPAR_FORWARD);
+            s = dpar_fsdp_reshard(f, u, DPAR_ACTION_FORWARD);
         }
         first += o->params_of[u];
     }
     for (u = o->units - 1; u >= 0 && s == DPAR_OK; u--) {
         first -= o->params_of[u];
-        s = dpar_fsdp_unshard(f, u, DPAR_BACKWARD);
+        s = dpar_fsdp_unshard(f, u, DPAR_ACTION_BACKWARD);
         for (k = first; k < first + o->params_of[u] && s == DPAR_OK; k++) {
             float *g = (float *)dpar_fsdp_gradient(f, k, NULL);
             for (i = 0; i < o->numel[k]; i++) {
@@ -630,7 +632,7 @@ static dpar_status soak_pass(soak_job *j, dpar_fsdp *f, const dpar_fsdp_options 
                     seed, (1000 + (steps * micros + micro) * 16 + k) * 64 + j->failed->rank, i);
             }
         }
-        s = s < 0 ? s : dpar_fsdp_reshard(f, u, DPAR_BACKWARD);
+        s = s < 0 ? s : dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD);
         s = s < 0 ? s : dpar_fsdp_ready(f, u);
     }
     return s < 0 ? s : dpar_fsdp_end(f);
@@ -639,7 +641,7 @@ static dpar_status soak_pass(soak_job *j, dpar_fsdp *f, const dpar_fsdp_options 
 static dpar_status soak_fsdp(soak_job *j, uint64_t seed)
 {
     dpar_comm *c = soak_any(j, &seed);
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp *f = NULL;
     dpar_why why;
     dpar_status s;
@@ -656,7 +658,7 @@ static dpar_status soak_fsdp(soak_job *j, uint64_t seed)
     o.prefetch = (int32_t)oracle_below(&seed, 3);
     o.once = (int32_t)oracle_below(&seed, 2);
     o.sum = 1;
-    dpar_optimizer_init(&o.optimizer, DPAR_SGD);
+    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_SGD);
     for (u = 0; u < o.units; u++) {
         params_of[u] = 1 + (int32_t)oracle_below(&seed, 3);
         for (k = 0; k < params_of[u]; k++) {
@@ -678,10 +680,10 @@ static dpar_status soak_fsdp(soak_job *j, uint64_t seed)
         s = s < 0 ? s : dpar_fsdp_step(f, 0.5, 1.0);
     }
     for (u = 0, k = 0; u < o.units && s == DPAR_OK; u++) {
-        s = dpar_fsdp_unshard(f, u, DPAR_FORWARD);
+        s = dpar_fsdp_unshard(f, u, DPAR_ACTION_FORWARD);
         if (s == DPAR_OK) {
             soak_unit(j, f, seed, 2, micros, k, params_of[u], numel);
-            s = dpar_fsdp_reshard(f, u, DPAR_FORWARD);
+            s = dpar_fsdp_reshard(f, u, DPAR_ACTION_FORWARD);
         }
         k += params_of[u];
     }
@@ -747,7 +749,7 @@ static dpar_status soak_tensor(soak_job *j, uint64_t seed)
     double *dw = soak_doubles(j, c, SOAK_SHARE * SOAK_IN, 0),
            *dv = soak_doubles(j, c, SOAK_OUT * SOAK_SHARE, 0);
     double *whole[3];
-    dpar_tensor g;
+    dpar_tensor_parallel g;
     dpar_linear up, down;
     dpar_linear_arrays a, b;
     dpar_why why;
@@ -756,15 +758,16 @@ static dpar_status soak_tensor(soak_job *j, uint64_t seed)
     for (i = 0; i < 3; i++) {
         whole[i] = soak_doubles(j, c, n * (i == 1 ? SOAK_OUT : SOAK_IN), 1);
     }
-    s = soak_fine(j, "tensor", dpar_tensor_init(&g, c, DPAR_F64, n, cut ? counts : NULL, &why),
+    s = soak_fine(j, "tensor",
+                  dpar_tensor_parallel_init(&g, c, DPAR_F64, n, cut ? counts : NULL, &why),
                   why.text);
     if (cut) {
-        (void)dpar_split_range(DPAR_EVEN, n, c->size, c->rank, &first, &own);
+        (void)dpar_split_range(DPAR_SPLIT_EVEN, n, c->size, c->rank, &first, &own);
     }
     memset(&up, 0, sizeof up), memset(&down, 0, sizeof down);
     memset(&a, 0, sizeof a), memset(&b, 0, sizeof b);
-    up.kind = DPAR_COLUMN, up.in = SOAK_IN, up.out = SOAK_SHARE;
-    down.kind = DPAR_ROW, down.in = SOAK_SHARE, down.out = SOAK_OUT;
+    up.kind = DPAR_LINEAR_COLUMN, up.in = SOAK_IN, up.out = SOAK_SHARE;
+    down.kind = DPAR_LINEAR_ROW, down.in = SOAK_SHARE, down.out = SOAK_OUT;
     for (i = 0; i < SOAK_SHARE * SOAK_IN; i++) {
         w[i] = soak_up(seed, mine + i / SOAK_IN, i % SOAK_IN);
     }
@@ -893,12 +896,12 @@ static void soak_attention_whole(const soak_heads *a, int64_t tokens, double *ou
 
 static dpar_status soak_attention(soak_job *j, uint64_t seed)
 {
-    static const int32_t rules[3] = {DPAR_CHUNK, DPAR_EVEN, DPAR_ZIGZAG};
+    static const int32_t rules[3] = {DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_ZIGZAG};
     dpar_comm *c = soak_any(j, &seed);
     const int ulysses = oracle_below(&seed, 3) == 0;
-    const int32_t rule = ulysses ? DPAR_EVEN : rules[oracle_below(&seed, 3)];
+    const int32_t rule = ulysses ? DPAR_SPLIT_EVEN : rules[oracle_below(&seed, 3)];
     soak_heads a;
-    dpar_attention layer;
+    dpar_attention_desc layer;
     dpar_attention_plan *plan = NULL;
     dpar_attention_arrays x;
     dpar_why why;
@@ -930,7 +933,7 @@ static dpar_status soak_attention(soak_job *j, uint64_t seed)
     }
     if (ulysses) {
         for (t = 0; t < tokens; t++) {
-            if (owner_of(DPAR_EVEN, (int)t, (int)tokens, c->size, 1, 0) == c->rank) {
+            if (owner_of(DPAR_SPLIT_EVEN, (int)t, (int)tokens, c->size, 1, 0) == c->rank) {
                 own[mine++] = t;
             }
         }
@@ -993,7 +996,7 @@ static dpar_status soak_experts(soak_job *j, uint64_t seed)
     const int registered = (int)oracle_below(&seed, 2);
     const int64_t n = (int64_t)(oracle_mix(seed + (uint64_t)c->rank) % (SOAK_EXPERT_TOKENS + 1));
     int32_t chosen[SOAK_EXPERT_TOKENS * 2];
-    dpar_experts layer;
+    dpar_experts_desc layer;
     dpar_experts_plan *plan = NULL;
     dpar_experts_routing *routing = NULL;
     dpar_experts_choices what;
@@ -1005,8 +1008,9 @@ static dpar_status soak_experts(soak_job *j, uint64_t seed)
     why.text[0] = 0;
     memset(&layer, 0, sizeof layer), memset(&what, 0, sizeof what), memset(&a, 0, sizeof a);
     s = soak_fine(j, "experts",
-                  dpar_split_init(&layer.experts, DPAR_EVEN, experts, c->size, 1, &why), why.text);
-    layer.choices = choices, layer.drop = DPAR_DROP_NONE;
+                  dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, experts, c->size, 1, &why),
+                  why.text);
+    layer.choices = choices, layer.drop = DPAR_EXPERTS_DROP_NONE;
     layer.tokens = SOAK_EXPERT_TOKENS, layer.width = width, layer.type = DPAR_F64;
     s = s < 0 ? s : dpar_experts_make(c, &layer, &plan, &why);
     if (s < 0) {
@@ -1147,7 +1151,7 @@ static dpar_status soak_pipeline(soak_job *j, uint64_t seed)
     dpar_comm *c = oracle_below(&seed, 2) ? j->world : j->twin;
     const char *name = names[oracle_below(&seed, 12)];
     const int micros = c->size * (1 + (int)oracle_below(&seed, 3));
-    dpar_pipeline_options o;
+    dpar_pipeline_desc o;
     dpar_pipeline *p = NULL;
     soak_pipe pipe;
     dpar_why why;
@@ -1210,11 +1214,11 @@ static void soak_tables(oracle *o, int most)
 {
     int n, t, k;
     for (n = 1; n <= most; n++) {
-        for (t = 0; t < DPAR_TYPES; t++) {
+        for (t = 0; t < DPAR_TYPE_COUNT; t++) {
             for (k = 0; dpar_type_reduces(t) && dpar_type_bytes(t) > 0 && k < n; k++) {
                 (void)oracle_values(o, n, t, k);
             }
-            for (k = DPAR_SUM; dpar_type_reduces(t) && k < DPAR_OPS; k++) {
+            for (k = DPAR_SUM; dpar_type_reduces(t) && k < DPAR_OP_COUNT; k++) {
                 (void)oracle_results(o, n, t, k);
             }
         }
@@ -1240,8 +1244,8 @@ static dpar_status soak_open(soak_job *j, dpar_comm *world)
 static dpar_status soak_close(soak_job *j, dpar_status s)
 {
     int i;
-    s = soak_first(s, dpar_comm_close(j->half));
-    s = soak_first(s, dpar_comm_close(j->twin));
+    s = soak_first(s, dpar_comm_free(j->half));
+    s = soak_first(s, dpar_comm_free(j->twin));
     for (i = 0; i < SOAK_SLOTS && !(s < 0 && j->keep); i++) {
         if (j->slot[i].image != NULL) {
             oracle_slot_free(&j->o, &j->slot[i]);

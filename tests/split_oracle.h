@@ -16,8 +16,8 @@ static int owner_of(int rule, int i, int n, int p, int block, int source)
 {
     int k, at;
     switch (rule) {
-    case DPAR_CHUNK: return chunk_of(i, n, p);
-    case DPAR_EVEN:
+    case DPAR_SPLIT_CHUNK: return chunk_of(i, n, p);
+    case DPAR_SPLIT_EVEN:
         for (k = 0, at = 0; k < p; k++) { /* numpy.array_split: n % p parts of n / p + 1 first */
             at += n / p + (k < n % p);
             if (i < at) {
@@ -25,13 +25,13 @@ static int owner_of(int rule, int i, int n, int p, int block, int source)
             }
         }
         return -1;
-    case DPAR_FLOOR:
+    case DPAR_SPLIT_FLOOR:
         for (k = 0; n * (k + 1) / p <= i; k++) {
         }
         return k;
-    case DPAR_BLOCK_CYCLIC: return (source + i / block) % p;
-    case DPAR_STRIPE: return i % p;
-    case DPAR_STRIDED: {
+    case DPAR_SPLIT_BLOCK_CYCLIC: return (source + i / block) % p;
+    case DPAR_SPLIT_CYCLIC: return i % p;
+    case DPAR_SPLIT_STRIDED: {
         int piece = (n + block - 1) / block, start = i / piece * piece;
         int length = n - start < piece ? n - start : piece;
         return chunk_of(i - start, length, p);

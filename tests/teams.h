@@ -250,7 +250,7 @@ static inline void team_group(dpar_comm *c, int64_t k)
     CHECK_INT(dpar_comm_split(c, (int32_t)half, 0, &part), DPAR_OK);
     CHECK_INT(dpar_all_reduce(part, &mine, &sum, 1, DPAR_I64, DPAR_SUM, NULL), DPAR_OK);
     CHECK_INT(sum, expected);
-    CHECK_INT(dpar_comm_close(part), DPAR_OK);
+    CHECK_INT(dpar_comm_free(part), DPAR_OK);
 }
 
 static inline void team_ring(dpar_comm *c, int64_t k, const int64_t *in, int64_t *out, int64_t n)
@@ -258,8 +258,8 @@ static inline void team_ring(dpar_comm *c, int64_t k, const int64_t *in, int64_t
     const int32_t up = (c->rank + 1) % c->size, down = (c->rank + c->size - 1) % c->size;
     dpar_call call[2];
     memset(call, 0, sizeof call);
-    call[0].kind = DPAR_RECV;
-    call[1].kind = DPAR_SEND;
+    call[0].kind = DPAR_CALL_RECV;
+    call[1].kind = DPAR_CALL_SEND;
     call[0].type = call[1].type = DPAR_I64;
     call[0].count = call[1].count = n;
     call[0].root = down;

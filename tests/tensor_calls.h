@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static inline dpar_status embedding_forward(const dpar_tensor *t, const dpar_vocab *v,
+static inline dpar_status embedding_forward(const dpar_tensor_parallel *t, const dpar_vocab *v,
                                             int64_t width, const int32_t *ids, const void *table,
                                             void *y, void *whole)
 {
@@ -24,7 +24,7 @@ static inline dpar_status embedding_forward(const dpar_tensor *t, const dpar_voc
     return dpar_embedding_forward(t, v != NULL ? &e : NULL, &a);
 }
 
-static inline dpar_status embedding_backward(const dpar_tensor *t, const dpar_vocab *v,
+static inline dpar_status embedding_backward(const dpar_tensor_parallel *t, const dpar_vocab *v,
                                              int64_t width, const int32_t *ids, const void *dy,
                                              void *dtable, int add, void *whole)
 {
@@ -41,10 +41,10 @@ static inline dpar_status embedding_backward(const dpar_tensor *t, const dpar_vo
     return dpar_embedding_backward(t, &e, &a);
 }
 
-static inline dpar_status cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                                void *logits, const int32_t *targets, double *lse,
-                                                double *loss, dpar_cross_entropy_sum *sum,
-                                                void *scratch)
+static inline dpar_status cross_entropy_forward(const dpar_tensor_parallel *t,
+                                                const dpar_cross_entropy *e, void *logits,
+                                                const int32_t *targets, double *lse, double *loss,
+                                                dpar_cross_entropy_sum *sum, void *scratch)
 {
     dpar_cross_entropy_arrays a;
     memset(&a, 0, sizeof a);
@@ -57,9 +57,9 @@ static inline dpar_status cross_entropy_forward(const dpar_tensor *t, const dpar
     return dpar_cross_entropy_forward(t, e, &a);
 }
 
-static inline dpar_status cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                                 void *logits, const int32_t *targets, double *lse,
-                                                 double scale)
+static inline dpar_status cross_entropy_backward(const dpar_tensor_parallel *t,
+                                                 const dpar_cross_entropy *e, void *logits,
+                                                 const int32_t *targets, double *lse, double scale)
 {
     dpar_cross_entropy_arrays a;
     memset(&a, 0, sizeof a);

@@ -19,17 +19,19 @@ DPAR_API dpar_status dpar_launch_main_f(int argc, char **argv, dpar_main fn, voi
 #include "dpar_mpi.h"
 
 /* Fortran's communicators are numbers. */
-DPAR_API dpar_status dpar_mpi_make_f(MPI_Fint user, const dpar_mpi_options *options,
-                                     dpar_comm **out, dpar_why *why);
-DPAR_API dpar_status dpar_mpi_make_f(MPI_Fint user, const dpar_mpi_options *options,
-                                     dpar_comm **out, dpar_why *why) {
+DPAR_API dpar_status dpar_mpi_make_f(MPI_Fint user, const dpar_mpi_desc *options, dpar_comm **out,
+                                     dpar_why *why);
+DPAR_API dpar_status dpar_mpi_make_f(MPI_Fint user, const dpar_mpi_desc *options, dpar_comm **out,
+                                     dpar_why *why)
+{
     return dpar_mpi_make(MPI_Comm_f2c(user), options, out, why);
 }
 
-DPAR_API dpar_status dpar_mpi_grid_f(MPI_Fint cart, const dpar_mpi_options *options,
+DPAR_API dpar_status dpar_mpi_grid_f(MPI_Fint cart, const dpar_mpi_desc *options,
                                      const dpar_grid_desc *desc, dpar_grid **grid, dpar_why *why);
-DPAR_API dpar_status dpar_mpi_grid_f(MPI_Fint cart, const dpar_mpi_options *options,
-                                     const dpar_grid_desc *desc, dpar_grid **grid, dpar_why *why) {
-    return dpar_mpi_grid(MPI_Comm_f2c(cart), options, desc, grid, why);
+DPAR_API dpar_status dpar_mpi_grid_f(MPI_Fint cart, const dpar_mpi_desc *options,
+                                     const dpar_grid_desc *desc, dpar_grid **grid, dpar_why *why)
+{
+    return dpar_mpi_grid_make(MPI_Comm_f2c(cart), options, desc, grid, why);
 }
 #endif

@@ -17,8 +17,8 @@
 !
 ! The order of dims. dpar's dim 0 is the slowest in memory, Fortran's first dim the fastest. So an
 ! array a(nx, ny, nz) is to dpar a grid of extents [nz, ny, nx]: Fortran's dim k of n is dpar's dim
-! n - k. Nothing is copied or transposed, the same memory is read from its other end. dpar_bounds
-! makes a box of dpar into Fortran's bounds, and dpar_field_bounds tells an exchange how an array
+! n - k. Nothing is copied or transposed, the same memory is read from its other end. dpar_box_bounds
+! makes a box of dpar into Fortran's bounds, and dpar_halo_field_bounds tells an exchange how an array
 ! with such bounds lies, so that few codes ever write n - k.
 !
 ! Strings: C reads up to a NUL: dpar_mesh_find(mesh, "x" // c_null_char). dpar_string makes
@@ -32,8 +32,8 @@
 ! functions in any order, and perhaps not all: call first, then look at what was written.
 !
 ! Grids: examples/06_heat.f90. An array u(0:nx+1, 0:ny+1) around nx x ny own cells is dense with its
-! halo; it is known by its first own cell, c_loc(u(1, 1)). dpar_grid_desc_of takes sizes in
-! Fortran's order, and dpar_mpi_grid makes the grid of a communicator of MPI_Cart_create. Between dpar_grid_begin and dpar_grid_end (and dpar_halo_exchange_begin, _end)
+! halo; it is known by its first own cell, c_loc(u(1, 1)). dpar_grid_desc_init takes sizes in
+! Fortran's order, and dpar_mpi_grid_make makes the grid of a communicator of MPI_Cart_create. Between dpar_grid_begin and dpar_grid_end (and dpar_halo_plan_begin, _end)
 ! halos are written while the compiler sees no call: such arrays are `target`, or `asynchronous`,
 ! wherever the code between the two can see them, dummy arguments too; else their elements may be
 ! kept in registers, or the array copied.
@@ -42,7 +42,7 @@
 ! dpar_launch began end by C's _exit, which writes out what C has buffered, not what Fortran has:
 ! flush (6) after the last print of a rank, and before them.
 !
-! Constants that differ from a function by their case alone end in _KIND: DPAR_SEND_KIND.
+! Constants that differ from a function by their case alone end in _KIND: DPAR_CALL_SEND.
 module dpar
     use, intrinsic :: iso_c_binding
     implicit none
@@ -81,14 +81,14 @@ module dpar
     ! constants that all headers share.
 
     ! Number formats: what an array holds, what a message carries, what a chip computes in.
-    integer(c_int32_t), parameter :: DPAR_NO_TYPE = 0
+    integer(c_int32_t), parameter :: DPAR_TYPE_NONE = 0
     integer(c_int32_t), parameter :: DPAR_F64 = 1
     integer(c_int32_t), parameter :: DPAR_F32 = 2
     integer(c_int32_t), parameter :: DPAR_TF32 = 3 ! stored as F32
     integer(c_int32_t), parameter :: DPAR_BF16 = 4
     integer(c_int32_t), parameter :: DPAR_F8 = 5
     integer(c_int32_t), parameter :: DPAR_F4 = 6
-    integer(c_int32_t), parameter :: DPAR_FORMATS = 7
+    integer(c_int32_t), parameter :: DPAR_FORMAT_COUNT = 7
     integer(c_int32_t), parameter :: DPAR_F16 = 7
     integer(c_int32_t), parameter :: DPAR_I8 = 8
     integer(c_int32_t), parameter :: DPAR_U8 = 9
@@ -96,24 +96,24 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_U32 = 11
     integer(c_int32_t), parameter :: DPAR_I64 = 12
     integer(c_int32_t), parameter :: DPAR_U64 = 13
-    integer(c_int32_t), parameter :: DPAR_TYPES = 14
+    integer(c_int32_t), parameter :: DPAR_TYPE_COUNT = 14
 
     ! The collectives, as MPI and NCCL have them, and the two halves of a message.
-    integer(c_int32_t), parameter :: DPAR_NO_CALL = 0
-    integer(c_int32_t), parameter :: DPAR_ALL_REDUCE_KIND = 1
-    integer(c_int32_t), parameter :: DPAR_ALL_GATHER_KIND = 2
-    integer(c_int32_t), parameter :: DPAR_REDUCE_SCATTER_KIND = 3
-    integer(c_int32_t), parameter :: DPAR_ALL_TO_ALL_KIND = 4
-    integer(c_int32_t), parameter :: DPAR_BROADCAST_KIND = 5
-    integer(c_int32_t), parameter :: DPAR_REDUCE_KIND = 6
-    integer(c_int32_t), parameter :: DPAR_GATHER_KIND = 7
-    integer(c_int32_t), parameter :: DPAR_SCATTER_KIND = 8
-    integer(c_int32_t), parameter :: DPAR_SEND_RECV = 9 ! a message, as a cost
-    integer(c_int32_t), parameter :: DPAR_BARRIER_KIND = 10
-    integer(c_int32_t), parameter :: DPAR_COLLECTIVES = 11
-    integer(c_int32_t), parameter :: DPAR_SEND_KIND = 11
-    integer(c_int32_t), parameter :: DPAR_RECV_KIND = 12
-    integer(c_int32_t), parameter :: DPAR_CALLS = 13
+    integer(c_int32_t), parameter :: DPAR_CALL_NONE = 0
+    integer(c_int32_t), parameter :: DPAR_CALL_ALL_REDUCE = 1
+    integer(c_int32_t), parameter :: DPAR_CALL_ALL_GATHER = 2
+    integer(c_int32_t), parameter :: DPAR_CALL_REDUCE_SCATTER = 3
+    integer(c_int32_t), parameter :: DPAR_CALL_ALL_TO_ALL = 4
+    integer(c_int32_t), parameter :: DPAR_CALL_BROADCAST = 5
+    integer(c_int32_t), parameter :: DPAR_CALL_REDUCE = 6
+    integer(c_int32_t), parameter :: DPAR_CALL_GATHER = 7
+    integer(c_int32_t), parameter :: DPAR_CALL_SCATTER = 8
+    integer(c_int32_t), parameter :: DPAR_CALL_SEND_RECV = 9 ! a message, as a cost
+    integer(c_int32_t), parameter :: DPAR_CALL_BARRIER = 10
+    integer(c_int32_t), parameter :: DPAR_CALL_COLLECTIVE_COUNT = 11
+    integer(c_int32_t), parameter :: DPAR_CALL_SEND = 11
+    integer(c_int32_t), parameter :: DPAR_CALL_RECV = 12
+    integer(c_int32_t), parameter :: DPAR_CALL_COUNT = 13
 
     ! ==== box ====
     ! a rectangle of indices, and a rectangle that travels from one rank to another.
@@ -150,7 +150,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_PRODUCT = 3
     integer(c_int32_t), parameter :: DPAR_MAX = 4
     integer(c_int32_t), parameter :: DPAR_MIN = 5
-    integer(c_int32_t), parameter :: DPAR_OPS = 6
+    integer(c_int32_t), parameter :: DPAR_OP_COUNT = 6
 
     ! ==== text ====
     ! writes text into the caller's buffer, as snprintf does.
@@ -172,7 +172,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_MAX_AXES = 8
 
     ! One axis of a mesh.
-    type, bind(c) :: dpar_axis
+    type, bind(c) :: dpar_mesh_axis
         character(kind=c_char) :: name(16) = c_null_char ! "tp", "dp", "dp_replicate", ...
         integer(c_int32_t) :: size = 0 ! >= 1
         integer(c_int32_t) :: stride = 0 ! ranks between two neighbours along this axis
@@ -183,14 +183,14 @@ module dpar
         integer(c_int32_t) :: axes = 0 ! axes in use, 0..DPAR_MAX_AXES
         integer(c_int32_t) :: size = 0 ! ranks in all: the product of the sizes
         integer(c_int32_t) :: offset = 0 ! the first rank of the mesh
-        type(dpar_axis) :: axis(0:DPAR_MAX_AXES - 1)
+        type(dpar_mesh_axis) :: axis(0:DPAR_MAX_AXES - 1)
     end type
 
     ! The order of ranks. Systems differ, so it is always said.
     ! torch DeviceMesh, JAX, MPI_Cart.
-    integer(c_int32_t), parameter :: DPAR_LAST_FASTEST = 0
+    integer(c_int32_t), parameter :: DPAR_ORDER_LAST_FASTEST = 0
     ! Megatron's order strings, PETSc.
-    integer(c_int32_t), parameter :: DPAR_FIRST_FASTEST = 1
+    integer(c_int32_t), parameter :: DPAR_ORDER_FIRST_FASTEST = 1
 
     ! ==== cart ====
     ! process grids: how many ranks along each axis, who owns which cells, which rank goes on which
@@ -199,7 +199,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_PROC_NULL = -1
 
     ! A grid of cells that ranks are to share.
-    type, bind(c) :: dpar_cart_grid
+    type, bind(c) :: dpar_cart_choose_desc
         integer(c_int32_t) :: ranks = 0 ! 1 or more; 0..DPAR_MAX_DIMS
         integer(c_int32_t) :: dims = 0
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! at least 1
@@ -221,16 +221,16 @@ module dpar
     ! edges, no corners: along two axes at most, 2 dims^2.
     integer(c_int32_t), parameter :: DPAR_STENCIL_EDGES = 2
 
-    integer(c_int32_t), parameter :: DPAR_PLACE_ROW_MAJOR = 0 ! as MPI_Cart: the last axis fastest
-    integer(c_int32_t), parameter :: DPAR_PLACE_BRICKS = 1 ! every node holds a brick of the grid
-    integer(c_int32_t), parameter :: DPAR_PLACE_MORTON = 2 ! bits interleaved, axis 0 lowest
-    integer(c_int32_t), parameter :: DPAR_PLACE_HILBERT = 3 ! Hilbert's curve, any number of dims
-    integer(c_int32_t), parameter :: DPAR_PLACE_KINDS = 4
+    integer(c_int32_t), parameter :: DPAR_MAPPING_ROW_MAJOR = 0 ! as MPI_Cart: the last axis fastest
+    integer(c_int32_t), parameter :: DPAR_MAPPING_BRICKS = 1 ! every node holds a brick of the grid
+    integer(c_int32_t), parameter :: DPAR_MAPPING_MORTON = 2 ! bits interleaved, axis 0 lowest
+    integer(c_int32_t), parameter :: DPAR_MAPPING_HILBERT = 3 ! Hilbert's curve, any number of dims
+    integer(c_int32_t), parameter :: DPAR_MAPPING_COUNT = 4
 
     ! A placement: which rank stands at which coordinate.
-    type, bind(c) :: dpar_place
+    type, bind(c) :: dpar_mapping
         type(dpar_cart) :: grid
-        integer(c_int32_t) :: kind = 0 ! DPAR_PLACE_ROW_MAJOR, ...
+        integer(c_int32_t) :: kind = 0 ! DPAR_MAPPING_ROW_MAJOR, ...
         integer(c_int32_t) :: per_node = 0 ! ranks a node; the last may hold fewer
         ! sides of the bricks; 1 for the other kinds
         integer(c_int32_t) :: brick(0:DPAR_MAX_DIMS - 1) = 0
@@ -264,28 +264,28 @@ module dpar
     ! The rules, for part p of P and N elements.
     ! b = ceil(N/P): [min(N, p b), min(N, (p+1) b)): 3 3 3 1. torch.chunk, DTensor, FSDP, FFTW-MPI,
     ! MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts are the last ones.
-    integer(c_int32_t), parameter :: DPAR_CHUNK = 0
+    integer(c_int32_t), parameter :: DPAR_SPLIT_CHUNK = 0
     ! N/P + (p < N%P) elements: 3 3 2 2. numpy.array_split, torch.tensor_split, PETSc DMDA,
     ! DeepSpeed, cuDecomp, heFFTe, AMReX, hypre. Empty parts are the last ones.
-    integer(c_int32_t), parameter :: DPAR_EVEN = 1
+    integer(c_int32_t), parameter :: DPAR_SPLIT_EVEN = 1
     ! [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. p4est. Empty parts lie between full ones.
-    integer(c_int32_t), parameter :: DPAR_FLOOR = 2
+    integer(c_int32_t), parameter :: DPAR_SPLIT_FLOOR = 2
     ! Blocks of `block`, dealt round from part `source`. ScaLAPACK, MPI darray CYCLIC(k).
-    integer(c_int32_t), parameter :: DPAR_BLOCK_CYCLIC = 3
+    integer(c_int32_t), parameter :: DPAR_SPLIT_BLOCK_CYCLIC = 3
     ! Any ascending cuts: [cuts[p], cuts[p+1]). Ragged and weighted shards, whole atoms.
-    integer(c_int32_t), parameter :: DPAR_RAGGED = 4
+    integer(c_int32_t), parameter :: DPAR_SPLIT_RAGGED = 4
     ! CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th part of every piece.
     ! DTensor's strided shard (FSDP over TP), fused QKV and gate/up.
-    integer(c_int32_t), parameter :: DPAR_STRIDED = 5
+    integer(c_int32_t), parameter :: DPAR_SPLIT_STRIDED = 5
     ! CHUNK into 2P chunks; part p has chunks p and 2P-1-p. Causal context parallelism.
-    integer(c_int32_t), parameter :: DPAR_ZIGZAG = 6
+    integer(c_int32_t), parameter :: DPAR_SPLIT_ZIGZAG = 6
     ! p, p+P, p+2P, ...: BLOCK_CYCLIC(1). Striped attention.
-    integer(c_int32_t), parameter :: DPAR_STRIPE = 7
-    integer(c_int32_t), parameter :: DPAR_SPLITS = 8
+    integer(c_int32_t), parameter :: DPAR_SPLIT_CYCLIC = 7
+    integer(c_int32_t), parameter :: DPAR_SPLIT_RULE_COUNT = 8
 
     ! A value; make it with an init function.
     type, bind(c) :: dpar_split
-        integer(c_int32_t) :: rule = 0 ! DPAR_CHUNK, ...
+        integer(c_int32_t) :: rule = 0 ! DPAR_SPLIT_CHUNK, ...
         integer(c_int32_t) :: parts = 0 ! P, at least 1
         ! BLOCK_CYCLIC: the part of the first block, 0..parts-1.
         integer(c_int32_t) :: source = 0
@@ -304,16 +304,16 @@ module dpar
     ! an n-d array on a mesh: which rank has which part.
 
     ! What a mesh axis does with the array.
-    integer(c_int32_t), parameter :: DPAR_REPLICATE_KIND = 0
-    integer(c_int32_t), parameter :: DPAR_SHARD_KIND = 1
-    integer(c_int32_t), parameter :: DPAR_PARTIAL_KIND = 2
+    integer(c_int32_t), parameter :: DPAR_PLACEMENT_REPLICATE = 0
+    integer(c_int32_t), parameter :: DPAR_PLACEMENT_SHARD = 1
+    integer(c_int32_t), parameter :: DPAR_PLACEMENT_PARTIAL = 2
 
     ! What one mesh axis does with the array.
     type, bind(c) :: dpar_placement
-        integer(c_int32_t) :: kind = 0 ! DPAR_REPLICATE, ...
+        integer(c_int32_t) :: kind = 0 ! DPAR_PLACEMENT_REPLICATE, ...
         ! SHARD: the dim that the axis cuts.
         integer(c_int32_t) :: dim = 0
-        integer(c_int32_t) :: rule = 0 ! SHARD: DPAR_CHUNK (0), ...
+        integer(c_int32_t) :: rule = 0 ! SHARD: DPAR_SPLIT_CHUNK (0), ...
         integer(c_int32_t) :: op = 0 ! PARTIAL: DPAR_SUM, ...
         ! SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor)
         integer(c_int64_t) :: block = 0
@@ -344,13 +344,13 @@ module dpar
     ! an array from one layout to another, on the same ranks or on others.
 
     ! The walk over one rank's transfers.
-    integer(c_int32_t), parameter :: DPAR_RECEIVES = 0
-    integer(c_int32_t), parameter :: DPAR_SENDS = 1
+    integer(c_int32_t), parameter :: DPAR_TRANSFER_RECV = 0
+    integer(c_int32_t), parameter :: DPAR_TRANSFER_SEND = 1
 
-    integer(c_int32_t), parameter :: DPAR_PRIMARY = -1
+    integer(c_int32_t), parameter :: DPAR_REDISTRIBUTE_PRIMARY = -1
 
     ! as per_node: copy 0 always sends, as where copy 0 wrote the files
-    type, bind(c) :: dpar_transfers
+    type, bind(c) :: dpar_redistribute_cursor
         type(dpar_layout) :: mine ! private, all of it
         type(dpar_layout) :: other
         integer(c_int32_t) :: rank = 0
@@ -439,11 +439,11 @@ module dpar
     ! an n-d grid on a mesh whose ranks also hold the points around their block.
 
     ! Which points a dim of a staggered field has, when the grid has N cells there.
-    integer(c_int32_t), parameter :: DPAR_AT_CELLS = 0 ! N, in the middle of the cells
+    integer(c_int32_t), parameter :: DPAR_HALO_AT_CELLS = 0 ! N, in the middle of the cells
     ! N + 1; each rank owns those below its cells, the last also the end
-    integer(c_int32_t), parameter :: DPAR_AT_LOW_FACES = 1
+    integer(c_int32_t), parameter :: DPAR_HALO_AT_LOW_FACES = 1
     ! N + 1; each rank owns those above its cells, the first also face 0
-    integer(c_int32_t), parameter :: DPAR_AT_HIGH_FACES = 2
+    integer(c_int32_t), parameter :: DPAR_HALO_AT_HIGH_FACES = 2
 
     ! A grid and its halo. Zero it, fill it in, and let dpar_halo_check judge it.
     type, bind(c) :: dpar_halo
@@ -453,7 +453,7 @@ module dpar
         ! width below the block, in points, 0..2^60.
         integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: high(0:DPAR_MAX_DIMS - 1) = 0 ! and above
-        integer(c_int32_t) :: points(0:DPAR_MAX_DIMS - 1) = 0 ! DPAR_AT_CELLS, ...
+        integer(c_int32_t) :: points(0:DPAR_MAX_DIMS - 1) = 0 ! DPAR_HALO_AT_CELLS, ...
         integer(c_int32_t) :: periodic = 0 ! bit d: the end of dim d meets its beginning
         ! A fold, as the north of a tripolar ocean grid.
         integer(c_int32_t) :: folds = 0
@@ -479,8 +479,8 @@ module dpar
         type(c_ptr) :: outputs = c_null_ptr
     end type
 
-    integer(c_int32_t), parameter :: DPAR_POLE_LOW = 1
-    integer(c_int32_t), parameter :: DPAR_POLE_HIGH = 2
+    integer(c_int32_t), parameter :: DPAR_HALO_POLE_LOW = 1
+    integer(c_int32_t), parameter :: DPAR_HALO_POLE_HIGH = 2
 
     ! A walk over one rank's transfers.
     ! halos receive copies of what their owners have
@@ -492,7 +492,7 @@ module dpar
     ! owners receive what copies collected
     integer(c_int32_t), parameter :: DPAR_HALO_SYNC_ADJOINT = 3
 
-    type, bind(c) :: dpar_halo_walk
+    type, bind(c) :: dpar_halo_cursor
         type(c_ptr) :: h = c_null_ptr ! private, all of it; `h` is read on the way
         integer(c_int32_t) :: rank = 0 ! outside: of so many dims at most
         integer(c_int32_t) :: sends = 0
@@ -520,7 +520,7 @@ module dpar
     ! ==== halo_cost ====
     ! how long an exchange of halos takes on a process grid, and which grid is the best.
 
-    ! What the machine reaches. dpar_halo_exchange_tune and bench/ measure such numbers.
+    ! What the machine reaches. dpar_halo_plan_tune and bench/ measure such numbers.
     type, bind(c) :: dpar_halo_rates
         ! bytes/s that a rank moves out of one array into another, long runs
         real(c_double) :: copy_Bps = 0.0_c_double
@@ -536,7 +536,7 @@ module dpar
     end type
 
     ! An exchange of halos. Zero it and fill it in.
-    type, bind(c) :: dpar_halo_job
+    type, bind(c) :: dpar_halo_cost_desc
         integer(c_int32_t) :: ranks = 0 ! rank r is on node r / per_node; per_node 0: one node
         integer(c_int32_t) :: per_node = 0
         integer(c_int32_t) :: dims = 0 ! 1..DPAR_MAX_DIMS
@@ -550,7 +550,7 @@ module dpar
     end type
 
     ! A process grid and what one exchange costs on it.
-    type, bind(c) :: dpar_halo_grid
+    type, bind(c) :: dpar_halo_cost
         integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0 ! ranks along each dim
         integer(c_int32_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0 ! ranks from one part to the next
         real(c_double) :: seconds = 0.0_c_double
@@ -578,7 +578,7 @@ module dpar
 
     ! One operation, as data: the functions below fill it in.
     type, bind(c) :: dpar_call
-        ! DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV.
+        ! DPAR_CALL_ALL_REDUCE ... DPAR_CALL_BARRIER, DPAR_CALL_SEND, DPAR_CALL_RECV.
         integer(c_int32_t) :: kind = 0
         integer(c_int32_t) :: type = 0 ! DPAR_F32, ...
         integer(c_int32_t) :: op = 0 ! DPAR_SUM, ... where something is reduced
@@ -645,9 +645,9 @@ module dpar
         real(c_double) :: timeout_s = 0.0_c_double
         integer(c_int32_t) :: status = 0 ! 0, or how it broke: then every further call returns it
         type(dpar_why) :: why ! the sentence of the last error on this communicator
-        ! bytes that this rank has handed to others through it so far, by kind (DPAR_ALL_REDUCE, ...
-        ! DPAR_SEND), as said above.
-        integer(c_int64_t) :: sent(0:DPAR_CALLS - 1) = 0
+        ! bytes that this rank has handed to others through it so far, by kind
+        ! (DPAR_CALL_ALL_REDUCE, ... DPAR_CALL_SEND), as said above.
+        integer(c_int64_t) :: sent(0:DPAR_CALL_COUNT - 1) = 0
         ! The memory that strategies on this communicator work in.
         type(c_ptr) :: mem = c_null_ptr
         type(dpar_engine) :: engine ! private, as all that follows
@@ -663,7 +663,7 @@ module dpar
     ! how ranks that share memory are to run.
 
     ! Options of ranks that share memory.
-    type, bind(c) :: dpar_options
+    type, bind(c) :: dpar_world_desc
         ! deadline of one operation; 0: 300 s.
         real(c_double) :: timeout_s = 0.0_c_double
         ! dpar_launch kills ranks that go on this long after another failed, unless they have gone
@@ -675,26 +675,28 @@ module dpar
         ! registered.
         integer(c_int64_t) :: slot_bytes = 0
         integer(c_int32_t) :: threads = 0 ! dpar_launch: 1: ranks are threads of this process
-        ! bits of DPAR_WITHOUT_x: what not to use, for tests and comparisons
+        ! bits of DPAR_WORLD_NO_x: what not to use, for tests and comparisons
         integer(c_int32_t) :: plain = 0
-        ! dpar_begin: how many to start where neither --ranks nor DPAR_RANKS nor a launcher says.
+        ! dpar_init_or_launch: how many to start where neither --ranks nor DPAR_RANKS nor a launcher
+        ! says.
         integer(c_int32_t) :: ranks = 0
     end type
 
     ! For options.plain.
     ! do not read other processes' memory (process_vm_readv)
-    integer(c_int32_t), parameter :: DPAR_WITHOUT_CMA = 1
+    integer(c_int32_t), parameter :: DPAR_WORLD_NO_CMA = 1
     ! use a named segment, unlinked at once, in place of a nameless one
-    integer(c_int32_t), parameter :: DPAR_WITHOUT_MEMFD = 2
-    integer(c_int32_t), parameter :: DPAR_WITHOUT_DIRECT = 4 ! treat registered memory as private
-    integer(c_int32_t), parameter :: DPAR_WITHOUT_FUTEX = 8 ! wait only by yielding and short sleeps
-    integer(c_int32_t), parameter :: DPAR_WITHOUT_STREAM = 16 ! use no streaming stores
+    integer(c_int32_t), parameter :: DPAR_WORLD_NO_MEMFD = 2
+    integer(c_int32_t), parameter :: DPAR_WORLD_NO_DIRECT = 4 ! treat registered memory as private
+    ! wait only by yielding and short sleeps
+    integer(c_int32_t), parameter :: DPAR_WORLD_NO_FUTEX = 8
+    integer(c_int32_t), parameter :: DPAR_WORLD_NO_STREAMING_STORES = 16 ! use no streaming stores
     ! collectives by levels from 3 ranks on, and where ranks share cores.
-    integer(c_int32_t), parameter :: DPAR_WITHOUT_FLAT = 32
+    integer(c_int32_t), parameter :: DPAR_WORLD_NO_FLAT = 32
     ! leave it to the system on which of its CPUs a rank runs.
-    integer(c_int32_t), parameter :: DPAR_WITHOUT_MOVES = 64
+    integer(c_int32_t), parameter :: DPAR_WORLD_NO_MIGRATION = 64
     ! core files hold all shared memory that the rank has mapped, with the heaps of other ranks.
-    integer(c_int32_t), parameter :: DPAR_WITHOUT_DONTDUMP = 128
+    integer(c_int32_t), parameter :: DPAR_WORLD_NO_DONTDUMP = 128
 
     ! ==== launch ====
     ! where ranks come from: forked here, threads, or started by a launcher and found.
@@ -710,9 +712,9 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_FLUX = 7
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_JSRUN = 8
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_SLURM = 9 ! inside a step (srun) only
-    integer(c_int32_t), parameter :: DPAR_LAUNCHERS = 10
+    integer(c_int32_t), parameter :: DPAR_LAUNCHER_COUNT = 10
 
-    type, bind(c) :: dpar_start
+    type, bind(c) :: dpar_launcher_info
         integer(c_int32_t) :: launcher = 0 ! DPAR_LAUNCHER_x
         integer(c_int32_t) :: rank = 0 ! of the whole job
         integer(c_int32_t) :: size = 0
@@ -734,10 +736,10 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_MOVE_COLLECTIVE = 2
 
     ! What is moved: an array from one layout to another (from, to), or the boxes of two lists.
-    type, bind(c) :: dpar_move
+    type, bind(c) :: dpar_redistribute_desc
         integer(c_int32_t) :: type = 0 ! of the elements; must be said: DPAR_F32, ...
         integer(c_int32_t) :: how = 0 ! DPAR_MOVE_x
-        integer(c_int32_t) :: per_node = 0 ! layouts: ranks of a node, as dpar_transfers_first
+        integer(c_int32_t) :: per_node = 0 ! layouts: ranks of a node, as dpar_redistribute_first
         integer(c_int32_t) :: tag = 0 ! of the messages
         type(c_ptr) :: from = c_null_ptr ! layouts: `in` is this rank's part of one
         type(c_ptr) :: to = c_null_ptr ! `out` becomes its part of the other
@@ -862,7 +864,7 @@ module dpar
         integer(c_int32_t) :: type = 0 ! DPAR_F64, ...; must be said
         ! 1: each component changes its sign over a fold or a pole.
         integer(c_int32_t) :: vector = 0
-        ! cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V.
+        ! cubed sphere, faces of cells: DPAR_HALO_PAIR_U, and the next field is V.
         integer(c_int32_t) :: pair = 0
         ! 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or BF16), rounded to
         ! nearest, also where no message is needed, so that bits are the same everywhere
@@ -884,8 +886,8 @@ module dpar
     end type
 
     ! Pairs of fields on a cubed sphere.
-    integer(c_int32_t), parameter :: DPAR_HALO_U = 1
-    integer(c_int32_t), parameter :: DPAR_HALO_V = 2
+    integer(c_int32_t), parameter :: DPAR_HALO_PAIR_U = 1
+    integer(c_int32_t), parameter :: DPAR_HALO_PAIR_V = 2
 
     ! How it travels.
     ! DIRECT where peers' memory can be reached, else messages.
@@ -896,7 +898,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_HALO_DIRECT = 3
 
     ! What is exchanged, and how. Zero it and fill in field and fields.
-    type, bind(c) :: dpar_halo_options
+    type, bind(c) :: dpar_halo_plan_desc
         type(c_ptr) :: field = c_null_ptr ! [fields]; read by bytes, init and tune alone
         integer(c_int32_t) :: fields = 0 ! 1 .. 4096
         integer(c_int32_t) :: way = 0 ! DPAR_HALO_x
@@ -908,7 +910,7 @@ module dpar
         integer(c_int64_t) :: run_bytes = 0 ! DIRECT: runs of so many bytes are long; 0: 64
         ! of the messages; your own messages between begin and end have another.
         integer(c_int32_t) :: tag = 0
-        ! 1: keep times for dpar_halo_exchange_report.
+        ! 1: keep times for dpar_halo_plan_report.
         integer(c_int32_t) :: timers = 0
     end type
 
@@ -916,12 +918,12 @@ module dpar
     ! a grid cut over ranks, arrays on it, and their halos in one call.
 
     ! Where points lie in a dim of a field (dpar_grid_field.at).
-    integer(c_int32_t), parameter :: DPAR_AT_FACES = 1
+    integer(c_int32_t), parameter :: DPAR_HALO_AT_FACES = 1
 
     ! What lies beyond an end of a dim.
-    integer(c_int32_t), parameter :: DPAR_MIRROR_NONE = 0
-    integer(c_int32_t), parameter :: DPAR_MIRROR_AT_FACE = 1
-    integer(c_int32_t), parameter :: DPAR_MIRROR_AT_CELL = 2
+    integer(c_int32_t), parameter :: DPAR_GRID_MIRROR_NONE = 0
+    integer(c_int32_t), parameter :: DPAR_GRID_MIRROR_FACE = 1
+    integer(c_int32_t), parameter :: DPAR_GRID_MIRROR_CELL = 2
 
     ! A grid. Zero it, say dims, cells and halo, and what differs.
     type, bind(c) :: dpar_grid_desc
@@ -935,11 +937,11 @@ module dpar
         integer(c_int64_t) :: high(0:DPAR_MAX_DIMS - 1) = 0
         ! 1: the end of the dim meets its beginning
         integer(c_int32_t) :: periodic(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int32_t) :: mirror_low(0:DPAR_MAX_DIMS - 1) = 0 ! DPAR_MIRROR_x, at cell 0,
+        integer(c_int32_t) :: mirror_low(0:DPAR_MAX_DIMS - 1) = 0 ! DPAR_GRID_MIRROR_x, at cell 0,
         integer(c_int32_t) :: mirror_high(0:DPAR_MAX_DIMS - 1) = 0 ! and at the last one
         ! ranks along the dim; 0: chosen for the least halo.
         integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0
-        ! which rank has which block. DPAR_LAST_FASTEST (0).
+        ! which rank has which block. DPAR_ORDER_LAST_FASTEST (0).
         integer(c_int32_t) :: order = 0
         ! 1: each exchange compares which arrays the ranks handed in.
         integer(c_int32_t) :: check = 0
@@ -973,9 +975,9 @@ module dpar
     ! What an array holds and how it lies.
     type, bind(c) :: dpar_grid_field
         integer(c_int32_t) :: components = 0 ! elements at each point; 0: 1
-        ! dense arrays. DPAR_LAST_FASTEST (0).
+        ! dense arrays. DPAR_ORDER_LAST_FASTEST (0).
         integer(c_int32_t) :: order = 0
-        ! DPAR_AT_CELLS or DPAR_AT_FACES.
+        ! DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES.
         integer(c_int32_t) :: at(0:DPAR_MAX_DIMS - 1) = 0
         ! bit k: component k changes its sign at mirrors of this dim, as the velocity across it
         ! does.
@@ -1003,7 +1005,7 @@ module dpar
     ! a picture of an exchange of halos.
 
     ! What is shown: the blocks of all ranks in two dims of the grid, and the halo of one rank.
-    type, bind(c) :: dpar_halo_picture
+    type, bind(c) :: dpar_halo_draw_desc
         type(c_ptr) :: halo = c_null_ptr ! dpar_halo_check took it
         integer(c_int32_t) :: rank = 0 ! whose halo
         ! the dims; equal (all zero): the last and the one before it.
@@ -1046,9 +1048,9 @@ module dpar
     ! values that ranks own and values that they read of others, by lists of ids or indices.
 
     ! Where ghosts lie behind the own values.
-    integer(c_int32_t), parameter :: DPAR_POINTS_GIVEN = 0 ! in the order of ghost_id
+    integer(c_int32_t), parameter :: DPAR_POINTS_ORDER_GIVEN = 0 ! in the order of ghost_id
     ! by the owner's rank, then by id.
-    integer(c_int32_t), parameter :: DPAR_POINTS_BY_OWNER = 1
+    integer(c_int32_t), parameter :: DPAR_POINTS_ORDER_BY_OWNER = 1
 
     ! How values travel.
     ! DIRECT where peers' memory can be reached, else messages
@@ -1093,7 +1095,7 @@ module dpar
     end type
 
     ! A vector over own values and ghosts.
-    type, bind(c) :: dpar_points_values
+    type, bind(c) :: dpar_points_field
         integer(c_int32_t) :: type = 0 ! DPAR_F64, ...: any that has bytes; must be said
         integer(c_int32_t) :: components = 0 ! elements at each point; 0: 1
         ! elements between points; 0: components (1 with component_stride)
@@ -1149,7 +1151,7 @@ module dpar
     ! parts of equal weight.
 
     ! Points of this rank. Zero it and fill it in.
-    type, bind(c) :: dpar_points_cloud
+    type, bind(c) :: dpar_points_partition_desc
         integer(c_int32_t) :: dims = 0 ! 2 or 3
         integer(c_int32_t) :: parts = 0 ! 0: as many as there are ranks; to 2^20
         integer(c_int64_t) :: points = 0 ! of this rank: 0 .. 2^31 - 1
@@ -1164,7 +1166,7 @@ module dpar
     ! any values of both.
 
     ! What this rank has of a mesh, and whose it is to be.
-    type, bind(c) :: dpar_points_piece
+    type, bind(c) :: dpar_points_migration_desc
         integer(c_int64_t) :: points = 0 ! of this rank
         ! [points] each once in the job. NULL on all ranks.
         type(c_ptr) :: id = c_null_ptr
@@ -1183,7 +1185,7 @@ module dpar
     end type
 
     ! What this rank has after the movement.
-    type, bind(c) :: dpar_points_moved
+    type, bind(c) :: dpar_points_migration
         ! its points, and as ghosts those that its elements read.
         type(dpar_points_desc) :: desc
         integer(c_int64_t) :: elements = 0
@@ -1201,7 +1203,7 @@ module dpar
     ! the communicators of dpar_comm.h for a code that has MPI already, on any number of nodes.
 
     ! Options of dpar_mpi_make, the same on all ranks.
-    type, bind(c) :: dpar_mpi_options
+    type, bind(c) :: dpar_mpi_desc
         ! deadline of one operation; 0: what DPAR_TIMEOUT in the environment says (seconds, the same
         ! on all ranks), else 300 s.
         real(c_double) :: timeout_s = 0.0_c_double
@@ -1245,7 +1247,7 @@ module dpar
             integer(c_int32_t) :: dpar_type_bytes
         end function
 
-        ! "f32", "bf16", ...; "none" for DPAR_NO_TYPE.
+        ! "f32", "bf16", ...; "none" for DPAR_TYPE_NONE.
         function dpar_type_name(type) bind(c)
             import
             integer(c_int32_t), value :: type
@@ -1260,10 +1262,10 @@ module dpar
         end function
 
         ! "all-reduce", ..., "send", "recv".
-        function dpar_collective_name(kind) bind(c)
+        function dpar_call_name(kind) bind(c)
             import
             integer(c_int32_t), value :: kind
-            type(c_ptr) :: dpar_collective_name
+            type(c_ptr) :: dpar_call_name
         end function
 
         ! ==== box ====
@@ -1314,7 +1316,7 @@ module dpar
         end function
 
         ! A mesh by Megatron's order string, "tp-cp-ep-dp-pp".
-        function dpar_mesh_ordered(mesh, order, names, sizes, ranks, why) bind(c)
+        function dpar_mesh_init_from_order(mesh, order, names, sizes, ranks, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: mesh
             character(kind=c_char), intent(in), target :: order(*)
@@ -1322,7 +1324,7 @@ module dpar
             integer(c_int32_t), intent(in), target :: sizes(*)
             integer(c_int32_t), value :: ranks
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_mesh_ordered
+            integer(c_int32_t) :: dpar_mesh_init_from_order
         end function
 
         ! Other axes over the same ranks.
@@ -1422,13 +1424,13 @@ module dpar
         end function
 
         ! The process grid with the least cut.
-        function dpar_cart_create(grid, parts, cut, why) bind(c)
+        function dpar_cart_choose_parts(grid, parts, cut, why) bind(c)
             import
-            type(dpar_cart_grid), intent(in), target :: grid
+            type(dpar_cart_choose_desc), intent(in), target :: grid
             integer(c_int32_t), intent(inout), target :: parts(*)
             integer(c_int64_t), intent(inout), optional, target :: cut
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_cart_create
+            integer(c_int32_t) :: dpar_cart_choose_parts
         end function
 
         ! The rank that has a cell. -1 when the cell is outside or there is no such grid.
@@ -1465,53 +1467,53 @@ module dpar
         end function
 
         ! A placement of a kind, with nodes of per_node >= 1 ranks.
-        function dpar_place_init(place, grid, kind, per_node, why) bind(c)
+        function dpar_mapping_init(place, grid, kind, per_node, why) bind(c)
             import
-            type(dpar_place), intent(inout), target :: place
+            type(dpar_mapping), intent(inout), target :: place
             type(dpar_cart), intent(in), target :: grid
             integer(c_int32_t), value :: kind
             integer(c_int32_t), value :: per_node
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_place_init
+            integer(c_int32_t) :: dpar_mapping_init
         end function
 
         ! The rank at coord; DPAR_PROC_NULL outside.
-        function dpar_place_rank(place, coord) bind(c)
+        function dpar_mapping_rank(place, coord) bind(c)
             import
-            type(dpar_place), intent(in), target :: place
+            type(dpar_mapping), intent(in), target :: place
             integer(c_int32_t), intent(in), target :: coord(*)
-            integer(c_int32_t) :: dpar_place_rank
+            integer(c_int32_t) :: dpar_mapping_rank
         end function
 
-        ! The coordinate of a rank: the inverse of dpar_place_rank, at the same cost.
-        function dpar_place_coords(place, rank, coord) bind(c)
+        ! The coordinate of a rank: the inverse of dpar_mapping_rank, at the same cost.
+        function dpar_mapping_coords(place, rank, coord) bind(c)
             import
-            type(dpar_place), intent(in), target :: place
+            type(dpar_mapping), intent(in), target :: place
             integer(c_int32_t), value :: rank
             integer(c_int32_t), intent(inout), target :: coord(*)
-            integer(c_int32_t) :: dpar_place_coords
+            integer(c_int32_t) :: dpar_mapping_coords
         end function
 
         ! What crosses between nodes in one exchange, one way.
-        function dpar_place_cost(place, stencil, total, worst, why) bind(c)
+        function dpar_mapping_cost(place, stencil, total, worst, why) bind(c)
             import
-            type(dpar_place), intent(in), target :: place
+            type(dpar_mapping), intent(in), target :: place
             type(dpar_stencil), intent(in), target :: stencil
             integer(c_int64_t), intent(inout), target :: total
             integer(c_int64_t), intent(inout), target :: worst
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_place_cost
+            integer(c_int32_t) :: dpar_mapping_cost
         end function
 
         ! The kind whose busiest node sends least, then the least total, then the first kind.
-        function dpar_place_best(place, grid, per_node, stencil, why) bind(c)
+        function dpar_mapping_choose(place, grid, per_node, stencil, why) bind(c)
             import
-            type(dpar_place), intent(inout), target :: place
+            type(dpar_mapping), intent(inout), target :: place
             type(dpar_cart), intent(in), target :: grid
             integer(c_int32_t), value :: per_node
             type(dpar_stencil), intent(in), target :: stencil
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_place_best
+            integer(c_int32_t) :: dpar_mapping_choose
         end function
 
         ! Assigns the mesh's axes, listed by increasing traffic, to the axes of a torus.
@@ -1584,17 +1586,17 @@ module dpar
         end subroutine
 
         ! RAGGED: parts by cuts, cuts[0] = 0 <= cuts[1] <= ...
-        function dpar_split_ragged(s, parts, cuts, why) bind(c)
+        function dpar_split_init_ragged(s, parts, cuts, why) bind(c)
             import
             type(dpar_split), intent(inout), target :: s
             integer(c_int32_t), value :: parts
             integer(c_int64_t), intent(in), target :: cuts(*)
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_split_ragged
+            integer(c_int32_t) :: dpar_split_init_ragged
         end function
 
         ! Cuts by weights: fills cuts[0 ..
-        function dpar_split_weights(cuts, count, parts, weights, atom, why) bind(c)
+        function dpar_split_weighted_cuts(cuts, count, parts, weights, atom, why) bind(c)
             import
             integer(c_int64_t), intent(inout), target :: cuts(*)
             integer(c_int64_t), value :: count
@@ -1602,7 +1604,7 @@ module dpar
             integer(c_int64_t), intent(in), target :: weights(*)
             integer(c_int64_t), value :: atom
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_split_weights
+            integer(c_int32_t) :: dpar_split_weighted_cuts
         end function
 
         ! Cuts a row of items, as the layers of a model, into `parts` runs so that the heaviest run
@@ -1618,19 +1620,19 @@ module dpar
         end function
 
         ! Elements of a part; 0 for parts outside 0..P-1.
-        function dpar_split_size(s, part) bind(c)
+        function dpar_split_part_count(s, part) bind(c)
             import
             type(dpar_split), intent(in), target :: s
             integer(c_int32_t), value :: part
-            integer(c_int64_t) :: dpar_split_size
+            integer(c_int64_t) :: dpar_split_part_count
         end function
 
         ! The first element of a part; `count` for a part that has none, as in DTensor.
-        function dpar_split_offset(s, part) bind(c)
+        function dpar_split_part_first(s, part) bind(c)
             import
             type(dpar_split), intent(in), target :: s
             integer(c_int32_t), value :: part
-            integer(c_int64_t) :: dpar_split_offset
+            integer(c_int64_t) :: dpar_split_part_first
         end function
 
         ! Where element i lies: returns the part that has it, -1 when i is not in 0..N-1.
@@ -1710,11 +1712,11 @@ module dpar
         end subroutine
 
         ! Elements of a rank's local array.
-        function dpar_layout_numel(l, rank) bind(c)
+        function dpar_layout_count(l, rank) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
             integer(c_int32_t), value :: rank
-            integer(c_int64_t) :: dpar_layout_numel
+            integer(c_int64_t) :: dpar_layout_count
         end function
 
         ! One dim of one rank: the global index that lies at `local`.
@@ -1799,29 +1801,29 @@ module dpar
         end function
 
         ! Begins the list of all that `rank` receives, or of all that it sends.
-        function dpar_transfers_first(w, from, to, rank, direction, per_node) bind(c)
+        function dpar_redistribute_first(w, from, to, rank, direction, per_node) bind(c)
             import
-            type(dpar_transfers), intent(inout), target :: w
+            type(dpar_redistribute_cursor), intent(inout), target :: w
             type(dpar_layout), intent(in), target :: from
             type(dpar_layout), intent(in), target :: to
             integer(c_int32_t), value :: rank
             integer(c_int32_t), value :: direction
             integer(c_int32_t), value :: per_node
-            integer(c_int32_t) :: dpar_transfers_first
+            integer(c_int32_t) :: dpar_redistribute_first
         end function
 
         ! 1 and the next transfer, or 0 at the end.
-        function dpar_transfers_next(w, t) bind(c)
+        function dpar_redistribute_next(w, t) bind(c)
             import
-            type(dpar_transfers), intent(inout), target :: w
+            type(dpar_redistribute_cursor), intent(inout), target :: w
             type(dpar_transfer), intent(inout), target :: t
-            integer(c_int) :: dpar_transfers_next
+            integer(c_int) :: dpar_redistribute_next
         end function
 
         ! Walks what is left of w: what a redistribution costs a rank.
         subroutine dpar_transfers_total(w, sum) bind(c)
             import
-            type(dpar_transfers), intent(inout), target :: w
+            type(dpar_redistribute_cursor), intent(inout), target :: w
             type(dpar_transfer_totals), intent(inout), target :: sum
         end subroutine
 
@@ -1912,12 +1914,12 @@ module dpar
         end function
 
         ! The part of what a rank computes that reads nothing that an exchange brings.
-        function dpar_halo_core(h, rank, box) bind(c)
+        function dpar_halo_interior(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
             integer(c_int32_t), value :: rank
             type(dpar_box), intent(inout), target :: box
-            integer(c_int) :: dpar_halo_core
+            integer(c_int) :: dpar_halo_interior
         end function
 
         ! The n-th of the disjoint boxes that make up the rest of what a rank computes.
@@ -1941,17 +1943,17 @@ module dpar
         end function
 
         ! Points of all slabs of a rank: 0 when it has none, -1 past 2^63 - 1.
-        function dpar_halo_compact(h, rank) bind(c)
+        function dpar_halo_slab_points(h, rank) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
             integer(c_int32_t), value :: rank
-            integer(c_int64_t) :: dpar_halo_compact
+            integer(c_int64_t) :: dpar_halo_slab_points
         end function
 
         ! Begins the list of what `rank` receives, or of what it sends.
         function dpar_halo_first(w, h, rank, direction, mode, why) bind(c)
             import
-            type(dpar_halo_walk), intent(inout), target :: w
+            type(dpar_halo_cursor), intent(inout), target :: w
             type(dpar_halo), intent(in), target :: h
             integer(c_int32_t), value :: rank
             integer(c_int32_t), value :: direction
@@ -1963,7 +1965,7 @@ module dpar
         ! 1 and the next transfer; 0 at the end.
         function dpar_halo_next(w, t) bind(c)
             import
-            type(dpar_halo_walk), intent(inout), target :: w
+            type(dpar_halo_cursor), intent(inout), target :: w
             type(dpar_transfer), intent(inout), target :: t
             integer(c_int) :: dpar_halo_next
         end function
@@ -1978,26 +1980,26 @@ module dpar
         end subroutine
 
         ! The cost of the grid with these parts and strides.
-        function dpar_halo_grid_cost(job, rates, grid, why) bind(c)
+        function dpar_halo_cost_predict(job, rates, grid, why) bind(c)
             import
-            type(dpar_halo_job), intent(in), target :: job
+            type(dpar_halo_cost_desc), intent(in), target :: job
             type(dpar_halo_rates), intent(in), optional, target :: rates
-            type(dpar_halo_grid), intent(inout), target :: grid
+            type(dpar_halo_cost), intent(inout), target :: grid
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_halo_grid_cost
+            integer(c_int32_t) :: dpar_halo_cost_predict
         end function
 
         ! The grid and the order of its axes with the least seconds.
-        function dpar_halo_grid_choose(job, rates, grid, why) bind(c)
+        function dpar_halo_cost_choose(job, rates, grid, why) bind(c)
             import
-            type(dpar_halo_job), intent(in), target :: job
+            type(dpar_halo_cost_desc), intent(in), target :: job
             type(dpar_halo_rates), intent(in), optional, target :: rates
-            type(dpar_halo_grid), intent(inout), target :: grid
+            type(dpar_halo_cost), intent(inout), target :: grid
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_halo_grid_choose
+            integer(c_int32_t) :: dpar_halo_cost_choose
         end function
 
-        ! The seconds of such an exchange on a rank, as dpar_halo_grid_cost counts them.
+        ! The seconds of such an exchange on a rank, as dpar_halo_cost_predict counts them.
         function dpar_neighbours_cost(neighbour, n, per_node, rates) bind(c)
             import
             type(dpar_neighbour), intent(in), target :: neighbour(*)
@@ -2288,10 +2290,10 @@ module dpar
 
         ! Closes a communicator. Closing the world's ends the rank's part in the job and all
         ! communicators split from it.
-        function dpar_comm_close(c) bind(c)
+        function dpar_comm_free(c) bind(c)
             import
             type(c_ptr), value :: c
-            integer(c_int32_t) :: dpar_comm_close
+            integer(c_int32_t) :: dpar_comm_free
         end function
 
         ! Registered memory: other ranks reach it directly, so that collectives on it read and write
@@ -2360,24 +2362,24 @@ module dpar
             integer(c_int32_t), value :: n
             procedure(dpar_main) :: fn
             type(c_ptr), value :: arg
-            type(dpar_options), intent(in), optional, target :: options
+            type(dpar_world_desc), intent(in), optional, target :: options
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_launch_with
         end function
 
         ! Who started this process? Reads the launcher's environment variables.
-        function dpar_start_read(job, why) bind(c)
+        function dpar_launcher_detect(job, why) bind(c)
             import
-            type(dpar_start), intent(inout), target :: job
+            type(dpar_launcher_info), intent(inout), target :: job
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_start_read
+            integer(c_int32_t) :: dpar_launcher_detect
         end function
 
         ! Joins the job that this process was started in, over shared memory.
         function dpar_init(world, options, why) bind(c)
             import
             type(c_ptr), intent(inout), target :: world
-            type(dpar_options), intent(in), optional, target :: options
+            type(dpar_world_desc), intent(in), optional, target :: options
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_init
         end function
@@ -2385,29 +2387,29 @@ module dpar
         ! ==== move ====
 
         ! Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`.
-        function dpar_redistribute_run(c, move, why) bind(c)
+        function dpar_redistribute(c, move, why) bind(c)
             import
             type(c_ptr), value :: c
-            type(dpar_move), intent(in), target :: move
+            type(dpar_redistribute_desc), intent(in), target :: move
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_redistribute_run
+            integer(c_int32_t) :: dpar_redistribute
         end function
 
         ! Moves lists: the boxes of in[in_shape] to where send[] says, those of receive[] into
         ! out[out_shape].
-        function dpar_transfers_run(c, move, why) bind(c)
+        function dpar_transfers_exchange(c, move, why) bind(c)
             import
             type(c_ptr), value :: c
-            type(dpar_move), intent(in), target :: move
+            type(dpar_redistribute_desc), intent(in), target :: move
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_transfers_run
+            integer(c_int32_t) :: dpar_transfers_exchange
         end function
 
         ! Bytes of scratch that either uses on this rank, at most.
         function dpar_move_bytes(c, move, bytes, why) bind(c)
             import
             type(c_ptr), value :: c
-            type(dpar_move), intent(in), target :: move
+            type(dpar_redistribute_desc), intent(in), target :: move
             integer(c_int64_t), intent(inout), target :: bytes
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_move_bytes
@@ -2432,71 +2434,71 @@ module dpar
 
         ! Bytes that init needs on this rank of your memory, aligned to 64 (aligned_alloc,
         ! dpar_comm_alloc).
-        function dpar_halo_exchange_bytes(c, options, bytes, why) bind(c)
+        function dpar_halo_plan_bytes(c, options, bytes, why) bind(c)
             import
             type(c_ptr), value :: c
-            type(dpar_halo_options), intent(in), target :: options
+            type(dpar_halo_plan_desc), intent(in), target :: options
             integer(c_int64_t), intent(inout), target :: bytes
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_halo_exchange_bytes
+            integer(c_int32_t) :: dpar_halo_plan_bytes
         end function
 
         ! Plans the exchange. COLLECTIVE over c.
-        function dpar_halo_exchange_init(memory, bytes, c, options, plan, why) bind(c)
+        function dpar_halo_plan_init(memory, bytes, c, options, plan, why) bind(c)
             import
             type(c_ptr), value :: memory
             integer(c_int64_t), value :: bytes
             type(c_ptr), value :: c
-            type(dpar_halo_options), intent(in), target :: options
+            type(dpar_halo_plan_desc), intent(in), target :: options
             type(c_ptr), intent(inout), target :: plan
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_halo_exchange_init
+            integer(c_int32_t) :: dpar_halo_plan_init
         end function
 
         ! Puts another array of the same shape in place of field f's, between exchanges.
-        function dpar_halo_exchange_bind(x, f, data, halos) bind(c)
+        function dpar_halo_plan_bind(x, f, data, halos) bind(c)
             import
             type(c_ptr), value :: x
             integer(c_int32_t), value :: f
             type(c_ptr), value :: data
             type(c_ptr), value :: halos
-            integer(c_int32_t) :: dpar_halo_exchange_bind
+            integer(c_int32_t) :: dpar_halo_plan_bind
         end function
 
         ! Starts an exchange: packs what is to be packed, posts messages, copies a rank's pieces of
         ! itself (or adds them, where no peer's come before).
-        function dpar_halo_exchange_begin(x) bind(c)
+        function dpar_halo_plan_begin(x) bind(c)
             import
             type(c_ptr), value :: x
-            integer(c_int32_t) :: dpar_halo_exchange_begin
+            integer(c_int32_t) :: dpar_halo_plan_begin
         end function
 
-        function dpar_halo_exchange_begin_adjoint(x, op) bind(c)
+        function dpar_halo_plan_reduce_begin(x, op) bind(c)
             import
             type(c_ptr), value :: x
             integer(c_int32_t), value :: op
-            integer(c_int32_t) :: dpar_halo_exchange_begin_adjoint
+            integer(c_int32_t) :: dpar_halo_plan_reduce_begin
         end function
 
         ! Goes on as far as it can without waiting.
-        function dpar_halo_exchange_test(x) bind(c)
+        function dpar_halo_plan_test(x) bind(c)
             import
             type(c_ptr), value :: x
-            integer(c_int32_t) :: dpar_halo_exchange_test
+            integer(c_int32_t) :: dpar_halo_plan_test
         end function
 
         ! Returns when halos are filled and own cells may be written again.
-        function dpar_halo_exchange_end(x) bind(c)
+        function dpar_halo_plan_end(x) bind(c)
             import
             type(c_ptr), value :: x
-            integer(c_int32_t) :: dpar_halo_exchange_end
+            integer(c_int32_t) :: dpar_halo_plan_end
         end function
 
         ! begin and end in one. COLLECTIVE.
-        function dpar_halo_exchange_run(x) bind(c)
+        function dpar_halo_plan_exchange(x) bind(c)
             import
             type(c_ptr), value :: x
-            integer(c_int32_t) :: dpar_halo_exchange_run
+            integer(c_int32_t) :: dpar_halo_plan_exchange
         end function
 
         ! Combines (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives the result
@@ -2509,22 +2511,22 @@ module dpar
         end function
 
         ! Closes a plan: gives the staging memory back, a barrier over c.
-        function dpar_halo_exchange_close(x) bind(c)
+        function dpar_halo_plan_close(x) bind(c)
             import
             type(c_ptr), value :: x
-            integer(c_int32_t) :: dpar_halo_exchange_close
+            integer(c_int32_t) :: dpar_halo_plan_close
         end function
 
         ! Finds the fastest way to exchange these fields.
-        function dpar_halo_exchange_tune(memory, bytes, c, options, seconds, why) bind(c)
+        function dpar_halo_plan_tune(memory, bytes, c, options, seconds, why) bind(c)
             import
             type(c_ptr), value :: memory
             integer(c_int64_t), value :: bytes
             type(c_ptr), value :: c
-            type(dpar_halo_options), intent(inout), target :: options
+            type(dpar_halo_plan_desc), intent(inout), target :: options
             real(c_double), intent(inout), optional, target :: seconds
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_halo_exchange_tune
+            integer(c_int32_t) :: dpar_halo_plan_tune
         end function
 
         ! ==== grid ====
@@ -2581,12 +2583,12 @@ module dpar
             integer(c_int32_t) :: dpar_grid_exchange
         end function
 
-        function dpar_grid_exchange_all(grid, list, n) bind(c)
+        function dpar_grid_exchange_many(grid, list, n) bind(c)
             import
             type(c_ptr), value :: grid
             type(c_ptr), intent(in), target :: list(*)
             integer(c_int32_t), value :: n
-            integer(c_int32_t) :: dpar_grid_exchange_all
+            integer(c_int32_t) :: dpar_grid_exchange_many
         end function
 
         ! Of list[0 .. n-1] (n <= 64) those whose bit is in `mask`, `depth` halo cells deep (0: all
@@ -2620,14 +2622,14 @@ module dpar
             integer(c_int32_t) :: dpar_grid_begin
         end function
 
-        function dpar_grid_begin_some(grid, list, n, mask, depth) bind(c)
+        function dpar_grid_begin_many(grid, list, n, mask, depth) bind(c)
             import
             type(c_ptr), value :: grid
             type(c_ptr), intent(in), target :: list(*)
             integer(c_int32_t), value :: n
             integer(c_int64_t), value :: mask
             integer(c_int32_t), value :: depth
-            integer(c_int32_t) :: dpar_grid_begin_some
+            integer(c_int32_t) :: dpar_grid_begin_many
         end function
 
         ! Ends the exchange that u takes part in.
@@ -2648,19 +2650,19 @@ module dpar
 
         ! core: the own cells that are further than the halo's width from what an exchange or a
         ! mirror fills.
-        function dpar_grid_core(grid, box) bind(c)
+        function dpar_grid_interior(grid, box) bind(c)
             import
             type(c_ptr), value :: grid
             type(dpar_box), intent(inout), target :: box
-            integer(c_int) :: dpar_grid_core
+            integer(c_int) :: dpar_grid_interior
         end function
 
-        function dpar_grid_rim(grid, n, box) bind(c)
+        function dpar_grid_boundary(grid, n, box) bind(c)
             import
             type(c_ptr), value :: grid
             integer(c_int32_t), value :: n
             type(dpar_box), intent(inout), target :: box
-            integer(c_int) :: dpar_grid_rim
+            integer(c_int) :: dpar_grid_boundary
         end function
 
         ! All points of an array to `whole` of rank 0, each once, dense in C order, components last.
@@ -2719,7 +2721,7 @@ module dpar
         function dpar_halo_draw(t, p, format, why) bind(c)
             import
             type(dpar_text), intent(inout), target :: t
-            type(dpar_halo_picture), intent(in), target :: p
+            type(dpar_halo_draw_desc), intent(in), target :: p
             integer(c_int32_t), value :: format
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_halo_draw
@@ -2738,16 +2740,16 @@ module dpar
         ! ==== halo_check ====
 
         ! Checks a plan's fields between exchanges.
-        function dpar_halo_exchange_check(x, what, why) bind(c)
+        function dpar_halo_plan_check(x, what, why) bind(c)
             import
             type(c_ptr), value :: x
             integer(c_int32_t), value :: what
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_halo_exchange_check
+            integer(c_int32_t) :: dpar_halo_plan_check
         end function
 
         ! What a rank sends to each peer at each exchange, as a table.
-        subroutine dpar_halo_exchange_report(x, out) bind(c)
+        subroutine dpar_halo_plan_report(x, out) bind(c)
             import
             type(c_ptr), value :: x
             type(dpar_text), intent(inout), target :: out
@@ -2788,20 +2790,20 @@ module dpar
         function dpar_points_begin(p, v, n) bind(c)
             import
             type(c_ptr), value :: p
-            type(dpar_points_values), intent(in), target :: v(*)
+            type(dpar_points_field), intent(in), target :: v(*)
             integer(c_int32_t), value :: n
             integer(c_int32_t) :: dpar_points_begin
         end function
 
         ! Starts the transpose: each owner's value becomes itself op what ranks have for it in their
         ! ghosts, and all ghosts become 0.
-        function dpar_points_begin_adjoint(p, v, n, op) bind(c)
+        function dpar_points_reduce_begin(p, v, n, op) bind(c)
             import
             type(c_ptr), value :: p
-            type(dpar_points_values), intent(in), target :: v(*)
+            type(dpar_points_field), intent(in), target :: v(*)
             integer(c_int32_t), value :: n
             integer(c_int32_t), value :: op
-            integer(c_int32_t) :: dpar_points_begin_adjoint
+            integer(c_int32_t) :: dpar_points_reduce_begin
         end function
 
         ! Goes on as far as it can without waiting.
@@ -2820,36 +2822,36 @@ module dpar
         end function
 
         ! begin and end in one.
-        function dpar_points_run(p, v, n) bind(c)
+        function dpar_points_exchange_many(p, v, n) bind(c)
             import
             type(c_ptr), value :: p
-            type(dpar_points_values), intent(in), target :: v(*)
+            type(dpar_points_field), intent(in), target :: v(*)
             integer(c_int32_t), value :: n
-            integer(c_int32_t) :: dpar_points_run
+            integer(c_int32_t) :: dpar_points_exchange_many
         end function
 
         ! Combines what all who hold a point have for it, and gives the result to all of them.
         function dpar_points_assemble(p, v, n, op) bind(c)
             import
             type(c_ptr), value :: p
-            type(dpar_points_values), intent(in), target :: v(*)
+            type(dpar_points_field), intent(in), target :: v(*)
             integer(c_int32_t), value :: n
             integer(c_int32_t), value :: op
             integer(c_int32_t) :: dpar_points_assemble
         end function
 
         ! Local indices of n ids that this rank owns or reads.
-        function dpar_points_local(p, ids, n, at) bind(c)
+        function dpar_points_to_local(p, ids, n, at) bind(c)
             import
             type(c_ptr), value :: p
             integer(c_int64_t), intent(in), target :: ids(*)
             integer(c_int64_t), value :: n
             integer(c_int32_t), intent(inout), target :: at(*)
-            integer(c_int32_t) :: dpar_points_local
+            integer(c_int32_t) :: dpar_points_to_local
         end function
 
         ! Which rows of a sparse matrix read no ghost? row[0 ..
-        function dpar_points_rows(p, rows, begin, column, row, core) bind(c)
+        function dpar_points_interior_rows(p, rows, begin, column, row, core) bind(c)
             import
             type(c_ptr), value :: p
             integer(c_int64_t), value :: rows
@@ -2857,7 +2859,7 @@ module dpar
             integer(c_int32_t), intent(in), target :: column(*)
             integer(c_int32_t), intent(inout), target :: row(*)
             integer(c_int64_t), intent(inout), target :: core
-            integer(c_int32_t) :: dpar_points_rows
+            integer(c_int32_t) :: dpar_points_interior_rows
         end function
 
         ! Peer k of p->peers, ascending by rank.
@@ -2927,11 +2929,11 @@ module dpar
         end function
 
         ! The owners' values of x become the sums of themselves and all ghosts, which become 0.
-        function dpar_points_add(p, x) bind(c)
+        function dpar_points_reduce(p, x) bind(c)
             import
             type(c_ptr), value :: p
             real(c_double), intent(inout), target :: x(*)
-            integer(c_int32_t) :: dpar_points_add
+            integer(c_int32_t) :: dpar_points_reduce
         end function
 
         ! Ends a plan of make or make_of.
@@ -2947,7 +2949,7 @@ module dpar
         function dpar_points_check(p, v, n, what, why) bind(c)
             import
             type(c_ptr), value :: p
-            type(dpar_points_values), intent(in), target :: v(*)
+            type(dpar_points_field), intent(in), target :: v(*)
             integer(c_int32_t), value :: n
             integer(c_int32_t), value :: what
             type(dpar_why), intent(inout), optional, target :: why
@@ -2961,7 +2963,7 @@ module dpar
         function dpar_points_partition(c, d, owner, key, why) bind(c)
             import
             type(c_ptr), value :: c
-            type(dpar_points_cloud), intent(in), target :: d
+            type(dpar_points_partition_desc), intent(in), target :: d
             integer(c_int32_t), intent(inout), target :: owner(*)
             integer(c_int64_t), intent(inout), optional, target :: key(*)
             type(dpar_why), intent(inout), optional, target :: why
@@ -2980,20 +2982,20 @@ module dpar
         ! ==== points_move ====
 
         ! Plans the movement of a mesh, moves ids and corners, numbers the corners anew.
-        function dpar_points_move(c, d, moved, why) bind(c)
+        function dpar_points_migration_make(c, d, moved, why) bind(c)
             import
             type(c_ptr), value :: c
-            type(dpar_points_piece), intent(in), target :: d
+            type(dpar_points_migration_desc), intent(in), target :: d
             type(c_ptr), intent(inout), target :: moved
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_points_move
+            integer(c_int32_t) :: dpar_points_migration_make
         end function
 
         ! Ends it: the plans, then its arrays, which plans made of its desc no longer need.
-        function dpar_points_move_free(moved) bind(c)
+        function dpar_points_migration_free(moved) bind(c)
             import
             type(c_ptr), value :: moved
-            integer(c_int32_t) :: dpar_points_move_free
+            integer(c_int32_t) :: dpar_points_migration_free
         end function
 
         ! ==== dpar_mpi.h ====
@@ -3002,21 +3004,22 @@ module dpar
         function dpar_mpi_make(user, options, out, why) bind(c, name="dpar_mpi_make_f")
             import
             integer(c_int), value :: user
-            type(dpar_mpi_options), intent(in), optional, target :: options
+            type(dpar_mpi_desc), intent(in), optional, target :: options
             type(c_ptr), intent(inout), target :: out
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_mpi_make
         end function
 
         ! A grid on a process grid that MPI has.
-        function dpar_mpi_grid(cart, options, desc, grid, why) bind(c, name="dpar_mpi_grid_f")
+        function dpar_mpi_grid_make(cart, options, desc, grid, why) bind(c, &
+        name="dpar_mpi_grid_make_f")
             import
             integer(c_int), value :: cart
-            type(dpar_mpi_options), intent(in), optional, target :: options
+            type(dpar_mpi_desc), intent(in), optional, target :: options
             type(dpar_grid_desc), intent(in), target :: desc
             type(c_ptr), intent(inout), target :: grid
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_mpi_grid
+            integer(c_int32_t) :: dpar_mpi_grid_make
         end function
     end interface
 
@@ -3105,22 +3108,22 @@ contains
     end function
 
     ! The rank in a communicator, and how many it has.
-    integer(c_int32_t) function dpar_rank(c)
+    integer(c_int32_t) function dpar_comm_rank(c)
         type(c_ptr), intent(in) :: c
         type(dpar_comm), pointer :: p
         call c_f_pointer(c, p)
-        dpar_rank = p%rank
+        dpar_comm_rank = p%rank
     end function
 
-    integer(c_int32_t) function dpar_size(c)
+    integer(c_int32_t) function dpar_comm_size(c)
         type(c_ptr), intent(in) :: c
         type(dpar_comm), pointer :: p
         call c_f_pointer(c, p)
-        dpar_size = p%size
+        dpar_comm_size = p%size
     end function
 
     ! The sentence of the last error on a communicator.
-    function dpar_said(c) result(s)
+    function dpar_comm_message(c) result(s)
         type(c_ptr), intent(in) :: c
         character(len=:), allocatable :: s
         type(dpar_comm), pointer :: p
@@ -3128,9 +3131,9 @@ contains
         s = dpar_string(p%why)
     end function
 
-    ! dpar_mesh_init with Fortran's strings: dpar_mesh_named(mesh, ["z", "y", "x"], parts, ...).
+    ! dpar_mesh_init with Fortran's strings: dpar_mesh_init_names(mesh, ["z", "y", "x"], parts, ...).
     ! names and sizes have one entry an axis; blanks at the end of a name are cut off.
-    integer(c_int32_t) function dpar_mesh_named(mesh, names, sizes, order, ranks, why)
+    integer(c_int32_t) function dpar_mesh_init_names(mesh, names, sizes, order, ranks, why)
         type(dpar_mesh), intent(inout) :: mesh
         character(len=*), intent(in) :: names(:)
         integer(c_int32_t), intent(in) :: sizes(:), order, ranks
@@ -3141,14 +3144,14 @@ contains
         do i = 1, size(names)
             list = trim(list) // " " // trim(names(i))
         end do
-        dpar_mesh_named = dpar_mesh_init(mesh, trim(list) // c_null_char, sizes, order, ranks, why)
+        dpar_mesh_init_names = dpar_mesh_init(mesh, trim(list) // c_null_char, sizes, order, ranks, why)
     end function
 
     ! A box as Fortran's bounds: dims in Fortran's order, from 1, both ends included:
     !     allocate (a(lower(1):upper(1), lower(2):upper(2)))
     ! with dpar_halo_box's box: own points and halo, so that a(i, j) is point (i, j) of the whole
     ! grid on every rank. lower and upper have box%dims entries.
-    subroutine dpar_bounds(box, lower, upper)
+    subroutine dpar_box_bounds(box, lower, upper)
         type(dpar_box), intent(in) :: box
         integer, intent(out) :: lower(:), upper(:)
         integer :: k
@@ -3159,10 +3162,10 @@ contains
     end subroutine
 
     ! How an array with these bounds lies in memory, for an exchange: fills in stride and origin of
-    ! a field whose halo is set. Bounds count as dpar_bounds has them, the array may reach further
+    ! a field whose halo is set. Bounds count as dpar_box_bounds has them, the array may reach further
     ! than the halo (padding). components > 1 in the array's first dim: a(q, i, j, k), bounds still
     ! those of the grid alone; for one of several arrays a(i, j, k, q) make a field of each.
-    subroutine dpar_field_bounds(field, rank, lower, upper)
+    subroutine dpar_halo_field_bounds(field, rank, lower, upper)
         type(dpar_halo_field), intent(inout) :: field
         integer(c_int32_t), intent(in) :: rank
         integer, intent(in) :: lower(:), upper(:)
@@ -3184,8 +3187,8 @@ contains
 
     ! A grid with dims in Fortran's order: cells, parts and periodic as MPI_Cart_create has them, and
     ! its order of ranks, too. Without parts the best ones are chosen, or
-    ! dpar_mpi_grid takes those of MPI. star: no corners. type: of arrays that need no dpar_grid_attach.
-    function dpar_grid_desc_of(cells, halo, parts, periodic, star, type) result(d)
+    ! dpar_mpi_grid_make takes those of MPI. star: no corners. type: of arrays that need no dpar_grid_attach.
+    function dpar_grid_desc_init(cells, halo, parts, periodic, star, type) result(d)
         integer, intent(in) :: cells(:), halo
         integer, intent(in), optional :: parts(:)
         integer(c_int32_t), intent(in), optional :: type
@@ -3195,7 +3198,7 @@ contains
         n = size(cells)
         d%dims = n
         d%halo = halo
-        d%order = DPAR_FIRST_FASTEST
+        d%order = DPAR_ORDER_FIRST_FASTEST
         if (present(star)) d%star = merge(1, 0, star)
         if (present(type)) d%type = type
         do k = 1, n
@@ -3205,8 +3208,8 @@ contains
         end do
     end function
 
-    ! dpar_comm_report and dpar_halo_exchange_report as text.
-    function dpar_comm_said(c) result(s)
+    ! dpar_comm_report and dpar_halo_plan_report as text.
+    function dpar_comm_report_string(c) result(s)
         type(c_ptr), intent(in) :: c
         character(len=:), allocatable, target :: s
         type(dpar_text) :: t
@@ -3218,15 +3221,15 @@ contains
         s = s(:min(int(t%used), len(s) - 1))
     end function
 
-    function dpar_halo_exchange_said(x) result(s)
+    function dpar_halo_plan_report_string(x) result(s)
         type(c_ptr), intent(in) :: x
         character(len=:), allocatable, target :: s
         type(dpar_text) :: t
         call dpar_text_init(t, c_null_ptr, 0_c_size_t)
-        call dpar_halo_exchange_report(x, t)
+        call dpar_halo_plan_report(x, t)
         allocate (character(len=t%used + 1) :: s)
         call dpar_text_init(t, c_loc(s), t%used + 1)
-        call dpar_halo_exchange_report(x, t)
+        call dpar_halo_plan_report(x, t)
         s = s(:min(int(t%used), len(s) - 1))
     end function
 end module dpar

@@ -153,17 +153,17 @@ int32_t EXPORT(page_names)(int32_t what)
     for (i = 0; what == 3 && dpar_recipe_name(i) != NULL; i++) {
         line(dpar_recipe_name(i));
     }
-    for (i = 1; what == 4 && i < DPAR_ORDERS; i++) {
-        line(dpar_order_name(i));
+    for (i = 1; what == 4 && i < DPAR_SCHEDULE_END; i++) {
+        line(dpar_schedule_name(i));
     }
-    for (i = 0; what == 5 && i < DPAR_MEMS; i++) {
+    for (i = 0; what == 5 && i < DPAR_MEMORY_COUNT; i++) {
         line(dpar_memory_name(i));
     }
-    for (i = 0; what == 6 && i < DPAR_TIMES; i++) {
+    for (i = 0; what == 6 && i < DPAR_TIME_COUNT; i++) {
         line(dpar_time_name(i));
     }
-    for (i = 0; what == 7 && i < DPAR_RULES; i++) {
-        line(dpar_rule_name(i));
+    for (i = 0; what == 7 && i < DPAR_STRATEGY_RULE_COUNT; i++) {
+        line(dpar_strategy_rule_name(i));
     }
     return DPAR_OK;
 }
@@ -171,7 +171,7 @@ int32_t EXPORT(page_names)(int32_t what)
 /* ---- plans ---------------------------------------------------------------------------------- */
 
 enum { TOP = 8, FRONT = 32 };
-static dpar_asked asked;
+static dpar_plan_query asked;
 static dpar_planner planner;
 static dpar_plan top[TOP], front[FRONT];
 static int32_t tops, fronts;
@@ -185,9 +185,9 @@ static int32_t gpus(void)
 /* One strategy that was given, fitting or not; DONE. */
 static int32_t price(const char *model, const char *machine, const char *options)
 {
-    static dpar_planned planned;
+    static dpar_plan_result planned;
     dpar_why why;
-    const dpar_status st = dpar_plan_text(model, machine, options, &planned, &why);
+    const dpar_status st = dpar_plan_search(model, machine, options, &planned, &why);
     const dpar_strategy *s = &planned.asked.given;
     dpar_strategy legal;
     if (st != DPAR_OK) {
@@ -216,8 +216,8 @@ int32_t EXPORT(page_plan_ask)(void)
 {
     const char *model = in, *machine = behind(model), *options = behind(machine);
     dpar_why why;
-    dpar_search search;
-    dpar_status st = dpar_plan_ask(model, machine, options, &asked, &why);
+    dpar_planner_desc search;
+    dpar_status st = dpar_plan_query_read(model, machine, options, &asked, &why);
     begin();
     tops = fronts = 0;
     if (st != DPAR_OK) {
@@ -255,7 +255,7 @@ int32_t EXPORT(page_plan_ask)(void)
 static void say_enough(void)
 {
     const int64_t most = 64 * (int64_t)gpus();
-    dpar_search q = asked.search;
+    dpar_planner_desc q = asked.search;
     dpar_plan plan;
     q.global_batch = asked.batch > 0 ? asked.batch : 0;
     q.space = DPAR_SPACE_USUAL;
@@ -292,7 +292,8 @@ int32_t EXPORT(page_plan_run)(int32_t budget)
 }
 
 /* engine.js and plan.js count on these. */
-typedef char page_counts[DPAR_MEMS == 13 && DPAR_TIMES == 14 && DPAR_RULES == 15 ? 1 : -1];
+typedef char page_counts
+    [DPAR_MEMORY_COUNT == 13 && DPAR_TIME_COUNT == 14 && DPAR_STRATEGY_RULE_COUNT == 15 ? 1 : -1];
 
 static void push_plan(const dpar_plan *p)
 {
@@ -320,10 +321,10 @@ static void push_plan(const dpar_plan *p)
     push(p->strategy.vp);
     push(p->strategy.micro_batches);
     push(p->strategy.schedule);
-    for (i = 0; i < DPAR_MEMS; i++) {
+    for (i = 0; i < DPAR_MEMORY_COUNT; i++) {
         push(p->memory.term[i]);
     }
-    for (i = 0; i < DPAR_TIMES; i++) {
+    for (i = 0; i < DPAR_TIME_COUNT; i++) {
         push(p->step.term[i]);
     }
 }
@@ -332,7 +333,7 @@ static void push_plan(const dpar_plan *p)
  * configurations broke which rule. */
 int32_t EXPORT(page_plan_tell)(int32_t which)
 {
-    dpar_rejected rejected[18];
+    dpar_plan_rejection rejected[18];
     const dpar_plan *of = which < TOP ? &top[which < 0 ? 0 : which] : &front[which - TOP];
     int32_t i, n;
     begin();
@@ -357,7 +358,7 @@ int32_t EXPORT(page_plan_tell)(int32_t which)
     push((double)planner.evaluated);
     push((double)planner.cut);
     push((double)planner.walked);
-    for (i = 0; i < DPAR_RULES; i++) {
+    for (i = 0; i < DPAR_STRATEGY_RULE_COUNT; i++) {
         push((double)planner.rejected[i]);
     }
     return DPAR_OK;
@@ -366,7 +367,7 @@ int32_t EXPORT(page_plan_tell)(int32_t which)
 /* The schedule of plan `which` (front behind top), simulated. */
 int32_t EXPORT(page_plan_simulate)(int32_t which)
 {
-    dpar_simulated sim;
+    dpar_plan_simulation sim;
     dpar_why why;
     const dpar_plan *of = which < TOP ? &top[which < 0 ? 0 : which] : &front[which - TOP];
     dpar_status st = dpar_plan_simulate(&asked.job, of, &sim, memory, sizeof memory, &why);
@@ -411,24 +412,26 @@ static const int64_t unit = 144144000;
 /* Rules that take any number of stages a rank. */
 static int takes_chunks(int32_t rule)
 {
-    return rule == DPAR_INTERLEAVED || rule == DPAR_BREADTH_FIRST || rule == DPAR_INTERLEAVED_ZB ||
-           rule == DPAR_MOE_OVERLAP || rule == DPAR_FORWARD_ONLY;
+    return rule == DPAR_SCHEDULE_INTERLEAVED || rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+           rule == DPAR_SCHEDULE_INTERLEAVED_ZB || rule == DPAR_SCHEDULE_MOE_OVERLAP ||
+           rule == DPAR_SCHEDULE_FORWARD_ONLY;
 }
 
 /* What a stage has of its rank's layers: one part of so many. Of two directions each has all. */
 static int32_t share_of(int32_t rule, int32_t chunks, int32_t slices)
 {
-    const int v = rule == DPAR_ZBV || rule == DPAR_V_HALF || rule == DPAR_V_MIN ||
-                  rule == DPAR_DUALPIPEV || rule == DPAR_1F1B_V;
-    return v ? 2 : takes_chunks(rule) ? chunks : rule == DPAR_SEQ1F1B ? slices : 1;
+    const int v = rule == DPAR_SCHEDULE_ZBV || rule == DPAR_SCHEDULE_V_HALF ||
+                  rule == DPAR_SCHEDULE_V_MIN || rule == DPAR_SCHEDULE_DUALPIPEV ||
+                  rule == DPAR_SCHEDULE_1F1B_V;
+    return v ? 2 : takes_chunks(rule) ? chunks : rule == DPAR_SCHEDULE_SEQ1F1B ? slices : 1;
 }
 
 static const char many_actions[] = "more than 200,000 actions are too many for a picture";
 
 typedef struct pipe {
-    dpar_order order;
+    dpar_schedule_desc order;
     dpar_schedule list;
-    dpar_times times;
+    dpar_schedule_times times;
     dpar_timing timing;
     dpar_rank_timing *rank;
     int64_t *start, *end, *path;
@@ -441,7 +444,7 @@ static dpar_status make_pipe(pipe *p, int32_t rule, dpar_why *why)
 {
     const int32_t chunks = (int32_t)whole(2), slices = (int32_t)whole(3);
     const int64_t tick = unit / 100;
-    dpar_simulation how;
+    dpar_schedule_simulate_desc how;
     int64_t used, actions, room = sizeof memory;
     char *at = (char *)memory;
     dpar_status st;
@@ -452,7 +455,7 @@ static dpar_status make_pipe(pipe *p, int32_t rule, dpar_why *why)
     p->order.micros = (int32_t)whole(1);
     p->share = share_of(rule, chunks, slices);
     p->order.chunks = takes_chunks(rule) ? chunks : 0;
-    p->order.slices = rule == DPAR_SEQ1F1B ? slices : 0;
+    p->order.slices = rule == DPAR_SCHEDULE_SEQ1F1B ? slices : 0;
     used = dpar_schedule_generate_bytes(&p->order, why);
     if (used < 0) {
         return DPAR_E_ARG;
@@ -505,7 +508,7 @@ static void push_pipe(const pipe *p)
 int32_t EXPORT(page_pipeline)(void)
 {
     static pipe p;
-    dpar_order order;
+    dpar_schedule_desc order;
     dpar_formula formula;
     dpar_why why;
     dpar_status st;
@@ -513,7 +516,7 @@ int32_t EXPORT(page_pipeline)(void)
     int32_t r;
     begin();
     memset(&order, 0, sizeof order);
-    st = dpar_order_find(&order, in, &why);
+    st = dpar_schedule_find(&order, in, &why);
     st = st == DPAR_OK ? make_pipe(&p, order.rule, &why) : st;
     if (st != DPAR_OK) {
         return refuse(st, &why);
@@ -542,7 +545,7 @@ int32_t EXPORT(page_pipeline)(void)
     for (k = 0; k < p.timing.path_actions; k++) {
         push((double)p.path[k]);
     }
-    st = dpar_order_closed_form(&p.order, &p.times, DPAR_CLOSED_MAKESPAN, 0, &formula, &why);
+    st = dpar_schedule_closed_form(&p.order, &p.times, DPAR_FORMULA_MAKESPAN, 0, &formula, &why);
     line(st == DPAR_OK ? formula.text : "");
     line(st == DPAR_OK ? "" : why.text);
     push(st == DPAR_OK ? (double)formula.value / (double)unit : -1.0);
@@ -556,9 +559,9 @@ int32_t EXPORT(page_compare)(void)
     dpar_why why;
     int32_t rule;
     begin();
-    for (rule = 1; rule < DPAR_ORDERS; rule++) {
+    for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
         const dpar_status st = make_pipe(&p, rule, &why);
-        line(dpar_order_name(rule));
+        line(dpar_schedule_name(rule));
         push(st);
         if (st == DPAR_OK) {
             push_pipe(&p);
@@ -588,10 +591,11 @@ int32_t EXPORT(page_layout)(void)
     for (i = 0; i < axes; i++) {
         const int32_t at = 4 + 5 * i, kind = (int32_t)whole(at + 1);
         sizes[i] = (int32_t)whole(at);
-        placement[i] = kind == DPAR_SHARD     ? dpar_shard_by((int32_t)whole(at + 2),
-                                                              (int32_t)whole(at + 3), whole(at + 4))
-                       : kind == DPAR_PARTIAL ? dpar_partial(DPAR_SUM)
-                                              : dpar_replicate();
+        placement[i] =
+            kind == DPAR_PLACEMENT_SHARD
+                ? dpar_shard_by((int32_t)whole(at + 2), (int32_t)whole(at + 3), whole(at + 4))
+            : kind == DPAR_PLACEMENT_PARTIAL ? dpar_partial(DPAR_SUM)
+                                             : dpar_replicate();
     }
     st = dpar_mesh_init(&mesh, in, sizes, (int32_t)whole(0), 0, &why);
     if (st == DPAR_OK && (mesh.size > RANKS / 4 || extent[0] * extent[1] > CELLS)) {
@@ -617,7 +621,7 @@ int32_t EXPORT(page_layout)(void)
         push((double)shape[1]);
         push((double)offset[0]);
         push((double)offset[1]);
-        push((double)dpar_layout_numel(&layout, r));
+        push((double)dpar_layout_count(&layout, r));
         push(dpar_layout_is_primary(&layout, r));
         boxes = numbers;
         push(0.0);
@@ -682,7 +686,7 @@ static dpar_stencil stencil_of(const cut *c, const int32_t *parts)
 }
 
 /* The parts of a way to cut, and its ranks on their nodes. */
-static dpar_status place(const cut *c, int32_t way, dpar_place *out, dpar_why *why)
+static dpar_status place(const cut *c, int32_t way, dpar_mapping *out, dpar_why *why)
 {
     int32_t parts[DPAR_MAX_DIMS] = {0}, d;
     dpar_cart cart;
@@ -694,32 +698,33 @@ static dpar_status place(const cut *c, int32_t way, dpar_place *out, dpar_why *w
     if (way == CUT_MPI) {
         st = dpar_cart_dims(c->ranks, c->dims, parts, why);
     } else if (way != CUT_OWN) {
-        dpar_cart_grid grid;
+        dpar_cart_choose_desc grid;
         memset(&grid, 0, sizeof grid);
         grid.ranks = c->ranks;
         grid.dims = c->dims;
         grid.periodic = c->periodic;
         memcpy(grid.cells, c->cells, sizeof grid.cells);
-        st = dpar_cart_create(&grid, parts, NULL, why);
+        st = dpar_cart_choose_parts(&grid, parts, NULL, why);
     }
     st = st == DPAR_OK ? dpar_cart_init(&cart, c->dims, parts, c->periodic, why) : st;
     if (st == DPAR_OK && way == CUT_PLACED) {
         s = stencil_of(c, parts);
-        return dpar_place_best(out, &cart, c->per_node, &s, why);
+        return dpar_mapping_choose(out, &cart, c->per_node, &s, why);
     }
-    return st == DPAR_OK ? dpar_place_init(out, &cart, DPAR_PLACE_ROW_MAJOR, c->per_node, why) : st;
+    return st == DPAR_OK ? dpar_mapping_init(out, &cart, DPAR_MAPPING_ROW_MAJOR, c->per_node, why)
+                         : st;
 }
 
 /* An edge carries its bytes both ways: all ranks send twice the total. */
-static dpar_status push_traffic(const cut *c, const dpar_place *p, dpar_why *why)
+static dpar_status push_traffic(const cut *c, const dpar_mapping *p, dpar_why *why)
 {
     const dpar_stencil s = stencil_of(c, p->grid.parts);
-    dpar_place apart;
+    dpar_mapping apart;
     int64_t all, rank, between, node;
     int32_t d;
-    dpar_status st = dpar_place_init(&apart, &p->grid, DPAR_PLACE_ROW_MAJOR, 1, why);
-    st = st == DPAR_OK ? dpar_place_cost(&apart, &s, &all, &rank, why) : st;
-    st = st == DPAR_OK ? dpar_place_cost(p, &s, &between, &node, why) : st;
+    dpar_status st = dpar_mapping_init(&apart, &p->grid, DPAR_MAPPING_ROW_MAJOR, 1, why);
+    st = st == DPAR_OK ? dpar_mapping_cost(&apart, &s, &all, &rank, why) : st;
+    st = st == DPAR_OK ? dpar_mapping_cost(p, &s, &between, &node, why) : st;
     push(st);
     if (st != DPAR_OK) {
         return st;
@@ -736,7 +741,7 @@ static dpar_status push_traffic(const cut *c, const dpar_place *p, dpar_why *why
 }
 
 /* The blocks of a process grid: who owns each, as the placement has it. */
-static dpar_status set_halo(const cut *c, const dpar_place *p, dpar_why *why)
+static dpar_status set_halo(const cut *c, const dpar_mapping *p, dpar_why *why)
 {
     static const char *const names[] = {"", "x", "x y", "x y z"};
     dpar_placement by[DPAR_MAX_DIMS];
@@ -745,16 +750,16 @@ static dpar_status set_halo(const cut *c, const dpar_place *p, dpar_why *why)
     int32_t d, b, coord[DPAR_MAX_DIMS];
     memset(&halo, 0, sizeof halo);
     for (d = 0; d < c->dims; d++) {
-        by[d] = dpar_shard_by(d, DPAR_EVEN, 0);
+        by[d] = dpar_shard_by(d, DPAR_SPLIT_EVEN, 0);
         halo.low[d] = halo.high[d] = c->halo;
     }
     halo.shape = c->shape;
     halo.periodic = c->periodic;
-    st = dpar_mesh_init(&mesh, names[c->dims], p->grid.parts, DPAR_LAST_FASTEST, 0, why);
+    st = dpar_mesh_init(&mesh, names[c->dims], p->grid.parts, DPAR_ORDER_LAST_FASTEST, 0, why);
     st = st == DPAR_OK ? dpar_layout_init(&halo.grid, &mesh, c->dims, c->cells, by, why) : st;
     for (b = 0; st == DPAR_OK && b < mesh.size; b++) {
         dpar_mesh_coords(&mesh, b, coord);
-        owner[b] = dpar_place_rank(p, coord);
+        owner[b] = dpar_mapping_rank(p, coord);
     }
     halo.owner = owner;
     return st == DPAR_OK ? dpar_halo_check(&halo, why) : st;
@@ -773,11 +778,11 @@ static void push_box(int32_t dims, int there, const dpar_box *box)
 /* The pieces that a rank receives: from whom, where they lie there and where they arrive. */
 static dpar_status push_receives(const cut *c, int32_t rank, dpar_why *why)
 {
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer t;
     dpar_box mine, theirs;
     int32_t count = numbers, d;
-    dpar_status st = dpar_halo_first(&w, &halo, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, why);
+    dpar_status st = dpar_halo_first(&w, &halo, rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, why);
     push(0.0);
     dpar_halo_box(&halo, rank, &mine);
     while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
@@ -796,10 +801,10 @@ static dpar_status push_receives(const cut *c, int32_t rank, dpar_why *why)
 
 static dpar_status push_sends(int32_t rank, dpar_why *why)
 {
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer t;
     int32_t count = numbers;
-    dpar_status st = dpar_halo_first(&w, &halo, rank, DPAR_SENDS, DPAR_HALO_FORWARD, why);
+    dpar_status st = dpar_halo_first(&w, &halo, rank, DPAR_TRANSFER_SEND, DPAR_HALO_FORWARD, why);
     push(0.0);
     while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
         number[count] += 1.0;
@@ -813,7 +818,7 @@ static dpar_status push_sends(int32_t rank, dpar_why *why)
  * parts[3]. Traffic of all ways, then of the chosen one the blocks and a rank's halo. */
 int32_t EXPORT(page_grid)(void)
 {
-    static dpar_place p, chosen;
+    static dpar_mapping p, chosen;
     cut c;
     dpar_why why;
     dpar_status st;
@@ -869,7 +874,7 @@ int32_t EXPORT(page_grid)(void)
     rank = rank < c.ranks ? rank : c.ranks - 1;
     push(rank);
     push_box(c.dims, dpar_halo_box(&halo, rank, &box), &box);
-    push_box(c.dims, dpar_halo_core(&halo, rank, &box), &box);
+    push_box(c.dims, dpar_halo_interior(&halo, rank, &box), &box);
     st = push_receives(&c, rank, &why);
     st = st == DPAR_OK ? push_sends(rank, &why) : st;
     return st == DPAR_OK ? DPAR_OK : refuse(st, &why);

@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
     if (world->rank == 0) {
         printf("restart %.0f\n", sum);
     }
-    dpar_grid_free(g), dpar_comm_close(world);
+    dpar_grid_free(g), dpar_comm_free(world);
     MPI_Finalize();
     return 0;
 }

@@ -32,7 +32,7 @@ public:
         dpar_why why;
         d.cells[0] = N0, d.cells[1] = N1, d.cells[2] = N2;
         d.halo = W, d.star = 1, d.type = DPAR_F64; // no corners
-        if (dpar_mpi_grid(b.comm, nullptr, &d, &grid, &why) < 0) {
+        if (dpar_mpi_grid_make(b.comm, nullptr, &d, &grid, &why) < 0) {
             MPI_Abort(b.comm, dpar_fail(nullptr, &why));
         }
     }

@@ -48,7 +48,7 @@ typedef struct dpar_transfer {
 } dpar_transfer;
 
 /* How what arrives meets what is there. */
-enum { DPAR_COPY, DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN, DPAR_OPS };
+enum { DPAR_COPY, DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN, DPAR_OP_COUNT };
 
 /* Elements of a transfer: the product of its extents, -1 past 2^63 - 1. O(dims). */
 DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);

@@ -5,8 +5,8 @@
  *     static char buffer[2000];
  *     dpar_text t;
  *     dpar_text_init(&t, buffer, sizeof buffer);
- *     dpar_schedule_draw(&t, &gantt, DPAR_GANTT_TEXT, &why);    what draws and reports appends to
- * it puts(buffer); */
+ *     dpar_schedule_draw(&t, &gantt, DPAR_SCHEDULE_DRAW_TEXT, &why);    what draws and reports
+ * appends to it puts(buffer); */
 #ifndef DPARI_BASE_TEXT_H
 #define DPARI_BASE_TEXT_H
 

@@ -23,7 +23,7 @@ DPAR_API int32_t dpar_type_bytes(int32_t type)
 DPAR_API const char *dpar_type_name(int32_t type)
 {
     switch (type) {
-    case DPAR_NO_TYPE: return "none";
+    case DPAR_TYPE_NONE: return "none";
     case DPAR_F64: return "f64";
     case DPAR_F32: return "f32";
     case DPAR_TF32: return "tf32";
@@ -46,10 +46,10 @@ DPAR_API int32_t dpar_type_reduces(int32_t type)
     return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
 }
 
-DPAR_API const char *dpar_collective_name(int32_t kind)
+DPAR_API const char *dpar_call_name(int32_t kind)
 {
-    static const char name[DPAR_CALLS][16] = {
+    static const char name[DPAR_CALL_COUNT][16] = {
         "none",   "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce",
         "gather", "scatter",    "send-recv",  "barrier",        "send",       "recv"};
-    return kind >= 0 && kind < DPAR_CALLS ? name[kind] : "?";
+    return kind >= 0 && kind < DPAR_CALL_COUNT ? name[kind] : "?";
 }

@@ -40,14 +40,14 @@ DPARI_DOOR DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *
         h = dpari_hash(h, l->mesh.axis[i].size);
         h = dpari_hash(h, l->mesh.axis[i].stride);
         h = dpari_hash(h, p->kind + 16 * l->order[i]);
-        if (p->kind == DPAR_PARTIAL) {
+        if (p->kind == DPAR_PLACEMENT_PARTIAL) {
             h = dpari_hash(h, p->op);
         }
-        if (p->kind == DPAR_SHARD) {
+        if (p->kind == DPAR_PLACEMENT_SHARD) {
             h = dpari_hash(h, p->dim + 64 * p->rule);
             h = dpari_hash(h, p->block);
             h = dpari_hash(h, p->source);
-            for (k = 0; p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
+            for (k = 0; p->rule == DPAR_SPLIT_RAGGED && k <= l->mesh.axis[i].size; k++) {
                 h = dpari_hash(h, p->cuts[k]);
             }
         }
@@ -89,7 +89,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     int32_t i, none = 0;
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_ALL_REDUCE;
+    call.kind = DPAR_CALL_ALL_REDUCE;
     call.type = DPAR_I64;
     call.op = DPAR_MIN;
     call.in = in;
@@ -338,7 +338,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer,
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_BROADCAST;
+    call.kind = DPAR_CALL_BROADCAST;
     call.type = type;
     call.in = call.out = buffer;
     call.count = count;

@@ -126,12 +126,12 @@ static dpari_piece dpari_piece_to(const dpari_group *g, const dpar_call *call, i
     const int root = call->root == g->comm.rank;
     dpari_piece p = {0, call->count * unit};
     switch (call->kind) {
-    case DPAR_BROADCAST: p.bytes = root ? p.bytes : 0; break;
-    case DPAR_GATHER: p.bytes = call->root == to ? p.bytes : 0; break;
-    case DPAR_ALL_GATHER: break;
-    case DPAR_SCATTER:
-    case DPAR_ALL_TO_ALL:
-        if (call->kind == DPAR_SCATTER && !root) {
+    case DPAR_CALL_BROADCAST: p.bytes = root ? p.bytes : 0; break;
+    case DPAR_CALL_GATHER: p.bytes = call->root == to ? p.bytes : 0; break;
+    case DPAR_CALL_ALL_GATHER: break;
+    case DPAR_CALL_SCATTER:
+    case DPAR_CALL_ALL_TO_ALL:
+        if (call->kind == DPAR_CALL_SCATTER && !root) {
             p.bytes = 0;
         } else if (call->varies) {
             p.begin =
@@ -152,12 +152,12 @@ static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call,
     const int64_t unit = dpari_unit(call);
     dpari_piece p = {0, call->count * unit};
     switch (call->kind) {
-    case DPAR_BROADCAST:
-    case DPAR_SCATTER: p.bytes = call->root == from ? p.bytes : 0; break;
-    case DPAR_GATHER:
-    case DPAR_ALL_GATHER:
-    case DPAR_ALL_TO_ALL:
-        if (call->kind == DPAR_GATHER && call->root != g->comm.rank) {
+    case DPAR_CALL_BROADCAST:
+    case DPAR_CALL_SCATTER: p.bytes = call->root == from ? p.bytes : 0; break;
+    case DPAR_CALL_GATHER:
+    case DPAR_CALL_ALL_GATHER:
+    case DPAR_CALL_ALL_TO_ALL:
+        if (call->kind == DPAR_CALL_GATHER && call->root != g->comm.rank) {
             p.bytes = 0;
         } else if (call->varies) {
             p.begin = unit * (call->out_begin ? call->out_begin[from]
@@ -175,8 +175,8 @@ static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call,
 /* Does a rank give every other the same bytes? */
 static int dpari_gives_one(const dpar_call *call)
 {
-    return call->kind == DPAR_BROADCAST || call->kind == DPAR_GATHER ||
-           call->kind == DPAR_ALL_GATHER;
+    return call->kind == DPAR_CALL_BROADCAST || call->kind == DPAR_CALL_GATHER ||
+           call->kind == DPAR_CALL_ALL_GATHER;
 }
 
 /* Part q of a reduction: the elements that rank q reduces. begin and bytes are bytes. */
@@ -184,7 +184,7 @@ static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32
 {
     const int64_t unit = dpari_unit(call), n = g->comm.size;
     dpari_piece p;
-    if (call->kind == DPAR_REDUCE_SCATTER) {
+    if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         p.begin = unit * (call->varies ? dpari_sum_before(call->in_count, q) : call->count * q);
         p.bytes = unit * (call->varies ? call->in_count[q] : call->count);
         return p;
@@ -201,24 +201,24 @@ static int64_t dpari_gives(const dpari_group *g, const dpar_call *call)
 {
     const int64_t one = call->count * dpari_unit(call);
     switch (call->kind) {
-    case DPAR_BARRIER: return 0;
-    case DPAR_SCATTER:
-    case DPAR_ALL_TO_ALL:
-    case DPAR_REDUCE_SCATTER: return one * g->comm.size;
+    case DPAR_CALL_BARRIER: return 0;
+    case DPAR_CALL_SCATTER:
+    case DPAR_CALL_ALL_TO_ALL:
+    case DPAR_CALL_REDUCE_SCATTER: return one * g->comm.size;
     default: return one;
     }
 }
 
 static int dpari_is_reduction(const dpar_call *call)
 {
-    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ||
-           call->kind == DPAR_REDUCE_SCATTER;
+    return call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ||
+           call->kind == DPAR_CALL_REDUCE_SCATTER;
 }
 
 /* Has this rank anything in `in`? */
 static int dpari_gives_any(const dpari_group *g, const dpar_call *call)
 {
-    return (call->kind != DPAR_BROADCAST && call->kind != DPAR_SCATTER) ||
+    return (call->kind != DPAR_CALL_BROADCAST && call->kind != DPAR_CALL_SCATTER) ||
            call->root == g->comm.rank;
 }
 
@@ -239,7 +239,7 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
     h = dpari_coll_mix(h, 1 | (uint64_t)(uint32_t)dpari_tag_compared(call->tag) << 32);
     if (!call->varies) {
         h = dpari_coll_mix(h, (uint64_t)call->count);
-    } else if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {
+    } else if (call->kind == DPAR_CALL_ALL_GATHER || call->kind == DPAR_CALL_REDUCE_SCATTER) {
         const int64_t *count = call->in_count ? call->in_count : call->out_count;
         for (int32_t r = 0; r < g->comm.size; r++) {
             h = dpari_coll_mix(h, (uint64_t)count[r]);
@@ -323,7 +323,7 @@ static int64_t dpari_table_fill(const dpari_group *g, const dpar_work *k, int pa
 static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
 {
     int64_t bytes = dpari_gives(g, call);
-    if (!call->in || (g->world->head->plain & DPAR_WITHOUT_DIRECT)) {
+    if (!call->in || (g->world->head->plain & DPAR_WORLD_NO_DIRECT)) {
         return 0;
     }
     if (call->varies && call->in_count) {
@@ -340,9 +340,9 @@ static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
 
 static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
 {
-    int takes =
-        call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && call->root == g->comm.rank);
-    if (!takes || (g->world->head->plain & DPAR_WITHOUT_DIRECT)) {
+    int takes = call->kind == DPAR_CALL_ALL_REDUCE ||
+                (call->kind == DPAR_CALL_REDUCE && call->root == g->comm.rank);
+    if (!takes || (g->world->head->plain & DPAR_WORLD_NO_DIRECT)) {
         return 0;
     }
     return dpari_ref(g->world, call->out, call->count * dpari_unit(call));
@@ -351,8 +351,8 @@ static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
 /* Does a rank write over what others still read of it, when all is where the user has it? */
 static int64_t dpari_in_place(const dpar_call *call)
 {
-    int over =
-        call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE || call->kind == DPAR_ALL_TO_ALL;
+    int over = call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ||
+               call->kind == DPAR_CALL_ALL_TO_ALL;
     return over && call->in == call->out ? DPARI_IN_PLACE : 0;
 }
 
@@ -390,7 +390,7 @@ static int64_t dpari_box_most(dpari_group *g, const dpar_call *call, int64_t lar
     if (dpari_is_reduction(call)) { /* all read every box whole: with many, each reduces its part */
         return g->slot_bytes * 4 / n;
     }
-    if (call->kind == DPAR_BROADCAST) {
+    if (call->kind == DPAR_CALL_BROADCAST) {
         const int64_t most = DPARI_BROADCAST_BOX;
         return most < g->slot_bytes ? most : g->slot_bytes;
     }
@@ -416,8 +416,10 @@ static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_
  * not choose. A broadcast's root does; of a reduction, of which all copy as much, rank 0. */
 static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t *bytes)
 {
-    const int reduces = call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE_SCATTER;
-    if (g->comm.rank != (reduces ? 0 : call->root) || (!reduces && call->kind != DPAR_BROADCAST)) {
+    const int reduces =
+        call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE_SCATTER;
+    if (g->comm.rank != (reduces ? 0 : call->root) ||
+        (!reduces && call->kind != DPAR_CALL_BROADCAST)) {
         return NULL;
     }
     *bytes = call->varies ? dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call)
@@ -443,7 +445,7 @@ static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
         offer->flags |= DPARI_KERNEL;
     }
     if (bytes >= DPARI_DIRECT_FROM &&
-        !(call->kind == DPAR_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
+        !(call->kind == DPAR_CALL_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
         offer->in = dpari_in_ref(g, call);
     }
     if (!offer->in && bytes <= dpari_box_most(g, call, offer->largest)) {
@@ -459,7 +461,7 @@ static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
 
 static int32_t dpari_streams(const dpari_group *g, int64_t bytes)
 {
-    return bytes >= DPARI_STREAM_FROM && !(g->world->head->plain & DPAR_WITHOUT_STREAM);
+    return bytes >= DPARI_STREAM_FROM && !(g->world->head->plain & DPAR_WORLD_NO_STREAMING_STORES);
 }
 
 /* Its own piece of `in`, where it lies. */
@@ -467,7 +469,7 @@ static void dpari_take_own(dpari_group *g, const dpar_call *call, int32_t stream
 {
     const dpari_piece to = dpari_piece_from(g, call, g->comm.rank);
     const dpari_piece from = dpari_piece_to(g, call, g->comm.rank);
-    if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
+    if (to.bytes > 0 && call->kind != DPAR_CALL_BROADCAST) {
         dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin, to.bytes,
                         stream);
     }
@@ -492,7 +494,7 @@ static void dpari_enter(dpari_group *g, dpar_work *k)
     o->mine = dpari_step_word(k, (int64_t)dpari_fingerprint(g, &k->call));
     dpari_publish(g->world, &entry->word, o->mine);
     /* what needs nobody, while the others enter */
-    if (k->call.kind == DPAR_ALL_GATHER && o->inline_bytes < 0 && o->offer.in &&
+    if (k->call.kind == DPAR_CALL_ALL_GATHER && o->inline_bytes < 0 && o->offer.in &&
         !(o->offer.flags & DPARI_BOXED)) {
         dpari_take_own(g, &k->call, dpari_streams(g, bytes * g->comm.size));
         o->offer.flags |= DPARI_OWN_TAKEN;
@@ -640,16 +642,16 @@ static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
     const dpar_call *call = &k->call;
     int64_t begin = 0, bytes = call->count * dpari_unit(call);
     const void *result;
-    if (bytes == 0 || (call->kind == DPAR_REDUCE && call->root != g->comm.rank)) {
+    if (bytes == 0 || (call->kind == DPAR_CALL_REDUCE && call->root != g->comm.rank)) {
         return; /* of nothing `in` and `out` may be NULL */
     }
-    result =
-        call->kind == DPAR_ALL_REDUCE ? dpari_gate_result(g, &dpari_coll_of_const(k)->at) : NULL;
+    result = call->kind == DPAR_CALL_ALL_REDUCE ? dpari_gate_result(g, &dpari_coll_of_const(k)->at)
+                                                : NULL;
     if (result) {
         memcpy(call->out, result, (size_t)bytes);
         return;
     }
-    if (call->kind == DPAR_REDUCE_SCATTER) {
+    if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         begin = bytes * g->comm.rank;
     }
     for (int32_t r = 0; r < g->comm.size; r++) {
@@ -695,7 +697,8 @@ static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
             return dpari_fail_unmapped(g, k, offer->in);
         }
         g->in[r] = in + part.begin;
-        if (call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && r == call->root)) {
+        if (call->kind == DPAR_CALL_ALL_REDUCE ||
+            (call->kind == DPAR_CALL_REDUCE && r == call->root)) {
             char *out = (char *)dpari_at(g->world, offer->out);
             if (!out) {
                 return dpari_fail_unmapped(g, k, offer->out);
@@ -703,7 +706,7 @@ static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
             g->out[outs++] = out + part.begin;
         }
     }
-    if (call->kind == DPAR_REDUCE_SCATTER) {
+    if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         g->out[outs++] = call->out;
     }
     if (part.bytes > 0) {
@@ -716,7 +719,7 @@ static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
 static dpar_status dpari_pull_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
-    if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
+    if (call->kind == DPAR_CALL_REDUCE && call->root != g->comm.rank) {
         return DPAR_OK;
     }
     for (int32_t r = 0; r < g->comm.size; r++) {
@@ -750,8 +753,8 @@ static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
         const dpari_offer *offer = dpari_offer_of(g, k, r);
         const int boxed = (offer->flags & DPARI_BOXED) != 0;
         all.readable &= offer->in != 0;
-        all.writable &= offer->out != 0 || call->kind == DPAR_REDUCE_SCATTER ||
-                        (call->kind == DPAR_REDUCE && r != call->root);
+        all.writable &= offer->out != 0 || call->kind == DPAR_CALL_REDUCE_SCATTER ||
+                        (call->kind == DPAR_CALL_REDUCE && r != call->root);
         all.boxed &= boxed;
         all.in_place |= !boxed && (offer->flags & DPARI_IN_PLACE);
         all.cma &= (offer->flags & DPARI_CAN_CMA) != 0;
@@ -788,7 +791,7 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *
                       ? ": has one of both changed its user, its seccomp filter or PR_SET_DUMPABLE"
                         " since the start?"
                       : "");
-    dpar_text_put(&t, "): options.plain = DPAR_WITHOUT_CMA does without");
+    dpar_text_put(&t, "): options.plain = DPAR_WORLD_NO_CMA does without");
     return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
 }
 
@@ -819,7 +822,8 @@ static dpar_status dpari_cma_reduce(dpari_group *g, const dpar_work *k)
                 return dpari_cma_failed(g, k, r, errno);
             }
         }
-        g->out[0] = (char *)call->out + at + (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
+        g->out[0] =
+            (char *)call->out + at + (call->kind == DPAR_CALL_REDUCE_SCATTER ? 0 : part.begin);
         dpari_reduce_range(g, call, 1, bytes, 0);
     }
     return DPAR_OK;
@@ -850,8 +854,8 @@ static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32
     dpar_why why;
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_text_print(&t, "%s #%ld: rank %d gives %ld elements to rank %d, which takes %ld",
-                     dpar_collective_name(k->call.kind), k->sequence, from, gives / unit,
-                     g->comm.rank, takes / unit);
+                     dpar_call_name(k->call.kind), k->sequence, from, gives / unit, g->comm.rank,
+                     takes / unit);
     return dpari_group_break(g, DPAR_E_MISMATCH, why.text);
 }
 
@@ -888,7 +892,8 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     const uint64_t ref = dpari_offer_of(g, k, r)->in;
     const dpari_piece own = dpari_piece_to(g, call, me), other = dpari_offered(g, k, r);
     const char *in;
-    if (call->kind != DPAR_ALL_TO_ALL || call->varies || call->in == call->out || r == me || !ref) {
+    if (call->kind != DPAR_CALL_ALL_TO_ALL || call->varies || call->in == call->out || r == me ||
+        !ref) {
         return 0;
     }
     in = (const char *)dpari_at(g->world, ref);
@@ -908,7 +913,7 @@ static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t larges
     const dpar_call *call = &k->call;
     const int32_t n = g->comm.size;
     const int32_t stream =
-        dpari_streams(g, call->kind == DPAR_BROADCAST ? largest / 2 : largest * n);
+        dpari_streams(g, call->kind == DPAR_CALL_BROADCAST ? largest / 2 : largest * n);
     /* own memory that the others read too: first, while nobody has touched it */
     const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
     const int32_t done = !stream && !first && dpari_pull_beside(g, k) ? 2 : 0;
@@ -964,7 +969,7 @@ static void dpari_chunks_cut(const dpari_group *g, const dpar_call *call, dpari_
     const int64_t room = 2 * g->slot_bytes, least = DPARI_BROADCAST_LEAST;
     const int64_t limit = DPARI_BROADCAST_MOST;
     o->buffers = DPARI_BUFFERS;
-    if (call->kind == DPAR_BROADCAST) {
+    if (call->kind == DPAR_CALL_BROADCAST) {
         int64_t piece = largest / 8 / 64 * 64, most = room / DPARI_BUFFERS;
         most = most < limit ? most : limit;
         piece = piece < least ? least : piece;
@@ -984,14 +989,14 @@ static void dpari_chunks_begin(dpari_group *g, dpar_work *k, int64_t largest)
     dpari_member *mine = g->member[g->comm.rank];
     const int32_t kind = k->call.kind;
     const int root = k->call.root == g->comm.rank;
-    const int from_root = kind == DPAR_BROADCAST || kind == DPAR_SCATTER;
+    const int from_root = kind == DPAR_CALL_BROADCAST || kind == DPAR_CALL_SCATTER;
     dpari_chunks_cut(g, &k->call, o, largest);
     o->in_step = o->mid_step = o->out_step = 0;
     k->phase = DPARI_CHUNKS;
-    if ((from_root && !root) || (kind == DPAR_GATHER && root)) {
+    if ((from_root && !root) || (kind == DPAR_CALL_GATHER && root)) {
         o->in_step = o->steps;
         dpari_publish(g->world, &mine->a.word, dpari_step_word(k, o->steps));
-    } else if ((from_root && root) || (kind == DPAR_GATHER && !root)) {
+    } else if ((from_root && root) || (kind == DPAR_CALL_GATHER && !root)) {
         o->mid_step = o->steps;
         dpari_publish(g->world, &mine->b.word, dpari_step_word(k, o->steps));
     }
@@ -1047,12 +1052,12 @@ static void dpari_chunk_reduce(dpari_group *g, const dpar_work *k, const dpari_c
         g->in[r] = r == me ? (const char *)call->in + p.begin
                            : dpari_buffer(g, o, r, o->mid_step) + me * o->piece;
     }
-    if (call->kind != DPAR_REDUCE_SCATTER) {
+    if (call->kind != DPAR_CALL_REDUCE_SCATTER) {
         g->out[outs++] = dpari_buffer(g, o, me, o->mid_step) + me * o->piece;
     }
-    if (call->kind == DPAR_REDUCE_SCATTER) {
+    if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         g->out[outs++] = (char *)call->out + (p.begin - part.begin);
-    } else if (call->kind == DPAR_ALL_REDUCE || call->root == me) {
+    } else if (call->kind == DPAR_CALL_ALL_REDUCE || call->root == me) {
         g->out[outs++] = (char *)call->out + p.begin;
     }
     if (p.bytes > 0) {
@@ -1063,7 +1068,7 @@ static void dpari_chunk_reduce(dpari_group *g, const dpar_work *k, const dpari_c
 static void dpari_chunk_results(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
-    if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
+    if (call->kind == DPAR_CALL_REDUCE && call->root != g->comm.rank) {
         return;
     }
     for (int32_t i = 1; i < g->comm.size; i++) {
@@ -1079,7 +1084,8 @@ static void dpari_chunk_results(dpari_group *g, const dpar_work *k, const dpari_
 /* Who says last that it is done with a chunk: b where pieces are taken, c where results are. */
 static int32_t dpari_last_word(const dpar_call *call)
 {
-    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ? DPARI_WORD_C : DPARI_WORD_B;
+    return call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ? DPARI_WORD_C
+                                                                                : DPARI_WORD_B;
 }
 
 /* Chunk j goes in while j - 1 is reduced (or taken) and the results of j - 2 are taken. */
@@ -1167,9 +1173,9 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     int64_t largest = 0;
     if (all.readable && all.writable &&
         (!all.boxed || dpari_gives(g, &k->call) >= DPARI_DIRECT_FROM ||
-         k->call.kind == DPAR_REDUCE_SCATTER)) {
+         k->call.kind == DPAR_CALL_REDUCE_SCATTER)) {
         status = dpari_push(g, k);
-        if (status != DPAR_OK || (all.boxed && k->call.kind == DPAR_REDUCE_SCATTER)) {
+        if (status != DPAR_OK || (all.boxed && k->call.kind == DPAR_CALL_REDUCE_SCATTER)) {
             return status;
         }
         dpari_done_with_others(g, k, DPARI_FINAL, 1);
@@ -1193,7 +1199,7 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     if (all.cma && all.kernel) {
         status = dpari_cma_reduce(g, k);
         dpari_done_with_others(
-            g, k, k->call.kind == DPAR_ALL_REDUCE ? DPARI_CMA_RESULTS : DPARI_FINAL, 1);
+            g, k, k->call.kind == DPAR_CALL_ALL_REDUCE ? DPARI_CMA_RESULTS : DPARI_FINAL, 1);
         return status != DPAR_OK ? status : DPAR_MORE;
     }
     dpari_chunks_begin(g, k, largest);
@@ -1211,7 +1217,7 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
         dpari_time_way(g, k);
     }
     if (all.readable ||
-        (all.cma && !all.in_place && (k->call.kind != DPAR_BROADCAST || all.kernel))) {
+        (all.cma && !all.in_place && (k->call.kind != DPAR_CALL_BROADCAST || all.kernel))) {
         status = dpari_pull(g, k, all.largest);
         if (status != DPAR_OK || (all.boxed && !k->call.varies)) {
             return status;
@@ -1226,7 +1232,7 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
 static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
-    const int result = o->inline_bytes > 0 && k->call.kind == DPAR_ALL_REDUCE;
+    const int result = o->inline_bytes > 0 && k->call.kind == DPAR_CALL_ALL_REDUCE;
     if (!result) {
         dpari_gate_tell(g, k, &o->at, DPARI_WORD_ENTRY, o->mine, NULL, 0);
     }

@@ -13,7 +13,7 @@
 static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
 {
     dpar_text_init(t, c->why.text, sizeof c->why.text);
-    dpari_text_print(t, "%s: ", dpar_collective_name(call->kind));
+    dpari_text_print(t, "%s: ", dpar_call_name(call->kind));
 }
 
 static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const char *what)
@@ -74,8 +74,8 @@ static const char *dpari_plan_words(void)
            "=ddp end|a first dpar_ddp_end or dpar_zero1_step=zero1|zero1"
            "=zero1 refused|a dpar_zero1_step that it refuses=fsdp|fsdp=fsdp load|dpar_fsdp_load"
            "=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a spatial layer"
-           "=points|an exchange of points=transfers|dpar_transfers_run"
-           "=redistribute|dpar_redistribute_run=agree|dpar_comm_agree=";
+           "=points|an exchange of points=transfers|dpar_transfers_exchange"
+           "=redistribute|dpar_redistribute=agree|dpar_comm_check_equal=";
 }
 
 DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
@@ -97,7 +97,7 @@ DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_
 {
     const char *w = dpari_plan_words();
     int32_t at;
-    if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_ALL_REDUCE && kind != DPAR_BROADCAST)) {
+    if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_CALL_ALL_REDUCE && kind != DPAR_CALL_BROADCAST)) {
         return 0;
     }
     at = tag - INT32_MIN; /* a user's own may be past the end */
@@ -108,7 +108,7 @@ DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_
     for (; *w != 0 && *w != '='; w++) {
         dpari_text_char(t, *w);
     }
-    dpari_text_print(t, " (%s #%ld)", dpar_collective_name(kind), sequence);
+    dpari_text_print(t, " (%s #%ld)", dpar_call_name(kind), sequence);
     return 1;
 }
 
@@ -116,14 +116,14 @@ DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int6
                                                 int32_t type, int64_t count, int32_t root,
                                                 int32_t tag)
 {
-    const int message = kind == DPAR_SEND || kind == DPAR_RECV;
-    const int own = kind == DPAR_BARRIER;
+    const int message = kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
+    const int own = kind == DPAR_CALL_BARRIER;
     if (dpari_planning_text(t, kind, sequence, tag)) {
         return;
     }
     dpar_text_put(t, own && root == DPARI_SPLIT   ? "split"
                      : own && root == DPARI_CLOSE ? "close"
-                                                  : dpar_collective_name(kind));
+                                                  : dpar_call_name(kind));
     if (!message) {
         dpari_text_print(t, " #%ld", sequence);
     }
@@ -131,7 +131,7 @@ DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int6
         dpari_text_print(t, " of %ld %s", count, dpar_type_name(type));
     }
     if (message) {
-        dpari_text_print(t, "%s%d", kind == DPAR_SEND ? " to " : " from ", root);
+        dpari_text_print(t, "%s%d", kind == DPAR_CALL_SEND ? " to " : " from ", root);
     }
 }
 
@@ -140,47 +140,48 @@ DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int6
 
 DPARI_DOOR int dpari_kind_reduces(int32_t kind)
 {
-    return kind == DPAR_ALL_REDUCE || kind == DPAR_REDUCE || kind == DPAR_REDUCE_SCATTER;
+    return kind == DPAR_CALL_ALL_REDUCE || kind == DPAR_CALL_REDUCE ||
+           kind == DPAR_CALL_REDUCE_SCATTER;
 }
 
 DPARI_DOOR int dpari_kind_rooted(int32_t kind)
 {
-    return kind == DPAR_BROADCAST || kind == DPAR_REDUCE || kind == DPAR_GATHER ||
-           kind == DPAR_SCATTER;
+    return kind == DPAR_CALL_BROADCAST || kind == DPAR_CALL_REDUCE || kind == DPAR_CALL_GATHER ||
+           kind == DPAR_CALL_SCATTER;
 }
 
 DPARI_DOOR int dpari_kind_sends(int32_t kind)
 {
-    return kind == DPAR_SEND || kind == DPAR_RECV;
+    return kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
 }
 
 /* Does this rank look at `size` pieces on that side? */
 static int dpari_call_cuts_in(const dpar_comm *c, const dpar_call *call)
 {
-    return call->kind == DPAR_REDUCE_SCATTER || call->kind == DPAR_ALL_TO_ALL ||
-           (call->kind == DPAR_SCATTER && call->root == c->rank);
+    return call->kind == DPAR_CALL_REDUCE_SCATTER || call->kind == DPAR_CALL_ALL_TO_ALL ||
+           (call->kind == DPAR_CALL_SCATTER && call->root == c->rank);
 }
 
 static int dpari_call_cuts_out(const dpar_comm *c, const dpar_call *call)
 {
-    return call->kind == DPAR_ALL_GATHER || call->kind == DPAR_ALL_TO_ALL ||
-           (call->kind == DPAR_GATHER && call->root == c->rank);
+    return call->kind == DPAR_CALL_ALL_GATHER || call->kind == DPAR_CALL_ALL_TO_ALL ||
+           (call->kind == DPAR_CALL_GATHER && call->root == c->rank);
 }
 
 DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
 {
-    if (call->kind == DPAR_SCATTER || call->kind == DPAR_BROADCAST) {
+    if (call->kind == DPAR_CALL_SCATTER || call->kind == DPAR_CALL_BROADCAST) {
         return call->root == c->rank;
     }
-    return call->kind != DPAR_BARRIER && call->kind != DPAR_RECV;
+    return call->kind != DPAR_CALL_BARRIER && call->kind != DPAR_CALL_RECV;
 }
 
 DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
 {
-    if (call->kind == DPAR_REDUCE || call->kind == DPAR_GATHER) {
+    if (call->kind == DPAR_CALL_REDUCE || call->kind == DPAR_CALL_GATHER) {
         return call->root == c->rank;
     }
-    return call->kind != DPAR_BARRIER && call->kind != DPAR_SEND;
+    return call->kind != DPAR_CALL_BARRIER && call->kind != DPAR_CALL_SEND;
 }
 
 /* ---- checks -----------------------------------------------------------------------------------
@@ -296,13 +297,13 @@ static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
     const uintptr_t unit = (uintptr_t)dpar_type_bytes(call->type);
     switch (call->kind) {
-    case DPAR_ALL_TO_ALL: return in == out && dpari_same_pieces(c, call);
-    case DPAR_ALL_GATHER:
-    case DPAR_GATHER:
+    case DPAR_CALL_ALL_TO_ALL: return in == out && dpari_same_pieces(c, call);
+    case DPAR_CALL_ALL_GATHER:
+    case DPAR_CALL_GATHER:
         return in ==
                out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count, call->out_begin);
-    case DPAR_REDUCE_SCATTER:
-    case DPAR_SCATTER:
+    case DPAR_CALL_REDUCE_SCATTER:
+    case DPAR_CALL_SCATTER:
         return out ==
                in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count, call->in_begin);
     default: return in == out;
@@ -335,17 +336,18 @@ static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
 static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
 {
     int32_t unit = dpar_type_bytes(call->type);
-    if (call->kind <= DPAR_NO_CALL || call->kind >= DPAR_CALLS || call->kind == DPAR_SEND_RECV) {
+    if (call->kind <= DPAR_CALL_NONE || call->kind >= DPAR_CALL_COUNT ||
+        call->kind == DPAR_CALL_SEND_RECV) {
         return dpari_comm_bad_number(c, call, "kind", call->kind, "an operation");
     }
-    if (call->kind == DPAR_BARRIER) {
+    if (call->kind == DPAR_CALL_BARRIER) {
         return DPAR_OK;
     }
     if (dpari_kind_reduces(call->kind)) {
         if (!dpar_type_reduces(call->type)) {
             return dpari_comm_bad_type(c, call, "one that can be added");
         }
-        if (call->op <= DPAR_COPY || call->op >= DPAR_OPS) {
+        if (call->op <= DPAR_COPY || call->op >= DPAR_OP_COUNT) {
             return dpari_comm_bad_number(c, call, "op", call->op,
                                          "DPAR_SUM, AVG, PRODUCT, MAX or MIN");
         }
@@ -392,17 +394,17 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
     const int root = call->root == c->rank;
     int64_t own;
     switch (call->kind) {
-    case DPAR_ALL_REDUCE:
+    case DPAR_CALL_ALL_REDUCE:
         own = n / c->size + (c->rank < n % c->size);
         return n - own + others * own;
-    case DPAR_ALL_GATHER: return others * n;
-    case DPAR_REDUCE_SCATTER:
-    case DPAR_ALL_TO_ALL: return dpari_sent_pieces(c, call);
-    case DPAR_BROADCAST: return root ? others * n : 0;
-    case DPAR_SCATTER: return root ? dpari_sent_pieces(c, call) : 0;
-    case DPAR_REDUCE:
-    case DPAR_GATHER:
-    case DPAR_SEND: return root ? 0 : n;
+    case DPAR_CALL_ALL_GATHER: return others * n;
+    case DPAR_CALL_REDUCE_SCATTER:
+    case DPAR_CALL_ALL_TO_ALL: return dpari_sent_pieces(c, call);
+    case DPAR_CALL_BROADCAST: return root ? others * n : 0;
+    case DPAR_CALL_SCATTER: return root ? dpari_sent_pieces(c, call) : 0;
+    case DPAR_CALL_REDUCE:
+    case DPAR_CALL_GATHER:
+    case DPAR_CALL_SEND: return root ? 0 : n;
     default: return 0;
     }
 }
@@ -432,7 +434,7 @@ static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *c, const dpar_work *
     dpar_text t;
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
     dpari_text_print(&t, "this work is under way (%s): wait for it before it is posted again",
-                     dpar_collective_name(work->call.kind));
+                     dpar_call_name(work->call.kind));
     return DPAR_E_ARG;
 }
 
@@ -491,7 +493,8 @@ static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32
     dpar_status s = DPARI_LOAD(&c->status);
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (!dpari_kind_sends(calls[i].kind)) {
-            return dpari_comm_bad(c, &calls[i], "a batch takes DPAR_SEND and DPAR_RECV alone");
+            return dpari_comm_bad(c, &calls[i],
+                                  "a batch takes DPAR_CALL_SEND and DPAR_CALL_RECV alone");
         }
         s = dpari_call_check(c, &calls[i]);
         if (s == DPAR_OK && works && dpari_is_under_way(&works[i])) {
@@ -510,8 +513,8 @@ DPARI_DOOR dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls,
     }
     s = s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
-        if (calls[i].kind == DPAR_SEND) {
-            c->sent[DPAR_SEND] += dpari_call_sent(c, &calls[i]);
+        if (calls[i].kind == DPAR_CALL_SEND) {
+            c->sent[DPAR_CALL_SEND] += dpari_call_sent(c, &calls[i]);
         }
     }
     return s;
@@ -609,14 +612,14 @@ static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t cou
 
 DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_BARRIER, NULL, NULL, 0, DPAR_U8);
+    dpar_call call = dpari_call(DPAR_CALL_BARRIER, NULL, NULL, 0, DPAR_U8);
     return dpar_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
                                     int32_t root, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_BROADCAST, buffer, buffer, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_BROADCAST, buffer, buffer, count, type);
     call.root = root;
     return dpar_post(c, &call, work);
 }
@@ -624,7 +627,7 @@ DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, i
 DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t op, int32_t root, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_REDUCE, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_REDUCE, in, out, count, type);
     call.op = op;
     call.root = root;
     return dpar_post(c, &call, work);
@@ -633,7 +636,7 @@ DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_
 DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, int32_t op, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_ALL_REDUCE, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, in, out, count, type);
     call.op = op;
     return dpar_post(c, &call, work);
 }
@@ -641,7 +644,7 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, in
 DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
                                                 int32_t wire, int32_t op, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_ALL_REDUCE, data, data, count, DPAR_F32);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, data, data, count, DPAR_F32);
     dpar_status s = DPARI_LOAD(&c->status);
     call.op = op;
     s = s == DPAR_OK ? dpari_call_check(c, &call) : s;
@@ -657,14 +660,14 @@ DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_
 DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_ALL_GATHER, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, count, type);
     return dpar_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
                                          int32_t type, int32_t op, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_REDUCE_SCATTER, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_REDUCE_SCATTER, in, out, count, type);
     call.op = op;
     return dpar_post(c, &call, work);
 }
@@ -672,14 +675,14 @@ DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out
 DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_ALL_TO_ALL, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_TO_ALL, in, out, count, type);
     return dpar_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t root, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_GATHER, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_GATHER, in, out, count, type);
     call.root = root;
     return dpar_post(c, &call, work);
 }
@@ -687,7 +690,7 @@ DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_
 DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
                                   int32_t type, int32_t root, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_SCATTER, in, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_SCATTER, in, out, count, type);
     call.root = root;
     return dpar_post(c, &call, work);
 }
@@ -696,7 +699,7 @@ DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
                                        const int64_t *count, const int64_t *begin, int32_t type,
                                        dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_ALL_GATHER, in, out, 0, type);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, 0, type);
     call.varies = 1;
     call.count = c && count ? count[c->rank] : 0;
     call.out_count = count;
@@ -708,7 +711,7 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *o
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_REDUCE_SCATTER, in, out, 0, type);
+    dpar_call call = dpari_call(DPAR_CALL_REDUCE_SCATTER, in, out, 0, type);
     call.varies = 1;
     call.op = op;
     call.count = c && count ? count[c->rank] : 0;
@@ -720,7 +723,7 @@ DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64
                                        const int64_t *in_begin, void *out, const int64_t *out_count,
                                        const int64_t *out_begin, int32_t type, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_ALL_TO_ALL, in, out, 0, type);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_TO_ALL, in, out, 0, type);
     call.varies = 1;
     call.in_count = in_count;
     call.in_begin = in_begin;
@@ -733,7 +736,7 @@ DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_coun
                                    const int64_t *count, const int64_t *begin, int32_t type,
                                    int32_t root, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_GATHER, in, out, in_count, type);
+    dpar_call call = dpari_call(DPAR_CALL_GATHER, in, out, in_count, type);
     call.varies = 1;
     call.root = root;
     call.out_count = count;
@@ -745,7 +748,7 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
                                     const int64_t *begin, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_SCATTER, in, out, out_count, type);
+    dpar_call call = dpari_call(DPAR_CALL_SCATTER, in, out, out_count, type);
     call.varies = 1;
     call.root = root;
     call.in_count = count;
@@ -756,7 +759,7 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
 DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_SEND, in, NULL, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_SEND, in, NULL, count, type);
     call.root = to;
     call.tag = tag;
     return dpar_post(c, &call, work);
@@ -765,7 +768,7 @@ DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int3
 DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
                                int32_t tag, dpar_work *work)
 {
-    dpar_call call = dpari_call(DPAR_RECV, NULL, out, count, type);
+    dpar_call call = dpari_call(DPAR_CALL_RECV, NULL, out, count, type);
     call.root = from;
     call.tag = tag;
     return dpar_post(c, &call, work);
@@ -957,7 +960,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
     return NULL;
 }
 
-DPAR_API dpar_status dpar_comm_close(dpar_comm *c)
+DPAR_API dpar_status dpar_comm_free(dpar_comm *c)
 {
     return c ? c->engine.close(c) : DPAR_OK;
 }

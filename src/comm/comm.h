@@ -65,8 +65,8 @@
 
 /* One operation, as data: the functions below fill it in. Fields that a kind does not use are 0. */
 typedef struct dpar_call {
-    int32_t kind; /* DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV; must be said, as the
-                     type */
+    int32_t kind; /* DPAR_CALL_ALL_REDUCE ... DPAR_CALL_BARRIER, DPAR_CALL_SEND, DPAR_CALL_RECV;
+                     must be said, as the type */
     int32_t type; /* DPAR_F32, ... */
     int32_t op;   /* DPAR_SUM, ... where something is reduced */
     int32_t root; /* broadcast, reduce, gather, scatter; the peer of send and recv */
@@ -158,11 +158,11 @@ struct dpar_comm {
      * for which this process itself was suspended (a batch system stops the job, a laptop sleeps)
      * does not count: between two calls of dpar_test a quarter of a second at most. */
     double timeout_s;
-    dpar_status status;       /* 0, or how it broke: then every further call returns it */
-    dpar_why why;             /* the sentence of the last error on this communicator */
-    int64_t sent[DPAR_CALLS]; /* bytes that this rank has handed to others through it so far, by
-                                 kind (DPAR_ALL_REDUCE, ... DPAR_SEND), as said above. You may set
-                                 them to 0 */
+    dpar_status status;            /* 0, or how it broke: then every further call returns it */
+    dpar_why why;                  /* the sentence of the last error on this communicator */
+    int64_t sent[DPAR_CALL_COUNT]; /* bytes that this rank has handed to others through it so far,
+                                 by kind (DPAR_CALL_ALL_REDUCE, ... DPAR_CALL_SEND), as said above.
+                                 You may set them to 0 */
     /* The memory that strategies on this communicator work in: a device's; NULL: the host's. Its
      * engine sets it, or you do, before the first strategy. It lives as long as they are in use.
      * All communicators split from this one have it. */
@@ -250,8 +250,8 @@ DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int3
 DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
                                int32_t tag, dpar_work *work);
 /* n sends and receives at once, in any order: they do not wait for each other. works: n of them;
- * NULL: return when all are done. E_ARG: a kind that is neither DPAR_SEND nor DPAR_RECV. Else the
- * first error of any. O(n + their elements). */
+ * NULL: return when all are done. E_ARG: a kind that is neither DPAR_CALL_SEND nor DPAR_CALL_RECV.
+ * Else the first error of any. O(n + their elements). */
 DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
 /* Any operation from its description; the functions above call it. Errors and cost are those of the
  * operation.
@@ -330,7 +330,7 @@ DPAR_API dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *wa
  * lost, and ends broken on the other ranks. E_ARG too for the one that dpar_launch gave:
  * dpar_launch closes it. While the world is open, a call on one of its last 16 that were closed, by
  * a plan or directly, is E_ARG: "closed before". */
-DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
+DPAR_API dpar_status dpar_comm_free(dpar_comm *c);
 
 /* Registered memory: other ranks reach it directly, so that collectives on it read and write each
  * byte once. It is zeroed and aligned to 4096. Release it before its communicator's world closes,

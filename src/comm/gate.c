@@ -58,7 +58,7 @@ DPARI_API void dpari_gate_cut(dpari_group *g, void *tables)
 {
     dpari_levels *l = &g->levels;
     const int32_t size = g->comm.size;
-    const int asked = (g->world->head->plain & DPAR_WITHOUT_FLAT) != 0;
+    const int asked = (g->world->head->plain & DPAR_WORLD_NO_FLAT) != 0;
     int32_t *members = (int32_t *)tables; /* of the cluster that a rank leads, as long as we cut */
     l->clusters = 0;
     /* ranks that take turns on a core lose a turn at each level */
@@ -100,7 +100,7 @@ DPARI_API void dpari_gate_cut(dpari_group *g, void *tables)
 static int64_t dpari_gate_carries(const dpari_group *g, const dpar_work *k)
 {
     const int64_t bytes = k->call.count * dpar_type_bytes(dpari_kern_stored(k->call.type));
-    const int all = k->call.kind == DPAR_ALL_REDUCE || k->call.kind == DPAR_ALL_GATHER;
+    const int all = k->call.kind == DPAR_CALL_ALL_REDUCE || k->call.kind == DPAR_CALL_ALL_GATHER;
     return all && !k->call.varies && bytes <= DPARI_INLINE / g->levels.most ? bytes : 0;
 }
 

@@ -181,7 +181,8 @@ DPARI_API DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g
                                               const dpari_flight *f)
 {
     dpari_flight shown = *f;
-    if (g->called != NULL && f->kind != DPAR_BARRIER && f->root >= 0 && f->root < g->comm.size) {
+    if (g->called != NULL && f->kind != DPAR_CALL_BARRIER && f->root >= 0 &&
+        f->root < g->comm.size) {
         shown.root = g->called[f->root];
     }
     dpari_flight_text(t, &shown);
@@ -295,7 +296,7 @@ DPARI_DOOR DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world
 {
     dpari_flight f;
     return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
-           f.kind == DPAR_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id &&
+           f.kind == DPAR_CALL_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id &&
            DPARI_LOAD(&g->world->rank[world_rank].owes) == 0;
 }
 
@@ -307,7 +308,7 @@ DPARI_DOOR DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t worl
     dpari_flight f, mine;
     if (DPARI_LOAD(&r->needs) != w->me || dpari_beat_age(w, world_rank) > quiet ||
         !dpari_flight_find(w, world_rank, 0, DPARI_FLIGHT_LAST, &f) ||
-        f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_COLLECTIVES || f.comm != g->id ||
+        f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_CALL_COLLECTIVE_COUNT || f.comm != g->id ||
         dpari_flight_find(w, w->me, g->id, f.sequence, &mine)) {
         return 0;
     }

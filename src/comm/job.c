@@ -310,7 +310,7 @@ DPARI_API DPARI_COLD int dpari_job_segment(const dpari_site *site)
     return fd;
 }
 
-/* Are DPAR_RANK and DPAR_SIZE those of a rank of dpar_begin that started this process? */
+/* Are DPAR_RANK and DPAR_SIZE those of a rank of dpar_init_or_launch that started this process? */
 static int dpari_job_is_anothers(const dpari_site *s)
 {
     return dpari_job_has(s, DPARI_JOB_SEGMENT) && dpari_job_segment(s) < 0;
@@ -407,8 +407,8 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
 }
 
 /* The four numbers of a row by their names. */
-DPARI_APART dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_start *job,
-                                       dpar_why *why)
+DPARI_APART dpar_status dpari_job_take(const dpari_site *s, int32_t launcher,
+                                       dpar_launcher_info *job, dpar_why *why)
 {
     dpari_job_row row;
     dpar_status status;
@@ -441,7 +441,7 @@ DPARI_APART dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dp
     return status;
 }
 
-static dpar_status dpari_job_flux(const dpari_site *s, dpar_start *job, int32_t *nodes,
+static dpar_status dpari_job_flux(const dpari_site *s, dpar_launcher_info *job, int32_t *nodes,
                                   dpar_why *why)
 {
     const char *name = "FLUX_JOB_NNODES";
@@ -452,7 +452,7 @@ static dpar_status dpari_job_flux(const dpari_site *s, dpar_start *job, int32_t 
     return status;
 }
 
-static dpar_status dpari_job_slurm(const dpari_site *s, dpar_start *job, int32_t *nodes,
+static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job, int32_t *nodes,
                                    dpar_why *why)
 {
     const char *name = "SLURM_NODEID", *text = dpari_site_env(s, "SLURM_STEP_TASKS_PER_NODE");
@@ -470,7 +470,7 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_start *job, int32_t
 }
 
 /* Do the numbers of a row fit together? */
-static dpar_status dpari_job_is_sound(const dpar_start *job, dpar_why *why)
+static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->launcher);
     size_t n = dpari_length(name);
@@ -570,27 +570,27 @@ static void dpari_job_fold(const char *text, size_t n, char id[64])
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_start *job,
+DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
                                                 int32_t *nodes, dpar_why *why)
 {
-    dpar_start found;
+    dpar_launcher_info found;
     dpar_status status = DPAR_OK;
     char id[512];
     dpar_text t;
     int32_t l = DPAR_LAUNCHER_DPAR, many = 0;
-    while (l < DPAR_LAUNCHERS && !dpari_job_seen(site, l)) {
+    while (l < DPAR_LAUNCHER_COUNT && !dpari_job_seen(site, l)) {
         l++;
     }
     dpari_zero(&found, sizeof found);
     found.size = found.local_size = 1;
-    if (l == DPAR_LAUNCHERS && dpari_job_has(site, "PMIX_RANK")) {
+    if (l == DPAR_LAUNCHER_COUNT && dpari_job_has(site, "PMIX_RANK")) {
         return dpari_job_says(DPAR_E_ARG, why,
                               "PMIX_RANK is set and no variable says how many "
                               "ranks there are: start with mpirun or srun, or set "
                               "DPAR_RANK, DPAR_SIZE and DPAR_JOB",
                               NULL, NULL, NULL);
     }
-    if (l < DPAR_LAUNCHERS) {
+    if (l < DPAR_LAUNCHER_COUNT) {
         found.launcher = l;
         status = dpari_job_take(site, l, &found, why);
         if (status == DPAR_OK && l == DPAR_LAUNCHER_FLUX) {
@@ -652,7 +652,8 @@ static int64_t dpari_job_proxy(const dpari_site *s)
                : 0;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes,
+                                                 dpar_why *why)
 {
     dpari_site here;
     dpar_text t;
@@ -675,12 +676,12 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_start *job, int32_t *nodes
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_start_read(dpar_start *job, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why)
 {
     int32_t nodes;
     if (job == NULL) {
-        return dpari_job_says(DPAR_E_ARG, why, "dpar_start_read needs a job to fill in", NULL, NULL,
-                              NULL);
+        return dpari_job_says(DPAR_E_ARG, why, "dpar_launcher_detect needs a job to fill in", NULL,
+                              NULL, NULL);
     }
     return dpari_job_here(job, &nodes, why);
 }

@@ -558,7 +558,7 @@ static void dpari_kern_divide_any(dpari_kern_u4 *x, int32_t n, int32_t type, int
     uint32_t u32;
     int64_t i64;
     uint64_t u64;
-    if (type == DPAR_F64 || type == DPAR_F32 || type >= DPAR_TYPES || dpari_kern_is16(type)) {
+    if (type == DPAR_F64 || type == DPAR_F32 || type >= DPAR_TYPE_COUNT || dpari_kern_is16(type)) {
         for (k = 0; k < n; k++) {
             x[k] = dpari_kern_over(x[k], type, by);
         }
@@ -622,7 +622,7 @@ static void dpari_kern_finish_any(dpari_kern_u4 *x, int32_t n, int32_t type)
         }
         break;
     default:
-        if (type >= DPAR_TYPES) {
+        if (type >= DPAR_TYPE_COUNT) {
             (void)dpari_kern_load_any(x, (const unsigned char *)x, n, type);
         }
         break;
@@ -815,7 +815,7 @@ DPARI_APART void dpari_kern_most_i32(const dpari_kern_job *job)
 
 static int dpari_kern_whole_most(const dpari_kern_job *job)
 {
-    switch (job->op == DPAR_MAX || job->op == DPAR_MIN ? job->type : DPAR_TYPES) {
+    switch (job->op == DPAR_MAX || job->op == DPAR_MIN ? job->type : DPAR_TYPE_COUNT) {
     case DPAR_F32: dpari_kern_most_f32(job); return 1;
     case DPAR_F64: dpari_kern_most_f64(job); return 1;
     case DPAR_I32: dpari_kern_most_i32(job); return 1;
@@ -825,7 +825,7 @@ static int dpari_kern_whole_most(const dpari_kern_job *job)
 
 static void dpari_kern_whole(const dpari_kern_job *job)
 {
-    switch (job->op == DPAR_SUM || job->op == DPAR_AVG ? job->type : DPAR_TYPES) {
+    switch (job->op == DPAR_SUM || job->op == DPAR_AVG ? job->type : DPAR_TYPE_COUNT) {
     case DPAR_F32: dpari_kern_sum_f32(job); break;
     case DPAR_F64: dpari_kern_sum_f64(job); break;
     case DPAR_F16: dpari_kern_sum_f16(job); break;
@@ -1269,7 +1269,7 @@ DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *co
     job.type = type;
     job.op = op;
     job.stream = stream;
-    if (ins > 1 || type >= DPAR_TYPES) {
+    if (ins > 1 || type >= DPAR_TYPE_COUNT) {
         dpari_kern_run(&job);
     } else if (outs == 1) {
         dpari_kern_copy(out[0], in[0], job.bytes, stream);

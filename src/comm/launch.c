@@ -47,7 +47,7 @@ typedef struct dpari_launch {
     dpar_main fn;
     void *arg;
     dpari_image *image; /* NULL: ranks run fn */
-    const dpar_options *options;
+    const dpar_world_desc *options;
     double grace_s, timeout_s;
     double forgiven; /* when it was last looked whether the whole job was suspended */
     pid_t parent;
@@ -68,7 +68,7 @@ typedef struct dpari_launch {
 enum { DPARI_ENDING_UNKNOWN = 1 << 20 };
 
 /* The options that are judged here; the rest are by whoever makes the segment. */
-static dpar_status dpari_launch_options(const dpar_options *o, dpar_why *why)
+static dpar_status dpari_launch_options(const dpar_world_desc *o, dpar_why *why)
 {
     if (o != NULL && !(o->grace_s >= 0.0 && o->grace_s <= 1e9)) {
         return dpari_say(DPAR_E_ARG, why, "grace_s is 0 .. 1e9 seconds", 0, 0, 0, 0);
@@ -82,7 +82,8 @@ static dpar_status dpari_launch_options(const dpar_options *o, dpar_why *why)
     return DPAR_OK;
 }
 
-static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_options *o, dpar_why *why)
+static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_world_desc *o,
+                                      dpar_why *why)
 {
     if (fn == NULL) {
         return dpari_say(DPAR_E_ARG, why, "dpar_launch needs a function to run", 0, 0, 0, 0);
@@ -134,7 +135,7 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
         dpari_put_failed(&t, dpari_world_of(world), rank);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
-    status = dpar_comm_close(world);
+    status = dpar_comm_free(world);
     if (status == DPAR_E_ARG && !broken) { /* work was lost; else the others say what went wrong */
         seat->status = status;
         dpari_copy_text(seat->why.text, sizeof seat->why.text, dpar_status_text(status),
@@ -604,10 +605,11 @@ static void dpari_seat_say_program(const dpari_seat *s, int32_t rank, dpar_text 
         dpari_text_print(t, "rank %d: %s", rank, s->why.text);
     } else if (s->ending == DPARI_ENDING_UNKNOWN) {
         dpari_text_print(
-            t, "rank %d ended before dpar_end (SIGCHLD is ignored, so nobody knows how)", rank);
+            t, "rank %d ended before dpar_finalize (SIGCHLD is ignored, so nobody knows how)",
+            rank);
     } else {
         dpari_text_print(t, "rank %d ended with exit status %d%s", rank, s->ending,
-                         s->returned ? "" : " before dpar_end");
+                         s->returned ? "" : " before dpar_finalize");
     }
 }
 
@@ -671,7 +673,7 @@ static dpar_status dpari_launch_say_silent(const dpari_launch *l, dpar_why *why)
     dpari_text_print(&t,
                      "no rank made a call or used its processor for %.1f s. This process had %ld "
                      "threads when it forked its ranks, which not all libraries survive: launch "
-                     "before they start threads, or use dpar_begin",
+                     "before they start threads, or use dpar_init_or_launch",
                      l->timeout_s, l->threads);
     return DPAR_E_TIMEOUT;
 }
@@ -752,7 +754,7 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
 /* n, options and what the ranks run are in l, the rest is zero. */
 static dpar_status dpari_launch_all(dpari_launch *l, dpari_verdict *verdict, dpar_why *why)
 {
-    const dpar_options *options = l->options;
+    const dpar_world_desc *options = l->options;
     const int64_t bytes = l->n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
     dpar_status status;
     l->verdict = *verdict;
@@ -772,7 +774,7 @@ static dpar_status dpari_launch_all(dpari_launch *l, dpari_verdict *verdict, dpa
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
-                                                      const dpar_options *options,
+                                                      const dpar_world_desc *options,
                                                       dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_status status = dpari_launch_check(n, fn, options, why);
@@ -791,7 +793,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, v
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
-                                                        const dpar_options *options,
+                                                        const dpar_world_desc *options,
                                                         dpari_verdict *verdict, dpar_why *why)
 {
     dpari_image image;
@@ -816,7 +818,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
-                                                 const dpar_options *options, dpar_why *why)
+                                                 const dpar_world_desc *options, dpar_why *why)
 {
     dpari_verdict verdict;
     return dpari_launch_judged(n, fn, arg, options, &verdict, why);
@@ -830,7 +832,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
 /* ---- ranks that somebody else started ---------------------------------------------------------
  */
 
-DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_options *o, dpar_why *why)
+DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o, dpar_why *why)
 {
     const char *text = dpari_site_env(site, "DPAR_TIMEOUT");
     double value;
@@ -850,7 +852,7 @@ DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_options *
     "across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs"
 
 /* All ranks on one node, as far as the launcher says where they are. */
-static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpar_why *why)
+static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->launcher);
     if (job->size > DPARI_MAX_RANKS) {
@@ -881,7 +883,8 @@ static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *w
     const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     dpar_status status;
     if (copy < 0) {
-        return dpari_os_why(why, "the memory that dpar_begin made for this rank", 0, errno);
+        return dpari_os_why(why, "the memory that dpar_init_or_launch made for this rank", 0,
+                            errno);
     }
     status = dpari_segment_open(segment, copy, why);
     if (status == DPAR_OK) {
@@ -891,8 +894,9 @@ static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *w
 }
 
 /* The memory in which the ranks of this job find each other. */
-static dpar_status dpari_job_segment_find(const dpar_start *job, const dpar_options *options,
-                                          dpari_segment *segment, dpar_why *why)
+static dpar_status dpari_job_segment_find(const dpar_launcher_info *job,
+                                          const dpar_world_desc *options, dpari_segment *segment,
+                                          dpar_why *why)
 {
     dpari_site here;
     int fd;
@@ -907,8 +911,9 @@ static dpar_status dpari_job_segment_find(const dpar_start *job, const dpar_opti
     return dpari_meet_ranks(job, options, segment, why);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
-                                                 dpar_comm **world, dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_launcher_info *job,
+                                                 const dpar_world_desc *options, dpar_comm **world,
+                                                 dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = dpari_job_segment_find(job, options, &segment, why);
@@ -921,8 +926,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_start *job, const dp
     return status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
-                                                dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_launcher_info *job,
+                                                const dpar_world_desc *options, dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = dpari_launch_options(options, why);
@@ -939,11 +944,11 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_start *job, const dpa
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *options,
                                           dpar_why *why)
 {
-    dpar_start job;
-    dpar_options o;
+    dpar_launcher_info job;
+    dpar_world_desc o;
     dpari_site site;
     int32_t nodes = 0;
     dpar_status status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* launch - where ranks come from: forked here, threads, or started by a launcher and found.
- * dpar_launch_main (simple.h) does the usual thing in one line, dpar_begin with new processes.
+ * dpar_launch_main (simple.h) does the usual thing in one line, dpar_init_or_launch with new
+ * processes.
  *
  *     dpar_launch(4, work, NULL);          forks four ranks; work(world, NULL) in each
  *     dpar_init(&world, NULL, &why);       joins the ranks that mpiexec, srun, torchrun started */
@@ -30,7 +31,7 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * them end their threads before it forks (omp_pause_resource_all, from GCC 9 and LLVM 9 on).
  * Parallel regions work before, in and after the ranks. Threadprivate copies of OpenMP's other
  * threads are lost. Threads that no rank waits for do no harm. For all others (TBB, a GPU's
- * runtime) launch before they start, or take dpar_begin, whose ranks are new processes.
+ * runtime) launch before they start, or take dpar_init_or_launch, whose ranks are new processes.
  *
  * E_TIMEOUT: this process had several threads when it forked its ranks, and for timeout_s no rank
  * has begun an operation, waited in one or used its processor. All are killed. The message has the
@@ -48,7 +49,7 @@ DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
 /* dpar_launch with options (NULL: defaults) and the sentence that says which rank failed and how.
  * Errors and cost as dpar_launch. */
 DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
-                                      const dpar_options *options, dpar_why *why);
+                                      const dpar_world_desc *options, dpar_why *why);
 
 /* The launchers that dpar knows, in the order in which it looks for them. All numbers come from one
  * of them. */
@@ -63,14 +64,14 @@ enum {
     DPAR_LAUNCHER_FLUX,
     DPAR_LAUNCHER_JSRUN,
     DPAR_LAUNCHER_SLURM, /* inside a step (srun) only */
-    DPAR_LAUNCHERS
+    DPAR_LAUNCHER_COUNT
 };
-typedef struct dpar_start {
+typedef struct dpar_launcher_info {
     int32_t launcher;               /* DPAR_LAUNCHER_x */
     int32_t rank, size;             /* of the whole job */
     int32_t local_rank, local_size; /* on this node; -1 where the launcher does not say */
     char id[64];                    /* the same on all ranks of the job, different between jobs */
-} dpar_start;
+} dpar_launcher_info;
 
 /* Who started this process? Reads the launcher's environment variables. Not collective. *job is
  * written on success only.
@@ -81,10 +82,10 @@ typedef struct dpar_start {
  *
  * E_ARG with a sentence: a launcher's numbers do not fit together (a rank without a size, a rank
  * outside, "12x"), or PMIx alone is there, which does not say the size. */
-DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
+DPAR_API dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why);
 
 /* Joins the job that this process was started in, over shared memory. Started by nothing it becomes
- * one rank. *world: closed with dpar_comm_close. COLLECTIVE over the job. Milliseconds.
+ * one rank. *world: closed with dpar_comm_free. COLLECTIVE over the job. Milliseconds.
  *
  * The memory is as rank 0's options say; `threads` does not count. DPAR_TIMEOUT (seconds) in the
  * environment overrides options.timeout_s.
@@ -93,6 +94,6 @@ DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
  * of this user's and job's. All are told the names of those that do not come before the deadline
  * (E_TIMEOUT), that end meanwhile (E_PEER), or that are of another build or another number of ranks
  * (E_MISMATCH). */
-DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why);
+DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *options, dpar_why *why);
 
 #endif

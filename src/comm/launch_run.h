@@ -9,15 +9,16 @@
 
 /* The world of a job whose ranks are all on this node: they meet and join. COLLECTIVE over the job.
  */
-DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
+DPARI_DOOR dpar_status dpari_job_join(const dpar_launcher_info *job, const dpar_world_desc *options,
                                       dpar_comm **world, dpar_why *why);
 /* Would it fail on this rank before it meets the others, who would then wait in vain? Local. */
-DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
+DPARI_DOOR dpar_status dpari_job_try(const dpar_launcher_info *job, const dpar_world_desc *options,
                                      dpar_why *why);
 
 /* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. E_ARG: it is
  * no number. */
-DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_options *o, dpar_why *why);
+DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o,
+                                          dpar_why *why);
 
 /* Of a job that failed: */
 typedef struct dpari_verdict {
@@ -26,11 +27,12 @@ typedef struct dpari_verdict {
 } dpari_verdict;
 /* dpar_launch_with, and more of what went wrong. */
 DPARI_DOOR dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
-                                           const dpar_options *options, dpari_verdict *verdict,
+                                           const dpar_world_desc *options, dpari_verdict *verdict,
                                            dpar_why *why);
 /* The same with ranks that are new processes of this program, started with the arguments `words`,
  * which end in NULL. Each finds its segment by dpari_job_join. */
-DPARI_DOOR dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_options *options,
-                                             dpari_verdict *verdict, dpar_why *why);
+DPARI_DOOR dpar_status dpari_launch_programs(int32_t n, char **words,
+                                             const dpar_world_desc *options, dpari_verdict *verdict,
+                                             dpar_why *why);
 
 #endif

@@ -32,7 +32,7 @@ typedef struct dpari_guest {
 /* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i, poll[1 + guests] the
  * listener in /tmp where there are two (fd -1: nobody). */
 typedef struct dpari_host {
-    const dpar_start *job;
+    const dpar_launcher_info *job;
     dpari_segment *segment;
     int32_t guests, mapped; /* places, ranks that have the segment */
     int32_t named;          /* the only listener is in /tmp */
@@ -58,7 +58,7 @@ DPARI_APART uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
     return h;
 }
 
-static uint64_t dpari_meet_id(const dpar_start *job)
+static uint64_t dpari_meet_id(const dpar_launcher_info *job)
 {
     uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->launcher);
     int i;
@@ -68,8 +68,8 @@ static uint64_t dpari_meet_id(const dpar_start *job)
     return h;
 }
 
-DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
-                                               struct sockaddr_un *name)
+DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k,
+                                               int32_t named, struct sockaddr_un *name)
 {
     char text[80];
     dpar_text t;
@@ -91,7 +91,7 @@ DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k,
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
 }
 
-static DPARI_COLD void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
+static DPARI_COLD void dpari_meet_greet(const dpar_launcher_info *job, dpari_hello *h)
 {
     uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
     layout = dpari_meet_hash(layout, sizeof(dpari_hello));
@@ -439,7 +439,7 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
 }
 
 /* What may keep ranks from finding each other. */
-static void dpari_meet_put_reasons(dpar_text *t, const dpar_start *job)
+static void dpari_meet_put_reasons(dpar_text *t, const dpar_launcher_info *job)
 {
     if (strncmp(job->id, "process ", 8) == 0) { /* of dpari_job_here: of the process that starts */
         dpar_text_put(t, "; its id differs between PID namespaces: set DPAR_JOB");
@@ -603,8 +603,8 @@ static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *wh
     }
 }
 
-static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o, double deadline,
-                                   dpari_segment *segment, dpar_why *why)
+static dpar_status dpari_meet_host(const dpar_launcher_info *job, const dpar_world_desc *o,
+                                   double deadline, dpari_segment *segment, dpar_why *why)
 {
     const int64_t places = (int64_t)job->size + 33;
     const int64_t bytes =
@@ -772,8 +772,8 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     return status;
 }
 
-static dpar_status dpari_meet_guest(const dpar_start *job, double deadline, dpari_segment *segment,
-                                    dpar_why *why)
+static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadline,
+                                    dpari_segment *segment, dpar_why *why)
 {
     double began = dpari_os_now(), nap = 100e-6, now = began, looked = 0.0;
     int32_t k, strangers = 0, named = dpari_meet_is_named(), widens = !named;
@@ -807,8 +807,9 @@ static dpar_status dpari_meet_guest(const dpar_start *job, double deadline, dpar
     return DPAR_E_TIMEOUT;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
-                                                  dpari_segment *segment, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info *job,
+                                                  const dpar_world_desc *o, dpari_segment *segment,
+                                                  dpar_why *why)
 {
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
     double deadline = dpari_os_now() + timeout;

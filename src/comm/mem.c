@@ -19,8 +19,8 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
 {
     return dpar_type_bytes(b->to_type) > 0 && dpar_type_bytes(b->from_type) > 0 && b->dims >= 0 &&
            b->dims <= DPAR_MEM_DIMS && dpari_mem_box_meet(b->to_type, b->from_type) &&
-           (b->through == DPAR_NO_TYPE || (dpari_mem_box_meet(b->from_type, b->through) &&
-                                           dpari_mem_box_meet(b->through, b->to_type))) &&
+           (b->through == DPAR_TYPE_NONE || (dpari_mem_box_meet(b->from_type, b->through) &&
+                                             dpari_mem_box_meet(b->through, b->to_type))) &&
            (b->op == DPAR_COPY || b->op == DPAR_SUM || b->op == DPAR_MAX || b->op == DPAR_MIN) &&
            ((b->op == DPAR_COPY && !b->negate) || dpar_type_reduces(b->to_type));
 }

@@ -96,11 +96,11 @@ enum {
 
 /* Where transfers come from: two lists, or the walks over a redistribution. */
 typedef struct dpari_move_source {
-    const dpar_transfer *list[2]; /* DPAR_RECEIVES, DPAR_SENDS */
+    const dpar_transfer *list[2]; /* DPAR_TRANSFER_RECV, DPAR_TRANSFER_SEND */
     int64_t n[2], at;
     const dpar_layout *from, *to; /* NULL: lists */
     int32_t rank, per_node, direction;
-    dpar_transfers walk;
+    dpar_redistribute_cursor walk;
 } dpari_move_source;
 
 /* What one direction adds up to. */
@@ -563,7 +563,7 @@ static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const i
 
 static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why *why)
 {
-    if (t->op < DPAR_COPY || t->op >= DPAR_OPS) {
+    if (t->op < DPAR_COPY || t->op >= DPAR_OP_COUNT) {
         return dpari_say(DPAR_E_ARG, why, "op # is none", t->op, 0, 0, 0);
     }
     if (t->op != DPAR_COPY && !dpar_type_reduces(type)) {
@@ -603,19 +603,19 @@ static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, d
     if (s->from == NULL) {
         return DPAR_OK;
     }
-    if (s->per_node < DPAR_PRIMARY) {
+    if (s->per_node < DPAR_REDISTRIBUTE_PRIMARY) {
         return dpari_say(DPAR_E_ARG, why, "# ranks a node", s->per_node, 0, 0, 0);
     }
     if (dpar_redistribute_check(s->from, s->to, why) != DPAR_OK) {
         return DPAR_E_ARG;
     }
-    return dpar_transfers_first(&s->walk, s->from, s->to, s->rank, direction, s->per_node);
+    return dpar_redistribute_first(&s->walk, s->from, s->to, s->rank, direction, s->per_node);
 }
 
 static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
 {
     if (s->from != NULL) {
-        return dpar_transfers_next(&s->walk, t);
+        return dpar_redistribute_next(&s->walk, t);
     }
     if (s->at == s->n[s->direction]) {
         return 0;
@@ -1327,8 +1327,8 @@ static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpa
         m->next_there = there + (64 - (uintptr_t)there % 64) % 64 + DPARI_MOVE_ZERO;
         m->box = (dpar_mem_box *)dpari_carve(m, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box));
     }
-    dpari_side_build(m, &m->out, source, DPAR_SENDS, out);
-    dpari_side_build(m, &m->in, source, DPAR_RECEIVES, in);
+    dpari_side_build(m, &m->out, source, DPAR_TRANSFER_SEND, out);
+    dpari_side_build(m, &m->in, source, DPAR_TRANSFER_RECV, in);
     m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
     m->count = (int64_t *)dpari_carve(m, m->c->size, 32);
     m->stage = m->next_there;
@@ -1336,8 +1336,8 @@ static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpa
 
 /* ---- what both forms begin with -------------------------------------------------------------- */
 
-static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type, const dpar_move *o,
-                                   dpar_why *why)
+static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
+                                   const dpar_redistribute_desc *o, dpar_why *why)
 {
     enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
     const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / c->size));
@@ -1362,8 +1362,8 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type, co
 }
 
 /* The caller's scratch, or the communicator's and pages of the system. */
-static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move *o, int64_t bytes,
-                                      dpari_move_memory *at, dpar_why *why)
+static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_redistribute_desc *o,
+                                      int64_t bytes, dpari_move_memory *at, dpar_why *why)
 {
     const int there = m->c->mem != NULL;
     dpar_status st = DPAR_OK;
@@ -1392,7 +1392,8 @@ static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move *o, i
     return st == DPAR_OK ? st : dpari_move_failed(m, st, why);
 }
 
-static void dpari_move_release(const dpari_move *m, const dpar_move *o, const dpari_move_memory *at)
+static void dpari_move_release(const dpari_move *m, const dpar_redistribute_desc *o,
+                               const dpari_move_memory *at)
 {
     if (m->c->mem == NULL) {
         if (o->scratch == NULL && at->scratch != NULL) {
@@ -1510,13 +1511,14 @@ static DPARI_COLD void dpari_move_state(dpari_facts *f, const void *given)
 }
 
 /* Arrays and lists of one rank, judged. */
-static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s, const dpar_move *o,
-                                     dpar_why *why)
+static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s,
+                                     const dpar_redistribute_desc *o, dpar_why *why)
 {
     const void *in = o->in;
     void *out = o->out;
-    const dpar_transfer *sends = s->list[DPAR_SENDS], *receives = s->list[DPAR_RECEIVES];
-    const int64_t n = s->n[DPAR_SENDS], k = s->n[DPAR_RECEIVES];
+    const dpar_transfer *sends = s->list[DPAR_TRANSFER_SEND],
+                        *receives = s->list[DPAR_TRANSFER_RECV];
+    const int64_t n = s->n[DPAR_TRANSFER_SEND], k = s->n[DPAR_TRANSFER_RECV];
     const int32_t dims = n > 0 && sends ? sends->dims : k > 0 && receives ? receives->dims : 0;
     int64_t reads = 0, writes = 0;
     dpar_status st = DPAR_OK;
@@ -1546,13 +1548,13 @@ static void dpari_lists_source(dpari_move_source *s, const dpar_transfer *sends,
                                const dpar_transfer *receives, int64_t m)
 {
     dpari_zero(s, sizeof *s);
-    s->list[DPAR_SENDS] = sends;
-    s->n[DPAR_SENDS] = n;
-    s->list[DPAR_RECEIVES] = receives;
-    s->n[DPAR_RECEIVES] = m;
+    s->list[DPAR_TRANSFER_SEND] = sends;
+    s->n[DPAR_TRANSFER_SEND] = n;
+    s->list[DPAR_TRANSFER_RECV] = receives;
+    s->n[DPAR_TRANSFER_RECV] = m;
 }
 
-static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_move *o, int64_t *bytes,
+static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_redistribute_desc *o, int64_t *bytes,
                                      dpar_why *why)
 {
     dpari_move move;
@@ -1565,19 +1567,20 @@ static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_move *o, int64_t *
                        o->receives, 0, 0);
     }
     dpari_lists_source(&source, o->send, o->sends, o->receive, o->receives);
-    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_SENDS, &out, why) : st;
-    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &in, why) : st;
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_TRANSFER_SEND, &out, why) : st;
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_TRANSFER_RECV, &in, why) : st;
     *bytes = st == DPAR_OK ? dpari_scratch_bytes(&move, &out, &in) : *bytes;
     return st;
 }
 
 /* Scratch is taken, the lists lie in it. */
-static dpar_status dpari_lists_build(dpari_move *m, dpari_move_source *source, const dpar_move *o,
-                                     dpari_move_memory *memory, dpar_why *why)
+static dpar_status dpari_lists_build(dpari_move *m, dpari_move_source *source,
+                                     const dpar_redistribute_desc *o, dpari_move_memory *memory,
+                                     dpar_why *why)
 {
     dpari_move_totals sent, got;
-    dpar_status st = dpari_source_total(source, DPAR_SENDS, &sent, why);
-    st = st == DPAR_OK ? dpari_source_total(source, DPAR_RECEIVES, &got, why) : st;
+    dpar_status st = dpari_source_total(source, DPAR_TRANSFER_SEND, &sent, why);
+    st = st == DPAR_OK ? dpari_source_total(source, DPAR_TRANSFER_RECV, &got, why) : st;
     if (st == DPAR_OK) {
         st = dpari_move_scratch(m, o, dpari_scratch_bytes(m, &sent, &got), memory, why);
     }
@@ -1588,11 +1591,12 @@ static dpar_status dpari_lists_build(dpari_move *m, dpari_move_source *source, c
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move,
-                                                   dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
+                                                        const dpar_redistribute_desc *move,
+                                                        dpar_why *why)
 {
-    dpar_move none;
-    const dpar_move *o = move;
+    dpar_redistribute_desc none;
+    const dpar_redistribute_desc *o = move;
     dpari_move m;
     dpari_move_source source;
     dpari_move_memory memory = {NULL, NULL, 0};
@@ -1637,8 +1641,8 @@ static int dpari_sums_apart(const dpar_layout *from, int32_t type)
 {
     int32_t i, sums = 0, averages = 0;
     for (i = 0; i < from->mesh.axes; i++) {
-        sums |= from->axis[i].kind == DPAR_PARTIAL;
-        averages |= from->axis[i].kind == DPAR_PARTIAL && from->axis[i].op == DPAR_AVG;
+        sums |= from->axis[i].kind == DPAR_PLACEMENT_PARTIAL;
+        averages |= from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && from->axis[i].op == DPAR_AVG;
     }
     return (averages || (sums && dpar_type_bytes(type) == 2)) && dpari_layout_copies(from) > 1;
 }
@@ -1653,7 +1657,8 @@ typedef struct dpari_redistribution {
 
 /* What a rank moves, counted; needs no other. */
 static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm *c,
-                                                         const dpar_move *o, dpar_why *why)
+                                                         const dpar_redistribute_desc *o,
+                                                         dpar_why *why)
 {
     const dpar_layout *from = o->from, *to = o->to;
     const int32_t type = o->type;
@@ -1671,12 +1676,13 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
     if (st != DPAR_OK) {
         return st;
     }
-    r->may_fall_apart = dpari_sums_apart(from, type) && o->per_node != DPAR_PRIMARY;
+    r->may_fall_apart = dpari_sums_apart(from, type) && o->per_node != DPAR_REDISTRIBUTE_PRIMARY;
     for (k = 0; k <= r->may_fall_apart && st == DPAR_OK; k++) {
         int64_t bytes;
-        r->source.per_node = k ? DPAR_PRIMARY : o->per_node;
-        st = dpari_source_total(&r->source, DPAR_SENDS, &r->out[k], why);
-        st = st == DPAR_OK ? dpari_source_total(&r->source, DPAR_RECEIVES, &r->in[k], why) : st;
+        r->source.per_node = k ? DPAR_REDISTRIBUTE_PRIMARY : o->per_node;
+        st = dpari_source_total(&r->source, DPAR_TRANSFER_SEND, &r->out[k], why);
+        st =
+            st == DPAR_OK ? dpari_source_total(&r->source, DPAR_TRANSFER_RECV, &r->in[k], why) : st;
         bytes = st == DPAR_OK ? dpari_scratch_bytes(&r->move, &r->out[k], &r->in[k]) : 0;
         r->bytes = k == 0 ? bytes : r->bytes < 0 || bytes < 0 ? -1 : dpari_most(r->bytes, bytes);
     }
@@ -1715,7 +1721,8 @@ static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *a, const dpar_l
 }
 
 static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *r,
-                                                          const dpar_move *o, dpar_why *why)
+                                                          const dpar_redistribute_desc *o,
+                                                          dpar_why *why)
 {
     const dpar_layout *from = o->from, *to = o->to;
     const void *in = o->in;
@@ -1822,8 +1829,9 @@ static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move,
-                                                int64_t *bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_move_bytes(const dpar_comm *c,
+                                                const dpar_redistribute_desc *move, int64_t *bytes,
+                                                dpar_why *why)
 {
     dpari_redistribution r;
     dpar_comm shape;
@@ -1847,10 +1855,11 @@ DPAR_API DPARI_COLD dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_m
     return st;
 }
 
-DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, dpar_why *why)
+DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_desc *move,
+                                       dpar_why *why)
 {
-    dpar_move none;
-    const dpar_move *o = move;
+    dpar_redistribute_desc none;
+    const dpar_redistribute_desc *o = move;
     dpari_redistribution r;
     dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status st;
@@ -1870,7 +1879,7 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, 
     }
     st = dpari_redistribution_agree(c, st, &r, &apart, why);
     if (st == DPAR_OK) {
-        r.source.per_node = apart ? DPAR_PRIMARY : o->per_node;
+        r.source.per_node = apart ? DPAR_REDISTRIBUTE_PRIMARY : o->per_node;
         dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], &memory);
         dpari_move_zeros(&r.move, o->to, (unsigned char *)memory.there);
         st = dpari_move_go(&r.move, why);

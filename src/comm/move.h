@@ -4,13 +4,13 @@
  * Arrays lie in the memory of the communicator (comm->mem: a device's, else the host's), dense in C
  * order of a shape.
  *
- *     dpar_move move = {0};
+ *     dpar_redistribute_desc move = {0};
  *     move.type = DPAR_F32;
  *     move.from = &rows;                          layouts, dpar_layout_init
  *     move.to = &columns;
  *     move.in = mine;                             this rank's part of rows
  *     move.out = theirs;                          becomes its part of columns
- *     dpar_redistribute_run(world, &move, &why);
+ *     dpar_redistribute(world, &move, &why);
  *
  * What one rank sends another is one stream: its boxes in the order of the list. Small boxes share
  * a message, large ones go in pieces. Moves go on in rounds, and in each round a stream has at most
@@ -41,10 +41,10 @@ enum {
 
 /* What is moved: an array from one layout to another (from, to), or the boxes of two lists. Zero it
  * and fill in what is needed. how, per_node, tag and piece_bytes are the same on all ranks. */
-typedef struct dpar_move {
+typedef struct dpar_redistribute_desc {
     int32_t type;                 /* of the elements; must be said: DPAR_F32, ... */
     int32_t how;                  /* DPAR_MOVE_x */
-    int32_t per_node;             /* layouts: ranks of a node, as dpar_transfers_first */
+    int32_t per_node;             /* layouts: ranks of a node, as dpar_redistribute_first */
     int32_t tag;                  /* of the messages */
     const dpar_layout *from;      /* layouts: `in` is this rank's part of one */
     const dpar_layout *to;        /* `out` becomes its part of the other */
@@ -63,7 +63,7 @@ typedef struct dpar_move {
     void *there; /* on a device: as many bytes of its memory. NULL: dpar_comm_alloc gives it, and
                     takes it back when all is done */
     int64_t there_bytes;
-} dpar_move;
+} dpar_redistribute_desc;
 
 /* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`. A rank
  * without a part gives NULL. COLLECTIVE over c, whose other ranks call it too. O(its transfers +
@@ -78,7 +78,8 @@ typedef struct dpar_move {
  * layouts, type or how it travels differ between ranks. E_ARG: as dpar_redistribute_check, a mesh
  * has ranks that c does not have, or in and out overlap. E_ROOM: scratch is too small. E_MEMORY:
  * there is none. Else errors of the communicator. */
-DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
+DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_desc *move,
+                                       dpar_why *why);
 
 /* Moves lists: the boxes of in[in_shape] to where send[] says, those of receive[] into
  * out[out_shape]. The k-th send from a to b is the k-th receive of b from a, with the same extents
@@ -91,13 +92,14 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, 
  * E_MISMATCH, on all ranks: the sentence names both ranks and what does not fit. E_ARG, E_ROOM and
  * E_MEMORY of one rank are told to all, and nothing was moved. O(sends + receives + elements +
  * ranks), and two small all-reduces and an all-to-all of 16 bytes a rank. */
-DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
+DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *c, const dpar_redistribute_desc *move,
+                                             dpar_why *why);
 
 /* Bytes of scratch that either uses on this rank, at most: with from and to those of
- * dpar_redistribute_run, else those of dpar_transfers_run. It does not look at arrays. Errors as
+ * dpar_redistribute, else those of dpar_transfers_exchange. It does not look at arrays. Errors as
  * theirs; E_RANGE: more than 2^62 bytes or elements. Local; walks the rank's transfers. O(its
  * transfers). */
-DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
-                                     dpar_why *why);
+DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_redistribute_desc *move,
+                                     int64_t *bytes, dpar_why *why);
 
 #endif

@@ -162,8 +162,8 @@ DPARI_API dpari_p2p *dpari_p2p_open(dpari_world *w)
     }
     p->world = w;
     p->bytes = bytes;
-    p->direct = !(w->head->plain & DPAR_WITHOUT_DIRECT);
-    p->cma = !(w->head->plain & DPAR_WITHOUT_CMA) && !w->threads;
+    p->direct = !(w->head->plain & DPAR_WORLD_NO_DIRECT);
+    p->cma = !(w->head->plain & DPAR_WORLD_NO_CMA) && !w->threads;
     return p;
 }
 
@@ -334,7 +334,8 @@ static void dpari_p2p_copy(void *to, const void *from, int64_t bytes)
 static void dpari_p2p_copy_large(const dpari_world *w, void *to, const void *from, int64_t bytes)
 {
     const int32_t plain = w->head->plain;
-    dpari_kern_copy(to, from, bytes, bytes >= DPARI_P2P_STREAM && !(plain & DPAR_WITHOUT_STREAM));
+    dpari_kern_copy(to, from, bytes,
+                    bytes >= DPARI_P2P_STREAM && !(plain & DPAR_WORLD_NO_STREAMING_STORES));
 }
 
 /* ---- writing into a channel -------------------------------------------------------------------
@@ -908,7 +909,7 @@ static void dpari_p2p_meet_self(dpari_p2p *p, dpar_work *from, dpar_work *to)
 
 static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dpar_work *k)
 {
-    const int sends = k->call.kind == DPAR_SEND;
+    const int sends = k->call.kind == DPAR_CALL_SEND;
     dpari_p2p_works *others = sends ? &link->posted : &link->waiting;
     dpar_work *other = dpari_p2p_match(others, comm, k->call.tag);
     if (!other) {
@@ -950,7 +951,7 @@ DPARI_API dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_c
     dpari_world *w = p->world;
     const int32_t peer = g->world_rank[call->root];
     dpari_p2p_link *link = &p->link[peer];
-    if (call->kind == DPAR_SEND && peer != w->me) {
+    if (call->kind == DPAR_CALL_SEND && peer != w->me) {
         dpar_status status = dpari_p2p_channel_open(w, link, peer);
         if (status != DPAR_OK) { /* the other would wait for ever */
             return dpari_group_break(g, status,
@@ -964,7 +965,7 @@ DPARI_API dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_c
     p->open++;
     if (peer == w->me) {
         dpari_p2p_self(p, link, g->id, k);
-    } else if (call->kind == DPAR_SEND) {
+    } else if (call->kind == DPAR_CALL_SEND) {
         k->phase = DPARI_P2P_QUEUED;
         dpari_p2p_append(&link->queue, k);
         dpari_p2p_pump(p, link, peer);

@@ -20,7 +20,7 @@ static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer 
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_ALL_GATHER;
+    call.kind = DPAR_CALL_ALL_GATHER;
     call.type = DPAR_U64;
     call.tag = tag;
     call.count = (int64_t)(sizeof *mine / 8);
@@ -40,7 +40,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c,
     p->comm = c;
     p->peer = peer;
     p->direct = 0;
-    if (st != DPAR_OK || w == NULL || dpari_peers_plain(w, DPAR_WITHOUT_DIRECT)) {
+    if (st != DPAR_OK || w == NULL || dpari_peers_plain(w, DPAR_WORLD_NO_DIRECT)) {
         return st;
     }
     dpari_zero(&mine, sizeof mine);
@@ -75,7 +75,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_
 {
     const dpar_status st = dpar_barrier(p->comm, NULL);
     if (st == DPAR_OK) {
-        p->comm->sent[DPAR_ALL_TO_ALL] += sent;
+        p->comm->sent[DPAR_CALL_ALL_TO_ALL] += sent;
     }
     return st;
 }
@@ -83,5 +83,5 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_
 DPARI_DOOR int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
 {
     return bytes >= DPARI_PEERS_STREAM &&
-           !dpari_peers_plain(dpari_world_of(p->comm), DPAR_WITHOUT_STREAM);
+           !dpari_peers_plain(dpari_world_of(p->comm), DPAR_WORLD_NO_STREAMING_STORES);
 }

@@ -84,7 +84,8 @@ static void dpari_unlock(dpari_node *n)
 
 static int dpari_work_misses(const dpari_group *g, const dpar_work *k, int32_t rank)
 {
-    return k->call.kind < DPAR_COLLECTIVES ? dpari_coll_missing(g, k, rank) : rank == k->call.root;
+    return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT ? dpari_coll_missing(g, k, rank)
+                                                     : rank == k->call.root;
 }
 
 /* The first that is missing because it waits for a rank that has come to k, and for whom. */
@@ -133,7 +134,7 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k
 /* What k really waits for: a collective waits for those posted before it. */
 static const dpar_work *dpari_awaited(const dpari_group *g, const dpar_work *k)
 {
-    return k->call.kind < DPAR_COLLECTIVES && g->first ? g->first : k;
+    return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT && g->first ? g->first : k;
 }
 
 /* After an error elsewhere a close waits for nobody: others may have seen that error before they
@@ -169,7 +170,7 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
         }
         missing++;
         state = dpari_rank_state(g->world, g->world_rank[r]);
-        if (state == DPARI_RANK_HERE && awaited->call.kind >= DPAR_COLLECTIVES &&
+        if (state == DPARI_RANK_HERE && awaited->call.kind >= DPAR_CALL_COLLECTIVE_COUNT &&
             dpari_group_closes(g, g->world_rank[r])) {
             state = DPARI_RANK_LEFT;
         }
@@ -238,7 +239,7 @@ static void dpari_queue_progress(dpari_shm *s)
 static void dpari_step(dpari_shm *s, dpar_work *k)
 {
     dpari_group *g = &s->group;
-    if (k->call.kind < DPAR_COLLECTIVES) {
+    if (k->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
         dpari_queue_progress(s);
     } else {
         dpar_status status = g->comm.status;
@@ -278,7 +279,7 @@ static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
     if (!k->comm) {
         return;
     }
-    if (k->call.kind < DPAR_COLLECTIVES) {
+    if (k->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
         dpari_queue_progress(s); /* fails all of them: the communicator is broken */
     } else {
         dpari_p2p_forget(s->node->p2p, g);
@@ -345,8 +346,9 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
         int32_t peer, needs;
         dpar_status passed;
         dpari_step(s, k);
-        needs = k->call.kind == DPAR_SEND || k->call.kind == DPAR_RECV ? g->world_rank[k->call.root]
-                                                                       : g->blocker;
+        needs = k->call.kind == DPAR_CALL_SEND || k->call.kind == DPAR_CALL_RECV
+                    ? g->world_rank[k->call.root]
+                    : g->blocker;
         peer = n->posted > 1 ? -1 : g->blocker;
         if (k->comm && (n->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
             dpari_progress_all(n);
@@ -382,7 +384,7 @@ static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
 {
     dpari_group *g = &s->group;
     dpari_world *w = g->world;
-    const int is_message = call->kind >= DPAR_COLLECTIVES;
+    const int is_message = call->kind >= DPAR_CALL_COLLECTIVE_COUNT;
     dpar_status status;
     k->comm = k->home = &g->comm;
     k->self = k;
@@ -510,7 +512,7 @@ static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t
     }
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < n; i++) {
-            if ((calls[i].kind == DPAR_SEND) == pass) {
+            if ((calls[i].kind == DPAR_CALL_SEND) == pass) {
                 dpari_shm_post(c, &calls[i], &k[i]);
             }
         }
@@ -730,7 +732,7 @@ static int32_t dpari_shm_lost(dpari_shm *s)
 }
 
 static dpari_node *dpari_node_make(const dpari_segment *s, int32_t me, int32_t own,
-                                   const dpar_options *options)
+                                   const dpar_world_desc *options)
 {
     dpari_node *n = (dpari_node *)dpari_os_pages((int64_t)sizeof *n);
     dpari_world *w = n ? dpari_world_make(s, me, own, options) : NULL;
@@ -799,7 +801,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
     if (c->status == DPAR_OK && !dpari_close_in_vain(s)) {
         dpar_call leave;
         memset(&leave, 0, sizeof leave);
-        leave.kind = DPAR_BARRIER;
+        leave.kind = DPAR_CALL_BARRIER;
         leave.root = DPARI_CLOSE;
         status = dpari_shm_run(c, &leave);
     }
@@ -938,7 +940,7 @@ static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
-                                                const dpar_options *options, dpar_comm **comm,
+                                                const dpar_world_desc *options, dpar_comm **comm,
                                                 dpar_why *why)
 {
     dpari_node *n = dpari_node_make(s, me, own, options);
@@ -1039,7 +1041,7 @@ static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpar
 {
     dpar_call call;
     memset(&call, 0, sizeof call);
-    call.kind = DPAR_ALL_GATHER;
+    call.kind = DPAR_CALL_ALL_GATHER;
     call.root = DPARI_SPLIT;
     call.type = DPAR_U8;
     call.count = (int64_t)sizeof *mine;

@@ -22,7 +22,8 @@ DPARI_DOOR int dpari_shm_speaks(dpar_comm *c);
  * (E_TIMEOUT names the missing, E_PEER a dead one). own: the segment is closed with the world; not
  * when this fails. COLLECTIVE. */
 DPARI_API dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
-                                     const dpar_options *options, dpar_comm **comm, dpar_why *why);
+                                     const dpar_world_desc *options, dpar_comm **comm,
+                                     dpar_why *why);
 /* 1: dpar_launch closes the world's communicator, not the user; 0: anyone may. */
 DPARI_API void dpari_shm_lend(dpar_comm *world, int32_t lent);
 

@@ -207,11 +207,11 @@ static dpar_status dpari_main_number(const char *name, const char *text, int64_t
 /* Who started this process, and how many ranks there are to be; *n = 0 where nobody says that. A
  * launcher that started one process alone, as an interactive allocation does, leaves the number to
  * --ranks, and to DPAR_RANKS. */
-static dpar_status dpari_main_read(int argc, char **argv, dpar_start *job, int32_t *n,
+static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *job, int32_t *n,
                                    dpar_why *why)
 {
     const char *text = dpari_main_ranks(argc, argv);
-    dpar_status st = dpar_start_read(job, why);
+    dpar_status st = dpar_launcher_detect(job, why);
     dpari_site site;
     int64_t asked = 0, usual = 0;
     dpari_site_here(&site);
@@ -261,7 +261,7 @@ static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *a
 {
     dpari_verdict verdict;
     dpari_site site;
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     dpar_status st;
     dpari_zero(&o, sizeof o);
@@ -292,7 +292,7 @@ static int dpari_main_join(const char *program, dpar_main fn, void *arg)
         dpari_text_print(&t, " returned %d%s", result, whole ? "" : " after: ");
         dpari_fail_text(world, why.text, whole ? "" : world->why.text);
     }
-    if (dpar_comm_close(world) == DPAR_E_ARG && whole && result == 0) {
+    if (dpar_comm_free(world) == DPAR_E_ARG && whole && result == 0) {
         dpari_main_says(program, "a rank returned 0, but had not waited for all it had posted");
         return 1;
     }
@@ -302,7 +302,7 @@ static int dpari_main_join(const char *program, dpar_main fn, void *arg)
 DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg)
 {
     const char *program = argc > 0 && argv != NULL ? argv[0] : NULL;
-    dpar_start job;
+    dpar_launcher_info job;
     dpar_why why;
     int32_t n = 0;
     dpari_zero(&job, sizeof job);
@@ -322,13 +322,14 @@ DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, vo
  * ---------------------------------------------------------
  */
 
-DPAR_API DPARI_COLD dpar_status dpar_begin(int *argc, char ***argv, const dpar_options *options,
-                                           dpar_comm **world, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
+                                                    const dpar_world_desc *options,
+                                                    dpar_comm **world, dpar_why *why)
 {
     dpari_verdict verdict;
     dpari_site site;
-    dpar_start job;
-    dpar_options o;
+    dpar_launcher_info job;
+    dpar_world_desc o;
     dpar_why said;
     dpar_status st;
     char **words = argc != NULL && argv != NULL ? *argv : NULL;
@@ -337,11 +338,11 @@ DPAR_API DPARI_COLD dpar_status dpar_begin(int *argc, char ***argv, const dpar_o
     o = options != NULL ? *options : o;
     o.threads = 0;
     if (world == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_begin: world is NULL", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "dpar_init_or_launch: world is NULL", 0, 0, 0, 0);
     }
     if (o.ranks < 0 || o.ranks > DPARI_MAX_RANKS) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_begin: ranks is 0 .. #, not #", DPARI_MAX_RANKS,
-                         o.ranks, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "dpar_init_or_launch: ranks is 0 .. #, not #",
+                         DPARI_MAX_RANKS, o.ranks, 0, 0);
     }
     dpari_site_here(&site);
     st = dpari_timeout_here(&site, &o, why);
@@ -363,7 +364,7 @@ DPAR_API DPARI_COLD dpar_status dpar_begin(int *argc, char ***argv, const dpar_o
     return st;
 }
 
-DPAR_API DPARI_COLD int dpar_end(dpar_comm *world)
+DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
 {
     if (world == NULL) {
         return 1;
@@ -371,10 +372,10 @@ DPAR_API DPARI_COLD int dpar_end(dpar_comm *world)
     dpar_barrier(world, NULL); /* its why survives, that of the close does not */
     if (world->status < 0) {
         dpar_fail(world, NULL);
-        (void)dpar_comm_close(world);
+        (void)dpar_comm_free(world);
         return 1;
     }
-    if (dpar_comm_close(world) == DPAR_E_ARG) {
+    if (dpar_comm_free(world) == DPAR_E_ARG) {
         dpari_main_says(NULL, "a rank ended, but had not waited for all it had posted");
         return 1;
     }
@@ -567,8 +568,8 @@ static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_agree(dpar_comm *c, const void *data, int64_t count,
-                                                int32_t type, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *data, int64_t count,
+                                                      int32_t type, dpar_why *why)
 {
     dpari_alike s;
     dpar_why found;

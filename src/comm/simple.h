@@ -18,8 +18,8 @@
  *     ./sum --ranks 4         forks four ranks
  *     mpiexec -n 4 ./sum      joins the four that mpiexec has started; so with srun and torchrun
  *
- * A main that was serial becomes parallel by two lines, dpar_begin and dpar_end; its ranks are new
- * processes, which OpenMP and GPUs want.
+ * A main that was serial becomes parallel by two lines, dpar_init_or_launch and dpar_finalize; its
+ * ranks are new processes, which OpenMP and GPUs want.
  *
  * All of it is made of the functions of comm.h and launch.h. */
 #ifndef DPARI_COMM_SIMPLE_H
@@ -29,8 +29,8 @@
 #include "launch.h"
 
 /* Runs fn(world, arg) on every rank and returns the program's exit code. Where a launcher has
- * started several processes (dpar_start_read finds it), this one joins them: dpar_init. Else it
- * forks N ranks, as dpar_launch does. COLLECTIVE over the job.
+ * started several processes (dpar_launcher_detect finds it), this one joins them: dpar_init. Else
+ * it forks N ranks, as dpar_launch does. COLLECTIVE over the job.
  *
  * N comes from `--ranks N` or `--ranks=N` among the arguments, or else from DPAR_RANKS in the
  * environment. Without both it is the number of cores, 4 at most. The last --ranks counts, those
@@ -51,11 +51,11 @@ DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
  *     {
  *         dpar_comm *world;
  *         dpar_why why;
- *         if (dpar_begin(&argc, &argv, NULL, &world, &why) < 0) {
+ *         if (dpar_init_or_launch(&argc, &argv, NULL, &world, &why) < 0) {
  *             return dpar_fail(NULL, &why);
  *         }
  *         ... what main did before, on world->rank of world->size ...
- *         return dpar_end(world);
+ *         return dpar_finalize(world);
  *     }
  *
  * argc, argv: as main has them. --ranks and its number are taken out, the rest is yours.
@@ -64,22 +64,22 @@ DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
  * Under a launcher it joins, as dpar_init does. Otherwise the number of ranks is that of --ranks,
  * of DPAR_RANKS in the environment, or options->ranks, the first that is there, else 1. More than
  * one rank are new processes of this program with the same arguments. Each runs main from its
- * start, as under mpiexec, so do nothing before dpar_begin that only one process should do. They
- * inherit no thread and no lock, and are safe where forked ranks are not (dpar_launch): after
- * OpenMP, with a GPU's runtime, with any library that has threads.
+ * start, as under mpiexec, so do nothing before dpar_init_or_launch that only one process should
+ * do. They inherit no thread and no lock, and are safe where forked ranks are not (dpar_launch):
+ * after OpenMP, with a GPU's runtime, with any library that has threads.
  *
  * The process that started them does not return. It watches them as dpar_launch does, kills those
  * that hang, and calls exit with 0 or the exit status of the first rank that failed. It says on
- * stderr who failed and how, unless dpar_fail did. A rank fails if it ends without dpar_end.
+ * stderr who failed and how, unless dpar_fail did. A rank fails if it ends without dpar_finalize.
  *
  * COLLECTIVE. Starting takes milliseconds. Call it once. E_ARG: --ranks, DPAR_RANKS, DPAR_TIMEOUT,
  * options or a launcher's variables are wrong. Else as dpar_init. */
-DPAR_API dpar_status dpar_begin(int *argc, char ***argv, const dpar_options *options,
-                                dpar_comm **world, dpar_why *why);
-/* Waits for all ranks, closes the communicator of dpar_begin and returns the program's exit code:
- * 0, or 1 if a rank is gone, world is broken or NULL, or work was not waited for. The reason goes
- * to stderr, once, as by dpar_fail. COLLECTIVE. */
-DPAR_API int dpar_end(dpar_comm *world);
+DPAR_API dpar_status dpar_init_or_launch(int *argc, char ***argv, const dpar_world_desc *options,
+                                         dpar_comm **world, dpar_why *why);
+/* Waits for all ranks, closes the communicator of dpar_init_or_launch and returns the program's
+ * exit code: 0, or 1 if a rank is gone, world is broken or NULL, or work was not waited for. The
+ * reason goes to stderr, once, as by dpar_fail. COLLECTIVE. */
+DPAR_API int dpar_finalize(dpar_comm *world);
 
 /* Ends the job in order: `return dpar_fail(world, &why);`. Returns 1. The first rank that comes
  * here writes "rank 2 of 4: " and the sentence to stderr. All others keep quiet: they were refused
@@ -111,7 +111,7 @@ DPAR_API double dpar_mean(dpar_comm *c, double x);
  *
  * It reads the data once, and takes two all-reduces of 24 bytes. Where data differ it reads them
  * once more, with an all-reduce for each bit of count. */
-DPAR_API dpar_status dpar_comm_agree(dpar_comm *c, const void *data, int64_t count, int32_t type,
-                                     dpar_why *why);
+DPAR_API dpar_status dpar_comm_check_equal(dpar_comm *c, const void *data, int64_t count,
+                                           int32_t type, dpar_why *why);
 
 #endif

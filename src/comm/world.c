@@ -42,7 +42,8 @@ static int64_t dpari_heap_begin(int64_t ranks)
     return dpari_in_units(dpari_head_bytes(ranks), DPARI_OS_LARGE);
 }
 
-DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
+DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_world_desc *o,
+                                              dpar_why *why)
 {
     const char *what = NULL;
     dpar_text t;
@@ -54,7 +55,7 @@ DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options 
                (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
                 (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
         what = "slot_bytes is a power of two from 4096 to 2^24";
-    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_DONTDUMP)) {
+    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WORLD_NO_DONTDUMP)) {
         what = "plain has bits that mean nothing";
     }
     if (what && why) {
@@ -127,7 +128,7 @@ static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, in
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
-                                                    const dpar_options *options, dpar_why *why)
+                                                    const dpar_world_desc *options, dpar_why *why)
 {
     const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
     dpar_status status = dpari_segment_options(ranks, options, why);
@@ -140,7 +141,7 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
     }
     heap = dpari_in_units(heap > 0 ? heap : INT64_C(64) << 20, dpari_os_page());
     number = dpari_segment_size(s, ranks, &heap, &part, ranks == 1 || threads,
-                                plain & DPAR_WITHOUT_MEMFD);
+                                plain & DPAR_WORLD_NO_MEMFD);
     if (number == 0 && s->fd >= 0) {
         number = dpari_os_reserve(s->fd, 0, s->bytes);
         if (number != 0) {
@@ -370,7 +371,7 @@ static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32
     uint64_t is_free[DPARI_CPU_WORDS];
     int32_t cpu = 0;
     if (t->shares > w->me || t->looked - w->moved < DPARI_MOVE_EVERY ||
-        (w->head->plain & DPAR_WITHOUT_MOVES)) {
+        (w->head->plain & DPAR_WORLD_NO_MIGRATION)) {
         return;
     }
     w->moved = t->looked;
@@ -492,7 +493,7 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
         dpari_wait_yield(w, t, now);
         return DPAR_OK;
     }
-    if (w->head->plain & DPAR_WITHOUT_FUTEX) {
+    if (w->head->plain & DPAR_WORLD_NO_FUTEX) {
         dpari_os_sleep(20e-6);
         (void)dpari_wait_look_at_clock(t, dpari_os_now());
         return DPAR_MORE;
@@ -703,7 +704,7 @@ static DPARI_COLD char *dpari_view_make(const dpari_world *w, uint64_t index)
     if (!at) {
         return DPARI_LOAD(&w->view[index]);
     }
-    if (!(w->head->plain & DPAR_WITHOUT_DONTDUMP)) {
+    if (!(w->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
         dpari_os_dump(at, e->bytes, 0);
     }
     if (!DPARI_CLAIM(&w->view[index], &none, at)) {
@@ -780,7 +781,7 @@ static char *dpari_own_map(const dpari_world *w, int64_t begin, int64_t bytes)
         return (uint64_t)bytes > (uint64_t)SIZE_MAX / 4 ? NULL : (char *)dpari_os_pages(bytes);
     }
     at = (char *)dpari_os_map(w->segment.fd, begin, bytes);
-    if (at && !(w->head->plain & DPAR_WITHOUT_DONTDUMP)) {
+    if (at && !(w->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
         dpari_os_dump(at, bytes, 0);
     }
     return at;
@@ -1018,7 +1019,7 @@ DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
     struct rlimit file;
     switch (lacks) {
     case DPARI_LACKS_HEAP:
-        dpar_text_put(t, "dpar_options.heap_bytes is the limit");
+        dpar_text_put(t, "dpar_world_desc.heap_bytes is the limit");
         if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
             dpar_text_put(t, ", as far as ulimit -f allows");
         }
@@ -1077,7 +1078,7 @@ DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
         return;
     }
     if (w->segment.fd >= 0 && w->used[low].users > 0 &&
-        !(w->head->plain & DPAR_WITHOUT_DONTDUMP)) {
+        !(w->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
         dpari_os_dump(memory, w->used[low].bytes, 0);
     }
 #if defined(__linux__) && defined(MADV_REMOVE)
@@ -1128,7 +1129,7 @@ DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
 }
 
 DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
-                                                   const dpar_options *options)
+                                                   const dpar_world_desc *options)
 {
     dpari_world_head *h = dpari_segment_head(s);
     dpari_world *w = (dpari_world *)dpari_os_pages((int64_t)sizeof *w);
@@ -1276,7 +1277,7 @@ static DPARI_COLD void dpari_world_prove(dpari_world *w)
 {
     dpari_rank *r = &w->rank[w->me];
     int32_t count = 1;
-    if (w->threads || w->size == 1 || (w->head->plain & DPAR_WITHOUT_CMA)) {
+    if (w->threads || w->size == 1 || (w->head->plain & DPAR_WORLD_NO_CMA)) {
         return;
     }
     memset(r->can_read, 0, sizeof r->can_read);
@@ -1453,7 +1454,8 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
                           (const uint64_t *)(const void *)&r->flight[(k - 1) % DPARI_FLIGHTS]);
         if (sequence == DPARI_FLIGHT_LAST ||
             (sequence == DPARI_FLIGHT_LAST_FAILED && now.f.state == DPARI_FLIGHT_FAILED) ||
-            (now.f.comm == comm && now.f.sequence == sequence && now.f.kind < DPAR_COLLECTIVES)) {
+            (now.f.comm == comm && now.f.sequence == sequence &&
+             now.f.kind < DPAR_CALL_COLLECTIVE_COUNT)) {
             *out = now.f;
             return 1;
         }
@@ -1470,9 +1472,9 @@ DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
     dpari_text_print(t, "%s #%ld",
                      f->root == DPARI_CLOSE   ? "close"
                      : f->root == DPARI_SPLIT ? "split"
-                                              : dpar_collective_name(f->kind),
+                                              : dpar_call_name(f->kind),
                      f->sequence);
-    if (f->kind == DPAR_BARRIER || own) {
+    if (f->kind == DPAR_CALL_BARRIER || own) {
         return;
     }
     dpar_text_put(t, " (");
@@ -1482,20 +1484,21 @@ DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
         dpari_text_print(t, "%ld ", f->count);
     }
     dpar_text_put(t, dpar_type_name(dpari_kern_stored(f->type)));
-    if (f->type >= DPAR_TYPES) {
+    if (f->type >= DPAR_TYPE_COUNT) {
         dpari_text_print(t, " as %s", dpar_type_name(dpari_kern_wire(f->type)));
     }
     if (f->op != DPAR_COPY) {
         dpari_text_print(t, ", %s", dpari_op_name(f->op));
     }
-    if (f->kind >= DPAR_COLLECTIVES) {
-        dpari_text_print(t, "%s%d, tag %d", f->kind == DPAR_SEND ? ", to rank " : ", from rank ",
-                         f->root, f->tag);
-    } else if (f->kind == DPAR_BROADCAST || f->kind == DPAR_REDUCE || f->kind == DPAR_GATHER ||
-               f->kind == DPAR_SCATTER) {
+    if (f->kind >= DPAR_CALL_COLLECTIVE_COUNT) {
+        dpari_text_print(t, "%s%d, tag %d",
+                         f->kind == DPAR_CALL_SEND ? ", to rank " : ", from rank ", f->root,
+                         f->tag);
+    } else if (f->kind == DPAR_CALL_BROADCAST || f->kind == DPAR_CALL_REDUCE ||
+               f->kind == DPAR_CALL_GATHER || f->kind == DPAR_CALL_SCATTER) {
         dpari_text_print(t, ", root %d", f->root);
     }
-    if (f->kind < DPAR_COLLECTIVES && f->tag != 0) {
+    if (f->kind < DPAR_CALL_COLLECTIVE_COUNT && f->tag != 0) {
         dpari_text_print(t, ", tag %d", f->tag);
     }
     dpari_text_char(t, ')');

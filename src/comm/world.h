@@ -236,7 +236,7 @@ DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 /* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
  * E_SYSTEM with a sentence. */
 DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
-                                         const dpar_options *options, dpar_why *why);
+                                         const dpar_world_desc *options, dpar_why *why);
 /* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
  * size, magic and version before it looks at anything else. */
 DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
@@ -245,7 +245,7 @@ DPARI_API void dpari_segment_close(dpari_segment *s);
 /* This rank's view of the segment's world, nobody told so far; NULL: no memory. own: the segment is
  * closed with it. */
 DPARI_API dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
-                                        const dpar_options *options);
+                                        const dpar_world_desc *options);
 /* Becomes rank `me` for all to see, with the ref of what it shows them first (not 0); returns when
  * all ranks have come and what they show can be read (E_TIMEOUT names the missing, E_PEER a dead
  * one, E_SYSTEM). COLLECTIVE. */

@@ -36,7 +36,7 @@ static double dpari_cal_error(const dpar_calibration *cal, const dpar_measuremen
     for (i = 0; i < n; i++) {
         dpar_cluster machine = *rows[i].cluster;
         dpar_job job;
-        dpar_step t;
+        dpar_step_cost t;
         double ratio;
         machine.cal = *cal;
         job.work = rows[i].work;
@@ -58,7 +58,7 @@ static double dpari_cal_pull(const dpar_calibration *cal, const dpar_calibration
 {
     double sum = 0.0;
     int32_t i;
-    for (i = 0; i < DPAR_CALS; i++) {
+    for (i = 0; i < DPAR_CAL_COUNT; i++) {
         if (which >> i & 1u) {
             double x = dpari_log2(cal->value[i] / start->value[i]);
             sum += x * x;
@@ -99,7 +99,7 @@ static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, 
 {
     double base = dpari_cal_error(cal, rows, n, 0), worse = base * (1.0 + 1.0 / dpari_sqrt(n));
     int32_t i;
-    for (i = 0; i < DPAR_CALS; i++) {
+    for (i = 0; i < DPAR_CAL_COUNT; i++) {
         double bar = 0.005;
         if (!(which >> i & 1u)) {
             continue;
@@ -125,7 +125,7 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
     dpar_calibration fit = *cal;
     double factor = 1.5, best;
     int32_t i, moved;
-    which &= ((uint32_t)1 << DPAR_CALS) - 1u;
+    which &= ((uint32_t)1 << DPAR_CAL_COUNT) - 1u;
     if (n < 1 || which == 0) {
         return dpari_say(DPAR_E_ARG, why, "# measurements for a fit of constants #: give both", n,
                          (int64_t)which, 0, 0);
@@ -136,7 +136,7 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
                              0, 0, 0);
         }
     }
-    for (i = 0; i < DPAR_CALS; i++) {
+    for (i = 0; i < DPAR_CAL_COUNT; i++) {
         if (which >> i & 1u) {
             fit.value[i] = dpari_cal_clip(i, fit.value[i]);
         }
@@ -144,7 +144,7 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
     best = dpari_cal_score(&fit, cal, rows, n, which);
     while (factor > 1.004) {
         moved = 0;
-        for (i = 0; i < DPAR_CALS; i++) {
+        for (i = 0; i < DPAR_CAL_COUNT; i++) {
             moved |=
                 (which >> i & 1u) && dpari_cal_try(&fit, cal, rows, n, which, i, factor, &best);
         }

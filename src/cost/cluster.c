@@ -229,9 +229,9 @@ enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) 
  * hop_s: 2 nodes of H100 over InfiniBand (nccl_tests_net.csv), one for all. The rest: marked rows
  * of docs/accuracy.md. table */
 static const struct {
-    float value[DPAR_CALS];
+    float value[DPAR_CAL_COUNT];
     char source[64];
-} dpari_default[DPAR_GENERATIONS] = {
+} dpari_default[DPAR_GEN_COUNT] = {
     {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 4e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
      "estimate, no measurement"},
     {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .005f, .005f, 15e-6f},
@@ -251,19 +251,19 @@ static const struct {
     {{.8f, .5f, .8f, 1e-7f, 1, 1e-6f, .9f, 10e-6f, 1e-6f, 1, 0, 1e-5f, 10e-6f},
      "a file of doctor --cluster, else a guess"}};
 
-static const char dpari_cal_name[DPAR_CALS][12] = {
+static const char dpari_cal_name[DPAR_CAL_COUNT][12] = {
     "gemm",   "attention", "hbm",        "launch_us", "link_share", "link_us", "net_share",
     "net_us", "base_us",   "contention", "skew",      "step_ms",    "hop_us"};
 
 DPAR_API DPARI_COLD const char *dpar_calibration_name(int32_t which)
 {
-    return which >= 0 && which < DPAR_CALS ? dpari_cal_name[which] : NULL;
+    return which >= 0 && which < DPAR_CAL_COUNT ? dpari_cal_name[which] : NULL;
 }
 
 static int32_t dpari_calibration_find(const char *name, size_t length)
 {
     int32_t i;
-    for (i = 0; i < DPAR_CALS; i++) {
+    for (i = 0; i < DPAR_CAL_COUNT; i++) {
         if (dpari_spells(name, length, dpari_cal_name[i])) {
             return i;
         }
@@ -285,7 +285,7 @@ static double dpari_cal_unit(int32_t which)
  * tables of docs/accuracy.md scatter; estimates to 20 %. Judgements both: dpar_calibration_fit fits
  * them.
  */
-static const int16_t dpari_measured[DPAR_GENERATIONS] = {
+static const int16_t dpari_measured[DPAR_GEN_COUNT] = {
     0,
     1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S,
     0x1FFF & ~(1 << DPAR_CAL_CONTENTION),
@@ -298,9 +298,9 @@ static const int16_t dpari_measured[DPAR_GENERATIONS] = {
 
 DPAR_API DPARI_COLD void dpar_calibration_init(dpar_calibration *cal, int32_t generation)
 {
-    int32_t i, g = generation >= 0 && generation < DPAR_GENERATIONS ? generation : DPAR_GEN_OTHER;
+    int32_t i, g = generation >= 0 && generation < DPAR_GEN_COUNT ? generation : DPAR_GEN_OTHER;
     dpari_zero(cal, sizeof(*cal));
-    for (i = 0; i < DPAR_CALS; i++) {
+    for (i = 0; i < DPAR_CAL_COUNT; i++) {
         cal->value[i] = (double)dpari_default[g].value[i];
         cal->error[i] = dpari_measured[g] >> i & 1 ? 0.1 : 0.2;
     }
@@ -578,7 +578,7 @@ enum {
     DPARI_KEY_HALO_FAR,
     DPARI_KEY_SETTINGS,
     DPARI_KEY_CURVE, /* DPAR_CURVE_*, in order */
-    DPARI_KEY_BASE = DPARI_KEY_CURVE + DPAR_CURVES,
+    DPARI_KEY_BASE = DPARI_KEY_CURVE + DPAR_CURVE_COUNT,
     DPARI_KEYS
 };
 
@@ -725,7 +725,7 @@ static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar
     char text[100];
     dpar_text t;
     int32_t i;
-    for (i = 0; i < (int32_t)DPARI_KEYS + (int32_t)DPAR_CALS; i++) {
+    for (i = 0; i < (int32_t)DPARI_KEYS + (int32_t)DPAR_CAL_COUNT; i++) {
         const char *name = i < DPARI_KEYS ? dpari_key_name[i] : dpari_cal_name[i - DPARI_KEYS];
         if (dpari_unlike(s, n, name) < dpari_unlike(s, n, best)) {
             best = name;
@@ -1094,7 +1094,7 @@ DPARI_API DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c, dpar
                          c->nodes, c->gpus_per_node, 0, 0);
     }
     st = dpari_cluster_check_numbers(c, why);
-    for (i = 0; st == DPAR_OK && i < DPAR_CALS; i++) {
+    for (i = 0; st == DPAR_OK && i < DPAR_CAL_COUNT; i++) {
         double v = c->cal.value[i];
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {

@@ -22,19 +22,19 @@ enum {
     DPAR_GEN_CDNA,
     DPAR_GEN_TPU,
     DPAR_GEN_CPU, /* a core: a rank each, which computes and copies in turns */
-    DPAR_GENERATIONS
+    DPAR_GEN_COUNT
 };
 
 /* A chip, as its data sheet has it. */
 typedef struct dpar_gpu {
     char name[20];
-    int32_t generation;         /* DPAR_GEN_* */
-    int32_t units;              /* streaming multiprocessors (CUs, cores); 0 unknown */
-    double flops[DPAR_FORMATS]; /* dense peak, FLOP/s; 0: the chip has no such format */
-    double memory_bytes;        /* what a program can allocate, bytes */
-    double memory_Bps;          /* HBM bandwidth, bytes/s */
-    double pcie_Bps;            /* to the host, one direction, bytes/s */
-    char source[64];            /* the source of the numbers, with its date */
+    int32_t generation;              /* DPAR_GEN_* */
+    int32_t units;                   /* streaming multiprocessors (CUs, cores); 0 unknown */
+    double flops[DPAR_FORMAT_COUNT]; /* dense peak, FLOP/s; 0: the chip has no such format */
+    double memory_bytes;             /* what a program can allocate, bytes */
+    double memory_Bps;               /* HBM bandwidth, bytes/s */
+    double pcie_Bps;                 /* to the host, one direction, bytes/s */
+    char source[64];                 /* the source of the numbers, with its date */
 } dpar_gpu;
 
 /* The constants of a machine. Each has a default for each generation, can be given by name
@@ -54,15 +54,15 @@ enum {
                         tiles */
     DPAR_CAL_STEP_S, /* seconds a step outside of layers (data, loss sync, host) */
     DPAR_CAL_HOP_S,  /* seconds of a piece up and down one level of a tree between nodes */
-    DPAR_CALS
+    DPAR_CAL_COUNT
 };
 
 /* The values of these constants. */
 typedef struct dpar_calibration {
-    double value[DPAR_CALS];
-    double error[DPAR_CALS]; /* one standard deviation, relative; 0 unknown */
-    int32_t rows;            /* measurements behind it; 0: defaults */
-    char source[64];         /* which measurements, with the date */
+    double value[DPAR_CAL_COUNT];
+    double error[DPAR_CAL_COUNT]; /* one standard deviation, relative; 0 unknown */
+    int32_t rows;                 /* measurements behind it; 0: defaults */
+    char source[64];              /* which measurements, with the date */
 } dpar_calibration;
 
 /* A call as it was measured, by size: it goes before the formulas of dpar_collective_predict. */
@@ -77,7 +77,7 @@ enum {
     DPAR_CURVE_LINK_SEND, /* a message inside a node, one way */
     DPAR_CURVE_NET,       /* all_reduce of one rank a node, all those of a node at once */
     DPAR_CURVE_NET_SEND,  /* a message between nodes, one way */
-    DPAR_CURVES
+    DPAR_CURVE_COUNT
 };
 
 /* A machine: nodes of alike chips, their links and their network. */
@@ -96,9 +96,9 @@ typedef struct dpar_cluster {
     double host_bytes;     /* host memory of a node; 0 unknown (offload is refused) */
     double nvme_Bps;       /* bytes/s of a node's NVMe; 0: none */
     dpar_calibration cal;
-    dpar_curve curve[DPAR_CURVES]; /* measured calls */
-    dpar_halo_rates halo;          /* for dpar_halo_grid_cost */
-    char source[96];               /* the source of the machine's numbers, with the date */
+    dpar_curve curve[DPAR_CURVE_COUNT]; /* measured calls */
+    dpar_halo_rates halo;               /* for dpar_halo_cost_predict */
+    char source[96];                    /* the source of the machine's numbers, with the date */
 } dpar_cluster;
 
 /* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest; *c is written

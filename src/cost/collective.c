@@ -6,7 +6,8 @@
 
 /* ---- groups on the machine ------------------------------------------------------------------ */
 
-DPAR_API void dpar_group_init(dpar_group *g, const dpar_cluster *c, int32_t n, int32_t stride)
+DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster *c, int32_t n,
+                                      int32_t stride)
 {
     int32_t node = c->gpus_per_node, apart = stride > 0 ? stride : 1;
     int64_t span;
@@ -64,13 +65,13 @@ static const double dpari_tree_share = 1.08;
 static double dpari_wire(int32_t kind, double n)
 {
     switch (kind) {
-    case DPAR_ALL_REDUCE: return 2.0 * (n - 1.0) / n;
-    case DPAR_ALL_GATHER:
-    case DPAR_REDUCE_SCATTER:
-    case DPAR_ALL_TO_ALL:
-    case DPAR_GATHER:
-    case DPAR_SCATTER: return (n - 1.0) / n;
-    case DPAR_BARRIER: return 0.0;
+    case DPAR_CALL_ALL_REDUCE: return 2.0 * (n - 1.0) / n;
+    case DPAR_CALL_ALL_GATHER:
+    case DPAR_CALL_REDUCE_SCATTER:
+    case DPAR_CALL_ALL_TO_ALL:
+    case DPAR_CALL_GATHER:
+    case DPAR_CALL_SCATTER: return (n - 1.0) / n;
+    case DPAR_CALL_BARRIER: return 0.0;
     default: return 1.0;
     }
 }
@@ -78,9 +79,9 @@ static double dpari_wire(int32_t kind, double n)
 static double dpari_steps(int32_t kind, double n)
 {
     switch (kind) {
-    case DPAR_ALL_REDUCE: return 2.0 * (n - 1.0);
-    case DPAR_SEND_RECV: return 1.0;
-    case DPAR_BARRIER: return dpari_ceil_log2((int64_t)n);
+    case DPAR_CALL_ALL_REDUCE: return 2.0 * (n - 1.0);
+    case DPAR_CALL_SEND_RECV: return 1.0;
+    case DPAR_CALL_BARRIER: return dpari_ceil_log2((int64_t)n);
     default: return n - 1.0;
     }
 }
@@ -188,19 +189,19 @@ static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double 
     double steps = dpari_steps(kind, n) * k[DPAR_CAL_LINK_S], p = n;
     dpari_timing t;
     cost->link_bytes = wire;
-    if (kind == DPAR_SEND_RECV) {
+    if (kind == DPAR_CALL_SEND_RECV) {
         t.latency = 0.5 * base + steps;
         t.seconds = t.latency + wire / B;
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
         return;
     }
-    if (kind == DPAR_ALL_TO_ALL) {
+    if (kind == DPAR_CALL_ALL_TO_ALL) {
         t = dpari_protocols(base, steps, wire / (B * dpari_peer_share), dpari_quick_share(c));
         t.seconds = dpari_mostf(t.seconds, base + dpari_peer_steps * steps);
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
         return;
     }
-    if (kind == DPAR_ALL_REDUCE && c->link_reduces && n > 2) {
+    if (kind == DPAR_CALL_ALL_REDUCE && c->link_reduces && n > 2) {
         double pass = bytes * (p + 1.0) / p / (B * dpari_switch(c));
         t.latency = dpari_switch_base * base;
         t.seconds = t.latency + pass;
@@ -215,7 +216,7 @@ static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double 
 }
 
 /* GB/s of the NICs for one rank of a group, when all groups of the node talk at once. */
-static double dpari_nic_rate(const dpar_cluster *c, const dpar_group *g)
+static double dpari_nic_rate(const dpar_cluster *c, const dpar_cluster_group *g)
 {
     double node = c->nics * c->nic_Bps * c->taper * c->cal.value[DPAR_CAL_NET_SHARE];
     double rate = node / g->sharing / g->per_node;
@@ -236,8 +237,8 @@ static dpari_timing dpari_tree(double base, double inside, double hops, double w
 
 /* All-reduce in phases: reduce-scatter inside the nodes, a tree between them (or in the network's
  * switches), all-gather inside. */
-static void dpari_phases(const dpar_cluster *c, const dpar_group *g, double bytes, double nic,
-                         double link, dpar_collective_cost *cost)
+static void dpari_phases(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
+                         double nic, double link, dpar_collective_cost *cost)
 {
     const double *k = c->cal.value;
     double nodes = g->nodes, per = g->per_node, base = k[DPAR_CAL_BASE_S];
@@ -289,12 +290,12 @@ static int dpari_has_pat(const dpar_cluster *c)
  * steps are what makes them slow on many ranks (T6). From Hopper's software on, groups of one rank
  * a node have PAT's parallel trees: a fifth of the steps at 0.75 of the bandwidth (NCCL's tuner:
  * 2.8 us a rank against 14). */
-static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kind, double bytes,
-                         dpar_collective_cost *cost)
+static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int32_t kind,
+                         double bytes, dpar_collective_cost *cost)
 {
     const double *k = c->cal.value;
     double nic = dpari_nic_rate(c, g), n = g->size, per = g->per_node, base = k[DPAR_CAL_BASE_S];
-    double ways = kind == DPAR_ALL_REDUCE ? 2.0 : 1.0, wire, steps;
+    double ways = kind == DPAR_CALL_ALL_REDUCE ? 2.0 : 1.0, wire, steps;
     double link = per > 1.0 ? dpari_link_of(c, g->per_node) : 0.0;
     wire = dpari_wire(kind, n) * bytes / (nic * per);
     if (per > 1.0) {
@@ -302,10 +303,10 @@ static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kin
     }
     dpari_keep_least(cost, dpari_ring_timing(c, dpari_steps(kind, n), bytes / n, wire),
                      DPAR_ALG_RING);
-    if (kind == DPAR_ALL_REDUCE) {
+    if (kind == DPAR_CALL_ALL_REDUCE) {
         dpari_phases(c, g, bytes, nic, link, cost);
     } else if (g->per_node == 1 && dpari_has_pat(c) &&
-               (kind == DPAR_ALL_GATHER || kind == DPAR_REDUCE_SCATTER)) {
+               (kind == DPAR_CALL_ALL_GATHER || kind == DPAR_CALL_REDUCE_SCATTER)) {
         steps = (0.3 * dpari_ceil_log2(g->nodes) + 0.2 * n) * k[DPAR_CAL_NET_S];
         dpari_keep_least(cost, dpari_protocols(base, steps, wire / 0.75, dpari_quick_net),
                          DPAR_ALG_TREE);
@@ -316,7 +317,7 @@ static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kin
 
 /* All-to-all: what stays in the node goes over its links, (nodes-1)/nodes over the rank's own share
  * of the NICs, both at once. */
-static void dpari_across_all(const dpar_cluster *c, const dpar_group *g, double bytes,
+static void dpari_across_all(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
                              dpar_collective_cost *cost)
 {
     const double *k = c->cal.value;
@@ -353,16 +354,16 @@ static DPARI_COLD double dpari_curve_at(const dpar_curve *v, double bytes)
  * takes without any by its steps. */
 static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, double n, double bytes)
 {
-    const double wire = dpari_wire(kind, n) / dpari_wire(DPAR_ALL_REDUCE, v->ranks);
-    const double steps = dpari_steps(kind, n) / dpari_steps(DPAR_ALL_REDUCE, v->ranks);
+    const double wire = dpari_wire(kind, n) / dpari_wire(DPAR_CALL_ALL_REDUCE, v->ranks);
+    const double steps = dpari_steps(kind, n) / dpari_steps(DPAR_CALL_ALL_REDUCE, v->ranks);
     return dpari_curve_at(v, bytes * wire) + (steps - 1.0) * v->seconds[0];
 }
 
 /* Inside a node; or between nodes, one rank of each, all those of a node at once. */
-static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_group *g, int32_t kind,
-                                           double bytes, dpar_collective_cost *cost)
+static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_cluster_group *g,
+                                           int32_t kind, double bytes, dpar_collective_cost *cost)
 {
-    const int32_t across = g->nodes > 1, send = kind == DPAR_SEND_RECV;
+    const int32_t across = g->nodes > 1, send = kind == DPAR_CALL_SEND_RECV;
     const dpar_curve *v = &c->curve[(across ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
     const dpar_curve *in = &c->curve[DPAR_CURVE_LINK];
     const double per = across && !send ? g->per_node : 1.0;
@@ -377,17 +378,17 @@ static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_gro
         dpari_wire(kind, across ? g->nodes : g->size) * bytes / per;
 }
 
-DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g, int32_t kind,
-                                      double bytes, dpar_collective_cost *cost)
+DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_group *g,
+                                      int32_t kind, double bytes, dpar_collective_cost *cost)
 {
     dpari_timing t;
     dpari_zero(cost, sizeof(*cost));
-    if (g->size < 2 || kind <= DPAR_NO_CALL || kind >= DPAR_COLLECTIVES ||
-        !(bytes > 0.0 || kind == DPAR_BARRIER)) {
+    if (g->size < 2 || kind <= DPAR_CALL_NONE || kind >= DPAR_CALL_COLLECTIVE_COUNT ||
+        !(bytes > 0.0 || kind == DPAR_CALL_BARRIER)) {
         return;
     }
-    if (c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + (kind == DPAR_SEND_RECV)].n >
-        0) {
+    if (c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + (kind == DPAR_CALL_SEND_RECV)]
+            .n > 0) {
         dpari_measured_call(c, g, kind, bytes, cost);
         return;
     }
@@ -397,9 +398,9 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
         return;
     }
     cost->nic_Bps = dpari_nic_rate(c, g);
-    if (kind == DPAR_ALL_TO_ALL) {
+    if (kind == DPAR_CALL_ALL_TO_ALL) {
         dpari_across_all(c, g, bytes, cost);
-    } else if (kind == DPAR_SEND_RECV) {
+    } else if (kind == DPAR_CALL_SEND_RECV) {
         cost->nic_bytes = bytes;
         t.latency =
             0.5 * c->cal.value[DPAR_CAL_BASE_S] + dpari_simple_steps * c->cal.value[DPAR_CAL_NET_S];

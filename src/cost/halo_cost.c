@@ -14,8 +14,9 @@ DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
     rates->cache_bytes = rates->far_s = 0.0;
 }
 
-static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                                   const dpar_halo_grid *grid, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *j,
+                                                   const dpar_halo_rates *r,
+                                                   const dpar_halo_cost *grid, dpar_why *why)
 {
     int32_t d;
     int64_t cells = 1;
@@ -67,7 +68,7 @@ typedef struct dpari_halo_sum {
 } dpari_halo_sum;
 
 /* The rank of a neighbour; -1 beyond an open end. */
-static int32_t dpari_halo_cost_peer(const dpar_halo_job *j, const dpar_halo_grid *g,
+static int32_t dpari_halo_cost_peer(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
                                     const int32_t *coord, const int32_t *side)
 {
     int32_t d, rank = 0;
@@ -82,7 +83,7 @@ static int32_t dpari_halo_cost_peer(const dpar_halo_job *j, const dpar_halo_grid
 }
 
 /* The halo on one side: its bytes and the runs that it is made of. */
-static void dpari_halo_cost_piece(const dpar_halo_job *j, const dpar_halo_grid *g,
+static void dpari_halo_cost_piece(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
                                   const int32_t *side, int64_t *bytes, int64_t *runs)
 {
     int32_t d, whole = 1; /* the dims after this one are held in one piece */
@@ -97,8 +98,8 @@ static void dpari_halo_cost_piece(const dpar_halo_job *j, const dpar_halo_grid *
 }
 
 /* Seconds of a run: by whether the block, with its halo, stays in the cache. */
-static double dpari_halo_cost_run(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                  const dpar_halo_grid *g)
+static double dpari_halo_cost_run(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+                                  const dpar_halo_cost *g)
 {
     double block = (double)j->bytes;
     int32_t d;
@@ -108,8 +109,8 @@ static double dpari_halo_cost_run(const dpar_halo_job *j, const dpar_halo_rates 
     return r->cache_bytes > 0 && block > r->cache_bytes ? r->far_s : r->run_s;
 }
 
-static void dpari_halo_cost_side(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                 const dpar_halo_grid *g, int32_t rank, const int32_t *coord,
+static void dpari_halo_cost_side(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+                                 const dpar_halo_cost *g, int32_t rank, const int32_t *coord,
                                  const int32_t *side, dpari_halo_sum *sum)
 {
     int64_t bytes, runs;
@@ -133,8 +134,8 @@ static void dpari_halo_cost_side(const dpar_halo_job *j, const dpar_halo_rates *
 }
 
 /* All sides of a rank; a peer that is met on several is counted each time. */
-static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                 const dpar_halo_grid *g, int32_t rank, dpari_halo_sum *sum)
+static void dpari_halo_cost_rank(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+                                 const dpar_halo_cost *g, int32_t rank, dpari_halo_sum *sum)
 {
     int32_t d, coord[DPAR_MAX_DIMS], side[DPAR_MAX_DIMS];
     dpari_zero(sum, sizeof *sum);
@@ -161,8 +162,8 @@ static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *
 }
 
 /* The ranks [first, last) of a node, into the grid's figures. */
-static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                            dpar_halo_grid *g, int32_t first, int32_t last)
+static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+                                            dpar_halo_cost *g, int32_t first, int32_t last)
 {
     int64_t away = 0;
     double network = 0;
@@ -182,8 +183,8 @@ static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_h
     g->network_bytes = dpari_most(g->network_bytes, away);
 }
 
-static void dpari_halo_cost_grid(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                 dpar_halo_grid *g)
+static void dpari_halo_cost_grid(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+                                 dpar_halo_cost *g)
 {
     const int32_t node = j->per_node > 0 && j->per_node < j->ranks ? j->per_node : j->ranks;
     int32_t d, middle = 0;
@@ -205,7 +206,7 @@ static void dpari_halo_cost_grid(const dpar_halo_job *j, const dpar_halo_rates *
 /* ---- grids ------------------------------------------------------------------------------------
  */
 
-static dpar_status dpari_halo_grid_check(const dpar_halo_job *j, const dpar_halo_grid *g,
+static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
                                          dpar_why *why)
 {
     int32_t d, k, ranks = 1, used = 0;
@@ -238,8 +239,9 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_job *j, const dpar_halo
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
-                                         dpar_halo_grid *grid, dpar_why *why)
+DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
+                                            const dpar_halo_rates *rates, dpar_halo_cost *grid,
+                                            dpar_why *why)
 {
     dpar_halo_rates usual;
     dpar_status s;
@@ -273,13 +275,13 @@ static int dpari_halo_next_order(int32_t *order, int32_t n)
 }
 
 /* The best order of the axes for these parts; `best` has seconds < 0 while there is none. */
-static void dpari_halo_best_order(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                  const int32_t *parts, dpar_halo_grid *best)
+static void dpari_halo_best_order(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
+                                  const int32_t *parts, dpar_halo_cost *best)
 {
     int32_t axis[DPAR_MAX_DIMS], order[DPAR_MAX_DIMS], n = 0, d, k;
     int32_t found = 0; /* of these parts */
     const int one_node = j->per_node == 0 || j->per_node >= j->ranks;
-    dpar_halo_grid g;
+    dpar_halo_cost g;
     dpari_zero(&g, sizeof g);
     for (d = 0; d < j->dims; d++) {
         g.parts[d] = parts[d];
@@ -306,14 +308,14 @@ static void dpari_halo_best_order(const dpar_halo_job *j, const dpar_halo_rates 
     } while (!one_node && dpari_halo_next_order(order, n));
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_grid_choose(const dpar_halo_job *job,
+DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
                                                       const dpar_halo_rates *rates,
-                                                      dpar_halo_grid *grid, dpar_why *why)
+                                                      dpar_halo_cost *grid, dpar_why *why)
 {
     dpar_halo_rates usual;
     const dpar_halo_rates *r = rates ? rates : &usual;
     int32_t parts[DPAR_MAX_DIMS] = {0}, d;
-    dpar_halo_grid best;
+    dpar_halo_cost best;
     dpar_status s;
     dpar_halo_rates_init(&usual);
     s = dpari_halo_job_check(job, r, grid, why);

@@ -38,7 +38,7 @@ typedef struct dpari_generation {
     int8_t once;   /* a token crosses to a node once, whatever experts it has there */
     float products, attention, streams;
     float contention; /* share of hidden communication that the compute loses; 0: the machine's */
-    int8_t of;        /* DPAR_STACK_* that it is a generation of */
+    int8_t of;        /* DPAR_MODEL_STACK_* that it is a generation of */
     int16_t from, to; /* years of its runs */
 } dpari_generation;
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w);
@@ -55,7 +55,7 @@ DPARI_API int32_t dpari_workload_largest(const dpar_workload *w);
 DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
 
 /* Counts m->kinds from a list of letters (as dpar_model.pattern, repeated; mixes 0: the pattern)
- * and of DPAR_FEED_* of the first n layers; the others follow the model's settings. */
+ * and of DPAR_MODEL_FFN_* of the first n layers; the others follow the model's settings. */
 DPARI_API void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes, const int8_t *feeds,
                                  int32_t n);
 

@@ -5,10 +5,10 @@
 
 DPAR_API const char *dpar_memory_name(int32_t term)
 {
-    static const char name[DPAR_MEMS][16] = {
+    static const char name[DPAR_MEMORY_COUNT][16] = {
         "weights", "gradients", "master",    "optimizer", "activations", "logits",       "gathered",
         "buckets", "halo",      "transient", "comm",      "context",     "fragmentation"};
-    return term >= 0 && term < DPAR_MEMS ? name[term] : "?";
+    return term >= 0 && term < DPAR_MEMORY_COUNT ? name[term] : "?";
 }
 
 DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d)
@@ -29,17 +29,17 @@ DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32
     if (pp < 1 || vp < 1 || rank < 0 || rank >= pp || micro_batches < 1) {
         return 0.0;
     }
-    switch (pp > 1 ? schedule : DPAR_1F1B) {
-    case DPAR_GPIPE:
-    case DPAR_BREADTH_FIRST: return m;
-    case DPAR_INTERLEAVED: n = ((v - 1.0) * p + 2.0 * (p - 1.0 - r) + 1.0) / v; break;
-    case DPAR_ZB_H1:
-    case DPAR_ZBV: n = p; break;
-    case DPAR_ZB_2P: n = 2.0 * p; break;
-    case DPAR_V_HALF: n = (double)((pp + 2) / 2); break;
-    case DPAR_V_MIN: n = (double)((pp + 4) / 3); break;
-    case DPAR_DUALPIPE: n = p + 1.0; break;
-    case DPAR_DUALPIPEV: n = p + 0.5; break;
+    switch (pp > 1 ? schedule : DPAR_SCHEDULE_1F1B) {
+    case DPAR_SCHEDULE_GPIPE:
+    case DPAR_SCHEDULE_BREADTH_FIRST: return m;
+    case DPAR_SCHEDULE_INTERLEAVED: n = ((v - 1.0) * p + 2.0 * (p - 1.0 - r) + 1.0) / v; break;
+    case DPAR_SCHEDULE_ZB_H1:
+    case DPAR_SCHEDULE_ZBV: n = p; break;
+    case DPAR_SCHEDULE_ZB_2P: n = 2.0 * p; break;
+    case DPAR_SCHEDULE_V_HALF: n = (double)((pp + 2) / 2); break;
+    case DPAR_SCHEDULE_V_MIN: n = (double)((pp + 4) / 3); break;
+    case DPAR_SCHEDULE_DUALPIPE: n = p + 1.0; break;
+    case DPAR_SCHEDULE_DUALPIPEV: n = p + 0.5; break;
     default: n = p - r; break;
     }
     return dpari_leastf(n, m);
@@ -51,7 +51,7 @@ DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32
  * the tiles of a sample hold the same weights, so they share the state too (Megatron's distributed
  * optimizer). */
 static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                dpar_memory *m)
+                                dpar_memory_usage *m)
 {
     const dpar_recipe *r = &job->recipe;
     double d = dpari_zero_ranks(s);
@@ -60,23 +60,24 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
     double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
     double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
-    if (s->schedule == DPAR_DUALPIPE && s->pp > 1) { /* a rank runs two stages, from both ends */
+    if (s->schedule == DPAR_SCHEDULE_DUALPIPE &&
+        s->pp > 1) { /* a rank runs two stages, from both ends */
         held *= 2.0;
         grads *= 2.0;
         state *= s->zero >= 1 ? 1.0 : 2.0;
     }
     m->params = dense + moe;
-    m->term[DPAR_MEM_WEIGHTS] = held * r->weight;
+    m->term[DPAR_MEMORY_WEIGHTS] = held * r->weight;
     if (!job->work->trains) {
         return;
     }
-    m->term[DPAR_MEM_GRADIENTS] = grads * r->gradient;
-    m->term[DPAR_MEM_MASTER] = state * r->master;
-    m->term[DPAR_MEM_OPTIMIZER] = state * r->moments;
+    m->term[DPAR_MEMORY_GRADIENTS] = grads * r->gradient;
+    m->term[DPAR_MEMORY_MASTER] = state * r->master;
+    m->term[DPAR_MEMORY_OPTIMIZER] = state * r->moments;
 }
 
 /* Moves a term to the host, but for what stays. */
-static DPARI_COLD void dpari_memory_leave(dpar_memory *m, int32_t term, double stay, int keep)
+static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *m, int32_t term, double stay, int keep)
 {
     double left = dpari_leastf(m->term[term], stay);
     m->host += keep ? m->term[term] - left : 0.0;
@@ -84,22 +85,22 @@ static DPARI_COLD void dpari_memory_leave(dpar_memory *m, int32_t term, double s
 }
 
 static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_strategy *s,
-                                            const dpari_stage *st, dpar_memory *m)
+                                            const dpari_stage *st, dpar_memory_usage *m)
 {
     if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
         int in_memory = !(s->offload & DPAR_OFFLOAD_NVME);
-        dpari_memory_leave(m, DPAR_MEM_MASTER, 0.0, in_memory);
-        dpari_memory_leave(m, DPAR_MEM_OPTIMIZER, 0.0, in_memory);
+        dpari_memory_leave(m, DPAR_MEMORY_MASTER, 0.0, in_memory);
+        dpari_memory_leave(m, DPAR_MEMORY_OPTIMIZER, 0.0, in_memory);
         if (s->zero >= 2) { /* gradients go there as they are made: what stays are the buckets */
-            dpari_memory_leave(m, DPAR_MEM_GRADIENTS, 0.0, 1);
+            dpari_memory_leave(m, DPAR_MEMORY_GRADIENTS, 0.0, 1);
         }
     }
     if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
-        dpari_memory_leave(m, DPAR_MEM_WEIGHTS, 2.0 * st->largest * job->recipe.weight, 1);
+        dpari_memory_leave(m, DPAR_MEMORY_WEIGHTS, 2.0 * st->largest * job->recipe.weight, 1);
     }
     if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) { /* one micro-batch and two layers stay */
-        dpari_memory_leave(m, DPAR_MEM_ACTIVATIONS, 2.0 * st->kept / dpari_mostf(1.0, st->layers),
-                           1);
+        dpari_memory_leave(m, DPAR_MEMORY_ACTIVATIONS,
+                           2.0 * st->kept / dpari_mostf(1.0, st->layers), 1);
     }
 }
 
@@ -108,35 +109,36 @@ static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_stra
  * of an overlapped reduction. DeepSpeed has no units: up to two buckets of weights are alive and
  * one more is fetched, of its default 5e8 elements, in 16 bits; two of gradients travel, in 32. */
 static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                 dpar_memory *m)
+                                 dpar_memory_usage *m)
 {
     const dpar_recipe *r = &job->recipe;
     double unit = st->largest, bucket = dpari_leastf(r->bucket, m->params);
-    if (job->work->stack == DPAR_STACK_MEGATRON && s->zero >= 2) {
+    if (job->work->stack == DPAR_MODEL_STACK_MEGATRON && s->zero >= 2) {
         bucket = dpari_leastf(5e8, m->params);
     }
     if (s->zero >= 2 && bucket > 0.0 && dpari_zero_ranks(s) > 1.0) {
-        m->term[DPAR_MEM_BUCKETS] = 2.0 * 4.0 * bucket;
+        m->term[DPAR_MEMORY_BUCKETS] = 2.0 * 4.0 * bucket;
         if (s->zero == 3) { /* of a layer's products the largest is about a third of it */
-            m->term[DPAR_MEM_GATHERED] = 2.0 * (dpari_mostf(2.0 * bucket, unit / 3.0) + bucket);
+            m->term[DPAR_MEMORY_GATHERED] = 2.0 * (dpari_mostf(2.0 * bucket, unit / 3.0) + bucket);
         }
         return;
     }
     if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
         /* computed with in 16 bits at least, in however many they travel */
-        m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
-        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
-    } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH && r->gradient <= r->weight) {
+        m->term[DPAR_MEMORY_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
+        m->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
+    } else if (s->dp > 1 && job->work->stack >= DPAR_MODEL_STACK_TORCH &&
+               r->gradient <= r->weight) {
         /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel. Sums that are
          * wider than the weights have a buffer of their own, which travels itself. */
-        m->term[DPAR_MEM_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
+        m->term[DPAR_MEMORY_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
     } else if (s->zero == 2 && dpari_zero_ranks(s) > 1.0) {
-        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
+        m->term[DPAR_MEMORY_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     }
 }
 
 static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s,
-                                         dpar_memory *m)
+                                         dpar_memory_usage *m)
 {
     const dpar_workload *w = job->work;
     double bytes = 0.0;
@@ -152,25 +154,25 @@ static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strateg
         }
         bytes += cells * w->layer[i].reach_bytes * w->layer[i].count;
     }
-    m->term[DPAR_MEM_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
+    m->term[DPAR_MEMORY_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
 }
 
 /* Alive at the peak, in a block's backward: its gradients, every dummy so far, and in Megatron-Core
  * without a pipeline the logits too. Elsewhere they are free by then (pipelines free a stage's
  * output once it is sent): the loss is a peak of its own. */
 static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                              dpar_memory *m)
+                              dpar_memory_usage *m)
 {
     double head = st->logits > 0.0 && s->zero < 3 ? st->head_dummies : 0.0;
     double block = st->transient + (s->zero < 3 ? st->dummies : 0.0) + head;
     if (s->pp > 1) { /* an activation received and a gradient to send */
         block += 2.0 * st->boundary;
     }
-    m->term[DPAR_MEM_LOGITS] = s->pp > 1 || job->work->stack != DPAR_STACK_CORE
-                                   ? dpari_mostf(0.0, st->logits + head - block)
-                                   : st->logits;
-    m->term[DPAR_MEM_TRANSIENT] = block;
-    m->moment = st->logits + head > block ? DPAR_PEAK_LOSS : DPAR_PEAK_LAYER;
+    m->term[DPAR_MEMORY_LOGITS] = s->pp > 1 || job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE
+                                      ? dpari_mostf(0.0, st->logits + head - block)
+                                      : st->logits;
+    m->term[DPAR_MEMORY_TRANSIENT] = block;
+    m->moment = st->logits + head > block ? DPAR_MEMORY_PEAK_LOSS : DPAR_MEMORY_PEAK_LAYER;
 }
 
 /* DeepSpeed's ZeRO-3 lets go of gathered weights late, and while the GPU computes longer than it
@@ -183,19 +185,19 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
 static int dpari_memory_late(const dpar_job *job, const dpar_strategy *s)
 {
     return s->zero == 3 && job->work->trains && dpari_zero_ranks(s) > 1.0 &&
-           (job->recipe.bucket > 0.0 || job->work->stack == DPAR_STACK_MEGATRON) &&
+           (job->recipe.bucket > 0.0 || job->work->stack == DPAR_MODEL_STACK_MEGATRON) &&
            !((s->offload & DPAR_OFFLOAD_WEIGHTS) && s->recompute == DPAR_RECOMPUTE_FULL);
 }
 
 static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                              dpar_memory *m)
+                              dpar_memory_usage *m)
 {
     int32_t i, ranks = dpar_strategy_ranks(s);
     double sum = 0.0, spread = 0.05;
     dpari_zero(m, sizeof(*m));
     m->worst = st->rank;
     dpari_memory_states(job, s, st, m);
-    m->term[DPAR_MEM_ACTIVATIONS] =
+    m->term[DPAR_MEMORY_ACTIVATIONS] =
         st->kept * (job->work->trains
                         ? dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches)
                         : 1.0);
@@ -205,28 +207,29 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     dpari_memory_buffers(job, s, st, m);
     dpari_memory_halo(job, s, m);
     dpari_memory_peak(job, s, st, m);
-    for (i = 0; i < DPAR_MEM_COMM; i++) {
+    for (i = 0; i < DPAR_MEMORY_COMM; i++) {
         sum += m->term[i];
     }
     m->allocated = sum;
     if (job->cluster->gpu.generation != DPAR_GEN_CPU) {
-        m->term[DPAR_MEM_COMM] = ranks > 1 ? 0.6e9 : 0.0;
-        m->term[DPAR_MEM_CONTEXT] = 0.6e9;
+        m->term[DPAR_MEMORY_COMM] = ranks > 1 ? 0.6e9 : 0.0;
+        m->term[DPAR_MEMORY_CONTEXT] = 0.6e9;
     }
-    if (s->zero == 3 && (job->recipe.bucket > 0.0 || job->work->stack == DPAR_STACK_MEGATRON)) {
+    if (s->zero == 3 &&
+        (job->recipe.bucket > 0.0 || job->work->stack == DPAR_MODEL_STACK_MEGATRON)) {
         spread = 0.2; /* DeepSpeed gathers parameter by parameter, between activations */
     }
-    m->term[DPAR_MEM_FRAGMENTATION] = job->work->trains ? spread * sum : 0.0;
-    for (i = DPAR_MEM_COMM; i < DPAR_MEMS; i++) {
+    m->term[DPAR_MEMORY_FRAGMENTATION] = job->work->trains ? spread * sum : 0.0;
+    for (i = DPAR_MEMORY_COMM; i < DPAR_MEMORY_COUNT; i++) {
         sum += m->term[i];
     }
     m->total = sum;
-    m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
-    m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
+    m->lower = sum - m->term[DPAR_MEMORY_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
+    m->upper = sum + m->term[DPAR_MEMORY_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
     if (dpari_memory_late(job, s)) {
         m->late = dpari_leastf(2.0 * m->params,
                                dpari_mostf(0.0, job->cluster->gpu.memory_bytes - m->upper));
-        m->term[DPAR_MEM_GATHERED] += m->late;
+        m->term[DPAR_MEMORY_GATHERED] += m->late;
         m->allocated += m->late;
         m->total += m->late;
         m->upper += m->late;
@@ -234,13 +237,13 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
 }
 
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_stages *stages, dpar_memory *m)
+                                  const dpari_stages *stages, dpar_memory_usage *m)
 {
     int32_t i;
     double first = 0.0, last = 0.0;
     dpari_zero(m, sizeof(*m));
     for (i = 0; i < stages->n; i++) {
-        dpar_memory one;
+        dpar_memory_usage one;
         dpari_stage_bytes(job, s, &stages->of[i], &one);
         first = i == 0 ? one.total : first;
         last = i == stages->n - 1 ? one.total : last;
@@ -253,7 +256,7 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
 }
 
 DPAR_API DPARI_COLD void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s,
-                                           int32_t rank, dpar_memory *m)
+                                           int32_t rank, dpar_memory_usage *m)
 {
     dpari_layers layers;
     dpari_stage st;
@@ -264,20 +267,20 @@ DPAR_API DPARI_COLD void dpar_memory_stage(const dpar_job *job, const dpar_strat
     m->first = m->last = m->total;
 }
 
-DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m)
+DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m)
 {
     const dpar_cluster *c = job->cluster;
     return m->lower <= c->gpu.memory_bytes && m->host * c->gpus_per_node <= c->host_bytes;
 }
 
-DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
+DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m, double limit)
 {
     const dpar_cluster *c = job->cluster;
     return m->upper - m->late <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
            m->host * c->gpus_per_node <= c->host_bytes;
 }
 
-DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory_usage *m)
 {
     dpari_layers layers;
     dpari_stages stages;

@@ -303,8 +303,8 @@ static int32_t *dpari_model_field(dpar_model *m, int32_t key)
 
 static const char *dpari_family_name(int32_t family)
 {
-    static const char name[DPAR_FAMILIES][8] = {"?",  "gpt",    "llama", "vit", "dit",
-                                                "t5", "resnet", "unet",  "grid"};
+    static const char name[DPAR_MODEL_FAMILY_END][8] = {"?",  "gpt",    "llama", "vit", "dit",
+                                                        "t5", "resnet", "unet",  "grid"};
     return name[family];
 }
 
@@ -546,15 +546,15 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
     case DPARI_M_BYTES: return dpari_model_real(m, key, s, k, n, why);
     case DPARI_M_IMAGE: return dpari_model_image(m, s, k, n, why);
     case DPARI_M_ATTENTION:
-        return dpari_model_choice(&m->attention, s, k, n, dpari_attention_name, DPAR_ATTENTIONS,
-                                  why);
+        return dpari_model_choice(&m->attention, s, k, n, dpari_attention_name,
+                                  DPAR_MODEL_ATTENTION_END, why);
     case DPARI_M_STACK:
         return dpari_stack_read(m, s + k, n - k)
                    ? DPAR_OK
-                   : dpari_model_one_of(s, n, why, dpari_stack_name, DPAR_STACKS);
+                   : dpari_model_one_of(s, n, why, dpari_stack_name, DPAR_MODEL_STACK_END);
     case DPARI_M_PATTERN: return dpari_model_pattern(m, s, k, n, why);
     case DPARI_M_LOSS:
-        return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_LOSSES, why);
+        return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_MODEL_LOSS_END, why);
     default: return dpari_model_integer(m, key, s, k, n, why);
     }
 }
@@ -582,15 +582,15 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
                                       dpar_why *why)
 {
     size_t at = colon + 1, k = at;
-    for (m->family = 1; m->family < DPAR_FAMILIES; m->family++) {
+    for (m->family = 1; m->family < DPAR_MODEL_FAMILY_END; m->family++) {
         if (dpari_spells_any_case(s, colon, dpari_family_name(m->family))) {
             break;
         }
     }
-    if (m->family == DPAR_FAMILIES) {
-        return dpari_model_one_of(s, colon, why, dpari_family_name, DPAR_FAMILIES);
+    if (m->family == DPAR_MODEL_FAMILY_END) {
+        return dpari_model_one_of(s, colon, why, dpari_family_name, DPAR_MODEL_FAMILY_END);
     }
-    if (m->family != DPAR_FAMILY_GRID) {
+    if (m->family != DPAR_MODEL_FAMILY_GRID) {
         return at < n ? dpari_model_settings(m, s + at, n - at, why) : DPAR_OK;
     }
     while (k < n && s[k] != ',') {
@@ -1287,9 +1287,9 @@ static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
     int32_t at = number >= 0.0 && number < (double)DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
     if (key == DPARI_C_DENSE_AT && at < DPARI_LISTED) {
         while (c->feeds <= at) {
-            dpari_config_feed(c, DPAR_FEED_EXPERTS);
+            dpari_config_feed(c, DPAR_MODEL_FFN_EXPERTS);
         }
-        c->feed[at] = DPAR_FEED_DENSE;
+        c->feed[at] = DPAR_MODEL_FFN_DENSE;
     } else if (at < DPARI_LISTED) {
         at -= c->of == DPARI_IN_LINEAR && at > 0; /* Kimi counts from 1 */
         while (c->mixes <= at) {
@@ -1510,7 +1510,7 @@ static int32_t dpari_model_scans_only(const dpar_model *m)
 
 static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *c, dpar_why *why)
 {
-    int32_t sees = m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT;
+    int32_t sees = m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT;
     int32_t heads = m->heads > 0 || (dpari_model_scans_only(m) && c->mixes == 0);
     int32_t key = m->layers < 1                       ? DPARI_M_LAYERS
                   : m->hidden < 1                     ? DPARI_M_HIDDEN
@@ -1620,7 +1620,7 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
     for (i = 0; i < 6; i++) {
         int32_t v = *dpari_model_field(&copy, key[i]);
         if (value[key[i]] >= 0 || v < 1 ||
-            (key[i] == DPARI_M_FFN && m->family > DPAR_FAMILY_LLAMA) ||
+            (key[i] == DPARI_M_FFN && m->family > DPAR_MODEL_FAMILY_LLAMA) ||
             (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED] > 0)) {
             continue;
         }
@@ -1682,7 +1682,8 @@ DPARI_APART void dpari_config_widths(dpar_model *m, const dpari_config_state *c,
         m->kv_heads = v[DPARI_C_NEW_KV];
     }
     if (dpari_model_scans_only(m) && c->mixes == 0) { /* its heads are the scan's */
-        m->scan_heads = m->heads > 0 && m->scan == DPAR_SCAN_MAMBA2 ? m->heads : m->scan_heads;
+        m->scan_heads =
+            m->heads > 0 && m->scan == DPAR_MODEL_SCAN_MAMBA2 ? m->heads : m->scan_heads;
         m->heads = m->kv_heads = 0;
     }
     if (c->value[DPARI_IN_LINEAR][DPARI_M_HEADS] > 0) {
@@ -1691,25 +1692,26 @@ DPARI_APART void dpari_config_widths(dpar_model *m, const dpari_config_state *c,
         m->scan_width = m->scan_state = (int32_t)dpari_most(linear[DPARI_M_HEAD_WIDTH], 0);
         m->conv = (int32_t)dpari_most(linear[DPARI_M_CONV], 0);
     }
-    if (m->scan == DPAR_SCAN_KDA && m->scan_groups < 1) {
+    if (m->scan == DPAR_MODEL_SCAN_KDA && m->scan_groups < 1) {
         m->scan_groups = m->scan_heads;
         m->scan_state = m->scan_width;
     }
-    if (m->scan == DPAR_SCAN_LIGHTNING) {
+    if (m->scan == DPAR_MODEL_SCAN_LIGHTNING) {
         m->scan_heads = m->scan_groups = m->heads;
         m->scan_width = m->scan_state = m->head_width;
     }
-    if (m->scan == DPAR_SCAN_LRU) {
+    if (m->scan == DPAR_MODEL_SCAN_LRU) {
         m->scan_heads = m->heads;
     }
     inner = inner > 0               ? inner
             : v[DPARI_C_EXPAND] > 0 ? dpari_config_product(m->hidden, v[DPARI_C_EXPAND])
-            : m->scan == DPAR_SCAN_MAMBA || m->scan == DPAR_SCAN_MAMBA2
+            : m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_MAMBA2
                 ? dpari_config_product(m->hidden, 2)
                 : m->hidden;
-    if (m->scan == DPAR_SCAN_MAMBA || m->scan == DPAR_SCAN_RWKV || m->scan == DPAR_SCAN_CONV) {
+    if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_RWKV ||
+        m->scan == DPAR_MODEL_SCAN_CONV) {
         m->scan_heads = 1;
-        m->scan_width = m->scan == DPAR_SCAN_CONV ? m->hidden : inner;
+        m->scan_width = m->scan == DPAR_MODEL_SCAN_CONV ? m->hidden : inner;
     } else if (m->scan > 0 && m->scan_width < 1 && m->scan_heads > 0) {
         m->scan_width = inner / m->scan_heads;
     } else if (m->scan > 0 && m->scan_heads < 1 && m->scan_width > 0) {
@@ -1730,21 +1732,22 @@ static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_s
                   dpari_slice_holds(a->at, a->n, "ForQuestion") ||
                   dpari_slice_holds(a->at, a->n, "WithProjection");
     int bare = a->n > 5 && dpari_same_bytes(a->at + a->n - 5, "Model", 5);
-    if (m->family == DPAR_FAMILY_VIT) {
+    if (m->family == DPAR_MODEL_FAMILY_VIT) {
         if (bare || (m->out_channels < 0 && !classes)) {
-            m->head = bare && dpari_slice_is(type, "vit deit") ? DPAR_HEAD_POOL : DPAR_HEAD_VOCAB;
+            m->head = bare && dpari_slice_is(type, "vit deit") ? DPAR_MODEL_HEAD_POOL
+                                                               : DPAR_MODEL_HEAD_VOCAB;
             m->out_channels = -1;
         }
     } else if (masked || (vocabulary && m->causal < 0)) {
-        m->head = DPAR_HEAD_MASKED;
+        m->head = DPAR_MODEL_HEAD_MASKED;
     } else if (vocabulary) {
-        m->head = DPAR_HEAD_VOCAB;
-    } else if (m->head == DPAR_HEAD_VOCAB && (bare || classes) &&
+        m->head = DPAR_MODEL_HEAD_VOCAB;
+    } else if (m->head == DPAR_MODEL_HEAD_VOCAB && (bare || classes) &&
                !dpari_slice_is(type, "chatglm")) {
-        m->head = DPAR_HEAD_NONE;
+        m->head = DPAR_MODEL_HEAD_NONE;
     } else if (dpari_slice_holds(a->at, a->n, "ForQuestion") ||
                dpari_slice_holds(a->at, a->n, "ForToken")) {
-        m->head = DPAR_HEAD_NONE;
+        m->head = DPAR_MODEL_HEAD_NONE;
     }
 }
 
@@ -1845,7 +1848,7 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
     if (c->mixes > 0 && m->scan == 0) {
         for (i = 0; i < c->mixes; i++) {
             if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
-                m->scan = m->scan_groups > 0 && m->scan_state > 0 ? DPAR_SCAN_DELTA : 0;
+                m->scan = m->scan_groups > 0 && m->scan_state > 0 ? DPAR_MODEL_SCAN_DELTA : 0;
             }
         }
     }
@@ -1920,17 +1923,18 @@ DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_stat
     if (v[DPARI_C_NO_BIAS] > 0 || (m.biases < 0 && v[DPARI_C_BIAS] > 0)) {
         m.biases = v[DPARI_C_NO_BIAS] > 0 ? -1 : 0;
     }
-    if (v[DPARI_C_GATED] >= 0 && m.family == DPAR_FAMILY_T5) {
+    if (v[DPARI_C_GATED] >= 0 && m.family == DPAR_MODEL_FAMILY_T5) {
         m.gated = v[DPARI_C_GATED] > 0 ? 1 : -1;
     }
-    if (m.family == DPAR_FAMILY_LLAMA && m.gated == 0 && dpari_slice_is(gate, "relu2 relu xielu")) {
+    if (m.family == DPAR_MODEL_FAMILY_LLAMA && m.gated == 0 &&
+        dpari_slice_is(gate, "relu2 relu xielu")) {
         m.gated = -1;
     }
     if (m.vocab < 1 && v[DPARI_C_MULTIPLE] > 0) {
         m.vocab = 32000;
         dpari_config_note(c, "no vocab_size: 32000, as Llama and Llama 2 have it", "", 0, 0);
     }
-    if (m.family == DPAR_FAMILY_VIT || m.family == DPAR_FAMILY_DIT) {
+    if (m.family == DPAR_MODEL_FAMILY_VIT || m.family == DPAR_MODEL_FAMILY_DIT) {
         m.image[0] = m.image[1] = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : m.image[0];
         m.channels = m.channels > 0 ? m.channels : 3;
         m.out_channels =
@@ -1938,7 +1942,7 @@ DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_stat
                     v[DPARI_C_PROJECTS] > 0
                 ? v[DPARI_C_PROJECTS]
                 : m.out_channels;
-        m.hidden = m.family == DPAR_FAMILY_DIT && m.hidden < 1
+        m.hidden = m.family == DPAR_MODEL_FAMILY_DIT && m.hidden < 1
                        ? dpari_config_product(m.heads, m.head_width)
                        : m.hidden;
         m.window = 0;
@@ -1955,36 +1959,39 @@ DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_stat
         dpari_config_note(c, "no head_dim: #, hidden_size / num_attention_heads, is taken", "", 0,
                           m.head_width);
     }
-    if (m.family == DPAR_FAMILY_VIT && m.out_channels == 0) {
+    if (m.family == DPAR_MODEL_FAMILY_VIT && m.out_channels == 0) {
         m.out_channels = c->labels;
     }
     dpari_config_head(&m, &c->architecture[in], &type);
-    if (m.family == DPAR_FAMILY_T5 &&
+    if (m.family == DPAR_MODEL_FAMILY_T5 &&
         dpari_slice_holds(c->architecture[in].at, c->architecture[in].n, "ForCausalLM")) {
         dpari_config_note(c, "'@' is the decoder alone: the encoder is counted all the same",
                           c->architecture[in].at, c->architecture[in].n, 0);
     }
-    if (m.positions > 0 && m.family == DPAR_FAMILY_T5) {
+    if (m.positions > 0 && m.family == DPAR_MODEL_FAMILY_T5) {
         m.positions = 2 * dpari_config_within(m.seq, 0, 1000000);
         if (v[DPARI_C_MELS] > 0) {
             m.channels = v[DPARI_C_MELS];
             m.image[0] = v[DPARI_C_HEARS] > 0 ? v[DPARI_C_HEARS] : 1500;
             m.positions = m.image[0] + m.seq;
         }
-    } else if (m.family == DPAR_FAMILY_GPT && !m.rotary && m.positions == 0) {
+    } else if (m.family == DPAR_MODEL_FAMILY_GPT && !m.rotary && m.positions == 0) {
         m.positions = m.seq > 0 ? m.seq : 2048;
         if (v[DPARI_C_BUCKETS] > 0) {
             m.positions = 2 * dpari_config_within(v[DPARI_C_BUCKETS], 0, 1000000) +
                           (v[DPARI_C_BIASED_INPUT] != 0 ? m.positions : 0);
         }
-        m.positions += dpari_config_within(v[DPARI_C_TYPES], m.head == DPAR_HEAD_POOL ? 1 : 0, 16);
+        m.positions +=
+            dpari_config_within(v[DPARI_C_TYPES], m.head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
     }
     st = dpari_config_layers(&m, c, v, &type, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (m.seq == 0) {
-        m.seq = m.family == DPAR_FAMILY_T5 ? 512 : m.family == DPAR_FAMILY_GPT ? 2048 : 8192;
+        m.seq = m.family == DPAR_MODEL_FAMILY_T5    ? 512
+                : m.family == DPAR_MODEL_FAMILY_GPT ? 2048
+                                                    : 8192;
     }
     if (m.seq > 8192) { /* trained lengths, not the longest that positions allow */
         dpari_config_note(c,
@@ -1992,10 +1999,10 @@ DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_stat
                           "", 0, m.seq);
         m.seq = 8192;
     }
-    if (m.family == DPAR_FAMILY_GPT) {
-        m.stack = DPAR_STACK_TORCH;
+    if (m.family == DPAR_MODEL_FAMILY_GPT) {
+        m.stack = DPAR_MODEL_STACK_TORCH;
     }
-    if (v[DPARI_M_MTP] > 0 && m.family == DPAR_FAMILY_LLAMA) {
+    if (v[DPARI_M_MTP] > 0 && m.family == DPAR_MODEL_FAMILY_LLAMA) {
         dpari_config_note(
             c, "blocks for multi-token prediction are left out: # in the file; mtp=1 counts one",
             "", 0, v[DPARI_M_MTP]);
@@ -2003,7 +2010,8 @@ DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_stat
     tower = c->seen[DPARI_IN_SEES] || dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]) != NULL
                 ? DPARI_IN_SEES
                 : DPARI_IN_HEARS;
-    if ((tower == DPARI_IN_SEES || c->seen[DPARI_IN_HEARS]) && m.family <= DPAR_FAMILY_LLAMA) {
+    if ((tower == DPARI_IN_SEES || c->seen[DPARI_IN_HEARS]) &&
+        m.family <= DPAR_MODEL_FAMILY_LLAMA) {
         dpari_config_tower(&m, c, tower);
     }
     if (tower == DPARI_IN_SEES && c->seen[DPARI_IN_HEARS]) {
@@ -2021,7 +2029,7 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
     dpari_json_item item;
     dpari_config_state c;
     dpar_status st;
-    char note[DPAR_NOTE];
+    char note[DPAR_MAX_NOTE];
     int32_t i, k;
     dpari_zero(&c, sizeof(c));
     for (i = 0; i < DPARI_INS; i++) {

@@ -38,18 +38,18 @@ DPARI_APART const char *dpari_show_unit(const dpar_job *job)
 /* ---- the table ------------------------------------------------------------------------------ */
 
 /* A letter and an ANSI colour for each time term. */
-static const char dpari_term_letter[DPAR_TIMES + 1] = "FBRTCEHPbidOoh";
-static const int8_t dpari_term_colour[DPAR_TIMES] = {34, 36, 96, 31, 91, 35, 95,
-                                                     33, 90, 37, 32, 92, 93, 97};
+static const char dpari_term_letter[DPAR_TIME_COUNT + 1] = "FBRTCEHPbidOoh";
+static const int8_t dpari_term_colour[DPAR_TIME_COUNT] = {34, 36, 96, 31, 91, 35, 95,
+                                                          33, 90, 37, 32, 92, 93, 97};
 
-DPARI_APART void dpari_show_colour(dpar_text *t, const dpar_report *r, int32_t colour)
+DPARI_APART void dpari_show_colour(dpar_text *t, const dpar_plan_draw_desc *r, int32_t colour)
 {
     if (r->colour) {
         dpari_text_print(t, "\x1b[%dm", colour);
     }
 }
 
-static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double bytes,
+static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r, double bytes,
                                      int32_t width)
 {
     double share = bytes / r->job->cluster->gpu.memory_bytes;
@@ -65,12 +65,13 @@ static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double 
 
 /* Each term as many letters as its share of the longest step; rounded so that they add up. Their
  * bits come into *shown. */
-static int32_t dpari_show_time_bar(dpar_text *t, const dpar_report *r, const dpar_step *s,
-                                   double longest, int32_t width, uint32_t *shown)
+static int32_t dpari_show_time_bar(dpar_text *t, const dpar_plan_draw_desc *r,
+                                   const dpar_step_cost *s, double longest, int32_t width,
+                                   uint32_t *shown)
 {
     double sum = 0.0;
     int32_t i, at = 0;
-    for (i = 0; i < DPAR_TIMES; i++) {
+    for (i = 0; i < DPAR_TIME_COUNT; i++) {
         int32_t end;
         sum += s->term[i];
         end = (int32_t)(sum / longest * width + 0.5);
@@ -105,7 +106,7 @@ static void dpari_show_notes(dpar_text *t, const char *note)
     dpar_text_put(t, first ? "" : "\n");
 }
 
-static void dpari_show_head(dpar_text *t, const dpar_report *r)
+static void dpari_show_head(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_workload *w = r->job->work;
     const dpar_cluster *c = r->job->cluster;
@@ -140,7 +141,7 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
     dpari_text_char(t, '\n');
 }
 
-static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double longest,
+static void dpari_show_row(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i, double longest,
                            uint32_t *shown)
 {
     const dpar_plan *p = &r->plan[i];
@@ -159,11 +160,11 @@ static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double
     dpar_text_put(t, p->fits ? "\n" : "  DOES NOT FIT\n");
 }
 
-static void dpari_show_legend(dpar_text *t, const dpar_report *r, uint32_t shown)
+static void dpari_show_legend(dpar_text *t, const dpar_plan_draw_desc *r, uint32_t shown)
 {
     int32_t i;
     dpar_text_put(t, "\ntime bar:");
-    for (i = 0; i < DPAR_TIMES; i++) {
+    for (i = 0; i < DPAR_TIME_COUNT; i++) {
         if ((shown >> i & 1u) != 0) {
             dpari_text_char(t, ' ');
             dpari_show_colour(t, r, dpari_term_colour[i]);
@@ -179,7 +180,7 @@ static void dpari_show_legend(dpar_text *t, const dpar_report *r, uint32_t shown
                                              : "of the dense matrix peak");
 }
 
-static void dpari_report_text(dpar_text *t, const dpar_report *r)
+static void dpari_report_text(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     double longest = 1e-30;
     uint32_t shown = 0;
@@ -211,7 +212,7 @@ static void dpari_report_text(dpar_text *t, const dpar_report *r)
     }
 }
 
-static void dpari_report_line(dpar_text *t, const dpar_report *r)
+static void dpari_report_line(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_plan *p = &r->plan[0];
     if (r->plans < 1) {
@@ -251,7 +252,7 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
 }
 
 /* Time against memory: what is given up for each GB. */
-static void dpari_show_front(dpar_text *t, const dpar_report *r)
+static void dpari_show_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
     for (i = 0; i < r->fronts && i < 8; i++) {
@@ -266,7 +267,7 @@ static void dpari_show_front(dpar_text *t, const dpar_report *r)
     }
 }
 
-static void dpari_report_explain(dpar_text *t, const dpar_report *r)
+static void dpari_report_explain(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_plan *p = &r->plan[0];
     int32_t i;
@@ -277,8 +278,9 @@ static void dpari_report_explain(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, "\nthe first plan in full: ");
     dpar_strategy_write(&p->strategy, t);
     dpari_text_print(t, "\n\nmemory of pipeline rank %d, the worst, %s\n", p->memory.worst,
-                     p->memory.moment == DPAR_PEAK_LOSS ? "at the loss" : "in a layer's backward");
-    for (i = 0; i < DPAR_MEMS; i++) {
+                     p->memory.moment == DPAR_MEMORY_PEAK_LOSS ? "at the loss"
+                                                               : "in a layer's backward");
+    for (i = 0; i < DPAR_MEMORY_COUNT; i++) {
         dpari_show_term(t, dpar_memory_name(i), p->memory.term[i], p->memory.total, 1e9, "GB");
     }
     dpari_show_term(t, "total", p->memory.total, p->memory.total, 1e9, "GB");
@@ -287,7 +289,7 @@ static void dpari_report_explain(dpar_text *t, const dpar_report *r)
                      "%.1f GB\n\ntime of a step\n",
                      p->memory.lower * 1e-9, p->memory.upper * 1e-9, p->memory.first * 1e-9,
                      p->memory.last * 1e-9);
-    for (i = 0; i < DPAR_TIMES; i++) {
+    for (i = 0; i < DPAR_TIME_COUNT; i++) {
         dpari_show_term(t, dpar_time_name(i), p->step.term[i], p->step.total, 1e-3, "ms");
     }
     dpari_show_term(t, "total", p->step.total, p->step.total, 1e-3, "ms");
@@ -361,16 +363,16 @@ static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
         "\"schedule\": \"%s\", \"offload\": \"%s\", \"overlap\": \"%s\", \"tiles\": \"%s\"}",
         s->dp, s->shard > 0 ? s->shard : s->dp, s->zero, s->tp, s->sp, s->cp,
         dpari_cp_name(s->cp_kind), s->pp, s->vp, s->ep, s->etp, s->micro_batch, s->micro_batches,
-        recompute, s->recompute_layers, dpar_order_name(s->schedule), offload, overlap, tiles);
+        recompute, s->recompute_layers, dpar_schedule_name(s->schedule), offload, overlap, tiles);
 }
 
-static void dpari_json_reasons(dpar_text *t, const dpar_report *r, const dpar_plan *p)
+static void dpari_json_reasons(dpar_text *t, const dpar_plan_draw_desc *r, const dpar_plan *p)
 {
     int32_t i, most_time = 0, most_memory = 0;
-    for (i = 1; i < DPAR_TIMES; i++) {
+    for (i = 1; i < DPAR_TIME_COUNT; i++) {
         most_time = p->step.term[i] > p->step.term[most_time] ? i : most_time;
     }
-    for (i = 1; i < DPAR_MEMS; i++) {
+    for (i = 1; i < DPAR_MEMORY_COUNT; i++) {
         most_memory = p->memory.term[i] > p->memory.term[most_memory] ? i : most_memory;
     }
     dpari_text_print(
@@ -385,22 +387,22 @@ static void dpari_json_reasons(dpar_text *t, const dpar_report *r, const dpar_pl
 static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan *p,
                              const char *name, int32_t rank)
 {
-    dpar_memory m;
+    dpar_memory_usage m;
     dpar_memory_stage(job, &p->strategy, rank, &m);
     dpari_text_print(t, "     \"%s\": {", name);
-    dpari_json_terms(t, dpar_memory_name, m.term, DPAR_MEMS, 1e-9);
+    dpari_json_terms(t, dpar_memory_name, m.term, DPAR_MEMORY_COUNT, 1e-9);
     dpari_text_print(t, "\"total\": %.9G},\n", m.total * 1e-9);
 }
 
-static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan *p)
+static void dpari_json_plan(dpar_text *t, const dpar_plan_draw_desc *r, const dpar_plan *p)
 {
-    const dpar_step *s = &p->step;
-    const dpar_memory *m = &p->memory;
+    const dpar_step_cost *s = &p->step;
+    const dpar_memory_usage *m = &p->memory;
     int32_t i;
     dpar_text_put(t, "    {\"strategy\": ");
     dpari_json_strategy(t, &p->strategy);
     dpar_text_put(t, ",\n     \"memory_gb\": {");
-    dpari_json_terms(t, dpar_memory_name, m->term, DPAR_MEMS, 1e-9);
+    dpari_json_terms(t, dpar_memory_name, m->term, DPAR_MEMORY_COUNT, 1e-9);
     dpari_text_print(t, "\"total\": %.9G},\n", m->total * 1e-9);
     if (p->strategy.pp > 1) {
         dpari_json_stage(t, r->job, p, "memory_first_stage_gb", 0);
@@ -409,9 +411,9 @@ static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan 
     dpari_text_print(t,
                      "     \"memory_peak\": {\"stage\": %d, \"moment\": \"%s\"},\n     "
                      "\"memory_stages_gb\": [",
-                     m->worst, m->moment == DPAR_PEAK_LOSS ? "loss" : "layer");
+                     m->worst, m->moment == DPAR_MEMORY_PEAK_LOSS ? "loss" : "layer");
     for (i = 0; i < p->strategy.pp; i++) {
-        dpar_memory stage;
+        dpar_memory_usage stage;
         dpar_memory_stage(r->job, &p->strategy, i, &stage);
         dpari_text_print(t, "%s%.9g", i > 0 ? ", " : "", stage.total * 1e-9);
     }
@@ -421,7 +423,7 @@ static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan 
                      "\"host\": %.9G},\n     \"time_s\": {",
                      m->allocated * 1e-9, m->lower * 1e-9, m->upper * 1e-9, m->first * 1e-9,
                      m->last * 1e-9, m->host * 1e-9);
-    dpari_json_terms(t, dpar_time_name, s->term, DPAR_TIMES, 1.0);
+    dpari_json_terms(t, dpar_time_name, s->term, DPAR_TIME_COUNT, 1.0);
     dpari_text_print(
         t,
         "\"total\": %.9G},\n     \"tokens_per_s_per_gpu\": %.9G, \"samples_per_step\": %.9G, "
@@ -433,13 +435,13 @@ static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan 
     dpar_text_put(t, "]}");
 }
 
-static void dpari_json_rejected(dpar_text *t, const dpar_report *r)
+static void dpari_json_rejected(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
     dpar_text_put(t, "  \"rejected\": [");
     for (i = 0; i < r->rejects; i++) {
         dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
-        dpari_json_word_of(t, "rule", dpar_rule_name(r->rejected[i].rule), ", ");
+        dpari_json_word_of(t, "rule", dpar_strategy_rule_name(r->rejected[i].rule), ", ");
         dpari_json_word_of(t, "text", r->rejected[i].text, ", ");
         dpari_text_print(t, "\"time_s\": %.9G, \"gb_over\": %.9G, \"strategy\": ",
                          r->rejected[i].seconds, r->rejected[i].bytes_over * 1e-9);
@@ -447,9 +449,9 @@ static void dpari_json_rejected(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, "}");
     }
     dpar_text_put(t, "],\n  \"rejected_by_rule\": {");
-    for (i = 1; i < DPAR_RULES && r->rejected_by_rule != NULL; i++) {
-        dpari_text_print(t, "\"%s\": %ld%s", dpar_rule_name(i), r->rejected_by_rule[i],
-                         i + 1 < DPAR_RULES ? ", " : "");
+    for (i = 1; i < DPAR_STRATEGY_RULE_COUNT && r->rejected_by_rule != NULL; i++) {
+        dpari_text_print(t, "\"%s\": %ld%s", dpar_strategy_rule_name(i), r->rejected_by_rule[i],
+                         i + 1 < DPAR_STRATEGY_RULE_COUNT ? ", " : "");
     }
     dpar_text_put(t, "},\n");
 }
@@ -464,7 +466,7 @@ static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t poin
     }
 }
 
-static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
+static void dpari_json_assumptions(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_workload *w = r->job->work;
     const dpar_cluster *c = r->job->cluster;
@@ -502,7 +504,7 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
 }
 
 /* Time against memory: nothing else is both faster and smaller; fastest first. */
-static void dpari_json_front(dpar_text *t, const dpar_report *r)
+static void dpari_json_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
     dpar_text_put(t, "  \"pareto\": [");
@@ -529,7 +531,7 @@ static void dpari_json_advice(dpar_text *t, const dpar_advice *a)
     dpari_json_word_of(t, "warnings", a->warning_text, "},\n");
 }
 
-static void dpari_report_json(dpar_text *t, const dpar_report *r)
+static void dpari_report_json(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
     dpar_text_put(t, "{\n  ");
@@ -559,15 +561,15 @@ static void dpari_report_json(dpar_text *t, const dpar_report *r)
 
 /* ---- CSV ------------------------------------------------------------------------------------ */
 
-static void dpari_report_csv(dpar_text *t, const dpar_report *r)
+static void dpari_report_csv(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i, k;
     dpar_text_put(t, "rank,strategy,fits");
-    for (k = 0; k < DPAR_MEMS; k++) {
+    for (k = 0; k < DPAR_MEMORY_COUNT; k++) {
         dpari_text_print(t, ",%s_gb", dpar_memory_name(k));
     }
     dpar_text_put(t, ",total_gb,upper_gb");
-    for (k = 0; k < DPAR_TIMES; k++) {
+    for (k = 0; k < DPAR_TIME_COUNT; k++) {
         dpari_text_print(t, ",%s_s", dpar_time_name(k));
     }
     dpar_text_put(t, ",total_s,tokens_per_s_per_gpu,tflops_per_gpu,mfu\n");
@@ -576,15 +578,15 @@ static void dpari_report_csv(dpar_text *t, const dpar_report *r)
         dpari_text_print(t, "%d,\"", i + 1);
         dpar_strategy_write(&p->strategy, t);
         dpar_text_put(t, p->fits ? "\",1" : "\",0");
-        for (k = 0; k < DPAR_MEMS + 2; k++) {
+        for (k = 0; k < DPAR_MEMORY_COUNT + 2; k++) {
             dpari_text_print(t, ",%.7g",
-                             (k < DPAR_MEMS    ? p->memory.term[k]
-                              : k == DPAR_MEMS ? p->memory.total
-                                               : p->memory.upper) *
+                             (k < DPAR_MEMORY_COUNT    ? p->memory.term[k]
+                              : k == DPAR_MEMORY_COUNT ? p->memory.total
+                                                       : p->memory.upper) *
                                  1e-9);
         }
-        for (k = 0; k < DPAR_TIMES + 1; k++) {
-            dpari_text_print(t, ",%.7g", k < DPAR_TIMES ? p->step.term[k] : p->step.total);
+        for (k = 0; k < DPAR_TIME_COUNT + 1; k++) {
+            dpari_text_print(t, ",%.7g", k < DPAR_TIME_COUNT ? p->step.term[k] : p->step.total);
         }
         dpari_text_print(t, ",%.7g,%.5g,%.5g\n", p->step.tokens_per_s_gpu, p->step.tflops_gpu,
                          p->step.mfu);
@@ -594,7 +596,7 @@ static void dpari_report_csv(dpar_text *t, const dpar_report *r)
 /* ---- SVG ------------------------------------------------------------------------------------ */
 
 /* Okabe and Ito's colours, told apart with any colour vision, and tints of them. */
-static const char dpari_svg_colour[DPAR_TIMES][8] = {
+static const char dpari_svg_colour[DPAR_TIME_COUNT][8] = {
     "#0072B2", "#56B4E9", "#9AD1F0", "#D55E00", "#E8935A", "#CC79A7", "#E3AFCC",
     "#F0E442", "#BBBBBB", "#777777", "#009E73", "#E69F00", "#F4CE7F", "#333333"};
 
@@ -634,7 +636,7 @@ static void dpari_svg_text(dpar_text *t, double x, double y, const char *style, 
     dpar_text_put(t, "</text>\n");
 }
 
-static void dpari_svg_head(dpar_text *t, const dpar_report *r, double height)
+static void dpari_svg_head(dpar_text *t, const dpar_plan_draw_desc *r, double height)
 {
     const dpar_cluster *c = r->job->cluster;
     dpari_text_print(
@@ -660,11 +662,11 @@ static void dpari_svg_head(dpar_text *t, const dpar_report *r, double height)
     dpar_text_put(t, " precision. Predicted by dpar.</text>\n");
 }
 
-static void dpari_svg_legend(dpar_text *t, const dpar_report *r, double y)
+static void dpari_svg_legend(dpar_text *t, const dpar_plan_draw_desc *r, double y)
 {
     double x = 24;
     int32_t i, k;
-    for (i = 0; i < DPAR_TIMES; i++) {
+    for (i = 0; i < DPAR_TIME_COUNT; i++) {
         int32_t seen = 0;
         for (k = 0; k < r->plans; k++) {
             seen = seen || r->plan[k].step.term[i] > 0.004 * r->plan[k].step.total;
@@ -678,7 +680,8 @@ static void dpari_svg_legend(dpar_text *t, const dpar_report *r, double y)
 }
 
 /* One plan: its name, the time by term, the memory against the capacity. */
-static void dpari_svg_plan(dpar_text *t, const dpar_report *r, int32_t i, double y, double longest)
+static void dpari_svg_plan(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i, double y,
+                           double longest)
 {
     const dpar_plan *p = &r->plan[i];
     double x = 24, capacity = r->job->cluster->gpu.memory_bytes, share;
@@ -687,7 +690,7 @@ static void dpari_svg_plan(dpar_text *t, const dpar_report *r, int32_t i, double
     dpari_text_print(t, "%d  ", i + 1);
     dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, "</text>\n");
-    for (k = 0; k < DPAR_TIMES; k++) {
+    for (k = 0; k < DPAR_TIME_COUNT; k++) {
         double w = 600.0 * p->step.term[k] / longest;
         if (w > 0.3) {
             dpari_svg_rect(t, x, y + 7, w, 18, dpari_svg_colour[k]);
@@ -713,7 +716,7 @@ static void dpari_svg_axis(dpar_text *t, double x, double y, double v, const cha
 }
 
 /* Step time over memory, each point a configuration that no other beats in both. */
-static void dpari_svg_front(dpar_text *t, const dpar_report *r, double top)
+static void dpari_svg_front(dpar_text *t, const dpar_plan_draw_desc *r, double top)
 {
     double x0 = 90, y0 = top + 40, w = 900, h = 200, most = 0.0, capacity, px = 0.0, py = 0.0;
     int32_t i;
@@ -750,7 +753,7 @@ static void dpari_svg_front(dpar_text *t, const dpar_report *r, double top)
     dpari_svg_text(t, 24, y0 - 8, "l", "ms a sample");
 }
 
-static void dpari_report_svg(dpar_text *t, const dpar_report *r)
+static void dpari_report_svg(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     double longest = 1e-30, y = 132, height;
     int32_t i;
@@ -775,16 +778,16 @@ static void dpari_report_svg(dpar_text *t, const dpar_report *r)
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
-                                               dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_draw_desc *r,
+                                               int32_t format, dpar_why *why)
 {
     switch (format) {
-    case DPAR_REPORT_TEXT: dpari_report_text(t, r); break;
-    case DPAR_REPORT_EXPLAIN: dpari_report_explain(t, r); break;
-    case DPAR_REPORT_CSV: dpari_report_csv(t, r); break;
-    case DPAR_REPORT_JSON: dpari_report_json(t, r); break;
-    case DPAR_REPORT_SVG: dpari_report_svg(t, r); break;
-    case DPAR_REPORT_LINE: dpari_report_line(t, r); break;
+    case DPAR_PLAN_DRAW_TEXT: dpari_report_text(t, r); break;
+    case DPAR_PLAN_DRAW_EXPLAIN: dpari_report_explain(t, r); break;
+    case DPAR_PLAN_DRAW_CSV: dpari_report_csv(t, r); break;
+    case DPAR_PLAN_DRAW_JSON: dpari_report_json(t, r); break;
+    case DPAR_PLAN_DRAW_SVG: dpari_report_svg(t, r); break;
+    case DPAR_PLAN_DRAW_LINE: dpari_report_line(t, r); break;
     default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 5", format, 0, 0, 0);
     }
     return DPAR_OK;

@@ -159,7 +159,7 @@ static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *r, dpar_
     return dpar_recipe_find(r, name, why);
 }
 
-static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_asked *asked,
+static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_plan_query *asked,
                                    dpar_why *why)
 {
     dpar_model m;
@@ -169,11 +169,12 @@ static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_as
     if (st != DPAR_OK) {
         return st;
     }
-    if (m.element == 0 && m.family != DPAR_FAMILY_GRID && asked->job.recipe.compute <= DPAR_TF32) {
+    if (m.element == 0 && m.family != DPAR_MODEL_FAMILY_GRID &&
+        asked->job.recipe.compute <= DPAR_TF32) {
         m.element = 4; /* activations of fp32 training are fp32 */
     }
-    if (seq > 0 && m.family != DPAR_FAMILY_GPT && m.family != DPAR_FAMILY_LLAMA &&
-        m.family != DPAR_FAMILY_T5) {
+    if (seq > 0 && m.family != DPAR_MODEL_FAMILY_GPT && m.family != DPAR_MODEL_FAMILY_LLAMA &&
+        m.family != DPAR_MODEL_FAMILY_T5) {
         return dpari_say(DPAR_E_ARG, why,
                          "seq is the tokens of a language model's sample: this model has none", 0,
                          0, 0, 0);
@@ -181,7 +182,7 @@ static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_as
     return dpar_workload_init(&asked->work, &m, seq, why);
 }
 
-static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_asked *asked,
+static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_plan_query *asked,
                                      dpar_why *why)
 {
     const int64_t gpus = a->number[DPARI_ASK_GPUS];
@@ -220,8 +221,9 @@ static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_st
     return dpar_strategy_read(s, a->value[which], a->length[which], named, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_plan_ask(const char *model, const char *machine,
-                                              const char *options, dpar_asked *asked, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const char *machine,
+                                                     const char *options, dpar_plan_query *asked,
+                                                     dpar_why *why)
 {
     dpari_ask a;
     dpar_status st;
@@ -257,13 +259,14 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_ask(const char *model, const char *mac
  */
 
 /* Prices the one that was given. Its batch is what it says, where nobody asked for another. */
-static dpar_status dpari_planned_price(dpar_planned *p, dpar_why *why)
+static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
 {
-    dpar_asked *a = &p->asked;
+    dpar_plan_query *a = &p->asked;
     dpar_strategy *s = &a->given;
     int64_t samples = 0, batch = a->search.global_batch;
     dpar_status st = dpar_strategy_complete(&a->job, s, a->given_fields, batch, why);
-    if (a->batch <= 0 && (a->batch < 0 || a->given_fields >> DPAR_FIELD_MICRO_BATCHES & 1u)) {
+    if (a->batch <= 0 &&
+        (a->batch < 0 || a->given_fields >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u)) {
         batch = dpari_mul(s->dp, s->micro_batch, &samples) &&
                         dpari_mul(samples, s->micro_batches, &samples)
                     ? samples
@@ -275,9 +278,9 @@ static dpar_status dpari_planned_price(dpar_planned *p, dpar_why *why)
     return st == DPAR_OK ? dpar_plan_price(&a->job, s, batch, &p->plan[0], NULL, why) : st;
 }
 
-static dpar_status dpari_planned_search(dpar_planned *p, dpar_why *why)
+static dpar_status dpari_planned_search(dpar_plan_result *p, dpar_why *why)
 {
-    dpar_search q = p->asked.search;
+    dpar_planner_desc q = p->asked.search;
     dpar_status st;
     q.top = p->plan;
     q.top_room = (int32_t)(sizeof p->plan / sizeof p->plan[0]);
@@ -291,18 +294,18 @@ static dpar_status dpari_planned_search(dpar_planned *p, dpar_why *why)
     return st == DPAR_DONE ? DPAR_OK : st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_plan_text(const char *model, const char *machine,
-                                               const char *options, dpar_planned *planned,
-                                               dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_plan_search(const char *model, const char *machine,
+                                                 const char *options, dpar_plan_result *planned,
+                                                 dpar_why *why)
 {
     dpar_status st;
     if (planned == NULL) {
-        return dpar_plan_ask(model, machine, options, NULL, why);
+        return dpar_plan_query_read(model, machine, options, NULL, why);
     }
     dpari_zero(planned, sizeof *planned);
     planned->report.job = &planned->asked.job;
     planned->report.plan = planned->plan;
-    st = dpar_plan_ask(model, machine, options, &planned->asked, why);
+    st = dpar_plan_query_read(model, machine, options, &planned->asked, why);
     if (st != DPAR_OK) {
         return st;
     }

@@ -15,19 +15,19 @@ static int64_t dpari_tenths(double bytes)
 }
 
 /* By how much, and where it is close, which term would have to be how much less. */
-static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar_memory *m,
+static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar_memory_usage *m,
                                                  dpar_why *why)
 {
     double gpu = job->cluster->gpu.memory_bytes, over = m->lower - gpu, share;
     int64_t need = dpari_tenths(m->total), has = dpari_tenths(gpu);
-    int32_t i, most = DPAR_MEM_ACTIVATIONS;
+    int32_t i, most = DPAR_MEMORY_ACTIVATIONS;
     if (over <= 0.0) {
         return dpari_say(DPAR_E_MEMORY, why,
                          "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
                          dpari_tenths(m->host) / 10, dpari_tenths(m->host) % 10,
                          job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
     }
-    for (i = DPAR_MEM_LOGITS; i <= DPAR_MEM_TRANSIENT; i++) {
+    for (i = DPAR_MEMORY_LOGITS; i <= DPAR_MEMORY_TRANSIENT; i++) {
         most = m->term[i] > m->term[most] ? i : most;
     }
     share = over < m->term[most] ? 100.0 * over / m->term[most] + 1.0 : 100.0;
@@ -65,7 +65,7 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
         return DPAR_OK;
     }
     if (rule != NULL) {
-        *rule = DPAR_RULE_MEMORY;
+        *rule = DPAR_STRATEGY_RULE_MEMORY;
     }
     return dpari_plan_too_big(job, &plan->memory, why);
 }
@@ -99,9 +99,9 @@ enum {
     DPARI_PRICED /* are the layers of this position? */
 };
 /* In the place of a rule: legal, but slower than what is kept. */
-enum { DPARI_OUT_CUT = DPAR_RULES };
+enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
 
-static int dpari_fixed(const dpar_search *q, int32_t field)
+static int dpari_fixed(const dpar_planner_desc *q, int32_t field)
 {
     return (q->fixed_fields >> field & 1u) != 0;
 }
@@ -135,7 +135,7 @@ static int32_t dpari_up_to(int32_t value, int64_t limit)
 }
 
 /* The i-th micro-batch: powers of two to 64; in the whole space divisors of the batch to 512. */
-static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
+static int32_t dpari_micro_batch(const dpar_planner_desc *q, int32_t index)
 {
     if (q->space != DPAR_SPACE_WHOLE) {
         return dpari_power(index, 64);
@@ -150,7 +150,7 @@ static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
 static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
 {
     const dpar_workload *w = p->job.work;
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
     int32_t once = index == 0, sequence = w->heads > 0 && w->vocab > 0;
     switch (axis) {
@@ -172,7 +172,7 @@ static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, 
                                dpari_most(1, dpari_least(256, (int64_t)w->tokens / 1024)));
         }
         return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 1024)));
-    case DPARI_AXIS_CP_KIND: return sequence ? index < (whole ? DPAR_CP_KINDS : 2) : once;
+    case DPARI_AXIS_CP_KIND: return sequence ? index < (whole ? DPAR_CP_KIND_COUNT : 2) : once;
     case DPARI_AXIS_EP: return w->experts > 0 ? dpari_divisor(w->experts, index) : once;
     case DPARI_AXIS_ETP: return whole && w->experts > 0 ? index < 2 : once;
     default: return dpari_micro_batch(q, index);
@@ -230,13 +230,14 @@ static void dpari_walk_tiles(const dpar_planner *p, dpar_strategy *s)
 /* Fixed fields replace what the odometer says; one of its positions stands for all of an axis. */
 static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
 {
-    static const int8_t field[8] = {DPAR_FIELD_TILES, DPAR_FIELD_TP,         DPAR_FIELD_SP,
-                                    DPAR_FIELD_CP,    DPAR_FIELD_CP_KIND,    DPAR_FIELD_EP,
-                                    DPAR_FIELD_ETP,   DPAR_FIELD_MICRO_BATCH};
+    static const int8_t field[8] = {DPAR_STRATEGY_FIELD_TILES,   DPAR_STRATEGY_FIELD_TP,
+                                    DPAR_STRATEGY_FIELD_SP,      DPAR_STRATEGY_FIELD_CP,
+                                    DPAR_STRATEGY_FIELD_CP_KIND, DPAR_STRATEGY_FIELD_EP,
+                                    DPAR_STRATEGY_FIELD_ETP,     DPAR_STRATEGY_FIELD_MICRO_BATCH};
     static const int8_t axis[8] = {DPARI_AXIS_TILES_0, DPARI_AXIS_TP,         DPARI_AXIS_SP,
                                    DPARI_AXIS_CP,      DPARI_AXIS_CP_KIND,    DPARI_AXIS_EP,
                                    DPARI_AXIS_ETP,     DPARI_AXIS_MICRO_BATCH};
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     const dpar_strategy *f = &q->fixed;
     const int64_t *at = p->state;
     int32_t i;
@@ -247,21 +248,22 @@ static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
             return 0;
         }
     }
-    for (i = 0; i < 3 && dpari_fixed(q, DPAR_FIELD_TILES); i++) {
+    for (i = 0; i < 3 && dpari_fixed(q, DPAR_STRATEGY_FIELD_TILES); i++) {
         s->tiles[i] = f->tiles[i];
     }
-    s->tp = dpari_fixed(q, DPAR_FIELD_TP) ? f->tp : s->tp;
-    s->cp = dpari_fixed(q, DPAR_FIELD_CP) ? f->cp : s->cp;
-    s->cp_kind = dpari_fixed(q, DPAR_FIELD_CP_KIND) ? f->cp_kind : s->cp_kind;
-    s->ep = dpari_fixed(q, DPAR_FIELD_EP) ? f->ep : s->ep;
-    s->micro_batch = dpari_fixed(q, DPAR_FIELD_MICRO_BATCH) ? f->micro_batch : s->micro_batch;
+    s->tp = dpari_fixed(q, DPAR_STRATEGY_FIELD_TP) ? f->tp : s->tp;
+    s->cp = dpari_fixed(q, DPAR_STRATEGY_FIELD_CP) ? f->cp : s->cp;
+    s->cp_kind = dpari_fixed(q, DPAR_STRATEGY_FIELD_CP_KIND) ? f->cp_kind : s->cp_kind;
+    s->ep = dpari_fixed(q, DPAR_STRATEGY_FIELD_EP) ? f->ep : s->ep;
+    s->micro_batch =
+        dpari_fixed(q, DPAR_STRATEGY_FIELD_MICRO_BATCH) ? f->micro_batch : s->micro_batch;
     return 1;
 }
 
 /* Fills the outer options of the odometer's position; 0 when it repeats another one. */
 static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 {
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     const int64_t *at = p->state;
     int32_t whole = q->space == DPAR_SPACE_WHOLE;
     dpar_strategy_init(s);
@@ -278,9 +280,9 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
     }
     s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1 && dpari_sequence_cuts(p->job.work, s);
     s->etp = at[DPARI_AXIS_ETP] > 0 ? s->tp : 1;
-    s->sp = dpari_fixed(q, DPAR_FIELD_SP) ? q->fixed.sp : s->sp;
-    s->etp = dpari_fixed(q, DPAR_FIELD_ETP) ? q->fixed.etp : s->etp;
-    if (dpari_fixed(q, DPAR_FIELD_OVERLAP)) {
+    s->sp = dpari_fixed(q, DPAR_STRATEGY_FIELD_SP) ? q->fixed.sp : s->sp;
+    s->etp = dpari_fixed(q, DPAR_STRATEGY_FIELD_ETP) ? q->fixed.etp : s->etp;
+    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_OVERLAP)) {
         s->overlap = q->fixed.overlap;
     } else if (whole && p->job.work->trains) { /* said, never left to the software */
         s->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
@@ -288,7 +290,7 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
     return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && at[DPARI_AXIS_SP] > 0) ||
              (s->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
              (s->tp == 1 && at[DPARI_AXIS_ETP] > 0) ||
-             (dpari_fixed(q, DPAR_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
+             (dpari_fixed(q, DPAR_STRATEGY_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
 }
 
 /* ---- keeping the best ----------------------------------------------------------------------- */
@@ -362,7 +364,7 @@ static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
 
 /* ---- the inner walk ------------------------------------------------------------------------- */
 
-static int dpari_wanted(const dpar_search *q, int32_t field, int32_t value, int32_t fixed)
+static int dpari_wanted(const dpar_planner_desc *q, int32_t field, int32_t value, int32_t fixed)
 {
     return !dpari_fixed(q, field) || value == fixed;
 }
@@ -376,8 +378,8 @@ static double dpari_limit(const dpar_planner *p)
  * every micro-batch. */
 static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
 {
-    const dpar_search *q = &p->search;
-    if (dpari_fixed(q, DPAR_FIELD_ZERO)) {
+    const dpar_planner_desc *q = &p->search;
+    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_ZERO)) {
         return zero == q->fixed.zero;
     }
     if (zero > 0 && ((int64_t)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2] == 1 ||
@@ -390,10 +392,10 @@ static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_
 /* The k-th shard group: all of dp, or the ranks of one node (HSDP); 0: there is none. */
 static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, int32_t k)
 {
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     int64_t together = (int64_t)s->tp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
     int64_t in_node = p->job.cluster->gpus_per_node / together;
-    if (dpari_fixed(q, DPAR_FIELD_SHARD)) {
+    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_SHARD)) {
         return k > 0 ? 0 : q->fixed.shard > 0 ? q->fixed.shard : s->dp;
     }
     if (k == 0) {
@@ -406,7 +408,8 @@ static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, i
 static int32_t dpari_walk_offloads(const dpar_planner *p)
 {
     return p->search.space == DPAR_SPACE_WHOLE && p->job.work->trains &&
-                   p->job.cluster->host_bytes > 0.0 && !dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD)
+                   p->job.cluster->host_bytes > 0.0 &&
+                   !dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD)
                ? (p->job.cluster->nvme_Bps > 0.0 ? 12 : 8)
                : 1;
 }
@@ -414,16 +417,16 @@ static int32_t dpari_walk_offloads(const dpar_planner *p)
 /* The k-th offload: every set of three, then those that put the optimizer on NVMe. */
 static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
 {
-    return dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD) ? p->search.fixed.offload
-           : k < 8                                     ? k
-                                                       : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
+    return dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD) ? p->search.fixed.offload
+           : k < 8                                              ? k
+                   : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
 }
 
 /* How many overlaps: bit 0 data parallelism, bit 1 pipeline. */
 static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s)
 {
     if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
-        dpari_fixed(&p->search, DPAR_FIELD_OVERLAP)) {
+        dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OVERLAP)) {
         return 1;
     }
     return s->pp > 1 ? 4 : 2;
@@ -450,7 +453,7 @@ static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
 }
 
 /* What does not fit, and what came nearest. */
-static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
+static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
 {
     double limit = dpari_limit(p), bytes = m->upper - m->late;
     int64_t mb;
@@ -458,7 +461,7 @@ static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
         bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
     }
     mb = bytes < 9e18 ? (int64_t)(bytes * 1e-6) : INT64_MAX;
-    p->rejected[DPAR_RULE_MEMORY]++;
+    p->rejected[DPAR_STRATEGY_RULE_MEMORY]++;
     if (p->state[DPARI_NEAREST_BYTES] == 0 || mb < p->state[DPARI_NEAREST_BYTES]) {
         p->state[DPARI_NEAREST_BYTES] = mb;
     }
@@ -532,7 +535,7 @@ static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy 
                                            const dpari_stages *stages)
 {
     dpar_strategy s = *outer;
-    dpar_memory m;
+    dpar_memory_usage m;
     int64_t n = 0;
     int32_t k;
     s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
@@ -550,7 +553,7 @@ static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy 
     }
     n *= dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
     dpari_walk_too_big(p, &m);
-    p->rejected[DPAR_RULE_MEMORY] += n - 1;
+    p->rejected[DPAR_STRATEGY_RULE_MEMORY] += n - 1;
     p->evaluated += n;
     p->walked += n;
     return 1;
@@ -572,7 +575,7 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
             for (k = 0; k < 2; k++) {
                 s.shard = dpari_walk_shard(p, &s, k);
                 if (s.shard > 0 && s.dp % s.shard != 0) {
-                    dpari_walk_out(p, DPAR_RULE_ZERO, dpari_walk_overlaps(p, &s));
+                    dpari_walk_out(p, DPAR_STRATEGY_RULE_ZERO, dpari_walk_overlaps(p, &s));
                 } else if (s.shard > 0) {
                     dpari_walk_price(p, &s, stages, rate);
                 }
@@ -585,7 +588,7 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
 static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
 {
     int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
-    if (dpari_fixed(&p->search, DPAR_FIELD_MICRO_BATCHES)) {
+    if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_MICRO_BATCHES)) {
         int64_t m = p->search.fixed.micro_batches;
         return batch == 0 || (per > 0 && m > 0 && batch / per == m && batch % per == 0) ? (int32_t)m
                                                                                         : 0;
@@ -603,13 +606,13 @@ static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpa
                                                 const dpari_stages *stages, int upper)
 {
     dpar_strategy s = *outer;
-    dpar_memory m;
+    dpar_memory_usage m;
     s.zero = p->job.work->trains ? 3 : 0;
     s.shard = s.dp;
     s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
     dpari_price_memory(&p->job, &s, stages, &m);
     return (upper ? m.upper : m.total) -
-           1.1 * (m.term[DPAR_MEM_GATHERED] + m.term[DPAR_MEM_BUCKETS]);
+           1.1 * (m.term[DPAR_MEMORY_GATHERED] + m.term[DPAR_MEMORY_BUCKETS]);
 }
 
 /* A step takes at least its micro-batches on the slowest stage, the filling and the messages, all
@@ -618,7 +621,7 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
                                const dpari_stages *stages, double *bound)
 {
     dpar_strategy s = *outer;
-    dpar_step t;
+    dpar_step_cost t;
     double rate, slow = 0.0;
     int32_t i;
     *bound = 1e30;
@@ -693,11 +696,11 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
     int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
     dpari_stages stages;
     double rate = 0.0;
-    if (out != DPAR_RULE_NONE && out != DPARI_OUT_CUT) {
+    if (out != DPAR_STRATEGY_RULE_NONE && out != DPARI_OUT_CUT) {
         dpari_walk_out(p, out, dpari_walk_count(p, s));
         return;
     }
-    if (out == DPAR_RULE_NONE) {
+    if (out == DPAR_STRATEGY_RULE_NONE) {
         dpari_price_stages(&p->job, s, dpari_walk_layers(p, s), &stages);
     }
     if (out == DPARI_OUT_CUT || dpari_walk_hopeless(p, s, &stages, &rate)) {
@@ -713,26 +716,28 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
  * every second product, as its users do. */
 DPARI_APART void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     const dpar_workload *w = p->job.work;
     int32_t half = w->blocks / s->pp / 2, r;
-    int32_t end = dpari_fixed(q, DPAR_FIELD_RECOMPUTE)           ? 32
-                  : w->stack >= DPAR_STACK_TORCH && w->vocab > 0 ? DPAR_RECOMPUTE_ALTERNATE + 1
-                                                                 : DPAR_RECOMPUTE_FULL + 1;
+    int32_t end = dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE) ? 32
+                  : w->stack >= DPAR_MODEL_STACK_TORCH && w->vocab > 0
+                      ? DPAR_RECOMPUTE_ALTERNATE + 1
+                      : DPAR_RECOMPUTE_FULL + 1;
     for (r = 0; r < end; r++) {
         int32_t layers =
-            dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
-        if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
+            dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
+        if (!dpari_wanted(q, DPAR_STRATEGY_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
             (layers > 0 && (r != DPAR_RECOMPUTE_FULL || layers > w->blocks)) ||
-            (!dpari_fixed(q, DPAR_FIELD_RECOMPUTE) &&
+            (!dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE) &&
              ((!w->trains && r > 0) ||
-              (r == DPAR_RECOMPUTE_SELECTIVE && w->attention != DPAR_ATTENTION_UNFUSED)))) {
+              (r == DPAR_RECOMPUTE_SELECTIVE && w->attention != DPAR_MODEL_ATTENTION_UNFUSED)))) {
             continue;
         }
         s->recompute = r;
         s->recompute_layers = layers;
         dpari_walk_stages(p, s);
-        if (r == DPAR_RECOMPUTE_FULL && half > 0 && !dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS)) {
+        if (r == DPAR_RECOMPUTE_FULL && half > 0 &&
+            !dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS)) {
             s->recompute_layers = half;
             dpari_walk_stages(p, s);
         }
@@ -740,24 +745,25 @@ DPARI_APART void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 }
 
 /* Which schedules are tried with this vp: usual ones, or all. */
-static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int32_t schedule)
+static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *s, int32_t schedule)
 {
     int whole = q->space == DPAR_SPACE_WHOLE;
-    if (dpari_fixed(q, DPAR_FIELD_SCHEDULE)) {
+    if (dpari_fixed(q, DPAR_STRATEGY_FIELD_SCHEDULE)) {
         return schedule == q->fixed.schedule;
     }
     if (s->pp == 1) {
-        return schedule == DPAR_1F1B;
+        return schedule == DPAR_SCHEDULE_1F1B;
     }
     if (s->vp == 1) {
-        return schedule == DPAR_1F1B ||
-               (whole && (schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1 ||
-                          schedule == DPAR_ZB_2P || schedule == DPAR_DUALPIPE));
+        return schedule == DPAR_SCHEDULE_1F1B ||
+               (whole && (schedule == DPAR_SCHEDULE_GPIPE || schedule == DPAR_SCHEDULE_ZB_H1 ||
+                          schedule == DPAR_SCHEDULE_ZB_2P || schedule == DPAR_SCHEDULE_DUALPIPE));
     }
-    return schedule == DPAR_INTERLEAVED ||
-           (whole && (schedule == DPAR_BREADTH_FIRST ||
-                      (s->vp == 2 && (schedule == DPAR_ZBV || schedule == DPAR_V_HALF ||
-                                      schedule == DPAR_V_MIN || schedule == DPAR_DUALPIPEV))));
+    return schedule == DPAR_SCHEDULE_INTERLEAVED ||
+           (whole && (schedule == DPAR_SCHEDULE_BREADTH_FIRST ||
+                      (s->vp == 2 &&
+                       (schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
+                        schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV))));
 }
 
 /* Which interleavings are tried: chunks of one length, or chunks of which only the last round's are
@@ -770,22 +776,22 @@ static int dpari_walk_chunks(const dpar_workload *w, const dpar_strategy *s)
 
 static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 {
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
     int32_t most = s->pp == 1 ? 1 : (blocks + 2) / s->pp;
     int64_t out = p->state[DPARI_OUT_RULE];
     for (vp = 1; vp <= most || vp == 1; vp++) {
         s->vp = vp;
-        if (!dpari_wanted(q, DPAR_FIELD_VP, vp, q->fixed.vp) ||
-            (!dpari_fixed(q, DPAR_FIELD_VP) && !dpari_walk_chunks(p->job.work, s))) {
+        if (!dpari_wanted(q, DPAR_STRATEGY_FIELD_VP, vp, q->fixed.vp) ||
+            (!dpari_fixed(q, DPAR_STRATEGY_FIELD_VP) && !dpari_walk_chunks(p->job.work, s))) {
             continue;
         }
-        for (schedule = 1; schedule < DPAR_PRICED_SCHEDULES; schedule++) {
+        for (schedule = 1; schedule < DPAR_SCHEDULE_PRICED_END; schedule++) {
             if (!dpari_walk_schedule(q, s, schedule)) {
                 continue;
             }
             s->schedule = schedule;
-            if ((out == DPAR_RULE_NONE || out == DPARI_OUT_CUT) &&
+            if ((out == DPAR_STRATEGY_RULE_NONE || out == DPARI_OUT_CUT) &&
                 dpari_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
                 p->state[DPARI_OUT_RULE] = rule;
             }
@@ -798,25 +804,26 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 /* Pipelines that divide the `rest` of the ranks; what remains is data parallelism. */
 DPARI_APART void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 {
-    const dpar_search *q = &p->search;
+    const dpar_planner_desc *q = &p->search;
     const dpar_workload *w = p->job.work;
     int64_t out = p->state[DPARI_OUT_RULE];
     p->state[DPARI_PRICED] = 0;
-    if (out == DPAR_RULE_NONE && dpari_walk_position_beaten(p, s, rest)) {
+    if (out == DPAR_STRATEGY_RULE_NONE && dpari_walk_position_beaten(p, s, rest)) {
         p->state[DPARI_OUT_RULE] = out = DPARI_OUT_CUT;
     }
     for (s->pp = 1; s->pp <= rest && s->pp <= dpari_most(1, w->blocks); s->pp++) {
         s->dp = rest / s->pp;
-        if (rest % s->pp != 0 || !dpari_wanted(q, DPAR_FIELD_PP, s->pp, q->fixed.pp) ||
-            !dpari_wanted(q, DPAR_FIELD_DP, s->dp, q->fixed.dp) ||
+        if (rest % s->pp != 0 || !dpari_wanted(q, DPAR_STRATEGY_FIELD_PP, s->pp, q->fixed.pp) ||
+            !dpari_wanted(q, DPAR_STRATEGY_FIELD_DP, s->dp, q->fixed.dp) ||
             (!w->trains && (s->pp > 1 || s->dp > 1) && w->dims > 0 && q->global_batch <= 1)) {
             continue;
         }
         s->micro_batches = dpari_walk_batches(p, s);
         if (s->micro_batches == 0) {
             s->micro_batches = 1;
-            p->state[DPARI_OUT_RULE] =
-                out == DPAR_RULE_NONE || out == DPARI_OUT_CUT ? (int64_t)DPAR_RULE_BATCH : out;
+            p->state[DPARI_OUT_RULE] = out == DPAR_STRATEGY_RULE_NONE || out == DPARI_OUT_CUT
+                                           ? (int64_t)DPAR_STRATEGY_RULE_BATCH
+                                           : out;
         }
         dpari_walk_pipeline(p, s);
         p->state[DPARI_OUT_RULE] = out;
@@ -830,16 +837,16 @@ static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_str
     const dpar_workload *w = p->job.work;
     int32_t node = p->job.cluster->gpus_per_node;
     if (ranks < 1 || p->search.gpus % ranks != 0) {
-        return DPAR_RULE_RANKS;
+        return DPAR_STRATEGY_RULE_RANKS;
     }
     if (s->tp > 1 && (w->heads % s->tp != 0 || w->hidden % s->tp != 0)) {
-        return DPAR_RULE_TP_HEADS;
+        return DPAR_STRATEGY_RULE_TP_HEADS;
     }
-    if (p->search.space != DPAR_SPACE_WHOLE && !dpari_fixed(&p->search, DPAR_FIELD_TP) &&
+    if (p->search.space != DPAR_SPACE_WHOLE && !dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_TP) &&
         node % s->tp != 0) {
-        return DPAR_RULE_TP_WIDE;
+        return DPAR_STRATEGY_RULE_TP_WIDE;
     }
-    return DPAR_RULE_NONE;
+    return DPAR_STRATEGY_RULE_NONE;
 }
 
 /* All of one outer position. */
@@ -861,19 +868,19 @@ DPARI_APART void dpari_walk_position(dpar_planner *p)
         ranks = 0;
     }
     rule = dpari_walk_early(p, &s, ranks);
-    if (rule == DPAR_RULE_RANKS) { /* no pp and dp go with it: counted with one of each */
+    if (rule == DPAR_STRATEGY_RULE_RANKS) { /* no pp and dp go with it: counted with one of each */
         s.tp = s.cp = s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
         ranks = p->search.gpus;
     }
     p->state[DPARI_OUT_RULE] = rule;
     dpari_walk_ranks(p, &s, (int32_t)(p->search.gpus / ranks));
-    p->state[DPARI_OUT_RULE] = DPAR_RULE_NONE;
+    p->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_NONE;
 }
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                                  const dpar_search *search, dpar_why *why)
+                                                  const dpar_planner_desc *search, dpar_why *why)
 {
     dpar_status st = dpari_workload_check(job->work, why);
     int32_t i;
@@ -912,11 +919,11 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
 static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *p, dpar_why *why)
 {
     const char *name;
-    int32_t i, most = DPAR_RULE_NONE;
-    for (i = 1; i < DPAR_RULES; i++) {
+    int32_t i, most = DPAR_STRATEGY_RULE_NONE;
+    for (i = 1; i < DPAR_STRATEGY_RULE_COUNT; i++) {
         most = p->rejected[i] > p->rejected[most] ? i : most;
     }
-    name = dpar_rule_name(most);
+    name = dpar_strategy_rule_name(most);
     return dpari_say_word(DPAR_E_NONE, why,
                           "none of # configurations is legal on # GPUs with a global batch of #: "
                           "most break the rule '@'",
@@ -1015,9 +1022,9 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     n->sp = n->tp > 1 ? (s->tp > 1 ? s->sp : 1) : 0;
     if (pair == 1) {
         n->vp = 1;
-        n->schedule = DPAR_1F1B;
+        n->schedule = DPAR_SCHEDULE_1F1B;
     } else if (pair == 5) {
-        n->schedule = n->vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B;
+        n->schedule = n->vp > 1 ? DPAR_SCHEDULE_INTERLEAVED : DPAR_SCHEDULE_1F1B;
     }
     model = (int64_t)n->tp * n->cp * n->pp;
     model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
@@ -1030,24 +1037,24 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
 }
 
 static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
-                                 dpar_rejected *r, dpar_text *t)
+                                 dpar_plan_rejection *r, dpar_text *t)
 {
     double ratio =
         other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
     dpar_text_put(t, ": ");
     if (!other->fits && other->memory.lower <= job->cluster->gpu.memory_bytes) {
-        r->rule = DPAR_RULE_MEMORY;
+        r->rule = DPAR_STRATEGY_RULE_MEMORY;
         dpar_text_put(t, "offloads more than a node's memory holds");
         return;
     }
     if (!other->fits) {
-        r->rule = DPAR_RULE_MEMORY;
+        r->rule = DPAR_STRATEGY_RULE_MEMORY;
         r->bytes_over = other->memory.lower - job->cluster->gpu.memory_bytes;
         dpari_text_print(t, "up to %.1f GB, a GPU has %.0f", other->memory.upper * 1e-9,
                          job->cluster->gpu.memory_bytes * 1e-9);
         return;
     }
-    r->rule = DPAR_RULE_NONE;
+    r->rule = DPAR_STRATEGY_RULE_NONE;
     if (ratio > 0.9995 && ratio < 1.0005) {
         dpar_text_put(t, "as fast");
     } else {
@@ -1062,14 +1069,14 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
 }
 
 DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
-                                                 int64_t global_batch, dpar_rejected *out,
+                                                 int64_t global_batch, dpar_plan_rejection *out,
                                                  int32_t room)
 {
     const dpar_strategy *s = &plan->strategy;
     int64_t batch = (int64_t)s->dp * s->micro_batch * s->micro_batches;
     int32_t k, n = 0;
     for (k = 0; k < 18 && n < room; k++) {
-        dpar_rejected *r = &out[n];
+        dpar_plan_rejection *r = &out[n];
         dpar_plan other;
         dpar_text t;
         dpar_why why;
@@ -1185,8 +1192,8 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     s->zero = dpari_within(s->zero, 0, 3);
     s->recompute = w->trains ? dpari_within(s->recompute, 0, 31) : 0;
     s->recompute = (s->recompute & 3) > 1 ? s->recompute & 3 : s->recompute;
-    s->schedule = dpari_within(s->schedule, 1, DPAR_PRICED_SCHEDULES - 1);
-    s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
+    s->schedule = dpari_within(s->schedule, 1, DPAR_SCHEDULE_PRICED_END - 1);
+    s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KIND_COUNT - 1);
     s->recompute_layers =
         s->recompute == DPAR_RECOMPUTE_FULL ? dpari_within(s->recompute_layers, 0, w->blocks) : 0;
     s->vp = dpari_within(s->vp, 1, INT32_MAX);
@@ -1231,7 +1238,7 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
         double apart;
         if (plain) {
             n->vp = 1;
-            n->schedule = DPAR_1F1B;
+            n->schedule = DPAR_SCHEDULE_1F1B;
         }
         apart = dpari_distance(asked, n);
         if ((best <= 0.0 || apart < best) &&
@@ -1317,14 +1324,14 @@ static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 }
 
 /* The best plan on so many GPUs of the cluster's kind. */
-static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search,
-                                                int32_t gpus, dpar_plan *plan, int64_t *nearest,
-                                                dpar_why *why)
+static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job,
+                                                const dpar_planner_desc *search, int32_t gpus,
+                                                dpar_plan *plan, int64_t *nearest, dpar_why *why)
 {
     dpar_cluster c = *job->cluster;
     dpar_job resized = *job;
     dpar_planner p;
-    dpar_search q = *search;
+    dpar_planner_desc q = *search;
     dpar_status st;
     resized.cluster = &c;
     if (c.nics < 1) { /* one node as described: more of them need some network */
@@ -1348,7 +1355,7 @@ static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job, const dpar_
     return st;
 }
 
-static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t value)
+static void dpari_size_fix(dpar_planner_desc *q, int32_t field, int32_t *at, int32_t value)
 {
     if (!dpari_fixed(q, field)) {
         *at = value;
@@ -1359,24 +1366,24 @@ static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t v
 /* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
  * and everything recomputed and, if the search may, offloaded; the whole question only when that
  * misses by less than a quarter (one layer in flight is less without recomputation). */
-static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search,
+static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_planner_desc *search,
                                               int32_t gpus, int64_t *priced, dpar_why *why)
 {
-    dpar_search q = *search;
+    dpar_planner_desc q = *search;
     dpar_plan plan;
     int64_t nearest = 0;
     double limit =
         search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
     dpar_status st;
-    dpari_size_fix(&q, DPAR_FIELD_VP, &q.fixed.vp, 1);
-    dpari_size_fix(&q, DPAR_FIELD_MICRO_BATCH, &q.fixed.micro_batch, 1);
+    dpari_size_fix(&q, DPAR_STRATEGY_FIELD_VP, &q.fixed.vp, 1);
+    dpari_size_fix(&q, DPAR_STRATEGY_FIELD_MICRO_BATCH, &q.fixed.micro_batch, 1);
     if (job->work->trains) {
-        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE, &q.fixed.recompute, DPAR_RECOMPUTE_FULL);
-        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE_LAYERS, &q.fixed.recompute_layers, 0);
-        dpari_size_fix(&q, DPAR_FIELD_OVERLAP, &q.fixed.overlap, 0);
+        dpari_size_fix(&q, DPAR_STRATEGY_FIELD_RECOMPUTE, &q.fixed.recompute, DPAR_RECOMPUTE_FULL);
+        dpari_size_fix(&q, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS, &q.fixed.recompute_layers, 0);
+        dpari_size_fix(&q, DPAR_STRATEGY_FIELD_OVERLAP, &q.fixed.overlap, 0);
     }
     if (q.space == DPAR_SPACE_WHOLE && job->work->trains && job->cluster->host_bytes > 0.0) {
-        dpari_size_fix(&q, DPAR_FIELD_OFFLOAD, &q.fixed.offload,
+        dpari_size_fix(&q, DPAR_STRATEGY_FIELD_OFFLOAD, &q.fixed.offload,
                        DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS);
     }
     st = dpari_size_search(job, &q, gpus, &plan, &nearest, why);
@@ -1388,7 +1395,7 @@ static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_se
 }
 
 /* Fewer GPUs than this cannot even hold the state between them. */
-static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
+static int32_t dpari_size_least(const dpar_job *job, const dpar_planner_desc *search)
 {
     const dpar_recipe *r = &job->recipe;
     double limit =
@@ -1396,7 +1403,8 @@ static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
     double bytes = job->work->trains ? dpari_zero_bytes(r, job->work->params, 0, 1)
                                      : job->work->params * r->weight;
     double least = bytes / limit;
-    int offload = search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_FIELD_OFFLOAD);
+    int offload =
+        search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_STRATEGY_FIELD_OFFLOAD);
     int32_t node = job->cluster->gpus_per_node;
     if (offload || !(least > 1.0)) {
         return 1;
@@ -1407,7 +1415,8 @@ static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
     return least < node ? (int32_t)least : (int32_t)(least / node) * node;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
+DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
+                                                   const dpar_planner_desc *search,
                                                    int32_t most_gpus, dpar_plan *plan,
                                                    dpar_why *why)
 {

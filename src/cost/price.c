@@ -58,8 +58,8 @@ static int dpari_is_young(const dpar_gpu *g)
 
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
 {
-    static const int8_t next[DPAR_FORMATS] = {DPAR_NO_TYPE, DPAR_F64,  DPAR_F32, DPAR_F32,
-                                              DPAR_TF32,    DPAR_BF16, DPAR_F8};
+    static const int8_t next[DPAR_FORMAT_COUNT] = {DPAR_TYPE_NONE, DPAR_F64,  DPAR_F32, DPAR_F32,
+                                                   DPAR_TF32,      DPAR_BF16, DPAR_F8};
     int32_t f = element == 8 ? DPAR_F64 : format;
     while (f > DPAR_F32 && !(g->flops[f] > 0.0)) {
         f = next[f];
@@ -94,7 +94,7 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.casts = job->recipe.casts;
     /* fused attention stays in bf16 under 8-bit products, and in fp32 under those of fp32 */
     r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION] * attention);
-    if (job->work->attention == DPAR_ATTENTION_FLASH1) {
+    if (job->work->attention == DPAR_MODEL_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
     }
     r.vector_s = 1.0 / (0.7 * dpari_matrix_peak(g, DPAR_F32, job->work->element));
@@ -108,17 +108,17 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     /* TransformerEngine computes a ring's pieces on two streams: one fills the other's last wave,
      * and the last piece's is a wave over its own keys alone */
     r.lost = dpari_attention_lost;
-    if (s->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_STACK_CORE) {
+    if (s->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_MODEL_STACK_MEGATRON_CORE) {
         r.lost /= s->cp;
     }
     r.launch_s = cal[DPAR_CAL_LAUNCH_S];
     r.accumulate = 2.0 * job->recipe.gradient;
     r.sequence = s->sp ? s->tp : 1.0;
     r.routed = s->etp / r.sequence;
-    r.narrow = job->work->stack != DPAR_STACK_CORE ? 1.0
-               : job->recipe.compute == DPAR_F8    ? 1.03125 / job->work->element
-               : job->recipe.compute == DPAR_F4    ? 0.5625 / job->work->element
-                                                   : 1.0;
+    r.narrow = job->work->stack != DPAR_MODEL_STACK_MEGATRON_CORE ? 1.0
+               : job->recipe.compute == DPAR_F8                   ? 1.03125 / job->work->element
+               : job->recipe.compute == DPAR_F4                   ? 0.5625 / job->work->element
+                                                                  : 1.0;
     r.s = s;
     r.w = job->work;
     both[0] = both[1] = r;
@@ -280,7 +280,7 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     if (r->narrow < 1.0) { /* TransformerEngine keeps what it multiplied */
         save *= dpari_narrowed(op, r->narrow);
     }
-    if (r->s->recompute >= DPAR_RECOMPUTES && dpari_dropped(r->s->recompute, op)) {
+    if (r->s->recompute >= DPAR_RECOMPUTE_COUNT && dpari_dropped(r->s->recompute, op)) {
         double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
         p->again[DPAR_RECOMPUTE_NONE] += again;
         p->again[DPAR_RECOMPUTE_SELECTIVE] += again;
@@ -327,15 +327,15 @@ DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32
     if (t == NULL || n < 2) {
         return;
     }
-    all = kind == DPAR_SEND_RECV ? bytes * t->ranks : (n - 1.0) * bytes * (t->ranks / n);
-    all *= kind == DPAR_ALL_REDUCE ? 2.0 : 1.0;
+    all = kind == DPAR_CALL_SEND_RECV ? bytes * t->ranks : (n - 1.0) * bytes * (t->ranks / n);
+    all *= kind == DPAR_CALL_ALL_REDUCE ? 2.0 : 1.0;
     t->forward[what][kind] += all * forward;
     t->backward[what][kind] += all * backward;
 }
 
 /* Seconds of one call; its bytes as often as it is made, forward and backward. */
-static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
-                          dpari_layer_price *p, double forward, double backward)
+static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
+                          double bytes, dpari_layer_price *p, double forward, double backward)
 {
     dpar_collective_cost c;
     dpar_collective_predict(job->cluster, g, kind, bytes, &c);
@@ -347,8 +347,9 @@ static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind
 }
 
 /* The same, told to the tally. */
-static double dpari_spend_told(const dpar_job *job, const dpar_group *g, int32_t what, int32_t kind,
-                               double bytes, dpari_layer_price *p, double forward, double backward)
+static double dpari_spend_told(const dpar_job *job, const dpar_cluster_group *g, int32_t what,
+                               int32_t kind, double bytes, dpari_layer_price *p, double forward,
+                               double backward)
 {
     dpari_tally_add(p->tally, what, kind, g->size, bytes, forward, backward);
     return dpari_spend(job, g, kind, bytes, p, forward, backward);
@@ -358,34 +359,35 @@ static double dpari_spend_told(const dpar_job *job, const dpar_group *g, int32_t
  * reduce-scatter each way, and the input gathered once more for the weight gradient. Embedding:
  * forward only. Head: backward only. */
 static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *s,
-                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
+                                      const dpar_workload_layer *l, double tokens,
+                                      dpari_layer_price *p)
 {
     double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
-    dpar_group g;
+    dpar_cluster_group g;
     double n = l->tp_regions, bytes = tokens * l->width_bytes, ag, rs, f, b;
     if (s->tp == 1 || l->tp_regions == 0) {
         return;
     }
-    dpar_group_init(&g, job->cluster, s->tp, 1);
+    dpar_cluster_group_init(&g, job->cluster, s->tp, 1);
     f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
     b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
     p->host_forward += f * launch_s;
     p->host_backward += b * launch_s;
     if (!s->sp) {
-        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_ALL_REDUCE, bytes, p, f, b);
+        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, bytes, p, f, b);
         p->tp_forward = ag * f;
         p->tp_backward = ag * b;
     } else {
         /* the embedding scatters forward and gathers backward, the head the other way round */
         double gathers = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_ALL_GATHER, bytes, p, gathers,
+        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, bytes, p, gathers,
                               l->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
-        rs = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_REDUCE_SCATTER, bytes, p, f, b);
+        rs = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_CALL_REDUCE_SCATTER, bytes, p, f, b);
         p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
         p->tp_backward = b * (2.0 * ag + rs);
     }
     if (l->kind == DPAR_LAYER_HEAD && job->work->vocab > 0) { /* the loss: a maximum, two sums */
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_TP, DPAR_ALL_GATHER, s->tp,
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_GATHER, s->tp,
                         tokens * s->tp * (job->work->element == 8 ? 24.0 : 12.0), 1.0, 0.0);
     }
     p->tp_again = p->tp_forward;
@@ -397,35 +399,37 @@ static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *
 }
 
 static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *s,
-                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
+                                      const dpar_workload_layer *l, double tokens,
+                                      dpari_layer_price *p)
 {
-    dpar_group g;
+    dpar_cluster_group g;
     double kv = tokens * l->cp_kv_bytes / s->tp, qo = tokens * l->cp_qo_bytes / s->tp, t;
     if (s->cp == 1 || l->cp_kv_bytes <= 0.0) {
         return;
     }
-    dpar_group_init(&g, job->cluster, s->cp, s->tp);
+    dpar_cluster_group_init(&g, job->cluster, s->cp, s->tp);
     if (s->cp_kind == DPAR_CP_ULYSSES) {
         /* the attention output is kept before and after its exchange */
         p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
         p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
-        t = 4.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_CP, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p,
-                                   4.0, 4.0);
+        t = 4.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_TO_ALL, (kv + qo) / 4.0,
+                                   p, 4.0, 4.0);
         p->cp_forward = t;
         p->cp_backward = t;
         return;
     }
-    t = dpari_spend(job, &g, DPAR_ALL_GATHER, kv * s->cp, p, 1.0, 2.0);
+    t = dpari_spend(job, &g, DPAR_CALL_ALL_GATHER, kv * s->cp, p, 1.0, 2.0);
     if (s->cp_kind == DPAR_CP_GATHER) {
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_ALL_GATHER, s->cp, kv * s->cp, 1.0, 2.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_CALL_ALL_GATHER, s->cp, kv * s->cp, 1.0,
+                        2.0);
         p->cp_forward = t;
         p->cp_backward = 2.0 * t;
     } else {
         /* the ring passes blocks while it computes with the one before */
         double merge = qo * (s->cp - 1.0) /
                        (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_SEND_RECV, s->cp, kv * (s->cp - 1.0), 1.0,
-                        2.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_CALL_SEND_RECV, s->cp, kv * (s->cp - 1.0),
+                        1.0, 2.0);
         p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + dpari_ring_merge * merge;
         p->cp_backward = dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) +
                          dpari_ring_merge_back * merge;
@@ -456,25 +460,25 @@ static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes
 /* One all-to-all of routed tokens. Where the code sends a token once to each node that has experts
  * of it, of topk copies as many are sent as nodes are reached, and all of them are handed out
  * inside the nodes meanwhile. */
-static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_group *g,
+static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cluster_group *g,
                                               double bytes, dpari_layer_price *p)
 {
     double sent, t;
-    dpar_group inside = *g;
+    dpar_cluster_group inside = *g;
     if (!dpari_age(job->work)->once || job->work->topk < 1) {
-        return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+        return dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
     if (job->recipe.casts > 0.0) { /* of four messages forward and backward one in 8 bits */
         bytes *= 0.875;
     }
     if (g->nodes < 2) {
-        return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+        return dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
     sent = dpari_places_reached(dpari_routed_nodes(job->work, g->nodes), job->work->topk);
-    t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * sent / job->work->topk, p, 2.0, 2.0);
+    t = dpari_spend(job, g, DPAR_CALL_ALL_TO_ALL, bytes * sent / job->work->topk, p, 2.0, 2.0);
     inside.size = g->per_node;
     inside.nodes = 1;
-    return dpari_mostf(t, dpari_spend(job, &inside, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0));
+    return dpari_mostf(t, dpari_spend(job, &inside, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0));
 }
 
 /* Assumed, not measured: a tenth of the experts' messages finds nothing to hide behind, nor does a
@@ -494,28 +498,29 @@ static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forwa
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
  * the ranks of an expert and their outputs summed and scattered. */
 static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
-                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
+                                      const dpar_workload_layer *l, double tokens,
+                                      dpari_layer_price *p)
 {
     const dpar_strategy *s = r->s;
-    dpar_group g;
+    dpar_cluster_group g;
     double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
     if (l->ep_bytes <= 0.0) {
         return;
     }
     if (s->ep > 1) {
-        dpar_group_init(&g, job->cluster, s->ep, s->etp);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep,
+        dpar_cluster_group_init(&g, job->cluster, s->ep, s->etp);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_TO_ALL, s->ep,
                         4.0 * (job->work->experts + (double)s->ep), 1.0, 0.0);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
-        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep, bytes, 2.0, 2.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_TO_ALL, s->ep, bytes, 2.0, 2.0);
         t += 2.0 * dpari_routed_seconds(job, &g, bytes, p);
     }
     if (s->etp > 1) {
-        dpar_group_init(&g, job->cluster, s->etp, 1);
-        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_GATHER, bytes * s->etp, p, 1.0,
-                              1.0);
-        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 1.0,
-                              1.0);
+        dpar_cluster_group_init(&g, job->cluster, s->etp, 1);
+        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_ALL_GATHER, bytes * s->etp, p,
+                              1.0, 1.0);
+        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_CALL_REDUCE_SCATTER, bytes * s->etp, p,
+                              1.0, 1.0);
     }
     p->ep_forward = t;
     p->ep_backward = t;
@@ -533,7 +538,7 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
-static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l,
+static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_workload_layer *l,
                                           const dpar_strategy *s)
 {
     double cells = 0.0;
@@ -551,16 +556,16 @@ static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_lay
 }
 
 static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *s,
-                                        const dpar_layer *l, dpari_layer_price *p)
+                                        const dpar_workload_layer *l, dpari_layer_price *p)
 {
     int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
     double bytes, t;
-    dpar_group g;
+    dpar_cluster_group g;
     dpar_collective_cost c;
     if (tiles == 1 || l->exchanges == 0) {
         return;
     }
-    dpar_group_init(&g, job->cluster, tiles, s->tp);
+    dpar_cluster_group_init(&g, job->cluster, tiles, s->tp);
     bytes = dpari_halo_cells(job->work, l, s) * l->reach_bytes * s->micro_batch / l->exchanges;
     g.size = 2; /* neighbours, not the whole group */
     if (g.nodes > 1) {
@@ -569,11 +574,11 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
     } else {
         g.per_node = 2;
     }
-    dpar_collective_predict(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
     t = c.seconds * l->exchanges;
     p->halo_forward = t;
     p->halo_backward = job->work->trains ? t : 0.0;
-    dpari_tally_add(p->tally, DPAR_TRAFFIC_HALO, DPAR_SEND_RECV, tiles, bytes, l->exchanges,
+    dpari_tally_add(p->tally, DPAR_TRAFFIC_HALO, DPAR_CALL_SEND_RECV, tiles, bytes, l->exchanges,
                     l->exchanges);
     p->link_forward += c.link_bytes * l->exchanges;
     p->nic_forward += c.nic_bytes * l->exchanges;
@@ -587,7 +592,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
                               dpari_tally *tally, dpari_layer_price *p)
 {
     const dpar_workload *w = job->work;
-    const dpar_layer *l = &w->layer[i];
+    const dpar_workload_layer *l = &w->layer[i];
     const dpari_rates *r = l->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
     const dpar_strategy *s = r->s;
     double parts = (double)s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
@@ -598,7 +603,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     for (k = 0; k < l->ops; k++) {
         dpari_price_op(r, &w->op[l->first + k], tokens, p);
     }
-    if (l->kind == DPAR_LAYER_HEAD && w->loss == DPAR_LOSS_EAGER && s->tp > 1) {
+    if (l->kind == DPAR_LAYER_HEAD && w->loss == DPAR_MODEL_LOSS_EAGER && s->tp > 1) {
         p->transient *= 18.0 / 14.0;
     }
     p->again[DPAR_RECOMPUTE_FULL] = p->forward;
@@ -624,11 +629,11 @@ static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_str
     const dpar_workload *w = job->work;
     double sum = 0.0;
     int32_t i, k;
-    if (w->stack != DPAR_STACK_CORE || !w->trains) {
+    if (w->stack != DPAR_MODEL_STACK_MEGATRON_CORE || !w->trains) {
         return 0.0;
     }
     for (i = 0; i < w->layers; i++) {
-        const dpar_layer *l = &w->layer[i];
+        const dpar_workload_layer *l = &w->layer[i];
         for (k = 0; l->kind == kind && k < l->ops; k++) {
             const dpar_op *op = &w->op[l->first + k];
             double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
@@ -665,7 +670,8 @@ DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_w
 {
     const double bytes[7] = {r->weight,   r->gradient, r->master, r->moments,
                              r->gathered, r->reduced,  r->casts};
-    int32_t i, fine = r->weight > 0.0 && r->compute > DPAR_NO_TYPE && r->compute < DPAR_FORMATS;
+    int32_t i,
+        fine = r->weight > 0.0 && r->compute > DPAR_TYPE_NONE && r->compute < DPAR_FORMAT_COUNT;
     for (i = 0; i < 7; i++) {
         fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
     }
@@ -673,7 +679,7 @@ DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_w
                 : dpari_say(DPAR_E_ARG, why,
                             "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
                             "products in a format of 1 to # (f64 to f4), not # (dpar_recipe_find)",
-                            DPAR_FORMATS - 1, r->compute, 0, 0);
+                            DPAR_FORMAT_COUNT - 1, r->compute, 0, 0);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */
@@ -681,7 +687,7 @@ DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_w
 /* Blocks of class i inside [from, to) of the sequence of blocks. */
 static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
 {
-    const dpar_layer *l = &w->layer[i];
+    const dpar_workload_layer *l = &w->layer[i];
     from = dpari_most(from, l->from);
     to = dpari_least(to, (int64_t)l->from + l->span);
     return to > from ? (double)(to - from) * ((double)l->count / l->span) : 0.0;
@@ -706,8 +712,9 @@ static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t
 /* Round the ranks, or there and back (V schedules). */
 DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 {
-    int there_and_back = s->schedule == DPAR_ZBV || s->schedule == DPAR_V_HALF ||
-                         s->schedule == DPAR_V_MIN || s->schedule == DPAR_DUALPIPEV;
+    int there_and_back = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
+                         s->schedule == DPAR_SCHEDULE_V_MIN ||
+                         s->schedule == DPAR_SCHEDULE_DUALPIPEV;
     int64_t turn = (int64_t)v * s->pp;
     return there_and_back && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
 }

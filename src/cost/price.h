@@ -20,8 +20,8 @@ DPARI_API double dpari_contention(const dpar_job *job);
  * `ranks` ranks of a stage. */
 typedef struct dpari_tally {
     double ranks;
-    double forward[DPAR_TRAFFICS][DPAR_COLLECTIVES];
-    double backward[DPAR_TRAFFICS][DPAR_COLLECTIVES];
+    double forward[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
+    double backward[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
 } dpari_tally;
 /* A call of n ranks on `bytes` (of the full vector), made so often in forward and in backward. */
 DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n, double bytes,
@@ -30,25 +30,25 @@ DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
 typedef struct dpari_layer_price {
     dpari_tally *tally;
-    double forward, backward;      /* compute, launch floor not yet applied */
-    double again[DPAR_RECOMPUTES]; /* forward work repeated in the backward */
-    double attention;              /* of forward: the scores and their product with the values */
+    double forward, backward;           /* compute, launch floor not yet applied */
+    double again[DPAR_RECOMPUTE_COUNT]; /* forward work repeated in the backward */
+    double attention; /* of forward: the scores and their product with the values */
     double host_forward, host_backward; /* the host's time to launch it: a floor */
     double tp_forward, tp_backward, tp_again;
     double cp_forward, cp_backward;
     double ep_forward, ep_backward;
     double halo_forward, halo_backward;
-    double params, expert_params;     /* weights on this rank */
-    double kept[DPAR_RECOMPUTES];     /* activation bytes from forward to backward */
-    double transient;                 /* bytes, alive during its backward only */
-    double send;                      /* bytes of its output, on this rank */
-    double link_forward, nic_forward; /* bytes of TP, CP, EP, halo: sent again by recomputation */
+    double params, expert_params;      /* weights on this rank */
+    double kept[DPAR_RECOMPUTE_COUNT]; /* activation bytes from forward to backward */
+    double transient;                  /* bytes, alive during its backward only */
+    double send;                       /* bytes of its output, on this rank */
+    double link_forward, nic_forward;  /* bytes of TP, CP, EP, halo: sent again by recomputation */
     double link_backward, nic_backward;
 } dpari_layer_price;
 
 /* Depends on tp, sp, cp, cp_kind, ep, etp, micro_batch, tiles (and overlap's TP bit). */
 typedef struct dpari_layers {
-    dpari_layer_price of[DPAR_MAX_LAYERS];
+    dpari_layer_price of[DPAR_MAX_LAYER_CLASSES];
     double dummies, head_dummies; /* bytes of weight gradients that only look like some */
 } dpari_layers;
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out);

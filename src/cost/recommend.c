@@ -31,12 +31,12 @@ static const double dpari_poor_pays = 2.0;
 /* A simpler plan is worth a line up to here. */
 static const double dpari_worth_saying = 1.6;
 
-static int dpari_asks(const dpar_search *asked, int32_t field)
+static int dpari_asks(const dpar_planner_desc *asked, int32_t field)
 {
     return (asked->fixed_fields >> field & 1u) != 0;
 }
 
-static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_search *asked)
+static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *asked)
 {
     const dpar_workload *w = job->work;
     dpari_need n;
@@ -55,7 +55,7 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_searc
     while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
         n.tp--;
     }
-    n.tp = dpari_asks(asked, DPAR_FIELD_TP) ? asked->fixed.tp : n.tp;
+    n.tp = dpari_asks(asked, DPAR_STRATEGY_FIELD_TP) ? asked->fixed.tp : n.tp;
     return n;
 }
 
@@ -74,12 +74,13 @@ static int32_t dpari_kind_weight(int32_t bits)
 }
 
 /* One walk through all usual plans; the best of each kind. OK, E_NONE or what is wrong. */
-DPARI_APART DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job, const dpar_search *asked,
-                                                    dpari_kinds *k, dpar_why *why)
+DPARI_APART DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
+                                                    const dpar_planner_desc *asked, dpari_kinds *k,
+                                                    dpar_why *why)
 {
     dpar_planner p;
     dpar_plan top;
-    dpar_search q = *asked;
+    dpar_planner_desc q = *asked;
     dpar_status st;
     k->n = 0;
     q.space = DPAR_SPACE_USUAL;
@@ -257,7 +258,7 @@ static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *te
 }
 
 /* Mistakes that the plan makes. */
-static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
+static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *asked,
                                   const dpari_need *n, dpar_advice *a)
 {
     const dpar_strategy *s = &a->plan.strategy;
@@ -281,7 +282,7 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
                        ? "fewer than 4 micro-batches a stage: much of a step is bubble."
                        : "fewer than 4 micro-batches a stage: mind the bubble.");
     }
-    over = a->plan.memory.term[DPAR_MEM_ACTIVATIONS];
+    over = a->plan.memory.term[DPAR_MEMORY_ACTIVATIONS];
     if (s->zero >= 1 && over > 0.5 * a->plan.memory.total) {
         dpari_warn(a, &t, DPAR_WARN_ACTIVATIONS,
                    "activations are most of the memory: sharding state does not shrink them.");
@@ -321,7 +322,7 @@ static DPARI_COLD void dpari_advice_ratio(dpar_text *t, double ratio)
 }
 
 /* "PP=2 + DP=4: 12 % faster, 34 GB a GPU, with a pipeline". */
-static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_search *asked,
+static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planner_desc *asked,
                                           const dpari_kind *other, const dpari_kind *chosen,
                                           const dpar_advice *a, dpar_text *t)
 {
@@ -350,7 +351,7 @@ static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_search
 }
 
 /* The fastest of the search, where the plan is another one; what would be simpler still. */
-static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_search *asked,
+static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_planner_desc *asked,
                                            const dpari_kinds *k, const dpari_kind *chosen,
                                            dpar_advice *a)
 {
@@ -369,10 +370,10 @@ static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_searc
 }
 
 /* Something is fixed: what would be recommended otherwise stands in the runner-up's place. */
-static void dpari_advice_free(const dpar_job *job, const dpar_search *asked, dpar_advice *a)
+static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *asked, dpar_advice *a)
 {
     dpar_advice other;
-    dpar_search q = *asked;
+    dpar_planner_desc q = *asked;
     dpar_text t;
     double ratio;
     q.fixed_fields = 0;
@@ -392,7 +393,7 @@ static void dpari_advice_free(const dpar_job *job, const dpar_search *asked, dpa
 }
 
 /* What comes nearest when nothing fits: E_MEMORY and a->plan, E_NONE where nothing is legal. */
-static dpar_status dpari_advice_near(const dpar_job *job, const dpar_search *asked,
+static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_desc *asked,
                                      const dpari_need *n, dpar_advice *a)
 {
     const dpar_workload *w = job->work;
@@ -423,11 +424,11 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_search *ask
 }
 
 /* Nothing fits: what comes nearest, by how much it misses, and on how many GPUs it would fit. */
-static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *asked,
+static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *asked,
                                      const dpari_need *n, dpar_advice *a, dpar_why *why)
 {
     dpar_plan plan;
-    dpar_search q = *asked;
+    dpar_planner_desc q = *asked;
     dpar_text t;
     if (dpari_advice_near(job, asked, n, a) != DPAR_E_MEMORY) {
         return dpari_say(DPAR_E_NONE, why, "no way to use # GPUs with a global batch of #", n->gpus,
@@ -466,7 +467,8 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
         (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5), 0);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
+DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
+                                                    const dpar_planner_desc *search,
                                                     dpar_advice *advice, dpar_why *why)
 {
     dpari_kinds kinds;

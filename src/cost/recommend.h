@@ -43,7 +43,7 @@ typedef struct dpar_advice {
  * that are not the cluster's. One search, two where something is fixed: milliseconds.
  *
  * The plan's times are those of the closed forms; dpar_plan_simulate has the schedule's own. */
-DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
+DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_planner_desc *search,
                                          dpar_advice *advice, dpar_why *why);
 
 #endif

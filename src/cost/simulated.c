@@ -14,7 +14,7 @@ typedef struct dpari_sim_rows {
 
 static int dpari_sim_chains(const dpar_strategy *s)
 {
-    return s->schedule == DPAR_DUALPIPE;
+    return s->schedule == DPAR_SCHEDULE_DUALPIPE;
 }
 
 /* So many micro-batches are simulated: all, or as many as keep the list short and the last group as
@@ -46,7 +46,7 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
     int32_t r, v, i;
     each.pp = c->stages;
     each.vp = 1;
-    each.schedule = DPAR_1F1B;
+    each.schedule = DPAR_SCHEDULE_1F1B;
     each.recompute_layers = (s->recompute_layers + s->vp - 1) / s->vp;
     dpari_price_layers(job, s, &layers);
     for (r = 0; r < s->pp; r++) {
@@ -92,10 +92,10 @@ static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_
         return plan->memory.total;
     }
     for (r = 0; r < s->pp; r++) {
-        dpar_memory m;
+        dpar_memory_usage m;
         double more;
         dpar_memory_stage(job, s, r, &m);
-        more = (double)c->rank[r].peak_bytes - m.term[DPAR_MEM_ACTIVATIONS];
+        more = (double)c->rank[r].peak_bytes - m.term[DPAR_MEMORY_ACTIVATIONS];
         most = dpari_mostf(most, m.total + more * (job->work->trains ? 1.05 : 1.0));
     }
     return most;
@@ -107,17 +107,18 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
                                                   char *mem, int64_t bytes, dpar_why *why)
 {
     const dpar_strategy *s = &plan->strategy;
-    dpar_order order;
+    dpar_schedule_desc order;
     dpar_schedule schedule;
-    dpar_times times;
-    dpar_simulation how;
+    dpar_schedule_times times;
+    dpar_schedule_simulate_desc how;
     dpar_status st;
     int64_t need;
-    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    int looped =
+        s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     /* a stack that sends between its computations: ranks stand still meanwhile */
     int holds = looped && !(dpari_overlap_of(job, s) & DPAR_OVERLAP_PP);
     dpari_zero(&order, sizeof order);
-    order.rule = job->work->trains ? s->schedule : DPAR_FORWARD_ONLY;
+    order.rule = job->work->trains ? s->schedule : DPAR_SCHEDULE_FORWARD_ONLY;
     order.ranks = s->pp;
     order.micros = micros;
     order.chunks = looped || !job->work->trains ? s->vp : 0;
@@ -141,11 +142,11 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
-                                                   dpar_simulated *sim, void *mem, int64_t bytes,
-                                                   dpar_why *why)
+                                                   dpar_plan_simulation *sim, void *mem,
+                                                   int64_t bytes, dpar_why *why)
 {
     const dpar_strategy *s = &plan->strategy;
-    const dpar_step *step = &plan->step;
+    const dpar_step_cost *step = &plan->step;
     int32_t stages, rows, micros;
     int64_t head, *at = (int64_t *)mem;
     dpari_sim_rows chunks;

@@ -6,10 +6,10 @@
 
 DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
 {
-    static const char name[DPAR_TIMES][12] = {
+    static const char name[DPAR_TIME_COUNT][12] = {
         "forward", "backward", "recompute", "tp", "cp",        "ep",      "halo",
         "pp",      "bubble",   "imbalance", "dp", "optimizer", "offload", "host"};
-    return term >= 0 && term < DPAR_TIMES ? name[term] : "?";
+    return term >= 0 && term < DPAR_TIME_COUNT ? name[term] : "?";
 }
 
 /* ---- data parallelism ----------------------------------------------------------------------- */
@@ -22,8 +22,8 @@ typedef struct dpari_data {
     dpari_tally *tally;
 } dpari_data;
 
-static double dpari_data_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
-                               double calls, double times, dpari_data *d)
+static double dpari_data_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
+                               double bytes, double calls, double times, dpari_data *d)
 {
     dpar_collective_cost c;
     dpari_tally_add(d->tally, DPAR_TRAFFIC_DP, kind, g->size, bytes, 0.0, times);
@@ -39,40 +39,41 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
                           int32_t n, int32_t shard, int32_t stride, dpari_data *d)
 {
     const dpar_recipe *r = &job->recipe;
-    dpar_group in, across;
+    dpar_cluster_group in, across;
     double grads = params * r->reduced, weights = params * r->gathered, m = s->micro_batches, t;
     if (n <= 1 || params <= 0.0) {
         return;
     }
-    dpar_group_init(&in, job->cluster, s->zero == 0 ? n : shard, stride);
+    dpar_cluster_group_init(&in, job->cluster, s->zero == 0 ? n : shard, stride);
     if (s->zero == 0) {
-        d->after += dpari_data_spend(job, &in, DPAR_ALL_REDUCE, grads, 1.0, 1.0, d);
+        d->after += dpari_data_spend(job, &in, DPAR_CALL_ALL_REDUCE, grads, 1.0, 1.0, d);
         return;
     }
     if (shard < n) { /* HSDP: replicas reduce what the shards hold */
-        dpar_group_init(&across, job->cluster, n / shard, stride * shard);
-        d->after += dpari_data_spend(job, &across, DPAR_ALL_REDUCE, grads / shard, 1.0, 1.0, d);
+        dpar_cluster_group_init(&across, job->cluster, n / shard, stride * shard);
+        d->after +=
+            dpari_data_spend(job, &across, DPAR_CALL_ALL_REDUCE, grads / shard, 1.0, 1.0, d);
     }
     if (shard <= 1) {
         return;
     }
     if (s->zero == 3) {
-        t = dpari_data_spend(job, &in, DPAR_ALL_GATHER, weights, units, 2.0 * m, d);
+        t = dpari_data_spend(job, &in, DPAR_CALL_ALL_GATHER, weights, units, 2.0 * m, d);
         d->forward += t;
-        d->backward += t + dpari_data_spend(job, &in, DPAR_REDUCE_SCATTER, grads, units, m, d);
+        d->backward += t + dpari_data_spend(job, &in, DPAR_CALL_REDUCE_SCATTER, grads, units, m, d);
         d->unit += t / units;
         return;
     }
     t = dpari_data_spend(job, &in,
-                         s->zero == 1 && dpari_age(job->work)->sliced ? DPAR_ALL_REDUCE
-                                                                      : DPAR_REDUCE_SCATTER,
+                         s->zero == 1 && dpari_age(job->work)->sliced ? DPAR_CALL_ALL_REDUCE
+                                                                      : DPAR_CALL_REDUCE_SCATTER,
                          grads, 1.0, s->zero == 2 ? m : 1.0, d);
     if (s->zero == 2) {
         d->backward += t;
     } else {
         d->after += t;
     }
-    d->before += dpari_data_spend(job, &in, DPAR_ALL_GATHER, weights, 1.0, 1.0, d);
+    d->before += dpari_data_spend(job, &in, DPAR_CALL_ALL_GATHER, weights, 1.0, 1.0, d);
 }
 
 static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
@@ -123,7 +124,7 @@ static DPARI_COLD double dpari_block_tensors(const dpar_workload *w)
 }
 
 static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                            dpar_step *t)
+                            dpar_step_cost *t)
 {
     dpari_data d = dpari_data_time(job, s, st, NULL);
     double c = dpari_contention(job), m = s->micro_batches, e = 0.0;
@@ -172,7 +173,7 @@ static double dpari_adam_bytes(const dpar_recipe *r)
 }
 
 static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                 dpar_step *t)
+                                 dpar_step_cost *t)
 {
     const dpar_cluster *c = job->cluster;
     const dpar_recipe *r = &job->recipe;
@@ -215,17 +216,17 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
 static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
 {
     switch (schedule) {
-    case DPAR_INTERLEAVED:
-    case DPAR_BREADTH_FIRST: return 1.0 / vp;
-    case DPAR_ZB_H1:
-    case DPAR_ZB_2P: /* the same makespan; 2P's zero bubble is each rank's own span, which counts
-                        only where ranks step their optimizers one by one */
+    case DPAR_SCHEDULE_INTERLEAVED:
+    case DPAR_SCHEDULE_BREADTH_FIRST: return 1.0 / vp;
+    case DPAR_SCHEDULE_ZB_H1:
+    case DPAR_SCHEDULE_ZB_2P: /* the same makespan; 2P's zero bubble is each rank's own span, which
+                        counts only where ranks step their optimizers one by one */
         return w;
-    case DPAR_ZBV: return 1.0 / 6.0;
-    case DPAR_V_HALF: return 0.5;
-    case DPAR_V_MIN: return 0.67;
-    case DPAR_DUALPIPE: return 1.0 / 3.0;
-    case DPAR_DUALPIPEV: return 1.0 / 3.0;
+    case DPAR_SCHEDULE_ZBV: return 1.0 / 6.0;
+    case DPAR_SCHEDULE_V_HALF: return 0.5;
+    case DPAR_SCHEDULE_V_MIN: return 0.67;
+    case DPAR_SCHEDULE_DUALPIPE: return 1.0 / 3.0;
+    case DPAR_SCHEDULE_DUALPIPEV: return 1.0 / 3.0;
     default: return 1.0;
     }
 }
@@ -236,22 +237,22 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
 static double dpari_fill_short(const dpar_strategy *s, double share, double w)
 {
     double full = s->pp, one = 0.5 * (1.0 + w);
-    if (s->schedule < DPAR_ZB_H1 || s->micro_batches >= full || share >= one) {
+    if (s->schedule < DPAR_SCHEDULE_ZB_H1 || s->micro_batches >= full || share >= one) {
         return share;
     }
     return share + (one - share) * (full - s->micro_batches) / (full - 1.0);
 }
 
 static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
-                                 dpar_step *t, double times)
+                                 dpar_step_cost *t, double times)
 {
     dpar_collective_cost c;
-    dpar_group g;
-    dpar_group_init(&g, job->cluster, s->pp, s->tp * s->cp * s->dp);
+    dpar_cluster_group g;
+    dpar_cluster_group_init(&g, job->cluster, s->pp, s->tp * s->cp * s->dp);
     g.nodes = g.per_node < g.size ? 2 : 1;
     g.size = 2;
     g.per_node = g.nodes == 2 ? 1 : 2;
-    dpar_collective_predict(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
     t->link_bytes += c.link_bytes * times;
     t->nic_bytes += c.nic_bytes * times;
     return c.seconds;
@@ -261,7 +262,7 @@ DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy
 {
     dpari_layers layers;
     dpari_stages stages;
-    dpar_step t;
+    dpar_step_cost t;
     dpari_zero(&t, sizeof(t));
     dpari_price_layers(job, s, &layers);
     dpari_price_stages(job, s, &layers, &stages);
@@ -270,11 +271,13 @@ DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy
 
 /* Bubble, imbalance and messages. The slowest stage paces every micro-batch; the others wait. */
 static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
-                                const dpari_stages *stages, const dpari_stage *slow, dpar_step *t)
+                                const dpari_stages *stages, const dpari_stage *slow,
+                                dpar_step_cost *t)
 {
     double m = s->micro_batches, p = s->pp, v = s->vp, mean = stages->sum_total / p, send, fill;
     double w = slow->forward / (slow->forward + slow->backward + slow->again), ways;
-    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    int looped =
+        s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     int32_t flying = dpari_overlap_of(job, s);
     t->largest_stage_s = slow->total;
     t->mean_stage_s = mean;
@@ -296,8 +299,8 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
     send = dpari_send_seconds(job, s, stages->send, t, ways * m * v);
     t->term[DPAR_TIME_BUBBLE] = fill;
     t->term[DPAR_TIME_PP] = ways * send * ((p - 2.0) + m * v * (p - 1.0) / p);
-    if ((s->schedule == DPAR_GPIPE && (s->overlap & DPAR_OVERLAP_DEFAULT)) ||
-        ((s->schedule == DPAR_GPIPE || looped) && (flying & DPAR_OVERLAP_PP))) {
+    if ((s->schedule == DPAR_SCHEDULE_GPIPE && (s->overlap & DPAR_OVERLAP_DEFAULT)) ||
+        ((s->schedule == DPAR_SCHEDULE_GPIPE || looped) && (flying & DPAR_OVERLAP_PP))) {
         t->term[DPAR_TIME_PP] = dpari_leastf(t->term[DPAR_TIME_PP], ways * (p * v - 1.0) * send);
     }
     t->bubble = fill / (m * slow->total + fill + t->term[DPAR_TIME_PP]);
@@ -305,7 +308,7 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
-static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages, dpar_step *t)
+static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages, dpar_step_cost *t)
 {
     const dpari_stage *all = &stages->whole;
     double k = (double)s->micro_batches / s->pp;
@@ -327,7 +330,7 @@ static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages,
  * with SELECTIVE those of the scores. */
 static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t recompute)
 {
-    const dpar_layer *l = &w->layer[layer];
+    const dpar_workload_layer *l = &w->layer[layer];
     double sum = 0.0;
     int32_t i;
     for (i = 0; i < l->ops; i++) {
@@ -343,7 +346,7 @@ static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t r
 }
 
 static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
-                             const dpari_stages *stages, dpar_step *t)
+                             const dpari_stages *stages, dpar_step_cost *t)
 {
     const dpar_workload *w = job->work;
     double gpus = dpar_strategy_ranks(s), again = 0.0;
@@ -371,7 +374,7 @@ static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
 }
 
 DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
-                                const dpari_stages *stages, dpar_step *t)
+                                const dpari_stages *stages, dpar_step_cost *t)
 {
     const dpari_stage *slow = &stages->of[0];
     const double *cal = job->cluster->cal.value;
@@ -392,13 +395,13 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
         cal[DPAR_CAL_SKEW] * compute *
         dpari_log2((double)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2]);
     t->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
-    for (i = 0; i < DPAR_TIMES; i++) {
+    for (i = 0; i < DPAR_TIME_COUNT; i++) {
         t->total += t->term[i];
     }
     dpari_step_rates(job, s, stages, t);
 }
 
-DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t)
+DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t)
 {
     dpari_layers layers;
     dpari_stages stages;

@@ -39,12 +39,12 @@ enum {
     DPAR_TIME_OPTIMIZER,
     DPAR_TIME_OFFLOAD,
     DPAR_TIME_HOST, /* the host's part of a step, and kernels shorter than their launch */
-    DPAR_TIMES
+    DPAR_TIME_COUNT
 };
 
 /* The time of a step, by term, and what is derived from it. */
-typedef struct dpar_step {
-    double term[DPAR_TIMES]; /* seconds; they add up to total */
+typedef struct dpar_step_cost {
+    double term[DPAR_TIME_COUNT]; /* seconds; they add up to total */
     double total;
     double samples; /* of a step, all ranks */
     double tokens_per_s_gpu;
@@ -61,7 +61,7 @@ typedef struct dpar_step {
     double dp_hidden_s;           /* data-parallel communication that overlap hides */
     double bubble;                /* filling and draining / makespan of the micro-batches */
     double largest_stage_s, mean_stage_s; /* of a micro-batch, forward and backward */
-} dpar_step;
+} dpar_step_cost;
 
 /* The name of a term, as in JSON: "forward", ...; "?" for any other number. Static text. O(1). */
 DPAR_API const char *dpar_time_name(int32_t term);

@@ -48,16 +48,16 @@ static int32_t dpari_read_recompute(const char *s, size_t n)
 
 DPARI_API const char *dpari_cp_name(int32_t cp_kind)
 {
-    static const char name[DPAR_CP_KINDS][12] = {"ring", "ulysses", "gather"};
-    return cp_kind >= 0 && cp_kind < DPAR_CP_KINDS ? name[cp_kind] : "?";
+    static const char name[DPAR_CP_KIND_COUNT][12] = {"ring", "ulysses", "gather"};
+    return cp_kind >= 0 && cp_kind < DPAR_CP_KIND_COUNT ? name[cp_kind] : "?";
 }
 
-DPAR_API const char *dpar_rule_name(int32_t rule)
+DPAR_API const char *dpar_strategy_rule_name(int32_t rule)
 {
-    static const char name[DPAR_RULES][16] = {
+    static const char name[DPAR_STRATEGY_RULE_COUNT][16] = {
         "none", "degree", "ranks", "tp-heads", "tp-across-nodes", "pp-layers", "schedule", "cp",
         "ep",   "zero",   "batch", "tiles",    "option",          "offload",   "memory"};
-    return rule >= 0 && rule < DPAR_RULES ? name[rule] : "?";
+    return rule >= 0 && rule < DPAR_STRATEGY_RULE_COUNT ? name[rule] : "?";
 }
 
 /* ---- recipes -------------------------------------------------------------------------------- */
@@ -132,57 +132,58 @@ DPAR_API void dpar_strategy_init(dpar_strategy *s)
     dpari_zero(s, sizeof(*s));
     s->tp = s->cp = s->dp = s->pp = s->vp = s->ep = s->etp = 1;
     s->micro_batch = s->micro_batches = 1;
-    s->schedule = DPAR_1F1B;
+    s->schedule = DPAR_SCHEDULE_1F1B;
     s->overlap = DPAR_OVERLAP_DEFAULT;
     s->tiles[0] = s->tiles[1] = s->tiles[2] = 1;
 }
 
-static const char dpari_field_name[DPAR_FIELDS][20] = {"tp",          "sp",
-                                                       "cp",          "cp_kind",
-                                                       "dp",          "shard",
-                                                       "zero",        "pp",
-                                                       "vp",          "schedule",
-                                                       "ep",          "etp",
-                                                       "micro_batch", "micro_batches",
-                                                       "recompute",   "recompute_layers",
-                                                       "offload",     "overlap",
-                                                       "tiles"};
+static const char dpari_field_name[DPAR_STRATEGY_FIELD_COUNT][20] = {
+    "tp",          "sp",
+    "cp",          "cp_kind",
+    "dp",          "shard",
+    "zero",        "pp",
+    "vp",          "schedule",
+    "ep",          "etp",
+    "micro_batch", "micro_batches",
+    "recompute",   "recompute_layers",
+    "offload",     "overlap",
+    "tiles"};
 
 static int32_t dpari_field_find(const char *name, size_t n)
 {
     int32_t i;
-    for (i = 0; i < DPAR_FIELDS; i++) {
+    for (i = 0; i < DPAR_STRATEGY_FIELD_COUNT; i++) {
         if (dpari_spells(name, n, dpari_field_name[i])) {
             return i;
         }
     }
     if (dpari_spells(name, n, "mbs")) {
-        return DPAR_FIELD_MICRO_BATCH;
+        return DPAR_STRATEGY_FIELD_MICRO_BATCH;
     }
-    return dpari_spells(name, n, "m") ? DPAR_FIELD_MICRO_BATCHES : -1;
+    return dpari_spells(name, n, "m") ? DPAR_STRATEGY_FIELD_MICRO_BATCHES : -1;
 }
 
 DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
 {
     switch (field) {
-    case DPAR_FIELD_TP: return &s->tp;
-    case DPAR_FIELD_SP: return &s->sp;
-    case DPAR_FIELD_CP: return &s->cp;
-    case DPAR_FIELD_CP_KIND: return &s->cp_kind;
-    case DPAR_FIELD_DP: return &s->dp;
-    case DPAR_FIELD_SHARD: return &s->shard;
-    case DPAR_FIELD_ZERO: return &s->zero;
-    case DPAR_FIELD_PP: return &s->pp;
-    case DPAR_FIELD_VP: return &s->vp;
-    case DPAR_FIELD_SCHEDULE: return &s->schedule;
-    case DPAR_FIELD_EP: return &s->ep;
-    case DPAR_FIELD_ETP: return &s->etp;
-    case DPAR_FIELD_MICRO_BATCH: return &s->micro_batch;
-    case DPAR_FIELD_MICRO_BATCHES: return &s->micro_batches;
-    case DPAR_FIELD_RECOMPUTE: return &s->recompute;
-    case DPAR_FIELD_OFFLOAD: return &s->offload;
-    case DPAR_FIELD_OVERLAP: return &s->overlap;
-    case DPAR_FIELD_TILES: return s->tiles;
+    case DPAR_STRATEGY_FIELD_TP: return &s->tp;
+    case DPAR_STRATEGY_FIELD_SP: return &s->sp;
+    case DPAR_STRATEGY_FIELD_CP: return &s->cp;
+    case DPAR_STRATEGY_FIELD_CP_KIND: return &s->cp_kind;
+    case DPAR_STRATEGY_FIELD_DP: return &s->dp;
+    case DPAR_STRATEGY_FIELD_SHARD: return &s->shard;
+    case DPAR_STRATEGY_FIELD_ZERO: return &s->zero;
+    case DPAR_STRATEGY_FIELD_PP: return &s->pp;
+    case DPAR_STRATEGY_FIELD_VP: return &s->vp;
+    case DPAR_STRATEGY_FIELD_SCHEDULE: return &s->schedule;
+    case DPAR_STRATEGY_FIELD_EP: return &s->ep;
+    case DPAR_STRATEGY_FIELD_ETP: return &s->etp;
+    case DPAR_STRATEGY_FIELD_MICRO_BATCH: return &s->micro_batch;
+    case DPAR_STRATEGY_FIELD_MICRO_BATCHES: return &s->micro_batches;
+    case DPAR_STRATEGY_FIELD_RECOMPUTE: return &s->recompute;
+    case DPAR_STRATEGY_FIELD_OFFLOAD: return &s->offload;
+    case DPAR_STRATEGY_FIELD_OVERLAP: return &s->overlap;
+    case DPAR_STRATEGY_FIELD_TILES: return s->tiles;
     default: return &s->recompute_layers;
     }
 }
@@ -265,14 +266,16 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
 {
     int32_t *at;
     switch (field) {
-    case DPAR_FIELD_CP_KIND:
-        return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KINDS)) >= 0;
-    case DPAR_FIELD_SCHEDULE:
-        return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) > 0;
-    case DPAR_FIELD_RECOMPUTE: return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
-    case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
-    case DPAR_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
-    case DPAR_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
+    case DPAR_STRATEGY_FIELD_CP_KIND:
+        return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KIND_COUNT)) >= 0;
+    case DPAR_STRATEGY_FIELD_SCHEDULE:
+        return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_SCHEDULE_PRICED_END)) >
+               0;
+    case DPAR_STRATEGY_FIELD_RECOMPUTE:
+        return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
+    case DPAR_STRATEGY_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
+    case DPAR_STRATEGY_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
+    case DPAR_STRATEGY_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
     default: at = dpari_field_at(s, field); return (*at = dpari_read_count(v, n)) >= 0;
     }
 }
@@ -281,20 +284,21 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
 static const char *dpari_field_takes(int32_t field)
 {
     switch (field) {
-    case DPAR_FIELD_CP_KIND: return "'@': the value is not one that exists: ring, ulysses, gather";
-    case DPAR_FIELD_SCHEDULE:
+    case DPAR_STRATEGY_FIELD_CP_KIND:
+        return "'@': the value is not one that exists: ring, ulysses, gather";
+    case DPAR_STRATEGY_FIELD_SCHEDULE:
         return "'@': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
                "zb-h1, zb-2p, zbv, v-half, v-min, dualpipe, dualpipev";
-    case DPAR_FIELD_RECOMPUTE:
+    case DPAR_STRATEGY_FIELD_RECOMPUTE:
         return "'@': the value is not one that exists: none, selective, full, alternate, or norm, "
                "activation and experts with '+' between";
-    case DPAR_FIELD_OFFLOAD:
+    case DPAR_STRATEGY_FIELD_OFFLOAD:
         return "'@': the value is not one that exists: none, or optimizer, weights, activations "
                "and nvme with '+' between";
-    case DPAR_FIELD_OVERLAP:
+    case DPAR_STRATEGY_FIELD_OVERLAP:
         return "'@': the value is not one that exists: default, none, or dp, tp and pp with '+' "
                "between";
-    case DPAR_FIELD_TILES:
+    case DPAR_STRATEGY_FIELD_TILES:
         return "'@': the value is not one that exists: 1 to 3 whole numbers with 'x' between, "
                "as 2x4";
     default:
@@ -345,9 +349,10 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
         }
         seen |= (uint32_t)1 << field;
     }
-    if ((seen & ((uint32_t)1 << DPAR_FIELD_VP)) && s.vp > 1 &&
-        !(seen & ((uint32_t)1 << DPAR_FIELD_SCHEDULE)) && s.schedule == DPAR_1F1B) {
-        s.schedule = DPAR_INTERLEAVED;
+    if ((seen & ((uint32_t)1 << DPAR_STRATEGY_FIELD_VP)) && s.vp > 1 &&
+        !(seen & ((uint32_t)1 << DPAR_STRATEGY_FIELD_SCHEDULE)) &&
+        s.schedule == DPAR_SCHEDULE_1F1B) {
+        s.schedule = DPAR_SCHEDULE_INTERLEAVED;
     }
     *strategy = s;
     if (named != NULL) {
@@ -403,7 +408,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *
     dpari_write_pair(t, "pp", s->pp);
     if (s->pp > 1) {
         dpari_write_pair(t, "vp", s->vp);
-        dpari_text_print(t, ",schedule=%s", dpar_order_name(s->schedule));
+        dpari_text_print(t, ",schedule=%s", dpar_schedule_name(s->schedule));
     }
     if (s->ep * s->etp > 1) {
         dpari_write_pair(t, "ep", s->ep);
@@ -450,7 +455,8 @@ static dpar_status dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, con
     if (rule != NULL) {
         *rule = which;
     }
-    return dpari_say(which == DPAR_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE, why, form, a, b, c, 0);
+    return dpari_say(which == DPAR_STRATEGY_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE, why, form, a,
+                     b, c, 0);
 }
 
 /* The first field that is out of its domain: the rule and the sentence. */
@@ -458,19 +464,19 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
                                                  dpar_why *why)
 {
     static const int8_t field[][3] = {/* the field, the least, the most; 0: any */
-                                      {DPAR_FIELD_TP, 1, 0},
-                                      {DPAR_FIELD_CP, 1, 0},
-                                      {DPAR_FIELD_DP, 1, 0},
-                                      {DPAR_FIELD_PP, 1, 0},
-                                      {DPAR_FIELD_VP, 1, 0},
-                                      {DPAR_FIELD_EP, 1, 0},
-                                      {DPAR_FIELD_ETP, 1, 0},
-                                      {DPAR_FIELD_MICRO_BATCH, 1, 0},
-                                      {DPAR_FIELD_MICRO_BATCHES, 1, 0},
-                                      {DPAR_FIELD_RECOMPUTE_LAYERS, 0, 0},
-                                      {DPAR_FIELD_SHARD, 0, 0},
-                                      {DPAR_FIELD_ZERO, 0, 3},
-                                      {DPAR_FIELD_SP, 0, 1}};
+                                      {DPAR_STRATEGY_FIELD_TP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_CP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_DP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_PP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_VP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_EP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_ETP, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_MICRO_BATCH, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_MICRO_BATCHES, 1, 0},
+                                      {DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS, 0, 0},
+                                      {DPAR_STRATEGY_FIELD_SHARD, 0, 0},
+                                      {DPAR_STRATEGY_FIELD_ZERO, 0, 3},
+                                      {DPAR_STRATEGY_FIELD_SP, 0, 1}};
     dpar_strategy given = *s;
     size_t i = 0;
     int32_t v = 0;
@@ -482,7 +488,7 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
     }
     i = i < sizeof field / sizeof *field ? i : 0;
     if (rule != NULL) {
-        *rule = DPAR_RULE_DEGREE;
+        *rule = DPAR_STRATEGY_RULE_DEGREE;
     }
     return dpari_say_word(DPAR_E_ARG, why,
                           field[i][2] > 0   ? "@=# must be # to #"
@@ -501,14 +507,14 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_
         return dpari_refuse_field(s, rule, why);
     }
     if (s->schedule == 0) {
-        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
-                            "no schedule: set schedule, as DPAR_1F1B; dpar_strategy_init does", 0,
-                            0, 0);
+        return dpari_refuse(
+            rule, DPAR_STRATEGY_RULE_DEGREE, why,
+            "no schedule: set schedule, as DPAR_SCHEDULE_1F1B; dpar_strategy_init does", 0, 0, 0);
     }
     if (s->recompute < 0 || s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) ||
-        s->schedule < 1 || s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 ||
-        s->cp_kind >= DPAR_CP_KINDS) {
-        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
+        s->schedule < 1 || s->schedule >= DPAR_SCHEDULE_PRICED_END || s->cp_kind < 0 ||
+        s->cp_kind >= DPAR_CP_KIND_COUNT) {
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
                             "recompute=#, schedule=#, cp_kind=#: one of them has no name",
                             s->recompute, s->schedule, s->cp_kind);
     }
@@ -531,26 +537,26 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const d
                                                  int32_t *rule, dpar_why *why)
 {
     if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
-        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why, "tp=# does not divide # attention heads",
-                            s->tp, w->heads, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
+                            "tp=# does not divide # attention heads", s->tp, w->heads, 0);
     }
     if (s->tp > 1 && w->kv_heads > 0 && w->kv_heads % s->tp != 0 && s->tp % w->kv_heads != 0) {
-        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
                             "tp=# and # key-value heads: neither divides the other", s->tp,
                             w->kv_heads, 0);
     }
     if (s->tp > 1 && (w->hidden < 1 || w->hidden % s->tp != 0)) {
-        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why, "tp=# does not divide hidden=#", s->tp,
-                            w->hidden, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why, "tp=# does not divide hidden=#",
+                            s->tp, w->hidden, 0);
     }
     if (s->sp && (s->tp == 1 || w->heads == 0)) {
-        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "sequence parallelism cuts what tensor parallelism leaves whole: it "
                             "needs tp > 1 and a sequence (tp=#)",
                             s->tp, 0, 0);
     }
     if (s->sp && !dpari_sequence_cuts(w, s)) {
-        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "sp=1: tp=# x cp=# does not divide # tokens", s->tp, s->cp,
                             (int64_t)w->tokens);
     }
@@ -559,51 +565,53 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const d
 
 static int dpari_v_shaped(int32_t schedule)
 {
-    return schedule == DPAR_ZBV || schedule == DPAR_V_HALF || schedule == DPAR_V_MIN ||
-           schedule == DPAR_DUALPIPEV;
+    return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
+           schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV;
 }
 
 static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
                                                    int32_t *rule, dpar_why *why)
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
-    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    int looped =
+        s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     if (s->recompute != DPAR_RECOMPUTE_NONE && !w->trains) {
-        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "nothing is recomputed where nothing is trained", 0, 0, 0);
     }
     if (s->recompute_layers > 0 &&
         (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > w->blocks)) {
-        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "recompute_layers=# needs recompute=full and as many of the # layers",
                             s->recompute_layers, w->blocks, 0);
     }
     if (s->pp > 1 && chunks > w->blocks && (w->blocks + INT64_C(2)) % chunks != 0) {
-        return dpari_refuse(rule, DPAR_RULE_PP_LAYERS, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_PP_LAYERS, why,
                             "pp=# x vp=# needs as many layers, the model has #", s->pp, s->vp,
                             w->blocks);
     }
     if (s->vp > 1 && (s->pp == 1 || !(looped || (dpari_v_shaped(s->schedule) && s->vp == 2)))) {
-        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "vp=# needs pp > 1 (pp=#) and an interleaved, breadth-first or, with "
                             "vp=2, V schedule",
                             s->vp, s->pp, 0);
     }
     if (s->pp > 1 && dpari_v_shaped(s->schedule) && s->vp != 2) {
-        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "a V schedule has two chunks a rank: vp=2, not #", s->vp, 0, 0);
     }
-    if (s->schedule == DPAR_INTERLEAVED && s->pp > 1 &&
+    if (s->schedule == DPAR_SCHEDULE_INTERLEAVED && s->pp > 1 &&
         (s->vp < 2 || s->micro_batches % dpari_most(1, s->micro_batches / s->pp) != 0)) {
-        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "interleaving needs vp >= 2 (vp=#) and micro-batches m=# in equal "
                             "rounds of at least pp=#",
                             s->vp, s->micro_batches, s->pp);
     }
-    if (s->pp > 1 && (s->schedule == DPAR_DUALPIPE || s->schedule == DPAR_DUALPIPEV) &&
-        (s->micro_batches < 2 * s->pp ||
-         (s->schedule == DPAR_DUALPIPE && (s->pp % 2 != 0 || s->micro_batches % 2 != 0)))) {
-        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+    if (s->pp > 1 &&
+        (s->schedule == DPAR_SCHEDULE_DUALPIPE || s->schedule == DPAR_SCHEDULE_DUALPIPEV) &&
+        (s->micro_batches < 2 * s->pp || (s->schedule == DPAR_SCHEDULE_DUALPIPE &&
+                                          (s->pp % 2 != 0 || s->micro_batches % 2 != 0)))) {
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "DualPipe needs m >= 2 pp, and even numbers of both: m=#, pp=#",
                             s->micro_batches, s->pp, 0);
     }
@@ -615,19 +623,19 @@ static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const 
 {
     int64_t tokens = (int64_t)w->tokens;
     if (s->cp > 1 && w->heads == 0) {
-        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=#: the model has no sequence", s->cp, 0,
-                            0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=#: the model has no sequence",
+                            s->cp, 0, 0);
     }
     if (s->cp > 1 && s->cp_kind == DPAR_CP_RING && tokens % (2 * (int64_t)s->cp) != 0) {
-        return dpari_refuse(rule, DPAR_RULE_CP, why, "2 cp = # does not divide # tokens",
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "2 cp = # does not divide # tokens",
                             2 * (int64_t)s->cp, tokens, 0);
     }
     if (s->cp > 1 && tokens % s->cp != 0) {
-        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=# does not divide # tokens", s->cp, tokens,
-                            0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=# does not divide # tokens",
+                            s->cp, tokens, 0);
     }
     if (s->cp > 1 && s->cp_kind == DPAR_CP_ULYSSES && (w->heads / s->tp) % s->cp != 0) {
-        return dpari_refuse(rule, DPAR_RULE_CP, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why,
                             "Ulysses: cp=# does not divide the # heads that tp=# leaves", s->cp,
                             w->heads / s->tp, s->tp);
     }
@@ -639,20 +647,20 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const 
 {
     int64_t ranks = (int64_t)s->tp * s->cp * s->dp;
     if ((s->ep > 1 || s->etp > 1) && w->experts == 0) {
-        return dpari_refuse(rule, DPAR_RULE_EP, why, "ep=#, etp=#: the model has no experts", s->ep,
-                            s->etp, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
+                            "ep=#, etp=#: the model has no experts", s->ep, s->etp, 0);
     }
     if (s->ep > 1 && w->experts % s->ep != 0) {
-        return dpari_refuse(rule, DPAR_RULE_EP, why, "ep=# does not divide # experts", s->ep,
-                            w->experts, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why, "ep=# does not divide # experts",
+                            s->ep, w->experts, 0);
     }
     if ((s->ep > 1 || s->etp > 1) && ranks % ((int64_t)s->ep * s->etp) != 0) {
-        return dpari_refuse(rule, DPAR_RULE_EP, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
                             "ep x etp = # does not divide the # ranks of a stage (tp cp dp)",
                             (int64_t)s->ep * s->etp, ranks, 0);
     }
     if (w->experts > 0 && s->tp > 1 && s->sp == 0) { /* else every TP rank routes every token */
-        return dpari_refuse(rule, DPAR_RULE_EP, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
                             "tp=# with # experts needs sequence parallelism: sp=1", s->tp,
                             w->experts, 0);
     }
@@ -664,19 +672,19 @@ static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dp
 {
     int32_t i, k;
     if (s->tiles[0] < 1 || s->tiles[1] < 1 || s->tiles[2] < 1) {
-        return dpari_refuse(rule, DPAR_RULE_DEGREE, why, "tiles must be at least 1: #x#x#",
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why, "tiles must be at least 1: #x#x#",
                             s->tiles[0], s->tiles[1], s->tiles[2]);
     }
     for (i = 0; i < 3; i++) {
         if (s->tiles[i] > 1 && i >= w->dims) {
-            return dpari_refuse(rule, DPAR_RULE_TILES, why,
+            return dpari_refuse(rule, DPAR_STRATEGY_RULE_TILES, why,
                                 "# tiles along axis #, but the model's grid has # axes",
                                 s->tiles[i], i, w->dims);
         }
         for (k = 0; s->tiles[i] > 1 && k < w->layers; k++) {
             int64_t cells = w->extent[i] / w->layer[k].shrink / s->tiles[i];
             if (w->layer[k].exchanges > 0 && cells < dpari_most(2, w->layer[k].reach)) {
-                return dpari_refuse(rule, DPAR_RULE_TILES, why,
+                return dpari_refuse(rule, DPAR_STRATEGY_RULE_TILES, why,
                                     "# tiles of # cells along an axis leave # where the grid is "
                                     "coarsest: a tile must hold its neighbour's halo",
                                     s->tiles[i], w->extent[i], cells);
@@ -691,27 +699,27 @@ static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_s
 {
     int64_t batch = 0;
     if (s->shard > 0 && s->dp % s->shard != 0) {
-        return dpari_refuse(rule, DPAR_RULE_ZERO, why, "shard=# does not divide dp=#", s->shard,
-                            s->dp, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_ZERO, why, "shard=# does not divide dp=#",
+                            s->shard, s->dp, 0);
     }
     if (!dpari_mul((int64_t)s->dp * s->micro_batch, s->micro_batches, &batch)) {
-        return dpari_refuse(rule, DPAR_RULE_BATCH, why, "dp=# x mbs=# x m=# is too large", s->dp,
-                            s->micro_batch, s->micro_batches);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why, "dp=# x mbs=# x m=# is too large",
+                            s->dp, s->micro_batch, s->micro_batches);
     }
     if (global_batch > 0 && batch != global_batch) {
-        return dpari_refuse(rule, DPAR_RULE_BATCH, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why,
                             "dp x mbs x m = # samples a step, the global batch is #", batch,
                             global_batch, 0);
     }
     if (s->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
-        return dpari_refuse(rule, DPAR_RULE_OFFLOAD, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
                             "offload needs the host's memory: give host=GB of the cluster", 0, 0,
                             0);
     }
     if (s->offload < 0 || s->offload > 15 ||
         ((s->offload & DPAR_OFFLOAD_NVME) &&
          (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)))) {
-        return dpari_refuse(rule, DPAR_RULE_OFFLOAD, why,
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
                             "offload to NVMe is of the optimizer and needs nvme=GB/s of a node", 0,
                             0, 0);
     }
@@ -729,10 +737,10 @@ DPARI_API DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job, const
         st = dpari_check_tiles(w, s, rule, why);
     }
     if (st == DPAR_OK && ranks != gpus) {
-        st = ranks > 0 ? dpari_refuse(rule, DPAR_RULE_RANKS, why,
+        st = ranks > 0 ? dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
                                       "tp x cp x dp x pp x tiles = # ranks, the cluster has # GPUs",
                                       ranks, gpus, 0)
-                       : dpari_refuse(rule, DPAR_RULE_RANKS, why,
+                       : dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
                                       "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the "
                                       "cluster has # GPUs",
                                       gpus, 0, 0);
@@ -753,7 +761,7 @@ DPARI_API DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job, const
         st = dpari_check_data(job, s, global_batch, rule, why);
     }
     if (st == DPAR_OK && rule != NULL) {
-        *rule = DPAR_RULE_NONE;
+        *rule = DPAR_STRATEGY_RULE_NONE;
     }
     return st;
 }
@@ -766,7 +774,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
     int32_t model;
     one.dp = 1;
     model = dpar_strategy_ranks(&one); /* 0: more than 2^31 - 1, or a degree below 1 */
-    if ((named >> DPAR_FIELD_DP & 1u) == 0 && model > 0) {
+    if ((named >> DPAR_STRATEGY_FIELD_DP & 1u) == 0 && model > 0) {
         if (gpus % model != 0) {
             return dpari_say(DPAR_E_DIVIDE, why,
                              "tp x cp x pp x tiles = # ranks do not divide the cluster's # GPUs",
@@ -774,7 +782,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
         }
         s->dp = gpus / model;
     }
-    if ((named >> DPAR_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && s->dp > 0 &&
+    if ((named >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && s->dp > 0 &&
         s->micro_batch > 0) {
         const int64_t m = batch / ((int64_t)s->dp * s->micro_batch);
         s->micro_batches = m > 0 && m < INT32_MAX ? (int32_t)m : 1;

@@ -14,8 +14,10 @@
 #include "workload.h"
 
 /* How context parallel ranks come to each other's keys. */
-enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
-enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* dpar_order's rules below it have a price */
+enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KIND_COUNT };
+enum {
+    DPAR_SCHEDULE_PRICED_END = DPAR_SCHEDULE_DUALPIPEV + 1
+}; /* dpar_schedule_desc's rules below it have a price */
 /* What lies in the host's memory. */
 enum {
     DPAR_OFFLOAD_OPTIMIZER = 1,
@@ -70,15 +72,16 @@ typedef struct dpar_strategy {
     int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
     int32_t shard;               /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
     int32_t zero;                /* 0..3 */
-    int32_t pp, vp, schedule;    /* pipeline: ranks, chunks of each, DPAR_1F1B, ... (to be said) */
-    int32_t ep, etp;             /* experts in ep shares, each of them cut by etp */
-    int32_t micro_batch;         /* samples */
-    int32_t micro_batches;       /* a step and data-parallel rank */
-    int32_t recompute;           /* DPAR_RECOMPUTE_* */
-    int32_t recompute_layers;    /* FULL: how many layers of each stage; 0: all */
-    int32_t offload;             /* bits DPAR_OFFLOAD_* */
-    int32_t overlap;             /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
-    int32_t tiles[3];            /* domain parallelism: parts along each grid axis */
+    int32_t pp, vp,
+        schedule;        /* pipeline: ranks, chunks of each, DPAR_SCHEDULE_1F1B, ... (to be said) */
+    int32_t ep, etp;     /* experts in ep shares, each of them cut by etp */
+    int32_t micro_batch; /* samples */
+    int32_t micro_batches;    /* a step and data-parallel rank */
+    int32_t recompute;        /* DPAR_RECOMPUTE_* */
+    int32_t recompute_layers; /* FULL: how many layers of each stage; 0: all */
+    int32_t offload;          /* bits DPAR_OFFLOAD_* */
+    int32_t overlap;          /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
+    int32_t tiles[3];         /* domain parallelism: parts along each grid axis */
 } dpar_strategy;
 
 /* A strategy of one rank: every degree 1, micro_batch = micro_batches = 1, no recomputation, 1F1B,
@@ -86,26 +89,26 @@ typedef struct dpar_strategy {
 DPAR_API void dpar_strategy_init(dpar_strategy *s);
 /* Fields of a strategy, as bits of a mask and in the order of `named`. */
 enum {
-    DPAR_FIELD_TP,
-    DPAR_FIELD_SP,
-    DPAR_FIELD_CP,
-    DPAR_FIELD_CP_KIND,
-    DPAR_FIELD_DP,
-    DPAR_FIELD_SHARD,
-    DPAR_FIELD_ZERO,
-    DPAR_FIELD_PP,
-    DPAR_FIELD_VP,
-    DPAR_FIELD_SCHEDULE,
-    DPAR_FIELD_EP,
-    DPAR_FIELD_ETP,
-    DPAR_FIELD_MICRO_BATCH,
-    DPAR_FIELD_MICRO_BATCHES,
-    DPAR_FIELD_RECOMPUTE,
-    DPAR_FIELD_RECOMPUTE_LAYERS,
-    DPAR_FIELD_OFFLOAD,
-    DPAR_FIELD_OVERLAP,
-    DPAR_FIELD_TILES,
-    DPAR_FIELDS
+    DPAR_STRATEGY_FIELD_TP,
+    DPAR_STRATEGY_FIELD_SP,
+    DPAR_STRATEGY_FIELD_CP,
+    DPAR_STRATEGY_FIELD_CP_KIND,
+    DPAR_STRATEGY_FIELD_DP,
+    DPAR_STRATEGY_FIELD_SHARD,
+    DPAR_STRATEGY_FIELD_ZERO,
+    DPAR_STRATEGY_FIELD_PP,
+    DPAR_STRATEGY_FIELD_VP,
+    DPAR_STRATEGY_FIELD_SCHEDULE,
+    DPAR_STRATEGY_FIELD_EP,
+    DPAR_STRATEGY_FIELD_ETP,
+    DPAR_STRATEGY_FIELD_MICRO_BATCH,
+    DPAR_STRATEGY_FIELD_MICRO_BATCHES,
+    DPAR_STRATEGY_FIELD_RECOMPUTE,
+    DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS,
+    DPAR_STRATEGY_FIELD_OFFLOAD,
+    DPAR_STRATEGY_FIELD_OVERLAP,
+    DPAR_STRATEGY_FIELD_TILES,
+    DPAR_STRATEGY_FIELD_COUNT
 };
 
 /* Reads a strategy from text and changes only what is named, in any order:
@@ -114,8 +117,8 @@ enum {
  *      recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,
  *      overlap=dp+tp,tiles=2x2"
  *
- * `named` (may be NULL) gets bit DPAR_FIELD_x for each field named. E_PARSE with a sentence: *s is
- * as it was. O(bytes). */
+ * `named` (may be NULL) gets bit DPAR_STRATEGY_FIELD_x for each field named. E_PARSE with a
+ * sentence: *s is as it was. O(bytes). */
 DPAR_API dpar_status dpar_strategy_read(dpar_strategy *s, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why);
 /* Appends a strategy as text that dpar_strategy_read reads back: "dp=2,zero=1,tp=8,sp=1,pp=4,...".
@@ -133,33 +136,34 @@ typedef struct dpar_job {
     dpar_recipe recipe;
 } dpar_job;
 
-/* What is not among the fields of `named` (bits DPAR_FIELD_x) follows from the cluster's GPUs and
- * the batch: dp, and with a batch above 0 the micro-batches. E_DIVIDE with a sentence: the GPUs are
- * no multiple of the other degrees. O(1). */
+/* What is not among the fields of `named` (bits DPAR_STRATEGY_FIELD_x) follows from the cluster's
+ * GPUs and the batch: dp, and with a batch above 0 the micro-batches. E_DIVIDE with a sentence: the
+ * GPUs are no multiple of the other degrees. O(1). */
 DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s, uint32_t named,
                                             int64_t batch, dpar_why *why);
 
 /* Which rule a configuration breaks. The planner counts rejections by it. */
 enum {
-    DPAR_RULE_NONE,
-    DPAR_RULE_DEGREE,    /* a degree below 1, or an option that does not exist */
-    DPAR_RULE_RANKS,     /* the product is not the number of GPUs */
-    DPAR_RULE_TP_HEADS,  /* tp does not divide the heads, or the hidden size */
-    DPAR_RULE_TP_WIDE,   /* tp spans nodes: the usual search leaves it out, pricing does not */
-    DPAR_RULE_PP_LAYERS, /* fewer layers than pp * vp */
-    DPAR_RULE_SCHEDULE,  /* the schedule cannot have this vp or these micro-batches */
-    DPAR_RULE_CP,        /* 2 cp does not divide the sequence; heads for Ulysses */
-    DPAR_RULE_EP,        /* ep does not divide experts or the ranks of a stage */
-    DPAR_RULE_ZERO,      /* shard does not divide dp */
-    DPAR_RULE_BATCH,     /* the global batch is not dp * micro_batch * micro_batches */
-    DPAR_RULE_TILES,     /* a tile thinner than its halo, or tiles of a model without a grid */
-    DPAR_RULE_OPTION,    /* an option without effect here (SP without TP, ...) */
-    DPAR_RULE_OFFLOAD,   /* no host memory, or no NVMe, to offload to */
-    DPAR_RULE_MEMORY,    /* does not fit */
-    DPAR_RULES
+    DPAR_STRATEGY_RULE_NONE,
+    DPAR_STRATEGY_RULE_DEGREE,   /* a degree below 1, or an option that does not exist */
+    DPAR_STRATEGY_RULE_RANKS,    /* the product is not the number of GPUs */
+    DPAR_STRATEGY_RULE_TP_HEADS, /* tp does not divide the heads, or the hidden size */
+    DPAR_STRATEGY_RULE_TP_WIDE,  /* tp spans nodes: the usual search leaves it out, pricing does not
+                                  */
+    DPAR_STRATEGY_RULE_PP_LAYERS, /* fewer layers than pp * vp */
+    DPAR_STRATEGY_RULE_SCHEDULE,  /* the schedule cannot have this vp or these micro-batches */
+    DPAR_STRATEGY_RULE_CP,        /* 2 cp does not divide the sequence; heads for Ulysses */
+    DPAR_STRATEGY_RULE_EP,        /* ep does not divide experts or the ranks of a stage */
+    DPAR_STRATEGY_RULE_ZERO,      /* shard does not divide dp */
+    DPAR_STRATEGY_RULE_BATCH,     /* the global batch is not dp * micro_batch * micro_batches */
+    DPAR_STRATEGY_RULE_TILES, /* a tile thinner than its halo, or tiles of a model without a grid */
+    DPAR_STRATEGY_RULE_OPTION,  /* an option without effect here (SP without TP, ...) */
+    DPAR_STRATEGY_RULE_OFFLOAD, /* no host memory, or no NVMe, to offload to */
+    DPAR_STRATEGY_RULE_MEMORY,  /* does not fit */
+    DPAR_STRATEGY_RULE_COUNT
 };
 /* The name of a rule: "degree", "tp-heads", ...; "?" for any other number. Static text. O(1). */
-DPAR_API const char *dpar_rule_name(int32_t rule);
+DPAR_API const char *dpar_strategy_rule_name(int32_t rule);
 
 /* What ranks send for. */
 enum {
@@ -169,7 +173,7 @@ enum {
     DPAR_TRAFFIC_EP,
     DPAR_TRAFFIC_PP, /* messages between stages, and the sum of tied embeddings */
     DPAR_TRAFFIC_HALO,
-    DPAR_TRAFFICS
+    DPAR_TRAFFIC_COUNT
 };
 
 #endif

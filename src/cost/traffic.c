@@ -39,8 +39,8 @@ static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s,
         tally.ranks = ranks;
         dpari_tally_layer(job, s, i, &tally);
         dpari_traffic_layers(job, s, i, &layers, &again);
-        for (what = 0; what < DPAR_TRAFFICS; what++) {
-            for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
+        for (what = 0; what < DPAR_TRAFFIC_COUNT; what++) {
+            for (kind = 0; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
                 double back = job->work->trains ? tally.backward[what][kind] : 0.0;
                 t->bytes[what][kind] +=
                     s->micro_batches *
@@ -64,8 +64,8 @@ static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, 
         }
     }
     if (s->sp && w->trains) {
-        dpari_tally_add(t, DPAR_TRAFFIC_TP, DPAR_ALL_REDUCE, s->tp, params * job->recipe.reduced,
-                        0.0, 1.0);
+        dpari_tally_add(t, DPAR_TRAFFIC_TP, DPAR_CALL_ALL_REDUCE, s->tp,
+                        params * job->recipe.reduced, 0.0, 1.0);
     }
 }
 
@@ -95,7 +95,8 @@ static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
     for (e = 0; s->zero == 3 && s->pp == 1 && job->work->trains && e < 2; e++) {
         double here = dpari_traffic_ends(job->work, layers, e, -1) * m +
                       dpari_traffic_ends(job->work, layers, e, 1) * (m - 1.0);
-        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_ALL_GATHER, e ? en : n, here * bytes, 0.0, -1.0);
+        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_GATHER, e ? en : n, here * bytes, 0.0,
+                        -1.0);
     }
 }
 
@@ -128,10 +129,10 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
         tied |=
             w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpari_layer_params(w, i) < table;
     }
-    dpari_tally_add(t, DPAR_TRAFFIC_PP, DPAR_SEND_RECV, s->pp, send / s->tp, 0.0,
+    dpari_tally_add(t, DPAR_TRAFFIC_PP, DPAR_CALL_SEND_RECV, s->pp, send / s->tp, 0.0,
                     ways * s->micro_batches * dpari_traffic_borders(s));
     if (tied && dpari_ends_apart(s) && w->trains) { /* a pair for each rank of a stage */
-        t->backward[DPAR_TRAFFIC_PP][DPAR_ALL_REDUCE] +=
+        t->backward[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE] +=
             2.0 * t->ranks * (table / s->tp * job->recipe.reduced);
     }
 }
@@ -155,8 +156,8 @@ DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_stra
     dpari_traffic_of_turns(job, s, &layers, &tally);
     dpari_traffic_of_norms(job, s, &tally);
     dpari_traffic_of_pipeline(job, s, &layers, &tally);
-    for (i = 0; i < DPAR_TRAFFICS; i++) {
-        for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
+    for (i = 0; i < DPAR_TRAFFIC_COUNT; i++) {
+        for (kind = 0; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
             t->bytes[i][kind] += tally.backward[i][kind];
             t->total += t->bytes[i][kind];
         }

@@ -3,7 +3,7 @@
  * communicators count (dpar_comm.sent), to the byte.
  *
  *     dpar_traffic_count(&job, &strategy, &t);
- *     t.bytes[DPAR_TRAFFIC_DP][DPAR_ALL_REDUCE] */
+ *     t.bytes[DPAR_TRAFFIC_DP][DPAR_CALL_ALL_REDUCE] */
 #ifndef DPARI_COST_TRAFFIC_H
 #define DPARI_COST_TRAFFIC_H
 
@@ -13,7 +13,8 @@
 /* Bytes that all ranks of the job together hand to others in one step. A rank's mean is that over
  * dpar_strategy_ranks, and its own number where all cuts are even. */
 typedef struct dpar_traffic {
-    double bytes[DPAR_TRAFFICS][DPAR_COLLECTIVES]; /* by DPAR_TRAFFIC_*; messages: DPAR_SEND_RECV */
+    double bytes[DPAR_TRAFFIC_COUNT]
+                [DPAR_CALL_COLLECTIVE_COUNT]; /* by DPAR_TRAFFIC_*; messages: DPAR_CALL_SEND_RECV */
     double total;
 } dpar_traffic;
 

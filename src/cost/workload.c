@@ -8,10 +8,10 @@
 
 DPARI_API const char *dpari_stack_name(int32_t stack)
 {
-    static const char name[DPAR_STACKS][14] = {
+    static const char name[DPAR_MODEL_STACK_END][14] = {
         "?",        "megatron", "core",   "torch",         "compiled",  "llm-foundry", "torchtitan",
         "nanotron", "nemo",     "deepep", "megatron@2021", "nemo@2024", "maxtext"};
-    return stack > 0 && stack < DPAR_STACKS ? name[stack] : "?";
+    return stack > 0 && stack < DPAR_MODEL_STACK_END ? name[stack] : "?";
 }
 
 /* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
@@ -25,8 +25,8 @@ DPARI_API const char *dpari_stack_name(int32_t stack)
 static const dpari_generation *dpari_generation_at(int32_t stack)
 {
     enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP, EP = DPAR_OVERLAP_EP };
-    enum { LM = DPAR_STACK_MEGATRON, CORE, PT, PTC }; /* of today, in order */
-    static const dpari_generation age[DPAR_STACKS] = {
+    enum { LM = DPAR_MODEL_STACK_MEGATRON, CORE, PT, PTC }; /* of today, in order */
+    static const dpari_generation age[DPAR_MODEL_STACK_END] = {
         {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
         {LM, TP, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2022, 2022},
         {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
@@ -34,18 +34,18 @@ static const dpari_generation *dpari_generation_at(int32_t stack)
         {PTC, DP, 0, 14, 0, 0, 1, .7f, 1, 0, PTC, 2024, 2026},
         {PT, DP, 0, 0, 0, 0, .9f, .7f, .8f, .4f, PT, 2023, 2023},
         {PTC, DP, 0, 14, 0, 0, 1, .7f, 1, 0, PTC, 2024, 2025},
-        {PT, TP, 1, 14, 1, 0, 1, .7f, .8f, 0, DPAR_STACK_NANOTRON, 2025, 2025},
+        {PT, TP, 1, 14, 1, 0, 1, .7f, .8f, 0, DPAR_MODEL_STACK_NANOTRON, 2025, 2025},
         {CORE, DP | PP | TP | EP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
-        {CORE, DP | PP | TP | EP, 0, 0, 0, 1, 1, 1, 1, 0, DPAR_STACK_DEEPEP, 2024, 2025},
+        {CORE, DP | PP | TP | EP, 0, 0, 0, 1, 1, 1, 1, 0, DPAR_MODEL_STACK_DEEPEP, 2024, 2025},
         {LM, 0, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2021, 2021},
         {CORE, DP | PP | TP, 0, 0, 0, 0, .85f, .80f, 1, 0, CORE, 2024, 2024},
-        {PTC, DP | TP, 0, 0, 0, 0, 1, 1, 1, 0, DPAR_STACK_MAXTEXT, 2024, 2024}};
+        {PTC, DP | TP, 0, 0, 0, 0, 1, 1, 1, 0, DPAR_MODEL_STACK_MAXTEXT, 2024, 2024}};
     return &age[stack];
 }
 
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w)
 {
-    return dpari_generation_at(w->age > 0 && w->age < DPAR_STACKS ? w->age : w->stack);
+    return dpari_generation_at(w->age > 0 && w->age < DPAR_MODEL_STACK_END ? w->age : w->stack);
 }
 
 /* The latest generation of a stack that had begun by then, or its first. */
@@ -53,7 +53,7 @@ static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
 {
     const int32_t of = dpari_generation_at(stack)->of;
     int32_t i, best = 0, first = stack;
-    for (i = 1; i < DPAR_STACKS; i++) {
+    for (i = 1; i < DPAR_MODEL_STACK_END; i++) {
         const dpari_generation *g = dpari_generation_at(i);
         if (g->of != of) {
             continue;
@@ -76,7 +76,7 @@ DPARI_API DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n
     while (at < n && s[at] != '@') {
         at++;
     }
-    for (i = 1; i < DPAR_STACKS; i++) {
+    for (i = 1; i < DPAR_MODEL_STACK_END; i++) {
         if (dpari_spells(s, n, dpari_stack_name(i))) {
             m->stack = i;
             return 1;
@@ -103,15 +103,15 @@ DPARI_API DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n
 
 DPARI_API const char *dpari_attention_name(int32_t attention)
 {
-    static const char name[DPAR_ATTENTIONS][12] = {"?", "unfused", "flash1", "flash"};
-    return attention > 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
+    static const char name[DPAR_MODEL_ATTENTION_END][12] = {"?", "unfused", "flash1", "flash"};
+    return attention > 0 && attention < DPAR_MODEL_ATTENTION_END ? name[attention] : "?";
 }
 
 DPARI_API const char *dpari_loss_name(int32_t loss)
 {
-    static const char name[DPAR_LOSSES][12] = {"?",       "eager",   "compiled", "fused",
-                                               "inplace", "chunked", "parallel"};
-    return loss > 0 && loss < DPAR_LOSSES ? name[loss] : "?";
+    static const char name[DPAR_MODEL_LOSS_END][12] = {"?",       "eager",   "compiled", "fused",
+                                                       "inplace", "chunked", "parallel"};
+    return loss > 0 && loss < DPAR_MODEL_LOSS_END ? name[loss] : "?";
 }
 
 DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
@@ -154,12 +154,13 @@ DPARI_API DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *w, dp
 {
     int32_t i;
     double params = 0.0;
-    if (w->layers < 1 || w->layers > DPAR_MAX_LAYERS || w->ops < 1 || w->ops > DPAR_MAX_OPS) {
+    if (w->layers < 1 || w->layers > DPAR_MAX_LAYER_CLASSES || w->ops < 1 ||
+        w->ops > DPAR_MAX_LAYER_OPS) {
         return dpari_say(DPAR_E_ARG, why, "a workload needs 1 to 24 layer classes, this has #",
                          w->layers, 0, 0, 0);
     }
     for (i = 0; i < w->layers; i++) {
-        const dpar_layer *l = &w->layer[i];
+        const dpar_workload_layer *l = &w->layer[i];
         if (l->count < 1 || l->ops < 1 || l->first < 0 || l->first + l->ops > w->ops ||
             !(l->tokens > 0.0) || !dpari_finite(l->tokens)) {
             return dpari_say(DPAR_E_ARG, why, "layer class # is empty: count=#, operations=#", i,
@@ -175,11 +176,11 @@ DPARI_API DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *w, dp
 
 /* ---- building ---------------------------------------------------------------------------- */
 
-static dpar_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t kind, int32_t count,
-                                   double tokens, double width_bytes)
+static dpar_workload_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t kind,
+                                            int32_t count, double tokens, double width_bytes)
 {
-    dpar_layer *l;
-    if (w->layers >= DPAR_MAX_LAYERS || count < 1) {
+    dpar_workload_layer *l;
+    if (w->layers >= DPAR_MAX_LAYER_CLASSES || count < 1) {
         return NULL;
     }
     l = &w->layer[w->layers++];
@@ -197,7 +198,7 @@ static dpar_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t k
 /* Appends an operation to the newest layer; a full table is caught by dpari_workload_check. */
 static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 {
-    dpar_op *op = &w->op[w->ops < DPAR_MAX_OPS ? w->ops++ : DPAR_MAX_OPS - 1];
+    dpar_op *op = &w->op[w->ops < DPAR_MAX_LAYER_OPS ? w->ops++ : DPAR_MAX_LAYER_OPS - 1];
     dpari_zero(op, sizeof(*op));
     op->kind = (int8_t)kind;
     op->cut = (int8_t)cut;
@@ -222,7 +223,7 @@ static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, in
     op->k = k;
     op->params = n * k + (biases ? n : 0.0);
     op->save = k * w->element;
-    if (cut == DPAR_CUT_COLUMN && w->stack >= DPAR_STACK_TORCH) {
+    if (cut == DPAR_CUT_COLUMN && w->stack >= DPAR_MODEL_STACK_TORCH) {
         op->save_cut = DPAR_CUT_NONE; /* DTensor keeps it gathered */
     }
     return op;
@@ -256,18 +257,18 @@ typedef struct dpari_style {
 static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
 {
     dpari_style s;
-    int eager = w->stack == DPAR_STACK_TORCH;
+    int eager = w->stack == DPAR_MODEL_STACK_TORCH;
     s.e = w->element;
     s.passes = eager ? 1.6 : 1.0;
     s.fused = !eager;
-    s.drop = m->family == DPAR_FAMILY_GPT && w->stack == DPAR_STACK_MEGATRON;
-    s.biases = m->biases > 0 ||
-               (m->family != DPAR_FAMILY_LLAMA && m->family != DPAR_FAMILY_T5 && m->biases == 0);
-    s.rotary = m->family == DPAR_FAMILY_LLAMA;
+    s.drop = m->family == DPAR_MODEL_FAMILY_GPT && w->stack == DPAR_MODEL_STACK_MEGATRON;
+    s.biases = m->biases > 0 || (m->family != DPAR_MODEL_FAMILY_LLAMA &&
+                                 m->family != DPAR_MODEL_FAMILY_T5 && m->biases == 0);
+    s.rotary = m->family == DPAR_MODEL_FAMILY_LLAMA;
     s.gated = m->gated > 0 || (m->gated == 0 && s.rotary);
-    s.rms = m->family == DPAR_FAMILY_LLAMA || m->family == DPAR_FAMILY_T5;
+    s.rms = m->family == DPAR_MODEL_FAMILY_LLAMA || m->family == DPAR_MODEL_FAMILY_T5;
     s.norm = eager && s.rms ? s.e + 4.0 : s.e;
-    s.repeat = w->stack >= DPAR_STACK_TORCH;
+    s.repeat = w->stack >= DPAR_MODEL_STACK_TORCH;
     return s;
 }
 
@@ -321,7 +322,7 @@ static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double h
                                 double keys, int causal, double window, double kept)
 {
     dpar_op *op;
-    if (w->attention == DPAR_ATTENTION_UNFUSED) {
+    if (w->attention == DPAR_MODEL_ATTENTION_UNFUSED) {
         dpari_add_scores(w, s, heads, width, keys, kept);
         return;
     }
@@ -357,7 +358,7 @@ static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_sty
     double kvs = window > 0.0 && m->window_kv_heads > 0 ? m->window_kv_heads : m->kv_heads;
     double kv = kvs * (d + v), gate = m->q_gate ? out : 0.0;
     double rotary = s->rotary ? (s->fused ? 1.0 : 2.0) : 0.0;
-    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpari_add_norm(w, s, h, cross ? DPAR_KEEP_ALWAYS : DPAR_KEEP_INPUT);
     if (m->q_lora > 0) {
         dpari_add_gemm(w, DPAR_CUT_NONE, m->q_lora, h, 0)->keep = DPAR_KEEP_NORM;
@@ -407,24 +408,24 @@ static dpari_scan dpari_scan_of(const dpar_model *m)
     c.in = 2.0 * di;
     c.inner = c.conv = di;
     switch (m->scan) {
-    case DPAR_SCAN_MAMBA: /* to dt (h / 16), B and C; dt up to the channels */
+    case DPAR_MODEL_SCAN_MAMBA: /* to dt (h / 16), B and C; dt up to the channels */
         c.low = (double)((m->hidden + 15) / 16);
         c.low_n = 2.0 * di;
         c.side = di * (3.0 * m->scan_state + 3.0); /* A; B and C; conv bias, dt bias, D */
         break;
-    case DPAR_SCAN_MAMBA2:
+    case DPAR_MODEL_SCAN_MAMBA2:
         c.in += 2.0 * gn + a;
         c.conv += 2.0 * gn;
         c.side = 3.0 * a + 2.0 * di + 2.0 * gn;
         c.chunk = 256.0;
         break;
-    case DPAR_SCAN_DELTA:
+    case DPAR_MODEL_SCAN_DELTA:
         c.in += 2.0 * gn + 2.0 * a;
         c.conv += 2.0 * gn;
         c.side = 2.0 * a;
         c.chunk = 64.0;
         break;
-    case DPAR_SCAN_KDA:
+    case DPAR_MODEL_SCAN_KDA:
         c.in = di + 2.0 * gn + a;
         c.conv += 2.0 * gn;
         c.low = m->scan_width; /* decay and output gate */
@@ -432,14 +433,14 @@ static dpari_scan dpari_scan_of(const dpar_model *m)
         c.side = a + gn;
         c.chunk = 64.0;
         break;
-    case DPAR_SCAN_LIGHTNING:
+    case DPAR_MODEL_SCAN_LIGHTNING:
         c.in += 2.0 * di;
         c.conv = 0.0;
         c.side = di;
         c.chunk = 256.0;
         break;
-    case DPAR_SCAN_CONV: c.in += di; break;
-    case DPAR_SCAN_LRU: c.side = 2.0 * di * m->scan_width + 4.0 * di; break;
+    case DPAR_MODEL_SCAN_CONV: c.in += di; break;
+    case DPAR_MODEL_SCAN_LRU: c.side = 2.0 * di * m->scan_width + 4.0 * di; break;
     default: /* RWKV-4: key, value, receptance; the feed-forward part has a receptance too */
         c.in += di + h;
         c.conv = 0.0;
@@ -456,7 +457,7 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
     dpari_scan c = dpari_scan_of(m);
     double h = m->hidden, e = s->e, n = m->scan_state, state = c.inner * n;
     double taps = m->conv > 0 ? m->conv : 4.0;
-    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpar_op *op;
     dpari_add_norm(w, s, h, DPAR_KEEP_INPUT);
     dpari_add_gemm(w, DPAR_CUT_COLUMN, c.in, h, 0);
@@ -470,7 +471,9 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
         op = dpari_add_op(w, DPAR_OP_SCAN, DPAR_CUT_TENSOR, s->fused ? 4 : 8);
         op->n = c.inner + (double)m->scan_heads * n;
         op->k = 0.5 * c.chunk + 2.0 * state / op->n;
-        op->k += m->scan == DPAR_SCAN_DELTA || m->scan == DPAR_SCAN_KDA ? c.chunk : 0.0; /* solve */
+        op->k += m->scan == DPAR_MODEL_SCAN_DELTA || m->scan == DPAR_MODEL_SCAN_KDA
+                     ? c.chunk
+                     : 0.0; /* solve */
         op->heads = (int16_t)(m->scan_heads < 30000 ? m->scan_heads : 30000);
     } else { /* 9 FLOP a state */
         op = dpari_add_op(w, DPAR_OP_STREAM, DPAR_CUT_TENSOR, 2);
@@ -491,7 +494,7 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
 {
     double h = m->hidden, a = m->heads, rope = m->rope_width, e = s->e;
     double qk = m->qk_width, v = m->v_width, q = a * (qk + rope), kv = a * (qk + v);
-    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpar_op *op;
     dpari_add_norm(w, s, h, DPAR_KEEP_INPUT);
     if (m->q_lora > 0) {
@@ -543,7 +546,7 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
 static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_style *s)
 {
     double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->e, up = s->gated ? 2.0 * f : f;
-    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpar_op *op;
     dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
     op = dpari_add_gemm(w, DPAR_CUT_SEQUENCE, m->experts, h, 0);
@@ -568,7 +571,7 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     /* what experts gave is kept where the router's weights are multiplied in here, and not before
      * (Megatron-Core) */
     dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
-                     w->stack >= DPAR_STACK_TORCH ? e * t * h : 0.0);
+                     w->stack >= DPAR_MODEL_STACK_TORCH ? e * t * h : 0.0);
     if (m->shared_ffn > 0) {
         double wide = (s->gated ? 2.0 : 1.0) * m->shared_ffn;
         op = dpari_add_gemm(w, DPAR_CUT_COLUMN, wide, h, 0);
@@ -590,7 +593,7 @@ static void dpari_add_embedding(dpar_workload *w, const dpar_model *m, const dpa
 {
     double h = m->hidden;
     dpar_op *op;
-    dpar_layer *l = dpari_add_layer(w, "embed", DPAR_LAYER_EMBED, 1, tokens, s->e * h);
+    dpar_workload_layer *l = dpari_add_layer(w, "embed", DPAR_LAYER_EMBED, 1, tokens, s->e * h);
     if (l == NULL) {
         return;
     }
@@ -617,17 +620,18 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
                            double tokens)
 {
     double h = m->hidden, v = m->vocab;
-    int fused = (w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED) &&
-                w->loss != DPAR_LOSS_EAGER;
-    static const float bytes[DPAR_LOSSES] = {0, 14,    6, 4,
-                                             2, 1.75f, 10}; /* of a logit, alive at once */
+    int fused = (w->stack == DPAR_MODEL_STACK_MEGATRON_CORE ||
+                 w->stack == DPAR_MODEL_STACK_TORCH_COMPILE) &&
+                w->loss != DPAR_MODEL_LOSS_EAGER;
+    static const float bytes[DPAR_MODEL_LOSS_END] = {0, 14,    6, 4,
+                                                     2, 1.75f, 10}; /* of a logit, alive at once */
     dpar_op *op;
-    dpar_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
+    dpar_workload_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
     if (l == NULL) {
         return;
     }
     dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
-    if (m->head == DPAR_HEAD_POOL || m->head == DPAR_HEAD_MASKED) {
+    if (m->head == DPAR_MODEL_HEAD_POOL || m->head == DPAR_MODEL_HEAD_MASKED) {
         dpari_add_gemm(w, DPAR_CUT_NONE, h, h, 1);
     }
     if (w->vocab == 0) {
@@ -649,31 +653,31 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
 static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_style *s, double seq,
                            int32_t mix, int32_t feed, int32_t count)
 {
-    static const char name[DPAR_MIXES][8] = {"block", "window", "scan", "both", "feed"};
+    static const char name[DPAR_MODEL_MIXER_COUNT][8] = {"block", "window", "scan", "both", "feed"};
     const int causal = w->causal;
     if (dpari_add_layer(w,
-                        feed != DPAR_FEED_EXPERTS ? name[mix]
-                        : mix == DPAR_MIX_FULL    ? "moe"
-                        : mix == DPAR_MIX_SCAN    ? "scan-moe"
-                        : mix == DPAR_MIX_NONE    ? "experts"
-                                                  : "window-moe",
+                        feed != DPAR_MODEL_FFN_EXPERTS ? name[mix]
+                        : mix == DPAR_MODEL_MIXER_FULL ? "moe"
+                        : mix == DPAR_MODEL_MIXER_SCAN ? "scan-moe"
+                        : mix == DPAR_MODEL_MIXER_NONE ? "experts"
+                                                       : "window-moe",
                         DPAR_LAYER_BLOCK, count, seq, s->e * m->hidden) == NULL) {
         return;
     }
-    if (mix != DPAR_MIX_SCAN && mix != DPAR_MIX_NONE && m->heads > 0) {
+    if (mix != DPAR_MODEL_MIXER_SCAN && mix != DPAR_MODEL_MIXER_NONE && m->heads > 0) {
         if (m->kv_lora > 0) {
             dpari_add_mla(w, m, s, seq);
         } else {
             dpari_add_mha(w, m, s, seq, causal, 0,
-                          mix == DPAR_MIX_WINDOW ? m->window : m->index_topk);
+                          mix == DPAR_MODEL_MIXER_WINDOW ? m->window : m->index_topk);
         }
     }
-    if (mix == DPAR_MIX_SCAN || mix == DPAR_MIX_BOTH) {
+    if (mix == DPAR_MODEL_MIXER_SCAN || mix == DPAR_MODEL_MIXER_BOTH) {
         dpari_add_recurrence(w, m, s);
     }
-    if (feed == DPAR_FEED_EXPERTS) {
+    if (feed == DPAR_MODEL_FFN_EXPERTS) {
         dpari_add_moe(w, m, s);
-    } else if (feed == DPAR_FEED_DENSE) {
+    } else if (feed == DPAR_MODEL_FFN_DENSE) {
         dpari_add_mlp(w, m, s, m->ffn);
     }
     if (w->ops > w->layer[w->layers - 1].first) {
@@ -689,8 +693,8 @@ static int32_t dpari_kind_of(char letter, int32_t *feed)
     while (at < 9 && letters[at] != letter) {
         at++;
     }
-    *feed = at < 4 ? *feed : at < 8 ? DPAR_FEED_NONE : at - 8;
-    return at < 8 ? at % 4 : DPAR_MIX_NONE;
+    *feed = at < 4 ? *feed : at < 8 ? DPAR_MODEL_FFN_NONE : at - 8;
+    return at < 8 ? at % 4 : DPAR_MODEL_MIXER_NONE;
 }
 
 DPARI_API DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
@@ -707,9 +711,9 @@ DPARI_API DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int3
                       (m->expert_step < 2 || i % m->expert_step == m->expert_offset);
         int32_t feed = i < n ? feeds[i] : moe;
         int32_t expected = m->experts > 0 && i >= m->dense_layers;
-        int32_t kind = mixes > 0 ? dpari_kind_of(mix[i % mixes], &feed) : DPAR_MIX_FULL;
-        plain = plain && kind == DPAR_MIX_FULL && feed == expected;
-        m->kinds[kind * DPAR_FEEDS + feed]++;
+        int32_t kind = mixes > 0 ? dpari_kind_of(mix[i % mixes], &feed) : DPAR_MODEL_MIXER_FULL;
+        plain = plain && kind == DPAR_MODEL_MIXER_FULL && feed == expected;
+        m->kinds[kind * DPAR_MODEL_FFN_COUNT + feed]++;
     }
     if (plain) { /* the first ones dense, then experts: as the model says without this */
         dpari_zero(m->kinds, sizeof(m->kinds));
@@ -719,7 +723,7 @@ DPARI_API DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int3
 static int dpari_model_mixed(const dpar_model *m)
 {
     int32_t i, sum = 0;
-    for (i = 0; i < DPAR_MIXES * DPAR_FEEDS; i++) {
+    for (i = 0; i < DPAR_MODEL_MIXER_COUNT * DPAR_MODEL_FFN_COUNT; i++) {
         if (m->kinds[i] < 0 || m->kinds[i] > m->layers - sum) {
             return 0;
         }
@@ -737,13 +741,13 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     double tokens = m->tower_tokens, h = m->tower_hidden;
     double merged = h * (m->tower_merge > 1 ? m->tower_merge : 1), to = m->hidden;
     int32_t at;
-    dpar_layer *l;
+    dpar_workload_layer *l;
     if (m->tower_layers < 1 || (l = dpari_add_layer(w, "tower", DPAR_LAYER_EMBED, m->tower_layers,
                                                     tokens, w->element * h)) == NULL) {
         return;
     }
     dpari_zero(&v, sizeof(v));
-    v.family = DPAR_FAMILY_VIT;
+    v.family = DPAR_MODEL_FAMILY_VIT;
     v.gated = m->tower_gated ? 1 : -1;
     v.hidden = m->tower_hidden;
     v.heads = v.kv_heads = m->tower_heads;
@@ -785,27 +789,29 @@ static void dpari_build_decoder(dpar_workload *w, const dpar_model *model, doubl
     dpari_style s = dpari_style_of(w, &m);
     int32_t dense = m.experts > 0 ? m.dense_layers : m.layers, first, mix, feed;
     dpari_add_embedding(w, &m, &s, seq,
-                        m.positions != 0                           ? dpari_mostf(m.positions, 0.0)
-                        : m.family == DPAR_FAMILY_GPT && !m.rotary ? (double)m.seq
-                                                                   : 0.0);
+                        m.positions != 0 ? dpari_mostf(m.positions, 0.0)
+                        : m.family == DPAR_MODEL_FAMILY_GPT && !m.rotary ? (double)m.seq
+                                                                         : 0.0);
     dpari_add_tower(w, &m);
     first = w->layers;
     if (dpari_model_mixed(&m)) {
-        for (mix = 0; mix < DPAR_MIXES; mix++) {
-            for (feed = 0; feed < DPAR_FEEDS; feed++) {
-                dpari_add_kind(w, &m, &s, seq, mix, feed, m.kinds[mix * DPAR_FEEDS + feed]);
+        for (mix = 0; mix < DPAR_MODEL_MIXER_COUNT; mix++) {
+            for (feed = 0; feed < DPAR_MODEL_FFN_COUNT; feed++) {
+                dpari_add_kind(w, &m, &s, seq, mix, feed,
+                               m.kinds[mix * DPAR_MODEL_FFN_COUNT + feed]);
             }
         }
         for (; first < w->layers; first++) {
             w->layer[first].span = m.layers;
         }
     } else {
-        dpari_add_kind(w, &m, &s, seq, DPAR_MIX_FULL, DPAR_FEED_DENSE, dense);
-        dpari_add_kind(w, &m, &s, seq, DPAR_MIX_FULL, DPAR_FEED_EXPERTS, m.layers - dense);
+        dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL, DPAR_MODEL_FFN_DENSE, dense);
+        dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL, DPAR_MODEL_FFN_EXPERTS,
+                       m.layers - dense);
     }
     if (m.mtp > 0) { /* a block like the last one, and a projection of two vectors to one */
-        dpari_add_kind(w, &m, &s, seq, DPAR_MIX_FULL,
-                       m.experts > 0 ? DPAR_FEED_EXPERTS : DPAR_FEED_DENSE, m.mtp);
+        dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL,
+                       m.experts > 0 ? DPAR_MODEL_FFN_EXPERTS : DPAR_MODEL_FFN_DENSE, m.mtp);
         dpari_add_gemm(w, DPAR_CUT_NONE, m.hidden, 2.0 * m.hidden, 0);
     }
     dpari_add_head(w, &m, &s, seq);
@@ -817,22 +823,22 @@ static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
     dpari_style s = dpari_style_of(w, m);
     double h = m->hidden, tokens = w->tokens, patch = (double)m->patch * m->patch * m->channels;
     double out = m->out_channels != 0 ? dpari_mostf(m->out_channels, 0.0) : 1000.0;
-    dpar_layer *l = dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.e * h);
+    dpar_workload_layer *l = dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.e * h);
     dpar_op *op;
     dpari_add_gemm(w, DPAR_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
     l->tp_regions = 0;
     l = dpari_add_layer(w, "block", DPAR_LAYER_BLOCK, m->layers, tokens, s.e * h);
     dpari_add_mha(w, m, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
-    if (m->family == DPAR_FAMILY_DIT) {
+    if (m->family == DPAR_MODEL_FAMILY_DIT) {
         /* shift, scale and gate of both branches from the condition: 6 h wide, once a sample */
         op = dpari_add_stream(w, DPAR_CUT_TENSOR, 8, 8.0 * s.e * h, 12.0 * s.e * h, 4.0 * s.e * h);
         op->params = 6.0 * h * h + 6.0 * h;
     }
-    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, m->family == DPAR_FAMILY_DIT ? tokens : 1.0,
-                    s.e * h);
+    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1,
+                    m->family == DPAR_MODEL_FAMILY_DIT ? tokens : 1.0, s.e * h);
     dpari_add_norm(w, &s, h, DPAR_KEEP_ALWAYS);
-    if (m->head == DPAR_HEAD_POOL) {
+    if (m->head == DPAR_MODEL_HEAD_POOL) {
         dpari_add_gemm(w, DPAR_CUT_NONE, h, h, 1);
     }
     if (out > 0.0) {
@@ -869,7 +875,7 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
                            int reach)
 {
     double e = w->element;
-    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_workload_layer *l = &w->layer[w->layers - 1];
     dpar_op *op = dpari_add_op(w, DPAR_OP_CONV, DPAR_CUT_COLUMN, 1);
     op->save_cut = DPAR_CUT_NONE;
     op->n = out;
@@ -880,7 +886,7 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
     op->save = e * in * grow;
     /* an eager framework keeps the norm's output too, which is the activation's input */
     op = dpari_add_stream(w, DPAR_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out,
-                          (w->stack == DPAR_STACK_TORCH ? 2.0 : 1.0) * e * out);
+                          (w->stack == DPAR_MODEL_STACK_TORCH ? 2.0 : 1.0) * e * out);
     op->params = 2.0 * out;
     op->transient = e * out;
     if (reach > 0) {
@@ -897,7 +903,7 @@ static void dpari_build_resnet(dpar_workload *w, const dpar_model *m)
     double side = (double)m->image[0] / 4.0, cells = side * ((double)m->image[1] / 4.0);
     double width = m->hidden, in = m->hidden;
     int32_t stage, part;
-    dpar_layer *l =
+    dpar_workload_layer *l =
         dpari_add_layer(w, "stem", DPAR_LAYER_BLOCK, 1, 4.0 * cells, w->element * width);
     l->shrink = 2;
     dpari_add_conv(w, width, m->channels, 49.0, 4.0, 3);
@@ -939,7 +945,7 @@ static void dpari_add_level(dpar_workload *w, const dpar_model *m, const char *n
     double cells = (double)m->image[0] * m->image[1] / (shrink * shrink);
     double taps = (double)m->kernel * m->kernel;
     int32_t i, blocks = m->blocks_per_level;
-    dpar_layer *l = dpari_add_layer(w, name, DPAR_LAYER_BLOCK, 1, cells, w->element * c);
+    dpar_workload_layer *l = dpari_add_layer(w, name, DPAR_LAYER_BLOCK, 1, cells, w->element * c);
     if (l == NULL) {
         return;
     }
@@ -975,7 +981,7 @@ static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
 {
     double e = w->element,
            cells = (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
-    dpar_layer *l = dpari_add_layer(w, "cells", DPAR_LAYER_BLOCK, 1, cells, e * m->fields);
+    dpar_workload_layer *l = dpari_add_layer(w, "cells", DPAR_LAYER_BLOCK, 1, cells, e * m->fields);
     dpar_op *op =
         dpari_add_stream(w, DPAR_CUT_NONE, m->fields, m->bytes_per_cell, 0.0, 2.0 * e * m->fields);
     op->keep = DPAR_KEEP_INPUT;
@@ -990,7 +996,7 @@ static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
 
 static int dpari_is_transformer(int32_t family)
 {
-    return family <= DPAR_FAMILY_T5;
+    return family <= DPAR_MODEL_FAMILY_T5;
 }
 
 DPARI_APART dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
@@ -1024,7 +1030,7 @@ DPARI_APART dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
 
 static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
 {
-    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
+    if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
         if (m->patch < 1 || m->image[0] < m->patch || m->image[1] < m->patch || m->channels < 1) {
             return dpari_say(DPAR_E_ARG, why,
                              "image=#x# needs a patch of at least 1 that fits in it, and channels: "
@@ -1063,12 +1069,13 @@ DPARI_APART dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
     if (!dpari_model_mixed(m)) {
         dpari_model_kinds(m, NULL, 0, NULL, 0);
     }
-    for (i = 0; i < DPAR_FEEDS; i++) {
+    for (i = 0; i < DPAR_MODEL_FFN_COUNT; i++) {
         const int32_t *kinds = m->kinds;
-        sees += kinds[DPAR_MIX_WINDOW * DPAR_FEEDS + i];
-        scans += kinds[DPAR_MIX_SCAN * DPAR_FEEDS + i] + kinds[DPAR_MIX_BOTH * DPAR_FEEDS + i];
+        sees += kinds[DPAR_MODEL_MIXER_WINDOW * DPAR_MODEL_FFN_COUNT + i];
+        scans += kinds[DPAR_MODEL_MIXER_SCAN * DPAR_MODEL_FFN_COUNT + i] +
+                 kinds[DPAR_MODEL_MIXER_BOTH * DPAR_MODEL_FFN_COUNT + i];
     }
-    if (m->scan < 0 || m->scan >= DPAR_SCANS || (scans > 0 && m->scan == 0) ||
+    if (m->scan < 0 || m->scan >= DPAR_MODEL_SCAN_END || (scans > 0 && m->scan == 0) ||
         (sees > 0 && m->window < 1)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# layers have a window and # a scan: window=#, scan=# (1 to 8)", sees,
@@ -1097,15 +1104,15 @@ DPARI_APART dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
 
 static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
 {
-    int32_t shrink = m->family == DPAR_FAMILY_RESNET ? 32 : 1, most;
+    int32_t shrink = m->family == DPAR_MODEL_FAMILY_RESNET ? 32 : 1, most;
     m->kernel = m->kernel > 0 ? m->kernel : 3;
     m->blocks_per_level = m->blocks_per_level > 0 ? m->blocks_per_level : 1;
-    if (m->family == DPAR_FAMILY_UNET) {
+    if (m->family == DPAR_MODEL_FAMILY_UNET) {
         if (m->levels < 1 || m->levels > 8) {
             return dpari_say(DPAR_E_ARG, why, "levels=# must be 1 to 8", m->levels, 0, 0, 0);
         }
         /* four operations a block, down and up; two between levels and for the head */
-        most = (DPAR_MAX_OPS - 2 * m->levels) / 4 / (2 * m->levels - 1);
+        most = (DPAR_MAX_LAYER_OPS - 2 * m->levels) / 4 / (2 * m->levels - 1);
         if (m->blocks_per_level > most) {
             return dpari_say(DPAR_E_ARG, why, "blocks_per_level=# of # levels: at most #",
                              m->blocks_per_level, m->levels, most, 0);
@@ -1184,9 +1191,10 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
 {
     dpar_status st;
     if (m->family == 0) {
-        return dpari_say(DPAR_E_ARG, why, "no family: set family, as DPAR_FAMILY_GPT", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "no family: set family, as DPAR_MODEL_FAMILY_GPT", 0, 0,
+                         0, 0);
     }
-    if (m->family < 0 || m->family >= DPAR_FAMILIES) {
+    if (m->family < 0 || m->family >= DPAR_MODEL_FAMILY_END) {
         return dpari_say(DPAR_E_ARG, why, "family # does not exist", m->family, 0, 0, 0);
     }
     if (dpari_model_negative(m) < 0) {
@@ -1196,7 +1204,8 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
     if (m->element != 0 && m->element != 2 && m->element != 4 && m->element != 8) {
         return dpari_say(DPAR_E_ARG, why, "element=# must be 2, 4 or 8 bytes", m->element, 0, 0, 0);
     }
-    if (m->attention >= DPAR_ATTENTIONS || m->stack >= DPAR_STACKS || m->loss >= DPAR_LOSSES) {
+    if (m->attention >= DPAR_MODEL_ATTENTION_END || m->stack >= DPAR_MODEL_STACK_END ||
+        m->loss >= DPAR_MODEL_LOSS_END) {
         return dpari_say(DPAR_E_ARG, why, "attention=#, stack=#, loss=#: one does not exist",
                          m->attention, m->stack, m->loss, 0);
     }
@@ -1206,7 +1215,7 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
                          "layers=#, decoder_layers=#, mtp=#, tower_layers=#: at most 1000000",
                          m->layers, m->decoder_layers, m->mtp, m->tower_layers);
     }
-    if (m->family == DPAR_FAMILY_GRID) {
+    if (m->family == DPAR_MODEL_FAMILY_GRID) {
         return dpari_model_grid(m, why);
     }
     m->element = m->element > 0 ? m->element : 2;
@@ -1222,54 +1231,58 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
 
 static double dpari_model_samples_tokens(const dpar_model *m)
 {
-    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
+    if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
         return (double)(m->image[0] / m->patch) * (m->image[1] / m->patch) +
-               (m->family == DPAR_FAMILY_VIT ? 1.0 : 0.0);
+               (m->family == DPAR_MODEL_FAMILY_VIT ? 1.0 : 0.0);
     }
-    if (m->family == DPAR_FAMILY_GRID) {
+    if (m->family == DPAR_MODEL_FAMILY_GRID) {
         return (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
     }
-    if (m->family == DPAR_FAMILY_RESNET) {
+    if (m->family == DPAR_MODEL_FAMILY_RESNET) {
         return 1.0;
     }
-    return m->family == DPAR_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
+    return m->family == DPAR_MODEL_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
 }
 
 DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
 {
-    int gpt = m->family == DPAR_FAMILY_GPT;
+    int gpt = m->family == DPAR_MODEL_FAMILY_GPT;
     int transformer = dpari_is_transformer(m->family);
     dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
     w->element = m->element;
-    w->age = m->stack > 0 ? m->stack : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
+    w->age = m->stack > 0 ? m->stack
+             : gpt        ? DPAR_MODEL_STACK_MEGATRON
+                          : DPAR_MODEL_STACK_MEGATRON_CORE;
     w->stack = dpari_age(w)->stack;
-    w->attention = m->attention > 0                         ? m->attention
-                   : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
-                                                            : DPAR_ATTENTION_FLASH;
+    w->attention = m->attention > 0                               ? m->attention
+                   : gpt && w->stack == DPAR_MODEL_STACK_MEGATRON ? DPAR_MODEL_ATTENTION_UNFUSED
+                                                                  : DPAR_MODEL_ATTENTION_FLASH;
     /* the library of the first fused attention has a fused loss, which its users took with it */
-    w->loss = m->loss > 0                             ? m->loss
-              : w->stack == DPAR_STACK_CORE           ? DPAR_LOSS_INPLACE
-              : w->stack == DPAR_STACK_MEGATRON       ? DPAR_LOSS_PARALLEL
-              : w->stack == DPAR_STACK_COMPILED       ? DPAR_LOSS_COMPILED
-              : w->attention == DPAR_ATTENTION_FLASH1 ? DPAR_LOSS_FUSED
-                                                      : DPAR_LOSS_EAGER;
-    w->causal = m->causal > 0 || (m->causal == 0 &&
-                                  (m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA));
+    w->loss = m->loss > 0                                   ? m->loss
+              : w->stack == DPAR_MODEL_STACK_MEGATRON_CORE  ? DPAR_MODEL_LOSS_INPLACE
+              : w->stack == DPAR_MODEL_STACK_MEGATRON       ? DPAR_MODEL_LOSS_PARALLEL
+              : w->stack == DPAR_MODEL_STACK_TORCH_COMPILE  ? DPAR_MODEL_LOSS_COMPILED
+              : w->attention == DPAR_MODEL_ATTENTION_FLASH1 ? DPAR_MODEL_LOSS_FUSED
+                                                            : DPAR_MODEL_LOSS_EAGER;
+    w->causal = m->causal > 0 || (m->causal == 0 && (m->family == DPAR_MODEL_FAMILY_GPT ||
+                                                     m->family == DPAR_MODEL_FAMILY_LLAMA));
     w->tokens = dpari_model_samples_tokens(m);
     w->hidden = m->hidden;
     w->heads = transformer ? m->heads : 0;
     w->kv_heads = transformer ? (m->kv_lora > 0 ? m->heads : m->kv_heads) : 0;
     w->vocab =
-        transformer && (m->head == DPAR_HEAD_VOCAB || m->head == DPAR_HEAD_MASKED) ? m->vocab : 0;
+        transformer && (m->head == DPAR_MODEL_HEAD_VOCAB || m->head == DPAR_MODEL_HEAD_MASKED)
+            ? m->vocab
+            : 0;
     dpari_copy_text(w->note, sizeof(w->note), m->note, sizeof(m->note));
     w->experts = m->experts;
     w->topk = m->topk;
     w->expert_groups = m->expert_groups;
     w->topk_groups = m->topk_groups;
     w->capacity = m->capacity >= 1.0 ? m->capacity : 1.0;
-    w->trains = m->family != DPAR_FAMILY_GRID && !m->inference;
-    w->time_steps = m->family == DPAR_FAMILY_GRID ? 1 : 0;
-    if (m->family == DPAR_FAMILY_GRID) {
+    w->trains = m->family != DPAR_MODEL_FAMILY_GRID && !m->inference;
+    w->time_steps = m->family == DPAR_MODEL_FAMILY_GRID ? 1 : 0;
+    if (m->family == DPAR_MODEL_FAMILY_GRID) {
         w->dims = m->dims;
         w->extent[0] = m->extent[0];
         w->extent[1] = m->extent[1];
@@ -1305,7 +1318,7 @@ static void dpari_workload_totals(dpar_workload *w)
     w->blocks = w->shard_units = 0;
     w->params = w->model_flops_full = w->model_flops_causal = 0.0;
     for (i = 0; i < w->layers; i++) {
-        dpar_layer *l = &w->layer[i];
+        dpar_workload_layer *l = &w->layer[i];
         double plain = 0.0, attention = 0.0;
         if (l->span == 0 && l->kind == DPAR_LAYER_BLOCK) {
             l->from = w->blocks;
@@ -1348,13 +1361,13 @@ DPAR_API DPARI_COLD dpar_status dpar_workload_init(dpar_workload *w, const dpar_
     dpari_zero(w, sizeof(*w));
     dpari_workload_head(w, &m);
     switch (m.family) {
-    case DPAR_FAMILY_GPT:
-    case DPAR_FAMILY_LLAMA: dpari_build_decoder(w, &m, m.seq); break;
-    case DPAR_FAMILY_VIT:
-    case DPAR_FAMILY_DIT: dpari_build_vision(w, &m); break;
-    case DPAR_FAMILY_T5: dpari_build_t5(w, &m, m.seq); break;
-    case DPAR_FAMILY_RESNET: dpari_build_resnet(w, &m); break;
-    case DPAR_FAMILY_UNET: dpari_build_unet(w, &m); break;
+    case DPAR_MODEL_FAMILY_GPT:
+    case DPAR_MODEL_FAMILY_LLAMA: dpari_build_decoder(w, &m, m.seq); break;
+    case DPAR_MODEL_FAMILY_VIT:
+    case DPAR_MODEL_FAMILY_DIT: dpari_build_vision(w, &m); break;
+    case DPAR_MODEL_FAMILY_T5: dpari_build_t5(w, &m, m.seq); break;
+    case DPAR_MODEL_FAMILY_RESNET: dpari_build_resnet(w, &m); break;
+    case DPAR_MODEL_FAMILY_UNET: dpari_build_unet(w, &m); break;
     default: dpari_build_grid(w, &m); break;
     }
     dpari_workload_totals(w);

@@ -11,7 +11,7 @@
 
 #include "../base/base.h"
 
-enum { DPAR_MAX_LAYERS = 24, DPAR_MAX_OPS = 320, DPAR_NOTE = 800 };
+enum { DPAR_MAX_LAYER_CLASSES = 24, DPAR_MAX_LAYER_OPS = 320, DPAR_MAX_NOTE = 800 };
 
 /* What an operation does. */
 enum {
@@ -46,7 +46,7 @@ enum {
     DPAR_RECOMPUTE_SELECTIVE, /* the scores of unfused attention */
     DPAR_RECOMPUTE_FULL,      /* all but the layer's input */
     DPAR_RECOMPUTE_ALTERNATE, /* all but every second product and attention: torchtitan's "op" */
-    DPAR_RECOMPUTES,
+    DPAR_RECOMPUTE_COUNT,
     DPAR_RECOMPUTE_NORM = 4,       /* what norms give */
     DPAR_RECOMPUTE_ACTIVATION = 8, /* what activations give, those of experts too */
     DPAR_RECOMPUTE_EXPERTS = 16    /* all inside the experts */
@@ -83,7 +83,7 @@ typedef struct dpar_op {
 enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
 
 /* A class of layers: so many alike ones in a row. */
-typedef struct dpar_layer {
+typedef struct dpar_workload_layer {
     char name[12];              /* "embed", "block", "moe", "head", ... */
     int32_t kind;               /* DPAR_LAYER_* */
     int32_t count;              /* how many */
@@ -101,26 +101,28 @@ typedef struct dpar_layer {
     int32_t reach;      /* cells: the deepest of its halos */
     int32_t exchanges;  /* halo exchanges in its forward */
     int32_t shrink;     /* cells along an axis = extent / shrink */
-} dpar_layer;
+} dpar_workload_layer;
 
 /* How attention is computed. 0 in a model: as its family and stack have it. */
 enum {
-    DPAR_ATTENTION_UNFUSED = 1, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
-    DPAR_ATTENTION_FLASH1,      /* the first fused kernels (2022-23, Triton included) */
-    DPAR_ATTENTION_FLASH,       /* FlashAttention-2 and later, cuDNN */
-    DPAR_ATTENTIONS             /* one past the last */
+    DPAR_MODEL_ATTENTION_UNFUSED = 1, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
+    DPAR_MODEL_ATTENTION_FLASH1,      /* the first fused kernels (2022-23, Triton included) */
+    DPAR_MODEL_ATTENTION_FLASH,       /* FlashAttention-2 and later, cuDNN */
+    DPAR_MODEL_ATTENTION_END          /* one past the last */
 };
 
 /* How the loss is computed: it decides how many bytes a logit are alive at once. 0 in a model: as
  * the stack has it. */
 enum {
-    DPAR_LOSS_EAGER = 1, /* 16 bits, an fp32 softmax, two gradients: 14; with tp a fourth: 18 */
-    DPAR_LOSS_COMPILED,  /* 6 */
-    DPAR_LOSS_FUSED,     /* one kernel, a gradient beside the logits: 4 */
-    DPAR_LOSS_INPLACE,   /* one kernel, the gradient in the logits' place: 2 */
-    DPAR_LOSS_CHUNKED,   /* eager, in 8 chunks of the tokens */
-    DPAR_LOSS_PARALLEL,  /* Megatron's over a cut vocabulary: an fp32 copy, its exponentials: 10 */
-    DPAR_LOSSES          /* one past the last */
+    DPAR_MODEL_LOSS_EAGER =
+        1, /* 16 bits, an fp32 softmax, two gradients: 14; with tp a fourth: 18 */
+    DPAR_MODEL_LOSS_COMPILED, /* 6 */
+    DPAR_MODEL_LOSS_FUSED,    /* one kernel, a gradient beside the logits: 4 */
+    DPAR_MODEL_LOSS_INPLACE,  /* one kernel, the gradient in the logits' place: 2 */
+    DPAR_MODEL_LOSS_CHUNKED,  /* eager, in 8 chunks of the tokens */
+    DPAR_MODEL_LOSS_PARALLEL, /* Megatron's over a cut vocabulary: an fp32 copy, its exponentials:
+                                 10 */
+    DPAR_MODEL_LOSS_END       /* one past the last */
 };
 
 /* Which software runs the layers. It decides what is fused, what is kept, and how much the host
@@ -128,33 +130,36 @@ enum {
  * year may follow, as in core@2024: the latest generation up to then, and where no run of that year
  * is known a line of the note. */
 enum {
-    DPAR_STACK_MEGATRON = 1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
-    DPAR_STACK_CORE,         /* Megatron-Core with TransformerEngine */
-    DPAR_STACK_TORCH,        /* PyTorch FSDP, eager */
-    DPAR_STACK_COMPILED,     /* PyTorch FSDP, torch.compile */
+    DPAR_MODEL_STACK_MEGATRON =
+        1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
+    DPAR_MODEL_STACK_MEGATRON_CORE, /* Megatron-Core with TransformerEngine */
+    DPAR_MODEL_STACK_TORCH,         /* PyTorch FSDP, eager */
+    DPAR_MODEL_STACK_TORCH_COMPILE, /* PyTorch FSDP, torch.compile */
     /* These are today's. Generations of them that share what they fuse and keep: */
-    DPAR_STACK_FOUNDRY,    /* llm-foundry: torch of 2023 */
-    DPAR_STACK_TORCHTITAN, /* compiled, of 2025 */
-    DPAR_STACK_NANOTRON,   /* torch; gradients reduced after the last micro-batch, stages by work */
-    DPAR_STACK_NEMO,       /* core of 2025-26, the experts' messages behind other work */
-    DPAR_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8 bits */
-    DPAR_STACK_MEGATRON_2021, /* before gradients were reduced behind the weight gradient */
-    DPAR_STACK_NEMO_2024,     /* core of 2024 */
-    DPAR_STACK_MAXTEXT,       /* XLA: fused as compiled, its collectives are asynchronous */
-    DPAR_STACKS               /* one past the last */
+    DPAR_MODEL_STACK_LLM_FOUNDRY, /* llm-foundry: torch of 2023 */
+    DPAR_MODEL_STACK_TORCHTITAN,  /* compiled, of 2025 */
+    DPAR_MODEL_STACK_NANOTRON,    /* torch; gradients reduced after the last micro-batch, stages by
+                                     work */
+    DPAR_MODEL_STACK_NEMO,        /* core of 2025-26, the experts' messages behind other work */
+    DPAR_MODEL_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8
+                                bits */
+    DPAR_MODEL_STACK_MEGATRON_2021, /* before gradients were reduced behind the weight gradient */
+    DPAR_MODEL_STACK_NEMO_2024,     /* core of 2024 */
+    DPAR_MODEL_STACK_MAXTEXT,       /* XLA: fused as compiled, its collectives are asynchronous */
+    DPAR_MODEL_STACK_END            /* one past the last */
 };
 
 /* A job's work. dpar_workload_init builds it. */
 typedef struct dpar_workload {
     char name[32];
     int32_t layers, ops;
-    dpar_layer layer[DPAR_MAX_LAYERS]; /* in order of execution */
-    dpar_op op[DPAR_MAX_OPS];
+    dpar_workload_layer layer[DPAR_MAX_LAYER_CLASSES]; /* in order of execution */
+    dpar_op op[DPAR_MAX_LAYER_OPS];
     int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
-    int32_t attention; /* DPAR_ATTENTION_* */
-    int32_t stack;     /* DPAR_STACK_*, one of the first four */
-    int32_t age;       /* DPAR_STACK_* as it was said */
-    int32_t loss;      /* DPAR_LOSS_* */
+    int32_t attention; /* DPAR_MODEL_ATTENTION_* */
+    int32_t stack;     /* DPAR_MODEL_STACK_*, one of the first four */
+    int32_t age;       /* DPAR_MODEL_STACK_* as it was said */
+    int32_t loss;      /* DPAR_MODEL_LOSS_* */
     int32_t causal;    /* attention sees half of the keys */
     double tokens;     /* of a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
@@ -168,58 +173,60 @@ typedef struct dpar_workload {
     double params;           /* all weights */
     double model_flops_full; /* forward + backward a sample, attention as if not causal */
     double model_flops_causal; /* the same, causal attention at half */
-    double capacity;      /* mixture of experts: load of the fullest expert over the mean, >= 1 */
-    char note[DPAR_NOTE]; /* of the model: what was assumed or left out, a line each */
+    double capacity; /* mixture of experts: load of the fullest expert over the mean, >= 1 */
+    char note[DPAR_MAX_NOTE]; /* of the model: what was assumed or left out, a line each */
 } dpar_workload;
 
 enum {
-    DPAR_FAMILY_GPT = 1, /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
-    DPAR_FAMILY_LLAMA,   /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields */
-    DPAR_FAMILY_VIT,     /* patches, not causal */
-    DPAR_FAMILY_DIT,     /* diffusion transformer: ViT with adaptive norms */
-    DPAR_FAMILY_T5,      /* encoder-decoder */
-    DPAR_FAMILY_RESNET,  /* bottleneck conv net */
-    DPAR_FAMILY_UNET,    /* conv encoder-decoder with skips on a grid */
-    DPAR_FAMILY_GRID,    /* explicit grid solver: a stencil code */
-    DPAR_FAMILIES        /* one past the last */
+    DPAR_MODEL_FAMILY_GPT =
+        1, /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
+    DPAR_MODEL_FAMILY_LLAMA,  /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields
+                               */
+    DPAR_MODEL_FAMILY_VIT,    /* patches, not causal */
+    DPAR_MODEL_FAMILY_DIT,    /* diffusion transformer: ViT with adaptive norms */
+    DPAR_MODEL_FAMILY_T5,     /* encoder-decoder */
+    DPAR_MODEL_FAMILY_RESNET, /* bottleneck conv net */
+    DPAR_MODEL_FAMILY_UNET,   /* conv encoder-decoder with skips on a grid */
+    DPAR_MODEL_FAMILY_GRID,   /* explicit grid solver: a stencil code */
+    DPAR_MODEL_FAMILY_END     /* one past the last */
 };
 
 /* How a layer mixes tokens: in dpar_model.kinds, with what it does behind that. */
 enum {
-    DPAR_MIX_FULL,   /* attention to every token */
-    DPAR_MIX_WINDOW, /* attention to the last `window` tokens */
-    DPAR_MIX_SCAN,   /* a recurrence: state space, linear attention, short convolution */
-    DPAR_MIX_BOTH,   /* attention and a recurrence side by side */
-    DPAR_MIX_NONE,
-    DPAR_MIXES, /* one past the last */
-    DPAR_FEED_DENSE = 0,
-    DPAR_FEED_EXPERTS,
-    DPAR_FEED_NONE,
-    DPAR_FEEDS
+    DPAR_MODEL_MIXER_FULL,   /* attention to every token */
+    DPAR_MODEL_MIXER_WINDOW, /* attention to the last `window` tokens */
+    DPAR_MODEL_MIXER_SCAN,   /* a recurrence: state space, linear attention, short convolution */
+    DPAR_MODEL_MIXER_BOTH,   /* attention and a recurrence side by side */
+    DPAR_MODEL_MIXER_NONE,
+    DPAR_MODEL_MIXER_COUNT, /* one past the last */
+    DPAR_MODEL_FFN_DENSE = 0,
+    DPAR_MODEL_FFN_EXPERTS,
+    DPAR_MODEL_FFN_NONE,
+    DPAR_MODEL_FFN_COUNT
 };
 
 /* Recurrences, by the layer that made them known. */
 enum {
-    DPAR_SCAN_MAMBA = 1, /* scan_width channels, scan_state states a channel */
-    DPAR_SCAN_MAMBA2,    /* scan_heads of scan_width, scan_groups of scan_state */
-    DPAR_SCAN_DELTA,     /* gated delta rule: scan_groups keys of scan_state */
-    DPAR_SCAN_KDA,       /* the same with a decay for each channel */
-    DPAR_SCAN_LIGHTNING, /* linear attention with an output gate */
-    DPAR_SCAN_CONV,      /* gated short convolution */
-    DPAR_SCAN_LRU,       /* gated linear recurrence */
-    DPAR_SCAN_RWKV,      /* time mixing of RWKV-4 */
-    DPAR_SCANS           /* one past the last */
+    DPAR_MODEL_SCAN_MAMBA = 1, /* scan_width channels, scan_state states a channel */
+    DPAR_MODEL_SCAN_MAMBA2,    /* scan_heads of scan_width, scan_groups of scan_state */
+    DPAR_MODEL_SCAN_DELTA,     /* gated delta rule: scan_groups keys of scan_state */
+    DPAR_MODEL_SCAN_KDA,       /* the same with a decay for each channel */
+    DPAR_MODEL_SCAN_LIGHTNING, /* linear attention with an output gate */
+    DPAR_MODEL_SCAN_CONV,      /* gated short convolution */
+    DPAR_MODEL_SCAN_LRU,       /* gated linear recurrence */
+    DPAR_MODEL_SCAN_RWKV,      /* time mixing of RWKV-4 */
+    DPAR_MODEL_SCAN_END        /* one past the last */
 };
 
 /* What a language model ends in. */
-enum { DPAR_HEAD_VOCAB, DPAR_HEAD_NONE, DPAR_HEAD_POOL, DPAR_HEAD_MASKED };
+enum { DPAR_MODEL_HEAD_VOCAB, DPAR_MODEL_HEAD_NONE, DPAR_MODEL_HEAD_POOL, DPAR_MODEL_HEAD_MASKED };
 
 /* A model in the words of its paper. Zero it and fill it in. 0 means "not said": dpar_workload_init
  * fills in what follows from the rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden)
  * and refuses what cannot be. */
 typedef struct dpar_model {
     char name[32];
-    int32_t family; /* DPAR_FAMILY_*; must be said */
+    int32_t family; /* DPAR_MODEL_FAMILY_*; must be said */
     int32_t layers, hidden, heads, kv_heads, head_width, ffn, vocab;
     int32_t seq;    /* tokens a sample (positions of learned embeddings too) */
     int32_t tied;   /* input and output embedding share their weights */
@@ -235,20 +242,20 @@ typedef struct dpar_model {
     int64_t extent[3];                               /* GRID: cells; U-Net on a grid uses image */
     int32_t dims, fields, halo;
     double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
-    int32_t attention;                     /* DPAR_ATTENTION_*; 0: the family's default */
-    int32_t stack;                         /* DPAR_STACK_*; 0: the family's default */
-    int32_t loss;                          /* DPAR_LOSS_*; 0: the stack's */
+    int32_t attention;                     /* DPAR_MODEL_ATTENTION_*; 0: the family's default */
+    int32_t stack;                         /* DPAR_MODEL_STACK_*; 0: the family's default */
+    int32_t loss;                          /* DPAR_MODEL_LOSS_*; 0: the stack's */
     int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
     int32_t inference;                     /* 1: forward only */
     int32_t gated;     /* MLP of three matrices: 1 yes, -1 no, 0 as the family has it */
     int32_t causal;    /* 1 yes, -1 no, 0 as the family has it */
     int32_t positions; /* rows of learned positions and the like; -1 none, 0 as the family has it */
-    int32_t head;      /* DPAR_HEAD_* */
+    int32_t head;      /* DPAR_MODEL_HEAD_* */
     int32_t embed;     /* width of the token embedding, 0: hidden */
     int32_t aside, aside_vocab;      /* width and rows of a second embedding, one for each layer */
     int32_t q_gate;                  /* 1: as many output gates as queries */
     int32_t window, window_kv_heads; /* tokens that a layer of a window sees */
-    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_SCAN_* */
+    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_MODEL_SCAN_* */
     int32_t expert_step, expert_offset;           /* experts where layer % step = offset; 0: all */
     int32_t o_lora, o_groups;                     /* low-rank output of attention, block diagonal */
     int32_t index_heads, index_width, index_topk; /* sparse attention: an indexer picks top-k */
@@ -260,8 +267,9 @@ typedef struct dpar_model {
     /* Layers in turn, repeated: F sees all, W a window, S is a scan, B both; small letters have
      * nothing behind that; D and E are a dense MLP or experts alone. Empty: all F. */
     char pattern[16];
-    int32_t kinds[DPAR_MIXES * DPAR_FEEDS]; /* layers of each kind; all 0: by the pattern */
-    char note[DPAR_NOTE];                   /* what a reader assumed or left out, a line each */
+    int32_t kinds[DPAR_MODEL_MIXER_COUNT *
+                  DPAR_MODEL_FFN_COUNT]; /* layers of each kind; all 0: by the pattern */
+    char note[DPAR_MAX_NOTE];            /* what a reader assumed or left out, a line each */
 } dpar_model;
 
 /* The workload of a model, built in place. seq > 0 overrides m->seq. E_ARG with the numbers: zero

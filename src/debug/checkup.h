@@ -18,7 +18,7 @@ typedef struct dpari_names {
 
 /* A machine and a job, as far as the judgement depends on them. */
 typedef struct dpari_checkup {
-    dpar_start job;
+    dpar_launcher_info job;
     dpar_status job_status; /* of finding it, with the sentence */
     dpar_why job_why;
     int32_t nodes;                         /* of the job; 0: nobody says */

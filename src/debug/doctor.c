@@ -16,7 +16,7 @@
 
 static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
 {
-    const dpar_start *j = &c->job;
+    const dpar_launcher_info *j = &c->job;
     dpari_doctor_head(out, "launcher");
     if (c->job_status != DPAR_OK) {
         dpar_text_put(out, "its numbers do not fit together, see below\n");

@@ -1181,7 +1181,7 @@ static void dpari_doctor_correct(const dpari_doctor_job *j, const dpar_comm *wor
 DPARI_API int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup *c, dpar_comm *world,
                                         dpar_text *out)
 {
-    int64_t sent[DPAR_CALLS];
+    int64_t sent[DPAR_CALL_COUNT];
     dpari_doctor_job j;
     dpari_doctor_room m;
     int32_t wrong = 0, k;
@@ -1191,7 +1191,7 @@ DPARI_API int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup *c, d
         dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has no memory to look at the others");
         return -1;
     }
-    for (k = 0; k < DPAR_CALLS; k++) {
+    for (k = 0; k < DPAR_CALL_COUNT; k++) {
         sent[k] = world->sent[k];
     }
     dpari_zero(&j, sizeof j);
@@ -1219,7 +1219,7 @@ DPARI_API int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup *c, d
             st = dpari_doctor_report(world, &j, &m, out, &wrong);
         }
     }
-    for (k = 0; k < DPAR_CALLS; k++) {
+    for (k = 0; k < DPAR_CALL_COUNT; k++) {
         world->sent[k] = sent[k];
     }
     dpari_os_unmap(m.base, m.bytes);

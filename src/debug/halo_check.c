@@ -41,7 +41,7 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
 }
 
 /* Where peers that share memory could read a field where it lies, if it lay elsewhere. */
-static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_exchange *x)
+static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *x)
 {
     const int32_t way = x->options.way;
     int32_t i, beside = 0;
@@ -59,7 +59,7 @@ static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_exchange *x)
     }
 }
 
-DPAR_API DPARI_COLD void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out)
+DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_text *out)
 {
     dpari_hx_traffic t;
     int32_t k, c;
@@ -139,7 +139,7 @@ DPARI_APART int dpari_hx_is_poison(int32_t type, const unsigned char *at)
     return memcmp(at, element, (size_t)dpar_type_bytes(type)) == 0;
 }
 
-static void dpari_hx_poison(dpar_halo_exchange *x)
+static void dpari_hx_poison(dpar_halo_plan *x)
 {
     int32_t s;
     int64_t k;
@@ -158,8 +158,8 @@ static void dpari_hx_poison(dpar_halo_exchange *x)
 }
 
 /* "field 2, point (4, -1) component 1 of rank 3" from index at[] of an item. */
-static void dpari_hx_put_cell(const dpar_halo_exchange *x, const dpari_hx_item *it,
-                              const int64_t *at, dpar_text *out)
+static void dpari_hx_put_cell(const dpar_halo_plan *x, const dpari_hx_item *it, const int64_t *at,
+                              dpar_text *out)
 {
     const dpar_halo *h = x->field[it->field].halo;
     dpar_box all;
@@ -191,7 +191,7 @@ static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_
 }
 
 /* The cells of an item where the CPU can read them, and their steps; NULL: they cannot be had. */
-static const unsigned char *dpari_hx_look_at(const dpar_halo_exchange *x, const dpari_hx_item *it,
+static const unsigned char *dpari_hx_look_at(const dpar_halo_plan *x, const dpari_hx_item *it,
                                              const int64_t **step)
 {
     dpar_mem_box b;
@@ -216,7 +216,7 @@ static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *h
     }
 }
 
-static dpar_status dpari_hx_unfilled(const dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_unfilled(const dpar_halo_plan *x, dpar_why *why)
 {
     int32_t s;
     int64_t k;
@@ -294,7 +294,7 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
 }
 
 /* All that this rank receives, as it is, one item after the other, into `kept`; or back. */
-static dpar_status dpari_hx_keep(const dpar_halo_exchange *x, unsigned char *kept, int back)
+static dpar_status dpari_hx_keep(const dpar_halo_plan *x, unsigned char *kept, int back)
 {
     dpar_status st = DPAR_OK;
     dpar_mem_box b;
@@ -313,7 +313,7 @@ static dpar_status dpari_hx_keep(const dpar_halo_exchange *x, unsigned char *kep
 }
 
 /* Bytes of it. */
-static int64_t dpari_hx_kept_bytes(const dpar_halo_exchange *x)
+static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *x)
 {
     int64_t bytes = 0, k;
     int32_t s;
@@ -328,15 +328,14 @@ static int64_t dpari_hx_kept_bytes(const dpar_halo_exchange *x)
 
 /* Whose cell it is that an item has at here[]: dim by dim, corners come from who had them in halos.
  */
-static int32_t dpari_hx_owner(const dpar_halo_exchange *x, const dpari_hx_item *it,
-                              const int64_t *here)
+static int32_t dpari_hx_owner(const dpar_halo_plan *x, const dpari_hx_item *it, const int64_t *here)
 {
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer t;
     dpar_status st = x->step[0].number < 0
                          ? DPAR_DONE
-                         : dpar_halo_first(&w, x->field[it->field].halo, x->rank, DPAR_RECEIVES,
-                                           DPAR_HALO_FORWARD, NULL);
+                         : dpar_halo_first(&w, x->field[it->field].halo, x->rank,
+                                           DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
     while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
         int32_t d;
         for (d = 0; d < t.dims && it->local[d] + here[d] >= t.mine[d] &&
@@ -351,7 +350,7 @@ static int32_t dpari_hx_owner(const dpar_halo_exchange *x, const dpari_hx_item *
 }
 
 /* The first cell of an item that differs: into *why. */
-static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_item *it,
+static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *it,
                                  const unsigned char *was, const unsigned char *is, dpar_why *why)
 {
     const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
@@ -374,7 +373,7 @@ static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_ite
 }
 
 /* What was kept against what has come: the first field with a difference, -1: none. */
-static int32_t dpari_hx_stale(const dpar_halo_exchange *x, const unsigned char *was,
+static int32_t dpari_hx_stale(const dpar_halo_plan *x, const unsigned char *was,
                               const unsigned char *is, dpar_why *why)
 {
     int32_t found = -1, s;
@@ -395,8 +394,7 @@ static int32_t dpari_hx_stale(const dpar_halo_exchange *x, const unsigned char *
 }
 
 /* The sentence of the rank with the first field, for all. */
-static dpar_status dpari_hx_tell(dpar_halo_exchange *x, int32_t field, dpar_why *found,
-                                 dpar_why *why)
+static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *found, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32;
     int64_t mine = field < 0 ? INT64_MAX : field * unit + x->rank, first = 0;
@@ -414,7 +412,7 @@ static dpar_status dpari_hx_tell(dpar_halo_exchange *x, int32_t field, dpar_why 
 }
 
 /* Can the CPU look at a plan's arrays now? */
-static dpar_status dpari_hx_not_idle(const dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_not_idle(const dpar_halo_plan *x, dpar_why *why)
 {
     if (!x) {
         return dpari_say(DPAR_E_ARG, why, "no plan: NULL", 0, 0, 0, 0);
@@ -429,7 +427,7 @@ static dpar_status dpari_hx_not_idle(const dpar_halo_exchange *x, dpar_why *why)
                                     x->fields, 0, 0, 0);
 }
 
-static dpar_status dpari_hx_find_stale(dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
 {
     dpar_why found;
     unsigned char *was, *is;
@@ -449,7 +447,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_exchange *x, dpar_why *why)
     st = st == DPAR_OK ? dpari_hx_keep(x, was, 0) : st;
     kept = st;
     st = dpari_agree(x->c, st, why);
-    st = st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
+    st = st == DPAR_OK ? dpar_halo_plan_exchange(x) : st;
     if (st == DPAR_OK) {
         st = dpari_hx_keep(x, is, 0);
         field = st == DPAR_OK ? dpari_hx_stale(x, was, is, &found) : -1;
@@ -471,7 +469,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_exchange *x, dpar_why *why)
 /* Field f on rank 0, while it is compared: all points, components last, and which of them have an
  * owner; those of a pair's other field too; one rank's local box. */
 typedef struct dpari_hx_whole {
-    const dpar_halo_exchange *x;
+    const dpar_halo_plan *x;
     int32_t f, components, width;
     dpar_box own, all; /* of the rank that is looked at */
     unsigned char *points[2], *known[2], *local;
@@ -512,7 +510,7 @@ static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
 }
 
 /* Some points of this rank's array of field f into `local`, which is dense. */
-static dpar_status dpari_hx_collect_box(const dpar_halo_exchange *x, const dpari_hx_whole *w,
+static dpar_status dpari_hx_collect_box(const dpar_halo_plan *x, const dpari_hx_whole *w,
                                         int32_t field, const dpar_box *part)
 {
     const dpar_halo_field *f = &x->field[field];
@@ -547,8 +545,7 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_exchange *x, const dpari
 
 /* This rank's local box of field f, densely into `local`. Points that a compact form has no place
  * for stay as they are. */
-static dpar_status dpari_hx_collect(const dpar_halo_exchange *x, const dpari_hx_whole *w,
-                                    int32_t field)
+static dpar_status dpari_hx_collect(const dpar_halo_plan *x, const dpari_hx_whole *w, int32_t field)
 {
     dpar_box slab;
     dpar_status st;
@@ -611,7 +608,7 @@ static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, in
     int32_t half[2], k, hops;
     for (k = 0; k < 2; k++) {
         const int32_t points = h->points[y + k];
-        half[k] = points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2;
+        half[k] = points == DPAR_HALO_AT_CELLS ? 1 : points == DPAR_HALO_AT_LOW_FACES ? 0 : 2;
         at[k] = 2 * p[y + k] + half[k];
     }
     for (hops = 0; hops < 3; hops++) {
@@ -667,13 +664,13 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
         q[d] = p[d];
         if (h->periodic >> d & 1u) {
             q[d] = p[d] - dpari_floor_div(p[d], n) * n;
-        } else if (bends && p[d] >= n && (h->folds || (h->poles & DPAR_POLE_HIGH))) {
+        } else if (bends && p[d] >= n && (h->folds || (h->poles & DPAR_HALO_POLE_HIGH))) {
             over = h->folds ? 1 : 2;
             q[d] = 2 * (n - 1) + 1 - p[d] -
-                   (h->folds ? h->on_row : (h->pole_rows & DPAR_POLE_HIGH) != 0);
-        } else if (bends && p[d] < 0 && (h->poles & DPAR_POLE_LOW)) {
+                   (h->folds ? h->on_row : (h->pole_rows & DPAR_HALO_POLE_HIGH) != 0);
+        } else if (bends && p[d] < 0 && (h->poles & DPAR_HALO_POLE_LOW)) {
             over = 2;
-            q[d] = ((h->pole_rows & DPAR_POLE_LOW) != 0) - 1 - p[d];
+            q[d] = ((h->pole_rows & DPAR_HALO_POLE_LOW) != 0) - 1 - p[d];
         } else if ((p[d] < 0 || p[d] >= n) && (!h->cube || d == 0 || d < w->all.dims - 2)) {
             return 0;
         }
@@ -695,8 +692,8 @@ static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
     const dpar_halo *h = w->x->field[w->f].halo;
     int32_t d, n = 0;
     for (d = 0; d < w->all.dims; d++) {
-        n += p[d] >= w->own.lo[d] - (h->points[d] == DPAR_AT_HIGH_FACES) &&
-             p[d] < w->own.hi[d] + (h->points[d] == DPAR_AT_LOW_FACES) &&
+        n += p[d] >= w->own.lo[d] - (h->points[d] == DPAR_HALO_AT_HIGH_FACES) &&
+             p[d] < w->own.hi[d] + (h->points[d] == DPAR_HALO_AT_LOW_FACES) &&
              ((h->periodic >> d & 1u) || (h->cube && d >= w->all.dims - 2) ||
               (p[d] >= 0 && p[d] < dpar_halo_points(h, d)));
     }
@@ -784,7 +781,7 @@ static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
         return -1;
     }
     for (i = 0; i < h->grid.mesh.axes; i++) {
-        if (h->grid.axis[i].kind != DPAR_SHARD) {
+        if (h->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
             copy = copy * h->grid.mesh.axis[i].size + coord[i];
         }
     }
@@ -792,7 +789,7 @@ static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
 }
 
 /* A local box of field f is looked at: the largest of any rank on rank 0, this rank's elsewhere. */
-static int64_t dpari_hx_local_bytes(const dpar_halo_exchange *x, int32_t f)
+static int64_t dpari_hx_local_bytes(const dpar_halo_plan *x, int32_t f)
 {
     const int64_t point = dpari_hx_components(&x->field[f]) * dpar_type_bytes(x->field[f].type);
     int64_t most = 0;
@@ -817,8 +814,8 @@ static int32_t dpari_hx_pass_field(const dpari_hx_whole *w, int32_t pass)
 /* Rank 0 with the local boxes of all who have one copy of the grid, one after the other: puts own
  * points together, then looks halos up. What it finds it writes. Hears all out, also after an
  * error. */
-static dpar_status dpari_hx_compare_copy(dpar_halo_exchange *x, dpari_hx_whole *w,
-                                         const dpar_box *grid, int64_t copy)
+static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, const dpar_box *grid,
+                                         int64_t copy)
 {
     dpar_status st = DPAR_OK, now;
     int32_t pass, r;
@@ -847,7 +844,7 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_exchange *x, dpari_hx_whole *
 }
 
 /* Another rank than 0 sends its local boxes, as they are asked for. */
-static dpar_status dpari_hx_compare_send(dpar_halo_exchange *x, dpari_hx_whole *w)
+static dpar_status dpari_hx_compare_send(dpar_halo_plan *x, dpari_hx_whole *w)
 {
     dpar_status st = DPAR_OK, now;
     int32_t pass;
@@ -865,7 +862,7 @@ static dpar_status dpari_hx_compare_send(dpar_halo_exchange *x, dpari_hx_whole *
 }
 
 /* Memory for field f: a local box, the largest of any rank on rank 0, and there the whole. */
-static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar_why *found)
+static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why *found)
 {
     const dpar_halo *h = x->field[f].halo;
     const int32_t wholes = x->rank != 0 ? 0 : x->field[f].pair ? 2 : 1;
@@ -913,7 +910,7 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
     return st;
 }
 
-static dpar_status dpari_hx_find_wrong(dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_find_wrong(dpar_halo_plan *x, dpar_why *why)
 {
     dpar_why found;
     dpar_status st = DPAR_OK;
@@ -933,8 +930,7 @@ static dpar_status dpari_hx_find_wrong(dpar_halo_exchange *x, dpar_why *why)
                                                sizeof found.text, 0, 0, 0, 0);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t what,
-                                                         dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why)
 {
     const dpar_status st = dpari_hx_not_idle(x, why);
     if (st != DPAR_OK) {

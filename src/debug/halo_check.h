@@ -2,12 +2,12 @@
 /* halo_check - did an exchange of halos (halo_exchange.h) bring the right things? For a code that
  * is suspected, or its tests. A code that works needs nothing of it.
  *
- *     dpar_halo_exchange_check(x, DPAR_HALO_POISON, &why);      halos are NaN
- *     dpar_halo_exchange_run(x);
- *     st = dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why);   none is left
- *     st = dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why);      and each is its owner's value
+ *     dpar_halo_plan_check(x, DPAR_HALO_POISON, &why);      halos are NaN
+ *     dpar_halo_plan_exchange(x);
+ *     st = dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why);   none is left
+ *     st = dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);      and each is its owner's value
  *     ... steps ...
- *     st = dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why);      nobody forgot an exchange */
+ *     st = dpar_halo_plan_check(x, DPAR_HALO_STALE, &why);      nobody forgot an exchange */
 #ifndef DPARI_DEBUG_HALO_CHECK_H
 #define DPARI_DEBUG_HALO_CHECK_H
 
@@ -40,7 +40,7 @@ enum {
  * E_ARG: found, as said there; or no plan, no such `what`, an exchange that has not ended, or
  * fields in a device's memory where messages carry all (nothing waits for it). Else errors of the
  * communicator. */
-DPAR_API dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t what, dpar_why *why);
+DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why);
 
 /* What a rank sends to each peer at each exchange, as a table. Nothing for NULL. Local, O(peers x
  * pieces). Columns: rank, way, blocks between the two at most along any mesh axis (1: a neighbour),
@@ -49,6 +49,6 @@ DPAR_API dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t wha
  * With options.timers it adds the times of the phases, microseconds an exchange. A line follows for
  * each field that is packed where peers that share memory could read it directly. It is not in
  * memory of dpar_comm_alloc of the plan's communicator, or of one split from the same. */
-DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out);
+DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_text *out);
 
 #endif

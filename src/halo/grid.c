@@ -66,7 +66,7 @@ typedef struct dpari_gx_mirror {
 
 typedef struct dpari_gx_plan {
     struct dpari_gx_plan *next;
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     void **at;    /* of each array, or the plan's own address: to be bound again; their shapes */
     void *before; /* of a plan of one array: an array of that shape, most often the one before */
     const dpari_gx_shape **shape;
@@ -92,9 +92,9 @@ typedef struct dpari_gx {
     dpari_gx_shape *shapes;
     dpari_gx_page *pages;
     dpari_gx_plan *plans;
-    dpari_gx_plan *quick; /* of one array, all halos, no mirrors: it ran last, with this array, */
-    void *now;            /* which is exchanged at once; the grid itself: none is */
-    dpar_halo_exchange *now_x; /* its exchange */
+    dpari_gx_plan *quick;  /* of one array, all halos, no mirrors: it ran last, with this array, */
+    void *now;             /* which is exchanged at once; the grid itself: none is */
+    dpar_halo_plan *now_x; /* its exchange */
     int64_t arrays, bytes;
     int32_t shapes_known;
     int32_t under_way; /* exchanges that have begun and not ended */
@@ -142,7 +142,7 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *g, int32_t d, d
                          g->high[d], 0);
     }
     if (!dpari_gx_flag(a->periodic[d]) || a->mirror_low[d] < 0 || a->mirror_high[d] < 0 ||
-        a->mirror_low[d] > DPAR_MIRROR_AT_CELL || a->mirror_high[d] > DPAR_MIRROR_AT_CELL ||
+        a->mirror_low[d] > DPAR_GRID_MIRROR_CELL || a->mirror_high[d] > DPAR_GRID_MIRROR_CELL ||
         (a->periodic[d] && (a->mirror_low[d] | a->mirror_high[d]) != 0)) {
         return dpari_say(
             DPAR_E_ARG, why,
@@ -190,7 +190,7 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *g, const dpar_grid_desc *
  * rows. */
 static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *g, int32_t ranks, dpar_why *why)
 {
-    dpar_cart_grid cart;
+    dpar_cart_choose_desc cart;
     dpar_status st;
     int32_t d, whole = 0;
     dpari_zero(&cart, sizeof cart);
@@ -204,12 +204,12 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *g, int32_t ranks, dpar_wh
         g->head.parts[d] = g->d.parts[d] == 0 && width == 0 && g->widest > 0 ? 1 : g->d.parts[d];
         whole |= g->head.parts[d] != g->d.parts[d];
     }
-    st = dpar_cart_create(&cart, g->head.parts, NULL, why);
+    st = dpar_cart_choose_parts(&cart, g->head.parts, NULL, why);
     if (st != DPAR_OK && whole) { /* dims without halos, too, where others are too short */
         for (d = 0; d < g->d.dims; d++) {
             g->head.parts[d] = g->d.parts[d];
         }
-        st = dpar_cart_create(&cart, g->head.parts, NULL, why);
+        st = dpar_cart_choose_parts(&cart, g->head.parts, NULL, why);
     }
     return st;
 }
@@ -242,7 +242,7 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *g, dpar_comm *c, dpar_why *
     dpar_status st = dpar_mesh_init(&mesh, &"f e d c b a"[2 * (DPAR_MAX_DIMS - g->d.dims)],
                                     g -> head.parts, g->d.order, c->size, why);
     for (d = 0; d < g->d.dims; d++) {
-        p[d] = dpar_shard_by(d, g->d.cuts[d] ? DPAR_RAGGED : DPAR_EVEN, 0);
+        p[d] = dpar_shard_by(d, g->d.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
         p[d].cuts = g->d.cuts[d];
         h->low[d] = g->low[d];
         h->high[d] = g->high[d];
@@ -390,7 +390,7 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const 
     s->f.component_stride = f->component_stride != 0 ? f->component_stride : 1;
     for (d = 0; d < g->head.dims; d++) {
         dense = dense && f->stride[d] == 0;
-        s->halo.points[d] = f->at[d] ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
+        s->halo.points[d] = f->at[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
         if (f->at[d]) {
             s->halo.high[d]++; /* the shared face is the neighbour's, so that what lies beyond it in
                                   another dim is a corner, in a star, too */
@@ -398,7 +398,7 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const 
         }
     }
     for (k = 0; k < g->head.dims && dense; k++) {
-        d = f->order == DPAR_FIRST_FASTEST ? k : g->head.dims - 1 - k;
+        d = f->order == DPAR_ORDER_FIRST_FASTEST ? k : g->head.dims - 1 - k;
         s->f.stride[d] = step;
         step = dpari_mul(step, dpari_gx_points(g, f, d), &step) ? step : INT64_MAX;
     }
@@ -584,7 +584,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
         st = dpar_barrier(c, NULL);
     }
     while (g && g->plans) {
-        closed = c ? dpar_halo_exchange_close(g->plans->x) : DPAR_OK;
+        closed = c ? dpar_halo_plan_close(g->plans->x) : DPAR_OK;
         st = st == DPAR_OK && !ended ? closed : st;
         p = g->plans;
         g->plans = p->next;
@@ -611,7 +611,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
             *said = c->why;
         }
         dpari_os_unmap(g, g->bytes);
-        closed = closes ? dpar_comm_close(c) : DPAR_OK;
+        closed = closes ? dpar_comm_free(c) : DPAR_OK;
         if (st == DPAR_OK && closed != DPAR_OK) {
             st = dpari_say_word(closed, said, "grid: the close of its communicator: @",
                                 dpar_status_text(closed), 80, 0, 0, 0, 0);
@@ -1012,7 +1012,7 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *g, const dpari_gx_shape 
                                         dpari_gx_mirror *m)
 {
     const int32_t dims = g->head.dims, bytes = dpar_type_bytes(s->type);
-    const int32_t on = (side ? g->d.mirror_high[d] : g->d.mirror_low[d]) == DPAR_MIRROR_AT_CELL;
+    const int32_t on = (side ? g->d.mirror_high[d] : g->d.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
     const int32_t faces = s->f.at[d] != 0;
     const int64_t sum = (side ? 2 * g->head.cells[d] - 1 - on : on - 1) + faces;
     dpar_mem_box *b = &m->box;
@@ -1170,7 +1170,7 @@ static DPARI_COLD void *dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *
 }
 
 /* Arrays that come and go are packed by all: where they lie need not be the same each time. */
-static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_options *o)
+static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_plan_desc *o)
 {
     int32_t i;
     dpari_zero(o, sizeof *o);
@@ -1187,7 +1187,7 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
 {
     int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
     dpari_gx_plan *p = (dpari_gx_plan *)dpari_os_pages(bytes);
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpar_status st;
     int32_t i;
     *plan = p;
@@ -1199,7 +1199,7 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
             dpari_gx_field_of(g, p, i);
         }
         dpari_gx_options(p, &o);
-        st = dpar_halo_exchange_bytes(g->head.comm, &o, &p->exchange, why);
+        st = dpar_halo_plan_bytes(g->head.comm, &o, &p->exchange, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -1247,7 +1247,7 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *g, void *const *list, 
     dpar_comm *c = g->head.comm;
     dpari_gx_plan *p = NULL, **last = &g->plans;
     dpari_gx_numbers given;
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpar_status st = dpari_gx_describe(g, list, n, depth, &p, why);
     given.g = g;
     given.list = list;
@@ -1257,7 +1257,7 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *g, void *const *list, 
     if (st == DPAR_OK) {
         void *memory = dpari_gx_lay_out_rest(g, p);
         dpari_gx_options(p, &o);
-        st = dpar_halo_exchange_init(memory, p->exchange, c, &o, &p->x, why);
+        st = dpar_halo_plan_init(memory, p->exchange, c, &o, &p->x, why);
     }
     if (st != DPAR_OK) {
         dpari_os_unmap(p ? p->rest : NULL, p ? p->rest_bytes : 0);
@@ -1377,7 +1377,7 @@ static dpar_status dpari_gx_take(dpari_gx *g, void *const *list, int32_t n, int3
     }
     for (i = 0; i < n; i++) {
         if ((*plan)->at[i] != list[i]) {
-            st = dpar_halo_exchange_bind((*plan)->x, i, list[i], NULL);
+            st = dpar_halo_plan_bind((*plan)->x, i, list[i], NULL);
             if (st != DPAR_OK) {
                 return st;
             }
@@ -1398,7 +1398,7 @@ static int dpari_gx_back(dpari_gx *g, void *u)
 {
     dpari_gx_plan *p = g->quick;
     if (g->now == g || p->before != u || !u || g->under_way > 0 ||
-        dpar_halo_exchange_bind(p->x, 0, u, NULL) != DPAR_OK) {
+        dpar_halo_plan_bind(p->x, 0, u, NULL) != DPAR_OK) {
         return 0;
     }
     p->before = p->at[0];
@@ -1449,7 +1449,7 @@ static dpar_status dpari_gx_run(dpari_gx *g, void *const *list, int32_t n, int32
     dpari_gx_plan *p;
     dpar_status st = g->under_way > 0 ? dpari_gx_check_way(g, list, n) : DPAR_OK;
     st = st == DPAR_OK ? dpari_gx_take(g, list, n, depth, &p) : st;
-    st = st == DPAR_OK ? dpar_halo_exchange_run(p->x) : st;
+    st = st == DPAR_OK ? dpar_halo_plan_exchange(p->x) : st;
     return st == DPAR_OK && p->mirrors > 0 ? dpari_gx_fill(g, p) : st;
 }
 
@@ -1459,11 +1459,11 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
     if (!g) {
         return DPAR_E_ARG;
     }
-    return g->now == u || dpari_gx_back(g, u) ? dpar_halo_exchange_run(g->now_x)
+    return g->now == u || dpari_gx_back(g, u) ? dpar_halo_plan_exchange(g->now_x)
                                               : dpari_gx_run(g, &u, 1, 0);
 }
 
-DPAR_API dpar_status dpar_grid_exchange_all(dpar_grid *grid, void *const *list, int32_t n)
+DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *list, int32_t n)
 {
     dpari_gx *g = dpari_gx_of(grid);
     return g ? dpari_gx_run(g, list, n, 0) : DPAR_E_ARG;
@@ -1491,7 +1491,7 @@ static dpar_status dpari_gx_start(dpari_gx *g, void *const *list, int32_t n, int
     dpari_gx_plan *p;
     dpar_status st = g->under_way > 0 ? dpari_gx_check_way(g, list, n) : DPAR_OK;
     st = st == DPAR_OK ? dpari_gx_take(g, list, n, depth, &p) : st;
-    st = st == DPAR_OK ? dpar_halo_exchange_begin(p->x) : st;
+    st = st == DPAR_OK ? dpar_halo_plan_begin(p->x) : st;
     if (st == DPAR_OK) {
         p->active = 1;
         g->under_way++;
@@ -1506,7 +1506,7 @@ DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
     return g ? dpari_gx_start(g, &u, 1, 0) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, int32_t n,
+DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *list, int32_t n,
                                           uint64_t mask, int32_t depth)
 {
     dpari_gx *g = dpari_gx_of(grid);
@@ -1529,7 +1529,7 @@ DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
 {
     dpari_gx_plan *p;
     const dpar_status st = dpari_gx_active(grid, u, &p);
-    return st == DPAR_OK ? dpar_halo_exchange_test(p->x) : st;
+    return st == DPAR_OK ? dpar_halo_plan_test(p->x) : st;
 }
 
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
@@ -1537,7 +1537,7 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
     dpari_gx_plan *p;
     dpar_status st = dpari_gx_active(grid, u, &p);
     if (st == DPAR_OK) {
-        st = dpar_halo_exchange_end(p->x);
+        st = dpar_halo_plan_end(p->x);
         p->active = 0;
         dpari_gx_of(grid)->under_way--;
         st = st == DPAR_OK && p->mirrors > 0 ? dpari_gx_fill(dpari_gx_of(grid), p) : st;
@@ -1545,8 +1545,7 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_halo_exchange *dpar_grid_plan(dpar_grid *grid, void *const *list,
-                                                       int32_t n)
+DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *p;
@@ -1572,7 +1571,7 @@ static void dpari_gx_inner(const dpari_gx *g, int32_t d, int64_t *lo, int64_t *h
     *hi = dpari_most(above ? own - g->high[d] : own, *lo);
 }
 
-DPAR_API int dpar_grid_core(const dpar_grid *grid, dpar_box *box)
+DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
 {
     dpar_box b;
     int32_t d, some = 1;
@@ -1590,7 +1589,7 @@ DPAR_API int dpar_grid_core(const dpar_grid *grid, dpar_box *box)
 }
 
 /* Below and above the core in dim 0, whole; then those of dim 1 between them, and so on. */
-DPAR_API int dpar_grid_rim(const dpar_grid *grid, int32_t n, dpar_box *box)
+DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 {
     dpar_box b;
     int64_t lo, hi;

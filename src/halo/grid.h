@@ -4,7 +4,8 @@
  * communicator of MPI_Cart_create and arrays of its own it comes to this:
  *
  *     d.cells[0] = ny, d.cells[1] = nx, d.halo = 1, d.type = DPAR_F64;
- *     dpar_mpi_grid(cart, NULL, &d, &g, &why);       its process grid and periods are the grid's
+ *     dpar_mpi_grid_make(cart, NULL, &d, &g, &why);       its process grid and periods are the
+ * grid's
  *     ...
  *     dpar_grid_exchange(g, u);                      u: the address of its first own cell
  *     ...
@@ -33,12 +34,12 @@
 #include "halo_exchange.h"
 
 /* Where points lie in a dim of a field (dpar_grid_field.at): in the middle of the cells
- * (DPAR_AT_CELLS, 0), or on the faces between them. */
-enum { DPAR_AT_FACES = DPAR_AT_LOW_FACES };
+ * (DPAR_HALO_AT_CELLS, 0), or on the faces between them. */
+enum { DPAR_HALO_AT_FACES = DPAR_HALO_AT_LOW_FACES };
 
 /* What lies beyond an end of a dim. The wall is the outer face of the end cell, or goes through its
  * middle: then the end cell itself is its own image. */
-enum { DPAR_MIRROR_NONE, DPAR_MIRROR_AT_FACE, DPAR_MIRROR_AT_CELL };
+enum { DPAR_GRID_MIRROR_NONE, DPAR_GRID_MIRROR_FACE, DPAR_GRID_MIRROR_CELL };
 
 /* A grid. Zero it, say dims, cells and halo, and what differs. The same on all ranks. */
 typedef struct dpar_grid_desc {
@@ -50,13 +51,13 @@ typedef struct dpar_grid_desc {
     int64_t low[DPAR_MAX_DIMS];         /* in place of it, where not 0: below, */
     int64_t high[DPAR_MAX_DIMS];        /* and above. (One side alone, one dim alone: halo 0) */
     int32_t periodic[DPAR_MAX_DIMS];    /* 1: the end of the dim meets its beginning */
-    int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_MIRROR_x, at cell 0, */
+    int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_GRID_MIRROR_x, at cell 0, */
     int32_t mirror_high[DPAR_MAX_DIMS]; /* and at the last one */
     int32_t parts[DPAR_MAX_DIMS]; /* ranks along the dim; 0: chosen for the least halo. A dim that
                                      has no halo is then left whole, if another one has. For arrays
                                      of your own say your parts: attach cannot see their sizes */
-    int32_t order; /* which rank has which block. DPAR_LAST_FASTEST (0): neighbours in the last dim
-                      follow one another, as in MPI_Cart; or DPAR_FIRST_FASTEST */
+    int32_t order; /* which rank has which block. DPAR_ORDER_LAST_FASTEST (0): neighbours in the
+                      last dim follow one another, as in MPI_Cart; or DPAR_ORDER_FIRST_FASTEST */
     int32_t check; /* 1: each exchange compares which arrays the ranks handed in: E_MISMATCH. Costs
                       a small all-reduce an exchange */
     const int64_t *cuts[DPAR_MAX_DIMS]; /* NULL: the first (cells mod parts) ranks have one cell
@@ -70,8 +71,8 @@ typedef struct dpar_grid_desc {
                      0: an address that is not known is E_ARG */
     int32_t closes;     /* 1: dpar_grid_free closes the communicator, too */
     dpar_why *free_why; /* where dpar_grid_free puts its sentence, too: with closes, and with
-                           dpar_mpi_grid, grid->comm is gone then. Each rank its own; as long as the
-                           grid. NULL: nowhere */
+                           dpar_mpi_grid_make, grid->comm is gone then. Each rank its own; as long
+                           as the grid. NULL: nowhere */
     int64_t own[DPAR_MAX_DIMS]; /* this rank's cells as your code has them; they differ by rank. 0:
                                    not compared. E_ARG on all ranks where the grid's cut gives
                                    others, because your rule is another or dims are in another
@@ -95,12 +96,12 @@ typedef struct dpar_grid {
  * same on all ranks, strides need not be. */
 typedef struct dpar_grid_field {
     int32_t components; /* elements at each point; 0: 1 */
-    int32_t order;      /* dense arrays. DPAR_LAST_FASTEST (0): C, or DPAR_FIRST_FASTEST: dim 0 is
-                           the contiguous one */
-    int32_t at[DPAR_MAX_DIMS];     /* DPAR_AT_CELLS or DPAR_AT_FACES. Faces in one dim: a flux or a
-                                      velocity; in all dims: vertices. A rank has own + 1 faces,
-                                      the outer ones shared with its neighbours, and the halo
-                                      beyond; the upper shared one gets the neighbour's value */
+    int32_t order; /* dense arrays. DPAR_ORDER_LAST_FASTEST (0): C, or DPAR_ORDER_FIRST_FASTEST: dim
+                      0 is the contiguous one */
+    int32_t at[DPAR_MAX_DIMS]; /* DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES. Faces in one dim: a flux
+                                  or a velocity; in all dims: vertices. A rank has own + 1 faces,
+                                  the outer ones shared with its neighbours, and the halo
+                                  beyond; the upper shared one gets the neighbour's value */
     uint32_t odd[DPAR_MAX_DIMS];   /* bit k: component k changes its sign at mirrors of this dim, as
                                       the velocity across it does. No bits of others */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, any order and padding; all 0:
@@ -128,9 +129,9 @@ DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dp
                                     dpar_why *why);
 /* Closes what was planned and gives the arrays of dpar_grid_array back. The grid is gone then:
  * nothing may be asked of it, nor a second free. COLLECTIVE. NULL is fine. E_ARG, and nothing done:
- * an exchange has not ended. Else errors as dpar_halo_exchange_close, and all is given back; the
+ * an exchange has not ended. Else errors as dpar_halo_plan_close, and all is given back; the
  * sentence is in desc.free_why, and in the communicator's why where that is not closed. After
- * dpar_comm_close of its communicator it is local and gives the grid's own memory back: OK.
+ * dpar_comm_free of its communicator it is local and gives the grid's own memory back: OK.
  * (Between the two all else that is asked of the grid is E_ARG. After the close of its world
  * grid->comm is NULL.) */
 DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
@@ -159,7 +160,7 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
 /* ---- exchanges ----
  *
  * All of these are COLLECTIVE, with the same arrays in the same order on all ranks. The first of a
- * combination costs as dpar_halo_exchange_init, later ones as dpar_halo_exchange_run and some 10 ns
+ * combination costs as dpar_halo_plan_init, later ones as dpar_halo_plan_exchange and some 10 ns
  * an array. E_ARG: an address that is no array of the grid, or one within another array, or an
  * array whose exchange has begun and not ended. It is of this rank alone, whose others then wait
  * for it until the deadline. Else errors as these two.
@@ -175,7 +176,7 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
 
 /* Fills the halo of one array; of n arrays with one message a neighbour. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
-DPAR_API dpar_status dpar_grid_exchange_all(dpar_grid *grid, void *const *list, int32_t n);
+DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *list, int32_t n);
 /* Of list[0 .. n-1] (n <= 64) those whose bit is in `mask`, `depth` halo cells deep (0: all that
  * there are; E_RANGE: more). For codes whose steps need different fields and depths: each
  * combination is planned when it first comes. DONE, and nothing done: mask has none of the bits. */
@@ -188,19 +189,19 @@ DPAR_API dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *list, int32
  * read, not written, and halos neither: compute the core. Then the rim. Several may be under way.
  */
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
-DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, int32_t n,
+DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *list, int32_t n,
                                           uint64_t mask, int32_t depth);
 /* Ends the exchange that u takes part in. Several end in the same order on all ranks. */
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
 /* Between the two, now and then in a long core: messages move only inside of calls. OK: all has
- * come; MORE: not yet (end all the same). Local; errors as dpar_halo_exchange_test. */
+ * come; MORE: not yet (end all the same). Local; errors as dpar_halo_plan_test. */
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
 /* core: the own cells that are further than the halo's width from what an exchange or a mirror
  * fills. rim: the n-th of the disjoint boxes that make up the others, at most 2 dims of them. In
  * the numbers of the loops: 0 is the first own cell, hi one past the last. 0: there is none, or no
  * n-th. Local. */
-DPAR_API int dpar_grid_core(const dpar_grid *grid, dpar_box *box);
-DPAR_API int dpar_grid_rim(const dpar_grid *grid, int32_t n, dpar_box *box);
+DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box);
+DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box);
 
 /* ---- the whole array, files, pictures ---- */
 
@@ -226,6 +227,6 @@ DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid);
 /* The plan of an exchange of these arrays, over them, made now where there is none: for adjoints,
  * tests, reports (halo_exchange.h, dpar_debug.h). Mirrors are not in it. As long as the grid. NULL:
  * the sentence is in comm->why. COLLECTIVE. */
-DPAR_API dpar_halo_exchange *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n);
+DPAR_API dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n);
 
 #endif

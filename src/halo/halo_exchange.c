@@ -43,14 +43,14 @@ static int64_t dpari_hx_words(int32_t fields, int32_t steps)
     return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
 }
 
-static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
+static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
 {
     dpari_room r;
-    dpar_halo_exchange none, *x;
+    dpar_halo_plan none, *x;
     int64_t i;
     r.at = (unsigned char *)memory;
     r.used = 0;
-    x = (dpar_halo_exchange *)dpari_room_take(&r, 1, sizeof *x);
+    x = (dpar_halo_plan *)dpari_room_take(&r, 1, sizeof *x);
     x = memory ? x : &none;
     x->field = (dpar_halo_field *)dpari_room_take(&r, z->fields, sizeof *x->field);
     x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
@@ -77,7 +77,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
         }
     }
     *bytes = r.used;
-    return (dpar_halo_exchange *)memory;
+    return (dpar_halo_plan *)memory;
 }
 
 /* ---- fields ---------------------------------------------------------------------------------- */
@@ -126,12 +126,12 @@ static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
 {
     int32_t i;
     for (i = 0; i < h->grid.dims; i++) {
-        if (h->points[i] != DPAR_AT_CELLS) {
+        if (h->points[i] != DPAR_HALO_AT_CELLS) {
             return 0;
         }
     }
     for (i = 0; i < h->grid.mesh.axes; i++) {
-        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_SHARD) {
+        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
             return 0;
         }
         if (h->grid.mesh.axis[i].size > 1) {
@@ -147,7 +147,7 @@ static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
  * whose halos have no rows: what lies beside them is points here and there, dearer than waiting
  * (64^3, 2 wide: 24 us, 27 so). */
 static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_options *o, int32_t *cut)
+                                  const dpar_halo_plan_desc *o, int32_t *cut)
 {
     uint32_t meetings = 0;
     int32_t i, corners = 0;
@@ -173,13 +173,13 @@ static int dpari_hx_can_share(const dpar_halo_field *f)
 {
     int32_t d, between = 0;
     for (d = 0; d < f->halo->grid.dims; d++) {
-        between += f->halo->points[d] != DPAR_AT_CELLS;
+        between += f->halo->points[d] != DPAR_HALO_AT_CELLS;
     }
     return between < 2 || !f->halos || !dpari_halo_star(f->halo);
 }
 
 static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
-                                      const dpar_halo_options *o, dpar_why *why)
+                                      const dpar_halo_plan_desc *o, dpar_why *why)
 {
     if (o->ordered && !dpari_hx_can_order(f)) {
         return dpari_say(DPAR_E_ARG, why,
@@ -261,15 +261,16 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
                                        dpar_why *why)
 {
     const dpar_halo_field *f = &fields[i], *other;
-    const int32_t there = f->pair == DPAR_HALO_U ? i + 1 : i - 1;
+    const int32_t there = f->pair == DPAR_HALO_PAIR_U ? i + 1 : i - 1;
     if (f->pair == 0) {
         return DPAR_OK;
     }
-    if (f->pair < 0 || f->pair > DPAR_HALO_V || there < 0 || there >= n ||
-        fields[there].pair != DPAR_HALO_U + DPAR_HALO_V - f->pair) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field # of #: pair #; DPAR_HALO_U (1) is followed by DPAR_HALO_V (2)", i,
-                         n, f->pair, 0);
+    if (f->pair < 0 || f->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
+        fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - f->pair) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "field # of #: pair #; DPAR_HALO_PAIR_U (1) is followed by DPAR_HALO_PAIR_V (2)", i, n,
+            f->pair, 0);
     }
     other = &fields[there];
     if (!f->halo->cube || f->vector == 2) {
@@ -293,7 +294,8 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
 static int dpari_hx_needs_pair(const dpar_halo *h)
 {
     const int32_t y = h->grid.dims - 2;
-    return h->cube && (h->points[y] != DPAR_AT_CELLS || h->points[y + 1] != DPAR_AT_CELLS);
+    return h->cube &&
+           (h->points[y] != DPAR_HALO_AT_CELLS || h->points[y + 1] != DPAR_HALO_AT_CELLS);
 }
 
 /* Does an array with room for another halo hold the one that is exchanged? */
@@ -340,7 +342,7 @@ static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int3
 }
 
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
-                                        const dpar_halo_options *o, dpar_why *why)
+                                        const dpar_halo_plan_desc *o, dpar_why *why)
 {
     dpar_box own, all;
     dpar_status st;
@@ -360,7 +362,7 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_say(
             DPAR_E_ARG, why,
             "field #: faces of cells go over a cubed sphere's edges in pairs of fields, "
-            "DPAR_HALO_U and DPAR_HALO_V",
+            "DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
             i, 0, 0, 0);
     }
     if ((f->vector == 2 && f->components != 2) ||
@@ -439,7 +441,7 @@ static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *z, int32_t i)
 
 /* Items and peers, at most. */
 static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
+                                    const dpar_halo_plan_desc *o, dpari_hx_size *z, dpar_why *why)
 {
     dpari_hx_walk w;
     dpar_transfer t;
@@ -482,7 +484,7 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
 }
 
 static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
+                                  const dpar_halo_plan_desc *o, dpari_hx_size *z, dpar_why *why)
 {
     if (!fields) {
         return dpari_say(DPAR_E_ARG, why, "no fields: NULL", 0, 0, 0, 0);
@@ -504,9 +506,9 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
     return dpari_hx_measure(c, fields, n, o, z, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_bytes(const dpar_comm *c,
-                                                         const dpar_halo_options *options,
-                                                         int64_t *bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bytes(const dpar_comm *c,
+                                                     const dpar_halo_plan_desc *options,
+                                                     int64_t *bytes, dpar_why *why)
 {
     dpari_hx_size z;
     dpar_status st;
@@ -540,10 +542,10 @@ static void dpari_hx_state_window(dpari_facts *g, const dpar_window *v, int32_t 
 static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
 {
     const dpar_placement *p = &l->axis[i];
-    const int cuts = p->kind == DPAR_SHARD;
+    const int cuts = p->kind == DPAR_PLACEMENT_SHARD;
     uint64_t h = 1;
     int32_t k;
-    for (k = 0; cuts && p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
+    for (k = 0; cuts && p->rule == DPAR_SPLIT_RAGGED && k <= l->mesh.axis[i].size; k++) {
         h = dpari_hash(h, p->cuts[k]);
     }
     dpari_fact(g, "the size of axis # of halo.grid.mesh", i, l->mesh.axis[i].size);
@@ -554,7 +556,8 @@ static void dpari_hx_state_axis(dpari_facts *g, const dpar_layout *l, int32_t i)
     dpari_fact(g, "the rule of placement # of halo.grid", i, cuts ? p->rule : 0);
     dpari_fact(g, "the block of placement # of halo.grid", i, cuts ? p->block : 0);
     dpari_fact(g, "the source of placement # of halo.grid", i, cuts ? p->source : 0);
-    dpari_fact(g, "the op of placement # of halo.grid", i, p->kind == DPAR_PARTIAL ? p->op : 0);
+    dpari_fact(g, "the op of placement # of halo.grid", i,
+               p->kind == DPAR_PLACEMENT_PARTIAL ? p->op : 0);
     dpari_fact_hash(g, "the list of cuts of placement # of halo.grid", i, h);
 }
 
@@ -597,14 +600,14 @@ static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
 /* What all ranks must give alike. */
 typedef struct dpari_hx_given {
     const dpar_halo_field *fields;
-    const dpar_halo_options *options;
+    const dpar_halo_plan_desc *options;
     int32_t n;
 } dpari_hx_given;
 
 static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
 {
     const dpari_hx_given *all = (const dpari_hx_given *)given;
-    const dpar_halo_options *o = all->options;
+    const dpar_halo_plan_desc *o = all->options;
     int32_t i;
     dpari_fact(g, "the number of fields", 0, all->n);
     dpari_fact(g, "options.way", 0, o->way);
@@ -643,7 +646,7 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_
 }
 
 /* Each peer's record for this rank in place of this rank's for it. */
-static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
+static dpar_status dpari_hx_swap(dpar_halo_plan *x, int64_t words)
 {
     const int64_t side = x->peers * dpari_hx_words(x->fields, x->steps);
     dpar_status s;
@@ -651,13 +654,13 @@ static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
     for (i = 0; i < x->peers; i++) {
         dpar_call *in = &x->call[i], *out = &x->call[x->peers + i];
         dpari_zero(in, sizeof *in);
-        in->kind = DPAR_RECV;
+        in->kind = DPAR_CALL_RECV;
         in->type = DPAR_I64;
         in->root = x->peer[i].rank;
         in->tag = x->options.tag;
         in->count = words;
         *out = *in;
-        out->kind = DPAR_SEND;
+        out->kind = DPAR_CALL_SEND;
         in->out = x->record + i * words;
         out->in = x->record + side + i * words;
     }
@@ -665,7 +668,7 @@ static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
     return s == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : s;
 }
 
-static int64_t *dpari_hx_to_peer(const dpar_halo_exchange *x, int32_t i, int64_t words)
+static int64_t *dpari_hx_to_peer(const dpar_halo_plan *x, int32_t i, int64_t words)
 {
     return x->record + x->peers * dpari_hx_words(x->fields, x->steps) + i * words;
 }
@@ -673,7 +676,7 @@ static int64_t *dpari_hx_to_peer(const dpar_halo_exchange *x, int32_t i, int64_t
 /* ---- peers ------------------------------------------------------------------------------------
  */
 
-static void dpari_hx_mark_peers(dpar_halo_exchange *x)
+static void dpari_hx_mark_peers(dpar_halo_plan *x)
 {
     dpari_hx_walk w;
     dpar_transfer t;
@@ -701,7 +704,7 @@ static void dpari_hx_mark_peers(dpar_halo_exchange *x)
 }
 
 /* Which of the peers share memory with this rank? COLLECTIVE over the node. */
-static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
+static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 {
     const dpari_group *g = dpari_group_of(x->node);
     const int apart = x->node != x->c;
@@ -726,7 +729,7 @@ static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
 }
 
 /* Tells the peers how this rank's arrays lie, and hears how theirs do. */
-static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
+static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
 {
     const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
     dpar_status st;
@@ -796,7 +799,7 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
  * all ranks of a world have counted the same cores. Ranks that share cores pack what is small: they
  * wait for peers to be ready, not for them to be done, too (8 ranks on 2 cores, 32^3: 80 us
  * without, 58 packed; boxes of 128 KiB take longer packed). */
-static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array *giver,
+static int dpari_hx_is_direct(const dpar_halo_plan *x, const dpari_hx_array *giver,
                               const dpari_hx_array *taker, const dpari_hx_spot *p,
                               const dpari_hx_item *it, int32_t world)
 {
@@ -844,7 +847,7 @@ static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_
 }
 
 /* Item k of those that a transfer makes, without its place in messages. sends: of S. */
-static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t field,
+static void dpari_hx_fill(dpar_halo_plan *x, dpari_hx_item *it, int32_t field,
                           const dpar_transfer *t, int sends, int32_t k)
 {
     const dpar_halo_field *f = &x->field[field];
@@ -891,14 +894,14 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
 }
 
 /* The place of the item in what goes through memory in one direction. */
-static int64_t dpari_hx_append(const dpar_halo_exchange *x, const dpari_hx_item *it, int64_t *bytes)
+static int64_t dpari_hx_append(const dpar_halo_plan *x, const dpari_hx_item *it, int64_t *bytes)
 {
     const int64_t at = (*bytes + 15) / 16 * 16;
     *bytes = at + it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
     return at;
 }
 
-static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t s, int sends)
+static void dpari_hx_count_in(dpar_halo_plan *x, dpari_hx_item *it, int32_t s, int sends)
 {
     dpari_hx_flow *w;
     const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
@@ -923,14 +926,14 @@ static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t 
 }
 
 /* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
-static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
+static void dpari_hx_list_receives(dpar_halo_plan *x, int32_t s, int fill)
 {
     dpari_hx_step *p = &x->step[s];
     dpari_hx_walk w;
     dpar_transfer t;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_RECEIVES,
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p, DPAR_TRANSFER_RECV,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -950,13 +953,13 @@ static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
 }
 
 /* The boxes of S that come first, or the others, from item `at` on; returns where they end. */
-static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at, int own_first)
+static int64_t dpari_hx_list_sends(dpar_halo_plan *x, int32_t s, int64_t at, int own_first)
 {
     dpari_hx_walk w;
     dpar_transfer t;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_SENDS,
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, &x->step[s], DPAR_TRANSFER_SEND,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -975,7 +978,7 @@ static int64_t dpari_hx_list_sends(dpar_halo_exchange *x, int32_t s, int64_t at,
 }
 
 /* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
-static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
+static int64_t dpari_hx_list(dpar_halo_plan *x, int32_t s, int64_t at)
 {
     dpari_hx_step *p = &x->step[s];
     int32_t i;
@@ -1000,7 +1003,7 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
 
 /* Steps of both modes that have one line pack into the same memory: those who have read it in
  * either mode must be done with it. */
-static void dpari_hx_mark_packed(dpar_halo_exchange *x)
+static void dpari_hx_mark_packed(dpar_halo_plan *x)
 {
     int32_t s, t, i;
     for (s = 0; s < x->steps; s++) {
@@ -1015,7 +1018,7 @@ static void dpari_hx_mark_packed(dpar_halo_exchange *x)
 
 /* Places of the flows in this rank's memory: what it packs, by step, the same for both modes; what
  * comes by messages. */
-static void dpari_hx_flows(dpar_halo_exchange *x)
+static void dpari_hx_flows(dpar_halo_plan *x)
 {
     int32_t s, i, mode;
     int64_t k, gives = 0, comes = 0;
@@ -1053,14 +1056,14 @@ static void dpari_hx_flows(dpar_halo_exchange *x)
 /* ---- planning ---------------------------------------------------------------------------------
  */
 
-static int64_t dpari_hx_refs_bytes(const dpar_halo_exchange *x)
+static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *x)
 {
     return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
 /* Registered memory: lines, addresses, two turns of what is packed (three where devices may read
  * it), what comes by messages. */
-static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
     const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
@@ -1096,7 +1099,7 @@ static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
 }
 
 /* Where the parts of field f are, for this rank and, as refs, for its peers. */
-static DPARI_COLD void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
+static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
 {
     const dpar_halo_field *field = &x->field[f];
     x->part[2 * f] = (unsigned char *)field->data;
@@ -1108,7 +1111,7 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
 }
 
 /* Tells each peer where its messages lie, and compares what each thinks that goes between them. */
-static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
     dpar_status st;
@@ -1168,7 +1171,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
     return st;
 }
 
-static dpar_status dpari_hx_pin_plan(const dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *x, dpar_why *why)
 {
     const dpar_status st = dpari_hx_pin_all(x, 1);
     return st == DPAR_OK ? st
@@ -1176,7 +1179,7 @@ static dpar_status dpari_hx_pin_plan(const dpar_halo_exchange *x, dpar_why *why)
                                           dpar_status_text(st), 80, x->rank, x->memory_bytes, 0, 0);
 }
 
-static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
+static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
 {
     int32_t i, s;
     int64_t at = 0;
@@ -1215,7 +1218,7 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
 
 /* This rank's arrays: can peers read them where they lie? Of those that come later all can where
  * that is asked for, and else none. */
-static void dpari_hx_own_arrays(dpar_halo_exchange *x, int32_t later)
+static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
 {
     const int32_t way = x->options.way;
     const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
@@ -1285,11 +1288,11 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
                                                 const dpar_halo_field *fields, int32_t n,
-                                                const dpar_halo_options *options, int32_t later,
-                                                dpar_halo_exchange **plan, dpar_why *why)
+                                                const dpar_halo_plan_desc *options, int32_t later,
+                                                dpar_halo_plan **plan, dpar_why *why)
 {
-    dpar_halo_exchange *x;
-    dpar_halo_options o;
+    dpar_halo_plan *x;
+    dpar_halo_plan_desc o;
     dpari_hx_given given;
     dpari_hx_size z;
     int64_t need = 0;
@@ -1344,16 +1347,16 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpa
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                        const dpar_halo_options *options,
-                                                        dpar_halo_exchange **plan, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_init(void *memory, int64_t bytes, dpar_comm *c,
+                                                    const dpar_halo_plan_desc *options,
+                                                    dpar_halo_plan **plan, dpar_why *why)
 {
     return dpari_hx_open(memory, bytes, c, options ? options->field : NULL,
                          options ? options->fields : 0, options, 0, plan, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f,
-                                                        void *data, void *halos)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data,
+                                                    void *halos)
 {
     dpari_hx_array *a;
     int32_t s;

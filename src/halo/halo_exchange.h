@@ -14,13 +14,13 @@
  *         dpar_mesh mesh;
  *         dpar_halo h = {0};
  *         dpar_halo_field f = {0};
- *         dpar_halo_options o = {0};
- *         dpar_halo_exchange *x = NULL;
+ *         dpar_halo_plan_desc o = {0};
+ *         dpar_halo_plan *x = NULL;
  *         dpar_box box, todo;
  *         dpar_why why;
  *         int64_t bytes = 0, step;
  *         void *memory = NULL;
- *         int n, bad = dpar_mesh_init(&mesh, "rows", &c->size, DPAR_LAST_FASTEST, 0, &why);
+ *         int n, bad = dpar_mesh_init(&mesh, "rows", &c->size, DPAR_ORDER_LAST_FASTEST, 0, &why);
  *         bad = bad || dpar_layout_init(&h.grid, &mesh, 2, cells, cut, &why);
  *         h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
  *         h.periodic = 1u << 1;
@@ -30,29 +30,29 @@
  *         bad = bad || dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &f.data);
  *         o.field = &f;
  *         o.fields = 1;
- *         bad = bad || dpar_halo_exchange_bytes(c, &o, &bytes, &why);
+ *         bad = bad || dpar_halo_plan_bytes(c, &o, &bytes, &why);
  *         bad = bad || dpar_comm_alloc(c, bytes, &memory);
- *         bad = bad || dpar_halo_exchange_init(memory, bytes, c, &o, &x, &why);
+ *         bad = bad || dpar_halo_plan_init(memory, bytes, c, &o, &x, &why);
  *         for (step = 0; step < 10 && !bad; step++) {
- *             bad = dpar_halo_exchange_begin(x);
- *             if (dpar_halo_core(&h, c->rank, &todo)) {
+ *             bad = dpar_halo_plan_begin(x);
+ *             if (dpar_halo_interior(&h, c->rank, &todo)) {
  *                 compute(&f, &box, &todo);
  *             }
- *             bad = bad || dpar_halo_exchange_end(x);
+ *             bad = bad || dpar_halo_plan_end(x);
  *             for (n = 0; dpar_halo_boundary(&h, c->rank, n, &todo); n++) {
  *                 compute(&f, &box, &todo);
  *             }
  *         }
- *         bad = bad || dpar_halo_exchange_close(x);
+ *         bad = bad || dpar_halo_plan_close(x);
  *         dpar_comm_release(c, memory);
  *         dpar_comm_release(c, f.data);
  *         (void)unused;
  *         return bad;
  *     }
  * Boxes count in points of the whole grid, [lo, hi). `compute` reads this array, whose first
- * element is point box.lo, and writes another; dpar_halo_exchange_bind then swaps the two. Arrays
+ * element is point box.lo, and writes another; dpar_halo_plan_bind then swaps the two. Arrays
  * of dpar_comm_alloc are the fastest: of c or of any communicator of its world (dpar_comm_split).
- * Arrays of malloc are right, too. They are packed, and dpar_halo_exchange_report says so. When
+ * Arrays of malloc are right, too. They are packed, and dpar_halo_plan_report says so. When
  * something is bad the sentence is in why or in c->why.
  *
  * What a halo cell gets: what its owner had at `begin`. That holds inside the grid, round a
@@ -86,8 +86,8 @@ typedef struct dpar_halo_field {
     int32_t vector; /* 1: each component changes its sign over a fold or a pole. 2: two components,
                        (u, v) along the last dim and the one before, which turn where the grid does
                        (cubed sphere) */
-    int32_t pair; /* cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V. Signs with
-                     vector 1; with 0 they are scalars at their points */
+    int32_t pair; /* cubed sphere, faces of cells: DPAR_HALO_PAIR_U, and the next field is V. Signs
+                     with vector 1; with 0 they are scalars at their points */
     /* 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or BF16), rounded to nearest,
      * also where no message is needed, so that bits are the same everywhere */
     int32_t wire;
@@ -110,7 +110,7 @@ typedef struct dpar_halo_field {
     /* how to reach data and halos where the CPU cannot: a device's table, which lives as long as
      * the plan. NULL: host memory. It may differ from rank to rank. Where c has a memory of its own
      * and messages carry all (no ranks share memory) it is c->mem. Nothing then waits for the
-     * device, and dpar_halo_exchange_check gives E_ARG */
+     * device, and dpar_halo_plan_check gives E_ARG */
     const dpar_mem *mem;
 } dpar_halo_field;
 
@@ -124,12 +124,12 @@ typedef struct dpar_halo_field {
  * their owners. assemble adds them, each in its holder's direction. With dims face, y, x, n + 1
  * faces in a row of n cells:
  *
- *     u.points[2] = v.points[1] = DPAR_AT_LOW_FACES;
+ *     u.points[2] = v.points[1] = DPAR_HALO_AT_LOW_FACES;
  *     u.low[1] = u.low[2] = u.high[1] = v.low[1] = v.low[2] = v.high[2] = w;
  *     u.high[2] = v.high[1] = w + 1;
- *     f[0].halo = &u, f[0].vector = 1, f[0].pair = DPAR_HALO_U;
- *     f[1].halo = &v, f[1].vector = 1, f[1].pair = DPAR_HALO_V; */
-enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
+ *     f[0].halo = &u, f[0].vector = 1, f[0].pair = DPAR_HALO_PAIR_U;
+ *     f[1].halo = &v, f[1].vector = 1, f[1].pair = DPAR_HALO_PAIR_V; */
+enum { DPAR_HALO_PAIR_U = 1, DPAR_HALO_PAIR_V = 2 };
 
 /* Two widths of one array. A code that needs 3 points once a step and 1 in its substeps has two
  * plans over the array, whose fields differ in `halo`. Bind both when arrays swap:
@@ -155,7 +155,7 @@ enum {
 
 /* What is exchanged, and how. Zero it and fill in field and fields; the rest of 0 are the defaults.
  * The same on all ranks, but for where arrays lie and timers. */
-typedef struct dpar_halo_options {
+typedef struct dpar_halo_plan_desc {
     const dpar_halo_field *field; /* [fields]; read by bytes, init and tune alone */
     int32_t fields;               /* 1 .. 4096 */
     int32_t way;                  /* DPAR_HALO_x */
@@ -175,17 +175,17 @@ typedef struct dpar_halo_options {
     int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
     int32_t tag; /* of the messages; your own messages between begin and end have another. Plans may
                     have the same */
-    int32_t timers; /* 1: keep times for dpar_halo_exchange_report: two clock readings a phase */
-} dpar_halo_options;
+    int32_t timers; /* 1: keep times for dpar_halo_plan_report: two clock readings a phase */
+} dpar_halo_plan_desc;
 
 /* A planned exchange: a handle. */
-typedef struct dpar_halo_exchange dpar_halo_exchange;
+typedef struct dpar_halo_plan dpar_halo_plan;
 
 /* Bytes that init needs on this rank of your memory, aligned to 64 (aligned_alloc,
  * dpar_comm_alloc); give it back after close. Errors as init, of this rank alone; it does not look
  * at where arrays lie. Local. O(pieces). */
-DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
-                                              int64_t *bytes, dpar_why *why);
+DPAR_API dpar_status dpar_halo_plan_bytes(const dpar_comm *c, const dpar_halo_plan_desc *options,
+                                          int64_t *bytes, dpar_why *why);
 /* Plans the exchange. COLLECTIVE over c: all ranks give the same fields (their number, types,
  * points, widths), each its own data. Staging memory comes from dpar_comm_alloc. Costs some
  * messages a peer: once, not each step.
@@ -198,19 +198,18 @@ DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_hal
  *
  * On all ranks, with a sentence: E_MISMATCH where fields differ between ranks, E_ARG, E_RANGE,
  * E_ROOM, E_MEMORY. */
-DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_options *options,
-                                             dpar_halo_exchange **plan, dpar_why *why);
+DPAR_API dpar_status dpar_halo_plan_init(void *memory, int64_t bytes, dpar_comm *c,
+                                         const dpar_halo_plan_desc *options, dpar_halo_plan **plan,
+                                         dpar_why *why);
 /* Puts another array of the same shape in place of field f's, between exchanges: for codes that
  * swap old and new. It is as large as the old one and has no element in common with other fields;
  * neither is checked. Local. O(1). E_ARG, its sentence in c->why. That is also when the old array
  * is registered, so that peers may read it where it lies, and the new one is not. */
-DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
-                                             void *halos);
+DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data, void *halos);
 /* Starts an exchange: packs what is to be packed, posts messages, copies a rank's pieces of itself
  * (or adds them, where no peer's come before). COLLECTIVE, in the same order on all ranks of c;
  * ranks wait for their peers alone. begin and end together send, or let peers read, the bytes that
- * dpar_halo_exchange_report lists: O(pieces + those bytes).
+ * dpar_halo_plan_report lists: O(pieces + those bytes).
  *
  * begin: halos receive. begin_adjoint is the transpose: owners receive what halos collected,
  * combined with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN, and the halos become 0. Until end
@@ -227,17 +226,17 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
  * E_PEER, E_TIMEOUT as comm.h: such an error breaks the communicator, its sentence is c->why.
  * E_MISMATCH: for ranks that notice another mode. E_ARG: another exchange of this plan has not
  * ended, or an op or a type does not combine. */
-DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
-DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
+DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op);
 /* Goes on as far as it can without waiting. Messages move only inside of calls: call it now and
  * then between tiles of the core. OK: all has come (call end all the same). MORE: not yet. Local;
  * errors as begin, but never E_TIMEOUT: who tests has no deadline. O(peers) and what it moves. */
-DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
+DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x);
 /* Returns when halos are filled and own cells may be written again. Several plans under way end in
  * the same order on all ranks. OK when nothing is under way. Errors and cost: see begin. */
-DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
+DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x);
 /* begin and end in one. COLLECTIVE; errors and cost as theirs. */
-DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
+DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
 /* Combines (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives the result to all
  * of them: begin_adjoint, end, begin, end. With a plan of shared points this is the assembly of
  * finite elements. For an average assemble an array of ones, which counts the holders, and divide
@@ -245,12 +244,12 @@ DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
  *
  * Of two holders the sum has the bits of the serial a + b. With more the order is that of the
  * blocks: the same on all engines, not for another number of ranks. */
-DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op);
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_plan *x, int32_t op);
 /* Closes a plan: gives the staging memory back, a barrier over c. COLLECTIVE. NULL is fine. E_ARG
  * while an exchange is under way; after one that failed: its status. Close plans before c is
- * closed: dpar_comm_close ends what was planned over c, and no call may have such a plan any
+ * closed: dpar_comm_free ends what was planned over c, and no call may have such a plan any
  * more. */
-DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
+DPAR_API dpar_status dpar_halo_plan_close(dpar_halo_plan *x);
 
 /* ---- choosing ---- */
 
@@ -259,11 +258,11 @@ DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
  * which it does not read. They are the same on all ranks, to keep beside the code's own
  * configuration. *seconds (NULL: not wanted): what an exchange took, the slowest rank's median.
  *
- * COLLECTIVE. memory: the larger of what dpar_halo_exchange_bytes says with ordered 0 and 1, free
+ * COLLECTIVE. memory: the larger of what dpar_halo_plan_bytes says with ordered 0 and 1, free
  * again afterwards. The fields' halos are filled afterwards. Errors as init and run. Ordered or
  * not, sums of adjoints differ by rounding: keep the choice where runs repeat their bits. */
-DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                             dpar_halo_options *options, double *seconds,
-                                             dpar_why *why);
+DPAR_API dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm *c,
+                                         dpar_halo_plan_desc *options, double *seconds,
+                                         dpar_why *why);
 
 #endif

@@ -20,7 +20,7 @@ DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_me
 }
 
 /* The box of an item in this rank's array and, densely and as it is, in other memory. */
-DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+DPARI_DOOR void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
                                 unsigned char *dense, int back, dpar_mem_box *b)
 {
     unsigned char *mine = x->part[it->mine] + it->mine_at;
@@ -39,8 +39,7 @@ DPARI_DOOR void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item
 }
 
 /* What the exchange under way makes of an item when this rank gives it, or takes it. */
-static void dpari_hx_moving(dpar_halo_exchange *x, const dpari_hx_item *it, int takes,
-                            dpar_mem_box *b)
+static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *it, int takes, dpar_mem_box *b)
 {
     const dpar_halo_field *f = &x->field[it->field];
     const int adjoint = x->mode == DPAR_HALO_ADJOINT;
@@ -63,14 +62,14 @@ static void dpari_hx_moving(dpar_halo_exchange *x, const dpari_hx_item *it, int 
     }
 }
 
-static void dpari_hx_note(dpar_halo_exchange *x, dpar_status st)
+static void dpari_hx_note(dpar_halo_plan *x, dpar_status st)
 {
     x->moved = x->moved == DPAR_OK ? st : x->moved;
 }
 
 /* Of items [first, first + n) those in other memory: a batch for each that follow each other. What
  * goes wrong is heard at the next dpari_hx_settle. */
-DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes)
+DPARI_API void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes)
 {
     const dpar_mem *of = NULL;
     int32_t boxes = 0;
@@ -93,7 +92,7 @@ DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, in
 }
 
 /* Is an earlier field in the same memory? */
-static int dpari_hx_again(const dpar_halo_exchange *x, int32_t f)
+static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
 {
     int32_t i;
     for (i = 0; i < f && dpari_hx_mem(&x->field[i]) != dpari_hx_mem(&x->field[f]); i++) {
@@ -102,7 +101,7 @@ static int dpari_hx_again(const dpar_halo_exchange *x, int32_t f)
 }
 
 /* All moves are done, or in order with what follows; what went wrong breaks the communicator. */
-DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
+DPARI_API dpar_status dpari_hx_settle(dpar_halo_plan *x)
 {
     dpar_status st = x->moved;
     dpar_why why;
@@ -126,8 +125,8 @@ DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
 }
 
 /* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
-DPARI_DOOR DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory,
-                                               int64_t bytes, int on)
+DPARI_DOOR DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes,
+                                               int on)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
@@ -144,7 +143,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void
 }
 
 /* The same of all memory of a plan: its own, and what peers pack for it. */
-DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on)
+DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
 {
     dpar_status st = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
     int32_t i;

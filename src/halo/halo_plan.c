@@ -23,12 +23,12 @@ DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f)
 
 DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f)
 {
-    return f->wire != DPAR_NO_TYPE ? f->wire : f->type;
+    return f->wire != DPAR_TYPE_NONE ? f->wire : f->type;
 }
 
 DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
 {
-    return f->pair == DPAR_HALO_U ? f + 1 : f->pair == DPAR_HALO_V ? f - 1 : NULL;
+    return f->pair == DPAR_HALO_PAIR_U ? f + 1 : f->pair == DPAR_HALO_PAIR_V ? f - 1 : NULL;
 }
 
 DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
@@ -39,7 +39,7 @@ DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
 /* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
 DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
 {
-    const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_U ? 1 : 3);
+    const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_PAIR_U ? 1 : 3);
     return f->vector && (turn == 2 || turned);
 }
 
@@ -219,18 +219,18 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
     return run * dpar_type_bytes(type);
 }
 
-DPARI_API int64_t dpari_hx_parity(const dpar_halo_exchange *x)
+DPARI_API int64_t dpari_hx_parity(const dpar_halo_plan *x)
 {
     return x->reached > 0 ? x->part_now : x->count & 1;
 }
 
-DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
+DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     return x->part[it->mine] + it->mine_at;
 }
 
 /* The beginning of the memory where what is taken lies. */
-DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it)
+DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
     if (it->peer < 0) {
@@ -242,7 +242,7 @@ DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const 
     return p->world >= 0 || p->reached ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
 }
 
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
 }

@@ -170,10 +170,10 @@ enum {
     DPARI_HX_HALO_PLANES /* the same beside the cut dim's halos */
 };
 
-struct dpar_halo_exchange {
+struct dpar_halo_plan {
     dpar_comm *c, *node;
     dpari_world *world; /* NULL: messages alone */
-    dpar_halo_options options;
+    dpar_halo_plan_desc options;
     int32_t fields, peers, steps, rank;
     dpar_halo_field *field;
     dpari_hx_array *array;
@@ -259,11 +259,11 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
                                     int32_t type);
 
 /* Which of the two turns the exchange under way is. */
-DPARI_API int64_t dpari_hx_parity(const dpar_halo_exchange *x);
+DPARI_API int64_t dpari_hx_parity(const dpar_halo_plan *x);
 /* Where an item lies in this rank's array; where what is taken lies, and the beginning of the
  * memory that this is in. */
-DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it);
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
-DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it);
+DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it);
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it);
+DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it);
 
 #endif

@@ -11,8 +11,7 @@
  */
 
 /* Its loops: giving, taking with `op`. */
-DPARI_API DPARI_COLD void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it,
-                                           int32_t op)
+DPARI_API DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it, int32_t op)
 {
     const dpar_halo_field *f = &x->field[it->field];
     const int32_t wire = dpari_hx_wire(f);
@@ -67,7 +66,7 @@ static int dpari_hx_may_list(const dpari_hx_item *it, int takes)
 }
 
 /* In the same? */
-static int dpari_hx_one_list(const dpar_halo_exchange *x, const dpari_hx_item *a,
+static int dpari_hx_one_list(const dpar_halo_plan *x, const dpari_hx_item *a,
                              const dpari_hx_item *b, int takes)
 {
     return dpari_stride_lists_alike(takes ? &a->take : &a->give, takes ? &b->take : &b->give) &&
@@ -75,13 +74,13 @@ static int dpari_hx_one_list(const dpar_halo_exchange *x, const dpari_hx_item *a
             (a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs)));
 }
 
-static int64_t dpari_hx_between(const dpar_halo_exchange *x, int32_t from, int32_t to)
+static int64_t dpari_hx_between(const dpar_halo_plan *x, int32_t from, int32_t to)
 {
     return (int64_t)(uintptr_t)x->part[to] - (int64_t)(uintptr_t)x->part[from];
 }
 
 /* The entries of b in a list of a; returns how many. */
-static int32_t dpari_hx_entries(const dpar_halo_exchange *x, const dpari_hx_item *a,
+static int32_t dpari_hx_entries(const dpar_halo_plan *x, const dpari_hx_item *a,
                                 const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
 {
     const int64_t mine = dpari_hx_between(x, a->mine, b->mine) + b->mine_at;
@@ -96,8 +95,8 @@ static int32_t dpari_hx_entries(const dpar_halo_exchange *x, const dpari_hx_item
 /* The list that begins with item i, at `at`. What is combined comes in the order of the items;
  * copies of some size do, too: peers read the same lines, which the other order makes 8^3 wait
  * for (1.0 -> 1.5 us). */
-static void dpari_hx_list_from(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
-                               int64_t i, int takes, int64_t at)
+static void dpari_hx_list_from(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int64_t i,
+                               int takes, int64_t at)
 {
     dpari_hx_item *a = &item[i];
     dpari_hx_few *l = dpari_hx_few_of(a, takes);
@@ -122,7 +121,7 @@ static void dpari_hx_list_from(const dpar_halo_exchange *x, dpari_hx_item *item,
 }
 
 /* The lists of n items that are given or taken one after the other. */
-static DPARI_COLD void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
+static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n,
                                        int takes)
 {
     int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
@@ -146,13 +145,13 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_ite
     }
 }
 
-DPARI_API void dpari_hx_gather_sends(const dpar_halo_exchange *x, const dpari_hx_step *p, int takes)
+DPARI_API void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p, int takes)
 {
     dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
     dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
 }
 
-DPARI_API void dpari_hx_gather_all(const dpar_halo_exchange *x)
+DPARI_API void dpari_hx_gather_all(const dpar_halo_plan *x)
 {
     int32_t s, takes;
     for (s = 0; s < x->steps; s++) {
@@ -205,7 +204,7 @@ static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *
            (sends ? b == a + 1 && dpari_hx_apart(a, b) : b->peer == a->peer);
 }
 
-static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int sends)
+static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t n, int sends)
 {
     dpari_stride_spot few[DPARI_STRIDE_FEW];
     int64_t i, j;
@@ -235,7 +234,7 @@ static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int6
 
 /* May the box a of the halo become 0 when what lies beside it, the box b of own cells, is summed?
  * It is packed by then; both lie in the same lines, which are then written once. */
-static int dpari_hx_may_wipe(const dpar_halo_exchange *x, const dpari_hx_step *p,
+static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
     const int64_t size = dpar_type_bytes(x->field[a->field].type);
@@ -255,7 +254,7 @@ static int dpari_hx_may_wipe(const dpar_halo_exchange *x, const dpari_hx_step *p
     return 1;
 }
 
-static void dpari_hx_wipe_beside(dpar_halo_exchange *x, const dpari_hx_step *p)
+static void dpari_hx_wipe_beside(dpar_halo_plan *x, const dpari_hx_step *p)
 {
     int64_t i, j;
     for (i = p->r; i < p->r + p->r_items; i++) {
@@ -298,7 +297,7 @@ DPARI_API int32_t dpari_hx_row_of(const dpari_hx_item *it)
 }
 
 /* Does forward ask for the ends of the rows that peers read? */
-static int dpari_hx_asks(const dpar_halo_exchange *x)
+static int dpari_hx_asks(const dpar_halo_plan *x)
 {
     const dpari_hx_step *last = &x->step[x->forward - 1];
     const int64_t end = last->s + last->s_items;
@@ -313,7 +312,7 @@ static int dpari_hx_asks(const dpar_halo_exchange *x)
 /* ---- all of it --------------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_hx_finish_items(dpar_halo_exchange *x)
+DPARI_API void dpari_hx_finish_items(dpar_halo_plan *x)
 {
     int32_t s;
     int64_t k;

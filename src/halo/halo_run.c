@@ -21,13 +21,13 @@
 /* ---- waiting for peers ------------------------------------------------------------------------
  */
 
-static dpar_status dpari_hx_broken(const dpar_halo_exchange *x)
+static dpar_status dpari_hx_broken(const dpar_halo_plan *x)
 {
     return x->c->status != DPAR_OK ? x->c->status : x->node->status;
 }
 
 /* The rank in the plan's communicator of one of the world; -1: none. */
-static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
+static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
 {
     const dpari_group *g = dpari_group_of(x->node);
     int32_t i;
@@ -36,7 +36,7 @@ static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
     return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + i];
 }
 
-static uint64_t dpari_hx_kind(const dpar_halo_exchange *x)
+static uint64_t dpari_hx_kind(const dpar_halo_plan *x)
 {
     return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
 }
@@ -52,7 +52,7 @@ static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
 }
 
 /* The peer is gone, or it or the suspect did not come: breaks the communicator with a sentence. */
-static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
+static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t peer,
                                             const dpari_peer_wait *q)
 {
     dpari_group *g = dpari_group_of(x->node);
@@ -97,7 +97,7 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
 }
 
 /* There are no addresses for a peer's array. */
-static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_exchange *x, uint64_t ref)
+static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
 {
     const dpar_status status = dpari_group_unmapped(x->node, ref);
     if (x->node != x->c) {
@@ -109,7 +109,7 @@ static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_exchange *x, uint64_t 
 /* Messages and other work that is under way. */
 static void dpari_hx_progress(void *exchange)
 {
-    dpar_halo_exchange *x = (dpar_halo_exchange *)exchange;
+    dpar_halo_plan *x = (dpar_halo_plan *)exchange;
     int32_t i;
     dpari_shm_progress_all(x->node);
     if (x->node != x->c) {
@@ -121,19 +121,19 @@ static void dpari_hx_progress(void *exchange)
 }
 
 /* Timers: 0 where there are none. */
-static double dpari_hx_clock(const dpar_halo_exchange *x)
+static double dpari_hx_clock(const dpar_halo_plan *x)
 {
     return x->options.timers ? dpari_os_now() : 0.0;
 }
 
-static void dpari_hx_count(dpar_halo_exchange *x, int32_t phase, double began)
+static void dpari_hx_count(dpar_halo_plan *x, int32_t phase, double began)
 {
     if (x->options.timers) {
         x->seconds[phase] += dpari_os_now() - began;
     }
 }
 
-static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer,
+static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t peer,
                                                     const uint64_t *word, uint64_t value)
 {
     const double began = dpari_hx_clock(x);
@@ -160,7 +160,7 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32
 #define DPARI_HX_LOOK_EVERY 10e-3
 
 /* *word >= value? MORE: not yet, and wait is 0. */
-static dpar_status dpari_hx_await(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
+static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_t *word,
                                   uint64_t value, int wait)
 {
     double now;
@@ -195,7 +195,7 @@ static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
 }
 
 /* The lines where the rows of a box begin and end. */
-static void dpari_hx_ask_rows(const dpar_halo_exchange *x, const dpari_hx_item *it)
+static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     const int64_t size = dpar_type_bytes(x->field[it->field].type);
     const int64_t step = size * it->own_step[it->row], row = it->extent[it->row] * step;
@@ -223,7 +223,7 @@ static void dpari_hx_ask_rows(const dpar_halo_exchange *x, const dpari_hx_item *
  * where rows begin and end: stores there wait for each line, one after the other, unless all are
  * asked for. Blocks of 32^3 cut along planes take a quarter less. Of too many the first are gone
  * again when they are met: eight fields of 64^3 take 2 % less without. */
-static void dpari_hx_ask(const dpar_halo_exchange *x)
+static void dpari_hx_ask(const dpar_halo_plan *x)
 {
     const dpari_hx_step *last = &x->step[x->forward - 1];
     const int64_t end = last->s + last->s_items;
@@ -236,7 +236,7 @@ static void dpari_hx_ask(const dpar_halo_exchange *x)
     }
 }
 
-static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
+static void dpari_hx_give(dpar_halo_plan *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
     unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
@@ -262,7 +262,7 @@ static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
     dpari_hx_count(x, DPARI_HX_PACKING, began);
 }
 
-static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
+static void dpari_hx_take(dpar_halo_plan *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
     int64_t k;
@@ -286,7 +286,7 @@ static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
 
 /* All that a step takes into memory that the CPU does not reach: in one batch, one launch, when the
  * last of it has come. */
-static void dpari_hx_take_elsewhere(dpar_halo_exchange *x, const dpari_hx_step *p)
+static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *p)
 {
     const double began = dpari_hx_clock(x);
     if (x->mode == DPAR_HALO_FORWARD) {
@@ -298,7 +298,7 @@ static void dpari_hx_take_elsewhere(dpar_halo_exchange *x, const dpari_hx_step *
 }
 
 /* Devices meet: before this rank packs, without a work; then as one more message, the last. */
-static dpar_status dpari_hx_meet_near(dpar_halo_exchange *x, dpar_work *work)
+static dpar_status dpari_hx_meet_near(dpar_halo_plan *x, dpar_work *work)
 {
     dpar_status st = DPAR_OK;
     if (x->reached > 0) {
@@ -314,7 +314,7 @@ static dpar_status dpari_hx_meet_near(dpar_halo_exchange *x, dpar_work *work)
 }
 
 /* Receives, then sends of a step. */
-static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
+static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
 {
     const int mode = x->mode;
     unsigned char *from = x->staging + dpari_hx_parity(x) * x->turn;
@@ -328,7 +328,7 @@ static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
                 continue;
             }
             dpari_zero(call, sizeof *call);
-            call->kind = pass ? DPAR_SEND : DPAR_RECV;
+            call->kind = pass ? DPAR_CALL_SEND : DPAR_CALL_RECV;
             call->type = DPAR_U8;
             call->root = x->peer[i].rank;
             call->tag = x->options.tag;
@@ -349,7 +349,7 @@ static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
 }
 
 /* What others have of this rank in a step is packed, and they are told. */
-static dpar_status dpari_hx_offer(dpar_halo_exchange *x, int32_t s)
+static dpar_status dpari_hx_offer(dpar_halo_plan *x, int32_t s)
 {
     const dpari_hx_step *p = &x->step[s];
     dpar_status st = DPAR_OK;
@@ -383,7 +383,7 @@ static dpar_status dpari_hx_offer(dpar_halo_exchange *x, int32_t s)
     return dpari_hx_post(x, s);
 }
 
-static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
+static dpar_status dpari_hx_begin_step(dpar_halo_plan *x, int32_t s)
 {
     const dpari_hx_step *p = &x->step[s];
     const int forward = x->mode == DPAR_HALO_FORWARD;
@@ -397,13 +397,13 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
 }
 
 /* Is there such a step in an exchange of this mode? */
-static int dpari_hx_has(const dpar_halo_exchange *x, int32_t s)
+static int dpari_hx_has(const dpar_halo_plan *x, int32_t s)
 {
     return s >= 0 && s < x->steps && (x->step[s].modes >> x->mode & 1) != 0;
 }
 
 /* Steps from s on, as far as they are this rank's alone; then x->next comes. */
-static void dpari_hx_take_alone(dpar_halo_exchange *x, int32_t s)
+static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
 {
     const int forward = x->mode == DPAR_HALO_FORWARD;
     for (; dpari_hx_has(x, s) && x->step[s].alone; s += forward ? 1 : -1) {
@@ -414,7 +414,7 @@ static void dpari_hx_take_alone(dpar_halo_exchange *x, int32_t s)
 }
 
 /* The peer says that it is ready: for the same? Where are its arrays? */
-static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, int wait)
+static dpar_status dpari_hx_meet(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
 {
     dpari_hx_peer *p = &x->peer[i];
     const dpari_hx_line *line = &p->line[x->step[s].line];
@@ -441,7 +441,7 @@ static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, in
 }
 
 /* From those that share memory, as they come. */
-static dpar_status dpari_hx_take_shared(dpar_halo_exchange *x, int32_t s, int wait)
+static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
 {
     dpar_status all = DPAR_OK;
     int32_t i, pass;
@@ -472,7 +472,7 @@ static dpar_status dpari_hx_take_shared(dpar_halo_exchange *x, int32_t s, int wa
     return all;
 }
 
-static dpar_status dpari_hx_wait_message(dpar_halo_exchange *x, int32_t i, int wait)
+static dpar_status dpari_hx_wait_message(dpar_halo_plan *x, int32_t i, int wait)
 {
     const double began = dpari_hx_clock(x);
     const dpar_status st = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
@@ -481,7 +481,7 @@ static dpar_status dpari_hx_wait_message(dpar_halo_exchange *x, int32_t i, int w
 }
 
 /* Messages: receives were posted first, in the order of the peers. */
-static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int wait)
+static dpar_status dpari_hx_take_messages(dpar_halo_plan *x, int32_t s, int wait)
 {
     dpar_status all = DPAR_OK;
     int32_t i, n = 0;
@@ -512,7 +512,7 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
 
 /* Have those who read this rank's arrays read them (and made 0 of halos that were added), and have
  * messages left? */
-static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
+static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
@@ -530,7 +530,7 @@ static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
 
 /* As far as it goes in a step and in those of this rank alone that follow; OK: it is finished. What
  * they write none of its peers reads. */
-static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
+static dpar_status dpari_hx_go(dpar_halo_plan *x, int wait)
 {
     const int32_t s = x->now;
     const dpari_hx_step *p = &x->step[s];
@@ -567,7 +567,7 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
 }
 
 /* Do messages of this rank belong to steps that have not begun? */
-static int dpari_hx_unposted(const dpar_halo_exchange *x)
+static int dpari_hx_unposted(const dpar_halo_plan *x)
 {
     const int32_t on = x->mode == DPAR_HALO_FORWARD ? 1 : -1;
     const int begun = x->stage != DPARI_HX_FINISHED && x->next == x->now;
@@ -584,21 +584,21 @@ static int dpari_hx_unposted(const dpar_halo_exchange *x)
 }
 
 /* The ranks of a node that gave up: messages of the others may never come. */
-static void dpari_hx_break_both(dpar_halo_exchange *x)
+static void dpari_hx_break_both(dpar_halo_plan *x)
 {
     if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
         dpar_comm_abort(x->c, x->node->status, x->node->why.text);
     }
 }
 
-static void dpari_hx_over(dpar_halo_exchange *x)
+static void dpari_hx_over(dpar_halo_plan *x)
 {
     x->active = 0;
     dpari_rest_drop(x->c, x);
 }
 
 /* The exchange failed: nothing of it stays under way. */
-static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
+static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status st)
 {
     dpari_hx_break_both(x);
     if (dpari_hx_broken(x) != DPAR_OK) {
@@ -614,7 +614,7 @@ static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status s
 
 /* One step further than those that have begun, waiting for them if it may. OK: another has begun,
  * or there is none. */
-static dpar_status dpari_hx_on(dpar_halo_exchange *x, int wait)
+static dpar_status dpari_hx_on(dpar_halo_plan *x, int wait)
 {
     dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
     if (st == DPAR_OK && dpari_hx_has(x, x->next)) {
@@ -628,7 +628,7 @@ static dpar_status dpari_hx_on(dpar_halo_exchange *x, int wait)
 /* What a plan that began before this one still has to post: dpari_rest. */
 static dpar_status dpari_hx_post_rest(void *before)
 {
-    dpar_halo_exchange *x = (dpar_halo_exchange *)before;
+    dpar_halo_plan *x = (dpar_halo_plan *)before;
     dpar_status st = DPAR_OK;
     while (st == DPAR_OK && x->active && dpari_hx_unposted(x)) {
         st = dpari_hx_on(x, 1);
@@ -636,7 +636,7 @@ static dpar_status dpari_hx_post_rest(void *before)
     return st;
 }
 
-static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
+static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 {
     dpar_status st = DPAR_OK;
     while (st == DPAR_OK && x->active) {
@@ -648,7 +648,7 @@ static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
 /* ---- exchanges --------------------------------------------------------------------------------
  */
 
-static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t op)
+static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
 {
     dpar_status st = DPAR_OK;
     if (x->world) { /* the others may have given this rank up */
@@ -691,12 +691,12 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     return st == DPAR_OK ? st : dpari_hx_drop(x, st);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x)
+DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x)
 {
     return x ? dpari_hx_begin(x, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op)
+DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
 {
     int32_t s, i;
     int64_t k;
@@ -731,7 +731,7 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
 }
 
 /* As far as it goes. What its communicator was closed with has gone: nothing is looked at. */
-static dpar_status dpari_hx_further(dpar_halo_exchange *x, int wait)
+static dpar_status dpari_hx_further(dpar_halo_plan *x, int wait)
 {
     if (x->active && x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
         x->active = x->messages = 0;
@@ -739,30 +739,30 @@ static dpar_status dpari_hx_further(dpar_halo_exchange *x, int wait)
     return x->active ? dpari_hx_run(x, wait) : dpari_hx_broken(x);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x)
+DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x)
 {
     return x ? dpari_hx_further(x, 0) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x)
+DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x)
 {
     return x ? dpari_hx_further(x, 1) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x)
+DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x)
 {
-    const dpar_status st = dpar_halo_exchange_begin(x);
-    return st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+    const dpar_status st = dpar_halo_plan_begin(x);
+    return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op)
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_plan *x, int32_t op)
 {
-    dpar_status st = dpar_halo_exchange_begin_adjoint(x, op);
-    st = st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
-    return st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
+    dpar_status st = dpar_halo_plan_reduce_begin(x, op);
+    st = st == DPAR_OK ? dpar_halo_plan_end(x) : st;
+    return st == DPAR_OK ? dpar_halo_plan_exchange(x) : st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_close(dpar_halo_plan *x)
 {
     dpar_status st;
     if (!x) {

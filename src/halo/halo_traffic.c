@@ -7,7 +7,7 @@
 #include "../index/mesh.h"
 
 /* Blocks between two ranks along a mesh axis, at most, in the mesh of field 0. */
-static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
+static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
 {
     const dpar_halo *h = x->field[0].halo;
     int32_t at[2][DPAR_MAX_AXES], most = 0, i, k, block[2];
@@ -27,7 +27,7 @@ static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
         const dpar_placement *p = &h->grid.axis[i];
         const int32_t size = h->grid.mesh.axis[i].size;
         int32_t n = at[0][i] > at[1][i] ? at[0][i] - at[1][i] : at[1][i] - at[0][i];
-        if (p->kind == DPAR_SHARD && (h->periodic >> p->dim & 1u) && size - n < n) {
+        if (p->kind == DPAR_PLACEMENT_SHARD && (h->periodic >> p->dim & 1u) && size - n < n) {
             n = size - n;
         }
         most = n > most ? n : most;
@@ -35,7 +35,7 @@ static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
     return most;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32_t k,
+DPARI_DOOR DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k,
                                               dpari_hx_traffic *t)
 {
     int32_t peer = k, s;

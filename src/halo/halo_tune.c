@@ -17,7 +17,7 @@ enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 12 };
 #define DPARI_HX_TUNE_FOR 20e-3 /* seconds a way */
 
 /* The slowest rank's median; 0 with *st. */
-static double dpari_hx_time(dpar_halo_exchange *x, dpar_status *st)
+static double dpari_hx_time(dpar_halo_plan *x, dpar_status *st)
 {
     double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
     int64_t times = 1, k;
@@ -26,7 +26,7 @@ static double dpari_hx_time(dpar_halo_exchange *x, dpar_status *st)
         *st = dpar_barrier(x->c, NULL);
         mine = dpari_os_now();
         for (k = 0; k < times && *st == DPAR_OK; k++) {
-            *st = dpar_halo_exchange_run(x);
+            *st = dpar_halo_plan_exchange(x);
         }
         mine = (dpari_os_now() - mine) / (double)times;
         if (*st == DPAR_OK) {
@@ -47,7 +47,7 @@ static double dpari_hx_time(dpar_halo_exchange *x, dpar_status *st)
 
 /* The n-th way to try: messages, packed, direct from runs of three lengths, what AUTO does; each
  * also ordered. */
-static void dpari_hx_try(dpar_halo_options *o, int32_t n)
+static void dpari_hx_try(dpar_halo_plan_desc *o, int32_t n)
 {
     o->ordered = n & 1;
     o->way = n < 2    ? DPAR_HALO_MESSAGES
@@ -58,7 +58,7 @@ static void dpari_hx_try(dpar_halo_options *o, int32_t n)
 }
 
 /* Can all fields be ordered? They were judged. */
-static int dpari_hx_all_order(const dpar_halo_options *o)
+static int dpari_hx_all_order(const dpar_halo_plan_desc *o)
 {
     int32_t k;
     for (k = 0; k < o->fields && dpari_hx_can_order(&o->field[k]); k++) {
@@ -66,11 +66,11 @@ static int dpari_hx_all_order(const dpar_halo_options *o)
     return !o->shared && k == o->fields;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                                        dpar_halo_options *options, double *seconds,
-                                                        dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm *c,
+                                                    dpar_halo_plan_desc *options, double *seconds,
+                                                    dpar_why *why)
 {
-    dpar_halo_options o, best;
+    dpar_halo_plan_desc o, best;
     double least = 0.0;
     dpar_status st = DPAR_OK;
     dpar_why said;
@@ -84,7 +84,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
         return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
     }
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
-        dpar_halo_exchange *x = NULL;
+        dpar_halo_plan *x = NULL;
         double took;
         dpari_hx_try(&o, i);
         /* all ranks must try it, or none: compact halos are told apart by rank */
@@ -99,7 +99,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
         if (st != DPAR_OK) {
             return dpari_say_word(st, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
         }
-        st = dpar_halo_exchange_init(memory, bytes, c, &o, &x, why);
+        st = dpar_halo_plan_init(memory, bytes, c, &o, &x, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -111,7 +111,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
             best.run_bytes = o.run_bytes;
             least = took;
         }
-        st = st == DPAR_OK ? dpar_halo_exchange_close(x) : st;
+        st = st == DPAR_OK ? dpar_halo_plan_close(x) : st;
     }
     if (st != DPAR_OK) {
         return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);

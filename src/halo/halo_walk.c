@@ -36,7 +36,7 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_
 }
 
 /* What moves: halos, or shared points alone. */
-DPARI_API int32_t dpari_hx_moves(const dpar_halo_options *o)
+DPARI_API int32_t dpari_hx_moves(const dpar_halo_plan_desc *o)
 {
     return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
@@ -78,7 +78,7 @@ DPARI_API dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_fiel
     w->rank = rank;
     w->direction = direction;
     w->moves = moves;
-    w->splits = direction == DPAR_SENDS && dpari_hx_splits(f, step, moves) &&
+    w->splits = direction == DPAR_TRANSFER_SEND && dpari_hx_splits(f, step, moves) &&
                 dpari_hx_local(f->halo, rank, &w->clear);
     if (step->number >= w->h.grid.dims ||
         (beside && (w->cut < 0 || w->h.shape == DPAR_STENCIL_STAR))) {

@@ -10,7 +10,7 @@
 #include "halo_plan.h"
 
 typedef struct dpari_hx_walk {
-    dpar_halo_walk walk;
+    dpar_halo_cursor walk;
     dpar_halo h;
     int32_t rank, direction, moves;
     int32_t dim;        /* -1: all at once */
@@ -25,7 +25,7 @@ typedef struct dpari_hx_walk {
 } dpari_hx_walk;
 
 /* What moves: halos, or shared points alone. */
-DPARI_API int32_t dpari_hx_moves(const dpar_halo_options *o);
+DPARI_API int32_t dpari_hx_moves(const dpar_halo_plan_desc *o);
 /* The boxes that `rank` sends or receives (direction) in a step; DONE: the step has none. */
 DPARI_API dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
                                           const dpari_hx_step *step, int32_t direction,

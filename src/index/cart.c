@@ -560,7 +560,7 @@ DPARI_APART DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int32_t dims,
     return st == DPAR_OK ? dpari_grid_bound(ranks, dims, cells, weight, why) : st;
 }
 
-/* dpar_cart_create, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
+/* dpar_cart_choose_parts, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
 static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims,
                                     const int64_t *cells, const int64_t *weight, uint32_t periodic,
                                     int32_t *parts, int64_t *cut, dpar_why *why)
@@ -577,8 +577,8 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts,
-                                                 int64_t *cut, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cart_choose_parts(const dpar_cart_choose_desc *grid,
+                                                       int32_t *parts, int64_t *cut, dpar_why *why)
 {
     const int64_t *weight = NULL;
     int32_t d;
@@ -730,15 +730,16 @@ DPARI_DOOR DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 
 static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
 {
-    if (per_node < 1 || kind < 0 || kind >= DPAR_PLACE_KINDS) {
+    if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
         return dpari_say(DPAR_E_ARG, why, "placement # of # ranks a node: 0 to # and at least 1",
-                         kind, per_node, DPAR_PLACE_KINDS - 1, 0);
+                         kind, per_node, DPAR_MAPPING_COUNT - 1, 0);
     }
     return DPAR_OK;
 }
 
 /* Bricks of one rank, the last axis fastest. `grid` may lie inside *p. */
-static void dpari_place_start(dpar_place *p, const dpar_cart *grid, int32_t kind, int32_t per_node)
+static void dpari_place_start(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
+                              int32_t per_node)
 {
     int32_t d;
     p->grid = *grid;
@@ -753,12 +754,12 @@ static void dpari_place_start(dpar_place *p, const dpar_cart *grid, int32_t kind
 /* Sides q with product(q) = per_node that leave the least surface between nodes: sum over d of
  * weight[d] * planes[d] * product of the other parts; of equal ones the fewest nodes along axis 0,
  * then 1, .... NULL: weights of 1. There are such sides where per_node divides the ranks. */
-static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, int32_t per_node,
+static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid, int32_t per_node,
                                       const int64_t *weight, dpar_why *why)
 {
     int64_t parts[DPAR_MAX_DIMS];
     int32_t nodes[DPAR_MAX_DIMS], d;
-    dpar_status st = dpari_place_judge(DPAR_PLACE_BRICKS, per_node, why);
+    dpar_status st = dpari_place_judge(DPAR_MAPPING_BRICKS, per_node, why);
     if (st == DPAR_OK && grid->size % per_node != 0) {
         st = dpari_say(DPAR_E_DIVIDE, why, "# ranks a node do not divide # ranks", per_node,
                        grid->size, 0, 0);
@@ -773,7 +774,7 @@ static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, 
     st = dpari_grid_solve(1, grid->size / per_node, grid->dims, parts, weight, grid->periodic,
                           nodes, NULL, why);
     if (st == DPAR_OK) {
-        dpari_place_start(place, grid, DPAR_PLACE_BRICKS, per_node);
+        dpari_place_start(place, grid, DPAR_MAPPING_BRICKS, per_node);
     }
     for (d = 0; st == DPAR_OK && d < grid->dims; d++) {
         place->brick[d] = place->grid.parts[d] / nodes[d];
@@ -781,11 +782,11 @@ static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, 
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid,
-                                                int32_t kind, int32_t per_node, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *place, const dpar_cart *grid,
+                                                  int32_t kind, int32_t per_node, dpar_why *why)
 {
     dpar_status st;
-    if (kind == DPAR_PLACE_BRICKS) {
+    if (kind == DPAR_MAPPING_BRICKS) {
         return dpari_place_bricks(place, grid, per_node, NULL, why);
     }
     st = dpari_place_judge(kind, per_node, why);
@@ -796,7 +797,7 @@ DPAR_API DPARI_COLD dpar_status dpar_place_init(dpar_place *place, const dpar_ca
 }
 
 /* Nodes counted in a grid, ranks counted inside their brick. */
-static int32_t dpari_brick_rank(const dpar_place *p, const int32_t *coord)
+static int32_t dpari_brick_rank(const dpar_mapping *p, const int32_t *coord)
 {
     int32_t i, node = 0, inside = 0, volume = 1;
     for (i = p->grid.dims - 1; i >= 0; i--) {
@@ -808,7 +809,7 @@ static int32_t dpari_brick_rank(const dpar_place *p, const int32_t *coord)
     return node * volume + inside;
 }
 
-static void dpari_brick_coords(const dpar_place *p, int32_t rank, int32_t *coord)
+static void dpari_brick_coords(const dpar_mapping *p, int32_t rank, int32_t *coord)
 {
     int32_t i, node, inside, volume = 1;
     for (i = 0; i < p->grid.dims; i++) {
@@ -832,7 +833,7 @@ typedef struct dpari_cart_curve {
     int64_t half, low[DPAR_MAX_DIMS];
 } dpari_cart_curve;
 
-static dpari_cart_curve dpari_curve_start(const dpar_place *p)
+static dpari_cart_curve dpari_curve_start(const dpar_mapping *p)
 {
     dpari_cart_curve c;
     int64_t side = 1;
@@ -844,7 +845,7 @@ static dpari_cart_curve dpari_curve_start(const dpar_place *p)
         }
     }
     c.dims = p->grid.dims;
-    c.hilbert = p->kind == DPAR_PLACE_HILBERT;
+    c.hilbert = p->kind == DPAR_MAPPING_HILBERT;
     c.half = side / 2;
     return c;
 }
@@ -881,7 +882,7 @@ static void dpari_curve_enter(dpari_cart_curve *c, uint32_t w)
 }
 
 /* Ranks of the grid that lie in child number w. */
-static int32_t dpari_curve_count(const dpari_cart_curve *c, const dpar_place *p, uint32_t w)
+static int32_t dpari_curve_count(const dpari_cart_curve *c, const dpar_mapping *p, uint32_t w)
 {
     const uint32_t child = dpari_curve_child(c, w);
     int64_t n = 1;
@@ -893,7 +894,7 @@ static int32_t dpari_curve_count(const dpari_cart_curve *c, const dpar_place *p,
     return (int32_t)n;
 }
 
-static int32_t dpari_curve_rank(const dpar_place *p, const int32_t *coord)
+static int32_t dpari_curve_rank(const dpar_mapping *p, const int32_t *coord)
 {
     dpari_cart_curve c = dpari_curve_start(p);
     int32_t d, rank = 0;
@@ -910,7 +911,7 @@ static int32_t dpari_curve_rank(const dpar_place *p, const int32_t *coord)
     return rank;
 }
 
-static void dpari_curve_coords(const dpar_place *p, int32_t rank, int32_t *coord)
+static void dpari_curve_coords(const dpar_mapping *p, int32_t rank, int32_t *coord)
 {
     dpari_cart_curve c = dpari_curve_start(p);
     int32_t d;
@@ -928,12 +929,12 @@ static void dpari_curve_coords(const dpar_place *p, int32_t rank, int32_t *coord
     }
 }
 
-static int dpari_place_curved(const dpar_place *p)
+static int dpari_place_curved(const dpar_mapping *p)
 {
-    return p->kind == DPAR_PLACE_MORTON || p->kind == DPAR_PLACE_HILBERT;
+    return p->kind == DPAR_MAPPING_MORTON || p->kind == DPAR_MAPPING_HILBERT;
 }
 
-DPAR_API int32_t dpar_place_rank(const dpar_place *place, const int32_t *coord)
+DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *place, const int32_t *coord)
 {
     int32_t d;
     for (d = 0; d < place->grid.dims; d++) {
@@ -945,7 +946,7 @@ DPAR_API int32_t dpar_place_rank(const dpar_place *place, const int32_t *coord)
                                      : dpari_brick_rank(place, coord);
 }
 
-DPAR_API dpar_status dpar_place_coords(const dpar_place *place, int32_t rank, int32_t *coord)
+DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank, int32_t *coord)
 {
     if (rank < 0 || rank >= place->grid.size) {
         return DPAR_E_ARG;
@@ -1032,7 +1033,7 @@ static void dpari_cart_pairs_along(dpari_cart_pairs *at, int32_t p, int32_t q, i
 }
 
 /* The cost of tiles by counting pairs instead of ranks. */
-static void dpari_place_cost_tiles(const dpar_place *p, const dpar_stencil *s, int64_t *total,
+static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s, int64_t *total,
                                    int64_t *worst)
 {
     int32_t offset[DPAR_MAX_DIMS], i, d;
@@ -1053,25 +1054,25 @@ static void dpari_place_cost_tiles(const dpar_place *p, const dpar_stencil *s, i
 }
 
 /* What a rank sends to other nodes. */
-static int64_t dpari_place_sends(const dpar_place *p, const dpar_stencil *s, int32_t rank)
+static int64_t dpari_place_sends(const dpar_mapping *p, const dpar_stencil *s, int32_t rank)
 {
     int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i;
     int64_t sum = 0;
-    dpar_place_coords(p, rank, coord);
+    dpar_mapping_coords(p, rank, coord);
     for (i = 0; i < dpari_cart_three_to(p->grid.dims); i++) {
         int32_t moves = dpari_cart_offset(p->grid.dims, i, offset);
         int64_t w = dpari_stencil_weight(s, p->grid.dims, offset, moves);
         if (w > 0 && dpari_cart_next(&p->grid, coord, offset, next) &&
-            dpar_place_rank(p, next) / p->per_node != rank / p->per_node) {
+            dpar_mapping_rank(p, next) / p->per_node != rank / p->per_node) {
             sum += w;
         }
     }
     return sum;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_place_cost(const dpar_place *place,
-                                                const dpar_stencil *stencil, int64_t *total,
-                                                int64_t *worst, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *place,
+                                                  const dpar_stencil *stencil, int64_t *total,
+                                                  int64_t *worst, dpar_why *why)
 {
     int64_t sum = 0, node = 0, most = 0;
     int32_t rank, d, volume = 1;
@@ -1110,34 +1111,34 @@ static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *we
 }
 
 /* Checked before: fails only where no brick fits. */
-static dpar_status dpari_place_try(dpar_place *p, const dpar_cart *grid, int32_t kind,
+static dpar_status dpari_place_try(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
                                    int32_t per_node, const int64_t *weight)
 {
-    if (kind == DPAR_PLACE_BRICKS) {
+    if (kind == DPAR_MAPPING_BRICKS) {
         return dpari_place_bricks(p, grid, per_node, weight, NULL);
     }
     dpari_place_start(p, grid, kind, per_node);
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid,
-                                                int32_t per_node, const dpar_stencil *stencil,
-                                                dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *place, const dpar_cart *grid,
+                                                    int32_t per_node, const dpar_stencil *stencil,
+                                                    dpar_why *why)
 {
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
     dpar_status st = dpari_stencil_judge(stencil, grid, why);
     if (st == DPAR_OK) {
-        st = dpari_place_judge(DPAR_PLACE_ROW_MAJOR, per_node, why);
+        st = dpari_place_judge(DPAR_MAPPING_ROW_MAJOR, per_node, why);
     }
     if (st == DPAR_OK) {
         dpari_stencil_faces(stencil, grid->dims, weight);
     }
-    for (kind = 0; st == DPAR_OK && kind < DPAR_PLACE_KINDS; kind++) {
+    for (kind = 0; st == DPAR_OK && kind < DPAR_MAPPING_COUNT; kind++) {
         if (dpari_place_try(place, grid, kind, per_node, weight) != DPAR_OK) {
             continue;
         }
-        st = dpar_place_cost(place, stencil, &sum, &most, why);
+        st = dpar_mapping_cost(place, stencil, &sum, &most, why);
         if (least_most < 0 || most < least_most || (most == least_most && sum < least_sum)) {
             best = kind;
             least_sum = sum;

@@ -18,7 +18,7 @@ enum { DPAR_PROC_NULL = -1 }; /* no rank: beyond an open border */
 /* ---- shapes ---- */
 
 /* MPI_Dims_create: fills parts[0 .. dims-1] so that their product is `ranks`. On entry a positive
- * part is fixed, 0 is to be chosen. It knows neither cells nor nodes: dpar_cart_create does.
+ * part is fixed, 0 is to be chosen. It knows neither cells nor nodes: dpar_cart_choose_parts does.
  *
  * The chosen parts do not increase from axis to axis. Of all such factorisations it takes the least
  * (largest - smallest), then the largest smallest part, then the lexicographically least. MPICH
@@ -31,13 +31,13 @@ enum { DPAR_PROC_NULL = -1 }; /* no rank: beyond an open border */
 DPAR_API dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts, dpar_why *why);
 
 /* A grid of cells that ranks are to share. Zero it and fill it in. */
-typedef struct dpar_cart_grid {
+typedef struct dpar_cart_choose_desc {
     int32_t ranks, dims;           /* 1 or more; 0..DPAR_MAX_DIMS */
     int64_t cells[DPAR_MAX_DIMS];  /* at least 1 */
     int64_t weight[DPAR_MAX_DIMS]; /* cost of a cell face between two ranks along the dim; all 0: 1
                                       each */
     uint32_t periodic;             /* bit d: dim d wraps around */
-} dpar_cart_grid;
+} dpar_cart_choose_desc;
 
 /* The process grid with the least cut: product(parts) = ranks, parts[d] <= cells[d]. On entry a
  * positive part is fixed, 0 is to be chosen. Of equal cuts it takes the lexicographically least
@@ -55,8 +55,8 @@ typedef struct dpar_cart_grid {
  *
  * Exact: branch and bound over the ordered factorisations. The bound is the inequality of the
  * means, sum a_d p_d >= k (product a_d p_d)^(1/k). */
-DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts, int64_t *cut,
-                                      dpar_why *why);
+DPAR_API dpar_status dpar_cart_choose_parts(const dpar_cart_choose_desc *grid, int32_t *parts,
+                                            int64_t *cut, dpar_why *why);
 
 /* ---- who owns what of a grid ----
  *
@@ -98,23 +98,23 @@ DPAR_API dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t
 /* ---- placement: which rank stands at which coordinate; node = rank / per_node ---- */
 
 enum {
-    DPAR_PLACE_ROW_MAJOR, /* as MPI_Cart: the last axis fastest */
-    DPAR_PLACE_BRICKS,    /* every node holds a brick of the grid */
-    DPAR_PLACE_MORTON,    /* bits interleaved, axis 0 lowest */
-    DPAR_PLACE_HILBERT,   /* Hilbert's curve, any number of dims */
-    DPAR_PLACE_KINDS
+    DPAR_MAPPING_ROW_MAJOR, /* as MPI_Cart: the last axis fastest */
+    DPAR_MAPPING_BRICKS,    /* every node holds a brick of the grid */
+    DPAR_MAPPING_MORTON,    /* bits interleaved, axis 0 lowest */
+    DPAR_MAPPING_HILBERT,   /* Hilbert's curve, any number of dims */
+    DPAR_MAPPING_COUNT
 };
 
-/* A placement: which rank stands at which coordinate. dpar_place_init and _best make it. For bricks
- * of your own set kind, order and brick: sides that divide the parts, of product per_node. LAMMPS'
- * two-level order "xyz" is order {0, 1, 2}. */
-typedef struct dpar_place {
+/* A placement: which rank stands at which coordinate. dpar_mapping_init and _best make it. For
+ * bricks of your own set kind, order and brick: sides that divide the parts, of product per_node.
+ * LAMMPS' two-level order "xyz" is order {0, 1, 2}. */
+typedef struct dpar_mapping {
     dpar_cart grid;
-    int32_t kind;                 /* DPAR_PLACE_ROW_MAJOR, ... */
+    int32_t kind;                 /* DPAR_MAPPING_ROW_MAJOR, ... */
     int32_t per_node;             /* ranks a node; the last may hold fewer */
     int32_t brick[DPAR_MAX_DIMS]; /* sides of the bricks; 1 for the other kinds */
     int32_t order[DPAR_MAX_DIMS]; /* bricks: axes from fastest to slowest */
-} dpar_place;
+} dpar_mapping;
 
 /* What one exchange with the neighbours carries. The message to a neighbour at offset o of the
  * stencil has bytes * the product over d of (o_d != 0 ? width[d] : block[d]). */
@@ -128,23 +128,23 @@ typedef struct dpar_stencil {
 /* A placement of a kind, with nodes of per_node >= 1 ranks.
  *
  * Bricks have sides q with product(q) = per_node, q[d] dividing parts[d], and the least surface
- * between nodes. The surface is the cut of dpar_cart_create with parts[d] / q[d] nodes along axis
- * d. Of equal ones it takes the fewest nodes along axis 0, then 1, and so on. Nodes in the grid and
- * ranks in a brick are both row-major. Morton and Hilbert number the cells of the smallest
+ * between nodes. The surface is the cut of dpar_cart_choose_parts with parts[d] / q[d] nodes along
+ * axis d. Of equal ones it takes the fewest nodes along axis 0, then 1, and so on. Nodes in the
+ * grid and ranks in a brick are both row-major. Morton and Hilbert number the cells of the smallest
  * power-of-two cube around the grid and skip those outside.
  *
  * E_ARG; bricks also E_DIVIDE: per_node does not divide the ranks (use Hilbert). O(1); bricks as
- * dpar_cart_create for size / per_node ranks. */
-DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
-                                     int32_t per_node, dpar_why *why);
+ * dpar_cart_choose_parts for size / per_node ranks. */
+DPAR_API dpar_status dpar_mapping_init(dpar_mapping *place, const dpar_cart *grid, int32_t kind,
+                                       int32_t per_node, dpar_why *why);
 
 /* The rank at coord; DPAR_PROC_NULL outside. Row-major and bricks O(dims). Morton and Hilbert
  * O(2^dims * dims * bits of the longest axis): skipped cells are counted by whole cubes. */
-DPAR_API int32_t dpar_place_rank(const dpar_place *place, const int32_t *coord);
+DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *place, const int32_t *coord);
 
-/* The coordinate of a rank: the inverse of dpar_place_rank, at the same cost. E_ARG, without a
+/* The coordinate of a rank: the inverse of dpar_mapping_rank, at the same cost. E_ARG, without a
  * sentence: no such rank. */
-DPAR_API dpar_status dpar_place_coords(const dpar_place *place, int32_t rank, int32_t *coord);
+DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank, int32_t *coord);
 
 /* What crosses between nodes in one exchange, one way; as much comes back. *total is the machine's,
  * *worst the busiest node's. A message between two nodes counts once in the total and at both
@@ -152,15 +152,16 @@ DPAR_API dpar_status dpar_place_coords(const dpar_place *place, int32_t rank, in
  *
  * E_ARG, or E_RANGE where a sum could pass 2^63 - 1, with a sentence. Bricks, and row-major with
  * one rank a node, take a closed form: O(3^dims * dims). The others take O(ranks * 3^dims * dims)
- * times the cost of dpar_place_rank. */
-DPAR_API dpar_status dpar_place_cost(const dpar_place *place, const dpar_stencil *stencil,
-                                     int64_t *total, int64_t *worst, dpar_why *why);
+ * times the cost of dpar_mapping_rank. */
+DPAR_API dpar_status dpar_mapping_cost(const dpar_mapping *place, const dpar_stencil *stencil,
+                                       int64_t *total, int64_t *worst, dpar_why *why);
 
 /* The kind whose busiest node sends least, then the least total, then the first kind. Bricks are
  * searched with the stencil's faces as weights, and left out where none fits. Errors and cost as
- * dpar_place_cost for every kind. */
-DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, int32_t per_node,
-                                     const dpar_stencil *stencil, dpar_why *why);
+ * dpar_mapping_cost for every kind. */
+DPAR_API dpar_status dpar_mapping_choose(dpar_mapping *place, const dpar_cart *grid,
+                                         int32_t per_node, const dpar_stencil *stencil,
+                                         dpar_why *why);
 
 /* ---- a torus network: logical mesh axes on physical axes, as JAX's mesh_utils has it ---- */
 

@@ -30,8 +30,8 @@ DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, c
                                                  int32_t ranks, int32_t rule, dpar_why *why)
 {
     dpar_status st = dpari_context_ends(docs, ends, ranks, why);
-    if (st == DPAR_OK && rule != DPAR_CHUNK && rule != DPAR_EVEN && rule != DPAR_ZIGZAG &&
-        rule != DPAR_STRIPE) {
+    if (st == DPAR_OK && rule != DPAR_SPLIT_CHUNK && rule != DPAR_SPLIT_EVEN &&
+        rule != DPAR_SPLIT_ZIGZAG && rule != DPAR_SPLIT_CYCLIC) {
         st = dpari_say(DPAR_E_ARG, why, "rule #: CHUNK, EVEN, ZIGZAG or STRIPE cut documents", rule,
                        0, 0, 0);
     }
@@ -50,7 +50,7 @@ static void dpari_packed_split(const dpar_packed *p, int32_t k, dpar_split *s)
     (void)dpar_split_init(s, p->rule, p->ends[k + 1] - p->ends[k], p->ranks, 1, NULL);
 }
 
-DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *local_ends)
+DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int64_t *local_ends)
 {
     int64_t size = 0;
     int32_t k;
@@ -60,7 +60,7 @@ DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *l
             local_ends[k] = size;
         }
         dpari_packed_split(p, k, &s);
-        size += dpar_split_size(&s, rank);
+        size += dpar_split_part_count(&s, rank);
     }
     if (local_ends != NULL) {
         local_ends[k] = size;
@@ -96,7 +96,7 @@ DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *lo
     rank = dpar_split_locate(&s, i - p->ends[doc], &at, NULL);
     for (k = 0; k < doc && local != NULL; k++) {
         dpari_packed_split(p, k, &s);
-        at += dpar_split_size(&s, rank);
+        at += dpar_split_part_count(&s, rank);
     }
     if (local != NULL) {
         *local = at;
@@ -139,7 +139,7 @@ static int64_t dpari_stripe_pairs(const dpar_packed *p, int32_t doc, int32_t ran
     dpar_split s;
     int64_t n, steps, half, sum;
     dpari_packed_split(p, doc, &s);
-    n = dpar_split_size(&s, rank);
+    n = dpar_split_part_count(&s, rank);
     steps = n % 2 == 0 ? n - 1 : n; /* n (n - 1) / 2 without its product first */
     half = n % 2 == 0 ? n / 2 : (n - 1) / 2;
     if (n < 1) {
@@ -157,11 +157,11 @@ DPAR_API DPARI_COLD int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank
     dpar_packed_cursor cursor;
     int64_t pairs = 0, first, n, more;
     int32_t doc;
-    for (doc = 0; p->rule == DPAR_STRIPE && doc < p->docs; doc++) {
+    for (doc = 0; p->rule == DPAR_SPLIT_CYCLIC && doc < p->docs; doc++) {
         more = dpari_stripe_pairs(p, doc, rank);
         pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
     }
-    if (p->rule == DPAR_STRIPE) {
+    if (p->rule == DPAR_SPLIT_CYCLIC) {
         return pairs;
     }
     dpari_zero(&cursor, sizeof(cursor));
@@ -264,10 +264,10 @@ DPAR_API DPARI_COLD dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t 
     if (rank < 0 || rank >= p->ranks) {
         return DPAR_E_ARG;
     }
-    (void)dpar_split_init(&s, DPAR_CHUNK, ends[docs], p->ranks, 0, NULL);
+    (void)dpar_split_init(&s, DPAR_SPLIT_CHUNK, ends[docs], p->ranks, 0, NULL);
     dpari_zero(&made, sizeof(made));
-    made.q_lo = made.q_hi = made.k_lo = made.k_hi = dpar_split_offset(&s, rank);
-    made.q_hi += dpar_split_size(&s, rank);
+    made.q_lo = made.q_hi = made.k_lo = made.k_hi = dpar_split_part_first(&s, rank);
+    made.q_hi += dpar_split_part_count(&s, rank);
     if (made.q_hi > made.q_lo) {
         made.first = dpari_packed_doc(docs, ends, made.q_lo);
         made.docs = dpari_packed_doc(docs, ends, made.q_hi - 1) + 1 - made.first;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* context - which tokens of a packed sequence a context-parallel rank has. Three ways: each
  * document cut by a rule, tokens dealt by their cost, contiguous slices. A single sequence is one
- * document, or just a dpar_split (DPAR_ZIGZAG, DPAR_STRIPE).
+ * document, or just a dpar_split (DPAR_SPLIT_ZIGZAG, DPAR_SPLIT_CYCLIC).
  *
  *     const int64_t ends[4] = {0, 4000, 4096, 8192};    three documents
- *     dpar_packed_init(&p, 3, ends, 8, DPAR_ZIGZAG, &why);
+ *     dpar_packed_init(&p, 3, ends, 8, DPAR_SPLIT_ZIGZAG, &why);
  *     dpar_packed_cursor at = {0, 0};
  *     while (dpar_packed_next(&p, rank, &at, &doc, &first, &count)) {
  *         tokens first to first + count - 1 of document doc
@@ -26,13 +26,13 @@ typedef struct dpar_packed {
     int32_t docs, ranks, rule;
     const int64_t *ends; /* docs + 1 of them, the caller's */
 } dpar_packed;
-/* rule: DPAR_CHUNK, DPAR_EVEN, DPAR_ZIGZAG or DPAR_STRIPE. E_ARG, and E_RANGE above 2^61 tokens,
- * with a sentence. O(docs). */
+/* rule: DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_ZIGZAG or DPAR_SPLIT_CYCLIC. E_ARG, and
+ * E_RANGE above 2^61 tokens, with a sentence. O(docs). */
 DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
                                       int32_t ranks, int32_t rule, dpar_why *why);
 /* Tokens of a rank; 0 for a rank outside. local_ends (docs + 1 entries, or NULL) receives where
  * each document ends in them: the rank's own cumulative lengths. O(docs). */
-DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *local_ends);
+DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int64_t *local_ends);
 /* Where token i lies: its rank, and its local index there (may be NULL); -1 outside. O(docs). */
 DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *local);
 /* The runs of a rank in order; begin with a zeroed cursor. 1: tokens [*first, *first + *count) of

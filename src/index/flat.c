@@ -94,9 +94,9 @@ DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t nume
 /* ---- buckets -----------------------------------------------------------------------------------
  */
 
-DPARI_DOOR dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes)
+DPARI_DOOR dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes)
 {
-    dpar_bucketing how;
+    dpar_buckets_desc how;
     dpari_zero(&how, sizeof(how));
     how.first = dpari_ceil_div(INT64_C(1) << 20, dpari_most(1, element_bytes));
     how.size = dpari_ceil_div(INT64_C(25) << 20, dpari_most(1, element_bytes));
@@ -104,7 +104,7 @@ DPARI_DOOR dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes)
 }
 
 /* One parameter after the other; `start` and `bucket` are filled where they are not NULL. */
-static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, int64_t *start,
+static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit, int64_t *start,
                                       dpar_bucket *bucket, int32_t room, int32_t *buckets,
                                       dpar_why *why)
 {
@@ -143,7 +143,7 @@ static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, i
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_bucketing *how, int64_t *start,
+DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, int64_t *start,
                                                   dpar_bucket *bucket, int32_t room,
                                                   int32_t *buckets, dpar_why *why)
 {

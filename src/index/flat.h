@@ -2,7 +2,7 @@
 /* flat - arrays laid end to end in one buffer that ranks share: FSDP's flat parameter, the buckets
  * of DDP and of the distributed optimizer. Also: which boxes an interval of such a buffer is.
  *
- *     dpar_bucketing how = {0};
+ *     dpar_buckets_desc how = {0};
  *     how.params = 3;
  *     how.numel = numel;                      elements of each
  *     how.ranks = 4;                          one bucket, 4 equal shards
@@ -22,7 +22,7 @@
  * Megatron's distributed optimizer: align 64, multiple 128 (65536 in its high-bandwidth mode),
  * ranks: the data-parallel ones. The flat parameter of FSDP1 or ZeRO: forward, size 0, ranks, align
  * (16 bytes, or 1). That is one bucket of equal shards, the last one padded. */
-typedef struct dpar_bucketing {
+typedef struct dpar_buckets_desc {
     int32_t params;
     int32_t ranks;        /* ranks that share each bucket equally; 0: 1 */
     const int64_t *numel; /* elements of each parameter */
@@ -32,7 +32,7 @@ typedef struct dpar_bucketing {
     int64_t multiple; /* buckets end at multiples of lcm(ranks, multiple); 0: 1 */
     int32_t forward;  /* 0: from the last parameter to the first, as gradients become ready; 1: from
                          the first */
-} dpar_bucketing;
+} dpar_buckets_desc;
 
 /* A bucket: a part of the buffer that holds whole parameters. */
 typedef struct dpar_bucket {
@@ -43,7 +43,7 @@ typedef struct dpar_bucket {
 /* Fills start[0 .. params-1], where each parameter begins, and up to `room` buckets in the buffer's
  * order. *buckets: how many there are; call with room 0 to count. E_ARG, E_RANGE with a sentence.
  * Not collective: the same on all ranks. O(params). */
-DPAR_API dpar_status dpar_buckets_init(const dpar_bucketing *how, int64_t *start,
+DPAR_API dpar_status dpar_buckets_init(const dpar_buckets_desc *how, int64_t *start,
                                        dpar_bucket *bucket, int32_t room, int32_t *buckets,
                                        dpar_why *why);
 

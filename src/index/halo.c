@@ -10,8 +10,9 @@ static const int64_t dpari_halo_limit = INT64_C(1) << 60;
 
 static int dpari_halo_in_one_piece(const dpar_placement *p)
 {
-    return p->kind != DPAR_SHARD || p->rule == DPAR_CHUNK || p->rule == DPAR_EVEN ||
-           p->rule == DPAR_FLOOR || p->rule == DPAR_RAGGED;
+    return p->kind != DPAR_PLACEMENT_SHARD || p->rule == DPAR_SPLIT_CHUNK ||
+           p->rule == DPAR_SPLIT_EVEN || p->rule == DPAR_SPLIT_FLOOR ||
+           p->rule == DPAR_SPLIT_RAGGED;
 }
 
 static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why *why)
@@ -32,7 +33,7 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
                          "dim # has halos of # and # around # points: 16 times round at most", d,
                          h->low[d], h->high[d], h->grid.extent[d]);
     }
-    if (h->points[d] < DPAR_AT_CELLS || h->points[d] > DPAR_AT_HIGH_FACES) {
+    if (h->points[d] < DPAR_HALO_AT_CELLS || h->points[d] > DPAR_HALO_AT_HIGH_FACES) {
         return dpari_say(DPAR_E_ARG, why, "dim #: points # do not exist", d, h->points[d], 0, 0);
     }
     for (i = 0; i < h->grid.mesh.axes; i++) {
@@ -80,7 +81,7 @@ static DPARI_COLD dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t
                                                     dpar_why *why)
 {
     int64_t rows = dpari_halo_behind(h, pole);
-    int64_t width = pole == DPAR_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
+    int64_t width = pole == DPAR_HALO_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
     if ((h->poles & pole) != 0 && width > rows) {
         return dpari_say(DPAR_E_RANGE, why, "a halo of # over a pole, behind it there are # rows",
                          width, rows, 0, 0);
@@ -95,7 +96,7 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_wh
         return dpari_say(DPAR_E_ARG, why, "poles # and pole_rows #: each a subset of 3, of poles",
                          h->poles, h->pole_rows, 0, 0);
     }
-    if (h->folds && (h->poles & DPAR_POLE_HIGH) != 0) {
+    if (h->folds && (h->poles & DPAR_HALO_POLE_HIGH) != 0) {
         return dpari_say(DPAR_E_ARG, why, "the end of dim # has a fold and a pole", h->fold, 0, 0,
                          0);
     }
@@ -110,8 +111,8 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_wh
         return dpari_say(DPAR_E_ARG, why, "# columns around a pole: an even number is needed",
                          h->grid.extent[h->mirror], 0, 0, 0);
     }
-    st = dpari_halo_check_pole(h, DPAR_POLE_LOW, why);
-    return st == DPAR_OK ? dpari_halo_check_pole(h, DPAR_POLE_HIGH, why) : st;
+    st = dpari_halo_check_pole(h, DPAR_HALO_POLE_LOW, why);
+    return st == DPAR_OK ? dpari_halo_check_pole(h, DPAR_HALO_POLE_HIGH, why) : st;
 }
 
 static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
@@ -125,8 +126,8 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why
     if (h->folds || h->poles != 0) {
         return dpari_say(DPAR_E_ARG, why, "a cubed sphere has no folds and no poles", 0, 0, 0, 0);
     }
-    if (h->points[0] != DPAR_AT_CELLS ||
-        (h->points[y] != DPAR_AT_CELLS && h->points[y + 1] != DPAR_AT_CELLS)) {
+    if (h->points[0] != DPAR_HALO_AT_CELLS ||
+        (h->points[y] != DPAR_HALO_AT_CELLS && h->points[y + 1] != DPAR_HALO_AT_CELLS)) {
         return dpari_say(DPAR_E_ARG, why,
                          "a cubed sphere with points # along dim 0, # along y, # along x: faces of "
                          "cells along y or x; of corners of cells two would be nobody's",
@@ -217,7 +218,7 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_
     }
     for (i = 0; i < g->mesh.axes; i++) {
         const dpar_placement *a = &o->axis[i], *b = &g->axis[i];
-        if (a->kind != b->kind || (a->kind == DPAR_SHARD && a->dim != b->dim) ||
+        if (a->kind != b->kind || (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim) ||
             o->order[i] != g->order[i] || !dpari_halo_in_one_piece(a)) {
             return dpari_say(DPAR_E_ARG, why,
                              "axis # cuts outputs otherwise than inputs, or not into single pieces",
@@ -231,7 +232,7 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
 {
     int64_t n = h->grid.extent[d], m = 0;
     dpar_status st;
-    if (h->points[d] != DPAR_AT_CELLS) {
+    if (h->points[d] != DPAR_HALO_AT_CELLS) {
         return dpari_say(DPAR_E_ARG, why, "dim # has a window: its points are cells", d, 0, 0, 0);
     }
     if (h->window[d].kind == DPAR_WINDOW_NEIGHBOURHOOD && (h->periodic >> d & 1u) != 0) {
@@ -319,7 +320,7 @@ DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d)
 /* One more point than cells? */
 static int dpari_halo_more(const dpar_halo *h, int32_t d)
 {
-    return h->points[d] != DPAR_AT_CELLS && !dpari_halo_closed(h, d);
+    return h->points[d] != DPAR_HALO_AT_CELLS && !dpari_halo_closed(h, d);
 }
 
 DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim)
@@ -334,7 +335,7 @@ static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_
     if (!dpari_halo_more(h, d)) {
         return;
     }
-    if (h->points[d] == DPAR_AT_LOW_FACES) {
+    if (h->points[d] == DPAR_HALO_AT_LOW_FACES) {
         at[1] += at[1] == h->grid.extent[d];
     } else {
         at[0] += at[0] > 0;
@@ -348,8 +349,8 @@ DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_
 {
     int64_t local = 0, run = 0, cell = i;
     if (dpari_halo_more(h, d)) {
-        cell = h->points[d] == DPAR_AT_LOW_FACES ? dpari_least(i, h->grid.extent[d] - 1)
-                                                 : dpari_most(i - 1, 0);
+        cell = h->points[d] == DPAR_HALO_AT_LOW_FACES ? dpari_least(i, h->grid.extent[d] - 1)
+                                                      : dpari_most(i - 1, 0);
     }
     (void)dpar_layout_locate(&h->grid, d, cell, coord, &local, &run);
     at[0] = cell - local;
@@ -536,7 +537,7 @@ DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box)
     return dpari_halo_get(h, rank, DPARI_WORK, 1, box);
 }
 
-DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box)
+DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box)
 {
     return dpari_halo_get(h, rank, DPARI_WORK, 0, box);
 }
@@ -617,7 +618,7 @@ static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
                                                                                       : a + more;
 }
 
-DPAR_API DPARI_COLD int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank)
+DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], d, star = dpari_halo_star(h);
     int64_t own[2], box[2], inside = 1, around = 0; /* points of own boxes, and around, so far */

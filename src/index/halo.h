@@ -9,7 +9,7 @@
  *     h.periodic = 1 << 1;                            dim 1 is a ring
  *     dpar_halo_check(&h, &why);
  *     dpar_halo_box(&h, rank, &box);                  the local array, halo included
- *     dpar_halo_first(&w, &h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, &why);
+ *     dpar_halo_first(&w, &h, rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, &why);
  *     while (dpar_halo_next(&w, &t))                  what arrives from whom */
 #ifndef DPARI_INDEX_HALO_H
 #define DPARI_INDEX_HALO_H
@@ -20,9 +20,9 @@
 
 /* Which points a dim of a staggered field has, when the grid has N cells there. */
 enum {
-    DPAR_AT_CELLS,     /* N, in the middle of the cells */
-    DPAR_AT_LOW_FACES, /* N + 1; each rank owns those below its cells, the last also the end */
-    DPAR_AT_HIGH_FACES /* N + 1; each rank owns those above its cells, the first also face 0 */
+    DPAR_HALO_AT_CELLS,     /* N, in the middle of the cells */
+    DPAR_HALO_AT_LOW_FACES, /* N + 1; each rank owns those below its cells, the last also the end */
+    DPAR_HALO_AT_HIGH_FACES /* N + 1; each rank owns those above its cells, the first also face 0 */
 };
 
 /* How the faces of a cubed sphere meet (dpar_halo.cube). They are tiles 1 to 6 of the cubic mosaic
@@ -40,9 +40,9 @@ enum {
  * are.
  *
  * Points on faces of cells (C- and D-grids): each face of the cube has N x N for each component,
- * numbered with the cells. With DPAR_AT_LOW_FACES a face owns those on its west or south edge.
+ * numbered with the cells. With DPAR_HALO_AT_LOW_FACES a face owns those on its west or south edge.
  * Those on its east or north edge are the first points beyond, and the next face's: each edge is
- * west or south of one of its two faces. DPAR_AT_HIGH_FACES is the other way round.
+ * west or south of one of its two faces. DPAR_HALO_AT_HIGH_FACES is the other way round.
  *
  * Beyond an edge all points of the face there have an image, its border too. Where a third face
  * owns the border it comes from there, with both turns. Points at corners of cells (both dims) are
@@ -56,7 +56,7 @@ enum {
  * cubed sphere, there are as many faces as cells, numbered with them.
  *
  * Two ranks hold the faces between their blocks; the owner's value counts. A width of 1 and
- * DPAR_HALO_SYNC make the copies equal; a plan with dpar_halo_options.shared runs it. */
+ * DPAR_HALO_SYNC make the copies equal; a plan with dpar_halo_plan_desc.shared runs it. */
 typedef struct dpar_halo {
     dpar_layout grid; /* the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
     int32_t shape; /* what arrives. 0, DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_EDGES:
@@ -64,7 +64,7 @@ typedef struct dpar_halo {
     int64_t low[DPAR_MAX_DIMS];    /* width below the block, in points, 0..2^60; less than 16 times
                                       round a ring */
     int64_t high[DPAR_MAX_DIMS];   /* and above */
-    int32_t points[DPAR_MAX_DIMS]; /* DPAR_AT_CELLS, ... */
+    int32_t points[DPAR_MAX_DIMS]; /* DPAR_HALO_AT_CELLS, ... */
     uint32_t periodic;             /* bit d: the end of dim d meets its beginning */
     /* A fold, as the north of a tripolar ocean grid: beyond the end of dim `fold` lies the same
      * edge again, reversed in the later, periodic dim `mirror`. With n rows of N columns, point (j,
@@ -85,7 +85,7 @@ typedef struct dpar_halo {
      * on_row is the pole's bit in pole_rows: the end row lies on the pole itself, and its points
      * are left to their owners. A low pole may stand opposite a fold. Vectors change sign as over a
      * fold. */
-    uint32_t poles;     /* DPAR_POLE_LOW, DPAR_POLE_HIGH or both */
+    uint32_t poles;     /* DPAR_HALO_POLE_LOW, DPAR_HALO_POLE_HIGH or both */
     uint32_t pole_rows; /* poles whose end row lies on the pole; others are half a cell away */
     /* The six faces of a cubed sphere, which meet as said above. Dim 0 is the face, the last two
      * dims are y and x, both of N cells; dims between them are levels. */
@@ -122,7 +122,7 @@ typedef struct dpar_halo {
     const dpar_layout *outputs;
 } dpar_halo;
 
-enum { DPAR_POLE_LOW = 1, DPAR_POLE_HIGH = 2 };
+enum { DPAR_HALO_POLE_LOW = 1, DPAR_HALO_POLE_HIGH = 2 };
 
 /* Judges a grid and its halo. E_ARG or E_RANGE with a sentence. Not collective. O(axes), with
  * owners O(blocks). */
@@ -144,7 +144,7 @@ DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
  * exchange runs. Physical boundaries do not shrink it. With windows single outputs outside of it
  * may wait for nothing, too: those all in padding or in gaps of a dilation. 1; 0 when there is
  * none. */
-DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
+DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the rest of what a rank computes: compute them when
  * the exchange has ended. There are at most 2 dims of them. 1 and *box; 0 past the last and for an
  * n below 0. */
@@ -158,7 +158,7 @@ DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpa
  * and *box; 0 past the last and for an n below 0. */
 DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
 /* Points of all slabs of a rank: 0 when it has none, -1 past 2^63 - 1. */
-DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank);
+DPAR_API int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t rank);
 
 /* ---- transfers ---- */
 
@@ -170,10 +170,10 @@ enum {
     DPAR_HALO_SYNC, /* only points that two ranks hold: faces at the end of a block whose owner is
                        the neighbour, and the half row on a fold. To check that copies agree,
                        compare what arrives with what is there. It needs `high` of at least 1 in
-                       dims with DPAR_AT_LOW_FACES, `low` with DPAR_AT_HIGH_FACES */
+                       dims with DPAR_HALO_AT_LOW_FACES, `low` with DPAR_HALO_AT_HIGH_FACES */
     DPAR_HALO_SYNC_ADJOINT /* owners receive what copies collected */
 };
-typedef struct dpar_halo_walk {
+typedef struct dpar_halo_cursor {
     const dpar_halo *h; /* private, all of it; `h` is read on the way */
     int32_t rank, sends, mode, outside, pass, state; /* outside: of so many dims at most */
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
@@ -186,7 +186,7 @@ typedef struct dpar_halo_walk {
     int64_t x[DPAR_MAX_DIMS], n[DPAR_MAX_DIMS];      /* by the receiver's dims */
     int64_t g[DPAR_MAX_DIMS], source[DPAR_MAX_DIMS]; /* by the sender's */
     uint32_t inside, reversed;
-} dpar_halo_walk;
+} dpar_halo_cursor;
 
 /* Begins the list of what `rank` receives, or of what it sends. It receives each halo point that
  * has an image (inside, round a ring, over a fold) exactly once, and nothing else. Not collective:
@@ -202,13 +202,13 @@ typedef struct dpar_halo_walk {
  * With a partner, a transfer of odd `turn` leads from the partner's array into this one's halo; the
  * sender's side counts there.
  *
- * E_ARG: as dpar_halo_check, a direction that is neither DPAR_RECEIVES nor DPAR_SENDS
+ * E_ARG: as dpar_halo_check, a direction that is neither DPAR_TRANSFER_RECV nor DPAR_TRANSFER_SEND
  * (redistribute.h), a rank that has two blocks, or faces of a cube's cells without partner. A step
  * costs O(dims x axes), a list O(its transfers x dims). With windows, and for the sender, a list
  * also costs O(blocks of the dims). */
-DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
+DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
 /* 1 and the next transfer; 0 at the end. Cost as dpar_halo_first says. */
-DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
+DPAR_API int dpar_halo_next(dpar_halo_cursor *w, dpar_transfer *t);
 
 #endif

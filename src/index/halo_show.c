@@ -16,7 +16,7 @@ enum {
 };
 
 typedef struct dpari_hshow {
-    const dpar_halo_picture *p;
+    const dpar_halo_draw_desc *p;
     int32_t dim[2];       /* down, across; -1: the grid has one dim */
     dpar_box own, box;    /* of the rank */
     int64_t lo[2], hi[2]; /* points that are drawn */
@@ -84,12 +84,12 @@ static void dpari_hshow_flat(const dpari_hshow *s, const int64_t *lo, const int6
 /* ---- what is drawn ----------------------------------------------------------------------------
  */
 
-static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_picture *p, dpar_why *why)
+static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_draw_desc *p, dpar_why *why)
 {
     const int32_t dims = p->halo->grid.dims;
     int64_t flat[2][2], span = 1;
     int32_t k;
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_status st;
     s->p = p;
     s->dim[0] = p->across == p->down ? dims - 2 : p->down;
@@ -101,7 +101,7 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_picture *p,
     if (!dpar_halo_owned(p->halo, p->rank, &s->own)) {
         return dpari_say(DPAR_E_ARG, why, "rank # has no points", p->rank, 0, 0, 0);
     }
-    st = dpar_halo_first(&w, p->halo, p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, why);
+    st = dpar_halo_first(&w, p->halo, p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -212,9 +212,9 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
 
 static void dpari_hshow_pieces(dpar_text *t, const dpari_hshow *s)
 {
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer r;
-    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL);
+    (void)dpar_halo_first(&w, s->p->halo, s->p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
     while (dpar_halo_next(&w, &r)) {
         dpari_hshow_piece(t, s, &r);
     }
@@ -232,7 +232,7 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
                                          int32_t after, int32_t *next)
 {
     dpari_hshow_sum sum = {0, 0};
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer r;
     (void)dpar_halo_first(&w, s->p->halo, s->p->rank, direction, DPAR_HALO_FORWARD, NULL);
     while (dpar_halo_next(&w, &r)) {
@@ -261,8 +261,8 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
     int32_t peer = -1, row;
     for (row = 0; row < DPARI_HSHOW_ROWS; row++, y += DPARI_HSHOW_ROW) {
         int32_t next = -1;
-        dpari_hshow_count(s, DPAR_RECEIVES, -1, peer, &next);
-        dpari_hshow_count(s, DPAR_SENDS, -1, peer, &next);
+        dpari_hshow_count(s, DPAR_TRANSFER_RECV, -1, peer, &next);
+        dpari_hshow_count(s, DPAR_TRANSFER_SEND, -1, peer, &next);
         if (next < 0) {
             return;
         }
@@ -279,9 +279,9 @@ static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
             dpari_text_int(t, peer);
         }
         dpar_text_put(t, ": receives ");
-        dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_RECEIVES, peer, INT32_MAX, &next));
+        dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_TRANSFER_RECV, peer, INT32_MAX, &next));
         dpar_text_put(t, ", sends ");
-        dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_SENDS, peer, INT32_MAX, &next));
+        dpari_hshow_amount(t, s, dpari_hshow_count(s, DPAR_TRANSFER_SEND, peer, INT32_MAX, &next));
         dpar_text_put(t, "</text>\n");
     }
     dpari_hshow_text(t, "t", x + 150, y);
@@ -328,7 +328,7 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
     dpar_text_put(t, "dashed: its halo; paler: the cells that it is a copy of</text>\n");
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p,
+DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_draw_desc *p,
                                                int32_t format, dpar_why *why)
 {
     dpari_hshow s;
@@ -346,8 +346,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_pic
     }
     for (s.peers = 0; s.peers <= DPARI_HSHOW_ROWS; s.peers++, peer = next) {
         next = -1;
-        dpari_hshow_count(&s, DPAR_RECEIVES, -1, peer, &next);
-        dpari_hshow_count(&s, DPAR_SENDS, -1, peer, &next);
+        dpari_hshow_count(&s, DPAR_TRANSFER_RECV, -1, peer, &next);
+        dpari_hshow_count(&s, DPAR_TRANSFER_SEND, -1, peer, &next);
         if (next < 0) {
             break;
         }

@@ -10,7 +10,7 @@
 static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p)
 {
     int64_t each = n / parts;
-    if (rule == DPAR_CHUNK) {
+    if (rule == DPAR_SPLIT_CHUNK) {
         return (int32_t)dpari_least(n, dpari_ceil_div(n, parts) * p);
     }
     return (int32_t)(each * p + dpari_least(p, n - each * parts));
@@ -21,7 +21,7 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
 {
     const int strict = rule == DPAR_HEADS_DIVIDE;
     if (queries < 1 || groups < 1 || ranks < 1 ||
-        (rule != DPAR_EVEN && rule != DPAR_CHUNK && !strict)) {
+        (rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK && !strict)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# query heads in # groups on # ranks by rule #: 1 or more, CHUNK or EVEN",
                          queries, groups, ranks, rule);
@@ -42,7 +42,7 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
     h->queries = queries;
     h->groups = groups;
     h->ranks = ranks;
-    h->rule = strict ? DPAR_EVEN : rule;
+    h->rule = strict ? DPAR_SPLIT_EVEN : rule;
     return DPAR_OK;
 }
 
@@ -63,8 +63,8 @@ DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *h, int32
     } else { /* the ranks of a group: EVEN, so that each group has some */
         s.group = dpari_even_of(h->ranks, h->groups, rank);
         s.groups = 1;
-        first = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, s.group);
-        among = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, s.group + 1) - first;
+        first = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.group);
+        among = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.group + 1) - first;
         s.copy = rank - first;
         s.copies = among;
         s.query = dpari_heads_cut(h->rule, each, among, s.copy);
@@ -87,7 +87,7 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
     if (s.groups == 0 || width < 1 || width > INT64_MAX / all || n < 0) {
         return 0;
     }
-    if (order == DPAR_QKV_BY_KIND) {
+    if (order == DPAR_HEADS_QKV_BY_KIND) {
         for (i = 0; i < 3; i++) {
             run[i][0] = i == 0 ? s.query : h->queries + (i - 1) * (int64_t)h->groups + s.group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
@@ -135,11 +135,11 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
         return dpari_say(DPAR_E_RANGE, why, "# tokens x # heads x # pass 2^63", seq->count,
                          heads->count, width, 0);
     }
-    tokens = dpar_split_size(seq, rank);
-    mine = dpar_split_size(heads, rank);
+    tokens = dpar_split_part_count(seq, rank);
+    mine = dpar_split_part_count(heads, rank);
     for (q = 0; q < seq->parts; q++) {
-        int64_t out = tokens * dpar_split_size(heads, q) * width;
-        int64_t in = dpar_split_size(seq, q) * mine * width;
+        int64_t out = tokens * dpar_split_part_count(heads, q) * width;
+        int64_t in = dpar_split_part_count(seq, q) * mine * width;
         if (send != NULL) {
             send[q] = out;
         }
@@ -190,7 +190,7 @@ DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, in
     return DPAR_OK;
 }
 
-DPAR_API int64_t dpar_vocab_rows(const dpar_vocab *v)
+DPAR_API int64_t dpar_vocab_row_count(const dpar_vocab *v)
 {
     return v->padded / v->ranks + v->padded_added / v->ranks;
 }
@@ -227,7 +227,8 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row)
  */
 
 /* Layers before position v of the pipeline (chunks of stages in order), embedding and loss too. */
-static int64_t dpari_stage_before(const dpar_stages *s, int32_t chunks, int64_t rest, int64_t v)
+static int64_t dpari_stage_before(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
+                                  int64_t v)
 {
     int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before;
     others -= (s->first > 0) + (s->last > 0);
@@ -241,7 +242,7 @@ static int64_t dpari_stage_before(const dpar_stages *s, int32_t chunks, int64_t 
     return before + s->last / chunks * round;
 }
 
-static dpar_status dpari_stages_check(const dpar_stages *s, int32_t chunks, int64_t rest,
+static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
                                       dpar_why *why)
 {
     int32_t given = (s->first > 0) + (s->last > 0);
@@ -270,7 +271,7 @@ static dpar_status dpari_stages_check(const dpar_stages *s, int32_t chunks, int6
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage,
+DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *s, int32_t stage,
                                                   int32_t chunk, int32_t *lo, int32_t *hi,
                                                   dpar_why *why)
 {

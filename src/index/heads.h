@@ -2,7 +2,7 @@
 /* heads - what tensor, sequence and pipeline parallel ranks have of a transformer: attention heads,
  * rows of fused weights, the vocabulary, layers.
  *
- *     dpar_heads_init(&h, 64, 8, 16, DPAR_EVEN, &why);    64 queries in 8 groups on 16 ranks
+ *     dpar_heads_init(&h, 64, 8, 16, DPAR_SPLIT_EVEN, &why);    64 queries in 8 groups on 16 ranks
  *     share = dpar_heads_local(&h, rank);                 4 queries, 1 group, held twice */
 #ifndef DPARI_INDEX_HEADS_H
 #define DPARI_INDEX_HEADS_H
@@ -18,9 +18,12 @@ typedef struct dpar_heads {
     int32_t queries; /* query heads */
     int32_t groups;  /* key-value heads; must divide queries */
     int32_t ranks;   /* tensor parallel */
-    int32_t rule; /* DPAR_EVEN: balanced; DPAR_CHUNK: the last ranks have less, as with padding */
+    int32_t rule; /* DPAR_SPLIT_EVEN: balanced; DPAR_SPLIT_CHUNK: the last ranks have less, as with
+                     padding */
 } dpar_heads;
-enum { DPAR_HEADS_DIVIDE = DPAR_SPLITS }; /* a rule: equal shares or E_DIVIDE, as Megatron */
+enum {
+    DPAR_HEADS_DIVIDE = DPAR_SPLIT_RULE_COUNT
+}; /* a rule: equal shares or E_DIVIDE, as Megatron */
 
 /* Heads over tensor-parallel ranks. With at least as many groups as ranks the rule splits the
  * groups, and their queries go with them. With fewer, the ranks are split among the groups: each
@@ -48,12 +51,12 @@ DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank);
 
 /* Rows of the fused query-key-value weight that a rank has. */
 enum {
-    DPAR_QKV_BY_GROUP, /* each group's queries, key, value, then the next group's: Megatron */
-    DPAR_QKV_BY_KIND   /* all queries, all keys, all values: Hugging Face, vLLM */
+    DPAR_HEADS_QKV_BY_GROUP, /* each group's queries, key, value, then the next group's: Megatron */
+    DPAR_HEADS_QKV_BY_KIND   /* all queries, all keys, all values: Hugging Face, vLLM */
 };
 /* The n-th run of rows [rows[0], rows[1]) of a rank, in order, each as long as it can be. 0 past
  * the last; there are at most three. `width`: rows of a head. (The fused gate and up weight is
- * DPAR_STRIDED with 2 pieces.) O(1). */
+ * DPAR_SPLIT_STRIDED with 2 pieces.) O(1). */
 DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
                              int32_t n, int64_t rows[2]);
 
@@ -72,7 +75,7 @@ DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added
                                      int32_t ranks, dpar_why *why);
 /* Rows of a rank: padded / ranks for the model's tokens, then padded_added / ranks for added ones.
  * O(1). */
-DPAR_API int64_t dpar_vocab_rows(const dpar_vocab *v);
+DPAR_API int64_t dpar_vocab_row_count(const dpar_vocab *v);
 /* The row at which a rank holds token `id`; added ids begin at `count`. -1: another rank holds it,
  * or there is no such token. Then look up row 0, zero the result, and sum over the ranks. O(1). */
 DPAR_API int64_t dpar_vocab_row(const dpar_vocab *v, int32_t rank, int64_t id);
@@ -82,7 +85,7 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row);
 /* ---- layers over pipeline stages ---- */
 
 /* How layers are cut into stages. Zero it and fill it in. */
-typedef struct dpar_stages {
+typedef struct dpar_stage_layers_desc {
     int32_t layers, stages;
     int32_t chunks; /* runs of layers on a stage (interleaved schedules); 0: 1 */
     /* layers of the first and of the last stage, all chunks; 0: as the others */
@@ -90,10 +93,10 @@ typedef struct dpar_stages {
     int32_t embedding, loss; /* 1: counts as a layer, before the first and after the last */
     int32_t turns; /* 1: V schedules: every second chunk runs backwards, so that stage 0 has both
                       ends */
-} dpar_stages;
+} dpar_stage_layers_desc;
 /* Layers [*lo, *hi) of one chunk of a stage: equal shares; where they do not divide, the first ones
  * have one layer more. dpar_split_balance cuts by cost. E_ARG, E_DIVIDE with a sentence. O(1). */
-DPAR_API dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage, int32_t chunk,
-                                       int32_t *lo, int32_t *hi, dpar_why *why);
+DPAR_API dpar_status dpar_stage_layers(const dpar_stage_layers_desc *s, int32_t stage,
+                                       int32_t chunk, int32_t *lo, int32_t *hi, dpar_why *why);
 
 #endif

@@ -60,7 +60,7 @@ DPARI_DOOR dpar_status dpari_flat_init(dpari_flat *f, int32_t params, const int6
 DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
                                 dpar_piece *piece);
 /* PyTorch's DDP: buckets of 25 MiB, the first of 1 MiB, nothing padded. */
-DPARI_DOOR dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes);
+DPARI_DOOR dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes);
 
 /* Ulysses: from a share of the sequence with all heads to all of the sequence with a share of the
  * heads. What `rank` sends to and receives from each of seq->parts ranks, in elements of `width` a

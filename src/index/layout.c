@@ -7,7 +7,7 @@ DPAR_API dpar_placement dpar_shard_by(int32_t dim, int32_t rule, int64_t block)
 {
     dpar_placement p;
     dpari_zero(&p, sizeof(p));
-    p.kind = DPAR_SHARD;
+    p.kind = DPAR_PLACEMENT_SHARD;
     p.dim = dim;
     p.rule = rule;
     p.block = block;
@@ -16,7 +16,7 @@ DPAR_API dpar_placement dpar_shard_by(int32_t dim, int32_t rule, int64_t block)
 
 DPAR_API dpar_placement dpar_shard(int32_t dim)
 {
-    return dpar_shard_by(dim, DPAR_CHUNK, 0);
+    return dpar_shard_by(dim, DPAR_SPLIT_CHUNK, 0);
 }
 
 DPAR_API dpar_placement dpar_replicate(void)
@@ -30,7 +30,7 @@ DPAR_API dpar_placement dpar_partial(int32_t op)
 {
     dpar_placement p;
     dpari_zero(&p, sizeof(p));
-    p.kind = DPAR_PARTIAL;
+    p.kind = DPAR_PLACEMENT_PARTIAL;
     p.op = op;
     return p;
 }
@@ -44,8 +44,8 @@ static void dpari_axis_split(const dpar_layout *l, int32_t axis, int64_t count, 
     dpari_zero(s, sizeof(*s));
     s->rule = p->rule;
     s->parts = l->mesh.axis[axis].size;
-    s->block = p->rule == DPAR_STRIPE ? 1 : p->block;
-    s->source = p->rule == DPAR_BLOCK_CYCLIC ? p->source : 0;
+    s->block = p->rule == DPAR_SPLIT_CYCLIC ? 1 : p->block;
+    s->source = p->rule == DPAR_SPLIT_BLOCK_CYCLIC ? p->source : 0;
     s->cuts = p->cuts;
     dpar_split_resize(s, count);
 }
@@ -55,7 +55,7 @@ static int32_t dpari_next_cut(const dpar_layout *l, int32_t dim, int32_t k)
 {
     for (; k < l->mesh.axes; k++) {
         const dpar_placement *p = &l->axis[l->order[k]];
-        if (p->kind == DPAR_SHARD && p->dim == dim) {
+        if (p->kind == DPAR_PLACEMENT_SHARD && p->dim == dim) {
             return k;
         }
     }
@@ -68,8 +68,8 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     dpar_split s;
     dpar_status st;
     int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
-    if (p->rule != DPAR_RAGGED) {
-        if (p->rule == DPAR_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
+    if (p->rule != DPAR_SPLIT_RAGGED) {
+        if (p->rule == DPAR_SPLIT_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
             return dpari_say(DPAR_E_ARG, why, "source #: it is one of the # parts", p->source, size,
                              0, 0);
         }
@@ -78,7 +78,7 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     if (p->cuts == NULL) {
         return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED needs cuts", axis, 0, 0, 0);
     }
-    st = dpar_split_ragged(&s, size, p->cuts, why);
+    st = dpar_split_init_ragged(&s, size, p->cuts, why);
     if (st == DPAR_OK && s.count != extent[dim]) {
         return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at #, dim # has # elements", s.count,
                          dim, extent[dim], 0);
@@ -89,14 +89,14 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
 static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32_t dims,
                                     dpar_why *why)
 {
-    if (p->kind == DPAR_SHARD && (p->dim < -dims || p->dim >= dims)) {
+    if (p->kind == DPAR_PLACEMENT_SHARD && (p->dim < -dims || p->dim >= dims)) {
         return dpari_say(DPAR_E_ARG, why, "axis # shards dim #, the array has # dims", axis, p->dim,
                          dims, 0);
     }
-    if (p->kind == DPAR_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OPS)) {
+    if (p->kind == DPAR_PLACEMENT_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OP_COUNT)) {
         return dpari_say(DPAR_E_ARG, why, "axis #: op # is no reduction", axis, p->op, 0, 0);
     }
-    if (p->kind < DPAR_REPLICATE || p->kind > DPAR_PARTIAL) {
+    if (p->kind < DPAR_PLACEMENT_REPLICATE || p->kind > DPAR_PLACEMENT_PARTIAL) {
         return dpari_say(DPAR_E_ARG, why, "axis #: placement # does not exist", axis, p->kind, 0,
                          0);
     }
@@ -118,10 +118,10 @@ static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int3
     for (k = 0; k < axes; k++) {
         const dpar_placement *q = &p[order[k]];
         int32_t dim = q->dim + (q->dim < 0 ? dims : 0);
-        if (q->kind != DPAR_SHARD) {
+        if (q->kind != DPAR_PLACEMENT_SHARD) {
             continue;
         }
-        if (q->rule == DPAR_RAGGED && (cut >> dim & 1u)) {
+        if (q->rule == DPAR_SPLIT_RAGGED && (cut >> dim & 1u)) {
             return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED must be the first cut of its dim #",
                              order[k], dim, 0, 0);
         }
@@ -156,7 +156,7 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     }
     st = st == DPAR_OK ? dpari_check_order(placement, mesh->axes, dims, order, why) : st;
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
-        if (placement[i].kind == DPAR_SHARD) {
+        if (placement[i].kind == DPAR_PLACEMENT_SHARD) {
             st = dpari_check_shard(&placement[i], i, mesh->axis[i].size, extent, dims, why);
         }
     }
@@ -170,7 +170,8 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     }
     for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 doubts it */
         l->axis[i] = placement[i];
-        l->axis[i].dim += placement[i].kind == DPAR_SHARD && placement[i].dim < 0 ? dims : 0;
+        l->axis[i].dim +=
+            placement[i].kind == DPAR_PLACEMENT_SHARD && placement[i].dim < 0 ? dims : 0;
         l->order[i] = order[i];
     }
     for (; i < DPAR_MAX_AXES; i++) {
@@ -200,7 +201,7 @@ static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t di
         int32_t axis = l->order[k];
         dpari_axis_split(l, axis, e->size[e->n], &e->split);
         e->axis[e->n] = (int8_t)axis;
-        e->size[e->n + 1] = dpar_split_size(&e->split, coord[axis]);
+        e->size[e->n + 1] = dpar_split_part_count(&e->split, coord[axis]);
         e->n++;
     }
 }
@@ -281,7 +282,7 @@ DPARI_APART int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord, 
     for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
         dpari_axis_split(l, l->order[k], size, &s);
         i = dpari_split_before(&s, coord[l->order[k]], i);
-        size = dpar_split_size(&s, coord[l->order[k]]);
+        size = dpar_split_part_count(&s, coord[l->order[k]]);
     }
     return i;
 }
@@ -311,7 +312,7 @@ DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, in
         dpari_axis_split(l, axis, count, &s);
         coord[axis] = dpar_split_locate(&s, i, &i, &here);
         least = dpari_least(least, here);
-        count = dpar_split_size(&s, coord[axis]);
+        count = dpar_split_part_count(&s, coord[axis]);
     }
     if (local != NULL) {
         *local = i;
@@ -352,7 +353,7 @@ DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *sha
  * 2 parts is 6 + 3, 10 is 5 + 5. (ZIGZAG does: part P - 1 of 2 P b + 1 has 2 b of them or more.) */
 static int dpari_grows(const dpar_placement *p)
 {
-    return p->rule != DPAR_STRIDED;
+    return p->rule != DPAR_SPLIT_STRIDED;
 }
 
 /* The longest part over all ranks, by visiting all coordinates of the axes that cut the dim. */
@@ -411,7 +412,7 @@ static int64_t dpari_volume(int32_t dims, const int64_t *shape)
     return n;
 }
 
-DPAR_API int64_t dpar_layout_numel(const dpar_layout *l, int32_t rank)
+DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank)
 {
     int64_t shape[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES];
@@ -446,7 +447,7 @@ static uint32_t dpari_copy_axes(const dpar_layout *l)
     uint32_t set = 0;
     int32_t i;
     for (i = 0; i < l->mesh.axes; i++) {
-        set |= l->axis[i].kind != DPAR_SHARD ? (uint32_t)1 << i : 0;
+        set |= l->axis[i].kind != DPAR_PLACEMENT_SHARD ? (uint32_t)1 << i : 0;
     }
     return set;
 }
@@ -542,8 +543,8 @@ DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
     }
     for (i = 0; i < a->mesh.axes; i++) {
         const dpar_placement *x = &a->axis[i], *y = &b->axis[i];
-        int shard = x->kind == DPAR_SHARD;
-        if (x->kind != y->kind || (x->kind == DPAR_PARTIAL && x->op != y->op) ||
+        int shard = x->kind == DPAR_PLACEMENT_SHARD;
+        if (x->kind != y->kind || (x->kind == DPAR_PLACEMENT_PARTIAL && x->op != y->op) ||
             (shard && (x->dim != y->dim || x->rule != y->rule || x->block != y->block ||
                        x->source != y->source || x->cuts != y->cuts))) {
             return 0;
@@ -583,11 +584,14 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_
     int32_t made[DPAR_MAX_AXES], i, k, n = 0;
     for (i = l->mesh.axes - 1; i >= 0; i--) {
         const dpar_placement *p = &l->axis[i];
-        int64_t factor = p->kind == DPAR_SHARD && p->rule == DPAR_STRIDED ? p->block : 1,
+        int64_t factor =
+                    p->kind == DPAR_PLACEMENT_SHARD && p->rule == DPAR_SPLIT_STRIDED ? p->block : 1,
                 before = 1;
         for (k = 0; k < n && before < factor; k++) {
             const dpar_placement *q = &l->axis[made[k]];
-            before *= q->kind == DPAR_SHARD && q->dim == p->dim ? l->mesh.axis[made[k]].size : 1;
+            before *= q->kind == DPAR_PLACEMENT_SHARD && q->dim == p->dim
+                          ? l->mesh.axis[made[k]].size
+                          : 1;
         }
         if (before != factor) {
             return dpari_say(DPAR_E_NONE, why,
@@ -600,8 +604,8 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_
         dpar_placement *p = &plain[made[k]];
         *p = l->axis[made[k]];
         p->order = k;
-        if (p->kind == DPAR_SHARD && p->rule == DPAR_STRIDED) {
-            p->rule = DPAR_CHUNK;
+        if (p->kind == DPAR_PLACEMENT_SHARD && p->rule == DPAR_SPLIT_STRIDED) {
+            p->rule = DPAR_SPLIT_CHUNK;
             p->block = 0;
         }
     }

@@ -15,13 +15,13 @@
 #include "split.h"
 
 /* What a mesh axis does with the array. */
-enum { DPAR_REPLICATE, DPAR_SHARD, DPAR_PARTIAL };
+enum { DPAR_PLACEMENT_REPLICATE, DPAR_PLACEMENT_SHARD, DPAR_PLACEMENT_PARTIAL };
 
 /* What one mesh axis does with the array. */
 typedef struct dpar_placement {
-    int32_t kind;   /* DPAR_REPLICATE, ... */
+    int32_t kind;   /* DPAR_PLACEMENT_REPLICATE, ... */
     int32_t dim;    /* SHARD: the dim that the axis cuts; negative counts from the end */
-    int32_t rule;   /* SHARD: DPAR_CHUNK (0), ... */
+    int32_t rule;   /* SHARD: DPAR_SPLIT_CHUNK (0), ... */
     int32_t op;     /* PARTIAL: DPAR_SUM, ... */
     int64_t block;  /* SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor) */
     int32_t source; /* SHARD: BLOCK_CYCLIC's first part */
@@ -65,7 +65,7 @@ DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *sha
  * STRIDED cuts what another axis left: its longest part may come from a shorter whole. */
 DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape);
 /* Elements of a rank's local array: 0 for a rank outside the mesh, -1 past 2^63 - 1. O(axes^2). */
-DPAR_API int64_t dpar_layout_numel(const dpar_layout *l, int32_t rank);
+DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank);
 
 /* One dim of one rank: the global index that lies at `local`; -1 past the end. *run (may be NULL):
  * how many indices from there on follow one another. The runs [g, g + n):

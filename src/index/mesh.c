@@ -7,7 +7,7 @@ static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
 {
     int32_t i, stride = 1;
     for (i = 0; i < m->axes; i++) {
-        dpar_axis *a = &m->axis[order == DPAR_FIRST_FASTEST ? i : m->axes - 1 - i];
+        dpar_mesh_axis *a = &m->axis[order == DPAR_ORDER_FIRST_FASTEST ? i : m->axes - 1 - i];
         a->stride = stride;
         stride *= a->size;
     }
@@ -143,7 +143,7 @@ DPARI_DOOR int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b)
         return 0;
     }
     for (i = 0; i < a->axes; i++) {
-        const dpar_axis *x = &a->axis[i], *y = &b->axis[i];
+        const dpar_mesh_axis *x = &a->axis[i], *y = &b->axis[i];
         if (x->size != y->size || (x->size > 1 && x->stride != y->stride)) {
             return 0;
         }
@@ -193,11 +193,11 @@ typedef struct dpari_digits {
  * strides are nested, else a few. Begins at the largest. */
 static void dpari_digits_bound(dpari_digits *s, int32_t k)
 {
-    const dpar_axis *a = &s->mesh->axis[s->axis[k]];
+    const dpar_mesh_axis *a = &s->mesh->axis[s->axis[k]];
     int64_t most = a->size - 1, reach = 0, rest = s->rest[k], low, high;
     int32_t i;
     for (i = k + 1; i < s->n; i++) {
-        const dpar_axis *b = &s->mesh->axis[s->axis[i]];
+        const dpar_mesh_axis *b = &s->mesh->axis[s->axis[i]];
         reach += dpari_least((int64_t)(b->size - 1) * b->stride, INT64_C(1) << 40);
     }
     low = -dpari_floor_div(reach - rest, a->stride);
@@ -330,7 +330,7 @@ DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, i
     }
     n = dpari_mesh_sorted(mesh, which, axis);
     while (n-- > 0) {
-        const dpar_axis *a = &mesh->axis[axis[n]];
+        const dpar_mesh_axis *a = &mesh->axis[axis[n]];
         rank += (index % a->size - coord[axis[n]]) * a->stride;
         index /= a->size;
     }
@@ -365,7 +365,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
     m.size = 1;
     m.offset = rank;
     for (i = 0; i < mesh->axes; i++) {
-        const dpar_axis *a = &mesh->axis[i];
+        const dpar_mesh_axis *a = &mesh->axis[i];
         if (which >> i & 1u) {
             m.axis[m.axes++] = *a;
             m.size *= a->size;
@@ -377,13 +377,13 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
 }
 
 /* The one axis that all make, in order from first to last. */
-static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_axis *one, dpar_why *why)
+static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, dpar_why *why)
 {
     int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i;
     one->size = 1;
     one->stride = n > 0 ? mesh->axis[axis[n - 1]].stride : 1;
     for (i = n - 1; i >= 0; i--) {
-        const dpar_axis *a = &mesh->axis[axis[i]];
+        const dpar_mesh_axis *a = &mesh->axis[axis[i]];
         if (a->stride != one->stride * one->size) {
             return dpari_say_word(
                 DPAR_E_DIVIDE, why,
@@ -413,9 +413,9 @@ static int32_t dpari_mesh_named(const char *names, const char *word, size_t leng
     return -1;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order,
-                                                  const char *names, const int32_t *sizes,
-                                                  int32_t ranks, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const char *order,
+                                                          const char *names, const int32_t *sizes,
+                                                          int32_t ranks, dpar_why *why)
 {
     const char *word;
     uint32_t used = 0;
@@ -450,7 +450,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *o
         }
         st = dpari_mesh_append(&l, word, n, 1, why);
     }
-    return st == DPAR_OK ? dpari_mesh_finish(&l, DPAR_FIRST_FASTEST, mesh, why) : st;
+    return st == DPAR_OK ? dpari_mesh_finish(&l, DPAR_ORDER_FIRST_FASTEST, mesh, why) : st;
 }
 
 /* Are the axes that two meshes share by name the same groups of ranks (size, stride, first rank)?
@@ -459,7 +459,7 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
 {
     int32_t i, k;
     for (i = 0; i < a->axes; i++) {
-        const dpar_axis *x = &a->axis[i], *y;
+        const dpar_mesh_axis *x = &a->axis[i], *y;
         k = dpar_mesh_find(b, x->name);
         if (k < 0) {
             continue;
@@ -481,7 +481,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh 
                                                int32_t order, dpar_why *why)
 {
     dpar_mesh m;
-    dpar_axis one;
+    dpar_mesh_axis one;
     int32_t i;
     dpar_status st = dpari_mesh_chain(mesh, &one, why);
     if (st == DPAR_OK) {

@@ -4,7 +4,7 @@
  *
  *     const int32_t sizes[2] = {4, 2};
  *     int32_t at[2];
- *     dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_LAST_FASTEST, 0, &why);    ranks 0..7
+ *     dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_ORDER_LAST_FASTEST, 0, &why);    ranks 0..7
  *     dpar_mesh_coords(&mesh, 5, at);                                       dp 2, tp 1
  *     dpar_mesh_group_member(&mesh, 1, 5, 0);                               along dp: 1, 3, 5, 7 */
 #ifndef DPARI_INDEX_MESH_H
@@ -15,11 +15,11 @@
 enum { DPAR_MAX_AXES = 8 };
 
 /* One axis of a mesh. */
-typedef struct dpar_axis {
+typedef struct dpar_mesh_axis {
     char name[16];  /* "tp", "dp", "dp_replicate", ... */
     int32_t size;   /* >= 1 */
     int32_t stride; /* ranks between two neighbours along this axis */
-} dpar_axis;
+} dpar_mesh_axis;
 
 /* Ranks with named axes: a value that the functions below make. rank = offset + the sum of coord[i]
  * * axis[i].stride, at most 2^31 - 1; no rank has two coordinates. Keep both true when you set
@@ -31,13 +31,13 @@ typedef struct dpar_mesh {
     int32_t axes;   /* axes in use, 0..DPAR_MAX_AXES */
     int32_t size;   /* ranks in all: the product of the sizes */
     int32_t offset; /* the first rank of the mesh */
-    dpar_axis axis[DPAR_MAX_AXES];
+    dpar_mesh_axis axis[DPAR_MAX_AXES];
 } dpar_mesh;
 
 /* The order of ranks. Systems differ, so it is always said. */
 enum {
-    DPAR_LAST_FASTEST, /* torch DeviceMesh, JAX, MPI_Cart: the last axis has stride 1 */
-    DPAR_FIRST_FASTEST /* Megatron's order strings, PETSc: the first axis has stride 1 */
+    DPAR_ORDER_LAST_FASTEST, /* torch DeviceMesh, JAX, MPI_Cart: the last axis has stride 1 */
+    DPAR_ORDER_FIRST_FASTEST /* Megatron's order strings, PETSc: the first axis has stride 1 */
 };
 
 /* A mesh of named axes. `names` lists them, "dp tp" or "dp-tp": each once, 1 to 15 characters.
@@ -57,8 +57,9 @@ DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names, const in
  * An axis whose name the string lacks must have size 1; it is appended. A name of the string that
  * has no size is E_UNKNOWN. One size may be -1. Other errors as dpar_mesh_init. Not collective.
  * O(axes^2). */
-DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, const char *names,
-                                       const int32_t *sizes, int32_t ranks, dpar_why *why);
+DPAR_API dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const char *order,
+                                               const char *names, const int32_t *sizes,
+                                               int32_t ranks, dpar_why *why);
 /* Other axes over the same ranks: experts' etp-ep-edp-pp beside tp-cp-dp-pp. The sizes must make
  * mesh->size ranks; one may be -1. E_DIVIDE with a sentence: they do not, mesh's ranks are not
  * evenly spaced, or an axis that both name has other groups. Other errors as dpar_mesh_init. Not

@@ -55,9 +55,10 @@ static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
     case DPARI_SEAM:
     case DPARI_TWICE: return dpari_halo_has_seam(h);
     case DPARI_FOLDED: return h->folds != 0;
-    case DPARI_SOUTH: return (h->poles & DPAR_POLE_LOW) != 0;
-    case DPARI_NORTH: return (h->poles & DPAR_POLE_HIGH) != 0;
-    default: return h->cube && (pass < DPARI_BORDERS || dpari_halo_along(h, pass) != DPAR_AT_CELLS);
+    case DPARI_SOUTH: return (h->poles & DPAR_HALO_POLE_LOW) != 0;
+    case DPARI_NORTH: return (h->poles & DPAR_HALO_POLE_HIGH) != 0;
+    default:
+        return h->cube && (pass < DPARI_BORDERS || dpari_halo_along(h, pass) != DPAR_HALO_AT_CELLS);
     }
 }
 
@@ -99,7 +100,7 @@ static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *
     along_x = (w->edge[0] >= DPARI_EDGE_SOUTH) != (w->turn != 0);
     w->edges = 2;
     w->edge[1] = along_x ? DPARI_EDGE_WEST : DPARI_EDGE_SOUTH;
-    w->edge[1] += dpari_halo_along(h, pass) == DPAR_AT_LOW_FACES;
+    w->edge[1] += dpari_halo_along(h, pass) == DPAR_HALO_AT_LOW_FACES;
     w->face = dpari_halo_edge(w->face, w->edge[1], &w->turns[1]);
     w->turn = (w->turn + w->turns[1]) % 4;
 }
@@ -109,12 +110,12 @@ static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *
  */
 static void dpari_halo_map_along(const dpar_halo *h, int32_t pass, int32_t turn, dpari_halo_map *m)
 {
-    const int32_t points = dpari_halo_along(h, pass), low = points == DPAR_AT_LOW_FACES;
+    const int32_t points = dpari_halo_along(h, pass), low = points == DPAR_HALO_AT_LOW_FACES;
     const int64_t n = h->grid.extent[h->grid.dims - 1];
-    const int64_t first = points == DPAR_AT_HIGH_FACES ? -1 : 0;
+    const int64_t first = points == DPAR_HALO_AT_HIGH_FACES ? -1 : 0;
     const int at_first = low == (turn != 0);
     const int64_t border = at_first ? first : first + n;
-    if (points == DPAR_AT_CELLS) {
+    if (points == DPAR_HALO_AT_CELLS) {
         return;
     }
     m->lo = pass >= DPARI_BORDERS ? border : first + at_first;
@@ -141,7 +142,10 @@ static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int3
             m->c += edge == DPARI_EDGE_EAST || edge == DPARI_EDGE_NORTH ? -n : n;
         } else if (w->turns[k] != 0) {
             m->back = !m->back;
-            m->c = n - m->c - (points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2);
+            m->c = n - m->c -
+                   (points == DPAR_HALO_AT_CELLS       ? 1
+                    : points == DPAR_HALO_AT_LOW_FACES ? 0
+                                                       : 2);
         }
         m->from = w->turns[k] != 0 ? 2 * h->grid.dims - 3 - m->from : m->from;
     }
@@ -181,14 +185,14 @@ static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map
     }
     m->back = 1;
     if (pass == DPARI_SOUTH) {
-        on = (h->pole_rows & DPAR_POLE_LOW) != 0;
-        m->lo = -dpari_halo_behind(h, DPAR_POLE_LOW);
+        on = (h->pole_rows & DPAR_HALO_POLE_LOW) != 0;
+        m->lo = -dpari_halo_behind(h, DPAR_HALO_POLE_LOW);
         m->hi = 0;
         m->c = on - 1;
         return;
     }
     if (pass == DPARI_NORTH) {
-        on = (h->pole_rows & DPAR_POLE_HIGH) != 0;
+        on = (h->pole_rows & DPAR_HALO_POLE_HIGH) != 0;
     }
     m->lo = rows;
     m->hi = 2 * rows - on;
@@ -259,7 +263,7 @@ static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64
 
 /* The segment at x[d]: points with one owner, on the same side of the receiver's bounds. Sets n, g,
  * source, bits and the source's coordinates. 0: nothing arrives in n points. */
-static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
+static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
 {
     const dpar_halo *h = w->h;
     int64_t x = w->x[d], lo = w->at[d][0], hi = w->at[d][1], n, to, at[2];
@@ -296,7 +300,7 @@ static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
  */
 
 /* Outside of how many of the first n dims? */
-static int32_t dpari_halo_beyond(const dpar_halo_walk *w, int32_t n)
+static int32_t dpari_halo_beyond(const dpar_halo_cursor *w, int32_t n)
 {
     int32_t d, beyond = 0;
     for (d = 0; d < n; d++) {
@@ -306,20 +310,20 @@ static int32_t dpari_halo_beyond(const dpar_halo_walk *w, int32_t n)
 }
 
 /* Earlier dims are outside as often as may be. */
-static int dpari_halo_only_inside(const dpar_halo_walk *w, int32_t d)
+static int dpari_halo_only_inside(const dpar_halo_cursor *w, int32_t d)
 {
     return w->outside <= d && dpari_halo_beyond(w, d) >= w->outside;
 }
 
 /* Where a dim's segments begin. */
-static void dpari_halo_enter(dpar_halo_walk *w, int32_t d)
+static void dpari_halo_enter(dpar_halo_cursor *w, int32_t d)
 {
     w->x[d] = dpari_halo_only_inside(w, d) ? w->at[d][0] : w->fill[d][0];
 }
 
 /* From a segment that another rank has to where the sender's own points come next; wide halos pass
  * many. */
-static int64_t dpari_halo_skip(const dpar_halo_walk *w, int32_t d)
+static int64_t dpari_halo_skip(const dpar_halo_cursor *w, int32_t d)
 {
     dpari_halo_map m;
     int64_t ahead, s;
@@ -333,7 +337,7 @@ static int64_t dpari_halo_skip(const dpar_halo_walk *w, int32_t d)
 }
 
 /* From x[d] on, the next segment that counts: any, or for a sender one whose source it is. */
-static int dpari_halo_seek(dpar_halo_walk *w, int32_t d)
+static int dpari_halo_seek(dpar_halo_cursor *w, int32_t d)
 {
     int64_t end = dpari_halo_only_inside(w, d) ? w->at[d][1] : w->fill[d][1];
     int32_t other[DPAR_MAX_AXES];
@@ -353,14 +357,14 @@ static int dpari_halo_seek(dpar_halo_walk *w, int32_t d)
 }
 
 /* Does the box of segments travel? Its own cells stay. */
-static int dpari_halo_travels(const dpar_halo_walk *w)
+static int dpari_halo_travels(const dpar_halo_cursor *w)
 {
     const int32_t beyond = dpari_halo_beyond(w, w->h->grid.dims);
     return beyond == 0 ? w->pass == DPARI_TWICE : beyond <= w->outside;
 }
 
 /* The next box of segments of this receiver; `fresh` begins with its first. */
-DPARI_APART int dpari_halo_box_next(dpar_halo_walk *w, int fresh)
+DPARI_APART int dpari_halo_box_next(dpar_halo_cursor *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -391,15 +395,15 @@ DPARI_APART int dpari_halo_box_next(dpar_halo_walk *w, int fresh)
  */
 
 /* Sets what the receiver that has own points at[d] and an array `box` there may get. */
-static void dpari_halo_receiver(dpar_halo_walk *w, int32_t d, const int64_t *box)
+static void dpari_halo_receiver(dpar_halo_cursor *w, int32_t d, const int64_t *box)
 {
     const dpar_halo *h = w->h;
     w->origin[d] = box[0];
     w->fill[d][0] = box[0];
     w->fill[d][1] = box[1];
     if (w->mode >= DPAR_HALO_SYNC) { /* own cells' faces, whoever owns them */
-        w->fill[d][0] = w->at[d][0] - (h->points[d] == DPAR_AT_HIGH_FACES);
-        w->fill[d][1] = w->at[d][1] + (h->points[d] == DPAR_AT_LOW_FACES);
+        w->fill[d][0] = w->at[d][0] - (h->points[d] == DPAR_HALO_AT_HIGH_FACES);
+        w->fill[d][1] = w->at[d][1] + (h->points[d] == DPAR_HALO_AT_LOW_FACES);
         if (!dpari_halo_closed(h, d)) {
             w->fill[d][0] = dpari_most(w->fill[d][0], 0);
             w->fill[d][1] = dpari_least(w->fill[d][1], dpar_halo_points(h, d));
@@ -413,7 +417,7 @@ static int64_t dpari_halo_part(const dpar_halo *h, int32_t d, int64_t n, int32_t
     int64_t parts = 1;
     int32_t i;
     for (i = 0; i < h->grid.mesh.axes; i++) {
-        if (h->grid.axis[i].kind == DPAR_SHARD && h->grid.axis[i].dim == d) {
+        if (h->grid.axis[i].kind == DPAR_PLACEMENT_SHARD && h->grid.axis[i].dim == d) {
             int32_t size = h->grid.mesh.axis[i].size;
             coord[i] = (int32_t)(n / parts % size);
             parts *= size;
@@ -424,7 +428,7 @@ static int64_t dpari_halo_part(const dpar_halo *h, int32_t d, int64_t n, int32_t
 
 /* Begins with the receivers in dim d: those with windows are looked at one by one, others from the
  * first point of a block on, on a line that goes on beyond the ends where it wraps. */
-static void dpari_halo_reach(dpar_halo_walk *w, int32_t d)
+static void dpari_halo_reach(dpar_halo_cursor *w, int32_t d)
 {
     const dpar_halo *h = w->h;
     int64_t points = dpar_halo_points(h, d), lo, hi, at[2];
@@ -459,7 +463,7 @@ static void dpari_halo_reach(dpar_halo_walk *w, int32_t d)
 }
 
 /* Do points `want`, on a line or any number of times round, meet those that may be filled? */
-static int dpari_halo_meets(const dpar_halo_walk *w, int32_t d)
+static int dpari_halo_meets(const dpar_halo_cursor *w, int32_t d)
 {
     int64_t lo = w->want[d][0], hi = w->want[d][1], points = dpar_halo_points(w->h, d);
     if (w->h->periodic >> d & 1u) {
@@ -471,7 +475,7 @@ static int dpari_halo_meets(const dpar_halo_walk *w, int32_t d)
 }
 
 /* The receiver at from[d][0] or, where that one takes nothing, the next. 0: there is none. */
-static int dpari_halo_find(dpar_halo_walk *w, int32_t d)
+static int dpari_halo_find(dpar_halo_cursor *w, int32_t d)
 {
     const dpar_halo *h = w->h;
     int64_t box[2];
@@ -495,13 +499,13 @@ static int dpari_halo_find(dpar_halo_walk *w, int32_t d)
     return 0;
 }
 
-static void dpari_halo_advance(dpar_halo_walk *w, int32_t d)
+static void dpari_halo_advance(dpar_halo_cursor *w, int32_t d)
 {
     w->from[d][0] += w->h->window[d].kernel != 0 ? 1 : w->at[d][1] - w->at[d][0];
 }
 
 /* The first of all receivers, or the next one. */
-DPARI_APART int dpari_halo_receivers(dpar_halo_walk *w, int fresh)
+DPARI_APART int dpari_halo_receivers(dpar_halo_cursor *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -533,8 +537,8 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
                                         int32_t mode, dpar_why *why)
 {
     int32_t d, i, blocks = 0;
-    if ((direction != DPAR_RECEIVES && direction != DPAR_SENDS) || mode < DPAR_HALO_FORWARD ||
-        mode > DPAR_HALO_SYNC_ADJOINT) {
+    if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
+        mode < DPAR_HALO_FORWARD || mode > DPAR_HALO_SYNC_ADJOINT) {
         return dpari_say(DPAR_E_ARG, why, "direction #, mode #: 0 or 1, 0 to 3", direction, mode, 0,
                          0);
     }
@@ -545,8 +549,8 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
         return dpari_say(DPAR_E_ARG, why, "rank # owns # blocks: one at most", rank, blocks, 0, 0);
     }
     if (h->cube && h->partner == NULL &&
-        (h->points[h->grid.dims - 2] != DPAR_AT_CELLS ||
-         h->points[h->grid.dims - 1] != DPAR_AT_CELLS)) {
+        (h->points[h->grid.dims - 2] != DPAR_HALO_AT_CELLS ||
+         h->points[h->grid.dims - 1] != DPAR_HALO_AT_CELLS)) {
         return dpari_say(
             DPAR_E_ARG, why,
             "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
@@ -554,8 +558,8 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
             0, 0, 0, 0);
     }
     for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
-        if ((h->points[d] == DPAR_AT_LOW_FACES && h->high[d] < 1) ||
-            (h->points[d] == DPAR_AT_HIGH_FACES && h->low[d] < 1)) {
+        if ((h->points[d] == DPAR_HALO_AT_LOW_FACES && h->high[d] < 1) ||
+            (h->points[d] == DPAR_HALO_AT_HIGH_FACES && h->low[d] < 1)) {
             return dpari_say(DPAR_E_ARG, why,
                              "dim #: no room for the other face of a block, halos of # and #", d,
                              h->low[d], h->high[d], 0);
@@ -564,7 +568,7 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
+DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why)
 {
     dpar_status st = dpar_halo_check(h, why);
@@ -581,7 +585,7 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int3
     w->rank = rank;
     w->mode = mode;
     w->outside = mode < DPAR_HALO_SYNC ? dpari_halo_outside(h) : h->grid.dims;
-    w->sends = (direction == DPAR_SENDS) != (mode % 2 == DPAR_HALO_ADJOINT);
+    w->sends = (direction == DPAR_TRANSFER_SEND) != (mode % 2 == DPAR_HALO_ADJOINT);
     w->pass = DPARI_PASSES; /* unless it has something */
     if (!dpari_halo_coords(h, rank, w->coord)) {
         return DPAR_OK;
@@ -605,7 +609,7 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int3
 }
 
 /* The dims that change places in this pass, and the turn of vectors. */
-static void dpari_halo_turn(const dpar_halo_walk *w, dpar_transfer *t)
+static void dpari_halo_turn(const dpar_halo_cursor *w, dpar_transfer *t)
 {
     int32_t adjoint = w->mode % 2, turn = w->pass >= DPARI_TWICE ? 2 : 0;
     if (w->pass >= DPARI_EDGES) {
@@ -620,7 +624,7 @@ static void dpari_halo_turn(const dpar_halo_walk *w, dpar_transfer *t)
     t->turn = adjoint ? (4 - turn) % 4 : turn;
 }
 
-DPARI_APART void dpari_halo_fill(const dpar_halo_walk *w, int32_t peer, dpar_transfer *t)
+DPARI_APART void dpari_halo_fill(const dpar_halo_cursor *w, int32_t peer, dpar_transfer *t)
 {
     const dpar_halo *h = w->h, *from = h;
     int32_t adjoint = w->mode % 2, d;
@@ -646,13 +650,13 @@ DPARI_APART void dpari_halo_fill(const dpar_halo_walk *w, int32_t peer, dpar_tra
 }
 
 /* The rank of the communicator at w's peer; -1: masked. */
-static int32_t dpari_halo_peer(const dpar_halo_walk *w)
+static int32_t dpari_halo_peer(const dpar_halo_cursor *w)
 {
     int32_t block = dpar_mesh_rank(&w->h->grid.mesh, w->peer);
     return w->h->owner == NULL ? block : w->h->owner[block];
 }
 
-DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t)
+DPAR_API int dpar_halo_next(dpar_halo_cursor *w, dpar_transfer *t)
 {
     while (w->pass < DPARI_PASSES) {
         int fresh = w->state < 2;

@@ -12,7 +12,7 @@ enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_TO_OTHER, DPARI_DONE };
 static DPARI_COLD int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to,
                                           int32_t axis)
 {
-    return axis < from->mesh.axes && from->axis[axis].kind == DPAR_PARTIAL &&
+    return axis < from->mesh.axes && from->axis[axis].kind == DPAR_PLACEMENT_PARTIAL &&
            from->axis[axis].op == to->axis[axis].op &&
            from->mesh.axis[axis].size == to->mesh.axis[axis].size &&
            from->mesh.axis[axis].stride == to->mesh.axis[axis].stride &&
@@ -34,17 +34,18 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
         }
     }
     for (i = 0; i < to->mesh.axes; i++) {
-        if (to->axis[i].kind == DPAR_PARTIAL && !dpari_partial_stays(from, to, i) &&
+        if (to->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !dpari_partial_stays(from, to, i) &&
             (to->axis[i].op != DPAR_SUM ||
-             (i < from->mesh.axes && from->axis[i].kind == DPAR_PARTIAL))) {
+             (i < from->mesh.axes && from->axis[i].kind == DPAR_PLACEMENT_PARTIAL))) {
             return dpari_say(DPAR_E_ARG, why,
                              "axis #: only a sum can begin, and a partial one must stay the same",
                              i, 0, 0, 0);
         }
     }
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not commute */
-        if (from->axis[i].kind != DPAR_PARTIAL || from->mesh.axis[i].size == 1 ||
-            (i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL)) { /* it stays, see above */
+        if (from->axis[i].kind != DPAR_PLACEMENT_PARTIAL || from->mesh.axis[i].size == 1 ||
+            (i < to->mesh.axes &&
+             to->axis[i].kind == DPAR_PLACEMENT_PARTIAL)) { /* it stays, see above */
             continue;
         }
         if (op != 0 && from->axis[i].op != op) {
@@ -92,7 +93,7 @@ static int32_t dpari_largest_axis(const dpar_mesh *m, uint32_t which, int64_t be
 {
     int32_t i, best = -1;
     for (i = 0; i < m->axes; i++) {
-        const dpar_axis *a = &m->axis[i];
+        const dpar_mesh_axis *a = &m->axis[i];
         if ((which >> i & 1u) && a->size > 1 && a->stride < below &&
             (best < 0 || a->stride > m->axis[best].stride)) {
             best = i;
@@ -107,7 +108,7 @@ static int32_t dpari_members_below(const dpar_mesh *m, uint32_t which, int32_t b
     int64_t rest = x - base, below = INT64_MAX;
     int32_t count = 0, inner = dpar_mesh_group_size(m, which), i;
     while (rest > 0 && (i = dpari_largest_axis(m, which, below)) >= 0) {
-        const dpar_axis *a = &m->axis[i];
+        const dpar_mesh_axis *a = &m->axis[i];
         int64_t digit = rest / a->stride;
         inner /= a->size;
         if (digit >= a->size) {
@@ -122,12 +123,12 @@ static int32_t dpari_members_below(const dpar_mesh *m, uint32_t which, int32_t b
 
 /* ---- which replica sends --------------------------------------------------------------------- */
 
-static const dpar_layout *dpari_from(const dpar_transfers *w)
+static const dpar_layout *dpari_from(const dpar_redistribute_cursor *w)
 {
     return w->sends ? &w->mine : &w->other;
 }
 
-static const dpar_layout *dpari_to(const dpar_transfers *w)
+static const dpar_layout *dpari_to(const dpar_redistribute_cursor *w)
 {
     return w->sends ? &w->other : &w->mine;
 }
@@ -149,7 +150,7 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
 }
 
 /* Which of the copies at `coord` may send to q: n of them from number *low on. The nearest. */
-DPARI_APART int32_t dpari_pool(const dpar_transfers *w, const int32_t *coord, int32_t q,
+DPARI_APART int32_t dpari_pool(const dpar_redistribute_cursor *w, const int32_t *coord, int32_t q,
                                int32_t *low)
 {
     const dpar_mesh *m = &dpari_from(w)->mesh;
@@ -177,7 +178,8 @@ DPARI_APART int32_t dpari_pool(const dpar_transfers *w, const int32_t *coord, in
 
 /* The number of q among the receivers of its box that share a pool of n copies, and how many they
  * are: those of its node when the pool is its node's, else all. */
-DPARI_APART int32_t dpari_takers(const dpar_transfers *w, int32_t q, int32_t n, int32_t *number)
+DPARI_APART int32_t dpari_takers(const dpar_redistribute_cursor *w, int32_t q, int32_t n,
+                                 int32_t *number)
 {
     const dpar_mesh *m = &dpari_to(w)->mesh;
     int32_t takers = dpar_mesh_group_size(m, w->free_to), first, below;
@@ -204,11 +206,12 @@ static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
     int32_t parts = 1, i, worst = DPARI_EVEN_ROWS;
     for (i = 0; i < l->mesh.axes; i++) {
         const dpar_placement *p = &l->axis[i];
-        if (p->kind == DPAR_SHARD && p->dim == d && l->mesh.axis[i].size > 1) {
-            int even = p->rule == DPAR_CHUNK || p->rule == DPAR_EVEN || p->rule == DPAR_FLOOR;
-            int kind = even                     ? DPARI_EVEN_ROWS
-                       : p->rule == DPAR_RAGGED ? DPARI_ROWS
-                                                : DPARI_SCATTERED;
+        if (p->kind == DPAR_PLACEMENT_SHARD && p->dim == d && l->mesh.axis[i].size > 1) {
+            int even = p->rule == DPAR_SPLIT_CHUNK || p->rule == DPAR_SPLIT_EVEN ||
+                       p->rule == DPAR_SPLIT_FLOOR;
+            int kind = even                           ? DPARI_EVEN_ROWS
+                       : p->rule == DPAR_SPLIT_RAGGED ? DPARI_ROWS
+                                                      : DPARI_SCATTERED;
             worst = kind < worst ? kind : worst;
             parts *= l->mesh.axis[i].size;
         }
@@ -219,7 +222,7 @@ static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
 
 /* The dim to cut further: one that the receivers cut into rows before others, then that of the
  * longest parts; -1: none is left that can be cut. */
-static int32_t dpari_share_dim(const dpar_transfers *w)
+static int32_t dpari_share_dim(const dpar_redistribute_cursor *w)
 {
     int32_t d, best = -1, best_rows = 0, rows;
     for (d = 0; d < w->mine.dims; d++) {
@@ -238,7 +241,7 @@ static int32_t dpari_share_dim(const dpar_transfers *w)
 
 /* A grid of at most `shares` parts over what the copies hold: outer parts end where the receivers'
  * boxes do, where both are rows; more parts cut these. */
-static void dpari_share_grid(dpar_transfers *w, int32_t shares)
+static void dpari_share_grid(dpar_redistribute_cursor *w, int32_t shares)
 {
     int32_t d, rows, held, own, parts;
     for (d = 0; d < w->mine.dims; d++) {
@@ -271,7 +274,8 @@ static int32_t dpari_share_skew(int32_t n, int32_t takers, int32_t round)
 /* Who of n copies, the first at w->copy, serves receiver `number` of `takers`. While there are as
  * many receivers as copies each copy serves one of them. Then the copies lie side by side along
  * the boxes of those that are left: evenly in each box, or in a line where that does not go. */
-static DPARI_COLD void dpari_share_out(dpar_transfers *w, int32_t n, int32_t takers, int32_t number)
+static DPARI_COLD void dpari_share_out(dpar_redistribute_cursor *w, int32_t n, int32_t takers,
+                                       int32_t number)
 {
     int32_t left = takers % n;
     int64_t which = number - (takers - left), begin = which * n, end = begin + n;
@@ -302,7 +306,7 @@ static int64_t dpari_even_start(int64_t size, int32_t n, int32_t i)
 
 /* Where outer part j of dim d begins: evenly, moved to the nearest end of a receiver's box. Both
  * sides have rows: local index x is global index lead + x. */
-DPARI_APART int64_t dpari_outer_start(const dpar_transfers *w, int32_t d, int32_t j)
+DPARI_APART int64_t dpari_outer_start(const dpar_redistribute_cursor *w, int32_t d, int32_t j)
 {
     int32_t coord[DPAR_MAX_AXES];
     int64_t x = dpari_even_start(w->held[d], w->outer[d], j), there, run;
@@ -316,7 +320,7 @@ DPARI_APART int64_t dpari_outer_start(const dpar_transfers *w, int32_t d, int32_
 }
 
 /* Where share i of dim d begins, in local indices of the copies. */
-static int64_t dpari_share_start(const dpar_transfers *w, int32_t d, int32_t i)
+static int64_t dpari_share_start(const dpar_redistribute_cursor *w, int32_t d, int32_t i)
 {
     int32_t more = w->grid[d] / w->outer[d];
     int64_t low, high;
@@ -337,7 +341,7 @@ static int64_t dpari_share_start(const dpar_transfers *w, int32_t d, int32_t i)
 }
 
 /* Which share of dim d has local index x. */
-static int32_t dpari_share_of(const dpar_transfers *w, int32_t d, int64_t x)
+static int32_t dpari_share_of(const dpar_redistribute_cursor *w, int32_t d, int64_t x)
 {
     int32_t more = w->grid[d] / w->outer[d], low = 0, high = w->grid[d], at;
     int64_t from, to;
@@ -367,7 +371,7 @@ static int32_t dpari_share_of(const dpar_transfers *w, int32_t d, int64_t x)
 /* ---- the walk ------------------------------------------------------------------------------- */
 
 /* The piece of dim d that begins at at[d]: as long as both sides have it in a row. */
-static void dpari_walk_piece(dpar_transfers *w, int32_t d)
+static void dpari_walk_piece(dpar_redistribute_cursor *w, int32_t d)
 {
     int64_t here, there;
     w->begin[d] = dpar_layout_global(&w->mine, w->rank, d, w->at[d], &here);
@@ -376,7 +380,7 @@ static void dpari_walk_piece(dpar_transfers *w, int32_t d)
 }
 
 /* To the first box of the range; 0 when that is empty. */
-static int dpari_walk_first(dpar_transfers *w)
+static int dpari_walk_first(dpar_redistribute_cursor *w)
 {
     int32_t d;
     for (d = 0; d < w->mine.dims; d++) {
@@ -392,7 +396,7 @@ static int dpari_walk_first(dpar_transfers *w)
 }
 
 /* The next box; 0 at the end. */
-static int dpari_walk_box(dpar_transfers *w)
+static int dpari_walk_box(dpar_redistribute_cursor *w)
 {
     int32_t d;
     for (d = w->mine.dims - 1; d >= 0; d--) {
@@ -408,13 +412,14 @@ static int dpari_walk_box(dpar_transfers *w)
 }
 
 /* A Partial axis of `to` that is not one of `from`: coordinate 0 alone receives. */
-static int dpari_takes(const dpar_transfers *w, int32_t rank)
+static int dpari_takes(const dpar_redistribute_cursor *w, int32_t rank)
 {
     const dpar_layout *from = dpari_from(w), *to = dpari_to(w);
     int32_t at[DPAR_MAX_AXES], i;
     (void)dpar_mesh_coords(&to->mesh, rank, at);
     for (i = 0; i < to->mesh.axes; i++) {
-        if (to->axis[i].kind == DPAR_PARTIAL && at[i] != 0 && !dpari_partial_stays(from, to, i)) {
+        if (to->axis[i].kind == DPAR_PLACEMENT_PARTIAL && at[i] != 0 &&
+            !dpari_partial_stays(from, to, i)) {
             return 0;
         }
     }
@@ -423,7 +428,7 @@ static int dpari_takes(const dpar_transfers *w, int32_t rank)
 
 /* Which ranks a sender serves one by one: this one, and those of its node that are of `to` when not
  * all of its copies lie there. */
-static void dpari_walk_node(dpar_transfers *w)
+static void dpari_walk_node(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->mine.mesh, *to = &w->other.mesh;
     int64_t last = to->offset, node, end;
@@ -449,7 +454,7 @@ static void dpari_walk_node(dpar_transfers *w)
 }
 
 /* Makes `rank` the one whose array of `mine` is walked. */
-static void dpari_stand(dpar_transfers *w, int32_t rank)
+static void dpari_stand(dpar_redistribute_cursor *w, int32_t rank)
 {
     const dpar_layout *from = dpari_from(w), *to = dpari_to(w);
     int32_t i;
@@ -457,7 +462,7 @@ static void dpari_stand(dpar_transfers *w, int32_t rank)
     w->state =
         dpar_mesh_coords(&w->mine.mesh, rank, w->coord) && (w->sends || dpari_takes(w, rank));
     for (i = 0; i < w->mine.mesh.axes && w->state; i++) { /* sums that stay: the same coordinate */
-        int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL &&
+        int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
         w->peer[i] = stays ? w->coord[i] : 0;
         w->base[i] = w->free_from >> i & 1u ? 0 : w->coord[i];
@@ -470,29 +475,31 @@ static void dpari_stand(dpar_transfers *w, int32_t rank)
     w->fresh = 1;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
-                                                     const dpar_layout *to, int32_t rank,
-                                                     int32_t direction, int32_t per_node)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor *w,
+                                                        const dpar_layout *from,
+                                                        const dpar_layout *to, int32_t rank,
+                                                        int32_t direction, int32_t per_node)
 {
     int32_t i;
-    if (per_node < DPAR_PRIMARY || (direction != DPAR_RECEIVES && direction != DPAR_SENDS) ||
+    if (per_node < DPAR_REDISTRIBUTE_PRIMARY ||
+        (direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
         dpar_redistribute_check(from, to, NULL) != DPAR_OK) {
         return DPAR_E_ARG;
     }
     dpari_zero(w, sizeof(*w));
-    w->sends = direction == DPAR_SENDS;
+    w->sends = direction == DPAR_TRANSFER_SEND;
     w->mine = w->sends ? *from : *to;
     w->other = w->sends ? *to : *from;
     w->per_node = per_node;
     if (dpari_mesh_nested(&from->mesh)) { /* 1: nodes count; 2: and their takers are in a row */
         w->nested = 1 + dpari_mesh_nested(&to->mesh);
     }
-    w->free_from = dpari_axes_of(from, DPAR_REPLICATE);
-    w->free_to = dpari_axes_of(to, DPAR_REPLICATE);
+    w->free_from = dpari_axes_of(from, DPAR_PLACEMENT_REPLICATE);
+    w->free_to = dpari_axes_of(to, DPAR_PLACEMENT_REPLICATE);
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not meet: checked */
-        int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL &&
+        int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
                     dpari_partial_stays(from, to, i);
-        if (from->axis[i].kind == DPAR_PARTIAL && !stays) {
+        if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !stays) {
             w->part_from |= (uint32_t)1 << i;
             w->combine = from->mesh.axis[i].size > 1 ? from->axis[i].op : w->combine;
         }
@@ -509,7 +516,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_first(dpar_transfers *w, const dp
 /* ---- receiving: the boxes, from each partial rank, from each copy that has a share ---------- */
 
 /* The share of the box that lies in part share[] of the copies' grid. */
-static void dpari_cut_box(dpar_transfers *w)
+static void dpari_cut_box(dpar_redistribute_cursor *w)
 {
     int32_t d;
     for (d = 0; d < w->mine.dims; d++) {
@@ -521,7 +528,7 @@ static void dpari_cut_box(dpar_transfers *w)
 }
 
 /* Who sends the box: the copies of one partial rank, and in how many shares. */
-static DPARI_COLD void dpari_begin_shares(dpar_transfers *w)
+static DPARI_COLD void dpari_begin_shares(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->other.mesh;
     int32_t i, n, holder, number = 0, takers = 1;
@@ -543,7 +550,7 @@ static DPARI_COLD void dpari_begin_shares(dpar_transfers *w)
 }
 
 /* The next share that meets the box, the last dim fastest; 0 at the end. */
-static int dpari_next_share(dpar_transfers *w)
+static int dpari_next_share(dpar_redistribute_cursor *w)
 {
     int32_t d;
     for (d = w->mine.dims - 1; d >= 0; d--) {
@@ -558,7 +565,7 @@ static int dpari_next_share(dpar_transfers *w)
     return 0;
 }
 
-static int dpari_next_receive(dpar_transfers *w)
+static int dpari_next_receive(dpar_redistribute_cursor *w)
 {
     int32_t d, number = 0;
     if (w->fresh) {
@@ -590,7 +597,8 @@ static int dpari_next_receive(dpar_transfers *w)
 
 /* The range of the walk: what the rank sends of the box of receiver `number` of `takers`, when it
  * is copy `me` of n. 0: nothing. */
-static int dpari_range(dpar_transfers *w, int32_t n, int32_t takers, int32_t number, int32_t me)
+static int dpari_range(dpar_redistribute_cursor *w, int32_t n, int32_t takers, int32_t number,
+                       int32_t me)
 {
     int32_t d, at;
     dpari_share_out(w, n, takers, number);
@@ -629,7 +637,7 @@ static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout 
 }
 
 /* Sender becomes receiver, `rank` of the other layout, and back. */
-DPARI_APART void dpari_turn_round(dpar_transfers *w, int32_t rank)
+DPARI_APART void dpari_turn_round(dpar_redistribute_cursor *w, int32_t rank)
 {
     int32_t d;
     for (d = 0; d < (int32_t)sizeof(dpar_layout); d++) {
@@ -648,7 +656,7 @@ DPARI_APART void dpari_turn_round(dpar_transfers *w, int32_t rank)
 
 /* The range for one rank of the node: this rank's share, as far as it reaches what q takes. Where
  * that is scattered in it the walk is to turn, to q's own elements: taker is -1. */
-static int dpari_range_to(dpar_transfers *w, int32_t q)
+static int dpari_range_to(dpar_redistribute_cursor *w, int32_t q)
 {
     int32_t low, n, takers, number, me, d;
     int64_t here;
@@ -672,7 +680,7 @@ static int dpari_range_to(dpar_transfers *w, int32_t q)
 }
 
 /* To the next rank of the node (or this one alone) that takes something; 0: all were asked. */
-DPARI_APART int dpari_next_mate(dpar_transfers *w)
+DPARI_APART int dpari_next_mate(dpar_redistribute_cursor *w)
 {
     while (w->phase == DPARI_TO_NODE) {
         if (w->mate == w->mates) {
@@ -686,7 +694,7 @@ DPARI_APART int dpari_next_mate(dpar_transfers *w)
 
 /* To the next range, perhaps an empty one, for receivers of anywhere: all that take whole boxes,
  * then the one or two that take a share. 0 at the end. */
-DPARI_APART int dpari_next_phase(dpar_transfers *w)
+DPARI_APART int dpari_next_phase(dpar_redistribute_cursor *w)
 {
     int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
     int32_t takers = dpar_mesh_group_size(&w->other.mesh, w->free_to), d;
@@ -718,7 +726,7 @@ DPARI_APART int dpari_next_phase(dpar_transfers *w)
 }
 
 /* The next receiver of the box; -1: not this one. */
-static int32_t dpari_next_taker(dpar_transfers *w)
+static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->other.mesh;
     int32_t first = dpar_mesh_rank(m, w->peer), q, low, n; /* peer: 0 on axes that do not shard */
@@ -741,7 +749,7 @@ static int32_t dpari_next_taker(dpar_transfers *w)
 }
 
 /* The box to each of the receivers that take it from this rank. 0 too when the walk is to turn. */
-static int dpari_next_send(dpar_transfers *w)
+static int dpari_next_send(dpar_redistribute_cursor *w)
 {
     for (;;) {
         if (w->fresh) {
@@ -766,7 +774,7 @@ static int dpari_next_send(dpar_transfers *w)
 }
 
 /* To the next transfer. A sender that walks what another receives takes what comes from itself. */
-static int dpari_walk_on(dpar_transfers *w)
+static int dpari_walk_on(dpar_redistribute_cursor *w)
 {
     while (w->state) {
         if (w->sends) {
@@ -790,7 +798,7 @@ static int dpari_walk_on(dpar_transfers *w)
     return 0;
 }
 
-DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t)
+DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *t)
 {
     int32_t d, turned;
     if (!dpari_walk_on(w)) {
@@ -817,7 +825,7 @@ static void dpari_add_most(int64_t *sum, int64_t n)
 }
 
 /* Adds the transfer that was reached. */
-DPARI_APART void dpari_walk_add(const dpar_transfers *w, dpar_transfer_totals *sum)
+DPARI_APART void dpari_walk_add(const dpar_redistribute_cursor *w, dpar_transfer_totals *sum)
 {
     int64_t n = 1;
     int32_t d;
@@ -834,7 +842,7 @@ DPARI_APART void dpari_walk_add(const dpar_transfers *w, dpar_transfer_totals *s
     }
 }
 
-DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
+DPAR_API void dpar_transfers_total(dpar_redistribute_cursor *w, dpar_transfer_totals *sum)
 {
     dpari_zero(sum, sizeof(*sum));
     while (dpari_walk_on(w)) {
@@ -877,14 +885,14 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_reduced(const dpar_layout *fro
     uint32_t reduces = 0;
     int32_t i;
     for (i = 0; i < from->mesh.axes; i++) {
-        if (from->axis[i].kind == DPAR_PARTIAL && from->mesh.axis[i].size > 1 &&
-            !(i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL)) {
+        if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && from->mesh.axis[i].size > 1 &&
+            !(i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL)) {
             reduces |= (uint32_t)1 << i;
         }
     }
     if (reduces == 0 || from->dims == 0 ||
         dpari_layout_copies(to) <=
-            dpar_mesh_group_size(&from->mesh, dpari_axes_of(from, DPAR_REPLICATE))) {
+            dpar_mesh_group_size(&from->mesh, dpari_axes_of(from, DPAR_PLACEMENT_REPLICATE))) {
         return DPAR_OK; /* no more of them need a sum than compute it anyway */
     }
     dpari_put_on_longest(from, reduces, middle);
@@ -896,7 +904,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_spread(const dpar_layout *to, 
     if (dpari_layout_copies(to) < 2 || to->dims == 0) {
         return DPAR_OK;
     }
-    dpari_put_on_longest(to, dpari_axes_of(to, DPAR_REPLICATE), middle);
+    dpari_put_on_longest(to, dpari_axes_of(to, DPAR_PLACEMENT_REPLICATE), middle);
     return DPAR_MORE;
 }
 
@@ -927,7 +935,8 @@ static dpar_status dpari_redistribute_kept(const dpar_layout *from, const dpar_l
         return dpari_say(DPAR_E_ARG, why, "# ranks cannot play the parts of #", n, to->mesh.size, 0,
                          0);
     }
-    if (dpari_axes_of(from, DPAR_PARTIAL) != 0 || dpari_axes_of(to, DPAR_PARTIAL) != 0) {
+    if (dpari_axes_of(from, DPAR_PLACEMENT_PARTIAL) != 0 ||
+        dpari_axes_of(to, DPAR_PLACEMENT_PARTIAL) != 0) {
         return dpari_say(DPAR_E_ARG, why, "a partial sum is no part of the array: reduce first", 0,
                          0, 0, 0);
     }

@@ -3,14 +3,14 @@
  * which box to whom. Each rank lists its own transfers without talking, and no rank's list
  * contradicts another's.
  *
- *     dpar_transfers_first(&w, &from, &to, rank, DPAR_RECEIVES, 0);
- *     while (dpar_transfers_next(&w, &t)) {
+ *     dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_RECV, 0);
+ *     while (dpar_redistribute_next(&w, &t)) {
  *         t.peer sends t.extent elements, which arrive at t.mine
  *     }
  *
- * dpar_redistribute_run of dpar_comm.h moves the array. Rank n of both meshes is one process. Ranks
+ * dpar_redistribute of dpar_comm.h moves the array. Rank n of both meshes is one process. Ranks
  * of another job are other processes: give that mesh an offset. Files that another job's rank n
- * wrote are not what rank n holds: read them with DPAR_PRIMARY. */
+ * wrote are not what rank n holds: read them with DPAR_REDISTRIBUTE_PRIMARY. */
 #ifndef DPARI_INDEX_REDISTRIBUTE_H
 #define DPARI_INDEX_REDISTRIBUTE_H
 
@@ -27,9 +27,11 @@ DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar
 
 /* The walk over one rank's transfers: first, then next until 0. It copies the layouts. About 2 KB,
  * the caller's. */
-enum { DPAR_RECEIVES, DPAR_SENDS };
-enum { DPAR_PRIMARY = -1 }; /* as per_node: copy 0 always sends, as where copy 0 wrote the files */
-typedef struct dpar_transfers {
+enum { DPAR_TRANSFER_RECV, DPAR_TRANSFER_SEND };
+enum {
+    DPAR_REDISTRIBUTE_PRIMARY = -1
+}; /* as per_node: copy 0 always sends, as where copy 0 wrote the files */
+typedef struct dpar_redistribute_cursor {
     dpar_layout mine, other; /* private, all of it */
     int32_t rank, me, sends, per_node, nested, state;
     int32_t copies, copy, partials, partial, combine;
@@ -43,7 +45,7 @@ typedef struct dpar_transfers {
     int64_t into, low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS];
     int64_t at[DPAR_MAX_DIMS], begin[DPAR_MAX_DIMS], length[DPAR_MAX_DIMS], there[DPAR_MAX_DIMS];
     int64_t held[DPAR_MAX_DIMS], lead[DPAR_MAX_DIMS], cut[DPAR_MAX_DIMS], cut_length[DPAR_MAX_DIMS];
-} dpar_transfers;
+} dpar_redistribute_cursor;
 
 /* Begins the list of all that `rank` receives, or of all that it sends. It receives its elements of
  * `to`, each once. From Partial sources it receives each contribution once: the first with
@@ -67,12 +69,12 @@ typedef struct dpar_transfers {
  * direction. A step costs O(axes x dims), a list O(its transfers). A sender with copies also takes
  * O(what the ranks of its node receive of it), and passes over receivers that have a nearer
  * copy. */
-DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
-                                          const dpar_layout *to, int32_t rank, int32_t direction,
-                                          int32_t per_node);
+DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *w, const dpar_layout *from,
+                                             const dpar_layout *to, int32_t rank, int32_t direction,
+                                             int32_t per_node);
 /* 1 and the next transfer, or 0 at the end. Receives come by box, the last dim fastest, each box by
  * its senders. Sends come to the node first, rank by rank, then to all others. O(axes x dims). */
-DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t);
+DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *t);
 
 /* What a rank's walk adds up to, in elements; 2^63 - 1 stands for that and more. */
 typedef struct dpar_transfer_totals {
@@ -82,8 +84,8 @@ typedef struct dpar_transfer_totals {
     int64_t away;      /* elements that go to another node; without per_node all that move */
 } dpar_transfer_totals;
 /* Walks what is left of w: what a redistribution costs a rank. It takes as long as the rest of the
- * walk. For the memory at once, add dpar_layout_numel of both layouts. */
-DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum);
+ * walk. For the memory at once, add dpar_layout_count of both layouts. */
+DPAR_API void dpar_transfers_total(dpar_redistribute_cursor *w, dpar_transfer_totals *sum);
 
 /* A cheaper way where `to` replicates Partial axes (an all-reduce): shard the sums first. MORE: go
  * from -> *middle -> to. OK: go directly. *middle cuts the longest dim by the Partial axes,

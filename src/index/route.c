@@ -3,17 +3,17 @@
 
 #include "inner.h"
 
-DPAR_API DPARI_COLD const char *dpar_redistribute_step_name(int32_t kind)
+DPAR_API DPARI_COLD const char *dpar_route_step_name(int32_t kind)
 {
     switch (kind) {
-    case DPAR_STEP_SLICE: return "slice";
-    case DPAR_STEP_START_SUM: return "start-sum";
-    case DPAR_STEP_ALL_GATHER: return "all-gather";
-    case DPAR_STEP_ALL_TO_ALL: return "all-to-all";
-    case DPAR_STEP_REDUCE_SCATTER: return "reduce-scatter";
-    case DPAR_STEP_ALL_REDUCE: return "all-reduce";
-    case DPAR_STEP_SWAP: return "swap";
-    case DPAR_STEP_PERMUTE: return "permute";
+    case DPAR_ROUTE_STEP_SLICE: return "slice";
+    case DPAR_ROUTE_STEP_TO_PARTIAL: return "start-sum";
+    case DPAR_ROUTE_STEP_ALL_GATHER: return "all-gather";
+    case DPAR_ROUTE_STEP_ALL_TO_ALL: return "all-to-all";
+    case DPAR_ROUTE_STEP_REDUCE_SCATTER: return "reduce-scatter";
+    case DPAR_ROUTE_STEP_ALL_REDUCE: return "all-reduce";
+    case DPAR_ROUTE_STEP_SWAP: return "swap";
+    case DPAR_ROUTE_STEP_PERMUTE: return "permute";
     default: return "?";
     }
 }
@@ -60,14 +60,14 @@ static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_wh
     for (k = 0; k < l->mesh.axes; k++) {
         int32_t axis = l->order[k];
         const dpar_placement *p = &l->axis[axis];
-        if (l->mesh.axis[axis].size == 1 || p->kind == DPAR_REPLICATE) {
+        if (l->mesh.axis[axis].size == 1 || p->kind == DPAR_PLACEMENT_REPLICATE) {
             continue;
         }
-        if (p->kind == DPAR_SHARD && p->rule != DPAR_CHUNK) {
+        if (p->kind == DPAR_PLACEMENT_SHARD && p->rule != DPAR_SPLIT_CHUNK) {
             return dpari_say(DPAR_E_ARG, why, "axis # shards by rule #: routes are for CHUNK", axis,
                              p->rule, 0, 0);
         }
-        s = p->kind == DPAR_PARTIAL
+        s = p->kind == DPAR_PLACEMENT_PARTIAL
                 ? dpari_state_put(s, axis, DPARI_STATE_P, 0)
                 : dpari_state_put(s, axis, p->dim, dpari_state_cuts(s, l->mesh.axes, p->dim));
     }
@@ -128,15 +128,15 @@ static int dpari_state_tiles(const dpar_layout *l, uint64_t a, uint64_t b)
 static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_step *p,
                                  uint64_t goal)
 {
-    if (p->kind == DPAR_STEP_PERMUTE) {
+    if (p->kind == DPAR_ROUTE_STEP_PERMUTE) {
         return goal;
     }
-    if (p->kind == DPAR_STEP_SWAP) {
+    if (p->kind == DPAR_ROUTE_STEP_SWAP) {
         uint64_t a = state >> (8 * p->axis) & 255u, b = state >> (8 * p->to) & 255u;
         return state ^ (a ^ b) << (8 * p->axis) ^ (a ^ b) << (8 * p->to);
     }
-    state = dpari_state_put(state, p->axis,
-                            p->kind == DPAR_STEP_START_SUM ? DPARI_STATE_P : DPARI_STATE_R, 0);
+    state = dpari_state_put(
+        state, p->axis, p->kind == DPAR_ROUTE_STEP_TO_PARTIAL ? DPARI_STATE_P : DPARI_STATE_R, 0);
     return p->to < 0 ? state
                      : dpari_state_put(state, p->axis, p->to, dpari_state_cuts(state, axes, p->to));
 }
@@ -229,16 +229,16 @@ static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t d
 static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
 {
     int64_t n = dpari_state_elements(r->l, state), size;
-    if (p->kind == DPAR_STEP_SLICE || p->kind == DPAR_STEP_START_SUM) {
+    if (p->kind == DPAR_ROUTE_STEP_SLICE || p->kind == DPAR_ROUTE_STEP_TO_PARTIAL) {
         return 0;
     }
-    if (p->kind == DPAR_STEP_PERMUTE || p->kind == DPAR_STEP_SWAP) {
+    if (p->kind == DPAR_ROUTE_STEP_PERMUTE || p->kind == DPAR_ROUTE_STEP_SWAP) {
         return n;
     }
     size = r->l->mesh.axis[p->axis].size;
     switch (p->kind) {
-    case DPAR_STEP_ALL_GATHER: return dpari_route_price(n, size - 1);
-    case DPAR_STEP_ALL_REDUCE: return 2 * (n - n / size);
+    case DPAR_ROUTE_STEP_ALL_GATHER: return dpari_route_price(n, size - 1);
+    case DPAR_ROUTE_STEP_ALL_REDUCE: return 2 * (n - n / size);
     default: return dpari_route_price(dpari_state_chunk(r->l, state, p->to, size), size - 1);
     }
 }
@@ -272,7 +272,7 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     /* sixteenths: one for the step, so that of equal costs the shorter route is taken */
     cost = r->node[k].cost + 1 +
            16 * (dpari_route_price(p.elements,
-                                   dpari_route_each(r, kind == DPAR_STEP_SWAP ? -1 : axis)) +
+                                   dpari_route_each(r, kind == DPAR_ROUTE_STEP_SWAP ? -1 : axis)) +
                  (p.elements > 0 ? r->step_cost : 0));
     next = dpari_route_find(r, dpari_state_step(r->node[k].state, r->l->mesh.axes, &p, r->goal));
     if (next < 0) {
@@ -304,17 +304,17 @@ static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
         return 1; /* not the innermost */
     }
     for (d = 0; d < r->l->dims && ok; d++) {
-        int32_t kind = at == DPARI_STATE_R   ? DPAR_STEP_SLICE
-                       : at == DPARI_STATE_P ? DPAR_STEP_REDUCE_SCATTER
-                                             : DPAR_STEP_ALL_TO_ALL;
+        int32_t kind = at == DPARI_STATE_R   ? DPAR_ROUTE_STEP_SLICE
+                       : at == DPARI_STATE_P ? DPAR_ROUTE_STEP_REDUCE_SCATTER
+                                             : DPAR_ROUTE_STEP_ALL_TO_ALL;
         ok = d == at || dpari_route_try(r, k, kind, axis, at < DPAR_MAX_DIMS ? at : -1, d);
     }
     if (at == DPARI_STATE_P) {
-        ok = ok && dpari_route_try(r, k, DPAR_STEP_ALL_REDUCE, axis, -1, -1);
+        ok = ok && dpari_route_try(r, k, DPAR_ROUTE_STEP_ALL_REDUCE, axis, -1, -1);
     } else if (at != DPARI_STATE_R) {
-        ok = ok && dpari_route_try(r, k, DPAR_STEP_ALL_GATHER, axis, at, -1);
+        ok = ok && dpari_route_try(r, k, DPAR_ROUTE_STEP_ALL_GATHER, axis, at, -1);
     } else if (dpari_state_dim(r->goal, axis) == DPARI_STATE_P) {
-        ok = ok && dpari_route_try(r, k, DPAR_STEP_START_SUM, axis, -1, -1);
+        ok = ok && dpari_route_try(r, k, DPAR_ROUTE_STEP_TO_PARTIAL, axis, -1, -1);
     }
     return ok;
 }
@@ -341,7 +341,7 @@ static int dpari_route_swaps(dpari_route *r, int32_t k, int32_t axis)
             (a != b && r->l->mesh.axis[axis].size == r->l->mesh.axis[i].size &&
              a != DPARI_STATE_P && b != DPARI_STATE_P)) {
             ok = !dpari_state_even(r->l, state, a) || !dpari_state_even(r->l, state, b) ||
-                 dpari_route_try(r, k, DPAR_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1, i);
+                 dpari_route_try(r, k, DPAR_ROUTE_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1, i);
         }
     }
     return ok;
@@ -361,7 +361,7 @@ static dpar_status dpari_route_search(dpari_route *r, uint64_t start, int32_t *e
             return DPAR_OK;
         }
         if (dpari_state_tiles(r->l, r->node[k].state, r->goal) &&
-            !dpari_route_try(r, k, DPAR_STEP_PERMUTE, -1, -1, -1)) {
+            !dpari_route_try(r, k, DPAR_ROUTE_STEP_PERMUTE, -1, -1, -1)) {
             return DPAR_E_ROOM;
         }
         for (axis = 0; axis < r->l->mesh.axes; axis++) {
@@ -397,8 +397,8 @@ static int64_t dpari_route_sum(int64_t a, int64_t b)
     return a > INT64_MAX - b ? INT64_MAX : a + b;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
-                                                       int32_t room, int32_t *count, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_route_step *steps,
+                                                int32_t room, int32_t *count, dpar_why *why)
 {
     dpar_route_node *nodes = q->nodes;
     dpari_route r;
@@ -445,19 +445,19 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_plan(const dpar_route *q, dpar
 
 /* ---- applying ------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_redistribute_step(const dpar_layout *l,
-                                                       const dpar_route_step *step,
-                                                       const dpar_layout *goal, dpar_layout *after,
-                                                       dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
+                                                      const dpar_route_step *step,
+                                                      const dpar_layout *goal, dpar_layout *after,
+                                                      dpar_why *why)
 {
     dpar_placement *p;
     int8_t order[DPAR_MAX_AXES];
     int32_t axis = step->axis, k, n;
-    if (step->kind == DPAR_STEP_PERMUTE) {
+    if (step->kind == DPAR_ROUTE_STEP_PERMUTE) {
         *after = *goal;
         return DPAR_OK;
     }
-    if (step->kind == DPAR_STEP_SWAP && axis >= 0 && axis < l->mesh.axes && step->to >= 0 &&
+    if (step->kind == DPAR_ROUTE_STEP_SWAP && axis >= 0 && axis < l->mesh.axes && step->to >= 0 &&
         step->to < l->mesh.axes) {
         *after = *l;
         after->axis[axis] = l->axis[step->to];
@@ -475,7 +475,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_step(const dpar_layout *l,
     }
     *after = *l;
     p = &after->axis[axis];
-    if (step->kind == DPAR_STEP_START_SUM) {
+    if (step->kind == DPAR_ROUTE_STEP_TO_PARTIAL) {
         *p = goal->axis[axis];
     } else {
         *p = step->to < 0 ? dpar_replicate() : dpar_shard(step->to);

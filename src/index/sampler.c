@@ -11,7 +11,7 @@ static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x);
 DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
 {
     const int64_t most = INT64_C(1) << 62;
-    if (s->rest < DPAR_SAMPLES_PAD || s->rest > DPAR_SAMPLES_EXACT) {
+    if (s->rest < DPAR_SAMPLER_PAD || s->rest > DPAR_SAMPLER_EXACT) {
         return dpari_say(DPAR_E_ARG, why, "rest #: pad, drop and exact are 0 to 2", s->rest, 0, 0,
                          0);
     }
@@ -41,30 +41,30 @@ static int64_t dpari_sampler_rounds(const dpar_sampler *s, int64_t *after)
     return left / round;
 }
 
-DPAR_API int64_t dpar_sampler_size(const dpar_sampler *s, int32_t rank)
+DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *s, int32_t rank)
 {
     int64_t after, rounds = dpari_sampler_rounds(s, &after);
     if (rank < 0 || rank >= s->ranks) {
         return 0;
     }
-    if (s->rest == DPAR_SAMPLES_PAD) {
+    if (s->rest == DPAR_SAMPLER_PAD) {
         return (rounds + (after > 0)) * s->run;
     }
-    if (s->rest == DPAR_SAMPLES_DROP) {
+    if (s->rest == DPAR_SAMPLER_DROP) {
         return rounds * s->run;
     }
     return rounds * s->run + dpari_most(0, dpari_least(s->run, after - rank * s->run));
 }
 
-DPAR_API int64_t dpar_sampler_common(const dpar_sampler *s)
+DPAR_API int64_t dpar_sampler_common_count(const dpar_sampler *s)
 {
-    return dpar_sampler_size(s, s->ranks - 1) / s->run * s->run;
+    return dpar_sampler_rank_count(s, s->ranks - 1) / s->run * s->run;
 }
 
 DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
 {
     int64_t at;
-    if (k < 0 || k >= dpar_sampler_size(s, rank)) {
+    if (k < 0 || k >= dpar_sampler_rank_count(s, rank)) {
         return -1;
     }
     at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
@@ -74,11 +74,11 @@ DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
 
 DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
 {
-    int64_t most = dpar_sampler_size(s, 0);
+    int64_t most = dpar_sampler_rank_count(s, 0);
     if (k < 0 || k > most || (k % s->run != 0 && k != most)) {
         return -1;
     }
-    return k == most && s->rest != DPAR_SAMPLES_DROP ? s->count : s->first + k * s->ranks;
+    return k == most && s->rest != DPAR_SAMPLER_DROP ? s->count : s->first + k * s->ranks;
 }
 
 /* ---- MT19937 --------------------------------------------------------------------------------- */

@@ -17,10 +17,10 @@
 
 /* What happens to the samples that the ranks cannot share evenly. */
 enum {
-    DPAR_SAMPLES_PAD,  /* begin again until they can: some are read twice; torch's default */
-    DPAR_SAMPLES_DROP, /* leave them out: drop_last of torch and Megatron */
-    DPAR_SAMPLES_EXACT /* each exactly once, so that metrics are exact. Ranks' numbers differ by up
-                          to `run`: collectives must stop after dpar_sampler_common samples */
+    DPAR_SAMPLER_PAD,  /* begin again until they can: some are read twice; torch's default */
+    DPAR_SAMPLER_DROP, /* leave them out: drop_last of torch and Megatron */
+    DPAR_SAMPLER_EXACT /* each exactly once, so that metrics are exact. Ranks' numbers differ by up
+                          to `run`: collectives must stop after dpar_sampler_common_count samples */
 };
 
 /* How samples are dealt. Zero it, fill it in, and let dpar_sampler_init judge it. Positions first,
@@ -30,7 +30,7 @@ enum {
  * resume, set first to dpar_sampler_consumed. The same number of ranks then goes on exactly as it
  * would have; another number may resume, too. */
 typedef struct dpar_sampler {
-    int32_t rest;    /* DPAR_SAMPLES_PAD, ... */
+    int32_t rest;    /* DPAR_SAMPLER_PAD, ... */
     int32_t ranks;   /* ranks that read: the data-parallel ones */
     int64_t count;   /* samples of an epoch, 0..2^62 */
     int64_t first;   /* positions already consumed, by all ranks together */
@@ -48,10 +48,10 @@ typedef struct dpar_sampler {
  * collective. O(1). */
 DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why);
 /* Samples that `rank` reads: at least as many as a later rank. 0 outside. O(1). */
-DPAR_API int64_t dpar_sampler_size(const dpar_sampler *s, int32_t rank);
+DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *s, int32_t rank);
 /* Samples that every rank reads, in whole runs: so far collectives for each sample or batch are
  * safe. After that some ranks have a shorter batch or none, and such a collective hangs. O(1). */
-DPAR_API int64_t dpar_sampler_common(const dpar_sampler *s);
+DPAR_API int64_t dpar_sampler_common_count(const dpar_sampler *s);
 /* The k-th sample that `rank` reads: its position, or with `shuffle` what lies there, 0..count-1.
  * -1 past its last. O(1). */
 DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k);

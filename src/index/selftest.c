@@ -41,7 +41,8 @@ static DPARI_COLD uint32_t dpari_prove_splits(void)
     uint32_t sum = 0;
     int64_t i, local;
     int32_t rule;
-    for (rule = 0; rule < DPAR_SPLITS; rule++) { /* RAGGED is refused: the one before, once more */
+    for (rule = 0; rule < DPAR_SPLIT_RULE_COUNT;
+         rule++) { /* RAGGED is refused: the one before, once more */
         dpar_split_init(&s, rule, INT64_C(100000000019), 7, 3, NULL);
         for (i = 1; i < s.count; i *= 9) {
             sum = dpari_digest(sum, dpar_split_locate(&s, i, &local, NULL));
@@ -58,7 +59,7 @@ static DPARI_COLD uint32_t dpari_prove_halos(void)
     static const int32_t sizes[2] = {2, 3};
     dpar_halo h;
     dpar_layout *l = &h.grid;
-    dpar_halo_walk walk;
+    dpar_halo_cursor walk;
     dpar_transfer t;
     uint32_t sum = 0;
     int32_t i;
@@ -67,14 +68,14 @@ static DPARI_COLD uint32_t dpari_prove_halos(void)
     h.periodic = 2;
     for (i = 0; i < 2; i++) {
         l->extent[i] = 11 + 2 * i;
-        l->axis[i].kind = DPAR_SHARD;
+        l->axis[i].kind = DPAR_PLACEMENT_SHARD;
         l->axis[i].dim = i;
         h.low[i] = h.high[i] = 2;
     }
-    dpar_mesh_init(&l->mesh, "y x", sizes, DPAR_LAST_FASTEST, 0, NULL);
+    dpar_mesh_init(&l->mesh, "y x", sizes, DPAR_ORDER_LAST_FASTEST, 0, NULL);
     dpar_layout_init(l, &l->mesh, 2, l->extent, l->axis, NULL);
     for (i = 0; i < 6; i++) {
-        dpar_halo_first(&walk, &h, i, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL);
+        dpar_halo_first(&walk, &h, i, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
         while (dpar_halo_next(&walk, &t)) {
             sum = dpari_digest(sum, t.peer * t.mine[0] + t.theirs[1]);
         }

@@ -109,17 +109,17 @@ DPAR_API void dpar_split_resize(dpar_split *s, int64_t count)
     s->rounds = count / parts;
     s->extra = count % parts;
     switch (s->rule) {
-    case DPAR_EVEN:
+    case DPAR_SPLIT_EVEN:
         dpari_split_by(s, 0, s->rounds + 1);
         dpari_split_by(s, 1, s->rounds);
         break;
-    case DPAR_FLOOR:
+    case DPAR_SPLIT_FLOOR:
         s->tail = count <= INT64_MAX / parts; /* does P N fit? */
         dpari_split_by(s, 0, count);
         dpari_split_by(s, 1, parts);
         break;
-    case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE:
+    case DPAR_SPLIT_BLOCK_CYCLIC:
+    case DPAR_SPLIT_CYCLIC:
         dpari_split_by(s, 0, s->block);
         dpari_split_by(s, 1, parts);
         blocks = count / s->block;
@@ -127,15 +127,16 @@ DPAR_API void dpar_split_resize(dpar_split *s, int64_t count)
         s->rounds = blocks / parts;
         s->extra = blocks % parts;
         break;
-    case DPAR_STRIDED: /* elements of a piece; of a part of a full piece */
+    case DPAR_SPLIT_STRIDED: /* elements of a piece; of a part of a full piece */
         dpari_split_by(s, 0, dpari_ceil_div(count, s->block));
         dpari_split_by(s, 1, dpari_ceil_div(s->by[0], parts));
         s->rounds = count / s->by[0];
         s->tail = count % s->by[0];
         break;
-    case DPAR_RAGGED: break;
+    case DPAR_SPLIT_RAGGED: break;
     default:
-        dpari_split_by(s, 0, dpari_ceil_div(count, s->rule == DPAR_ZIGZAG ? 2 * parts : parts));
+        dpari_split_by(s, 0,
+                       dpari_ceil_div(count, s->rule == DPAR_SPLIT_ZIGZAG ? 2 * parts : parts));
     }
 }
 
@@ -143,11 +144,11 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
                                      int64_t block, dpar_why *why)
 {
     dpar_status st = dpari_split_check(count, parts, why);
-    int32_t blocked = rule == DPAR_BLOCK_CYCLIC || rule == DPAR_STRIDED;
+    int32_t blocked = rule == DPAR_SPLIT_BLOCK_CYCLIC || rule == DPAR_SPLIT_STRIDED;
     if (st != DPAR_OK) {
         return st;
     }
-    if (rule < 0 || rule >= DPAR_SPLITS || rule == DPAR_RAGGED) {
+    if (rule < 0 || rule >= DPAR_SPLIT_RULE_COUNT || rule == DPAR_SPLIT_RAGGED) {
         return dpari_say(DPAR_E_ARG, why, "rule #: there are 0 to 7, and RAGGED has its own init",
                          rule, 0, 0, 0);
     }
@@ -158,13 +159,13 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
     dpari_zero(s, sizeof(*s));
     s->rule = rule;
     s->parts = parts;
-    s->block = rule == DPAR_STRIPE ? 1 : blocked ? block : 0;
+    s->block = rule == DPAR_SPLIT_CYCLIC ? 1 : blocked ? block : 0;
     dpar_split_resize(s, count);
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
-                                                  dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t parts,
+                                                       const int64_t *cuts, dpar_why *why)
 {
     dpar_status st = dpari_split_check(parts < 1 ? 0 : cuts[parts], parts, why);
     int32_t p;
@@ -182,7 +183,7 @@ DPAR_API DPARI_COLD dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, 
         }
     }
     dpari_zero(s, sizeof(*s));
-    s->rule = DPAR_RAGGED;
+    s->rule = DPAR_SPLIT_RAGGED;
     s->parts = parts;
     s->count = cuts[parts];
     s->cuts = cuts;
@@ -195,9 +196,9 @@ static int64_t dpari_share(int64_t a, int64_t b, int64_t c)
     return a / c * b + a % c * b / c;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
-                                                   const int64_t *weights, int64_t atom,
-                                                   dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t count,
+                                                         int32_t parts, const int64_t *weights,
+                                                         int64_t atom, dpar_why *why)
 {
     dpar_status st = dpari_split_check(count, parts, why);
     int64_t all = 0, before = 0, atoms;
@@ -320,9 +321,9 @@ DPARI_HOT int64_t dpari_split_cut(const dpar_split *s, int64_t p)
 {
     int64_t rest;
     switch (s->rule) {
-    case DPAR_CHUNK: return dpari_least(s->count, p * s->by[0]);
-    case DPAR_EVEN: return s->rounds * p + dpari_least(p, s->extra);
-    case DPAR_FLOOR: return s->rounds * p + dpari_split_div(s, 1, s->extra * p, &rest);
+    case DPAR_SPLIT_CHUNK: return dpari_least(s->count, p * s->by[0]);
+    case DPAR_SPLIT_EVEN: return s->rounds * p + dpari_least(p, s->extra);
+    case DPAR_SPLIT_FLOOR: return s->rounds * p + dpari_split_div(s, 1, s->extra * p, &rest);
     default: return s->cuts[p];
     }
 }
@@ -486,13 +487,13 @@ DPARI_HOT int32_t dpari_split_find(const dpar_split *s, int64_t i, int64_t *loca
 {
     int64_t part;
     switch (s->rule) {
-    case DPAR_CHUNK: return (int32_t)dpari_split_div(s, 0, i, local);
-    case DPAR_BLOCK_CYCLIC: return (int32_t)dpari_cyclic_find(s, i, local);
-    case DPAR_STRIPE: *local = dpari_split_div(s, 1, i, &part); return (int32_t)part;
-    case DPAR_STRIDED: return (int32_t)dpari_strided_find(s, i, local);
-    case DPAR_ZIGZAG: return (int32_t)dpari_zigzag_find(s, i, local);
-    case DPAR_EVEN: part = dpari_even_part(s, i); break;
-    case DPAR_FLOOR: part = dpari_floor_part(s, i); break;
+    case DPAR_SPLIT_CHUNK: return (int32_t)dpari_split_div(s, 0, i, local);
+    case DPAR_SPLIT_BLOCK_CYCLIC: return (int32_t)dpari_cyclic_find(s, i, local);
+    case DPAR_SPLIT_CYCLIC: *local = dpari_split_div(s, 1, i, &part); return (int32_t)part;
+    case DPAR_SPLIT_STRIDED: return (int32_t)dpari_strided_find(s, i, local);
+    case DPAR_SPLIT_ZIGZAG: return (int32_t)dpari_zigzag_find(s, i, local);
+    case DPAR_SPLIT_EVEN: part = dpari_even_part(s, i); break;
+    case DPAR_SPLIT_FLOOR: part = dpari_floor_part(s, i); break;
     default: part = dpari_split_search(s, i);
     }
     *local = i - dpari_split_cut(s, part);
@@ -504,10 +505,10 @@ DPARI_HOT int64_t dpari_split_global(const dpar_split *s, int32_t part, int64_t 
 {
     int64_t cut;
     switch (s->rule) {
-    case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE: return dpari_cyclic_global(s, part, local);
-    case DPAR_STRIDED: return dpari_strided_global(s, part, local);
-    case DPAR_ZIGZAG: return dpari_zigzag_global(s, part, local);
+    case DPAR_SPLIT_BLOCK_CYCLIC:
+    case DPAR_SPLIT_CYCLIC: return dpari_cyclic_global(s, part, local);
+    case DPAR_SPLIT_STRIDED: return dpari_strided_global(s, part, local);
+    case DPAR_SPLIT_ZIGZAG: return dpari_zigzag_global(s, part, local);
     default:
         cut = dpari_split_cut(s, part);
         return local < dpari_split_cut(s, (int64_t)part + 1) - cut ? cut + local : -1;
@@ -519,11 +520,11 @@ static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int
 {
     int64_t in, left = s->count - i;
     switch (s->rule) {
-    case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE:
+    case DPAR_SPLIT_BLOCK_CYCLIC:
+    case DPAR_SPLIT_CYCLIC:
         (void)dpari_split_div(s, 0, local, &in);
         return s->parts == 1 ? left : dpari_least(left, s->block - in);
-    case DPAR_STRIDED:
+    case DPAR_SPLIT_STRIDED:
         if (s->by[0] == s->by[1]) { /* pieces of one element, or one part: part 0 has everything */
             return left;
         }
@@ -532,7 +533,7 @@ static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int
         }
         left = dpari_strided_last(s, part, &local);
         return local + left - in;
-    case DPAR_ZIGZAG: /* the two middle chunks touch: part P-1 has one run */
+    case DPAR_SPLIT_ZIGZAG: /* the two middle chunks touch: part P-1 has one run */
         in = dpari_zigzag_first(s, part);
         return local < in && part < s->parts - 1 ? in - local
                                                  : in + dpari_zigzag_second(s, part) - local;
@@ -542,27 +543,27 @@ static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int
 
 /* ---- the promise ---------------------------------------------------------------------------- */
 
-DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part)
+DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part)
 {
     int64_t offset;
     if (!dpari_split_has(s, part)) {
         return 0;
     }
     switch (s->rule) {
-    case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE:
+    case DPAR_SPLIT_BLOCK_CYCLIC:
+    case DPAR_SPLIT_CYCLIC:
         return s->rounds * s->block + dpari_cyclic_last(s, dpari_cyclic_turn(s, part));
-    case DPAR_STRIDED:
+    case DPAR_SPLIT_STRIDED:
         return s->rounds * dpari_strided_full(s, part) + dpari_strided_last(s, part, &offset);
-    case DPAR_ZIGZAG: return dpari_zigzag_first(s, part) + dpari_zigzag_second(s, part);
+    case DPAR_SPLIT_ZIGZAG: return dpari_zigzag_first(s, part) + dpari_zigzag_second(s, part);
     default: return dpari_split_cut(s, (int64_t)part + 1) - dpari_split_cut(s, part);
     }
 }
 
 DPARI_DOOR int dpari_split_in_order(const dpar_split *s)
 {
-    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
-           s->rule == DPAR_RAGGED;
+    return s->rule == DPAR_SPLIT_CHUNK || s->rule == DPAR_SPLIT_EVEN ||
+           s->rule == DPAR_SPLIT_FLOOR || s->rule == DPAR_SPLIT_RAGGED;
 }
 
 DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
@@ -577,19 +578,20 @@ DPARI_API int64_t dpari_split_most(const dpar_split *s)
     int64_t most = 0;
     int32_t p;
     switch (s->rule) {
-    case DPAR_FLOOR: return dpari_ceil_div(s->count, s->parts);
-    case DPAR_BLOCK_CYCLIC: return dpar_split_size(s, s->source);
-    case DPAR_ZIGZAG: return dpari_most(dpar_split_size(s, 0), dpar_split_size(s, s->parts - 1));
-    case DPAR_RAGGED:
+    case DPAR_SPLIT_FLOOR: return dpari_ceil_div(s->count, s->parts);
+    case DPAR_SPLIT_BLOCK_CYCLIC: return dpar_split_part_count(s, s->source);
+    case DPAR_SPLIT_ZIGZAG:
+        return dpari_most(dpar_split_part_count(s, 0), dpar_split_part_count(s, s->parts - 1));
+    case DPAR_SPLIT_RAGGED:
         for (p = 0; p < s->parts; p++) {
-            most = dpari_most(most, dpar_split_size(s, p));
+            most = dpari_most(most, dpar_split_part_count(s, p));
         }
         return most;
-    default: return dpar_split_size(s, 0); /* earlier parts are never shorter */
+    default: return dpar_split_part_count(s, 0); /* earlier parts are never shorter */
     }
 }
 
-DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part)
+DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part)
 {
     int64_t i = dpar_split_global(s, part, 0, NULL);
     return i < 0 ? s->count : i;
@@ -654,22 +656,22 @@ DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t 
     }
     i = dpari_least(i, s->count);
     switch (s->rule) {
-    case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE:
+    case DPAR_SPLIT_BLOCK_CYCLIC:
+    case DPAR_SPLIT_CYCLIC:
         piece = dpari_split_div(s, 1, dpari_split_div(s, 0, i, &in), &turn) * s->block;
         offset = turn - dpari_cyclic_turn(s, part);
         return piece + (offset > 0 ? s->block : offset == 0 ? in : 0);
-    case DPAR_STRIDED:
+    case DPAR_SPLIT_STRIDED:
         piece = dpari_split_div(s, 0, i, &in);
         size = dpari_strided_full(s, part);
         offset = part * s->by[1];
         turn = piece < s->rounds ? size : dpari_strided_last(s, part, &offset);
         return piece * size + dpari_split_past(in, offset, turn);
-    case DPAR_ZIGZAG:
+    case DPAR_SPLIT_ZIGZAG:
         size = 2 * (int64_t)s->parts - 1 - part;
         return dpari_split_past(i, dpari_zigzag_cut(s, part), dpari_zigzag_first(s, part)) +
                dpari_split_past(i, dpari_zigzag_cut(s, size), dpari_zigzag_second(s, part));
-    default: return dpari_split_past(i, dpari_split_cut(s, part), dpar_split_size(s, part));
+    default: return dpari_split_past(i, dpari_split_cut(s, part), dpar_split_part_count(s, part));
     }
 }
 
@@ -688,10 +690,10 @@ DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts
 {
     dpar_split s;
     const dpar_status st = dpar_split_init(&s, rule, count, parts, 0, NULL);
-    if (st != DPAR_OK || part < 0 || part >= parts || rule > DPAR_FLOOR) {
+    if (st != DPAR_OK || part < 0 || part >= parts || rule > DPAR_SPLIT_FLOOR) {
         return st != DPAR_OK ? st : DPAR_E_ARG;
     }
-    *first = dpar_split_offset(&s, part);
-    *elements = dpar_split_size(&s, part);
+    *first = dpar_split_part_first(&s, part);
+    *elements = dpar_split_part_count(&s, part);
     return DPAR_OK;
 }

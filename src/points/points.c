@@ -95,7 +95,7 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_de
 static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
 {
     const int64_t own =
-        dpar_layout_is_primary(d->rule, c->rank) ? dpar_layout_numel(d->rule, c->rank) : 0;
+        dpar_layout_is_primary(d->rule, c->rank) ? dpar_layout_count(d->rule, c->rank) : 0;
     if (!d->own_id && own != d->own) {
         return dpari_say(DPAR_E_ARG, why, "the rule gives rank # # values, own is #", c->rank, own,
                          d->own, 0);
@@ -113,7 +113,7 @@ static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d,
         return dpari_say(DPAR_E_RANGE, why, "# own values and # ghosts: # together are possible",
                          d->own, d->ghosts, INT32_MAX, 0);
     }
-    if (d->order < 0 || d->order > DPAR_POINTS_BY_OWNER || d->way < 0 ||
+    if (d->order < 0 || d->order > DPAR_POINTS_ORDER_BY_OWNER || d->way < 0 ||
         d->way > DPAR_POINTS_DIRECT || d->tag < 0 || d->run_bytes < 0) {
         return dpari_say(DPAR_E_ARG, why, "order is #, way #, tag #, run_bytes #", d->order, d->way,
                          d->tag, d->run_bytes);
@@ -394,7 +394,7 @@ static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
                 continue;
             }
             dpari_zero(call, sizeof *call);
-            call->kind = pass ? DPAR_SEND : DPAR_RECV;
+            call->kind = pass ? DPAR_CALL_SEND : DPAR_CALL_RECV;
             call->type = DPAR_I64;
             call->root = x->peer[i].rank;
             call->tag = x->tag;
@@ -517,8 +517,8 @@ DPAR_API DPARI_COLD dpar_status dpar_points_init(void *memory, int64_t bytes, dp
 /* ---- numbering --------------------------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_points_local(const dpar_points *p, const int64_t *ids, int64_t n,
-                                       int32_t *at)
+DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *ids, int64_t n,
+                                          int32_t *at)
 {
     const dpari_points *x = dpari_pt_of(p);
     int64_t i, lost = -1;
@@ -555,8 +555,9 @@ static int dpari_pt_reads_ghost(const dpar_points *p, const int64_t *begin, cons
     return reads;
 }
 
-DPAR_API dpar_status dpar_points_rows(const dpar_points *p, int64_t rows, const int64_t *begin,
-                                      const int32_t *column, int32_t *row, int64_t *core)
+DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t rows,
+                                               const int64_t *begin, const int32_t *column,
+                                               int32_t *row, int64_t *core)
 {
     int64_t i, n = 0, rim;
     if (!p) {

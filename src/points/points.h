@@ -22,7 +22,7 @@
  *     v[0].data = x;                          x[n + m]
  *     v[1].data = u, v[1].components = 3;     u[3 * (n + m)], three together at each point
  *     bad = bad || dpar_points_begin(p, v, 2);
- *     ... rows that read no ghost: dpar_points_rows ...
+ *     ... rows that read no ghost: dpar_points_interior_rows ...
  *     bad = bad || dpar_points_end(p);
  *     ... the other rows ...
  *     bad = bad || dpar_points_close(p);
@@ -52,9 +52,9 @@
 
 /* Where ghosts lie behind the own values. */
 enum {
-    DPAR_POINTS_GIVEN,   /* in the order of ghost_id */
-    DPAR_POINTS_BY_OWNER /* by the owner's rank, then by id: what comes from a peer is one run that
-                            needs no unpacking. dpar_points_local says where each is */
+    DPAR_POINTS_ORDER_GIVEN,   /* in the order of ghost_id */
+    DPAR_POINTS_ORDER_BY_OWNER /* by the owner's rank, then by id: what comes from a peer is one run
+                            that needs no unpacking. dpar_points_to_local says where each is */
 };
 
 /* How values travel. */
@@ -101,14 +101,14 @@ typedef struct dpar_points_desc {
 
 /* A vector over own values and ghosts: element `component` of local index i is at
  * data[i * stride + component * component_stride]. Zero it, say type and data, and what differs. */
-typedef struct dpar_points_values {
+typedef struct dpar_points_field {
     int32_t type;             /* DPAR_F64, ...: any that has bytes; must be said */
     int32_t components;       /* elements at each point; 0: 1 */
     int64_t stride;           /* elements between points; 0: components (1 with component_stride) */
     int64_t component_stride; /* elements between components; 0: 1. Planes: how long one is */
     void *data;
     void *ghosts; /* NULL: behind the own values. Else ghost g is ghosts[g * stride + ...] */
-} dpar_points_values;
+} dpar_points_field;
 
 /* A plan: a handle. Read these, leave the rest. */
 typedef struct dpar_points {
@@ -155,7 +155,7 @@ DPAR_API dpar_status dpar_points_close(dpar_points *p);
  * not ended. Then this rank has begun nothing, and the others wait. E_MISMATCH: ranks name
  * different vectors or operations; where messages go between them, only if these have other sizes.
  * E_PEER, E_TIMEOUT as comm.h: they break the communicator. */
-DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_values *v, int32_t n);
+DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_field *v, int32_t n);
 /* Starts the transpose: each owner's value becomes itself op what ranks have for it in their
  * ghosts, and all ghosts become 0. op: DPAR_SUM, DPAR_MAX, DPAR_MIN. Until end neither own values
  * nor ghosts may be read or written. COLLECTIVE.
@@ -163,8 +163,8 @@ DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_values 
  * The order is that of the ranks, ascending, and of one rank's ghosts in their order: (((own op
  * rank 0's first) op its second) op rank 3's) ... It never depends on arrival or engine. F16 and
  * BF16 are rounded after each. Errors as begin; E_ARG: such a type does not combine. */
-DPAR_API dpar_status dpar_points_begin_adjoint(dpar_points *p, const dpar_points_values *v,
-                                               int32_t n, int32_t op);
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *p, const dpar_points_field *v, int32_t n,
+                                              int32_t op);
 /* Goes on as far as it can without waiting. OK: all has come (call end all the same). MORE: not
  * yet. Local; errors as begin, but never E_TIMEOUT. */
 DPAR_API dpar_status dpar_points_test(dpar_points *p);
@@ -172,10 +172,11 @@ DPAR_API dpar_status dpar_points_test(dpar_points *p);
  * when nothing is under way. Errors as begin. */
 DPAR_API dpar_status dpar_points_end(dpar_points *p);
 /* begin and end in one. */
-DPAR_API dpar_status dpar_points_run(dpar_points *p, const dpar_points_values *v, int32_t n);
+DPAR_API dpar_status dpar_points_exchange_many(dpar_points *p, const dpar_points_field *v,
+                                               int32_t n);
 /* Combines what all who hold a point have for it, and gives the result to all of them: an adjoint,
  * then an exchange. This is the assembly of finite elements. COLLECTIVE. */
-DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_values *v, int32_t n,
+DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_field *v, int32_t n,
                                           int32_t op);
 
 /* ---- numbering ---- */
@@ -186,16 +187,17 @@ DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_valu
  *
  * E_ARG, its sentence in c->why, at[] is then -1 there: an id that this rank neither owns nor
  * reads, a plan of lists, NULL. */
-DPAR_API dpar_status dpar_points_local(const dpar_points *p, const int64_t *ids, int64_t n,
-                                       int32_t *at);
+DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *ids, int64_t n,
+                                          int32_t *at);
 /* Which rows of a sparse matrix read no ghost? row[0 .. *core - 1], ascending, do not: they are
  * computed between begin and end. row[*core .. rows - 1], ascending, do. Row i has the columns
  * column[begin[i] .. begin[i + 1] - 1], local indices. Elements of a mesh are rows, too, their
  * corners columns. Local. O(columns).
  *
  * E_ARG, its sentence in c->why: a column that is no local index, begin that descends, NULL. */
-DPAR_API dpar_status dpar_points_rows(const dpar_points *p, int64_t rows, const int64_t *begin,
-                                      const int32_t *column, int32_t *row, int64_t *core);
+DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t rows,
+                                               const int64_t *begin, const int32_t *column,
+                                               int32_t *row, int64_t *core);
 
 /* ---- what goes where ---- */
 

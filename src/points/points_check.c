@@ -6,7 +6,7 @@
 #include "points.h"
 
 /* Where a number of a vector lies. */
-static unsigned char *dpari_pt_number(const dpar_points *p, const dpar_points_values *v,
+static unsigned char *dpari_pt_number(const dpar_points *p, const dpar_points_field *v,
                                       int64_t index, int32_t component)
 {
     const int64_t bytes = dpar_type_bytes(v->type);
@@ -29,7 +29,7 @@ static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
 
 /* All bits 1: a NaN of any float. The first poisoned number of a vector in [from, to); -1: none.
  * write: makes all so instead. */
-static int64_t dpari_pt_poison(const dpar_points *p, const dpar_points_values *v, int64_t from,
+static int64_t dpari_pt_poison(const dpar_points *p, const dpar_points_field *v, int64_t from,
                                int64_t to, int write)
 {
     const int64_t bytes = dpar_type_bytes(v->type);
@@ -49,7 +49,7 @@ static int64_t dpari_pt_poison(const dpar_points *p, const dpar_points_values *v
     return -1;
 }
 
-static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_values *v, int32_t n,
+static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_field *v, int32_t n,
                                      dpar_why *why)
 {
     int32_t i;
@@ -65,8 +65,8 @@ static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_val
 }
 
 /* The first ghost of a vector that is not what came; -1: none. */
-static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_values *v,
-                              const dpar_points_values *copy)
+static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_field *v,
+                              const dpar_points_field *copy)
 {
     const int64_t bytes = dpar_type_bytes(v->type);
     int64_t i, b;
@@ -86,10 +86,10 @@ static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_values *v,
 }
 
 /* One vector at a time: own values as they lie, ghosts into a dense copy of the same strides. */
-static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_values *v, int32_t i,
+static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_field *v, int32_t i,
                                     dpar_why *why)
 {
-    dpar_points_values copy = *v;
+    dpar_points_field copy = *v;
     const int64_t n = v->components > 0 ? v->components : 1;
     const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
     const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
@@ -97,7 +97,7 @@ static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_values *v,
     int64_t at = -1;
     dpar_status st = dpar_comm_alloc(p->comm, numbers * dpar_type_bytes(v->type), &copy.ghosts);
     st = dpari_agree(p->comm, st, NULL);
-    st = st == DPAR_OK ? dpar_points_run(p, &copy, 1) : st;
+    st = st == DPAR_OK ? dpar_points_exchange_many(p, &copy, 1) : st;
     if (st == DPAR_OK) {
         at = dpari_pt_stale(p, v, &copy);
     } else {
@@ -113,8 +113,8 @@ static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_values *v,
 }
 
 /* Vectors as an exchange would take them. */
-static dpar_status dpari_pt_check_named(const dpar_points *p, const dpar_points_values *v,
-                                        int32_t n, dpar_why *why)
+static dpar_status dpari_pt_check_named(const dpar_points *p, const dpar_points_field *v, int32_t n,
+                                        dpar_why *why)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
@@ -128,7 +128,7 @@ static dpar_status dpari_pt_check_named(const dpar_points *p, const dpar_points_
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_points_values *v,
+DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_points_field *v,
                                                   int32_t n, int32_t what, dpar_why *why)
 {
     dpar_status st = DPAR_OK;

@@ -3,7 +3,7 @@
  * its tests.
  *
  *     dpar_points_check(p, v, n, DPAR_POINTS_POISON, &why);         ghosts are NaN
- *     dpar_points_run(p, v, n);
+ *     dpar_points_exchange_many(p, v, n);
  *     st = dpar_points_check(p, v, n, DPAR_POINTS_UNFILLED, &why);  none is left
  *     ... steps ...
  *     st = dpar_points_check(p, v, n, DPAR_POINTS_STALE, &why);     nobody forgot an exchange */
@@ -26,7 +26,7 @@ enum {
 };
 /* Checks vectors between exchanges. OK: nothing was found. E_ARG: found, as said there; or vectors
  * are named wrongly, which of STALE all ranks hear. Else errors of the communicator. O(values). */
-DPAR_API dpar_status dpar_points_check(dpar_points *p, const dpar_points_values *v, int32_t n,
+DPAR_API dpar_status dpar_points_check(dpar_points *p, const dpar_points_field *v, int32_t n,
                                        int32_t what, dpar_why *why);
 
 #endif

@@ -23,8 +23,8 @@ enum {
 
 typedef struct dpari_pm {
     dpar_comm *c;
-    const dpar_points_piece *d;
-    dpar_points_moved *to;
+    const dpar_points_migration_desc *d;
+    dpar_points_migration *to;
     int64_t said[DPARI_PM_SAID];
     int32_t corners;        /* of all ranks with elements; 0: there are none */
     int64_t slots;          /* corners of own elements */
@@ -53,8 +53,8 @@ static dpar_status dpari_pm_check_owners(const dpar_comm *c, const int32_t *owne
     return DPAR_OK;
 }
 
-static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *c, const dpar_points_piece *d,
-                                             dpar_why *why)
+static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *c,
+                                             const dpar_points_migration_desc *d, dpar_why *why)
 {
     dpar_status st = dpari_po_host(c, why);
     if (st != DPAR_OK) {
@@ -90,7 +90,7 @@ static DPARI_COLD dpar_status dpari_pm_some(const int64_t *said, const char *wha
 /* Do all give the same? COLLECTIVE; all ranks come to the same sentence. */
 static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *x, dpar_why *why)
 {
-    const dpar_points_piece *d = x->d;
+    const dpar_points_migration_desc *d = x->d;
     int64_t *s = x->said;
     dpar_status st;
     s[DPARI_PM_OWNER] = d->points > 0 && d->owner;
@@ -150,7 +150,7 @@ static int64_t dpari_pm_distinct(const int64_t *of, int64_t n, dpari_po_item *it
 
 static dpar_status dpari_pm_read(dpari_pm *x, dpar_why *why)
 {
-    const dpar_points_piece *d = x->d;
+    const dpar_points_migration_desc *d = x->d;
     dpar_status st = DPAR_OK;
     dpari_po_pages pages;
     dpari_po_item *item;
@@ -190,10 +190,10 @@ static int64_t dpari_pm_bid(int64_t id, int32_t rank)
 /* A point goes to a rank that is to have an element with it. */
 static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
 {
-    const dpar_points_piece *d = x->d;
+    const dpar_points_migration_desc *d = x->d;
     const int64_t all = d->points + x->reads;
     dpari_po_pages pages;
-    dpar_points_values v;
+    dpar_points_field v;
     dpar_status st = DPAR_OK;
     int64_t i, k, *bid;
     dpari_zero(&pages, sizeof pages);
@@ -215,7 +215,7 @@ static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
     dpari_zero(&v, sizeof v);
     v.type = DPAR_I64;
     v.data = bid;
-    st = dpar_points_begin_adjoint(x->old, &v, 1, DPAR_MIN);
+    st = dpar_points_reduce_begin(x->old, &v, 1, DPAR_MIN);
     st = dpari_po_said(x->c, st == DPAR_OK ? dpar_points_end(x->old) : st, why);
     for (i = 0; i < d->points && st == DPAR_OK; i++) {
         x->owner[i] = bid[i] == INT64_MAX ? x->c->rank : (int32_t)(bid[i] & INT32_MAX);
@@ -245,7 +245,7 @@ static int32_t dpari_pm_majority(const dpari_pm *x, int64_t element)
 /* Who is to have each point, those that own elements read, and each element. */
 static dpar_status dpari_pm_owners(dpari_pm *x, dpar_why *why)
 {
-    dpar_points_values v;
+    dpar_points_field v;
     dpar_status st = DPAR_OK;
     int64_t i;
     if (x->said[DPARI_PM_NO_OWNER]) {
@@ -257,7 +257,7 @@ static dpar_status dpari_pm_owners(dpari_pm *x, dpar_why *why)
     dpari_zero(&v, sizeof v);
     v.type = DPAR_I32;
     v.data = x->owner;
-    st = st == DPAR_OK ? dpari_po_said(x->c, dpar_points_run(x->old, &v, 1), why) : st;
+    st = st == DPAR_OK ? dpari_po_said(x->c, dpar_points_exchange_many(x->old, &v, 1), why) : st;
     for (i = 0; i < x->d->elements && st == DPAR_OK; i++) {
         x->element_owner[i] =
             x->said[DPARI_PM_ELEMENT_OWNER] ? x->d->element_owner[i] : dpari_pm_majority(x, i);
@@ -415,7 +415,7 @@ static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
 {
     const int64_t own = x->to->desc.own;
     dpari_po_pages pages;
-    dpar_points_values v[2];
+    dpar_points_field v[2];
     dpar_status st = DPAR_OK;
     int32_t *owner;
     int64_t i;
@@ -444,7 +444,9 @@ static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
     v[1].data = owner;
     v[0].ghosts = n->corner;
     v[1].ghosts = n->owner;
-    st = st == DPAR_OK ? dpari_po_said(x->c, dpar_points_run(x->to->of_elements, v, 2), why) : st;
+    st = st == DPAR_OK
+             ? dpari_po_said(x->c, dpar_points_exchange_many(x->to->of_elements, v, 2), why)
+             : st;
     dpari_po_free(&pages);
     return st;
 }
@@ -530,8 +532,8 @@ static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *x, dpar_why *why)
 
 static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *x, dpar_why *why)
 {
-    const dpar_points_piece *d = x->d;
-    dpar_points_moved *to = x->to;
+    const dpar_points_migration_desc *d = x->d;
+    dpar_points_migration *to = x->to;
     dpari_pm_move m;
     dpar_status st = dpari_pm_owners(x, why);
     dpari_zero(&m, sizeof m);
@@ -562,8 +564,10 @@ static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *x, dpar_why *why)
     return st == DPAR_OK ? dpari_pm_renumber(x, why) : st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_move(dpar_comm *c, const dpar_points_piece *d,
-                                                 dpar_points_moved **moved, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
+                                                           const dpar_points_migration_desc *d,
+                                                           dpar_points_migration **moved,
+                                                           dpar_why *why)
 {
     dpari_pm x;
     void *memory = NULL;
@@ -583,7 +587,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_move(dpar_comm *c, const dpar_points
     }
     st = dpari_po_said(c, dpar_comm_alloc(c, sizeof *x.to, &memory), why);
     st = dpari_agree(c, st == DPAR_OK ? dpari_pm_read(&x, why) : st, why);
-    x.to = (dpar_points_moved *)memory;
+    x.to = (dpar_points_migration *)memory;
     st = st == DPAR_OK ? dpari_pm_plan(&x, why) : st;
     if (st == DPAR_OK) {
         x.to->comm = c;
@@ -595,14 +599,14 @@ DPAR_API DPARI_COLD dpar_status dpar_points_move(dpar_comm *c, const dpar_points
     if (st == DPAR_OK) {
         *moved = x.to;
     } else if (x.to && x.to->comm) {
-        (void)dpar_points_move_free(x.to);
+        (void)dpar_points_migration_free(x.to);
     } else {
         dpar_comm_release(c, memory);
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_move_free(dpar_points_moved *moved)
+DPAR_API DPARI_COLD dpar_status dpar_points_migration_free(dpar_points_migration *moved)
 {
     dpar_comm *c = moved ? moved->comm : NULL;
     dpar_status st, of_elements;

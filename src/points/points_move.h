@@ -2,21 +2,21 @@
 /* points_move - a mesh goes to new owners: points with their ids, elements with the ids of their
  * corners, and any values of both.
  *
- *     dpar_points_piece d = {0};
+ *     dpar_points_migration_desc d = {0};
  *     d.points = n, d.id = id;
  *     d.elements = m, d.corners = 4, d.corner = corner;          ids of 4 points each
  *     d.element_owner = owner;                     of dpar_points_partition, METIS, Scotch, yours
- *     bad = dpar_points_move(c, &d, &to, &why);    points go with elements that have them
+ *     bad = dpar_points_migration_make(c, &d, &to, &why);    points go with elements that have them
  *     v.type = DPAR_F64, v.components = 3;
  *     v.data = xyz;                                [n][3] as they lay
  *     v.ghosts = xyz_new;                          [to->desc.own][3]
- *     bad = bad || dpar_points_run(to->points, &v, 1);           values move, any number of times
- *     bad = bad || dpar_points_make_of(c, &to->desc, &p, &why);  exchanges from now on
+ *     bad = bad || dpar_points_exchange_many(to->points, &v, 1);           values move, any number
+ * of times bad = bad || dpar_points_make_of(c, &to->desc, &p, &why);  exchanges from now on
  *     ... to->corner[4 * e + k]: local indices ...
  *
  * A movement is a plan of points.h: its own values are the old ones, its ghosts the new ones. All
  * that such a plan can do it can: several vectors in one message a peer, of any type. Back: begin
- * with 0 in the old array, dpar_points_begin_adjoint with DPAR_SUM, dpar_points_end. */
+ * with 0 in the old array, dpar_points_reduce_begin with DPAR_SUM, dpar_points_end. */
 #ifndef DPARI_POINTS_POINTS_MOVE_H
 #define DPARI_POINTS_POINTS_MOVE_H
 
@@ -24,7 +24,7 @@
 
 /* What this rank has of a mesh, and whose it is to be. Zero it and fill it in. One of owner and
  * element_owner is given on all ranks, or both; ranks without points may leave owner out. */
-typedef struct dpar_points_piece {
+typedef struct dpar_points_migration_desc {
     int64_t points;        /* of this rank */
     const int64_t *id;     /* [points] each once in the job. NULL on all ranks: consecutive, rank
                               after rank, from 0 */
@@ -40,11 +40,11 @@ typedef struct dpar_points_piece {
     const int32_t *element_owner; /* [elements] as owner. NULL: the rank that is to have most of its
                                      corners; of several the smallest */
     const int64_t *element_order; /* [elements] as order */
-} dpar_points_piece;
+} dpar_points_migration_desc;
 
 /* What this rank has after the movement. Read it; change desc as you like (its way, tag, timers;
  * with another order than GIVEN `corner` counts otherwise). All arrays are its own. */
-typedef struct dpar_points_moved {
+typedef struct dpar_points_migration {
     dpar_points_desc desc; /* its points, and as ghosts those that its elements read: by owner's
                               rank, then id, with the owners. For dpar_points_make_of */
     int64_t elements;
@@ -54,7 +54,7 @@ typedef struct dpar_points_moved {
     dpar_points *of_elements; /* the same of elements; NULL where no rank has any */
     dpar_comm *comm;          /* private, as all that follows */
     void *memory[3];
-} dpar_points_moved;
+} dpar_points_migration;
 
 /* Plans the movement of a mesh, moves ids and corners, numbers the corners anew. Values are moved
  * by the plans in `moved`. COLLECTIVE.
@@ -69,10 +69,10 @@ typedef struct dpar_points_moved {
  *
  * Costs sorting what it has and gets, O(n), and about 12 all-to-alls; 80 bytes a corner and a point
  * for a while. What is kept: 4 bytes a corner, 12 a ghost, 8 an id, and the two plans. */
-DPAR_API dpar_status dpar_points_move(dpar_comm *c, const dpar_points_piece *d,
-                                      dpar_points_moved **moved, dpar_why *why);
+DPAR_API dpar_status dpar_points_migration_make(dpar_comm *c, const dpar_points_migration_desc *d,
+                                                dpar_points_migration **moved, dpar_why *why);
 /* Ends it: the plans, then its arrays, which plans made of its desc no longer need. COLLECTIVE;
  * errors as dpar_points_close. NULL is fine. */
-DPAR_API dpar_status dpar_points_move_free(dpar_points_moved *moved);
+DPAR_API dpar_status dpar_points_migration_free(dpar_points_migration *moved);
 
 #endif

@@ -462,12 +462,12 @@ static void dpari_pt_set_places(dpari_points *x, const dpar_points_desc *d, dpar
     for (g = 0; g < d->ghosts; g++) {
         both->receive_at[to[g]] = (int32_t)g;
     }
-    for (r = 0; r < m->c->size && d->order == DPAR_POINTS_BY_OWNER; r++) {
+    for (r = 0; r < m->c->size && d->order == DPAR_POINTS_ORDER_BY_OWNER; r++) {
         dpari_pt_sort(m->out + at, both->receive_at + at, m->count[r], spare_id, spare);
         at += m->count[r];
     }
     for (g = 0; g < d->ghosts; g++) {
-        const int sorted = d->order == DPAR_POINTS_BY_OWNER;
+        const int sorted = d->order == DPAR_POINTS_ORDER_BY_OWNER;
         (void)dpari_pt_put(&x->table, sorted ? m->out[g] : d->ghost_id[g], d->own + g);
         both->receive_at[g] = sorted ? (int32_t)g : both->receive_at[g];
     }

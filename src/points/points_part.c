@@ -70,7 +70,7 @@ typedef struct dpari_pc_cut {
 
 typedef struct dpari_pc {
     dpar_comm *c;
-    const dpar_points_cloud *d;
+    const dpar_points_partition_desc *d;
     int32_t parts;
     double low[3], half; /* the cube: its corner, half its side */
     double largest;      /* weight */
@@ -87,13 +87,13 @@ typedef struct dpari_pc {
 
 static DPARI_COLD void dpari_pc_state(dpari_facts *f, const void *given)
 {
-    const dpar_points_cloud *d = (const dpar_points_cloud *)given;
+    const dpar_points_partition_desc *d = (const dpar_points_partition_desc *)given;
     dpari_fact(f, "dims", 0, d->dims);
     dpari_fact(f, "parts", 0, d->parts);
 }
 
-static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_cloud *d, const int32_t *owner,
-                                             dpar_why *why)
+static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *d,
+                                             const int32_t *owner, dpar_why *why)
 {
     int64_t i;
     int32_t k;
@@ -127,7 +127,7 @@ static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_cloud *d, const i
 /* The cube of all points, the largest weight, the number of points. */
 static dpar_status dpari_pc_measure(dpari_pc *x, dpar_why *why)
 {
-    const dpar_points_cloud *d = x->d;
+    const dpar_points_partition_desc *d = x->d;
     const double none = 1.7976931348623157e308;
     double least[7] = {none, none, none, none, none, none, 0.0}; /* low, -high, -weight */
     int64_t i, all;
@@ -184,7 +184,7 @@ static int64_t dpari_pc_steps(const dpari_pc *x, int64_t i)
 /* Own points along the curve, and their weights. */
 static dpar_status dpari_pc_line_up(dpari_pc *x, dpar_why *why)
 {
-    const dpar_points_cloud *d = x->d;
+    const dpar_points_partition_desc *d = x->d;
     const int64_t n = d->points, cuts = x->parts - 1;
     dpar_status st = DPAR_OK;
     dpari_po_item *item = (dpari_po_item *)dpari_po_take(&x->pages, 2 * n, sizeof *item, &st, why);
@@ -363,7 +363,8 @@ static void dpari_pc_deal(const dpari_pc *x, int32_t *owner, int64_t *key)
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *c, const dpar_points_cloud *d,
+DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *c,
+                                                      const dpar_points_partition_desc *d,
                                                       int32_t *owner, int64_t *key, dpar_why *why)
 {
     dpari_pc x;

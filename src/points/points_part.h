@@ -2,13 +2,13 @@
 /* points_part - a partition to start from: points, or the centres of elements, cut along Hilbert's
  * curve into parts of equal weight. Each part is a compact piece of space.
  *
- *     dpar_points_cloud d = {0};
+ *     dpar_points_partition_desc d = {0};
  *     d.dims = 3;
  *     d.points = n;
  *     d.at = xyz;                                     x, y, z of each
  *     d.id = id;                                      of all ranks different
  *     bad = dpar_points_partition(c, &d, owner, NULL, &why);      owner[i]: whose point i is to be
- *     bad = bad || dpar_points_move(...);             points_move.h
+ *     bad = bad || dpar_points_migration_make(...);             points_move.h
  *
  * A partition of ParMETIS or Scotch is the same array: for each local point or element the rank
  * that is to own it. It is `part` of ParMETIS_V3_PartMeshKway, partloctab of SCOTCH_dgraphPart.
@@ -20,7 +20,7 @@
 #include "../comm/comm.h"
 
 /* Points of this rank. Zero it and fill it in. */
-typedef struct dpar_points_cloud {
+typedef struct dpar_points_partition_desc {
     int32_t dims;         /* 2 or 3 */
     int32_t parts;        /* 0: as many as there are ranks; to 2^20 */
     int64_t points;       /* of this rank: 0 .. 2^31 - 1 */
@@ -28,7 +28,7 @@ typedef struct dpar_points_cloud {
     const double *weight; /* [points] 0 and more, finite; NULL: 1 each */
     const int64_t *id;    /* [points] each once in the job: it decides where points lie together.
                              NULL: numbered from rank to rank */
-} dpar_points_cloud;
+} dpar_points_partition_desc;
 
 /* Which part is each point to belong to? The points of all ranks lie along the curve, those of one
  * place by their ids. Where the weights so far reach k / parts of the whole, part k begins: before
@@ -40,7 +40,7 @@ typedef struct dpar_points_cloud {
  *
  * owner[points] does not depend on how the points were spread over the ranks, if they have ids. It
  * is the same on all machines whose doubles are IEEE's. key NULL, or key[points]: where each point
- * lies on the curve, for dpar_points_move's order.
+ * lies on the curve, for dpar_points_migration_make's order.
  *
  * Places: the smallest cube that holds all points, in 2^31 steps a side in 2 dims, 2^21 in 3.
  * Weights: rounded to the largest one / 2^k, where points of all ranks times 2^k <= 2^61; k <= 52.
@@ -53,8 +53,8 @@ typedef struct dpar_points_cloud {
  * Sorts its own points, O(points). The cuts are searched by counts: about 25 all-reduces
  * of 56 bytes a part, 20 more where points lie at one place or have long ids. No rank has all
  * points. It needs 56 bytes a point for a while, and 100 a part. */
-DPAR_API dpar_status dpar_points_partition(dpar_comm *c, const dpar_points_cloud *d, int32_t *owner,
-                                           int64_t *key, dpar_why *why);
+DPAR_API dpar_status dpar_points_partition(dpar_comm *c, const dpar_points_partition_desc *d,
+                                           int32_t *owner, int64_t *key, dpar_why *why);
 
 /* Where a cell lies on Hilbert's curve through a square of 2^31 cells a side or a cube of 2^21.
  * The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.

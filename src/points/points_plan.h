@@ -143,10 +143,10 @@ typedef struct dpari_points {
     dpari_pt_vector *vector;
     unsigned char *turns, *aside, *arrivals; /* aside: one peer's values, this rank's alone */
     int32_t vectors;
-    dpar_points_values named; /* the only vector of the exchange before; type 0: there were more */
-    int64_t point;            /* bytes at a point, of all of them */
-    int64_t count;            /* exchanges begun */
-    uint64_t kind;            /* of the one under way */
+    dpar_points_field named; /* the only vector of the exchange before; type 0: there were more */
+    int64_t point;           /* bytes at a point, of all of them */
+    int64_t count;           /* exchanges begun */
+    uint64_t kind;           /* of the one under way */
     int32_t active, adjoint, op, stage;
     int32_t receives_posted, sends_posted;
     int32_t again; /* what is posted for the next, if it is like this one */

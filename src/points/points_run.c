@@ -19,7 +19,7 @@ enum { DPARI_PT_TAKING, DPARI_PT_LEAVING };
  */
 
 /* A vector as the caller names it: E_ARG with a sentence in c->why. */
-static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_points_values *v,
+static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_points_field *v,
                                          int32_t i)
 {
     dpar_comm *c = x->head.comm;
@@ -44,7 +44,7 @@ static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_point
     return DPAR_OK;
 }
 
-static void dpari_pt_place_vector(const dpari_points *x, const dpar_points_values *v,
+static void dpari_pt_place_vector(const dpari_points *x, const dpar_points_field *v,
                                   dpari_pt_vector *to)
 {
     to->own = (unsigned char *)v->data;
@@ -52,7 +52,7 @@ static void dpari_pt_place_vector(const dpari_points *x, const dpar_points_value
                            : (v->data ? to->own + x->head.own * to->stride : NULL);
 }
 
-static void dpari_pt_set_vector(const dpari_points *x, const dpar_points_values *v,
+static void dpari_pt_set_vector(const dpari_points *x, const dpar_points_field *v,
                                 dpari_pt_vector *to)
 {
     const int64_t bytes = dpar_type_bytes(v->type);
@@ -133,7 +133,7 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *x, int64_t n, int64_t 
 }
 
 /* What ranks must name alike. */
-static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_values *v, int32_t n)
+static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_field *v, int32_t n)
 {
     uint64_t h = dpari_hash(0, n);
     int32_t i;
@@ -148,16 +148,16 @@ static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_values *v
 
 /* A vector like the one before, which need not be looked at again; where it lies may differ. (What
  * peers read where it lies may be other memory by now though its address is the same.) */
-static int dpari_pt_is_named(const dpari_points *x, const dpar_points_values *v, int32_t n)
+static int dpari_pt_is_named(const dpari_points *x, const dpar_points_field *v, int32_t n)
 {
-    const dpar_points_values *a = &x->named;
+    const dpar_points_field *a = &x->named;
     return n == 1 && x->vectors == 1 && x->shared == 0 && v && v->data && v->type == a->type &&
            !v->ghosts == !a->ghosts && v->components == a->components && v->stride == a->stride &&
            v->component_stride == a->component_stride;
 }
 
 /* Takes over what the caller names. */
-static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_values *v, int32_t n)
+static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_field *v, int32_t n)
 {
     dpar_comm *c = x->head.comm;
     dpar_status st = DPAR_OK;
@@ -167,7 +167,7 @@ static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_values *v, i
         dpari_pt_place_vector(x, v, x->vector);
         return DPAR_OK;
     }
-    x->named.type = DPAR_NO_TYPE;
+    x->named.type = DPAR_TYPE_NONE;
     x->again = 0;
     if (n < 1 || n > DPARI_PT_MOST || !v) {
         return dpari_comm_wrong(c, DPAR_E_ARG, "points exchange of # vectors: 1 to # are possible",
@@ -402,8 +402,8 @@ static void dpari_pt_call(dpari_points *x, int32_t n, const dpari_pt_peer *p, in
     call->root = p->rank;
     call->tag = x->tag;
     call->count = bytes;
-    call->in = kind == DPAR_SEND ? at : NULL;
-    call->out = kind == DPAR_SEND ? NULL : at;
+    call->in = kind == DPAR_CALL_SEND ? at : NULL;
+    call->out = kind == DPAR_CALL_SEND ? NULL : at;
 }
 
 /* Receives come first, so that what arrives has its place: into the ghosts where they are one
@@ -422,7 +422,7 @@ static dpar_status dpari_pt_receive(dpari_points *x)
                                  : x->arrivals + dpari_pt_begins(x->adjoint ? p->sends_before
                                                                             : p->receives_before,
                                                                  i, x->point, x->vectors);
-        dpari_pt_call(x, n++, p, DPAR_RECV, p->arrives, dpari_pt_bytes(x, l->count));
+        dpari_pt_call(x, n++, p, DPAR_CALL_RECV, p->arrives, dpari_pt_bytes(x, l->count));
     }
     x->receives_posted = n;
     return n > 0 ? dpari_batch_checked(x->head.comm, x->call, n, x->work) : DPAR_OK;
@@ -444,7 +444,7 @@ static dpar_status dpari_pt_send(dpari_points *x)
         } else {
             from = dpari_pt_pack(x, i);
         }
-        dpari_pt_call(x, n++, p, DPAR_SEND, from, dpari_pt_bytes(x, l->count));
+        dpari_pt_call(x, n++, p, DPAR_CALL_SEND, from, dpari_pt_bytes(x, l->count));
     }
     x->sends_posted = n - x->receives_posted;
     return x->sends_posted > 0 ? dpari_batch_checked(x->head.comm, x->call + x->receives_posted,
@@ -791,7 +791,7 @@ static dpar_status dpari_pt_start(dpari_points *x)
     return st;
 }
 
-static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_values *v, int32_t n,
+static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_field *v, int32_t n,
                                   int32_t op)
 {
     dpar_status st = DPAR_OK;
@@ -865,13 +865,13 @@ static dpar_status dpari_pt_further(dpari_points *x, int wait)
     return st == DPAR_OK || st == DPAR_MORE ? st : dpari_pt_drop(x, st);
 }
 
-DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_values *v, int32_t n)
+DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_field *v, int32_t n)
 {
     return p ? dpari_pt_begin(dpari_pt_of(p), v, n, DPAR_COPY) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_points_begin_adjoint(dpar_points *p, const dpar_points_values *v,
-                                               int32_t n, int32_t op)
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *p, const dpar_points_field *v, int32_t n,
+                                              int32_t op)
 {
     int32_t i;
     if (!p) {
@@ -900,18 +900,19 @@ DPAR_API dpar_status dpar_points_end(dpar_points *p)
     return p ? dpari_pt_further(dpari_pt_of(p), 1) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_points_run(dpar_points *p, const dpar_points_values *v, int32_t n)
+DPAR_API dpar_status dpar_points_exchange_many(dpar_points *p, const dpar_points_field *v,
+                                               int32_t n)
 {
     const dpar_status st = dpar_points_begin(p, v, n);
     return st == DPAR_OK ? dpar_points_end(p) : st;
 }
 
-DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_values *v, int32_t n,
+DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_field *v, int32_t n,
                                           int32_t op)
 {
-    dpar_status st = dpar_points_begin_adjoint(p, v, n, op);
+    dpar_status st = dpar_points_reduce_begin(p, v, n, op);
     st = st == DPAR_OK ? dpar_points_end(p) : st;
-    return st == DPAR_OK ? dpar_points_run(p, v, n) : st;
+    return st == DPAR_OK ? dpar_points_exchange_many(p, v, n) : st;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_points_close(dpar_points *p)

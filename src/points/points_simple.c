@@ -60,9 +60,9 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *p, int32_t type, int32_
 }
 
 /* x as the one vector of an exchange. */
-static dpar_points_values dpari_pt_doubles(double *x)
+static dpar_points_field dpari_pt_doubles(double *x)
 {
-    dpar_points_values v;
+    dpar_points_field v;
     dpari_zero(&v, sizeof v);
     v.type = DPAR_F64;
     v.data = x;
@@ -71,14 +71,14 @@ static dpar_points_values dpari_pt_doubles(double *x)
 
 DPAR_API dpar_status dpar_points_exchange(dpar_points *p, double *x)
 {
-    const dpar_points_values v = dpari_pt_doubles(x);
-    return dpar_points_run(p, &v, 1);
+    const dpar_points_field v = dpari_pt_doubles(x);
+    return dpar_points_exchange_many(p, &v, 1);
 }
 
-DPAR_API dpar_status dpar_points_add(dpar_points *p, double *x)
+DPAR_API dpar_status dpar_points_reduce(dpar_points *p, double *x)
 {
-    const dpar_points_values v = dpari_pt_doubles(x);
-    const dpar_status st = dpar_points_begin_adjoint(p, &v, 1, DPAR_SUM);
+    const dpar_points_field v = dpari_pt_doubles(x);
+    const dpar_status st = dpar_points_reduce_begin(p, &v, 1, DPAR_SUM);
     return st == DPAR_OK ? dpar_points_end(p) : st;
 }
 

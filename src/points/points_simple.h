@@ -3,15 +3,16 @@
  * and ids it comes to this:
  *
  *     dpar_points_make(comm, own, n, ghosts, m, &p, &why);     ids that this rank owns, and reads
- *     dpar_points_local(p, column_id, entries, column);   columns of the matrix, as local indices
+ *     dpar_points_to_local(p, column_id, entries, column);   columns of the matrix, as local
+ * indices
  *     ...
  *     dpar_points_exchange(p, x);                              x[n .. n + m - 1] are the owners'
  *     ...
  *     dpar_points_free(p);
  *
- * Elements that add to points of others: dpar_points_add(p, b) adds what lies in the ghosts of b to
- * their owners. All that points.h has takes such a plan, too. What has no `why` leaves its sentence
- * in p->comm->why. */
+ * Elements that add to points of others: dpar_points_reduce(p, b) adds what lies in the ghosts of b
+ * to their owners. All that points.h has takes such a plan, too. What has no `why` leaves its
+ * sentence in p->comm->why. */
 #ifndef DPARI_POINTS_POINTS_SIMPLE_H
 #define DPARI_POINTS_POINTS_SIMPLE_H
 
@@ -31,11 +32,11 @@ DPAR_API dpar_status dpar_points_make_of(dpar_comm *comm, const dpar_points_desc
  * collective. */
 DPAR_API void *dpar_points_array(dpar_points *p, int32_t type, int32_t components);
 /* Ghosts of x get what their owners have: own + ghosts doubles, of any memory. (Other types:
- * dpar_points_run.) COLLECTIVE. Errors and cost as dpar_points_run. */
+ * dpar_points_exchange_many.) COLLECTIVE. Errors and cost as dpar_points_exchange_many. */
 DPAR_API dpar_status dpar_points_exchange(dpar_points *p, double *x);
 /* The owners' values of x become the sums of themselves and all ghosts, which become 0. COLLECTIVE.
- * Errors, cost and order of the sums as dpar_points_begin_adjoint. */
-DPAR_API dpar_status dpar_points_add(dpar_points *p, double *x);
+ * Errors, cost and order of the sums as dpar_points_reduce_begin. */
+DPAR_API dpar_status dpar_points_reduce(dpar_points *p, double *x);
 /* Ends a plan of make or make_of. COLLECTIVE; errors as dpar_points_close. NULL is fine. */
 DPAR_API dpar_status dpar_points_free(dpar_points *p);
 

@@ -6,25 +6,25 @@
 #include "../base/arith.h"
 #include "schedule.h"
 
-/* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_IDLE and any other number. */
+/* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_ACTION_IDLE and any other number. */
 DPARI_FN const char *dpari_action_name(int32_t kind)
 {
     switch (kind) { /* no table: its pointers would be data to relocate */
-    case DPAR_FORWARD: return "F";
-    case DPAR_BACKWARD: return "B";
-    case DPAR_INPUT: return "I";
-    case DPAR_WEIGHT: return "W";
-    case DPAR_SEND_F: return "SEND_F";
-    case DPAR_RECV_F: return "RECV_F";
-    case DPAR_SEND_B: return "SEND_B";
-    case DPAR_RECV_B: return "RECV_B";
-    case DPAR_UNSHARD: return "UNSHARD";
-    case DPAR_RESHARD: return "RESHARD";
-    case DPAR_REDUCE_GRAD: return "REDUCE_GRAD";
-    case DPAR_RECOMPUTE: return "RECOMPUTE";
-    case DPAR_OFFLOAD: return "OFFLOAD";
-    case DPAR_RELOAD: return "RELOAD";
-    case DPAR_WAIT_REDUCE: return "WAIT_REDUCE_GRAD";
+    case DPAR_ACTION_FORWARD: return "F";
+    case DPAR_ACTION_BACKWARD: return "B";
+    case DPAR_ACTION_INPUT: return "I";
+    case DPAR_ACTION_WEIGHT: return "W";
+    case DPAR_ACTION_SEND_F: return "SEND_F";
+    case DPAR_ACTION_RECV_F: return "RECV_F";
+    case DPAR_ACTION_SEND_B: return "SEND_B";
+    case DPAR_ACTION_RECV_B: return "RECV_B";
+    case DPAR_ACTION_UNSHARD: return "UNSHARD";
+    case DPAR_ACTION_RESHARD: return "RESHARD";
+    case DPAR_ACTION_REDUCE_GRAD: return "REDUCE_GRAD";
+    case DPAR_ACTION_RECOMPUTE: return "RECOMPUTE";
+    case DPAR_ACTION_OFFLOAD: return "OFFLOAD";
+    case DPAR_ACTION_RELOAD: return "RELOAD";
+    case DPAR_ACTION_WAIT_REDUCE: return "WAIT_REDUCE_GRAD";
     default: return "";
     }
 }
@@ -40,8 +40,9 @@ DPARI_FN int64_t dpari_whole_words(int64_t bytes)
 /* Is there a micro-batch in this kind's text? (F, B, I, W, messages, RECOMPUTE, OFFLOAD, RELOAD) */
 DPARI_FN int dpari_action_has_micro(int32_t kind)
 {
-    return kind > DPAR_IDLE && kind < DPAR_ACTION_KINDS &&
-           (kind < DPAR_UNSHARD || kind > DPAR_REDUCE_GRAD) && kind != DPAR_WAIT_REDUCE;
+    return kind > DPAR_ACTION_IDLE && kind < DPAR_ACTION_COUNT &&
+           (kind < DPAR_ACTION_UNSHARD || kind > DPAR_ACTION_REDUCE_GRAD) &&
+           kind != DPAR_ACTION_WAIT_REDUCE;
 }
 
 /* The stage whose forward feeds this one's, and the one that it feeds; -1 at a chain's ends. */
@@ -59,12 +60,13 @@ DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *s, int32_t stage)
 DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
 {
     int32_t at;
-    if (ranks < 1 || stage < 0 || (map == DPAR_MAP_BIDIRECTIONAL && stage >= 2 * (int64_t)ranks) ||
-        map < 0 || map >= DPAR_STAGE_MAPS) {
+    if (ranks < 1 || stage < 0 ||
+        (map == DPAR_STAGE_MAP_BIDIRECTIONAL && stage >= 2 * (int64_t)ranks) || map < 0 ||
+        map >= DPAR_STAGE_MAP_COUNT) {
         return -1;
     }
     at = stage % ranks;
-    return map != DPAR_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
+    return map != DPAR_STAGE_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
 }
 
 /* dpar_schedule_init, of so many ranks and stages. */

@@ -419,9 +419,9 @@ static int dpari_list_run(dpari_auto *x, int rule)
 /* ---- published orders ------------------------------------------------------------------------ */
 
 /* The description of a published order for this job. Whether it fits is seen later. */
-static dpar_order dpari_auto_order(const dpar_pipe_job *job, int32_t rule)
+static dpar_schedule_desc dpari_auto_order(const dpar_schedule_optimize_desc *job, int32_t rule)
 {
-    dpar_order o;
+    dpar_schedule_desc o;
     dpari_zero(&o, sizeof(o));
     o.rule = rule;
     o.ranks = job->ranks;
@@ -435,7 +435,9 @@ static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
 {
     dpari_pipe *q = &x->q;
     const dpar_action *a = &s->action[s->begin[r] + x->wake[r]];
-    int kind = a->kind == DPAR_FORWARD ? DPARI_F : a->kind == DPAR_WEIGHT ? DPARI_W : DPARI_I;
+    int kind = a->kind == DPAR_ACTION_FORWARD  ? DPARI_F
+               : a->kind == DPAR_ACTION_WEIGHT ? DPARI_W
+                                               : DPARI_I;
     if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || !dpari_pipe_may(q, kind, a->stage) ||
         (kind != DPARI_W && dpari_pipe_arrival(q, kind, a->stage) == DPARI_NEVER)) {
         return 0;
@@ -447,9 +449,9 @@ static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
 
 /* Makes a published order and does its actions: 1 when it is one of this job, within the caps. What
  * counts is the order of kinds and stages: micro-batches are alike. */
-static int dpari_auto_published(dpari_auto *x, const dpar_pipe_job *job, int32_t rule)
+static int dpari_auto_published(dpari_auto *x, const dpar_schedule_optimize_desc *job, int32_t rule)
 {
-    dpar_order o = dpari_auto_order(job, rule);
+    dpar_schedule_desc o = dpari_auto_order(job, rule);
     dpar_schedule s;
     int32_t r, i, on = 1;
     if (dpar_schedule_generate(&s, &o, x->rest, x->rest_bytes, NULL) != DPAR_OK ||
@@ -476,7 +478,7 @@ static int dpari_auto_published(dpari_auto *x, const dpar_pipe_job *job, int32_t
 /* ---- the best of them ------------------------------------------------------------------------ */
 
 /* 1 when the rule found a way. */
-static int dpari_auto_run(dpari_auto *x, const dpar_pipe_job *job, int rule)
+static int dpari_auto_run(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
 {
     dpari_pipe_reset(&x->q);
     return rule >= DPARI_PUBLISHED     ? dpari_auto_published(x, job, rule - DPARI_PUBLISHED)
@@ -493,7 +495,7 @@ static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dp
 }
 
 /* Runs a rule with the limits in x->limit, and keeps both when that is better. */
-static int dpari_auto_try(dpari_auto *x, const dpar_pipe_job *job, int rule)
+static int dpari_auto_try(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
 {
     int list = rule >= DPARI_AUTO_ROUNDS && rule < DPARI_PUBLISHED;
     dpari_found *best = &x->found[!list], got;
@@ -523,7 +525,7 @@ static int dpari_auto_done(const dpari_auto *x)
 }
 
 /* All rules, while no more than DPARI_AUTO_WORK actions were tried. */
-static void dpari_auto_rules(dpari_auto *x, const dpar_pipe_job *job)
+static void dpari_auto_rules(dpari_auto *x, const dpar_schedule_optimize_desc *job)
 {
     static const int fourths[] = {0, 4, 6, 5, 8, 12, 16, DPARI_LIMIT_SHARE, DPARI_LIMIT_EVEN};
     int groups = job->stages > job->ranks ? 2 : 1;
@@ -531,7 +533,7 @@ static void dpari_auto_rules(dpari_auto *x, const dpar_pipe_job *job)
     for (rule = 0; rule < DPARI_AUTO_ROUNDS && job->stages == job->ranks; rule++) {
         (void)dpari_auto_try(x, job, rule);
     }
-    for (rule = 1; rule < DPAR_ORDERS && !dpari_auto_done(x); rule++) {
+    for (rule = 1; rule < DPAR_SCHEDULE_END && !dpari_auto_done(x); rule++) {
         (void)dpari_auto_try(x, job, DPARI_PUBLISHED + rule);
     }
     for (rule = 0; rule < lists; rule++) {
@@ -545,7 +547,7 @@ static void dpari_auto_rules(dpari_auto *x, const dpar_pipe_job *job)
 }
 
 /* Moves the limits of the best list, stage by stage, while that helps and `work` actions last. */
-static void dpari_auto_climb(dpari_auto *x, const dpar_pipe_job *job, int64_t work)
+static void dpari_auto_climb(dpari_auto *x, const dpar_schedule_optimize_desc *job, int64_t work)
 {
     int32_t s = 0, i, same = 0, up, better;
     work = work < INT64_MAX - x->work ? work + x->work : INT64_MAX;
@@ -563,23 +565,23 @@ static void dpari_auto_climb(dpari_auto *x, const dpar_pipe_job *job, int64_t wo
 }
 
 /* The largest that a published order of this job takes. */
-static int64_t dpari_auto_rest(const dpar_pipe_job *job)
+static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
 {
     int64_t most = 0;
     int32_t rule;
-    for (rule = 1; rule < DPAR_ORDERS; rule++) {
-        dpar_order o = dpari_auto_order(job, rule);
+    for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
+        dpar_schedule_desc o = dpari_auto_order(job, rule);
         most = dpari_most(most, dpar_schedule_generate_bytes(&o, NULL));
     }
     return most;
 }
 
-static int64_t dpari_auto_front(const dpar_pipe_job *job)
+static int64_t dpari_auto_front(const dpar_schedule_optimize_desc *job)
 {
     return dpar_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job));
 }
 
-DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *why)
+DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int64_t s = job->stages, p = job->ranks;
     if (dpari_pipe_check(job, why) != DPAR_OK) {
@@ -591,7 +593,7 @@ DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *wh
 }
 
 /* Into mem: a struct of this size is no small matter on a stack. */
-static dpari_auto *dpari_auto_lay(const dpar_pipe_job *job, void *mem)
+static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *mem)
 {
     dpari_auto *x = (dpari_auto *)mem;
     char *at = dpari_pipe_lay(&x->q, job, x + 1);
@@ -606,7 +608,7 @@ static dpari_auto *dpari_auto_lay(const dpar_pipe_job *job, void *mem)
     x->kept = dpari_pipe_narrow(&at, job->stages);
     x->rest = at + 4 * (3 * (int64_t)job->stages % 2);
     x->rest_bytes = dpari_auto_rest(job);
-    x->span = job->objective == DPAR_LEAST_SPAN;
+    x->span = job->objective == DPAR_OBJECTIVE_SPAN;
     x->found[0].rule = x->found[1].rule = -1;
     x->work = x->period = 0;
     x->bound = dpari_pipe_bound(job);
@@ -629,8 +631,8 @@ static dpari_auto *dpari_auto_lay(const dpar_pipe_job *job, void *mem)
 }
 
 /* Runs the best rule again, into s. */
-static void dpari_auto_again(dpari_auto *x, const dpar_pipe_job *job, dpar_schedule *s,
-                             dpar_pipe_result *result)
+static void dpari_auto_again(dpari_auto *x, const dpar_schedule_optimize_desc *job,
+                             dpar_schedule *s, dpar_schedule_optimize_result *result)
 {
     const dpari_found *best = &x->found[dpari_auto_better(x, &x->found[1], &x->found[0])];
     int32_t k;
@@ -646,11 +648,12 @@ static void dpari_auto_again(dpari_auto *x, const dpar_pipe_job *job, dpar_sched
 }
 
 /* Goes on with the exact search, where the job is small enough for it. */
-static dpar_status dpari_auto_search(const dpar_pipe_job *job, dpar_schedule *s,
-                                     dpar_pipe_result *result, void *mem, int64_t bytes)
+static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job, dpar_schedule *s,
+                                     dpar_schedule_optimize_result *result, void *mem,
+                                     int64_t bytes)
 {
-    dpar_pipe_result better = *result;
-    int64_t known = job->objective == DPAR_LEAST_SPAN ? result->span : result->makespan;
+    dpar_schedule_optimize_result better = *result;
+    int64_t known = job->objective == DPAR_OBJECTIVE_SPAN ? result->span : result->makespan;
     int64_t least;
     dpar_status st;
     if (known <= result->bound) {
@@ -672,15 +675,16 @@ static dpar_status dpari_auto_search(const dpar_pipe_job *job, dpar_schedule *s,
     return st;
 }
 
-DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *job,
-                                        dpar_pipe_result *result, void *mem, int64_t bytes,
-                                        dpar_why *why)
+DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
+                                            const dpar_schedule_optimize_desc *job,
+                                            dpar_schedule_optimize_result *result, void *mem,
+                                            int64_t bytes, dpar_why *why)
 {
     const int64_t needed = dpar_schedule_auto_bytes(job, NULL);
     int64_t front;
     dpari_auto *x;
     dpar_schedule got;
-    dpar_pipe_result best;
+    dpar_schedule_optimize_result best;
     char *work;
     dpar_status st = dpari_pipe_check(job, why);
     if (st == DPAR_OK && job->nodes < 0) {

@@ -6,16 +6,17 @@
  *     job.micros = 8;
  *     job.split = 1;                                  I and W apart
  *     job.times = &times;                             measured
- *     dpar_schedule_auto(&s, &job, &result, memory, sizeof memory, &why); */
+ *     dpar_schedule_optimize(&s, &job, &result, memory, sizeof memory, &why); */
 #ifndef DPARI_SCHEDULE_AUTO_H
 #define DPARI_SCHEDULE_AUTO_H
 
 #include "job.h"
 
-/* Bytes of memory that dpar_schedule_auto needs at least: the schedule, and mostly 16 bytes a stage
- * and micro-batch and 8 an action to work in. More memory becomes the table of the exact search. -1
- * with a sentence for a job that is out of its domain or cannot fit. O(stages x ranks). */
-DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *why);
+/* Bytes of memory that dpar_schedule_optimize needs at least: the schedule, and mostly 16 bytes a
+ * stage and micro-batch and 8 an action to work in. More memory becomes the table of the exact
+ * search. -1 with a sentence for a job that is out of its domain or cannot fit. O(stages x ranks).
+ */
+DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_schedule_optimize_desc *job, dpar_why *why);
 
 /* Makes a schedule that keeps the caps, in mem (aligned as for int64_t): F, I and W, or F and B; no
  * messages. It is never worse than the orders of generate.h. DPAR_OK: no schedule is better; its
@@ -42,8 +43,9 @@ DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *wh
  * E_ARG: a job out of its domain. E_RANGE: a sum of times or bytes passes 2^60. E_ROOM. E_MEMORY: a
  * cap cannot hold one micro-batch on all stages of its rank, which every order needs and which is
  * enough: "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is 20". */
-DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *job,
-                                        dpar_pipe_result *result, void *mem, int64_t bytes,
-                                        dpar_why *why);
+DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
+                                            const dpar_schedule_optimize_desc *job,
+                                            dpar_schedule_optimize_result *result, void *mem,
+                                            int64_t bytes, dpar_why *why);
 
 #endif

@@ -6,18 +6,18 @@
 
 /* Sets of kinds, a bit each. */
 enum {
-    DPARI_SET_F = 1 << DPAR_FORWARD,
-    DPARI_SET_B = 1 << DPAR_BACKWARD,
-    DPARI_SET_I = 1 << DPAR_INPUT,
-    DPARI_SET_W = 1 << DPAR_WEIGHT,
-    DPARI_SET_SENDS = (1 << DPAR_SEND_F) | (1 << DPAR_SEND_B),
-    DPARI_SET_RECVS = (1 << DPAR_RECV_F) | (1 << DPAR_RECV_B),
+    DPARI_SET_F = 1 << DPAR_ACTION_FORWARD,
+    DPARI_SET_B = 1 << DPAR_ACTION_BACKWARD,
+    DPARI_SET_I = 1 << DPAR_ACTION_INPUT,
+    DPARI_SET_W = 1 << DPAR_ACTION_WEIGHT,
+    DPARI_SET_SENDS = (1 << DPAR_ACTION_SEND_F) | (1 << DPAR_ACTION_SEND_B),
+    DPARI_SET_RECVS = (1 << DPAR_ACTION_RECV_F) | (1 << DPAR_ACTION_RECV_B),
     DPARI_SET_MESSAGES = DPARI_SET_SENDS | DPARI_SET_RECVS,
-    DPARI_SET_SHARDING = (1 << DPAR_UNSHARD) | (1 << DPAR_RESHARD),
-    DPARI_SET_OFFLOADS = (1 << DPAR_OFFLOAD) | (1 << DPAR_RELOAD),
+    DPARI_SET_SHARDING = (1 << DPAR_ACTION_UNSHARD) | (1 << DPAR_ACTION_RESHARD),
+    DPARI_SET_OFFLOADS = (1 << DPAR_ACTION_OFFLOAD) | (1 << DPAR_ACTION_RELOAD),
     DPARI_SET_GRADIENT = DPARI_SET_B | DPARI_SET_I, /* what makes the gradient of a stage's input */
     DPARI_SET_TRAINING = DPARI_SET_GRADIENT | DPARI_SET_W,
-    DPARI_SET_COMPUTE = DPARI_SET_F | DPARI_SET_TRAINING | (1 << DPAR_RECOMPUTE)
+    DPARI_SET_COMPUTE = DPARI_SET_F | DPARI_SET_TRAINING | (1 << DPAR_ACTION_RECOMPUTE)
 };
 enum {
     DPARI_STAGE_UNSHARDED = 1,
@@ -113,7 +113,7 @@ static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro
 static int32_t dpari_proof_kind(uint32_t set)
 {
     int32_t kind = 0;
-    while (kind + 1 < DPAR_ACTION_KINDS && (set >> kind & 1) == 0) {
+    while (kind + 1 < DPAR_ACTION_COUNT && (set >> kind & 1) == 0) {
         kind++;
     }
     return kind;
@@ -141,8 +141,8 @@ static dpar_status dpari_proof_begins(const dpar_schedule *s, dpar_why *why)
 
 static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
 {
-    if (s->ranks < 1 || s->ranks > DPAR_MOST_STAGES || s->stages < 1 ||
-        s->stages > DPAR_MOST_STAGES) {
+    if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
+        s->stages > DPAR_MAX_STAGES) {
         return dpari_say(DPAR_E_ARG, why, "# ranks, # stages: 1 to 65535 of each", s->ranks,
                          s->stages, 0, 0);
     }
@@ -150,7 +150,7 @@ static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", s->chain,
                          s->stages, 0, 0);
     }
-    if (s->micros < 1 || s->micros > DPAR_MOST_MICROS) {
+    if (s->micros < 1 || s->micros > DPAR_MAX_MICRO_BATCHES) {
         return dpari_say(DPAR_E_ARG, why, "# micro-batches: 1 to 65535", s->micros, 0, 0, 0);
     }
     if (s->slices < 1 || s->micros % s->slices != 0) {
@@ -177,7 +177,8 @@ DPARI_APART int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
         ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages);
 }
 
-DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how)
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s,
+                                           const dpar_schedule_check_desc *how)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
     return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);
@@ -225,7 +226,7 @@ static int dpari_proof_is(int32_t kind, uint32_t set)
 /* 0 with the forward, 1 with the backward. */
 static int dpari_proof_way(int32_t kind)
 {
-    return kind == DPAR_SEND_B || kind == DPAR_RECV_B;
+    return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *w, const dpar_action *a)
@@ -243,10 +244,10 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
     int64_t i;
     for (r = 0; r < s->ranks; r++) {
         for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            if (s->action[i].kind >= DPAR_ACTION_KINDS) {
+            if (s->action[i].kind >= DPAR_ACTION_COUNT) {
                 return dpari_say(DPAR_E_ARG, w->why,
                                  "rank #: action # of its list has kind #: 0 to #", r,
-                                 i - s->begin[r], s->action[i].kind, DPAR_ACTION_KINDS - 1);
+                                 i - s->begin[r], s->action[i].kind, DPAR_ACTION_COUNT - 1);
             }
             w->kinds |= 1u << s->action[i].kind;
         }
@@ -257,7 +258,7 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
 static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpar_action *a,
                                       int last)
 {
-    if (a->joined != 1 || a->kind != DPAR_FORWARD || last || a[1].joined ||
+    if (a->joined != 1 || a->kind != DPAR_ACTION_FORWARD || last || a[1].joined ||
         !dpari_proof_is(a[1].kind, DPARI_SET_GRADIENT)) {
         return dpari_proof_say(w, "rank #: @ is joined, but is not a forward with a B or I next", r,
                                0, a, NULL);
@@ -316,17 +317,17 @@ static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action 
 /* What of the same stage and micro-batch cannot come before a kind. */
 static uint32_t dpari_proof_later(int32_t kind)
 {
-    const uint32_t backward = DPARI_SET_GRADIENT, recompute = 1u << DPAR_RECOMPUTE;
+    const uint32_t backward = DPARI_SET_GRADIENT, recompute = 1u << DPAR_ACTION_RECOMPUTE;
     switch (kind) {
-    case DPAR_RECV_F: return DPARI_SET_F;
-    case DPAR_FORWARD:
-        return (1u << DPAR_SEND_F) | DPARI_SET_OFFLOADS | recompute | DPARI_SET_TRAINING;
-    case DPAR_OFFLOAD: return (1u << DPAR_RELOAD) | recompute | backward;
-    case DPAR_RELOAD: return recompute | backward;
-    case DPAR_RECOMPUTE:
-    case DPAR_RECV_B: return backward;
-    case DPAR_BACKWARD: return 1u << DPAR_SEND_B;
-    case DPAR_INPUT: return (1u << DPAR_SEND_B) | DPARI_SET_W;
+    case DPAR_ACTION_RECV_F: return DPARI_SET_F;
+    case DPAR_ACTION_FORWARD:
+        return (1u << DPAR_ACTION_SEND_F) | DPARI_SET_OFFLOADS | recompute | DPARI_SET_TRAINING;
+    case DPAR_ACTION_OFFLOAD: return (1u << DPAR_ACTION_RELOAD) | recompute | backward;
+    case DPAR_ACTION_RELOAD: return recompute | backward;
+    case DPAR_ACTION_RECOMPUTE:
+    case DPAR_ACTION_RECV_B: return backward;
+    case DPAR_ACTION_BACKWARD: return 1u << DPAR_ACTION_SEND_B;
+    case DPAR_ACTION_INPUT: return (1u << DPAR_ACTION_SEND_B) | DPARI_SET_W;
     default: return 0;
     }
 }
@@ -345,9 +346,10 @@ static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar
 /* The neighbour on the same rank and the next slice, of F, B and I. */
 static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
-    uint32_t set = a->kind == DPAR_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
+    uint32_t set =
+        a->kind == DPAR_ACTION_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
     int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
-    int32_t next = a->kind == DPAR_FORWARD ? 1 : -1;
+    int32_t next = a->kind == DPAR_ACTION_FORWARD ? 1 : -1;
     dpar_status st = DPAR_OK;
     if (there >= 0 && w->s->rank_of[there] == r) {
         st = dpari_proof_after(w, r, a, set, there, a->micro);
@@ -366,7 +368,7 @@ static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar
     if (dpari_proof_is(a->kind, cell->seen)) {
         return dpari_proof_say(w, "rank #: @ is there twice", r, 0, a, NULL);
     }
-    twin = a->kind == DPAR_BACKWARD         ? split & cell->seen
+    twin = a->kind == DPAR_ACTION_BACKWARD  ? split & cell->seen
            : dpari_proof_is(a->kind, split) ? (uint32_t)DPARI_SET_B & cell->seen
                                             : 0;
     if (twin != 0) {
@@ -386,18 +388,19 @@ static dpar_status dpari_proof_state(const dpari_proof *w, int32_t r, const dpar
 {
     uint8_t *state = &w->stage[a->stage];
     int unsharded = (*state & DPARI_STAGE_UNSHARDED) != 0;
-    if (a->kind == DPAR_UNSHARD && unsharded) {
+    if (a->kind == DPAR_ACTION_UNSHARD && unsharded) {
         return dpari_proof_say(w, "rank #: @ while stage # is unsharded", r, a->stage, a, NULL);
     }
-    if (!unsharded && (a->kind == DPAR_RESHARD || (dpari_proof_is(a->kind, DPARI_SET_COMPUTE) &&
-                                                   (w->kinds & DPARI_SET_SHARDING) != 0))) {
+    if (!unsharded &&
+        (a->kind == DPAR_ACTION_RESHARD ||
+         (dpari_proof_is(a->kind, DPARI_SET_COMPUTE) && (w->kinds & DPARI_SET_SHARDING) != 0))) {
         return dpari_proof_say(w, "rank #: @ while stage # is not unsharded", r, a->stage, a, NULL);
     }
     if ((*state & DPARI_STAGE_REDUCED) != 0 &&
-        dpari_proof_is(a->kind, DPARI_SET_TRAINING | 1u << DPAR_REDUCE_GRAD)) {
+        dpari_proof_is(a->kind, DPARI_SET_TRAINING | 1u << DPAR_ACTION_REDUCE_GRAD)) {
         return dpari_proof_say(w, "rank #: @ comes after #REDUCE_GRAD", r, a->stage, a, NULL);
     }
-    if (a->kind == DPAR_WAIT_REDUCE) {
+    if (a->kind == DPAR_ACTION_WAIT_REDUCE) {
         if ((*state & DPARI_STAGE_REDUCED) == 0 || (*state & DPARI_STAGE_WAITED) != 0) {
             return dpari_proof_say(w, "rank #: @ has no #REDUCE_GRAD before it", r, a->stage, a,
                                    NULL);
@@ -407,7 +410,7 @@ static dpar_status dpari_proof_state(const dpari_proof *w, int32_t r, const dpar
         *state ^= DPARI_STAGE_UNSHARDED;
     } else if (dpari_proof_is(a->kind, DPARI_SET_TRAINING)) {
         *state |= DPARI_STAGE_TRAINED;
-    } else if (a->kind == DPAR_REDUCE_GRAD) {
+    } else if (a->kind == DPAR_ACTION_REDUCE_GRAD) {
         *state |= DPARI_STAGE_REDUCED;
     }
     return DPAR_OK;
@@ -423,7 +426,7 @@ static dpar_status dpari_proof_list(dpari_proof *w, int32_t r)
         if (a->joined) {
             st = dpari_proof_joined(w, r, a, i + 1 == s->begin[r + 1]);
         }
-        if (st == DPAR_OK && a->kind != DPAR_IDLE) {
+        if (st == DPAR_OK && a->kind != DPAR_ACTION_IDLE) {
             st = dpari_proof_ids(w, r, a);
             if (st == DPAR_OK) {
                 st = dpari_proof_state(w, r, a);
@@ -443,14 +446,15 @@ static uint32_t dpari_proof_expected(const dpari_proof *w, int32_t stage, uint32
 {
     uint32_t set = DPARI_SET_F;
     int32_t kind;
-    if ((seen >> DPAR_RELOAD & 1) != 0) {
-        set |= 1u << DPAR_OFFLOAD;
+    if ((seen >> DPAR_ACTION_RELOAD & 1) != 0) {
+        set |= 1u << DPAR_ACTION_OFFLOAD;
     }
     if ((w->kinds & DPARI_SET_TRAINING) != 0) {
         set |= (seen & (DPARI_SET_I | DPARI_SET_W)) != 0 ? DPARI_SET_I | DPARI_SET_W : DPARI_SET_B;
         set |= (seen & DPARI_SET_OFFLOADS) != 0 ? (uint32_t)DPARI_SET_OFFLOADS : 0;
     }
-    for (kind = DPAR_SEND_F; kind <= DPAR_RECV_B && (w->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
+    for (kind = DPAR_ACTION_SEND_F;
+         kind <= DPAR_ACTION_RECV_B && (w->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
         int32_t there = dpar_schedule_partner(w->s, kind, stage);
         if (there >= 0 && w->s->rank_of[there] != w->s->rank_of[stage] &&
             (!dpari_proof_way(kind) || (w->kinds & DPARI_SET_TRAINING) != 0)) {
@@ -500,7 +504,7 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
 
 static dpar_status dpari_proof_stages(const dpari_proof *w)
 {
-    const int reduces = dpari_proof_is(DPAR_REDUCE_GRAD, w->kinds);
+    const int reduces = dpari_proof_is(DPAR_ACTION_REDUCE_GRAD, w->kinds);
     int32_t k;
     if (reduces && (w->kinds & DPARI_SET_TRAINING) == 0) {
         return dpari_say(DPAR_E_ARG, w->why, "there is a REDUCE_GRAD, but no backward", 0, 0, 0, 0);
@@ -624,7 +628,7 @@ static void dpari_proof_do(dpari_proof *w, int64_t i)
 /* The stage on another rank that a computation has its data from; -1: none. */
 static int32_t dpari_proof_source(const dpar_schedule *s, const dpar_action *a)
 {
-    int32_t from = a->kind == DPAR_FORWARD ? dpari_schedule_before(s, a->stage)
+    int32_t from = a->kind == DPAR_ACTION_FORWARD ? dpari_schedule_before(s, a->stage)
                    : dpari_proof_is(a->kind, DPARI_SET_GRADIENT)
                        ? dpari_schedule_behind(s, a->stage)
                        : -1;
@@ -634,12 +638,12 @@ static int32_t dpari_proof_source(const dpar_schedule *s, const dpar_action *a)
 static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
 {
     int32_t from = dpari_proof_source(w->s, a);
-    int forward = a->kind == DPAR_FORWARD;
+    int forward = a->kind == DPAR_ACTION_FORWARD;
     if (from < 0) {
         return 0;
     }
     if ((w->kinds & DPARI_SET_MESSAGES) != 0) {
-        return !dpari_proof_is(forward ? DPAR_RECV_F : DPAR_RECV_B,
+        return !dpari_proof_is(forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B,
                                dpari_proof_at(w, a->stage, a->micro)->done);
     }
     return (dpari_proof_at(w, from, a->micro)->done &
@@ -785,7 +789,7 @@ static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
             return (int32_t)(a - w->s->action);
         }
         from = dpari_proof_source(w->s, a);
-        way = a->kind != DPAR_FORWARD;
+        way = a->kind != DPAR_ACTION_FORWARD;
         return dpari_proof_head(w, w->link[dpari_proof_at(w, from, a->micro)->send[way]].mate);
     }
     for (i = (int32_t)w->s->begin[r]; i < w->lane[r].end; i++) {
@@ -809,9 +813,9 @@ static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
     int32_t from =
         message ? dpar_schedule_partner(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
     uint32_t seen = dpari_proof_at(w, from, a->micro)->seen;
-    int32_t kind = message                   ? a->kind - 1
-                   : a->kind == DPAR_FORWARD ? (int32_t)DPAR_FORWARD
-                                             : dpari_proof_kind(seen & DPARI_SET_GRADIENT);
+    int32_t kind = message                          ? a->kind - 1
+                   : a->kind == DPAR_ACTION_FORWARD ? (int32_t)DPAR_ACTION_FORWARD
+                                                    : dpari_proof_kind(seen & DPARI_SET_GRADIENT);
     k->needs = dpari_proof_action(kind, from, a->micro);
     k->other_rank = w->s->rank_of[from];
     k->other = dpari_proof_stuck(w, k->other_rank);
@@ -877,7 +881,7 @@ static const char *dpari_transport_name(int32_t transport)
     switch (transport) { /* no table: its pointers would be data to relocate */
     case DPAR_TRANSPORT_BLOCKING: return "blocking";
     case DPAR_TRANSPORT_RANK: return "rank";
-    case DPAR_TRANSPORT_DIR: return "dir";
+    case DPAR_TRANSPORT_DIRECTION: return "dir";
     case DPAR_TRANSPORT_PAIR: return "pair";
     case DPAR_TRANSPORT_EDGE: return "edge";
     default: return "eager";
@@ -991,7 +995,7 @@ DPARI_COLD DPARI_APART dpar_status dpari_proof_rules(const dpar_schedule *s, int
 static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
 {
     switch (w->transport) {
-    case DPAR_TRANSPORT_DIR: return dpari_proof_way(a->kind);
+    case DPAR_TRANSPORT_DIRECTION: return dpari_proof_way(a->kind);
     case DPAR_TRANSPORT_PAIR: return 2 * a->peer;
     case DPAR_TRANSPORT_EDGE:
     case DPAR_TRANSPORT_EAGER: return 2 * a->peer + dpari_proof_is(a->kind, DPARI_SET_SENDS);
@@ -1060,8 +1064,8 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
 }
 
 DPARI_COLD DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s,
-                                                         const dpar_checking *how, void *mem,
-                                                         dpar_why *why)
+                                                         const dpar_schedule_check_desc *how,
+                                                         void *mem, dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
@@ -1078,13 +1082,14 @@ DPARI_COLD DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s,
 }
 
 /* What is asked, the schedule's shape and the memory; apart, since it is over before the rest. */
-DPARI_APART dpar_status dpari_proof_asked(const dpar_schedule *s, const dpar_checking *how,
-                                          int64_t bytes, dpar_why *why)
+DPARI_APART dpar_status dpari_proof_asked(const dpar_schedule *s,
+                                          const dpar_schedule_check_desc *how, int64_t bytes,
+                                          dpar_why *why)
 {
     dpar_status st;
-    if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORTS)) {
+    if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
         return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", how->transport,
-                         DPAR_TRANSPORTS - 1, 0, 0);
+                         DPAR_TRANSPORT_COUNT - 1, 0, 0);
     }
     if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->room < 1) {
         return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", how->room, 0,
@@ -1106,8 +1111,9 @@ DPARI_APART dpar_status dpari_proof_asked(const dpar_schedule *s, const dpar_che
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
-                                         void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
+                                         const dpar_schedule_check_desc *how, void *mem,
+                                         int64_t bytes, dpar_why *why)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
     dpar_status st = dpari_proof_asked(s, how, bytes, why);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* check - is a schedule right, and does it come to its end on a given transport?
  *
- *     dpar_checking how = {0};
+ *     dpar_schedule_check_desc how = {0};
  *     how.transport = DPAR_TRANSPORT_PAIR;                 NCCL, a communicator for each pair
  *     st = dpar_schedule_check(&lowered, &how, memory, sizeof memory, &why); */
 #ifndef DPARI_SCHEDULE_CHECK_H
@@ -33,26 +33,27 @@ enum {
     DPAR_TRANSPORT_NONE, /* messages wait for nothing but the data */
     DPAR_TRANSPORT_BLOCKING,
     DPAR_TRANSPORT_RANK,
-    DPAR_TRANSPORT_DIR,
+    DPAR_TRANSPORT_DIRECTION,
     DPAR_TRANSPORT_PAIR,
     DPAR_TRANSPORT_EDGE,
     DPAR_TRANSPORT_EAGER,
-    DPAR_TRANSPORTS
+    DPAR_TRANSPORT_COUNT
 };
 
 /* What is checked. Zero it: the proof alone. */
-typedef struct dpar_checking {
+typedef struct dpar_schedule_check_desc {
     int32_t flags;     /* DPAR_CHECK_...; with a transport TAGGED is implied */
     int32_t transport; /* DPAR_TRANSPORT_... */
     int32_t room;      /* messages of an EAGER buffer, 1 and more; else ignored */
     int64_t *stuck; /* NULL, or [ranks], written only when the transport gets stuck: where each rank
                        stands, as an index in s->action; -1 when it is through. Of queued messages
                        it is the first of the queue that holds up the rank */
-} dpar_checking;
+} dpar_schedule_check_desc;
 
 /* Bytes of working memory. -1 when ranks, stages, chain, micros, slices or begin are not those of a
  * schedule; the check says why. `how` may be NULL: all zero. O(ranks). */
-DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how);
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s,
+                                           const dpar_schedule_check_desc *how);
 
 /* Proves a schedule, with messages or without: DPAR_OK, or E_ARG with the first fault in one
  * sentence, "rank 2: 1B3 is there twice". mem is aligned as for int64_t; E_ROOM when it is too
@@ -82,7 +83,8 @@ DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_ch
  * it. When not: E_STUCK and the circle, "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1
  * has after 1SEND_F0; rank 1 ...". The outcome does not depend on the ranks' speed, so that one run
  * proves all. (The case of PyTorch issue #172668 and PR #195760.) */
-DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
-                                         void *mem, int64_t bytes, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
+                                         const dpar_schedule_check_desc *how, void *mem,
+                                         int64_t bytes, dpar_why *why);
 
 #endif

@@ -44,8 +44,9 @@ static void dpari_closed_work(dpari_closed *q, int64_t *work)
 {
     dpari_closed only = *q;
     only.sum = 0;
-    dpari_closed_pair(&only,
-                      q->m * q->v / (q->rule == DPAR_DUALPIPE || q->rule == DPAR_CHIMERA ? 2 : 1));
+    dpari_closed_pair(
+        &only, q->m * q->v /
+                   (q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_CHIMERA ? 2 : 1));
     q->over |= only.over;
     *work = only.sum;
 }
@@ -67,7 +68,7 @@ static void dpari_closed_zero_bubble(dpari_closed *q)
 /* ZB-2P and ZBV. */
 static void dpari_closed_no_bubble(dpari_closed *q, int span)
 {
-    if (q->rule == DPAR_ZBV) {
+    if (q->rule == DPAR_SCHEDULE_ZBV) {
         q->formula = span ? "6 m F" : "6 m F + (p - 1) F";
     } else {
         q->formula = span ? "3 m F" : "3 m F + (p - 1) F";
@@ -79,9 +80,10 @@ static void dpari_closed_no_bubble(dpari_closed *q, int span)
 
 static void dpari_closed_dual_idle(dpari_closed *q)
 {
-    int64_t h = q->rule == DPAR_DUALPIPE ? q->p / 2 : q->p;
+    int64_t h = q->rule == DPAR_SCHEDULE_DUALPIPE ? q->p / 2 : q->p;
     dpari_closed with = *q;
-    q->formula = q->rule == DPAR_DUALPIPE ? "(p / 2 - 1) (FB + B - 3 W)" : "(p - 1) (FB + B - 3 W)";
+    q->formula =
+        q->rule == DPAR_SCHEDULE_DUALPIPE ? "(p / 2 - 1) (FB + B - 3 W)" : "(p - 1) (FB + B - 3 W)";
     with.sum = 0;
     dpari_closed_add(&with, 1, q->fb);
     dpari_closed_add(&with, 1, q->b);
@@ -100,8 +102,8 @@ static void dpari_closed_dual(dpari_closed *q)
     int64_t work;
     dpari_closed_dual_idle(q);
     dpari_closed_work(q, &work);
-    q->formula = q->rule == DPAR_DUALPIPE ? "m (F + B) + (p / 2 - 1) (FB + B - 3 W)"
-                                          : "2 m (F + B) + (p - 1) (FB + B - 3 W)";
+    q->formula = q->rule == DPAR_SCHEDULE_DUALPIPE ? "m (F + B) + (p / 2 - 1) (FB + B - 3 W)"
+                                                   : "2 m (F + B) + (p - 1) (FB + B - 3 W)";
     (void)dpari_closed_need(q, q->fb - q->f == q->b, "FB = F + B");
     dpari_closed_add(q, 1, work);
 }
@@ -129,35 +131,35 @@ static void dpari_closed_overlapped(dpari_closed *q)
 static void dpari_closed_makespan(dpari_closed *q)
 {
     switch (q->rule) {
-    case DPAR_INTERLEAVED:
-    case DPAR_BREADTH_FIRST:
+    case DPAR_SCHEDULE_INTERLEAVED:
+    case DPAR_SCHEDULE_BREADTH_FIRST:
         q->formula = "(m v + p - 1) (F + B)";
         (void)dpari_closed_need(q, q->v == 1 || q->m >= q->p, "m >= p, or v = 1");
         dpari_closed_pair(q, q->m * q->v + q->p - 1);
         break;
-    case DPAR_GPIPE:
-    case DPAR_1F1B:
-    case DPAR_EAGER_1F1B:
+    case DPAR_SCHEDULE_GPIPE:
+    case DPAR_SCHEDULE_1F1B:
+    case DPAR_SCHEDULE_EAGER_1F1B:
         q->formula = "(m + p - 1) (F + B)";
         dpari_closed_pair(q, q->m + q->p - 1);
         break;
-    case DPAR_SEQ1F1B: /* m counts the slices here */
+    case DPAR_SCHEDULE_SEQ1F1B: /* m counts the slices here */
         q->formula = "(m s + p - 1) (F + B)";
         dpari_closed_pair(q, q->m + q->p - 1);
         break;
-    case DPAR_FORWARD_ONLY:
+    case DPAR_SCHEDULE_FORWARD_ONLY:
         q->formula = "(m v + p - 1) F";
         (void)dpari_closed_need(q, q->v == 1 || q->m >= q->p, "m >= p, or v = 1");
         dpari_closed_add(q, q->m * q->v + q->p - 1, q->f);
         break;
-    case DPAR_ZB_H1:
-    case DPAR_INTERLEAVED_ZB: dpari_closed_zero_bubble(q); break;
-    case DPAR_ZB_2P:
-    case DPAR_ZBV: dpari_closed_no_bubble(q, 0); break;
-    case DPAR_DUALPIPE:
-    case DPAR_DUALPIPEV: dpari_closed_dual(q); break;
-    case DPAR_CHIMERA: dpari_closed_chimera(q); break;
-    case DPAR_MOE_OVERLAP: dpari_closed_overlapped(q); break;
+    case DPAR_SCHEDULE_ZB_H1:
+    case DPAR_SCHEDULE_INTERLEAVED_ZB: dpari_closed_zero_bubble(q); break;
+    case DPAR_SCHEDULE_ZB_2P:
+    case DPAR_SCHEDULE_ZBV: dpari_closed_no_bubble(q, 0); break;
+    case DPAR_SCHEDULE_DUALPIPE:
+    case DPAR_SCHEDULE_DUALPIPEV: dpari_closed_dual(q); break;
+    case DPAR_SCHEDULE_CHIMERA: dpari_closed_chimera(q); break;
+    case DPAR_SCHEDULE_MOE_OVERLAP: dpari_closed_overlapped(q); break;
     default: (void)dpari_closed_need(q, 0, ""); break;
     }
 }
@@ -165,34 +167,34 @@ static void dpari_closed_makespan(dpari_closed *q)
 static void dpari_closed_latency(dpari_closed *q)
 {
     switch (q->rule) {
-    case DPAR_GPIPE:
-    case DPAR_EAGER_1F1B:
+    case DPAR_SCHEDULE_GPIPE:
+    case DPAR_SCHEDULE_EAGER_1F1B:
         q->formula = "2 (p - 1) c";
-        (void)dpari_closed_need(q, q->rule == DPAR_GPIPE || q->c <= q->f + q->b - q->c,
+        (void)dpari_closed_need(q, q->rule == DPAR_SCHEDULE_GPIPE || q->c <= q->f + q->b - q->c,
                                 "2 c <= F + B");
         dpari_closed_add(q, 2 * (q->p - 1), q->c);
         break;
-    case DPAR_1F1B:
+    case DPAR_SCHEDULE_1F1B:
         q->formula = "(2 (p - 2) + 2 m (p - 1) / p) c";
         (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
         if (q->p > 1) {
             dpari_closed_add(q, 2 * (q->p - 2) + 2 * (q->m / q->p) * (q->p - 1), q->c);
         }
         break;
-    case DPAR_INTERLEAVED:
+    case DPAR_SCHEDULE_INTERLEAVED:
         q->formula = "2 (p v - 1) c";
         (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
         (void)dpari_closed_need(q, q->c <= q->f && q->c <= q->b, "c <= F and c <= B");
         dpari_closed_add(q, q->p > 1 ? 2 * (q->p * q->v - 1) : 0, q->c);
         break;
-    case DPAR_ZB_H1:
+    case DPAR_SCHEDULE_ZB_H1:
         q->formula = "4 (p - 1) c";
         (void)dpari_closed_need(q, q->f == q->i && q->i == q->w, "F = I = W");
         (void)dpari_closed_need(q, q->c <= q->f / 4, "4 c <= F");
         (void)dpari_closed_need(q, q->m >= 2 * q->p, "m >= 2 p");
         dpari_closed_add(q, 4 * (q->p - 1), q->c);
         break;
-    case DPAR_FORWARD_ONLY:
+    case DPAR_SCHEDULE_FORWARD_ONLY:
         q->formula = "(p - 1) c";
         (void)dpari_closed_need(q, q->v == 1, "v = 1");
         dpari_closed_add(q, q->p - 1, q->c);
@@ -203,9 +205,9 @@ static void dpari_closed_latency(dpari_closed *q)
 
 static void dpari_closed_span(dpari_closed *q)
 {
-    if (q->rule == DPAR_ZB_2P || q->rule == DPAR_ZBV) {
+    if (q->rule == DPAR_SCHEDULE_ZB_2P || q->rule == DPAR_SCHEDULE_ZBV) {
         dpari_closed_no_bubble(q, 1);
-    } else if (q->rule == DPAR_FORWARD_ONLY) {
+    } else if (q->rule == DPAR_SCHEDULE_FORWARD_ONLY) {
         q->formula = "m F";
         (void)dpari_closed_need(q, q->v == 1, "v = 1");
         dpari_closed_add(q, q->m, q->f);
@@ -221,13 +223,14 @@ DPARI_APART void dpari_closed_idle(dpari_closed *q)
 {
     int64_t work;
     (void)dpari_closed_need(q, q->c == 0, "no latency");
-    if (q->rule == DPAR_DUALPIPE || q->rule == DPAR_DUALPIPEV) {
+    if (q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_DUALPIPEV) {
         dpari_closed_dual_idle(q);
         return;
     }
-    (void)dpari_closed_need(q, q->rule != DPAR_MOE_OVERLAP || q->fb - q->f == q->b, "FB = F + B");
+    (void)dpari_closed_need(q, q->rule != DPAR_SCHEDULE_MOE_OVERLAP || q->fb - q->f == q->b,
+                            "FB = F + B");
     dpari_closed_makespan(q);
-    if (q->rule == DPAR_FORWARD_ONLY) {
+    if (q->rule == DPAR_SCHEDULE_FORWARD_ONLY) {
         q->b = 0;
     }
     dpari_closed_work(q, &work);
@@ -242,35 +245,35 @@ static void dpari_closed_peak_folded(dpari_closed *q, int64_t r)
     const int64_t p = q->p;
     int64_t peak = 0;
     switch (q->rule) {
-    case DPAR_ZBV:
+    case DPAR_SCHEDULE_ZBV:
         (void)dpari_closed_need(q, q->m >= 2 * p - 1, "m >= 2 p - 1");
         q->formula = "2 p";
         peak = 2 * p;
         break;
-    case DPAR_V_HALF:
+    case DPAR_SCHEDULE_V_HALF:
         q->formula = "2 floor((p + 2) / 2)";
         peak = 2 * ((p + 2) / 2);
         break;
-    case DPAR_V_MIN:
+    case DPAR_SCHEDULE_V_MIN:
         q->formula = r == 0 && p % 3 == 2 ? "2 floor((p + 4) / 3) - 1" : "2 floor((p + 4) / 3)";
         peak = 2 * ((p + 4) / 3) - (r == 0 && p % 3 == 2);
         break;
-    case DPAR_DUALPIPE:
+    case DPAR_SCHEDULE_DUALPIPE:
         q->formula = "p + 1";
         peak = p + 1;
         break;
-    case DPAR_DUALPIPEV:
+    case DPAR_SCHEDULE_DUALPIPEV:
         q->formula = "2 p + 1";
         peak = 2 * p + 1;
         break;
-    case DPAR_CHIMERA:
+    case DPAR_SCHEDULE_CHIMERA:
         (void)dpari_closed_need(q, q->m % p == 0, "p divides m");
         q->formula = "p / 2 + 1 + min(r, p - 1 - r)";
         peak = p / 2 + 1 + dpari_least(r, p - 1 - r);
         break;
     default: (void)dpari_closed_need(q, 0, ""); break;
     }
-    if (q->rule == DPAR_V_HALF || q->rule == DPAR_V_MIN) {
+    if (q->rule == DPAR_SCHEDULE_V_HALF || q->rule == DPAR_SCHEDULE_V_MIN) {
         (void)dpari_closed_need(q, p >= 2 && p <= 12 && q->m >= 2 * p, "2 <= p <= 12, m >= 2 p");
     }
     dpari_closed_add(q, 1, peak);
@@ -281,43 +284,43 @@ DPARI_APART void dpari_closed_peak(dpari_closed *q, int64_t r)
     const int64_t p = q->p, m = q->m, v = q->v;
     int64_t peak = 0;
     switch (q->rule) {
-    case DPAR_GPIPE:
-    case DPAR_BREADTH_FIRST:
-    case DPAR_FORWARD_ONLY:
+    case DPAR_SCHEDULE_GPIPE:
+    case DPAR_SCHEDULE_BREADTH_FIRST:
+    case DPAR_SCHEDULE_FORWARD_ONLY:
         q->formula = "m v";
         peak = m * v;
         break;
-    case DPAR_1F1B:
+    case DPAR_SCHEDULE_1F1B:
         q->formula = "min(p - r, m)";
         peak = dpari_least(p - r, m);
         break;
-    case DPAR_EAGER_1F1B:
+    case DPAR_SCHEDULE_EAGER_1F1B:
         q->formula = "min(2 (p - r) - 1, m)";
         peak = dpari_least(2 * (p - r) - 1, m);
         break;
-    case DPAR_INTERLEAVED:
+    case DPAR_SCHEDULE_INTERLEAVED:
         (void)dpari_closed_need(q, m % p == 0, "p divides m");
         q->formula = "min((v - 1) p + 2 (p - 1 - r) + 1, m v)";
         peak = dpari_least((v - 1) * p + 2 * (p - 1 - r) + 1, m * v);
         break;
-    case DPAR_ZB_H1:
+    case DPAR_SCHEDULE_ZB_H1:
         q->formula = "min(p, m)";
         peak = dpari_least(p, m);
         break;
-    case DPAR_ZB_2P:
+    case DPAR_SCHEDULE_ZB_2P:
         q->formula = "min(2 p - 1, m)";
         peak = dpari_least(2 * p - 1, m);
         break;
-    case DPAR_INTERLEAVED_ZB:
+    case DPAR_SCHEDULE_INTERLEAVED_ZB:
         (void)dpari_closed_need(q, m % p == 0, "p divides m");
         q->formula = "p v";
         peak = p * v;
         break;
-    case DPAR_SEQ1F1B:
+    case DPAR_SCHEDULE_SEQ1F1B:
         q->formula = "min(p - 1 - r + s, m s)";
         peak = dpari_least(p - 1 - r + q->s, m);
         break;
-    case DPAR_MOE_OVERLAP:
+    case DPAR_SCHEDULE_MOE_OVERLAP:
         (void)dpari_closed_need(q, v == 1, "v = 1");
         q->formula = "min(2 (p - r), m)";
         peak = dpari_least(2 * (p - r), m);
@@ -330,15 +333,16 @@ DPARI_APART void dpari_closed_peak(dpari_closed *q, int64_t r)
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* Fills in the numbers; they are checked by what only simulation can say otherwise. */
-static dpar_status dpari_closed_read(dpari_closed *q, const dpar_order *order, const dpar_times *t,
-                                     dpar_why *why)
+static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *order,
+                                     const dpar_schedule_times *t, dpar_why *why)
 {
-    const int many = order->rule == DPAR_INTERLEAVED || order->rule == DPAR_BREADTH_FIRST ||
-                     order->rule == DPAR_INTERLEAVED_ZB;
-    const int two = order->rule == DPAR_ZBV || order->rule == DPAR_V_HALF ||
-                    order->rule == DPAR_V_MIN || order->rule == DPAR_1F1B_V ||
-                    order->rule == DPAR_DUALPIPE || order->rule == DPAR_DUALPIPEV ||
-                    order->rule == DPAR_CHIMERA;
+    const int many = order->rule == DPAR_SCHEDULE_INTERLEAVED ||
+                     order->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+                     order->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
+    const int two = order->rule == DPAR_SCHEDULE_ZBV || order->rule == DPAR_SCHEDULE_V_HALF ||
+                    order->rule == DPAR_SCHEDULE_V_MIN || order->rule == DPAR_SCHEDULE_1F1B_V ||
+                    order->rule == DPAR_SCHEDULE_DUALPIPE ||
+                    order->rule == DPAR_SCHEDULE_DUALPIPEV || order->rule == DPAR_SCHEDULE_CHIMERA;
     dpar_status status = dpari_order_check(order, why);
     if (status != DPAR_OK) {
         return status;
@@ -347,7 +351,7 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_order *order, c
     q->rule = order->rule;
     q->p = order->ranks;
     q->v = two || (many && order->chunks == 0) ? 2 : order->chunks == 0 ? 1 : order->chunks;
-    q->s = order->rule != DPAR_SEQ1F1B ? 1 : order->slices == 0 ? 2 : order->slices;
+    q->s = order->rule != DPAR_SCHEDULE_SEQ1F1B ? 1 : order->slices == 0 ? 2 : order->slices;
     q->m = (int64_t)order->micros * q->s;
     q->f = t->forward.all;
     q->i = t->input.all;
@@ -371,30 +375,30 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_order *order, c
 }
 
 /* Are all stages alike, with nothing that the formulas leave out? */
-static int dpari_closed_plain(const dpar_times *t)
+static int dpari_closed_plain(const dpar_schedule_times *t)
 {
     return t->forward.of == NULL && t->input.of == NULL && t->weight.of == NULL &&
            t->backward.of == NULL && t->overlap.of == NULL && t->latency.of == NULL &&
-           t->bandwidth.of == NULL && t->bandwidth.all == 0 && t->sends == DPAR_SENDS_BUFFERED;
+           t->bandwidth.of == NULL && t->bandwidth.all == 0 && t->sends == DPAR_SEND_MODE_BUFFERED;
 }
 
-DPARI_APART void dpari_closed_value(dpari_closed *q, const dpar_times *t, int32_t what,
+DPARI_APART void dpari_closed_value(dpari_closed *q, const dpar_schedule_times *t, int32_t what,
                                     int32_t rank)
 {
-    const int split = q->rule == DPAR_ZB_H1 || q->rule == DPAR_ZB_2P ||
-                      q->rule == DPAR_INTERLEAVED_ZB || q->rule == DPAR_ZBV ||
-                      q->rule == DPAR_DUALPIPE || q->rule == DPAR_DUALPIPEV;
-    if (what == DPAR_CLOSED_PEAK) {
+    const int split = q->rule == DPAR_SCHEDULE_ZB_H1 || q->rule == DPAR_SCHEDULE_ZB_2P ||
+                      q->rule == DPAR_SCHEDULE_INTERLEAVED_ZB || q->rule == DPAR_SCHEDULE_ZBV ||
+                      q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_DUALPIPEV;
+    if (what == DPAR_FORMULA_PEAK) {
         dpari_closed_peak(q, rank);
         return;
     }
     (void)dpari_closed_need(q, dpari_closed_plain(t), "all stages alike, latency alone");
     (void)dpari_closed_need(q, !split || q->b == q->i + q->w, "B = I + W");
-    if (what == DPAR_CLOSED_LATENCY) {
+    if (what == DPAR_FORMULA_LATENCY) {
         dpari_closed_latency(q);
-    } else if (what == DPAR_CLOSED_SPAN) {
+    } else if (what == DPAR_FORMULA_SPAN) {
         dpari_closed_span(q);
-    } else if (what == DPAR_CLOSED_IDLE) {
+    } else if (what == DPAR_FORMULA_IDLE) {
         dpari_closed_idle(q);
     } else {
         if (q->c > 0) {
@@ -410,7 +414,7 @@ static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpa
     dpar_text t;
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_order_name(q->rule), what,
+        dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_schedule_name(q->rule), what,
                        q->unmet[0] != 0 ? ", unless: " : "", q->unmet);
     }
     return DPAR_E_NONE;
@@ -420,10 +424,10 @@ static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpa
 static const char *dpari_closed_late(int32_t rule)
 {
     switch (rule) {
-    case DPAR_1F1B: return "(m + p - 1) (F + B) + (2 (p - 2) + 2 m (p - 1) / p) c";
-    case DPAR_INTERLEAVED: return "(m v + p - 1) (F + B) + 2 (p v - 1) c";
-    case DPAR_ZB_H1: return "m (F + I + W) + (p - 1) (F + I - W) + 4 (p - 1) c";
-    case DPAR_FORWARD_ONLY: return "(m v + p - 1) F + (p - 1) c";
+    case DPAR_SCHEDULE_1F1B: return "(m + p - 1) (F + B) + (2 (p - 2) + 2 m (p - 1) / p) c";
+    case DPAR_SCHEDULE_INTERLEAVED: return "(m v + p - 1) (F + B) + 2 (p v - 1) c";
+    case DPAR_SCHEDULE_ZB_H1: return "m (F + I + W) + (p - 1) (F + I - W) + 4 (p - 1) c";
+    case DPAR_SCHEDULE_FORWARD_ONLY: return "(m v + p - 1) F + (p - 1) c";
     default: return "(m + p - 1) (F + B) + 2 (p - 1) c"; /* gpipe, eager-1f1b */
     }
 }
@@ -431,17 +435,18 @@ static const char *dpari_closed_late(int32_t rule)
 static const char *dpari_closed_name(int32_t what)
 {
     switch (what) {
-    case DPAR_CLOSED_MAKESPAN: return "makespan";
-    case DPAR_CLOSED_SPAN: return "span";
-    case DPAR_CLOSED_LATENCY: return "latency term";
-    case DPAR_CLOSED_IDLE: return "idle time";
+    case DPAR_FORMULA_MAKESPAN: return "makespan";
+    case DPAR_FORMULA_SPAN: return "span";
+    case DPAR_FORMULA_LATENCY: return "latency term";
+    case DPAR_FORMULA_IDLE: return "idle time";
     default: return "peak";
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
-                                                       int32_t what, int32_t rank,
-                                                       dpar_formula *formula, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *order,
+                                                          const dpar_schedule_times *t,
+                                                          int32_t what, int32_t rank,
+                                                          dpar_formula *formula, dpar_why *why)
 {
     dpari_closed q;
     int late;
@@ -449,7 +454,7 @@ DPAR_API DPARI_COLD dpar_status dpar_order_closed_form(const dpar_order *order, 
     if (status != DPAR_OK) {
         return status;
     }
-    if (what < 0 || what >= DPAR_CLOSED_KINDS || rank < 0 || rank >= order->ranks) {
+    if (what < 0 || what >= DPAR_FORMULA_COUNT || rank < 0 || rank >= order->ranks) {
         return dpari_say(DPAR_E_ARG, why, "formula # of rank # of #: unknown", what, rank,
                          order->ranks, 0);
     }
@@ -461,8 +466,8 @@ DPAR_API DPARI_COLD dpar_status dpar_order_closed_form(const dpar_order *order, 
         return dpari_say(DPAR_E_RANGE, why, "# micro-batches on # ranks take too long",
                          order->micros, order->ranks, 0, 0);
     }
-    late =
-        what == DPAR_CLOSED_MAKESPAN || (what == DPAR_CLOSED_SPAN && q.rule != DPAR_FORWARD_ONLY);
+    late = what == DPAR_FORMULA_MAKESPAN ||
+           (what == DPAR_FORMULA_SPAN && q.rule != DPAR_SCHEDULE_FORWARD_ONLY);
     formula->value = q.sum;
     formula->text = late && q.c > 0 ? dpari_closed_late(q.rule) : q.formula;
     return DPAR_OK;

@@ -2,7 +2,7 @@
 /* closed - the published formulas of pipeline schedules, each only where simulation agrees with it.
  * Elsewhere a sentence says which condition is not met.
  *
- *     dpar_order_closed_form(&order, &times, DPAR_CLOSED_MAKESPAN, 0, &formula, &why);
+ *     dpar_schedule_closed_form(&order, &times, DPAR_FORMULA_MAKESPAN, 0, &formula, &why);
  *     formula.text                                     "(m + p - 1) (F + B)" */
 #ifndef DPARI_SCHEDULE_CLOSED_H
 #define DPARI_SCHEDULE_CLOSED_H
@@ -10,15 +10,15 @@
 #include "generate.h"
 #include "simulate.h"
 
-/* What a formula gives, in the units of dpar_times. Times are those of a stage: 1/v of a rank's
- * layers. Activations count in stages x micro-batches. */
+/* What a formula gives, in the units of dpar_schedule_times. Times are those of a stage: 1/v of a
+ * rank's layers. Activations count in stages x micro-batches. */
 enum {
-    DPAR_CLOSED_MAKESPAN, /* with the latency term when there is a latency */
-    DPAR_CLOSED_SPAN,
-    DPAR_CLOSED_LATENCY, /* what a latency adds to the makespan */
-    DPAR_CLOSED_IDLE,    /* idle time of the rank with most */
-    DPAR_CLOSED_PEAK,    /* most activations that `rank` holds */
-    DPAR_CLOSED_KINDS
+    DPAR_FORMULA_MAKESPAN, /* with the latency term when there is a latency */
+    DPAR_FORMULA_SPAN,
+    DPAR_FORMULA_LATENCY, /* what a latency adds to the makespan */
+    DPAR_FORMULA_IDLE,    /* idle time of the rank with most */
+    DPAR_FORMULA_PEAK,    /* most activations that `rank` holds */
+    DPAR_FORMULA_COUNT
 };
 typedef struct dpar_formula {
     int64_t value;
@@ -79,8 +79,8 @@ typedef struct dpar_formula {
  * `rank` matters for PEAK alone. E_NONE with a sentence: no formula holds. E_ARG, E_DIVIDE,
  * E_RANGE: there is no such order, a time is below 0, or a value passes INT64_MAX. *formula is
  * written on success only. O(stages), the check of the order. */
-DPAR_API dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
-                                            int32_t what, int32_t rank, dpar_formula *formula,
-                                            dpar_why *why);
+DPAR_API dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *order,
+                                               const dpar_schedule_times *t, int32_t what,
+                                               int32_t rank, dpar_formula *formula, dpar_why *why);
 
 #endif

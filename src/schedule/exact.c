@@ -7,11 +7,11 @@ enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes stay below 2^60 */
 
 /* ---- the job -------------------------------------------------------------------------------- */
 
-static dpar_status dpari_job_shape(const dpar_pipe_job *job, dpar_why *why)
+static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int32_t s, r;
     if (job->ranks < 1 || job->ranks > DPAR_PIPE_RANKS || job->stages < job->ranks ||
-        job->stages > DPAR_PIPE_STAGES || job->micros < 1 || job->micros > DPAR_MOST_MICROS ||
+        job->stages > DPAR_PIPE_STAGES || job->micros < 1 || job->micros > DPAR_MAX_MICRO_BATCHES ||
         (int64_t)job->stages * job->micros > (INT64_C(1) << 28)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# ranks, # stages, # micro-batches: 1 to 4096, 16384 and 65535, no fewer "
@@ -19,13 +19,13 @@ static dpar_status dpari_job_shape(const dpar_pipe_job *job, dpar_why *why)
                          job->ranks, job->stages, job->micros, 0);
     }
     if (job->times == NULL || job->split < 0 || job->split > 1 || job->objective < 0 ||
-        job->objective > DPAR_LEAST_SPAN) {
+        job->objective > DPAR_OBJECTIVE_SPAN) {
         return dpari_say(DPAR_E_ARG, why, "no times, or split # or objective # is not 0 or 1",
                          job->split, job->objective, 0, 0);
     }
-    if (job->rank_of == NULL && job->map != DPAR_MAP_LOOP && job->map != DPAR_MAP_V) {
-        return dpari_say(DPAR_E_ARG, why, "map # is not DPAR_MAP_LOOP or DPAR_MAP_V", job->map, 0,
-                         0, 0);
+    if (job->rank_of == NULL && job->map != DPAR_STAGE_MAP_LOOP && job->map != DPAR_STAGE_MAP_V) {
+        return dpari_say(DPAR_E_ARG, why, "map # is not DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V",
+                         job->map, 0, 0, 0);
     }
     for (s = 0; s < job->stages; s++) {
         r = dpari_pipe_rank(job, s);
@@ -47,9 +47,9 @@ static int dpari_job_add(int64_t *sum, int64_t value)
     return 1;
 }
 
-static dpar_status dpari_job_times(const dpar_pipe_job *job, dpar_why *why)
+static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
-    const dpar_times *t = job->times;
+    const dpar_schedule_times *t = job->times;
     int64_t sum = 0, all;
     int32_t s;
     for (s = 0; s < job->stages; s++) {
@@ -78,7 +78,7 @@ static dpar_status dpari_job_times(const dpar_pipe_job *job, dpar_why *why)
     return DPAR_OK;
 }
 
-static dpar_status dpari_job_holds(const dpar_pipe_job *job, dpar_why *why)
+static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int64_t sum = 0, each = 0, all;
     int32_t s;
@@ -107,7 +107,8 @@ static dpar_status dpari_job_holds(const dpar_pipe_job *job, dpar_why *why)
 }
 
 /* One rank: has it a stage, and does one micro-batch fit on all that it has? */
-static dpar_status dpari_job_fits(const dpar_pipe_job *job, int32_t rank, dpar_why *why)
+static dpar_status dpari_job_fits(const dpar_schedule_optimize_desc *job, int32_t rank,
+                                  dpar_why *why)
 {
     int64_t cap = dpari_each_at(&job->cap, rank), need = 0, always = 0, one = -1;
     int32_t s, stages = 0, alike = 1;
@@ -141,7 +142,8 @@ static dpar_status dpari_job_fits(const dpar_pipe_job *job, int32_t rank, dpar_w
                      rank, always, need, cap);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_pipe_check(const dpar_pipe_job *job, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job,
+                                                  dpar_why *why)
 {
     dpar_status st = dpari_job_shape(job, why);
     int32_t r;
@@ -157,7 +159,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pipe_check(const dpar_pipe_job *job, dpar
     return st;
 }
 
-DPARI_API int64_t dpari_pipe_actions(const dpar_pipe_job *job)
+DPARI_API int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job)
 {
     return (int64_t)job->stages * job->micros * (job->split ? 3 : 2);
 }
@@ -169,25 +171,25 @@ typedef struct dpari_chain {
     int64_t back; /* from its I to the end: I of the stages before, messages */
 } dpari_chain;
 
-static int64_t dpari_job_lag(const dpar_pipe_job *job, int32_t stage)
+static int64_t dpari_job_lag(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     return stage + 1 < job->stages && dpari_pipe_rank(job, stage) != dpari_pipe_rank(job, stage + 1)
                ? dpari_pipe_message(job->times, stage)
                : 0;
 }
 
-DPARI_APART int64_t dpari_job_weight(const dpar_pipe_job *job, int32_t stage)
+DPARI_APART int64_t dpari_job_weight(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     return job->split ? dpari_each_at(&job->times->weight, stage) : 0;
 }
 
 /* What a stage's activation is held for at least, from its F to the end of its I. */
-static int64_t dpari_bound_hold(const dpar_pipe_job *job, const dpari_chain *c)
+static int64_t dpari_bound_hold(const dpar_schedule_optimize_desc *job, const dpari_chain *c)
 {
     return c->way - c->head - c->back - dpari_job_weight(job, 0);
 }
 
-static void dpari_bound_step(const dpar_pipe_job *job, int32_t stage, dpari_chain *c)
+static void dpari_bound_step(const dpar_schedule_optimize_desc *job, int32_t stage, dpari_chain *c)
 {
     c->head += dpari_each_at(&job->times->forward, stage) + dpari_job_lag(job, stage);
     c->back += dpari_pipe_back(job, stage) + dpari_job_lag(job, stage);
@@ -195,7 +197,8 @@ static void dpari_bound_step(const dpar_pipe_job *job, int32_t stage, dpari_chai
 
 /* Bytes times time of all that a rank holds, over its cap. Bytes are rounded to 2^-20 of the cap,
  * to the side that keeps this a bound; 0 when the product is too large. */
-static int64_t dpari_bound_area(const dpar_pipe_job *job, int32_t first, const dpari_chain *chain)
+static int64_t dpari_bound_area(const dpar_schedule_optimize_desc *job, int32_t first,
+                                const dpari_chain *chain)
 {
     dpari_chain c = *chain;
     int32_t s, r = dpari_pipe_rank(job, first);
@@ -217,11 +220,12 @@ static int64_t dpari_bound_area(const dpar_pipe_job *job, int32_t first, const d
         return 0;
     }
     return dpari_ceil_div(area, dpari_ceil_div(cap, unit)) +
-           (job->objective == DPAR_LEAST_MAKESPAN ? chain->head : 0);
+           (job->objective == DPAR_OBJECTIVE_MAKESPAN ? chain->head : 0);
 }
 
 /* The bound of a rank whose first stage is `first`, with the chain at that stage. */
-static int64_t dpari_bound_rank(const dpar_pipe_job *job, int32_t first, const dpari_chain *chain)
+static int64_t dpari_bound_rank(const dpar_schedule_optimize_desc *job, int32_t first,
+                                const dpari_chain *chain)
 {
     int64_t pass = 0, weight = 0; /* of one micro-batch: F and I; W */
     int64_t bound;
@@ -235,7 +239,7 @@ static int64_t dpari_bound_rank(const dpar_pipe_job *job, int32_t first, const d
     pass *= job->micros;
     weight *= job->micros;
     bound = pass + weight;
-    if (job->objective == DPAR_LEAST_MAKESPAN) {
+    if (job->objective == DPAR_OBJECTIVE_MAKESPAN) {
         bound = chain->head + pass +
                 dpari_most(weight, first > 0 ? chain->back + dpari_job_weight(job, 0)
                                              : dpari_job_weight(job, first));
@@ -245,13 +249,14 @@ static int64_t dpari_bound_rank(const dpar_pipe_job *job, int32_t first, const d
 
 /* The bound of a stage: all its F before the last micro-batch goes on, or all its I after the
  * first came back; or the turns in which its activations fit. */
-static int64_t dpari_bound_stage(const dpar_pipe_job *job, int32_t s, const dpari_chain *c)
+static int64_t dpari_bound_stage(const dpar_schedule_optimize_desc *job, int32_t s,
+                                 const dpari_chain *c)
 {
     int64_t f = dpari_each_at(&job->times->forward, s), i = dpari_pipe_back(job, s);
     int64_t one = dpari_pipe_hold(job->times, DPARI_F, s), best = 0, fit;
     int64_t cap = dpari_each_at(&job->cap, dpari_pipe_rank(job, s));
     int whole = !job->split || dpari_pipe_hold(job->times, DPARI_I, s) == 0;
-    if (job->objective == DPAR_LEAST_MAKESPAN ||
+    if (job->objective == DPAR_OBJECTIVE_MAKESPAN ||
         dpari_pipe_rank(job, s) == dpari_pipe_rank(job, 0)) {
         best = c->way + (job->micros - 1) * dpari_most(f, i);
     }
@@ -261,13 +266,13 @@ static int64_t dpari_bound_stage(const dpar_pipe_job *job, int32_t s, const dpar
     fit = cap / one; /* 1 at least: the job was checked */
     if (fit < job->micros) {
         int64_t held = dpari_bound_hold(job, c) + (whole ? dpari_job_weight(job, s) : 0);
-        int64_t late = job->objective == DPAR_LEAST_MAKESPAN ? c->head : 0;
+        int64_t late = job->objective == DPAR_OBJECTIVE_MAKESPAN ? c->head : 0;
         best = dpari_most(best, late + dpari_ceil_div(job->micros, fit) * held);
     }
     return best;
 }
 
-DPARI_API int64_t dpari_pipe_bound(const dpar_pipe_job *job)
+DPARI_API int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job)
 {
     dpari_chain c;
     int64_t bound = 0;
@@ -682,7 +687,8 @@ static void dpari_exact_undo(dpari_search *x, const dpari_place *p)
 }
 
 /* A complete schedule that is better: the way down, into s. */
-static void dpari_exact_write(dpari_search *x, dpar_schedule *s, dpar_pipe_result *result)
+static void dpari_exact_write(dpari_search *x, dpar_schedule *s,
+                              dpar_schedule_optimize_result *result)
 {
     dpari_pipe *q = &x->q;
     int64_t i;
@@ -716,8 +722,8 @@ static int64_t dpari_exact_next(const dpari_search *x, int32_t r, int64_t at)
 }
 
 /* Comes to a new place. 0: nothing better lies beyond it. */
-static int dpari_exact_enter(dpari_search *x, const dpar_pipe_job *job, dpar_schedule *s,
-                             dpar_pipe_result *result)
+static int dpari_exact_enter(dpari_search *x, const dpar_schedule_optimize_desc *job,
+                             dpar_schedule *s, dpar_schedule_optimize_result *result)
 {
     dpari_place *p = &x->place[x->depth];
     x->nodes++;
@@ -737,8 +743,8 @@ static int dpari_exact_enter(dpari_search *x, const dpar_pipe_job *job, dpar_sch
 }
 
 /* Depth first, until all is searched, the bound is met, or the nodes are used up (1). */
-static int dpari_exact_walk(dpari_search *x, const dpar_pipe_job *job, dpar_schedule *s,
-                            dpar_pipe_result *result)
+static int dpari_exact_walk(dpari_search *x, const dpar_schedule_optimize_desc *job,
+                            dpar_schedule *s, dpar_schedule_optimize_result *result)
 {
     int more = dpari_exact_enter(x, job, s, result);
     while (more && x->best > x->bound) {
@@ -765,17 +771,18 @@ static int dpari_exact_walk(dpari_search *x, const dpar_pipe_job *job, dpar_sche
 
 /* Places on the longest way down. Between two actions of a rank it waits at most once for the F and
  * once for the I of each of its stages, and once more. */
-static int64_t dpari_exact_depth(const dpar_pipe_job *job)
+static int64_t dpari_exact_depth(const dpar_schedule_optimize_desc *job)
 {
     return (dpari_pipe_actions(job) + job->ranks) * (2 * job->stages + 2);
 }
 
-static dpari_search *dpari_exact_lay(const dpar_pipe_job *job, void *mem, int64_t bytes)
+static dpari_search *dpari_exact_lay(const dpar_schedule_optimize_desc *job, void *mem,
+                                     int64_t bytes)
 {
     dpari_search *x = (dpari_search *)mem;
     char *at = dpari_pipe_lay(&x->q, job, x + 1), *end = (char *)mem + bytes;
     int32_t r;
-    x->span = job->objective == DPAR_LEAST_SPAN;
+    x->span = job->objective == DPAR_OBJECTIVE_SPAN;
     x->sinces = x->span ? job->ranks : 1;
     x->keys = job->stages + 3 * job->ranks;
     x->size = 8 * x->sinces + 8 * ((x->keys + 2) / 2);
@@ -795,7 +802,7 @@ static dpari_search *dpari_exact_lay(const dpar_pipe_job *job, void *mem, int64_
     return x;
 }
 
-static dpar_status dpari_exact_check(const dpar_pipe_job *job, dpar_why *why)
+static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     dpar_status st = dpari_pipe_check(job, why);
     int32_t s;
@@ -821,25 +828,26 @@ static dpar_status dpari_exact_check(const dpar_pipe_job *job, dpar_why *why)
     return DPAR_OK;
 }
 
-DPARI_API int64_t dpari_exact_bytes(const dpar_pipe_job *job, int64_t entries)
+DPARI_API int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int64_t entries)
 {
     int64_t keys, sinces;
     if (entries < 1 || entries > (INT64_C(1) << 31) || dpari_exact_check(job, NULL) != DPAR_OK) {
         return -1;
     }
     keys = job->stages + 3 * (int64_t)job->ranks;
-    sinces = job->objective == DPAR_LEAST_SPAN ? job->ranks : 1;
+    sinces = job->objective == DPAR_OBJECTIVE_SPAN ? job->ranks : 1;
     return (int64_t)sizeof(dpari_search) + dpari_pipe_bytes(job) + 8 * (job->ranks + sinces) +
            (int64_t)sizeof(dpari_place) * dpari_exact_depth(job) + 8 * ((keys + 1) / 2) +
            entries * (8 * sinces + 8 * ((keys + 2) / 2));
 }
 
-DPARI_API dpar_status dpari_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
-                                         dpar_schedule *s, dpar_pipe_result *result, void *mem,
+DPARI_API dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
+                                         int64_t known, dpar_schedule *s,
+                                         dpar_schedule_optimize_result *result, void *mem,
                                          int64_t bytes, dpar_why *why)
 {
     dpari_search *x;
-    dpar_pipe_result got;
+    dpar_schedule_optimize_result got;
     dpar_status st = dpari_exact_check(job, why);
     int more;
     if (st == DPAR_OK && (nodes < 0 || known < 0)) {

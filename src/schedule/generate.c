@@ -8,14 +8,14 @@
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-DPAR_API const char *dpar_order_name(int32_t rule)
+DPAR_API const char *dpar_schedule_name(int32_t rule)
 {
-    static const char name[DPAR_ORDERS][16] = {
+    static const char name[DPAR_SCHEDULE_END][16] = {
         "?",           "gpipe",     "1f1b",       "interleaved",    "breadth-first",
         "zb-h1",       "zb-2p",     "zbv",        "v-half",         "v-min",
         "dualpipe",    "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",
         "moe-overlap", "seq1f1b",   "chimera",    "forward-only"};
-    return rule > 0 && rule < DPAR_ORDERS ? name[rule] : "?";
+    return rule > 0 && rule < DPAR_SCHEDULE_END ? name[rule] : "?";
 }
 
 /* The next letter or digit of a name, small, and *at behind it; 0 at the end. */
@@ -55,34 +55,36 @@ static const char *dpari_name_past(const char *name, const char *head)
     return name + i;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, const char *name,
+                                                   dpar_why *why)
 {
     static const struct {
         char name[28];
         int32_t rule;
-    } other[] = {{"gpipe-lifo", DPAR_GPIPE},
-                 {"interleaved-1f1b", DPAR_INTERLEAVED},
-                 {"flexible-interleaved-1f1b", DPAR_INTERLEAVED},
-                 {"bfs", DPAR_BREADTH_FIRST},
-                 {"looped-bfs", DPAR_BREADTH_FIRST},
-                 {"zb-1p", DPAR_ZB_H1},
-                 {"zb-h2", DPAR_ZB_2P},
-                 {"zbv-zero-bubble", DPAR_ZBV},
-                 {"eager", DPAR_EAGER_1F1B},
-                 {"izb", DPAR_INTERLEAVED_ZB},
-                 {"interleaved-zero-bubble", DPAR_INTERLEAVED_ZB},
-                 {"v1f1b", DPAR_1F1B_V},
-                 {"overlap-1f1b", DPAR_MOE_OVERLAP},
-                 {"inference", DPAR_FORWARD_ONLY}};
+    } other[] = {{"gpipe-lifo", DPAR_SCHEDULE_GPIPE},
+                 {"interleaved-1f1b", DPAR_SCHEDULE_INTERLEAVED},
+                 {"flexible-interleaved-1f1b", DPAR_SCHEDULE_INTERLEAVED},
+                 {"bfs", DPAR_SCHEDULE_BREADTH_FIRST},
+                 {"looped-bfs", DPAR_SCHEDULE_BREADTH_FIRST},
+                 {"zb-1p", DPAR_SCHEDULE_ZB_H1},
+                 {"zb-h2", DPAR_SCHEDULE_ZB_2P},
+                 {"zbv-zero-bubble", DPAR_SCHEDULE_ZBV},
+                 {"eager", DPAR_SCHEDULE_EAGER_1F1B},
+                 {"izb", DPAR_SCHEDULE_INTERLEAVED_ZB},
+                 {"interleaved-zero-bubble", DPAR_SCHEDULE_INTERLEAVED_ZB},
+                 {"v1f1b", DPAR_SCHEDULE_1F1B_V},
+                 {"overlap-1f1b", DPAR_SCHEDULE_MOE_OVERLAP},
+                 {"inference", DPAR_SCHEDULE_FORWARD_ONLY}};
     const int32_t others = (int32_t)(sizeof(other) / sizeof(other[0]));
     const char *bare = dpari_name_past(name, "schedule");
     int32_t i;
-    for (i = 1; i < DPAR_ORDERS + others; i++) {
-        int32_t rule = i < DPAR_ORDERS ? i : other[i - DPAR_ORDERS].rule;
-        const char *known = i < DPAR_ORDERS ? dpar_order_name(i) : other[i - DPAR_ORDERS].name;
+    for (i = 1; i < DPAR_SCHEDULE_END + others; i++) {
+        int32_t rule = i < DPAR_SCHEDULE_END ? i : other[i - DPAR_SCHEDULE_END].rule;
+        const char *known =
+            i < DPAR_SCHEDULE_END ? dpar_schedule_name(i) : other[i - DPAR_SCHEDULE_END].name;
         if (dpari_name_same(bare, known)) {
             order->rule = rule;
-            order->lifo = i == DPAR_ORDERS;
+            order->lifo = i == DPAR_SCHEDULE_END;
             return DPAR_OK;
         }
     }
@@ -98,52 +100,57 @@ DPAR_API DPARI_COLD dpar_status dpar_order_find(dpar_order *order, const char *n
 
 static int dpari_order_loops(int32_t rule)
 {
-    return rule == DPAR_INTERLEAVED || rule == DPAR_BREADTH_FIRST || rule == DPAR_INTERLEAVED_ZB ||
-           rule == DPAR_MOE_OVERLAP || rule == DPAR_FORWARD_ONLY;
+    return rule == DPAR_SCHEDULE_INTERLEAVED || rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+           rule == DPAR_SCHEDULE_INTERLEAVED_ZB || rule == DPAR_SCHEDULE_MOE_OVERLAP ||
+           rule == DPAR_SCHEDULE_FORWARD_ONLY;
 }
 
 static int dpari_order_groups(int32_t rule)
 {
-    return rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB || rule == DPAR_MOE_OVERLAP;
+    return rule == DPAR_SCHEDULE_INTERLEAVED || rule == DPAR_SCHEDULE_INTERLEAVED_ZB ||
+           rule == DPAR_SCHEDULE_MOE_OVERLAP;
 }
 
 /* The rules that go through all micro-batches at once, so that any map will do. */
 static int dpari_order_sweeps(int32_t rule)
 {
-    return rule == DPAR_GPIPE || rule == DPAR_BREADTH_FIRST || rule == DPAR_FORWARD_ONLY;
+    return rule == DPAR_SCHEDULE_GPIPE || rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+           rule == DPAR_SCHEDULE_FORWARD_ONLY;
 }
 
 static int dpari_order_both_ways(int32_t rule)
 {
-    return rule == DPAR_DUALPIPE || rule == DPAR_CHIMERA;
+    return rule == DPAR_SCHEDULE_DUALPIPE || rule == DPAR_SCHEDULE_CHIMERA;
 }
 
 static int dpari_order_folded(int32_t rule)
 {
-    return rule == DPAR_ZBV || rule == DPAR_V_HALF || rule == DPAR_V_MIN ||
-           rule == DPAR_DUALPIPEV || rule == DPAR_1F1B_V;
+    return rule == DPAR_SCHEDULE_ZBV || rule == DPAR_SCHEDULE_V_HALF ||
+           rule == DPAR_SCHEDULE_V_MIN || rule == DPAR_SCHEDULE_DUALPIPEV ||
+           rule == DPAR_SCHEDULE_1F1B_V;
 }
 
 static int32_t dpari_order_map(int32_t rule)
 {
-    return dpari_order_both_ways(rule) ? DPAR_MAP_BIDIRECTIONAL
-           : dpari_order_folded(rule)  ? DPAR_MAP_V
-                                       : DPAR_MAP_LOOP;
+    return dpari_order_both_ways(rule) ? DPAR_STAGE_MAP_BIDIRECTIONAL
+           : dpari_order_folded(rule)  ? DPAR_STAGE_MAP_V
+                                       : DPAR_STAGE_MAP_LOOP;
 }
 
-static int32_t dpari_order_chunks(const dpar_order *o)
+static int32_t dpari_order_chunks(const dpar_schedule_desc *o)
 {
-    int two = dpari_order_map(o->rule) != DPAR_MAP_LOOP || o->rule == DPAR_INTERLEAVED ||
-              o->rule == DPAR_BREADTH_FIRST || o->rule == DPAR_INTERLEAVED_ZB;
+    int two = dpari_order_map(o->rule) != DPAR_STAGE_MAP_LOOP ||
+              o->rule == DPAR_SCHEDULE_INTERLEAVED || o->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+              o->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
     return o->chunks > 0 ? o->chunks : 1 + two;
 }
 
-static int32_t dpari_order_slices(const dpar_order *o)
+static int32_t dpari_order_slices(const dpar_schedule_desc *o)
 {
-    return o->rule != DPAR_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
+    return o->rule != DPAR_SCHEDULE_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
 }
 
-static int32_t dpari_order_rank(const dpar_order *o, int32_t stage)
+static int32_t dpari_order_rank(const dpar_schedule_desc *o, int32_t stage)
 {
     return o->rank_of != NULL ? o->rank_of[stage]
                               : dpari_stage_rank(dpari_order_map(o->rule), o->ranks, stage);
@@ -167,7 +174,7 @@ static void dpari_plan_groups(dpari_plan *k, int32_t group)
     }
 }
 
-static dpari_plan dpari_plan_of(const dpar_order *o)
+static dpari_plan dpari_plan_of(const dpar_schedule_desc *o)
 {
     dpari_plan k;
     k.rule = o->rule;
@@ -176,35 +183,37 @@ static dpari_plan dpari_plan_of(const dpar_order *o)
     k.stages = o->stages > 0 ? o->stages : k.p * k.v;
     k.slices = dpari_order_slices(o);
     k.m = o->micros * k.slices;
-    k.lifo = o->lifo || o->rule == DPAR_BREADTH_FIRST;
+    k.lifo = o->lifo || o->rule == DPAR_SCHEDULE_BREADTH_FIRST;
     dpari_plan_groups(&k, dpari_order_groups(o->rule) ? o->group : k.m);
     return k;
 }
 
 /* ---- is there such an order? ---------------------------------------------------------------- */
 
-static dpar_status dpari_order_numbers(const dpar_order *o, dpar_why *why)
+static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *why)
 {
-    const char *name = dpar_order_name(o->rule);
+    const char *name = dpar_schedule_name(o->rule);
     if (o->rule == 0) {
-        return dpari_say(DPAR_E_ARG, why, "no schedule: set rule, as DPAR_1F1B", 0, 0, 0, 0);
-    }
-    if (o->rule < 0 || o->rule >= DPAR_ORDERS) {
-        return dpari_say(DPAR_E_ARG, why, "rule # is none of 1 to #", o->rule, DPAR_ORDERS - 1, 0,
+        return dpari_say(DPAR_E_ARG, why, "no schedule: set rule, as DPAR_SCHEDULE_1F1B", 0, 0, 0,
                          0);
     }
-    if (o->ranks < 1 || o->ranks > DPAR_MOST_STAGES) {
-        return dpari_say(DPAR_E_ARG, why, "ranks=#: 1 to #", o->ranks, DPAR_MOST_STAGES, 0, 0);
+    if (o->rule < 0 || o->rule >= DPAR_SCHEDULE_END) {
+        return dpari_say(DPAR_E_ARG, why, "rule # is none of 1 to #", o->rule,
+                         DPAR_SCHEDULE_END - 1, 0, 0);
     }
-    if (o->micros < 1 || o->micros > DPAR_MOST_MICROS) {
-        return dpari_say(DPAR_E_ARG, why, "micros=#: 1 to #", o->micros, DPAR_MOST_MICROS, 0, 0);
+    if (o->ranks < 1 || o->ranks > DPAR_MAX_STAGES) {
+        return dpari_say(DPAR_E_ARG, why, "ranks=#: 1 to #", o->ranks, DPAR_MAX_STAGES, 0, 0);
     }
-    if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SEQ1F1B)) {
+    if (o->micros < 1 || o->micros > DPAR_MAX_MICRO_BATCHES) {
+        return dpari_say(DPAR_E_ARG, why, "micros=#: 1 to #", o->micros, DPAR_MAX_MICRO_BATCHES, 0,
+                         0);
+    }
+    if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SCHEDULE_SEQ1F1B)) {
         return dpari_say(DPAR_E_ARG, why,
                          "slices=#: seq1f1b cuts sequences into 1 or more, other rules do not",
                          o->slices, 0, 0, 0);
     }
-    if (o->lifo < 0 || o->lifo > (o->rule == DPAR_GPIPE)) {
+    if (o->lifo < 0 || o->lifo > (o->rule == DPAR_SCHEDULE_GPIPE)) {
         return dpari_say(DPAR_E_ARG, why, "lifo=#: 0 or 1 for gpipe, 0 for other rules", o->lifo, 0,
                          0, 0);
     }
@@ -220,10 +229,10 @@ static dpar_status dpari_order_numbers(const dpar_order *o, dpar_why *why)
     return DPAR_OK;
 }
 
-static dpar_status dpari_order_shape(const dpar_order *o, dpar_why *why)
+static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
 {
-    const char *name = dpar_order_name(o->rule);
-    int own = dpari_order_map(o->rule) == DPAR_MAP_LOOP ? 1 : 2;
+    const char *name = dpar_schedule_name(o->rule);
+    int own = dpari_order_map(o->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
     int64_t chunks = dpari_order_chunks(o), slices = dpari_order_slices(o);
     if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
         return dpari_say_word(DPAR_E_ARG, why,
@@ -231,33 +240,34 @@ static dpar_status dpari_order_shape(const dpar_order *o, dpar_why *why)
                                                          : "chunks=#: @ has # on each rank",
                               name, 16, o->chunks, own, 0, 0);
     }
-    if (chunks * o->ranks > DPAR_MOST_STAGES) {
+    if (chunks * o->ranks > DPAR_MAX_STAGES) {
         return dpari_say(DPAR_E_RANGE, why, "ranks=# x chunks=#: # stages are more than #",
-                         o->ranks, chunks, chunks * o->ranks, DPAR_MOST_STAGES);
+                         o->ranks, chunks, chunks * o->ranks, DPAR_MAX_STAGES);
     }
     if (o->stages != 0 &&
-        (o->stages < 0 || o->stages > DPAR_MOST_STAGES || o->chunks > 0 || o->rank_of == NULL ||
-         !dpari_order_sweeps(o->rule) || o->rule == DPAR_GPIPE)) {
+        (o->stages < 0 || o->stages > DPAR_MAX_STAGES || o->chunks > 0 || o->rank_of == NULL ||
+         !dpari_order_sweeps(o->rule) || o->rule == DPAR_SCHEDULE_GPIPE)) {
         return dpari_say(DPAR_E_ARG, why,
                          "stages=#: breadth-first and forward-only take up to #, with rank_of and "
                          "without chunks",
-                         o->stages, DPAR_MOST_STAGES, 0, 0);
+                         o->stages, DPAR_MAX_STAGES, 0, 0);
     }
-    if (slices * o->micros > DPAR_MOST_MICROS) {
+    if (slices * o->micros > DPAR_MAX_MICRO_BATCHES) {
         return dpari_say(DPAR_E_RANGE, why, "micros=# x slices=#: # are more than #", o->micros,
-                         slices, slices * o->micros, DPAR_MOST_MICROS);
+                         slices, slices * o->micros, DPAR_MAX_MICRO_BATCHES);
     }
     if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
         return dpari_say_word(DPAR_E_DIVIDE, why,
                               "@ runs both ways through an even number of ranks, not #", name, 16,
                               o->ranks, 0, 0, 0);
     }
-    if (o->rule == DPAR_DUALPIPE && o->micros % 2 != 0) {
+    if (o->rule == DPAR_SCHEDULE_DUALPIPE && o->micros % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
                          "dualpipe sends half of the micro-batches each way: # is odd", o->micros,
                          0, 0, 0);
     }
-    if ((o->rule == DPAR_DUALPIPE || o->rule == DPAR_DUALPIPEV) && o->micros / 2 < o->ranks) {
+    if ((o->rule == DPAR_SCHEDULE_DUALPIPE || o->rule == DPAR_SCHEDULE_DUALPIPEV) &&
+        o->micros / 2 < o->ranks) {
         return dpari_say_word(DPAR_E_ARG, why, "@ on # ranks takes at least # micro-batches, not #",
                               name, 16, o->ranks, 2 * (int64_t)o->ranks, o->micros, 0);
     }
@@ -266,7 +276,7 @@ static dpar_status dpari_order_shape(const dpar_order *o, dpar_why *why)
 
 /* Does rank_of give every rank of the rule one of its own? A window of ranks at a time, since there
  * is no memory here for all. */
-static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
+static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
 {
     enum { WINDOW = 1024 };
     dpari_plan k = dpari_plan_of(o);
@@ -301,7 +311,7 @@ static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_order_check(const dpar_order *order, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why)
 {
     dpar_status st = dpari_order_numbers(order, why);
     if (st == DPAR_OK) {
@@ -318,16 +328,16 @@ static int64_t dpari_plan_count(const dpari_plan *k, int32_t stage)
     int32_t behind = k->p - 1 - stage;
     int64_t m = k->m;
     switch (k->rule) {
-    case DPAR_FORWARD_ONLY:
-    case DPAR_CHIMERA: return m; /* half of the F's and half of the B's */
-    case DPAR_ZB_H1:
-    case DPAR_ZB_2P:
-    case DPAR_INTERLEAVED_ZB:
-    case DPAR_ZBV:
-    case DPAR_V_HALF:
-    case DPAR_V_MIN: return 3 * m;
-    case DPAR_DUALPIPEV: return 2 * m + (behind >= 0 ? k->p + behind : 0); /* so many W */
-    case DPAR_DUALPIPE: return m + (behind >= 0 ? dpari_most(stage, behind) : 0);
+    case DPAR_SCHEDULE_FORWARD_ONLY:
+    case DPAR_SCHEDULE_CHIMERA: return m; /* half of the F's and half of the B's */
+    case DPAR_SCHEDULE_ZB_H1:
+    case DPAR_SCHEDULE_ZB_2P:
+    case DPAR_SCHEDULE_INTERLEAVED_ZB:
+    case DPAR_SCHEDULE_ZBV:
+    case DPAR_SCHEDULE_V_HALF:
+    case DPAR_SCHEDULE_V_MIN: return 3 * m;
+    case DPAR_SCHEDULE_DUALPIPEV: return 2 * m + (behind >= 0 ? k->p + behind : 0); /* so many W */
+    case DPAR_SCHEDULE_DUALPIPE: return m + (behind >= 0 ? dpari_most(stage, behind) : 0);
     default: return 2 * m;
     }
 }
@@ -345,10 +355,11 @@ static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
 
 static int dpari_plan_works(const dpari_plan *k)
 {
-    return k->rule == DPAR_V_HALF || k->rule == DPAR_V_MIN || k->rule == DPAR_1F1B_V;
+    return k->rule == DPAR_SCHEDULE_V_HALF || k->rule == DPAR_SCHEDULE_V_MIN ||
+           k->rule == DPAR_SCHEDULE_1F1B_V;
 }
 
-DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_order *order, dpar_why *why)
+DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why)
 {
     dpari_plan k;
     int64_t actions, bytes;
@@ -380,10 +391,10 @@ DPARI_APART void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t 
 /* The W of the oldest I that has none. */
 static void dpari_pen_weight(dpari_pen *pen)
 {
-    while (pen->input->kind != DPAR_INPUT) {
+    while (pen->input->kind != DPAR_ACTION_INPUT) {
         pen->input++;
     }
-    dpari_pen_put(pen, DPAR_WEIGHT, pen->input->stage, pen->input->micro);
+    dpari_pen_put(pen, DPAR_ACTION_WEIGHT, pen->input->stage, pen->input->micro);
     pen->input++;
 }
 
@@ -429,11 +440,11 @@ static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
     int64_t behind = k->p - 1 - rank; /* ranks behind */
     int64_t laps = (int64_t)(k->v - 1) * (k->size + (k->wide > 0));
     switch (k->rule) {
-    case DPAR_1F1B:
-    case DPAR_ZB_H1: return behind;
-    case DPAR_INTERLEAVED_ZB: return laps + behind;
-    case DPAR_SEQ1F1B: return behind + k->slices - 1;
-    case DPAR_MOE_OVERLAP: return laps + 2 * behind + 1;
+    case DPAR_SCHEDULE_1F1B:
+    case DPAR_SCHEDULE_ZB_H1: return behind;
+    case DPAR_SCHEDULE_INTERLEAVED_ZB: return laps + behind;
+    case DPAR_SCHEDULE_SEQ1F1B: return behind + k->slices - 1;
+    case DPAR_SCHEDULE_MOE_OVERLAP: return laps + 2 * behind + 1;
     default: return laps + 2 * behind;
     }
 }
@@ -442,15 +453,17 @@ static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 {
     int64_t n = (int64_t)k->m * k->v, i;
     int64_t ahead = dpari_least(dpari_plan_ahead(k, rank), n);
-    int64_t late = k->rule == DPAR_ZB_2P ? 2 * (int64_t)rank : rank; /* I's before the first W */
-    int split = k->rule == DPAR_ZB_H1 || k->rule == DPAR_ZB_2P || k->rule == DPAR_INTERLEAVED_ZB;
+    int64_t late =
+        k->rule == DPAR_SCHEDULE_ZB_2P ? 2 * (int64_t)rank : rank; /* I's before the first W */
+    int split = k->rule == DPAR_SCHEDULE_ZB_H1 || k->rule == DPAR_SCHEDULE_ZB_2P ||
+                k->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
     dpari_turn f, b;
     dpari_turn_start(&f, k);
     dpari_turn_start(&b, k);
     for (i = 0; i < n + ahead; i++) {
         if (i < n) {
-            dpari_pen_put(pen, DPAR_FORWARD, f.chunk * k->p + rank, f.first + f.at);
-            pen->at[-1].joined = k->rule == DPAR_MOE_OVERLAP && i >= ahead;
+            dpari_pen_put(pen, DPAR_ACTION_FORWARD, f.chunk * k->p + rank, f.first + f.at);
+            pen->at[-1].joined = k->rule == DPAR_SCHEDULE_MOE_OVERLAP && i >= ahead;
             dpari_turn_next(&f, k);
         }
         if (i >= ahead) {
@@ -458,7 +471,7 @@ static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
             if (k->slices > 1) {
                 u += k->slices - 1 - 2 * (u % k->slices);
             }
-            dpari_pen_put(pen, split ? DPAR_INPUT : DPAR_BACKWARD,
+            dpari_pen_put(pen, split ? DPAR_ACTION_INPUT : DPAR_ACTION_BACKWARD,
                           (k->v - 1 - b.chunk) * k->p + rank, u);
             dpari_turn_next(&b, k);
             if (split && i - ahead >= late) {
@@ -481,7 +494,7 @@ static void dpari_sweep_stage(const dpari_plan *k, dpar_schedule *s, int32_t sta
     int32_t i;
     pen.at = s->action + *end;
     for (i = 0; i < k->m; i++) {
-        int turned = kind == DPAR_BACKWARD && k->lifo;
+        int turned = kind == DPAR_ACTION_BACKWARD && k->lifo;
         dpari_pen_put(&pen, kind, stage, turned ? k->m - 1 - i : i);
     }
     *end += k->m;
@@ -491,10 +504,10 @@ static void dpari_sweep_all(const dpari_plan *k, dpar_schedule *s)
 {
     int32_t i;
     for (i = 0; i < k->stages; i++) {
-        dpari_sweep_stage(k, s, i, DPAR_FORWARD);
+        dpari_sweep_stage(k, s, i, DPAR_ACTION_FORWARD);
     }
-    for (i = k->stages - 1; i >= 0 && k->rule != DPAR_FORWARD_ONLY; i--) {
-        dpari_sweep_stage(k, s, i, DPAR_BACKWARD);
+    for (i = k->stages - 1; i >= 0 && k->rule != DPAR_SCHEDULE_FORWARD_ONLY; i--) {
+        dpari_sweep_stage(k, s, i, DPAR_ACTION_BACKWARD);
     }
     for (i = k->p; i > 0; i--) { /* each begin has become the next one's */
         s->begin[i] = s->begin[i - 1];
@@ -509,7 +522,7 @@ typedef struct dpari_two {
     dpari_pen *pen;
     int32_t m;        /* micro-batches from here on are left out */
     int32_t stage[2]; /* down, up */
-    int32_t next[2][DPAR_WEIGHT + 1];
+    int32_t next[2][DPAR_ACTION_WEIGHT + 1];
 } dpari_two;
 
 static void dpari_two_put(dpari_two *t, int kind, int way)
@@ -522,8 +535,8 @@ static void dpari_two_put(dpari_two *t, int kind, int way)
 
 static void dpari_two_back(dpari_two *t, int way)
 {
-    dpari_two_put(t, DPAR_INPUT, way);
-    dpari_two_put(t, DPAR_WEIGHT, way);
+    dpari_two_put(t, DPAR_ACTION_INPUT, way);
+    dpari_two_put(t, DPAR_ACTION_WEIGHT, way);
 }
 
 static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
@@ -536,34 +549,34 @@ static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
     t.stage[0] = rank;
     t.stage[1] = 2 * k->p - 1 - rank;
     for (i = 0; i < 2 * (k->p - rank) - 1; i++) {
-        dpari_two_put(&t, DPAR_FORWARD, 0);
+        dpari_two_put(&t, DPAR_ACTION_FORWARD, 0);
     }
     for (i = 0; i < rank; i++) {
-        dpari_two_put(&t, DPAR_FORWARD, 1);
-        dpari_two_put(&t, DPAR_FORWARD, 0);
+        dpari_two_put(&t, DPAR_ACTION_FORWARD, 1);
+        dpari_two_put(&t, DPAR_ACTION_FORWARD, 0);
     }
     for (i = rank; i < k->p; i++) {
-        dpari_two_put(&t, DPAR_FORWARD, 1);
+        dpari_two_put(&t, DPAR_ACTION_FORWARD, 1);
         dpari_two_back(&t, 1);
     }
-    while (t.next[1][DPAR_FORWARD] < n) {
-        dpari_two_put(&t, DPAR_FORWARD, 0);
+    while (t.next[1][DPAR_ACTION_FORWARD] < n) {
+        dpari_two_put(&t, DPAR_ACTION_FORWARD, 0);
         dpari_two_back(&t, 0);
-        dpari_two_put(&t, DPAR_FORWARD, 1);
+        dpari_two_put(&t, DPAR_ACTION_FORWARD, 1);
         dpari_two_back(&t, 1);
     }
     for (i = 0; i < rank; i++) {
-        dpari_two_put(&t, DPAR_INPUT, 0);
-        dpari_two_put(&t, DPAR_INPUT, 1);
+        dpari_two_put(&t, DPAR_ACTION_INPUT, 0);
+        dpari_two_put(&t, DPAR_ACTION_INPUT, 1);
     }
     for (i = rank; i < k->p; i++) {
         dpari_two_back(&t, 0);
     }
-    while (t.next[1][DPAR_WEIGHT] < n) {
-        dpari_two_put(&t, DPAR_WEIGHT, 1);
+    while (t.next[1][DPAR_ACTION_WEIGHT] < n) {
+        dpari_two_put(&t, DPAR_ACTION_WEIGHT, 1);
     }
-    while (t.next[0][DPAR_WEIGHT] < n) {
-        dpari_two_put(&t, DPAR_WEIGHT, 0);
+    while (t.next[0][DPAR_ACTION_WEIGHT] < n) {
+        dpari_two_put(&t, DPAR_ACTION_WEIGHT, 0);
     }
 }
 
@@ -577,7 +590,7 @@ typedef struct dpari_dual {
 
 static void dpari_dual_f(dpari_dual *d, int way)
 {
-    dpari_pen_put(d->pen, DPAR_FORWARD, d->stage[way], d->forward[way]++);
+    dpari_pen_put(d->pen, DPAR_ACTION_FORWARD, d->stage[way], d->forward[way]++);
 }
 
 static void dpari_dual_b(dpari_dual *d, int way, int kind)
@@ -590,7 +603,7 @@ static void dpari_dual_fb(dpari_dual *d, int way)
 {
     dpari_dual_f(d, way);
     d->pen->at[-1].joined = 1;
-    dpari_dual_b(d, 1 - way, DPAR_BACKWARD);
+    dpari_dual_b(d, 1 - way, DPAR_ACTION_BACKWARD);
 }
 
 /* Rank `at` of `p` that fold or face each other, n micro-batches each way. */
@@ -605,7 +618,7 @@ static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
         dpari_dual_f(d, 1);
     }
     for (i = at + 1; i < p; i++) {
-        dpari_dual_b(d, 1, DPAR_INPUT);
+        dpari_dual_b(d, 1, DPAR_ACTION_INPUT);
         dpari_pen_weight(d->pen);
         dpari_dual_f(d, 1);
     }
@@ -617,15 +630,15 @@ static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
         dpari_dual_fb(d, 1);
     }
     for (i = at + 1; i < p; i++) {
-        dpari_dual_b(d, 1, DPAR_BACKWARD);
+        dpari_dual_b(d, 1, DPAR_ACTION_BACKWARD);
         dpari_dual_fb(d, 1);
     }
     for (i = 0; i < 2 * (at + 1); i++) {
-        dpari_dual_b(d, i % 2 == 0, i <= at ? DPAR_BACKWARD : DPAR_INPUT);
+        dpari_dual_b(d, i % 2 == 0, i <= at ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT);
     }
     for (i = at + 1; i < p; i++) {
         dpari_pen_weight(d->pen);
-        dpari_dual_b(d, 0, DPAR_INPUT);
+        dpari_dual_b(d, 0, DPAR_ACTION_INPUT);
     }
     for (i = 0; i <= at; i++) {
         dpari_pen_weight(d->pen);
@@ -634,7 +647,7 @@ static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
 
 static void dpari_order_dual(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 {
-    int faces = k->rule == DPAR_DUALPIPE, turned = faces && rank >= k->p / 2;
+    int faces = k->rule == DPAR_SCHEDULE_DUALPIPE, turned = faces && rank >= k->p / 2;
     int32_t half = faces ? k->m / 2 : 0;
     dpari_dual d;
     d.pen = pen;
@@ -658,8 +671,8 @@ static void dpari_chimera_put(const dpari_plan *k, int32_t rank, int up, int32_t
     int is_up = up != back;
     int32_t micro = unit * k->p + of % half + (is_up ? half : 0);
     if (micro < k->m) {
-        dpari_pen_put(pen, back ? DPAR_BACKWARD : DPAR_FORWARD, is_up ? 2 * k->p - 1 - rank : rank,
-                      micro);
+        dpari_pen_put(pen, back ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD,
+                      is_up ? 2 * k->p - 1 - rank : rank, micro);
     }
 }
 
@@ -686,16 +699,17 @@ static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at
     pen.at = at;
     pen.input = at;
     switch (k->rule) {
-    case DPAR_ZBV: dpari_order_zbv(k, rank, &pen); break;
-    case DPAR_DUALPIPE:
-    case DPAR_DUALPIPEV: dpari_order_dual(k, rank, &pen); break;
-    case DPAR_CHIMERA: dpari_order_chimera(k, rank, &pen); break;
+    case DPAR_SCHEDULE_ZBV: dpari_order_zbv(k, rank, &pen); break;
+    case DPAR_SCHEDULE_DUALPIPE:
+    case DPAR_SCHEDULE_DUALPIPEV: dpari_order_dual(k, rank, &pen); break;
+    case DPAR_SCHEDULE_CHIMERA: dpari_order_chimera(k, rank, &pen); break;
     default: dpari_order_turns(k, rank, &pen); break;
     }
 }
 
 /* Which rank each stage is on, and where each rank's list begins. */
-static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k, const dpar_order *order)
+static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k,
+                              const dpar_schedule_desc *order)
 {
     int32_t i;
     for (i = 0; i < s->stages; i++) {
@@ -708,7 +722,7 @@ static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k, const dpar_
 }
 
 /* Fills mem, which is large enough. Apart: the check has frames of its own. */
-DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, void *mem,
+DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_schedule_desc *order, void *mem,
                                   int64_t bytes)
 {
     dpari_plan k = dpari_plan_of(order);
@@ -730,8 +744,9 @@ DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, voi
     }
 }
 
-DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_order *order,
-                                            void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
+                                            const dpar_schedule_desc *order, void *mem,
+                                            int64_t bytes, dpar_why *why)
 {
     int64_t needed = dpar_schedule_generate_bytes(order, why);
     if (needed < 0) {
@@ -741,8 +756,8 @@ DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_
         return dpari_say_word(DPAR_E_ROOM, why,
                               "@ of # ranks and # micro-batches takes # bytes, "
                               "there are #",
-                              dpar_order_name(order->rule), 16, order->ranks, order->micros, needed,
-                              bytes);
+                              dpar_schedule_name(order->rule), 16, order->ranks, order->micros,
+                              needed, bytes);
     }
     dpari_order_fill(schedule, order, mem, bytes);
     return DPAR_OK;
@@ -752,12 +767,12 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_make(void *mem, int64_t bytes, con
                                                    int32_t ranks, int32_t micros, dpar_schedule *s,
                                                    dpar_why *why)
 {
-    dpar_order order;
+    dpar_schedule_desc order;
     dpar_status st;
     dpari_zero(&order, sizeof order);
     order.ranks = ranks;
     order.micros = micros;
-    st = dpar_order_find(&order, name, why);
+    st = dpar_schedule_find(&order, name, why);
     return st == DPAR_OK ? dpar_schedule_generate(s, &order, mem, mem == NULL ? 0 : bytes, why)
                          : st;
 }

@@ -28,13 +28,14 @@ static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64
 
 static int dpari_kind_in(int32_t kind, uint32_t kinds)
 {
-    return kind < DPAR_ACTION_KINDS && (kinds >> kind & 1) != 0;
+    return kind < DPAR_ACTION_COUNT && (kinds >> kind & 1) != 0;
 }
 
 enum {
-    DPARI_COMPUTES_INPUT = 1 << DPAR_BACKWARD | 1 << DPAR_INPUT, /* needs and gives a gradient */
-    DPARI_RECEIVES = 1 << DPAR_RECV_F | 1 << DPAR_RECV_B,
-    DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_SEND_F | 1 << DPAR_SEND_B
+    DPARI_COMPUTES_INPUT =
+        1 << DPAR_ACTION_BACKWARD | 1 << DPAR_ACTION_INPUT, /* needs and gives a gradient */
+    DPARI_RECEIVES = 1 << DPAR_ACTION_RECV_F | 1 << DPAR_ACTION_RECV_B,
+    DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_ACTION_SEND_F | 1 << DPAR_ACTION_SEND_B
 };
 
 /* What is wrong with rank r's action k; NULL: nothing. */
@@ -42,17 +43,17 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
 {
     const dpar_action *a = &s->action[k];
     int32_t other;
-    if (a->kind >= DPAR_ACTION_KINDS) {
+    if (a->kind >= DPAR_ACTION_COUNT) {
         return "there is no such kind";
     }
     if (a->joined > 1) {
         return " is joined to more than one";
     }
-    if (a->joined != 0 && (a->kind != DPAR_FORWARD || k + 1 == s->begin[r + 1] ||
+    if (a->joined != 0 && (a->kind != DPAR_ACTION_FORWARD || k + 1 == s->begin[r + 1] ||
                            !dpari_kind_in(a[1].kind, DPARI_COMPUTES_INPUT) || a[1].joined != 0)) {
         return " is joined, but is no forward with a B or I behind it";
     }
-    if (a->kind == DPAR_IDLE) {
+    if (a->kind == DPAR_ACTION_IDLE) {
         return NULL;
     }
     if (a->stage >= s->stages || s->rank_of[a->stage] != r) {
@@ -76,8 +77,8 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
 {
     int32_t r, i;
     int64_t k;
-    if (s->ranks < 1 || s->ranks > DPAR_MOST_STAGES || s->stages < 1 ||
-        s->stages > DPAR_MOST_STAGES || s->micros < 0 || s->micros > DPAR_MOST_MICROS) {
+    if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
+        s->stages > DPAR_MAX_STAGES || s->micros < 0 || s->micros > DPAR_MAX_MICRO_BATCHES) {
         return dpari_say(DPAR_E_ARG, why,
                          "# ranks, # stages, # micro-batches: 1 to 65535 of the first two, 0 to "
                          "65535 of the last",
@@ -167,9 +168,9 @@ static void dpari_sink_stage(dpari_sink *to, int32_t kind, int32_t stage)
 typedef struct dpari_window {
     int64_t end;
     int32_t stages, used, max_active; /* used: of the stages, those with uses > 0 */
-    int64_t uses[DPAR_MOST_ACTIVE + 3];
-    uint16_t stage[DPAR_MOST_ACTIVE + 3];
-    uint8_t gathered[DPAR_MOST_ACTIVE + 3];
+    int64_t uses[DPAR_LOWER_MAX_ACTIVE + 3];
+    uint16_t stage[DPAR_LOWER_MAX_ACTIVE + 3];
+    uint8_t gathered[DPAR_LOWER_MAX_ACTIVE + 3];
 } dpari_window;
 
 static int32_t dpari_window_find(const dpari_window *w, int32_t stage)
@@ -203,7 +204,7 @@ static void dpari_window_extend(dpari_window *w, const dpar_schedule *s, int64_t
     while (w->used < w->max_active && w->end < end) {
         const dpar_action *a = &s->action[w->end];
         w->end += 1 + a->joined;
-        if (a->kind != DPAR_IDLE) {
+        if (a->kind != DPAR_ACTION_IDLE) {
             dpari_window_use(w, a);
         }
         if (a->joined) {
@@ -222,7 +223,7 @@ static void dpari_window_let_go(dpari_window *w, dpari_sink *to)
                 least = i;
             }
         }
-        dpari_sink_stage(to, DPAR_RESHARD, w->stage[least]);
+        dpari_sink_stage(to, DPAR_ACTION_RESHARD, w->stage[least]);
         for (w->stages--, i = least; i < w->stages; i++) {
             w->uses[i] = w->uses[i + 1];
             w->stage[i] = w->stage[i + 1];
@@ -237,7 +238,7 @@ static void dpari_window_gather(dpari_window *w, dpari_sink *to)
     for (i = 0; i < w->stages; i++) {
         if (!w->gathered[i]) {
             w->gathered[i] = 1;
-            dpari_sink_stage(to, DPAR_UNSHARD, w->stage[i]);
+            dpari_sink_stage(to, DPAR_ACTION_UNSHARD, w->stage[i]);
         }
     }
 }
@@ -254,7 +255,7 @@ static void dpari_lower_rank(const dpar_schedule *s, int32_t r, int32_t max_acti
     w.max_active = max_active;
     for (k = s->begin[r]; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
         const dpar_action *a = &s->action[k];
-        if (a->kind == DPAR_IDLE) {
+        if (a->kind == DPAR_ACTION_IDLE) {
             continue;
         }
         dpari_window_extend(&w, s, s->begin[r + 1]);
@@ -264,9 +265,10 @@ static void dpari_lower_rank(const dpar_schedule *s, int32_t r, int32_t max_acti
             dpari_sink_put(to, a + h);
         }
         for (h = 0; h <= a->joined; h++) {
-            if (left != NULL && (a[h].kind == DPAR_BACKWARD || a[h].kind == DPAR_WEIGHT) &&
+            if (left != NULL &&
+                (a[h].kind == DPAR_ACTION_BACKWARD || a[h].kind == DPAR_ACTION_WEIGHT) &&
                 --left[a[h].stage] == 0) {
-                dpari_sink_stage(to, DPAR_REDUCE_GRAD, a[h].stage);
+                dpari_sink_stage(to, DPAR_ACTION_REDUCE_GRAD, a[h].stage);
             }
             if (max_active > 0) {
                 dpari_window_done(&w, a + h);
@@ -359,23 +361,23 @@ typedef struct dpari_head {
 typedef struct dpari_turns {
     const dpar_schedule *in;
     dpar_schedule *out;
-    const dpar_action *from; /* in's actions, or those that the first passes left in out */
-    const dpar_times *times; /* NULL: the usual ones */
-    dpari_head *head;        /* [ranks] */
-    dpari_ready now, next;   /* by turns: who acts in this turn and in the next */
-    int32_t *heap;           /* by time: [ranks] that are at work; the first is done first */
-    int32_t working;         /* how many of them */
-    int64_t clock;           /* by time: now */
-    int64_t *given; /* [stage][micro][2]: when its input, and its output's gradient, are there */
-    int turns;      /* by turns, not by time */
-    int idle;       /* idle actions take a turn */
-    int too_long;   /* a time passed INT64_MAX */
+    const dpar_action *from;          /* in's actions, or those that the first passes left in out */
+    const dpar_schedule_times *times; /* NULL: the usual ones */
+    dpari_head *head;                 /* [ranks] */
+    dpari_ready now, next;            /* by turns: who acts in this turn and in the next */
+    int32_t *heap;   /* by time: [ranks] that are at work; the first is done first */
+    int32_t working; /* how many of them */
+    int64_t clock;   /* by time: now */
+    int64_t *given;  /* [stage][micro][2]: when its input, and its output's gradient, are there */
+    int turns;       /* by turns, not by time */
+    int idle;        /* idle actions take a turn */
+    int too_long;    /* a time passed INT64_MAX */
 } dpari_turns;
 
 /* Is there a neighbour to whom this action's result goes? Its stage, else -1. */
 static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a)
 {
-    return a->kind == DPAR_FORWARD                        ? dpari_schedule_behind(s, a->stage)
+    return a->kind == DPAR_ACTION_FORWARD                 ? dpari_schedule_behind(s, a->stage)
            : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpari_schedule_before(s, a->stage)
                                                           : -1;
 }
@@ -389,7 +391,7 @@ static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t m
  * known yet. */
 static int64_t dpari_lower_arrival(const dpari_turns *l, const dpar_action *a)
 {
-    if (a->kind == DPAR_FORWARD) {
+    if (a->kind == DPAR_ACTION_FORWARD) {
         return *dpari_lower_given(l, a->stage, a->micro, 0);
     }
     if (dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT)) {
@@ -413,26 +415,26 @@ static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
 
 /* What is no kind of action, behind the kinds. */
 enum {
-    DPARI_LOWER_LATENCY = DPAR_ACTION_KINDS,
+    DPARI_LOWER_LATENCY = DPAR_ACTION_COUNT,
     DPARI_LOWER_BYTES,
     DPARI_LOWER_BANDWIDTH,
     DPARI_LOWER_EACH
 };
 
 /* The times of a kind: `overlap` of those that take none. */
-static const dpar_each *dpari_lower_each(const dpar_times *t, int32_t kind)
+static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *t, int32_t kind)
 {
     switch (kind) {
-    case DPAR_FORWARD: return &t->forward;
-    case DPAR_BACKWARD: return &t->backward;
-    case DPAR_INPUT: return &t->input;
-    case DPAR_WEIGHT: return &t->weight;
-    case DPAR_UNSHARD: return &t->unshard;
-    case DPAR_RESHARD: return &t->reshard;
-    case DPAR_REDUCE_GRAD: return &t->reduce_grad;
-    case DPAR_RECOMPUTE: return &t->recompute;
-    case DPAR_OFFLOAD: return &t->offload;
-    case DPAR_RELOAD: return &t->reload;
+    case DPAR_ACTION_FORWARD: return &t->forward;
+    case DPAR_ACTION_BACKWARD: return &t->backward;
+    case DPAR_ACTION_INPUT: return &t->input;
+    case DPAR_ACTION_WEIGHT: return &t->weight;
+    case DPAR_ACTION_UNSHARD: return &t->unshard;
+    case DPAR_ACTION_RESHARD: return &t->reshard;
+    case DPAR_ACTION_REDUCE_GRAD: return &t->reduce_grad;
+    case DPAR_ACTION_RECOMPUTE: return &t->recompute;
+    case DPAR_ACTION_OFFLOAD: return &t->offload;
+    case DPAR_ACTION_RELOAD: return &t->reload;
     case DPARI_LOWER_LATENCY: return &t->latency;
     case DPARI_LOWER_BYTES: return &t->bytes;
     case DPARI_LOWER_BANDWIDTH: return &t->bandwidth;
@@ -446,18 +448,19 @@ static const dpar_each *dpari_lower_each(const dpar_times *t, int32_t kind)
 #define DPARI_LOWER_UNIT (INT64_C(1) << 20)
 
 /* What an action takes by itself; B without a time of its own that of its parts. */
-static int64_t dpari_lower_cost(const dpar_times *t, const dpar_action *a)
+static int64_t dpari_lower_cost(const dpar_schedule_times *t, const dpar_action *a)
 {
     int64_t takes;
     if (t == NULL) {
-        takes = a->kind <= DPAR_WEIGHT || a->kind == DPAR_RECOMPUTE ? DPARI_LOWER_UNIT : 0;
-        return a->kind == DPAR_BACKWARD ? 2 * takes : takes;
+        takes = a->kind <= DPAR_ACTION_WEIGHT || a->kind == DPAR_ACTION_RECOMPUTE ? DPARI_LOWER_UNIT
+                                                                                  : 0;
+        return a->kind == DPAR_ACTION_BACKWARD ? 2 * takes : takes;
     }
-    if (a->kind == DPAR_WAIT_REDUCE) {
+    if (a->kind == DPAR_ACTION_WAIT_REDUCE) {
         return 0;
     }
     takes = dpari_each_at(dpari_lower_each(t, a->kind), a->stage);
-    if (a->kind == DPAR_BACKWARD && takes == 0) {
+    if (a->kind == DPAR_ACTION_BACKWARD && takes == 0) {
         takes = dpari_each_at(&t->input, a->stage) + dpari_each_at(&t->weight, a->stage);
     }
     return takes;
@@ -530,7 +533,7 @@ static void dpari_lower_next(dpari_turns *l, int32_t rank)
 {
     dpari_head *h = &l->head[rank];
     h->done = DPARI_NOT_STARTED;
-    while (!l->idle && h->at < h->end && l->from[h->at].kind == DPAR_IDLE) {
+    while (!l->idle && h->at < h->end && l->from[h->at].kind == DPAR_ACTION_IDLE) {
         h->at++;
     }
     if (h->at < h->end) {
@@ -563,7 +566,7 @@ static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action 
 static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
 {
     int32_t stage = dpari_lower_receiver(l->in, a), peer;
-    int forward = a->kind == DPAR_FORWARD;
+    int forward = a->kind == DPAR_ACTION_FORWARD;
     int64_t *given, takes = 1;
     if (stage < 0) {
         return;
@@ -578,8 +581,9 @@ static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
         takes = dpari_pipe_message(l->times, (int32_t)dpari_least(a->stage, stage));
     }
     *given = dpari_lower_sum(l, l->clock, takes);
-    dpari_lower_message(l, rank, a, forward ? DPAR_SEND_F : DPAR_SEND_B, a->stage, peer);
-    dpari_lower_message(l, peer, a, forward ? DPAR_RECV_F : DPAR_RECV_B, stage, rank);
+    dpari_lower_message(l, rank, a, forward ? DPAR_ACTION_SEND_F : DPAR_ACTION_SEND_B, a->stage,
+                        peer);
+    dpari_lower_message(l, peer, a, forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B, stage, rank);
     if (!dpari_lower_ready(l, peer)) {
         return;
     }
@@ -596,7 +600,7 @@ static void dpari_lower_step(dpari_turns *l, int32_t rank)
     dpari_head *h = &l->head[rank];
     int32_t i, n = 1 + h->a[0].joined;
     h->at += n;
-    for (i = 0; i < n && h->a[0].kind != DPAR_IDLE; i++) {
+    for (i = 0; i < n && h->a[0].kind != DPAR_ACTION_IDLE; i++) {
         l->out->action[h->to++] = h->a[i];
     }
     for (i = 0; i < n; i++) {
@@ -617,7 +621,7 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t ra
     }
     wait = dpari_lower_has(l, a) ? a[1] : a[0];
     wait.joined = 0;
-    wait.kind = wait.kind == DPAR_FORWARD ? DPAR_RECV_F : DPAR_RECV_B;
+    wait.kind = wait.kind == DPAR_ACTION_FORWARD ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B;
     stage = dpar_schedule_partner(l->in, wait.kind, wait.stage);
     dpar_text_init(&t, why->text, sizeof(why->text));
     dpari_text_say(&t, "rank %d waits for ", rank);
@@ -626,7 +630,7 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t ra
         dpar_text_put(&t, ": ");
     }
     dpari_text_say(
-        &t, "stage %d%s%d%s", stage, wait.kind == DPAR_RECV_F ? "'s F" : "'s B", wait.micro,
+        &t, "stage %d%s%d%s", stage, wait.kind == DPAR_ACTION_RECV_F ? "'s F" : "'s B", wait.micro,
         l->in->rank_of[stage] != rank ? " never comes" : ", which comes later here or never");
     return DPAR_E_STUCK;
 }
@@ -682,7 +686,8 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
 /* ---- lowering ------------------------------------------------------------------------------- */
 
 /* The times that MESSAGES reads: each 0 or more, and so small that a few of them fit together. */
-static DPARI_COLD dpar_status dpari_lower_times(const dpar_times *t, int32_t stages, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *t, int32_t stages,
+                                                dpar_why *why)
 {
     int32_t i, kind;
     for (i = 0; i < stages; i++) {
@@ -702,8 +707,9 @@ static DPARI_COLD dpar_status dpari_lower_times(const dpar_times *t, int32_t sta
 enum { DPARI_LOWER_TOGETHER = 15 | DPAR_LOWER_TURNS }; /* the passes that go together */
 
 /* `how` with its defaults, and everything judged. */
-static DPARI_COLD dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
-                                              const dpar_lowering *asked, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
+                                              const dpar_schedule *in,
+                                              const dpar_schedule_lower_desc *asked, dpar_why *why)
 {
     uint32_t already = 0;
     dpar_status status;
@@ -718,7 +724,7 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_lowering *how, const dpar_sch
         return dpari_lower_check(in, 0, why);
     }
     if (how->passes == DPAR_LOWER_LATE_RECV) {
-        return how->channel < 0 || how->channel >= DPAR_CHANNELS
+        return how->channel < 0 || how->channel >= DPAR_CHANNEL_COUNT
                    ? dpari_say(DPAR_E_ARG, why, "channel # is not 0 to 2", how->channel, 0, 0, 0)
                    : dpari_lower_check(in, 0, why);
     }
@@ -727,9 +733,9 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_lowering *how, const dpar_sch
                          "passes # are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)",
                          how->passes, 0, 0, 0);
     }
-    if (how->max_active < 1 || how->max_active > DPAR_MOST_ACTIVE) {
+    if (how->max_active < 1 || how->max_active > DPAR_LOWER_MAX_ACTIVE) {
         return dpari_say(DPAR_E_ARG, why, "max_active # is not 1 to #", how->max_active,
-                         DPAR_MOST_ACTIVE, 0, 0);
+                         DPAR_LOWER_MAX_ACTIVE, 0, 0);
     }
     if ((how->passes & ~(DPAR_LOWER_IDLE | DPAR_LOWER_TURNS)) == 0) {
         how->passes |= DPAR_LOWER_MESSAGES;
@@ -740,10 +746,10 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_lowering *how, const dpar_sch
     if ((how->passes & DPAR_LOWER_SHARDS) == 0) {
         how->max_active = 0;
     } else {
-        already |= 1u << DPAR_UNSHARD | 1u << DPAR_RESHARD;
+        already |= 1u << DPAR_ACTION_UNSHARD | 1u << DPAR_ACTION_RESHARD;
     }
     if ((how->passes & DPAR_LOWER_REDUCE) != 0) {
-        already |= 1u << DPAR_REDUCE_GRAD;
+        already |= 1u << DPAR_ACTION_REDUCE_GRAD;
     }
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
         already |= DPARI_MESSAGES;
@@ -776,7 +782,7 @@ static int64_t dpari_lower_count(const dpar_schedule *s, int64_t *count)
 }
 
 /* Room for the actions of out; REDUCE takes no more than one a stage. */
-static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_lowering *how)
+static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
 {
     dpari_sink counted;
     int32_t r;
@@ -795,7 +801,7 @@ static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_lowering 
 }
 
 /* Two sets of ready ranks, or a heap of them. */
-static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_lowering *how)
+static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
 {
     return (how->passes & DPAR_LOWER_TURNS) != 0 ? 16 * dpari_ready_words(in->ranks)
                                                  : dpari_whole_words(4 * (int64_t)in->ranks);
@@ -803,7 +809,8 @@ static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_lower
 
 /* The schedule, then heads and who acts next, each stage's backwards to come, and what was given;
  * -1 when that passes int64_t. */
-static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_lowering *how, int64_t actions)
+static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_lower_desc *how,
+                                int64_t actions)
 {
     int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, actions);
     return bytes < 0 ? -1
@@ -820,14 +827,14 @@ static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
     for (k = 0; k < s->begin[s->ranks]; k++) {
         const dpar_action *a = &s->action[k];
         left[a->stage < s->stages ? a->stage : 0] +=
-            a->kind == DPAR_BACKWARD || a->kind == DPAR_WEIGHT;
+            a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_WEIGHT;
     }
 }
 
 /* Lays the heads and what is given behind out, and fills out's begins. After the first passes each
  * rank's list stands at the end of its place in out, and messages are put in from the front: there
  * is room for just those in between, so that no action is lost before it is read. */
-static void dpari_lower_begin(dpari_turns *l, const dpar_lowering *how, char *work)
+static void dpari_lower_begin(dpari_turns *l, const dpar_schedule_lower_desc *how, char *work)
 {
     const dpar_schedule *s = l->in;
     int first = (how->passes & (DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE)) != 0;
@@ -877,7 +884,7 @@ static void dpari_lower_ends(dpari_turns *l)
 }
 
 static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *in,
-                                      const dpar_lowering *how, void *mem, int64_t bytes,
+                                      const dpar_schedule_lower_desc *how, void *mem, int64_t bytes,
                                       dpar_why *why)
 {
     dpari_turns l;
@@ -912,21 +919,22 @@ static void dpari_merge_rank(const dpar_schedule *s, int32_t r, dpari_sink *to)
     dpari_zero(&last, sizeof(last));
     for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
         dpar_action a = s->action[k];
-        if (a.kind == DPAR_IDLE) {
+        if (a.kind == DPAR_ACTION_IDLE) {
             continue;
         }
-        if (!whole && a.kind == DPAR_WEIGHT && a.stage == last.stage && a.micro == last.micro) {
-            last.kind = DPAR_BACKWARD;
+        if (!whole && a.kind == DPAR_ACTION_WEIGHT && a.stage == last.stage &&
+            a.micro == last.micro) {
+            last.kind = DPAR_ACTION_BACKWARD;
             whole = 1;
             continue;
         }
-        if (last.kind != DPAR_IDLE) {
+        if (last.kind != DPAR_ACTION_IDLE) {
             dpari_sink_put(to, &last);
         }
-        whole = a.kind != DPAR_INPUT || last.joined;
+        whole = a.kind != DPAR_ACTION_INPUT || last.joined;
         last = a;
     }
-    if (last.kind != DPAR_IDLE) {
+    if (last.kind != DPAR_ACTION_IDLE) {
         dpari_sink_put(to, &last);
     }
 }
@@ -992,7 +1000,8 @@ static void dpari_held_add(dpari_held *h, int64_t k, int64_t begin)
 {
     const dpar_action *a = &h->in->action[k];
     int32_t q = h->one_queue ? 0 : a->peer;
-    *dpari_held_given(h, a) |= (uint8_t)(a->kind == DPAR_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    *dpari_held_given(h, a) |=
+        (uint8_t)(a->kind == DPAR_ACTION_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
     h->next[k - begin] = -1;
     if (h->first[q] < 0) {
         h->first[q] = k;
@@ -1007,7 +1016,7 @@ static void dpari_held_pop(dpari_held *h, int32_t q, int64_t begin)
 {
     const dpar_action *a = &h->in->action[h->first[q]];
     *dpari_held_given(h, a) &=
-        (uint8_t) ~(unsigned)(a->kind == DPAR_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+        (uint8_t) ~(unsigned)(a->kind == DPAR_ACTION_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
     h->first[q] = h->next[h->first[q] - begin];
     dpari_sink_put(&h->to, a);
 }
@@ -1028,12 +1037,14 @@ static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t chann
 {
     int32_t i, q = h->one_queue ? 0 : a->peer;
     for (i = 0; i <= a->joined; i++) {
-        int forward = a[i].kind == DPAR_FORWARD || a[i].kind == DPAR_RECV_F;
-        if (forward || a[i].kind == DPAR_RECV_B || dpari_kind_in(a[i].kind, DPARI_COMPUTES_INPUT)) {
+        int forward = a[i].kind == DPAR_ACTION_FORWARD || a[i].kind == DPAR_ACTION_RECV_F;
+        if (forward || a[i].kind == DPAR_ACTION_RECV_B ||
+            dpari_kind_in(a[i].kind, DPARI_COMPUTES_INPUT)) {
             dpari_held_need(h, &a[i], forward, begin);
         }
     }
-    if ((a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B) && channel != DPAR_CHANNEL_EDGE) {
+    if ((a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B) &&
+        channel != DPAR_CHANNEL_EDGE) {
         while (h->first[q] >= 0) {
             dpari_held_pop(h, q, begin);
         }
@@ -1114,10 +1125,10 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
 
 /* ---- the calls ------------------------------------------------------------------------------ */
 
-DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
-                                           dpar_why *why)
+DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in,
+                                           const dpar_schedule_lower_desc *how, dpar_why *why)
 {
-    dpar_lowering h;
+    dpar_schedule_lower_desc h;
     return dpari_lower_how(&h, in, how, why) != DPAR_OK ? -1
            : h.passes == DPAR_LOWER_MERGE               ? dpari_merge_size(in)
            : h.passes == DPAR_LOWER_LATE_RECV
@@ -1126,10 +1137,10 @@ DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_l
 }
 
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
-                                         const dpar_lowering *how, void *mem, int64_t bytes,
-                                         dpar_why *why)
+                                         const dpar_schedule_lower_desc *how, void *mem,
+                                         int64_t bytes, dpar_why *why)
 {
-    dpar_lowering h;
+    dpar_schedule_lower_desc h;
     dpar_schedule got;
     dpar_status st = dpari_lower_how(&h, in, how, why);
     if (st == DPAR_OK) {

@@ -3,7 +3,7 @@
  * gathers of a stage's parameters and reductions of its gradients, merge a split backward, and move
  * receives.
  *
- *     dpar_lowering how = {0};                           messages
+ *     dpar_schedule_lower_desc how = {0};                           messages
  *     bytes = dpar_schedule_lower_bytes(&s, &how, &why);
  *     dpar_schedule_lower(&out, &s, &how, memory, bytes, &why); */
 #ifndef DPARI_SCHEDULE_LOWER_H
@@ -60,20 +60,20 @@ enum {
     DPAR_LOWER_LATE_RECV = 32,
     DPAR_LOWER_TURNS = 64
 };
-enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNELS };
-enum { DPAR_MOST_ACTIVE = 24 };
+enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNEL_COUNT };
+enum { DPAR_LOWER_MAX_ACTIVE = 24 };
 
 /* Which passes, and how. Zero it and fill it in. */
-typedef struct dpar_lowering {
+typedef struct dpar_schedule_lower_desc {
     int32_t passes;     /* sum of DPAR_LOWER_...; 0: MESSAGES */
-    int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
+    int32_t max_active; /* SHARDS: 1 to DPAR_LOWER_MAX_ACTIVE stages; 0 is 3, as in PyTorch */
     int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
     /* MESSAGES, but not by turns: what actions and messages take, each of them 0 to INT64_MAX / 3
      * (bandwidth: / 10). sends, links, transport and memory are not read. On one queue a rank give
      * latency or bytes and bandwidth, too, where messages take more than a tenth of F. NULL: F, I,
      * W and RECOMPUTE take 1, B 2, messages less than all of these, all others nothing. */
-    const dpar_times *times;
-} dpar_lowering;
+    const dpar_schedule_times *times;
+} dpar_schedule_lower_desc;
 
 /* Bytes of memory that the passes take. `how` may be NULL: all zero. O(actions x max_active).
  *
@@ -85,14 +85,14 @@ typedef struct dpar_lowering {
  * nothing. LATE_RECV takes 16 bytes a rank, 8 an action of the longest list, and one for each stage
  * and micro-batch. The others take 52 bytes a rank (by turns 48 and a few bits), 8 a stage, and 16
  * for each stage and micro-batch. */
-DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
-                                           dpar_why *why);
+DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in,
+                                           const dpar_schedule_lower_desc *how, dpar_why *why);
 /* Reads `in`, writes `out` into mem (aligned as for int64_t). mem must not be in's; it is out's
  * from then on. The schedule lies first, and what is behind its rank_of is free again. E_ARG: as
  * above, or the list already has what a pass adds. E_RANGE: times whose sum passes INT64_MAX.
  * E_ROOM. `out` is written on success only. O(actions x (max_active + log ranks)). */
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
-                                         const dpar_lowering *how, void *mem, int64_t bytes,
-                                         dpar_why *why);
+                                         const dpar_schedule_lower_desc *how, void *mem,
+                                         int64_t bytes, dpar_why *why);
 
 #endif

@@ -7,6 +7,6 @@
 #include "generate.h"
 
 /* Is there such a schedule? OK, or E_ARG, E_DIVIDE, E_RANGE with a sentence why not. O(stages). */
-DPARI_API dpar_status dpari_order_check(const dpar_order *order, dpar_why *why);
+DPARI_API dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why);
 
 #endif

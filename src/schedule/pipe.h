@@ -30,20 +30,20 @@ typedef struct dpari_pipe {
     int64_t *begin;                       /* [ranks]: where a rank's actions begin */
 } dpari_pipe;
 
-DPARI_FN int64_t dpari_each_at(const dpar_each *each, int64_t i)
+DPARI_FN int64_t dpari_each_at(const dpar_stage_values *each, int64_t i)
 {
     return each->of != NULL ? each->of[i] : each->all;
 }
 
 /* The rank that the job puts a stage on. */
-DPARI_FN int32_t dpari_pipe_rank(const dpar_pipe_job *job, int32_t stage)
+DPARI_FN int32_t dpari_pipe_rank(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     return job->rank_of != NULL ? job->rank_of[stage]
                                 : dpari_stage_rank(job->map, job->ranks, stage);
 }
 
 /* What a stage's activation adds and gives back: 1, 0, -1 where the job says nothing. */
-DPARI_FN int64_t dpari_pipe_hold(const dpar_times *t, int kind, int32_t stage)
+DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *t, int kind, int32_t stage)
 {
     if (t->hold_forward.of == NULL && t->hold_forward.all == 0) {
         return kind == DPARI_F ? 1 : -(kind == DPARI_W);
@@ -55,9 +55,9 @@ DPARI_FN int64_t dpari_pipe_hold(const dpar_times *t, int kind, int32_t stage)
 }
 
 /* B's time, or I's when they are apart. */
-DPARI_FN int64_t dpari_pipe_back(const dpar_pipe_job *job, int32_t stage)
+DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
-    const dpar_times *t = job->times;
+    const dpar_schedule_times *t = job->times;
     int64_t whole = dpari_each_at(&t->backward, stage), input = dpari_each_at(&t->input, stage);
     if (job->split) {
         return input;
@@ -66,7 +66,7 @@ DPARI_FN int64_t dpari_pipe_back(const dpar_pipe_job *job, int32_t stage)
 }
 
 /* A message from the stage to the next: latency + bytes x 10^9 / bandwidth, digit by digit. */
-DPARI_FN int64_t dpari_pipe_message(const dpar_times *t, int32_t stage)
+DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *t, int32_t stage)
 {
     int64_t bytes = dpari_each_at(&t->bytes, stage), wide = dpari_each_at(&t->bandwidth, stage);
     int64_t time, left, digit;
@@ -89,10 +89,10 @@ DPARI_FN int64_t dpari_pipe_message(const dpar_times *t, int32_t stage)
 /* What an action of this kind is called. */
 DPARI_FN uint8_t dpari_pipe_kind(int32_t split, int kind)
 {
-    return (uint8_t)(kind == DPARI_F   ? DPAR_FORWARD
-                     : kind == DPARI_W ? DPAR_WEIGHT
-                     : split           ? DPAR_INPUT
-                                       : DPAR_BACKWARD);
+    return (uint8_t)(kind == DPARI_F   ? DPAR_ACTION_FORWARD
+                     : kind == DPARI_W ? DPAR_ACTION_WEIGHT
+                     : split           ? DPAR_ACTION_INPUT
+                                       : DPAR_ACTION_BACKWARD);
 }
 
 /* Nothing is done any more. */
@@ -191,7 +191,7 @@ DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t
 }
 
 /* Bytes of the arrays. */
-DPARI_FN int64_t dpari_pipe_bytes(const dpar_pipe_job *job)
+DPARI_FN int64_t dpari_pipe_bytes(const dpar_schedule_optimize_desc *job)
 {
     int64_t s = job->stages, p = job->ranks;
     return 8 * (9 * s + 8 * p + 2 * s * job->micros) + 8 * ((p + 1 + 5 * s + 1) / 2);
@@ -213,7 +213,7 @@ DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
 }
 
 /* Which stage is where, and the messages between them. */
-DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_pipe_job *job)
+DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s, n = 0;
     for (r = 0; r < q->ranks; r++) {
@@ -234,7 +234,7 @@ DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_pipe_job *job)
 }
 
 /* Times and bytes of a checked job. */
-DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_pipe_job *job)
+DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s;
     for (r = 0; r < q->ranks; r++) {
@@ -256,7 +256,7 @@ DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_pipe_job *job)
 }
 
 /* Lays a checked job into mem, with nothing done. Returns what is behind. */
-DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_pipe_job *job, void *mem)
+DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_schedule_optimize_desc *job, void *mem)
 {
     char *at = (char *)mem;
     int64_t s = job->stages, p = job->ranks;

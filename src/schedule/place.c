@@ -16,15 +16,15 @@ typedef struct dpari_score {
 typedef struct dpari_placing_cut {
     int64_t *at; /* [stages + 1] */
     dpari_score score;
-    dpar_pipe_result result;
+    dpar_schedule_optimize_result result;
 } dpari_placing_cut;
 
 /* In the caller's memory, its arrays behind it. */
 typedef struct dpari_placing {
-    const dpar_pipe_job *job; /* of layers */
+    const dpar_schedule_optimize_desc *job; /* of layers */
     const dpar_schedule *given;
-    dpar_pipe_job staged; /* of stages */
-    dpar_times times;
+    dpar_schedule_optimize_desc staged; /* of stages */
+    dpar_schedule_times times;
     int64_t *sum[DPARI_LAYERS_SUMS]; /* [stages] */
     int64_t *cost;                   /* [layers] */
     dpar_rank_timing *rank;          /* [ranks] */
@@ -39,7 +39,7 @@ typedef struct dpari_placing {
 /* ---- stages from layers --------------------------------------------------------------------- */
 
 /* What is summed. */
-static const dpar_each *dpari_placing_each(const dpar_times *t, int k)
+static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *t, int k)
 {
     switch (k) {
     case 0: return &t->forward;
@@ -54,7 +54,7 @@ static const dpar_each *dpari_placing_each(const dpar_times *t, int k)
 }
 
 /* That of a layer; B's time is I's and W's where it is not given. */
-static int64_t dpari_placing_of(const dpar_times *t, int k, int32_t layer)
+static int64_t dpari_placing_of(const dpar_schedule_times *t, int k, int32_t layer)
 {
     int64_t v = dpari_each_at(dpari_placing_each(t, k), layer);
     return k == 3 && v == 0 ? dpari_each_at(&t->input, layer) + dpari_each_at(&t->weight, layer)
@@ -62,10 +62,11 @@ static int64_t dpari_placing_of(const dpar_times *t, int k, int32_t layer)
 }
 
 /* No sum of layers may overflow, whatever the cuts. */
-static dpar_status dpari_placing_fit(const dpar_pipe_job *job, int32_t layers, dpar_why *why)
+static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int32_t layers,
+                                     dpar_why *why)
 {
     const int64_t most = INT64_C(1) << 60;
-    const dpar_times *t = job->times;
+    const dpar_schedule_times *t = job->times;
     int32_t l;
     int k;
     for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
@@ -127,7 +128,7 @@ static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds,
 }
 
 /* Does the job say what an activation holds? Else it counts as 1. */
-static int dpari_placing_holds(const dpar_pipe_job *job)
+static int dpari_placing_holds(const dpar_schedule_optimize_desc *job)
 {
     return job->times->hold_forward.of != NULL || job->times->hold_forward.all != 0;
 }
@@ -141,7 +142,7 @@ static int64_t dpari_placing_peak(const dpari_placing *x, int32_t r)
 /* The schedule that was given, with these stages. */
 static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
 {
-    dpar_simulation how;
+    dpar_schedule_simulate_desc how;
     int32_t r;
     dpar_status st;
     dpari_zero(&how, sizeof(how));
@@ -183,7 +184,7 @@ static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
     if (best != NULL && best->score.over == 0 && c->result.bound >= best->score.objective) {
         return DPAR_OK;
     }
-    st = dpar_schedule_auto(s, &x->staged, &c->result, x->rest, x->rest_bytes, why);
+    st = dpar_schedule_optimize(s, &x->staged, &c->result, x->rest, x->rest_bytes, why);
     return st < 0 ? st : DPAR_OK;
 }
 
@@ -198,7 +199,8 @@ static dpar_status dpari_placing_judge(dpari_placing *x, const dpari_placing_cut
     dpari_placing_sum(x, c->at);
     st = x->given != NULL ? dpari_placing_simulate(x, c, why)
                           : dpari_placing_auto(x, c, best, s, why);
-    c->score.objective = x->job->objective == DPAR_LEAST_SPAN ? c->result.span : c->result.makespan;
+    c->score.objective =
+        x->job->objective == DPAR_OBJECTIVE_SPAN ? c->result.span : c->result.makespan;
     return st;
 }
 
@@ -295,9 +297,9 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
 /* ---- the calls ------------------------------------------------------------------------------ */
 
 /* Only numbers of the shape are looked at. */
-static dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
+static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, dpar_why *why)
 {
-    const dpar_pipe_job *job = how->job;
+    const dpar_schedule_optimize_desc *job = how->job;
     const dpar_schedule *given = how->given;
     if (job->times == NULL || job->stages < 1 || job->stages > DPAR_PIPE_STAGES ||
         how->layers < job->stages || how->layers > (INT32_C(1) << 24)) {
@@ -317,11 +319,11 @@ static dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
 }
 
 /* What judging takes, in whole numbers of 8: the job's shape with nothing in it. */
-static int64_t dpari_placing_rest(const dpar_placing *how)
+static int64_t dpari_placing_rest(const dpar_schedule_partition_desc *how)
 {
-    dpar_times none;
-    dpar_simulation timed;
-    dpar_pipe_job shape = *how->job;
+    dpar_schedule_times none;
+    dpar_schedule_simulate_desc timed;
+    dpar_schedule_optimize_desc shape = *how->job;
     int64_t bytes;
     dpari_zero(&none, sizeof(none));
     if (how->given != NULL) {
@@ -336,7 +338,7 @@ static int64_t dpari_placing_rest(const dpar_placing *how)
     return bytes;
 }
 
-DPAR_API DPARI_COLD int64_t dpar_schedule_place_bytes(const dpar_placing *how)
+DPAR_API DPARI_COLD int64_t dpar_schedule_place_bytes(const dpar_schedule_partition_desc *how)
 {
     int64_t s = how->job->stages, rest;
     if (dpari_placing_shape(how, NULL) != DPAR_OK) {
@@ -349,9 +351,9 @@ DPAR_API DPARI_COLD int64_t dpar_schedule_place_bytes(const dpar_placing *how)
                                             (int64_t)sizeof(dpar_rank_timing) * how->job->ranks);
 }
 
-static dpari_placing *dpari_placing_lay(const dpar_placing *how, void *mem)
+static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how, void *mem)
 {
-    const dpar_pipe_job *job = how->job;
+    const dpar_schedule_optimize_desc *job = how->job;
     const int64_t rest = dpari_placing_rest(how);
     char *at = (char *)mem + rest;
     dpari_placing *x = (dpari_placing *)(void *)at;
@@ -415,11 +417,12 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
-                                                    dpar_pipe_result *result, void *mem,
-                                                    int64_t bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
+                                                        const dpar_schedule_partition_desc *how,
+                                                        dpar_schedule_optimize_result *result,
+                                                        void *mem, int64_t bytes, dpar_why *why)
 {
-    const dpar_pipe_job *job = how->job;
+    const dpar_schedule_optimize_desc *job = how->job;
     dpari_placing *x;
     dpar_schedule made;
     int64_t needed = -1;

@@ -8,7 +8,7 @@
 
 static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
 {
-    return ranks >= 1 && ranks <= DPAR_MOST_STAGES && stages >= 1 && stages <= DPAR_MOST_STAGES &&
+    return ranks >= 1 && ranks <= DPAR_MAX_STAGES && stages >= 1 && stages <= DPAR_MAX_STAGES &&
            actions >= 0 && actions <= INT64_MAX / 16;
 }
 
@@ -57,13 +57,13 @@ DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void 
 DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage)
 {
     switch (kind) {
-    case DPAR_FORWARD:
-    case DPAR_SEND_F:
-    case DPAR_RECV_B: return dpari_schedule_behind(s, stage);
-    case DPAR_BACKWARD:
-    case DPAR_INPUT:
-    case DPAR_SEND_B:
-    case DPAR_RECV_F: return dpari_schedule_before(s, stage);
+    case DPAR_ACTION_FORWARD:
+    case DPAR_ACTION_SEND_F:
+    case DPAR_ACTION_RECV_B: return dpari_schedule_behind(s, stage);
+    case DPAR_ACTION_BACKWARD:
+    case DPAR_ACTION_INPUT:
+    case DPAR_ACTION_SEND_B:
+    case DPAR_ACTION_RECV_F: return dpari_schedule_before(s, stage);
     default: return -1;
     }
 }
@@ -72,7 +72,7 @@ DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int
 
 static void dpari_action_put(const dpar_action *a, dpar_text *t)
 {
-    if (a->kind == DPAR_IDLE || a->kind >= DPAR_ACTION_KINDS) {
+    if (a->kind == DPAR_ACTION_IDLE || a->kind >= DPAR_ACTION_COUNT) {
         return;
     }
     dpari_text_int(t, a->stage); /* no form: this is at the end of deep paths */
@@ -140,26 +140,26 @@ static dpar_status dpari_csv_number(dpari_csv *c, const char *what, uint16_t *va
 {
     dpari_csv start = *c;
     int32_t v = 0;
-    while (dpari_csv_peek(c) >= '0' && dpari_csv_peek(c) <= '9' && v < DPAR_MOST_STAGES) {
+    while (dpari_csv_peek(c) >= '0' && dpari_csv_peek(c) <= '9' && v < DPAR_MAX_STAGES) {
         v = 10 * v + (dpari_csv_peek(c) - '0');
         c->at++;
     }
     if (c->at == start.at) {
         return dpari_csv_say(c, what, why);
     }
-    if (v >= DPAR_MOST_STAGES) {
+    if (v >= DPAR_MAX_STAGES) {
         return dpari_csv_say(&start, "a number of 0 to 65534", why);
     }
     *value = (uint16_t)v;
     return DPAR_OK;
 }
 
-/* The longest name that stands here; DPAR_IDLE when none does. */
+/* The longest name that stands here; DPAR_ACTION_IDLE when none does. */
 static uint8_t dpari_csv_kind(dpari_csv *c)
 {
     size_t most = 0;
-    int kind, best = DPAR_IDLE;
-    for (kind = DPAR_FORWARD; kind < DPAR_ACTION_KINDS; kind++) {
+    int kind, best = DPAR_ACTION_IDLE;
+    for (kind = DPAR_ACTION_FORWARD; kind < DPAR_ACTION_COUNT; kind++) {
         size_t n = dpari_length(dpari_action_name(kind));
         if (n > most && n <= c->n - c->at &&
             dpari_spells(c->s + c->at, n, dpari_action_name(kind))) {
@@ -180,7 +180,7 @@ static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
         return st;
     }
     a->kind = dpari_csv_kind(c);
-    if (a->kind == DPAR_IDLE) {
+    if (a->kind == DPAR_ACTION_IDLE) {
         return dpari_csv_say(c,
                              "F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD, "
                              "REDUCE_GRAD, WAIT_REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD",
@@ -217,7 +217,7 @@ static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
     dpari_csv start = *c;
     dpar_status st = dpari_csv_action(c, a, why);
     a->joined = 1;
-    if (st == DPAR_OK && a->kind != DPAR_FORWARD) {
+    if (st == DPAR_OK && a->kind != DPAR_ACTION_FORWARD) {
         return dpari_csv_say(&start, "a forward, that a backward overlaps", why);
     }
     if (st == DPAR_OK) {
@@ -226,7 +226,7 @@ static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
     if (st == DPAR_OK) {
         start = *c;
         st = dpari_csv_action(c, a + 1, why);
-        if (st == DPAR_OK && a[1].kind != DPAR_BACKWARD && a[1].kind != DPAR_INPUT) {
+        if (st == DPAR_OK && a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT) {
             return dpari_csv_say(&start, "a B or I, to overlap the forward", why);
         }
     }
@@ -298,7 +298,7 @@ static dpar_status dpari_csv_line(dpari_csv *c, dpar_schedule *s, dpar_why *why)
         more = dpari_csv_peek(c) == ',';
         c->at += (size_t)more;
     }
-    if (++c->rows > DPAR_MOST_STAGES) {
+    if (++c->rows > DPAR_MAX_STAGES) {
         return dpari_csv_say(&start, "at most 65535 ranks", why);
     }
     return DPAR_OK;
@@ -326,7 +326,7 @@ static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *c, const char *text, siz
     return DPAR_OK;
 }
 
-DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why)
+DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why)
 {
     dpari_csv c;
     if (dpari_csv_walk(&c, in->text, in->bytes, NULL, why) != DPAR_OK) {
@@ -352,7 +352,7 @@ static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
     for (r = 0; r < s->ranks; r++) {
         for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
             const dpar_action *a = &s->action[k];
-            if (a->kind == DPAR_IDLE) {
+            if (a->kind == DPAR_ACTION_IDLE) {
                 continue;
             }
             if (s->rank_of[a->stage] != nobody && s->rank_of[a->stage] != r) {
@@ -377,7 +377,7 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
     for (k = 0; k < s->begin[s->ranks]; k++) {
         dpar_action *a = &s->action[k];
         int32_t other;
-        if (a->kind < DPAR_SEND_F || a->kind > DPAR_RECV_B) {
+        if (a->kind < DPAR_ACTION_SEND_F || a->kind > DPAR_ACTION_RECV_B) {
             continue;
         }
         other = dpar_schedule_partner(s, a->kind, a->stage);
@@ -392,8 +392,9 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in,
-                                                   void *mem, int64_t bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s,
+                                                   const dpar_schedule_read_desc *in, void *mem,
+                                                   int64_t bytes, dpar_why *why)
 {
     dpari_csv c;
     dpar_schedule got;
@@ -433,7 +434,7 @@ DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *s, const char 
     int32_t r;
     int64_t k;
     for (r = 0; r < s->ranks; r++) {
-        if (s->begin[r + 1] == s->begin[r] + 1 && s->action[s->begin[r]].kind == DPAR_IDLE) {
+        if (s->begin[r + 1] == s->begin[r] + 1 && s->action[s->begin[r]].kind == DPAR_ACTION_IDLE) {
             dpar_text_put(t, "\"\"");
         }
         for (k = s->begin[r]; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {

@@ -14,31 +14,32 @@
 /* What an action does, and its name in the text. Micro-batches and stages count from 0. B is I and
  * W in one, as in PyTorch; papers on zero bubbles write B for what is I here. */
 enum {
-    DPAR_IDLE,     /* a pause that somebody wrote down; passes may drop it */
-    DPAR_FORWARD,  /* F: needs the forward of the stage before; its activation lives from here on */
-    DPAR_BACKWARD, /* B: gradients of input and weights; needs the backward of the stage behind;
-                      ends the activation */
-    DPAR_INPUT,    /* I: gradient of the input alone */
-    DPAR_WEIGHT,   /* W: gradient of the weights alone, after I; ends the activation */
-    DPAR_SEND_F,   /* the stage's output, to the rank of the stage behind */
-    DPAR_RECV_F,   /* the stage's input, from the rank of the stage before */
-    DPAR_SEND_B,   /* the gradient of its input, to the rank of the stage before */
-    DPAR_RECV_B,   /* the gradient of its output, from the rank of the stage behind */
-    DPAR_UNSHARD,  /* gather the stage's parameters */
-    DPAR_RESHARD,  /* let go of them */
-    DPAR_REDUCE_GRAD, /* reduce the stage's gradients over data-parallel ranks */
-    DPAR_RECOMPUTE,   /* the forward again, before the backward */
-    DPAR_OFFLOAD,     /* the activation to the host */
-    DPAR_RELOAD,      /* and back */
-    DPAR_WAIT_REDUCE, /* WAIT_REDUCE_GRAD: until the stage's REDUCE_GRAD is through */
-    DPAR_ACTION_KINDS
+    DPAR_ACTION_IDLE,    /* a pause that somebody wrote down; passes may drop it */
+    DPAR_ACTION_FORWARD, /* F: needs the forward of the stage before; its activation lives from here
+                            on */
+    DPAR_ACTION_BACKWARD,    /* B: gradients of input and weights; needs the backward of the stage
+                         behind;    ends the activation */
+    DPAR_ACTION_INPUT,       /* I: gradient of the input alone */
+    DPAR_ACTION_WEIGHT,      /* W: gradient of the weights alone, after I; ends the activation */
+    DPAR_ACTION_SEND_F,      /* the stage's output, to the rank of the stage behind */
+    DPAR_ACTION_RECV_F,      /* the stage's input, from the rank of the stage before */
+    DPAR_ACTION_SEND_B,      /* the gradient of its input, to the rank of the stage before */
+    DPAR_ACTION_RECV_B,      /* the gradient of its output, from the rank of the stage behind */
+    DPAR_ACTION_UNSHARD,     /* gather the stage's parameters */
+    DPAR_ACTION_RESHARD,     /* let go of them */
+    DPAR_ACTION_REDUCE_GRAD, /* reduce the stage's gradients over data-parallel ranks */
+    DPAR_ACTION_RECOMPUTE,   /* the forward again, before the backward */
+    DPAR_ACTION_OFFLOAD,     /* the activation to the host */
+    DPAR_ACTION_RELOAD,      /* and back */
+    DPAR_ACTION_WAIT_REDUCE, /* WAIT_REDUCE_GRAD: until the stage's REDUCE_GRAD is through */
+    DPAR_ACTION_COUNT
 };
-#define DPAR_MOST_STAGES INT32_C(65535) /* and ranks */
-#define DPAR_MOST_MICROS INT32_C(65535)
+#define DPAR_MAX_STAGES INT32_C(65535) /* and ranks */
+#define DPAR_MAX_MICRO_BATCHES INT32_C(65535)
 
 /* What a rank does at one place of its list. */
 typedef struct dpar_action {
-    uint8_t kind;   /* DPAR_FORWARD, ... */
+    uint8_t kind;   /* DPAR_ACTION_FORWARD, ... */
     uint8_t joined; /* 1: a forward that runs together with the backward next in the list */
     uint16_t stage;
     uint16_t micro; /* micro-batch; 0 for kinds that have none */
@@ -63,7 +64,7 @@ typedef struct dpar_schedule {
 
 /* Which rank a stage is on. LOOP: s mod p. V: down and up again, 0 1 2 3 3 2 1 0. BIDIRECTIONAL:
  * two chains of p stages, the second from the last rank to the first. */
-enum { DPAR_MAP_LOOP, DPAR_MAP_V, DPAR_MAP_BIDIRECTIONAL, DPAR_STAGE_MAPS };
+enum { DPAR_STAGE_MAP_LOOP, DPAR_STAGE_MAP_V, DPAR_STAGE_MAP_BIDIRECTIONAL, DPAR_STAGE_MAP_COUNT };
 
 /* Bytes of memory for a schedule, rounded up to a multiple of 8 as all sizes of this header are, so
  * that memory behind it is aligned, too. -1 when a number is out of its domain: 1 to 65535 ranks
@@ -95,20 +96,20 @@ DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
  * largest stands in none. Peers follow from that. */
 
 /* A text to read. Zero it, then set the first two. */
-typedef struct dpar_schedule_text {
+typedef struct dpar_schedule_read_desc {
     const char *text;
     size_t bytes;
     int32_t chain; /* stages of a chain; 0: all are one chain */
-} dpar_schedule_text;
+} dpar_schedule_read_desc;
 
 /* Bytes of memory that reading this text takes. -1 with a sentence: as dpar_schedule_read.
  * O(text). */
-DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why);
+DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
 /* Reads a text into mem. micros is the largest + 1. slices is 1: set yours after it. E_PARSE: see
  * above. E_ARG: that too, or a message between stages that are no neighbours in a chain, or on one
  * rank. E_ROOM. O(text). */
-DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
-                                        int64_t bytes, dpar_why *why);
+DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_read_desc *in,
+                                        void *mem, int64_t bytes, dpar_why *why);
 /* Appends a schedule as text, which reads back as the same actions. `end` ends the lines: "\r\n" as
  * Python's csv writes it, or "\n". O(actions). */
 DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t);

@@ -7,13 +7,14 @@
 DPAR_API DPARI_COLD dpar_status dpar_schedule_selftest(dpar_why *why)
 {
     int64_t memory[64], i;
-    dpar_order order;
+    dpar_schedule_desc order;
     dpar_schedule s;
     uint32_t sum = 0;
     dpari_zero(&order, sizeof(order));
     order.ranks = 2;
     order.micros = 4;
-    for (order.rule = 1; order.rule < DPAR_ORDERS; order.rule++) { /* three ask for more memory */
+    for (order.rule = 1; order.rule < DPAR_SCHEDULE_END;
+         order.rule++) { /* three ask for more memory */
         sum = dpari_digest(sum, dpar_schedule_generate(&s, &order, memory, sizeof(memory), NULL));
         for (i = 0; i < s.begin[2]; i++) {
             const dpar_action *a = &s.action[i];

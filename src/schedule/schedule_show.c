@@ -9,26 +9,27 @@
 /* Does it take the rank's time, on the main lane? (The rest are messages, collectives, copies.) */
 static int dpari_gantt_is_work(int32_t kind)
 {
-    return (kind >= DPAR_FORWARD && kind <= DPAR_WEIGHT) || kind == DPAR_RECOMPUTE;
+    return (kind >= DPAR_ACTION_FORWARD && kind <= DPAR_ACTION_WEIGHT) ||
+           kind == DPAR_ACTION_RECOMPUTE;
 }
 
 static int dpari_gantt_is_message(int32_t kind)
 {
-    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+    return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
 /* Collectives and copies hold the rank too. */
 static int dpari_gantt_holds(int32_t kind)
 {
-    return kind != DPAR_IDLE && !dpari_gantt_is_message(kind);
+    return kind != DPAR_ACTION_IDLE && !dpari_gantt_is_message(kind);
 }
 
-DPARI_APART dpar_status dpari_gantt_check_action(const dpar_gantt *g, int64_t k, int32_t rank,
-                                                 dpar_why *why)
+DPARI_APART dpar_status dpari_gantt_check_action(const dpar_schedule_draw_desc *g, int64_t k,
+                                                 int32_t rank, dpar_why *why)
 {
     const dpar_schedule *s = g->schedule;
     const dpar_action *a = &s->action[k];
-    if (a->kind >= DPAR_ACTION_KINDS || a->stage >= s->stages || a->peer >= s->ranks) {
+    if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages || a->peer >= s->ranks) {
         return dpari_say(DPAR_E_ARG, why, "action # of rank # is of kind #, stage #: no such",
                          k - s->begin[rank], rank, a->kind, a->stage);
     }
@@ -36,8 +37,9 @@ DPARI_APART dpar_status dpari_gantt_check_action(const dpar_gantt *g, int64_t k,
         return dpari_say(DPAR_E_ARG, why, "action # of rank # runs from # to #", k - s->begin[rank],
                          rank, g->start[k], g->end[k]);
     }
-    if (a->joined && (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_FORWARD ||
-                      (a[1].kind != DPAR_BACKWARD && a[1].kind != DPAR_INPUT))) {
+    if (a->joined &&
+        (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_ACTION_FORWARD ||
+         (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
         return dpari_say(DPAR_E_ARG, why, "action # of rank # overlaps no backward behind it",
                          k - s->begin[rank], rank, 0, 0);
     }
@@ -45,13 +47,13 @@ DPARI_APART dpar_status dpari_gantt_check_action(const dpar_gantt *g, int64_t k,
 }
 
 /* Everything that is read is in its domain; *last: when the last action ends. */
-static dpar_status dpari_gantt_check(const dpar_gantt *g, int64_t *last, dpar_why *why)
+static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *last, dpar_why *why)
 {
     const dpar_schedule *s = g->schedule;
     dpar_status st = DPAR_OK;
     int32_t r;
     int64_t k;
-    if (s->ranks < 1 || s->ranks > DPAR_MOST_STAGES || g->unit < 1 ||
+    if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || g->unit < 1 ||
         g->unit > INT64_C(1000000000000)) {
         return dpari_say(DPAR_E_ARG, why, "# ranks, # ticks a unit: 1 to 65535 and 1 to 1e12",
                          s->ranks, g->unit, 0, 0);
@@ -137,7 +139,7 @@ DPARI_APART int32_t dpari_gantt_digits(int64_t v)
 /* The length of the shortest slice of work that takes time; `last` when there is none. *common: the
  * greatest tick that divides every start and end of work. *kinds: a bit for each kind that there
  * is, bit 31 for an overlapped pair. */
-static int64_t dpari_gantt_survey(const dpar_gantt *g, int64_t last, int64_t *common,
+static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last, int64_t *common,
                                   uint32_t *kinds)
 {
     const dpar_schedule *s = g->schedule;
@@ -168,7 +170,7 @@ static int64_t dpari_gantt_survey(const dpar_gantt *g, int64_t last, int64_t *co
 }
 
 /* "4 ranks, 8 stages, 16 micro-batches, makespan 51". */
-static void dpari_gantt_numbers(dpar_text *t, const dpar_gantt *g, int64_t last)
+static void dpari_gantt_numbers(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
 {
     dpari_text_say(t, "%d ranks, %d stages, %d micro-batches, makespan ", g->schedule->ranks,
                    g->schedule->stages, g->schedule->micros);
@@ -185,9 +187,11 @@ typedef struct dpari_seek {
 static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a, dpari_seek *seek)
 {
     int32_t stage = dpar_schedule_partner(s, a->kind, a->stage);
-    int32_t kind = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B ? a->kind + 1 : a->kind - 1;
+    int32_t kind =
+        a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B ? a->kind + 1 : a->kind - 1;
     int64_t first = s->begin[a->peer], n = s->begin[a->peer + 1] - first, k;
-    int64_t *at = &seek->at[a->kind - DPAR_SEND_F][a->peer >> 1 & 1]; /* r - 1 and r + 1 differ */
+    int64_t *at =
+        &seek->at[a->kind - DPAR_ACTION_SEND_F][a->peer >> 1 & 1]; /* r - 1 and r + 1 differ */
     int64_t from = *at >= first && *at < first + n ? *at - first : 0;
     for (k = 0; k < n; k++) {
         int64_t there = first + (from + k < n ? from + k : from + k - n);
@@ -217,8 +221,8 @@ static int64_t dpari_chart_column(const dpari_chart *c, int64_t ticks)
     return (dpari_gantt_at(ticks, c->ticks, 2 * c->columns) + 1) / 2;
 }
 
-static void dpari_chart_lay(dpari_chart *c, const dpar_gantt *g, int64_t last, int32_t width,
-                            uint32_t *kinds)
+static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, int64_t last,
+                            int32_t width, uint32_t *kinds)
 {
     int64_t common, shortest = dpari_gantt_survey(g, last, &common, kinds);
     int64_t name = 1 + dpari_gantt_digits(dpari_most(g->schedule->micros - 1, 0)), room, steps;
@@ -241,18 +245,18 @@ static void dpari_chart_lay(dpari_chart *c, const dpar_gantt *g, int64_t last, i
 static char dpari_chart_mark(const dpar_action *a)
 {
     switch (a->kind) {
-    case DPAR_FORWARD: return (char)('0' + a->micro % 10);
-    case DPAR_BACKWARD: return (char)('A' + a->micro % 26);
-    case DPAR_INPUT: return (char)('a' + a->micro % 26);
-    case DPAR_WEIGHT: return '+';
-    case DPAR_RECOMPUTE: return '%';
+    case DPAR_ACTION_FORWARD: return (char)('0' + a->micro % 10);
+    case DPAR_ACTION_BACKWARD: return (char)('A' + a->micro % 26);
+    case DPAR_ACTION_INPUT: return (char)('a' + a->micro % 26);
+    case DPAR_ACTION_WEIGHT: return '+';
+    case DPAR_ACTION_RECOMPUTE: return '%';
     default: return '~';
     }
 }
 
 static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
 {
-    char c = a->kind == DPAR_RECOMPUTE ? 'R' : dpari_action_name(a->kind)[0];
+    char c = a->kind == DPAR_ACTION_RECOMPUTE ? 'R' : dpari_action_name(a->kind)[0];
     return dpari_gantt_chunk(s, a->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
 }
 
@@ -277,7 +281,8 @@ static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_sch
     dpari_chart_fill(t, dash, columns - name);
 }
 
-static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int32_t rank)
+static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g,
+                             int32_t rank)
 {
     const dpar_schedule *s = g->schedule;
     int64_t k, at = 0;
@@ -304,7 +309,7 @@ static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_gant
 }
 
 /* Times at round ticks, 10 columns apart at least. */
-static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_gantt *g)
+static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g)
 {
     int64_t every, at, tick;
     every = c->ticks > INT64_MAX / 10 ? INT64_MAX : dpari_ceil_div(10 * c->ticks, c->columns);
@@ -325,7 +330,8 @@ static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_gant
     dpari_text_char(t, '\n');
 }
 
-static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int64_t last)
+static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g,
+                             int64_t last)
 {
     if (g->title != NULL) {
         dpari_text_say(t, "%s\n", g->title);
@@ -339,19 +345,20 @@ static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_gant
 /* A set of kinds. */
 #define DPARI_KIND(kind) (UINT32_C(1) << (kind))
 #define DPARI_KINDS_APART                                                                          \
-    (DPARI_KIND(DPAR_UNSHARD) | DPARI_KIND(DPAR_RESHARD) | DPARI_KIND(DPAR_REDUCE_GRAD) |          \
-     DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD) | DPARI_KIND(DPAR_WAIT_REDUCE))
+    (DPARI_KIND(DPAR_ACTION_UNSHARD) | DPARI_KIND(DPAR_ACTION_RESHARD) |                           \
+     DPARI_KIND(DPAR_ACTION_REDUCE_GRAD) | DPARI_KIND(DPAR_ACTION_OFFLOAD) |                       \
+     DPARI_KIND(DPAR_ACTION_RELOAD) | DPARI_KIND(DPAR_ACTION_WAIT_REDUCE))
 
 static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kinds, int32_t chunks)
 {
     static const struct {
         uint32_t kinds;
         char named[24], marked[24];
-    } word[] = {{DPARI_KIND(DPAR_FORWARD), "F forward  ", "0-9 forward  "},
-                {DPARI_KIND(DPAR_BACKWARD), "B backward  ", "A-Z backward  "},
-                {DPARI_KIND(DPAR_INPUT), "I input gradient  ", "a-z input gradient  "},
-                {DPARI_KIND(DPAR_WEIGHT), "W weight gradient  ", "+ weight gradient  "},
-                {DPARI_KIND(DPAR_RECOMPUTE), "R recompute  ", "% recompute  "},
+    } word[] = {{DPARI_KIND(DPAR_ACTION_FORWARD), "F forward  ", "0-9 forward  "},
+                {DPARI_KIND(DPAR_ACTION_BACKWARD), "B backward  ", "A-Z backward  "},
+                {DPARI_KIND(DPAR_ACTION_INPUT), "I input gradient  ", "a-z input gradient  "},
+                {DPARI_KIND(DPAR_ACTION_WEIGHT), "W weight gradient  ", "+ weight gradient  "},
+                {DPARI_KIND(DPAR_ACTION_RECOMPUTE), "R recompute  ", "% recompute  "},
                 {DPARI_KINDS_APART, "~ collective  ", "~ collective  "},
                 {DPARI_KIND(31), "* overlapped  ", ""}};
     size_t i;
@@ -368,7 +375,7 @@ static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kind
     }
 }
 
-static void dpari_chart_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
+static void dpari_chart_draw(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
 {
     dpari_chart c;
     uint32_t kinds;
@@ -388,7 +395,7 @@ static void dpari_chart_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
 enum { DPARI_SVG_LEFT = 720, DPARI_SVG_TOP = 840, DPARI_SVG_LANE = 300, DPARI_SVG_RIGHT = 1000 };
 
 typedef struct dpari_figure {
-    const dpar_gantt *g;
+    const dpar_schedule_draw_desc *g;
     int64_t last, width; /* of the lanes */
     int64_t pitch;       /* from lane to lane */
     uint32_t kinds;
@@ -496,12 +503,12 @@ static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
 static const char *dpari_figure_strip(int32_t kind)
 {
     switch (kind) {
-    case DPAR_UNSHARD: return "U";
-    case DPAR_RESHARD: return "X";
-    case DPAR_REDUCE_GRAD:
-    case DPAR_WAIT_REDUCE: return "G";
-    case DPAR_OFFLOAD:
-    case DPAR_RELOAD: return "O";
+    case DPAR_ACTION_UNSHARD: return "U";
+    case DPAR_ACTION_RESHARD: return "X";
+    case DPAR_ACTION_REDUCE_GRAD:
+    case DPAR_ACTION_WAIT_REDUCE: return "G";
+    case DPAR_ACTION_OFFLOAD:
+    case DPAR_ACTION_RELOAD: return "O";
     default: return NULL;
     }
 }
@@ -512,16 +519,17 @@ static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
     static const struct {
         uint32_t kinds;
         char style[3], word[18];
-    } entry[] = {{DPARI_KIND(DPAR_FORWARD), "F0", "F forward"},
-                 {DPARI_KIND(DPAR_BACKWARD), "B0", "B backward"},
-                 {DPARI_KIND(DPAR_INPUT), "I0", "I input gradient"},
-                 {DPARI_KIND(DPAR_WEIGHT), "W0", "W weight gradient"},
-                 {DPARI_KIND(DPAR_RECOMPUTE), "R0", "R recompute"},
-                 {DPARI_KIND(DPAR_IDLE) | DPARI_KIND(DPAR_FORWARD), "z", "idle"},
-                 {DPARI_KIND(DPAR_UNSHARD), "U", "unshard"},
-                 {DPARI_KIND(DPAR_RESHARD), "X", "reshard"},
-                 {DPARI_KIND(DPAR_REDUCE_GRAD), "G", "reduce gradients"},
-                 {DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD), "O", "offload, reload"}};
+    } entry[] = {
+        {DPARI_KIND(DPAR_ACTION_FORWARD), "F0", "F forward"},
+        {DPARI_KIND(DPAR_ACTION_BACKWARD), "B0", "B backward"},
+        {DPARI_KIND(DPAR_ACTION_INPUT), "I0", "I input gradient"},
+        {DPARI_KIND(DPAR_ACTION_WEIGHT), "W0", "W weight gradient"},
+        {DPARI_KIND(DPAR_ACTION_RECOMPUTE), "R0", "R recompute"},
+        {DPARI_KIND(DPAR_ACTION_IDLE) | DPARI_KIND(DPAR_ACTION_FORWARD), "z", "idle"},
+        {DPARI_KIND(DPAR_ACTION_UNSHARD), "U", "unshard"},
+        {DPARI_KIND(DPAR_ACTION_RESHARD), "X", "reshard"},
+        {DPARI_KIND(DPAR_ACTION_REDUCE_GRAD), "G", "reduce gradients"},
+        {DPARI_KIND(DPAR_ACTION_OFFLOAD) | DPARI_KIND(DPAR_ACTION_RELOAD), "O", "offload, reload"}};
     int64_t x = 200;
     size_t i;
     for (i = 0; i < sizeof(entry) / sizeof(entry[0]); i++) {
@@ -575,7 +583,7 @@ static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_
 {
     int32_t digits = dpari_gantt_digits(a->micro);
     int64_t big = h >= 200 && w >= 64 * digits + 30;
-    const char *name = a->kind == DPAR_RECOMPUTE ? "R" : dpari_action_name(a->kind);
+    const char *name = a->kind == DPAR_ACTION_RECOMPUTE ? "R" : dpari_action_name(a->kind);
     dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
     if (big || w >= 46 * digits + 8) {
         dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
@@ -630,7 +638,7 @@ static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, i
     const dpar_action *a = &f->g->schedule->action[k];
     int64_t to = dpari_gantt_partner(f->g->schedule, a, seek);
     int32_t down = a->peer > rank;
-    const char *style = a->kind == DPAR_SEND_F ? "f" : "b";
+    const char *style = a->kind == DPAR_ACTION_SEND_F ? "f" : "b";
     if (to < 0) {
         return;
     }
@@ -643,7 +651,7 @@ static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, i
     dpari_text_say(t, " marker-end=\"url(#dpar-%s)\"/>\n", style);
 }
 
-static void dpari_figure_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
+static void dpari_figure_draw(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
 {
     const dpar_schedule *s = g->schedule;
     dpari_figure f;
@@ -664,7 +672,8 @@ static void dpari_figure_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
     for (r = 0; r < s->ranks; r++) {
         dpari_zero(&seek, sizeof(seek));
         for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
-            if (s->action[k].kind == DPAR_SEND_F || s->action[k].kind == DPAR_SEND_B) {
+            if (s->action[k].kind == DPAR_ACTION_SEND_F ||
+                s->action[k].kind == DPAR_ACTION_SEND_B) {
                 dpari_figure_arrow(t, &f, k, r, &seek);
             }
         }
@@ -690,7 +699,7 @@ enum {
 static int32_t dpari_trace_thread(int32_t kind)
 {
     if (dpari_gantt_is_message(kind)) {
-        return kind - DPAR_SEND_F + DPARI_TRACE_SEND_F;
+        return kind - DPAR_ACTION_SEND_F + DPARI_TRACE_SEND_F;
     }
     return dpari_gantt_is_work(kind) ? DPARI_TRACE_WORK : DPARI_TRACE_REST;
 }
@@ -728,8 +737,8 @@ static void dpari_trace_time(dpar_text *t, const char *name, int64_t ticks, int6
 }
 
 /* A complete event; `a` is what it is called: a pair's own slice holds those of both halves. */
-static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_action *a, int32_t rank,
-                              int32_t lane, int64_t start, int64_t end)
+static void dpari_trace_slice(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
+                              int32_t rank, int32_t lane, int64_t start, int64_t end)
 {
     int32_t thread = dpari_trace_thread(a->kind);
     dpari_trace_open(t, "X", rank, thread + lane * DPARI_TRACES);
@@ -752,7 +761,8 @@ static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_acti
     dpar_text_put(t, "}}");
 }
 
-static void dpari_trace_work(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank)
+static void dpari_trace_work(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t k,
+                             int32_t rank)
 {
     const dpar_action *a = &g->schedule->action[k];
     dpar_action forward = *a;
@@ -765,16 +775,17 @@ static void dpari_trace_work(dpar_text *t, const dpar_gantt *g, int64_t k, int32
 }
 
 /* One end of an arrow: both have the id of the stages' boundary, the micro-batch and the way. */
-static void dpari_trace_flow(dpar_text *t, const dpar_gantt *g, const dpar_action *a, int32_t rank,
-                             int32_t lane, int64_t at)
+static void dpari_trace_flow(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
+                             int32_t rank, int32_t lane, int64_t at)
 {
-    int32_t sent = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
-    int64_t edge = (int64_t)a->stage + (a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B);
+    int32_t sent = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
+    int64_t edge =
+        (int64_t)a->stage + (a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_B);
     dpari_trace_open(t, sent ? "s" : "f", rank, dpari_trace_thread(a->kind) + lane * DPARI_TRACES);
     dpari_trace_time(t, "ts", at, g->unit);
     dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
     dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
-    dpari_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_SEND_B));
+    dpari_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_ACTION_SEND_B));
     dpar_text_put(t, "}");
 }
 
@@ -788,15 +799,15 @@ static void dpari_trace_thread_name(dpar_text *t, int32_t rank, int32_t thread, 
 
 /* A message or a collective, in the first lane that is free. until[]: how long each one is not, -1:
  * it has no name yet. When all lanes are in use, what is left of it where one becomes free. */
-static void dpari_trace_rest(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank,
-                             int64_t *until, dpari_seek *seek)
+static void dpari_trace_rest(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t k,
+                             int32_t rank, int64_t *until, dpari_seek *seek)
 {
     const dpar_action *a = &g->schedule->action[k];
     int64_t start = g->start[k], other = -1;
     int32_t lane = 0, i;
     if (dpari_gantt_is_message(a->kind)) {
         other = dpari_gantt_partner(g->schedule, a, seek);
-        if (other >= 0 && (a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B)) {
+        if (other >= 0 && (a->kind == DPAR_ACTION_RECV_F || a->kind == DPAR_ACTION_RECV_B)) {
             start = dpari_most(start, g->start[other]); /* before that it only waits */
         }
     }
@@ -815,7 +826,7 @@ static void dpari_trace_rest(dpar_text *t, const dpar_gantt *g, int64_t k, int32
     }
 }
 
-static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
+static void dpari_trace_rank(dpar_text *t, const dpar_schedule_draw_desc *g, int32_t rank)
 {
     const dpar_schedule *s = g->schedule;
     int64_t k, until[DPARI_TRACES * DPARI_TRACE_LANES];
@@ -833,14 +844,14 @@ static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
         int32_t kind = s->action[k].kind;
         if (dpari_gantt_is_work(kind)) {
             dpari_trace_work(t, g, k, rank);
-        } else if (kind != DPAR_IDLE) {
+        } else if (kind != DPAR_ACTION_IDLE) {
             dpari_trace_rest(t, g, k, rank, &until[dpari_trace_thread(kind) * DPARI_TRACE_LANES],
                              &seek);
         }
     }
 }
 
-static void dpari_trace_draw(dpar_text *t, const dpar_gantt *g)
+static void dpari_trace_draw(dpar_text *t, const dpar_schedule_draw_desc *g)
 {
     int32_t r;
     dpar_text_put(t, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":\"");
@@ -855,7 +866,7 @@ static void dpari_trace_draw(dpar_text *t, const dpar_gantt *g)
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_schedule_draw_desc *g,
                                                    int32_t format, dpar_why *why)
 {
     int64_t last = 0;
@@ -864,15 +875,15 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gant
         return st;
     }
     switch (format) {
-    case DPAR_GANTT_TEXT:
+    case DPAR_SCHEDULE_DRAW_TEXT:
         if (g->width != 0 && (g->width < 32 || g->width > 4096)) {
             return dpari_say(DPAR_E_ARG, why, "a chart of # characters: 32 to 4096", g->width, 0, 0,
                              0);
         }
         dpari_chart_draw(t, g, last);
         return DPAR_OK;
-    case DPAR_GANTT_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
-    case DPAR_GANTT_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
+    case DPAR_SCHEDULE_DRAW_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
+    case DPAR_SCHEDULE_DRAW_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
     default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 2", format, 0, 0, 0);
     }
 }

@@ -2,8 +2,8 @@
 /* schedule_show - pictures of a schedule and of when its actions ran: a Gantt chart in plain
  * characters, SVG, a Chrome trace. Integers only.
  *
- *     dpar_gantt g = {&s, start, end, 1000, "1f1b", 0};          as dpar_schedule_simulate filled
- *     dpar_schedule_draw(&text, &g, DPAR_GANTT_SVG, &why); */
+ *     dpar_schedule_draw_desc g = {&s, start, end, 1000, "1f1b", 0};          as
+ * dpar_schedule_simulate filled dpar_schedule_draw(&text, &g, DPAR_SCHEDULE_DRAW_SVG, &why); */
 #ifndef DPARI_SCHEDULE_SCHEDULE_SHOW_H
 #define DPARI_SCHEDULE_SCHEDULE_SHOW_H
 
@@ -16,13 +16,13 @@
  *
  * Times are printed as ticks / unit. With ticks of a nanosecond and unit = 1000 all numbers are
  * microseconds; with F = 1000 ticks and unit = 1000 they are forwards. */
-typedef struct dpar_gantt {
+typedef struct dpar_schedule_draw_desc {
     const dpar_schedule *schedule;
     const int64_t *start, *end; /* of schedule->action[k], as dpar_schedule_simulate fills them */
     int64_t unit;               /* ticks, 1 to 10^12 */
     const char *title;          /* printable ASCII; NULL: none */
     int32_t width;              /* TEXT: characters, 32 to 4096; 0: 80 */
-} dpar_gantt;
+} dpar_schedule_draw_desc;
 
 /* The formats.
  *
@@ -43,12 +43,12 @@ typedef struct dpar_gantt {
  * = ticks / unit; an OVERLAP_F_B slice holds its F and its B. A flow arrow goes from each send to
  * its receive. A receive is drawn from when the message leaves. Messages in flight at once have
  * threads of their own, 8 a kind, because slices of one thread must nest. O(actions), as above. */
-enum { DPAR_GANTT_TEXT, DPAR_GANTT_SVG, DPAR_GANTT_TRACE };
+enum { DPAR_SCHEDULE_DRAW_TEXT, DPAR_SCHEDULE_DRAW_SVG, DPAR_SCHEDULE_DRAW_TRACE };
 
 /* Appends the picture; the format says what it costs. E_ARG with a sentence, nothing appended: a
  * time is negative or ends before it starts, an action is none of the schedule, or there is no such
  * format. */
-DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
-                                        dpar_why *why);
+DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_schedule_draw_desc *g,
+                                        int32_t format, dpar_why *why);
 
 #endif

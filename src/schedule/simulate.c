@@ -18,7 +18,7 @@ enum {
  * forward work takes its input from side 0 and hands its output to side 1, backward work the other
  * way round. */
 typedef struct dpari_sim_stage {
-    int64_t cost[DPAR_ACTION_KINDS];
+    int64_t cost[DPAR_ACTION_COUNT];
     int64_t overlap;          /* of a joined pair; 0: the sum of both */
     int64_t hold[3];          /* bytes that F, I and W add */
     int64_t edge[2], turn[2]; /* time of a message on each side, and its turn on a shared wire */
@@ -42,8 +42,8 @@ typedef struct dpari_sim_line {
     int32_t count;
 } dpari_sim_line;
 
-/* How messages go, beyond dpar_times.sends. */
-enum { DPARI_SENDS_QUEUED = DPAR_SENDS_KINDS, DPARI_SENDS_EAGER };
+/* How messages go, beyond dpar_schedule_times.sends. */
+enum { DPARI_SENDS_QUEUED = DPAR_SEND_MODE_COUNT, DPARI_SENDS_EAGER };
 
 typedef struct dpari_sim_rank {
     int64_t at, end;                   /* next action, and behind the last */
@@ -80,8 +80,8 @@ typedef struct dpari_sim {
 
 static int dpari_sim_fits(const dpar_schedule *s)
 {
-    return s->ranks >= 1 && s->ranks <= DPAR_MOST_STAGES && s->stages >= 1 &&
-           s->stages <= DPAR_MOST_STAGES && s->micros >= 0 && s->micros <= DPAR_MOST_MICROS &&
+    return s->ranks >= 1 && s->ranks <= DPAR_MAX_STAGES && s->stages >= 1 &&
+           s->stages <= DPAR_MAX_STAGES && s->micros >= 0 && s->micros <= DPAR_MAX_MICRO_BATCHES &&
            s->chain >= 1 && s->stages % s->chain == 0 && s->slices >= 1 &&
            s->micros % s->slices == 0 && s->begin[s->ranks] >= 0 &&
            s->begin[s->ranks] <= (int64_t)UINT32_MAX - 1;
@@ -102,7 +102,8 @@ static int dpari_sim_lines(int32_t transport)
 }
 
 /* Cuts mem into the arrays; mem NULL: counts only. */
-static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_times *t, void *mem)
+static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_schedule_times *t,
+                             void *mem)
 {
     char *at = (char *)mem;
     const int64_t n = s->begin[s->ranks], ranks = s->ranks, stages = s->stages;
@@ -122,7 +123,7 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_ti
     m->arrive = m->end;
     m->wire = NULL;
     m->scratch = NULL;
-    if (m->links != DPAR_LINKS_OWN) {
+    if (m->links != DPAR_CONTENTION_NONE) {
         m->arrive = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
         m->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
         m->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
@@ -138,7 +139,8 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_ti
     return used;
 }
 
-DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how)
+DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s,
+                                              const dpar_schedule_simulate_desc *how)
 {
     dpari_sim m;
     return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times, NULL) : -1;
@@ -146,7 +148,7 @@ DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar
 
 /* ---- what things take ----------------------------------------------------------------------- */
 
-static int64_t dpari_each(const dpar_each *e, int32_t stage)
+static int64_t dpari_each(const dpar_stage_values *e, int32_t stage)
 {
     return e->of != NULL ? e->of[stage] : e->all;
 }
@@ -187,8 +189,8 @@ DPARI_COLD DPARI_APART int64_t dpari_sim_scale(int64_t part, int64_t whole, int 
 }
 
 /* The time of a message on the edge between stage and stage + 1. */
-static dpar_status dpari_sim_edge(const dpar_times *t, int32_t stage, int64_t *edge, int64_t *turn,
-                                  dpar_why *why)
+static dpar_status dpari_sim_edge(const dpar_schedule_times *t, int32_t stage, int64_t *edge,
+                                  int64_t *turn, dpar_why *why)
 {
     int64_t latency = dpari_each(&t->latency, stage), bytes = dpari_each(&t->bytes, stage);
     int64_t bandwidth = dpari_each(&t->bandwidth, stage), left = 0;
@@ -207,8 +209,8 @@ static dpar_status dpari_sim_edge(const dpar_times *t, int32_t stage, int64_t *e
 }
 
 /* The neighbour on one side of a stage, and the way there. */
-static dpar_status dpari_sim_side(dpari_sim *m, const dpar_times *t, int32_t stage, int side,
-                                  dpar_why *why)
+static dpar_status dpari_sim_side(dpari_sim *m, const dpar_schedule_times *t, int32_t stage,
+                                  int side, dpar_why *why)
 {
     const dpar_schedule *s = &m->s;
     dpari_sim_stage *st = &m->stage[stage];
@@ -225,52 +227,52 @@ static dpar_status dpari_sim_side(dpari_sim *m, const dpar_times *t, int32_t sta
     st->look[side] = m->lowered ? (DPARI_AT_RECV + side) * m->cells + (int64_t)stage * s->micros
                                 : (DPARI_AT_WORK + side) * m->cells + (int64_t)beside * s->micros;
     status = dpari_sim_edge(t, side ? stage : beside, &st->edge[side], &st->turn[side], why);
-    st->come[side] = m->lowered || m->links != DPAR_LINKS_OWN ? 0 : st->edge[side];
+    st->come[side] = m->lowered || m->links != DPAR_CONTENTION_NONE ? 0 : st->edge[side];
     return status;
 }
 
 /* What each kind takes on a stage. */
-static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_times *t, int32_t stage,
+static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage,
                                    dpar_why *why)
 {
     int kind;
     dpari_zero(st->cost, sizeof(st->cost));
-    st->cost[DPAR_FORWARD] = dpari_each(&t->forward, stage);
-    st->cost[DPAR_BACKWARD] = dpari_each(&t->backward, stage);
-    st->cost[DPAR_INPUT] = dpari_each(&t->input, stage);
-    st->cost[DPAR_WEIGHT] = dpari_each(&t->weight, stage);
-    st->cost[DPAR_UNSHARD] = dpari_each(&t->unshard, stage);
-    st->cost[DPAR_RESHARD] = dpari_each(&t->reshard, stage);
-    st->cost[DPAR_REDUCE_GRAD] = dpari_each(&t->reduce_grad, stage);
-    st->cost[DPAR_RECOMPUTE] = dpari_each(&t->recompute, stage);
-    st->cost[DPAR_OFFLOAD] = dpari_each(&t->offload, stage);
-    st->cost[DPAR_RELOAD] = dpari_each(&t->reload, stage);
-    st->cost[DPAR_IDLE] = st->overlap = dpari_each(&t->overlap, stage);
-    for (kind = 0; kind < DPAR_ACTION_KINDS; kind++) {
+    st->cost[DPAR_ACTION_FORWARD] = dpari_each(&t->forward, stage);
+    st->cost[DPAR_ACTION_BACKWARD] = dpari_each(&t->backward, stage);
+    st->cost[DPAR_ACTION_INPUT] = dpari_each(&t->input, stage);
+    st->cost[DPAR_ACTION_WEIGHT] = dpari_each(&t->weight, stage);
+    st->cost[DPAR_ACTION_UNSHARD] = dpari_each(&t->unshard, stage);
+    st->cost[DPAR_ACTION_RESHARD] = dpari_each(&t->reshard, stage);
+    st->cost[DPAR_ACTION_REDUCE_GRAD] = dpari_each(&t->reduce_grad, stage);
+    st->cost[DPAR_ACTION_RECOMPUTE] = dpari_each(&t->recompute, stage);
+    st->cost[DPAR_ACTION_OFFLOAD] = dpari_each(&t->offload, stage);
+    st->cost[DPAR_ACTION_RELOAD] = dpari_each(&t->reload, stage);
+    st->cost[DPAR_ACTION_IDLE] = st->overlap = dpari_each(&t->overlap, stage);
+    for (kind = 0; kind < DPAR_ACTION_COUNT; kind++) {
         if (st->cost[kind] < 0) {
             return dpari_say_word(DPAR_E_ARG, why, "stage #: @ takes # units of time: 0 or more",
-                                  kind == DPAR_IDLE ? "overlap" : dpari_action_name(kind), 16,
-                                  stage, st->cost[kind], 0, 0);
+                                  kind == DPAR_ACTION_IDLE ? "overlap" : dpari_action_name(kind),
+                                  16, stage, st->cost[kind], 0, 0);
         }
     }
-    st->cost[DPAR_IDLE] = 0;
-    if (st->cost[DPAR_BACKWARD] == 0) {
-        st->cost[DPAR_BACKWARD] = st->cost[DPAR_INPUT];
-        if (!dpari_sum(&st->cost[DPAR_BACKWARD], st->cost[DPAR_WEIGHT])) {
+    st->cost[DPAR_ACTION_IDLE] = 0;
+    if (st->cost[DPAR_ACTION_BACKWARD] == 0) {
+        st->cost[DPAR_ACTION_BACKWARD] = st->cost[DPAR_ACTION_INPUT];
+        if (!dpari_sum(&st->cost[DPAR_ACTION_BACKWARD], st->cost[DPAR_ACTION_WEIGHT])) {
             return dpari_say(DPAR_E_RANGE, why, "stage #: # + # units of time are too many", stage,
-                             st->cost[DPAR_INPUT], st->cost[DPAR_WEIGHT], 0);
+                             st->cost[DPAR_ACTION_INPUT], st->cost[DPAR_ACTION_WEIGHT], 0);
         }
     }
     return DPAR_OK;
 }
 
-static int dpari_sim_capped(const dpar_times *t)
+static int dpari_sim_capped(const dpar_schedule_times *t)
 {
     return t->cap.of != NULL || t->cap.all != 0;
 }
 
 /* Bytes that F, I and W add; under a cap activations when no bytes are given. */
-static void dpari_sim_holding(dpari_sim_stage *st, const dpar_times *t, int32_t stage)
+static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage)
 {
     int count = dpari_sim_capped(t) && t->hold_forward.of == NULL && t->hold_forward.all == 0;
     st->hold[0] = count ? 1 : dpari_each(&t->hold_forward, stage);
@@ -279,7 +281,7 @@ static void dpari_sim_holding(dpari_sim_stage *st, const dpar_times *t, int32_t 
 }
 
 /* Everything about the stages, and what they hold all the time. */
-static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_times *t, dpar_why *why)
+static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, dpar_why *why)
 {
     int32_t i;
     int side;
@@ -315,7 +317,7 @@ DPARI_COLD DPARI_APART void dpari_sim_wires(dpari_sim *m)
     for (i = 0; i < s->ranks + 2 * s->stages; i++) {
         m->wire[i] = 0;
     }
-    if (m->links == DPAR_LINKS_OF_RANK) {
+    if (m->links == DPAR_CONTENTION_RANK) {
         return;
     }
     for (r = 0; r < s->ranks; r++) {
@@ -351,49 +353,49 @@ static uint32_t *dpari_sim_place(const dpari_sim *m, int row, int32_t stage, int
 static int dpari_sim_way(int kind)
 {
     switch (kind) {
-    case DPAR_FORWARD:
-    case DPAR_SEND_F:
-    case DPAR_RECV_F: return 0;
-    case DPAR_BACKWARD:
-    case DPAR_INPUT:
-    case DPAR_SEND_B:
-    case DPAR_RECV_B: return 1;
+    case DPAR_ACTION_FORWARD:
+    case DPAR_ACTION_SEND_F:
+    case DPAR_ACTION_RECV_F: return 0;
+    case DPAR_ACTION_BACKWARD:
+    case DPAR_ACTION_INPUT:
+    case DPAR_ACTION_SEND_B:
+    case DPAR_ACTION_RECV_B: return 1;
     default: return -1;
     }
 }
 
 static int dpari_sim_is_message(int kind)
 {
-    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+    return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
 static int dpari_sim_is_send(int kind)
 {
-    return kind == DPAR_SEND_F || kind == DPAR_SEND_B;
+    return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B;
 }
 
 /* Of a message: its direction, and the side that it talks to. */
 static int dpari_sim_message_way(int kind)
 {
-    return kind == DPAR_SEND_B || kind == DPAR_RECV_B;
+    return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
 static int dpari_sim_message_side(int kind)
 {
-    return kind == DPAR_SEND_F || kind == DPAR_RECV_B;
+    return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_RECV_B;
 }
 
 static int dpari_sim_row(int kind)
 {
     switch (kind) {
-    case DPAR_FORWARD: return DPARI_AT_WORK;
-    case DPAR_BACKWARD:
-    case DPAR_INPUT: return DPARI_AT_WORK + 1;
-    case DPAR_WEIGHT: return DPARI_AT_WEIGHT;
-    case DPAR_SEND_F: return DPARI_AT_SEND;
-    case DPAR_SEND_B: return DPARI_AT_SEND + 1;
-    case DPAR_RECV_F: return DPARI_AT_RECV;
-    case DPAR_RECV_B: return DPARI_AT_RECV + 1;
+    case DPAR_ACTION_FORWARD: return DPARI_AT_WORK;
+    case DPAR_ACTION_BACKWARD:
+    case DPAR_ACTION_INPUT: return DPARI_AT_WORK + 1;
+    case DPAR_ACTION_WEIGHT: return DPARI_AT_WEIGHT;
+    case DPAR_ACTION_SEND_F: return DPARI_AT_SEND;
+    case DPAR_ACTION_SEND_B: return DPARI_AT_SEND + 1;
+    case DPAR_ACTION_RECV_F: return DPARI_AT_RECV;
+    case DPAR_ACTION_RECV_B: return DPARI_AT_RECV + 1;
     default: return -1;
     }
 }
@@ -417,7 +419,7 @@ DPARI_COLD DPARI_APART dpar_status dpari_sim_say(dpar_why *why, int32_t rank, co
         }
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
-        dpar_text_put(&t, kind == DPAR_IDLE ? "" : " or without it");
+        dpar_text_put(&t, kind == DPAR_ACTION_IDLE ? "" : " or without it");
     }
     return DPAR_E_ARG;
 }
@@ -430,25 +432,27 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
     const dpari_sim_stage *st = &m->stage[a->stage];
     const int32_t k = a->micro, slices = m->s.slices;
     const int way = dpari_sim_way(a->kind);
-    const int work = way ? DPAR_BACKWARD : DPAR_FORWARD;
+    const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
     if (dpari_sim_is_message(a->kind)) {
         if (st->rank_at[dpari_sim_message_side(a->kind)] < 0) {
-            return dpari_sim_say(why, rank, a, " has no other rank to talk to", DPAR_IDLE, 0, 0);
+            return dpari_sim_say(why, rank, a, " has no other rank to talk to", DPAR_ACTION_IDLE, 0,
+                                 0);
         }
         return !dpari_sim_is_send(a->kind) || *dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, k)
                    ? DPAR_OK
                    : dpari_sim_say(why, rank, a, before, work, a->stage, k);
     }
-    if (a->kind == DPAR_WEIGHT) {
+    if (a->kind == DPAR_ACTION_WEIGHT) {
         uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK + 1, a->stage, k);
-        return at && m->s.action[at - 1].kind == DPAR_INPUT
+        return at && m->s.action[at - 1].kind == DPAR_ACTION_INPUT
                    ? DPAR_OK
-                   : dpari_sim_say(why, rank, a, before, DPAR_INPUT, a->stage, k);
+                   : dpari_sim_say(why, rank, a, before, DPAR_ACTION_INPUT, a->stage, k);
     }
-    if (a->kind != DPAR_FORWARD) { /* backward, RECOMPUTE, OFFLOAD, RELOAD; not of its own pair */
+    if (a->kind !=
+        DPAR_ACTION_FORWARD) { /* backward, RECOMPUTE, OFFLOAD, RELOAD; not of its own pair */
         uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK, a->stage, k);
         if (at == 0 || ((int64_t)at == i && m->s.action[i - 1].joined)) {
-            return dpari_sim_say(why, rank, a, before, DPAR_FORWARD, a->stage, k);
+            return dpari_sim_say(why, rank, a, before, DPAR_ACTION_FORWARD, a->stage, k);
         }
     }
     if (way < 0) {
@@ -460,7 +464,8 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
     }
     if (st->rank_at[way] >= 0 && m->lowered &&
         !*dpari_sim_place(m, DPARI_AT_RECV + way, a->stage, k)) {
-        return dpari_sim_say(why, rank, a, before, way ? DPAR_RECV_B : DPAR_RECV_F, a->stage, k);
+        return dpari_sim_say(why, rank, a, before, way ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F,
+                             a->stage, k);
     }
     if (st->stage_at[way] >= 0 && st->rank_at[way] < 0 &&
         !*dpari_sim_place(m, DPARI_AT_WORK + way, st->stage_at[way], k)) {
@@ -486,27 +491,27 @@ static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int ki
 {
     int64_t more = 0;
     switch (kind) {
-    case DPAR_FORWARD:
-    case DPAR_RELOAD:
+    case DPAR_ACTION_FORWARD:
+    case DPAR_ACTION_RELOAD:
         more = st->hold[0];
         q->live++;
         break;
-    case DPAR_OFFLOAD:
+    case DPAR_ACTION_OFFLOAD:
         if (st->hold[0] == INT64_MIN) {
             return 0;
         }
         more = -st->hold[0];
         q->live--;
         break;
-    case DPAR_INPUT: more = st->hold[1]; break;
-    case DPAR_BACKWARD: /* the smaller one first: only both together are a moment */
+    case DPAR_ACTION_INPUT: more = st->hold[1]; break;
+    case DPAR_ACTION_BACKWARD: /* the smaller one first: only both together are a moment */
         if (!dpari_sim_hold(q, dpari_least(st->hold[1], st->hold[2]))) {
             return 0;
         }
         more = dpari_most(st->hold[1], st->hold[2]);
         q->live--;
         break;
-    case DPAR_WEIGHT:
+    case DPAR_ACTION_WEIGHT:
         more = st->hold[2];
         q->live--;
         break;
@@ -521,17 +526,17 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
 {
     const dpar_schedule *s = &m->s;
     const dpar_action *a = &s->action[i];
-    if (a->kind >= DPAR_ACTION_KINDS || a->stage >= s->stages ||
+    if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages ||
         (dpari_action_has_micro(a->kind) && a->micro >= s->micros)) {
         return dpari_say(DPAR_E_ARG, why, "rank #: kind #, stage #, micro-batch # is no action",
                          rank, a->kind, a->stage, a->micro);
     }
     if (s->rank_of[a->stage] != rank) {
-        return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_IDLE, 0, 0);
+        return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_ACTION_IDLE, 0, 0);
     }
-    if (a->joined && (a->kind != DPAR_FORWARD || i + 1 >= s->begin[rank + 1] ||
-                      (a[1].kind != DPAR_BACKWARD && a[1].kind != DPAR_INPUT))) {
-        return dpari_sim_say(why, rank, a, " is joined with no backward", DPAR_IDLE, 0, 0);
+    if (a->joined && (a->kind != DPAR_ACTION_FORWARD || i + 1 >= s->begin[rank + 1] ||
+                      (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
+        return dpari_sim_say(why, rank, a, " is joined with no backward", DPAR_ACTION_IDLE, 0, 0);
     }
     return DPAR_OK;
 }
@@ -539,7 +544,8 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
 /* Does a message leave with it? */
 static int dpari_sim_leaves(const dpari_sim *m, int kind)
 {
-    return m->lowered ? kind == DPAR_SEND_F || kind == DPAR_SEND_B : dpari_sim_way(kind) >= 0;
+    return m->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
+                      : dpari_sim_way(kind) >= 0;
 }
 
 /* Enters action i: checks it, writes its place and adds its time to the total. */
@@ -550,7 +556,7 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
     const dpari_sim_stage *st;
     int way, row;
     m->end[i] = m->arrive[i] = -1;
-    if (a->kind == DPAR_IDLE && !a->joined) {
+    if (a->kind == DPAR_ACTION_IDLE && !a->joined) {
         return DPAR_OK;
     }
     status = dpari_sim_check(m, rank, i, why);
@@ -565,7 +571,7 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
     if (row >= 0) {
         uint32_t *place = dpari_sim_place(m, row, a->stage, a->micro);
         if (*place != 0) {
-            return dpari_sim_say(why, rank, a, " stands there twice", DPAR_IDLE, 0, 0);
+            return dpari_sim_say(why, rank, a, " stands there twice", DPAR_ACTION_IDLE, 0, 0);
         }
         *place = (uint32_t)i + 1;
     }
@@ -620,7 +626,7 @@ static void dpari_sim_wake(dpari_sim *m, int32_t rank, int64_t i)
 /* When a message that is handed over now arrives on that side. */
 static int64_t dpari_sim_send(dpari_sim *m, const dpari_sim_stage *st, int side, int64_t now)
 {
-    if (m->links != DPAR_LINKS_OWN) {
+    if (m->links != DPAR_CONTENTION_NONE) {
         int64_t *wire = &m->wire[st->link[side]];
         now = dpari_most(now, *wire);
         *wire = now + st->turn[side];
@@ -680,7 +686,7 @@ static void dpari_sim_output(dpari_sim *m, const dpar_action *a, int64_t i)
     if (side > 1 || m->lowered || st->rank_at[side] < 0) {
         return;
     }
-    if (m->links != DPAR_LINKS_OWN) {
+    if (m->links != DPAR_CONTENTION_NONE) {
         m->arrive[i] = dpari_sim_send(m, st, side, m->end[i]);
     }
     dpari_sim_wake(m, st->rank_at[side], i);
@@ -699,7 +705,7 @@ static int64_t dpari_sim_takes(const dpari_sim *m, const dpar_action *a)
 static void dpari_sim_book(dpari_sim_rank *q, int kind, int64_t begin, int64_t end)
 {
     q->free = end;
-    if (kind > DPAR_WEIGHT && begin == end) {
+    if (kind > DPAR_ACTION_WEIGHT && begin == end) {
         return; /* no work */
     }
     if (q->out.first < 0) {
@@ -730,7 +736,7 @@ static int dpari_sim_work(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
     end = begin + dpari_sim_takes(m, a);
     m->cause[i] = cause;
     m->end[i] = end;
-    if (m->links != DPAR_LINKS_OWN) {
+    if (m->links != DPAR_CONTENTION_NONE) {
         m->arrive[i] = end;
     }
     dpari_sim_book(q, a->kind, begin, end);
@@ -786,7 +792,7 @@ static int32_t dpari_sim_queue(const dpari_sim *m, const dpar_action *a)
     const int32_t peer = m->stage[a->stage].rank_at[dpari_sim_message_side(a->kind)];
     switch (m->transport) {
     case DPAR_TRANSPORT_RANK: return 0;
-    case DPAR_TRANSPORT_DIR: return dpari_sim_message_way(a->kind);
+    case DPAR_TRANSPORT_DIRECTION: return dpari_sim_message_way(a->kind);
     case DPAR_TRANSPORT_PAIR: return 2 * peer;
     default: return 2 * peer + dpari_sim_is_send(a->kind);
     }
@@ -961,7 +967,7 @@ static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action 
     if (m->sends == DPARI_SENDS_EAGER) {
         return dpari_sim_buffer(m, q, i, j, other);
     }
-    if (m->sends == DPAR_SENDS_BLOCKING) {
+    if (m->sends == DPAR_SEND_MODE_BLOCKING) {
         int64_t end;
         if (o->at != j) {
             q->waits = i + 1;
@@ -974,7 +980,7 @@ static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action 
         return 1;
     }
     q->at = i + 1;
-    if (m->sends == DPAR_SENDS_POSTED) {
+    if (m->sends == DPAR_SEND_MODE_POSTED) {
         if (m->end[j] > -2) {
             m->end[i] = -2 - q->free;
             return 1;
@@ -1003,7 +1009,7 @@ static void dpari_sim_go(dpari_sim *m)
         int going = 1;
         while (going && q->at < q->end) {
             const dpar_action *a = &m->s.action[q->at];
-            if (a->kind == DPAR_IDLE) {
+            if (a->kind == DPAR_ACTION_IDLE) {
                 q->at++;
             } else {
                 going = dpari_sim_is_message(a->kind) ? dpari_sim_message(m, q, a)
@@ -1040,8 +1046,8 @@ DPARI_COLD DPARI_APART dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, d
         }
         other = m->stage[want.stage].rank_at[way];
         want.stage = (uint16_t)m->stage[want.stage].stage_at[way];
-        want.kind = (uint8_t)(m->lowered ? (way ? DPAR_SEND_B : DPAR_SEND_F)
-                                         : (way ? DPAR_BACKWARD : DPAR_FORWARD));
+        want.kind = (uint8_t)(m->lowered ? (way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F)
+                                         : (way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD));
         at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro);
         want = at == 0 ? want : m->s.action[at - 1];
     }
@@ -1101,9 +1107,9 @@ static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
 static int dpari_sim_holds(const dpari_sim *m, int kind)
 {
     if (dpari_sim_is_message(kind)) {
-        return m->sends == DPAR_SENDS_BLOCKING || m->sends == DPARI_SENDS_EAGER;
+        return m->sends == DPAR_SEND_MODE_BLOCKING || m->sends == DPARI_SENDS_EAGER;
     }
-    return kind != DPAR_IDLE;
+    return kind != DPAR_ACTION_IDLE;
 }
 
 /* The action that let this one start; -1: it starts at 0. A joined pair goes by its forward. */
@@ -1176,13 +1182,13 @@ DPARI_COLD DPARI_APART void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, i
     q->live = 0;
     for (i = begin; i < q->end; i++) {
         const dpar_action *a = &list[i];
-        if (a->kind == DPAR_IDLE) {
+        if (a->kind == DPAR_ACTION_IDLE) {
             continue; /* its stage may be any number */
         }
         if (dpari_sim_holds(m, a->kind)) {
             int64_t until = m->end[i];
             until -= dpari_sim_is_message(a->kind) ? 0 : dpari_sim_takes(m, a);
-            while (ahead < q->end && (ahead <= i || list[ahead].kind != DPAR_FORWARD)) {
+            while (ahead < q->end && (ahead <= i || list[ahead].kind != DPAR_ACTION_FORWARD)) {
                 ahead++;
             }
             if (until > clock && ahead < q->end &&
@@ -1200,7 +1206,7 @@ DPARI_COLD DPARI_APART void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, i
 }
 
 /* What caps say of the ranks. */
-DPARI_COLD DPARI_APART void dpari_sim_caps(dpari_sim *m, const dpar_times *t)
+DPARI_COLD DPARI_APART void dpari_sim_caps(dpari_sim *m, const dpar_schedule_times *t)
 {
     const dpar_schedule *s = &m->s;
     int32_t i;
@@ -1299,8 +1305,8 @@ static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
         for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
             const dpar_action *a = &s->action[i];
             int pair = i > s->begin[r] && a[-1].joined;
-            int64_t stop = a->kind == DPAR_IDLE ? clock : m->end[i];
-            int64_t go = dpari_sim_is_message(a->kind) || a->kind == DPAR_IDLE
+            int64_t stop = a->kind == DPAR_ACTION_IDLE ? clock : m->end[i];
+            int64_t go = dpari_sim_is_message(a->kind) || a->kind == DPAR_ACTION_IDLE
                              ? clock
                              : stop - dpari_sim_takes(m, pair ? a - 1 : a);
             clock = dpari_sim_holds(m, a->kind) ? stop : clock;
@@ -1317,7 +1323,8 @@ static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* The struct and the choices, before anything is read by them. */
-static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_times *t, dpar_why *why)
+static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule_times *t,
+                                     dpar_why *why)
 {
     int32_t i;
     if (!dpari_sim_fits(s) || s->begin[0] != 0) {
@@ -1341,17 +1348,17 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_times *t
                              s->ranks, 0);
         }
     }
-    if (t->sends < 0 || t->sends >= DPAR_SENDS_KINDS || t->links < 0 ||
-        t->links >= DPAR_LINKS_KINDS) {
+    if (t->sends < 0 || t->sends >= DPAR_SEND_MODE_COUNT || t->links < 0 ||
+        t->links >= DPAR_CONTENTION_COUNT) {
         return dpari_say(DPAR_E_ARG, why, "sends #, links #: unknown", t->sends, t->links, 0, 0);
     }
-    if (t->sends != DPAR_SENDS_BUFFERED && t->links != DPAR_LINKS_OWN) {
+    if (t->sends != DPAR_SEND_MODE_BUFFERED && t->links != DPAR_CONTENTION_NONE) {
         return dpari_say(DPAR_E_ARG, why, "sends #, links #: only buffered sends share links",
                          t->sends, t->links, 0, 0);
     }
-    if (t->transport < 0 || t->transport >= DPAR_TRANSPORTS) {
-        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", t->transport, DPAR_TRANSPORTS - 1,
-                         0, 0);
+    if (t->transport < 0 || t->transport >= DPAR_TRANSPORT_COUNT) {
+        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", t->transport,
+                         DPAR_TRANSPORT_COUNT - 1, 0, 0);
     }
     if (t->transport == DPAR_TRANSPORT_EAGER && t->room < 1) {
         return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", t->room, 0, 0,
@@ -1391,23 +1398,23 @@ static int dpari_sim_crosses(const dpar_schedule *s)
 }
 
 /* How messages go on the transport. */
-static int32_t dpari_sim_sends(const dpar_times *t)
+static int32_t dpari_sim_sends(const dpar_schedule_times *t)
 {
     switch (t->transport) {
     case DPAR_TRANSPORT_NONE: return t->sends;
-    case DPAR_TRANSPORT_BLOCKING: return DPAR_SENDS_BLOCKING;
+    case DPAR_TRANSPORT_BLOCKING: return DPAR_SEND_MODE_BLOCKING;
     case DPAR_TRANSPORT_EAGER: return DPARI_SENDS_EAGER;
     default: return DPARI_SENDS_QUEUED;
     }
 }
 
-static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *why)
+static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_schedule_times *t, dpar_why *why)
 {
     dpar_status status;
     m->lowered = dpari_sim_has_messages(&m->s);
     m->sends = dpari_sim_sends(t);
     m->total = 0;
-    if (!m->lowered && m->sends != DPAR_SENDS_BUFFERED) {
+    if (!m->lowered && m->sends != DPAR_SEND_MODE_BUFFERED) {
         if (dpari_sim_crosses(&m->s)) {
             return dpari_say(DPAR_E_ARG, why,
                              t->transport == DPAR_TRANSPORT_NONE
@@ -1416,27 +1423,28 @@ static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *
                              t->transport == DPAR_TRANSPORT_NONE ? t->sends : t->transport, 0, 0,
                              0);
         }
-        m->sends = DPAR_SENDS_BUFFERED; /* there are none */
+        m->sends = DPAR_SEND_MODE_BUFFERED; /* there are none */
     }
     dpari_zero(m->rank, (size_t)m->s.ranks * sizeof(*m->rank));
     status = dpari_sim_stages(m, t, why);
-    if (status == DPAR_OK && m->links != DPAR_LINKS_OWN) {
+    if (status == DPAR_OK && m->links != DPAR_CONTENTION_NONE) {
         dpari_sim_wires(m);
     }
     if (status == DPAR_OK) {
         status = dpari_sim_list(m, why);
     }
-    if (status == DPAR_OK && m->sends > DPAR_SENDS_BLOCKING) {
+    if (status == DPAR_OK && m->sends > DPAR_SEND_MODE_BLOCKING) {
         dpari_sim_line_all(m);
     }
     return status;
 }
 
-DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
+                                            const dpar_schedule_simulate_desc *how,
                                             dpar_timing *timing, void *mem, int64_t bytes,
                                             dpar_why *why)
 {
-    const dpar_times *t = how->times;
+    const dpar_schedule_times *t = how->times;
     dpari_sim *m = (dpari_sim *)mem;
     dpar_timing out;
     int64_t i, at;

@@ -3,8 +3,8 @@
  * stand idle and why, and the memory that they hold. All in whole numbers, the same on every
  * machine.
  *
- *     dpar_times t = {0};
- *     dpar_simulation how = {0};
+ *     dpar_schedule_times t = {0};
+ *     dpar_schedule_simulate_desc how = {0};
  *     t.forward.all = 1000;                           ns, of every stage
  *     t.backward.all = 2000;
  *     how.times = &t;
@@ -18,42 +18,44 @@
 /* A number for each stage: of[stage] when `of` is given (the caller's, [stages]), else `all`. Of
  * edges, of[s] is the one between stages s and s + 1, both ways; where a chain ends it is read and
  * unused. */
-typedef struct dpar_each {
+typedef struct dpar_stage_values {
     int64_t all;
     const int64_t *of;
-} dpar_each;
+} dpar_stage_values;
 
 /* How messages go. */
 enum {
-    DPAR_SENDS_BUFFERED, /* a message leaves when it is sent and arrives whether or not its RECV was
-                            reached; neither holds a rank. A list without messages implies this */
-    DPAR_SENDS_POSTED,   /* it leaves when both its SEND and its RECV were reached; neither holds a
-                            rank, and it waits for no other message. For lists with messages */
-    DPAR_SENDS_BLOCKING, /* as POSTED, and each holds its rank until it is done: rendezvous in the
-                            order of the list (MPI_Ssend, MPI_Recv) */
-    DPAR_SENDS_KINDS
+    DPAR_SEND_MODE_BUFFERED, /* a message leaves when it is sent and arrives whether or not its RECV
+                            was reached; neither holds a rank. A list without messages implies this
+                          */
+    DPAR_SEND_MODE_POSTED, /* it leaves when both its SEND and its RECV were reached; neither holds
+                          a rank, and it waits for no other message. For lists with messages */
+    DPAR_SEND_MODE_BLOCKING, /* as POSTED, and each holds its rank until it is done: rendezvous in
+                            the order of the list (MPI_Ssend, MPI_Recv) */
+    DPAR_SEND_MODE_COUNT
 };
 /* Which messages take turns. */
 enum {
-    DPAR_LINKS_OWN,     /* each message has a link to itself */
-    DPAR_LINKS_OF_PAIR, /* messages from one rank to one other take turns, in the order of their
+    DPAR_CONTENTION_NONE, /* each message has a link to itself */
+    DPAR_CONTENTION_PAIR, /* messages from one rank to one other take turns, in the order of their
                            sends. bytes / bandwidth is a turn, latency is not. With
-                           DPAR_SENDS_BUFFERED */
-    DPAR_LINKS_OF_RANK, /* all messages that leave a rank take turns */
-    DPAR_LINKS_KINDS
+                           DPAR_SEND_MODE_BUFFERED */
+    DPAR_CONTENTION_RANK, /* all messages that leave a rank take turns */
+    DPAR_CONTENTION_COUNT
 };
 /* What actions and messages take, in any unit of time, 0 or more. Zero it and fill it in. */
-typedef struct dpar_times {
-    dpar_each forward, input, weight; /* F, I, W of a stage */
-    dpar_each backward;               /* B; 0: input + weight */
-    dpar_each overlap;                /* a joined pair, of its forward's stage; 0: both in turn */
+typedef struct dpar_schedule_times {
+    dpar_stage_values forward, input, weight; /* F, I, W of a stage */
+    dpar_stage_values backward;               /* B; 0: input + weight */
+    dpar_stage_values overlap; /* a joined pair, of its forward's stage; 0: both in turn */
     /* These hold the rank too. WAIT_REDUCE_GRAD takes no time: its REDUCE_GRAD is over. */
-    dpar_each unshard, reshard, reduce_grad, recompute, offload, reload;
+    dpar_stage_values unshard, reshard, reduce_grad, recompute, offload, reload;
 
     /* A message takes latency + bytes * 10^9 / bandwidth, the quotient rounded up. */
-    dpar_each latency;
-    dpar_each bytes;     /* of one message */
-    dpar_each bandwidth; /* bytes in 10^9 units of time: bytes/s when the unit is ns; 0: infinite */
+    dpar_stage_values latency;
+    dpar_stage_values bytes; /* of one message */
+    dpar_stage_values
+        bandwidth; /* bytes in 10^9 units of time: bytes/s when the unit is ns; 0: infinite */
     int32_t sends, links;
 
     /* The transport on which the list runs: DPAR_TRANSPORT_... of check.h. For lists with messages;
@@ -63,7 +65,7 @@ typedef struct dpar_times {
      * both its ends, and those behind it wait until it has arrived. So a NCCL communicator does its
      * operations, one after the other. EAGER: a SEND holds its rank until the buffer to the other
      * rank has a place, a RECV until its message is the first there and has arrived. BLOCKING: as
-     * DPAR_SENDS_BLOCKING. */
+     * DPAR_SEND_MODE_BLOCKING. */
     int32_t transport;
     int32_t room; /* EAGER: messages of a buffer, 1 or more; else ignored */
 
@@ -71,17 +73,18 @@ typedef struct dpar_times {
      * below. B adds what I and W add. What is added counts from the start of the action, what goes,
      * goes at its end; a joined pair holds both. OFFLOAD takes away what F added, RELOAD adds it
      * again. */
-    dpar_each hold_forward, hold_input, hold_weight;
-    dpar_each hold_always; /* parameters, gradients, optimizer: of each stage, all the time */
+    dpar_stage_values hold_forward, hold_input, hold_weight;
+    dpar_stage_values
+        hold_always; /* parameters, gradients, optimizer: of each stage, all the time */
 
     /* Bytes that a rank may hold: of[rank], [ranks]; 0: no limit. A cap moves nothing. It says
      * which idle time is for want of memory, and what passes it (over_cap).
      *
      * With a cap (`of`, or `all` not 0) and no hold_forward, an activation counts as 1 from F to B
-     * or W, as in a dpar_pipe_job. hold_input and hold_weight are then not read. The cap and
-     * peak_bytes count activations, on top of hold_always. */
-    dpar_each cap;
-} dpar_times;
+     * or W, as in a dpar_schedule_optimize_desc. hold_input and hold_weight are then not read. The
+     * cap and peak_bytes count activations, on top of hold_always. */
+    dpar_stage_values cap;
+} dpar_schedule_times;
 
 /* A fraction, part / whole; 0 / 0 when nothing takes time. */
 typedef struct dpar_ratio {
@@ -144,8 +147,8 @@ typedef struct dpar_timing {
 } dpar_timing;
 
 /* What to simulate, and where the answers go; NULL where they are not wanted. Zero it. */
-typedef struct dpar_simulation {
-    const dpar_times *times;
+typedef struct dpar_schedule_simulate_desc {
+    const dpar_schedule_times *times;
     int64_t *start, *end;   /* [actions]: when each starts and ends. A message: from the moment that
                                it was reached to its arrival (a buffered one may have come before).
                                Both of a joined pair have the pair's */
@@ -154,13 +157,14 @@ typedef struct dpar_simulation {
                       action first, as indices of s->action. It has work and the messages of the
                       list; of a joined pair the forward. Of chains equally long it is the one that
                       stays on its rank, of ranks that end last the first */
-} dpar_simulation;
+} dpar_schedule_simulate_desc;
 
 /* Bytes of working memory for this schedule: 12 an action, 28 a stage and micro-batch, 240 a stage,
  * 156 a rank. Shared links take 8 more an action, 20 a stage; transports from RANK to EAGER 8 more
  * an action, 24 a rank. -1 when the struct is no schedule (slices that do not divide micros, say)
  * or has more than 2^32 - 2 actions. O(1). */
-DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how);
+DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s,
+                                              const dpar_schedule_simulate_desc *how);
 
 /* Simulates the schedule. Each rank does its list in order; an action starts when the rank is free
  * and its inputs are here. A joined pair starts with the inputs of both and ends both at once. mem:
@@ -182,7 +186,8 @@ DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar
  * E_STUCK: ranks wait for each other in a circle; the sentence names a rank and the actions (that
  * of dpar_schedule_check with the transport names the circle).
  * E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM. */
-DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
+DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
+                                            const dpar_schedule_simulate_desc *how,
                                             dpar_timing *timing, void *mem, int64_t bytes,
                                             dpar_why *why);
 

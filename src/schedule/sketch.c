@@ -8,10 +8,10 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
                                                      void *mem, int64_t bytes, dpar_text *t,
                                                      dpar_why *why)
 {
-    dpar_times times;
-    dpar_simulation how;
+    dpar_schedule_times times;
+    dpar_schedule_simulate_desc how;
     dpar_timing timing;
-    dpar_gantt picture;
+    dpar_schedule_draw_desc picture;
     dpar_status st;
     int64_t own, need, actions;
     dpari_zero(&times, sizeof times);

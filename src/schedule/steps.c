@@ -31,16 +31,16 @@ static uint16_t dpari_slots_take(dpari_slots_pool *p)
     if (p->free_count > 0) {
         return p->free[--p->free_count];
     }
-    if (p->count == DPAR_NO_SLOT) {
+    if (p->count == DPAR_SLOT_NONE) {
         p->full = 1;
-        return DPAR_NO_SLOT;
+        return DPAR_SLOT_NONE;
     }
     return (uint16_t)p->count++;
 }
 
 static void dpari_slots_free(dpari_slots_pool *p, uint16_t slot)
 {
-    if (slot != DPAR_NO_SLOT) {
+    if (slot != DPAR_SLOT_NONE) {
         p->free[p->free_count++] = slot;
     }
 }
@@ -58,7 +58,7 @@ static int64_t dpari_slots_room(const dpar_schedule *s)
     for (r = 0; r < s->ranks; r++) {
         most = dpari_most(most, s->begin[r + 1] - s->begin[r]);
     }
-    return dpari_least(most, DPAR_NO_SLOT);
+    return dpari_least(most, DPAR_SLOT_NONE);
 }
 
 DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s)
@@ -85,7 +85,7 @@ static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_f
     w->in_flight = in_flight;
     for (i = 0; i < s->begin[s->ranks]; i++) {
         int kind = s->action[i].kind;
-        w->messages |= kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+        w->messages |= kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
     }
 }
 
@@ -98,15 +98,15 @@ static void dpari_slots_sent(dpari_slots *w)
     }
     do {
         a = &w->s->action[w->at++];
-    } while (a->kind != DPAR_SEND_F && a->kind != DPAR_SEND_B);
-    dpari_slots_free(&w->send, dpari_slots_at(w, a)->send[a->kind == DPAR_SEND_B]);
+    } while (a->kind != DPAR_ACTION_SEND_F && a->kind != DPAR_ACTION_SEND_B);
+    dpari_slots_free(&w->send, dpari_slots_at(w, a)->send[a->kind == DPAR_ACTION_SEND_B]);
 }
 
 /* F, B, I: what comes in, what goes out. */
-static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
-    int way = a->kind != DPAR_FORWARD;
+    int way = a->kind != DPAR_ACTION_FORWARD;
     int32_t across =
         way ? dpari_schedule_before(w->s, a->stage) : dpari_schedule_behind(w->s, a->stage);
     out->receive = cell->receive[way];
@@ -116,23 +116,24 @@ static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_slots *o
     }
 }
 
-static void dpari_slots_message(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+static void dpari_slots_message(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
-    if (a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B) {
-        out->receive = cell->receive[a->kind == DPAR_RECV_B] = dpari_slots_take(&w->receive);
+    if (a->kind == DPAR_ACTION_RECV_F || a->kind == DPAR_ACTION_RECV_B) {
+        out->receive = cell->receive[a->kind == DPAR_ACTION_RECV_B] = dpari_slots_take(&w->receive);
     } else {
-        out->send = cell->send[a->kind == DPAR_SEND_B];
+        out->send = cell->send[a->kind == DPAR_ACTION_SEND_B];
         dpari_slots_sent(w);
     }
 }
 
-DPARI_APART void dpari_slots_action(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+DPARI_APART void dpari_slots_action(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
-    const int takes = a->kind == DPAR_FORWARD || a->kind == DPAR_RELOAD;
-    const int frees = a->kind == DPAR_BACKWARD || a->kind == DPAR_WEIGHT || a->kind == DPAR_OFFLOAD;
-    if (a->kind >= DPAR_SEND_F && a->kind <= DPAR_RECV_B) {
+    const int takes = a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_RELOAD;
+    const int frees = a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_WEIGHT ||
+                      a->kind == DPAR_ACTION_OFFLOAD;
+    if (a->kind >= DPAR_ACTION_SEND_F && a->kind <= DPAR_ACTION_RECV_B) {
         dpari_slots_message(w, a, out);
         return;
     }
@@ -143,16 +144,17 @@ DPARI_APART void dpari_slots_action(dpari_slots *w, const dpar_action *a, dpar_s
     if (frees) {
         dpari_slots_free(&w->activation, cell->activation);
     }
-    if (a->kind == DPAR_INPUT) {
+    if (a->kind == DPAR_ACTION_INPUT) {
         cell->weight = dpari_slots_take(&w->weight);
     }
-    if (a->kind == DPAR_INPUT || a->kind == DPAR_WEIGHT) {
+    if (a->kind == DPAR_ACTION_INPUT || a->kind == DPAR_ACTION_WEIGHT) {
         out->weight = cell->weight;
     }
-    if (a->kind == DPAR_WEIGHT) {
+    if (a->kind == DPAR_ACTION_WEIGHT) {
         dpari_slots_free(&w->weight, cell->weight);
     }
-    if (a->kind == DPAR_FORWARD || a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT) {
+    if (a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_BACKWARD ||
+        a->kind == DPAR_ACTION_INPUT) {
         dpari_slots_pass(w, a, out);
     }
 }
@@ -163,7 +165,8 @@ static void dpari_slots_restart(dpari_slots_pool *p)
 }
 
 /* The list of rank r. slots: NULL, or all of the schedule. */
-static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_slots *slots, dpar_slot_counts *count)
+static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_action_slots *slots,
+                             dpar_slot_counts *count)
 {
     int64_t i;
     dpari_slots_restart(&w->receive);
@@ -173,8 +176,8 @@ static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_slots *slots, dpar_
     w->sends = 0;
     w->at = w->s->begin[r];
     for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
-        dpar_slots out;
-        out.receive = out.activation = out.send = out.weight = DPAR_NO_SLOT;
+        dpar_action_slots out;
+        out.receive = out.activation = out.send = out.weight = DPAR_SLOT_NONE;
         if (dpari_action_has_micro(w->s->action[i].kind)) {
             dpari_slots_action(w, &w->s->action[i], &out);
         }
@@ -189,13 +192,13 @@ static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_slots *slots, dpar_
 }
 
 /* All ranks, from the start. */
-static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots,
+static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *slots,
                                            dpar_slot_counts *counts)
 {
     int64_t i, cells = (int64_t)w->s->chain * w->s->micros;
     int32_t r;
     for (i = 0; i < cells; i++) {
-        w->cell[i].receive[0] = w->cell[i].receive[1] = DPAR_NO_SLOT; /* messages may lack */
+        w->cell[i].receive[0] = w->cell[i].receive[1] = DPAR_SLOT_NONE; /* messages may lack */
     }
     for (r = 0; r < w->s->ranks; r++) {
         dpar_slot_counts count;
@@ -212,8 +215,9 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots,
 }
 
 /* Apart, so that its frame does not stand below the check. */
-DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s, const dpar_slotting *how,
-                                           void *mem, dpar_why *why)
+DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s,
+                                           const dpar_schedule_slots_desc *how, void *mem,
+                                           dpar_why *why)
 {
     dpari_slots w;
     int32_t full;
@@ -227,10 +231,11 @@ DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s, const dpar_sl
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, const dpar_slotting *how,
-                                         void *mem, int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
+                                         const dpar_schedule_slots_desc *how, void *mem,
+                                         int64_t bytes, dpar_why *why)
 {
-    dpar_checking tagged;
+    dpar_schedule_check_desc tagged;
     dpar_status st;
     if (how->in_flight < 0) {
         return dpari_say(DPAR_E_ARG, why, "# sends in flight: 0 or more", how->in_flight, 0, 0, 0);
@@ -250,15 +255,15 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, const dpar_slot
 DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task)
 {
     const dpar_action *list = steps->schedule->action;
-    dpar_slots none;
+    dpar_action_slots none;
     int k, count;
-    while (steps->at < steps->end && list[steps->at].kind == DPAR_IDLE) {
+    while (steps->at < steps->end && list[steps->at].kind == DPAR_ACTION_IDLE) {
         steps->at++;
     }
     if (steps->at >= steps->end) {
         return 0;
     }
-    none.receive = none.activation = none.send = none.weight = DPAR_NO_SLOT;
+    none.receive = none.activation = none.send = none.weight = DPAR_SLOT_NONE;
     count = list[steps->at].joined && steps->at + 1 < steps->end ? 2 : 1;
     task->index = steps->at;
     for (k = 0; k < count; k++) {
@@ -269,8 +274,8 @@ DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task)
     return count;
 }
 
-DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
-                              int32_t rank, dpar_task *task)
+DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s,
+                              const dpar_action_slots *slots, int32_t rank, dpar_task *task)
 {
     const int inside = rank >= 0 && rank < s->ranks;
     steps->schedule = s;

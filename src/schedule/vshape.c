@@ -393,14 +393,14 @@ static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
     for (t = 0; t < v->slots; t++) {
         int kind = row[t];
         if (kind == DPARI_V_F0 || kind == DPARI_V_F1) {
-            dpari_v_put(&at, DPAR_FORWARD, stage[kind == DPARI_V_F1], next[kind]++);
+            dpari_v_put(&at, DPAR_ACTION_FORWARD, stage[kind == DPARI_V_F1], next[kind]++);
         } else if (kind == DPARI_V_B1 || kind == DPARI_V_B0) {
-            dpari_v_put(&at, v->tail ? DPAR_BACKWARD : DPAR_INPUT, stage[kind == DPARI_V_B1],
-                        next[kind]++);
+            dpari_v_put(&at, v->tail ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT,
+                        stage[kind == DPARI_V_B1], next[kind]++);
         } else if (kind == DPARI_V_FREE && !v->tail) {
             s = weight[1] < next[DPARI_V_B1];
             if (s || weight[0] < next[DPARI_V_B0]) {
-                dpari_v_put(&at, DPAR_WEIGHT, stage[s], weight[s]++);
+                dpari_v_put(&at, DPAR_ACTION_WEIGHT, stage[s], weight[s]++);
             }
         }
     }
@@ -411,12 +411,12 @@ DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work)
     dpari_v v;
     int32_t rank;
     dpari_v_lay(&v, s->ranks, s->micros, work);
-    v.tail = rule == DPAR_1F1B_V;
+    v.tail = rule == DPAR_SCHEDULE_1F1B_V;
     if (v.tail) {
         dpari_v_whole_blocks(&v);
         dpari_v_whole_moves(&v);
     } else {
-        if (rule == DPAR_V_HALF) {
+        if (rule == DPAR_SCHEDULE_V_HALF) {
             dpari_v_half_blocks(&v);
         } else {
             dpari_v_min_blocks(&v);

@@ -18,10 +18,10 @@
 typedef struct dpari_spatial {
     dpar_spatial_plan head;
     dpar_comm *comm;
-    dpar_box core;                /* outputs that need no halo */
-    dpar_halo_exchange *exchange; /* NULL: one rank that needs nothing from itself */
+    dpar_box core;            /* outputs that need no halo */
+    dpar_halo_plan *exchange; /* NULL: one rank that needs nothing from itself */
     dpar_halo halo;
-    dpar_halo_field field[DPAR_SPATIAL_TENSORS];
+    dpar_halo_field field[DPAR_SPATIAL_MAX_TENSORS];
     unsigned char *constants; /* on a device */
 } dpari_spatial;
 
@@ -29,36 +29,37 @@ typedef struct dpari_spatial {
 
 static const int64_t dpari_spatial_limit = INT64_C(1) << 30; /* of interpolated extents */
 
-static int dpari_spatial_touches(const dpar_spatial *s, int32_t d)
+static int dpari_spatial_touches(const dpar_spatial_desc *s, int32_t d)
 {
     return s->window[d].kernel != 0;
 }
 
-static int64_t dpari_spatial_stride(const dpar_spatial *s, int32_t d)
+static int64_t dpari_spatial_stride(const dpar_spatial_desc *s, int32_t d)
 {
     return s->window[d].stride > 0 ? s->window[d].stride : 1;
 }
 
-static int64_t dpari_spatial_dilation(const dpar_spatial *s, int32_t d)
+static int64_t dpari_spatial_dilation(const dpar_spatial_desc *s, int32_t d)
 {
     return s->window[d].dilation > 0 ? s->window[d].dilation : 1;
 }
 
 /* From the first tap to the last. */
-static int64_t dpari_spatial_reach(const dpar_spatial *s, int32_t d)
+static int64_t dpari_spatial_reach(const dpar_spatial_desc *s, int32_t d)
 {
     return dpari_spatial_dilation(s, d) * (s->window[d].kernel - 1);
 }
 
 /* How a dim is filled beyond its ends. */
-static int32_t dpari_spatial_padding(const dpar_spatial *s, int32_t d)
+static int32_t dpari_spatial_padding(const dpar_spatial_desc *s, int32_t d)
 {
-    return s->kind == DPAR_INTERPOLATION && s->padding[d] == DPAR_PAD_ZERO ? DPAR_PAD_REPLICATE
-                                                                           : s->padding[d];
+    return s->kind == DPAR_SPATIAL_INTERPOLATION && s->padding[d] == DPAR_SPATIAL_PAD_ZERO
+               ? DPAR_SPATIAL_PAD_REPLICATE
+               : s->padding[d];
 }
 
 /* A transposed convolution of n inputs; *most: with all the output padding that makes sense. */
-static int64_t dpari_spatial_spread(const dpar_spatial *s, int32_t d, int64_t n, int64_t *most)
+static int64_t dpari_spatial_spread(const dpar_spatial_desc *s, int32_t d, int64_t n, int64_t *most)
 {
     const int64_t least = (n - 1) * dpari_spatial_stride(s, d) - s->window[d].pad_low -
                           s->window[d].pad_high + dpari_spatial_reach(s, d) + 1;
@@ -67,29 +68,29 @@ static int64_t dpari_spatial_spread(const dpar_spatial *s, int32_t d, int64_t n,
 }
 
 /* The window of a dim as dpar.h knows it; 0: the layer does not touch the dim. */
-static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v)
+static int dpari_spatial_window(const dpar_spatial_desc *s, int32_t d, dpar_window *v)
 {
     int64_t most;
     *v = s->window[d];
     if (!dpari_spatial_touches(s, d)) {
         return 0;
     }
-    v->kind = s->kind == DPAR_TRANSPOSED_CONVOLUTION ? DPAR_WINDOW_TRANSPOSED
-              : s->kind == DPAR_INTERPOLATION        ? DPAR_WINDOW_INTERPOLATION
-              : s->kind == DPAR_NEIGHBOURHOOD        ? DPAR_WINDOW_NEIGHBOURHOOD
-                                                     : DPAR_WINDOW_CONVOLUTION;
+    v->kind = s->kind == DPAR_SPATIAL_TRANSPOSED      ? DPAR_WINDOW_TRANSPOSED
+              : s->kind == DPAR_SPATIAL_INTERPOLATION ? DPAR_WINDOW_INTERPOLATION
+              : s->kind == DPAR_SPATIAL_NEIGHBOURHOOD ? DPAR_WINDOW_NEIGHBOURHOOD
+                                                      : DPAR_WINDOW_CONVOLUTION;
     v->align_corners = s->corners;
-    if (s->kind == DPAR_NEIGHBOURHOOD) {
+    if (s->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
         v->stride = 1;
         v->ceil_mode = 0;
         v->pad_low = 0;
         v->pad_high = 0;
     }
-    if (s->kind == DPAR_TRANSPOSED_CONVOLUTION) { /* output padding is less padding cut off */
+    if (s->kind == DPAR_SPATIAL_TRANSPOSED) { /* output padding is less padding cut off */
         const int64_t more = s->extent[d] - dpari_spatial_spread(s, d, s->in.extent[d], &most);
         v->pad_high -= dpari_least(v->pad_high, dpari_most(0, more));
     }
-    if (s->kind == DPAR_NEIGHBOURHOOD && s->padding[d] == DPAR_PAD_WRAP) {
+    if (s->kind == DPAR_SPATIAL_NEIGHBOURHOOD && s->padding[d] == DPAR_SPATIAL_PAD_WRAP) {
         v->kind = DPAR_WINDOW_CONVOLUTION; /* round a ring all neighbourhoods are centred */
         v->pad_low = v->kernel / 2 * dpari_spatial_dilation(s, d);
         v->pad_high = dpari_spatial_reach(s, d) - v->pad_low;
@@ -97,17 +98,18 @@ static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v
     return 1;
 }
 
-static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
+static dpar_status dpari_spatial_other(const dpar_spatial_desc *s, int32_t d, int64_t *m,
+                                       dpar_why *why)
 {
     const int64_t n = s->in.extent[d];
     const dpar_window *v = &s->window[d];
     int64_t most;
-    if (s->kind == DPAR_NEIGHBOURHOOD) {
+    if (s->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
         dpar_window keys = *v;
         keys.kind = DPAR_WINDOW_NEIGHBOURHOOD; /* round a ring too: no key is to be seen twice */
         return dpar_window_outputs(&keys, n, m, why);
     }
-    if (s->kind == DPAR_INTERPOLATION) {
+    if (s->kind == DPAR_SPATIAL_INTERPOLATION) {
         *m = s->extent[d];
         if (n > dpari_spatial_limit || *m < 1 || *m > dpari_spatial_limit ||
             (v->kernel != 1 && v->kernel != 2 && v->kernel != 4)) {
@@ -120,7 +122,7 @@ static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t
     }
     *m = dpari_spatial_spread(s, d, n, &most);
     *m = s->extent[d] > 0 ? dpari_most(s->extent[d], *m) : *m; /* fewer are refused below */
-    if (*m < 1 || *m > most || s->padding[d] != DPAR_PAD_ZERO) {
+    if (*m < 1 || *m > most || s->padding[d] != DPAR_SPATIAL_PAD_ZERO) {
         return dpari_say(
             DPAR_E_ARG, why,
             "dim #: # transposed outputs, # at most, at least 1; padding # (zero alone)", d, *m,
@@ -130,8 +132,8 @@ static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t
 }
 
 /* Outputs of a dim. */
-static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_t d, int64_t *m,
-                                                   dpar_why *why)
+static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *s, int32_t d,
+                                                   int64_t *m, dpar_why *why)
 {
     const dpar_window *v = &s->window[d];
     const int64_t n = s->in.extent[d];
@@ -143,7 +145,7 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_
     if (!dpari_spatial_touches(s, d)) {
         return DPAR_OK;
     }
-    if (s->padding[d] < DPAR_PAD_ZERO || s->padding[d] > DPAR_PAD_LOWEST) {
+    if (s->padding[d] < DPAR_SPATIAL_PAD_ZERO || s->padding[d] > DPAR_SPATIAL_PAD_LOWEST) {
         return dpari_say(DPAR_E_ARG, why, "dim #: padding # does not exist", d, s->padding[d], 0,
                          0);
     }
@@ -157,14 +159,14 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_
             "to 2^30",
             d, n, v->kernel, v->stride);
     }
-    st = s->kind == DPAR_CONVOLUTION ? dpar_window_outputs(v, n, m, why)
-                                     : dpari_spatial_other(s, d, m, why);
+    st = s->kind == DPAR_SPATIAL_CONVOLUTION ? dpar_window_outputs(v, n, m, why)
+                                             : dpari_spatial_other(s, d, m, why);
     if (st == DPAR_OK && s->extent[d] != 0 && s->extent[d] != *m) {
         st = dpari_say(DPAR_E_ARG, why, "dim #: # outputs are said, there are #", d, s->extent[d],
                        *m, 0);
     }
-    if (st == DPAR_OK && s->kind == DPAR_CONVOLUTION && s->padding[d] == DPAR_PAD_REFLECT &&
-        (v->pad_low >= n || v->pad_high >= n)) {
+    if (st == DPAR_OK && s->kind == DPAR_SPATIAL_CONVOLUTION &&
+        s->padding[d] == DPAR_SPATIAL_PAD_REFLECT && (v->pad_low >= n || v->pad_high >= n)) {
         st = dpari_say(DPAR_E_ARG, why, "dim #: pads of # and # are reflected in # points: too few",
                        d, v->pad_low, v->pad_high, n);
     }
@@ -174,7 +176,8 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_
 /* ---- one dim: what outputs read -------------------------------------------------------------- */
 
 /* The tap of y that is at or before it, and how far behind it y lies. */
-static int64_t dpari_spatial_source(const dpar_spatial *s, int32_t d, int64_t y, double *fraction)
+static int64_t dpari_spatial_source(const dpar_spatial_desc *s, int32_t d, int64_t y,
+                                    double *fraction)
 {
     const int64_t n = s->in.extent[d], m = s->extent[d];
     int64_t over = (2 * y + 1) * n - m, under = 2 * m, first;
@@ -191,7 +194,7 @@ static int64_t dpari_spatial_source(const dpar_spatial *s, int32_t d, int64_t y,
 }
 
 /* Inputs [*lo, *hi) that outputs [y0, y1) read, padding too. 0: none. */
-static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int64_t y1,
+static int dpari_spatial_reads(const dpar_spatial_desc *s, int32_t d, int64_t y0, int64_t y1,
                                int64_t *lo, int64_t *hi)
 {
     const int64_t n = s->in.extent[d], k = s->window[d].kernel;
@@ -206,10 +209,9 @@ static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int
         return 1;
     }
     switch (s->kind) {
-    case DPAR_CONVOLUTION: return dpari_window_needs(&s->window[d], y0, y1, lo, hi);
-    case DPAR_TRANSPOSED_CONVOLUTION:
-        return dpari_window_transposed(&s->window[d], n, y0, y1, lo, hi);
-    case DPAR_INTERPOLATION:
+    case DPAR_SPATIAL_CONVOLUTION: return dpari_window_needs(&s->window[d], y0, y1, lo, hi);
+    case DPAR_SPATIAL_TRANSPOSED: return dpari_window_transposed(&s->window[d], n, y0, y1, lo, hi);
+    case DPAR_SPATIAL_INTERPOLATION:
         *lo = dpari_spatial_source(s, d, y0, &fraction) - (k == 4);
         *hi = dpari_spatial_source(s, d, y1 - 1, &fraction) - (k == 4) + k;
         return 1;
@@ -220,18 +222,18 @@ static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int
 }
 
 /* How many of first, first + step, ... (count of them) lie in [lo, hi). */
-static int64_t dpari_spatial_within(const dpar_taps *t, int64_t lo, int64_t hi)
+static int64_t dpari_spatial_within(const dpar_spatial_tap_range *t, int64_t lo, int64_t hi)
 {
     const int64_t a = dpari_most(0, -dpari_floor_div(-(lo - t->first), t->step));
     const int64_t b = dpari_least(t->count, -dpari_floor_div(-(hi - t->first), t->step));
     return dpari_most(0, b - a);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
-                                                  dpar_taps *taps)
+DPAR_API DPARI_COLD dpar_status dpar_spatial_taps(const dpar_spatial_desc *layer, int32_t dim,
+                                                  int64_t y, dpar_spatial_tap_range *taps)
 {
     int64_t m, lo = 0, hi = 0;
-    dpar_taps t;
+    dpar_spatial_tap_range t;
     if (layer == NULL || taps == NULL || dim < 0 || dim >= layer->in.dims || dim >= DPAR_MAX_DIMS ||
         dpari_spatial_extent(layer, dim, &m, NULL) != DPAR_OK || y < 0 || y >= m) {
         return DPAR_E_ARG;
@@ -243,11 +245,11 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_taps(const dpar_spatial *layer, int
         t.count = hi - lo;
     }
     if (dpari_spatial_touches(layer, dim) &&
-        (layer->kind == DPAR_CONVOLUTION || layer->kind == DPAR_NEIGHBOURHOOD)) {
+        (layer->kind == DPAR_SPATIAL_CONVOLUTION || layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD)) {
         t.step = dpari_spatial_dilation(layer, dim);
         t.count = layer->window[dim].kernel;
     }
-    if (dpari_spatial_touches(layer, dim) && layer->kind == DPAR_INTERPOLATION) {
+    if (dpari_spatial_touches(layer, dim) && layer->kind == DPAR_SPATIAL_INTERPOLATION) {
         (void)dpari_spatial_source(layer, dim, y, &t.fraction);
     }
     t.inside = dpari_spatial_within(&t, 0, layer->in.extent[dim]);
@@ -268,20 +270,20 @@ typedef struct dpari_spatial_block {
 } dpari_spatial_block;
 
 /* The outputs that stay with the inputs [own[0], own[1]) of n; m in all. */
-static void dpari_spatial_follow(const dpar_spatial *s, int32_t d, int64_t m, const int64_t *own,
-                                 int64_t *out)
+static void dpari_spatial_follow(const dpar_spatial_desc *s, int32_t d, int64_t m,
+                                 const int64_t *own, int64_t *out)
 {
     const int64_t n = s->in.extent[d];
     int32_t side;
-    if (s->kind == DPAR_CONVOLUTION && dpari_spatial_touches(s, d)) {
+    if (s->kind == DPAR_SPATIAL_CONVOLUTION && dpari_spatial_touches(s, d)) {
         dpari_window_owned(&s->window[d], n, m, own[0], own[1], &out[0], &out[1]);
         return;
     }
     for (side = 0; side < 2; side++) {
         int64_t at = own[side];
-        if (dpari_spatial_touches(s, d) && s->kind == DPAR_TRANSPOSED_CONVOLUTION) {
+        if (dpari_spatial_touches(s, d) && s->kind == DPAR_SPATIAL_TRANSPOSED) {
             at = dpari_least(m, at * dpari_spatial_stride(s, d));
-        } else if (dpari_spatial_touches(s, d) && s->kind == DPAR_INTERPOLATION) {
+        } else if (dpari_spatial_touches(s, d) && s->kind == DPAR_SPATIAL_INTERPOLATION) {
             at = dpari_ceil_div(at * m, n);
         }
         out[side] = own[side] == n ? m : at;
@@ -289,10 +291,10 @@ static void dpari_spatial_follow(const dpar_spatial *s, int32_t d, int64_t m, co
 }
 
 /* `balanced`: the layout of the outputs, where they do not follow. */
-static void dpari_spatial_outs(const dpar_spatial *s, const dpar_layout *balanced, int32_t d,
+static void dpari_spatial_outs(const dpar_spatial_desc *s, const dpar_layout *balanced, int32_t d,
                                int64_t m, const int32_t *coord, dpari_spatial_block *b)
 {
-    if (s->outputs != DPAR_OUTPUTS_FOLLOW) {
+    if (s->outputs != DPAR_SPATIAL_OUTPUTS_FOLLOW) {
         (void)dpari_layout_span(balanced, coord, d, &b->out[0], &b->out[1]);
     } else if (b->own[1] > b->own[0]) {
         dpari_spatial_follow(s, d, m, b->own, b->out);
@@ -313,26 +315,26 @@ static void dpari_spatial_widen(int64_t *box, int64_t lo, int64_t hi)
 }
 
 /* Where reads [lo, hi) of a dim get their padding from. */
-static void dpari_spatial_sources(const dpar_spatial *s, int32_t d, int64_t lo, int64_t hi,
+static void dpari_spatial_sources(const dpar_spatial_desc *s, int32_t d, int64_t lo, int64_t hi,
                                   int64_t *box)
 {
     const int64_t n = s->in.extent[d];
     const int32_t padding = dpari_spatial_padding(s, d);
-    if (padding == DPAR_PAD_REPLICATE) {
+    if (padding == DPAR_SPATIAL_PAD_REPLICATE) {
         dpari_spatial_widen(box, 0, lo < 0 ? 1 : 0);
         dpari_spatial_widen(box, n - 1, hi > n ? n : n - 1);
     }
-    if (padding == DPAR_PAD_REFLECT && lo < 0) {
+    if (padding == DPAR_SPATIAL_PAD_REFLECT && lo < 0) {
         dpari_spatial_widen(box, 1 - dpari_least(hi, 0), dpari_least(n, 1 - lo));
     }
-    if (padding == DPAR_PAD_REFLECT && hi > n) {
+    if (padding == DPAR_SPATIAL_PAD_REFLECT && hi > n) {
         dpari_spatial_widen(box, dpari_most(0, 2 * (n - 1) - (hi - 1)),
                             2 * (n - 1) - dpari_most(lo, n) + 1);
     }
 }
 
-static void dpari_spatial_block_of(const dpar_spatial *s, const dpar_layout *balanced, int32_t d,
-                                   const int32_t *coord, dpari_spatial_block *b)
+static void dpari_spatial_block_of(const dpar_spatial_desc *s, const dpar_layout *balanced,
+                                   int32_t d, const int32_t *coord, dpari_spatial_block *b)
 {
     int64_t m, lo, hi;
     dpari_zero(b, sizeof *b);
@@ -349,7 +351,7 @@ static void dpari_spatial_block_of(const dpar_spatial *s, const dpar_layout *bal
 /* ---- judging --------------------------------------------------------------------------------- */
 
 /* The same mesh axes cut the same dims? */
-static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, dpar_why *why)
+static dpar_status dpari_spatial_given(const dpar_spatial_desc *s, const int64_t *m, dpar_why *why)
 {
     const dpar_layout *in = &s->in, *g = &s->given;
     int32_t i;
@@ -362,7 +364,7 @@ static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, 
     for (i = 0; i < in->mesh.axes; i++) {
         const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
         if (!dpari_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
-            (a->kind == DPAR_SHARD && a->dim != b->dim)) {
+            (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim)) {
             return dpari_say(
                 DPAR_E_ARG, why,
                 "mesh axis # does something else with the outputs than with the inputs", i, 0, 0,
@@ -372,7 +374,7 @@ static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, 
     return DPAR_OK;
 }
 
-static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_why *why)
+static dpar_status dpari_spatial_layer(const dpar_spatial_desc *s, int64_t *m, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
     int32_t d;
@@ -380,12 +382,12 @@ static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_w
         return dpari_say(DPAR_E_ARG, why, "inputs of # dims on # ranks: dpar_layout_init makes it",
                          s->in.dims, s->in.mesh.size, 0, 0);
     }
-    if (s->kind < DPAR_CONVOLUTION || s->kind > DPAR_NEIGHBOURHOOD ||
-        s->outputs < DPAR_OUTPUTS_BALANCED || s->outputs > DPAR_OUTPUTS_GIVEN) {
+    if (s->kind < DPAR_SPATIAL_CONVOLUTION || s->kind > DPAR_SPATIAL_NEIGHBOURHOOD ||
+        s->outputs < DPAR_SPATIAL_OUTPUTS_BALANCED || s->outputs > DPAR_SPATIAL_OUTPUTS_GIVEN) {
         return dpari_say(DPAR_E_ARG, why, "kind #, outputs #: there are 1 to 4 and 0 to 2", s->kind,
                          s->outputs, 0, 0);
     }
-    if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_TENSORS || s->planes < 0 ||
+    if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_MAX_TENSORS || s->planes < 0 ||
         s->planes > INT32_MAX || s->out_planes < 0 || s->out_planes > INT32_MAX ||
         dpar_type_bytes(s->type) == 0) {
         return dpari_say_type(why, "# tensors (at most 4) of # and # planes, type @", s->type,
@@ -397,13 +399,15 @@ static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_w
     }
     for (d = 0; d < s->in.dims && st == DPAR_OK; d++) {
         st = dpari_spatial_extent(s, d, &m[d], why);
-        if (st == DPAR_OK && s->padding[d] == DPAR_PAD_LOWEST && s->type == DPAR_F8) {
+        if (st == DPAR_OK && s->padding[d] == DPAR_SPATIAL_PAD_LOWEST && s->type == DPAR_F8) {
             st = dpari_say(DPAR_E_ARG, why,
                            "dim #: the least number of f8 depends on its encoding: pad it yourself",
                            d, 0, 0, 0);
         }
     }
-    return st == DPAR_OK && s->outputs == DPAR_OUTPUTS_GIVEN ? dpari_spatial_given(s, m, why) : st;
+    return st == DPAR_OK && s->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN
+               ? dpari_spatial_given(s, m, why)
+               : st;
 }
 
 /* Does one axis alone cut the dim that axis i cuts? */
@@ -411,7 +415,7 @@ static int dpari_spatial_alone(const dpar_layout *l, int32_t i)
 {
     int32_t k;
     for (k = 0; k < l->mesh.axes; k++) {
-        if (k != i && l->axis[k].kind == DPAR_SHARD && l->axis[k].dim == l->axis[i].dim) {
+        if (k != i && l->axis[k].kind == DPAR_PLACEMENT_SHARD && l->axis[k].dim == l->axis[i].dim) {
             return 0;
         }
     }
@@ -419,7 +423,7 @@ static int dpari_spatial_alone(const dpar_layout *l, int32_t i)
 }
 
 /* Cuts of the following outputs along axis i; parts + 1 of them. */
-static void dpari_spatial_cuts(const dpar_spatial *s, int32_t i, int64_t m, int64_t *cuts)
+static void dpari_spatial_cuts(const dpar_spatial_desc *s, int32_t i, int64_t m, int64_t *cuts)
 {
     int32_t coord[DPAR_MAX_AXES], p;
     dpari_zero(coord, sizeof coord);
@@ -436,29 +440,30 @@ static void dpari_spatial_cuts(const dpar_spatial *s, int32_t i, int64_t m, int6
 
 /* Who has the outputs. cuts: room for those of all axes (NULL: following ones as balanced ones, for
  * callers that need only the others). */
-static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m, int64_t *cuts,
+static dpar_status dpari_spatial_layout(const dpar_spatial_desc *s, const int64_t *m, int64_t *cuts,
                                         dpar_layout *out, dpar_why *why)
 {
     dpar_placement placement[DPAR_MAX_AXES];
     int32_t i;
-    if (s->outputs == DPAR_OUTPUTS_GIVEN) {
+    if (s->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN) {
         *out = s->given;
         return DPAR_OK;
     }
     for (i = 0; i < s->in.mesh.axes; i++) {
         placement[i] = s->in.axis[i];
-        if (placement[i].kind != DPAR_SHARD || !dpari_spatial_touches(s, placement[i].dim)) {
+        if (placement[i].kind != DPAR_PLACEMENT_SHARD ||
+            !dpari_spatial_touches(s, placement[i].dim)) {
             continue;
         }
-        placement[i] = dpar_shard_by(placement[i].dim, DPAR_EVEN, 0);
+        placement[i] = dpar_shard_by(placement[i].dim, DPAR_SPLIT_EVEN, 0);
         placement[i].order = s->in.axis[i].order;
-        if (s->outputs == DPAR_OUTPUTS_FOLLOW && !dpari_spatial_alone(&s->in, i)) {
+        if (s->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW && !dpari_spatial_alone(&s->in, i)) {
             return dpari_say(DPAR_E_ARG, why,
                              "outputs that follow: dim # is cut by more than one mesh axis",
                              placement[i].dim, 0, 0, 0);
         }
-        if (s->outputs == DPAR_OUTPUTS_FOLLOW && cuts != NULL) {
-            placement[i].rule = DPAR_RAGGED;
+        if (s->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW && cuts != NULL) {
+            placement[i].rule = DPAR_SPLIT_RAGGED;
             placement[i].cuts = cuts;
             dpari_spatial_cuts(s, i, m[placement[i].dim], cuts);
             cuts += s->in.mesh.axis[i].size + 1;
@@ -468,7 +473,7 @@ static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m,
 }
 
 /* Judges a layer and tells its outputs of each dim. */
-static dpar_status dpari_spatial_outputs(const dpar_spatial *layer, int64_t *m, dpar_why *why)
+static dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m, dpar_why *why)
 {
     dpar_layout out;
     dpar_status st = layer ? dpari_spatial_layer(layer, m, why)
@@ -484,7 +489,8 @@ static int64_t dpari_spatial_blocks(const dpar_layout *l, int32_t d)
     int64_t n = 1;
     int32_t i;
     for (i = 0; i < l->mesh.axes; i++) {
-        n *= l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d ? l->mesh.axis[i].size : 1;
+        n *= l->axis[i].kind == DPAR_PLACEMENT_SHARD && l->axis[i].dim == d ? l->mesh.axis[i].size
+                                                                            : 1;
     }
     return n;
 }
@@ -496,7 +502,7 @@ static void dpari_spatial_coords(const dpar_layout *l, int32_t d, int64_t b, int
     dpari_zero(coord, DPAR_MAX_AXES * sizeof *coord);
     for (i = l->mesh.axes - 1; i >= 0; i--) {
         const int32_t a = l->order[i];
-        if (l->axis[a].kind == DPAR_SHARD && l->axis[a].dim == d) {
+        if (l->axis[a].kind == DPAR_PLACEMENT_SHARD && l->axis[a].dim == d) {
             coord[a] = (int32_t)(b % l->mesh.axis[a].size);
             b /= l->mesh.axis[a].size;
         }
@@ -519,14 +525,14 @@ static void dpari_spatial_hull_of(const dpar_halo *h, int32_t d, int64_t outputs
 }
 
 /* Dim d of the halo of a layer whose outputs are laid out as `out` (those that follow: any). */
-static void dpari_spatial_halo_dim(const dpar_spatial *s, const dpar_layout *out, int32_t d,
+static void dpari_spatial_halo_dim(const dpar_spatial_desc *s, const dpar_layout *out, int32_t d,
                                    dpar_halo *h)
 {
     int32_t coord[DPAR_MAX_AXES];
     dpari_spatial_block k;
     dpar_window v;
     int64_t hull[2], b;
-    if (dpari_spatial_touches(s, d) && s->padding[d] == DPAR_PAD_WRAP) {
+    if (dpari_spatial_touches(s, d) && s->padding[d] == DPAR_SPATIAL_PAD_WRAP) {
         h->periodic |= (uint32_t)1 << d;
     }
     if (dpari_spatial_window(s, d, &v)) {
@@ -543,7 +549,7 @@ static void dpari_spatial_halo_dim(const dpar_spatial *s, const dpar_layout *out
     }
 }
 
-static void dpari_spatial_halo(const dpar_spatial *s, const dpar_layout *out, dpar_halo *h)
+static void dpari_spatial_halo(const dpar_spatial_desc *s, const dpar_layout *out, dpar_halo *h)
 {
     int32_t d;
     dpari_zero(h, sizeof *h);
@@ -558,7 +564,7 @@ static void dpari_spatial_halo(const dpar_spatial *s, const dpar_layout *out, dp
 enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
 
 /* What a rank holds of dim d. */
-static void dpari_spatial_part(const dpar_spatial *s, const dpar_halo *h, int32_t d,
+static void dpari_spatial_part(const dpar_spatial_desc *s, const dpar_halo *h, int32_t d,
                                const int32_t *coord, int32_t which, int64_t *part)
 {
     dpari_spatial_block k;
@@ -573,7 +579,8 @@ static void dpari_spatial_part(const dpar_spatial *s, const dpar_halo *h, int32_
     }
 }
 
-static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t which, dpar_box *box)
+static int dpari_spatial_box_of(const dpar_spatial_desc *s, int32_t rank, int32_t which,
+                                dpar_box *box)
 {
     int64_t m[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES], d;
@@ -601,7 +608,7 @@ static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t whi
     return 1;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial *layer, int32_t rank,
+DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial_desc *layer, int32_t rank,
                                                    dpar_spatial_boxes *boxes, dpar_why *why)
 {
     dpar_spatial_boxes b;
@@ -617,7 +624,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial *layer, in
 }
 
 /* The inputs that the outputs of `out` read. 0: none. */
-static int dpari_spatial_needs(const dpar_spatial *s, const dpar_box *out, dpar_box *in)
+static int dpari_spatial_needs(const dpar_spatial_desc *s, const dpar_box *out, dpar_box *in)
 {
     int32_t d;
     in->dims = out->dims;
@@ -630,11 +637,11 @@ static int dpari_spatial_needs(const dpar_spatial *s, const dpar_box *out, dpar_
 }
 
 /* Outputs [core[0], core[1]) of [out[0], out[1]) of a dim that read own points and constants. */
-static void dpari_spatial_inner(const dpar_spatial *s, int32_t d, const int64_t *own,
+static void dpari_spatial_inner(const dpar_spatial_desc *s, int32_t d, const int64_t *own,
                                 const int64_t *out, int64_t *core)
 {
     const int32_t padding = dpari_spatial_padding(s, d);
-    const int constant = padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST;
+    const int constant = padding == DPAR_SPATIAL_PAD_ZERO || padding == DPAR_SPATIAL_PAD_LOWEST;
     const int64_t low = constant && own[0] == 0 ? INT64_MIN : own[0];
     const int64_t high = constant && own[1] == s->in.extent[d] ? INT64_MAX : own[1];
     int64_t lo = 0, hi = 0;
@@ -676,7 +683,7 @@ typedef struct dpari_spatial_memory {
     int64_t cuts, exchange; /* where they begin, bytes */
 } dpari_spatial_memory;
 
-static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
+static void dpari_spatial_parts(const dpar_spatial_desc *s, dpari_spatial_memory *at)
 {
     int64_t cuts = 0;
     int32_t i;
@@ -690,7 +697,7 @@ static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
 /* The field of each input: planes of in_box, dense; `least`: the box of its halo. */
 static void dpari_spatial_fields(dpari_spatial *p, const dpar_box *least)
 {
-    const dpar_spatial *s = &p->head.layer;
+    const dpar_spatial_desc *s = &p->head.layer;
     dpar_tile t;
     int32_t i, d;
     dpar_tile_init(&t, NULL, &p->head.in_box, s->planes, s->last);
@@ -755,7 +762,7 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *p, const dpar_box *le
 
 /* All of a plan but its exchange. */
 static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
-                                         const dpar_spatial *layer, dpar_why *why)
+                                         const dpar_spatial_desc *layer, dpar_why *why)
 {
     dpari_spatial *p = (dpari_spatial *)(void *)memory;
     dpari_spatial_memory at;
@@ -793,7 +800,7 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
+DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial_desc *layer,
                                                    int64_t *bytes, dpar_why *why)
 {
     dpari_spatial_memory at;
@@ -815,12 +822,12 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spat
     st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
     if (st == DPAR_OK) {
         const dpari_spatial *p = (const dpari_spatial *)memory;
-        dpar_halo_options o;
+        dpar_halo_plan_desc o;
         dpari_zero(&o, sizeof o);
         o = layer->options != NULL ? *layer->options : o;
         o.field = p->field;
         o.fields = p->head.layer.tensors;
-        st = dpar_halo_exchange_bytes(c, &o, &more, why);
+        st = dpar_halo_plan_bytes(c, &o, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
     if (st == DPAR_OK) {
@@ -832,7 +839,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spat
 /* What all ranks must give alike besides what their exchange compares: layouts, types. */
 static DPARI_COLD void dpari_spatial_state(dpari_facts *f, const void *given)
 {
-    const dpar_spatial *s = (const dpar_spatial *)given;
+    const dpar_spatial_desc *s = (const dpar_spatial_desc *)given;
     int32_t d;
     dpari_fact(f, "kind", 0, s->kind);
     dpari_fact(f, "outputs", 0, s->outputs);
@@ -860,7 +867,7 @@ static DPARI_COLD void dpari_spatial_state(dpari_facts *f, const void *given)
 
 /* All of a plan but its exchange, judged. */
 static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, dpar_comm *c,
-                                         const dpar_spatial *layer, dpar_why *why)
+                                         const dpar_spatial_desc *layer, dpar_why *why)
 {
     dpari_spatial_memory at;
     int64_t m[DPAR_MAX_DIMS];
@@ -937,7 +944,7 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *p, void **consta
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                  const dpar_spatial *layer,
+                                                  const dpar_spatial_desc *layer,
                                                   dpar_spatial_plan **plan, dpar_why *why)
 {
     dpari_spatial *p = (dpari_spatial *)memory;
@@ -984,7 +991,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
         dpar_comm_release(p->comm, p->constants);
         p->constants = NULL;
     }
-    return dpar_halo_exchange_close(p->exchange);
+    return dpar_halo_plan_close(p->exchange);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
@@ -1057,10 +1064,10 @@ static int dpari_spatial_rows_next(dpari_spatial_rows *r, const dpar_tile *t, in
 /* Where cell i beyond the ends of a dim comes from; -1: from nowhere. */
 static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
 {
-    if (padding == DPAR_PAD_REPLICATE) {
+    if (padding == DPAR_SPATIAL_PAD_REPLICATE) {
         return i < 0 ? 0 : n - 1;
     }
-    if (padding == DPAR_PAD_REFLECT) {
+    if (padding == DPAR_SPATIAL_PAD_REFLECT) {
         i = i < 0 ? -i : 2 * (n - 1) - i;
         return i >= 0 && i < n ? i : -1;
     }
@@ -1182,10 +1189,10 @@ static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_til
 static dpar_status dpari_spatial_pad(const dpari_spatial *p, const dpar_tile *t, int32_t d,
                                      int32_t what)
 {
-    const dpar_spatial *s = &p->head.layer;
+    const dpar_spatial_desc *s = &p->head.layer;
     const int64_t n = s->in.extent[d];
     const int32_t padding = dpari_spatial_padding(s, d);
-    const int there = p->comm->mem != NULL, lowest = padding == DPAR_PAD_LOWEST;
+    const int there = p->comm->mem != NULL, lowest = padding == DPAR_SPATIAL_PAD_LOWEST;
     unsigned char element[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     dpari_spatial_boxes boxes;
     int64_t i, from;
@@ -1216,7 +1223,8 @@ static dpar_status dpari_spatial_pad(const dpari_spatial *p, const dpar_tile *t,
 
 static int dpari_spatial_pads(const dpari_spatial *p, int32_t d)
 {
-    return dpari_spatial_touches(&p->head.layer, d) && p->head.layer.padding[d] != DPAR_PAD_WRAP;
+    return dpari_spatial_touches(&p->head.layer, d) &&
+           p->head.layer.padding[d] != DPAR_SPATIAL_PAD_WRAP;
 }
 
 /* Dim after dim, so that corners come from corners. */
@@ -1230,8 +1238,8 @@ static dpar_status dpari_spatial_fill(const dpari_spatial *p, const dpar_spatial
         dpar_tile_init(&t, a->in[i], &p->head.in_box, p->head.layer.planes, p->head.layer.last);
         for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
             const int32_t padding = dpari_spatial_padding(&p->head.layer, d);
-            if (dpari_spatial_pads(p, d) &&
-                (!constants || padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST)) {
+            if (dpari_spatial_pads(p, d) && (!constants || padding == DPAR_SPATIAL_PAD_ZERO ||
+                                             padding == DPAR_SPATIAL_PAD_LOWEST)) {
                 st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FILL);
             }
         }
@@ -1316,7 +1324,7 @@ static void dpari_spatial_tile(dpar_tile *t, void *data, const dpar_box *array, 
 static void dpari_spatial_kernel_on(const dpari_spatial *p, const dpar_spatial_arrays *a,
                                     dpar_spatial_kernel kernel, const dpar_box *out)
 {
-    const dpar_spatial *s = &p->head.layer;
+    const dpar_spatial_desc *s = &p->head.layer;
     const dpar_box *array = a->out_box.dims > 0 ? &a->out_box : &p->head.out_own;
     dpar_spatial_call call;
     dpar_box in;
@@ -1371,8 +1379,7 @@ static dpar_status dpari_spatial_bind(dpari_spatial *p, void *const *data)
     dpar_status st = DPAR_OK;
     int32_t i;
     for (i = 0; i < p->head.layer.tensors && st == DPAR_OK; i++) {
-        st =
-            dpar_halo_exchange_bind(p->exchange, i, p->head.in_box.dims > 0 ? data[i] : NULL, NULL);
+        st = dpar_halo_plan_bind(p->exchange, i, p->head.in_box.dims > 0 ? data[i] : NULL, NULL);
     }
     return st;
 }
@@ -1420,7 +1427,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_forward(dpar_spatial_plan *plan,
     dpari_spatial *p = (dpari_spatial *)(void *)plan;
     dpar_status st = dpari_spatial_given_arrays(p, a, 1);
     st = st == DPAR_OK ? dpari_spatial_bind(p, a->in) : st;
-    st = st == DPAR_OK ? dpar_halo_exchange_begin(p->exchange) : st;
+    st = st == DPAR_OK ? dpar_halo_plan_begin(p->exchange) : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -1431,7 +1438,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_forward(dpar_spatial_plan *plan,
         }
         dpari_spatial_kernel_on(p, a, p->head.layer.forward, &p->core);
     }
-    st = dpar_halo_exchange_end(p->exchange);
+    st = dpar_halo_plan_end(p->exchange);
     st = st == DPAR_OK ? dpari_spatial_fill(p, a, 0) : st;
     if (st == DPAR_OK) {
         dpari_spatial_rim(p, a);
@@ -1444,7 +1451,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
 {
     dpari_spatial *p = (dpari_spatial *)(void *)plan;
     dpar_status st = dpari_spatial_given_arrays(p, a, 0);
-    const dpar_spatial *s;
+    const dpar_spatial_desc *s;
     if (st != DPAR_OK) {
         return st;
     }
@@ -1460,12 +1467,12 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
     dpari_spatial_kernel_on(p, a, s->input_gradient, &p->head.out_own);
     st = dpari_spatial_fold(p, a);
     st = st == DPAR_OK ? dpari_spatial_bind(p, a->in_gradient) : st;
-    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(p->exchange, DPAR_SUM) : st;
+    st = st == DPAR_OK ? dpar_halo_plan_reduce_begin(p->exchange, DPAR_SUM) : st;
     if (st != DPAR_OK) {
         return st;
     }
     dpari_spatial_kernel_on(p, a, s->weight_gradient, &p->head.out_own);
-    return dpar_halo_exchange_end(p->exchange);
+    return dpar_halo_plan_end(p->exchange);
 }
 
 /* ---- normalisation --------------------------------------------------------------------------- */
@@ -1606,7 +1613,7 @@ static dpar_status dpari_norm_post(dpar_comm *c, const dpar_norm *n, int32_t kin
     dpari_zero(&call, sizeof call);
     call.kind = kind;
     call.type = DPAR_F64;
-    call.op = kind == DPAR_ALL_REDUCE ? DPAR_SUM : DPAR_COPY;
+    call.op = kind == DPAR_CALL_ALL_REDUCE ? DPAR_SUM : DPAR_COPY;
     call.in = in;
     call.out = out;
     call.count = count;
@@ -1648,7 +1655,8 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm 
     }
     st = dpari_do_moments(c, &own);
     if (st == DPAR_OK) {
-        st = dpari_norm_post(c, n, DPAR_ALL_GATHER, a->scratch, a->scratch + 3 * sets, 3 * sets);
+        st = dpari_norm_post(c, n, DPAR_CALL_ALL_GATHER, a->scratch, a->scratch + 3 * sets,
+                             3 * sets);
     }
     m.phase = DPAR_MEM_NORM_MERGE;
     m.all = a->scratch + 3 * sets;
@@ -1686,7 +1694,7 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm
     m.phase = DPAR_MEM_NORM_SUMS;
     st = dpari_do_norm(c, &m);
     if (st == DPAR_OK) {
-        st = dpari_norm_post(c, n, DPAR_ALL_REDUCE, m.total, m.total, 3 * sets);
+        st = dpari_norm_post(c, n, DPAR_CALL_ALL_REDUCE, m.total, m.total, 3 * sets);
     }
     m.phase = DPAR_MEM_NORM_GRADIENT;
     return st == DPAR_OK ? dpari_do_norm(c, &m) : st;

@@ -4,8 +4,8 @@
  * rank computes and which inputs these read. It moves the halos, pads, and brings gradients back.
  * The arithmetic is your kernel. It sees global indices, so it is the kernel of one rank:
  *
- *     dpar_spatial layer;                        zeroed, then:
- *     layer.kind = DPAR_CONVOLUTION;
+ *     dpar_spatial_desc layer;                        zeroed, then:
+ *     layer.kind = DPAR_SPATIAL_CONVOLUTION;
  *     layer.in = field;                          who has which inputs (dpar_layout)
  *     layer.window[0].kernel = 3; ...            as dpar_window_outputs takes it
  *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
@@ -32,33 +32,35 @@
 #include "../halo/halo_exchange.h"
 #include "../train/layers.h"
 
-enum { DPAR_SPATIAL_TENSORS = 4 };
+enum { DPAR_SPATIAL_MAX_TENSORS = 4 };
 
 /* What reads what, along each dim. dpar_spatial_taps says it of one output. */
 enum {
-    DPAR_CONVOLUTION = 1,        /* pooling too */
-    DPAR_TRANSPOSED_CONVOLUTION, /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
-    DPAR_INTERPOLATION,          /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
-    DPAR_NEIGHBOURHOOD /* attention: `in` are keys and values; queries go by `user`, cut as the
-                          outputs. stride and pads do not count; DPAR_PAD_WRAP: round a ring. Keys
-                          that no query of a rank sees stay where they are, except keys between
-                          others that it sees, of a block of fewer queries than the dilation */
+    DPAR_SPATIAL_CONVOLUTION = 1, /* pooling too */
+    DPAR_SPATIAL_TRANSPOSED,      /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
+    DPAR_SPATIAL_INTERPOLATION,   /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
+    DPAR_SPATIAL_NEIGHBOURHOOD /* attention: `in` are keys and values; queries go by `user`, cut as
+                          the outputs. stride and pads do not count; DPAR_SPATIAL_PAD_WRAP: round a
+                          ring. Keys that no query of a rank sees stay where they are, except keys
+                          between others that it sees, of a block of fewer queries than the dilation
+                        */
 };
 
 /* What lies beyond the ends of a dim. */
 enum {
-    DPAR_PAD_ZERO,
-    DPAR_PAD_WRAP,      /* the other end: longitudes */
-    DPAR_PAD_REFLECT,   /* without the end itself; pads must be below the extent */
-    DPAR_PAD_REPLICATE, /* the end; interpolation has this for DPAR_PAD_ZERO too */
-    DPAR_PAD_LOWEST     /* minus infinity: max pooling. Integers: the least one. Not f8 */
+    DPAR_SPATIAL_PAD_ZERO,
+    DPAR_SPATIAL_PAD_WRAP,      /* the other end: longitudes */
+    DPAR_SPATIAL_PAD_REFLECT,   /* without the end itself; pads must be below the extent */
+    DPAR_SPATIAL_PAD_REPLICATE, /* the end; interpolation has this for DPAR_SPATIAL_PAD_ZERO too */
+    DPAR_SPATIAL_PAD_LOWEST     /* minus infinity: max pooling. Integers: the least one. Not f8 */
 };
 
 /* Who computes the outputs. */
 enum {
-    DPAR_OUTPUTS_BALANCED, /* cut by DPAR_EVEN over the same mesh axes */
-    DPAR_OUTPUTS_FOLLOW,   /* near their inputs: small halos; only for dims that are cut once */
-    DPAR_OUTPUTS_GIVEN     /* layer.given: dims cut by the same mesh axes as those of `in` */
+    DPAR_SPATIAL_OUTPUTS_BALANCED, /* cut by DPAR_SPLIT_EVEN over the same mesh axes */
+    DPAR_SPATIAL_OUTPUTS_FOLLOW, /* near their inputs: small halos; only for dims that are cut once
+                                  */
+    DPAR_SPATIAL_OUTPUTS_GIVEN   /* layer.given: dims cut by the same mesh axes as those of `in` */
 };
 
 /* A piece of a field in memory. Indices are global, as all here. Point i, j, ... of plane p is
@@ -70,28 +72,28 @@ typedef struct dpar_tile {
     dpar_box box; /* what to compute, or all that this reads, padding too */
 } dpar_tile;
 
-typedef struct dpar_spatial dpar_spatial;
+typedef struct dpar_spatial_desc dpar_spatial_desc;
 
 /* What a kernel gets. Tiles have no data where a step does not use them. in[].box is exactly what
  * the outputs of out.box read. It reaches beyond 0 and the extent where padding is read, so a
  * routine without padding (im2col, cuDNN) can take it as it is. */
 typedef struct dpar_spatial_call {
-    const dpar_spatial *layer;
-    dpar_tile in[DPAR_SPATIAL_TENSORS];
-    dpar_tile in_gradient[DPAR_SPATIAL_TENSORS];
+    const dpar_spatial_desc *layer;
+    dpar_tile in[DPAR_SPATIAL_MAX_TENSORS];
+    dpar_tile in_gradient[DPAR_SPATIAL_MAX_TENSORS];
     dpar_tile out, out_gradient;
     void *user;
 } dpar_spatial_call;
 typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
 
 /* A layer. Zero it and fill in what differs. A dim whose kernel is 0 is not touched (a batch). */
-struct dpar_spatial {
-    int32_t kind;                      /* DPAR_CONVOLUTION, ... */
-    int32_t outputs;                   /* DPAR_OUTPUTS_BALANCED, ... */
+struct dpar_spatial_desc {
+    int32_t kind;                      /* DPAR_SPATIAL_CONVOLUTION, ... */
+    int32_t outputs;                   /* DPAR_SPATIAL_OUTPUTS_BALANCED, ... */
     dpar_layout in;                    /* of one plane of the inputs; blocks as halo.h has them */
-    dpar_layout given;                 /* DPAR_OUTPUTS_GIVEN */
+    dpar_layout given;                 /* DPAR_SPATIAL_OUTPUTS_GIVEN */
     dpar_window window[DPAR_MAX_DIMS]; /* kernel, stride, dilation, pads, ceil_mode */
-    int32_t padding[DPAR_MAX_DIMS];    /* DPAR_PAD_x */
+    int32_t padding[DPAR_MAX_DIMS];    /* DPAR_SPATIAL_PAD_x */
     int64_t extent[DPAR_MAX_DIMS]; /* outputs of a dim; 0: as many as there are. Interpolation: must
                                       be said. Transposed: with torch's output padding */
     int32_t corners;               /* interpolation: 1: align_corners */
@@ -115,24 +117,24 @@ struct dpar_spatial {
     /* How halos travel, not which fields; NULL: the defaults, and boxes are packed wherever arrays
      * lie. With way DPAR_HALO_DIRECT peers read long runs where they lie: in and in_gradient are
      * then memory of dpar_comm_alloc in each step, on all ranks (E_ARG). */
-    const dpar_halo_options *options;
+    const dpar_halo_plan_desc *options;
 };
 
 /* ---- one dim; local ---- */
 
 /* What output y reads: inputs first, first + step, ..., count of them, padding too. Of a transposed
  * convolution input i meets tap (y + pad_low - i stride) / dilation where that divides. */
-typedef struct dpar_taps {
+typedef struct dpar_spatial_tap_range {
     int64_t first, step, count;
     int64_t inside;  /* of these within 0 .. extent - 1: for averages without padded cells */
     int64_t padded;  /* of these within the padding too: for averages with padded cells (ceil_mode
                         windows end there) */
     double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
-} dpar_taps;
+} dpar_spatial_tap_range;
 /* What output y of a dim reads. `layer` is one that dpar_spatial_check takes. E_ARG, without a
  * sentence: no such dim or output. Local, O(taps). */
-DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
-                                       dpar_taps *taps);
+DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial_desc *layer, int32_t dim, int64_t y,
+                                       dpar_spatial_tap_range *taps);
 /* What a layer gives, and what a rank has of it. Boxes without points have dims 0. */
 typedef struct dpar_spatial_boxes {
     int64_t extent[DPAR_MAX_DIMS]; /* outputs of each dim */
@@ -142,7 +144,7 @@ typedef struct dpar_spatial_boxes {
 /* Judges a layer, and says what is known of it without planning (boxes NULL: not wanted). Where
  * several layers read one array, its box is the least that holds the boxes `in` of all of them.
  * E_ARG, E_RANGE with a sentence. Local, O(dims x axes). */
-DPAR_API dpar_status dpar_spatial_check(const dpar_spatial *layer, int32_t rank,
+DPAR_API dpar_status dpar_spatial_check(const dpar_spatial_desc *layer, int32_t rank,
                                         dpar_spatial_boxes *boxes, dpar_why *why);
 /* The tile of an array that holds `box` densely, planes outermost or innermost (last). Local,
  * O(dims). */
@@ -153,7 +155,7 @@ DPAR_API void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box, i
 
 /* A plan of a layer; these fields are to be read. Boxes without points have dims 0. */
 typedef struct dpar_spatial_plan {
-    dpar_spatial layer;
+    dpar_spatial_desc layer;
     dpar_layout out;    /* who has which outputs: `in` of the next layer */
     dpar_box in_box;    /* box of the input arrays, which are dense */
     dpar_box in_own;    /* the rank's own inputs in it: what the layer before writes */
@@ -164,12 +166,12 @@ typedef struct dpar_spatial_plan {
 /* The memory of one step: any that the CPU reaches, or a device's where comm->mem is. A rank
  * without points gives NULLs. */
 typedef struct dpar_spatial_arrays {
-    void *in[DPAR_SPATIAL_TENSORS]; /* in_box. Forward reads own points and fills the others.
+    void *in[DPAR_SPATIAL_MAX_TENSORS]; /* in_box. Forward reads own points and fills the others.
                                        Backward: as forward left it; NULL if no kernel reads it */
-    void *in_gradient[DPAR_SPATIAL_TENSORS]; /* in_box. Backward writes own points; the others
+    void *in_gradient[DPAR_SPATIAL_MAX_TENSORS]; /* in_box. Backward writes own points; the others
                                                 become 0 */
-    void *out;                               /* out_box */
-    void *out_gradient;                      /* out_box */
+    void *out;                                   /* out_box */
+    void *out_gradient;                          /* out_box */
     dpar_box out_box;   /* box of out and out_gradient: in_box of the next layer; dims 0: out_own */
     int32_t accumulate; /* 1: adds to in_gradient's own points (another layer read it too) */
 } dpar_spatial_arrays;
@@ -177,22 +179,22 @@ typedef struct dpar_spatial_arrays {
 /* Bytes of memory for a plan of a layer on this rank. Takes and gives back some pages of the
  * system. Errors as init, of this rank alone. Local. As init up to O(outputs x taps) of each
  * dim. */
-DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
-                                        dpar_why *why);
+DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial_desc *layer,
+                                        int64_t *bytes, dpar_why *why);
 /* Plans a layer in your memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE: all
  * ranks give the same layer, but for in_box, whole, kernels and user; all have an input_gradient or
  * none. One all-reduce besides the exchange's. Cost as dpar_spatial_bytes.
  *
- * E_MISMATCH: layers differ. E_ROOM, and errors as dpar_spatial_check and dpar_halo_exchange_init.
+ * E_MISMATCH: layers differ. E_ROOM, and errors as dpar_spatial_check and dpar_halo_plan_init.
  * What fails on one rank fails on all. */
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_spatial *layer, dpar_spatial_plan **plan,
+                                       const dpar_spatial_desc *layer, dpar_spatial_plan **plan,
                                        dpar_why *why);
 /* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. Sends
  * plan->halo_bytes.
  *
  * E_ARG: arrays are missing or out_box does not hold the rank's outputs. That breaks the
- * communicator, so that the other ranks hear of it. Else errors as dpar_halo_exchange_run. The
+ * communicator, so that the other ranks hear of it. Else errors as dpar_halo_plan_exchange. The
  * sentence is in the communicator's why. E_ARG without one: plan or a is NULL. */
 DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
 /* Input gradients from output gradients, and weight gradients meanwhile. COLLECTIVE. The kernel
@@ -203,7 +205,7 @@ DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_sp
  * That must be so on all ranks that have points, or on none. Errors and bytes as forward, of
  * gradients. The sentence is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Ends a plan of a layer. COLLECTIVE. NULL is fine. Errors as dpar_halo_exchange_close; the
+/* Ends a plan of a layer. COLLECTIVE. NULL is fine. Errors as dpar_halo_plan_close; the
  * sentence is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
 

@@ -14,8 +14,8 @@
 typedef struct dpari_windows {
     dpar_halo halo;
     dpar_halo_field field[4];
-    dpar_halo_exchange *exchange[2]; /* keys and values come; their gradients go back */
-    void *memory[2];                 /* of these */
+    dpar_halo_plan *exchange[2]; /* keys and values come; their gradients go back */
+    void *memory[2];             /* of these */
     int64_t bytes[2];
     void *own[4], *beside[4];
     int64_t points; /* of the halo */
@@ -23,7 +23,8 @@ typedef struct dpari_windows {
 } dpari_windows;
 
 /* How many of the tokens [lo, hi) lie beside the slice of a rank, within the window. */
-static int64_t dpari_windows_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi)
+static int64_t dpari_windows_beside(const dpar_attention_desc *a, int32_t rank, int64_t lo,
+                                    int64_t hi)
 {
     int64_t begin, end, before, behind = 0;
     dpari_seq_slice(a, rank, &begin, &end);
@@ -39,10 +40,11 @@ static int64_t dpari_windows_beside(const dpar_attention *a, int32_t rank, int64
 }
 
 /* The layer's numbers are those of a window. */
-static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention *a, dpar_why *why)
+static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *a, dpar_why *why)
 {
     const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->values);
-    if (a->window < 1 || (a->tokens.rule != DPAR_CHUNK && a->tokens.rule != DPAR_EVEN) ||
+    if (a->window < 1 ||
+        (a->tokens.rule != DPAR_SPLIT_CHUNK && a->tokens.rule != DPAR_SPLIT_EVEN) ||
         each > 1 << 24) {
         return dpari_say(DPAR_E_ARG, why,
                          "a halo for a window of # tokens (at least 1), cut by rule # (CHUNK or "
@@ -61,12 +63,12 @@ static dpari_windows *dpari_windows_of(const dpari_attention *p)
 static dpar_status dpari_windows_halo(const dpari_attention *p, const dpar_comm *c,
                                       dpari_windows *w, dpar_why *why)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     const int64_t all = a->tokens.ends[a->tokens.docs];
     const dpar_placement cut = dpar_shard_by(0, a->tokens.rule, 0);
     dpar_mesh mesh;
     int32_t i;
-    dpar_status st = dpar_mesh_init(&mesh, "tokens", &c->size, DPAR_LAST_FASTEST, 0, why);
+    dpar_status st = dpar_mesh_init(&mesh, "tokens", &c->size, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st == DPAR_OK) {
         st = dpar_layout_init(&w->halo.grid, &mesh, 1, &all, &cut, why);
     }
@@ -85,11 +87,11 @@ static dpar_status dpari_windows_halo(const dpari_attention *p, const dpar_comm 
 static void dpari_windows_buffers(dpari_attention *p, const dpar_comm *c, dpari_windows *w,
                                   dpari_room *buffers)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     const int64_t sum = dpar_type_bytes(p->sums);
     int64_t lo, hi, heads;
     int32_t i;
-    w->points = dpar_halo_compact(&w->halo, c->rank);
+    w->points = dpar_halo_slab_points(&w->halo, c->rank);
     dpari_seq_slice(a, c->rank, &lo, &hi);
     p->head.tokens = hi - lo;
     heads = p->head.tokens * a->heads;
@@ -118,7 +120,7 @@ static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_c
                                                 dpar_why *why)
 {
     dpari_windows counted, *w = (dpari_windows *)dpari_room_take(behind, 1, sizeof *w);
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     int32_t i;
     dpar_status st;
     p->of_way = w;
@@ -132,7 +134,7 @@ static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_c
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         o.field = &w->field[2 * i];
         o.fields = 2;
-        st = dpar_halo_exchange_bytes(c, &o, &w->bytes[i], why);
+        st = dpar_halo_plan_bytes(c, &o, &w->bytes[i], why);
         w->memory[i] = st == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
     }
     return st;
@@ -142,7 +144,7 @@ static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_c
 static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *why)
 {
     dpari_windows *w = dpari_windows_of(p);
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpari_hx_traffic t;
     int32_t i;
     dpar_status st = DPAR_OK;
@@ -151,7 +153,7 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *w
         o.tag = p->head.layer.tag + 2 * i;
         o.field = &w->field[2 * i];
         o.fields = 2;
-        st = dpar_halo_exchange_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
+        st = dpar_halo_plan_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
     }
     for (i = 0; st == DPAR_OK && dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
         w->lent += t.peer != p->comm->rank ? t.bytes : 0;
@@ -162,8 +164,8 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *w
 static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *p)
 {
     dpari_windows *w = dpari_windows_of(p);
-    const dpar_status st = dpar_halo_exchange_close(w->exchange[0]);
-    const dpar_status other = dpar_halo_exchange_close(w->exchange[1]);
+    const dpar_status st = dpar_halo_plan_close(w->exchange[0]);
+    const dpar_status other = dpar_halo_plan_close(w->exchange[1]);
     return st != DPAR_OK ? st : other;
 }
 
@@ -171,7 +173,7 @@ static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *p)
 
 static void dpari_windows_push(dpari_attention *p)
 {
-    (void)dpar_halo_exchange_test(dpari_windows_of(p)->exchange[0]);
+    (void)dpar_halo_plan_test(dpari_windows_of(p)->exchange[0]);
 }
 
 static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *f)
@@ -229,7 +231,7 @@ static dpar_status dpari_windows_lend(dpari_attention *p, const dpar_attention_a
         st = dpari_do_copy(p->comm, w->own[1], a->v, bytes * w->field[1].components);
     }
     p->head.sent += w->lent;
-    return st == DPAR_OK ? dpar_halo_exchange_begin(w->exchange[0]) : st;
+    return st == DPAR_OK ? dpar_halo_plan_begin(w->exchange[0]) : st;
 }
 
 static dpar_status dpari_windows_forward(dpari_attention *p, const dpar_attention_arrays *a)
@@ -239,7 +241,7 @@ static dpar_status dpari_windows_forward(dpari_attention *p, const dpar_attentio
     dpar_status st = dpari_windows_lend(p, a), ended;
     if (st == DPAR_OK) {
         st = dpari_seq_attend(p, a, &b);
-        ended = dpar_halo_exchange_end(dpari_windows_of(p)->exchange[0]);
+        ended = dpar_halo_plan_end(dpari_windows_of(p)->exchange[0]);
         st = st == DPAR_OK ? ended : st;
     }
     for (n = 0; st == DPAR_OK && dpari_windows_slab(p, n, 0, &b); n++) {
@@ -269,7 +271,7 @@ static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attenti
     }
     st = st == DPAR_OK ? dpari_seq_delta(p, a) : st;
     dpari_seq_attend_back(p, a, &b, home, dq);
-    ended = dpar_halo_exchange_end(w->exchange[0]);
+    ended = dpar_halo_plan_end(w->exchange[0]);
     st = st == DPAR_OK ? ended : st;
     for (n = 0; st == DPAR_OK && dpari_windows_slab(p, n, 0, &b); n++) {
         (void)dpari_windows_slab(p, n, 2, &g);
@@ -277,11 +279,11 @@ static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attenti
     }
     p->head.sent += dpari_windows_beside(&p->head.layer, p->comm->rank, 0, all) * sum *
                     (w->field[2].components + w->field[3].components);
-    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(w->exchange[1], DPAR_SUM) : st;
-    return st == DPAR_OK ? dpar_halo_exchange_end(w->exchange[1]) : st;
+    st = st == DPAR_OK ? dpar_halo_plan_reduce_begin(w->exchange[1], DPAR_SUM) : st;
+    return st == DPAR_OK ? dpar_halo_plan_end(w->exchange[1]) : st;
 }
 
-DPAR_API void dpar_attention_halo(struct dpari_attention_way *way)
+DPAR_API void dpar_attention_halo(struct dpari_attention_method *way)
 {
     way->number = 1;
     way->check = dpari_windows_check;

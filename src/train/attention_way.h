@@ -36,12 +36,12 @@ typedef struct dpari_seq_block {
 } dpari_seq_block;
 
 /* What is NULL is not done, or the ring does it. */
-struct dpari_attention_way {
+struct dpari_attention_method {
     int32_t number; /* one for each way, from 1 on: ranks compare it */
     int32_t whole;  /* 1: forward and backward fill the caller's arrays, sums rounded to the type */
     /* Is it a layer of this way? Its defaults are filled in. And what ranks compare besides. */
-    dpar_status (*check)(const dpar_attention *a, dpar_why *why);
-    void (*state)(dpari_facts *f, const dpar_attention *a);
+    dpar_status (*check)(const dpar_attention_desc *a, dpar_why *why);
+    void (*state)(dpari_facts *f, const dpar_attention_desc *a);
     /* Takes what the plan needs on this rank: its own state behind the plan (p->of_way), buffers
      * where the arrays are. The rooms give NULL while bytes are counted. */
     dpar_status (*lay)(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
@@ -54,10 +54,11 @@ struct dpari_attention_way {
                             dpari_seq_block *home);
     dpar_status (*close)(dpari_attention *p);
 };
-typedef struct dpari_attention_way dpari_attention_way;
+typedef struct dpari_attention_method dpari_attention_method;
 
 /* The slice of a rank; empty for one that does not exist. */
-DPARI_DOOR void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi);
+DPARI_DOOR void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo,
+                                int64_t *hi);
 /* All queries of the rank with the keys of one block. Of the own block each query sees a key
  * (itself): what the first call of a run of queries gives is there before anything is added. */
 DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,

@@ -18,13 +18,13 @@
 /* ---- options and memory -----------------------------------------------------------------------
  */
 
-static int32_t dpari_ddp_wire(const dpar_ddp_options *o)
+static int32_t dpari_ddp_wire(const dpar_ddp_desc *o)
 {
-    return o->wire != DPAR_NO_TYPE ? o->wire : o->type;
+    return o->wire != DPAR_TYPE_NONE ? o->wire : o->type;
 }
 
 /* Is what travels rounded? */
-static int dpari_ddp_rounds(const dpar_ddp_options *o)
+static int dpari_ddp_rounds(const dpar_ddp_desc *o)
 {
     return dpari_ddp_wire(o) != o->type;
 }
@@ -34,7 +34,7 @@ static int dpari_ddp_no_flag(int32_t v)
     return v != 0 && v != 1;
 }
 
-static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_options *o, dpar_why *why)
+static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_desc *o, dpar_why *why)
 {
     if (c == NULL || o == NULL) {
         return dpari_say(DPAR_E_ARG, why, "ddp: communicator or options are NULL", 0, 0, 0, 0);
@@ -66,9 +66,9 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_options *o
     return DPAR_OK;
 }
 
-static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o)
+static dpar_buckets_desc dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_desc *o)
 {
-    dpar_bucketing how = dpari_bucketing_ddp(dpar_type_bytes(o->type));
+    dpar_buckets_desc how = dpari_bucketing_ddp(dpar_type_bytes(o->type));
     const int64_t each = dpar_type_bytes(o->type);
     how.params = o->params;
     how.numel = o->numel;
@@ -81,7 +81,7 @@ static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_opt
 }
 
 /* Must what travels be written down? Ranks that share memory round f32 as they add it. */
-static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_options *o)
+static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_desc *o)
 {
     return dpari_ddp_rounds(o) && (o->type != DPAR_F32 || o->scatter || o->hook != NULL ||
                                    c->mem != NULL || dpari_world_of(c) == NULL);
@@ -109,12 +109,12 @@ static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, 
     return d;
 }
 
-static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_options *o, int32_t *buckets,
+static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_desc *o, int32_t *buckets,
                                    int64_t *bytes, dpar_why *why)
 {
     dpar_status st = dpari_ddp_judge(c, o, why);
     if (st == DPAR_OK) {
-        const dpar_bucketing how = dpari_ddp_bucketing(c, o);
+        const dpar_buckets_desc how = dpari_ddp_bucketing(c, o);
         st = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
     }
     if (st == DPAR_OK) {
@@ -123,7 +123,7 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_options *o
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_desc *options,
                                                int64_t *bytes, dpar_why *why)
 {
     int64_t needed = 0;
@@ -138,14 +138,14 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_dd
 
 /* What all ranks must give alike. */
 typedef struct dpari_ddp_given {
-    const dpar_ddp_options *options;
-    dpar_bucketing how;
+    const dpar_ddp_desc *options;
+    dpar_buckets_desc how;
 } dpari_ddp_given;
 
 static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
 {
     const dpari_ddp_given *g = (const dpari_ddp_given *)given;
-    const dpar_ddp_options *o = g->options;
+    const dpar_ddp_desc *o = g->options;
     int32_t i;
     dpari_fact(f, "the number of parameters", 0, o->params);
     dpari_fact_type(f, "type", 0, o->type);
@@ -168,7 +168,7 @@ static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
 static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
 {
     const int64_t *numel = d->options.numel;
-    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options);
+    const dpar_buckets_desc how = dpari_ddp_bucketing(d->c, &d->options);
     const int64_t each = dpar_type_bytes(d->options.type);
     const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
     void *memory = NULL;
@@ -217,7 +217,7 @@ static void dpari_ddp_free(dpar_ddp *d)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                              const dpar_ddp_options *options, dpar_ddp **ddp,
+                                              const dpar_ddp_desc *options, dpar_ddp **ddp,
                                               dpar_why *why)
 {
     dpar_ddp *d = (dpar_ddp *)memory;
@@ -398,7 +398,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
 /* What has come back is there in its own type. */
 static dpar_status dpari_ddp_widen(dpar_ddp *d, int32_t k)
 {
-    const dpar_ddp_options *o = &d->options;
+    const dpar_ddp_desc *o = &d->options;
     const int32_t wire = dpari_ddp_wire(o);
     const dpar_bucket *b = &d->bucket[k];
     int64_t lo = b->lo, count = b->hi - b->lo;
@@ -425,7 +425,7 @@ static void dpari_ddp_take(dpar_ddp *d)
 /* Bucket k leaves. */
 static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
 {
-    const dpar_ddp_options *o = &d->options;
+    const dpar_ddp_desc *o = &d->options;
     const dpar_bucket *b = &d->bucket[k];
     const int32_t wire = dpari_ddp_wire(o), op = o->sum ? DPAR_SUM : DPAR_AVG;
     const int64_t count = b->hi - b->lo;

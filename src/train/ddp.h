@@ -42,7 +42,7 @@ typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, vo
 
 /* Options of a ddp. Zero it and fill in what differs. The same on all ranks, but for ctx and
  * names. */
-typedef struct dpar_ddp_options {
+typedef struct dpar_ddp_desc {
     int32_t params;       /* parameters, in the order in which forward uses them */
     int32_t type;         /* type of their gradients: DPAR_F64, F32, F16, BF16; must be said */
     const int64_t *numel; /* [params] elements of each, 0 and more. Read by bytes and init alone */
@@ -71,20 +71,20 @@ typedef struct dpar_ddp_options {
     void *ctx;
     const char *const *names; /* of the parameters, for sentences, as long as the ddp lives; NULL:
                                  their numbers */
-} dpar_ddp_options;
+} dpar_ddp_desc;
 
 /* Gradients that are being averaged: a handle. */
 typedef struct dpar_ddp dpar_ddp;
 
 /* Bytes that init needs of your memory (aligned to 64), as long as the ddp lives. The gradients
  * themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local. O(params). */
-DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
+DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_desc *options,
                                     int64_t *bytes, dpar_why *why);
 /* Lays out the gradients of all parameters, zeroed. COLLECTIVE: all ranks give the same options
  * (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Small
  * collectives compare. O(elements). */
 DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                   const dpar_ddp_options *options, dpar_ddp **ddp, dpar_why *why);
+                                   const dpar_ddp_desc *options, dpar_ddp **ddp, dpar_why *why);
 /* Where the numel elements of parameter i's gradient lie, as long as the ddp lives; NULL: there is
  * no such parameter. *used (NULL: not wanted), after the end of the last pass: 1 if it was ready on
  * any rank since dpar_ddp_zero, without options.unused on this rank. Local. O(1). */

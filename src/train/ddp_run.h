@@ -15,7 +15,7 @@ struct dpar_ddp {
     int32_t edge;       /* with `latest` before this one the next bucket leaves */
     dpar_status status; /* of this pass */
     dpar_comm *c;
-    dpar_ddp_options options;
+    dpar_ddp_desc options;
     int64_t *numel, *start; /* of each; start in elements of the buffer */
     uint8_t *used;          /* options.unused: on any rank, after the end */
     dpar_bucket *bucket;

@@ -222,7 +222,7 @@ static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *c, double *
     hash = dpari_hash(dpari_hash(hash, g->type), g->normalise != 0);
     hash = dpari_hash_real(dpari_hash_real(hash, g->scale), g->balance);
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_ALL_REDUCE;
+    call.kind = DPAR_CALL_ALL_REDUCE;
     call.type = DPAR_F64;
     call.op = DPAR_SUM;
     call.in = call.out = sums;
@@ -365,17 +365,17 @@ typedef struct dpari_routing {
 enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 
 /* The capacity's factor in millionths; 0: out of its domain. */
-static int64_t dpari_expert_factor(const dpar_experts *l)
+static int64_t dpari_expert_factor(const dpar_experts_desc *l)
 {
     return l->factor > 0.0 && l->factor <= 1e6 ? (int64_t)(l->factor * 1e6 + 0.5) : 0;
 }
 
 /* C, for so many tokens: of all ranks with DROP_LATE, of one with the others; with DROP_NONE, and
  * where it passes that, 2^63 - 1. Exact: in integers. */
-static int64_t dpari_expert_capacity(const dpar_experts *layer, int64_t tokens)
+static int64_t dpari_expert_capacity(const dpar_experts_desc *layer, int64_t tokens)
 {
     int64_t n;
-    if (layer->drop == DPAR_DROP_NONE || layer->experts.count < 1 ||
+    if (layer->drop == DPAR_EXPERTS_DROP_NONE || layer->experts.count < 1 ||
         layer->experts.count > INT32_MAX || tokens < 0 || !dpari_mul(tokens, layer->choices, &n) ||
         !dpari_mul(n, dpari_expert_factor(layer), &n)) {
         return INT64_MAX;
@@ -383,7 +383,7 @@ static int64_t dpari_expert_capacity(const dpar_experts *layer, int64_t tokens)
     return dpari_ceil_div(n, 1000000 * layer->experts.count);
 }
 
-static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
+static dpar_status dpari_expert_check(const dpar_experts_desc *l, dpar_why *why)
 {
     const dpar_split *s = &l->experts;
     int64_t n, m;
@@ -393,11 +393,11 @@ static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
                          "# choices of # experts on # ranks, rule #: CHUNK, EVEN, FLOOR, RAGGED",
                          l->choices, s->count, s->parts, s->rule);
     }
-    if (l->drop < DPAR_DROP_NONE || l->drop > DPAR_DROP_LIGHT_OWN) {
+    if (l->drop < DPAR_EXPERTS_DROP_NONE || l->drop > DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
         return dpari_say(DPAR_E_ARG, why, "drop # of a layer of # experts", l->drop, s->count, 0,
                          0);
     }
-    if (l->drop != DPAR_DROP_NONE && dpari_expert_factor(l) < 1) {
+    if (l->drop != DPAR_EXPERTS_DROP_NONE && dpari_expert_factor(l) < 1) {
         return dpari_say(DPAR_E_ARG, why,
                          "the capacity factor of a layer of # experts is not 0.000001 .. 1000000",
                          s->count, 0, 0, 0);
@@ -417,20 +417,20 @@ static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
 }
 
 /* The most rows that the experts of a rank can be given: dpari_expert_check bounds the products. */
-static int64_t dpari_expert_most(const dpar_experts *l, int32_t own)
+static int64_t dpari_expert_most(const dpar_experts_desc *l, int32_t own)
 {
     const int64_t all = l->experts.parts * l->tokens;
     const int64_t come = all * dpari_least(l->choices, own);
     int64_t c, ranks;
-    if (l->drop == DPAR_DROP_NONE) {
+    if (l->drop == DPAR_EXPERTS_DROP_NONE) {
         return l->rows > 0 ? dpari_least(l->rows, come) : come;
     }
-    c = dpari_expert_capacity(l, l->drop == DPAR_DROP_LATE ? all : l->tokens);
-    ranks = l->drop == DPAR_DROP_LATE ? 1 : l->experts.parts;
+    c = dpari_expert_capacity(l, l->drop == DPAR_EXPERTS_DROP_POSITION ? all : l->tokens);
+    ranks = l->drop == DPAR_EXPERTS_DROP_POSITION ? 1 : l->experts.parts;
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
-static int32_t dpari_expert_weights(const dpar_experts *l)
+static int32_t dpari_expert_weights(const dpar_experts_desc *l)
 {
     return l->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
@@ -439,7 +439,7 @@ static int32_t dpari_expert_weights(const dpar_experts *l)
 static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned char *memory,
                                  int64_t *used)
 {
-    const dpar_experts *l = &p->head.layer;
+    const dpar_experts_desc *l = &p->head.layer;
     const int64_t most = l->tokens * l->choices;
     const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
     dpari_room room;
@@ -459,21 +459,21 @@ static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned 
 /* Lays the plan's arrays out; memory NULL: counts their bytes alone. */
 static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned char *memory)
 {
-    const dpar_experts *l = &p->head.layer;
+    const dpar_experts_desc *l = &p->head.layer;
     const int64_t ranks = c->size, experts = l->experts.count;
     dpari_room used;
     used.at = memory;
     used.used = 0;
     (void)dpari_room_take(&used, 1, sizeof *p);
-    p->head.own = (int32_t)dpar_split_size(&l->experts, c->rank);
-    p->head.first = (int32_t)dpar_split_offset(&l->experts, c->rank);
+    p->head.own = (int32_t)dpar_split_part_count(&l->experts, c->rank);
+    p->head.first = (int32_t)dpar_split_part_first(&l->experts, c->rank);
     p->head.most = dpari_expert_most(l, p->head.own);
-    p->slots = l->drop == DPAR_DROP_LATE ? l->choices : 1;
+    p->slots = l->drop == DPAR_EXPERTS_DROP_POSITION ? l->choices : 1;
     p->tell = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
     p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.own), 4);
     p->tally = (int32_t *)dpari_room_take(&used, p->slots * experts, 4);
     p->order = (int32_t *)dpari_room_take(
-        &used, l->drop == DPAR_DROP_LIGHT_OWN ? l->tokens * l->choices : 0, 4);
+        &used, l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL ? l->tokens * l->choices : 0, 4);
     p->told = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->heard = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->send = (int64_t *)dpari_room_take(&used, ranks, 8);
@@ -516,8 +516,9 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm 
     return used.used;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
-                                                   int64_t *bytes, int64_t *each, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_experts_bytes(const dpar_comm *c,
+                                                   const dpar_experts_desc *layer, int64_t *bytes,
+                                                   int64_t *each, dpar_why *why)
 {
     dpari_experts p;
     dpari_routing r;
@@ -542,17 +543,17 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_bytes(const dpar_comm *c, const dpa
 
 static void dpari_expert_state(dpari_facts *f, const void *given)
 {
-    const dpar_experts *l = (const dpar_experts *)given;
+    const dpar_experts_desc *l = (const dpar_experts_desc *)given;
     int32_t i;
     dpari_fact(f, "experts.count", 0, l->experts.count);
     for (i = 0; i < l->experts.parts; i++) {
-        dpari_fact(f, "the number of experts of rank #", i, dpar_split_size(&l->experts, i));
+        dpari_fact(f, "the number of experts of rank #", i, dpar_split_part_count(&l->experts, i));
     }
     dpari_fact(f, "choices", 0, l->choices);
     dpari_fact(f, "drop", 0, l->drop);
     dpari_fact_type(f, "type", 0, l->type);
     dpari_fact(f, "factor in millionths", 0,
-               l->drop == DPAR_DROP_NONE ? 0 : dpari_expert_factor(l));
+               l->drop == DPAR_EXPERTS_DROP_NONE ? 0 : dpari_expert_factor(l));
     dpari_fact(f, "tokens", 0, l->tokens);
     dpari_fact(f, "width", 0, l->width);
 }
@@ -593,7 +594,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_close(dpar_experts_plan *plan)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                  const dpar_experts *layer,
+                                                  const dpar_experts_desc *layer,
                                                   dpar_experts_plan **plan, dpar_why *why)
 {
     dpari_experts *p = (dpari_experts *)memory;
@@ -613,7 +614,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, d
         p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
         (void)dpari_expert_lay(p, c, (unsigned char *)memory);
         for (i = 0; i < c->size; i++) {
-            p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
+            p->told[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
             p->heard[i] = 1 + (int64_t)p->slots * p->head.own;
         }
         st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
@@ -628,7 +629,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, d
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts *layer,
+DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
                                                   dpar_experts_plan **plan, dpar_why *why)
 {
     int64_t bytes = 0, each = 0;
@@ -658,7 +659,7 @@ static int64_t dpari_expert_choices(const dpari_experts *p, const dpari_routing 
 }
 
 /* Choices of experts that do not exist, or of one twice: where the token is, else -1. */
-static int64_t dpari_expert_odd(const dpar_experts *l, int64_t tokens, const int32_t *chosen)
+static int64_t dpari_expert_odd(const dpar_experts_desc *l, int64_t tokens, const int32_t *chosen)
 {
     const int32_t k = l->choices;
     int64_t t;
@@ -682,7 +683,7 @@ static int64_t dpari_expert_odd(const dpar_experts *l, int64_t tokens, const int
 static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory, int64_t bytes,
                                       const dpar_experts_choices *choices, dpar_why *why)
 {
-    const dpar_experts *l = &p->head.layer;
+    const dpar_experts_desc *l = &p->head.layer;
     const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
     if (memory == NULL || bytes < p->each || (uintptr_t)memory % 64 != 0) {
@@ -695,7 +696,7 @@ static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory
     }
     if (choices == NULL ||
         (tokens > 0 && (choices->chosen == NULL ||
-                        (l->drop == DPAR_DROP_LIGHT_OWN && choices->weight == NULL)))) {
+                        (l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL && choices->weight == NULL)))) {
         return dpari_say(DPAR_E_ARG, why, "choices or weights of # tokens are NULL", tokens, 0, 0,
                          0);
     }
@@ -802,10 +803,10 @@ static void dpari_expert_drop_own(dpari_experts *p, const dpari_routing *r, cons
 {
     const int64_t capacity = dpari_expert_capacity(&p->head.layer, r->head.tokens);
     int64_t e;
-    if (p->head.layer.drop == DPAR_DROP_LIGHT_OWN) {
+    if (p->head.layer.drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
         dpari_expert_count(p, r, chosen);
         dpari_expert_light(p, r, chosen, weight, capacity);
-    } else if (p->head.layer.drop == DPAR_DROP_LATE_OWN) {
+    } else if (p->head.layer.drop == DPAR_EXPERTS_DROP_POSITION_LOCAL) {
         for (e = 0; e < p->head.layer.experts.count; e++) {
             p->tally[e] = (int32_t)dpari_least(capacity, INT32_MAX);
         }
@@ -822,7 +823,7 @@ static void dpari_expert_sort(dpari_experts *p, int64_t tokens, int back)
     int32_t *at = p->tell, rank, j;
     int64_t first = 0, e;
     for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t own = dpar_split_size(&p->head.layer.experts, rank);
+        const int64_t own = dpar_split_part_count(&p->head.layer.experts, rank);
         *at++ = (int32_t)tokens;
         for (j = 0; j < p->slots; j++) {
             int32_t *mine = p->tally + j * experts + first;
@@ -899,7 +900,7 @@ static dpar_status dpari_expert_tell(dpari_experts *p, const dpari_routing *r,
     dpari_expert_count(p, r, chosen);
     dpari_expert_sort(p, r->head.tokens, 0);
     st = dpari_expert_say(p, p->tell, p->told, p->hear, p->heard);
-    if (st != DPAR_OK || p->head.layer.drop != DPAR_DROP_LATE) {
+    if (st != DPAR_OK || p->head.layer.drop != DPAR_EXPERTS_DROP_POSITION) {
         return st;
     }
     dpari_expert_grant(p);
@@ -945,7 +946,7 @@ static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t
     int32_t rank, j;
     dpari_expert_count(p, r, chosen);
     for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t end = e + dpar_split_size(&p->head.layer.experts, rank), before = at;
+        const int64_t end = e + dpar_split_part_count(&p->head.layer.experts, rank), before = at;
         for (; e < end; e++) {
             p->fill[e] = r->start[e] = at;
             for (j = 0; j < p->slots; j++) {
@@ -1014,7 +1015,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     p->routes = (p->routes + 1) % DPARI_EXPERT_ROUTES;
     r->tag = (p->tag + p->routes) % DPARI_EXPERT_ROUTES * 8;
     dpari_expert_expect(p, r);
-    if (p->head.layer.drop == DPAR_DROP_NONE) {
+    if (p->head.layer.drop == DPAR_EXPERTS_DROP_NONE) {
         st = r->head.rows > p->head.most
                  ? dpari_say(DPAR_E_ROOM, why,
                              "experts # .. # are given # rows, their bound is # (layer.rows)",
@@ -1035,23 +1036,23 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void *dpari_expert_at(void *rows, const dpar_experts *l, int64_t row)
+static void *dpari_expert_at(void *rows, const dpar_experts_desc *l, int64_t row)
 {
     return (unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
 }
 
-static const void *dpari_expert_in(const void *rows, const dpar_experts *l, int64_t row)
+static const void *dpari_expert_in(const void *rows, const dpar_experts_desc *l, int64_t row)
 {
     return (const unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
 }
 
-static int64_t dpari_expert_row(const dpar_experts *l)
+static int64_t dpari_expert_row(const dpar_experts_desc *l)
 {
     return l->width * dpar_type_bytes(l->type);
 }
 
 /* 16-bit floats by way of f32. */
-static void dpari_expert_scale(void *to, const void *from, const dpar_experts *l, double by)
+static void dpari_expert_scale(void *to, const void *from, const dpar_experts_desc *l, double by)
 {
     float x[DPARI_ELEMENTS];
     int64_t at, n, i;
@@ -1081,7 +1082,7 @@ typedef struct dpari_expert_terms {
 } dpari_expert_terms;
 
 /* out = their sum, in f64 in this order, rounded once; the rows of `next` are asked for. */
-static void dpari_expert_add(const dpar_experts *l, const dpari_expert_terms *z,
+static void dpari_expert_add(const dpar_experts_desc *l, const dpari_expert_terms *z,
                              const dpari_expert_terms *next, void *out, int32_t stream)
 {
     double sum[DPARI_ELEMENTS], x[DPARI_ELEMENTS] = {0.0};
@@ -1177,7 +1178,7 @@ static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, i
 static dpar_status dpari_expert_group(const dpari_experts *p, const dpari_routing *r, void *to,
                                       const void *from, int back)
 {
-    const dpar_experts *l = &p->head.layer;
+    const dpar_experts_desc *l = &p->head.layer;
     int64_t at = 0;
     int32_t rank, e, n = 0;
     for (rank = 0; rank < p->comm->size; rank++) {
@@ -1282,7 +1283,7 @@ static int64_t dpari_expert_told(int64_t i, int64_t n)
 }
 
 /* Rows of the tokens of n choices, times weights. */
-static void dpari_expert_copy(const dpar_experts *l, void *to, const void *from,
+static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *from,
                               const int32_t *choice, int64_t n, const void *weight, int32_t stream)
 {
     const int64_t most = l->tokens * l->choices;
@@ -1339,7 +1340,7 @@ static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const 
     const int64_t most = p->comm->size * p->head.layer.tokens * p->head.layer.choices + 1;
     int32_t rank, e = 0, i;
     for (rank = 0; rank < p->comm->size; rank++) {
-        const int32_t own = (int32_t)dpar_split_size(&p->head.layer.experts, rank);
+        const int32_t own = (int32_t)dpar_split_part_count(&p->head.layer.experts, rank);
         const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
         for (i = 0; i < own; i++, e++) {
             p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);

@@ -4,8 +4,8 @@
  * forward and backward. Each step gives what one rank with all tokens and all experts would give.
  * The experts themselves are yours:
  *
- *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, &why);   layer: zeroed
- *     layer.choices = 2; layer.drop = DPAR_DROP_NONE;
+ *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, c->size, 1, &why);   layer: zeroed
+ *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
  *     layer.tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
  *     dpar_experts_make(c, &layer, &plan, &why);                     one plan for all such layers
  *
@@ -33,7 +33,7 @@
  * token's results are summed in the order of its choices, in f64, and rounded to the type once.
  *
  * What a rank sends to others: R ranks, E experts of which own[r] are on rank r, rows of B = width
- * bytes(type) bytes, S = choices for DPAR_DROP_LATE, else 1.
+ * bytes(type) bytes, S = choices for DPAR_EXPERTS_DROP_POSITION, else 1.
  *
  *     route      4 (R - 1 + S (E - own)), and for DROP_LATE 4 (R - 1) (1 + S own) more; for
  *                DROP_NONE an all-reduce of 24 bytes besides
@@ -67,7 +67,7 @@
  *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
  *
- *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why);
+ *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_ORDER_LAST_FASTEST, &why);
  *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     this file's
  *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: their
  *                                          ranks give the same tokens and get the same rows
@@ -165,22 +165,22 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_route
 
 /* What happens to choices when an expert is full: it takes C = ceil(factor k T / E) rows. */
 enum {
-    DPAR_DROP_NONE, /* experts take all rows */
-    DPAR_DROP_LATE, /* T: tokens of all ranks. First choices go before second ones, and so on; among
-                       them tokens in the order of the ranks, then of the rank. So one rank with all
-                       tokens would drop (GShard, Switch) */
-    DPAR_DROP_LATE_OWN, /* the same for each rank's own tokens, which T and C count too (Megatron's
-                           position) */
-    DPAR_DROP_LIGHT_OWN /* each rank keeps the C of the largest weight, of equal ones those of the
-                           lower token (Megatron's probs); NaN is dropped first */
+    DPAR_EXPERTS_DROP_NONE,     /* experts take all rows */
+    DPAR_EXPERTS_DROP_POSITION, /* T: tokens of all ranks. First choices go before second ones, and
+                       so on; among them tokens in the order of the ranks, then of the rank. So one
+                       rank with all tokens would drop (GShard, Switch) */
+    DPAR_EXPERTS_DROP_POSITION_LOCAL, /* the same for each rank's own tokens, which T and C count
+                           too (Megatron's position) */
+    DPAR_EXPERTS_DROP_WEIGHT_LOCAL    /* each rank keeps the C of the largest weight, of equal
+                           ones those of the lower token (Megatron's probs); NaN is dropped first */
 };
 
 /* A layer of experts. Zero it and fill it in. The same on all ranks, but for rows. */
-typedef struct dpar_experts {
+typedef struct dpar_experts_desc {
     dpar_split experts; /* which of them a rank has: CHUNK, EVEN, FLOOR or RAGGED over as many parts
                            as the communicator has ranks. Shares may be uneven, and empty */
     int32_t choices;    /* k */
-    int32_t drop;       /* DPAR_DROP_NONE, ... */
+    int32_t drop;       /* DPAR_EXPERTS_DROP_NONE, ... */
     double factor; /* of the capacity, above 0, counted in millionths; DROP_NONE does not read it */
     int64_t tokens; /* the most that a rank ever has, at least 1 */
     int64_t rows;   /* DROP_NONE: the most rows that this rank's experts may be given at once; 0: as
@@ -188,11 +188,11 @@ typedef struct dpar_experts {
     int64_t width;  /* elements of a row */
     int32_t type;   /* DPAR_F64, F32, BF16, F16: of rows. Weights are F64 for F64, else F32 */
     int32_t room;   /* 0 */
-} dpar_experts;
+} dpar_experts_desc;
 
 /* A plan of experts; these fields are to be read. */
 typedef struct dpar_experts_plan {
-    dpar_experts layer;
+    dpar_experts_desc layer;
     int32_t first, own;           /* experts of this rank; first is E where it has none */
     int64_t most;                 /* rows that they can be given at most: the size of your arrays */
     int64_t sent;                 /* bytes that went to other ranks so far */
@@ -240,7 +240,7 @@ typedef struct dpar_experts_arrays {
  * and where a rank has several experts for `most` rows more. With comm->mem that room is the
  * device's, and no part of *bytes. *each: 12 tokens k, 16 ranks x own experts, and little more.
  * E_ARG, E_RANGE with a sentence. Local. O(ranks). */
-DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
+DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts_desc *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why);
 /* Plans experts in your memory (aligned to 64, best of dpar_comm_alloc); cuts of RAGGED stay yours,
  * and live as long. One plan does all layers of this shape, one function at a time. COLLECTIVE: one
@@ -253,7 +253,7 @@ DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *
  * have no gather, combine or dot. E_MEMORY: it has no room. E_ROOM; else errors as
  * dpar_experts_bytes. What fails on one rank fails on all. */
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_experts *layer, dpar_experts_plan **plan,
+                                       const dpar_experts_desc *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
 /* Closes a plan: gives back what init took of a device's memory, when its stream is done with it.
  * Without a device there is nothing to do. Local. NULL is fine. Errors of its wait for the stream;
@@ -277,7 +277,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
  * The top of this file says what travels; O(tokens k width) and O(rows width) are copied besides.
  *
  * E_ARG: an array is missing, which breaks the communicator. E_MISMATCH: ranks' routings are not of
- * one dpar_experts_route. With MPI, a device's memory or DPAR_WITHOUT_DIRECT that is not found
+ * one dpar_experts_route. With MPI, a device's memory or DPAR_WORLD_NO_DIRECT that is not found
  * where as many rows travel. E_PEER, E_TIMEOUT as comm.h. The sentence is in comm->why. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *routing,
@@ -300,7 +300,7 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
 /* A plan in memory of its own, with room for one routing: dpar_experts_bytes, the memory and
  * dpar_experts_init in one, with their errors and cost; E_ROOM, too, where there is no memory.
  * COLLECTIVE. */
-DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts *layer,
+DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
                                        dpar_experts_plan **plan, dpar_why *why);
 /* Ends what dpar_experts_make made, as dpar_experts_close. NULL is fine. */
 DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);

@@ -48,7 +48,7 @@ typedef struct dpari_fsdp_slot {
 
 struct dpar_fsdp {
     dpar_comm *shard, *replicas; /* replicas: NULL without */
-    dpar_fsdp_options options;
+    dpar_fsdp_desc options;
     dpari_fsdp_unit *unit;
     dpari_fsdp_slot *slot, *bucket;
     int64_t *numel, *start; /* of each parameter; start in its unit */
@@ -71,36 +71,36 @@ struct dpar_fsdp {
  */
 
 /* Weights are whole, each unit has its own slot. */
-static int dpari_fsdp_wide(const dpar_fsdp_options *o)
+static int dpari_fsdp_wide(const dpar_fsdp_desc *o)
 {
     return o->zero < 3;
 }
 
 /* Gradients are whole until the last micro-batch, each unit has its own bucket. */
-static int dpari_fsdp_kept(const dpar_fsdp_options *o)
+static int dpari_fsdp_kept(const dpar_fsdp_desc *o)
 {
     return o->zero < 2 || o->once;
 }
 
 /* The masters are pieces of the whole weights. */
-static int dpari_fsdp_inside(const dpar_fsdp_options *o)
+static int dpari_fsdp_inside(const dpar_fsdp_desc *o)
 {
     return dpari_fsdp_wide(o) && o->type == o->compute;
 }
 
 /* Of sums of gradients. */
-static int32_t dpari_fsdp_sums(const dpar_fsdp_options *o)
+static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *o)
 {
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
 /* The type of the optimizer's moments. */
-static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
+static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *o)
 {
     return dpari_optimizer_moment_type(&o->optimizer, o->type);
 }
 
-static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
+static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_desc *o, dpar_why *why)
 {
     if (!dpari_is_float(o->type)) {
         return dpari_say_type(why, "fsdp: masters of type @: f64, f32, bf16 or f16", o->type, 0, 0,
@@ -122,7 +122,7 @@ static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *
     return DPAR_OK;
 }
 
-static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_options *o, dpar_why *why)
+static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *o, dpar_why *why)
 {
     dpar_status st;
     if (shards < 1 || o == NULL) {
@@ -194,7 +194,7 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *nu
 }
 
 /* Counts units into d: params, sums, slots. */
-static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsdp_options *o,
+static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsdp_desc *o,
                                     dpar_why *why)
 {
     const int32_t units = o->units, *params_of = o->params_of;
@@ -245,7 +245,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
 
 static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
 {
-    const dpar_fsdp_options *o = &d->options;
+    const dpar_fsdp_desc *o = &d->options;
     const int64_t compute = dpar_type_bytes(o->compute), grad = dpar_type_bytes(o->gradient);
     const int64_t sums = dpar_type_bytes(dpari_fsdp_sums(o));
     dpari_zero(s, sizeof *s);
@@ -262,7 +262,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_desc *options,
                                                 dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     dpar_fsdp d;
@@ -306,7 +306,7 @@ static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_g
 static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    const dpar_fsdp_options *o = &g->d->options;
+    const dpar_fsdp_desc *o = &g->d->options;
     const dpar_optimizer *m = &o->optimizer;
     int32_t i;
     dpari_fsdp_state_place(f, g);
@@ -449,7 +449,7 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                               const dpar_fsdp_options *options, dpar_fsdp **fsdp,
+                                               const dpar_fsdp_desc *options, dpar_fsdp **fsdp,
                                                dpar_why *why)
 {
     dpar_fsdp counted, *d = (dpar_fsdp *)memory;
@@ -490,7 +490,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *options,
                                                dpar_fsdp **fsdp, dpar_why *why)
 {
     dpar_fsdp_sizes sizes;
@@ -567,7 +567,7 @@ static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const 
     call.in = in;
     call.out = out;
     call.count = d->unit[u].flat.shard;
-    if (kind == DPAR_REDUCE_SCATTER) {
+    if (kind == DPAR_CALL_REDUCE_SCATTER) {
         call.op = d->options.sum ? DPAR_SUM : DPAR_AVG;
     }
     return dpar_post(d->shard, &call, work);
@@ -781,7 +781,7 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_
 /* This rank's masters become its piece of the gathered weights, of another type. */
 static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
 {
-    const dpar_fsdp_options *o = &d->options;
+    const dpar_fsdp_desc *o = &d->options;
     const int64_t count = d->unit[u].flat.shard;
     dpar_mem_round r;
     if (o->compute != DPAR_BF16 || !o->optimizer.stochastic) {
@@ -833,7 +833,7 @@ static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo
             return st;
         }
     }
-    st = dpari_fsdp_post(d, DPAR_ALL_GATHER, u, mine, whole, d->options.compute, &s->work);
+    st = dpari_fsdp_post(d, DPAR_CALL_ALL_GATHER, u, mine, whole, d->options.compute, &s->work);
     if (st == DPAR_OK) {
         s->unit = u;
         n->slot = slot;
@@ -908,7 +908,7 @@ static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type,
 /* What was sent from bucket b has come back. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 {
-    const dpar_fsdp_options *o = &d->options;
+    const dpar_fsdp_desc *o = &d->options;
     dpari_fsdp_slot *s = &d->bucket[b];
     const int32_t u = s->unit;
     dpari_fsdp_unit *n = &d->unit[u];
@@ -995,7 +995,7 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
 /* Gradients of unit u leave. */
 static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
 {
-    const dpar_fsdp_options *o = &d->options;
+    const dpar_fsdp_desc *o = &d->options;
     dpari_fsdp_unit *n = &d->unit[u];
     dpari_fsdp_slot *s;
     unsigned char *whole, *to;
@@ -1016,7 +1016,7 @@ static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
     s->sent = most + 1;
     to = dpari_fsdp_reduced_at(d, u, &type);
     s->straight = n->fresh && !dpari_fsdp_kept(o) && type == o->gradient;
-    return dpari_fsdp_post(d, DPAR_REDUCE_SCATTER, u, whole,
+    return dpari_fsdp_post(d, DPAR_CALL_REDUCE_SCATTER, u, whole,
                            s->straight ? to : whole + dpari_fsdp_own(d, u, o->gradient),
                            o->gradient, &s->work);
 }
@@ -1055,9 +1055,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
-    const int32_t back = direction == DPAR_BACKWARD;
+    const int32_t back = direction == DPAR_ACTION_BACKWARD;
     dpar_status st;
-    if (!dpari_fsdp_is_unit(d, u) || (direction != DPAR_FORWARD && !back)) {
+    if (!dpari_fsdp_is_unit(d, u) || (direction != DPAR_ACTION_FORWARD && !back)) {
         return d == NULL ? DPAR_E_ARG
                          : dpari_comm_wrong(d->shard, DPAR_E_ARG,
                                             "fsdp: unit # of #, direction #: there is none", u,
@@ -1088,7 +1088,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->unit[u].used ||
-        (direction != DPAR_FORWARD && direction != DPAR_BACKWARD)) {
+        (direction != DPAR_ACTION_FORWARD && direction != DPAR_ACTION_BACKWARD)) {
         return d == NULL ? DPAR_E_ARG
                          : dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: unit # is not in use", u,
                                             0, 0, 0);
@@ -1255,7 +1255,7 @@ DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int
         (gradient ? !d->under_way
                   : array <= dpari_optimizer_moments(
                                  &d->options.optimizer)); /* the masters are array 0 */
-    int32_t is = DPAR_NO_TYPE;
+    int32_t is = DPAR_TYPE_NONE;
     void *at = NULL;
     if (there && gradient) {
         at = dpari_fsdp_settled(d, u, &is);
@@ -1285,7 +1285,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
         ranks - 1 > INT32_MAX - first) {
         return dpari_say(DPAR_E_ARG, why, "fsdp: unit # on # ranks from # on", u, ranks, first, 0);
     }
-    st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_LAST_FASTEST, 0, why);
+    st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1295,11 +1295,11 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
 
 /* This rank's shard of one array of one unit, from the shards of `ranks`. */
 static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u,
-                                                  int32_t ranks, dpar_fsdp_read read, void *ctx,
-                                                  dpar_why *why)
+                                                  int32_t ranks, dpar_fsdp_read_callback read,
+                                                  void *ctx, dpar_why *why)
 {
     dpar_layout from, to;
-    dpar_transfers walk;
+    dpar_redistribute_cursor walk;
     dpar_transfer t;
     int64_t count;
     int32_t type;
@@ -1312,12 +1312,12 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, i
     st = dpar_fsdp_layout(d, u, 0, ranks, &from, why);
     st = st == DPAR_OK ? dpar_fsdp_layout(d, u, 0, d->shard->size, &to, why) : st;
     st = st == DPAR_OK ? dpar_redistribute_check(&from, &to, why) : st;
-    st = st == DPAR_OK
-             ? dpar_transfers_first(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES, DPAR_PRIMARY)
-             : st;
+    st = st == DPAR_OK ? dpar_redistribute_first(&walk, &from, &to, d->shard->rank,
+                                                 DPAR_TRANSFER_RECV, DPAR_REDISTRIBUTE_PRIMARY)
+                       : st;
     st = st == DPAR_OK ? dpari_do_copy(d->shard, at, NULL, count * each) : st;
     st = st == DPAR_OK ? dpari_do_wait(d->shard) : st; /* the user writes next */
-    while (st == DPAR_OK && dpar_transfers_next(&walk, &t)) {
+    while (st == DPAR_OK && dpar_redistribute_next(&walk, &t)) {
         st = read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
         st = st > 0 ? DPAR_OK : st; /* a condition is no failure */
         if (st != DPAR_OK) {
@@ -1331,7 +1331,8 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, i
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps,
-                                               dpar_fsdp_read read, void *ctx, dpar_why *why)
+                                               dpar_fsdp_read_callback read, void *ctx,
+                                               dpar_why *why)
 {
     dpari_fsdp_given given;
     int32_t array, u;
@@ -1346,7 +1347,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int6
     } else {
         st = dpari_fsdp_forget(d);
     }
-    for (array = 0; array < DPAR_FSDP_ARRAYS; array++) {
+    for (array = 0; array < DPAR_FSDP_ARRAY_COUNT; array++) {
         for (u = 0; u < d->units && st == DPAR_OK; u++) {
             st = dpari_fsdp_read_one(d, array, u, ranks, read, ctx, why);
         }

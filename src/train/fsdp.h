@@ -14,7 +14,7 @@
  *
  *     options.units = units; options.params_of = params_of; options.numel = numel;
  *     options.zero = 3; options.type = options.compute = options.gradient = DPAR_F32;
- *     dpar_optimizer_init(&options.optimizer, DPAR_ADAMW);
+ *     dpar_optimizer_init(&options.optimizer, DPAR_OPTIMIZER_ADAMW);
  *     dpar_fsdp_make(c, &options, &f, &why);
  *     for (i = 0; i < params; i++) dpar_fsdp_set(f, i, initial[i]);
  *     each step:
@@ -22,14 +22,14 @@
  *         each micro-batch b of B:
  *             dpar_fsdp_begin(f, b == B - 1);
  *             forward, each unit u:
- *                 dpar_fsdp_unshard(f, u, DPAR_FORWARD);
+ *                 dpar_fsdp_unshard(f, u, DPAR_ACTION_FORWARD);
  *                 ... uses the weights dpar_fsdp_weight(f, i) ...
- *                 dpar_fsdp_reshard(f, u, DPAR_FORWARD);
+ *                 dpar_fsdp_reshard(f, u, DPAR_ACTION_FORWARD);
  *             backward, each unit u from the last:
- *                 dpar_fsdp_unshard(f, u, DPAR_BACKWARD);
+ *                 dpar_fsdp_unshard(f, u, DPAR_ACTION_BACKWARD);
  *                 ... uses the weights, adds to the gradients dpar_fsdp_gradient(f, i, NULL)
  *                     (options.assigned: writes them) ...
- *                 dpar_fsdp_reshard(f, u, DPAR_BACKWARD);
+ *                 dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD);
  *                 dpar_fsdp_ready(f, u);       later, where gradients are computed later
  *             dpar_fsdp_end(f);
  *         dpar_fsdp_norm(f, &norm);
@@ -43,8 +43,8 @@
  * backward; make it ready after the last gradient. options.at_once says how many units are in use
  * together: 2 then.
  *
- * Evaluation: unshard (DPAR_FORWARD) and reshard work outside of a pass, and begin may come just
- * before backward.
+ * Evaluation: unshard (DPAR_ACTION_FORWARD) and reshard work outside of a pass, and begin may come
+ * just before backward.
  *
  * Pointers: with ZeRO-1 and 2 dpar_fsdp_weight gives the same address of a parameter in every step.
  * So does dpar_fsdp_gradient where gradients are whole (ZeRO-1, `once`). With ZeRO-3, and for
@@ -84,7 +84,7 @@
 
 /* Options of an fsdp. Zero it and fill in what differs. The same on all ranks, but for replicas and
  * names. */
-typedef struct dpar_fsdp_options {
+typedef struct dpar_fsdp_desc {
     int32_t units;            /* of the model, in the order of forward */
     int32_t zero;             /* 1, 2, 3 */
     const int32_t *params_of; /* [units] parameters of each, 0 and more; */
@@ -121,7 +121,7 @@ typedef struct dpar_fsdp_options {
      * element among all, the units end to end. So copies in other fsdp's (of tensor-parallel ranks)
      * stay equal where they have the same number there. */
     dpar_optimizer optimizer;
-} dpar_fsdp_options;
+} dpar_fsdp_desc;
 
 /* Bytes of a rank. The sum of the last six, each rounded up to 64, is `registered`. */
 typedef struct dpar_fsdp_sizes {
@@ -140,15 +140,14 @@ typedef struct dpar_fsdp dpar_fsdp;
 
 /* What init takes, for `shards` ranks that share a copy. Errors as init. Local, without a
  * communicator: for planning. O(params). */
-DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
+DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_desc *options,
                                      dpar_fsdp_sizes *sizes, dpar_why *why);
 /* Cuts the model over the ranks of c. Weights and state are zero. COLLECTIVE over c and replicas:
  * all ranks give the same options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY with a
  * sentence, on all ranks; of the calls below, on this rank, the sentence is in c->why. Small
  * collectives compare. */
 DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_fsdp_options *options, dpar_fsdp **fsdp,
-                                    dpar_why *why);
+                                    const dpar_fsdp_desc *options, dpar_fsdp **fsdp, dpar_why *why);
 /* Parameter i becomes values[numel], of options.type, whole: each rank takes its piece. All ranks
  * call it with the same numbers, between steps. E_ARG: no such parameter, values that are NULL, a
  * pass is under way. Local. O(numel / ranks). */
@@ -163,11 +162,11 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
  * status of a broken communicator. Local. O(units). */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
 /* Unit u is about to be used: returns when its weights are there, and has asked for those of
- * `prefetch` units after it in this direction (DPAR_FORWARD, DPAR_BACKWARD). Backward: there is
- * room for its gradients: those of earlier micro-batches (ZeRO-1, `once`), else 0; with
- * options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at weights.
- * COLLECTIVE over c: all ranks call it in the same order. E_ARG: no such unit, already in use,
- * backward outside of a pass or twice in it. E_ROOM: more units in use at once than
+ * `prefetch` units after it in this direction (DPAR_ACTION_FORWARD, DPAR_ACTION_BACKWARD).
+ * Backward: there is room for its gradients: those of earlier micro-batches (ZeRO-1, `once`), else
+ * 0; with options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at
+ * weights. COLLECTIVE over c: all ranks call it in the same order. E_ARG: no such unit, already in
+ * use, backward outside of a pass or twice in it. E_ROOM: more units in use at once than
  * options.at_once, or more with gradients that are not ready; the sentence names them. Then errors
  * as comm.h. An all-gather of each unit that is not there yet: a rank sends its shard to the other
  * ranks, in type compute. */
@@ -212,16 +211,16 @@ enum {
     DPAR_FSDP_MASTER,
     DPAR_FSDP_MOMENT_1,
     DPAR_FSDP_MOMENT_2,
-    DPAR_FSDP_ARRAYS, /* how many a checkpoint has at most */
-    DPAR_FSDP_GRADIENT = DPAR_FSDP_ARRAYS
+    DPAR_FSDP_ARRAY_COUNT, /* how many a checkpoint has at most */
+    DPAR_FSDP_GRADIENT = DPAR_FSDP_ARRAY_COUNT
 };
 
 /* This rank's shard of an array of unit u, its elements (padding included, which is 0) and their
- * type (NULL: not wanted). NULL, 0 elements and DPAR_NO_TYPE where there is none: no such unit, an
- * array that the optimizer does not have. dpar_fsdp_piece says which parameter lies where. Local.
- * O(1).
+ * type (NULL: not wanted). NULL, 0 elements and DPAR_TYPE_NONE where there is none: no such unit,
+ * an array that the optimizer does not have. dpar_fsdp_piece says which parameter lies where.
+ * Local. O(1).
  *
- * To save it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAYS of the ranks of one
+ * To save it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAY_COUNT of the ranks of one
  * replica, and how often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients,
  * between the end of a pass and the next zero, for norms that count parameters differently, or sums
  * with other communicators. Those that count as 0 are zeroed here, which takes longer than O(1). */
@@ -239,15 +238,15 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t fir
                                       dpar_layout *layout, dpar_why *why);
 /* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
  * an array of unit u. A negative status is a failure. */
-typedef dpar_status (*dpar_fsdp_read)(void *ctx, int32_t array, int32_t u, int32_t rank,
-                                      int64_t first, int64_t count, void *to);
+typedef dpar_status (*dpar_fsdp_read_callback)(void *ctx, int32_t array, int32_t u, int32_t rank,
+                                               int64_t first, int64_t count, void *to);
 /* State that `ranks` ranks saved after `steps` steps, whatever the number of ranks now: reads what
  * this rank needs, each element once. With the same options training goes on bit by bit as if it
  * had not stopped, on as many ranks. COLLECTIVE over both: what fails on one rank all hear of, and
  * have to load again: some of it was read. E_ARG: a pass is under way. E_MISMATCH: ranks gave
  * different numbers. Small collectives compare. */
-DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, dpar_fsdp_read read,
-                                    void *ctx, dpar_why *why);
+DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps,
+                                    dpar_fsdp_read_callback read, void *ctx, dpar_why *why);
 
 /* Gives the memory back. COLLECTIVE in so far as no other rank may still be in a pass. NULL is
  * fine. E_ARG: a pass is under way, on communicators that are not broken. Afterwards, while the
@@ -257,8 +256,8 @@ DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
 
 /* dpar_fsdp_bytes, the memory and dpar_fsdp_init in one, with their errors and cost; E_ROOM, too,
  * where there is no memory. COLLECTIVE over c and replicas. */
-DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_options *options,
-                                    dpar_fsdp **fsdp, dpar_why *why);
+DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *options, dpar_fsdp **fsdp,
+                                    dpar_why *why);
 /* Ends what dpar_fsdp_make made, as dpar_fsdp_close. NULL is fine. */
 DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
 

@@ -7,7 +7,7 @@
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_over(dpar_comm *c, const int64_t *numel, int32_t units,
                                                int32_t optimizer, dpar_fsdp **fsdp, dpar_why *why)
 {
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     int32_t *ones = c != NULL && units > 0
                         ? (int32_t *)dpari_made_room(c, units * (int64_t)sizeof(int32_t))
                         : NULL;
@@ -46,7 +46,7 @@ DPAR_API const void *dpar_fsdp_use(dpar_fsdp *f, int32_t u, int32_t direction)
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_done(dpar_fsdp *f, int32_t u, int32_t direction)
 {
     const dpar_status st = dpar_fsdp_reshard(f, u, direction);
-    return st == DPAR_OK && direction == DPAR_BACKWARD ? dpar_fsdp_ready(f, u) : st;
+    return st == DPAR_OK && direction == DPAR_ACTION_BACKWARD ? dpar_fsdp_ready(f, u) : st;
 }
 
 DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *f, double rate, double clip)

@@ -3,18 +3,18 @@
  * ranks, and a layer's weights are whole while it is used.
  *
  *     const int64_t numel[] = {embedding, layer, layer, output};      weights of each, in one array
- *     dpar_fsdp_over(world, numel, 4, DPAR_ADAMW, &f, &why);
+ *     dpar_fsdp_over(world, numel, 4, DPAR_OPTIMIZER_ADAMW, &f, &why);
  *     for (u = 0; u < 4; u++) dpar_fsdp_set(f, u, initial[u]);
  *     each step:
  *         dpar_fsdp_start(f);
  *         forward, each layer u:
- *             w = dpar_fsdp_use(f, u, DPAR_FORWARD);
+ *             w = dpar_fsdp_use(f, u, DPAR_ACTION_FORWARD);
  *             ...
- *             dpar_fsdp_done(f, u, DPAR_FORWARD);
+ *             dpar_fsdp_done(f, u, DPAR_ACTION_FORWARD);
  *         backward, each layer u from the last:
- *             w = dpar_fsdp_use(f, u, DPAR_BACKWARD), g = dpar_fsdp_gradient(f, u, NULL);
+ *             w = dpar_fsdp_use(f, u, DPAR_ACTION_BACKWARD), g = dpar_fsdp_gradient(f, u, NULL);
  *             ... adds to g ...
- *             dpar_fsdp_done(f, u, DPAR_BACKWARD);                     its gradients leave
+ *             dpar_fsdp_done(f, u, DPAR_ACTION_BACKWARD);                     its gradients leave
  *         dpar_fsdp_update(f, rate, 1.0);
  *     dpar_fsdp_free(f);
  *
@@ -30,9 +30,9 @@
 #include "fsdp.h"
 
 /* Cuts `units` arrays over the ranks, numel[u] floats each: dpar_fsdp_make with zero = 3, a unit
- * and a parameter each, a prefetch of 1 and an optimizer (DPAR_ADAMW, DPAR_SGD) with the numbers of
- * dpar_optimizer_init. Weights are 0 before dpar_fsdp_set. COLLECTIVE. Errors and cost as
- * dpar_fsdp_make. */
+ * and a parameter each, a prefetch of 1 and an optimizer (DPAR_OPTIMIZER_ADAMW, DPAR_OPTIMIZER_SGD)
+ * with the numbers of dpar_optimizer_init. Weights are 0 before dpar_fsdp_set. COLLECTIVE. Errors
+ * and cost as dpar_fsdp_make. */
 DPAR_API dpar_status dpar_fsdp_over(dpar_comm *c, const int64_t *numel, int32_t units,
                                     int32_t optimizer, dpar_fsdp **fsdp, dpar_why *why);
 

@@ -13,7 +13,7 @@ DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
 {
     dpari_zero(o, sizeof *o);
     o->kind = kind;
-    if (kind == DPAR_ADAMW) {
+    if (kind == DPAR_OPTIMIZER_ADAMW) {
         o->beta1 = 0.9;
         o->beta2 = 0.999;
         o->epsilon = 1e-8;
@@ -29,14 +29,14 @@ static int dpari_optim_share(double x)
 
 DPARI_API int32_t dpari_optimizer_moments(const dpar_optimizer *o)
 {
-    return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+    return o->kind == DPAR_OPTIMIZER_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
 }
 
 DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
 {
-    return o->moment_type != DPAR_NO_TYPE ? o->moment_type
-           : weight_type == DPAR_F64      ? DPAR_F64
-                                          : DPAR_F32;
+    return o->moment_type != DPAR_TYPE_NONE ? o->moment_type
+           : weight_type == DPAR_F64        ? DPAR_F64
+                                            : DPAR_F32;
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a,
@@ -63,13 +63,13 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
     if (o == NULL) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
     }
-    if ((o->kind != DPAR_ADAMW && o->kind != DPAR_SGD) || (o->nesterov != 0 && o->nesterov != 1) ||
-        (o->stochastic != 0 && o->stochastic != 1)) {
+    if ((o->kind != DPAR_OPTIMIZER_ADAMW && o->kind != DPAR_OPTIMIZER_SGD) ||
+        (o->nesterov != 0 && o->nesterov != 1) || (o->stochastic != 0 && o->stochastic != 1)) {
         return dpari_say(DPAR_E_ARG, why,
                          "optimizer: kind # (AdamW 1, SGD 2), nesterov # and stochastic # (0 or 1)",
                          o->kind, o->nesterov, o->stochastic, 0);
     }
-    if (o->moment_type != DPAR_NO_TYPE && o->moment_type != DPAR_BF16) {
+    if (o->moment_type != DPAR_TYPE_NONE && o->moment_type != DPAR_BF16) {
         return dpari_say_type(why, "optimizer: moments of type @: bf16, or left out",
                               o->moment_type, 0, 0, 0, 0);
     }
@@ -77,14 +77,15 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
         return dpari_optimizer_say(why, "optimizer: decay is #: 0 or more, and finite", o->decay,
                                    0.0, 0.0);
     }
-    if (o->kind == DPAR_ADAMW && (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) ||
-                                  !(o->epsilon > 0.0) || !dpari_finite(o->epsilon))) {
+    if (o->kind == DPAR_OPTIMIZER_ADAMW &&
+        (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) || !(o->epsilon > 0.0) ||
+         !dpari_finite(o->epsilon))) {
         return dpari_optimizer_say(why,
                                    "optimizer: AdamW's beta1 is #, beta2 # (0 or more, below 1), "
                                    "epsilon # (above 0, finite)",
                                    o->beta1, o->beta2, o->epsilon);
     }
-    if (o->kind == DPAR_SGD && !dpari_optim_share(o->momentum)) {
+    if (o->kind == DPAR_OPTIMIZER_SGD && !dpari_optim_share(o->momentum)) {
         return dpari_optimizer_say(why, "optimizer: SGD's momentum is # (0 or more, below 1)",
                                    o->momentum, 0.0, 0.0);
     }
@@ -92,7 +93,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
         return dpari_say_type(why, "optimizer: weights of type @: f64, f32, bf16 or f16",
                               weight_type, 0, 0, 0, 0);
     }
-    if (o->moment_type != DPAR_NO_TYPE && weight_type == DPAR_F64) {
+    if (o->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
         return dpari_say(
             DPAR_E_ARG, why,
             "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16", 0, 0, 0,
@@ -416,7 +417,7 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_opti
     static void dpari_optim_update(const dpar_optimizer *o, const dpari_optim_now *now,
                                    const dpari_optim_arrays *p, int32_t type, int64_t n)
 {
-    const int f64 = type == DPAR_F64, adamw = o->kind == DPAR_ADAMW;
+    const int f64 = type == DPAR_F64, adamw = o->kind == DPAR_OPTIMIZER_ADAMW;
 #if DPARI_OPTIM_WIDE
     if (now->wide > 1 && !f64 && n % 8 == 0) {
         (adamw ? dpari_optim_adamw_eight : dpari_optim_sgd_eight)(o, now, p, n);

@@ -3,7 +3,7 @@
  * updates its shard with it, one rank alone all.
  *
  *     dpar_optimizer o;
- *     dpar_optimizer_init(&o, DPAR_ADAMW);
+ *     dpar_optimizer_init(&o, DPAR_OPTIMIZER_ADAMW);
  *     dpar_optimizer_step(&o, &piece, t, 1e-3, dpar_optimizer_clip(norm, 1.0));    t = 1, 2, ...
  *
  * Each element is loaded into f64, updated there and rounded once as it is stored. So its bits
@@ -29,11 +29,11 @@
 
 #include "../base/type.h"
 
-enum { DPAR_ADAMW = 1, DPAR_SGD }; /* 0: not said, E_ARG */
+enum { DPAR_OPTIMIZER_ADAMW = 1, DPAR_OPTIMIZER_SGD }; /* 0: not said, E_ARG */
 
 /* Begin with dpar_optimizer_init and change what differs. */
 typedef struct dpar_optimizer {
-    int32_t kind;     /* DPAR_ADAMW, DPAR_SGD */
+    int32_t kind;     /* DPAR_OPTIMIZER_ADAMW, DPAR_OPTIMIZER_SGD */
     int32_t nesterov; /* SGD: 0 or 1 */
     /* 1: what is rounded to BF16 is rounded up with the probability of its remainder, so that small
      * updates are not lost on average. Element i goes by number index + i of a stream of `seed`
@@ -47,8 +47,8 @@ typedef struct dpar_optimizer {
     double momentum;              /* SGD */
     double decay;                 /* of weights */
 } dpar_optimizer;
-/* The defaults of a kind. DPAR_ADAMW: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01, as
- * torch.optim.AdamW. DPAR_SGD: all 0, no momentum, no decay. Local. O(1). */
+/* The defaults of a kind. DPAR_OPTIMIZER_ADAMW: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01,
+ * as torch.optim.AdamW. DPAR_OPTIMIZER_SGD: all 0, no momentum, no decay. Local. O(1). */
 DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind);
 /* Judges an optimizer of weights of a type. Says how many arrays it keeps beside them (AdamW 2, SGD
  * 1, without momentum 0) and of which type; NULL: not wanted. Local. O(1).

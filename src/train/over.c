@@ -181,7 +181,7 @@ DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash
     dpar_comm *c = o->d.c;
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_ALL_GATHER;
+    call.kind = DPAR_CALL_ALL_GATHER;
     call.type = o->d.options.type;
     call.in = (const unsigned char *)data + dpari_over_first(o) * dpar_type_bytes(call.type);
     call.out = data;

@@ -22,7 +22,7 @@ enum {
 
 /* An action of this rank: the schedule's slots, and those between its own stages. */
 typedef struct dpari_pl_item {
-    dpar_slots slots;
+    dpar_action_slots slots;
     uint16_t local_in, local_out;
 } dpari_pl_item;
 
@@ -35,7 +35,7 @@ typedef struct dpari_pl_pool {
 
 struct dpar_pipeline {
     dpar_comm *c, *tied; /* tied: of the first and last stages; NULL: nothing to add up */
-    dpar_pipeline_options o;
+    dpar_pipeline_desc o;
     const dpar_action *list; /* this rank's */
     int64_t actions, messages;
     dpari_pl_item *item;   /* [actions] */
@@ -55,43 +55,43 @@ struct dpar_pipeline {
 
 static int dpari_pl_is_message(int32_t kind)
 {
-    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+    return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
 /* F, B, I: those that take and give. */
 static int dpari_pl_passes(int32_t kind)
 {
-    return kind == DPAR_FORWARD || kind == DPAR_BACKWARD || kind == DPAR_INPUT;
+    return kind == DPAR_ACTION_FORWARD || kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_INPUT;
 }
 
 /* From where F, B, I take (1) and whom they give (0); -1: nobody. */
 static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
 {
-    return (a->kind == DPAR_FORWARD) == (takes != 0)
-               ? dpar_schedule_partner(s, DPAR_RECV_F, a->stage)
-               : dpar_schedule_partner(s, DPAR_SEND_F, a->stage);
+    return (a->kind == DPAR_ACTION_FORWARD) == (takes != 0)
+               ? dpar_schedule_partner(s, DPAR_ACTION_RECV_F, a->stage)
+               : dpar_schedule_partner(s, DPAR_ACTION_SEND_F, a->stage);
 }
 
 /* Elements of the stage's output. */
-static int64_t dpari_pl_elements(const dpar_pipeline_options *o, int32_t stage)
+static int64_t dpari_pl_elements(const dpar_pipeline_desc *o, int32_t stage)
 {
     return o->count_of != NULL ? o->count_of[stage] : o->count;
 }
 
 /* Elements that go from `a`, or whose input it is: those of the stage that stands first. */
-static int64_t dpari_pl_between(const dpar_pipeline_options *o, const dpar_action *a, int forward,
+static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *a, int forward,
                                 int takes)
 {
     const int own = forward != takes; /* F's output and the gradient of it */
     const int32_t stage =
-        own ? a->stage : dpar_schedule_partner(o->schedule, DPAR_RECV_F, a->stage);
+        own ? a->stage : dpar_schedule_partner(o->schedule, DPAR_ACTION_RECV_F, a->stage);
     return stage < 0 ? 0 : dpari_pl_elements(o, stage);
 }
 
 /* ---- options and memory -----------------------------------------------------------------------
  */
 
-static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_options *o, dpar_why *why)
+static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *o, dpar_why *why)
 {
     const dpar_schedule *s = o != NULL ? o->schedule : NULL;
     int32_t i;
@@ -148,7 +148,7 @@ static int64_t dpari_pl_count_messages(const dpar_schedule *s, int32_t rank)
 typedef struct dpari_pl_scratch {
     void *mem;
     int64_t bytes;
-    dpar_slots *slots;        /* [all actions] */
+    dpar_action_slots *slots; /* [all actions] */
     dpar_slot_counts *counts; /* [ranks] */
     uint16_t *cell;           /* [chain x micros] */
     uint16_t *free;           /* [actions of the rank] */
@@ -160,7 +160,7 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
 {
     const int64_t n = s->begin[c->rank + 1] - s->begin[c->rank];
     const int64_t messages = dpari_pl_count_messages(s, c->rank);
-    dpar_checking run;
+    dpar_schedule_check_desc run;
     dpari_room r;
     r.at = (unsigned char *)memory;
     r.used = 0;
@@ -179,7 +179,7 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     run.transport = DPAR_TRANSPORT_BLOCKING;
     w->bytes = dpari_most(dpar_schedule_slots_bytes(s), dpar_schedule_check_bytes(s, &run));
     w->mem = dpari_room_take(&r, w->bytes, 1);
-    w->slots = (dpar_slots *)dpari_room_take(&r, s->begin[s->ranks], sizeof *w->slots);
+    w->slots = (dpar_action_slots *)dpari_room_take(&r, s->begin[s->ranks], sizeof *w->slots);
     w->counts = (dpar_slot_counts *)dpari_room_take(&r, s->ranks, sizeof *w->counts);
     w->cell = (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micros, sizeof *w->cell);
     w->free = (uint16_t *)dpari_room_take(&r, n, sizeof *w->free);
@@ -187,7 +187,7 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c,
-                                                    const dpar_pipeline_options *options,
+                                                    const dpar_pipeline_desc *options,
                                                     int64_t *bytes, dpar_why *why)
 {
     dpar_pipeline counted;
@@ -207,7 +207,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c,
 /* What all ranks have to give alike. */
 static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
 {
-    const dpar_pipeline_options *o = (const dpar_pipeline_options *)given;
+    const dpar_pipeline_desc *o = (const dpar_pipeline_desc *)given;
     const dpar_schedule *s = o->schedule;
     int64_t k;
     int32_t i;
@@ -242,20 +242,20 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
 /* ---- what the list needs ----------------------------------------------------------------------
  */
 
-static dpar_stage_work dpari_pl_callback(const dpar_pipeline_options *o, int32_t kind)
+static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_t kind)
 {
     switch (kind) {
-    case DPAR_FORWARD: return o->forward;
-    case DPAR_BACKWARD: return o->backward;
-    case DPAR_INPUT: return o->input;
-    case DPAR_WEIGHT: return o->weight;
-    case DPAR_UNSHARD: return o->unshard;
-    case DPAR_RESHARD: return o->reshard;
-    case DPAR_REDUCE_GRAD: return o->reduce;
-    case DPAR_WAIT_REDUCE: return o->wait_reduce;
-    case DPAR_RECOMPUTE: return o->recompute;
-    case DPAR_OFFLOAD: return o->offload;
-    case DPAR_RELOAD: return o->reload;
+    case DPAR_ACTION_FORWARD: return o->forward;
+    case DPAR_ACTION_BACKWARD: return o->backward;
+    case DPAR_ACTION_INPUT: return o->input;
+    case DPAR_ACTION_WEIGHT: return o->weight;
+    case DPAR_ACTION_UNSHARD: return o->unshard;
+    case DPAR_ACTION_RESHARD: return o->reshard;
+    case DPAR_ACTION_REDUCE_GRAD: return o->reduce;
+    case DPAR_ACTION_WAIT_REDUCE: return o->wait_reduce;
+    case DPAR_ACTION_RECOMPUTE: return o->recompute;
+    case DPAR_ACTION_OFFLOAD: return o->offload;
+    case DPAR_ACTION_RELOAD: return o->reload;
     default: return NULL;
     }
 }
@@ -276,7 +276,7 @@ static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
     for (k = 0; k < p->actions; k++) {
         const int32_t kind = p->list[k].kind;
         char name[32];
-        if (kind == DPAR_IDLE || dpari_pl_is_message(kind) ||
+        if (kind == DPAR_ACTION_IDLE || dpari_pl_is_message(kind) ||
             dpari_pl_callback(&p->o, kind) != NULL) {
             continue;
         }
@@ -317,11 +317,11 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
         end = k + 1 + p->list[k].joined;
         for (i = k; i < end; i++) {
             const dpar_action *a = &p->list[i];
-            p->item[i].local_out = DPAR_NO_SLOT;
+            p->item[i].local_out = DPAR_SLOT_NONE;
             if (dpari_pl_inside(p, i, 0) < 0) {
                 continue;
             }
-            if (idle == 0 && p->local.count == DPAR_NO_SLOT) {
+            if (idle == 0 && p->local.count == DPAR_SLOT_NONE) {
                 return dpari_say(DPAR_E_RANGE, why,
                                  "pipeline: more than 65535 buffers between stages of rank #",
                                  p->c->rank, 0, 0, 0);
@@ -331,7 +331,7 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
         }
         for (i = k; i < end; i++) {
             const int32_t from = dpari_pl_inside(p, i, 1);
-            p->item[i].local_in = DPAR_NO_SLOT;
+            p->item[i].local_in = DPAR_SLOT_NONE;
             if (from >= 0) {
                 p->item[i].local_in = *dpari_pl_cell(p, w, &p->list[i], from);
                 w->free[idle++] = p->item[i].local_in;
@@ -350,8 +350,8 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
                               : p->c->mem != NULL ? DPAR_TRANSPORT_RANK
                                                   : DPAR_TRANSPORT_EDGE;
     const dpar_slot_counts *mine = &w->counts[p->c->rank];
-    dpar_checking run;
-    dpar_slotting how;
+    dpar_schedule_check_desc run;
+    dpar_schedule_slots_desc how;
     int64_t k, m = 0;
     dpar_status st = dpar_schedule_check(s, NULL, w->mem, w->bytes, why);
     if (st == DPAR_OK && s->ranks > 1) {
@@ -432,8 +432,8 @@ static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
 {
     int32_t i;
     for (i = 0; i < s->stages; i++) {
-        if (s->rank_of[i] == rank && (dpar_schedule_partner(s, DPAR_RECV_F, i) < 0 ||
-                                      dpar_schedule_partner(s, DPAR_SEND_F, i) < 0)) {
+        if (s->rank_of[i] == rank && (dpar_schedule_partner(s, DPAR_ACTION_RECV_F, i) < 0 ||
+                                      dpar_schedule_partner(s, DPAR_ACTION_SEND_F, i) < 0)) {
             return 1;
         }
     }
@@ -466,7 +466,7 @@ static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dp
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                   const dpar_pipeline_options *options,
+                                                   const dpar_pipeline_desc *options,
                                                    dpar_pipeline **out, dpar_why *why)
 {
     dpar_pipeline *p = (dpar_pipeline *)memory;
@@ -510,7 +510,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_close(dpar_pipeline *p)
         return DPAR_OK;
     }
     if (p->tied != NULL) {
-        st = dpar_comm_close(p->tied);
+        st = dpar_comm_free(p->tied);
     }
     if (p->slots != NULL) {
         dpar_comm_release(p->c, p->slots);
@@ -523,11 +523,11 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_close(dpar_pipeline *p)
 
 /* The schedule of this name, with what the callbacks ask for, and its memory: NULL: none. */
 static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, const char *name, int32_t micros,
-                                                 dpar_pipeline_options *o, void **memory,
+                                                 dpar_pipeline_desc *o, void **memory,
                                                  dpar_why *why)
 {
-    dpar_order order;
-    dpar_lowering how;
+    dpar_schedule_desc order;
+    dpar_schedule_lower_desc how;
     dpar_schedule plain, *list;
     const int64_t head = dpari_room_up((int64_t)sizeof *list);
     void *room = NULL;
@@ -539,7 +539,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, const char *name,
     order.micros = micros;
     how.passes = DPAR_LOWER_MESSAGES + (o->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
                  (o->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
-    st = dpar_order_find(&order, name, why);
+    st = dpar_schedule_find(&order, name, why);
     bytes = st == DPAR_OK ? dpar_schedule_generate_bytes(&order, why) : 0;
     room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
     st = st == DPAR_OK ? dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why)
@@ -560,10 +560,10 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, const char *name,
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
-                                                   const dpar_pipeline_options *options,
+                                                   const dpar_pipeline_desc *options,
                                                    dpar_pipeline **out, dpar_why *why)
 {
-    dpar_pipeline_options o;
+    dpar_pipeline_desc o;
     void *list = NULL, *memory = NULL;
     int64_t bytes = 0;
     dpar_status st;
@@ -623,7 +623,7 @@ static int64_t dpari_pl_now(const dpar_pipeline *p)
 
 static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
 {
-    return slot == DPAR_NO_SLOT || pool->each == 0 ? NULL : pool->at + pool->each * slot;
+    return slot == DPAR_SLOT_NONE || pool->each == 0 ? NULL : pool->at + pool->each * slot;
 }
 
 /* Message m is through. */
@@ -649,7 +649,7 @@ static dpar_status dpari_pl_await(dpar_pipeline *p, int64_t m)
     return st;
 }
 
-DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p)
+DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *p)
 {
     int64_t m;
     if (p == NULL || !p->under_way) {
@@ -672,11 +672,11 @@ DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p)
 static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *call)
 {
     const dpar_action *a = &p->list[k];
-    const int sends = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
-    const int forward = a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_F;
-    const dpar_slots *slots = &p->item[k].slots;
+    const int sends = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
+    const int forward = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_F;
+    const dpar_action_slots *slots = &p->item[k].slots;
     dpari_zero(call, sizeof *call);
-    call->kind = sends ? DPAR_SEND : DPAR_RECV;
+    call->kind = sends ? DPAR_CALL_SEND : DPAR_CALL_RECV;
     call->type = p->o.type;
     call->root = a->peer;
     call->tag = p->o.tag;
@@ -696,8 +696,9 @@ static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *cal
 static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *call, int32_t n)
 {
     const dpar_action *a = &p->list[k];
-    const int32_t kind =
-        a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B ? (int32_t)DPAR_SEND : (int32_t)DPAR_RECV;
+    const int32_t kind = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B
+                             ? (int32_t)DPAR_CALL_SEND
+                             : (int32_t)DPAR_CALL_RECV;
     int32_t i = 0;
     while (i < n && (call[i].kind != kind || call[i].root != a->peer)) {
         i++;
@@ -734,15 +735,16 @@ static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t
 {
     const dpar_action *a = &p->list[k];
     const dpari_pl_item *item = &p->item[k];
-    const dpar_slots *slots = &item->slots;
-    const int forward = a->kind == DPAR_FORWARD;
+    const dpar_action_slots *slots = &item->slots;
+    const int forward = a->kind == DPAR_ACTION_FORWARD;
     dpar_status st = DPAR_OK;
     dpari_zero(t, sizeof *t);
     t->action = *a;
     t->action.joined = 0;
     t->last = p->last;
-    t->activation = slots->activation == DPAR_NO_SLOT ? DPARI_PL_NONE : (int32_t)slots->activation;
-    t->weight = slots->weight == DPAR_NO_SLOT ? DPARI_PL_NONE : (int32_t)slots->weight;
+    t->activation =
+        slots->activation == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->activation;
+    t->weight = slots->weight == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->weight;
     t->kept = dpari_pl_slot(&p->activation, slots->activation);
     t->pending = dpari_pl_slot(&p->weight, slots->weight);
     if (!dpari_pl_passes(a->kind)) {
@@ -750,11 +752,11 @@ static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t
     }
     t->in = dpari_pl_slot(&p->local, item->local_in);
     t->out = dpari_pl_slot(&p->local, item->local_out);
-    if (slots->receive != DPAR_NO_SLOT) {
+    if (slots->receive != DPAR_SLOT_NONE) {
         t->in = dpari_pl_slot(&p->receive, slots->receive);
         st = dpari_pl_await(p, p->of_receive[slots->receive]);
     }
-    if (slots->send != DPAR_NO_SLOT && st == DPAR_OK) {
+    if (slots->send != DPAR_SLOT_NONE && st == DPAR_OK) {
         t->out = dpari_pl_slot(&p->send, slots->send);
         st = dpari_pl_await(p, p->of_send[slots->send]);
     }
@@ -804,8 +806,8 @@ static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task
 /* Is this action left out while gradients only gather? */
 static int dpari_pl_left_out(const dpar_pipeline *p, int32_t kind)
 {
-    return kind == DPAR_IDLE ||
-           (!p->last && (kind == DPAR_REDUCE_GRAD || kind == DPAR_WAIT_REDUCE));
+    return kind == DPAR_ACTION_IDLE ||
+           (!p->last && (kind == DPAR_ACTION_REDUCE_GRAD || kind == DPAR_ACTION_WAIT_REDUCE));
 }
 
 /* One action, or a joined pair. */
@@ -856,7 +858,7 @@ static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *p)
         st = dpari_pl_is_message(p->list[k].kind) ? dpari_pl_post(p, k, &k)
                                                   : dpari_pl_work(p, k, &k);
         if (st == DPAR_OK) {
-            st = dpar_pipeline_poll(p);
+            st = dpar_pipeline_progress(p);
         }
     }
     for (m = p->oldest; m < p->posted && st == DPAR_OK; m++) {

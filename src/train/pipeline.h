@@ -7,7 +7,7 @@
  *     options.forward = my_forward; options.backward = my_backward;
  *     dpar_pipeline_make(c, "1f1b", micros, &options, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
- *     in my_forward, where it computes for long: dpar_pipeline_poll(p);
+ *     in my_forward, where it computes for long: dpar_pipeline_progress(p);
  *     dpar_pipeline_free(p);
  *
  * A list of your own, in memory of yours:
@@ -60,15 +60,15 @@ typedef struct dpar_stage_task {
 
 /* Your callback: does a task and returns DPAR_OK, or a condition, which counts as that. An error
  * ends the step on all ranks; put a sentence into *why, which is there and begins empty. It may use
- * other communicators and dpar_pipeline_poll. */
-typedef dpar_status (*dpar_stage_work)(void *ctx, const dpar_stage_task *task, dpar_why *why);
+ * other communicators and dpar_pipeline_progress. */
+typedef dpar_status (*dpar_stage_callback)(void *ctx, const dpar_stage_task *task, dpar_why *why);
 /* The forward and the backward of a joined pair, together. */
-typedef dpar_status (*dpar_stage_pair)(void *ctx, const dpar_stage_task *forward,
-                                       const dpar_stage_task *backward, dpar_why *why);
+typedef dpar_status (*dpar_stage_pair_callback)(void *ctx, const dpar_stage_task *forward,
+                                                const dpar_stage_task *backward, dpar_why *why);
 
 /* Options of a pipeline. Zero it and fill in what your list needs. The same on all ranks, but for
  * pointers and bytes of slots. */
-typedef struct dpar_pipeline_options {
+typedef struct dpar_pipeline_desc {
     const dpar_schedule *schedule; /* with its messages. Yours; it lives as long as the pipeline */
     int32_t type;                  /* of what goes from stage to stage */
     int32_t tag;                   /* of the messages on c */
@@ -86,12 +86,12 @@ typedef struct dpar_pipeline_options {
     int32_t apart; /* 1: ranks do not wait for each other at the end of a step; a rank may then hear
                       of another's failure only in its next one */
 
-    dpar_stage_work forward, backward, input, weight; /* F, B, I, W */
-    dpar_stage_pair both;                             /* NULL: forward, then backward or input */
+    dpar_stage_callback forward, backward, input, weight; /* F, B, I, W */
+    dpar_stage_pair_callback both; /* NULL: forward, then backward or input */
     /* REDUCE_GRAD: dpar_ddp_end, or what begins it (ready, of ddp or fsdp). WAIT_REDUCE_GRAD: what
      * ends it. */
-    dpar_stage_work reduce, wait_reduce;
-    dpar_stage_work unshard, reshard, recompute, offload, reload;
+    dpar_stage_callback reduce, wait_reduce;
+    dpar_stage_callback unshard, reshard, recompute, offload, reload;
     void *ctx; /* of all callbacks */
 
     /* A weight that the first and the last stage share (embedding and output). At the end of the
@@ -105,7 +105,7 @@ typedef struct dpar_pipeline_options {
      * step began. A message lasts from its posting to the moment that the rank saw it done. Both or
      * none, the same on all ranks. They cost a barrier a step, which sets the clocks. */
     int64_t *start, *end;
-} dpar_pipeline_options;
+} dpar_pipeline_desc;
 
 /* A pipeline that is ready to run: a handle. */
 typedef struct dpar_pipeline dpar_pipeline;
@@ -114,7 +114,7 @@ typedef struct dpar_pipeline dpar_pipeline;
  * message of this rank, 12 an action, and what dpar_schedule_check and dpar_schedule_slots take.
  * The slots themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
  * O(actions). */
-DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
+DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_desc *options,
                                          int64_t *bytes, dpar_why *why);
 /* Proves the list, assigns slots and lays them out. COLLECTIVE: all ranks give the same schedule
  * and options. With tied_count it splits c. O(actions); small collectives compare.
@@ -124,7 +124,7 @@ DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline
  * number out of its domain. E_STUCK: ranks would wait for each other in a circle, which it names.
  * E_RANGE, E_ROOM, E_MEMORY. */
 DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
-                                        const dpar_pipeline_options *options, dpar_pipeline **out,
+                                        const dpar_pipeline_desc *options, dpar_pipeline **out,
                                         dpar_why *why);
 /* One step: all micro-batches through the list. last: 1: gradients travel at its end. 0: more steps
  * follow that add to them; REDUCE_GRAD, WAIT_REDUCE_GRAD and the tied sum are left out. COLLECTIVE.
@@ -138,7 +138,7 @@ DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why 
 /* Call it from a callback that computes for long: it moves messages and sees which are done. Local.
  * O(messages under way). OK outside of a step. It returns the error of a message that failed; the
  * sentence is in the communicator's why. E_ARG, without a sentence, for NULL. */
-DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p);
+DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *p);
 /* The slots of this rank; *local (may be NULL): buffers between its own stages. Local. O(1). */
 DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local);
 /* Brings the times of the last step of all ranks to rank 0: start and end of schedule->action[k],
@@ -149,18 +149,18 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
                                          dpar_why *why);
 /* Closes a pipeline: gives the slots back and closes what it split. COLLECTIVE. NULL is fine.
  * Afterwards, while your memory is left alone, a run is E_ARG. With tied_count errors and cost as
- * dpar_comm_close. */
+ * dpar_comm_free. */
 DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
 
 /* A pipeline with its schedule, in memory of its own. `order` names the rule ("1f1b", "zbv", ...:
- * dpar_order_find), for the ranks of c and so many micro-batches. The list is lowered with its
+ * dpar_schedule_find), for the ranks of c and so many micro-batches. The list is lowered with its
  * messages, with REDUCE_GRAD where options.reduce is given and UNSHARD and RESHARD where
  * options.unshard is. options.schedule is not read. COLLECTIVE. O(actions).
  *
- * Errors as dpar_order_find, dpar_schedule_generate and dpar_pipeline_init, on all ranks; E_ROOM,
- * too, where there is no memory. */
+ * Errors as dpar_schedule_find, dpar_schedule_generate and dpar_pipeline_init, on all ranks;
+ * E_ROOM, too, where there is no memory. */
 DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
-                                        const dpar_pipeline_options *options, dpar_pipeline **out,
+                                        const dpar_pipeline_desc *options, dpar_pipeline **out,
                                         dpar_why *why);
 /* Ends what dpar_pipeline_make made, as dpar_pipeline_close. COLLECTIVE. NULL is fine. */
 DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);

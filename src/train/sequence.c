@@ -26,9 +26,9 @@ DPARI_API int32_t dpari_seq_sums(int32_t type)
 }
 
 /* The layer with its defaults filled in. */
-static dpar_attention dpari_seq_filled(const dpar_attention *layer)
+static dpar_attention_desc dpari_seq_filled(const dpar_attention_desc *layer)
 {
-    dpar_attention a = *layer;
+    dpar_attention_desc a = *layer;
     a.groups = a.groups != 0 ? a.groups : a.heads;
     a.values = a.values != 0 ? a.values : a.width;
     if (!(a.scale > 0.0 || a.scale < 0.0) && a.width > 0) {
@@ -40,9 +40,9 @@ static dpar_attention dpari_seq_filled(const dpar_attention *layer)
 }
 
 /* What its way does; all NULL: the ring. */
-static dpari_attention_way dpari_seq_way(const dpar_attention *layer)
+static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
 {
-    dpari_attention_way way;
+    dpari_attention_method way;
     dpari_zero(&way, sizeof way);
     if (layer->way != NULL) {
         layer->way(&way);
@@ -51,15 +51,15 @@ static dpari_attention_way dpari_seq_way(const dpar_attention *layer)
 }
 
 /* Elements of keys and values a token. */
-static int64_t dpari_seq_each(const dpar_attention *a)
+static int64_t dpari_seq_each(const dpar_attention_desc *a)
 {
     return (int64_t)a->groups * ((int64_t)a->width + a->values);
 }
 
-static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
+static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *why)
 {
-    const dpar_attention a = dpari_seq_filled(layer);
-    dpari_attention_way way;
+    const dpar_attention_desc a = dpari_seq_filled(layer);
+    dpari_attention_method way;
     dpar_packed p;
     int64_t room;
     dpar_status st;
@@ -109,7 +109,7 @@ typedef struct dpari_seq_side {
 } dpari_seq_side;
 
 typedef struct dpari_seq_walk {
-    const dpar_attention *a;
+    const dpar_attention_desc *a;
     dpari_seq_side q, k;
     int32_t doc, open; /* open: `split` is that of doc */
     dpar_split split;
@@ -120,16 +120,17 @@ typedef struct dpari_seq_walk {
     int32_t again; /* another block of these queries was found before */
 } dpari_seq_walk;
 
-DPARI_DOOR void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi)
+DPARI_DOOR void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo,
+                                int64_t *hi)
 {
     dpar_split s;
     (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1,
                           NULL);
-    *lo = dpar_split_offset(&s, rank);
-    *hi = *lo + dpar_split_size(&s, rank);
+    *lo = dpar_split_part_first(&s, rank);
+    *hi = *lo + dpar_split_part_count(&s, rank);
 }
 
-static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention *a, int32_t q, int32_t k)
+static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int32_t q, int32_t k)
 {
     dpari_zero(w, sizeof *w);
     w->a = a;
@@ -192,7 +193,7 @@ static DPARI_COLD int dpari_seq_next(dpari_seq_walk *w)
             }
         }
         w->q.base += w->q.local;
-        w->k.base += dpar_split_size(&w->split, w->k.rank);
+        w->k.base += dpar_split_part_count(&w->split, w->k.rank);
         w->q.local = 0;
     }
     return 0;
@@ -300,7 +301,7 @@ static void dpari_seq_mix(const dpari_lanes *l, int32_t type, void *y, double ke
 }
 
 static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *call,
-                            const dpar_attention *a, int64_t i, int64_t h)
+                            const dpar_attention_desc *a, int64_t i, int64_t h)
 {
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
     const int64_t k_step = (int64_t)a->groups * a->width, v_step = (int64_t)a->groups * a->values;
@@ -332,7 +333,7 @@ static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *cal
 }
 
 static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_call *call,
-                                     const dpar_attention *a, int64_t i, int64_t h)
+                                     const dpar_attention_desc *a, int64_t i, int64_t h)
 {
     const int32_t t = a->type;
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
@@ -367,7 +368,7 @@ static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_
 
 DPAR_API void dpar_attention_host(const dpar_attention_call *call)
 {
-    const dpar_attention a = dpari_seq_filled(call->layer);
+    const dpar_attention_desc a = dpari_seq_filled(call->layer);
     const dpari_lanes l = dpari_lanes_for(call->queries * a.heads * a.width);
     int64_t i, h;
     for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
@@ -386,14 +387,14 @@ DPAR_API void dpar_attention_host(const dpar_attention_call *call)
 /* The ring's buffers. */
 static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_room *buffers)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     const int64_t sum = dpar_type_bytes(p->sums), type = dpar_type_bytes(a->type);
     int64_t most = 0, heads;
     dpari_room forward;
     int32_t i;
-    p->head.tokens = dpar_packed_size(&a->tokens, c->rank, NULL);
+    p->head.tokens = dpar_packed_rank_count(&a->tokens, c->rank, NULL);
     for (i = 0; i < c->size; i++) {
-        most = dpari_most(most, dpar_packed_size(&a->tokens, i, NULL));
+        most = dpari_most(most, dpar_packed_rank_count(&a->tokens, i, NULL));
     }
     heads = p->head.tokens * a->heads;
     for (i = 0; i < 2 && c->size > 1; i++) {
@@ -420,7 +421,7 @@ static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_roo
 static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *memory,
                                  int64_t *bytes, dpar_why *why)
 {
-    const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+    const dpari_attention_method way = dpari_seq_way(&p->head.layer);
     dpari_room behind, there;
     dpar_status st = DPAR_OK;
     behind.at = (unsigned char *)memory;
@@ -439,8 +440,8 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c,
-                                                     const dpar_attention *layer, int64_t *bytes,
-                                                     dpar_why *why)
+                                                     const dpar_attention_desc *layer,
+                                                     int64_t *bytes, dpar_why *why)
 {
     dpari_attention p;
     int64_t need = 0;
@@ -468,8 +469,8 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c,
 /* What all ranks must give alike. */
 static void dpari_seq_state(dpari_facts *f, const void *given)
 {
-    const dpar_attention *a = (const dpar_attention *)given;
-    const dpari_attention_way way = dpari_seq_way(a);
+    const dpar_attention_desc *a = (const dpar_attention_desc *)given;
+    const dpari_attention_method way = dpari_seq_way(a);
     int32_t i;
     dpari_fact(f, "way", 0, way.number);
     dpari_fact(f, "tokens.docs", 0, a->tokens.docs);
@@ -516,7 +517,7 @@ static void dpari_seq_give_back(dpari_attention *p)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                    const dpar_attention *layer,
+                                                    const dpar_attention_desc *layer,
                                                     dpar_attention_plan **plan, dpar_why *why)
 {
     dpari_attention *p = (dpari_attention *)memory;
@@ -540,7 +541,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_init(void *memory, int64_t bytes,
     st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->head.layer : NULL,
                         why);
     if (st == DPAR_OK) {
-        const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+        const dpari_attention_method way = dpari_seq_way(&p->head.layer);
         st = way.init != NULL ? way.init(p, why) : DPAR_OK;
     }
     if (st == DPAR_OK) {
@@ -556,14 +557,14 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_close(dpar_attention_plan *plan)
     dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = DPAR_OK;
     if (p != NULL) {
-        const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+        const dpari_attention_method way = dpari_seq_way(&p->head.layer);
         st = way.close != NULL ? way.close(p) : DPAR_OK;
         dpari_seq_give_back(p);
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention *layer,
+DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
                                                     dpar_attention_plan **plan, dpar_why *why)
 {
     int64_t bytes = 0;
@@ -583,7 +584,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
 static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attention_arrays *a,
                                    int backward)
 {
-    dpari_attention_way way;
+    dpari_attention_method way;
     int missing, kept;
     dpar_why why;
     if (p == NULL || a == NULL) {
@@ -611,10 +612,10 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
 static dpari_seq_block dpari_seq_block_in(const dpari_attention *p, int32_t steps, void *memory,
                                           int32_t type)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     dpari_seq_block b;
     b.rank = (p->comm->rank + p->comm->size - steps % p->comm->size) % p->comm->size;
-    b.tokens = dpar_packed_size(&a->tokens, b.rank, NULL);
+    b.tokens = dpar_packed_rank_count(&a->tokens, b.rank, NULL);
     b.own = steps % p->comm->size == 0;
     b.lo = b.hi = 0;
     b.to_k = memory;
@@ -631,7 +632,7 @@ static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_
     dpar_call *call = &p->call[p->calls];
     if (count > 0) {
         dpari_zero(call, sizeof *call);
-        call->kind = in != NULL ? DPAR_SEND : DPAR_RECV;
+        call->kind = in != NULL ? DPAR_CALL_SEND : DPAR_CALL_RECV;
         call->in = in;
         call->out = out;
         call->count = count;
@@ -674,7 +675,7 @@ static dpar_status dpari_seq_wait(dpari_attention *p)
 static void dpari_seq_push(dpari_attention *p)
 {
     int32_t i;
-    const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+    const dpari_attention_method way = dpari_seq_way(&p->head.layer);
     if (way.push != NULL) {
         way.push(p);
     }
@@ -687,7 +688,7 @@ static DPARI_COLD void dpari_seq_call_of(const dpari_attention *p, const dpar_at
                                          const dpari_seq_block *b, const dpari_seq_walk *w,
                                          dpar_attention_call *call)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     dpari_zero(call, sizeof *call);
     call->layer = a;
     call->user = a->user;
@@ -729,7 +730,7 @@ static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void 
 DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
                                         const dpari_seq_block *b)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     void *sums = a->type == p->sums ? x->out : p->out;
     dpar_status st = DPAR_OK;
     dpari_seq_walk w;
@@ -782,7 +783,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = dpari_seq_given(p, a, 0);
-    dpari_attention_way way;
+    dpari_attention_method way;
     if (st != DPAR_OK) {
         return st;
     }
@@ -841,7 +842,7 @@ DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_
 DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
                                       const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
 {
-    const dpar_attention *a = &p->head.layer;
+    const dpar_attention_desc *a = &p->head.layer;
     dpari_seq_walk w;
     dpar_attention_call call;
     dpari_seq_walk_of(p, b, &w);
@@ -954,8 +955,8 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = dpari_seq_given(p, a, 1);
-    const dpar_attention *layer;
-    dpari_attention_way way;
+    const dpar_attention_desc *layer;
+    dpari_attention_method way;
     dpari_seq_block home;
     int64_t queries, keys;
     void *dq;

@@ -5,7 +5,7 @@
  * dpar knows which rank has which tokens, what travels when, the masks and the sums of softmax. The
  * arithmetic of a block is your kernel, or the plain one of this file:
  *
- *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_ZIGZAG, &why);  layer: zeroed
+ *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_ZIGZAG, &why);  layer: zeroed
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
  *     layer.type = DPAR_F32; layer.causal = 1;
  *     dpar_attention_make(c, &layer, &plan, &why);
@@ -35,9 +35,9 @@
  *
  * A rank that is alone sends nothing. plan->sent counts it.
  *
- * Causal masks leave rank 0 idle most of the time when tokens are cut in order. With DPAR_ZIGZAG,
- * and documents of lengths that 2 P divides, every rank has as much to do at every step as the
- * others: plan->pairs counts it.
+ * Causal masks leave rank 0 idle most of the time when tokens are cut in order. With
+ * DPAR_SPLIT_ZIGZAG, and documents of lengths that 2 P divides, every rank has as much to do at
+ * every step as the others: plan->pairs counts it.
  *
  * In a device's memory (comm->mem) all arrays lie there. Give kernels, which work on its stream;
  * nothing waits.
@@ -52,20 +52,20 @@
 #include "../index/heads.h"
 #include "../comm/comm.h"
 
-typedef struct dpar_attention dpar_attention;
+typedef struct dpar_attention_desc dpar_attention_desc;
 
 /* How ranks come to the keys of others: NULL, the ring; dpar_attention_ulysses (ulysses.h);
  * dpar_attention_halo (window_attention.h, in dpar_spatial.h). You name it in a layer, the plan
  * calls it. */
-struct dpari_attention_way;
-typedef void (*dpar_attention_way)(struct dpari_attention_way *way);
+struct dpari_attention_method;
+typedef void (*dpar_attention_method)(struct dpari_attention_method *way);
 
 /* A block: some queries that follow one another and some such keys, of one document. Query i sees
  * key j when i + low <= j <= i + high (no sum passes the counts of both). Arrays begin at the
  * block's first token, rows as above, all heads. "Sums" are f64 when the layer's type is f64, else
  * f32. */
 typedef struct dpar_attention_call {
-    const dpar_attention *layer;
+    const dpar_attention_desc *layer;
     int64_t queries, keys;
     int64_t query, key; /* place of the first of each in the packed sequence */
     int64_t low, high;
@@ -83,10 +83,10 @@ typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
 /* A layer of attention. Zero it and fill in what differs. The same on all ranks, but for kernels
  * and user. */
-struct dpar_attention {
-    dpar_attention_way way; /* NULL: the ring, all keys pass by all ranks. dpar_attention_ulysses,
-                               dpar_attention_halo: each rank has a part of the packed sequence,
-                               whatever the documents */
+struct dpar_attention_desc {
+    dpar_attention_method way; /* NULL: the ring, all keys pass by all ranks.
+                               dpar_attention_ulysses, dpar_attention_halo: each rank has a part of
+                               the packed sequence, whatever the documents */
     /* Documents, and which tokens of them each rank has; as many ranks as the communicator.
      * ZIGZAG, CHUNK or EVEN; STRIPE works too, in blocks of one token. */
     dpar_packed tokens;
@@ -100,7 +100,8 @@ struct dpar_attention {
                        see others */
     double scale;   /* 0: 1 / sqrt(width) */
     int32_t tag;    /* of the messages: tag .. tag + 3 */
-    int32_t heads_chunked; /* Ulysses: 1: heads by DPAR_CHUNK, the last ranks have less; 0: EVEN */
+    int32_t heads_chunked; /* Ulysses: 1: heads by DPAR_SPLIT_CHUNK, the last ranks have less; 0:
+                              EVEN */
     const dpar_split *cut; /* Ulysses: the tokens that ranks have, by any rule; NULL: by
                               tokens.rule. The caller's, as long as the plan */
     dpar_attention_kernel forward, backward; /* NULL: dpar_attention_host (F64 and F32) */
@@ -118,9 +119,9 @@ DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 
 /* A plan of attention; these fields are to be read. */
 typedef struct dpar_attention_plan {
-    dpar_attention layer; /* no field is 0 for a default any more */
-    int64_t tokens;       /* of this rank: rows of its arrays */
-    int64_t kept;         /* bytes of arrays.kept */
+    dpar_attention_desc layer; /* no field is 0 for a default any more */
+    int64_t tokens;            /* of this rank: rows of its arrays */
+    int64_t kept;              /* bytes of arrays.kept */
     int64_t pairs; /* pairs of a query and a key, in one head, that forward was given so far */
     int64_t sent;  /* bytes that went to other ranks so far */
 } dpar_attention_plan;
@@ -144,7 +145,7 @@ typedef struct dpar_attention_arrays {
  * The ring takes two blocks of keys and values of the rank that has most tokens. It also takes one
  * out for forward, or four such blocks of sums for backward (2 ranks: three), the larger of both.
  * For 16-bit types there are an out and a query's gradient in f32 too. */
-DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
+DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention_desc *layer,
                                           int64_t *bytes, dpar_why *why);
 /* Plans attention in your memory (aligned to 64, best of dpar_comm_alloc). Where c->mem is a
  * device's it is the host's memory, and buffers are from dpar_comm_alloc until close. The
@@ -154,8 +155,8 @@ DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attenti
  * E_MISMATCH: ranks gave different layers. E_ROOM; else errors as dpar_attention_bytes. What fails
  * on one rank fails on all. */
 DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
-                                         const dpar_attention *layer, dpar_attention_plan **plan,
-                                         dpar_why *why);
+                                         const dpar_attention_desc *layer,
+                                         dpar_attention_plan **plan, dpar_why *why);
 /* out and lse from q, k, v. COLLECTIVE. The top of this file says what travels; the arithmetic is
  * the kernel's. Messages move on between calls of the kernel, or all the time with
  * dpar_comm_progress.
@@ -171,12 +172,12 @@ DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
 /* Ends a plan of attention; its memory is yours again. COLLECTIVE. NULL is fine. OK, or errors as
- * dpar_halo_exchange_close where its way is dpar_attention_halo. */
+ * dpar_halo_plan_close where its way is dpar_attention_halo. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
 
 /* A plan in memory of its own: dpar_attention_bytes, the memory and dpar_attention_init in one,
  * with their errors and cost; E_ROOM, too, where there is no memory. COLLECTIVE. */
-DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention *layer,
+DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
                                          dpar_attention_plan **plan, dpar_why *why);
 /* Ends what dpar_attention_make made, as dpar_attention_close. COLLECTIVE. NULL is fine. */
 DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);

@@ -113,10 +113,11 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
 
 /* ---- what layers share ----------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type,
-                                                 int64_t tokens, int64_t *counts, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *c,
+                                                          int32_t type, int64_t tokens,
+                                                          int64_t *counts, dpar_why *why)
 {
-    dpar_tensor made;
+    dpar_tensor_parallel made;
     dpar_status st;
     if (t == NULL || c == NULL) {
         return dpari_say(DPAR_E_ARG, why, "layers: communicator or result is NULL", 0, 0, 0, 0);
@@ -125,7 +126,7 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, i
         return dpari_say_type(why, "layers of type @: f64 or f32", type, 0, 0, 0, 0);
     }
     dpari_zero(&made, sizeof made);
-    st = dpar_split_init(&made.tokens, DPAR_EVEN, tokens, c->size, 1, why);
+    st = dpar_split_init(&made.tokens, DPAR_SPLIT_EVEN, tokens, c->size, 1, why);
     if (st == DPAR_OK) {
         made.comm = c;
         made.type = type;
@@ -136,13 +137,13 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, i
 }
 
 /* Tokens that a rank has outside of a pair: of all of them, or its share. */
-static int64_t dpari_tensor_tokens(const dpar_tensor *t, int32_t rank)
+static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *t, int32_t rank)
 {
-    return t->counts == NULL ? t->tokens.count : dpar_split_size(&t->tokens, rank);
+    return t->counts == NULL ? t->tokens.count : dpar_split_part_count(&t->tokens, rank);
 }
 
 /* What one rank alone finds wrong, all hear of. */
-static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st,
+static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor_parallel *t, dpar_status st,
                                                   const char *form, int64_t a, int64_t b, int64_t c,
                                                   int64_t d)
 {
@@ -152,7 +153,7 @@ static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_sta
 }
 
 /* Is there what describes a call? Of a t without a communicator the caller alone hears. */
-static dpar_status dpari_tensor_there(const dpar_tensor *t, int described)
+static dpar_status dpari_tensor_there(const dpar_tensor_parallel *t, int described)
 {
     if (t == NULL || t->comm == NULL) {
         return DPAR_E_ARG;
@@ -162,7 +163,7 @@ static dpar_status dpari_tensor_there(const dpar_tensor *t, int described)
                                            t->comm->rank, 0, 0, 0);
 }
 
-static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor *t)
+static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *t)
 {
     const int32_t rule = t->tokens.rule;
     if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
@@ -170,8 +171,8 @@ static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor *t)
                                    "layers of type # on # ranks, tokens cut in # parts", t->type,
                                    t->comm->size, t->tokens.parts, 0);
     }
-    if (t->counts != NULL && rule != DPAR_EVEN && rule != DPAR_CHUNK && rule != DPAR_FLOOR &&
-        rule != DPAR_RAGGED) {
+    if (t->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
+        rule != DPAR_SPLIT_FLOOR && rule != DPAR_SPLIT_RAGGED) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
                                    "tokens cut by rule #: those of a rank must follow each other",
                                    rule, 0, 0, 0);
@@ -180,8 +181,8 @@ static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor *t)
 }
 
 /* c[m][n] = op(a) op(b), or added to it. */
-static dpar_status dpari_tensor_multiply(const dpar_tensor *t, dpar_matmul *p, const void *a,
-                                         const void *b, void *c, int add)
+static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *t, dpar_matmul *p,
+                                         const void *a, const void *b, void *c, int add)
 {
     dpar_status st;
     p->type = t->type;
@@ -200,8 +201,8 @@ static dpar_status dpari_tensor_multiply(const dpar_tensor *t, dpar_matmul *p, c
 }
 
 /* c = x w^T, dy w, dy^T x: of l's weight and n tokens. */
-static dpar_status dpari_linear_apply(const dpar_tensor *t, const dpar_linear *l, const void *x,
-                                      const void *w, void *y)
+static dpar_status dpari_linear_apply(const dpar_tensor_parallel *t, const dpar_linear *l,
+                                      const void *x, const void *w, void *y)
 {
     dpar_matmul p;
     dpari_zero(&p, sizeof p);
@@ -212,8 +213,8 @@ static dpar_status dpari_linear_apply(const dpar_tensor *t, const dpar_linear *l
     return dpari_tensor_multiply(t, &p, x, w, y, 0);
 }
 
-static dpar_status dpari_linear_inputs(const dpar_tensor *t, const dpar_linear *l, const void *dy,
-                                       const void *w, void *dx, int add)
+static dpar_status dpari_linear_inputs(const dpar_tensor_parallel *t, const dpar_linear *l,
+                                       const void *dy, const void *w, void *dx, int add)
 {
     dpar_matmul p;
     dpari_zero(&p, sizeof p);
@@ -223,8 +224,8 @@ static dpar_status dpari_linear_inputs(const dpar_tensor *t, const dpar_linear *
     return dpari_tensor_multiply(t, &p, dy, w, dx, add);
 }
 
-static dpar_status dpari_linear_weights(const dpar_tensor *t, const dpar_linear *l, const void *dy,
-                                        const void *x, void *dw, int add)
+static dpar_status dpari_linear_weights(const dpar_tensor_parallel *t, const dpar_linear *l,
+                                        const void *dy, const void *x, void *dw, int add)
 {
     dpar_matmul p;
     dpari_zero(&p, sizeof p);
@@ -249,7 +250,7 @@ static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_
     }
 }
 
-static dpar_status dpari_tensor_add_bias(const dpar_tensor *t, void *y, const void *bias,
+static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *t, void *y, const void *bias,
                                          int64_t rows, int64_t n)
 {
     const int64_t bytes = n * dpar_type_bytes(t->type);
@@ -289,8 +290,8 @@ static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, in
     }
 }
 
-static dpar_status dpari_tensor_sum_rows(const dpar_tensor *t, const void *dy, int64_t rows,
-                                         int64_t n, void *sum, int add)
+static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *t, const void *dy,
+                                         int64_t rows, int64_t n, void *sum, int add)
 {
     dpar_mem_reduce r;
     if (t->comm->mem == NULL || sum == NULL || n == 0) {
@@ -317,11 +318,11 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor *t, const void *dy, i
 
 /* Once a function, before anything is posted: what travels reads them. A layer that is refused has
  * any width. */
-static void dpari_tensor_count(const dpar_tensor *t, int64_t width)
+static void dpari_tensor_count(const dpar_tensor_parallel *t, int64_t width)
 {
     int32_t r;
     for (r = 0; t->counts != NULL && r < t->comm->size; r++) {
-        t->counts[r] = (int64_t)((uint64_t)dpar_split_size(&t->tokens, r) * (uint64_t)width);
+        t->counts[r] = (int64_t)((uint64_t)dpar_split_part_count(&t->tokens, r) * (uint64_t)width);
     }
 }
 
@@ -333,14 +334,15 @@ typedef struct dpari_tensor_alike {
 
 static dpari_tensor_alike dpari_linear_alike(const dpar_linear *l)
 {
-    const int column = l->kind == DPAR_COLUMN; /* the other width may differ by rank */
+    const int column = l->kind == DPAR_LINEAR_COLUMN; /* the other width may differ by rank */
     dpari_tensor_alike alike = {0, NULL};
     alike.hash = dpari_hash(dpari_hash(1, l->kind), column ? l->in : l->out);
     alike.what = column ? "a linear layer: kind or in" : "a linear layer: kind or out";
     return alike;
 }
 
-static uint64_t dpari_vocab_hash(const dpar_tensor *t, const dpar_vocab *v, const int32_t *ids)
+static uint64_t dpari_vocab_hash(const dpar_tensor_parallel *t, const dpar_vocab *v,
+                                 const int32_t *ids)
 {
     uint64_t h = dpari_hash(dpari_hash(2, v->count), v->added);
     int64_t i;
@@ -352,12 +354,12 @@ static uint64_t dpari_vocab_hash(const dpar_tensor *t, const dpar_vocab *v, cons
 }
 
 /* whole[n][width] from each rank's own rows; sequence parallel only. */
-static dpar_status dpari_tensor_collect(const dpar_tensor *t, const void *own, void *whole,
+static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *t, const void *own, void *whole,
                                         const dpari_tensor_alike *alike, dpar_work *work)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_ALL_GATHER;
+    call.kind = DPAR_CALL_ALL_GATHER;
     call.type = t->type;
     call.varies = 1;
     call.in = own;
@@ -368,12 +370,12 @@ static dpar_status dpari_tensor_collect(const dpar_tensor *t, const void *own, v
 }
 
 /* The sum over ranks of part[n][width]: whole on all of them in place, or own rows in `own`. */
-static dpar_status dpari_tensor_reduce(const dpar_tensor *t, int64_t width, void *part, void *own,
-                                       const dpari_tensor_alike *alike, dpar_work *work)
+static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *t, int64_t width, void *part,
+                                       void *own, const dpari_tensor_alike *alike, dpar_work *work)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
-    call.kind = t->counts == NULL ? DPAR_ALL_REDUCE : DPAR_REDUCE_SCATTER;
+    call.kind = t->counts == NULL ? DPAR_CALL_ALL_REDUCE : DPAR_CALL_REDUCE_SCATTER;
     call.type = t->type;
     call.op = DPAR_SUM;
     call.in = part;
@@ -401,16 +403,17 @@ static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
 }
 
 /* So many of the arrays of a function are: all hear of it. */
-static dpar_status dpari_tensor_given(const dpar_tensor *t, int missing, const char *form)
+static dpar_status dpari_tensor_given(const dpar_tensor_parallel *t, int missing, const char *form)
 {
     return missing == 0 ? DPAR_OK
                         : dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, missing, 0, 0);
 }
 
-static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l,
-                                                 const dpar_linear_arrays *a, int forward)
+static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
+                                                 const dpar_linear *l, const dpar_linear_arrays *a,
+                                                 int forward)
 {
-    const int sequence = t->counts != NULL, column = l->kind == DPAR_COLUMN;
+    const int sequence = t->counts != NULL, column = l->kind == DPAR_LINEAR_COLUMN;
     const int64_t n = t->tokens.count, own = dpari_tensor_tokens(t, t->comm->rank);
     const int64_t rows_x = column ? own : n, rows_y = column ? n : own;
     const int reads_x = (forward || a->dw != NULL) && !(column && sequence && a->kept);
@@ -420,7 +423,7 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor *t, const dpa
     if (st != DPAR_OK) {
         return st;
     }
-    if ((l->kind != DPAR_COLUMN && l->kind != DPAR_ROW) || l->in < 0 || l->out < 0 ||
+    if ((l->kind != DPAR_LINEAR_COLUMN && l->kind != DPAR_LINEAR_ROW) || l->in < 0 || l->out < 0 ||
         ((a->add_dx || a->open) && !column)) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
                                    "a linear layer of kind # (column 1, row 2), # to # features "
@@ -447,10 +450,10 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor *t, const dpa
                                      t->comm->rank, missing, l->in, l->out);
 }
 
-static dpar_status dpari_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+static dpar_status dpari_linear_forward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                         const dpar_linear_arrays *a)
 {
-    const int column = layer->kind == DPAR_COLUMN, sequence = t->counts != NULL;
+    const int column = layer->kind == DPAR_LINEAR_COLUMN, sequence = t->counts != NULL;
     const int64_t own = dpari_tensor_tokens(t, t->comm->rank);
     const void *x = column && sequence ? a->whole : a->x;
     void *y = !column && sequence ? a->whole : a->y;
@@ -469,7 +472,8 @@ static dpar_status dpari_linear_forward(const dpar_tensor *t, const dpar_linear 
                                                  layer->out);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *t,
+                                                    const dpar_linear *layer,
                                                     const dpar_linear_arrays *a)
 {
     const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
@@ -477,7 +481,7 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor *t, const 
 }
 
 /* The gathering of inputs goes on under dx, the sum of dx under dw. */
-static dpar_status dpari_column_backward(const dpar_tensor *t, const dpar_linear *l,
+static dpar_status dpari_column_backward(const dpar_tensor_parallel *t, const dpar_linear *l,
                                          const dpar_linear_arrays *a)
 {
     const int sequence = t->counts != NULL;
@@ -503,7 +507,7 @@ static dpar_status dpari_column_backward(const dpar_tensor *t, const dpar_linear
     return dpari_tensor_finish(st, &reduce);
 }
 
-static dpar_status dpari_row_backward(const dpar_tensor *t, const dpar_linear *l,
+static dpar_status dpari_row_backward(const dpar_tensor_parallel *t, const dpar_linear *l,
                                       const dpar_linear_arrays *a)
 {
     const int sequence = t->counts != NULL;
@@ -522,10 +526,10 @@ static dpar_status dpari_row_backward(const dpar_tensor *t, const dpar_linear *l
     return st;
 }
 
-static dpar_status dpari_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+static dpar_status dpari_linear_backward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                          const dpar_linear_arrays *a)
 {
-    const int column = layer->kind == DPAR_COLUMN;
+    const int column = layer->kind == DPAR_LINEAR_COLUMN;
     dpar_status st = dpari_linear_check(t, layer, a, 0);
     dpari_tensor_count(t, column ? layer->in : layer->out);
     if (st == DPAR_OK) {
@@ -538,7 +542,8 @@ static dpar_status dpari_linear_backward(const dpar_tensor *t, const dpar_linear
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel *t,
+                                                     const dpar_linear *layer,
                                                      const dpar_linear_arrays *a)
 {
     const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
@@ -577,7 +582,7 @@ static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *
 }
 
 /* Ids of all tokens, and the vocabulary of so many ranks. */
-static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v,
+static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *t, const dpar_vocab *v,
                                                 const int32_t *ids)
 {
     dpar_status st = dpari_tensor_there(t, v != NULL);
@@ -598,7 +603,7 @@ static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar
 }
 
 /* For embeddings an id below 0 does not exist either. y, or its gradient. */
-static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor *t,
+static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *t,
                                                     const dpar_embedding *layer,
                                                     const dpar_embedding_arrays *a,
                                                     const void *table, const void *y)
@@ -621,22 +626,23 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor *t,
                ? st
                : dpari_tensor_given(
                      t,
-                     dpari_tensor_missing(table, dpar_vocab_rows(v), width) +
+                     dpari_tensor_missing(table, dpar_vocab_row_count(v), width) +
                          dpari_tensor_missing(y, dpari_tensor_tokens(t, t->comm->rank), width) +
                          (t->counts != NULL &&
                           dpari_tensor_missing(a->whole, t->tokens.count, width)),
                      "rank #: # arrays of an embedding are NULL");
 }
 
-static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor *t, const dpar_embedding *layer,
-                                                const int32_t *ids)
+static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *t,
+                                                const dpar_embedding *layer, const int32_t *ids)
 {
     dpari_tensor_alike alike = {0, "an embedding: vocabulary, width or ids"};
     alike.hash = dpari_hash(dpari_vocab_hash(t, &layer->vocab, ids), layer->width);
     return alike;
 }
 
-DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
+                                            const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a)
 {
     dpar_status st =
@@ -660,7 +666,8 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_emb
     return st;
 }
 
-DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_embedding *layer,
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
+                                             const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a)
 {
     dpar_status st =
@@ -674,9 +681,9 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_em
         dy = a->whole;
     }
     if (st == DPAR_OK && !a->add) {
-        st =
-            dpari_do_copy(t->comm, a->dtable, NULL,
-                          dpar_vocab_rows(&layer->vocab) * layer->width * dpar_type_bytes(t->type));
+        st = dpari_do_copy(t->comm, a->dtable, NULL,
+                           dpar_vocab_row_count(&layer->vocab) * layer->width *
+                               dpar_type_bytes(t->type));
     }
     if (st == DPAR_OK) {
         dpari_zero(&s, sizeof s);
@@ -693,7 +700,7 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_em
 
 /* ---- vocabulary: cross-entropy --------------------------------------------------------------- */
 
-static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_entropy *e,
+static dpar_status dpari_entropy_check(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
                                        const int32_t *targets)
 {
     dpar_status st = dpari_tensor_there(t, e != NULL);
@@ -706,7 +713,7 @@ static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_en
 }
 
 /* What the phases of one have in common. */
-static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
+static void dpari_entropy_of(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
                              const int32_t *targets, dpar_mem_cross_entropy *x)
 {
     const dpar_vocab *v = &e->vocab;
@@ -714,7 +721,7 @@ static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
     dpari_zero(x, sizeof *x);
     x->type = t->type;
     x->tokens = t->tokens.count;
-    x->rows = dpar_vocab_rows(v);
+    x->rows = dpar_vocab_row_count(v);
     for (which = 0; which < 2; which++) {
         dpari_vocab_run(v, t->comm->rank, which, &x->lo[which], &x->hi[which]);
     }
@@ -727,14 +734,14 @@ static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
 }
 
 /* What each rank knows of its rows of the vocabulary, to all. */
-static dpar_status dpari_entropy_gather(const dpar_tensor *t, const dpar_cross_entropy *e,
+static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
                                         const int32_t *targets, const void *own, void *all)
 {
     uint64_t hash = dpari_vocab_hash(t, &e->vocab, targets);
     dpar_call call;
     hash = dpari_hash_real(dpari_hash_real(dpari_hash(hash, e->ignore), e->smoothing), e->z);
     dpari_zero(&call, sizeof call);
-    call.kind = DPAR_ALL_GATHER;
+    call.kind = DPAR_CALL_ALL_GATHER;
     call.type = t->type;
     call.in = own;
     call.out = all;
@@ -743,7 +750,7 @@ static dpar_status dpari_entropy_gather(const dpar_tensor *t, const dpar_cross_e
                             "a cross-entropy: vocabulary, targets, ignore, smoothing or z", NULL);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor *t,
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *t,
                                                            const dpar_cross_entropy *e,
                                                            const dpar_cross_entropy_arrays *a)
 {
@@ -753,11 +760,11 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor *t,
     int64_t n = 0;
     if (st == DPAR_OK) {
         n = t->tokens.count;
-        st = dpari_tensor_given(t,
-                                dpari_tensor_missing(a->logits, n, dpar_vocab_rows(&e->vocab)) +
-                                    dpari_tensor_missing(a->lse, n, 1) +
-                                    dpari_tensor_missing(a->scratch, n, 1),
-                                "rank #: # arrays of a cross-entropy are NULL");
+        st = dpari_tensor_given(
+            t,
+            dpari_tensor_missing(a->logits, n, dpar_vocab_row_count(&e->vocab)) +
+                dpari_tensor_missing(a->lse, n, 1) + dpari_tensor_missing(a->scratch, n, 1),
+            "rank #: # arrays of a cross-entropy are NULL");
     }
     if (st != DPAR_OK) {
         return st;
@@ -779,7 +786,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor *t,
     return st == DPAR_OK ? dpari_do_cross_entropy(t->comm, &x) : st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor *t,
+DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
                                                             const dpar_cross_entropy *e,
                                                             const dpar_cross_entropy_arrays *a,
                                                             double scale)

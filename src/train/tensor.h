@@ -4,10 +4,10 @@
  * heads.h says which heads, rows and tokens a rank has; random.h has random numbers that do not
  * depend on who draws them.
  *
- *     dpar_tensor t;                                     what the layers of a group share
- *     dpar_tensor_init(&t, c, DPAR_F32, tokens, counts, &why);
- *     up.kind = DPAR_COLUMN;   up.in = 512;    up.out = 2048 / c->size;
- *     down.kind = DPAR_ROW;    down.in = 2048 / c->size;   down.out = 512;
+ *     dpar_tensor_parallel t;                                     what the layers of a group share
+ *     dpar_tensor_parallel_init(&t, c, DPAR_F32, tokens, counts, &why);
+ *     up.kind = DPAR_LINEAR_COLUMN;   up.in = 512;    up.out = 2048 / c->size;
+ *     down.kind = DPAR_LINEAR_ROW;    down.in = 2048 / c->size;   down.out = 512;
  *     dpar_linear_forward(&t, &up, &a);                  nothing travels
  *     ... the activation, on a.y ...
  *     dpar_linear_forward(&t, &down, &b);                one all-reduce
@@ -52,33 +52,33 @@ typedef struct dpar_matmul {
     int64_t lda, ldb, ldc; /* elements from row to row, at least 1 */
 } dpar_matmul;
 /* Your product: cblas_sgemm, cuBLAS, ... An error that it returns breaks the communicator. */
-typedef dpar_status (*dpar_matmul_function)(void *user, const dpar_matmul *call);
+typedef dpar_status (*dpar_matmul_kernel)(void *user, const dpar_matmul *call);
 /* The product that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG,
  * without a sentence, for other types and a size below 0. Local. O(m n k). */
 DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 
 /* ---- what layers share ---- */
 
-/* What the layers of a group share. dpar_tensor_init fills it in. */
-typedef struct dpar_tensor {
+/* What the layers of a group share. dpar_tensor_parallel_init fills it in. */
+typedef struct dpar_tensor_parallel {
     dpar_comm *comm;
     int32_t type;      /* DPAR_F64 or DPAR_F32 */
     dpar_split tokens; /* all tokens of a step. Sequence parallel: which of them a rank has, one run
                           after the other (CHUNK, EVEN, FLOOR, RAGGED) */
     int64_t *counts;   /* sequence parallel: comm->size numbers for dpar, which nobody else touches
                           while a function runs; else NULL */
-    dpar_matmul_function matmul; /* NULL: dpar_matmul_host */
+    dpar_matmul_kernel matmul; /* NULL: dpar_matmul_host */
     void *user;
-} dpar_tensor;
-/* Fills in what layers share: tokens by DPAR_EVEN. For a step of other tokens:
+} dpar_tensor_parallel;
+/* Fills in what layers share: tokens by DPAR_SPLIT_EVEN. For a step of other tokens:
  * dpar_split_resize(&t->tokens, n). E_ARG with a sentence. Local. O(1). */
-DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
-                                      int64_t *counts, dpar_why *why);
+DPAR_API dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *c, int32_t type,
+                                               int64_t tokens, int64_t *counts, dpar_why *why);
 /* ---- linear layers: y = x w^T + bias ---- */
 
 enum {
-    DPAR_COLUMN = 1, /* each rank has some of the outputs: x is whole */
-    DPAR_ROW         /* each rank has some of the inputs: y is the sum of all ranks' products */
+    DPAR_LINEAR_COLUMN = 1, /* each rank has some of the outputs: x is whole */
+    DPAR_LINEAR_ROW /* each rank has some of the inputs: y is the sum of all ranks' products */
 };
 /* A linear layer: y = x w^T + bias. The weight is w[out][in], as torch has it. A rank of a column
  * layer has whole rows of it, a rank of a row layer a piece of each row. Shares may differ from
@@ -89,8 +89,8 @@ typedef struct dpar_linear {
     int64_t in, out; /* of this rank's weight */
 } dpar_linear;
 
-/* The arrays of a linear layer. n is all tokens. own is the rank's share of them (dpar_split_size
- * of t->tokens), or n where not sequence parallel. */
+/* The arrays of a linear layer. n is all tokens. own is the rank's share of them
+ * (dpar_split_part_count of t->tokens), or n where not sequence parallel. */
 typedef struct dpar_linear_arrays {
     const void *w;    /* [out][in] */
     const void *bias; /* [out]; NULL: none. A row layer's is the same on all ranks */
@@ -116,24 +116,24 @@ typedef struct dpar_linear_arrays {
 /* y of a layer. Column: nothing travels, or with sequence parallel an all-gather of n in. Row: an
  * all-reduce of n out, or a reduce-scatter. The bias is added last, once. E_ARG as the top of this
  * file says, else errors of matmul and as comm.h. 2 n in out of arithmetic. */
-DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+DPAR_API dpar_status dpar_linear_forward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                          const dpar_linear_arrays *a);
 /* dx = dy w, dw = dy^T x, dbias = sum of dy. Column: an all-reduce of n in while dw is computed.
  * Sequence parallel: an all-gather (unless kept) while dx is, and a reduce-scatter while dw is.
  * Row: nothing, or an all-gather of n out (unless kept). With dpar_comm_progress it all moves on
  * meanwhile. Errors as forward. With dx and dw twice its arithmetic. */
-DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+DPAR_API dpar_status dpar_linear_backward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                           const dpar_linear_arrays *a);
 
 /* A column layer's y has some of the features, a row layer's x too. A layer between that wants all
- * of them gets them by dpar_redistribute_run, from features that are cut to features that all have;
+ * of them gets them by dpar_redistribute, from features that are cut to features that all have;
  * it gives the gradient its own again by the opposite (move.h). */
 
 /* ---- vocabulary ---- */
 
 /* An embedding: y[token] = table[id of the token]. */
 typedef struct dpar_embedding {
-    /* heads.h says which of the table's rows a rank has: dpar_vocab_rows */
+    /* heads.h says which of the table's rows a rank has: dpar_vocab_row_count */
     dpar_vocab vocab;
     int64_t width;
 } dpar_embedding;
@@ -151,12 +151,14 @@ typedef struct dpar_embedding_arrays {
  * reduce-scatter. The same bits on any number of ranks. E_ARG: an id that does not exist.
  * E_MISMATCH: ranks give another vocabulary or other ids, found as by dpar_cross_entropy_forward.
  * O(n width). */
-DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
+                                            const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a);
 /* dtable[row] = the sum of dy over its tokens, in their order. Nothing travels, or with sequence
  * parallel an all-gather of n width into `whole`. The same bits on any number of ranks. E_ARG as
  * forward. O((n + rows) width). */
-DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_embedding *layer,
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
+                                             const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a);
 
 /* Cross-entropy over a vocabulary that ranks share. With lse = ln of the sum over the whole
@@ -175,8 +177,8 @@ typedef struct dpar_cross_entropy {
     int32_t room;   /* 0 */
 } dpar_cross_entropy;
 typedef struct dpar_cross_entropy_arrays {
-    void *logits; /* [n][dpar_vocab_rows] of all tokens, on sequence parallel ranks too. Forward
-                     reads them, backward makes gradients of them */
+    void *logits; /* [n][dpar_vocab_row_count] of all tokens, on sequence parallel ranks too.
+                     Forward reads them, backward makes gradients of them */
     const int32_t *targets;      /* [n] token ids, the same on all ranks */
     double *lse;                 /* [n]. Forward writes, backward reads */
     double *loss;                /* [n]. Forward writes, z-loss included; NULL: not wanted */
@@ -191,11 +193,13 @@ typedef struct dpar_cross_entropy_arrays {
  *
  * E_ARG: a target that does not exist. E_MISMATCH: ranks give another vocabulary, targets, ignore,
  * smoothing or z, on engines that compare calls (shared memory, MPI with check). */
-DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
+DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *t,
+                                                const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a);
 /* The logits become scale times the gradient of the sum of losses. For their mean scale = 1 /
  * tokens of all ranks. Local. Errors as forward. O(n rows). */
-DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
+DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
+                                                 const dpar_cross_entropy *e,
                                                  const dpar_cross_entropy_arrays *a, double scale);
 
 /* ---- attention heads ---- */

@@ -74,7 +74,7 @@ static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *wh
 }
 
 /* How an array of a layer (its defaults filled in) is exchanged. */
-static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t array,
+static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *a, int32_t array,
                                                dpari_ulysses_layer *u, dpar_why *why)
 {
     const int64_t all = a->tokens.ends[a->tokens.docs];
@@ -84,7 +84,7 @@ static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t 
     u->type = a->type;
     u->width = array == DPAR_ATTENTION_Q || array == DPAR_ATTENTION_K ? a->width : a->values;
     st = dpar_heads_init(&u->heads, a->heads, a->groups, a->tokens.ranks,
-                         a->heads_chunked ? DPAR_CHUNK : DPAR_EVEN, why);
+                         a->heads_chunked ? DPAR_SPLIT_CHUNK : DPAR_SPLIT_EVEN, why);
     if (st == DPAR_OK && a->cut == NULL) {
         st = dpar_split_init(&u->tokens, a->tokens.rule, all, a->tokens.ranks, 1, why);
     } else if (st == DPAR_OK) {
@@ -97,7 +97,7 @@ static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t 
     return st;
 }
 
-static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention *a, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention_desc *a, dpar_why *why)
 {
     dpari_ulysses_layer u;
     int32_t i;
@@ -124,7 +124,7 @@ static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *c, dpari_ro
 {
     const dpari_ulysses_layer *u = &p->layer;
     const int64_t counts = 8 * (int64_t)c->size, each = u->width * dpar_type_bytes(u->type);
-    p->tokens = dpar_split_size(&u->tokens, c->rank);
+    p->tokens = dpar_split_part_count(&u->tokens, c->rank);
     p->whole = u->tokens.count;
     p->heads = dpari_ulysses_all(u);
     p->mine = dpari_ulysses_heads(u, c->rank, &p->first);
@@ -152,7 +152,7 @@ static dpar_status dpari_ulysses_count(dpari_ulysses *p, dpar_why *why)
     for (i = 0; i < u->tokens.parts; i++) {
         p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
     }
-    st = dpar_split_ragged(&held, u->tokens.parts, p->cuts, why);
+    st = dpar_split_init_ragged(&held, u->tokens.parts, p->cuts, why);
     st = st == DPAR_OK ? dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
                                               p->send_at, p->receive, p->receive_at, why)
                        : st;
@@ -167,8 +167,8 @@ static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ul
     dpari_fact(f, "the rule of the cut", 0, u->tokens.rule);
     dpari_fact(f, "the block of the cut", 0, u->tokens.block);
     for (i = 0; i < u->tokens.parts; i++) {
-        dpari_fact(f, "the first token of rank #", i, dpar_split_offset(&u->tokens, i));
-        dpari_fact(f, "the number of tokens of rank #", i, dpar_split_size(&u->tokens, i));
+        dpari_fact(f, "the first token of rank #", i, dpar_split_part_first(&u->tokens, i));
+        dpari_fact(f, "the number of tokens of rank #", i, dpar_split_part_count(&u->tokens, i));
     }
 }
 
@@ -222,7 +222,7 @@ static int64_t dpari_ulysses_run(const dpari_ulysses *p, int32_t rank, int64_t l
     if (whole) {
         return dpar_split_global(&p->layer.tokens, rank, local, run);
     }
-    *run = dpar_split_size(&p->layer.tokens, rank) - local;
+    *run = dpar_split_part_count(&p->layer.tokens, rank) - local;
     return *run > 0 ? local : -1;
 }
 
@@ -507,7 +507,7 @@ static dpari_ulysses_state *dpari_ulysses_state_of(const dpari_attention *p)
 /* Elements of q, k, v as this rank's heads have them, and of out. */
 static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
 {
-    const dpar_attention *a = &one->head.layer;
+    const dpar_attention_desc *a = &one->head.layer;
     const int64_t rows = one->head.tokens;
     return array == DPAR_ATTENTION_Q   ? rows * a->heads * a->width
            : array == DPAR_ATTENTION_K ? rows * a->groups * a->width
@@ -519,7 +519,7 @@ static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
 static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
                                   dpar_attention_arrays *x)
 {
-    const dpar_attention *a = &one->head.layer;
+    const dpar_attention_desc *a = &one->head.layer;
     const size_t each = (size_t)dpar_type_bytes(a->type);
     dpari_room r;
     r.at = (unsigned char *)memory;
@@ -543,7 +543,7 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     const size_t type = (size_t)dpar_type_bytes(p->head.layer.type);
     const size_t sum = (size_t)dpar_type_bytes(p->sums);
     dpari_attention *one = &s->one;
-    dpar_attention *a = &one->head.layer;
+    dpar_attention_desc *a = &one->head.layer;
     int32_t i;
     *a = p->head.layer;
     a->way = NULL;
@@ -562,7 +562,7 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     if (type != sum) {
         one->out = dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), sum);
     }
-    return dpar_packed_init(&a->tokens, t->docs, t->ends, 1, DPAR_CHUNK, why);
+    return dpar_packed_init(&a->tokens, t->docs, t->ends, 1, DPAR_SPLIT_CHUNK, why);
 }
 
 static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *c,
@@ -595,14 +595,14 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
     }
     st = st == DPAR_OK ? dpari_ulysses_lay_here(p, &q, c, s, buffers, why) : st;
     if (st == DPAR_OK) {
-        p->head.tokens = dpar_split_size(&q.tokens, c->rank);
+        p->head.tokens = dpar_split_part_count(&q.tokens, c->rank);
         p->head.kept = dpari_ulysses_kept(&s->one, NULL, &x);
     }
     return st;
 }
 
 /* What ranks compare besides the layer. */
-static DPARI_COLD void dpari_ulysses_facts(dpari_facts *f, const dpar_attention *a)
+static DPARI_COLD void dpari_ulysses_facts(dpari_facts *f, const dpar_attention_desc *a)
 {
     dpari_ulysses_layer u;
     if (dpari_ulysses_of(a, DPAR_ATTENTION_Q, &u, NULL) == DPAR_OK) {
@@ -734,7 +734,7 @@ static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *p,
     return st;
 }
 
-DPAR_API void dpar_attention_ulysses(struct dpari_attention_way *way)
+DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way)
 {
     way->number = 2;
     way->whole = 1;

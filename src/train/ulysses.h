@@ -4,7 +4,7 @@
  * rank would, and gives the results back.
  *
  *     layer.way = dpar_attention_ulysses;   layer: as sequence.h says
- *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_EVEN, &why);
+ *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_EVEN, &why);
  *     dpar_attention_make(c, &layer, &plan, &why);         and on, as for the ring
  *     arrays.kept = plan->kept bytes of each layer
  *
@@ -33,8 +33,8 @@
 
 #include "sequence.h"
 
-/* For dpar_attention.way: name it there, never call it. O(1). */
-DPAR_API void dpar_attention_ulysses(struct dpari_attention_way *way);
+/* For dpar_attention_desc.way: name it there, never call it. O(1). */
+DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way);
 
 /* Arrays of a layer. */
 enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT };
@@ -45,7 +45,7 @@ enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT 
  * all-to-all-v or one pass. The top of this file says what travels.
  *
  * E_ARG: a plan of another way, no such array, or in or out is NULL, which breaks the communicator.
- * E_MISMATCH: ranks exchange different arrays. With MPI or DPAR_WITHOUT_DIRECT that is not found
+ * E_MISMATCH: ranks exchange different arrays. With MPI or DPAR_WORLD_NO_DIRECT that is not found
  * where as many elements travel. Else errors as dpar_attention_forward. The sentence is in the
  * communicator's why. E_ARG without one: plan is NULL. */
 DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,

@@ -3,7 +3,7 @@
  * for its share of the weights, updates that share, and gathers the others.
  *
  *     dpar_ddp_over(world, grads, n, DPAR_F32, &d, &why);          over.h
- *     dpar_optimizer_init(&adamw, DPAR_ADAMW);
+ *     dpar_optimizer_init(&adamw, DPAR_OPTIMIZER_ADAMW);
  *     each step:
  *         backward; dpar_ddp_done(d, ...) where you like
  *         dpar_zero1_step(d, params, &adamw, rate, 1.0);           in place of the update

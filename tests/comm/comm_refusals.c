@@ -21,7 +21,7 @@ static int nothing(dpar_comm *c, void *arg)
 
 static void test_launch(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     memset(&o, 0, sizeof o);
     REFUSED(dpar_launch_with(1, NULL, NULL, NULL, &why), DPAR_E_ARG, "needs a function to run");
@@ -76,7 +76,7 @@ static void test_moves(dpar_comm *c)
     dpar_mesh m;
     dpar_layout l, huge;
     dpar_placement p = dpar_replicate();
-    dpar_move move, fine;
+    dpar_redistribute_desc move, fine;
     dpar_transfer t, many[4];
     dpar_why why;
     int i;
@@ -84,20 +84,20 @@ static void test_moves(dpar_comm *c)
     int32_t one = 1;
     double in[64], out[64];
     memset(in, 0, sizeof in);
-    CHECK_INT(dpar_mesh_init(&m, "a", &one, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &one, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&l, &m, 3, extent, &p, NULL), DPAR_OK);
     memset(&fine, 0, sizeof fine);
     fine.type = DPAR_F64, fine.from = fine.to = &l, fine.in = in, fine.out = out;
-    CHECK_INT(dpar_redistribute_run(c, &fine, &why), DPAR_OK);
+    CHECK_INT(dpar_redistribute(c, &fine, &why), DPAR_OK);
     move = fine;
     move.per_node = -2;
-    REFUSED(dpar_redistribute_run(c, &move, &why), DPAR_E_ARG, "-2 ranks a node");
+    REFUSED(dpar_redistribute(c, &move, &why), DPAR_E_ARG, "-2 ranks a node");
     move = fine;
     shape[1] = 3;
     move.in_shape = shape;
-    REFUSED(dpar_redistribute_run(c, &move, &why), DPAR_E_ARG, "an array of 3 for 4 elements");
+    REFUSED(dpar_redistribute(c, &move, &why), DPAR_E_ARG, "an array of 3 for 4 elements");
     shape[1] = -1;
-    CHECK(dpar_redistribute_run(c, &move, &why) == DPAR_E_ARG);
+    CHECK(dpar_redistribute(c, &move, &why) == DPAR_E_ARG);
     REFUSED(dpar_move_bytes(NULL, &fine, &bytes, &why), DPAR_E_ARG, "or bytes is NULL");
     REFUSED(dpar_move_bytes(c, NULL, &bytes, &why), DPAR_E_ARG, "or bytes is NULL");
     REFUSED(dpar_move_bytes(c, &fine, NULL, &why), DPAR_E_ARG, "or bytes is NULL");
@@ -106,7 +106,7 @@ static void test_moves(dpar_comm *c)
     move.type = DPAR_F64, move.in = in, move.out = out, move.in_shape = move.out_shape = shape;
     t.dims = 3, t.extent[0] = t.extent[1] = t.extent[2] = 1;
     move.send = move.receive = &t, move.sends = move.receives = 1;
-    REFUSED(dpar_transfers_run(c, &move, &why), DPAR_E_ARG, "dim 1 of a shape is -1");
+    REFUSED(dpar_transfers_exchange(c, &move, &why), DPAR_E_ARG, "dim 1 of a shape is -1");
     t.dims = 7; /* more than there are */
     REFUSED(dpar_move_bytes(c, &move, &bytes, &why), DPAR_E_ARG, "a transfer of 7 dims: 0 to 6");
     t.dims = -1;
@@ -114,7 +114,7 @@ static void test_moves(dpar_comm *c)
     far[0] = INT64_C(1) << 61; /* elements that fit, bytes that do not */
     t.dims = 1;
     move.in_shape = move.out_shape = far;
-    REFUSED(dpar_transfers_run(c, &move, &why), DPAR_E_RANGE,
+    REFUSED(dpar_transfers_exchange(c, &move, &why), DPAR_E_RANGE,
             "2305843009213693952 elements of 8 bytes");
     for (i = 0; i < 4; i++) { /* 2^63 bytes in pieces as large as one likes: they are kept twice */
         memset(&many[i], 0, sizeof many[i]);
@@ -125,7 +125,7 @@ static void test_moves(dpar_comm *c)
     move.piece_bytes = INT64_MAX;
     move.out = in; /* arrays so large cannot lie apart */
     REFUSED(dpar_move_bytes(c, &move, &bytes, &why), DPAR_E_RANGE, "scratch of more than 2^62 B");
-    REFUSED(dpar_transfers_run(c, &move, &why), DPAR_E_RANGE, "scratch of more than 2^62 B");
+    REFUSED(dpar_transfers_exchange(c, &move, &why), DPAR_E_RANGE, "scratch of more than 2^62 B");
     extent[0] = INT64_C(1) << 61, extent[1] = extent[2] = 4;
     CHECK_INT(dpar_layout_init(&huge, &m, 3, extent, &p, NULL), DPAR_OK);
     move = fine;
@@ -145,7 +145,7 @@ static void too_many_calls(void *arg, char *text)
     int32_t i;
     memset(calls, 0, sizeof calls);
     for (i = 0; i < CALLS; i++) {
-        calls[i].kind = i % 2 ? DPAR_RECV : DPAR_SEND; /* each to this rank itself */
+        calls[i].kind = i % 2 ? DPAR_CALL_RECV : DPAR_CALL_SEND; /* each to this rank itself */
         calls[i].type = DPAR_F64, calls[i].tag = i / 2, calls[i].count = 1;
         calls[i].in = &from[i], calls[i].out = &to[i];
     }
@@ -178,7 +178,7 @@ static void shrunk(void *arg, char *text)
     why.text[0] = 0;
     if (s->next < 40 && dpar_comm_shrink(s->from[s->next++], &out, NULL, &why) == DPAR_OK) {
         why.text[0] = 0;
-        (void)dpar_comm_close(out);
+        (void)dpar_comm_free(out);
     }
     strcpy(text, why.text);
 }
@@ -188,7 +188,7 @@ static void splits(void *arg, char *text)
     dpar_comm *c = (dpar_comm *)arg, *out = NULL;
     text[0] = 0;
     if (dpar_comm_split(c, 0, 0, &out) == DPAR_OK) {
-        (void)dpar_comm_close(out);
+        (void)dpar_comm_free(out);
     } else {
         strcpy(text, c->why.text);
     }
@@ -197,14 +197,14 @@ static void splits(void *arg, char *text)
 static void alone(void *arg, char *text)
 {
     dpar_comm *world = NULL;
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     memset(&o, 0, sizeof o);
     o.heap_bytes = 1 << 16;
     o.timeout_s = 1e-3;
     why.text[0] = 0;
     if (dpar_init(&world, &o, &why) == DPAR_OK) {
-        (void)dpar_comm_close(world);
+        (void)dpar_comm_free(world);
         why.text[0] = 0;
     }
     strcpy(text, why.text);
@@ -213,7 +213,7 @@ static void alone(void *arg, char *text)
 
 static void threads(void *arg, char *text)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     memset(&o, 0, sizeof o);
     o.heap_bytes = 1 << 16;
@@ -281,13 +281,13 @@ static void as_rank(int rank, const char *size, const char *limit)
 static dpar_status joins(dpar_why *why)
 {
     dpar_comm *world = NULL;
-    dpar_options o;
+    dpar_world_desc o;
     dpar_status st;
     memset(&o, 0, sizeof o);
     o.heap_bytes = 1 << 16;
     st = dpar_init(&world, &o, why);
     if (world != NULL) {
-        (void)dpar_comm_close(world);
+        (void)dpar_comm_free(world);
     }
     return st;
 }
@@ -384,7 +384,7 @@ static int one_rank(dpar_comm *c, void *arg)
 
 int main(int argc, char **argv)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     if (argc > 1 && strcmp(argv[1], "slow") == 0) {
         test_third();

@@ -24,7 +24,7 @@ static const char *listed(const void *user, const char *name)
     return NULL;
 }
 
-static dpar_start job;
+static dpar_launcher_info job;
 static int32_t nodes;
 static dpar_why why;
 
@@ -446,15 +446,15 @@ static void test_nodefile(void)
 static void test_names(void)
 {
     int i, k;
-    for (i = 0; i < DPAR_LAUNCHERS; i++) {
+    for (i = 0; i < DPAR_LAUNCHER_COUNT; i++) {
         CHECK(strcmp(dpari_launcher_name(i), "?") != 0);
         for (k = 0; k < i; k++) {
             CHECK(strcmp(dpari_launcher_name(i), dpari_launcher_name(k)) != 0);
         }
     }
     CHECK_TEXT(dpari_launcher_name(-1), "?");
-    CHECK_TEXT(dpari_launcher_name(DPAR_LAUNCHERS), "?");
-    CHECK_INT(dpar_start_read(NULL, &why), DPAR_E_ARG);
+    CHECK_TEXT(dpari_launcher_name(DPAR_LAUNCHER_COUNT), "?");
+    CHECK_INT(dpar_launcher_detect(NULL, &why), DPAR_E_ARG);
 }
 
 /* Sockets of different jobs have different names, of one job the same; abstract ones begin with a
@@ -462,7 +462,7 @@ static void test_names(void)
 static void test_socket_names(void)
 {
     struct sockaddr_un a, b;
-    dpar_start j;
+    dpar_launcher_info j;
     socklen_t n, m;
     memset(&j, 0, sizeof j);
     j.launcher = DPAR_LAUNCHER_DPAR;
@@ -495,7 +495,7 @@ static void test_handed_over(void)
     static dpari_rank ranks[1];
     static char room[128];
     dpari_segment s;
-    dpar_start large;
+    dpar_launcher_info large;
     int pipes[2];
     memset(&s, 0, sizeof s);
     CHECK(dpari_segment_open(&s, -1, &why) < 0);
@@ -527,7 +527,7 @@ static int device_fails(dpar_comm *c, void *arg)
 
 int main(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     memset(&o, 0, sizeof o);
     o.threads = 1; /* the checks count here */
     (void)dpar_launch_with(1, device_fails, NULL, &o, NULL);

@@ -166,10 +166,10 @@ static int one_page(dpar_comm *c, void *arg)
     CHECK_INT(dpar_comm_alloc(c, page, &one), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(c, 1, &more), DPAR_E_MEMORY);
     CHECK(strstr(c->why.text, "no shared memory for 1 more bytes: this rank has ") != NULL);
-    CHECK(strstr(c->why.text, "dpar_options.heap_bytes is the limit") != NULL);
+    CHECK(strstr(c->why.text, "dpar_world_desc.heap_bytes is the limit") != NULL);
     CHECK(strstr(c->why.text, page == 4096 ? "4096 of at most 4096 in use" : "") != NULL);
     CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK); /* the library's own does not count */
-    CHECK_INT(dpar_comm_close(part), DPAR_OK);
+    CHECK_INT(dpar_comm_free(part), DPAR_OK);
     dpar_comm_release(c, one);
     CHECK_INT(dpar_comm_alloc(c, 1, &more), DPAR_OK);
     dpar_comm_release(c, more);
@@ -178,7 +178,7 @@ static int one_page(dpar_comm *c, void *arg)
 
 static void test_heap_bytes(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     memset(&o, 0, sizeof o);
     o.heap_bytes = 1;
     CHECK_INT(dpar_launch_with(2, one_page, NULL, &o, &why), DPAR_OK);

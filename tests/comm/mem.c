@@ -327,7 +327,7 @@ static void refused(void)
     s.scale = 1.0;
     REFUSED(host.span(NULL, &s, 1), (void)0); /* types that were left out */
     REFUSED(host.span(NULL, &s, 1), s.to_type = DPAR_F64);
-    REFUSED(host.span(NULL, &s, 1), (s.to_type = DPAR_NO_TYPE, s.from_type = DPAR_F64));
+    REFUSED(host.span(NULL, &s, 1), (s.to_type = DPAR_TYPE_NONE, s.from_type = DPAR_F64));
     s.to_type = DPAR_F64;
     CHECK_INT(host.span(NULL, &s, 1), DPAR_OK);
     REFUSED(host.span(NULL, &s, 1), s.count = -1);
@@ -343,8 +343,8 @@ static void refused(void)
     r.op = DPAR_SUM;
     r.scale = 1.0;
     REFUSED(host.reduce(NULL, &r), r.to_type = r.from_type = DPAR_F64);
-    REFUSED(host.reduce(NULL, &r), (r.to_type = DPAR_NO_TYPE, r.sums = DPAR_F64));
-    REFUSED(host.reduce(NULL, &r), (r.to_type = DPAR_F64, r.from_type = DPAR_NO_TYPE));
+    REFUSED(host.reduce(NULL, &r), (r.to_type = DPAR_TYPE_NONE, r.sums = DPAR_F64));
+    REFUSED(host.reduce(NULL, &r), (r.to_type = DPAR_F64, r.from_type = DPAR_TYPE_NONE));
     r.from_type = DPAR_F64;
     CHECK_INT(host.reduce(NULL, &r), DPAR_OK);
     REFUSED(host.reduce(NULL, &r), r.parts = 0);
@@ -396,7 +396,7 @@ static void boxes(void)
     x.through = DPAR_F16;
     CHECK_INT(host.move(NULL, &x, 1), DPAR_E_ARG);
     CHECK_NEAR(b[1], 9.0, 0.0);
-    x.through = DPAR_NO_TYPE;
+    x.through = DPAR_TYPE_NONE;
     CHECK_INT(host.move(NULL, &x, 1), DPAR_OK);
     CHECK_NEAR(b[1], 4.0, 0.0);
     CHECK_NEAR(b[2], 2.0, 0.0);

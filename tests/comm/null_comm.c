@@ -17,7 +17,7 @@ static void test_statuses(void)
     dpar_call call;
     dpar_comm *out = NULL;
     dpar_mesh mesh;
-    dpar_move move;
+    dpar_redistribute_desc move;
     dpar_why why = {""};
     void *memory = NULL;
     memset(&work, 0, sizeof work);
@@ -47,17 +47,17 @@ static void test_statuses(void)
     CHECK_INT(dpar_comm_split_axes(NULL, &mesh, 1, &out), DPAR_E_ARG);
     CHECK_INT(dpar_comm_shrink(NULL, &out, NULL, &why), DPAR_E_ARG);
     CHECK(why.text[0] != 0);
-    CHECK_INT(dpar_comm_close(NULL), DPAR_OK);
+    CHECK_INT(dpar_comm_free(NULL), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(NULL, 8, &memory), DPAR_E_ARG);
     CHECK_INT(dpar_comm_progress(NULL, 1), DPAR_E_ARG);
     why.text[0] = 0;
-    CHECK_INT(dpar_comm_agree(NULL, x, 1, DPAR_F64, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_comm_check_equal(NULL, x, 1, DPAR_F64, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
-    CHECK_INT(dpar_comm_agree(NULL, NULL, 0, DPAR_F64, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_comm_check_equal(NULL, NULL, 0, DPAR_F64, NULL), DPAR_E_ARG);
     why.text[0] = 0;
-    CHECK_INT(dpar_redistribute_run(NULL, &move, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_redistribute(NULL, &move, &why), DPAR_E_ARG);
     CHECK(why.text[0] != 0);
-    CHECK_INT(dpar_transfers_run(NULL, &move, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_transfers_exchange(NULL, &move, &why), DPAR_E_ARG);
     CHECK_INT(dpar_move_bytes(NULL, &move, &bytes, &why), DPAR_E_ARG);
     CHECK(out == NULL && memory == NULL);
 }
@@ -110,9 +110,9 @@ static int works(dpar_comm *c, void *arg)
         CHECK_INT(dpar_send(c, &x, 1, DPAR_F64, (c->rank + 1) % c->size, 0, &k[1]), DPAR_OK);
         CHECK_INT(dpar_wait_all(k, 2), DPAR_OK);
         memset(k, fill[i], 3 * sizeof *k);
-        call[0].kind = DPAR_RECV;
+        call[0].kind = DPAR_CALL_RECV;
         call[0].out = &y;
-        call[1].kind = DPAR_SEND;
+        call[1].kind = DPAR_CALL_SEND;
         call[1].in = &x;
         call[0].count = call[1].count = 1;
         call[0].type = call[1].type = DPAR_F64;
@@ -130,7 +130,7 @@ static int works(dpar_comm *c, void *arg)
 
 int main(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     memset(&o, 0, sizeof o);
     test_statuses();

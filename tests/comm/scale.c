@@ -298,7 +298,7 @@ static void exchanges(int32_t nodes, int32_t per_node)
 }
 
 /* All grids of nodes x per_node ranks, in two orders of the axes; the ports' bytes against those of
- * dpar_halo_grid_cost, which counts in its own way. */
+ * dpar_halo_cost_predict, which counts in its own way. */
 static void halos(int32_t nodes, int32_t per_node)
 {
     const int32_t n = nodes * per_node;
@@ -329,11 +329,11 @@ static void halos(int32_t nodes, int32_t per_node)
     }
 }
 
-/* The grid that dpar_halo_grid_choose takes, and what it says that a node sends. */
+/* The grid that dpar_halo_cost_choose takes, and what it says that a node sends. */
 static void halos_of_cost(int32_t nodes, int32_t per_node)
 {
-    dpar_halo_job cost;
-    dpar_halo_grid grid;
+    dpar_halo_cost_desc cost;
+    dpar_halo_cost grid;
     scale_step *step;
     scale_job j;
     int32_t d, steps;
@@ -350,13 +350,13 @@ static void halos_of_cost(int32_t nodes, int32_t per_node)
         cost.cells[d] = 64 * nodes * per_node; /* every grid cuts it into cubes' faces evenly */
         cost.width[d] = 1;
     }
-    CHECK_INT(dpar_halo_grid_choose(&cost, NULL, &grid, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_cost_choose(&cost, NULL, &grid, NULL), DPAR_OK);
     for (d = 0; d < 3; d++) { /* blocks of 64^3 on that grid */
         cost.cells[d] = 64 * grid.parts[d];
         j.parts[d] = grid.parts[d];
         j.stride[d] = grid.stride[d];
     }
-    CHECK_INT(dpar_halo_grid_cost(&cost, NULL, &grid, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_cost_predict(&cost, NULL, &grid, NULL), DPAR_OK);
     j.way = HALO_LEVELS;
     j.nodes = nodes;
     j.per_node = per_node;

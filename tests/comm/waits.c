@@ -83,7 +83,7 @@ static void moving(void)
 /* Both ranks go to the first CPU that they may use, and then wait for each other for a while. */
 static int share(dpar_comm *c, void *arg)
 {
-    const dpar_options *o = (const dpar_options *)arg;
+    const dpar_world_desc *o = (const dpar_world_desc *)arg;
     dpari_world *w = dpari_world_of(c);
     uint64_t before[DPARI_CPU_WORDS], after[DPARI_CPU_WORDS];
     const double until = dpari_os_now() + 5.0;
@@ -137,11 +137,11 @@ static void absent(void)
 
 static void sharing(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     memset(&o, 0, sizeof o);
     CHECK_INT(dpar_launch_with(2, share, &o, &o, &why), DPAR_OK);
-    o.plain = DPAR_WITHOUT_MOVES;
+    o.plain = DPAR_WORLD_NO_MIGRATION;
     CHECK_INT(dpar_launch_with(2, share, &o, &o, &why), DPAR_OK);
 }
 #endif

@@ -6,16 +6,16 @@
 
 #include "check.h"
 
-static dpar_asked asked;
+static dpar_plan_query asked;
 static dpar_planner planner;
 static dpar_advice a;
 static double worst, sum;
 static int asks, slower;
 
 /* Seconds a sample of the fastest usual plan; 0: none. */
-static double fastest(const dpar_search *search, dpar_plan *top)
+static double fastest(const dpar_planner_desc *search, dpar_plan *top)
 {
-    dpar_search q = *search;
+    dpar_planner_desc q = *search;
     dpar_status st;
     q.top = top;
     q.top_room = 1;
@@ -30,7 +30,7 @@ static double fastest(const dpar_search *search, dpar_plan *top)
  * else fits. */
 static void check_tensor(int pcie)
 {
-    dpar_search q = asked.search;
+    dpar_planner_desc q = asked.search;
     const dpar_strategy *s = &a.plan.strategy;
     dpar_plan top;
     double without, seconds = a.plan.step.total / a.plan.step.samples;
@@ -38,7 +38,7 @@ static void check_tensor(int pcie)
     CHECK_INT(s->etp, 1);
     if (s->tp > 1 && pcie) {
         q.fixed.tp = 1;
-        q.fixed_fields |= 1u << DPAR_FIELD_TP;
+        q.fixed_fields |= 1u << DPAR_STRATEGY_FIELD_TP;
         without = fastest(&q, &top);
         CHECK(without <= 0.0 || without > 1.9 * seconds);
         CHECK((a.warnings & DPAR_WARN_TP_ACROSS) != 0);
@@ -52,7 +52,7 @@ static void ask(const char *model, const char *machine, const char *words)
     double best, ours, excess;
     int pcie = strstr(machine, "pcie") != NULL || strstr(machine, "l40s") != NULL;
     why.text[0] = 0;
-    if (dpar_plan_ask(model, machine, words, &asked, &why) != DPAR_OK) {
+    if (dpar_plan_query_read(model, machine, words, &asked, &why) != DPAR_OK) {
         printf("%s on %s: %s\n", model, machine, why.text);
         CHECK(!"the ask was read");
         return;
@@ -108,8 +108,8 @@ int main(void)
         ask("mixtral-8x7b", machine[i], "stack=torch precision=pure-bf16");
     }
     /* one layer, 3 heads, 63 tokens: 8 GPUs can only have a sample each */
-    CHECK_INT(dpar_plan_ask("gpt:layers=1,hidden=63,heads=3,vocab=100,seq=63", "1x8:h100-80",
-                            "batch=1", &asked, &why),
+    CHECK_INT(dpar_plan_query_read("gpt:layers=1,hidden=63,heads=3,vocab=100,seq=63", "1x8:h100-80",
+                                   "batch=1", &asked, &why),
               DPAR_OK);
     CHECK_INT(dpar_plan_recommend(&asked.job, &asked.search, &a, &why), DPAR_E_NONE);
     CHECK_TEXT(why.text,

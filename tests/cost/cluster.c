@@ -73,7 +73,7 @@ static void test_text(void)
     CHECK_INT(dpari_calibration_find("net_share", 9), DPAR_CAL_NET_SHARE);
     CHECK_TEXT(dpar_calibration_name(DPAR_CAL_HBM), "hbm");
     CHECK_INT(dpari_calibration_find("nothing", 7), -1);
-    CHECK(dpar_calibration_name(DPAR_CALS) == NULL && dpar_calibration_name(-1) == NULL);
+    CHECK(dpar_calibration_name(DPAR_CAL_COUNT) == NULL && dpar_calibration_name(-1) == NULL);
 }
 
 /* What is not said comes from the chip; the order of settings does not matter. */

@@ -18,11 +18,11 @@
 static void test_names(void)
 {
     int i;
-    for (i = 0; i < DPAR_COLLECTIVES; i++) {
-        CHECK(dpar_collective_name(i)[0] != '?');
+    for (i = 0; i < DPAR_CALL_COLLECTIVE_COUNT; i++) {
+        CHECK(dpar_call_name(i)[0] != '?');
     }
-    CHECK_TEXT(dpar_collective_name(-1), "?");
-    CHECK_TEXT(dpar_collective_name(DPAR_REDUCE_SCATTER), "reduce-scatter");
+    CHECK_TEXT(dpar_call_name(-1), "?");
+    CHECK_TEXT(dpar_call_name(DPAR_CALL_REDUCE_SCATTER), "reduce-scatter");
 }
 
 static dpar_cluster machine(const char *text)
@@ -38,7 +38,7 @@ static dpar_cluster machine(const char *text)
 static void test_placement(void)
 {
     dpar_cluster c = machine("4x8:h100-80,nic=8x50");
-    dpar_group g = group_of(&c, 8, 1); /* tp: one node */
+    dpar_cluster_group g = group_of(&c, 8, 1); /* tp: one node */
     CHECK_INT(g.nodes, 1);
     g = group_of(&c, 4, 8); /* dp under tp = 8: one rank a node, eight such groups */
     CHECK_INT(g.per_node, 1);
@@ -67,7 +67,7 @@ static void test_placement(void)
 static dpar_collective_cost cost_of(const dpar_cluster *c, int n, int stride, int kind,
                                     double bytes)
 {
-    dpar_group g = group_of(c, n, stride);
+    dpar_cluster_group g = group_of(c, n, stride);
     dpar_collective_cost cost;
     dpar_collective_predict(c, &g, kind, bytes, &cost);
     return cost;
@@ -78,20 +78,20 @@ static dpar_collective_cost cost_of(const dpar_cluster *c, int n, int stride, in
  * the full vector. The latter is nccl-tests' bus factor too. */
 static double book_messages(int kind, int p)
 {
-    return kind == DPAR_ALL_REDUCE  ? 2.0 * (p - 1)
-           : kind == DPAR_SEND_RECV ? 1.0
-           : kind == DPAR_BARRIER   ? ceil(log2(p))
-                                    : p - 1.0;
+    return kind == DPAR_CALL_ALL_REDUCE  ? 2.0 * (p - 1)
+           : kind == DPAR_CALL_SEND_RECV ? 1.0
+           : kind == DPAR_CALL_BARRIER   ? ceil(log2(p))
+                                         : p - 1.0;
 }
 
 static double book_bytes(int kind, int p)
 {
     switch (kind) {
-    case DPAR_ALL_REDUCE: return 2.0 * (p - 1) / p;
-    case DPAR_BROADCAST:
-    case DPAR_REDUCE:
-    case DPAR_SEND_RECV: return 1.0;
-    case DPAR_BARRIER: return 0.0;
+    case DPAR_CALL_ALL_REDUCE: return 2.0 * (p - 1) / p;
+    case DPAR_CALL_BROADCAST:
+    case DPAR_CALL_REDUCE:
+    case DPAR_CALL_SEND_RECV: return 1.0;
+    case DPAR_CALL_BARRIER: return 0.0;
     default: return (p - 1.0) / p;
     }
 }
@@ -106,10 +106,10 @@ static void test_textbook(void)
     dpar_cluster slow_net = machine("8x1:a100-80,nic=1x25,net_us=1,base_us=0"), c;
     const double n = 1e9;
     int kind, p;
-    for (kind = DPAR_ALL_REDUCE; kind < DPAR_COLLECTIVES; kind++) {
+    for (kind = DPAR_CALL_ALL_REDUCE; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
         /* its flows collide in a node; a send and a receive a peer */
-        double share = kind == DPAR_ALL_TO_ALL ? 0.965 : 1.0;
-        double posts = kind == DPAR_ALL_TO_ALL ? 3.3 : 1.0;
+        double share = kind == DPAR_CALL_ALL_TO_ALL ? 0.965 : 1.0;
+        double posts = kind == DPAR_CALL_ALL_TO_ALL ? 3.3 : 1.0;
         for (p = 2; p <= 8; p++) {
             CHECK_NEAR(cost_of(&wide, p, 1, kind, n).link_bytes, book_bytes(kind, p) * n, 1e-12);
             CHECK_NEAR(cost_of(&slow, p, 1, kind, 1e-3).seconds,
@@ -119,18 +119,19 @@ static void test_textbook(void)
                    book_bytes(kind, 8) * n / (share * wide.link_Bps), 1e-12);
         CHECK_NEAR(cost_of(&wide_net, 8, 1, kind, n).seconds, book_bytes(kind, 8) * n / 25e9,
                    1e-12);
-        if (kind != DPAR_SEND_RECV && kind != DPAR_ALL_TO_ALL) { /* fences; many under way */
+        if (kind != DPAR_CALL_SEND_RECV &&
+            kind != DPAR_CALL_ALL_TO_ALL) { /* fences; many under way */
             CHECK_NEAR(cost_of(&slow_net, 8, 1, kind, 1e-3).seconds, book_messages(kind, 8) * 1e-6,
                        1e-8);
         }
     }
     /* the switch sees each vector once and the sum once, at 0.86 of the links */
     c = machine("1x8:h100-80,link_share=1,link_us=0,base_us=0");
-    CHECK_NEAR(cost_of(&c, 8, 1, DPAR_ALL_REDUCE, n).seconds, 9.0 / 8 * n / (0.86 * c.link_Bps),
-               1e-12);
+    CHECK_NEAR(cost_of(&c, 8, 1, DPAR_CALL_ALL_REDUCE, n).seconds,
+               9.0 / 8 * n / (0.86 * c.link_Bps), 1e-12);
     /* the seed texts' worked number: 28 GB, 8 ranks, 600 GB/s */
     c = machine("1x8:a100-80,nvlink=600,link_share=1,link_us=0,base_us=0");
-    CHECK_NEAR(cost_of(&c, 8, 1, DPAR_ALL_REDUCE, 28e9).seconds, 0.0817, 1e-3);
+    CHECK_NEAR(cost_of(&c, 8, 1, DPAR_CALL_ALL_REDUCE, 28e9).seconds, 0.0817, 1e-3);
 }
 
 /* Facts 4.2: 1 GiB on 4 nodes of 8, NVLink 360 effective, NIC 50: 9.25 ms serial, 5.22 pipelined.
@@ -143,14 +144,14 @@ static void test_hierarchy(void)
     dpar_collective_cost x;
     CHECK_NEAR(2 * inner + outer, 9.25e-3, 1e-3);
     CHECK_NEAR(2 * inner, 5.22e-3, 1e-3);
-    x = cost_of(&c, 32, 1, DPAR_ALL_REDUCE, gib);
+    x = cost_of(&c, 32, 1, DPAR_CALL_ALL_REDUCE, gib);
     CHECK(x.seconds >= 5.19e-3 && x.seconds <= 9.25e-3); /* a flat ring over 8 NICs: 5.20 */
     CHECK_NEAR(x.nic_bytes, 1.5 * gib / 8, 1e-9);
     CHECK_NEAR(x.link_bytes, 1.75 * gib, 1e-9);
     /* "n over one NIC" is 2.3 to 4 times wrong */
     CHECK(gib / 50e9 > 2.3 * x.seconds);
     /* all-to-all: (k-1)/k of the bytes at the NIC rate of one GPU */
-    x = cost_of(&c, 32, 1, DPAR_ALL_TO_ALL, gib);
+    x = cost_of(&c, 32, 1, DPAR_CALL_ALL_TO_ALL, gib);
     CHECK_NEAR(x.nic_bytes, 0.75 * gib, 1e-9);
     CHECK_NEAR(x.seconds, 0.75 * gib / 50e9, 1e-9);
 }
@@ -159,19 +160,20 @@ static void test_hierarchy(void)
 static void test_sharing(void)
 {
     dpar_cluster c = machine("4x8:h100-80,nic=8x50,net_share=1"), d;
-    dpar_group g;
+    dpar_cluster_group g;
     dpar_collective_cost x;
-    CHECK_NEAR(cost_of(&c, 4, 8, DPAR_ALL_REDUCE, 1e9).nic_Bps, 50e9, 1e-9); /* 8 rings, 8 NICs */
-    CHECK_NEAR(cost_of(&c, 32, 1, DPAR_ALL_REDUCE, 1e9).nic_Bps, 50e9, 1e-9);
+    CHECK_NEAR(cost_of(&c, 4, 8, DPAR_CALL_ALL_REDUCE, 1e9).nic_Bps, 50e9,
+               1e-9); /* 8 rings, 8 NICs */
+    CHECK_NEAR(cost_of(&c, 32, 1, DPAR_CALL_ALL_REDUCE, 1e9).nic_Bps, 50e9, 1e-9);
     g = group_of(&c, 4, 8);
     g.sharing = 1; /* a single pipeline: one NIC, not the node's eight */
-    dpar_collective_predict(&c, &g, DPAR_SEND_RECV, 1e9, &x);
+    dpar_collective_predict(&c, &g, DPAR_CALL_SEND_RECV, 1e9, &x);
     CHECK_NEAR(x.nic_Bps, 50e9, 1e-9);
     d = machine("4x4:a100-40,nic=1x25,net_share=1"); /* four rings share one NIC */
-    CHECK_NEAR(cost_of(&d, 4, 4, DPAR_ALL_REDUCE, 1e9).nic_Bps, 6.25e9, 1e-9);
-    CHECK_NEAR(cost_of(&d, 16, 1, DPAR_ALL_REDUCE, 1e9).nic_Bps, 6.25e9, 1e-9);
+    CHECK_NEAR(cost_of(&d, 4, 4, DPAR_CALL_ALL_REDUCE, 1e9).nic_Bps, 6.25e9, 1e-9);
+    CHECK_NEAR(cost_of(&d, 16, 1, DPAR_CALL_ALL_REDUCE, 1e9).nic_Bps, 6.25e9, 1e-9);
     d = machine("4x8:h100-80,nic=8x50,net_share=1,taper=0.5");
-    CHECK_NEAR(cost_of(&d, 4, 8, DPAR_ALL_REDUCE, 1e9).nic_Bps, 25e9, 1e-9);
+    CHECK_NEAR(cost_of(&d, 4, 8, DPAR_CALL_ALL_REDUCE, 1e9).nic_Bps, 25e9, 1e-9);
 }
 
 /* T7: in-switch reduction is for all-reduce alone, from some group and message size. T6: rings
@@ -180,31 +182,32 @@ static void test_rules(void)
 {
     dpar_cluster c = machine("1x8:h100-80"), d = machine("1x8:h100-80,nvls=0"), e;
     double big = 1073741824.0;
-    CHECK_INT(cost_of(&c, 8, 1, DPAR_ALL_REDUCE, big).algorithm, DPAR_ALG_IN_SWITCH);
-    CHECK(cost_of(&c, 8, 1, DPAR_ALL_REDUCE, 65536.0).algorithm != DPAR_ALG_IN_SWITCH);
-    CHECK(cost_of(&c, 2, 1, DPAR_ALL_REDUCE, big).algorithm != DPAR_ALG_IN_SWITCH);
-    CHECK(cost_of(&d, 8, 1, DPAR_ALL_REDUCE, big).seconds >
-          1.2 * cost_of(&c, 8, 1, DPAR_ALL_REDUCE, big).seconds);
-    CHECK_NEAR(cost_of(&d, 8, 1, DPAR_ALL_GATHER, big).seconds,
-               cost_of(&c, 8, 1, DPAR_ALL_GATHER, big).seconds, 0);
+    CHECK_INT(cost_of(&c, 8, 1, DPAR_CALL_ALL_REDUCE, big).algorithm, DPAR_ALG_IN_SWITCH);
+    CHECK(cost_of(&c, 8, 1, DPAR_CALL_ALL_REDUCE, 65536.0).algorithm != DPAR_ALG_IN_SWITCH);
+    CHECK(cost_of(&c, 2, 1, DPAR_CALL_ALL_REDUCE, big).algorithm != DPAR_ALG_IN_SWITCH);
+    CHECK(cost_of(&d, 8, 1, DPAR_CALL_ALL_REDUCE, big).seconds >
+          1.2 * cost_of(&c, 8, 1, DPAR_CALL_ALL_REDUCE, big).seconds);
+    CHECK_NEAR(cost_of(&d, 8, 1, DPAR_CALL_ALL_GATHER, big).seconds,
+               cost_of(&c, 8, 1, DPAR_CALL_ALL_GATHER, big).seconds, 0);
     /* bus bandwidth beyond the wire: measured 478 on 450 GB/s */
-    CHECK(1.75 * 8 * big / cost_of(&c, 8, 1, DPAR_ALL_REDUCE, 8 * big).seconds > 450e9);
+    CHECK(1.75 * 8 * big / cost_of(&c, 8, 1, DPAR_CALL_ALL_REDUCE, 8 * big).seconds > 450e9);
     c = machine("16x8:h100-80,nic=8x50");
     d = machine("16x8:h100-80,nic=8x50,sharp=1");
-    CHECK_INT(cost_of(&d, 128, 1, DPAR_ALL_REDUCE, 1e6).algorithm, DPAR_ALG_IN_SWITCH);
-    CHECK(cost_of(&d, 128, 1, DPAR_ALL_REDUCE, big).seconds <
-          cost_of(&c, 128, 1, DPAR_ALL_REDUCE, big).seconds);
-    CHECK_NEAR(cost_of(&d, 128, 1, DPAR_REDUCE_SCATTER, big).seconds,
-               cost_of(&c, 128, 1, DPAR_REDUCE_SCATTER, big).seconds, 0);
+    CHECK_INT(cost_of(&d, 128, 1, DPAR_CALL_ALL_REDUCE, 1e6).algorithm, DPAR_ALG_IN_SWITCH);
+    CHECK(cost_of(&d, 128, 1, DPAR_CALL_ALL_REDUCE, big).seconds <
+          cost_of(&c, 128, 1, DPAR_CALL_ALL_REDUCE, big).seconds);
+    CHECK_NEAR(cost_of(&d, 128, 1, DPAR_CALL_REDUCE_SCATTER, big).seconds,
+               cost_of(&c, 128, 1, DPAR_CALL_REDUCE_SCATTER, big).seconds, 0);
     e = machine("128x8:h100-80,nic=8x50"); /* 16 MiB at 1024 ranks: 0.9 % of the NICs */
-    CHECK(16777216.0 / 400e9 / cost_of(&e, 1024, 1, DPAR_ALL_GATHER, 16777216.0).seconds < 0.015);
+    CHECK(16777216.0 / 400e9 / cost_of(&e, 1024, 1, DPAR_CALL_ALL_GATHER, 16777216.0).seconds <
+          0.015);
     /* wires, not a switch: a pair has a third of a quad's links */
     e = machine("derecho");
-    CHECK(cost_of(&e, 2, 1, DPAR_ALL_GATHER, big).seconds >
-          1.9 * cost_of(&e, 4, 1, DPAR_ALL_GATHER, big).seconds);
-    CHECK_NEAR(cost_of(&e, 8, 1, DPAR_ALL_REDUCE, 0.0).seconds, 0.0, 0);
-    CHECK_NEAR(cost_of(&e, 1, 1, DPAR_ALL_REDUCE, 1e9).seconds, 0.0, 0);
-    CHECK_NEAR(cost_of(&e, 8, 1, DPAR_ALL_REDUCE, HUGE_VAL - HUGE_VAL).seconds, 0.0, 0);
+    CHECK(cost_of(&e, 2, 1, DPAR_CALL_ALL_GATHER, big).seconds >
+          1.9 * cost_of(&e, 4, 1, DPAR_CALL_ALL_GATHER, big).seconds);
+    CHECK_NEAR(cost_of(&e, 8, 1, DPAR_CALL_ALL_REDUCE, 0.0).seconds, 0.0, 0);
+    CHECK_NEAR(cost_of(&e, 1, 1, DPAR_CALL_ALL_REDUCE, 1e9).seconds, 0.0, 0);
+    CHECK_NEAR(cost_of(&e, 8, 1, DPAR_CALL_ALL_REDUCE, HUGE_VAL - HUGE_VAL).seconds, 0.0, 0);
 }
 
 /* A torus: two chips have one link between them, the chips of an axis the two links of it, those of
@@ -219,7 +222,7 @@ static void test_torus(void)
     size_t i;
     for (i = 0; i < sizeof of / sizeof of[0]; i++) {
         const double bytes = 1e13, n = of[i].n;
-        CHECK_NEAR(cost_of(&cube, of[i].n, 1, DPAR_ALL_GATHER, bytes).seconds,
+        CHECK_NEAR(cost_of(&cube, of[i].n, 1, DPAR_CALL_ALL_GATHER, bytes).seconds,
                    (n - 1) / n * bytes /
                        (600e9 * of[i].share * cube.cal.value[DPAR_CAL_LINK_SHARE]),
                    1e-3);
@@ -240,7 +243,7 @@ static void test_monotone(void)
     for (i = 0; i < sizeof text / sizeof text[0]; i++) {
         dpar_cluster c = machine(text[i]);
         int kind, n;
-        for (kind = DPAR_ALL_REDUCE; kind < DPAR_COLLECTIVES; kind++) {
+        for (kind = DPAR_CALL_ALL_REDUCE; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
             for (n = 2; n <= 64; n += n < 9 ? 1 : 11) {
                 for (k = 0; k < 3; k++) {
                     double last = 0.0, bytes;
@@ -248,7 +251,7 @@ static void test_monotone(void)
                         dpar_collective_cost x = cost_of(&c, n, stride[k], kind, bytes);
                         CHECK(x.seconds >= last && x.seconds > 0.0 && x.seconds < 1e6);
                         CHECK(x.latency_s >= 0.0 && x.latency_s <= x.seconds * (1 + 1e-12));
-                        CHECK(x.algorithm >= 0 && x.algorithm < DPAR_ALGS);
+                        CHECK(x.algorithm >= 0 && x.algorithm < DPAR_ALG_COUNT);
                         last = x.seconds;
                     }
                 }
@@ -293,16 +296,17 @@ static int read_row(FILE *f, row *r)
     (void)column(line, 5, r->coll);
     r->bytes = column(line, 6, cell);
     r->us = column(line, 7, cell);
-    for (r->kind = DPAR_ALL_REDUCE;
-         r->kind < DPAR_ALL_TO_ALL && strcmp(r->coll, kinds[r->kind - DPAR_ALL_REDUCE]) != 0;
+    for (r->kind = DPAR_CALL_ALL_REDUCE;
+         r->kind < DPAR_CALL_ALL_TO_ALL &&
+         strcmp(r->coll, kinds[r->kind - DPAR_CALL_ALL_REDUCE]) != 0;
          r->kind++) {
     }
     r->off = strstr(r->fabric, "OFF") != NULL;
-    r->group = strcmp(r->gpu, "A100") == 0    ? A100
-               : strcmp(r->gpu, "GH200") == 0 ? GH200
-               : r->kind == DPAR_ALL_REDUCE   ? H100_AR
-               : r->kind == DPAR_ALL_TO_ALL   ? H100_A2A
-                                              : H100_AGRS;
+    r->group = strcmp(r->gpu, "A100") == 0       ? A100
+               : strcmp(r->gpu, "GH200") == 0    ? GH200
+               : r->kind == DPAR_CALL_ALL_REDUCE ? H100_AR
+               : r->kind == DPAR_CALL_ALL_TO_ALL ? H100_A2A
+                                                 : H100_AGRS;
     /* these set constants: H100-class at 1, 64 and 8192 MiB, GH200 at 1, 16 and 128 MiB */
     r->marked = r->group == GH200
                     ? r->bytes == 1048576.0 || r->bytes == 16777216.0 || r->bytes == 134217728.0
@@ -336,7 +340,7 @@ static void test_measured(void)
     }
     while (read_row(f, &r)) {
         const dpar_cluster *c = r.group == A100 ? &a100 : r.group == GH200 ? &alps : &h100;
-        dpar_group g = group_of(c, 8, 1);
+        dpar_cluster_group g = group_of(c, 8, 1);
         dpar_collective_cost x;
         static const char *const way[] = {"ring", "pairwise", "tree", "in-switch", "hierarchical"};
         const char *algorithm, *protocol;
@@ -435,18 +439,18 @@ static void test_tuner(void)
     double sum[3][2] = {{0}}, t = 0.0;
     int n[3][2] = {{0}}, i;
     const char *algorithm = "", *protocol = "";
-    dpar_group g = group_of(&a100, 8, 1);
+    dpar_cluster_group g = group_of(&a100, 8, 1);
     row r;
-    CHECK_INT(nccl_tuner(&a100, &g, DPAR_ALL_REDUCE, 1e12, &t, &algorithm, &protocol), 0);
+    CHECK_INT(nccl_tuner(&a100, &g, DPAR_CALL_ALL_REDUCE, 1e12, &t, &algorithm, &protocol), 0);
     CHECK_NEAR(1e12 / t * 1.75, 240e9, 1e-3);
     CHECK_TEXT(algorithm, "ring");
     CHECK_TEXT(protocol, "simple");
-    CHECK_INT(nccl_tuner(&h100, &g, DPAR_ALL_GATHER, 1e12, &t, &algorithm, &protocol), 0);
+    CHECK_INT(nccl_tuner(&h100, &g, DPAR_CALL_ALL_GATHER, 1e12, &t, &algorithm, &protocol), 0);
     CHECK_NEAR(1e12 / t * 0.875, 370.8e9, 1e-3);
-    CHECK_INT(nccl_tuner(&h100, &g, DPAR_ALL_REDUCE, 1e9, &t, &algorithm, &protocol), 0);
+    CHECK_INT(nccl_tuner(&h100, &g, DPAR_CALL_ALL_REDUCE, 1e9, &t, &algorithm, &protocol), 0);
     CHECK_TEXT(algorithm, "nvls");
     while (f != NULL && read_row(f, &r)) {
-        i = r.group == A100 ? 0 : r.group == H100_AGRS ? r.kind - DPAR_ALL_REDUCE : -1;
+        i = r.group == A100 ? 0 : r.group == H100_AGRS ? r.kind - DPAR_CALL_ALL_REDUCE : -1;
         if (i >= 0) {
             CHECK_INT(
                 nccl_tuner(i == 0 ? &a100 : &h100, &g, r.kind, r.bytes, &t, &algorithm, &protocol),
@@ -472,16 +476,18 @@ static void test_tuner(void)
     }
     c = machine("16x8:h100-80,nic=8x50,sharp=1"); /* every algorithm has its place */
     g = group_of(&c, 128, 1);
-    CHECK_INT(nccl_tuner(&c, &g, DPAR_ALL_REDUCE, 1e8, &t, &algorithm, &protocol), DPAR_OK);
+    CHECK_INT(nccl_tuner(&c, &g, DPAR_CALL_ALL_REDUCE, 1e8, &t, &algorithm, &protocol), DPAR_OK);
     CHECK(strcmp(algorithm, "ring") != 0 && t > 0.0);
     g = group_of(&c, 16, 8);
-    CHECK_INT(nccl_tuner(&c, &g, DPAR_ALL_GATHER, 1e5, &t, &algorithm, &protocol), DPAR_OK);
-    CHECK_INT(nccl_tuner(&c, &g, DPAR_BROADCAST, 1e8, &t, &algorithm, &protocol), DPAR_OK);
+    CHECK_INT(nccl_tuner(&c, &g, DPAR_CALL_ALL_GATHER, 1e5, &t, &algorithm, &protocol), DPAR_OK);
+    CHECK_INT(nccl_tuner(&c, &g, DPAR_CALL_BROADCAST, 1e8, &t, &algorithm, &protocol), DPAR_OK);
     CHECK_TEXT(algorithm, "ring");
-    CHECK_INT(nccl_tuner(&c, &g, DPAR_ALL_TO_ALL, 1e8, &t, &algorithm, &protocol), DPAR_E_UNKNOWN);
+    CHECK_INT(nccl_tuner(&c, &g, DPAR_CALL_ALL_TO_ALL, 1e8, &t, &algorithm, &protocol),
+              DPAR_E_UNKNOWN);
     CHECK_INT(nccl_tuner(&c, &g, -1, 1e8, &t, &algorithm, &protocol), DPAR_E_UNKNOWN);
     c = machine("2x8:mi300x");
-    CHECK_INT(nccl_tuner(&c, &g, DPAR_ALL_REDUCE, 1e8, &t, &algorithm, &protocol), DPAR_E_UNKNOWN);
+    CHECK_INT(nccl_tuner(&c, &g, DPAR_CALL_ALL_REDUCE, 1e8, &t, &algorithm, &protocol),
+              DPAR_E_UNKNOWN);
 }
 
 /* ---- the tables that calibrate: how well the forms fit them ---------------------------------- */
@@ -496,7 +502,8 @@ static void fit_of_vtrain(const char *file, const char *text, const char *name, 
     while (f != NULL && fgets(line, sizeof line, f) != NULL) {
         int gpus = (int)column(line, 0, cell);
         double bytes = column(line, 1, cell), us = column(line, 2, cell);
-        double error = fabs(cost_of(&c, gpus, 1, DPAR_ALL_REDUCE, bytes).seconds * 1e6 / us - 1.0);
+        double error =
+            fabs(cost_of(&c, gpus, 1, DPAR_CALL_ALL_REDUCE, bytes).seconds * 1e6 / us - 1.0);
         sum[gpus] += error;
         n[gpus]++;
         all += error;
@@ -530,8 +537,8 @@ static void fit_of_simai(const char *file, int kind, const char *name, double ba
                 continue;
             }
             c.nodes = 1 << k;
-            wire = kind == DPAR_ALL_TO_ALL ? bytes * (ranks - 8) / ranks / 50e9
-                                           : bytes * (ranks - 1) / ranks / 400e9;
+            wire = kind == DPAR_CALL_ALL_TO_ALL ? bytes * (ranks - 8) / ranks / 50e9
+                                                : bytes * (ranks - 1) / ranks / 400e9;
             error = fabs(cost_of(&c, 8 << k, 1, kind, bytes).seconds / (wire / share) - 1.0);
             sum[k] += error;
             n[k]++;
@@ -560,7 +567,7 @@ static void fit_of_nvlink(void)
     char line[256], cell[64];
     while (f != NULL && fgets(line, sizeof line, f) != NULL) {
         double bytes = column(line, 0, cell), share = column(line, 1, cell);
-        all += fabs(cost_of(&c, 8, 1, DPAR_ALL_REDUCE, bytes).seconds * 300e9 * share /
+        all += fabs(cost_of(&c, 8, 1, DPAR_CALL_ALL_REDUCE, bytes).seconds * 300e9 * share /
                         (1.75 * bytes) -
                     1.0);
         total++;
@@ -579,36 +586,37 @@ static void test_curves(void)
     dpar_cluster c = machine("2x2:core,link_reduce=2x1000x1,link_reduce=2x3000x2,"
                              "link_reduce=2x4000x4,net_reduce=2x1000x10,net_reduce=2x2000x20,"
                              "link_send=2x1000x0.5,net_send=2x1000x5,net_send=2x3000x7");
-    dpar_group in = group_of(&c, 2, 1), apart = group_of(&c, 2, 2), all = group_of(&c, 4, 1);
+    dpar_cluster_group in = group_of(&c, 2, 1), apart = group_of(&c, 2, 2),
+                       all = group_of(&c, 4, 1);
     static const double at[] = {1, 1000, 2000, 3000, 3500, 4000, 6000};
     static const double us[] = {1, 1, 1.5, 2, 3, 4, 8};
     dpar_collective_cost cost;
     int i;
     for (i = 0; i < 7; i++) {
-        dpar_collective_predict(&c, &in, DPAR_ALL_REDUCE, at[i], &cost);
+        dpar_collective_predict(&c, &in, DPAR_CALL_ALL_REDUCE, at[i], &cost);
         CHECK_NEAR(cost.seconds, us[i] * 1e-6, 1e-12);
         CHECK_NEAR(cost.link_bytes, at[i], 1e-12);
     }
     /* half the bytes and half the steps of an all-reduce */
-    dpar_collective_predict(&c, &in, DPAR_ALL_GATHER, 6000, &cost);
+    dpar_collective_predict(&c, &in, DPAR_CALL_ALL_GATHER, 6000, &cost);
     CHECK_NEAR(cost.seconds, (2 - 0.5) * 1e-6, 1e-12);
-    dpar_collective_predict(&c, &in, DPAR_BARRIER, 0, &cost);
+    dpar_collective_predict(&c, &in, DPAR_CALL_BARRIER, 0, &cost);
     CHECK_NEAR(cost.seconds, 0.5e-6, 1e-12);
-    dpar_collective_predict(&c, &in, DPAR_SEND_RECV, 9000, &cost);
+    dpar_collective_predict(&c, &in, DPAR_CALL_SEND_RECV, 9000, &cost);
     CHECK_NEAR(cost.seconds, 0.5e-6, 1e-12); /* one point: it says no rate */
-    dpar_collective_predict(&c, &apart, DPAR_SEND_RECV, 2000, &cost);
+    dpar_collective_predict(&c, &apart, DPAR_CALL_SEND_RECV, 2000, &cost);
     CHECK_NEAR(cost.seconds, 6e-6, 1e-12);
     CHECK_NEAR(cost.nic_bytes, 2000, 1e-12);
-    dpar_collective_predict(&c, &apart, DPAR_ALL_REDUCE, 2000, &cost);
+    dpar_collective_predict(&c, &apart, DPAR_CALL_ALL_REDUCE, 2000, &cost);
     CHECK_NEAR(cost.seconds, 20e-6, 1e-12);
     /* four on two nodes: in the node all of it, between nodes half */
-    dpar_collective_predict(&c, &all, DPAR_ALL_REDUCE, 3000, &cost);
+    dpar_collective_predict(&c, &all, DPAR_CALL_ALL_REDUCE, 3000, &cost);
     CHECK_NEAR(cost.seconds, (15 + 2) * 1e-6, 1e-12);
     CHECK_INT(cost.algorithm, DPAR_ALG_HIERARCHICAL);
     /* a node of four by a call of two: three times the steps, 3/2 of the bytes */
     c = machine("1x4:core,link_reduce=2x1000x1,link_reduce=2x3000x2");
     in = group_of(&c, 4, 1);
-    dpar_collective_predict(&c, &in, DPAR_ALL_REDUCE, 2000, &cost);
+    dpar_collective_predict(&c, &in, DPAR_CALL_ALL_REDUCE, 2000, &cost);
     CHECK_NEAR(cost.seconds, (2 + 2) * 1e-6, 1e-12);
 }
 
@@ -630,9 +638,9 @@ int main(void)
                   "vTrain's A100 all-reduce", 0.12);
     fit_of_vtrain("tests/data/cost/vtrain_allreduce_v100.csv", "dgx-v100",
                   "vTrain's V100 all-reduce", 0.12);
-    fit_of_simai("tests/data/cost/simai_nic_efficiency.csv", DPAR_ALL_GATHER, "rings", 0.09);
-    fit_of_simai("tests/data/cost/simai_alltoall_efficiency.csv", DPAR_ALL_TO_ALL, "all-to-all",
-                 0.09);
+    fit_of_simai("tests/data/cost/simai_nic_efficiency.csv", DPAR_CALL_ALL_GATHER, "rings", 0.09);
+    fit_of_simai("tests/data/cost/simai_alltoall_efficiency.csv", DPAR_CALL_ALL_TO_ALL,
+                 "all-to-all", 0.09);
     fit_of_nvlink();
     return CHECK_DONE();
 }

@@ -75,7 +75,7 @@ static void test_files(void)
 
 static int32_t kind(int mix, int feed)
 {
-    return m.kinds[mix * DPAR_FEEDS + feed];
+    return m.kinds[mix * DPAR_MODEL_FFN_COUNT + feed];
 }
 
 /* Layers that differ, by every way in which files say that. */
@@ -85,23 +85,23 @@ static void test_layers(void)
     CHECK_INT(
         read_text("{\"model_type\": \"gemma3_text\", " SHAPE KV ", \"sliding_window\": 512}", &why),
         DPAR_OK);
-    CHECK_INT(kind(DPAR_MIX_WINDOW, DPAR_FEED_DENSE), 7);
-    CHECK_INT(kind(DPAR_MIX_FULL, DPAR_FEED_DENSE), 1);
+    CHECK_INT(kind(DPAR_MODEL_MIXER_WINDOW, DPAR_MODEL_FFN_DENSE), 7);
+    CHECK_INT(kind(DPAR_MODEL_MIXER_FULL, DPAR_MODEL_FFN_DENSE), 1);
     CHECK_INT(w.blocks, 8);
     CHECK_INT(read_text("{\"model_type\": \"qwen3_moe\", " SHAPE KV ", \"num_experts\": 16, "
                         "\"num_experts_per_tok\": 2, \"decoder_sparse_step\": 2}",
                         &why),
               DPAR_OK);
-    CHECK_INT(kind(DPAR_MIX_FULL, DPAR_FEED_EXPERTS), 4);
+    CHECK_INT(kind(DPAR_MODEL_MIXER_FULL, DPAR_MODEL_FFN_EXPERTS), 4);
     CHECK_INT(read_text("{\"model_type\": \"jamba\", " SHAPE KV ", \"num_experts\": 4, "
                         "\"num_experts_per_tok\": 2, \"attn_layer_period\": 8, "
                         "\"attn_layer_offset\": 4, \"expert_layer_period\": 2, "
                         "\"expert_layer_offset\": 1, \"mamba_d_state\": 16, \"mamba_expand\": 2}",
                         &why),
               DPAR_OK);
-    CHECK_INT(kind(DPAR_MIX_FULL, DPAR_FEED_DENSE), 1);
-    CHECK_INT(kind(DPAR_MIX_SCAN, DPAR_FEED_DENSE), 3);
-    CHECK_INT(kind(DPAR_MIX_SCAN, DPAR_FEED_EXPERTS), 4);
+    CHECK_INT(kind(DPAR_MODEL_MIXER_FULL, DPAR_MODEL_FFN_DENSE), 1);
+    CHECK_INT(kind(DPAR_MODEL_MIXER_SCAN, DPAR_MODEL_FFN_DENSE), 3);
+    CHECK_INT(kind(DPAR_MODEL_MIXER_SCAN, DPAR_MODEL_FFN_EXPERTS), 4);
     CHECK_INT(read_text("{\"model_type\": \"ernie4_5_moe\", " SHAPE KV ", \"moe_num_experts\": 16, "
                         "\"moe_k\": 2, \"moe_layer_start_index\": 1, \"moe_layer_interval\": 1, "
                         "\"moe_num_shared_experts\": 2, \"moe_intermediate_size\": 512}",

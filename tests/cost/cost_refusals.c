@@ -115,9 +115,9 @@ static void test_strategies(void)
 
 static void test_halos(void)
 {
-    dpar_halo_job job;
+    dpar_halo_cost_desc job;
     dpar_halo_rates rates;
-    dpar_halo_grid grid;
+    dpar_halo_cost grid;
     dpar_why why;
     memset(&job, 0, sizeof job);
     memset(&grid, 0, sizeof grid);
@@ -126,15 +126,15 @@ static void test_halos(void)
     job.bytes = job.together = 8;
     grid.parts[0] = grid.parts[1] = 2;
     grid.stride[0] = 2, grid.stride[1] = 1;
-    CHECK_INT(dpar_halo_grid_cost(&job, &rates, &grid, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_cost_predict(&job, &rates, &grid, &why), DPAR_OK);
     CHECK(grid.seconds > 0.0);
-    REFUSED(dpar_halo_grid_cost(NULL, &rates, &grid, &why), DPAR_E_ARG, "job or grid is NULL");
-    REFUSED(dpar_halo_grid_cost(&job, &rates, NULL, &why), DPAR_E_ARG, "job or grid is NULL");
+    REFUSED(dpar_halo_cost_predict(NULL, &rates, &grid, &why), DPAR_E_ARG, "job or grid is NULL");
+    REFUSED(dpar_halo_cost_predict(&job, &rates, NULL, &why), DPAR_E_ARG, "job or grid is NULL");
     grid.stride[1] = 0;
-    REFUSED(dpar_halo_grid_cost(&job, &rates, &grid, &why), DPAR_E_ARG, "dim 1: a stride of 0");
+    REFUSED(dpar_halo_cost_predict(&job, &rates, &grid, &why), DPAR_E_ARG, "dim 1: a stride of 0");
     grid.stride[1] = 1;
     job.shape = 9;
-    REFUSED(dpar_halo_grid_cost(&job, &rates, &grid, &why), DPAR_E_ARG, "shape 9:");
+    REFUSED(dpar_halo_cost_predict(&job, &rates, &grid, &why), DPAR_E_ARG, "shape 9:");
 }
 
 static void test_advice(void)
@@ -143,7 +143,7 @@ static void test_advice(void)
     dpar_model m = model_of("llama-3-8b");
     dpar_cluster c;
     dpar_job job;
-    dpar_search search;
+    dpar_planner_desc search;
     dpar_why why;
     CHECK_INT(dpar_workload_init(&w, &m, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_cluster_read(&c, "1x8:h100-80", 11, NULL), DPAR_OK);

@@ -13,7 +13,7 @@ static dpar_workload w;
 static dpar_advice a;
 static dpar_cluster c;
 static dpar_job job;
-static dpar_search asked;
+static dpar_planner_desc asked;
 
 static const char *advise(const char *model, const char *cluster, const char *recipe,
                           long long batch)
@@ -55,7 +55,7 @@ static int degree(const char *part, const char *name)
     return d > 0 ? d : -1;
 }
 
-static void fix(dpar_search *q, int32_t *field, int32_t value, int32_t which)
+static void fix(dpar_planner_desc *q, int32_t *field, int32_t value, int32_t which)
 {
     if (value > 0) {
         *field = value;
@@ -68,22 +68,23 @@ static double taught_seconds(const char *part)
 {
     static dpar_planner p;
     dpar_plan top;
-    dpar_search q = asked;
+    dpar_planner_desc q = asked;
     dpar_status st;
     int tiles = degree(part, "domain"), fsdp = degree(part, "FSDP"), hsdp = degree(part, "HSDP");
     int shards = fsdp > 0 ? fsdp : hsdp, i;
     double best = 0.0;
-    fix(&q, &q.fixed.tp, degree(part, "TP"), DPAR_FIELD_TP);
-    fix(&q, &q.fixed.pp, degree(part, "PP"), DPAR_FIELD_PP);
-    fix(&q, &q.fixed.dp, degree(part, "DDP"), DPAR_FIELD_DP);
-    fix(&q, &q.fixed.dp, shards, DPAR_FIELD_DP);
+    fix(&q, &q.fixed.tp, degree(part, "TP"), DPAR_STRATEGY_FIELD_TP);
+    fix(&q, &q.fixed.pp, degree(part, "PP"), DPAR_STRATEGY_FIELD_PP);
+    fix(&q, &q.fixed.dp, degree(part, "DDP"), DPAR_STRATEGY_FIELD_DP);
+    fix(&q, &q.fixed.dp, shards, DPAR_STRATEGY_FIELD_DP);
     if (fsdp != 0 || hsdp != 0) {
-        fix(&q, &q.fixed.zero, 3, DPAR_FIELD_ZERO);
-        fix(&q, &q.fixed.shard, hsdp != 0 ? job.cluster->gpus_per_node : 0, DPAR_FIELD_SHARD);
+        fix(&q, &q.fixed.zero, 3, DPAR_STRATEGY_FIELD_ZERO);
+        fix(&q, &q.fixed.shard, hsdp != 0 ? job.cluster->gpus_per_node : 0,
+            DPAR_STRATEGY_FIELD_SHARD);
     }
     for (i = 1; i == 1 || i <= tiles; i++) {
         if (tiles > 0) {
-            fix(&q, &q.fixed.tiles[0], i, DPAR_FIELD_TILES);
+            fix(&q, &q.fixed.tiles[0], i, DPAR_STRATEGY_FIELD_TILES);
             q.fixed.tiles[1] = tiles / i;
             q.fixed.tiles[2] = 1;
         }
@@ -226,7 +227,7 @@ static void test_fixed(void)
         "tp=8", "tp=2",           "tp=8,pp=2", "pp=4",  "zero=0",  "zero=3",       "cp=2",
         "dp=4", "recompute=full", "vp=2",      "mbs=2", "shard=4", "schedule=zbv", "zero=1,tp=1"};
     dpar_model m;
-    dpar_search q;
+    dpar_planner_desc q;
     dpar_why why;
     dpar_strategy got;
     uint32_t named;
@@ -266,7 +267,7 @@ int main(void)
     test_variants();
     { /* warnings: FSDP asked for what fits, too few micro-batches, DDP of what does not fit */
         dpar_model m;
-        dpar_search q;
+        dpar_planner_desc q;
         memset(&q, 0, sizeof q);
         q.fixed = plain_strategy();
         dpar_model_read(&m, "gpt2-125m", 9, NULL);
@@ -276,34 +277,34 @@ int main(void)
         job.work = &w;
         job.cluster = &c;
         q.fixed.zero = 3;
-        q.fixed_fields = 1u << DPAR_FIELD_ZERO;
+        q.fixed_fields = 1u << DPAR_STRATEGY_FIELD_ZERO;
         CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_FSDP_NEEDLESS) != 0);
         CHECK((a.warnings & DPAR_WARN_LEARNING_RATE) != 0);
         q.fixed.pp = 4;
         q.fixed.micro_batches = 4;
-        q.fixed_fields = 1u << DPAR_FIELD_PP | 1u << DPAR_FIELD_MICRO_BATCHES;
+        q.fixed_fields = 1u << DPAR_STRATEGY_FIELD_PP | 1u << DPAR_STRATEGY_FIELD_MICRO_BATCHES;
         CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_FEW_MICRO) != 0);
         dpar_model_read(&m, "llama-7b", 8, NULL);
         dpar_workload_init(&w, &m, 0, NULL);
         q.fixed.zero = 0;
-        q.fixed_fields = 1u << DPAR_FIELD_ZERO;
+        q.fixed_fields = 1u << DPAR_STRATEGY_FIELD_ZERO;
         CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK(a.plan.strategy.zero == 0 && (a.warnings & DPAR_WARN_DDP_STATE) == 0);
-        q.fixed_fields |= 1u << DPAR_FIELD_TP | 1u << DPAR_FIELD_PP;
+        q.fixed_fields |= 1u << DPAR_STRATEGY_FIELD_TP | 1u << DPAR_STRATEGY_FIELD_PP;
         q.fixed.pp = 1;
         CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_E_MEMORY);
         CHECK((a.warnings & DPAR_WARN_DDP_STATE) != 0);
         CHECK(strstr(a.runner_up, "with nothing fixed DP(ZeRO-1)=8") != NULL);
         dpar_cluster_read(&c, "2x8:a100-80", 11, NULL);
         q.fixed.tp = 16;
-        q.fixed_fields = 1u << DPAR_FIELD_TP;
+        q.fixed_fields = 1u << DPAR_STRATEGY_FIELD_TP;
         CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_TP_ACROSS) != 0);
         CHECK(strstr(a.name, "TP=16") != NULL);
         q.fixed.micro_batch = 8; /* 2.7 GB of activations a sample and layer: state is sharded */
-        q.fixed_fields = 1u << DPAR_FIELD_MICRO_BATCH;
+        q.fixed_fields = 1u << DPAR_STRATEGY_FIELD_MICRO_BATCH;
         CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_ACTIVATIONS) != 0);
     }

@@ -14,8 +14,9 @@ static dpar_halo_rates usual_rates(void)
     return r;
 }
 
-static void count(const dpar_halo_job *j, const dpar_halo_grid *g, int32_t rank, int64_t *bytes,
-                  int64_t *away, int64_t *runs, int64_t *packed, int64_t *packed_runs)
+static void count(const dpar_halo_cost_desc *j, const dpar_halo_cost *g, int32_t rank,
+                  int64_t *bytes, int64_t *away, int64_t *runs, int64_t *packed,
+                  int64_t *packed_runs)
 {
     int64_t at[3], block[3], side[3];
     int32_t d, node = j->per_node > 0 ? j->per_node : j->ranks, key = -1, last = -1;
@@ -58,9 +59,9 @@ static void count(const dpar_halo_job *j, const dpar_halo_grid *g, int32_t rank,
     }
 }
 
-static dpar_halo_job job_of(int32_t ranks, int32_t per_node, int64_t n, int64_t width)
+static dpar_halo_cost_desc job_of(int32_t ranks, int32_t per_node, int64_t n, int64_t width)
 {
-    dpar_halo_job j;
+    dpar_halo_cost_desc j;
     int32_t d;
     memset(&j, 0, sizeof j);
     j.ranks = ranks;
@@ -78,15 +79,15 @@ static dpar_halo_job job_of(int32_t ranks, int32_t per_node, int64_t n, int64_t 
 
 /* Every factorisation of the ranks, every order of the axes: figures as counted, none cheaper than
  * the chosen one. */
-static void every_grid(const dpar_halo_job *j)
+static void every_grid(const dpar_halo_cost_desc *j)
 {
     static const int32_t order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                         {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     dpar_halo_rates r = usual_rates();
-    dpar_halo_grid best, g;
+    dpar_halo_cost best, g;
     double least = 1e30;
     int32_t a, b, k, found = 0;
-    CHECK_INT(dpar_halo_grid_choose(j, NULL, &best, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_cost_choose(j, NULL, &best, NULL), DPAR_OK);
     for (a = 1; a <= j->ranks; a++) {
         for (b = 1; b <= j->ranks / a; b++) {
             int32_t parts[3] = {a, b, j->ranks / a / b};
@@ -104,7 +105,7 @@ static void every_grid(const dpar_halo_job *j)
                     g.stride[order[k][q]] = stride;
                     stride *= parts[order[k][q]];
                 }
-                CHECK_INT(dpar_halo_grid_cost(j, &r, &g, NULL), DPAR_OK);
+                CHECK_INT(dpar_halo_cost_predict(j, &r, &g, NULL), DPAR_OK);
                 least = g.seconds < least ? g.seconds : least;
                 if (j->cells[0] % parts[0] + j->cells[1] % parts[1] + j->cells[2] % parts[2]) {
                     continue;
@@ -139,26 +140,26 @@ static void every_grid(const dpar_halo_job *j)
 /* A block beyond the cache: its runs take far_s, and at its own size it is not beyond. */
 static void far(void)
 {
-    dpar_halo_job j = job_of(2, 0, 24, 1);
+    dpar_halo_cost_desc j = job_of(2, 0, 24, 1);
     dpar_halo_rates r = usual_rates(), slow = usual_rates();
-    dpar_halo_grid g, want;
-    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, NULL), DPAR_OK);
+    dpar_halo_cost g, want;
+    CHECK_INT(dpar_halo_cost_choose(&j, NULL, &g, NULL), DPAR_OK);
     want = g;
     slow.run_s = r.far_s = 20e-9;
     r.cache_bytes = (double)j.bytes;
     r.cache_bytes *= (24.0 / g.parts[0] + 2) * (24.0 / g.parts[1] + 2) * (24.0 / g.parts[2] + 2);
-    CHECK_INT(dpar_halo_grid_cost(&j, NULL, &want, NULL), DPAR_OK);
-    CHECK_INT(dpar_halo_grid_cost(&j, &r, &g, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_cost_predict(&j, NULL, &want, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_cost_predict(&j, &r, &g, NULL), DPAR_OK);
     CHECK_NEAR(g.seconds, want.seconds, 1e-12);
     r.cache_bytes -= 1;
-    CHECK_INT(dpar_halo_grid_cost(&j, &slow, &want, NULL), DPAR_OK);
-    CHECK_INT(dpar_halo_grid_cost(&j, &r, &g, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_cost_predict(&j, &slow, &want, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_cost_predict(&j, &r, &g, NULL), DPAR_OK);
     CHECK_NEAR(g.seconds, want.seconds, 1e-12);
     r.far_s = -1;
-    CHECK_INT(dpar_halo_grid_cost(&j, &r, &g, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_cost_predict(&j, &r, &g, NULL), DPAR_E_ARG);
     r.far_s = 0;
     r.cache_bytes = 1e300 * 1e300;
-    CHECK_INT(dpar_halo_grid_cost(&j, &r, &g, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_cost_predict(&j, &r, &g, NULL), DPAR_E_ARG);
 }
 
 /* The same exchange told by neighbours has the halo's price: a ring of 2 x 2 x 2 blocks, in one
@@ -168,16 +169,16 @@ static void neighbours(const dpar_halo_rates *rates, int64_t n, int64_t width)
     dpar_neighbour to[6];
     int32_t per_node, d, i;
     for (per_node = 0; per_node < 2; per_node++) {
-        dpar_halo_job j = job_of(8, per_node, 2 * n, width);
+        dpar_halo_cost_desc j = job_of(8, per_node, 2 * n, width);
         const dpar_halo_rates r = rates ? *rates : usual_rates();
         double copies = 0.0;
-        dpar_halo_grid g;
+        dpar_halo_cost g;
         memset(&g, 0, sizeof g);
         for (d = 0; d < 3; d++) {
             g.parts[d] = 2;
             g.stride[d] = 4 >> d;
         }
-        CHECK_INT(dpar_halo_grid_cost(&j, rates, &g, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_cost_predict(&j, rates, &g, NULL), DPAR_OK);
         memset(to, 0, sizeof to);
         for (i = 0; i < 6; i++) {
             const int64_t row = i / 2 == 2 ? width : n; /* cells of a run */
@@ -205,42 +206,42 @@ static void neighbours(const dpar_halo_rates *rates, int64_t n, int64_t width)
 
 static void bad(void)
 {
-    dpar_halo_job j = job_of(4, 0, 8, 1);
-    dpar_halo_grid g;
+    dpar_halo_cost_desc j = job_of(4, 0, 8, 1);
+    dpar_halo_cost g;
     dpar_halo_rates r = usual_rates();
     dpar_why why;
     memset(&g, 7, sizeof g);
     j.cells[1] = 0;
-    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_cost_choose(&j, NULL, &g, &why), DPAR_E_ARG);
     j = job_of(1000, 0, 8, 1);
-    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, &why), DPAR_E_NONE); /* 512 cells */
+    CHECK_INT(dpar_halo_cost_choose(&j, NULL, &g, &why), DPAR_E_NONE); /* 512 cells */
     j = job_of(4, 0, INT64_C(1) << 40, 1);
-    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_halo_cost_choose(&j, NULL, &g, &why), DPAR_E_RANGE);
     j = job_of(0, 0, 8, 1);
-    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_cost_choose(&j, NULL, &g, &why), DPAR_E_ARG);
     j = job_of(4, 0, 8, 1);
     r.copy_Bps = r.copy_Bps - r.copy_Bps;
-    CHECK_INT(dpar_halo_grid_choose(&j, &r, &g, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_cost_choose(&j, &r, &g, &why), DPAR_E_ARG);
     r = usual_rates();
     r.message_s = 1e300 * 1e300;
-    CHECK_INT(dpar_halo_grid_choose(&j, &r, &g, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_cost_choose(&j, &r, &g, &why), DPAR_E_ARG);
     CHECK_INT(g.parts[0], 0x07070707); /* nothing was written */
     memset(&g, 0, sizeof g);
-    CHECK_INT(dpar_halo_grid_cost(&j, NULL, &g, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_cost_predict(&j, NULL, &g, &why), DPAR_E_ARG);
     g.parts[0] = g.parts[1] = 2;
     g.parts[2] = 1;
     g.stride[0] = g.stride[1] = 1; /* two axes of stride 1 */
     g.stride[2] = 1;
-    CHECK_INT(dpar_halo_grid_cost(&j, NULL, &g, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_cost_predict(&j, NULL, &g, &why), DPAR_E_ARG);
     g.stride[0] = 2;
-    CHECK_INT(dpar_halo_grid_cost(&j, NULL, &g, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_cost_predict(&j, NULL, &g, &why), DPAR_OK);
 }
 
 int main(void)
 {
     static const int32_t ranks[] = {1, 2, 3, 4, 6, 8, 12, 16, 24};
-    dpar_halo_grid g;
-    dpar_halo_job j;
+    dpar_halo_cost g;
+    dpar_halo_cost_desc j;
     dpar_cluster cluster;
     size_t i;
     far();
@@ -259,16 +260,16 @@ int main(void)
     }
     /* two ranks: cut the slowest dim, as measured */
     j = job_of(2, 0, 128, 1);
-    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_cost_choose(&j, NULL, &g, NULL), DPAR_OK);
     CHECK_INT(g.parts[0], 2);
     /* 64 ranks on one node: never the contiguous dim while there are planes and rows to cut */
     j = job_of(64, 0, 512, 1);
     j.periodic = 0;
-    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_cost_choose(&j, NULL, &g, NULL), DPAR_OK);
     CHECK_INT(g.parts[2], 1);
     /* nodes of 8: the ranks of a node make a brick, not a row, where the network decides */
     j = job_of(512, 8, 512, 1);
-    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_cost_choose(&j, NULL, &g, NULL), DPAR_OK);
     CHECK(g.network_bytes > 0 && g.peers >= 4);
     neighbours(NULL, 6, 1);
     neighbours(NULL, 64, 2);

@@ -54,7 +54,7 @@ static void look(const memory_row *r, void *context)
             printf("  %6.1f GiB measured, %6.1f: %+6.1f %%", r->gib, said.gib, error);
         }
         printf("\n   ");
-        for (i = 0; i < DPAR_MEMS; i++) {
+        for (i = 0; i < DPAR_MEMORY_COUNT; i++) {
             if (said.memory.term[i] > 0.0) {
                 printf(" %s %.1f", dpar_memory_name(i), said.memory.term[i] * 1e-9);
             }
@@ -80,7 +80,7 @@ static double layer_bytes(const char *shape, const char *stack, const char *reco
         snprintf(r.strategy, sizeof r.strategy, "recompute=%s", recompute);
         said = memory_say(&r);
         CHECK_INT(said.status, DPAR_OK);
-        bytes[layers - 1] = said.memory.term[DPAR_MEM_ACTIVATIONS];
+        bytes[layers - 1] = said.memory.term[DPAR_MEMORY_ACTIVATIONS];
     }
     return (bytes[1] - bytes[0]) / 64.0;
 }

@@ -195,7 +195,7 @@ static void test_text(void)
     dpar_model m;
     dpar_why why;
     CHECK_INT(dpar_model_read(&m, all, sizeof all - 1, &why), DPAR_OK);
-    CHECK_INT(m.family, DPAR_FAMILY_GPT);
+    CHECK_INT(m.family, DPAR_MODEL_FAMILY_GPT);
     CHECK_TEXT(m.name, "gpt");
     CHECK_INT(m.layers, 1);
     CHECK(m.hidden == 2 && m.heads == 3 && m.kv_heads == 4 && m.head_width == 5 && m.ffn == 6);
@@ -209,8 +209,8 @@ static void test_text(void)
     CHECK_NEAR(m.capacity, 1.25, 0);
     CHECK_NEAR(m.flops_per_cell, 2.5, 0);
     CHECK_NEAR(m.bytes_per_cell, 1000.0, 0);
-    CHECK_INT(m.attention, DPAR_ATTENTION_FLASH1);
-    CHECK_INT(m.stack, DPAR_STACK_TORCH);
+    CHECK_INT(m.attention, DPAR_MODEL_ATTENTION_FLASH1);
+    CHECK_INT(m.stack, DPAR_MODEL_STACK_TORCH);
     CHECK_INT(dpar_model_read(&m, "resnet-50,image=448", 19, &why), DPAR_OK);
     CHECK(m.image[0] == 448 && m.image[1] == 448 && m.channels == 3);
     CHECK_INT(dpar_model_read(&m, "grid:1440x720x100,fields=5,halo=2", 33, &why), DPAR_OK);
@@ -320,16 +320,16 @@ static void test_said(void)
     CHECK_INT(dpar_model_read(&m, "gpt3-175b", 9, &why), DPAR_OK);
     m.attention = m.stack = 0;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
-    CHECK_INT(w.stack, DPAR_STACK_MEGATRON);
-    CHECK_INT(w.attention, DPAR_ATTENTION_UNFUSED);
-    m.stack = DPAR_STACK_TORCH;
+    CHECK_INT(w.stack, DPAR_MODEL_STACK_MEGATRON);
+    CHECK_INT(w.attention, DPAR_MODEL_ATTENTION_UNFUSED);
+    m.stack = DPAR_MODEL_STACK_TORCH;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
-    CHECK_INT(w.stack, DPAR_STACK_TORCH);
-    CHECK_INT(w.attention, DPAR_ATTENTION_FLASH);
-    m.attention = DPAR_ATTENTION_FLASH1;
+    CHECK_INT(w.stack, DPAR_MODEL_STACK_TORCH);
+    CHECK_INT(w.attention, DPAR_MODEL_ATTENTION_FLASH);
+    m.attention = DPAR_MODEL_ATTENTION_FLASH1;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
-    CHECK_INT(w.attention, DPAR_ATTENTION_FLASH1);
-    m.loss = DPAR_LOSSES;
+    CHECK_INT(w.attention, DPAR_MODEL_ATTENTION_FLASH1);
+    m.loss = DPAR_MODEL_LOSS_END;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "attention=2, stack=3, loss=7: one does not exist");
     m.loss = 0;
@@ -343,18 +343,19 @@ static void test_said(void)
     m.mtp = 0;
     CHECK_INT(dpar_model_find(&u, "unet-0.25deg", NULL), DPAR_OK);
     for (u.levels = 1; u.levels <= 8; u.levels++) { /* the most that fit are a workload */
-        const int32_t most = (DPAR_MAX_OPS - 2 * u.levels) / 4 / (2 * u.levels - 1);
+        const int32_t most = (DPAR_MAX_LAYER_OPS - 2 * u.levels) / 4 / (2 * u.levels - 1);
         u.blocks_per_level = most;
         CHECK_INT(dpar_workload_init(&w, &u, 0, &why), DPAR_OK);
-        CHECK_INT(w.ops <= DPAR_MAX_OPS && w.ops + 4 * (2 * u.levels - 1) > DPAR_MAX_OPS, 1);
+        CHECK_INT(
+            w.ops <= DPAR_MAX_LAYER_OPS && w.ops + 4 * (2 * u.levels - 1) > DPAR_MAX_LAYER_OPS, 1);
         u.blocks_per_level = u.levels % 2 ? most + 1 : INT32_MAX;
         CHECK_INT(dpar_workload_init(&w, &u, 0, &why), DPAR_E_ARG);
         CHECK_INT(strstr(why.text, " levels: at most ") != NULL, 1);
     }
     m.family = 0;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "no family: set family, as DPAR_FAMILY_GPT");
-    m.family = DPAR_FAMILIES;
+    CHECK_TEXT(why.text, "no family: set family, as DPAR_MODEL_FAMILY_GPT");
+    m.family = DPAR_MODEL_FAMILY_END;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "family 9 does not exist");
     CHECK_INT(dpar_model_read(&m, "?:layers=2", 10, &why), DPAR_E_PARSE);
@@ -456,32 +457,32 @@ static void test_config(void)
         const char *file;
         double params, within;
         int family, seq;
-    } real[] = {{"llama-2-7b", 6738415616.0, 0, DPAR_FAMILY_LLAMA, 4096},
-                {"llama-3-8b", 8030261248.0, 0, DPAR_FAMILY_LLAMA, 8192},
-                {"llama-3-70b", 70553706496.0, 0, DPAR_FAMILY_LLAMA, 8192},
-                {"llama-3.1-405b", 405853388800.0, 0, DPAR_FAMILY_LLAMA, 8192},
-                {"mistral-7b", 7241732096.0, 0, DPAR_FAMILY_LLAMA, 8192},
-                {"mistral-small-3.1-24b", 24011361280.0, 1e-3, DPAR_FAMILY_LLAMA, 8192},
-                {"mixtral-8x7b", 46702792704.0, 0, DPAR_FAMILY_LLAMA, 8192},
-                {"mixtral-8x22b", 140620634112.0, 0, DPAR_FAMILY_LLAMA, 8192},
-                {"qwen1.5-moe-a2.7b", 14315784192.0, 2e-5, DPAR_FAMILY_LLAMA, 8192},
-                {"qwen2.5-72b", 72706203648.0, 2e-5, DPAR_FAMILY_LLAMA, 8192},
-                {"qwen3-32b", 32762123264.0, 1e-6, DPAR_FAMILY_LLAMA, 8192},
-                {"qwen3-235b-a22b", 235093634560.0, 1e-6, DPAR_FAMILY_LLAMA, 8192},
-                {"deepseek-v2", 235741434880.0, 0, DPAR_FAMILY_LLAMA, 8192},
-                {"deepseek-v3", 671026419200.0, 1e-7, DPAR_FAMILY_LLAMA, 8192},
-                {"gemma-2-9b", 9241705984.0, 5e-5, DPAR_FAMILY_LLAMA, 8192},
-                {"phi-3-mini", 3821079552.0, 0, DPAR_FAMILY_LLAMA, 4096},
-                {"gpt2", 124439808.0, 0, DPAR_FAMILY_GPT, 1024},
-                {"gpt-neox-20b", 20554567680.0, 0, DPAR_FAMILY_GPT, 2048},
-                {"pythia-6.9b", 6857302016.0, 0, DPAR_FAMILY_GPT, 2048},
-                {"mpt-7b", 6649286656.0, 0, DPAR_FAMILY_GPT, 2048},
-                {"opt-6.7b", 6658473984.0, 2e-6, DPAR_FAMILY_GPT, 2048},
-                {"falcon-7b", 6921720704.0, 1e-6, DPAR_FAMILY_GPT, 2048},
-                {"t5-large", 737668096.0, 1e-5, DPAR_FAMILY_T5, 512},
-                {"flan-t5-xl", 2849757184.0, 2e-6, DPAR_FAMILY_T5, 512},
-                {"vit-huge", 632404480.0, 0, DPAR_FAMILY_VIT, 0},
-                {"dit-xl-2-256", 675129632.0, 0.01, DPAR_FAMILY_DIT, 0}};
+    } real[] = {{"llama-2-7b", 6738415616.0, 0, DPAR_MODEL_FAMILY_LLAMA, 4096},
+                {"llama-3-8b", 8030261248.0, 0, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"llama-3-70b", 70553706496.0, 0, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"llama-3.1-405b", 405853388800.0, 0, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"mistral-7b", 7241732096.0, 0, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"mistral-small-3.1-24b", 24011361280.0, 1e-3, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"mixtral-8x7b", 46702792704.0, 0, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"mixtral-8x22b", 140620634112.0, 0, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"qwen1.5-moe-a2.7b", 14315784192.0, 2e-5, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"qwen2.5-72b", 72706203648.0, 2e-5, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"qwen3-32b", 32762123264.0, 1e-6, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"qwen3-235b-a22b", 235093634560.0, 1e-6, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"deepseek-v2", 235741434880.0, 0, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"deepseek-v3", 671026419200.0, 1e-7, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"gemma-2-9b", 9241705984.0, 5e-5, DPAR_MODEL_FAMILY_LLAMA, 8192},
+                {"phi-3-mini", 3821079552.0, 0, DPAR_MODEL_FAMILY_LLAMA, 4096},
+                {"gpt2", 124439808.0, 0, DPAR_MODEL_FAMILY_GPT, 1024},
+                {"gpt-neox-20b", 20554567680.0, 0, DPAR_MODEL_FAMILY_GPT, 2048},
+                {"pythia-6.9b", 6857302016.0, 0, DPAR_MODEL_FAMILY_GPT, 2048},
+                {"mpt-7b", 6649286656.0, 0, DPAR_MODEL_FAMILY_GPT, 2048},
+                {"opt-6.7b", 6658473984.0, 2e-6, DPAR_MODEL_FAMILY_GPT, 2048},
+                {"falcon-7b", 6921720704.0, 1e-6, DPAR_MODEL_FAMILY_GPT, 2048},
+                {"t5-large", 737668096.0, 1e-5, DPAR_MODEL_FAMILY_T5, 512},
+                {"flan-t5-xl", 2849757184.0, 2e-6, DPAR_MODEL_FAMILY_T5, 512},
+                {"vit-huge", 632404480.0, 0, DPAR_MODEL_FAMILY_VIT, 0},
+                {"dit-xl-2-256", 675129632.0, 0.01, DPAR_MODEL_FAMILY_DIT, 0}};
     dpar_why why;
     dpar_model m;
     size_t i;
@@ -541,7 +542,7 @@ static void test_config_objects(void)
         CHECK_INT(m.layers, 2);
         CHECK_INT(m.heads, 4);
         CHECK_INT(m.vocab, 100);
-        CHECK_INT(m.family, DPAR_FAMILY_LLAMA);
+        CHECK_INT(m.family, DPAR_MODEL_FAMILY_LLAMA);
         CHECK_INT(m.head_width, 0);
     }
 }

@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-static dpar_planned p;
-static dpar_asked a;
+static dpar_plan_result p;
+static dpar_plan_query a;
 static dpar_why why;
 
 static void says(const char *word)
@@ -28,7 +28,7 @@ static void by_hand(const char *model, const char *machine, int32_t gpus, int64_
     dpar_model m;
     dpar_cluster c;
     dpar_job job;
-    dpar_search q;
+    dpar_planner_desc q;
     dpar_status st;
     memset(&q, 0, sizeof q);
     dpar_strategy_init(&q.fixed);
@@ -71,27 +71,27 @@ static void test_as_by_hand(void)
 {
     dpar_plan best;
     by_hand("llama-3-70b", "8x8:a100-80", 0, 512, 0, "megatron", NULL, &best);
-    CHECK_INT(dpar_plan_text("llama-3-70b", "8x8:a100-80", "batch=512", &p, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80", "batch=512", &p, &why), DPAR_OK);
     same(&best);
     CHECK_INT(p.report.global_batch, 512);
     CHECK_INT(p.report.plans, 8);
     /* 4194304 / 8192 tokens are 512 samples, and 512 is a power of two times 64 GPUs */
-    CHECK_INT(dpar_plan_text("llama-3-70b", "8x8:a100-80", NULL, &p, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80", NULL, &p, &why), DPAR_OK);
     same(&best);
     by_hand("llama-3-8b", "derecho", 16, 64, 4096, "fp32", "tp=2,pp=2", &best);
-    CHECK_INT(dpar_plan_text("llama-3-8b", "derecho",
-                             " gpus=16\tbatch=64  seq=4096\nprecision=fp32 fix=tp=2,pp=2 ", &p,
-                             &why),
+    CHECK_INT(dpar_plan_search("llama-3-8b", "derecho",
+                               " gpus=16\tbatch=64  seq=4096\nprecision=fp32 fix=tp=2,pp=2 ", &p,
+                               &why),
               DPAR_OK);
     same(&best);
     by_hand("llama-3-8b,stack=torch,attention=flash1", "dgx-h100", 0, 64, 0, "fsdp", NULL, &best);
-    CHECK_INT(dpar_plan_text("llama-3-8b", "dgx-h100",
-                             "stack=torch attention=flash1 batch=64 precision=fsdp", &p, &why),
+    CHECK_INT(dpar_plan_search("llama-3-8b", "dgx-h100",
+                               "stack=torch attention=flash1 batch=64 precision=fsdp", &p, &why),
               DPAR_OK);
     same(&best);
     /* a grid: one sample of it */
     by_hand("grid:1440x720x100,fields=5", "derecho", 64, 1, 0, "megatron", NULL, &best);
-    CHECK_INT(dpar_plan_text("grid:1440x720x100,fields=5", "derecho", "gpus=64", &p, &why),
+    CHECK_INT(dpar_plan_search("grid:1440x720x100,fields=5", "derecho", "gpus=64", &p, &why),
               DPAR_OK);
     same(&best);
 }
@@ -100,17 +100,17 @@ static void test_as_by_hand(void)
 static void test_nothing(void)
 {
     const char *says = "model, machine and where the answer goes: one is NULL";
-    CHECK_INT(dpar_plan_text(NULL, "derecho", NULL, &p, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_plan_search(NULL, "derecho", NULL, &p, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, says);
-    CHECK_INT(dpar_plan_text("gpt2", NULL, NULL, &p, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_plan_search("gpt2", NULL, NULL, &p, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, says);
-    CHECK_INT(dpar_plan_text("gpt2", "derecho", NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_plan_search("gpt2", "derecho", NULL, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, says);
 }
 
 static void test_ask(void)
 {
-    CHECK_INT(dpar_plan_ask("llama-3-8b", "dgx-h100", "gpus=16 whole", &a, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_query_read("llama-3-8b", "dgx-h100", "gpus=16 whole", &a, &why), DPAR_OK);
     CHECK_INT(a.had, 8);
     CHECK_INT(a.batch, -1);
     CHECK_INT(a.search.space, DPAR_SPACE_WHOLE);
@@ -118,7 +118,7 @@ static void test_ask(void)
     CHECK_INT(a.given_fields, 0);
     CHECK(a.job.work == &a.work && a.job.cluster == &a.cluster);
     CHECK_TEXT(a.job.recipe.name, "megatron");
-    CHECK_INT(dpar_plan_ask("llama-3-8b", "dgx-h100", "batch=0", &a, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_query_read("llama-3-8b", "dgx-h100", "batch=0", &a, &why), DPAR_OK);
     CHECK_INT(a.batch, 0);
     CHECK_INT(a.search.global_batch, 0);
     CHECK_INT(a.had, 0);
@@ -130,8 +130,8 @@ static void test_evaluate(void)
     dpar_plan plan;
     dpar_strategy s;
     /* dp = 64 / 32, and 512 = dp mbs m: m = 256 */
-    CHECK_INT(dpar_plan_text("llama-3-70b", "8x8:a100-80",
-                             "batch=512 evaluate=tp=8,sp=1,pp=4,zero=1", &p, &why),
+    CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80",
+                               "batch=512 evaluate=tp=8,sp=1,pp=4,zero=1", &p, &why),
               DPAR_OK);
     dpar_strategy_init(&s);
     s.tp = 8;
@@ -144,18 +144,18 @@ static void test_evaluate(void)
     same(&plan);
     CHECK_INT(p.report.plans, 1);
     /* its own batch where none is asked for */
-    CHECK_INT(dpar_plan_text("llama-3-70b", "8x8:a100-80",
-                             "evaluate=tp=8,sp=1,pp=4,zero=1,mbs=2,m=16", &p, &why),
+    CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80",
+                               "evaluate=tp=8,sp=1,pp=4,zero=1,mbs=2,m=16", &p, &why),
               DPAR_OK);
     CHECK_INT(p.report.global_batch, 2 * 2 * 16);
-    CHECK_INT(dpar_plan_text("llama-3-70b", "8x8:a100-80", "evaluate=tp=8,mbs=1", &p, &why),
+    CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80", "evaluate=tp=8,mbs=1", &p, &why),
               DPAR_E_MEMORY);
     says("a GPU");
     CHECK(p.memory > 80e9 && p.step > 0);
-    CHECK_INT(dpar_plan_text("llama-3-70b", "8x8:a100-80", "evaluate=tp=3", &p, &why),
+    CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80", "evaluate=tp=3", &p, &why),
               DPAR_E_DIVIDE);
     says("= 3 ranks do not divide the cluster's 64 GPUs");
-    CHECK_INT(dpar_plan_text("llama-3-70b", "8x8:a100-80", "batch=7 evaluate=tp=8", &p, &why),
+    CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80", "batch=7 evaluate=tp=8", &p, &why),
               DPAR_E_DIVIDE);
 }
 
@@ -163,7 +163,7 @@ static void test_evaluate(void)
 static void test_complete(void)
 {
     dpar_strategy s;
-    CHECK_INT(dpar_plan_ask("llama-3-70b", "8x8:a100-80", NULL, &a, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_query_read("llama-3-70b", "8x8:a100-80", NULL, &a, &why), DPAR_OK);
     dpar_strategy_init(&s);
     s.tp = 8;
     s.pp = 2;
@@ -176,7 +176,8 @@ static void test_complete(void)
     s.dp = 3;
     s.micro_batches = 5;
     CHECK_INT(dpar_strategy_complete(
-                  &a.job, &s, 1u << DPAR_FIELD_DP | 1u << DPAR_FIELD_MICRO_BATCHES, 64, &why),
+                  &a.job, &s,
+                  1u << DPAR_STRATEGY_FIELD_DP | 1u << DPAR_STRATEGY_FIELD_MICRO_BATCHES, 64, &why),
               DPAR_OK);
     CHECK_INT(s.dp, 3);
     CHECK_INT(s.micro_batches, 5);
@@ -189,12 +190,12 @@ static void refused(const char *model, const char *machine, const char *options,
                     const char *word)
 {
     why.text[0] = 0;
-    CHECK_INT(dpar_plan_ask(model, machine, options, &a, &why), st);
+    CHECK_INT(dpar_plan_query_read(model, machine, options, &a, &why), st);
     says(word);
     why.text[0] = 0;
-    CHECK_INT(dpar_plan_text(model, machine, options, &p, &why), st);
+    CHECK_INT(dpar_plan_search(model, machine, options, &p, &why), st);
     says(word);
-    CHECK_INT(dpar_plan_text(model, machine, options, &p, NULL), st);
+    CHECK_INT(dpar_plan_search(model, machine, options, &p, NULL), st);
 }
 
 static void test_refused(void)
@@ -228,7 +229,7 @@ static void test_refused(void)
     refused("llama-3-8b", "selene", "gpus=12", DPAR_E_DIVIDE, "whole number of nodes");
     refused("resnet-50", "dgx-h100", "seq=5", DPAR_E_ARG,
             "seq is the tokens of a language model's sample");
-    CHECK_INT(dpar_plan_text("llama-3.1-405b", "1x8:a100-80", NULL, &p, &why), DPAR_E_NONE);
+    CHECK_INT(dpar_plan_search("llama-3.1-405b", "1x8:a100-80", NULL, &p, &why), DPAR_E_NONE);
     says("fits");
 }
 
@@ -237,8 +238,8 @@ static void test_line(void)
     char text[400], expected[400];
     dpar_text t;
     dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_plan_text("llama-3-70b", "8x8:a100-80", "batch=512", &p, &why), DPAR_OK);
-    CHECK_INT(dpar_plan_draw(&t, &p.report, DPAR_REPORT_LINE, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80", "batch=512", &p, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_draw(&t, &p.report, DPAR_PLAN_DRAW_LINE, &why), DPAR_OK);
     snprintf(expected, sizeof expected,
              "dp=2,zero=1,tp=8,sp=1,pp=4,vp=20,schedule=interleaved,mbs=2,m=128: %.0f s a step, "
              "%.3g tokens/s a "
@@ -247,13 +248,13 @@ static void test_line(void)
              p.asked.cluster.gpu.memory_bytes * 1e-9);
     CHECK_TEXT(text, expected);
     dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_plan_text("llama-3-70b", "8x8:a100-80", "evaluate=tp=8,mbs=1", &p, &why),
+    CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80", "evaluate=tp=8,mbs=1", &p, &why),
               DPAR_E_MEMORY);
-    CHECK_INT(dpar_plan_draw(&t, &p.report, DPAR_REPORT_LINE, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_draw(&t, &p.report, DPAR_PLAN_DRAW_LINE, &why), DPAR_OK);
     CHECK(strstr(text, " GB: does not fit\n") != NULL);
     dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_plan_text("llama-3.1-405b", "1x8:a100-80", NULL, &p, &why), DPAR_E_NONE);
-    CHECK_INT(dpar_plan_draw(&t, &p.report, DPAR_REPORT_LINE, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_search("llama-3.1-405b", "1x8:a100-80", NULL, &p, &why), DPAR_E_NONE);
+    CHECK_INT(dpar_plan_draw(&t, &p.report, DPAR_PLAN_DRAW_LINE, &why), DPAR_OK);
     CHECK_TEXT(text, "nothing fits\n");
     CHECK_INT(dpar_plan_draw(&t, &p.report, 6, &why), DPAR_E_ARG);
 }
@@ -266,7 +267,7 @@ static void test_long(void)
                                 "\"num_attention_heads\": 12, \"intermediate_size\": 3072, "
                                 "\"image_size\": 224, \"patch_size\": 16}";
     static char text[100000];
-    static dpar_planned with, without;
+    static dpar_plan_result with, without;
     size_t at = (size_t)snprintf(text, sizeof text, "{\"model_type\": \"vit\", \"id2label\": {");
     dpar_why why;
     int i;
@@ -277,9 +278,9 @@ static void test_long(void)
     }
     snprintf(text + at, sizeof text - at, "}, %s", sizes);
     CHECK(strlen(text) > 60000);
-    CHECK_INT(dpar_plan_text(text, "1x8:a100-80", NULL, &with, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_search(text, "1x8:a100-80", NULL, &with, &why), DPAR_OK);
     snprintf(text, sizeof text, "{\"model_type\": \"vit\", %s", sizes);
-    CHECK_INT(dpar_plan_text(text, "1x8:a100-80", NULL, &without, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_search(text, "1x8:a100-80", NULL, &without, &why), DPAR_OK);
     CHECK(with.step > 0.0 && with.asked.work.layers == without.asked.work.layers);
     CHECK_NEAR(with.step, without.step, 1e-2); /* the head has 1000 classes in one of them */
     at = (size_t)snprintf(text, sizeof text, "1x8:a100-80");
@@ -287,10 +288,10 @@ static void test_long(void)
         at += (size_t)snprintf(text + at, sizeof text - at, ",taper=1");
     }
     snprintf(text + at, sizeof text - at, ",nvlink=1");
-    CHECK_INT(dpar_plan_ask("llama-3-8b", text, NULL, &with.asked, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_query_read("llama-3-8b", text, NULL, &with.asked, &why), DPAR_OK);
     CHECK_NEAR(with.asked.cluster.link_Bps, 1e9, 1e-9);
     snprintf(text, sizeof text, "1x8:a100-80,nvlink=%0200d", 1);
-    CHECK_INT(dpar_plan_ask("llama-3-8b", text, NULL, &with.asked, &why), DPAR_E_PARSE);
+    CHECK_INT(dpar_plan_query_read("llama-3-8b", text, NULL, &with.asked, &why), DPAR_E_PARSE);
     CHECK_TEXT(why.text, "'nvlink=00000000000000000000000000000000000000000000000000000...' has 207 "
                          "bytes: a setting has at most 95");
     at = (size_t)snprintf(text, sizeof text, "{\"model_type\": \"qwen3\", \"hidden_size\": 64, "
@@ -302,7 +303,7 @@ static void test_long(void)
                                i > 0 ? ", " : "");
     }
     snprintf(text + at, sizeof text - at, "]}");
-    CHECK_INT(dpar_plan_ask(text, "1x8:a100-80", NULL, &with.asked, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_plan_query_read(text, "1x8:a100-80", NULL, &with.asked, &why), DPAR_E_RANGE);
     CHECK_TEXT(why.text, "a list has 600 layers: at most 512 are possible");
 }
 

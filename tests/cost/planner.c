@@ -9,7 +9,7 @@
 #include "plan_calls.h"
 #include "plan_job.h"
 
-static dpar_status search(dpar_search *q, dpar_planner *p, dpar_plan *top, int tops,
+static dpar_status search(dpar_planner_desc *q, dpar_planner *p, dpar_plan *top, int tops,
                           dpar_plan *front, int fronts, int64_t budget)
 {
     dpar_why why;
@@ -105,8 +105,8 @@ static void slow_memory(slow *b, dpar_strategy s)
 {
     int r, half = w.blocks / s.pp / 2;
     for (r = 0; r < 5; r++) { /* 4: full, of half of the layers */
-        if ((r == 1 && w.attention != DPAR_ATTENTION_UNFUSED) || (r == 4 && half == 0) ||
-            (r == DPAR_RECOMPUTE_ALTERNATE && (w.stack < DPAR_STACK_TORCH || w.vocab == 0))) {
+        if ((r == 1 && w.attention != DPAR_MODEL_ATTENTION_UNFUSED) || (r == 4 && half == 0) ||
+            (r == DPAR_RECOMPUTE_ALTERNATE && (w.stack < DPAR_MODEL_STACK_TORCH || w.vocab == 0))) {
             continue;
         }
         s.recompute = r < 4 ? r : DPAR_RECOMPUTE_FULL;
@@ -135,10 +135,10 @@ static void slow_pipeline(slow *b, dpar_strategy s)
         if (s.vp > 1 && !chunks_alike(s.pp, s.vp)) {
             continue;
         }
-        for (k = 1; k < DPAR_PRICED_SCHEDULES; k++) {
-            int usual = k == (s.vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B);
-            int more = s.pp > 1 && k != DPAR_1F1B && k != DPAR_INTERLEAVED &&
-                       (s.vp > 1 || k != DPAR_BREADTH_FIRST); /* legal ones are priced */
+        for (k = 1; k < DPAR_SCHEDULE_PRICED_END; k++) {
+            int usual = k == (s.vp > 1 ? DPAR_SCHEDULE_INTERLEAVED : DPAR_SCHEDULE_1F1B);
+            int more = s.pp > 1 && k != DPAR_SCHEDULE_1F1B && k != DPAR_SCHEDULE_INTERLEAVED &&
+                       (s.vp > 1 || k != DPAR_SCHEDULE_BREADTH_FIRST); /* legal ones are priced */
             s.schedule = k;
             if (usual || (b->whole && more)) {
                 slow_memory(b, s);
@@ -206,7 +206,7 @@ static void against_slow(const char *model, const char *cluster, int64_t batch, 
     static dpar_plan top[5], again[5], front[400];
     static dpar_planner p, q2;
     static slow b;
-    dpar_search q;
+    dpar_planner_desc q;
     int64_t sum = 0;
     int i, k;
     memset(&q, 0, sizeof q);
@@ -217,7 +217,7 @@ static void against_slow(const char *model, const char *cluster, int64_t batch, 
     b = slow_walk(batch, space == DPAR_SPACE_WHOLE);
     CHECK_INT(search(&q, &p, NULL, 0, NULL, 0, 100), DPAR_DONE); /* nothing kept: all is priced */
     CHECK_INT(p.evaluated, b.legal);
-    CHECK_INT(p.rejected[DPAR_RULE_MEMORY], b.too_big);
+    CHECK_INT(p.rejected[DPAR_STRATEGY_RULE_MEMORY], b.too_big);
     CHECK_INT(p.cut, 0);
     CHECK_INT(search(&q, &p, top, 5, front, 400, 100), DPAR_DONE);
     CHECK_INT(p.evaluated + p.cut, b.legal);
@@ -246,8 +246,8 @@ static void against_slow(const char *model, const char *cluster, int64_t batch, 
     for (i = 0; i < p.fronts; i++) {
         same_as_alone(&front[i], batch);
     }
-    for (i = 1; i < DPAR_RULES; i++) {
-        sum += i == DPAR_RULE_MEMORY ? 0 : p.rejected[i];
+    for (i = 1; i < DPAR_STRATEGY_RULE_COUNT; i++) {
+        sum += i == DPAR_STRATEGY_RULE_MEMORY ? 0 : p.rejected[i];
     }
     CHECK_INT(p.walked, p.evaluated + p.cut + sum);
     CHECK_INT(search(&q, &q2, again, 5, NULL, 0, 1), DPAR_DONE); /* cut, other budget: the same */
@@ -261,7 +261,7 @@ static void test_walk(void)
 {
     static dpar_plan top[5], front[16];
     static dpar_planner p;
-    dpar_search q;
+    dpar_planner_desc q;
     double best;
     int i, k;
     against_slow("gpt:layers=6,hidden=768,heads=12,vocab=1024,seq=2048", "2x3:a100-40,nic=4x25", 12,
@@ -290,7 +290,7 @@ static void test_walk(void)
     CHECK_NEAR(front[0].step.total, best, 1e-12);
     q.fixed.tp = 2;
     q.fixed.zero = 3;
-    q.fixed_fields = 1u << DPAR_FIELD_TP | 1u << DPAR_FIELD_ZERO;
+    q.fixed_fields = 1u << DPAR_STRATEGY_FIELD_TP | 1u << DPAR_STRATEGY_FIELD_ZERO;
     CHECK_INT(search(&q, &p, top, 5, front, 16, 1000), DPAR_DONE);
     CHECK(top[0].strategy.tp == 2 && top[0].strategy.zero == 3);
     q.fixed_fields = 0;
@@ -304,7 +304,7 @@ static void test_free(void)
 {
     static dpar_plan top[3];
     static dpar_planner p;
-    dpar_search q;
+    dpar_planner_desc q;
     int i;
     memset(&q, 0, sizeof q);
     q.fixed = plain_strategy();
@@ -313,8 +313,8 @@ static void test_free(void)
     for (i = 0; i < p.tops; i++) {
         CHECK_INT(top[i].strategy.micro_batches, 4 * top[i].strategy.pp);
     }
-    CHECK_INT(p.rejected[DPAR_RULE_BATCH], 0);
-    CHECK(p.rejected[DPAR_RULE_TP_WIDE] > 0);
+    CHECK_INT(p.rejected[DPAR_STRATEGY_RULE_BATCH], 0);
+    CHECK(p.rejected[DPAR_STRATEGY_RULE_TP_WIDE] > 0);
     q.memory_bytes = 40e9;
     CHECK_INT(search(&q, &p, top, 3, NULL, 0, 1000), DPAR_DONE);
     CHECK(top[0].memory.upper <= 40e9);
@@ -338,7 +338,7 @@ static void test_bad_jobs(void)
     static dpar_plan top[1];
     static dpar_planner p;
     dpar_strategy s = plain_strategy();
-    dpar_search q;
+    dpar_planner_desc q;
     dpar_advice a;
     dpar_why why;
     int i;
@@ -353,7 +353,10 @@ static void test_bad_jobs(void)
         } else if (i == 4) {
             job.recipe.moments = -5.0;
         } else {
-            job.recipe.compute = i == 5 ? 99 : i == 6 ? -1 : i == 7 ? DPAR_NO_TYPE : DPAR_FORMATS;
+            job.recipe.compute = i == 5   ? 99
+                                 : i == 6 ? -1
+                                 : i == 7 ? DPAR_TYPE_NONE
+                                          : DPAR_FORMAT_COUNT;
         }
         why.text[0] = 0;
         CHECK_INT(dpar_plan_price(&job, &s, 0, &top[0], NULL, &why), DPAR_E_ARG);
@@ -374,14 +377,14 @@ static void test_uneven(void)
 {
     static dpar_plan top[1];
     static dpar_planner p;
-    dpar_search q;
+    dpar_planner_desc q;
     memset(&q, 0, sizeof q);
     q.fixed = plain_strategy();
     q.global_batch = 2048;
     set("llama-3.1-405b", "1024x8:h100-80", "megatron");
     CHECK_INT(search(&q, &p, top, 1, NULL, 0, 100000), DPAR_DONE);
     CHECK(top[0].strategy.pp == 16 && top[0].strategy.vp == 4);
-    q.fixed_fields = 1u << DPAR_FIELD_VP;
+    q.fixed_fields = 1u << DPAR_STRATEGY_FIELD_VP;
     q.fixed.vp = 3;
     CHECK_INT(search(&q, &p, top, 1, NULL, 0, 100000), DPAR_DONE);
     CHECK(top[0].strategy.pp > 2 && top[0].strategy.vp == 3);
@@ -393,11 +396,11 @@ static void test_bad_fixed(void)
     static dpar_plan top[1];
     static dpar_planner p;
     static const int32_t bad[5] = {0, -1, INT32_MAX, INT32_MIN, 7};
-    dpar_search q;
+    dpar_planner_desc q;
     dpar_why why;
     int i, k;
     set("llama-3-8b", "1x8:h100-80", "megatron");
-    for (i = 0; i < DPAR_FIELDS; i++) {
+    for (i = 0; i < DPAR_STRATEGY_FIELD_COUNT; i++) {
         for (k = 0; k < 5; k++) {
             int32_t v = bad[k];
             dpar_status st;
@@ -476,8 +479,8 @@ static void test_nearest(void)
 }
 
 /* Does it fit on so many GPUs? The whole question, not the short one. */
-static int holds(dpar_search *q, const char *model, const char *gpu, const char *recipe, int node,
-                 int gpus)
+static int holds(dpar_planner_desc *q, const char *model, const char *gpu, const char *recipe,
+                 int node, int gpus)
 {
     static dpar_plan top[1];
     static dpar_planner p;
@@ -507,7 +510,7 @@ static void test_smallest(void)
                 {"unet-0.25deg", "v100-16", "fp32", 4, 0},
                 {"gpt-18.4b", "mi250x", "fsdp", 8, 0},
                 {"grid:2048x2048x2048,fields=4,element=8", "a100-40", "fp32", 4, 1}};
-    dpar_search q;
+    dpar_planner_desc q;
     dpar_plan plan;
     dpar_why why;
     char machine[48];
@@ -537,7 +540,7 @@ static void test_nothing_fits(void)
 {
     static dpar_plan top[2];
     static dpar_planner p;
-    dpar_search q;
+    dpar_planner_desc q;
     dpar_why why;
     dpar_plan plan;
     dpar_strategy s = plain_strategy(), legal;
@@ -548,7 +551,7 @@ static void test_nothing_fits(void)
     CHECK_INT(begin_search(&p, &job, &q, top, 2, NULL, 0, &why), DPAR_OK);
     CHECK_INT(dpar_planner_run(&p, INT64_C(1) << 40, &why), DPAR_E_NONE);
     CHECK(strstr(why.text, "nothing fits") != NULL);
-    CHECK(p.rejected[DPAR_RULE_MEMORY] == p.evaluated && p.evaluated > 0);
+    CHECK(p.rejected[DPAR_STRATEGY_RULE_MEMORY] == p.evaluated && p.evaluated > 0);
     q.global_batch = 0;
     CHECK_INT(dpar_plan_smallest(&job, &q, 8192, &plan, &why), DPAR_OK);
     CHECK(dpar_strategy_ranks(&plan.strategy) > 64 && plan.fits);
@@ -567,7 +570,7 @@ static void test_nothing_fits(void)
 static void test_neighbours(void)
 {
     dpar_plan plan;
-    dpar_rejected r[18];
+    dpar_plan_rejection r[18];
     dpar_strategy s = plain_strategy();
     int n, i, zero = 0, stages = 0;
     set("llama-3-8b", "8x8:h100-80", "megatron");
@@ -584,7 +587,7 @@ static void test_neighbours(void)
         CHECK(strlen(r[i].text) > 8);
         zero += strstr(r[i].text, "zero 1 -> 0: ") != NULL && strstr(r[i].text, " GB") != NULL;
         stages += strstr(r[i].text, "pp 2 -> 4: ") != NULL && strstr(r[i].text, "bubble") != NULL;
-        CHECK(r[i].rule != DPAR_RULE_MEMORY || r[i].bytes_over > 0.0);
+        CHECK(r[i].rule != DPAR_STRATEGY_RULE_MEMORY || r[i].bytes_over > 0.0);
     }
     CHECK(zero == 1 && stages == 1);
     CHECK(dpar_plan_neighbours(&job, &plan, 0, r, 18) >= 10); /* free: the same batch */
@@ -626,7 +629,7 @@ static void test_fit(void)
     for (i = 0; i < 24; i++) {
         dpar_cluster machine = c;
         dpar_job j = job;
-        dpar_step t;
+        dpar_step_cost t;
         machine.cal = truth;
         j.cluster = &machine;
         m[i].work = &w;
@@ -664,9 +667,9 @@ static void test_show(void)
     static char text[200000];
     static dpar_plan top[3], front[8];
     static dpar_planner p;
-    dpar_rejected r[12];
-    dpar_report report;
-    dpar_search q;
+    dpar_plan_rejection r[12];
+    dpar_plan_draw_desc report;
+    dpar_planner_desc q;
     dpar_text t;
     dpari_json j;
     dpari_json_item item;
@@ -690,7 +693,7 @@ static void test_show(void)
     report.rejected_by_rule = p.rejected;
     report.note = "a \"quoted\" note\\ with\ttab";
     dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_REPORT_JSON, NULL), DPAR_OK);
+    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_PLAN_DRAW_JSON, NULL), DPAR_OK);
     CHECK(t.used < sizeof text);
     dpari_json_init(&j, text, t.used);
     do {
@@ -703,18 +706,18 @@ static void test_show(void)
     CHECK(depth == 4);
     (void)plans;
     dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_REPORT_SVG, NULL), DPAR_OK);
+    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_PLAN_DRAW_SVG, NULL), DPAR_OK);
     CHECK(strncmp(text, "<svg", 4) == 0 && strcmp(text + t.used - 7, "</svg>\n") == 0);
     CHECK(strstr(text, "nan") == NULL && strstr(text, "inf") == NULL);
     dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_REPORT_CSV, NULL), DPAR_OK);
+    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_PLAN_DRAW_CSV, NULL), DPAR_OK);
     for (i = 0, depth = 0; i < t.used; i++) {
         depth += text[i] == '\n';
     }
     CHECK_INT(depth, 1 + p.tops);
     dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_REPORT_TEXT, NULL), DPAR_OK);
-    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_REPORT_EXPLAIN, NULL), DPAR_OK);
+    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_PLAN_DRAW_TEXT, NULL), DPAR_OK);
+    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_PLAN_DRAW_EXPLAIN, NULL), DPAR_OK);
     CHECK(strstr(text, "mixtral-8x7b") != NULL && strstr(text, "optimizer") != NULL);
     i = t.used;
     CHECK_INT(dpar_plan_draw(&t, &report, 6, &why), DPAR_E_ARG);

@@ -9,9 +9,9 @@
 
 static long long memory[4 << 20];
 
-static dpar_simulated simulated(const char *strategy)
+static dpar_plan_simulation simulated(const char *strategy)
 {
-    dpar_simulated sim;
+    dpar_plan_simulation sim;
     dpar_strategy s = plain_strategy();
     dpar_plan plan;
     dpar_why why;
@@ -44,7 +44,7 @@ int main(void)
         "tp=8,sp=1,pp=8,vp=6,dp=8,mbs=1,m=32,schedule=breadth-first",
         "tp=8,sp=1,pp=8,dp=8,mbs=1,m=32,recompute=full",
         "tp=8,sp=1,pp=8,dp=8,mbs=1,m=32,recompute=full,recompute_layers=6"};
-    dpar_simulated sim;
+    dpar_plan_simulation sim;
     dpar_strategy s = plain_strategy();
     dpar_plan plan;
     dpar_why why;

@@ -112,13 +112,13 @@ static void test_korthikanti(void)
         CHECK_NEAR(34 * s * b * h * l / t * more / gib, row[i].sp_selective_gib, 1e-9);
         { /* and the memory module says the same of its first stage's blocks */
             dpar_strategy st = plain_strategy();
-            dpar_memory m;
+            dpar_memory_usage m;
             char cluster[32];
             double blocks, edge = s * b * h / (t * gib), none;
             st.tp = 8;
             st.pp = row[i].pp;
             st.vp = row[i].vp;
-            st.schedule = row[i].vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B;
+            st.schedule = row[i].vp > 1 ? DPAR_SCHEDULE_INTERLEAVED : DPAR_SCHEDULE_1F1B;
             st.micro_batch = row[i].mbs;
             st.micro_batches = 8 * row[i].pp;
             snprintf(cluster, sizeof cluster, "%dx8:a100-80", row[i].pp);
@@ -130,7 +130,7 @@ static void test_korthikanti(void)
             blocks = row[i].sp_selective_gib;
             /* beside the blocks: dropout mask of the embedding (p in flight), and when p = 1 the
              * final norm's and the logits' inputs */
-            none = m.term[DPAR_MEM_ACTIVATIONS] / gib -
+            none = m.term[DPAR_MEMORY_ACTIVATIONS] / gib -
                    edge * (row[i].pp == 1 ? 1.0 + 4.0 : row[i].pp * more);
             CHECK_NEAR(none, blocks, 2e-3);
         }
@@ -149,34 +149,35 @@ static void test_bubbles(void)
                {8, 16, 30.4, 69}, {8, 32, 17.9, 117}, {8, 64, 9.9, 213}};
     size_t i;
     for (i = 0; i < sizeof row / sizeof row[0]; i++) {
-        dpar_order order;
-        dpar_times times;
+        dpar_schedule_desc order;
+        dpar_schedule_times times;
         dpar_formula makespan;
         memset(&order, 0, sizeof order);
         memset(&times, 0, sizeof times);
-        order.rule = DPAR_GPIPE;
+        order.rule = DPAR_SCHEDULE_GPIPE;
         order.ranks = row[i].p;
         order.micros = row[i].m;
         times.forward.all = 1;
         times.backward.all = 2;
-        CHECK_INT(dpar_order_closed_form(&order, &times, DPAR_CLOSED_MAKESPAN, 0, &makespan, NULL),
-                  DPAR_OK);
+        CHECK_INT(
+            dpar_schedule_closed_form(&order, &times, DPAR_FORMULA_MAKESPAN, 0, &makespan, NULL),
+            DPAR_OK);
         CHECK_INT(makespan.value, row[i].makespan);
         CHECK(fabs(100.0 * (1.0 - 3.0 * row[i].m / (double)makespan.value) - row[i].percent) <
               0.051);
     }
     /* peak activations: GPipe m, 1F1B at most p; interleaved 11/2 of metrics.tsv (p4 v2 m8) */
-    CHECK_NEAR(dpari_in_flight(DPAR_GPIPE, 4, 1, 0, 8), 8, 1e-12);
-    CHECK_NEAR(dpari_in_flight(DPAR_1F1B, 4, 1, 0, 8), 4, 1e-12);
-    CHECK_NEAR(dpari_in_flight(DPAR_1F1B, 4, 1, 3, 8), 1, 1e-12);
-    CHECK_NEAR(dpari_in_flight(DPAR_1F1B, 4, 1, 0, 2), 2, 1e-12);
-    CHECK_NEAR(dpari_in_flight(DPAR_INTERLEAVED, 4, 2, 0, 8), 5.5, 1e-12);
-    CHECK_NEAR(dpari_in_flight(DPAR_INTERLEAVED, 4, 2, 3, 8), 2.5, 1e-12);
-    CHECK_NEAR(dpari_in_flight(DPAR_ZB_H1, 4, 1, 2, 8), 4, 1e-12);
-    CHECK_NEAR(dpari_in_flight(DPAR_ZBV, 4, 2, 0, 8), 4, 1e-12);
-    CHECK_NEAR(dpari_in_flight(DPAR_V_HALF, 4, 2, 0, 8), 3, 1e-12);
-    CHECK_NEAR(dpari_in_flight(DPAR_V_MIN, 4, 2, 0, 8), 2, 1e-12);
-    CHECK_NEAR(dpari_in_flight(DPAR_DUALPIPEV, 4, 2, 0, 10), 4.5, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_GPIPE, 4, 1, 0, 8), 8, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_1F1B, 4, 1, 0, 8), 4, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_1F1B, 4, 1, 3, 8), 1, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_1F1B, 4, 1, 0, 2), 2, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_INTERLEAVED, 4, 2, 0, 8), 5.5, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_INTERLEAVED, 4, 2, 3, 8), 2.5, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_ZB_H1, 4, 1, 2, 8), 4, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_ZBV, 4, 2, 0, 8), 4, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_V_HALF, 4, 2, 0, 8), 3, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_V_MIN, 4, 2, 0, 8), 2, 1e-12);
+    CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_DUALPIPEV, 4, 2, 0, 10), 4.5, 1e-12);
 }
 
 /* The pipeline terms of the step against event-simulated makespans (facts/pipeline/metrics.tsv):
@@ -204,7 +205,7 @@ static void test_schedules(void)
     size_t i;
     for (i = 0; i < sizeof row / sizeof row[0]; i++) {
         dpar_strategy s = of(row[i].strategy);
-        dpar_step t;
+        dpar_step_cost t;
         double stage;
         set("llama:layers=64,hidden=8192,heads=64,vocab=8,seq=4096",
             "1x4:h100-80,nvlink=1e9,base_us=0,link_us=0", "zero");
@@ -223,21 +224,21 @@ static void test_checks(void)
     static const struct {
         const char *strategy;
         int rule;
-    } bad[] = {{"tp=3", DPAR_RULE_RANKS},
-               {"tp=0", DPAR_RULE_DEGREE},
-               {"dp=8,zero=4", DPAR_RULE_DEGREE},
-               {"dp=8,sp=1", DPAR_RULE_OPTION},
-               {"dp=4,pp=2,vp=2,schedule=1f1b", DPAR_RULE_SCHEDULE},
-               {"dp=4,pp=2,vp=1,schedule=zbv", DPAR_RULE_SCHEDULE},
-               {"dp=4,pp=2,vp=40", DPAR_RULE_PP_LAYERS},
-               {"dp=8,ep=2", DPAR_RULE_EP},
-               {"dp=4,tiles=2", DPAR_RULE_TILES},
-               {"dp=8,zero=3,shard=3", DPAR_RULE_ZERO},
-               {"dp=8,mbs=3", DPAR_RULE_BATCH},
-               {"dp=4,pp=2,m=3,schedule=dualpipe", DPAR_RULE_SCHEDULE},
-               {"dp=8,recompute_layers=4", DPAR_RULE_OPTION},
-               {"dp=8,recompute=full,recompute_layers=33", DPAR_RULE_OPTION},
-               {"dp=8,m=8,offload=nvme", DPAR_RULE_OFFLOAD}};
+    } bad[] = {{"tp=3", DPAR_STRATEGY_RULE_RANKS},
+               {"tp=0", DPAR_STRATEGY_RULE_DEGREE},
+               {"dp=8,zero=4", DPAR_STRATEGY_RULE_DEGREE},
+               {"dp=8,sp=1", DPAR_STRATEGY_RULE_OPTION},
+               {"dp=4,pp=2,vp=2,schedule=1f1b", DPAR_STRATEGY_RULE_SCHEDULE},
+               {"dp=4,pp=2,vp=1,schedule=zbv", DPAR_STRATEGY_RULE_SCHEDULE},
+               {"dp=4,pp=2,vp=40", DPAR_STRATEGY_RULE_PP_LAYERS},
+               {"dp=8,ep=2", DPAR_STRATEGY_RULE_EP},
+               {"dp=4,tiles=2", DPAR_STRATEGY_RULE_TILES},
+               {"dp=8,zero=3,shard=3", DPAR_STRATEGY_RULE_ZERO},
+               {"dp=8,mbs=3", DPAR_STRATEGY_RULE_BATCH},
+               {"dp=4,pp=2,m=3,schedule=dualpipe", DPAR_STRATEGY_RULE_SCHEDULE},
+               {"dp=8,recompute_layers=4", DPAR_STRATEGY_RULE_OPTION},
+               {"dp=8,recompute=full,recompute_layers=33", DPAR_STRATEGY_RULE_OPTION},
+               {"dp=8,m=8,offload=nvme", DPAR_STRATEGY_RULE_OFFLOAD}};
     static const char *const words[] = {"tp",       "tp=",           "tp=x",       "tp=-1",
                                         "colour=3", "schedule=fast", "schedule=?", "offload=disk",
                                         "offload=", "overlap=",      "tiles=0x2",  "tiles=axb",
@@ -253,7 +254,7 @@ static void test_checks(void)
         CHECK(dpari_strategy_check(&job, &s, 64, &rule, &why) < 0);
         CHECK_INT(rule, bad[i].rule);
         CHECK(strlen(why.text) > 10);
-        CHECK(dpar_rule_name(rule)[0] != '?');
+        CHECK(dpar_strategy_rule_name(rule)[0] != '?');
     }
     for (i = 0; i < sizeof words / sizeof words[0]; i++) {
         s = plain_strategy();
@@ -270,18 +271,19 @@ static void test_checks(void)
     s = of("dp=8");
     s.schedule = 0;
     CHECK_INT(dpari_strategy_check(&job, &s, 0, &rule, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "no schedule: set schedule, as DPAR_1F1B; dpar_strategy_init does");
+    CHECK_TEXT(why.text,
+               "no schedule: set schedule, as DPAR_SCHEDULE_1F1B; dpar_strategy_init does");
     s = of("tp=2,dp=3,pp=5,cp=7,tiles=2x2");
     CHECK_INT(dpar_strategy_ranks(&s), 840);
     s.dp = 2147483647;
     CHECK_INT(dpar_strategy_ranks(&s), 0);
-    CHECK_TEXT(dpar_order_name(DPAR_ZBV), "zbv");
+    CHECK_TEXT(dpar_schedule_name(DPAR_SCHEDULE_ZBV), "zbv");
     CHECK_TEXT(dpari_cp_name(DPAR_CP_ULYSSES), "ulysses");
-    CHECK_TEXT(dpari_stack_name(DPAR_STACK_CORE), "core");
-    CHECK_TEXT(dpari_attention_name(DPAR_ATTENTION_FLASH), "flash");
+    CHECK_TEXT(dpari_stack_name(DPAR_MODEL_STACK_MEGATRON_CORE), "core");
+    CHECK_TEXT(dpari_attention_name(DPAR_MODEL_ATTENTION_FLASH), "flash");
     CHECK_TEXT(dpari_stack_name(0), "?");
     CHECK_TEXT(dpari_attention_name(0), "?");
-    CHECK_TEXT(dpar_memory_name(DPAR_MEM_LOGITS), "logits");
+    CHECK_TEXT(dpar_memory_name(DPAR_MEMORY_LOGITS), "logits");
     CHECK_TEXT(dpar_time_name(DPAR_TIME_BUBBLE), "bubble");
 }
 
@@ -303,9 +305,9 @@ static void test_shares(void)
         for (j = 0; j < 5; j++)
             for (k = 0; k < 3; k++)
                 for (pp = 1; pp <= 32; pp *= 2)
-                    for (z = 0; z < DPAR_RECOMPUTES; z++) {
+                    for (z = 0; z < DPAR_RECOMPUTE_COUNT; z++) {
                         dpar_strategy s = plain_strategy();
-                        dpar_step t;
+                        dpar_step_cost t;
                         set(model[i], machine[j], recipe[k]);
                         s.pp = pp;
                         s.dp = 64 / pp;
@@ -327,7 +329,7 @@ static void test_hardware_flops(void)
 {
     double h = 12288, s = 2048, l = 96, v = 51200, unit = 72.0 * s * l * h * h;
     dpar_strategy one = of("tp=8,pp=8,m=8,recompute=full");
-    dpar_step t;
+    dpar_step_cost t;
     set("gpt3-175b", "8x8:a100-80", "megatron");
     dpari_step_of(&job, &one, &t);
     CHECK_NEAR(t.model_flops / t.samples, unit * (1 + s / (6 * h) + v / (12 * l * h)), 1e-3);
@@ -344,7 +346,7 @@ static void test_hardware_flops(void)
 static void test_sequences(void)
 {
     dpar_strategy s = of("tp=8,dp=1,sp=0,zero=0,m=4");
-    dpar_step even, odd;
+    dpar_step_cost even, odd;
     int32_t rule = 0;
     dpar_why why;
     set("llama-3-8b,seq=8192", "1x8:h100-80", "megatron");
@@ -354,7 +356,7 @@ static void test_sequences(void)
     CHECK(odd.total <= even.total && odd.total > 0.98 * even.total);
     s.sp = 1;
     CHECK_INT(dpari_strategy_check(&job, &s, 0, &rule, &why), DPAR_E_DIVIDE);
-    CHECK_INT(rule, DPAR_RULE_OPTION);
+    CHECK_INT(rule, DPAR_STRATEGY_RULE_OPTION);
     CHECK(strstr(why.text, "8191 tokens") != NULL);
 }
 
@@ -371,7 +373,7 @@ static void test_monotone(void)
     int32_t trial, done = 0;
     for (trial = 0; trial < 6000; trial++) {
         dpar_strategy s = plain_strategy();
-        dpar_step t, faster, more;
+        dpar_step_cost t, faster, more;
         double busy;
         int32_t pick[8], i;
         for (i = 0; i < 8; i++) {
@@ -414,7 +416,7 @@ static void test_monotone(void)
 static void test_traffic(void)
 {
     dpar_strategy tp = of("tp=8,dp=1,m=8"), cp = of("cp=8,dp=1,m=4"), one = of("dp=8,m=4");
-    dpar_step none, full, ring, data;
+    dpar_step_cost none, full, ring, data;
     set("llama-2-7b", "1x8:a100-80", "megatron");
     dpari_step_of(&job, &tp, &none);
     tp.recompute = DPAR_RECOMPUTE_FULL;
@@ -428,9 +430,9 @@ static void test_traffic(void)
     CHECK_NEAR(ring.dp_bytes, data.dp_bytes, 1e-9);
 }
 
-static double reserved(const dpar_memory *m)
+static double reserved(const dpar_memory_usage *m)
 {
-    return m->allocated + m->term[DPAR_MEM_FRAGMENTATION];
+    return m->allocated + m->term[DPAR_MEMORY_FRAGMENTATION];
 }
 
 /* A 13B on 8 A100-80: ZeRO-3 reserved 69.21 GiB where ZeRO-2 reserved 57.14 (DeepSpeed issue 3734;
@@ -441,7 +443,7 @@ static void test_late(void)
     const char *model = "gpt:layers=40,hidden=5120,heads=40,vocab=50272,seq=512,stack=torch";
     dpar_strategy three = of("dp=8,zero=3"), two = of("dp=8,zero=2"), big = of("dp=8,zero=3,mbs=4");
     dpar_strategy again = of("dp=8,zero=3,recompute=full");
-    dpar_memory a, b;
+    dpar_memory_usage a, b;
     double must;
     set(model, "1x8:a100-80", "deepspeed");
     dpari_memory_of(&job, &two, &b);
@@ -449,7 +451,7 @@ static void test_late(void)
     CHECK(b.late <= 0.0 && a.upper <= c.gpu.memory_bytes);
     CHECK_NEAR((reserved(&a) - reserved(&b)) / 1073741824.0, 69.21 - 57.14, 0.1);
     CHECK_NEAR(a.late, 2.0 * a.params, 1e-9);
-    CHECK(a.late <= a.term[DPAR_MEM_GATHERED]);
+    CHECK(a.late <= a.term[DPAR_MEMORY_GATHERED]);
     must = a.upper - a.late;
     CHECK(dpari_memory_fits(&job, &a, must) && !dpari_memory_fits(&job, &a, 0.99 * must));
     dpari_memory_of(&job, &again, &b); /* the host is ahead of the GPU there too */
@@ -472,8 +474,8 @@ static void test_elsewhere(void)
                   plain = of("dp=8,zero=1,recompute=full");
     dpar_strategy three = of("dp=16,zero=3"), dual = of("dp=1,pp=8,m=16,schedule=dualpipe");
     dpar_strategy one = of("dp=1,pp=8,m=16");
-    dpar_memory a, b, d;
-    dpar_step x, y;
+    dpar_memory_usage a, b, d;
+    dpar_step_cost x, y;
     dpar_plan plan;
     dpar_why why;
     set("llama-3-8b", "1x8:h100-80,nvme=10", "megatron");
@@ -502,7 +504,7 @@ static void test_elsewhere(void)
     CHECK_NEAR(y.dp_bytes / x.dp_bytes, (1 + 1 + 0.5) / (2 + 2 + 2), 0.01);
     dpar_memory_stage(&job, &one, 3, &a);
     dpar_memory_stage(&job, &dual, 3, &b);
-    CHECK_NEAR(b.term[DPAR_MEM_WEIGHTS], 2.0 * a.term[DPAR_MEM_WEIGHTS], 1e-12);
+    CHECK_NEAR(b.term[DPAR_MEMORY_WEIGHTS], 2.0 * a.term[DPAR_MEMORY_WEIGHTS], 1e-12);
     dpari_memory_of(&job, &one, &d);
     dpar_memory_stage(&job, &one, -1, &a);
     CHECK_NEAR(a.total, d.first, 1e-12);
@@ -537,23 +539,25 @@ static void test_elsewhere(void)
         set("unet-0.25deg", "1x4:a100-40", "megatron");
         half = of("dp=1,tiles=2x2,zero=3");
         dpari_memory_of(&job, &half, &a);
-        CHECK_NEAR(a.term[DPAR_MEM_OPTIMIZER], 8.0 * w.params / 4, 1e-6);
-        CHECK(a.term[DPAR_MEM_GATHERED] > 0.0);
+        CHECK_NEAR(a.term[DPAR_MEMORY_OPTIMIZER], 8.0 * w.params / 4, 1e-6);
+        CHECK(a.term[DPAR_MEMORY_GATHERED] > 0.0);
         /* 2 x 2 tiles of 64 x 32 x 16 cells have faces of 16 x 16 and 32 x 16 on both sides; halos
          * of 2 cells of 5 numbers of 4 bytes, received and in a buffer to send, for 3 samples */
         set("grid:64x32x16,fields=5,halo=2,element=4", "1x4:a100-40", "megatron");
         half = of("dp=1,tiles=2x2,mbs=3");
         dpari_memory_of(&job, &half, &a);
-        CHECK_NEAR(a.term[DPAR_MEM_HALO], 2.0 * (2 * 16 * 16 + 2 * 32 * 16) * 2 * 5 * 4 * 3, 1e-12);
+        CHECK_NEAR(a.term[DPAR_MEMORY_HALO], 2.0 * (2 * 16 * 16 + 2 * 32 * 16) * 2 * 5 * 4 * 3,
+                   1e-12);
         set("llama-3-8b", "2x8:h100-80", "megatron");
     }
     /* activations of fp32 training */
     dpari_memory_of(&job, &plain, &a);
     set("llama-3-8b,element=4", "2x8:h100-80", "fp32");
     dpari_memory_of(&job, &plain, &b);
-    CHECK(b.term[DPAR_MEM_ACTIVATIONS] > 1.8 * a.term[DPAR_MEM_ACTIVATIONS]);
-    CHECK_NEAR(dpari_in_flight(DPAR_1F1B, 4, 1, 9, 8) + dpari_in_flight(DPAR_1F1B, 4, 1, -1, 8), 0,
-               0);
+    CHECK(b.term[DPAR_MEMORY_ACTIVATIONS] > 1.8 * a.term[DPAR_MEMORY_ACTIVATIONS]);
+    CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_1F1B, 4, 1, 9, 8) +
+                   dpari_in_flight(DPAR_SCHEDULE_1F1B, 4, 1, -1, 8),
+               0, 0);
 }
 
 static void test_properties(void)
@@ -573,18 +577,18 @@ static void test_properties(void)
     set("llama-3-8b", "8x8:h100-80", "megatron");
     for (i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
         dpar_strategy s = of(strategies[i]);
-        dpar_memory m;
-        dpar_step t;
+        dpar_memory_usage m;
+        dpar_step_cost t;
         double sum = 0.0;
         CHECK_INT(dpari_strategy_check(&job, &s, 0, NULL, NULL), DPAR_OK);
         dpari_memory_of(&job, &s, &m);
         dpari_step_of(&job, &s, &t);
-        for (k = 0; k < DPAR_TIMES; k++) {
+        for (k = 0; k < DPAR_TIME_COUNT; k++) {
             CHECK(t.term[k] >= 0.0);
             sum += t.term[k];
         }
         CHECK_NEAR(t.total, sum, 1e-9);
-        for (sum = 0.0, k = 0; k < DPAR_MEMS; k++) {
+        for (sum = 0.0, k = 0; k < DPAR_MEMORY_COUNT; k++) {
             CHECK(m.term[k] >= 0.0);
             sum += m.term[k];
         }
@@ -594,25 +598,27 @@ static void test_properties(void)
     }
     for (z = 0; z <= 3; z++) { /* ZeRO: less memory stage by stage */
         dpar_strategy s = of("dp=64");
-        dpar_memory m;
+        dpar_memory_usage m;
         s.zero = z;
         dpari_memory_of(&job, &s, &m);
-        CHECK(m.term[DPAR_MEM_WEIGHTS] + m.term[DPAR_MEM_GRADIENTS] + m.term[DPAR_MEM_OPTIMIZER] <
+        CHECK(m.term[DPAR_MEMORY_WEIGHTS] + m.term[DPAR_MEMORY_GRADIENTS] +
+                  m.term[DPAR_MEMORY_OPTIMIZER] <
               last);
-        last = m.term[DPAR_MEM_WEIGHTS] + m.term[DPAR_MEM_GRADIENTS] + m.term[DPAR_MEM_OPTIMIZER];
+        last = m.term[DPAR_MEMORY_WEIGHTS] + m.term[DPAR_MEMORY_GRADIENTS] +
+               m.term[DPAR_MEMORY_OPTIMIZER];
         /* states are those of the formula */
-        CHECK_NEAR(last + m.term[DPAR_MEM_MASTER], dpari_zero_bytes(&job.recipe, w.params, z, 64),
-                   1e-9);
+        CHECK_NEAR(last + m.term[DPAR_MEMORY_MASTER],
+                   dpari_zero_bytes(&job.recipe, w.params, z, 64), 1e-9);
     }
     { /* activations fall with recomputation, grow with the micro-batch */
         dpar_strategy a = of("dp=64,zero=3,mbs=1"), b = of("dp=64,zero=3,mbs=2"),
                       f = of("dp=64,zero=3,recompute=full");
-        dpar_memory x, y, z3;
+        dpar_memory_usage x, y, z3;
         dpari_memory_of(&job, &a, &x);
         dpari_memory_of(&job, &b, &y);
         dpari_memory_of(&job, &f, &z3);
-        CHECK_NEAR(y.term[DPAR_MEM_ACTIVATIONS], 2.0 * x.term[DPAR_MEM_ACTIVATIONS], 1e-9);
-        CHECK(z3.term[DPAR_MEM_ACTIVATIONS] < 0.1 * x.term[DPAR_MEM_ACTIVATIONS]);
+        CHECK_NEAR(y.term[DPAR_MEMORY_ACTIVATIONS], 2.0 * x.term[DPAR_MEMORY_ACTIVATIONS], 1e-9);
+        CHECK(z3.term[DPAR_MEMORY_ACTIVATIONS] < 0.1 * x.term[DPAR_MEMORY_ACTIVATIONS]);
     }
 }
 
@@ -620,8 +626,8 @@ static void test_properties(void)
 static void test_domain(void)
 {
     dpar_strategy s = of("tiles=4x2");
-    dpar_step t;
-    dpar_memory m;
+    dpar_step_cost t;
+    dpar_memory_usage m;
     set("grid:1440x720x100,fields=5,halo=2", "2x4:a100-40,nic=4x25", "fp32");
     CHECK_INT(dpari_strategy_check(&job, &s, 0, NULL, NULL), DPAR_OK);
     dpari_step_of(&job, &s, &t);
@@ -629,7 +635,7 @@ static void test_domain(void)
     /* both sides of both cut axes: 2 (720/2 100) + 2 (1440/4 100) cells, 2 deep, 5 fields, 4 B */
     CHECK_NEAR(t.nic_bytes + t.link_bytes, (2.0 * 360 * 100 + 2.0 * 360 * 100) * 2 * 5 * 4, 1e-9);
     CHECK(t.term[DPAR_TIME_HALO] > 0.0 && t.term[DPAR_TIME_BACKWARD] <= 0.0);
-    CHECK_NEAR(m.term[DPAR_MEM_ACTIVATIONS], 1440.0 * 720 * 100 / 8 * 5 * 4 * 2, 1e-9);
+    CHECK_NEAR(m.term[DPAR_MEMORY_ACTIVATIONS], 1440.0 * 720 * 100 / 8 * 5 * 4 * 2, 1e-9);
 }
 
 /* The work of a step does not depend on who does it: a mixture of experts computes as long and
@@ -653,11 +659,11 @@ static void test_experts(void)
         CHECK(st == DPAR_OK || st == DPAR_E_MEMORY);
         if (i == 0) {
             forward = plan.step.term[DPAR_TIME_FORWARD];
-            kept = plan.memory.term[DPAR_MEM_ACTIVATIONS] / 8.0; /* of a sample */
+            kept = plan.memory.term[DPAR_MEMORY_ACTIVATIONS] / 8.0; /* of a sample */
         }
         CHECK_NEAR(plan.step.term[DPAR_TIME_FORWARD], forward, 0.06);
         if (s.tp == 8 && s.etp == 1) { /* sequence parallelism keeps an eighth of everything */
-            CHECK_NEAR(plan.memory.term[DPAR_MEM_ACTIVATIONS], kept, 0.01);
+            CHECK_NEAR(plan.memory.term[DPAR_MEMORY_ACTIVATIONS], kept, 0.01);
         }
         ep[i] = plan.step.term[DPAR_TIME_EP];
         CHECK(ep[i] > 0.0);
@@ -665,7 +671,7 @@ static void test_experts(void)
     CHECK(ep[2] > ep[1]); /* gathering for every rank of an expert moves more than sending to it */
     s = of("tp=8,dp=1,ep=8");
     CHECK_INT(dpar_plan_price(&job, &s, 0, &plan, &i, &why), DPAR_E_DIVIDE);
-    CHECK_INT(i, DPAR_RULE_EP);
+    CHECK_INT(i, DPAR_STRATEGY_RULE_EP);
     CHECK(strstr(why.text, "sp=1") != NULL);
 }
 
@@ -681,7 +687,7 @@ static void test_wire(void)
                                        "tp=2,sp=1,dp=4,m=2,recompute=full,recompute_layers=3",
                                        "cp=8,cp_kind=gather,m=2"};
     dpar_traffic t;
-    dpar_step step;
+    dpar_step_cost step;
     double loss, norms;
     size_t i;
     set("llama-2-7b", "1x8:a100-80", "megatron");
@@ -699,15 +705,17 @@ static void test_wire(void)
     {
         dpar_strategy s = of("pp=4,dp=2,m=5");
         dpar_traffic_count(&job, &s, &t);
-        CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_SEND_RECV], 3.0 * 5 * 2 * 4096 * 4096 * 2 * 2, 0);
+        CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_CALL_SEND_RECV], 3.0 * 5 * 2 * 4096 * 4096 * 2 * 2,
+                   0);
         s = of("pp=4,vp=2,dp=2,m=8,schedule=zbv"); /* six of seven borders of a V have two sides */
         dpar_traffic_count(&job, &s, &t);
-        CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_SEND_RECV], 6.0 * 8 * 2 * 4096 * 4096 * 2 * 2, 0);
+        CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_CALL_SEND_RECV], 6.0 * 8 * 2 * 4096 * 4096 * 2 * 2,
+                   0);
     }
     /* a tied table: the last rank of a loop has a copy, of a V the first rank has both ends */
     {
         dpar_strategy loop = of("pp=4,dp=2,m=8"), v = of("pp=4,vp=2,dp=2,m=8,schedule=zbv");
-        dpar_memory m[4], all;
+        dpar_memory_usage m[4], all;
         double sum[2] = {0.0, 0.0};
         int32_t k;
         set("gpt:layers=8,hidden=64,heads=4,vocab=1000,seq=16,tied=1", "1x8:a100-80", "megatron");
@@ -720,9 +728,9 @@ static void test_wire(void)
         CHECK_NEAR(sum[0], w.params + 64000, 0);
         CHECK_NEAR(sum[1], w.params, 0);
         dpar_traffic_count(&job, &loop, &t);
-        CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_ALL_REDUCE], 2.0 * 2 * 64000 * 4, 0);
+        CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE], 2.0 * 2 * 64000 * 4, 0);
         dpar_traffic_count(&job, &v, &t);
-        CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_ALL_REDUCE], 0, 0);
+        CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE], 0, 0);
         /* under tp: the bias of a row layer is whole, 2 of 64 a block */
         loop = of("tp=2,dp=4");
         dpari_memory_of(&job, &loop, &all);

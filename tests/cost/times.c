@@ -19,7 +19,7 @@ static judged tables[] = {
     {"nanotron", "", 0.09, 0, 0},         {"megatron-bridge", "LLAMA3_70B", 0.06, 0, 0},
     {"nemo-long", " h100", 0.03, 0, 0},   {"nemo-long", " b200", 0.16, 0, 0}};
 
-static dpar_step step_of(const memory_row *r, double *flops)
+static dpar_step_cost step_of(const memory_row *r, double *flops)
 {
     static dpar_workload w;
     dpar_cluster c;
@@ -91,7 +91,7 @@ static double priced(const char *model, const char *machine, const char *recipe,
     return seconds_of(&r, &flops);
 }
 
-static dpar_step step_priced(const char *model, const char *machine, const char *strategy)
+static dpar_step_cost step_priced(const char *model, const char *machine, const char *strategy)
 {
     memory_row r = run_of(model, machine, "megatron", strategy);
     double flops;
@@ -113,8 +113,8 @@ static void test_ages(void)
                priced("llama-3-8b,stack=core", "1x8:h100-80", "megatron", "dp=8,zero=1"), 1e-12);
     CHECK_INT(dpar_model_read(&m, "mpt-7b", 6, &why), DPAR_OK);
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
-    CHECK_INT(w.stack, DPAR_STACK_TORCH);
-    CHECK_INT(w.age, DPAR_STACK_FOUNDRY);
+    CHECK_INT(w.stack, DPAR_MODEL_STACK_TORCH);
+    CHECK_INT(w.age, DPAR_MODEL_STACK_LLM_FOUNDRY);
 }
 
 /* A year says which generation; one without runs says so. */
@@ -172,9 +172,10 @@ static void test_by_work(void)
     even = memory_say(&r);
     snprintf(r.model, sizeof r.model, "%snanotron", model);
     uneven = memory_say(&r);
-    CHECK(uneven.memory.term[DPAR_MEM_ACTIVATIONS] >
-          1.2 * even.memory.term[DPAR_MEM_ACTIVATIONS]); /* 10 of 8 blocks */
-    CHECK(uneven.memory.term[DPAR_MEM_ACTIVATIONS] < 1.3 * even.memory.term[DPAR_MEM_ACTIVATIONS]);
+    CHECK(uneven.memory.term[DPAR_MEMORY_ACTIVATIONS] >
+          1.2 * even.memory.term[DPAR_MEMORY_ACTIVATIONS]); /* 10 of 8 blocks */
+    CHECK(uneven.memory.term[DPAR_MEMORY_ACTIVATIONS] <
+          1.3 * even.memory.term[DPAR_MEMORY_ACTIVATIONS]);
 }
 
 /* nanotron's ZeRO-1 sums whole gradients (its trainer asks for no reduce-scatter) and calls for
@@ -186,9 +187,9 @@ static void test_slices(void)
     static dpar_workload work;
     static dpar_cluster machine;
     char torch[160], nanotron[160];
-    dpar_step t, n;
+    dpar_step_cost t, n;
     dpar_model m;
-    dpar_group g;
+    dpar_cluster_group g;
     dpar_collective_cost all, part;
     dpar_calibration cal;
     dpar_calibration_init(&cal, DPAR_GEN_HOPPER);
@@ -197,9 +198,9 @@ static void test_slices(void)
     CHECK_INT(dpar_model_read(&m, torch, strlen(torch), NULL), DPAR_OK);
     CHECK_INT(dpar_workload_init(&work, &m, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_cluster_read(&machine, "16x8:h100-80", 12, NULL), DPAR_OK);
-    dpar_group_init(&g, &machine, 128, 1);
-    dpar_collective_predict(&machine, &g, DPAR_ALL_REDUCE, 4.0 * work.params, &all);
-    dpar_collective_predict(&machine, &g, DPAR_REDUCE_SCATTER, 4.0 * work.params, &part);
+    dpar_cluster_group_init(&g, &machine, 128, 1);
+    dpar_collective_predict(&machine, &g, DPAR_CALL_ALL_REDUCE, 4.0 * work.params, &all);
+    dpar_collective_predict(&machine, &g, DPAR_CALL_REDUCE_SCATTER, 4.0 * work.params, &part);
     t = step_priced(torch, "16x8:h100-80", "dp=128,zero=1,mbs=1,overlap=tp");
     n = step_priced(nanotron, "16x8:h100-80", "dp=128,zero=1,mbs=1,overlap=tp");
     CHECK_NEAR(n.term[DPAR_TIME_DP] - t.term[DPAR_TIME_DP],
@@ -244,8 +245,8 @@ static void test_ring(void)
                         priced("llama-3-8b,seq=32768,stack=torch", at, "megatron", ulysses);
     const double far = priced("llama-3-8b,seq=1048576,stack=torch", at, "megatron", ring) /
                        priced("llama-3-8b,seq=1048576,stack=torch", at, "megatron", ulysses);
-    const dpar_step core = step_priced("llama-3-8b,seq=131072,stack=core", at, ring);
-    const dpar_step whole = step_priced("llama-3-8b,seq=131072,stack=core", at, ulysses);
+    const dpar_step_cost core = step_priced("llama-3-8b,seq=131072,stack=core", at, ring);
+    const dpar_step_cost whole = step_priced("llama-3-8b,seq=131072,stack=core", at, ulysses);
     CHECK(near > 1.05 && near < 1.3 && far > 0.99 && far < 1.02);
     CHECK(core.term[DPAR_TIME_FORWARD] < 0.97 * whole.term[DPAR_TIME_FORWARD]);
 }
@@ -255,9 +256,10 @@ static void test_ring(void)
 static void test_ulysses_across(void)
 {
     const char *const model = "llama-3-8b,layers=1,vocab=32,seq=65536";
-    const dpar_step two =
+    const dpar_step_cost two =
         step_priced(model, "2x8:h100-80,nic=8x50", "cp=16,zero=0,mbs=1,cp_kind=ulysses");
-    const dpar_step one = step_priced(model, "1x16:h100-80", "cp=16,zero=0,mbs=1,cp_kind=ulysses");
+    const dpar_step_cost one =
+        step_priced(model, "1x16:h100-80", "cp=16,zero=0,mbs=1,cp_kind=ulysses");
     const double bytes = 65536.0 / 16 * (2 * 4096 + 2 * 1024) * 2; /* of a rank, 2 an element */
     const double weights = two.nic_bytes - 8 * bytes / 4 * 8 / 16;
     CHECK_NEAR(weights,
@@ -329,7 +331,7 @@ static void test_experts(void)
     {
         const double bytes = 4096.0 * 8 * 4096 * 2 * (24.0 / 32) * 8 * 4;
         char limited[200];
-        dpar_step all, some;
+        dpar_step_cost all, some;
         snprintf(limited, sizeof limited, "%s,expert_groups=8,topk_groups=4", deep);
         all = step_priced(deep, at, plain);
         some = step_priced(limited, at, plain);

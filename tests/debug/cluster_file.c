@@ -34,7 +34,7 @@ static measured example(int32_t ranks, int32_t nodes)
     m.halo.nic_Bps = nodes > 1 ? 1.125e9 : 0.0;
     m.halo.cache_bytes = nodes > 1 ? 0.0 : 8e6;
     m.halo.far_s = nodes > 1 ? 0.0 : 1.875e-9;
-    for (i = 0; i < DPAR_CURVES; i++) {
+    for (i = 0; i < DPAR_CURVE_COUNT; i++) {
         if (i < DPAR_CURVE_NET ? ranks > nodes : nodes > 1) {
             m.curve[i].ranks = i < DPAR_CURVE_NET ? ranks / nodes : nodes;
             for (k = 0; k < 14 - i; k++) {
@@ -96,7 +96,7 @@ static void round_trip(const char *path, int32_t ranks, int32_t nodes)
     CHECK_NEAR(c.cal.value[DPAR_CAL_SKEW], 0.0, 0);
     check_halo(&c.halo, &m.halo, 1e-12);
     CHECK_NEAR(c.halo.cache_bytes, m.halo.cache_bytes, 1e-12);
-    for (i = 0; i < DPAR_CURVES; i++) {
+    for (i = 0; i < DPAR_CURVE_COUNT; i++) {
         CHECK_INT(c.curve[i].n, m.curve[i].n);
         CHECK(c.curve[i].n == 0 || c.curve[i].ranks == m.curve[i].ranks);
         for (k = 0; k < c.curve[i].n; k++) {

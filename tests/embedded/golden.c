@@ -54,18 +54,18 @@ static void splits(void)
     static const int64_t counts[4] = {0, 10, 1000000007, INT64_C(1) << 62}, cuts[4] = {0, 3, 3, 10};
     dpar_split s;
     int32_t rule, n, p;
-    for (rule = 0; rule < DPAR_SPLITS; rule++) {
+    for (rule = 0; rule < DPAR_SPLIT_RULE_COUNT; rule++) {
         for (n = 0; n < 4; n++) {
-            if ((rule == DPAR_RAGGED
-                     ? dpar_split_ragged(&s, 3, cuts, NULL)
+            if ((rule == DPAR_SPLIT_RAGGED
+                     ? dpar_split_init_ragged(&s, 3, cuts, NULL)
                      : dpar_split_init(&s, rule, counts[n], 7, 3, NULL)) != DPAR_OK) {
                 add(-1);
                 continue;
             }
             for (p = 0; p < s.parts; p++) {
                 int64_t local = 0, run = 0;
-                add(dpar_split_size(&s, p));
-                add(dpar_split_offset(&s, p));
+                add(dpar_split_part_count(&s, p));
+                add(dpar_split_part_first(&s, p));
                 add(dpar_split_locate(&s, s.count / 7 * p, &local, &run));
                 add(local);
                 add(run);
@@ -99,7 +99,7 @@ static dpar_layout laid(const char *names, int32_t a, int32_t b, dpar_placement 
     dpar_layout l;
     sizes[0] = a;
     sizes[1] = b;
-    if (dpar_mesh_init(&mesh, names, sizes, DPAR_LAST_FASTEST, 0, NULL) != DPAR_OK) {
+    if (dpar_mesh_init(&mesh, names, sizes, DPAR_ORDER_LAST_FASTEST, 0, NULL) != DPAR_OK) {
         say("no mesh\n");
     }
     {
@@ -115,8 +115,8 @@ static dpar_layout laid(const char *names, int32_t a, int32_t b, dpar_placement 
 
 static void layouts(void)
 {
-    dpar_layout l =
-        laid("dp tp", 4, 2, dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 3), dpar_shard_by(0, DPAR_EVEN, 0));
+    dpar_layout l = laid("dp tp", 4, 2, dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, 3),
+                         dpar_shard_by(0, DPAR_SPLIT_EVEN, 0));
     int32_t r, d;
     for (r = 0; r < l.mesh.size; r++) {
         int64_t shape[3], offset[3];
@@ -134,13 +134,13 @@ static void layouts(void)
 
 static void moves(const char *name, const dpar_layout *from, const dpar_layout *to)
 {
-    static dpar_transfers w;
+    static dpar_redistribute_cursor w;
     dpar_transfer t;
     int32_t r, direction;
     for (r = 0; r < 8; r++) {
         for (direction = 0; direction < 2; direction++) {
-            add(dpar_transfers_first(&w, from, to, r, direction, 4));
-            while (dpar_transfers_next(&w, &t)) {
+            add(dpar_redistribute_first(&w, from, to, r, direction, 4));
+            while (dpar_redistribute_next(&w, &t)) {
                 transfer(&t);
             }
         }
@@ -151,16 +151,16 @@ static void moves(const char *name, const dpar_layout *from, const dpar_layout *
 static void transfers(void)
 {
     dpar_layout from = laid("dp tp", 4, 2, dpar_shard(0), dpar_shard(1));
-    dpar_layout to = laid("x y", 2, 4, dpar_shard_by(1, DPAR_ZIGZAG, 0), dpar_replicate());
+    dpar_layout to = laid("x y", 2, 4, dpar_shard_by(1, DPAR_SPLIT_ZIGZAG, 0), dpar_replicate());
     moves("transfers-shards", &from, &to);
-    from = laid("dp tp", 4, 2, dpar_shard_by(0, DPAR_STRIDED, 2), dpar_partial(DPAR_SUM));
+    from = laid("dp tp", 4, 2, dpar_shard_by(0, DPAR_SPLIT_STRIDED, 2), dpar_partial(DPAR_SUM));
     moves("transfers-partial", &from, &to);
     moves("transfers-copies", &to, &to);
 }
 
 static void walk_halo(const char *name, const dpar_halo *h)
 {
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer t;
     int32_t r, way;
     for (r = 0; r < h->grid.mesh.size; r++) {
@@ -179,7 +179,7 @@ static void halos(void)
 {
     static dpar_halo h;
     int32_t d;
-    h.grid = laid("y x", 2, 2, dpar_shard(0), dpar_shard_by(1, DPAR_EVEN, 0));
+    h.grid = laid("y x", 2, 2, dpar_shard(0), dpar_shard_by(1, DPAR_SPLIT_EVEN, 0));
     for (d = 0; d < 3; d++) {
         h.low[d] = 1;
         h.high[d] = 2;
@@ -192,14 +192,14 @@ static void halos(void)
     h.on_row = 1;
     walk_halo("halo-tripolar", &h);
     h.folds = h.mirror = h.on_row = 0;
-    h.poles = DPAR_POLE_LOW | DPAR_POLE_HIGH;
+    h.poles = DPAR_HALO_POLE_LOW | DPAR_HALO_POLE_HIGH;
     walk_halo("halo-poles", &h);
     h.poles = 0;
     h.periodic = 0;
-    h.points[0] = DPAR_AT_LOW_FACES;
-    h.points[1] = DPAR_AT_HIGH_FACES;
+    h.points[0] = DPAR_HALO_AT_LOW_FACES;
+    h.points[1] = DPAR_HALO_AT_HIGH_FACES;
     walk_halo("halo-faces", &h);
-    h.points[0] = h.points[1] = DPAR_AT_CELLS;
+    h.points[0] = h.points[1] = DPAR_HALO_AT_CELLS;
     h.low[0] = h.high[0] = 0;
     h.window[0].kernel = 5;
     h.window[0].stride = 2;
@@ -266,12 +266,12 @@ static void listed(const dpar_schedule *s)
 
 static void schedules(int32_t ranks, int32_t micros, int lower)
 {
-    static dpar_order o;
+    static dpar_schedule_desc o;
     dpar_schedule s, lowered;
     dpar_why why;
     o.ranks = ranks;
     o.micros = micros;
-    for (o.rule = 1; o.rule < DPAR_ORDERS; o.rule++) {
+    for (o.rule = 1; o.rule < DPAR_SCHEDULE_END; o.rule++) {
         if (dpar_schedule_generate(&s, &o, memory, sizeof memory, &why) != DPAR_OK) {
             say(why.text);
             say("\n");
@@ -279,13 +279,13 @@ static void schedules(int32_t ranks, int32_t micros, int lower)
         }
         listed(&s);
         if (lower) {
-            dpar_lowering how = {0, 0, 0};
+            dpar_schedule_lower_desc how = {0, 0, 0};
             how.passes = DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE | DPAR_LOWER_MESSAGES;
             add(dpar_schedule_lower(&lowered, &s, &how, more, sizeof more, NULL));
             listed(&lowered);
         }
         say(lower ? "lowered-" : "schedule-");
-        line(dpar_order_name(o.rule));
+        line(dpar_schedule_name(o.rule));
     }
 }
 
@@ -298,13 +298,13 @@ static void plans(void)
                                           {"llama-3-70b", "8x8:h100-80", "batch=512"},
                                           {"mixtral-8x7b", "4x8:h100-80", "batch=512"},
                                           {"gpt-oss-20b", "dgx-h100", "batch=256"}};
-    static dpar_planned plan;
+    static dpar_plan_result plan;
     int k;
     for (k = 0; k < 4; k++) {
         dpar_why why;
         const dpar_strategy *s = &plan.plan[0].strategy;
         double step;
-        if (dpar_plan_text(job[k][0], job[k][1], job[k][2], &plan, &why) < 0) {
+        if (dpar_plan_search(job[k][0], job[k][1], job[k][2], &plan, &why) < 0) {
             say(why.text);
             say("\n");
             continue;

@@ -6,9 +6,9 @@
 int32_t run(int32_t rank, int64_t *memory, int64_t bytes, const dpar_action **first);
 int32_t run(int32_t rank, int64_t *memory, int64_t bytes, const dpar_action **first)
 {
-    dpar_order order = {0};
+    dpar_schedule_desc order = {0};
     dpar_schedule s;
-    order.rule = DPAR_GPIPE;
+    order.rule = DPAR_SCHEDULE_GPIPE;
     order.ranks = 4;
     order.micros = 8;
     if (dpar_schedule_generate(&s, &order, memory, bytes, NULL) != DPAR_OK) {

@@ -12,16 +12,17 @@ int32_t run(int32_t rank, int32_t *peer, int64_t *points, int32_t room)
     dpar_placement cut[2];
     dpar_mesh mesh;
     dpar_halo halo = {0};
-    dpar_halo_walk walk;
+    dpar_halo_cursor walk;
     dpar_transfer t;
     int32_t n = 0;
     cut[0] = dpar_shard(0);
     cut[1] = dpar_shard(1);
     halo.low[0] = halo.high[0] = halo.low[1] = halo.high[1] = 1;
     halo.periodic = 2; /* bit 1: x */
-    if (dpar_mesh_init(&mesh, "y x", parts, DPAR_LAST_FASTEST, 0, NULL) != DPAR_OK ||
+    if (dpar_mesh_init(&mesh, "y x", parts, DPAR_ORDER_LAST_FASTEST, 0, NULL) != DPAR_OK ||
         dpar_layout_init(&halo.grid, &mesh, 2, cells, cut, NULL) != DPAR_OK ||
-        dpar_halo_first(&walk, &halo, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL) != DPAR_OK) {
+        dpar_halo_first(&walk, &halo, rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL) !=
+            DPAR_OK) {
         return -1;
     }
     while (n < room && dpar_halo_next(&walk, &t)) {

@@ -13,7 +13,7 @@ int32_t run(int32_t rank, int64_t *shape, int64_t *offset)
     dpar_layout layout;
     cut[0] = dpar_shard(0);
     cut[1] = dpar_shard(1);
-    if (dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_LAST_FASTEST, 0, NULL) != DPAR_OK ||
+    if (dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_ORDER_LAST_FASTEST, 0, NULL) != DPAR_OK ||
         dpar_layout_init(&layout, &mesh, 2, extent, cut, NULL) != DPAR_OK) {
         return -1;
     }

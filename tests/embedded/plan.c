@@ -3,10 +3,10 @@
 #define DPAR_IMPLEMENTATION
 #include "dpar_cost.h"
 
-int32_t run(double *step, double *memory, dpar_planned *room);
-int32_t run(double *step, double *memory, dpar_planned *room)
+int32_t run(double *step, double *memory, dpar_plan_result *room);
+int32_t run(double *step, double *memory, dpar_plan_result *room)
 {
-    if (dpar_plan_text("llama-2-13b", "2x8:a100-40", "batch=1024", room, NULL) < 0) {
+    if (dpar_plan_search("llama-2-13b", "2x8:a100-40", "batch=1024", room, NULL) < 0) {
         return -1;
     }
     *step = room->step;

@@ -23,7 +23,7 @@ contains
         type(dpar_mesh) :: mesh, view
         type(dpar_split) :: split
         type(dpar_layout) :: layout
-        type(dpar_cart_grid) :: grid
+        type(dpar_cart_choose_desc) :: grid
         type(dpar_torus) :: torus
         type(dpar_placement) :: placement(2)
         integer(c_int32_t) :: parts(3), coord(2), physical(2)
@@ -41,16 +41,16 @@ contains
         grid%ranks = 7
         grid%dims = 2
         grid%cells(:1) = 2
-        call check(dpar_cart_create(grid, parts, why=why) == DPAR_E_NONE, &
+        call check(dpar_cart_choose_parts(grid, parts, why=why) == DPAR_E_NONE, &
                   "a grid that does not fit")
         call check(len(dpar_string(why)) > 20, "a sentence")
         parts(:2) = 0
         grid%ranks = 6
         grid%cells(:1) = [30, 20]
-        status = dpar_cart_create(grid, parts, cut=cut)
+        status = dpar_cart_choose_parts(grid, parts, cut=cut)
         call check(status == 0 .and. all(parts(:2) == [3, 2]) .and. cut == 2 * 20 + 30, &
                   "grid_create")
-        call check(dpar_mesh_named(mesh, ["pipe ", "model"], [2, 3], DPAR_LAST_FASTEST, 6, why) &
+        call check(dpar_mesh_init_names(mesh, ["pipe ", "model"], [2, 3], DPAR_ORDER_LAST_FASTEST, 6, why) &
                   == 0, "mesh")
         call check(mesh%size == 6 .and. mesh%axis(0)%stride == 3 .and. mesh%axis(1)%size == 3, &
                   "mesh's axes")
@@ -59,27 +59,27 @@ contains
         status = dpar_mesh_coords(mesh, 5, coord)
         call check(status /= 0 .and. all(coord == [1, 2]), "coordinates")
         call check(dpar_mesh_rank(mesh, [1, 0]) == 3, "a rank")
-        status = dpar_mesh_view(view, mesh, "model pipe" // c_null_char, [3, 2], DPAR_FIRST_FASTEST)
+        status = dpar_mesh_view(view, mesh, "model pipe" // c_null_char, [3, 2], DPAR_ORDER_FIRST_FASTEST)
         call check(status == 0 .and. view%axis(0)%size == 3, "a view")
-        call check(dpar_mesh_named(mesh, ["a", "b"], [2, 3], DPAR_LAST_FASTEST, 7, why) &
+        call check(dpar_mesh_init_names(mesh, ["a", "b"], [2, 3], DPAR_ORDER_LAST_FASTEST, 7, why) &
                   == DPAR_E_DIVIDE, "7 ranks")
-        call check(dpar_mesh_named(mesh, ["a", "b"], [2, 3], DPAR_LAST_FASTEST, 6) == 0, &
+        call check(dpar_mesh_init_names(mesh, ["a", "b"], [2, 3], DPAR_ORDER_LAST_FASTEST, 6) == 0, &
                   "no sentence wanted")
         ! 10 over 4: 3 3 2 2 by EVEN; element 7 is the second of part 2
-        call check(dpar_split_init(split, DPAR_EVEN, 10_c_int64_t, 4, 0_c_int64_t) == 0, "split")
-        call check(dpar_split_size(split, 1) == 3 .and. dpar_split_offset(split, 2) == 6, "a part")
+        call check(dpar_split_init(split, DPAR_SPLIT_EVEN, 10_c_int64_t, 4, 0_c_int64_t) == 0, "split")
+        call check(dpar_split_part_count(split, 1) == 3 .and. dpar_split_part_first(split, 2) == 6, "a part")
         status = dpar_split_locate(split, 7_c_int64_t, run=run, local=local)
         call check(status == 2 .and. local == 1 .and. run == 1, "an element")
-        call check(dpar_split_owner(DPAR_EVEN, 10_c_int64_t, 4, 9_c_int64_t) == 3, "an owner")
-        call check(dpar_split_range(DPAR_EVEN, 10_c_int64_t, 4, 2, local, run) == 0, "a range")
+        call check(dpar_split_owner(DPAR_SPLIT_EVEN, 10_c_int64_t, 4, 9_c_int64_t) == 3, "an owner")
+        call check(dpar_split_range(DPAR_SPLIT_EVEN, 10_c_int64_t, 4, 2, local, run) == 0, "a range")
         call check(local == 6 .and. run == 2, "the range")
         call check(dpar_cart_owner(2, [7_c_int64_t, 6_c_int64_t], [2, 3], [6_c_int64_t, 5_c_int64_t]) &
                   == 5, "the owner of a cell")
         status = dpar_cart_range(2, [7_c_int64_t, 6_c_int64_t], [2, 3], 5, shape_, offset)
         call check(all(shape_ == [4, 4]) .and. all(offset == [3, 2]), "a block")
         ! 7 x 6 over 2 x 3: CHUNK gives 4 + 3 rows, 2 columns each
-        placement = [dpar_shard(0), dpar_shard_by(1, DPAR_EVEN, 0_c_int64_t)]
-        call check(placement(2)%kind == DPAR_SHARD_KIND .and. placement(2)%dim == 1, &
+        placement = [dpar_shard(0), dpar_shard_by(1, DPAR_SPLIT_EVEN, 0_c_int64_t)]
+        call check(placement(2)%kind == DPAR_PLACEMENT_SHARD .and. placement(2)%dim == 1, &
                   "a struct that is returned")
         call check(dpar_layout_init(layout, mesh, 2, [7_c_int64_t, 6_c_int64_t], placement) == 0, &
                   "layout")
@@ -103,12 +103,12 @@ contains
 
     ! A process grid for 64 x 64 x 64 cells, and a picture of its halos.
     subroutine pictures()
-        type(dpar_halo_job) :: job
-        type(dpar_halo_grid) :: best, again
+        type(dpar_halo_cost_desc) :: job
+        type(dpar_halo_cost) :: best, again
         type(dpar_halo_rates) :: rates
         type(dpar_mesh) :: mesh
         type(dpar_halo), target :: halo
-        type(dpar_halo_picture) :: picture
+        type(dpar_halo_draw_desc) :: picture
         type(dpar_text) :: text
         character(kind=c_char), target :: svg(65536)
         integer :: d
@@ -118,14 +118,14 @@ contains
         job%width(:2) = 1
         job%bytes = 8
         job%together = 8
-        call check(dpar_halo_grid_choose(job, grid=best) == 0, "the best grid")
+        call check(dpar_halo_cost_choose(job, grid=best) == 0, "the best grid")
         call check(product(best%parts(:2)) == 4 .and. best%parts(2) == 1 .and. best%seconds > 0, &
                   "does not cut runs of memory")
         again = best
         call dpar_halo_rates_init(rates)
-        call check(dpar_halo_grid_cost(job, rates, again) == 0 .and. &
+        call check(dpar_halo_cost_predict(job, rates, again) == 0 .and. &
                    abs(again%seconds - best%seconds) <= 1e-9 * best%seconds, "its cost")
-        call check(dpar_mesh_named(mesh, ["z", "y", "x"], best%parts(:2), DPAR_LAST_FASTEST, 4) &
+        call check(dpar_mesh_init_names(mesh, ["z", "y", "x"], best%parts(:2), DPAR_ORDER_LAST_FASTEST, 4) &
                   == 0, "its mesh")
         call check(dpar_layout_init(halo%grid, mesh, 3, job%cells(:2), &
                   [(dpar_shard(d), d=0, 2)]) == 0, "its layout")
@@ -150,13 +150,13 @@ contains
         type(dpar_box) :: box
         real(c_float), allocatable, target :: u(:, :), v(:, :, :), whole(:, :)
         integer :: ranks, x, x0, i, j
-        ranks = dpar_size(world)
-        d = dpar_grid_desc_of([3 * ranks, 4], 1, [ranks, 1], [.true., .false.])
+        ranks = dpar_comm_size(world)
+        d = dpar_grid_desc_init([3 * ranks, 4], 1, [ranks, 1], [.true., .false.])
         call check(all(d%cells(:1) == [4, 3 * ranks]) .and. all(d%parts(:1) == [1, ranks]) .and. &
-            all(d%periodic(:1) == [0, 1]) .and. d%order == DPAR_FIRST_FASTEST, "a description")
+            all(d%periodic(:1) == [0, 1]) .and. d%order == DPAR_ORDER_FIRST_FASTEST, "a description")
         call check(dpar_grid_make(world, d, g, why) == 0, "a grid")
         call c_f_pointer(g, head)
-        call check(all(head%own(:1) == [4, 3]) .and. head%first(1) == 3 * dpar_rank(world), "its head")
+        call check(all(head%own(:1) == [4, 3]) .and. head%first(1) == 3 * dpar_comm_rank(world), "its head")
         allocate (u(0:4, 0:5), v(2, 0:4, 0:5), whole(3 * ranks, 4))
         u = -1
         v = -1
@@ -171,7 +171,7 @@ contains
         field%components = 2
         call check(dpar_grid_attach(g, c_loc(v(1, 1, 1)), DPAR_F32, field, why) == 0, "another one")
         list = [c_loc(u(1, 1)), c_loc(v(1, 1, 1))]
-        call check(dpar_grid_exchange_all(g, list, 2) == 0, "an exchange of two")
+        call check(dpar_grid_exchange_many(g, list, 2) == 0, "an exchange of two")
         do j = 0, 5
             do i = 0, 4
                 x = modulo(x0 + i - 1, 3 * ranks) + 1
@@ -184,11 +184,11 @@ contains
             end do
         end do
         call check(dpar_grid_begin(g, c_loc(u(1, 1))) == 0, "begin")
-        x = dpar_grid_core(g, box)
+        x = dpar_grid_interior(g, box)
         call check(x == 1 .and. box%lo(1) == 1 .and. box%hi(1) == 2 .and. box%hi(0) == 4, "the core")
         call check(dpar_grid_end(g, c_loc(u(1, 1))) == 0, "end")
         call check(dpar_grid_gather(g, c_loc(u(1, 1)), c_loc(whole)) == 0, "the whole array")
-        if (dpar_rank(world) == 0) then
+        if (dpar_comm_rank(world) == 0) then
             do j = 1, 4
                 do i = 1, 3 * ranks
                     call check(whole(i, j) == i + 100 * j, "a cell of it")
@@ -211,8 +211,8 @@ contains
         type(dpar_mesh) :: mesh
         type(c_ptr) :: memory, part
         integer :: rank, ranks, i
-        rank = dpar_rank(world)
-        ranks = dpar_size(world)
+        rank = dpar_comm_rank(world)
+        ranks = dpar_comm_size(world)
         mine = [(rank * 10_c_int64_t + i, i=1, 5)]
         call check(dpar_all_reduce(world, c_loc(mine), c_loc(all_), 5_c_int64_t, DPAR_I64, &
                   DPAR_SUM) == 0, "all-reduce")
@@ -221,13 +221,13 @@ contains
         to_right = rank
         ! optimizers must see that the batch writes here, though only its address goes there
         from_left = -1
-        calls(1)%kind = DPAR_SEND_KIND
+        calls(1)%kind = DPAR_CALL_SEND
         calls(1)%type = DPAR_I32
         calls(1)%root = mod(rank + 1, ranks)
         calls(1)%in = c_loc(to_right)
         calls(1)%count = 1
         calls(2) = calls(1)
-        calls(2)%kind = DPAR_RECV_KIND
+        calls(2)%kind = DPAR_CALL_RECV
         calls(2)%root = mod(rank + ranks - 1, ranks)
         calls(2)%in = c_null_ptr
         calls(2)%out = c_loc(from_left)
@@ -243,17 +243,17 @@ contains
         call check(dpar_wait(work) == 0, "wait")
         call check(total(2) == ranks - 0.5 .and. total(3) == 0, "maxima")
         call dpar_comm_release(world, memory)
-        call check(dpar_mesh_named(mesh, ["all"], [ranks], DPAR_LAST_FASTEST, ranks) == 0, &
+        call check(dpar_mesh_init_names(mesh, ["all"], [ranks], DPAR_ORDER_LAST_FASTEST, ranks) == 0, &
                   "a mesh of all")
         call check(dpar_comm_split_axes(world, mesh, 1, part) == 0, "split by axes")
-        call check(dpar_size(part) == ranks .and. dpar_rank(part) == rank, "its ranks")
+        call check(dpar_comm_size(part) == ranks .and. dpar_comm_rank(part) == rank, "its ranks")
         call check(dpar_all_reduce(part, c_null_ptr, c_loc(all_), 5_c_int64_t, DPAR_I64, &
-                  DPAR_OPS) == DPAR_E_ARG, &
+                  DPAR_OP_COUNT) == DPAR_E_ARG, &
                    "no such op")
-        call check(len(dpar_said(part)) > 10, "the sentence of a communicator")
-        call check(dpar_comm_close(part) == 0, "close")
+        call check(len(dpar_comm_message(part)) > 10, "the sentence of a communicator")
+        call check(dpar_comm_free(part) == 0, "close")
         call check(dpar_barrier(world) == 0, "barrier")
-        call check(len(dpar_comm_said(world)) > 0, "a report")
+        call check(len(dpar_comm_report_string(world)) > 0, "a report")
     end subroutine
 
     ! A whole array a(13, 7) cut by columns becomes one cut by rows: nothing but Fortran's order.
@@ -261,28 +261,28 @@ contains
         type(c_ptr), intent(in) :: world
         type(dpar_mesh) :: mesh
         type(dpar_layout), target :: columns, rows
-        type(dpar_move) :: move
+        type(dpar_redistribute_desc) :: move
         integer(c_int64_t) :: bytes
         integer(c_int64_t) :: shape_(2), offset(2), extent(2)
         integer(c_int32_t), allocatable, target :: a(:, :), b(:, :)
         type(dpar_why) :: why
         integer :: ranks, i, j
         logical :: fine
-        ranks = dpar_size(world)
+        ranks = dpar_comm_size(world)
         extent = [7, 13]
-        call check(dpar_mesh_named(mesh, ["r"], [ranks], DPAR_LAST_FASTEST, ranks) == 0, &
+        call check(dpar_mesh_init_names(mesh, ["r"], [ranks], DPAR_ORDER_LAST_FASTEST, ranks) == 0, &
                   "mesh of ranks")
         call check(dpar_layout_init(columns, mesh, 2, extent, [dpar_shard(0)]) == 0, "columns")
-        call check(dpar_layout_init(rows, mesh, 2, extent, [dpar_shard_by(1, DPAR_EVEN, &
+        call check(dpar_layout_init(rows, mesh, 2, extent, [dpar_shard_by(1, DPAR_SPLIT_EVEN, &
                   0_c_int64_t)]) == 0, "rows")
-        call dpar_layout_local(columns, dpar_rank(world), shape_, offset)
+        call dpar_layout_local(columns, dpar_comm_rank(world), shape_, offset)
         allocate (a(shape_(2), shape_(1)))
         do j = 1, int(shape_(1))
             do i = 1, int(shape_(2))
                 a(i, j) = int(100 * (offset(2) + i) + offset(1) + j)
             end do
         end do
-        call dpar_layout_local(rows, dpar_rank(world), shape_, offset)
+        call dpar_layout_local(rows, dpar_comm_rank(world), shape_, offset)
         allocate (b(shape_(2), shape_(1)))
         b = -1
         move%type = DPAR_I32
@@ -291,10 +291,10 @@ contains
         move%in = c_loc_of(a)
         move%out = c_loc_of(b)
         call check(dpar_move_bytes(world, move, bytes, why) == 0 .and. bytes >= 0, "bytes of a move")
-        call check(dpar_redistribute_run(world, move, why) == 0, &
+        call check(dpar_redistribute(world, move, why) == 0, &
                    "redistribute " // dpar_string(why))
-        move%type = DPAR_NO_TYPE
-        call check(dpar_redistribute_run(world, move, why) == DPAR_E_ARG, "a type that was left out")
+        move%type = DPAR_TYPE_NONE
+        call check(dpar_redistribute(world, move, why) == DPAR_E_ARG, "a type that was left out")
         fine = .true.
         do j = 1, int(shape_(1))
             do i = 1, int(shape_(2))
@@ -322,7 +322,7 @@ contains
         integer, parameter :: n = 5
         type(c_ptr) :: p
         type(dpar_points), pointer :: head
-        type(dpar_points_values), target :: v(2)
+        type(dpar_points_field), target :: v(2)
         type(dpar_points_traffic) :: traffic
         type(dpar_why) :: why
         integer(c_int64_t) :: own(n), ghost(2, n), all_
@@ -330,9 +330,9 @@ contains
         real(c_double), target :: x(3 * n)
         real(c_float), target :: y(2, 3 * n)
         integer :: i
-        all_ = n * dpar_size(world)
+        all_ = n * dpar_comm_size(world)
         do i = 1, n
-            own(i) = dpar_rank(world) + (i - 1) * dpar_size(world)
+            own(i) = dpar_comm_rank(world) + (i - 1) * dpar_comm_size(world)
             ghost(:, i) = [mod(own(i) + 1, all_), mod(own(i) + all_ - 1, all_)]
         end do
         call check(dpar_points_make(world, own, size(own, kind=8), ghost, size(ghost, kind=8), p, why) &
@@ -344,15 +344,15 @@ contains
         call check(all(nint(x(n + 1:), c_int64_t) == reshape(ghost, [2 * n])), "ghosts")
         y(1, :n) = real(own, c_float)
         y(2, :n) = -y(1, :n)
-        v(1) = dpar_points_values(type=DPAR_F64, data=c_loc(x))
-        v(2) = dpar_points_values(type=DPAR_F32, components=2, data=c_loc(y))
-        call check(dpar_points_run(p, v, 2) == 0, "exchange of two vectors")
+        v(1) = dpar_points_field(type=DPAR_F64, data=c_loc(x))
+        v(2) = dpar_points_field(type=DPAR_F32, components=2, data=c_loc(y))
+        call check(dpar_points_exchange_many(p, v, 2) == 0, "exchange of two vectors")
         call check(all(y(1, n + 1:) == x(n + 1:)) .and. all(y(2, n + 1:) == -x(n + 1:)), "two vectors")
-        call check(dpar_points_local(p, ghost, size(ghost, kind=8), at) == 0, "local numbers")
+        call check(dpar_points_to_local(p, ghost, size(ghost, kind=8), at) == 0, "local numbers")
         call check(all(x(at(1, :) + 1) == ghost(1, :)) .and. all(x(at(2, :) + 1) == ghost(2, :)), "places")
         x(:n) = 1
         x(n + 1:) = 2
-        call check(dpar_points_add(p, x) == 0, "adding")
+        call check(dpar_points_reduce(p, x) == 0, "adding")
         call check(all(x(:n) == 5) .and. all(x(n + 1:) == 0), "each has two neighbours")
         peers = 0
         do while (dpar_points_peer(p, peers, traffic) == 1)
@@ -367,10 +367,10 @@ contains
     subroutine cutting(world)
         type(c_ptr), intent(in) :: world
         integer, parameter :: side = 12, quads = side * side, nodes = (side + 1) ** 2
-        type(dpar_points_cloud) :: cloud
-        type(dpar_points_piece) :: piece
-        type(dpar_points_moved), pointer :: to
-        type(dpar_points_values), target :: v(1)
+        type(dpar_points_partition_desc) :: cloud
+        type(dpar_points_migration_desc) :: piece
+        type(dpar_points_migration), pointer :: to
+        type(dpar_points_field), target :: v(1)
         type(dpar_why) :: why
         type(c_ptr) :: moved, p
         real(c_double), target :: centre(2, quads), xy(2, nodes), xy_new(2, 2 * nodes)
@@ -382,8 +382,8 @@ contains
         integer(c_int64_t) :: at, k
         integer(c_int32_t) :: rank, ranks
         integer :: i, n, m, bad
-        rank = dpar_rank(world)
-        ranks = dpar_size(world)
+        rank = dpar_comm_rank(world)
+        ranks = dpar_comm_size(world)
         n = 0
         do i = rank, quads - 1, ranks
             n = n + 1
@@ -398,21 +398,21 @@ contains
             id(m) = i
             xy(:, m) = [mod(i, side + 1), i / (side + 1)]
         end do
-        cloud = dpar_points_cloud(dims=2, points=n, at=c_loc(centre), id=c_loc(quad))
+        cloud = dpar_points_partition_desc(dims=2, points=n, at=c_loc(centre), id=c_loc(quad))
         call check(dpar_points_partition(world, cloud, owner, key, why) == 0, &
                   "a partition: " // dpar_string(why))
         call check(all(owner(:n) >= 0 .and. owner(:n) < ranks) .and. all(key(:n) >= 0), "its owners")
-        piece = dpar_points_piece(points=m, id=c_loc(id), elements=n, corners=4, corner=c_loc(corner), &
+        piece = dpar_points_migration_desc(points=m, id=c_loc(id), elements=n, corners=4, corner=c_loc(corner), &
                   element_id=c_loc(quad), element_owner=c_loc(owner), element_order=c_loc(key))
-        call check(dpar_points_move(world, piece, moved, why) == 0, "a move: " // dpar_string(why))
+        call check(dpar_points_migration_make(world, piece, moved, why) == 0, "a move: " // dpar_string(why))
         call c_f_pointer(moved, to)
         call check(abs(to%elements * ranks - quads) < ranks, "as many elements as others")
         call check(dpar_points_make_of(world, to%desc, p, why) == 0, "its plan: " // dpar_string(why))
         xy_new = -1
-        v(1) = dpar_points_values(type=DPAR_F64, components=2, data=c_loc(xy), ghosts=c_loc(xy_new))
-        call check(dpar_points_run(to%points, v, 1) == 0, "coordinates move")
-        v(1) = dpar_points_values(type=DPAR_F64, components=2, data=c_loc(xy_new))
-        call check(dpar_points_run(p, v, 1) == 0, "and those of ghosts come")
+        v(1) = dpar_points_field(type=DPAR_F64, components=2, data=c_loc(xy), ghosts=c_loc(xy_new))
+        call check(dpar_points_exchange_many(to%points, v, 1) == 0, "coordinates move")
+        v(1) = dpar_points_field(type=DPAR_F64, components=2, data=c_loc(xy_new))
+        call check(dpar_points_exchange_many(p, v, 1) == 0, "and those of ghosts come")
         call c_f_pointer(to%corner, corner_new, [4_c_int64_t, to%elements])
         call c_f_pointer(to%element_id, quad_new, [to%elements])
         bad = 0
@@ -427,9 +427,9 @@ contains
                   == 0, "a sum")
         call check(all(total == [nodes, quads]), "nothing is lost")
         owner(1) = merge(ranks, owner(1), rank == 0) ! no such rank
-        call check(dpar_points_move(world, piece, p, why) == DPAR_E_ARG, "an owner that is none")
+        call check(dpar_points_migration_make(world, piece, p, why) == DPAR_E_ARG, "an owner that is none")
         call check(len(dpar_string(why)) > 10, "its sentence")
-        call check(dpar_points_free(p) == 0 .and. dpar_points_move_free(moved) == 0, "end of the move")
+        call check(dpar_points_free(p) == 0 .and. dpar_points_migration_free(moved) == 0, "end of the move")
         ! neighbours on the curve have a side in common
         first = reshape([0, 0, 1, 0, 1, 1], [2, 3])
         call check(dpar_points_curve(2, first(:, 1)) == 0 .and. &
@@ -444,7 +444,7 @@ contains
         integer, parameter :: n(3) = [11, 7, 5]
         type(dpar_halo), target :: wide, narrow
         type(dpar_halo_field), target :: field(2)
-        type(dpar_halo_options) :: options
+        type(dpar_halo_plan_desc) :: options
         type(dpar_mesh) :: mesh
         type(dpar_why) :: why
         type(dpar_box) :: box
@@ -458,8 +458,8 @@ contains
         integer :: blank(3) = 1
         logical :: any_
         parts = 0
-        call check(dpar_cart_dims(dpar_size(world), 3, parts) == 0, "ranks")
-        call check(dpar_mesh_named(mesh, ["z", "y", "x"], parts, DPAR_LAST_FASTEST, 0) == 0, "mesh")
+        call check(dpar_cart_dims(dpar_comm_size(world), 3, parts) == 0, "ranks")
+        call check(dpar_mesh_init_names(mesh, ["z", "y", "x"], parts, DPAR_ORDER_LAST_FASTEST, 0) == 0, "mesh")
         call check(dpar_layout_init(wide%grid, mesh, 3, int(n(3:1:-1), c_int64_t), &
                                     [dpar_shard(0), dpar_shard(1), dpar_shard(2)]) == 0, "layout")
         wide%shape = DPAR_STENCIL_BOX
@@ -469,15 +469,15 @@ contains
         wide%high(0:2) = [2, 1, 2]
         narrow%low(0:2) = [1, 0, 1]
         narrow%high(0:2) = [0, 1, 1]
-        any_ = dpar_halo_owned(wide, dpar_rank(world), box) /= 0
+        any_ = dpar_halo_owned(wide, dpar_comm_rank(world), box) /= 0
         lo = blank
         hi = 0
         own_lo = blank
         own_hi = 0
         if (any_) then
-            call dpar_bounds(box, own_lo, own_hi)
-            if (dpar_halo_box(wide, dpar_rank(world), box) == 0) call check(.false., "a box")
-            call dpar_bounds(box, lo, hi)
+            call dpar_box_bounds(box, own_lo, own_hi)
+            if (dpar_halo_box(wide, dpar_comm_rank(world), box) == 0) call check(.false., "a box")
+            call dpar_box_bounds(box, lo, hi)
         end if
         allocate (a(2, lo(1):hi(1), lo(2):hi(2), lo(3):hi(3)), b(lo(1):hi(1), lo(2):hi(2), &
                   lo(3):hi(3)))
@@ -488,24 +488,24 @@ contains
         if (any_) then
             field(1)%data = c_loc(a)
             field(2)%data = c_loc(b)
-            call dpar_field_bounds(field(2), dpar_rank(world), lo, hi)
+            call dpar_halo_field_bounds(field(2), dpar_comm_rank(world), lo, hi)
         end if
         do way = DPAR_HALO_AUTO, DPAR_HALO_MESSAGES
             options%way = way
             options%field = c_loc(field)
             options%fields = 2
-            call check(dpar_halo_exchange_bytes(world, options, bytes, why) == 0, "bytes")
+            call check(dpar_halo_plan_bytes(world, options, bytes, why) == 0, "bytes")
             allocate (memory(bytes + 64))
             at = transfer(c_loc(memory), at)
-            call check(dpar_halo_exchange_init(c_loc(memory(1 + modulo(-at, 64_c_intptr_t))), &
+            call check(dpar_halo_plan_init(c_loc(memory(1 + modulo(-at, 64_c_intptr_t))), &
                       bytes, world, options, x, why) == 0, "init: " // &
                                                dpar_string(why))
             call fill(a, b, lo, hi, own_lo, own_hi)
-            call check(dpar_halo_exchange_begin(x) == 0, "begin")
-            call check(dpar_halo_exchange_end(x) == 0, "end")
+            call check(dpar_halo_plan_begin(x) == 0, "begin")
+            call check(dpar_halo_plan_end(x) == 0, "end")
             call judge(a, b, lo, hi, own_lo, own_hi, n, [3, 2, 1], [2, 1, 2], [1, 0, 1], [1, 1, 0])
-            call check(len(dpar_halo_exchange_said(x)) > 0, "a report of halos")
-            call check(dpar_halo_exchange_close(x) == 0, "close")
+            call check(len(dpar_halo_plan_report_string(x)) > 0, "a report of halos")
+            call check(dpar_halo_plan_close(x) == 0, "close")
             deallocate (memory)
         end do
     end subroutine
@@ -582,27 +582,27 @@ program every
     implicit none
     integer(c_int), target :: given = 42
     integer(c_int32_t) :: ranks
-    type(dpar_start) :: job
+    type(dpar_launcher_info) :: job
     type(dpar_why) :: why
     type(c_ptr) :: world
     character(len=8) :: word
 #ifdef USE_MPI
-    type(dpar_mpi_options) :: options
+    type(dpar_mpi_desc) :: options
     integer :: error
     call MPI_Init(error)
     options%rank_order = 1
     call check(dpar_mpi_make(MPI_COMM_WORLD, options, world, why) == 0, "MPI: " // dpar_string(why))
     ranks = rank_main(world, c_loc(given))
-    call check(dpar_comm_close(world) == 0, "close")
+    call check(dpar_comm_free(world) == 0, "close")
     call MPI_Finalize(error)
 #else
     call values()
     call get_command_argument(1, word)
-    call check(dpar_start_read(job, why) == 0, "launcher: " // dpar_string(why))
+    call check(dpar_launcher_detect(job, why) == 0, "launcher: " // dpar_string(why))
     if (job%launcher /= DPAR_LAUNCHER_NONE) then
         call check(dpar_init(world, why=why) == 0, "init: " // dpar_string(why))
         ranks = rank_main(world, c_loc(given))
-        call check(dpar_comm_close(world) == 0, "close")
+        call check(dpar_comm_free(world) == 0, "close")
     else
         read (word, *) ranks
         call check(dpar_launch(ranks, rank_main, c_loc(given)) == 0, "launch")

@@ -26,7 +26,7 @@ static void run_all(const dpar_schedule *s, int32_t k)
     int64_t *stuck = (int64_t *)room(8 * (int64_t)s->ranks);
     void *mem = room(bytes);
     int32_t t, r, blocking = DPAR_OK;
-    for (t = 1; t < DPAR_TRANSPORTS; t++) {
+    for (t = 1; t < DPAR_TRANSPORT_COUNT; t++) {
         dpar_why why;
         dpar_status st;
         int stands = 0;
@@ -46,7 +46,7 @@ static void run_all(const dpar_schedule *s, int32_t k)
     free(stuck);
 }
 
-static void step_through(const dpar_schedule *s, const dpar_slots *slots,
+static void step_through(const dpar_schedule *s, const dpar_action_slots *slots,
                          const dpar_slot_counts *counts)
 {
     int32_t r;
@@ -57,11 +57,11 @@ static void step_through(const dpar_schedule *s, const dpar_slots *slots,
         for (n = dpar_steps_first(&steps, s, slots, r, &step); n > 0;
              n = dpar_steps_next(&steps, &step)) {
             for (k = 0; k < n; k++) {
-                const dpar_slots *x = &step.slots[k];
-                must(x->receive == DPAR_NO_SLOT || x->receive < counts[r].receive);
-                must(x->activation == DPAR_NO_SLOT || x->activation < counts[r].activation);
-                must(x->send == DPAR_NO_SLOT || x->send < counts[r].send);
-                must(x->weight == DPAR_NO_SLOT || x->weight < counts[r].weight);
+                const dpar_action_slots *x = &step.slots[k];
+                must(x->receive == DPAR_SLOT_NONE || x->receive < counts[r].receive);
+                must(x->activation == DPAR_SLOT_NONE || x->activation < counts[r].activation);
+                must(x->send == DPAR_SLOT_NONE || x->send < counts[r].send);
+                must(x->weight == DPAR_SLOT_NONE || x->weight < counts[r].weight);
             }
         }
     }
@@ -82,7 +82,7 @@ static void check_all(const dpar_schedule *s, int32_t k)
     free(mem);
     run_all(s, k);
     if (bytes >= 0) {
-        dpar_slots *slots = (dpar_slots *)room(n * (int64_t)sizeof *slots);
+        dpar_action_slots *slots = (dpar_action_slots *)room(n * (int64_t)sizeof *slots);
         dpar_slot_counts *counts = (dpar_slot_counts *)room(s->ranks * (int64_t)sizeof *counts);
         bytes = dpar_schedule_slots_bytes(s);
         mem = room(bytes);

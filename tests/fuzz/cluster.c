@@ -14,8 +14,8 @@ static void one(const char *text, size_t size)
     if (dpar_cluster_read(&c, text, size, &why) == DPAR_OK) {
         int32_t gpus = dpari_cluster_gpus(&c), stride, kind;
         for (stride = 1; stride < 20; stride *= 3) {
-            dpar_group g = group_of(&c, gpus, stride);
-            for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
+            dpar_cluster_group g = group_of(&c, gpus, stride);
+            for (kind = 0; kind < DPAR_CALL_COLLECTIVE_COUNT; kind++) {
                 dpar_collective_cost cost;
                 dpar_collective_predict(&c, &g, kind, 1e6, &cost);
                 if (!(cost.seconds >= 0.0 && cost.seconds < 1e30)) {

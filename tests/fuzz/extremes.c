@@ -50,8 +50,9 @@ static int large_layout(bytes *b, dpar_layout *l, const dpar_mesh *m, int32_t di
     dpar_status st;
     int32_t i;
     for (i = 0; i < m->axes; i++) {
-        p[i] = take(b, 3) == 0 ? dpar_replicate()
-                               : dpar_shard_by(take(b, 4) - 1, take(b, DPAR_SPLITS), take_large(b));
+        p[i] = take(b, 3) == 0
+                   ? dpar_replicate()
+                   : dpar_shard_by(take(b, 4) - 1, take(b, DPAR_SPLIT_RULE_COUNT), take_large(b));
         p[i].source = take(b, 3);
     }
     st = dpar_layout_init(l, m, dims, extent, p, &why);
@@ -85,14 +86,14 @@ static void check_dim(const dpar_layout *l, int32_t rank, int32_t d, int64_t i)
 static void walk(const dpar_layout *from, const dpar_layout *to, int32_t rank, int direction,
                  int32_t node)
 {
-    static dpar_transfers w;
+    static dpar_redistribute_cursor w;
     dpar_transfer t;
     int n;
-    if (dpar_transfers_first(&w, from, to, rank, direction, node) != DPAR_OK ||
-        (direction == DPAR_SENDS && dpari_layout_copies(from) > 1)) {
+    if (dpar_redistribute_first(&w, from, to, rank, direction, node) != DPAR_OK ||
+        (direction == DPAR_TRANSFER_SEND && dpari_layout_copies(from) > 1)) {
         return; /* a sender passes over the boxes of its copies: that may take long */
     }
-    for (n = 0; n < 40 && dpar_transfers_next(&w, &t); n++) {
+    for (n = 0; n < 40 && dpar_redistribute_next(&w, &t); n++) {
         must(t.peer >= 0 && dpar_transfer_volume(&t) != 0);
     }
 }
@@ -115,7 +116,7 @@ static void walk_halo(bytes *b, const dpar_layout *grid, int32_t rank)
     int32_t owner[ROOM];
     dpar_layout outputs;
     dpar_halo h;
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer t;
     dpar_box box;
     int32_t d, n, direction = take(b, 2);
@@ -165,8 +166,8 @@ static void walk_halo(bytes *b, const dpar_layout *grid, int32_t rank)
     for (n = 0; n < 7; n++) {
         (void)dpar_halo_slab(&h, rank, n, &box);
     }
-    (void)dpar_halo_compact(&h, rank);
-    (void)dpar_halo_core(&h, rank, &box);
+    (void)dpar_halo_slab_points(&h, rank);
+    (void)dpar_halo_interior(&h, rank, &box);
     for (n = 0; n < 7; n++) {
         (void)dpar_halo_boundary(&h, rank, n, &box);
     }
@@ -199,10 +200,10 @@ static void small_ones(bytes *b)
     s.first = take_large(b);
     s.shuffle = take(b, 2);
     if (dpar_sampler_init(&s, NULL) == DPAR_OK) {
-        out = dpar_sampler_size(&s, s.ranks - 1);
+        out = dpar_sampler_rank_count(&s, s.ranks - 1);
         must(dpar_sampler_at(&s, s.ranks - 1, out) == -1);
         must(out == 0 || dpar_sampler_at(&s, s.ranks - 1, out - 1) < s.count);
-        (void)dpar_sampler_consumed(&s, dpar_sampler_common(&s));
+        (void)dpar_sampler_consumed(&s, dpar_sampler_common_count(&s));
     }
     s.count = take_large(b);
     s.ranks = s.shuffle = 1;
@@ -249,9 +250,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (d = 0; d < dims; d++) {
             check_dim(&from, rank, d, take_large(&in));
         }
-        (void)dpar_layout_numel(&from, rank);
-        walk(&from, &to, rank, DPAR_RECEIVES, node);
-        walk(&from, &to, rank, DPAR_SENDS, node);
+        (void)dpar_layout_count(&from, rank);
+        walk(&from, &to, rank, DPAR_TRANSFER_RECV, node);
+        walk(&from, &to, rank, DPAR_TRANSFER_SEND, node);
         walk_halo(&in, &from, rank);
     }
     return 0;

@@ -65,7 +65,7 @@ static void inside(const dpar_halo *h, int32_t rank, const dpar_transfer *t, con
 
 static int list_all(const dpar_halo *h, int direction, int mode, entry *list)
 {
-    static dpar_halo_walk w;
+    static dpar_halo_cursor w;
     dpar_transfer t;
     dpar_why why;
     int rank, n = 0;
@@ -77,10 +77,10 @@ static int list_all(const dpar_halo *h, int direction, int mode, entry *list)
         }
         while (dpar_halo_next(&w, &t)) {
             must(n < MOST && t.peer >= 0 && t.peer < RANKS && dpar_transfer_volume(&t) > 0);
-            list[n].from = direction == DPAR_SENDS ? rank : t.peer;
-            list[n].to = direction == DPAR_SENDS ? t.peer : rank;
+            list[n].from = direction == DPAR_TRANSFER_SEND ? rank : t.peer;
+            list[n].to = direction == DPAR_TRANSFER_SEND ? t.peer : rank;
             list[n++].t = t;
-            inside(h, rank, &t, t.mine, direction == DPAR_RECEIVES);
+            inside(h, rank, &t, t.mine, direction == DPAR_TRANSFER_RECV);
         }
     }
     return n;
@@ -143,8 +143,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     for (mode = DPAR_HALO_FORWARD; mode <= DPAR_HALO_SYNC_ADJOINT; mode++) {
-        int receives = list_all(&h, DPAR_RECEIVES, mode, got);
-        int sends = list_all(&h, DPAR_SENDS, mode, sent);
+        int receives = list_all(&h, DPAR_TRANSFER_RECV, mode, got);
+        int sends = list_all(&h, DPAR_TRANSFER_SEND, mode, sent);
         if (receives >= 0 && sends >= 0) {
             check_pairs(sends, receives);
         }

@@ -62,8 +62,8 @@ static void a_halo(bytes *b)
 {
     dpar_halo h;
     dpar_halo_field f[2];
-    dpar_halo_options o;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan_desc o;
+    dpar_halo_plan *x = NULL;
     dpar_mesh m;
     dpar_placement p = dpar_replicate();
     int64_t extent[3], need = 0;
@@ -97,9 +97,9 @@ static void a_halo(bytes *b)
     }
     o.way = take(b, 6), o.ordered = take(b, 2), o.shared = take(b, 8) == 0;
     o.run_bytes = odd64(b), o.timers = take(b, 2);
-    if (fine(dpar_halo_exchange_bytes(world, &o, &need, &why)) && (memory = room(need)) != NULL) {
-        if (fine(dpar_halo_exchange_init(memory, need, world, &o, &x, &why))) {
-            must(dpar_halo_exchange_close(x) == DPAR_OK);
+    if (fine(dpar_halo_plan_bytes(world, &o, &need, &why)) && (memory = room(need)) != NULL) {
+        if (fine(dpar_halo_plan_init(memory, need, world, &o, &x, &why))) {
+            must(dpar_halo_plan_close(x) == DPAR_OK);
         }
         free(memory);
     }
@@ -125,7 +125,7 @@ static void some_points(bytes *b)
     d.run_bytes = odd64(b), d.timers = take(b, 2);
     if (fine(dpar_points_bytes(world, &d, &need, &why)) && (memory = room(need)) != NULL) {
         if (fine(dpar_points_init(memory, need, world, &d, &p, &why))) {
-            (void)dpar_points_local(p, ghost, d.ghosts, at);
+            (void)dpar_points_to_local(p, ghost, d.ghosts, at);
             must(dpar_points_close(p) == DPAR_OK);
         }
         free(memory);
@@ -148,7 +148,7 @@ static dpar_optimizer an_optimizer(bytes *b)
 
 static void gradients(bytes *b)
 {
-    dpar_ddp_options o;
+    dpar_ddp_desc o;
     dpar_ddp *d = NULL;
     int64_t numel[6], need = 0;
     int32_t i;
@@ -178,7 +178,7 @@ static void gradients(bytes *b)
 
 static void shards(bytes *b)
 {
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes sizes;
     dpar_fsdp *f = NULL;
     int64_t numel[6];
@@ -212,13 +212,14 @@ static void shards(bytes *b)
 
 static void experts(bytes *b)
 {
-    dpar_experts e;
+    dpar_experts_desc e;
     dpar_experts_plan *plan = NULL;
     int64_t need = 0, each = 0;
     void *memory;
     memset(&e, 0, sizeof e);
-    if (dpar_split_init(&e.experts, take(b, DPAR_SPLITS), take(b, 16) ? take(b, 9) : odd64(b),
-                        take(b, 16) ? 1 : 2, 1 + take(b, 3), &why) != DPAR_OK) {
+    if (dpar_split_init(&e.experts, take(b, DPAR_SPLIT_RULE_COUNT),
+                        take(b, 16) ? take(b, 9) : odd64(b), take(b, 16) ? 1 : 2, 1 + take(b, 3),
+                        &why) != DPAR_OK) {
         return;
     }
     e.choices = take(b, 16) ? take(b, 4) : odd32(b), e.drop = take(b, 4), e.factor = odd_real(b);
@@ -234,7 +235,7 @@ static void experts(bytes *b)
 
 static void attention(bytes *b)
 {
-    dpar_attention a;
+    dpar_attention_desc a;
     dpar_attention_plan *plan = NULL;
     int64_t ends[4] = {0, 0, 0, 0}, need = 0;
     int32_t i;
@@ -243,8 +244,8 @@ static void attention(bytes *b)
     for (i = 1; i < 4; i++) {
         ends[i] = ends[i - 1] + take(b, 9);
     }
-    if (dpar_packed_init(&a.tokens, 3, ends, take(b, 16) ? 1 : 2, take(b, DPAR_SPLITS), &why) !=
-        DPAR_OK) {
+    if (dpar_packed_init(&a.tokens, 3, ends, take(b, 16) ? 1 : 2, take(b, DPAR_SPLIT_RULE_COUNT),
+                         &why) != DPAR_OK) {
         return;
     }
     a.way = take(b, 2) ? dpar_attention_ulysses : NULL;
@@ -261,7 +262,7 @@ static void attention(bytes *b)
 
 static void moves(bytes *b)
 {
-    dpar_move m;
+    dpar_redistribute_desc m;
     dpar_layout from, to;
     dpar_mesh one;
     dpar_placement p = dpar_replicate();
@@ -285,7 +286,7 @@ static void moves(bytes *b)
         m.from = take(b, 16) ? &from : NULL, m.to = take(b, 16) ? &to : NULL;
         (void)fine(dpar_move_bytes(world, &m, &need, &why));
         if (honest) {
-            (void)fine(dpar_redistribute_run(world, &m, &why));
+            (void)fine(dpar_redistribute(world, &m, &why));
         }
         return;
     }
@@ -304,7 +305,7 @@ static void moves(bytes *b)
     m.send = send, m.receive = receive, m.sends = take(b, 3), m.receives = take(b, 3);
     (void)fine(dpar_move_bytes(world, &m, &need, &why));
     if (honest && m.sends == m.receives) { /* others would wait for messages that nobody sends */
-        (void)fine(dpar_transfers_run(world, &m, &why));
+        (void)fine(dpar_transfers_exchange(world, &m, &why));
     }
 }
 
@@ -360,7 +361,7 @@ static void zero1(bytes *b)
 /* What tensor-parallel layers share, and a layer on it. */
 static void tensor(bytes *b)
 {
-    dpar_tensor t;
+    dpar_tensor_parallel t;
     dpar_linear l;
     dpar_linear_arrays a;
     int64_t counts[1], tokens = take(b, 8) ? take(b, 5) : odd64(b);
@@ -368,8 +369,8 @@ static void tensor(bytes *b)
     memset(&l, 0, sizeof l);
     memset(&a, 0, sizeof a);
     memset(values, 0, sizeof values);
-    if (!fine(dpar_tensor_init(&t, take(b, 32) ? world : NULL, type, tokens,
-                               take(b, 2) ? counts : NULL, &why))) {
+    if (!fine(dpar_tensor_parallel_init(&t, take(b, 32) ? world : NULL, type, tokens,
+                                        take(b, 2) ? counts : NULL, &why))) {
         return;
     }
     l.kind = take(b, 8) ? 1 + take(b, 2) : odd32(b);
@@ -389,7 +390,7 @@ static void tensor(bytes *b)
 
 static dpar_status nothing(void *ctx, const dpar_stage_task *task, dpar_why *said)
 {
-    const dpar_pipeline_options *o = (const dpar_pipeline_options *)ctx;
+    const dpar_pipeline_desc *o = (const dpar_pipeline_desc *)ctx;
     must(said != NULL && said->text[0] == 0);
     must(task->action.stage < o->schedule->stages && task->action.micro < o->schedule->micros);
     if (task->out != NULL) {
@@ -402,19 +403,19 @@ static dpar_status nothing(void *ctx, const dpar_stage_task *task, dpar_why *sai
 static void pipelines(bytes *b)
 {
     static int64_t made_in[2000], list_in[6000];
-    dpar_order order;
-    dpar_lowering how;
+    dpar_schedule_desc order;
+    dpar_schedule_lower_desc how;
     dpar_schedule made, list;
-    dpar_pipeline_options o;
+    dpar_pipeline_desc o;
     dpar_pipeline *p = NULL;
-    dpar_stage_work work;
+    dpar_stage_callback work;
     int64_t count_of[8], need = 0;
     int32_t i;
     void *memory;
     memset(&order, 0, sizeof order);
     memset(&how, 0, sizeof how);
     memset(&o, 0, sizeof o);
-    order.rule = take(b, DPAR_ORDERS + 1), order.ranks = take(b, 16) ? 1 : 2;
+    order.rule = take(b, DPAR_SCHEDULE_END + 1), order.ranks = take(b, 16) ? 1 : 2;
     order.micros = take(b, 6), order.chunks = take(b, 4), order.group = take(b, 4) ? 0 : take(b, 4);
     order.slices = take(b, 4) ? 0 : take(b, 4), order.lifo = take(b, 2);
     if (dpar_schedule_generate(&made, &order, made_in, sizeof made_in, NULL) != DPAR_OK) {
@@ -427,7 +428,7 @@ static void pipelines(bytes *b)
     }
     if (take(b, 4) == 0 && list.begin[list.ranks] > 0) { /* what is in the list is told too */
         dpar_action *a = &list.action[take(b, 255) % list.begin[list.ranks]];
-        a->kind = (uint8_t)take(b, DPAR_ACTION_KINDS + 1), a->stage = (uint16_t)take(b, 5);
+        a->kind = (uint8_t)take(b, DPAR_ACTION_COUNT + 1), a->stage = (uint16_t)take(b, 5);
         a->micro = (uint16_t)take(b, 7), a->joined = (uint8_t)take(b, 2);
     }
     o.schedule = take(b, 32) ? &list : NULL, o.type = take(b, 8) ? 1 + take(b, 3) : odd32(b);
@@ -504,7 +505,7 @@ static void environment(bytes *b)
     static const char letters[] = "01234567899(x),(x-/ a";
     variable v[VARIABLES];
     dpari_site site;
-    dpar_start job, before;
+    dpar_launcher_info job, before;
     int32_t nodes = -7, group = take(b, 12);
     int i, k, n;
     memset(v, 0, sizeof v);
@@ -520,7 +521,7 @@ static void environment(bytes *b)
     memset(&job, 0x5a, sizeof job);
     before = job;
     if (fine(dpari_job_from(&site, &job, &nodes, &why))) {
-        must(job.launcher >= 0 && job.launcher < DPAR_LAUNCHERS && nodes >= 0);
+        must(job.launcher >= 0 && job.launcher < DPAR_LAUNCHER_COUNT && nodes >= 0);
         must(job.size >= 1 && job.rank >= 0 && job.rank < job.size);
         must(job.local_size >= -1 && job.local_size != 0 && job.local_size <= job.size);
         must(job.local_rank < job.size && memchr(job.id, 0, sizeof job.id) != NULL);

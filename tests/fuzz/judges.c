@@ -31,7 +31,8 @@ static dpar_layout a_layout(bytes *b, int32_t dims)
 {
     dpar_layout l;
     dpar_mesh m;
-    dpar_placement p = take(b, 4) ? dpar_replicate() : dpar_shard_by(take(b, 3), DPAR_EVEN, 0);
+    dpar_placement p =
+        take(b, 4) ? dpar_replicate() : dpar_shard_by(take(b, 3), DPAR_SPLIT_EVEN, 0);
     int64_t extent[DPAR_MAX_DIMS];
     int32_t one = 1, d;
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
@@ -47,11 +48,11 @@ static dpar_layout a_layout(bytes *b, int32_t dims)
 
 static void spatial(bytes *b)
 {
-    dpar_spatial layer;
+    dpar_spatial_desc layer;
     dpar_spatial_boxes boxes;
     dpar_spatial_plan *plan = NULL;
-    dpar_halo_options o;
-    dpar_taps taps;
+    dpar_halo_plan_desc o;
+    dpar_spatial_tap_range taps;
     int64_t need = 0;
     int32_t d, dims = take(b, 4), small = 1;
     void *memory;
@@ -110,7 +111,7 @@ static void spatial(bytes *b)
 
 static void clouds(bytes *b)
 {
-    dpar_points_cloud d;
+    dpar_points_partition_desc d;
     double at[24], weight[8];
     int64_t id[8], key[8];
     int32_t owner[8], i;
@@ -138,8 +139,8 @@ static void clouds(bytes *b)
 
 static void pieces(bytes *b)
 {
-    dpar_points_piece d;
-    dpar_points_moved *moved = NULL;
+    dpar_points_migration_desc d;
+    dpar_points_migration *moved = NULL;
     dpar_points *p = NULL;
     int64_t id[8], order[8], corner[32], element_id[8], element_order[8];
     int32_t owner[8], element_owner[8], i;
@@ -161,20 +162,20 @@ static void pieces(bytes *b)
     d.element_id = take(b, 2) ? element_id : NULL;
     d.element_owner = take(b, 2) ? element_owner : NULL;
     d.element_order = take(b, 2) ? element_order : NULL;
-    if (fine(dpar_points_move(world, &d, &moved, &why))) {
+    if (fine(dpar_points_migration_make(world, &d, &moved, &why))) {
         must(moved != NULL && moved->desc.own == d.points && moved->elements == d.elements);
         if (fine(dpar_points_make_of(world, &moved->desc, &p, &why))) {
             must(dpar_points_free(p) == DPAR_OK);
         }
-        must(dpar_points_move_free(moved) == DPAR_OK);
+        must(dpar_points_migration_free(moved) == DPAR_OK);
     }
 }
 
 static void halo_costs(bytes *b)
 {
-    dpar_halo_job job;
+    dpar_halo_cost_desc job;
     dpar_halo_rates rates;
-    dpar_halo_grid grid;
+    dpar_halo_cost grid;
     int32_t d;
     memset(&job, 0, sizeof job);
     memset(&grid, 0, sizeof grid);
@@ -192,9 +193,9 @@ static void halo_costs(bytes *b)
     if (take(b, 4) == 0) {
         memset(&rates, 0, sizeof rates);
     }
-    (void)fine(dpar_halo_grid_cost(&job, take(b, 2) ? &rates : NULL, &grid, &why));
+    (void)fine(dpar_halo_cost_predict(&job, take(b, 2) ? &rates : NULL, &grid, &why));
     if (job.ranks <= 64 && job.dims <= 3) { /* of larger ones it tries for seconds */
-        if (fine(dpar_halo_grid_choose(&job, take(b, 2) ? &rates : NULL, &grid, &why))) {
+        if (fine(dpar_halo_cost_choose(&job, take(b, 2) ? &rates : NULL, &grid, &why))) {
             int64_t product = 1;
             for (d = 0; d < job.dims; d++) {
                 product *= grid.parts[d];
@@ -216,7 +217,7 @@ static void searches(bytes *b)
                                         "t5-11b",     "resnet-50",    "vit-h",        "gpt3-175b"};
     dpar_model m;
     dpar_job job;
-    dpar_search q;
+    dpar_planner_desc q;
     const char *machine = machines[take(b, 3)];
     int32_t *field, k, n, fields = (int32_t)((offsetof(dpar_strategy, tiles) + 12) / 4);
     memset(&job, 0, sizeof job);
@@ -240,7 +241,8 @@ static void searches(bytes *b)
     for (n = take(b, 3); n > 0; n--) {
         k = take(b, fields);
         ((int32_t *)&q.fixed)[k] = odd32(b);
-        q.fixed_fields |= UINT32_C(1) << (k < DPAR_FIELDS - 1 ? k : DPAR_FIELDS - 1);
+        q.fixed_fields |=
+            UINT32_C(1) << (k < DPAR_STRATEGY_FIELD_COUNT - 1 ? k : DPAR_STRATEGY_FIELD_COUNT - 1);
     }
     if (take(b, 16) == 0) {
         q.fixed_fields = (uint32_t)odd32(b);
@@ -257,12 +259,12 @@ static void searches(bytes *b)
 
 static void schedules(bytes *b)
 {
-    dpar_pipe_job job;
-    dpar_placing how;
-    dpar_times t;
-    dpar_pipe_result result;
+    dpar_schedule_optimize_desc job;
+    dpar_schedule_partition_desc how;
+    dpar_schedule_times t;
+    dpar_schedule_optimize_result result;
     dpar_schedule s;
-    dpar_each *each[10];
+    dpar_stage_values *each[10];
     int64_t some[8], cuts[12], need;
     uint16_t rank_of[8];
     int32_t i;
@@ -294,7 +296,7 @@ static void schedules(bytes *b)
     need = dpar_schedule_auto_bytes(&job, &why);
     must(need >= 0 || why.text[0] != 0);
     if (need >= 0 && (memory = room(need)) != NULL) {
-        (void)fine(dpar_schedule_auto(&s, &job, &result, memory, need, &why));
+        (void)fine(dpar_schedule_optimize(&s, &job, &result, memory, need, &why));
         free(memory);
     }
     memset(&how, 0, sizeof how);
@@ -305,7 +307,7 @@ static void schedules(bytes *b)
     how.cuts = cuts;
     need = dpar_schedule_place_bytes(&how);
     if (need >= 0 && how.layers < 5000 && (memory = room(need)) != NULL) {
-        (void)fine(dpar_schedule_place(&s, &how, &result, memory, need, &why));
+        (void)fine(dpar_schedule_partition(&s, &how, &result, memory, need, &why));
         free(memory);
     }
 }
@@ -325,11 +327,11 @@ static void cuts(bytes *b)
         edge[i].to = take(b, 16) ? take(b, 5) : odd32(b);
     }
     n = take(b, 9) - (take(b, 16) == 0);
-    if (fine(dpar_split_weights(cut, odd64(b), n, weight, odd64(b), &why))) {
-        must(fine(dpar_split_ragged(&s, n, cut, &why)));
-        must(dpar_split_offset(&s, n - 1) + dpar_split_size(&s, n - 1) == cut[n]);
+    if (fine(dpar_split_weighted_cuts(cut, odd64(b), n, weight, odd64(b), &why))) {
+        must(fine(dpar_split_init_ragged(&s, n, cut, &why)));
+        must(dpar_split_part_first(&s, n - 1) + dpar_split_part_count(&s, n - 1) == cut[n]);
     }
-    if (fine(dpar_split_ragged(&s, take(b, 8), weight, &why))) {
+    if (fine(dpar_split_init_ragged(&s, take(b, 8), weight, &why))) {
         must(s.count >= 0);
     }
     i = take(b, 8) ? 1 + take(b, 8) : -1;
@@ -363,7 +365,7 @@ static void routes(bytes *b)
     static dpar_route_node nodes[1000];
     dpar_mesh m = take_mesh(b, 16);
     dpar_layout from, to, at, next;
-    dpar_route q;
+    dpar_route_desc q;
     dpar_route_step step[8];
     int64_t extent[3], ends[2][DPAR_MAX_AXES][8], cost[DPAR_MAX_AXES];
     int32_t dims = take_extents(b, extent, 12), count = 0, i;
@@ -377,10 +379,10 @@ static void routes(bytes *b)
     }
     q.from = &from, q.to = &to, q.byte_cost = take(b, 2) ? cost : NULL, q.step_cost = odd64(b);
     q.nodes = nodes, q.node_room = take(b, 4) ? 1000 : take(b, 100);
-    if (fine(dpar_redistribute_plan(&q, step, take(b, 9), &count, &why))) {
+    if (fine(dpar_route_plan(&q, step, take(b, 9), &count, &why))) {
         at = from;
         for (i = 0; i < count; i++) {
-            must(fine(dpar_redistribute_step(&at, &step[i], &to, &next, &why)));
+            must(fine(dpar_route_step_apply(&at, &step[i], &to, &next, &why)));
             at = next;
         }
     }
@@ -388,7 +390,7 @@ static void routes(bytes *b)
 
 static void options(bytes *b)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_comm *c = NULL;
     memset(&o, 0, sizeof o);
     o.timeout_s = take(b, 4) ? 0.0 : odd_real(b), o.grace_s = take(b, 4) ? 0.0 : odd_real(b);
@@ -396,7 +398,7 @@ static void options(bytes *b)
     o.slot_bytes = take(b, 4) ? o.slot_bytes : INT64_C(1) << take(b, 40);
     o.threads = odd32(b), o.plain = odd32(b);
     if (fine(dpar_init(&c, &o, &why))) {
-        must(dpar_comm_close(c) == DPAR_OK);
+        must(dpar_comm_free(c) == DPAR_OK);
     }
 }
 

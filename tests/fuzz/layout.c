@@ -55,7 +55,7 @@ static void check_boxes(const dpar_layout *l, int rank)
         }
         elements += dpar_box_volume(&box);
     }
-    must(elements == dpar_layout_numel(l, rank));
+    must(elements == dpar_layout_count(l, rank));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

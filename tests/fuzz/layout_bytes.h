@@ -53,12 +53,12 @@ static inline dpar_status take_layout(bytes *b, dpar_layout *l, const dpar_mesh 
     for (i = 0; i < mesh->axes; i++) {
         int kind = take(b, 8), at = 0;
         order[i] = i;
-        p[i] = kind == 0 ? dpar_partial(take(b, DPAR_OPS + 1)) : dpar_replicate();
+        p[i] = kind == 0 ? dpar_partial(take(b, DPAR_OP_COUNT + 1)) : dpar_replicate();
         if (kind > 2) {
-            p[i] = dpar_shard_by(take(b, 5) - 1, take(b, DPAR_SPLITS + 1), take(b, 6));
+            p[i] = dpar_shard_by(take(b, 5) - 1, take(b, DPAR_SPLIT_RULE_COUNT + 1), take(b, 6));
             p[i].source = take(b, 4);
         }
-        if (p[i].rule == DPAR_RAGGED) {
+        if (p[i].rule == DPAR_SPLIT_RAGGED) {
             int dim = p[i].dim + (p[i].dim < 0 ? dims : 0);
             int64_t end = dim >= 0 && dim < dims ? extent[dim] : 0;
             for (k = 0; k <= mesh->axis[i].size; k++) {

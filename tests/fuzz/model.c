@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Fuzzes the model and strategy readers, and prices what they accept; three lines are the words of
- * dpar_plan_ask: model, machine, options. libFuzzer's entry, and with
+ * dpar_plan_query_read: model, machine, options. libFuzzer's entry, and with
  * -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random mutations of the seeds. */
 #include "dpar_cost.h"
 
@@ -10,7 +10,7 @@
 /* Model, machine and options: taken, or refused with a sentence. */
 static void ask(const char *text, size_t size)
 {
-    static dpar_asked asked;
+    static dpar_plan_query asked;
     char line[3][256];
     dpar_why why;
     size_t i, k = 0, n = 0;
@@ -26,7 +26,7 @@ static void ask(const char *text, size_t size)
         line[k][n] = 0;
     }
     why.text[0] = 0;
-    if (dpar_plan_ask(line[0], line[1], line[2], &asked, &why) == DPAR_OK) {
+    if (dpar_plan_query_read(line[0], line[1], line[2], &asked, &why) == DPAR_OK) {
         if (asked.job.work != &asked.work || asked.job.cluster != &asked.cluster) {
             abort();
         }

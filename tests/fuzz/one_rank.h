@@ -21,7 +21,7 @@ static bytes input_of(const uint8_t *data, size_t size)
     in.left = size;
     why.text[0] = 0;
     if (world == NULL || world->status != DPAR_OK) {
-        must(world == NULL || dpar_comm_close(world) <= 0);
+        must(world == NULL || dpar_comm_free(world) <= 0);
         must(dpar_init(&world, NULL, &why) == DPAR_OK);
         why.text[0] = 0;
     }

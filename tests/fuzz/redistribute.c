@@ -40,15 +40,15 @@ static entry sent[LISTS], got[LISTS];
 static int list_all(const dpar_layout *from, const dpar_layout *to, int per_node, int direction,
                     entry *list)
 {
-    static dpar_transfers w;
+    static dpar_redistribute_cursor w;
     dpar_transfer t;
     int rank, n = 0;
     for (rank = 0; rank < RANKS; rank++) {
-        must(dpar_transfers_first(&w, from, to, rank, direction, per_node) == DPAR_OK);
-        while (dpar_transfers_next(&w, &t)) {
+        must(dpar_redistribute_first(&w, from, to, rank, direction, per_node) == DPAR_OK);
+        while (dpar_redistribute_next(&w, &t)) {
             must(n < LISTS && t.peer >= 0 && t.peer < RANKS);
-            list[n].from = direction == DPAR_SENDS ? rank : t.peer;
-            list[n].to = direction == DPAR_SENDS ? t.peer : rank;
+            list[n].from = direction == DPAR_TRANSFER_SEND ? rank : t.peer;
+            list[n].to = direction == DPAR_TRANSFER_SEND ? t.peer : rank;
             list[n++].t = t;
         }
     }
@@ -98,8 +98,10 @@ static void check_times(const world *from, const world *to)
     int rank, times = 1;
     int32_t i;
     for (i = 0; i < from->l->mesh.axes; i++) {
-        int stays = i < to->l->mesh.axes && to->l->axis[i].kind == DPAR_PARTIAL;
-        times *= from->l->axis[i].kind == DPAR_PARTIAL && !stays ? from->l->mesh.axis[i].size : 1;
+        int stays = i < to->l->mesh.axes && to->l->axis[i].kind == DPAR_PLACEMENT_PARTIAL;
+        times *= from->l->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !stays
+                     ? from->l->mesh.axis[i].size
+                     : 1;
     }
     for (rank = 0; rank < RANKS; rank++) {
         int a, b, c, takes = mesh_coord(&to->l->mesh, rank, 0) >= 0 || to->l->mesh.axes == 0;
@@ -107,8 +109,9 @@ static void check_times(const world *from, const world *to)
             takes = rank == to->l->mesh.offset;
         }
         for (i = 0; i < to->l->mesh.axes; i++) { /* a sum that begins: coordinate 0 takes it */
-            int begins = to->l->axis[i].kind == DPAR_PARTIAL &&
-                         !(i < from->l->mesh.axes && from->l->axis[i].kind == DPAR_PARTIAL);
+            int begins =
+                to->l->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
+                !(i < from->l->mesh.axes && from->l->axis[i].kind == DPAR_PLACEMENT_PARTIAL);
             takes = takes && !(begins && mesh_coord(&to->l->mesh, rank, i) > 0);
         }
         for (a = 0; a < (to->l->dims > 0 ? to->n[rank][0] : 1); a++) {
@@ -176,10 +179,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     list_world(&a, &from);
     list_world(&b, &to);
-    receives = list_all(&from, &to, per_node, DPAR_RECEIVES, got);
+    receives = list_all(&from, &to, per_node, DPAR_TRANSFER_RECV, got);
     deliver_all(&a, &b, got, receives);
     check_times(&a, &b);
-    check_pairs(list_all(&from, &to, per_node, DPAR_SENDS, sent), receives);
+    check_pairs(list_all(&from, &to, per_node, DPAR_TRANSFER_SEND, sent), receives);
     return 0;
 }
 

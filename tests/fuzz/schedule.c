@@ -26,8 +26,9 @@ static void *get(int64_t bytes)
 
 static int is_extra(const dpar_action *a)
 {
-    return a->kind == DPAR_IDLE || is_message(a->kind) ||
-           (a->kind >= DPAR_UNSHARD && a->kind <= DPAR_REDUCE_GRAD) || a->kind == DPAR_WAIT_REDUCE;
+    return a->kind == DPAR_ACTION_IDLE || is_message(a->kind) ||
+           (a->kind >= DPAR_ACTION_UNSHARD && a->kind <= DPAR_ACTION_REDUCE_GRAD) ||
+           a->kind == DPAR_ACTION_WAIT_REDUCE;
 }
 
 static const dpar_action *computation(const dpar_action *a, const dpar_action *end)
@@ -80,7 +81,7 @@ static void check_mirrored(const dpar_schedule *s)
                 }
                 must(a->micro == b->micro && is_receive(a) != is_receive(b));
                 must(a->kind - is_receive(a) == b->kind - is_receive(b));
-                must((a->kind - is_receive(a) == DPAR_SEND_F) ==
+                must((a->kind - is_receive(a) == DPAR_ACTION_SEND_F) ==
                      (is_receive(a) ? a->stage == b->stage + 1 : b->stage == a->stage + 1));
                 a++;
                 b++;
@@ -93,7 +94,7 @@ static void check_mirrored(const dpar_schedule *s)
 static void check_sinks(const dpar_schedule *s, int lowered)
 {
     int c;
-    for (c = 0; c < DPAR_CHANNELS; c++) {
+    for (c = 0; c < DPAR_CHANNEL_COUNT; c++) {
         dpar_schedule out;
         int64_t bytes = late_recv_bytes(s, NULL);
         void *mem = get(bytes);
@@ -128,7 +129,7 @@ static void check_passes(const dpar_schedule *s)
 {
     int32_t passes;
     for (passes = 0; passes < 32; passes++) { /* 16 and more: by turns */
-        dpar_lowering how;
+        dpar_schedule_lower_desc how;
         dpar_schedule out;
         dpar_why why;
         int64_t bytes;

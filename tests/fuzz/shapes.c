@@ -40,7 +40,7 @@ static void meshes(bytes *b)
     }
     take_name(b, names, sizeof names);
     take_name(b, order, sizeof order);
-    if (fine(dpar_mesh_ordered(&m, order, names, size, odd32(b), &why))) {
+    if (fine(dpar_mesh_init_from_order(&m, order, names, size, odd32(b), &why))) {
         must(dpar_mesh_coords(&m, m.size - 1, coord) && dpar_mesh_rank(&m, coord) == m.size - 1);
     }
     if (fine(dpar_mesh_init(&m, names, size, take(b, 2), odd32(b), &why))) {
@@ -57,9 +57,9 @@ static void meshes(bytes *b)
 
 static void carts(bytes *b)
 {
-    dpar_cart_grid g;
+    dpar_cart_choose_desc g;
     dpar_cart cart;
-    dpar_place place;
+    dpar_mapping place;
     dpar_stencil s;
     dpar_torus t;
     int32_t parts[DPAR_MAX_DIMS], coord[DPAR_MAX_DIMS], back[DPAR_MAX_DIMS], d, rank;
@@ -77,7 +77,7 @@ static void carts(bytes *b)
         s.block[d] = odd64(b);
         s.width[d] = odd64(b);
     }
-    if (fine(dpar_cart_create(&g, parts, &cut, &why))) {
+    if (fine(dpar_cart_choose_parts(&g, parts, &cut, &why))) {
         int64_t product = 1;
         for (d = 0; d < g.dims; d++) {
             must(parts[d] >= 1);
@@ -99,13 +99,13 @@ static void carts(bytes *b)
     }
     s.shape = take(b, 5);
     s.bytes = odd64(b);
-    if (fine(dpar_place_best(&place, &cart, 1 + take(b, 9), &s, &why))) {
-        must(dpar_place_cost(&place, &s, &total, &worst, &why) == DPAR_OK && worst <= 2 * total);
+    if (fine(dpar_mapping_choose(&place, &cart, 1 + take(b, 9), &s, &why))) {
+        must(dpar_mapping_cost(&place, &s, &total, &worst, &why) == DPAR_OK && worst <= 2 * total);
     }
-    if (fine(dpar_place_init(&place, &cart, take(b, 6) - 1, odd32(b), &why))) {
+    if (fine(dpar_mapping_init(&place, &cart, take(b, 6) - 1, odd32(b), &why))) {
         for (rank = 0; rank < cart.size; rank++) {
-            must(dpar_place_coords(&place, rank, coord) == DPAR_OK);
-            must(dpar_place_rank(&place, coord) == rank);
+            must(dpar_mapping_coords(&place, rank, coord) == DPAR_OK);
+            must(dpar_mapping_rank(&place, coord) == rank);
         }
     }
     t.physical_axes = take(b, 4) + (take(b, 16) == 0 ? 7 : 0);
@@ -126,10 +126,10 @@ static void carts(bytes *b)
 
 static void lists(bytes *b)
 {
-    dpar_bucketing how;
+    dpar_buckets_desc how;
     dpar_bucket bucket[8];
     dpar_vocab v;
-    dpar_stages st;
+    dpar_stage_layers_desc st;
     dpar_packed p;
     dpar_window w;
     int64_t numel[6], start[6], ends[6], outputs, i;
@@ -162,10 +162,10 @@ static void lists(bytes *b)
     if (fine(dpar_stage_layers(&st, odd32(b), odd32(b), &lo, &hi, &why))) {
         must(0 <= lo && lo <= hi && hi <= st.layers);
     }
-    if (fine(dpar_packed_init(&p, 5, ends, odd32(b), take(b, DPAR_SPLITS + 1), &why))) {
+    if (fine(dpar_packed_init(&p, 5, ends, odd32(b), take(b, DPAR_SPLIT_RULE_COUNT + 1), &why))) {
         int64_t all = 0;
         for (rank = 0; rank < p.ranks && p.ranks < 64; rank++) {
-            all += dpar_packed_size(&p, rank, NULL);
+            all += dpar_packed_rank_count(&p, rank, NULL);
             (void)dpar_packed_pairs(&p, rank);
         }
         must(p.ranks >= 64 || all == ends[5]);

@@ -62,7 +62,7 @@ static void test_aligned_steps(void)
         o.decay = 0.1;
         o.seed = random_bits();
         o.stochastic = f.how == 1;
-        o.moment_type = f.moment == DPAR_BF16 ? DPAR_BF16 : DPAR_NO_TYPE;
+        o.moment_type = f.moment == DPAR_BF16 ? DPAR_BF16 : DPAR_TYPE_NONE;
         w.fill(f.weight);
         g.fill(f.gradient);
         m.fill(f.moment);

@@ -142,8 +142,8 @@ static void device_wrap(dpar_comm *c)
 /* The same ranks over NCCL; all strategies on it work in the device's memory. */
 static dpar_comm *device_take(dpar_comm *c)
 {
-    dpar_nccl_options o;
-    dpar_cuda_options g;
+    dpar_nccl_desc o;
+    dpar_cuda_desc g;
     dpar_comm *made = NULL;
     dpar_why why;
     int devices = 0;
@@ -178,7 +178,7 @@ static dpar_comm *device_return(dpar_comm *c)
 {
     dpar_comm *host = the_device.host;
     device_right(cudaStreamSynchronize(the_device.stream));
-    (void)dpar_comm_close(c);
+    (void)dpar_comm_free(c);
     device_right(cudaFreeHost(the_device.first));
     CHECK_INT(dpar_cuda_close(&the_device.gpu), DPAR_OK);
     device_right(cudaStreamDestroy(the_device.stream));

@@ -24,7 +24,7 @@ static int each(dpar_comm *c, void *arg)
 
 static dpar_status launch(int n, body test, bool threads = false)
 {
-    dpar_options o = {};
+    dpar_world_desc o = {};
     dpar_why why = {};
     o.timeout_s = 60;
     o.grace_s = 5;
@@ -133,14 +133,16 @@ static long differ(both *b, int k, int root)
 {
     const int64_t size = dpar_type_bytes(b->type), n = b->c->size, me = b->c->rank;
     const size_t bytes = (size_t)(b->count * size), all = bytes * (size_t)n;
-    const bool wide_in = k == DPAR_REDUCE_SCATTER || k == DPAR_ALL_TO_ALL || k == DPAR_SCATTER;
-    const bool wide_out = k == DPAR_ALL_GATHER || k == DPAR_ALL_TO_ALL || k == DPAR_GATHER;
+    const bool wide_in =
+        k == DPAR_CALL_REDUCE_SCATTER || k == DPAR_CALL_ALL_TO_ALL || k == DPAR_CALL_SCATTER;
+    const bool wide_out =
+        k == DPAR_CALL_ALL_GATHER || k == DPAR_CALL_ALL_TO_ALL || k == DPAR_CALL_GATHER;
     char *in = b->in.data(), *out = b->out.data(), *din = b->din, *dout = b->dout;
     numbers(in, b->count * n, b->type, (int)me, b->op == DPAR_AVG || b->op == DPAR_PRODUCT);
     std::memset(out, 0x11, all);
     OK(cudaMemcpyAsync(din, in, all, cudaMemcpyHostToDevice, b->s));
     OK(cudaMemcpyAsync(dout, out, all, cudaMemcpyHostToDevice, b->s));
-    if (b->in_place && k != DPAR_ALL_TO_ALL) {
+    if (b->in_place && k != DPAR_CALL_ALL_TO_ALL) {
         out = wide_in ? in + (size_t)me * bytes : in;
         dout = wide_in ? din + (size_t)me * bytes : din;
         if (wide_out) {
@@ -148,7 +150,7 @@ static long differ(both *b, int k, int root)
             din += (size_t)me * bytes;
         }
     }
-    if (b->in_place && ((k == DPAR_GATHER || k == DPAR_SCATTER) && me != root)) {
+    if (b->in_place && ((k == DPAR_CALL_GATHER || k == DPAR_CALL_SCATTER) && me != root)) {
         out = b->out.data(), dout = b->dout, in = b->in.data(), din = b->din;
     }
     dpar_call call = {};
@@ -157,19 +159,19 @@ static long differ(both *b, int k, int root)
     ncclResult_t r = ncclSuccess;
     const size_t count = (size_t)b->count;
     switch (k) {
-    case DPAR_ALL_REDUCE:
+    case DPAR_CALL_ALL_REDUCE:
         r = ncclAllReduce(din, dout, count, b->ntype, b->nop, b->nccl, b->s);
         break;
-    case DPAR_REDUCE:
+    case DPAR_CALL_REDUCE:
         r = ncclReduce(din, dout, count, b->ntype, b->nop, root, b->nccl, b->s);
         break;
-    case DPAR_REDUCE_SCATTER:
+    case DPAR_CALL_REDUCE_SCATTER:
         r = ncclReduceScatter(din, dout, count, b->ntype, b->nop, b->nccl, b->s);
         break;
-    case DPAR_ALL_GATHER: r = ncclAllGather(din, dout, count, b->ntype, b->nccl, b->s); break;
-    case DPAR_ALL_TO_ALL: r = ncclAlltoAll(din, dout, count, b->ntype, b->nccl, b->s); break;
-    case DPAR_GATHER: r = ncclGather(din, dout, count, b->ntype, root, b->nccl, b->s); break;
-    case DPAR_SCATTER: r = ncclScatter(din, dout, count, b->ntype, root, b->nccl, b->s); break;
+    case DPAR_CALL_ALL_GATHER: r = ncclAllGather(din, dout, count, b->ntype, b->nccl, b->s); break;
+    case DPAR_CALL_ALL_TO_ALL: r = ncclAlltoAll(din, dout, count, b->ntype, b->nccl, b->s); break;
+    case DPAR_CALL_GATHER: r = ncclGather(din, dout, count, b->ntype, root, b->nccl, b->s); break;
+    case DPAR_CALL_SCATTER: r = ncclScatter(din, dout, count, b->ntype, root, b->nccl, b->s); break;
     default: // broadcast: dpar has one buffer
         r = b->in_place ? ncclBcast(din, count, b->ntype, root, b->nccl, b->s)
                         : ncclBroadcast(din, dout, count, b->ntype, root, b->nccl, b->s);
@@ -185,7 +187,7 @@ static long differ(both *b, int k, int root)
     // in and out, all of both: nothing else is written (a broadcast out of place: out is in)
     long wrong = 0;
     OK(cudaMemcpyAsync(b->got.data(), b->din, all, cudaMemcpyDeviceToHost, b->s));
-    if (k == DPAR_BROADCAST && !b->in_place) {
+    if (k == DPAR_CALL_BROADCAST && !b->in_place) {
         OK(cudaMemcpyAsync(b->got.data(), b->dout, bytes, cudaMemcpyDeviceToHost, b->s));
         return std::memcmp(b->got.data(), b->in.data(), bytes) != 0;
     }
@@ -198,9 +200,9 @@ static long differ(both *b, int k, int root)
 // All kinds; all types and operations for one of the reductions.
 static void operations(dpar_comm *c, int64_t most)
 {
-    static const int kinds[] = {DPAR_ALL_REDUCE, DPAR_REDUCE,     DPAR_REDUCE_SCATTER,
-                                DPAR_ALL_GATHER, DPAR_ALL_TO_ALL, DPAR_GATHER,
-                                DPAR_SCATTER,    DPAR_BROADCAST};
+    static const int kinds[] = {
+        DPAR_CALL_ALL_REDUCE, DPAR_CALL_REDUCE, DPAR_CALL_REDUCE_SCATTER, DPAR_CALL_ALL_GATHER,
+        DPAR_CALL_ALL_TO_ALL, DPAR_CALL_GATHER, DPAR_CALL_SCATTER,        DPAR_CALL_BROADCAST};
     both b = {};
     const size_t room = (size_t)(most * c->size) * 8;
     b.c = c;
@@ -213,11 +215,11 @@ static void operations(dpar_comm *c, int64_t most)
         for (const int k : kinds) {
             for (const auto &t : types) {
                 for (const auto &o : ops) {
-                    const bool adds = k == DPAR_ALL_REDUCE ||
-                                      ((k == DPAR_REDUCE || k == DPAR_REDUCE_SCATTER) &&
+                    const bool adds = k == DPAR_CALL_ALL_REDUCE ||
+                                      ((k == DPAR_CALL_REDUCE || k == DPAR_CALL_REDUCE_SCATTER) &&
                                        o.dpar == DPAR_SUM);
-                    const bool moves = k != DPAR_REDUCE && k != DPAR_REDUCE_SCATTER &&
-                                       k != DPAR_ALL_REDUCE && o.dpar == DPAR_SUM;
+                    const bool moves = k != DPAR_CALL_REDUCE && k != DPAR_CALL_REDUCE_SCATTER &&
+                                       k != DPAR_CALL_ALL_REDUCE && o.dpar == DPAR_SUM;
                     for (const int64_t count : {(int64_t)1, (int64_t)37, most}) {
                         if (!adds && !moves) {
                             continue;

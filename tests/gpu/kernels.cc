@@ -1643,7 +1643,7 @@ static void test_quantize_formats(void)
 static void test_errors(void)
 {
     dpar_cuda bad;
-    dpar_cuda_options options;
+    dpar_cuda_desc options;
     dpar_why why;
     dpar_mem_span span;
     dpar_mem_squares q;
@@ -1754,7 +1754,7 @@ static void test_devices(void)
 {
     int devices = 0, now = -1;
     dpar_cuda other;
-    dpar_cuda_options options;
+    dpar_cuda_desc options;
     dpar_mem mem;
     dpar_mem_span span;
     double *host_at = NULL;
@@ -1788,7 +1788,7 @@ static void test_graph(void)
     cudaStream_t stream = NULL;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t again = NULL;
-    dpar_cuda_options options;
+    dpar_cuda_desc options;
     dpar_cuda own;
     dpar_mem mem;
     const dpar_mem_layers *layers = NULL;
@@ -1839,8 +1839,8 @@ static void test_graph(void)
 }
 
 /* What is measured is of no meaning on a stand-in; what is written of it is read by the planner. */
-static dpar_status no_gemm(void *user, dpar_stream stream, const void *a, const void *b, void *c,
-                           int32_t n)
+static dpar_status no_gemm(void *user, dpar_cuda_stream stream, const void *a, const void *b,
+                           void *c, int32_t n)
 {
     (void)stream;
     ++*(int *)user;
@@ -1849,8 +1849,8 @@ static dpar_status no_gemm(void *user, dpar_stream stream, const void *a, const 
 
 static void test_measure(void)
 {
-    dpar_cuda_probe probe;
-    dpar_cuda_measured made;
+    dpar_cuda_measure_desc probe;
+    dpar_cuda_measurement made;
     char text[1000], all[1100];
     dpar_cluster cluster;
     dpar_why why;
@@ -1870,7 +1870,7 @@ static void test_measure(void)
     made.copy_Bps = 4.3e12;
     made.gemm_flops = 7.8e14;
     made.launch_s = 3e-6;
-    const int64_t n = dpar_cuda_measured_text(&made, 4.8e12, 9.9e14, 4.5e11, text, sizeof text);
+    const int64_t n = dpar_cuda_measurement_write(&made, 4.8e12, 9.9e14, 4.5e11, text, sizeof text);
     CHECK_INT(n, (int64_t)strlen(text));
     snprintf(all, sizeof all, "1x8:h200\n%s", text);
     CHECK_INT(dpar_cluster_read(&cluster, all, strlen(all), &why), DPAR_OK);
@@ -1878,7 +1878,7 @@ static void test_measure(void)
     CHECK_NEAR(cluster.cal.value[DPAR_CAL_GEMM], 7.8 / 9.9, 1e-3);
     CHECK_NEAR(cluster.cal.value[DPAR_CAL_LAUNCH_S], 3e-6, 1e-3);
     char small[10];
-    CHECK_INT(dpar_cuda_measured_text(&made, 4.8e12, 9.9e14, 4.5e11, small, sizeof small), n);
+    CHECK_INT(dpar_cuda_measurement_write(&made, 4.8e12, 9.9e14, 4.5e11, small, sizeof small), n);
     CHECK_INT(strlen(small), 9);
 }
 
@@ -1941,7 +1941,7 @@ static void test_all(void)
 
 int main(int argc, char **argv)
 {
-    dpar_cuda_options options;
+    dpar_cuda_desc options;
     dpar_why why;
     int big = 0; /* the exponent */
     setvbuf(stdout, NULL, _IOLBF, 0);

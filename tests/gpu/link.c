@@ -55,7 +55,7 @@ static int each(dpar_comm *c, void *arg)
     if (c->rank == 0) {
         printf("two ranks: %s\n", st < 0 ? why.text : "a device each");
     }
-    (void)dpar_comm_close(nccl);
+    (void)dpar_comm_free(nccl);
     return checks_failed > 0;
 }
 
@@ -63,7 +63,7 @@ int main(void)
 {
     int32_t version = 0;
     dpar_why why;
-    dpar_options o;
+    dpar_world_desc o;
     why.text[0] = 0;
     stream_ops();
     CHECK_INT(nccl_version(&version, &why), DPAR_OK);

@@ -81,9 +81,9 @@ static void take_device(int rank)
     cuda(cudaSetDevice(rank % (devices > 0 ? devices : 1)));
 }
 
-static void begin(dpar_comm *host, const dpar_nccl_options *given)
+static void begin(dpar_comm *host, const dpar_nccl_desc *given)
 {
-    dpar_nccl_options o;
+    dpar_nccl_desc o;
     dpar_why why;
     dpar_status st;
     void *at;
@@ -114,7 +114,7 @@ static void begin(dpar_comm *host, const dpar_nccl_options *given)
 
 static int end(void)
 {
-    CHECK_INT(dpar_comm_close(state.nccl), DPAR_OK);
+    CHECK_INT(dpar_comm_free(state.nccl), DPAR_OK);
     cuda(cudaStreamDestroy(state.stream));
     return checks_failed > 0;
 }
@@ -218,23 +218,23 @@ static void vary(op_case *k, int kind, int64_t count, int in_place)
     int r;
     k->call.varies = 1;
     for (r = 0; r < n; r++) {
-        const int same = kind != DPAR_ALL_TO_ALL || in_place;
+        const int same = kind != DPAR_CALL_ALL_TO_ALL || in_place;
         k->in_count[r] = same ? piece(count, r, in_place ? 0 : r) : piece(count, me, r);
         k->out_count[r] = same ? k->in_count[r] : piece(count, r, me);
-        if (kind == DPAR_ALL_TO_ALL && in_place) { /* symmetric */
+        if (kind == DPAR_CALL_ALL_TO_ALL && in_place) { /* symmetric */
             k->in_count[r] = k->out_count[r] = piece(count, me + r, me + r);
         }
         k->in_begin[r] = in;
         k->out_begin[r] = out;
-        in += k->in_count[r] + (kind != DPAR_REDUCE_SCATTER);
+        in += k->in_count[r] + (kind != DPAR_CALL_REDUCE_SCATTER);
         out += k->out_count[r] + 1;
     }
-    k->call.count = kind == DPAR_ALL_TO_ALL ? 0 : k->out_count[me];
+    k->call.count = kind == DPAR_CALL_ALL_TO_ALL ? 0 : k->out_count[me];
     k->call.in_count = k->in_count;
     k->call.out_count = k->out_count;
     k->call.in_begin = k->in_begin;
     k->call.out_begin = k->out_begin;
-    if (kind == DPAR_REDUCE_SCATTER) {
+    if (kind == DPAR_CALL_REDUCE_SCATTER) {
         k->call.in_begin = NULL;
     }
 }
@@ -247,10 +247,12 @@ static void lay_out(op_case *k, int in_place)
     const int64_t own_out = k->call.varies ? k->out_begin[me] : k->call.count * me;
     const int32_t kind = k->call.kind;
     k->in_at = k->out_at = GUARD * unit;
-    if (in_place && (kind == DPAR_ALL_GATHER || (kind == DPAR_GATHER && me == k->call.root))) {
+    if (in_place &&
+        (kind == DPAR_CALL_ALL_GATHER || (kind == DPAR_CALL_GATHER && me == k->call.root))) {
         k->in_at += own_out * unit;
     }
-    if (in_place && (kind == DPAR_REDUCE_SCATTER || (kind == DPAR_SCATTER && me == k->call.root))) {
+    if (in_place &&
+        (kind == DPAR_CALL_REDUCE_SCATTER || (kind == DPAR_CALL_SCATTER && me == k->call.root))) {
         k->out_at += own_in * unit;
     }
 }
@@ -260,7 +262,7 @@ static void one(int kind, int varies, int32_t type, int32_t op, int64_t count, u
     rank_state *s = &state;
     op_case k;
     const int n = s->host->size, me = s->host->rank;
-    const int in_place = kind == DPAR_BROADCAST || (lot >> 4 & 1), how = (int)(lot >> 8) % 3;
+    const int in_place = kind == DPAR_CALL_BROADCAST || (lot >> 4 & 1), how = (int)(lot >> 8) % 3;
     dpar_status st, host;
     int64_t i;
     memset(&k, 0, sizeof k);
@@ -306,28 +308,29 @@ static void one(int kind, int varies, int32_t type, int32_t op, int64_t count, u
             }
             printf("rank %d of %d: %s%s of %lld %s op %d root %d %s how %d: status %d, byte %lld, "
                    "%s\n",
-                   me, n, dpar_collective_name(kind), varies ? "_v" : "", (long long)count,
+                   me, n, dpar_call_name(kind), varies ? "_v" : "", (long long)count,
                    dpar_type_name(type), (int)op, (int)k.call.root, in_place ? "in place" : "", how,
                    (int)st, (long long)i, s->nccl->why.text);
         }
     }
 }
 
-static const int kinds[] = {DPAR_ALL_REDUCE, DPAR_ALL_GATHER, DPAR_REDUCE_SCATTER, DPAR_ALL_TO_ALL,
-                            DPAR_BROADCAST,  DPAR_REDUCE,     DPAR_GATHER,         DPAR_SCATTER};
+static const int kinds[] = {DPAR_CALL_ALL_REDUCE, DPAR_CALL_ALL_GATHER, DPAR_CALL_REDUCE_SCATTER,
+                            DPAR_CALL_ALL_TO_ALL, DPAR_CALL_BROADCAST,  DPAR_CALL_REDUCE,
+                            DPAR_CALL_GATHER,     DPAR_CALL_SCATTER};
 
 static void all_operations(uint32_t seed, int most_types)
 {
     uint32_t lot = seed;
     int k, v, t, o, z;
     for (k = 0; k < 8; k++) {
-        const int reduces = kinds[k] == DPAR_ALL_REDUCE || kinds[k] == DPAR_REDUCE_SCATTER ||
-                            kinds[k] == DPAR_REDUCE;
-        const int v_form =
-            kinds[k] != DPAR_ALL_REDUCE && kinds[k] != DPAR_BROADCAST && kinds[k] != DPAR_REDUCE;
+        const int reduces = kinds[k] == DPAR_CALL_ALL_REDUCE ||
+                            kinds[k] == DPAR_CALL_REDUCE_SCATTER || kinds[k] == DPAR_CALL_REDUCE;
+        const int v_form = kinds[k] != DPAR_CALL_ALL_REDUCE && kinds[k] != DPAR_CALL_BROADCAST &&
+                           kinds[k] != DPAR_CALL_REDUCE;
         for (v = 0; v < 1 + v_form; v++) {
             for (t = 0; t < (most_types < TYPES - reduces ? most_types : TYPES - reduces); t++) {
-                for (o = DPAR_SUM; o < (reduces ? DPAR_OPS : DPAR_SUM + 1); o++) {
+                for (o = DPAR_SUM; o < (reduces ? DPAR_OP_COUNT : DPAR_SUM + 1); o++) {
                     if (reduces && o == DPAR_AVG && t >= FLOATS) {
                         continue;
                     }
@@ -383,7 +386,7 @@ static dpar_status add_later(void *ctx, const dpar_mem_reduce *sum)
  * FAKE_CUDA_GUARD=0, because the host does the device's sums, and FAKE_NCCL_RING=1. */
 static int exactly(dpar_comm *c, void *arg)
 {
-    dpar_nccl_options o;
+    dpar_nccl_desc o;
     dpar_mem adds;
     cudaStream_t stream;
     (void)arg;
@@ -413,8 +416,8 @@ static dpar_call message(int32_t kind, void *at, int64_t count, int32_t peer, in
     memset(&call, 0, sizeof call);
     call.kind = kind;
     call.type = DPAR_F32;
-    call.in = kind == DPAR_SEND ? at : NULL;
-    call.out = kind == DPAR_RECV ? at : NULL;
+    call.in = kind == DPAR_CALL_SEND ? at : NULL;
+    call.out = kind == DPAR_CALL_RECV ? at : NULL;
     call.count = count;
     call.root = peer;
     call.tag = tag;
@@ -444,10 +447,10 @@ static void halo(int order, int host, int alone)
         upload(s->out, s->b);
     }
     memset(work, 0, sizeof work);
-    call[0] = message(DPAR_SEND, in, each, right, 5); /* my right edge, tag 5 */
-    call[1] = message(DPAR_RECV, out, each, left, 5);
-    call[2] = message(DPAR_SEND, in + each, each, left, 3); /* my left edge, tag 3 */
-    call[3] = message(DPAR_RECV, out + each, each, right, 3);
+    call[0] = message(DPAR_CALL_SEND, in, each, right, 5); /* my right edge, tag 5 */
+    call[1] = message(DPAR_CALL_RECV, out, each, left, 5);
+    call[2] = message(DPAR_CALL_SEND, in + each, each, left, 3); /* my left edge, tag 3 */
+    call[3] = message(DPAR_CALL_RECV, out + each, each, right, 3);
     if (order && me % 2 == 1) {
         for (k = 0; k < 2; k++) {
             turned = call[k];
@@ -494,7 +497,8 @@ static int messages(dpar_comm *c, void *arg)
     /* a receive posted before a collective, its send after one: in the order of posting */
     if (c->size > 1 && c->rank < 2) {
         float *at = (float *)(void *)(c->rank == 0 ? state.in : state.out);
-        dpar_call call = message(c->rank == 0 ? DPAR_SEND : DPAR_RECV, at, 50, 1 - c->rank, 0);
+        dpar_call call =
+            message(c->rank == 0 ? DPAR_CALL_SEND : DPAR_CALL_RECV, at, 50, 1 - c->rank, 0);
         memset(&work, 0, sizeof work);
         memset(state.a, 7, sizeof state.a);
         upload(state.in, state.a);
@@ -521,7 +525,7 @@ static int messages(dpar_comm *c, void *arg)
 static int on_host(dpar_comm *c, void *arg)
 {
     static int64_t big[50000], sum[50000];
-    dpar_nccl_options o;
+    dpar_nccl_desc o;
     int64_t i;
     int32_t x[3], y[3];
     dpar_work work;
@@ -642,9 +646,9 @@ static int groups(dpar_comm *c, void *arg)
     CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 9, DPAR_F32, DPAR_SUM, NULL),
               DPAR_OK);
     CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
-    CHECK_INT(dpar_comm_close(reversed), DPAR_OK);
-    CHECK_INT(dpar_comm_close(twin), DPAR_OK);
-    CHECK_INT(dpar_comm_close(half), DPAR_OK);
+    CHECK_INT(dpar_comm_free(reversed), DPAR_OK);
+    CHECK_INT(dpar_comm_free(twin), DPAR_OK);
+    CHECK_INT(dpar_comm_free(half), DPAR_OK);
     memset(work, 0, sizeof work); /* what is under way is done before memory goes */
     CHECK_INT(dpar_all_reduce(state.nccl, state.out, state.out, 64, DPAR_F32, DPAR_SUM, &work[0]),
               DPAR_OK);
@@ -665,7 +669,7 @@ static int cousins(dpar_comm *c, void *arg)
 {
     dpar_comm *half = NULL, *part = NULL;
     const int upper = c->rank / 2, later = c->rank % 2;
-    dpar_nccl_options o;
+    dpar_nccl_desc o;
     dpar_status st;
     (void)arg;
     memset(&o, 0, sizeof o);
@@ -689,9 +693,9 @@ static int cousins(dpar_comm *c, void *arg)
     st = dpar_barrier(part, NULL);
     CHECK_INT(st, upper ? DPAR_E_PARSE : DPAR_OK);
     CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
-    st = dpar_comm_close(part);
+    st = dpar_comm_free(part);
     CHECK(upper || st == DPAR_OK);
-    CHECK_INT(dpar_comm_close(half), DPAR_OK);
+    CHECK_INT(dpar_comm_free(half), DPAR_OK);
     return end();
 }
 
@@ -712,8 +716,8 @@ static int captured(dpar_comm *c, void *arg)
     (void)arg;
     begin(c, NULL);
     memset(calls, 0, sizeof calls);
-    calls[0].kind = DPAR_SEND, calls[0].in = state.in, calls[0].root = next;
-    calls[1].kind = DPAR_RECV, calls[1].out = state.out, calls[1].root = last;
+    calls[0].kind = DPAR_CALL_SEND, calls[0].in = state.in, calls[0].root = next;
+    calls[1].kind = DPAR_CALL_RECV, calls[1].out = state.out, calls[1].root = last;
     calls[0].count = calls[1].count = 2;
     calls[0].type = calls[1].type = DPAR_F32;
     memset(&before, 0, sizeof before);
@@ -779,7 +783,7 @@ static void fail_as(const char *list)
 
 static void begin_soon(dpar_comm *c, double timeout_s)
 {
-    dpar_nccl_options o;
+    dpar_nccl_desc o;
     memset(&o, 0, sizeof o);
     o.timeout_s = stand_in() ? 20 : 60; /* it takes its time to be made */
     begin(c, &o);
@@ -838,7 +842,7 @@ static int late(dpar_comm *c, void *arg)
         has(state.nccl->why.text,
             "not done after 0.6 s; rank 1 is not there, its last is barrier #1");
     }
-    (void)dpar_comm_close(state.nccl);
+    (void)dpar_comm_free(state.nccl);
     return checks_failed > 0;
 }
 
@@ -866,8 +870,8 @@ static int late_twice(dpar_comm *c, void *arg)
         has(second->why.text, "not done after 0.6 s");
     }
     dpar_comm_release(state.nccl, state.in); /* waits for both */
-    (void)dpar_comm_close(state.nccl);
-    (void)dpar_comm_close(second);
+    (void)dpar_comm_free(state.nccl);
+    (void)dpar_comm_free(second);
     return checks_failed > 0;
 }
 
@@ -896,14 +900,14 @@ static int unconnected(dpar_comm *c, void *arg)
         has(state.nccl->why.text, "not done after 0.6 s; rank 1 is not there");
         CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_E_TIMEOUT);
     }
-    (void)dpar_comm_close(state.nccl);
+    (void)dpar_comm_free(state.nccl);
     return checks_failed > 0;
 }
 
 /* The same without a watchdog: the call has the deadline. And with one that all come to: late. */
 static int unwatched(dpar_comm *c, void *arg)
 {
-    dpar_nccl_options o;
+    dpar_nccl_desc o;
     (void)setenv("FAKE_NCCL_CONNECT", "1", 1);
     (void)arg;
     memset(&o, 0, sizeof o);
@@ -912,7 +916,7 @@ static int unwatched(dpar_comm *c, void *arg)
     begin(c, &o);
     nap(c->rank == 0 ? 0.2 : 0);
     CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
-    CHECK_INT(dpar_comm_close(state.nccl), DPAR_OK);
+    CHECK_INT(dpar_comm_free(state.nccl), DPAR_OK);
     begin(c, &o);
     if (c->rank == 1) {
         nap(1);
@@ -922,14 +926,14 @@ static int unwatched(dpar_comm *c, void *arg)
         has(state.nccl->why.text, "all-reduce #0 of 9 f32: not enqueued before the deadline");
     }
     dpar_comm_abort(state.nccl, DPAR_E_PEER, "enough");
-    (void)dpar_comm_close(state.nccl);
+    (void)dpar_comm_free(state.nccl);
     return checks_failed > 0;
 }
 
 /* More works than there are, none of them waited for: refused, and fine once one was. */
 static int works_out(dpar_comm *c, void *arg)
 {
-    dpar_nccl_options o;
+    dpar_nccl_desc o;
     dpar_work works[9];
     int i;
     (void)arg;
@@ -974,7 +978,7 @@ static int differ(dpar_comm *c, void *arg)
     CHECK(dpari_os_now() - began < 3.5);
     has(state.nccl->why.text,
         "rank 0 is in all-reduce #0 of 8 f32 sum, rank 1 in all-gather #0 of 8 f32");
-    (void)dpar_comm_close(state.nccl);
+    (void)dpar_comm_free(state.nccl);
     return checks_failed > 0;
 }
 
@@ -1000,8 +1004,8 @@ static int dies(dpar_comm *c, void *arg)
         has(state.nccl->why.text, "rank 1 is gone");
         has(second->why.text, "rank 1 is gone");
     }
-    (void)dpar_comm_close(state.nccl);
-    (void)dpar_comm_close(second);
+    (void)dpar_comm_free(state.nccl);
+    (void)dpar_comm_free(second);
     if (checks_failed == 0) {
         (void)__atomic_add_fetch(&page->told, 1,
                                  __ATOMIC_SEQ_CST); /* that ranks fail says nothing */
@@ -1165,7 +1169,7 @@ static int lent_alone(dpar_comm *c, void *arg)
     if (dies_here) {
         dpar_comm_release(state.nccl, memory);
     }
-    (void)dpar_comm_close(state.nccl);
+    (void)dpar_comm_free(state.nccl);
     CHECK_INT(cudaStreamSynchronize(state.stream), cudaSuccess);
     CHECK(dpari_os_now() - began < 4);
     if (dies_here && checks_failed == 0) {
@@ -1187,7 +1191,7 @@ static int aborts(dpar_comm *c, void *arg)
         has(state.nccl->why.text, "rank 0 says: the input is bad");
     }
     nap(0.2);
-    (void)dpar_comm_close(state.nccl);
+    (void)dpar_comm_free(state.nccl);
     return checks_failed > 0;
 }
 
@@ -1227,14 +1231,14 @@ static int injected(dpar_comm *c, void *arg)
         has(state.nccl->why.text, " says: ");
     }
     CHECK_INT(dpar_barrier(state.nccl, NULL), st);
-    (void)dpar_comm_close(state.nccl);
+    (void)dpar_comm_free(state.nccl);
     return checks_failed > 0;
 }
 
 /* Making one fails on one rank: on all, with that rank's sentence. */
 static int cannot_begin(dpar_comm *c, void *arg)
 {
-    dpar_nccl_options o;
+    dpar_nccl_desc o;
     dpar_comm *nccl = NULL;
     dpar_why why;
     void *at = NULL;
@@ -1260,7 +1264,7 @@ static int cannot_begin(dpar_comm *c, void *arg)
         take_device(c->rank);
     }
     CHECK_INT(dpar_comm_alloc(nccl, 8, &at), DPAR_OK);
-    CHECK_INT(dpar_comm_close(nccl), DPAR_OK);
+    CHECK_INT(dpar_comm_free(nccl), DPAR_OK);
     CHECK_INT(dpar_nccl_make(NULL, &o, &nccl, &why), DPAR_E_ARG);
     return checks_failed > 0;
 }
@@ -1268,7 +1272,7 @@ static int cannot_begin(dpar_comm *c, void *arg)
 /* The last rank is left out; arg: of one that broke before. */
 static int shrinks(dpar_comm *c, void *arg)
 {
-    dpar_nccl_options o;
+    dpar_nccl_desc o;
     dpar_comm *rest = NULL;
     dpar_why why;
     const int32_t gone = c->size - 1;
@@ -1296,11 +1300,11 @@ static int shrinks(dpar_comm *c, void *arg)
                       DPAR_OK);
             download(state.b, state.out);
             CHECK(b[0] == (float)(2 * rest->size));
-            CHECK_INT(dpar_comm_close(rest), DPAR_OK);
+            CHECK_INT(dpar_comm_free(rest), DPAR_OK);
         }
     }
     if (arg != NULL) { /* a broken one closes, and says nothing */
-        (void)dpar_comm_close(state.nccl);
+        (void)dpar_comm_free(state.nccl);
         return checks_failed > 0;
     }
     return end();
@@ -1310,7 +1314,7 @@ static int shrinks(dpar_comm *c, void *arg)
  * 2.28.7): what another one has behind it ends with the deadline all the same. */
 static int behind(dpar_comm *c, void *arg)
 {
-    dpar_nccl_options o;
+    dpar_nccl_desc o;
     dpar_comm *pair = NULL;
     double began;
     (void)arg;
@@ -1333,15 +1337,15 @@ static int behind(dpar_comm *c, void *arg)
         CHECK(dpari_os_now() - began < 3);
         has(state.nccl->why.text, "rank 2 is not there");
     }
-    (void)dpar_comm_close(state.nccl);
-    (void)dpar_comm_close(pair);
+    (void)dpar_comm_free(state.nccl);
+    (void)dpar_comm_free(pair);
     return checks_failed > 0;
 }
 
 /* ---- ways to meet ---- */
 
 typedef struct meeting_case {
-    dpar_nccl_meeting m;
+    dpar_nccl_rendezvous m;
     int size, leave_out, pmi[4];
     int stranger; /* leave_out comes, of another job */
     int apart;    /* or with another secret */
@@ -1355,8 +1359,8 @@ static int by_pipes(void *user, void *buffer, size_t bytes, int root);
 /* One process each, without any communicator before. */
 static int meets(const meeting_case *k, int rank)
 {
-    dpar_nccl_options o;
-    dpar_nccl_meeting m = k->m;
+    dpar_nccl_desc o;
+    dpar_nccl_rendezvous m = k->m;
     dpar_comm *c = NULL;
     dpar_why why;
     char number[16];
@@ -1413,7 +1417,7 @@ static int meets(const meeting_case *k, int rank)
     }
     CHECK_INT(dpar_all_reduce(c, &one, &all, 1, DPAR_I32, DPAR_SUM, NULL), DPAR_OK);
     CHECK_INT(all, k->size * (k->size + 1) / 2);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
     return checks_failed > 0;
 }
 
@@ -2044,7 +2048,7 @@ static void meetings(void)
     dpari_nccl_card stale;
     char file[64], name[200], comm_id[40];
     dpar_comm *c = NULL;
-    dpar_nccl_meeting none;
+    dpar_nccl_rendezvous none;
     dpar_why why;
     memset(&k, 0, sizeof k);
     k.size = 3;
@@ -2126,10 +2130,10 @@ static void meetings(void)
  * MPI. Prints one line a rank. */
 static int launched(const char *way)
 {
-    dpar_nccl_meeting m;
-    dpar_nccl_options o;
+    dpar_nccl_rendezvous m;
+    dpar_nccl_desc o;
     dpar_comm *c = NULL, *host = NULL;
-    dpar_start job;
+    dpar_launcher_info job;
     dpar_why why;
     int64_t mine = 0, all = 0;
     dpar_status st;
@@ -2146,7 +2150,7 @@ static int launched(const char *way)
     take_device(host->rank);
     st = dpar_nccl_make(host, &o, &c, &why);
 #else
-    CHECK_INT(dpar_start_read(&job, &why), DPAR_OK);
+    CHECK_INT(dpar_launcher_detect(&job, &why), DPAR_OK);
     take_device(job.rank);
     st = dpar_nccl_init(strcmp(way, "any") == 0 ? NULL : &m, &o, &c, &why);
 #endif
@@ -2156,11 +2160,11 @@ static int launched(const char *way)
         CHECK_INT(dpar_all_reduce(c, &mine, &all, 1, DPAR_I64, DPAR_SUM, NULL), DPAR_OK);
         CHECK(all == (((int64_t)1 << 8 * c->size) - 1) / 255);
         printf("rank %d of %d by %s\n", (int)c->rank, (int)c->size, way);
-        CHECK_INT(dpar_comm_close(c), DPAR_OK);
+        CHECK_INT(dpar_comm_free(c), DPAR_OK);
     } else {
         puts(why.text);
     }
-    (void)dpar_comm_close(host);
+    (void)dpar_comm_free(host);
 #ifdef USE_MPI
     MPI_Finalize();
 #endif
@@ -2467,7 +2471,7 @@ static int rank_of_section(dpar_comm *c, void *arg)
 static void section(const char *name, dpar_main each, void *arg, int first, int last, int fails)
 {
     section_case of;
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     int n;
     if (wanted != NULL && strcmp(wanted, name) != 0) {

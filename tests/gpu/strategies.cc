@@ -49,8 +49,8 @@ static void right(dpar_status st, const char *text)
 
 static void begin(dpar_comm *host)
 {
-    dpar_nccl_options o;
-    dpar_cuda_options g;
+    dpar_nccl_desc o;
+    dpar_cuda_desc g;
     dpar_why why;
     memset(&o, 0, sizeof o);
     memset(&g, 0, sizeof g);
@@ -78,7 +78,7 @@ static void begin(dpar_comm *host)
 
 static int end(void)
 {
-    CHECK_INT(dpar_comm_close(device.c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(device.c), DPAR_OK);
     CHECK_INT(dpar_cuda_close(&device.gpu), DPAR_OK);
     CHECK_INT(dpar_cuda_close(&device.adder), DPAR_OK);
     cuda(cudaStreamDestroy(device.stream));
@@ -120,7 +120,7 @@ static void *room(int64_t bytes) /* pages of its own: a plan pins parts of them 
 
 /* Two micro-batches; what becomes of each gradient. On the device the gradients are added by its
  * table (span), in the compute stream, as a backward would. */
-static void steps(dpar_comm *c, const dpar_ddp_options *o, int on_device, float *to)
+static void steps(dpar_comm *c, const dpar_ddp_desc *o, int on_device, float *to)
 {
     static float numbers[2048], *staged = NULL;
     dpar_ddp *d = NULL;
@@ -186,7 +186,7 @@ static int ddp(dpar_comm *host, void *arg)
     (void)arg;
     begin(host);
     for (way = 0; way < 4; way++) {
-        dpar_ddp_options o;
+        dpar_ddp_desc o;
         memset(&o, 0, sizeof o);
         o.params = PARAMS;
         o.numel = numel;
@@ -216,7 +216,7 @@ static const int64_t sizes_of[UNITS] = {700, 96, 1311, 260, 33}; /* of which pie
 static dpar_fsdp *weights_open(dpar_comm *c, void **memory)
 {
     const int32_t each[UNITS] = {1, 1, 1, 1, 1};
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes bytes;
     dpar_fsdp *f = NULL;
     dpar_why why;
@@ -225,7 +225,7 @@ static dpar_fsdp *weights_open(dpar_comm *c, void **memory)
     o.type = DPAR_F32;
     o.compute = o.gradient = DPAR_BF16;
     o.prefetch = 1;
-    o.optimizer.kind = DPAR_SGD;
+    o.optimizer.kind = DPAR_OPTIMIZER_SGD;
     o.units = UNITS;
     o.params_of = each;
     o.numel = sizes_of;
@@ -252,13 +252,13 @@ static void weights_set(dpar_fsdp *f, const dpar_comm *c, int u, int step, float
 /* The weights of unit u as they come, behind what was read before. */
 static uint16_t *weights_read(dpar_fsdp *f, const dpar_comm *c, int u, int on_device, uint16_t *to)
 {
-    right(dpar_fsdp_unshard(f, u, DPAR_FORWARD), c->why.text);
+    right(dpar_fsdp_unshard(f, u, DPAR_ACTION_FORWARD), c->why.text);
     if (on_device) {
         download(to, dpar_fsdp_weight(f, u), sizes_of[u] * 2);
     } else {
         memcpy(to, dpar_fsdp_weight(f, u), (size_t)sizes_of[u] * 2);
     }
-    right(dpar_fsdp_reshard(f, u, DPAR_FORWARD), c->why.text);
+    right(dpar_fsdp_reshard(f, u, DPAR_ACTION_FORWARD), c->why.text);
     return to + sizes_of[u];
 }
 
@@ -314,7 +314,7 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
     dpar_mesh mesh;
     dpar_halo h;
     dpar_halo_field f[2];
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     dpar_box box;
     dpar_why why;
     int64_t bytes = 0, i;
@@ -322,7 +322,7 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
     int k, turn;
     memset(&h, 0, sizeof h);
     memset(f, 0, sizeof f);
-    right(dpar_mesh_init(&mesh, "rows", &c->size, DPAR_LAST_FASTEST, 0, &why), why.text);
+    right(dpar_mesh_init(&mesh, "rows", &c->size, DPAR_ORDER_LAST_FASTEST, 0, &why), why.text);
     right(dpar_layout_init(&h.grid, &mesh, 2, cells, cut, &why), why.text);
     h.low[0] = h.high[0] = 2;
     h.low[1] = h.high[1] = 1;
@@ -350,16 +350,15 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
     memory = room(bytes);
     right(plan_init(memory, bytes, c, f, 2, NULL, &x, &why), why.text);
     if (!adjoint && c != owner) {
-        (void)dpar_halo_exchange_check(x, DPAR_HALO_POISON, NULL);
-        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why),
-                  moves ? DPAR_E_ARG : DPAR_OK);
+        (void)dpar_halo_plan_check(x, DPAR_HALO_POISON, NULL);
+        CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why), moves ? DPAR_E_ARG : DPAR_OK);
     }
     for (turn = 0; turn < 3; turn++) {
-        right(adjoint ? dpar_halo_exchange_begin_adjoint(x, DPAR_SUM) : dpar_halo_exchange_begin(x),
+        right(adjoint ? dpar_halo_plan_reduce_begin(x, DPAR_SUM) : dpar_halo_plan_begin(x),
               c->why.text);
-        right(dpar_halo_exchange_end(x), c->why.text);
+        right(dpar_halo_plan_end(x), c->why.text);
     }
-    right(c != owner ? dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why) : (dpar_status)DPAR_OK,
+    right(c != owner ? dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why) : (dpar_status)DPAR_OK,
           why.text);
     for (k = 0; k < 2; k++) {
         if (on_device) {
@@ -368,7 +367,7 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
             memcpy(out + k * *n, f[k].data, (size_t)*n * 8);
         }
     }
-    right(dpar_halo_exchange_close(x), c->why.text);
+    right(dpar_halo_plan_close(x), c->why.text);
     for (k = 0; k < 2; k++) {
         dpar_comm_release(owner, f[k].data);
     }
@@ -467,7 +466,7 @@ static dpar_status alone(dpar_main each)
 
 static void section(const char *name, dpar_main each, const char *wanted)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     int n;
     memset(&o, 0, sizeof o);

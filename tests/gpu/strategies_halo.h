@@ -8,7 +8,7 @@ enum { HALO_FIELDS = 4, HALO_ROOM = 4000 };
 struct halo_case {
     dpar_halo h;
     dpar_halo_field f[HALO_FIELDS];
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     void *memory;
     int64_t n;
     int on_device;
@@ -18,7 +18,7 @@ struct halo_case {
 static void halo_open_as(halo_case *k, dpar_comm *c, int on_device, uint32_t periodic,
                          int32_t shape, int32_t way)
 {
-    dpar_halo_options options;
+    dpar_halo_plan_desc options;
     memset(&options, 0, sizeof options);
     options.way = way;
     const int32_t ranks[2] = {c->size == 4 ? 2 : c->size, c->size == 4 ? 2 : 1};
@@ -30,7 +30,7 @@ static void halo_open_as(halo_case *k, dpar_comm *c, int on_device, uint32_t per
     int64_t bytes = 0;
     memset(k, 0, sizeof *k);
     k->on_device = on_device;
-    right(dpar_mesh_init(&mesh, "z y", ranks, DPAR_LAST_FASTEST, 0, &why), why.text);
+    right(dpar_mesh_init(&mesh, "z y", ranks, DPAR_ORDER_LAST_FASTEST, 0, &why), why.text);
     right(dpar_layout_init(&k->h.grid, &mesh, 3, cells, cut, &why), why.text);
     for (int d = 0; d < 3; d++) {
         k->h.low[d] = 1;
@@ -94,7 +94,7 @@ static void halo_read(halo_case *k, unsigned char *out)
 
 static void halo_close(halo_case *k, dpar_comm *c)
 {
-    right(dpar_halo_exchange_close(k->x), c->why.text);
+    right(dpar_halo_plan_close(k->x), c->why.text);
     for (int i = 0; i < HALO_FIELDS; i++) {
         dpar_comm_release(c, k->f[i].data);
     }
@@ -103,11 +103,11 @@ static void halo_close(halo_case *k, dpar_comm *c)
 
 static void halo_once(halo_case *k, dpar_comm *c, int mode)
 {
-    right(mode == 0   ? dpar_halo_exchange_begin(k->x)
-          : mode == 1 ? dpar_halo_exchange_begin_adjoint(k->x, DPAR_SUM)
-                      : dpar_halo_exchange_begin_adjoint(k->x, DPAR_MAX),
+    right(mode == 0   ? dpar_halo_plan_begin(k->x)
+          : mode == 1 ? dpar_halo_plan_reduce_begin(k->x, DPAR_SUM)
+                      : dpar_halo_plan_reduce_begin(k->x, DPAR_MAX),
           c->why.text);
-    right(dpar_halo_exchange_end(k->x), c->why.text);
+    right(dpar_halo_plan_end(k->x), c->why.text);
 }
 
 static int halo_kernels(dpar_comm *host, void *arg)
@@ -165,7 +165,7 @@ static int halo_ways(const halo_case *k, const char *way)
     dpar_text t;
     int n = 0;
     dpar_text_init(&t, text, sizeof text);
-    dpar_halo_exchange_report(k->x, &t);
+    dpar_halo_plan_report(k->x, &t);
     for (const char *at = text; (at = strstr(at, way)) != NULL; at++) {
         n++;
     }

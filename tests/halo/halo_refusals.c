@@ -21,7 +21,7 @@ static dpar_halo halo_of(void)
     int64_t extent[2] = {4, 4};
     int32_t one = 1;
     memset(&h, 0, sizeof h);
-    CHECK_INT(dpar_mesh_init(&m, "a", &one, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &one, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, &p, NULL), DPAR_OK);
     h.low[0] = h.low[1] = h.high[0] = h.high[1] = 1;
     return h;
@@ -30,12 +30,12 @@ static dpar_halo halo_of(void)
 static void refuse(dpar_comm *c, const dpar_halo_field *f, int32_t fields, int32_t ordered,
                    dpar_status status, const char *words)
 {
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpar_why why;
     int64_t bytes = 0;
     memset(&o, 0, sizeof o);
     o.field = f, o.fields = fields, o.ordered = ordered;
-    REFUSED(dpar_halo_exchange_bytes(c, &o, &bytes, &why), status, words);
+    REFUSED(dpar_halo_plan_bytes(c, &o, &bytes, &why), status, words);
 }
 
 static void test_fields(dpar_comm *c)
@@ -44,15 +44,15 @@ static void test_fields(dpar_comm *c)
     dpar_halo_field fine, f;
     int32_t owner[1] = {3};
     double seconds;
-    dpar_halo_exchange *plan = NULL;
+    dpar_halo_plan *plan = NULL;
     dpar_why why;
     memset(&fine, 0, sizeof fine);
     fine.halo = &h, fine.type = DPAR_F64, fine.data = data + 7;
     refuse(c, &fine, 1, 0, DPAR_OK, NULL);
     refuse(NULL, &fine, 1, 0, DPAR_E_ARG, "communicator, options or result is NULL");
-    REFUSED(dpar_halo_exchange_init(data, sizeof data, NULL, NULL, &plan, &why), DPAR_E_ARG,
+    REFUSED(dpar_halo_plan_init(data, sizeof data, NULL, NULL, &plan, &why), DPAR_E_ARG,
             "communicator is NULL");
-    REFUSED(dpar_halo_exchange_tune(data, sizeof data, NULL, NULL, &seconds, &why), DPAR_E_ARG,
+    REFUSED(dpar_halo_plan_tune(data, sizeof data, NULL, NULL, &seconds, &why), DPAR_E_ARG,
             "communicator is NULL");
     refuse(c, &fine, 0, 0, DPAR_E_ARG, "0 fields: 1 to 4096");
     refuse(c, &fine, 4097, 0, DPAR_E_ARG, "4097 fields: 1 to 4096");
@@ -157,11 +157,11 @@ static void test_ends(void)
     CHECK_INT(dpar_grid_make(part, &d, &g, &why), DPAR_OK);
     CHECK_INT(dpar_recv(part, data, 1, DPAR_F64, 0, 1, &work), DPAR_OK);
     REFUSED(dpar_grid_free(g), DPAR_E_ARG, "grid: the close of its communicator: ");
-    (void)dpar_comm_close(world);
+    (void)dpar_comm_free(world);
     d.closes = 0, d.free_why = NULL;
     CHECK_INT(dpar_init(&world, NULL, &why), DPAR_OK);
     CHECK_INT(dpar_grid_make(world, &d, &g, &why), DPAR_OK);
-    CHECK_INT(dpar_comm_close(world), DPAR_OK);
+    CHECK_INT(dpar_comm_free(world), DPAR_OK);
     REFUSED(dpar_grid_attach(g, data, DPAR_F64, NULL, &why), DPAR_E_ARG,
             "grid: its world was closed");
     (void)dpar_grid_free(g);
@@ -179,10 +179,10 @@ static int two_ranks(dpar_comm *c, void *arg)
     dpar_mesh m;
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
-    CHECK_INT(dpar_mesh_init(&m, "a", &two, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &two, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&h.grid, &m, 1, &one, &p, NULL), DPAR_OK);
     room = h;
-    p = dpar_shard_by(0, DPAR_RAGGED, 0);
+    p = dpar_shard_by(0, DPAR_SPLIT_RAGGED, 0);
     p.cuts = cuts;
     CHECK_INT(dpar_layout_init(&outputs, &m, 1, &one, &p, NULL), DPAR_OK);
     h.window[0].kernel = 1;
@@ -210,7 +210,7 @@ static int one_rank(dpar_comm *c, void *arg)
 
 int main(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     memset(&o, 0, sizeof o);
     o.threads = 1; /* the checks count here */

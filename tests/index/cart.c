@@ -223,7 +223,7 @@ static void test_log2(void)
 static dpar_status create(int32_t ranks, int32_t dims, const int64_t *cells, const int64_t *weight,
                           uint32_t periodic, int32_t *parts, int64_t *cut, dpar_why *why)
 {
-    dpar_cart_grid g;
+    dpar_cart_choose_desc g;
     int32_t d;
     memset(&g, 0, sizeof g);
     g.ranks = ranks;
@@ -233,7 +233,7 @@ static dpar_status create(int32_t ranks, int32_t dims, const int64_t *cells, con
         g.cells[d] = cells[d];
         g.weight[d] = weight != NULL ? weight[d] : 0;
     }
-    return dpar_cart_create(&g, parts, cut, why);
+    return dpar_cart_choose_parts(&g, parts, cut, why);
 }
 
 static void test_next(void)
@@ -566,23 +566,23 @@ static dpar_cart cart_of(int32_t dims, int32_t a, int32_t b, int32_t c, uint32_t
     return cart;
 }
 
-static int32_t rank_at(const dpar_place *p, int32_t a, int32_t b, int32_t c)
+static int32_t rank_at(const dpar_mapping *p, int32_t a, int32_t b, int32_t c)
 {
     int32_t at[3];
     at[0] = a;
     at[1] = b;
     at[2] = c;
-    return dpar_place_rank(p, at);
+    return dpar_mapping_rank(p, at);
 }
 
 /* Bricks of these sides, the axes from the fastest: filled in by hand. */
-static dpar_place bricks_of(const dpar_cart *c, int32_t per_node, const int32_t *sides,
-                            const int32_t *order)
+static dpar_mapping bricks_of(const dpar_cart *c, int32_t per_node, const int32_t *sides,
+                              const int32_t *order)
 {
-    dpar_place p;
+    dpar_mapping p;
     int32_t d;
-    CHECK_INT(dpar_place_init(&p, c, DPAR_PLACE_ROW_MAJOR, per_node, NULL), DPAR_OK);
-    p.kind = DPAR_PLACE_BRICKS;
+    CHECK_INT(dpar_mapping_init(&p, c, DPAR_MAPPING_ROW_MAJOR, per_node, NULL), DPAR_OK);
+    p.kind = DPAR_MAPPING_BRICKS;
     for (d = 0; d < c->dims; d++) {
         p.brick[d] = sides[d];
         p.order[d] = order != NULL ? order[d] : p.order[d];
@@ -599,9 +599,9 @@ static void test_place_tables(void)
                                        {3, 1}, {2, 1}, {2, 0}, {3, 0}};
     static const int32_t xyz[] = {0, 1, 2}, cores[] = {2, 2, 1};
     dpar_cart flat = cart_of(2, 4, 4, 1, 0), cube = cart_of(3, 4, 4, 1, 0);
-    dpar_place p;
+    dpar_mapping p;
     int32_t i, j;
-    CHECK_INT(dpar_place_init(&p, &flat, DPAR_PLACE_BRICKS, 4, NULL), DPAR_OK);
+    CHECK_INT(dpar_mapping_init(&p, &flat, DPAR_MAPPING_BRICKS, 4, NULL), DPAR_OK);
     for (i = 0; i < 4; i++) {
         for (j = 0; j < 4; j++) {
             CHECK_INT(rank_at(&p, i, j, 0), h7[i][j]); /* H7: by definition */
@@ -613,31 +613,31 @@ static void test_place_tables(void)
             CHECK_INT(rank_at(&p, i, j, 0), h8[i][j]); /* H8: LAMMPS, two-level */
         }
     }
-    CHECK_INT(dpar_place_init(&p, &flat, DPAR_PLACE_MORTON, 4, NULL), DPAR_OK);
+    CHECK_INT(dpar_mapping_init(&p, &flat, DPAR_MAPPING_MORTON, 4, NULL), DPAR_OK);
     for (i = 0; i < 4; i++) {
         for (j = 0; j < 4; j++) {
             CHECK_INT(rank_at(&p, j, i, 0), h7[i][j]); /* H9: rows of y, x lowest; p4est */
         }
     }
     cube = cart_of(3, 4, 4, 4, 0);
-    CHECK_INT(dpar_place_init(&p, &cube, DPAR_PLACE_MORTON, 8, NULL), DPAR_OK);
+    CHECK_INT(dpar_mapping_init(&p, &cube, DPAR_MAPPING_MORTON, 8, NULL), DPAR_OK);
     CHECK_INT(rank_at(&p, 3, 0, 0), 9);
-    CHECK_INT(dpar_place_init(&p, &flat, DPAR_PLACE_HILBERT, 4, NULL), DPAR_OK);
+    CHECK_INT(dpar_mapping_init(&p, &flat, DPAR_MAPPING_HILBERT, 4, NULL), DPAR_OK);
     for (i = 0; i < 16; i++) {
         CHECK_INT(rank_at(&p, h10[i][0], h10[i][1], 0), i); /* H10 */
     }
 }
 
 /* Rank and coordinate invert each other; Hilbert steps to a neighbour where the grid is a cube. */
-static void check_place(const dpar_place *p, int steps)
+static void check_place(const dpar_mapping *p, int steps)
 {
     static unsigned char seen[4096];
     int32_t r, d, at[6], before[6] = {0};
     memset(seen, 0, sizeof seen);
     for (r = 0; r < p->grid.size; r++) {
         int32_t far = 0;
-        CHECK_INT(dpar_place_coords(p, r, at), DPAR_OK);
-        CHECK_INT(dpar_place_rank(p, at), r);
+        CHECK_INT(dpar_mapping_coords(p, r, at), DPAR_OK);
+        CHECK_INT(dpar_mapping_rank(p, at), r);
         d = cart_rank(&p->grid, at);
         CHECK(d >= 0 && seen[d]++ == 0);
         for (d = 0; d < p->grid.dims; d++) {
@@ -646,16 +646,16 @@ static void check_place(const dpar_place *p, int steps)
         }
         CHECK(!steps || far == (r > 0));
     }
-    CHECK_INT(dpar_place_coords(p, r, at), DPAR_E_ARG);
-    CHECK_INT(dpar_place_coords(p, -1, at), DPAR_E_ARG);
+    CHECK_INT(dpar_mapping_coords(p, r, at), DPAR_E_ARG);
+    CHECK_INT(dpar_mapping_coords(p, -1, at), DPAR_E_ARG);
     at[0] = p->grid.parts[0];
-    CHECK_INT(dpar_place_rank(p, at), DPAR_PROC_NULL);
+    CHECK_INT(dpar_mapping_rank(p, at), DPAR_PROC_NULL);
     at[0] = -1;
-    CHECK_INT(dpar_place_rank(p, at), DPAR_PROC_NULL);
+    CHECK_INT(dpar_mapping_rank(p, at), DPAR_PROC_NULL);
 }
 
 /* Total and worst by a table of ranks. */
-static void slow_cost(const dpar_place *p, const dpar_stencil *s, int64_t *total, int64_t *worst)
+static void slow_cost(const dpar_mapping *p, const dpar_stencil *s, int64_t *total, int64_t *worst)
 {
     static int64_t node[4096];
     int32_t r, o, d, at[6], next[6];
@@ -664,7 +664,7 @@ static void slow_cost(const dpar_place *p, const dpar_stencil *s, int64_t *total
     for (r = 0; r < p->grid.size; r++) {
         int32_t home;
         cart_coords(&p->grid, r, at);
-        home = dpar_place_rank(p, at) / p->per_node;
+        home = dpar_mapping_rank(p, at) / p->per_node;
         for (o = 0; o < power3(p->grid.dims); o++) {
             int64_t w = s->bytes, moves = 0, i = o, inside = 1;
             for (d = p->grid.dims - 1; d >= 0; d--, i /= 3) {
@@ -681,7 +681,7 @@ static void slow_cost(const dpar_place *p, const dpar_stencil *s, int64_t *total
                 (moves > 2 && s->shape == DPAR_STENCIL_EDGES)) {
                 continue;
             }
-            if (dpar_place_rank(p, next) / p->per_node != home) {
+            if (dpar_mapping_rank(p, next) / p->per_node != home) {
                 node[home] += w;
                 *total += w;
             }
@@ -693,7 +693,7 @@ static void slow_cost(const dpar_place *p, const dpar_stencil *s, int64_t *total
     }
 }
 
-static void check_cost(const dpar_place *p)
+static void check_cost(const dpar_mapping *p)
 {
     dpar_stencil s = edges(DPAR_STENCIL_STAR);
     int64_t total = 0, worst = 0, slow_total, slow_worst;
@@ -710,11 +710,11 @@ static void check_cost(const dpar_place *p)
             s.width[d] = 1 + d;
         }
         slow_cost(p, &s, &slow_total, &slow_worst);
-        CHECK_INT(dpar_place_cost(p, &s, &total, &worst, NULL), DPAR_OK);
+        CHECK_INT(dpar_mapping_cost(p, &s, &total, &worst, NULL), DPAR_OK);
         CHECK_INT(total, slow_total);
         CHECK_INT(worst, slow_worst);
         if (k < 2) {
-            CHECK_INT(dpar_place_cost(p, &plain, &total, &worst, NULL), DPAR_OK);
+            CHECK_INT(dpar_mapping_cost(p, &plain, &total, &worst, NULL), DPAR_OK);
             CHECK(total == slow_total && worst == slow_worst);
         }
     }
@@ -729,18 +729,18 @@ static void test_place_brute_force(void)
             for (n[1] = 1; n[1] <= (dims > 1 ? 5 : 1); n[1]++) {
                 for (n[2] = 1; n[2] <= (dims > 2 ? 4 : 1); n[2]++) {
                     for (g = 1; g <= 8; g++) {
-                        dpar_place p;
+                        dpar_mapping p;
                         dpar_cart c;
                         dpar_status st = DPAR_OK;
                         periodic = (uint32_t)(n[0] + n[1] * 3 + g) & 7u;
                         CHECK_INT(dpar_cart_init(&c, dims, n, periodic, NULL), DPAR_OK);
-                        for (kind = 0; kind < DPAR_PLACE_KINDS; kind++) {
-                            st = dpar_place_init(&p, &c, kind, g, NULL);
+                        for (kind = 0; kind < DPAR_MAPPING_COUNT; kind++) {
+                            st = dpar_mapping_init(&p, &c, kind, g, NULL);
                             if (st == DPAR_OK) {
                                 check_place(&p, 0);
                                 check_cost(&p);
                             } else {
-                                CHECK(kind == DPAR_PLACE_BRICKS);
+                                CHECK(kind == DPAR_MAPPING_BRICKS);
                                 best[0] = 0; /* then there really is no brick */
                                 CHECK(dpari_cart_next_parts(g, dims, n, best) == DPAR_DONE);
                             }
@@ -764,14 +764,14 @@ static void test_bricks_are_best(void)
             dpar_stencil s = edges(DPAR_STENCIL_STAR);
             int32_t q[3] = {0, 0, 0};
             int64_t least, total, worst;
-            dpar_place p, other;
-            if (dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, g, NULL) != DPAR_OK) {
+            dpar_mapping p, other;
+            if (dpar_mapping_init(&p, &c, DPAR_MAPPING_BRICKS, g, NULL) != DPAR_OK) {
                 continue;
             }
-            CHECK_INT(dpar_place_cost(&p, &s, &least, &worst, NULL), DPAR_OK);
+            CHECK_INT(dpar_mapping_cost(&p, &s, &least, &worst, NULL), DPAR_OK);
             while (dpari_cart_next_parts(g, 3, c.parts, q) == DPAR_OK) {
                 other = bricks_of(&c, g, q, NULL);
-                CHECK_INT(dpar_place_cost(&other, &s, &total, &worst, NULL), DPAR_OK);
+                CHECK_INT(dpar_mapping_cost(&other, &s, &total, &worst, NULL), DPAR_OK);
                 CHECK(total >= least);
             }
         }
@@ -783,15 +783,15 @@ static void test_curves(void)
     int32_t n[6], dims, d, side;
     for (dims = 1; dims <= 6; dims++) {
         for (side = 1; side <= (dims < 3 ? 32 : dims == 3 ? 16 : dims == 4 ? 8 : 4); side *= 2) {
-            dpar_place p;
+            dpar_mapping p;
             dpar_cart c;
             for (d = 0; d < dims; d++) {
                 n[d] = side;
             }
             CHECK_INT(dpar_cart_init(&c, dims, n, 0, NULL), DPAR_OK);
-            CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_HILBERT, 4, NULL), DPAR_OK);
+            CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_HILBERT, 4, NULL), DPAR_OK);
             check_place(&p, 1);
-            CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_MORTON, 4, NULL), DPAR_OK);
+            CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_MORTON, 4, NULL), DPAR_OK);
             check_place(&p, 0);
         }
     }
@@ -803,15 +803,15 @@ static void test_skipping(void)
     int32_t a, b, kind, i, n, at[3];
     for (a = 1; a <= 8; a++) {
         for (b = 1; b <= 8; b++) {
-            for (kind = DPAR_PLACE_MORTON; kind <= DPAR_PLACE_HILBERT; kind++) {
+            for (kind = DPAR_MAPPING_MORTON; kind <= DPAR_MAPPING_HILBERT; kind++) {
                 dpar_cart whole = cart_of(3, 8, 8, 8, 0), part = cart_of(3, a, b, 8, 0);
-                dpar_place all, some;
-                dpar_place_init(&all, &whole, kind, 4, NULL);
-                dpar_place_init(&some, &part, kind, 4, NULL);
+                dpar_mapping all, some;
+                dpar_mapping_init(&all, &whole, kind, 4, NULL);
+                dpar_mapping_init(&some, &part, kind, 4, NULL);
                 for (i = 0, n = 0; i < 512; i++) {
-                    dpar_place_coords(&all, i, at);
+                    dpar_mapping_coords(&all, i, at);
                     if (at[0] < a && at[1] < b) {
-                        CHECK_INT(dpar_place_rank(&some, at), n);
+                        CHECK_INT(dpar_mapping_rank(&some, at), n);
                         n++;
                     }
                 }
@@ -828,18 +828,18 @@ static void test_row_major(void)
     int32_t dims, d, r, at[6];
     for (dims = 0; dims <= 6; dims++) {
         uint32_t named = 0;
-        dpar_place p;
+        dpar_mapping p;
         dpar_cart c;
         dpar_stencil s;
         memset(&p, 0x7f, sizeof p);
         memset(&s, 0x7f, sizeof s);
         CHECK_INT(dpar_cart_init(&c, dims, n, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_ROW_MAJOR, 4, NULL), DPAR_OK);
+        CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_ROW_MAJOR, 4, NULL), DPAR_OK);
         s = edges(DPAR_STENCIL_BOX);
         for (r = 0; r < c.size; r++) {
-            CHECK_INT(dpar_place_coords(&p, r, at), DPAR_OK);
+            CHECK_INT(dpar_mapping_coords(&p, r, at), DPAR_OK);
             CHECK_INT(cart_rank(&c, at), r);
-            CHECK_INT(dpar_place_rank(&p, at), r);
+            CHECK_INT(dpar_mapping_rank(&p, at), r);
         }
         for (d = 0; d < 6; d++) {
             CHECK(p.brick[d] == 1 && s.block[d] == 1 && s.width[d] == 1);
@@ -858,20 +858,20 @@ static void test_corners(void)
     int32_t dims, d, at[6];
     for (dims = 0; dims <= 6; dims++) {
         uint32_t w;
-        dpar_place hilbert, morton;
+        dpar_mapping hilbert, morton;
         dpar_cart c;
         CHECK_INT(dpar_cart_init(&c, dims, n, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_place_init(&hilbert, &c, DPAR_PLACE_HILBERT, 4, NULL), DPAR_OK);
-        CHECK_INT(dpar_place_init(&morton, &c, DPAR_PLACE_MORTON, 4, NULL), DPAR_OK);
+        CHECK_INT(dpar_mapping_init(&hilbert, &c, DPAR_MAPPING_HILBERT, 4, NULL), DPAR_OK);
+        CHECK_INT(dpar_mapping_init(&morton, &c, DPAR_MAPPING_MORTON, 4, NULL), DPAR_OK);
         for (w = 0; w < (uint32_t)c.size; w++) {
             for (d = 0; d < dims; d++) {
                 at[(d + 1) % dims] = (int32_t)((w ^ w >> 1) >> d & 1u);
             }
-            CHECK_INT(dpar_place_rank(&hilbert, at), w);
+            CHECK_INT(dpar_mapping_rank(&hilbert, at), w);
             for (d = 0; d < dims; d++) {
                 at[d] = (int32_t)(w >> d & 1u);
             }
-            CHECK_INT(dpar_place_rank(&morton, at), w);
+            CHECK_INT(dpar_mapping_rank(&morton, at), w);
         }
     }
 }
@@ -885,8 +885,8 @@ static void test_sides(void)
         dpar_cart c = cart_of(2, 8, 6, 1, (uint32_t)g & 3u);
         int64_t least = -1;
         int32_t best[2] = {0, 0};
-        dpar_place p;
-        dpar_status st = dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, g, NULL);
+        dpar_mapping p;
+        dpar_status st = dpar_mapping_init(&p, &c, DPAR_MAPPING_BRICKS, g, NULL);
         for (q[0] = 8; q[0] > 0; q[0]--) {
             static const int64_t cells[] = {8, 6}, ones[] = {1, 1};
             int32_t nodes[2];
@@ -907,20 +907,20 @@ static void test_sides(void)
 }
 
 /* The best placement, and what it costs. */
-static dpar_status best_of(dpar_place *p, const dpar_cart *c, int32_t g, const dpar_stencil *s,
+static dpar_status best_of(dpar_mapping *p, const dpar_cart *c, int32_t g, const dpar_stencil *s,
                            int64_t *total, int64_t *worst, dpar_why *why)
 {
-    dpar_status st = dpar_place_best(p, c, g, s, why);
-    return st == DPAR_OK && total != NULL ? dpar_place_cost(p, s, total, worst, why) : st;
+    dpar_status st = dpar_mapping_choose(p, c, g, s, why);
+    return st == DPAR_OK && total != NULL ? dpar_mapping_cost(p, s, total, worst, why) : st;
 }
 
 static void check_edges(const dpar_cart *c, int32_t kind, int32_t g, int64_t total, int64_t worst)
 {
     dpar_stencil s = edges(DPAR_STENCIL_STAR);
-    dpar_place p;
+    dpar_mapping p;
     int64_t sum = 0, most = 0;
-    CHECK_INT(dpar_place_init(&p, c, kind, g, NULL), DPAR_OK);
-    CHECK_INT(dpar_place_cost(&p, &s, &sum, &most, NULL), DPAR_OK);
+    CHECK_INT(dpar_mapping_init(&p, c, kind, g, NULL), DPAR_OK);
+    CHECK_INT(dpar_mapping_cost(&p, &s, &sum, &most, NULL), DPAR_OK);
     CHECK_INT(sum, total);
     CHECK_INT(most, worst);
 }
@@ -930,26 +930,26 @@ static void test_edges(void)
 {
     dpar_cart c = cart_of(2, 8, 8, 1, 0);
     dpar_stencil s = edges(DPAR_STENCIL_STAR);
-    dpar_place p;
+    dpar_mapping p;
     int64_t total, worst;
-    check_edges(&c, DPAR_PLACE_ROW_MAJOR, 16, 24, 16);
-    check_edges(&c, DPAR_PLACE_BRICKS, 16, 16, 8);
-    check_edges(&c, DPAR_PLACE_HILBERT, 16, 16, 8);
-    check_edges(&c, DPAR_PLACE_MORTON, 16, 16, 8);
+    check_edges(&c, DPAR_MAPPING_ROW_MAJOR, 16, 24, 16);
+    check_edges(&c, DPAR_MAPPING_BRICKS, 16, 16, 8);
+    check_edges(&c, DPAR_MAPPING_HILBERT, 16, 16, 8);
+    check_edges(&c, DPAR_MAPPING_MORTON, 16, 16, 8);
     CHECK_INT(best_of(&p, &c, 16, &s, &total, &worst, NULL), DPAR_OK);
-    CHECK(p.kind == DPAR_PLACE_BRICKS && total == 16 && worst == 8);
+    CHECK(p.kind == DPAR_MAPPING_BRICKS && total == 16 && worst == 8);
     c = cart_of(3, 4, 4, 4, 0);
-    check_edges(&c, DPAR_PLACE_ROW_MAJOR, 8, 64, 20);
-    check_edges(&c, DPAR_PLACE_BRICKS, 8, 48, 12);
+    check_edges(&c, DPAR_MAPPING_ROW_MAJOR, 8, 64, 20);
+    check_edges(&c, DPAR_MAPPING_BRICKS, 8, 48, 12);
     c = cart_of(2, 6, 4, 1, 0);
-    check_edges(&c, DPAR_PLACE_ROW_MAJOR, 6, 14, 9);
-    check_edges(&c, DPAR_PLACE_BRICKS, 6, 10, 5);
+    check_edges(&c, DPAR_MAPPING_ROW_MAJOR, 6, 14, 9);
+    check_edges(&c, DPAR_MAPPING_BRICKS, 6, 10, 5);
     c = cart_of(2, 7, 7, 1, 0); /* 7 do not fit as a brick better than a row; 5 not at all */
     CHECK_INT(best_of(&p, &c, 5, &s, NULL, NULL, NULL), DPAR_OK);
-    CHECK(p.kind == DPAR_PLACE_HILBERT);
+    CHECK(p.kind == DPAR_MAPPING_HILBERT);
     c = cart_of(2, 4, 4, 1, 0);
     CHECK_INT(best_of(&p, &c, 16, &s, &total, &worst, NULL), DPAR_OK);
-    CHECK(p.kind == DPAR_PLACE_ROW_MAJOR && total == 0 && worst == 0); /* one node */
+    CHECK(p.kind == DPAR_MAPPING_ROW_MAJOR && total == 0 && worst == 0); /* one node */
 }
 
 static void test_place_best(void)
@@ -961,7 +961,7 @@ static void test_place_best(void)
         dpar_stencil s = edges(random_below(2));
         int32_t g = 1 + random_below(9), d, e;
         int64_t total, worst, sum, most, weight[3];
-        dpar_place best, p;
+        dpar_mapping best, p;
         for (d = 0; d < 3 && i % 2; d++) { /* blocks and halos of any shape */
             s.block[d] = 1 + random_below(40);
             s.width[d] = random_below(4);
@@ -973,17 +973,18 @@ static void test_place_best(void)
             }
         }
         CHECK_INT(best_of(&best, &c, g, &s, &total, &worst, NULL), DPAR_OK);
-        CHECK_INT(dpar_place_cost(&best, &s, &sum, &most, NULL), DPAR_OK);
+        CHECK_INT(dpar_mapping_cost(&best, &s, &sum, &most, NULL), DPAR_OK);
         CHECK(sum == total && most == worst);
-        if (best.kind == DPAR_PLACE_BRICKS) { /* by what really crosses */
+        if (best.kind == DPAR_MAPPING_BRICKS) { /* by what really crosses */
             CHECK_INT(dpari_place_bricks(&p, &c, g, weight, NULL), DPAR_OK);
             CHECK(memcmp(p.brick, best.brick, 3 * sizeof p.brick[0]) == 0);
         }
-        for (kind = 0; kind < DPAR_PLACE_KINDS; kind++) {
-            dpar_status st = kind == DPAR_PLACE_BRICKS ? dpari_place_bricks(&p, &c, g, weight, NULL)
-                                                       : dpar_place_init(&p, &c, kind, g, NULL);
+        for (kind = 0; kind < DPAR_MAPPING_COUNT; kind++) {
+            dpar_status st = kind == DPAR_MAPPING_BRICKS
+                                 ? dpari_place_bricks(&p, &c, g, weight, NULL)
+                                 : dpar_mapping_init(&p, &c, kind, g, NULL);
             if (st == DPAR_OK) {
-                CHECK_INT(dpar_place_cost(&p, &s, &sum, &most, NULL), DPAR_OK);
+                CHECK_INT(dpar_mapping_cost(&p, &s, &sum, &most, NULL), DPAR_OK);
                 CHECK(most > worst || (most == worst && sum >= total));
             }
         }
@@ -998,14 +999,14 @@ static void test_cost_limits(void)
     dpar_stencil s = edges(DPAR_STENCIL_STAR);
     int64_t total = 5, worst = 5;
     int32_t kind;
-    for (kind = 0; kind < DPAR_PLACE_KINDS; kind++) {
-        dpar_place p;
-        CHECK_INT(dpar_place_init(&p, &ring, kind, 1, NULL), DPAR_OK);
+    for (kind = 0; kind < DPAR_MAPPING_COUNT; kind++) {
+        dpar_mapping p;
+        CHECK_INT(dpar_mapping_init(&p, &ring, kind, 1, NULL), DPAR_OK);
         s.bytes = w;
-        CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, NULL), DPAR_OK);
+        CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, NULL), DPAR_OK);
         CHECK(total == 3 * w && worst == 2 * w);
         s.bytes = w + 1;
-        CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, NULL), DPAR_E_RANGE);
+        CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, NULL), DPAR_E_RANGE);
         CHECK(total == 3 * w && worst == 2 * w);
     }
 }
@@ -1014,10 +1015,10 @@ static void test_cost_limits(void)
 static void test_place_of_no_grid(void)
 {
     dpar_cart c = cart_of(2, 3, 3, 1, 0);
-    dpar_place p;
+    dpar_mapping p;
     dpar_why why;
     c.size = 8;
-    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 4, &why), DPAR_E_NONE);
+    CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_BRICKS, 4, &why), DPAR_E_NONE);
     CHECK_TEXT(why.text, "no grid of 2 ranks has at most 3 x 3 parts");
 }
 
@@ -1026,59 +1027,59 @@ static void test_place_refusals(void)
     static const int32_t top[] = {2147483647}, wide[] = {46340, 46340};
     dpar_cart c = cart_of(2, 4, 4, 1, 0);
     dpar_stencil s = edges(DPAR_STENCIL_BOX);
-    dpar_place p;
+    dpar_mapping p;
     dpar_why why;
     int64_t total = 5, worst = 5;
     int32_t at[2];
-    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_KINDS, 4, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_COUNT, 4, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "placement 4 of 4 ranks a node: 0 to 3 and at least 1");
-    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_BRICKS, 0, &why), DPAR_E_ARG);
     CHECK_INT(best_of(&p, &c, 0, &s, NULL, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "placement 0 of 0 ranks a node: 0 to 3 and at least 1");
-    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 3, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_BRICKS, 3, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "3 ranks a node do not divide 16 ranks");
     c = cart_of(2, 2, 9, 1, 0);
-    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 18, &why), DPAR_OK);
+    CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_BRICKS, 18, &why), DPAR_OK);
     c = cart_of(3, 3, 3, 4, 0);
-    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 8, &why), DPAR_E_DIVIDE);
-    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_HILBERT, 8, &why), DPAR_OK);
+    CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_BRICKS, 8, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_HILBERT, 8, &why), DPAR_OK);
     s.block[2] = -1;
-    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "axis 2 has a block of -1 and a halo of 1 cells of 1 bytes: none may be "
                          "negative");
     s.block[2] = 0; /* no cells, no halo, no bytes: nothing crosses */
-    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_OK);
+    CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, &why), DPAR_OK);
     s = edges(DPAR_STENCIL_BOX);
     for (at[0] = 0; at[0] < 3; at[0]++) {
         s.width[at[0]] = s.block[at[0]] = 0;
     }
-    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_OK);
+    CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, &why), DPAR_OK);
     CHECK(total == 0 && worst == 0);
     s.bytes = -1;
-    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
     s = edges(DPAR_STENCIL_BOX);
     s.width[0] = -1;
-    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
     s = edges(DPAR_STENCIL_BOX);
     s.block[0] = -1;
-    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
     s = edges(DPAR_STENCIL_BOX);
     total = worst = 5;
     s.block[2] = INT64_C(4611686018427387904);
-    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, &why), DPAR_E_RANGE);
     CHECK_INT(best_of(&p, &c, 8, &s, &total, &worst, &why), DPAR_E_RANGE);
     CHECK(total == 5 && worst == 5);
     CHECK_INT(dpar_cart_init(&c, 1, top, 1, NULL), DPAR_OK);
-    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_HILBERT, 8, NULL), DPAR_OK);
-    CHECK_INT(dpar_place_coords(&p, 2147483646, at), DPAR_OK);
+    CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_HILBERT, 8, NULL), DPAR_OK);
+    CHECK_INT(dpar_mapping_coords(&p, 2147483646, at), DPAR_OK);
     CHECK_INT(at[0], 2147483646);
     CHECK_INT(dpar_cart_init(&c, 2, wide, 3, NULL), DPAR_OK);
-    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_MORTON, 8, NULL), DPAR_OK);
-    CHECK_INT(dpar_place_coords(&p, 2147395599, at), DPAR_OK);
-    CHECK_INT(dpar_place_rank(&p, at), 2147395599);
+    CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_MORTON, 8, NULL), DPAR_OK);
+    CHECK_INT(dpar_mapping_coords(&p, 2147395599, at), DPAR_OK);
+    CHECK_INT(dpar_mapping_rank(&p, at), 2147395599);
     s = edges(DPAR_STENCIL_STAR);
-    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 4, NULL), DPAR_OK);
-    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, NULL), DPAR_OK); /* at once: closed form */
+    CHECK_INT(dpar_mapping_init(&p, &c, DPAR_MAPPING_BRICKS, 4, NULL), DPAR_OK);
+    CHECK_INT(dpar_mapping_cost(&p, &s, &total, &worst, NULL), DPAR_OK); /* at once: closed form */
     CHECK_INT(total, 2147395600);
     CHECK_INT(worst, 8);
 }

@@ -16,9 +16,9 @@ static void test_thd(void)
     dpar_packed p;
     int64_t local, local_ends[3];
     int r, k;
-    CHECK_INT(dpar_packed_init(&p, 2, ends, 2, DPAR_ZIGZAG, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&p, 2, ends, 2, DPAR_SPLIT_ZIGZAG, NULL), DPAR_OK);
     for (r = 0; r < 2; r++) {
-        CHECK_INT(dpar_packed_size(&p, r, local_ends), 8);
+        CHECK_INT(dpar_packed_rank_count(&p, r, local_ends), 8);
         CHECK(local_ends[0] == 0 && local_ends[1] == 4 && local_ends[2] == 8);
         for (k = 0; k < 8; k++) {
             CHECK_INT(dpar_packed_locate(&p, token[r][k], &local), r);
@@ -39,8 +39,8 @@ static void check_packed(const dpar_packed *p)
         dpar_packed_cursor cursor;
         int64_t next = 0, first, n, local, mine = 0;
         int32_t doc = 0, k;
-        int64_t size = dpar_packed_size(p, r, local_ends);
-        CHECK_INT(dpar_packed_size(p, r, NULL), size);
+        int64_t size = dpar_packed_rank_count(p, r, local_ends);
+        CHECK_INT(dpar_packed_rank_count(p, r, NULL), size);
         memset(&cursor, 0, sizeof cursor);
         for (k = 0; k < p->docs; k++) { /* by the words of the rule */
             int64_t length = p->ends[k + 1] - p->ends[k];
@@ -74,12 +74,14 @@ static void check_packed(const dpar_packed *p)
     }
     CHECK(total == p->ends[p->docs] && pairs == all);
     CHECK(dpar_packed_locate(p, -1, NULL) == -1 && dpar_packed_locate(p, total, NULL) == -1);
-    CHECK(dpar_packed_size(p, p->ranks, NULL) == 0 && dpar_packed_size(p, -1, NULL) == 0);
+    CHECK(dpar_packed_rank_count(p, p->ranks, NULL) == 0 &&
+          dpar_packed_rank_count(p, -1, NULL) == 0);
 }
 
 static void test_all_packings(void)
 {
-    static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_ZIGZAG, DPAR_STRIPE};
+    static const int32_t rules[] = {DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_ZIGZAG,
+                                    DPAR_SPLIT_CYCLIC};
     int64_t ends[4];
     int trial, rule;
     int32_t docs, ranks, k;
@@ -104,8 +106,8 @@ static void test_not_lost(void)
 {
     static const int64_t ends[] = {0, 7};
     dpar_packed p;
-    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_ZIGZAG, NULL), DPAR_OK);
-    CHECK_INT(dpar_packed_size(&p, 0, NULL) + dpar_packed_size(&p, 1, NULL), 7);
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_SPLIT_ZIGZAG, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_rank_count(&p, 0, NULL) + dpar_packed_rank_count(&p, 1, NULL), 7);
 }
 
 /* PTRR by its words: sort descending and stable, rows of P, odd rows reversed. */
@@ -161,7 +163,7 @@ static void test_varlen(void)
             for (causal = 0; causal < 2; causal++) {
                 dpar_packed p;
                 int64_t next = 0;
-                CHECK_INT(dpar_packed_init(&p, 4, ends, ranks, DPAR_ZIGZAG, NULL), DPAR_OK);
+                CHECK_INT(dpar_packed_init(&p, 4, ends, ranks, DPAR_SPLIT_ZIGZAG, NULL), DPAR_OK);
                 for (r = 0; r < ranks; r++) {
                     dpar_varlen v;
                     int64_t longest_q = 0, longest_k = 0;
@@ -215,27 +217,28 @@ static void test_refusals(void)
     dpar_packed p;
     dpar_varlen v;
     dpar_why why;
-    CHECK_INT(dpar_packed_init(&p, 2, bad, 2, DPAR_ZIGZAG, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_packed_init(&p, 2, bad, 2, DPAR_SPLIT_ZIGZAG, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "document 1 ends at 3, the one before at 5");
-    CHECK_INT(dpar_packed_init(&p, 2, below, 2, DPAR_ZIGZAG, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_packed_init(&p, 1, late, 2, DPAR_ZIGZAG, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_packed_init(&p, 2, below, 2, DPAR_SPLIT_ZIGZAG, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_packed_init(&p, 1, late, 2, DPAR_SPLIT_ZIGZAG, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "1 documents that begin at 1 on 2 ranks");
-    CHECK_INT(dpar_packed_init(&p, -1, bad, 2, DPAR_ZIGZAG, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_packed_init(&p, 1, bad, 0, DPAR_ZIGZAG, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_packed_init(&p, 1, bad, 1, DPAR_RAGGED, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_packed_init(&p, 1, huge, 1, DPAR_ZIGZAG, &why), DPAR_E_RANGE);
-    CHECK_INT(dpar_packed_init(&p, 2, large, 2, DPAR_ZIGZAG, NULL), DPAR_OK);
-    CHECK_INT(dpar_packed_size(&p, 0, NULL) + dpar_packed_size(&p, 1, NULL), INT64_C(1) << 61);
+    CHECK_INT(dpar_packed_init(&p, -1, bad, 2, DPAR_SPLIT_ZIGZAG, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_packed_init(&p, 1, bad, 0, DPAR_SPLIT_ZIGZAG, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_packed_init(&p, 1, bad, 1, DPAR_SPLIT_RAGGED, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_packed_init(&p, 1, huge, 1, DPAR_SPLIT_ZIGZAG, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_packed_init(&p, 2, large, 2, DPAR_SPLIT_ZIGZAG, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_rank_count(&p, 0, NULL) + dpar_packed_rank_count(&p, 1, NULL), INT64_C(1)
+                                                                                             << 61);
     CHECK_INT(dpar_packed_pairs(&p, 1), INT64_MAX);
-    CHECK_INT(dpar_packed_init(&p, 1, large, 2, DPAR_STRIPE, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&p, 1, large, 2, DPAR_SPLIT_CYCLIC, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX); /* at once, however many tokens */
     CHECK_INT(dpar_packed_pairs(&p, 2), 0);
-    CHECK_INT(dpar_packed_init(&p, 1, large, 2, DPAR_CHUNK, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&p, 1, large, 2, DPAR_SPLIT_CHUNK, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
     { /* n tokens on one rank: n (n + 1) / 2, the last that fits and the first that does not, though
          its two parts do: n (n - 1) / 2 and n */
         int64_t edge[] = {0, (INT64_C(1) << 32) - 1};
-        CHECK_INT(dpar_packed_init(&p, 1, edge, 1, DPAR_STRIPE, NULL), DPAR_OK);
+        CHECK_INT(dpar_packed_init(&p, 1, edge, 1, DPAR_SPLIT_CYCLIC, NULL), DPAR_OK);
         CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX - (INT64_C(1) << 31) + 1);
         edge[1]++;
         CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
@@ -244,7 +247,7 @@ static void test_refusals(void)
     CHECK_TEXT(why.text, "2 ranks do not divide 3 units");
     CHECK_INT(dpar_context_balance(-3, cost, 3, owner, order, &why), DPAR_E_ARG);
     CHECK_INT(dpar_context_balance(3, cost, 0, owner, order, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_packed_init(&p, 1, bad, 2, DPAR_CHUNK, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&p, 1, bad, 2, DPAR_SPLIT_CHUNK, NULL), DPAR_OK);
     CHECK_INT(dpar_varlen_slice(&p, 2, 1, &v, NULL, NULL), DPAR_E_ARG);
     CHECK_INT(dpar_varlen_slice(&p, -1, 1, &v, NULL, NULL), DPAR_E_ARG);
 }

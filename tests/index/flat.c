@@ -38,7 +38,7 @@ static void test_flat_parameter(void)
 static void check_forward(const dpari_flat *f, const int64_t *numel, int64_t align,
                           const int64_t *start)
 {
-    dpar_bucketing how;
+    dpar_buckets_desc how;
     dpar_bucket b;
     int64_t at[4];
     int32_t n = 0, i, r;
@@ -112,9 +112,9 @@ static void test_flat_all(void)
 }
 
 /* Megatron's distributed optimizer. */
-static dpar_bucketing megatron(int64_t size, int32_t ranks)
+static dpar_buckets_desc megatron(int64_t size, int32_t ranks)
 {
-    dpar_bucketing how;
+    dpar_buckets_desc how;
     memset(&how, 0, sizeof how);
     how.size = size;
     how.align = 64;
@@ -123,8 +123,9 @@ static dpar_bucketing megatron(int64_t size, int32_t ranks)
     return how;
 }
 
-static dpar_status make(dpar_bucketing *how, int32_t params, const int64_t *numel, int64_t *start,
-                        dpar_bucket *bucket, int32_t room, int32_t *buckets, dpar_why *why)
+static dpar_status make(dpar_buckets_desc *how, int32_t params, const int64_t *numel,
+                        int64_t *start, dpar_bucket *bucket, int32_t room, int32_t *buckets,
+                        dpar_why *why)
 {
     how->params = params;
     how->numel = numel;
@@ -135,7 +136,7 @@ static dpar_status make(dpar_bucketing *how, int32_t params, const int64_t *nume
 static void test_megatron(void)
 {
     static const int64_t numel[] = {100, 30, 200};
-    dpar_bucketing how = megatron(0, 4);
+    dpar_buckets_desc how = megatron(0, 4);
     int64_t start[3];
     dpar_bucket b[3];
     dpar_piece p;
@@ -177,7 +178,7 @@ static void test_megatron(void)
 static void test_ddp(void)
 {
     int64_t numel[200], start[200], total = 0, at = 0;
-    dpar_bucketing how = dpari_bucketing_ddp(4);
+    dpar_buckets_desc how = dpari_bucketing_ddp(4);
     dpar_bucket b[50];
     int32_t i, n, last = 200;
     CHECK(how.first == 1 << 18 && how.size == 25 << 18);
@@ -242,8 +243,8 @@ static void test_vectors(void)
     check_box(&box, 2, 0, 0, 1, 4, 0);
     CHECK(!dpar_flat_next(2, flat, &at, 12, &box));
 
-    CHECK_INT(dpar_split_init(&rows, DPAR_CHUNK, 12, 2, 0, NULL), DPAR_OK);
-    at = 5 * dpar_split_offset(&rows, 0);
+    CHECK_INT(dpar_split_init(&rows, DPAR_SPLIT_CHUNK, 12, 2, 0, NULL), DPAR_OK);
+    at = 5 * dpar_split_part_first(&rows, 0);
     CHECK(dpar_flat_next(3, blocks, &at, 30, &box));
     check_box(&box, 0, 0, 0, 1, 4, 5);
     CHECK(dpar_flat_next(3, blocks, &at, 30, &box));
@@ -263,16 +264,16 @@ static void test_vectors(void)
         CHECK(box.lo[0] == 4 && box.hi[0] == 5 && box.lo[1] == 2 && box.hi[1] == 4 && edge == 20);
         CHECK(!dpar_flat_next(2, small, &edge, 30, &box));
     }
-    CHECK_INT(5 * dpar_split_offset(&rows, 1), 30);
+    CHECK_INT(5 * dpar_split_part_first(&rows, 1), 30);
     CHECK(dpar_flat_next(3, blocks, &at, 60, &box));
     check_box(&box, 1, 2, 0, 1, 2, 5);
     CHECK(dpar_flat_next(3, blocks, &at, 60, &box));
     check_box(&box, 2, 0, 0, 1, 4, 5);
     CHECK(!dpar_flat_next(3, blocks, &at, 60, &box));
 
-    CHECK_INT(dpar_split_init(&rows, DPAR_CHUNK, 6, 4, 0, NULL), DPAR_OK);
-    CHECK(dpar_split_size(&rows, 2) == 2 && dpar_split_size(&rows, 3) == 0);
-    at = 2 * dpar_split_offset(&rows, 3);
+    CHECK_INT(dpar_split_init(&rows, DPAR_SPLIT_CHUNK, 6, 4, 0, NULL), DPAR_OK);
+    CHECK(dpar_split_part_count(&rows, 2) == 2 && dpar_split_part_count(&rows, 3) == 0);
+    at = 2 * dpar_split_part_first(&rows, 3);
     CHECK(!dpar_flat_next(3, blocks, &at, 12, &box));
 }
 
@@ -334,7 +335,7 @@ static void test_refusals(void)
 {
     int64_t numel[] = {5, -1, 3}, start[] = {7, 7, 7};
     dpari_flat f = {9, 9, 9};
-    dpar_bucketing how;
+    dpar_buckets_desc how;
     dpar_bucket b[3];
     int32_t n = 77;
     dpar_why why;

@@ -46,20 +46,20 @@ static int image(const dpar_halo *h, int64_t *x, int *turn)
 /* Points and their owners, by the words of the kinds. */
 static void check_points(const dpar_halo *h)
 {
-    int64_t n = h->grid.extent[0], faces = n > 0 && h->points[0] != DPAR_AT_CELLS;
+    int64_t n = h->grid.extent[0], faces = n > 0 && h->points[0] != DPAR_HALO_AT_CELLS;
     int64_t points = n + (faces && h->periodic == 0), i;
     int32_t rank;
     CHECK_INT(dpar_halo_points(h, 0), points);
     for (rank = 0; rank < h->grid.mesh.size; rank++) {
-        int64_t size = dpar_layout_numel(&h->grid, rank), lo = 0, shape;
+        int64_t size = dpar_layout_count(&h->grid, rank), lo = 0, shape;
         int owner_of_face;
         dpar_layout_local(&h->grid, rank, &shape, &lo);
         for (i = 0; i < points; i++) {
             int owns = i >= lo && i < lo + size; /* the cell with the point, or above the face */
-            if (points > n && h->points[0] == DPAR_AT_LOW_FACES && i == n) {
+            if (points > n && h->points[0] == DPAR_HALO_AT_LOW_FACES && i == n) {
                 owns = size > 0 && lo + size == n;
             }
-            if (points > n && h->points[0] == DPAR_AT_HIGH_FACES) { /* below the face */
+            if (points > n && h->points[0] == DPAR_HALO_AT_HIGH_FACES) { /* below the face */
                 owns = i == 0 ? size > 0 && lo == 0 : i - 1 >= lo && i - 1 < lo + size;
             }
             owner_of_face = has[rank] && i >= mine[rank].lo[0] && i < mine[rank].hi[0];
@@ -71,7 +71,7 @@ static void check_points(const dpar_halo *h)
 /* One dim, everything. */
 static void test_line(void)
 {
-    static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR};
+    static const int32_t rules[] = {DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_FLOOR};
     int64_t n;
     int32_t parts, rule, low, high, periodic, points;
     for (n = 0; n <= 7; n++) {
@@ -101,7 +101,7 @@ static void test_line(void)
 /* Two and three dims, with folds. */
 static void test_random(void)
 {
-    static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR};
+    static const int32_t rules[] = {DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_FLOOR};
     int trial, folded = 0;
     for (trial = 0; trial < 2500; trial++) {
         int32_t dims = 2 + below(2), parts[3], rule[3], d, left = RANKS;
@@ -151,13 +151,13 @@ static void test_replicas_and_nesting(void)
     p[0] = dpar_replicate();
     p[1] = dpar_shard(0);
     p[2] = dpar_shard(1);
-    CHECK_INT(dpar_mesh_init(&m, "a b c", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a b c", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL), DPAR_OK);
     h.shape = DPAR_STENCIL_BOX;
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
     h.periodic = 3;
     check_halo(&h);
-    n = list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got);
+    n = list_all(&h, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, got);
     for (k = 0; k < n; k++) {
         CHECK_INT(got[k].from / 6, got[k].to / 6);
     }
@@ -168,7 +168,7 @@ static void test_replicas_and_nesting(void)
     p[2] = dpar_replicate();
     CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL), DPAR_OK);
     check_halo(&h);
-    n = list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got);
+    n = list_all(&h, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, got);
     for (k = 0; k < n; k++) {
         CHECK_INT(got[k].from % 3, got[k].to % 3);
     }
@@ -177,8 +177,8 @@ static void test_replicas_and_nesting(void)
     }
     memset(&h, 0, sizeof h); /* one point without dims: everybody has it, nothing is around it */
     CHECK_INT(dpar_layout_init(&h.grid, &m, 0, extent, p, NULL), DPAR_OK);
-    CHECK_INT(list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got), 0);
-    CHECK_INT(list_all(&h, DPAR_SENDS, DPAR_HALO_FORWARD, sent), 0);
+    CHECK_INT(list_all(&h, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, got), 0);
+    CHECK_INT(list_all(&h, DPAR_TRANSFER_SEND, DPAR_HALO_FORWARD, sent), 0);
 }
 
 /* User's own cuts, with empty blocks; the periodic lines of facts/halo.md 4.5 in which GHEX 5f6e529
@@ -190,13 +190,13 @@ static void test_ragged(void)
     static const int32_t parts[] = {2, 3, 3, 3, 1, 4}, width[] = {2, 2, 3, 4, 3, 4};
     int k;
     for (k = 0; k < 6; k++) {
-        dpar_placement p = dpar_shard_by(0, DPAR_RAGGED, 0);
+        dpar_placement p = dpar_shard_by(0, DPAR_SPLIT_RAGGED, 0);
         int64_t n = cuts[k][parts[k]];
         dpar_mesh m;
         dpar_halo h;
         memset(&h, 0, sizeof h);
         p.cuts = cuts[k];
-        CHECK_INT(dpar_mesh_init(&m, "a", &parts[k], DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a", &parts[k], DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&h.grid, &m, 1, &n, &p, NULL), DPAR_OK);
         h.low[0] = h.high[0] = width[k];
         h.periodic = 1;
@@ -209,17 +209,18 @@ static void test_ragged(void)
 static void test_order(void)
 {
     static const int64_t n = 8;
-    static const int32_t rule = DPAR_EVEN;
+    static const int32_t rule = DPAR_SPLIT_EVEN;
     int32_t parts;
     for (parts = 1; parts <= 2; parts++) {
         dpar_halo h;
-        dpar_halo_walk w;
+        dpar_halo_cursor w;
         dpar_transfer t;
         int32_t rank = parts - 1;
         grid_of(&h, 1, &n, &parts, &rule);
         h.low[0] = h.high[0] = 1;
         h.periodic = 1;
-        CHECK_INT(dpar_halo_first(&w, &h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_first(&w, &h, rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL),
+                  DPAR_OK);
         CHECK(dpar_halo_next(&w, &t));
         CHECK(t.peer == 0 && t.mine[0] == 0 && t.extent[0] == 1);
         CHECK_INT(t.theirs[0], 8 / parts); /* the last cell, after a halo of one */
@@ -238,7 +239,7 @@ static void test_fold_tables(void)
     int point;
     for (point = 0; point < 4; point++) {
         static const int64_t extent[] = {6, 8};
-        static const int32_t parts[] = {2, 3}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+        static const int32_t parts[] = {2, 3}, rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
         dpar_halo h;
         int64_t i, j;
         grid_of(&h, 2, extent, parts, rule);
@@ -273,7 +274,7 @@ static int folds_so(int64_t rows, int on_row, int shift, int up, int right, int6
                     int64_t pivot_x)
 {
     const int64_t extent[] = {rows, 8};
-    static const int32_t parts[] = {1, 1}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int32_t parts[] = {1, 1}, rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     dpar_halo h;
     int64_t i, j;
     grid_of(&h, 2, extent, parts, rule);
@@ -333,7 +334,7 @@ static void test_fold_pivots(void)
 static void test_fold_core(void)
 {
     static const int64_t extent[] = {12, 8};
-    static const int32_t parts[] = {2, 2}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int32_t parts[] = {2, 2}, rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     dpar_halo h;
     dpar_box core;
     grid_of(&h, 2, extent, parts, rule);
@@ -341,10 +342,10 @@ static void test_fold_core(void)
     h.periodic = 2;
     h.folds = 1;
     h.mirror = 1;
-    CHECK(dpar_halo_core(&h, 3, &core) && core.lo[0] == 8 && core.hi[0] == 10);
+    CHECK(dpar_halo_interior(&h, 3, &core) && core.lo[0] == 8 && core.hi[0] == 10);
     h.on_row = 1;
-    CHECK(dpar_halo_core(&h, 3, &core) && core.lo[0] == 8 && core.hi[0] == 9);
-    CHECK(dpar_halo_core(&h, 0, &core) && core.lo[0] == 0 && core.hi[0] == 4);
+    CHECK(dpar_halo_interior(&h, 3, &core) && core.lo[0] == 8 && core.hi[0] == 9);
+    CHECK(dpar_halo_interior(&h, 0, &core) && core.lo[0] == 0 && core.hi[0] == 4);
     CHECK(core.lo[1] == 0 && core.hi[1] == 4);
 }
 
@@ -352,9 +353,9 @@ static void test_fold_core(void)
 static void test_large(void)
 {
     static const int64_t extent[] = {INT64_C(1) << 60, (INT64_C(1) << 60) - 1};
-    static const int32_t parts[] = {1024, 2048}, rule[] = {DPAR_EVEN, DPAR_CHUNK};
+    static const int32_t parts[] = {1024, 2048}, rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK};
     dpar_halo h;
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer t;
     int n = 0, direction;
     grid_of(&h, 2, extent, parts, rule);
@@ -369,7 +370,7 @@ static void test_large(void)
     }
     CHECK_INT(n, 16);
     h.low[0] = h.high[1] = INT64_C(1) << 60;
-    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     for (n = 0; n < 100 && dpar_halo_next(&w, &t); n++) {
         CHECK(dpar_transfer_volume(&t) != 0);
     }
@@ -378,19 +379,19 @@ static void test_large(void)
 /* Slabs of 2^31 x 2^31 and of 2^32 x 2^30 points: one more than counts. */
 static void test_too_many_points(void)
 {
-    static const int32_t parts[] = {1, 1}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int32_t parts[] = {1, 1}, rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     static const int64_t extent[] = {INT64_C(1) << 32, INT64_C(1) << 30};
     dpar_halo h;
     grid_of(&h, 2, extent, parts, rule);
     h.periodic = 3;
     h.low[0] = h.high[0] = INT64_C(1) << 30;
     h.low[1] = h.high[1] = INT64_C(1) << 29;
-    CHECK_INT(dpar_halo_compact(&h, 0), -1);
+    CHECK_INT(dpar_halo_slab_points(&h, 0), -1);
     h.low[1]--; /* 2^31 (2^31 - 1) and 2^32 (2^30 - 1) */
-    CHECK_INT(dpar_halo_compact(&h, 0), INT64_MAX - (INT64_C(3) << 31) + 1);
+    CHECK_INT(dpar_halo_slab_points(&h, 0), INT64_MAX - (INT64_C(3) << 31) + 1);
     h.low[0] = h.high[0] = INT64_C(1) << 32;
     h.low[1] = h.high[1] = INT64_C(1) << 30;
-    CHECK_INT(dpar_halo_compact(&h, 0), -1);
+    CHECK_INT(dpar_halo_slab_points(&h, 0), -1);
 }
 
 /* A mesh may have as many axes as there are. */
@@ -407,8 +408,9 @@ static void test_most_axes(void)
         sizes[i] = i == 0 ? 6 : 1;
         p[i] = i == 0 ? dpar_shard(0) : dpar_replicate();
     }
-    CHECK_INT(dpar_mesh_init(&mesh, axis_names(DPAR_MAX_AXES), sizes, DPAR_LAST_FASTEST, 0, NULL),
-              DPAR_OK);
+    CHECK_INT(
+        dpar_mesh_init(&mesh, axis_names(DPAR_MAX_AXES), sizes, DPAR_ORDER_LAST_FASTEST, 0, NULL),
+        DPAR_OK);
     CHECK_INT(dpar_layout_init(&h.grid, &mesh, 2, extent, p, NULL), DPAR_OK);
     h.low[0] = h.high[0] = 1;
     CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
@@ -419,12 +421,12 @@ static void test_most_axes(void)
 static void test_refusals(void)
 {
     static const int64_t extent[] = {6, 8};
-    static const int32_t parts[] = {2, 3}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int32_t parts[] = {2, 3}, rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     static const int64_t three[] = {4, 6, 8};
     static const int32_t parts_of_three[] = {1, 2, 2};
-    static const int32_t rule_of_three[] = {DPAR_EVEN, DPAR_EVEN, DPAR_EVEN};
+    static const int32_t rule_of_three[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     dpar_halo h, good;
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_why why;
     grid_of(&good, 2, extent, parts, rule);
     good.folds = 1;
@@ -437,7 +439,7 @@ static void test_refusals(void)
         change;                                                                                    \
         CHECK_INT(dpar_halo_check(&h, &why), status);                                              \
         CHECK_TEXT(why.text, sentence);                                                            \
-        CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, 0, NULL), status);                     \
+        CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, 0, NULL), status);                \
     } while (0)
     REFUSED(memset(&h.grid, 0, sizeof h.grid), DPAR_E_ARG,
             "a grid of 0 dims on 0 ranks along 0 axes: dpar_layout_init makes it");
@@ -460,13 +462,13 @@ static void test_refusals(void)
     REFUSED(h.shift = -2, DPAR_E_ARG, "on_row is 0 or 1, not 0; shift -1 to 1, not -2");
     REFUSED(h.on_row = 1;
             h.high[0] = 6, DPAR_E_RANGE, "a halo of 6 over the fold, behind it there are 5 rows");
-    REFUSED(h.grid.axis[0].rule = DPAR_STRIPE, DPAR_E_ARG,
+    REFUSED(h.grid.axis[0].rule = DPAR_SPLIT_CYCLIC, DPAR_E_ARG,
             "axis 0 cuts dim 0 by rule 7: a halo needs blocks in one piece (CHUNK, EVEN, FLOOR, "
             "RAGGED)");
     REFUSED(h.shape = 3, DPAR_E_ARG, "shape 3: there are stars, edges and boxes");
     REFUSED(h.periodic = 4, DPAR_E_ARG, "periodic is 4, the grid has 2 dims");
     REFUSED(h.points[0] = 3, DPAR_E_ARG, "dim 0: points 3 do not exist");
-    REFUSED(h.grid.axis[1].rule = DPAR_STRIPE, DPAR_E_ARG,
+    REFUSED(h.grid.axis[1].rule = DPAR_SPLIT_CYCLIC, DPAR_E_ARG,
             "axis 1 cuts dim 1 by rule 7: a halo needs blocks in one piece (CHUNK, EVEN, FLOOR, "
             "RAGGED)");
     REFUSED(h.folds = 2, DPAR_E_ARG, "folds 2, cube 0: each is 0 or 1");
@@ -496,7 +498,8 @@ static void test_refusals(void)
     CHECK_TEXT(why.text, "dim 2 is mirrored and must be periodic, dim 1 folds and must not be");
     CHECK_INT(dpar_halo_first(&w, &good, 0, 2, 0, &why), DPAR_E_ARG);
     CHECK_INT(dpar_halo_first(&w, &good, 0, 0, 4, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_first(&w, &good, 99, DPAR_SENDS, 0, NULL), DPAR_OK); /* not of the grid */
+    CHECK_INT(dpar_halo_first(&w, &good, 99, DPAR_TRANSFER_SEND, 0, NULL),
+              DPAR_OK); /* not of the grid */
     {
         dpar_transfer t;
         CHECK(!dpar_halo_next(&w, &t));

@@ -141,14 +141,14 @@ static int list_all(int direction, int mode, entry *list)
     int field, rank, n = 0;
     for (field = 0; field < 2; field++) {
         for (rank = 0; rank < RANKS; rank++) {
-            dpar_halo_walk w;
+            dpar_halo_cursor w;
             dpar_transfer t;
             CHECK_INT(dpar_halo_first(&w, &grid[field], rank, direction, mode, NULL), DPAR_OK);
             while (dpar_halo_next(&w, &t)) {
                 CHECK(n < LISTS && t.peer >= 0 && t.peer < RANKS);
                 list[n].field = field;
-                list[n].from = direction == DPAR_SENDS ? rank : t.peer;
-                list[n].to = direction == DPAR_SENDS ? t.peer : rank;
+                list[n].from = direction == DPAR_TRANSFER_SEND ? rank : t.peer;
+                list[n].to = direction == DPAR_TRANSFER_SEND ? t.peer : rank;
                 list[n++].t = t;
             }
         }
@@ -221,8 +221,8 @@ static int is_filled(int field, int rank, const int64_t *x, int sync)
     for (d = 0; d < h->grid.dims; d++) {
         const int64_t lo = mine[field][rank].lo[d], hi = mine[field][rank].hi[d];
         outside += x[d] < lo || x[d] >= hi;
-        shared = shared && x[d] >= lo - (h->points[d] == DPAR_AT_HIGH_FACES) &&
-                 x[d] < hi + (h->points[d] == DPAR_AT_LOW_FACES);
+        shared = shared && x[d] >= lo - (h->points[d] == DPAR_HALO_AT_HIGH_FACES) &&
+                 x[d] < hi + (h->points[d] == DPAR_HALO_AT_LOW_FACES);
     }
     return sync ? outside > 0 && shared
                 : outside == 1 || (outside > 1 && h->shape == DPAR_STENCIL_BOX) ||
@@ -290,8 +290,8 @@ static void check_adjoint(int mode)
 {
     static int64_t y[2][RANKS][MOST];
     int64_t left = 0, right = 0, place;
-    int field, rank, k, n = list_all(DPAR_RECEIVES, mode, got);
-    check_pairs(list_all(DPAR_SENDS, mode, sent), n);
+    int field, rank, k, n = list_all(DPAR_TRANSFER_RECV, mode, got);
+    check_pairs(list_all(DPAR_TRANSFER_SEND, mode, sent), n);
     for (field = 0; field < 2; field++) {
         for (rank = 0; rank < RANKS; rank++) {
             for (place = 0; has[rank] && place < dpar_box_volume(&held[field][rank]); place++) {
@@ -333,16 +333,17 @@ static void check_both(void)
         for (n = 0; n <= last; n++) {
             CHECK(n < last - 1 || dpar_halo_points(&grid[field], n) == grid[0].grid.extent[n]);
             room = room &&
-                   (grid[field].points[n] != DPAR_AT_LOW_FACES || grid[field].high[n] > 0) &&
-                   (grid[field].points[n] != DPAR_AT_HIGH_FACES || grid[field].low[n] > 0);
+                   (grid[field].points[n] != DPAR_HALO_AT_LOW_FACES || grid[field].high[n] > 0) &&
+                   (grid[field].points[n] != DPAR_HALO_AT_HIGH_FACES || grid[field].low[n] > 0);
         }
     }
     for (sync = 0; sync <= room; sync++) {
         fill();
-        n = list_all(DPAR_RECEIVES, sync ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD, got);
+        n = list_all(DPAR_TRANSFER_RECV, sync ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD, got);
         deliver(n);
         check_values(sync);
-        check_pairs(list_all(DPAR_SENDS, sync ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD, sent), n);
+        check_pairs(list_all(DPAR_TRANSFER_SEND, sync ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD, sent),
+                    n);
         check_adjoint(sync ? DPAR_HALO_SYNC_ADJOINT : DPAR_HALO_ADJOINT);
     }
 }
@@ -351,7 +352,7 @@ static void check_both(void)
 static void pair_on(int32_t dims, const int64_t *extent, const int32_t *parts, int32_t faces,
                     int d_grid)
 {
-    static const int32_t rules[] = {DPAR_EVEN, DPAR_CHUNK, DPAR_FLOOR};
+    static const int32_t rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK, DPAR_SPLIT_FLOOR};
     dpar_placement p[4];
     dpar_mesh m;
     int32_t d;
@@ -360,7 +361,8 @@ static void pair_on(int32_t dims, const int64_t *extent, const int32_t *parts, i
     for (d = 0; d < dims; d++) {
         p[d] = dpar_shard_by(d, rules[below(3)], 0);
     }
-    CHECK_INT(dpar_mesh_init(&m, axis_names(dims), parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, axis_names(dims), parts, DPAR_ORDER_LAST_FASTEST, 0, NULL),
+              DPAR_OK);
     for (field = 0; field < 2; field++) {
         dpar_halo *h = &grid[field];
         CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL), DPAR_OK);
@@ -445,24 +447,25 @@ static void test_words(void)
 {
     static const int64_t extent[] = {6, 4, 4};
     static const int32_t parts[] = {6, 1, 1};
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer t;
     int seen = 0;
-    pair_on(3, extent, parts, DPAR_AT_LOW_FACES, 0);
+    pair_on(3, extent, parts, DPAR_HALO_AT_LOW_FACES, 0);
     grid[0].low[1] = grid[0].high[1] = grid[0].low[2] = 1;
     grid[0].high[2] = 2;
     grid[1].low[1] = 3;
-    CHECK_INT(dpar_halo_first(&w, &grid[0], 0, DPAR_RECEIVES, DPAR_HALO_SYNC, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &grid[0], 0, DPAR_TRANSFER_RECV, DPAR_HALO_SYNC, NULL), DPAR_OK);
     CHECK(dpar_halo_next(&w, &t) && t.peer == 1 && t.turn == 0 && t.mine[2] == 1 + 4);
     CHECK(t.theirs[2] == 1 && t.extent[1] == 4 && t.extent[2] == 1);
     CHECK(!dpar_halo_next(&w, &t));
-    CHECK_INT(dpar_halo_first(&w, &grid[0], 1, DPAR_RECEIVES, DPAR_HALO_SYNC, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &grid[0], 1, DPAR_TRANSFER_RECV, DPAR_HALO_SYNC, NULL), DPAR_OK);
     CHECK(dpar_halo_next(&w, &t) && t.peer == 3 && t.turn == 3 && t.mine[2] == 1 + 4);
     CHECK(t.swap[0] == 1 && t.swap[1] == 2 && t.flip == 1u << 1 && t.mine[1] == 1);
     CHECK(t.theirs[1] == 3 && t.theirs[2] == 0 && t.extent[1] == 1 && t.extent[2] == 4);
     CHECK(!dpar_halo_next(&w, &t));
     /* north of face 0 lies face 2, on its side: its north border, at x = 0, is face 4's west */
-    CHECK_INT(dpar_halo_first(&w, &grid[0], 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &grid[0], 0, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL),
+              DPAR_OK);
     while (dpar_halo_next(&w, &t)) {
         if (t.mine[1] == 1 + 4 && t.mine[2] == 1) {
             CHECK(t.peer == 4 && t.turn == 2 && t.extent[1] == 1 && t.extent[2] == 1);
@@ -478,11 +481,11 @@ static void test_refusals(void)
     static const int64_t extent[] = {6, 4, 4}, other[] = {6, 5, 5};
     static const int32_t parts[] = {2, 2, 2};
     dpar_placement p[3];
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_halo h, v;
     dpar_why why;
     int32_t d;
-    pair_on(3, extent, parts, DPAR_AT_LOW_FACES, 0);
+    pair_on(3, extent, parts, DPAR_HALO_AT_LOW_FACES, 0);
     h = grid[0];
     v = grid[1];
     h.partner = &v;
@@ -510,13 +513,13 @@ static void test_refusals(void)
     REFUSED(v.owner = &d, DPAR_E_ARG, SAME);
     REFUSED(CHECK_INT(dpar_layout_init(&v.grid, &h.grid.mesh, 3, other, p, NULL), DPAR_OK),
             DPAR_E_ARG, SAME);
-    REFUSED(v.points[1] = DPAR_AT_HIGH_FACES, DPAR_E_ARG,
+    REFUSED(v.points[1] = DPAR_HALO_AT_HIGH_FACES, DPAR_E_ARG,
             "points 1 along dim 2, the partner's 2 along dim 1: those of y and x are exchanged");
     REFUSED(v.low[1] = -1, DPAR_E_RANGE, "dim 1 has halos of -1 and 0: 0 to 2^60 are possible");
     h = grid[0];
     h.partner = NULL;
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_OK); /* its boxes are known */
-    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
                "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
                "no partner");

@@ -95,7 +95,8 @@ static void test_contacts(void)
                                        {2, S, 6, E, 1}, {3, E, 4, W, 0}, {3, N, 5, W, 1},
                                        {4, N, 5, S, 0}, {4, E, 6, S, 1}, {5, E, 6, W, 0}};
     static const int64_t extent[] = {6, 5, 5};
-    static const int32_t parts[] = {1, 1, 1}, rule[] = {DPAR_EVEN, DPAR_EVEN, DPAR_EVEN};
+    static const int32_t parts[] = {1, 1, 1},
+                         rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     dpar_halo h;
     int32_t turn = 77;
     int c, k;
@@ -128,7 +129,7 @@ static void test_contacts(void)
 /* Faces whole, in pairs, alone; tiles of any shape; widths to N; stars. */
 static void test_cubes(void)
 {
-    static const int32_t rules[] = {DPAR_EVEN, DPAR_CHUNK, DPAR_FLOOR};
+    static const int32_t rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK, DPAR_SPLIT_FLOOR};
     int64_t extent[3];
     int32_t parts[3], rule[3];
     extent[0] = 6;
@@ -163,7 +164,8 @@ static void test_cubes(void)
 /* Levels between the faces and y, cut too; masked tiles. */
 static void test_levels_and_masks(void)
 {
-    static const int32_t rule[] = {DPAR_EVEN, DPAR_EVEN, DPAR_CHUNK, DPAR_EVEN};
+    static const int32_t rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK,
+                                   DPAR_SPLIT_EVEN};
     int trial;
     for (trial = 0; trial < 60; trial++) {
         int64_t extent[4];
@@ -199,16 +201,17 @@ static void test_levels_and_masks(void)
 static void test_one_edge(void)
 {
     static const int64_t extent[] = {6, 4, 4};
-    static const int32_t parts[] = {6, 1, 1}, rule[] = {DPAR_EVEN, DPAR_EVEN, DPAR_EVEN};
+    static const int32_t parts[] = {6, 1, 1},
+                         rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     dpar_halo h;
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer t;
     int edges = 0, seen = 0;
     grid_of(&h, 3, extent, parts, rule);
     h.cube = 1;
     h.shape = DPAR_STENCIL_BOX;
     h.low[1] = h.high[1] = h.low[2] = h.high[2] = 2;
-    CHECK_INT(dpar_halo_first(&w, &h, 1, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &h, 1, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     while (dpar_halo_next(&w, &t)) {
         edges++;
         if (t.peer == 3) { /* x' = 3 - y, y' = x - 4 */
@@ -224,7 +227,8 @@ static void test_one_edge(void)
 static void test_refusals(void)
 {
     static const int64_t extent[] = {6, 4, 4};
-    static const int32_t parts[] = {2, 2, 2}, rule[] = {DPAR_EVEN, DPAR_EVEN, DPAR_EVEN};
+    static const int32_t parts[] = {2, 2, 2},
+                         rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     dpar_halo h, good;
     dpar_why why;
     grid_of(&good, 3, extent, parts, rule);

@@ -16,7 +16,7 @@ enum { RANKS = 12, MOST = 800, LISTS = 20000 };
 static int over_pole(const dpar_halo *h, int high, int64_t *x)
 {
     int64_t rows = dpar_halo_points(h, h->fold), columns = dpar_halo_points(h, h->mirror);
-    uint32_t pole = high ? DPAR_POLE_HIGH : DPAR_POLE_LOW;
+    uint32_t pole = high ? DPAR_HALO_POLE_HIGH : DPAR_HALO_POLE_LOW;
     int half = (h->pole_rows & pole) == 0;
     int64_t row = x[h->fold], q = 2 * (high ? rows - 1 - row : row) + half;
     if ((h->poles & pole) == 0 || q >= 0) {
@@ -56,7 +56,7 @@ static int64_t least(int64_t a, int64_t b)
 /* All poles of all small grids, cut by rows and columns. */
 static void test_poles(void)
 {
-    static const int32_t rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int32_t rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     int64_t extent[2];
     int32_t parts[2];
     for (extent[0] = 1; extent[0] <= 4; extent[0]++) {
@@ -72,9 +72,10 @@ static void test_poles(void)
                         h.mirror = 1;
                         h.periodic = 2;
                         h.points[0] = points;
-                        h.poles = (low ? DPAR_POLE_LOW : 0u) | (high ? DPAR_POLE_HIGH : 0u);
-                        h.pole_rows =
-                            (low == 2 ? DPAR_POLE_LOW : 0u) | (high == 2 ? DPAR_POLE_HIGH : 0u);
+                        h.poles =
+                            (low ? DPAR_HALO_POLE_LOW : 0u) | (high ? DPAR_HALO_POLE_HIGH : 0u);
+                        h.pole_rows = (low == 2 ? DPAR_HALO_POLE_LOW : 0u) |
+                                      (high == 2 ? DPAR_HALO_POLE_HIGH : 0u);
                         rows = dpar_halo_points(&h, 0);
                         h.low[0] = least(below(4), rows - (low == 2));
                         h.high[0] = least(below(4), rows - (high == 2));
@@ -94,7 +95,7 @@ static void test_random_poles(void)
 {
     int trial, folded = 0;
     for (trial = 0; trial < 1500; trial++) {
-        static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR};
+        static const int32_t rules[] = {DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_FLOOR};
         int32_t dims = 2 + below(2), parts[3], rule[3], d, left = RANKS;
         int64_t extent[3], rows;
         dpar_halo h;
@@ -117,7 +118,7 @@ static void test_random_poles(void)
         }
         h.poles = 1 + (uint32_t)below(3);
         h.pole_rows = h.poles & (uint32_t)below(4);
-        h.folds = h.poles == DPAR_POLE_LOW && below(2);
+        h.folds = h.poles == DPAR_HALO_POLE_LOW && below(2);
         h.on_row = h.folds && below(2);
         h.shift = h.folds ? below(3) - 1 : 0;
         folded += h.folds;
@@ -137,9 +138,9 @@ static void test_random_poles(void)
 static void test_pole_by_hand(void)
 {
     static const int64_t extent[] = {8, 12};
-    static const int32_t parts[] = {2, 2}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int32_t parts[] = {2, 2}, rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     dpar_halo h;
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer t;
     dpar_box core;
     int seen = 0;
@@ -148,8 +149,8 @@ static void test_pole_by_hand(void)
     h.low[0] = h.high[0] = 2;
     h.periodic = 2;
     h.mirror = 1;
-    h.poles = DPAR_POLE_LOW | DPAR_POLE_HIGH;
-    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    h.poles = DPAR_HALO_POLE_LOW | DPAR_HALO_POLE_HIGH;
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     while (dpar_halo_next(&w, &t)) {
         if (t.turn == 2) { /* rows 0 and 1 of the other side, backwards, columns as they are */
             CHECK(t.peer == 1 && t.mine[0] == 0 && t.theirs[0] == 2 && t.extent[0] == 2);
@@ -161,9 +162,10 @@ static void test_pole_by_hand(void)
         }
     }
     CHECK_INT(seen, 1);
-    CHECK(!dpar_halo_core(&h, 0, &core)); /* two rows wait for the pole, two for the neighbour */
-    h.poles = DPAR_POLE_HIGH;
-    CHECK(dpar_halo_core(&h, 0, &core) && core.lo[0] == 0 && core.hi[0] == 2);
+    CHECK(
+        !dpar_halo_interior(&h, 0, &core)); /* two rows wait for the pole, two for the neighbour */
+    h.poles = DPAR_HALO_POLE_HIGH;
+    CHECK(dpar_halo_interior(&h, 0, &core) && core.lo[0] == 0 && core.hi[0] == 2);
 }
 
 /* ---- masked owners --------------------------------------------------------------------------- */
@@ -171,7 +173,7 @@ static void test_pole_by_hand(void)
 /* Random blocks are nobody's, the others in random order. */
 static void test_masked(void)
 {
-    static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR};
+    static const int32_t rules[] = {DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_FLOOR};
     int trial, masked = 0;
     for (trial = 0; trial < 1500; trial++) {
         int32_t dims = 1 + below(2), parts[2], rule[2], owner[RANKS], d, i, n = RANKS, blocks = 1;
@@ -211,7 +213,7 @@ static void test_masked(void)
             h.owner = owner;
             h.mirror = 1;
             h.periodic = 2;
-            h.poles = DPAR_POLE_HIGH;
+            h.poles = DPAR_HALO_POLE_HIGH;
             h.high[0] = 1;
             h.low[1] = h.high[1] = 1;
         }
@@ -219,7 +221,7 @@ static void test_masked(void)
         for (i = 0; i < n; i++) { /* ranks without block have nothing */
             CHECK(!dpar_halo_owned(&h, free_ranks[i], &box));
             CHECK(!dpar_halo_box(&h, free_ranks[i], &box));
-            CHECK_INT(dpar_halo_compact(&h, free_ranks[i]), 0);
+            CHECK_INT(dpar_halo_slab_points(&h, free_ranks[i]), 0);
         }
         CHECK(!dpar_halo_owned(&h, -1, &box));
     }
@@ -231,17 +233,17 @@ static void test_masked(void)
 static void test_land(void)
 {
     static const int64_t extent[] = {6, 6};
-    static const int32_t parts[] = {3, 3}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int32_t parts[] = {3, 3}, rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     static const int32_t owner[] = {0, 1, 2, 3, -1, 4, 5, 6, 7};
     dpar_halo h;
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_transfer t;
     int n = 0, diagonal = 0;
     grid_of(&h, 2, extent, parts, rule);
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
     h.owner = owner;
     check_halo(&h);
-    CHECK_INT(dpar_halo_first(&w, &h, 1, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &h, 1, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL), DPAR_OK);
     while (dpar_halo_next(&w, &t)) { /* of block 1: 0, 2, 3 and 5, not 4 */
         CHECK(t.peer == 0 || t.peer == 2 || t.peer == 3 || t.peer == 4);
         diagonal += t.extent[0] == 1 && t.extent[1] == 1;
@@ -258,9 +260,9 @@ static void check_sync(const dpar_halo *h)
 {
     int rank, n;
     fill(h);
-    n = list_all(h, DPAR_RECEIVES, DPAR_HALO_SYNC, got);
+    n = list_all(h, DPAR_TRANSFER_RECV, DPAR_HALO_SYNC, got);
     deliver(got, n);
-    check_pairs(list_all(h, DPAR_SENDS, DPAR_HALO_SYNC, sent), n);
+    check_pairs(list_all(h, DPAR_TRANSFER_SEND, DPAR_HALO_SYNC, sent), n);
     for (rank = 0; rank < RANKS; rank++) {
         int64_t x[6], from[6];
         int32_t coord[DPAR_MAX_AXES];
@@ -274,8 +276,8 @@ static void check_sync(const dpar_halo *h)
             int d, turn = 0, mine_too = 1, owns = 1, comes;
             for (d = 0; d < h->grid.dims; d++) {
                 CHECK(dpari_layout_span(&h->grid, coord, d, &lo, &hi));
-                hi += h->points[d] != DPAR_AT_CELLS;
-                if (h->periodic >> d & 1u && h->points[d] == DPAR_AT_HIGH_FACES) {
+                hi += h->points[d] != DPAR_HALO_AT_CELLS;
+                if (h->periodic >> d & 1u && h->points[d] == DPAR_HALO_AT_HIGH_FACES) {
                     lo--; /* there face i is numbered with the cell below it */
                     hi--;
                 }
@@ -297,7 +299,7 @@ static void check_sync(const dpar_halo *h)
 
 static void test_sync(void)
 {
-    static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR};
+    static const int32_t rules[] = {DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_FLOOR};
     int trial;
     for (trial = 0; trial < 3000; trial++) {
         int32_t dims = 1 + below(3), parts[3], rule[3], d, left = RANKS;
@@ -322,8 +324,8 @@ static void test_sync(void)
         }
         for (d = 0; d < dims; d++) {
             h.points[d] = below(3);
-            h.low[d] = below(2) + (h.points[d] == DPAR_AT_HIGH_FACES);
-            h.high[d] = below(2) + (h.points[d] == DPAR_AT_LOW_FACES);
+            h.low[d] = below(2) + (h.points[d] == DPAR_HALO_AT_HIGH_FACES);
+            h.high[d] = below(2) + (h.points[d] == DPAR_HALO_AT_LOW_FACES);
         }
         if (h.folds && h.high[0] > dpar_halo_points(&h, 0) - h.on_row) {
             continue;
@@ -335,22 +337,23 @@ static void test_sync(void)
 static void test_sync_refusals(void)
 {
     static const int64_t extent = 8;
-    static const int32_t parts = 2, rule = DPAR_EVEN;
+    static const int32_t parts = 2, rule = DPAR_SPLIT_EVEN;
     dpar_halo h;
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_why why;
     grid_of(&h, 1, &extent, &parts, &rule);
     h.low[0] = 1;
-    h.points[0] = DPAR_AT_LOW_FACES;
-    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_SYNC, &why), DPAR_E_ARG);
+    h.points[0] = DPAR_HALO_AT_LOW_FACES;
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, DPAR_HALO_SYNC, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dim 0: no room for the other face of a block, halos of 1 and 0");
-    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, &why), DPAR_OK);
-    h.points[0] = DPAR_AT_HIGH_FACES;
-    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_SENDS, DPAR_HALO_SYNC, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, &why), DPAR_OK);
+    h.points[0] = DPAR_HALO_AT_HIGH_FACES;
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_SEND, DPAR_HALO_SYNC, &why), DPAR_OK);
     h.low[0] = 0;
     h.high[0] = 1;
-    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_SENDS, DPAR_HALO_SYNC_ADJOINT, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_SENDS, 4, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_SEND, DPAR_HALO_SYNC_ADJOINT, &why),
+              DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_SEND, 4, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "direction 1, mode 4: 0 or 1, 0 to 3");
 }
 
@@ -358,7 +361,7 @@ static void test_sync_refusals(void)
 
 static void test_wraps(void)
 {
-    static const int32_t rules[] = {DPAR_EVEN, DPAR_CHUNK};
+    static const int32_t rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK};
     int64_t n, cases = 0;
     int32_t parts;
     for (n = 1; n <= 12; n++) {
@@ -382,10 +385,10 @@ static void test_wraps(void)
 static void test_refusals(void)
 {
     static const int64_t extent[] = {6, 8};
-    static const int32_t parts[] = {2, 3}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int32_t parts[] = {2, 3}, rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     static const int32_t two[] = {0, 1, 2, 3, 4, 1}, bad[] = {0, 1, 2, -2, 3, 4};
     dpar_halo h, good;
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_why why;
     grid_of(&good, 2, extent, parts, rule);
     good.poles = 3;
@@ -426,8 +429,8 @@ static void test_refusals(void)
                            "owners of a mesh from 1 to 6: it must count from 0 on");
     h = good;
     h.owner = two;
-    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_RECEIVES, 0, &why), DPAR_OK);
-    CHECK_INT(dpar_halo_first(&w, &h, 1, DPAR_RECEIVES, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_first(&w, &h, 0, DPAR_TRANSFER_RECV, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &h, 1, DPAR_TRANSFER_RECV, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 1 owns 2 blocks: one at most");
 }
 

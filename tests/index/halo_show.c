@@ -44,18 +44,19 @@ static void halo_of(dpar_halo *h, int32_t dims, const int64_t *extent, const int
     int32_t d;
     memset(h, 0, sizeof *h);
     for (d = 0; d < dims; d++) {
-        cut[d] = dpar_shard_by(d, DPAR_EVEN, 0);
+        cut[d] = dpar_shard_by(d, DPAR_SPLIT_EVEN, 0);
         h->low[d] = h->high[d] = 2;
     }
-    CHECK_INT(dpar_mesh_init(&mesh, axis_names(dims), parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, axis_names(dims), parts, DPAR_ORDER_LAST_FASTEST, 0, NULL),
+              DPAR_OK);
     CHECK_INT(dpar_layout_init(&h->grid, &mesh, dims, extent, cut, NULL), DPAR_OK);
     h->shape = DPAR_STENCIL_BOX;
 }
 
 static void pictures(const dpar_halo *h, int32_t blocks_drawn)
 {
-    dpar_halo_picture p;
-    dpar_halo_walk w;
+    dpar_halo_draw_desc p;
+    dpar_halo_cursor w;
     dpar_transfer r;
     dpar_box mine, theirs;
     dpar_text t;
@@ -73,7 +74,8 @@ static void pictures(const dpar_halo *h, int32_t blocks_drawn)
         CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
         CHECK(t.used < sizeof text);
         looks_like_xml();
-        CHECK_INT(dpar_halo_first(&w, h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_first(&w, h, rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL),
+                  DPAR_OK);
         while (dpar_halo_next(&w, &r)) {
             pieces++;
             peers += seen[r.peer]++ == 0;
@@ -115,7 +117,7 @@ int main(void)
     static const int32_t one[3] = {3, 1, 1}, two[3] = {2, 3, 1}, three[3] = {2, 2, 2};
     static const int32_t twice[6] = {0, 0, 1, 2, 3, 4};
     dpar_halo h;
-    dpar_halo_picture p;
+    dpar_halo_draw_desc p;
     dpar_text t;
     dpar_why why;
     FILE *f;

@@ -15,7 +15,7 @@ enum { RANKS = 12, MOST = 3000, LISTS = 20000, TAPS = 64 };
 static int image(const dpar_halo *h, int64_t *x, int *turn)
 {
     int64_t rows = dpar_halo_points(h, h->fold);
-    if ((h->poles & DPAR_POLE_HIGH) != 0 && x[h->fold] >= rows) {
+    if ((h->poles & DPAR_HALO_POLE_HIGH) != 0 && x[h->fold] >= rows) {
         x[h->fold] = 2 * rows - 1 - x[h->fold]; /* half a cell away */
         x[h->mirror] += dpar_halo_points(h, h->mirror) / 2;
         *turn = 2;
@@ -132,7 +132,7 @@ static void check_core_of_outputs(const dpar_halo *h, int rank, const dpar_box *
 {
     dpar_box core, slab;
     int64_t y[6];
-    int cores = has[rank] && dpar_halo_core(h, rank, &core), n, exact = 1, d;
+    int cores = has[rank] && dpar_halo_interior(h, rank, &core), n, exact = 1, d;
     for (d = 0; d < h->grid.dims; d++) {
         const dpar_window *v = &h->window[d]; /* single outputs that read nothing, or padding and
                                                  a gap, may be left to the rim */
@@ -140,7 +140,7 @@ static void check_core_of_outputs(const dpar_halo *h, int rank, const dpar_box *
                 (v->kind != DPAR_WINDOW_TRANSPOSED || v->stride <= v->kernel) &&
                 (v->kernel == 0 || (v->pad_low < v->kernel && v->pad_high < v->kernel));
     }
-    CHECK(has[rank] || !dpar_halo_core(h, rank, &core));
+    CHECK(has[rank] || !dpar_halo_interior(h, rank, &core));
     memcpy(y, out->lo, sizeof y);
     do {
         int in_core = cores, in = 0, late = !has[rank], idle = 0;
@@ -196,11 +196,11 @@ static void check_windows(const dpar_halo *h)
     int64_t y[6], total = 1, k;
     CHECK_INT(dpar_halo_check(h, NULL), DPAR_OK);
     fill(h);
-    n = list_all(h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got);
+    n = list_all(h, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, got);
     deliver(got, n);
     check_values(h);
     check_slabs(h, n);
-    check_pairs(list_all(h, DPAR_SENDS, DPAR_HALO_FORWARD, sent), n);
+    check_pairs(list_all(h, DPAR_TRANSFER_SEND, DPAR_HALO_FORWARD, sent), n);
     for (d = 0; d < h->grid.dims; d++) {
         total *= outputs_of(h, d);
     }
@@ -241,7 +241,7 @@ static void line_of(dpar_halo *h, int64_t n, int32_t parts, int32_t rule, const 
     dpar_mesh m;
     memset(h, 0, sizeof *h);
     p.cuts = cuts;
-    CHECK_INT(dpar_mesh_init(&m, "a", &parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &parts, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&h->grid, &m, 1, &n, &p, NULL), DPAR_OK);
 }
 
@@ -272,7 +272,7 @@ static int64_t far_away(const dpar_halo *h)
 static void check_line_all(dpar_halo *h)
 {
     int64_t m = outputs_of(h, 0);
-    static const int32_t rules[] = {DPAR_EVEN, DPAR_CHUNK, DPAR_FLOOR};
+    static const int32_t rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK, DPAR_SPLIT_FLOOR};
     dpar_layout out;
     int way;
     for (way = 0; way < 2; way++) { /* outputs follow, or are balanced */
@@ -302,9 +302,9 @@ static void test_sweep(void)
                 dpar_halo h;
                 dpar_window *v = &h.window[0];
                 line_of(&h, n, parts,
-                        rule == 0   ? DPAR_EVEN
-                        : rule == 1 ? DPAR_CHUNK
-                                    : DPAR_RAGGED,
+                        rule == 0   ? DPAR_SPLIT_EVEN
+                        : rule == 1 ? DPAR_SPLIT_CHUNK
+                                    : DPAR_SPLIT_RAGGED,
                         uneven);
                 for (v->kernel = 1; v->kernel <= 7; v->kernel++) {
                     for (v->stride = 1; v->stride <= 4; v->stride++) {
@@ -333,7 +333,7 @@ static void test_sweep(void)
 /* Transposed convolutions, interpolation, attention; few inputs for many ranks. */
 static void test_other_kinds(void)
 {
-    static const int32_t rules[] = {DPAR_EVEN, DPAR_CHUNK, DPAR_FLOOR};
+    static const int32_t rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK, DPAR_SPLIT_FLOOR};
     int64_t nothing = 0;
     int trial;
     for (trial = 0; trial < 6000; trial++) {
@@ -374,7 +374,7 @@ static void test_other_kinds(void)
 /* Two and three dims, some with windows, some with halos; poles; masks; nested cuts. */
 static void test_dims(void)
 {
-    static const int32_t rules[] = {DPAR_EVEN, DPAR_CHUNK, DPAR_FLOOR};
+    static const int32_t rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK, DPAR_SPLIT_FLOOR};
     int trial, checked = 0;
     for (trial = 0; trial < 1500; trial++) {
         int32_t dims = 2 + below(2), parts[4], owner[RANKS], axes, d, i, left = RANKS;
@@ -390,7 +390,7 @@ static void test_dims(void)
             parts[i] = 1 + below(left < 3 ? left : 3);
             left /= parts[i];
             in[i] = i < dims ? dpar_shard_by(i, rules[below(3)], 0)
-                             : dpar_shard_by(below(dims), DPAR_EVEN, 0);
+                             : dpar_shard_by(below(dims), DPAR_SPLIT_EVEN, 0);
             to[i] = in[i];
             to[i].rule = rules[below(3)];
         }
@@ -414,7 +414,7 @@ static void test_dims(void)
         if (!fits || held_most > MOST) {
             continue;
         }
-        CHECK_INT(dpar_mesh_init(&mesh, axis_names(axes), parts, DPAR_LAST_FASTEST, 0, NULL),
+        CHECK_INT(dpar_mesh_init(&mesh, axis_names(axes), parts, DPAR_ORDER_LAST_FASTEST, 0, NULL),
                   DPAR_OK);
         CHECK_INT(dpar_layout_init(&h.grid, &mesh, dims, extent, in, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&out, &mesh, dims, outs, to, NULL), DPAR_OK);
@@ -428,7 +428,7 @@ static void test_dims(void)
         }
         h.periodic = (uint32_t)below(1 << dims);
         if (poles) {
-            h.poles = DPAR_POLE_HIGH;
+            h.poles = DPAR_HALO_POLE_HIGH;
             h.mirror = 1;
             h.periodic = (h.periodic | 2u) & ~1u;
         }
@@ -449,11 +449,11 @@ static void test_dims(void)
         h.shape = DPAR_STENCIL_STAR;
         for (i = 0; i < RANKS; i++) {
             dpar_box box;
-            CHECK(!dpar_halo_slab(&h, i, 0, &box) || dpar_halo_compact(&h, i) > 0);
+            CHECK(!dpar_halo_slab(&h, i, 0, &box) || dpar_halo_slab_points(&h, i) > 0);
         }
-        i = list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, sent);
+        i = list_all(&h, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, sent);
         h.shape = DPAR_STENCIL_BOX;
-        CHECK_INT(i, list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got));
+        CHECK_INT(i, list_all(&h, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, got));
         checked++;
     }
     CHECK(checked > 500);
@@ -489,7 +489,7 @@ static void test_by_hand(void)
 static void test_no_outputs(void)
 {
     static const int64_t extent[] = {8, 4};
-    static const int32_t parts[] = {2, 2}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int32_t parts[] = {2, 2}, rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     dpar_halo h;
     dpar_box box;
     grid_of(&h, 2, extent, parts, rule);
@@ -508,9 +508,9 @@ static void test_no_inputs(void)
     dpar_halo h;
     dpar_layout out;
     dpar_box box;
-    line_of(&h, 0, 2, DPAR_EVEN, NULL);
+    line_of(&h, 0, 2, DPAR_SPLIT_EVEN, NULL);
     h.window[0].kernel = 3;
-    outputs_on(&h, &out, 4, DPAR_EVEN);
+    outputs_on(&h, &out, 4, DPAR_SPLIT_EVEN);
     h.outputs = &out;
     CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
     CHECK(!dpar_halo_box(&h, 0, &box) && !dpar_halo_box(&h, 1, &box));
@@ -525,17 +525,17 @@ static void test_copies(void)
     dpar_halo one, both;
     dpar_mesh m;
     int32_t rank, copy, direction;
-    line_of(&one, n, 3, DPAR_EVEN, NULL);
+    line_of(&one, n, 3, DPAR_SPLIT_EVEN, NULL);
     one.window[0].kernel = 5;
     one.window[0].pad_low = one.window[0].pad_high = 2;
     both = one;
-    p[0] = dpar_shard_by(0, DPAR_EVEN, 0), p[1] = dpar_replicate();
-    CHECK_INT(dpar_mesh_init(&m, "a b", parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    p[0] = dpar_shard_by(0, DPAR_SPLIT_EVEN, 0), p[1] = dpar_replicate();
+    CHECK_INT(dpar_mesh_init(&m, "a b", parts, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&both.grid, &m, 1, &n, p, NULL), DPAR_OK);
     for (rank = 0; rank < 3; rank++) {
         for (copy = 0; copy < 2; copy++) {
             for (direction = 0; direction < 2; direction++) {
-                static dpar_halo_walk a, b;
+                static dpar_halo_cursor a, b;
                 dpar_transfer t, u;
                 int lists = 0;
                 CHECK_INT(dpar_halo_first(&a, &one, rank, direction, DPAR_HALO_FORWARD, NULL),
@@ -559,7 +559,7 @@ static void test_copies(void)
 static void test_refusals(void)
 {
     static const int64_t extent[] = {6, 8};
-    static const int32_t parts[] = {2, 3}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int32_t parts[] = {2, 3}, rule[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_EVEN};
     dpar_layout out;
     dpar_window v;
     dpar_halo h, good;
@@ -585,9 +585,9 @@ static void test_refusals(void)
     REFUSED(out.mesh.axis[0].size = 1, "outputs of 2 dims, inputs of 2, or another mesh");
     REFUSED(out.axis[0].dim = 1,
             "axis 0 cuts outputs otherwise than inputs, or not into single pieces");
-    REFUSED(out.axis[1].rule = DPAR_STRIPE,
+    REFUSED(out.axis[1].rule = DPAR_SPLIT_CYCLIC,
             "axis 1 cuts outputs otherwise than inputs, or not into single pieces");
-    REFUSED(out.axis[1].kind = DPAR_REPLICATE,
+    REFUSED(out.axis[1].kind = DPAR_PLACEMENT_REPLICATE,
             "axis 1 cuts outputs otherwise than inputs, or not into single pieces");
     REFUSED(h.points[1] = 1, "dim 1 has a window: its points are cells");
     REFUSED(h.window[1].kind = DPAR_WINDOW_NEIGHBOURHOOD;

@@ -11,7 +11,7 @@ static void test_megatron_heads(void)
     dpar_heads h;
     dpar_heads_share s;
     int32_t r;
-    CHECK_INT(dpar_heads_init(&h, INT32_MAX, 1, INT32_MAX, DPAR_EVEN, NULL), DPAR_OK);
+    CHECK_INT(dpar_heads_init(&h, INT32_MAX, 1, INT32_MAX, DPAR_SPLIT_EVEN, NULL), DPAR_OK);
     CHECK_INT(dpar_heads_local(&h, INT32_MAX - 1).query, INT32_MAX - 1);
     CHECK_INT(dpar_heads_init(&h, 8, 2, 4, DPAR_HEADS_DIVIDE, NULL), DPAR_OK);
     for (r = 0; r < 4; r++) {
@@ -34,7 +34,7 @@ static void test_all_heads(void)
     for (groups = 1; groups <= 8; groups++) {
         for (each = 1; each <= 5; each++) {
             for (ranks = 1; ranks <= 10; ranks++) {
-                for (rule = DPAR_CHUNK; rule <= DPAR_EVEN; rule++) {
+                for (rule = DPAR_SPLIT_CHUNK; rule <= DPAR_SPLIT_EVEN; rule++) {
                     int32_t next = 0, held[8] = {0}, most_q = 0, most_g = 0;
                     dpar_heads h;
                     dpar_status strict =
@@ -92,8 +92,9 @@ static void test_qkv(void)
             for (ranks = 1; ranks <= 6; ranks++) {
                 for (order = 0; order < 2; order++) {
                     dpar_heads h;
-                    CHECK_INT(dpar_heads_init(&h, groups * each, groups, ranks, DPAR_EVEN, NULL),
-                              DPAR_OK);
+                    CHECK_INT(
+                        dpar_heads_init(&h, groups * each, groups, ranks, DPAR_SPLIT_EVEN, NULL),
+                        DPAR_OK);
                     for (r = 0; r < ranks; r++) {
                         dpar_heads_share s = dpar_heads_local(&h, r);
                         char want[3 * 64], got[3 * 64];
@@ -102,14 +103,16 @@ static void test_qkv(void)
                         memset(want, 0, sizeof want);
                         memset(got, 0, sizeof got);
                         for (k = 0; k < groups * each; k++) {
-                            int at =
-                                order == DPAR_QKV_BY_GROUP ? k / each * (each + 2) + k % each : k;
+                            int at = order == DPAR_HEADS_QKV_BY_GROUP
+                                         ? k / each * (each + 2) + k % each
+                                         : k;
                             memset(want + 3 * at, k >= s.query && k < s.query + s.queries, 3);
                         }
                         for (k = 0; k < groups; k++) {
                             int mine = k >= s.group && k < s.group + s.groups, q = groups * each;
-                            int key = order == DPAR_QKV_BY_GROUP ? k * (each + 2) + each : q + k;
-                            int value = order == DPAR_QKV_BY_GROUP ? key + 1 : q + groups + k;
+                            int key =
+                                order == DPAR_HEADS_QKV_BY_GROUP ? k * (each + 2) + each : q + k;
+                            int value = order == DPAR_HEADS_QKV_BY_GROUP ? key + 1 : q + groups + k;
                             memset(want + 3 * key, mine, 3);
                             memset(want + 3 * value, mine, 3);
                         }
@@ -130,7 +133,7 @@ static void test_qkv(void)
         dpar_heads h;
         int64_t at[2];
         CHECK_INT(dpar_heads_init(&h, 64, 8, 8, DPAR_HEADS_DIVIDE, NULL), DPAR_OK);
-        CHECK(dpar_heads_rows(&h, 1, DPAR_QKV_BY_GROUP, 128, 0, at));
+        CHECK(dpar_heads_rows(&h, 1, DPAR_HEADS_QKV_BY_GROUP, 128, 0, at));
         CHECK(at[0] == 10 * 128 && at[1] == 20 * 128); /* Llama-3-70B: one group of 8 + 2 heads */
         CHECK(!dpar_heads_rows(&h, 8, 0, 128, 0, at) && !dpar_heads_rows(&h, -1, 0, 128, 0, at));
         CHECK(!dpar_heads_rows(&h, 0, 0, 0, 0, at));
@@ -148,8 +151,8 @@ static void test_ulysses(void)
             for (ranks = 1; ranks < 6; ranks++) {
                 int64_t send[6][6], receive[6][6], at[6], to[6], sum = 0;
                 dpar_split s, h;
-                CHECK_INT(dpar_split_init(&s, DPAR_CHUNK, tokens, ranks, 0, NULL), DPAR_OK);
-                CHECK_INT(dpar_split_init(&h, DPAR_EVEN, heads, ranks, 0, NULL), DPAR_OK);
+                CHECK_INT(dpar_split_init(&s, DPAR_SPLIT_CHUNK, tokens, ranks, 0, NULL), DPAR_OK);
+                CHECK_INT(dpar_split_init(&h, DPAR_SPLIT_EVEN, heads, ranks, 0, NULL), DPAR_OK);
                 for (r = 0; r < ranks; r++) {
                     int64_t a = 0, b = 0;
                     CHECK_INT(dpari_ulysses_counts(&s, &h, r, 5, send[r], at, receive[r], to, NULL),
@@ -161,8 +164,8 @@ static void test_ulysses(void)
                         a += send[r][q];
                         b += receive[r][q];
                     }
-                    CHECK_INT(a, dpar_split_size(&s, r) * heads * 5);
-                    CHECK_INT(b, dpar_split_size(&h, r) * tokens * 5);
+                    CHECK_INT(a, dpar_split_part_count(&s, r) * heads * 5);
+                    CHECK_INT(b, dpar_split_part_count(&h, r) * tokens * 5);
                     sum += a;
                 }
                 for (r = 0; r < ranks; r++) {
@@ -177,13 +180,13 @@ static void test_ulysses(void)
     {
         dpar_split s, h;
         dpar_why why;
-        CHECK_INT(dpar_split_init(&s, DPAR_EVEN, INT64_C(1) << 61, 4, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_split_init(&h, DPAR_EVEN, 64, 4, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_split_init(&s, DPAR_SPLIT_EVEN, INT64_C(1) << 61, 4, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_split_init(&h, DPAR_SPLIT_EVEN, 64, 4, 0, NULL), DPAR_OK);
         CHECK_INT(dpari_ulysses_counts(&s, &h, 0, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_RANGE);
         CHECK_INT(dpari_ulysses_counts(&s, &h, 4, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
         CHECK_INT(dpari_ulysses_counts(&s, &h, -1, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
         CHECK_INT(dpari_ulysses_counts(&s, &h, 0, 0, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
-        CHECK_INT(dpar_split_init(&h, DPAR_EVEN, 64, 3, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_split_init(&h, DPAR_SPLIT_EVEN, 64, 3, 0, NULL), DPAR_OK);
         CHECK_INT(dpari_ulysses_counts(&s, &h, 0, 1, NULL, NULL, NULL, NULL, &why), DPAR_E_ARG);
         CHECK_TEXT(why.text,
                    "rank 0 of 4 sequence parts and 3 head parts, 1 elements a token and head");
@@ -201,12 +204,12 @@ static void test_vocab(void)
     for (r = 0; r < 4; r++) {
         CHECK_INT(dpar_vocab_init(&v, size[r], 0, 128 * tp[r], tp[r], NULL), DPAR_OK);
         CHECK(v.padded == padded[r] && v.padded_added == 0);
-        CHECK_INT(dpar_vocab_rows(&v) * tp[r], padded[r]);
+        CHECK_INT(dpar_vocab_row_count(&v) * tp[r], padded[r]);
     }
     /* vLLM's VocabParallelEmbedding, 32000 + 16 added (LoRA) on 2: 32000 and 64 rows, 16032 a rank;
      * added ids begin at 32000 */
     CHECK_INT(dpar_vocab_init(&v, 32000, 16, 64, 2, NULL), DPAR_OK);
-    CHECK(v.padded == 32000 && v.padded_added == 64 && dpar_vocab_rows(&v) == 16032);
+    CHECK(v.padded == 32000 && v.padded_added == 64 && dpar_vocab_row_count(&v) == 16032);
     CHECK(dpar_vocab_row(&v, 0, 32000) == 16000 && dpar_vocab_row(&v, 0, 32015) == 16015);
     CHECK(dpar_vocab_row(&v, 1, 16000) == 0 && dpar_vocab_row(&v, 1, 32000) == -1);
     for (count = 0; count <= 20; count++) {
@@ -223,7 +226,7 @@ static void test_vocab(void)
                     }
                     CHECK(v.padded == rows && v.padded_added == all - rows);
                     for (r = 0; r < ranks; r++) {
-                        for (row = 0; row < dpar_vocab_rows(&v); row++) {
+                        for (row = 0; row < dpar_vocab_row_count(&v); row++) {
                             id = dpar_vocab_id(&v, r, row);
                             CHECK(id == -1 || dpar_vocab_row(&v, r, id) == row);
                             held += id >= 0;
@@ -246,7 +249,7 @@ static void test_vocab(void)
 /* F5: Megatron-LM's document: 16 layers, pp 4, 2 chunks: stage 0 has 1, 2, 9, 10 and so on. */
 static void test_interleaved(void)
 {
-    dpar_stages s;
+    dpar_stage_layers_desc s;
     int32_t stage, chunk, lo, hi;
     memset(&s, 0, sizeof s);
     s.layers = 16;
@@ -268,7 +271,7 @@ static void test_interleaved(void)
 /* Every layer once, in pipeline order, shares differ by one; what is given is kept. */
 static void test_all_stages(void)
 {
-    dpar_stages s;
+    dpar_stage_layers_desc s;
     int32_t v, lo, hi;
     memset(&s, 0, sizeof s);
     for (s.layers = 0; s.layers <= 20; s.layers++) {
@@ -304,7 +307,7 @@ static void test_all_stages(void)
 
 static void test_given_stages(void)
 {
-    dpar_stages s;
+    dpar_stage_layers_desc s;
     int32_t lo, hi, k, next, chunks;
     memset(&s, 0, sizeof s);
     s.stages = 4;
@@ -334,30 +337,31 @@ static void test_refusals(void)
 {
     dpar_heads h;
     dpar_vocab v;
-    dpar_stages s;
+    dpar_stage_layers_desc s;
     dpar_why why;
     int32_t lo = 7, hi = 7;
     CHECK_INT(dpar_heads_init(&h, 32, 8, 12, DPAR_HEADS_DIVIDE, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "8 key-value heads and tp=12: one must be a multiple of the other");
     CHECK_INT(dpar_heads_init(&h, 12, 4, 8, DPAR_HEADS_DIVIDE, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "tp=8 does not divide 12 attention heads");
-    CHECK_INT(dpar_heads_init(&h, 32, 5, 1, DPAR_EVEN, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_heads_init(&h, 32, 5, 1, DPAR_SPLIT_EVEN, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "5 key-value heads do not divide 32 query heads");
-    CHECK_INT(dpar_heads_init(&h, 0, 1, 1, DPAR_EVEN, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_heads_init(&h, 1, 0, 1, DPAR_EVEN, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_heads_init(&h, 1, 1, 0, DPAR_EVEN, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_heads_init(&h, 1, 1, 1, DPAR_STRIPE, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_heads_init(&h, 0, 1, 1, DPAR_SPLIT_EVEN, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_heads_init(&h, 1, 0, 1, DPAR_SPLIT_EVEN, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_heads_init(&h, 1, 1, 0, DPAR_SPLIT_EVEN, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_heads_init(&h, 1, 1, 1, DPAR_SPLIT_CYCLIC, &why), DPAR_E_ARG);
     CHECK_INT(dpar_vocab_init(&v, INT64_C(1) << 61, INT64_C(1) << 61, INT64_C(1) << 59, 1, NULL),
               DPAR_OK);
     CHECK_INT(dpar_vocab_init(&v, (INT64_C(1) << 61) + 1, 0, 1, 1, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_vocab_init(&v, 0, (INT64_C(1) << 61) + 1, 1, 1, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_vocab_init(&v, 0, 0, (INT64_C(1) << 59) + 1, 1, &why), DPAR_E_RANGE);
-    CHECK_INT(dpar_heads_init(&h, 8, 8, 4, DPAR_EVEN, NULL), DPAR_OK);
+    CHECK_INT(dpar_heads_init(&h, 8, 8, 4, DPAR_SPLIT_EVEN, NULL), DPAR_OK);
     {
         int64_t at[2]; /* heads of one row; rows to the last that fit */
-        CHECK(dpar_heads_rows(&h, 3, DPAR_QKV_BY_GROUP, 1, 0, at) && at[0] == 18 && at[1] == 24);
-        CHECK(dpar_heads_rows(&h, 0, DPAR_QKV_BY_GROUP, INT64_MAX / 24, 0, at));
-        CHECK(!dpar_heads_rows(&h, 0, DPAR_QKV_BY_GROUP, INT64_MAX / 24 + 1, 0, at));
+        CHECK(dpar_heads_rows(&h, 3, DPAR_HEADS_QKV_BY_GROUP, 1, 0, at) && at[0] == 18 &&
+              at[1] == 24);
+        CHECK(dpar_heads_rows(&h, 0, DPAR_HEADS_QKV_BY_GROUP, INT64_MAX / 24, 0, at));
+        CHECK(!dpar_heads_rows(&h, 0, DPAR_HEADS_QKV_BY_GROUP, INT64_MAX / 24 + 1, 0, at));
     }
     CHECK(dpar_heads_local(&h, 4).copies == 0 && dpar_heads_local(&h, -1).groups == 0);
     CHECK_INT(dpar_vocab_init(&v, -1, 0, 1, 1, &why), DPAR_E_ARG);

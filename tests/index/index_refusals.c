@@ -17,7 +17,7 @@ static dpar_mesh mesh_of(const char *names, int32_t a, int32_t b)
     dpar_mesh m;
     int32_t size[2];
     size[0] = a, size[1] = b;
-    CHECK_INT(dpar_mesh_init(&m, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, names, size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     return m;
 }
 
@@ -45,10 +45,10 @@ static void test_mesh(void)
     CHECK_INT(dpar_mesh_shift(&m, 0, -1, 1, 0), -1);
     CHECK_INT(dpar_mesh_group_member(&m, 1, 0, -1), -1);
     CHECK_INT(dpar_mesh_group_member(&m, 1, 0, 2), -1);
-    REFUSED(dpar_mesh_ordered(&view, "a a", "a b", sizes, 6, &why), DPAR_E_ARG,
+    REFUSED(dpar_mesh_init_from_order(&view, "a a", "a b", sizes, 6, &why), DPAR_E_ARG,
             "'a' is in the order twice");
     sizes[0] = 0;
-    REFUSED(dpar_mesh_ordered(&view, "a b", "a b", sizes, 6, &why), DPAR_E_ARG,
+    REFUSED(dpar_mesh_init_from_order(&view, "a b", "a b", sizes, 6, &why), DPAR_E_ARG,
             "axis 'a' has size 0");
     REFUSED(dpar_mesh_view(&view, &m, "c d", size, 0, NULL), DPAR_OK, NULL);
     size[0] = 4;
@@ -68,10 +68,10 @@ static void test_cart(void)
 {
     dpar_why why;
     dpar_cart cart, line;
-    dpar_place place;
+    dpar_mapping place;
     dpar_stencil s;
     dpar_torus t;
-    dpar_cart_grid g;
+    dpar_cart_choose_desc g;
     int32_t parts[DPAR_MAX_DIMS] = {2, 2}, room[2] = {8, 8}, i;
     int64_t cut, zero = 0;
     CHECK_INT(dpar_cart_init(&cart, 2, parts, 0, &why), DPAR_OK);
@@ -79,32 +79,32 @@ static void test_cart(void)
     REFUSED(dpar_cart_init(&cart, 9, parts, 0, &why), DPAR_E_ARG, "not 9");
     memset(&g, 0, sizeof g);
     g.ranks = 4, g.dims = -1;
-    REFUSED(dpar_cart_create(&g, parts, &cut, &why), DPAR_E_ARG, "not -1");
+    REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "not -1");
     g.dims = 9;
-    REFUSED(dpar_cart_create(&g, parts, &cut, &why), DPAR_E_ARG, "not 9");
+    REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "not 9");
     g.dims = 2, g.cells[0] = 0, g.cells[1] = 4;
     parts[0] = parts[1] = 0;
-    REFUSED(dpar_cart_create(&g, parts, &cut, &why), DPAR_E_ARG, "axis 0 has 0 cells");
+    REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "axis 0 has 0 cells");
     g.cells[0] = 4, g.weight[1] = -1;
-    REFUSED(dpar_cart_create(&g, parts, &cut, &why), DPAR_E_ARG, "of weight -1");
-    for (i = -1; i <= DPAR_PLACE_KINDS; i += DPAR_PLACE_KINDS + 1) {
-        REFUSED(dpar_place_init(&place, &cart, i, 1, &why), DPAR_E_ARG, "placement");
+    REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_ARG, "of weight -1");
+    for (i = -1; i <= DPAR_MAPPING_COUNT; i += DPAR_MAPPING_COUNT + 1) {
+        REFUSED(dpar_mapping_init(&place, &cart, i, 1, &why), DPAR_E_ARG, "placement");
     }
-    REFUSED(dpar_place_init(&place, &cart, 0, 0, &why), DPAR_E_ARG, "of 0 ranks a node");
-    REFUSED(dpar_place_init(&place, &cart, DPAR_PLACE_BRICKS, 3, &why), DPAR_E_DIVIDE, "");
+    REFUSED(dpar_mapping_init(&place, &cart, 0, 0, &why), DPAR_E_ARG, "of 0 ranks a node");
+    REFUSED(dpar_mapping_init(&place, &cart, DPAR_MAPPING_BRICKS, 3, &why), DPAR_E_DIVIDE, "");
     memset(&s, 0, sizeof s);
     s.shape = 99;
-    REFUSED(dpar_place_best(&place, &cart, 2, &s, &why), DPAR_E_ARG, "shape 99");
+    REFUSED(dpar_mapping_choose(&place, &cart, 2, &s, &why), DPAR_E_ARG, "shape 99");
     s.shape = DPAR_STENCIL_STAR;
     s.bytes = 8;
     s.block[0] = s.block[1] = s.width[0] = s.width[1] = 1;
-    REFUSED(dpar_place_best(&place, &cart, 0, &s, &why), DPAR_E_ARG, "of 0 ranks a node");
+    REFUSED(dpar_mapping_choose(&place, &cart, 0, &s, &why), DPAR_E_ARG, "of 0 ranks a node");
     s.bytes = 0; /* messages count, not bytes */
-    REFUSED(dpar_place_best(&place, &cart, 2, &s, NULL), DPAR_OK, NULL);
+    REFUSED(dpar_mapping_choose(&place, &cart, 2, &s, NULL), DPAR_OK, NULL);
     s.bytes = 8;
     parts[0] = 3;
     CHECK_INT(dpar_cart_init(&line, 1, parts, 0, NULL), DPAR_OK);
-    REFUSED(dpar_place_best(&place, &line, 2, &s, NULL), DPAR_OK, NULL); /* no bricks of 2 */
+    REFUSED(dpar_mapping_choose(&place, &line, 2, &s, NULL), DPAR_OK, NULL); /* no bricks of 2 */
     memset(&t, 0, sizeof t);
     t.physical_axes = t.logical_axes = 1;
     t.logical[0] = 4;
@@ -126,9 +126,10 @@ static void test_cart(void)
         g.cells[i] = INT64_MAX, g.weight[i] = 0;
     }
     g.dims = DPAR_MAX_DIMS, g.ranks = 4;
-    REFUSED(dpar_cart_create(&g, parts, &cut, &why), DPAR_E_RANGE, "7 x 9223372036854775807 x");
+    REFUSED(dpar_cart_choose_parts(&g, parts, &cut, &why), DPAR_E_RANGE,
+            "7 x 9223372036854775807 x");
     CHECK(strlen(why.text) < sizeof why.text - 1); /* no grid has a longer sentence */
-    CHECK_INT(dpar_cart_create(&g, parts, &cut, NULL), DPAR_E_RANGE);
+    CHECK_INT(dpar_cart_choose_parts(&g, parts, &cut, NULL), DPAR_E_RANGE);
     parts[0] = 1; /* one part of the longest row: there is no longer one */
     CHECK_INT(dpar_cart_owner(1, g.cells, parts, &zero), 0);
 }
@@ -139,13 +140,13 @@ static void test_split(void)
     dpar_why why;
     int64_t cuts[3] = {0, 1, 2}, cost[2] = {1, 1}, run;
     const int64_t past = (INT64_C(1) << 62) + 1;
-    REFUSED(dpar_split_init(&s, DPAR_CHUNK, 4, 0, 0, &why), DPAR_E_ARG, "0 parts");
-    REFUSED(dpar_split_init(&s, DPAR_CHUNK, -4, 1, 0, &why), DPAR_E_ARG, "-4 elements");
-    REFUSED(dpar_split_init(&s, DPAR_CHUNK, past, 1, 0, &why), DPAR_E_RANGE, "at most 2^62");
-    REFUSED(dpar_split_ragged(&s, 0, cuts, &why), DPAR_E_ARG, "0 parts");
-    REFUSED(dpar_split_weights(cuts, 4, 0, cost, 1, &why), DPAR_E_ARG, "0 parts");
+    REFUSED(dpar_split_init(&s, DPAR_SPLIT_CHUNK, 4, 0, 0, &why), DPAR_E_ARG, "0 parts");
+    REFUSED(dpar_split_init(&s, DPAR_SPLIT_CHUNK, -4, 1, 0, &why), DPAR_E_ARG, "-4 elements");
+    REFUSED(dpar_split_init(&s, DPAR_SPLIT_CHUNK, past, 1, 0, &why), DPAR_E_RANGE, "at most 2^62");
+    REFUSED(dpar_split_init_ragged(&s, 0, cuts, &why), DPAR_E_ARG, "0 parts");
+    REFUSED(dpar_split_weighted_cuts(cuts, 4, 0, cost, 1, &why), DPAR_E_ARG, "0 parts");
     REFUSED(dpar_split_balance(cuts, 2, cost, 0, &why), DPAR_E_ARG, "0 parts");
-    CHECK_INT(dpar_split_init(&s, DPAR_BLOCK_CYCLIC, 7, 3, 1, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&s, DPAR_SPLIT_BLOCK_CYCLIC, 7, 3, 1, NULL), DPAR_OK);
     CHECK_INT(dpar_split_locate(&s, 5, NULL, &run), 2);
     CHECK_INT(run, 1);
     CHECK_INT(dpar_split_locate(&s, 5, NULL, NULL), 2);
@@ -161,22 +162,22 @@ static void test_layout(void)
     dpar_why why;
     int64_t extent[DPAR_MAX_DIMS] = {8, 8}, cuts[3] = {0, 3, 7}, stride[DPAR_MAX_DIMS];
     p[1] = dpar_replicate();
-    p[0] = dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 2);
+    p[0] = dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, 2);
     p[0].source = 2;
     REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG,
             "source 2: it is one of the 2");
     p[0].source = -1;
     REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "source -1");
-    p[0] = dpar_shard_by(0, DPAR_RAGGED, 0);
+    p[0] = dpar_shard_by(0, DPAR_SPLIT_RAGGED, 0);
     REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "axis 0: RAGGED needs cuts");
     p[0].cuts = cuts;
     REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_DIVIDE, "the cuts end at 7");
     cuts[1] = -1;
     REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "cuts ascend");
     p[0] = dpar_replicate();
-    p[0].kind = DPAR_REPLICATE - 1;
+    p[0].kind = DPAR_PLACEMENT_REPLICATE - 1;
     REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "does not exist");
-    p[0].kind = DPAR_PARTIAL + 1;
+    p[0].kind = DPAR_PLACEMENT_PARTIAL + 1;
     p[0].op = DPAR_SUM;
     REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "does not exist");
     l = layout_of(&m, 2, extent, dpar_shard(0), dpar_replicate());
@@ -202,11 +203,11 @@ static void test_layout(void)
     extent[0] = extent[1] = 8;
     l = layout_of(&m, 2, extent, dpar_shard(1), dpar_partial(DPAR_SUM));
     CHECK_INT(dpar_layout_unstride(&l, p, NULL), DPAR_OK);
-    CHECK_INT(p[0].rule, DPAR_CHUNK);
-    CHECK_INT(p[1].kind, DPAR_PARTIAL);
-    l = layout_of(&m, 2, extent, dpar_shard_by(0, DPAR_STRIDED, 4), dpar_replicate());
+    CHECK_INT(p[0].rule, DPAR_SPLIT_CHUNK);
+    CHECK_INT(p[1].kind, DPAR_PLACEMENT_PARTIAL);
+    l = layout_of(&m, 2, extent, dpar_shard_by(0, DPAR_SPLIT_STRIDED, 4), dpar_replicate());
     REFUSED(dpar_layout_unstride(&l, p, &why), DPAR_E_NONE, "axis 0 has split factor 4");
-    l = layout_of(&m, 2, extent, dpar_shard_by(0, DPAR_STRIDED, 2), dpar_shard(1));
+    l = layout_of(&m, 2, extent, dpar_shard_by(0, DPAR_SPLIT_STRIDED, 2), dpar_shard(1));
     REFUSED(dpar_layout_unstride(&l, p, &why), DPAR_E_NONE, "axis 0 has split factor 2");
 }
 
@@ -214,19 +215,19 @@ static void test_redistribute(void)
 {
     dpar_mesh m = mesh_of("a b", 2, 2), small = mesh_of("a", 4, 0);
     dpar_layout from, to, middle, other;
-    dpar_transfers w;
+    dpar_redistribute_cursor w;
     dpar_transfer_totals sum;
     dpar_why why;
     int64_t extent[DPAR_MAX_DIMS] = {8, 8}, scratch[16], huge[3];
     int32_t rank_of[4], n;
     from = layout_of(&m, 2, extent, dpar_shard(0), dpar_replicate());
     to = layout_of(&m, 2, extent, dpar_replicate(), dpar_shard(1));
-    CHECK_INT(dpar_transfers_first(&w, &from, &to, 0, 2, 0), DPAR_E_ARG);
-    CHECK_INT(dpar_transfers_first(&w, &from, &to, 0, -1, 0), DPAR_E_ARG);
-    CHECK_INT(dpar_transfers_first(&w, &from, &to, 0, DPAR_SENDS, -2), DPAR_E_ARG);
+    CHECK_INT(dpar_redistribute_first(&w, &from, &to, 0, 2, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_redistribute_first(&w, &from, &to, 0, -1, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_redistribute_first(&w, &from, &to, 0, DPAR_TRANSFER_SEND, -2), DPAR_E_ARG);
     other = from;
     other.extent[0] = 9;
-    CHECK_INT(dpar_transfers_first(&w, &from, &other, 0, DPAR_SENDS, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_redistribute_first(&w, &from, &other, 0, DPAR_TRANSFER_SEND, 0), DPAR_E_ARG);
     n = from.mesh.size;
     from.mesh.size = 32769;
     REFUSED(dpar_redistribute_assign(&from, &to, rank_of, scratch, &why), DPAR_E_ARG,
@@ -236,8 +237,8 @@ static void test_redistribute(void)
     from = layout_of(&m, 2, extent, dpar_partial(DPAR_SUM), dpar_partial(DPAR_SUM));
     to = layout_of(&small, 2, extent, dpar_partial(DPAR_SUM), dpar_replicate());
     CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE); /* of axis b */
-    CHECK_INT(middle.axis[0].kind, DPAR_PARTIAL);
-    CHECK(middle.axis[1].kind != DPAR_PARTIAL);
+    CHECK_INT(middle.axis[0].kind, DPAR_PLACEMENT_PARTIAL);
+    CHECK(middle.axis[1].kind != DPAR_PLACEMENT_PARTIAL);
     REFUSED(dpar_redistribute_check(&from, &to, &why), DPAR_E_ARG, "a partial one must stay");
     to = layout_of(&small, 2, extent, dpar_replicate(), dpar_replicate());
     CHECK_INT(dpar_redistribute_check(&from, &to, NULL), DPAR_OK);
@@ -245,8 +246,8 @@ static void test_redistribute(void)
     huge[0] = huge[1] = huge[2] = large;
     from = layout_of(&m, 3, huge, dpar_shard(0), dpar_shard(1));
     to = layout_of(&m, 3, huge, dpar_shard(1), dpar_shard(0));
-    for (n = DPAR_RECEIVES; n <= DPAR_SENDS; n++) {
-        CHECK_INT(dpar_transfers_first(&w, &from, &to, 1, n, 0), DPAR_OK);
+    for (n = DPAR_TRANSFER_RECV; n <= DPAR_TRANSFER_SEND; n++) {
+        CHECK_INT(dpar_redistribute_first(&w, &from, &to, 1, n, 0), DPAR_OK);
         dpar_transfers_total(&w, &sum);
         CHECK_INT(sum.away, INT64_MAX);
     }
@@ -257,19 +258,19 @@ static void test_redistribute(void)
     huge[1] = 4;
     from = layout_of(&m, 2, huge, dpar_replicate(), dpar_shard(1));
     to = layout_of(&m, 2, huge, dpar_replicate(), dpar_replicate());
-    CHECK_INT(dpar_transfers_first(&w, &from, &to, 1, DPAR_RECEIVES, 0), DPAR_OK);
+    CHECK_INT(dpar_redistribute_first(&w, &from, &to, 1, DPAR_TRANSFER_RECV, 0), DPAR_OK);
     dpar_transfers_total(&w, &sum);
     CHECK(sum.away > 0 && sum.kept > 0);
     huge[1] = 8; /* three others' share, each nearly 2^63 */
     from = layout_of(&small, 2, huge, dpar_shard(1), dpar_replicate());
     to = layout_of(&small, 2, huge, dpar_replicate(), dpar_replicate());
-    CHECK_INT(dpar_transfers_first(&w, &from, &to, 1, DPAR_RECEIVES, 0), DPAR_OK);
+    CHECK_INT(dpar_redistribute_first(&w, &from, &to, 1, DPAR_TRANSFER_RECV, 0), DPAR_OK);
     dpar_transfers_total(&w, &sum);
     CHECK_INT(sum.away, INT64_MAX);
     huge[0] = huge[1] = huge[2] = large; /* and copies, one of which is nearest */
     from = layout_of(&m, 3, huge, dpar_shard(0), dpar_replicate());
     to = layout_of(&m, 3, huge, dpar_replicate(), dpar_shard(0));
-    CHECK_INT(dpar_transfers_first(&w, &from, &to, 1, DPAR_RECEIVES, 2), DPAR_OK);
+    CHECK_INT(dpar_redistribute_first(&w, &from, &to, 1, DPAR_TRANSFER_RECV, 2), DPAR_OK);
     dpar_transfers_total(&w, &sum);
     CHECK_INT(sum.away, INT64_MAX); /* of rank 2, which has the half that rank 1 needs */
     to = layout_of(&small, 2, extent, dpar_partial(DPAR_SUM), dpar_replicate());
@@ -324,14 +325,14 @@ static void test_route(void)
         "all-reduce", "swap",  "permute",   "?"};
     dpar_mesh m = mesh_of("a b", 2, 2), line = mesh_of("a", 4, 0);
     dpar_layout from, to, after;
-    dpar_route q;
+    dpar_route_desc q;
     static dpar_route_node nodes[200];
     dpar_route_step steps[10];
     dpar_why why;
     int64_t extent[DPAR_MAX_DIMS] = {8, 8};
     int32_t k, count, room, made = 0;
-    for (k = -1; k <= DPAR_STEPS; k++) {
-        CHECK_TEXT(dpar_redistribute_step_name(k), names[k + 1]);
+    for (k = -1; k <= DPAR_ROUTE_STEP_COUNT; k++) {
+        CHECK_TEXT(dpar_route_step_name(k), names[k + 1]);
     }
     from = layout_of(&m, 2, extent, dpar_shard(0), dpar_partial(DPAR_SUM));
     to = layout_of(&m, 2, extent, dpar_shard(1), dpar_shard(0));
@@ -339,7 +340,7 @@ static void test_route(void)
     q.from = &from, q.to = &to, q.nodes = nodes;
     for (room = 2; room < 200; room++) { /* where the search has too little room at any place */
         q.node_room = room;
-        k = dpar_redistribute_plan(&q, steps, 10, &count, &why);
+        k = dpar_route_plan(&q, steps, 10, &count, &why);
         CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
         CHECK(!made || k == DPAR_OK); /* and more room is no harm */
         made = made || k == DPAR_OK;
@@ -349,7 +350,7 @@ static void test_route(void)
     to = layout_of(&m, 2, extent, dpar_partial(DPAR_SUM), dpar_shard(1));
     for (room = 2, made = 0; room < 200; room++) {
         q.node_room = room;
-        k = dpar_redistribute_plan(&q, steps, 10, &count, &why);
+        k = dpar_route_plan(&q, steps, 10, &count, &why);
         CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
         made += k == DPAR_OK;
     }
@@ -358,14 +359,14 @@ static void test_route(void)
         dpar_mesh cube;
         dpar_placement p[3];
         int32_t size[3] = {2, 2, 2};
-        CHECK_INT(dpar_mesh_init(&cube, "a b c", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&cube, "a b c", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         p[0] = dpar_shard(0), p[1] = dpar_shard(1), p[2] = dpar_shard(0);
         CHECK_INT(dpar_layout_init(&from, &cube, 2, extent, p, NULL), DPAR_OK);
         p[0] = dpar_shard(1), p[1] = dpar_shard(0), p[2] = dpar_shard(1);
         CHECK_INT(dpar_layout_init(&to, &cube, 2, extent, p, NULL), DPAR_OK);
         for (room = 2, made = 0; room < 200; room++) {
             q.node_room = room;
-            k = dpar_redistribute_plan(&q, steps, 10, &count, &why);
+            k = dpar_route_plan(&q, steps, 10, &count, &why);
             CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
             made += k == DPAR_OK;
         }
@@ -375,47 +376,48 @@ static void test_route(void)
     to = layout_of(&m, 2, extent, dpar_shard(1), dpar_shard(0));
     for (room = 2, made = 0; room < 200; room++) {
         q.node_room = room;
-        k = dpar_redistribute_plan(&q, steps, 10, &count, &why);
+        k = dpar_route_plan(&q, steps, 10, &count, &why);
         CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
         made += k == DPAR_OK;
     }
     CHECK(made > 0 && made < 198);
     q.node_room = 1;
-    REFUSED(dpar_redistribute_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "1 nodes");
+    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "1 nodes");
     q.node_room = 200, q.step_cost = -1;
-    REFUSED(dpar_redistribute_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "a step costs -1");
+    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "a step costs -1");
     q.step_cost = INT64_C(1) << 31;
-    REFUSED(dpar_redistribute_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "a step costs 21474");
+    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "a step costs 21474");
     q.step_cost = 0;
     to = layout_of(&m, 1, extent, dpar_shard(0), dpar_replicate());
-    REFUSED(dpar_redistribute_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "one number of dims");
+    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "one number of dims");
     to = layout_of(&line, 2, extent, dpar_shard(0), dpar_replicate());
-    REFUSED(dpar_redistribute_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "on one mesh");
+    REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "on one mesh");
     memset(steps, 0, sizeof steps);
-    steps[0].kind = DPAR_STEP_ALL_GATHER, steps[0].axis = -1, steps[0].to = -1;
-    REFUSED(dpar_redistribute_step(&from, steps, &to, &after, &why), DPAR_E_ARG, "axis -1");
+    steps[0].kind = DPAR_ROUTE_STEP_ALL_GATHER, steps[0].axis = -1, steps[0].to = -1;
+    REFUSED(dpar_route_step_apply(&from, steps, &to, &after, &why), DPAR_E_ARG, "axis -1");
     steps[0].axis = 2;
-    REFUSED(dpar_redistribute_step(&from, steps, &to, &after, &why), DPAR_E_ARG, "axis 2");
+    REFUSED(dpar_route_step_apply(&from, steps, &to, &after, &why), DPAR_E_ARG, "axis 2");
     steps[0].axis = 0, steps[0].to = 2;
-    REFUSED(dpar_redistribute_step(&from, steps, &to, &after, &why), DPAR_E_ARG, "to dim 2");
+    REFUSED(dpar_route_step_apply(&from, steps, &to, &after, &why), DPAR_E_ARG, "to dim 2");
     for (k = 0; k < 4; k++) {
         static const int32_t wrong[4][2] = {{-1, 1}, {2, 1}, {0, -1}, {0, 2}};
-        steps[0].kind = DPAR_STEP_SWAP, steps[0].axis = wrong[k][0], steps[0].to = wrong[k][1];
+        steps[0].kind = DPAR_ROUTE_STEP_SWAP, steps[0].axis = wrong[k][0],
+        steps[0].to = wrong[k][1];
         if (k != 2) {
-            REFUSED(dpar_redistribute_step(&from, steps, &to, &after, &why), DPAR_E_ARG,
+            REFUSED(dpar_route_step_apply(&from, steps, &to, &after, &why), DPAR_E_ARG,
                     "a step of");
         } else { /* with no other axis: the step that gathers */
-            CHECK_INT(dpar_redistribute_step(&from, steps, &to, &after, &why), DPAR_OK);
-            CHECK_INT(after.axis[0].kind, DPAR_REPLICATE);
+            CHECK_INT(dpar_route_step_apply(&from, steps, &to, &after, &why), DPAR_OK);
+            CHECK_INT(after.axis[0].kind, DPAR_PLACEMENT_REPLICATE);
         }
     }
 }
 
 static void test_flat_and_heads(void)
 {
-    dpar_bucketing how, fine;
+    dpar_buckets_desc how, fine;
     dpar_bucket bucket[2];
-    dpar_stages st, wrong;
+    dpar_stage_layers_desc st, wrong;
     dpar_why why;
     int64_t numel[1] = {10}, start[1];
     int32_t n, k, lo, hi;
@@ -457,8 +459,8 @@ static void test_ulysses(void)
     dpar_why why;
     int64_t n[4][4];
     int32_t rank_of[1];
-    CHECK_INT(dpar_split_init(&seq, DPAR_CHUNK, INT64_C(1) << 40, 4, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_split_init(&heads, DPAR_CHUNK, 8, 4, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&seq, DPAR_SPLIT_CHUNK, INT64_C(1) << 40, 4, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&heads, DPAR_SPLIT_CHUNK, 8, 4, 0, NULL), DPAR_OK);
     REFUSED(dpari_ulysses_counts(&seq, &heads, 0, INT64_C(1) << 30, n[0], n[1], n[2], n[3], &why),
             DPAR_E_RANGE, "pass 2^63");
     REFUSED(dpari_exchange_assign(-1, n[0], rank_of, n[1], &why), DPAR_E_ARG, "-1 parts");
@@ -471,32 +473,32 @@ static void test_context(void)
     int64_t ends[4] = {0, 0, 0, 0};
     /* documents so long that the pairs pass 2^63: each, and their sum */
     ends[1] = large;
-    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_STRIPE, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_SPLIT_CYCLIC, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
-    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_ZIGZAG, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_SPLIT_ZIGZAG, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
     /* n of a rank that the pairs of one document fit and of two do not: n (n + 1) / 2 near 2^62.7
      */
     ends[1] = INT64_C(3600000000);
     ends[2] = 2 * ends[1];
-    CHECK_INT(dpar_packed_init(&p, 2, ends, 1, DPAR_STRIPE, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&p, 2, ends, 1, DPAR_SPLIT_CYCLIC, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
-    CHECK_INT(dpar_packed_init(&p, 2, ends, 1, DPAR_CHUNK, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&p, 2, ends, 1, DPAR_SPLIT_CHUNK, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
-    CHECK_INT(dpar_packed_init(&p, 1, ends, 1, DPAR_CHUNK, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 1, DPAR_SPLIT_CHUNK, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), ends[1] / 2 * (ends[1] + 1));
     ends[1] = large; /* 2^31 tokens a rank: steps of 2^30 between them */
-    CHECK_INT(dpar_packed_init(&p, 1, ends, 1 << 30, DPAR_STRIPE, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 1 << 30, DPAR_SPLIT_CYCLIC, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 7), INT64_MAX);
     /* a stripe of one rank: n (n - 1) / 2 = 2^63 - 2^31 fits, and n more do not */
     ends[1] = INT64_C(1) << 32;
-    CHECK_INT(dpar_packed_init(&p, 1, ends, 1, DPAR_STRIPE, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 1, DPAR_SPLIT_CYCLIC, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
     /* a later part: first x n fits, and so does n (n + 1) / 2, but not both */
     ends[1] = INT64_C(5000000000);
-    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_CHUNK, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_SPLIT_CHUNK, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 1), INT64_MAX);
-    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_STRIPE, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_SPLIT_CYCLIC, NULL), DPAR_OK);
     /* tokens 1, 3, ... see 2, 4, ..., n keys: n / 2 (n / 2 + 1) */
     CHECK_INT(dpar_packed_pairs(&p, 1), ends[1] / 2 * (ends[1] / 2 + 1));
 }
@@ -540,7 +542,7 @@ static dpar_halo cube_of(int64_t n)
     int32_t six = 6;
     extent[0] = 6, extent[1] = extent[2] = n;
     memset(&h, 0, sizeof h);
-    CHECK_INT(dpar_mesh_init(&m, "a", &six, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &six, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&h.grid, &m, 3, extent, &p, NULL), DPAR_OK);
     h.low[1] = h.low[2] = h.high[1] = h.high[2] = 1;
     h.cube = 1;
@@ -552,7 +554,7 @@ static void test_halo(void)
     dpar_mesh m = mesh_of("a b", 2, 2);
     dpar_halo h = halo_of(&m, 8), wrong, u, v;
     dpar_layout out;
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     dpar_why why;
     int64_t extent[2] = {8, 8};
     int32_t owner[6] = {0, 1, 2, 3, 4, 5};
@@ -563,9 +565,9 @@ static void test_halo(void)
     wrong.grid.extent[1] = -1;
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_RANGE, "dim 1 has -1 cells");
     wrong = h;
-    wrong.points[1] = DPAR_AT_CELLS - 1;
+    wrong.points[1] = DPAR_HALO_AT_CELLS - 1;
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "points -1 do not exist");
-    wrong.points[1] = DPAR_AT_HIGH_FACES + 1;
+    wrong.points[1] = DPAR_HALO_AT_HIGH_FACES + 1;
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "do not exist");
     wrong = h;
     wrong.folds = 1, wrong.fold = -1, wrong.mirror = 1, wrong.periodic = 2;
@@ -583,7 +585,7 @@ static void test_halo(void)
     wrong = h;
     wrong.outputs = &out;
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 cuts outputs otherwise");
-    out = layout_of(&m, 2, extent, dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 1), dpar_shard(1));
+    out = layout_of(&m, 2, extent, dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, 1), dpar_shard(1));
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 cuts outputs otherwise");
     out = layout_of(&m, 2, extent, dpar_replicate(), dpar_shard(1));
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 cuts outputs otherwise");
@@ -609,7 +611,7 @@ static void test_halo(void)
             wrong.grid = layout_of(&m, dims, far, dpar_shard(0), dpar_replicate());
             wrong.low[2] = wrong.high[2] = 1;
             CHECK_INT(dpar_halo_check(&wrong, NULL), DPAR_OK);
-            CHECK_INT(dpar_halo_compact(&wrong, 0), -1);
+            CHECK_INT(dpar_halo_slab_points(&wrong, 0), -1);
         }
     }
     { /* outputs of a grid without inputs */
@@ -627,7 +629,7 @@ static void test_halo(void)
         dpar_mesh two = mesh_of("a b", 6, 2);
         wrong = cube_of(4);
         wrong.grid = layout_of(&two, 3, faces, dpar_shard(0), dpar_replicate());
-        CHECK_INT(dpar_halo_first(&w, &wrong, 0, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_first(&w, &wrong, 0, DPAR_TRANSFER_RECV, 0, NULL), DPAR_OK);
         while (dpar_halo_next(&w, &t)) {
             n += dpar_transfer_volume(&t);
         }
@@ -653,11 +655,11 @@ static void test_halo(void)
     /* pairs of fields on a cube's faces */
     u = cube_of(8);
     v = u;
-    u.points[2] = DPAR_AT_LOW_FACES;
+    u.points[2] = DPAR_HALO_AT_LOW_FACES;
     REFUSED(dpar_halo_first(&w, &u, 0, 0, 0, &why), DPAR_E_ARG, "in pairs, u and v");
-    u.points[2] = DPAR_AT_CELLS, u.points[1] = DPAR_AT_LOW_FACES;
+    u.points[2] = DPAR_HALO_AT_CELLS, u.points[1] = DPAR_HALO_AT_LOW_FACES;
     REFUSED(dpar_halo_first(&w, &u, 0, 0, 0, &why), DPAR_E_ARG, "in pairs, u and v");
-    v.points[2] = DPAR_AT_LOW_FACES;
+    v.points[2] = DPAR_HALO_AT_LOW_FACES;
     u.partner = &v;
     CHECK_INT(dpar_halo_check(&u, NULL), DPAR_OK);
     v.window[1].kernel = 3;
@@ -676,7 +678,7 @@ static void test_picture(void)
     static int32_t owner[6] = {0, 1, 2, 3, 4, 5};
     dpar_mesh m = mesh_of("a b", 2, 2);
     dpar_halo h = halo_of(&m, 8), u, v, many;
-    dpar_halo_picture p;
+    dpar_halo_draw_desc p;
     dpar_text t;
     dpar_why why;
     int32_t k;
@@ -727,7 +729,7 @@ static void test_picture(void)
     p.halo = &u;
     t.used = 0;
     CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
-    u.points[1] = DPAR_AT_LOW_FACES, v.points[2] = DPAR_AT_LOW_FACES;
+    u.points[1] = DPAR_HALO_AT_LOW_FACES, v.points[2] = DPAR_HALO_AT_LOW_FACES;
     u.partner = &v;
     t.used = 0;
     CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);

@@ -30,7 +30,7 @@ static void check_dim(const dpar_layout *l, int rank, const int32_t *coord, int 
         CHECK_INT(local, i);
         CHECK_INT(back, len);
         for (k = 0; k < l->mesh.axes; k++) {
-            int cuts = l->axis[k].kind == DPAR_SHARD && l->axis[k].dim == dim;
+            int cuts = l->axis[k].kind == DPAR_PLACEMENT_SHARD && l->axis[k].dim == dim;
             CHECK_INT(found[k], cuts ? coord[k] : -7);
         }
     }
@@ -85,7 +85,7 @@ static void check_owners(const dpar_layout *l)
         }
     }
     for (rank = 0; rank < l->mesh.size; rank++) {
-        CHECK_INT(dpar_layout_numel(l, rank), held[rank]);
+        CHECK_INT(dpar_layout_count(l, rank), held[rank]);
     }
 }
 
@@ -111,7 +111,7 @@ static void check_layout(const dpar_layout *l)
             elements *= n;
             most[d] = n > most[d] ? n : most[d];
         }
-        CHECK_INT(dpar_layout_numel(l, rank), elements);
+        CHECK_INT(dpar_layout_count(l, rank), elements);
         check_boxes(l, rank, elements);
         dpar_layout_strides(l, rank, NULL, stride);
         CHECK_INT(stride[l->dims - 1], 1);
@@ -124,7 +124,7 @@ static void check_layout(const dpar_layout *l)
     CHECK(dpari_layout_same(l, l));
     dpar_layout_local(l, l->mesh.size, shape, offset);
     CHECK(shape[0] == 0 && offset[0] == l->extent[0]);
-    CHECK_INT(dpar_layout_numel(l, -1), 0);
+    CHECK_INT(dpar_layout_count(l, -1), 0);
 }
 
 static const int32_t orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
@@ -136,8 +136,9 @@ static const int32_t orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
 static void test_brute_force(void)
 {
     static const int64_t extent[][2] = {{0, 3}, {1, 1}, {5, 2}, {7, 4}, {12, 3}, {13, 5}};
-    static const int rules[] = {DPAR_CHUNK,   DPAR_EVEN,   DPAR_FLOOR, DPAR_BLOCK_CYCLIC,
-                                DPAR_STRIDED, DPAR_ZIGZAG, DPAR_STRIPE};
+    static const int rules[] = {DPAR_SPLIT_CHUNK,        DPAR_SPLIT_EVEN,    DPAR_SPLIT_FLOOR,
+                                DPAR_SPLIT_BLOCK_CYCLIC, DPAR_SPLIT_STRIDED, DPAR_SPLIT_ZIGZAG,
+                                DPAR_SPLIT_CYCLIC};
     int code, dims, tried = 0;
     for (code = 0; code < 27 * 6 * 6 * 16 * 16 * 16; code += 97) {
         dpar_placement placement[3];
@@ -159,7 +160,7 @@ static void test_brute_force(void)
                 what == 0   ? dpar_replicate()
                 : what == 1 ? dpar_partial(DPAR_SUM)
                             : dpar_shard_by(what % dims, rules[(what - 2) / 2], 1 + (code / 5) % 3);
-            placement[i].source = placement[i].rule == DPAR_BLOCK_CYCLIC ? code % size[i] : 0;
+            placement[i].source = placement[i].rule == DPAR_SPLIT_BLOCK_CYCLIC ? code % size[i] : 0;
         }
         CHECK_INT(dpar_mesh_init(&mesh, "a b c", size, code % 2, 0, NULL), DPAR_OK);
         cut_in(placement, 3, order);
@@ -181,14 +182,15 @@ static dpar_layout on(int32_t axes, const int32_t *size, int32_t dims, const int
     placement[0] = a;
     placement[1] = b;
     placement[2] = c;
-    CHECK_INT(dpar_mesh_init(&mesh, axis_names(axes), size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, axis_names(axes), size, DPAR_ORDER_LAST_FASTEST, 0, NULL),
+              DPAR_OK);
     CHECK_INT(dpar_layout_init(&l, &mesh, dims, extent, placement, NULL), DPAR_OK);
     return l;
 }
 
 static dpar_placement ss(int32_t dim, int64_t factor)
 {
-    return dpar_shard_by(dim, DPAR_STRIDED, factor);
+    return dpar_shard_by(dim, DPAR_SPLIT_STRIDED, factor);
 }
 
 /* (size, offset) of every rank of a 1-d array. */
@@ -328,7 +330,7 @@ static void test_unstride(void)
     dpar_mesh mesh;
     dpar_layout l, straight;
     dpar_why why;
-    CHECK_INT(dpar_mesh_init(&mesh, "a b c", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b c", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     for (o = 0; o < 6; o++) {
         for (i = 0; i < 3; i++) {
             int64_t factor = 1;
@@ -388,7 +390,7 @@ static void test_refusals(void)
     dpar_why why;
     memset(&l, 3, sizeof l);
     before = l;
-    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     p[0] = dpar_shard(2);
     p[1] = dpar_replicate();
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
@@ -402,7 +404,7 @@ static void test_refusals(void)
     CHECK_TEXT(why.text, "a mesh of -1 axes and 1 ranks: dpar_mesh_init makes it");
     mesh.axes = DPAR_MAX_AXES + 1;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     p[0] = dpar_shard(-3);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
     p[0] = dpar_partial(DPAR_COPY);
@@ -410,12 +412,12 @@ static void test_refusals(void)
     CHECK_TEXT(why.text, "axis 0: op 0 is no reduction");
     p[0].kind = 9;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
-    p[0] = dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 0);
+    p[0] = dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, 0);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
     p[0] = dpar_shard(0);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, negative, p, &why), DPAR_E_ARG);
     CHECK_INT(dpar_layout_init(&l, &mesh, 7, extent, p, &why), DPAR_E_ARG);
-    p[1] = dpar_shard_by(0, DPAR_RAGGED, 0);
+    p[1] = dpar_shard_by(0, DPAR_SPLIT_RAGGED, 0);
     p[1].cuts = cuts;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "axis 1: RAGGED must be the first cut of its dim 0");
@@ -428,7 +430,7 @@ static void test_refusals(void)
     p[0].dim = 0;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, &why), DPAR_OK);
     CHECK_INT(dpar_layout_global(&l, 4, 0, 0, NULL), 4); /* rows 2..6 over 3: 2 2 0 */
-    CHECK_INT(dpar_layout_numel(&l, 5), 0);
+    CHECK_INT(dpar_layout_count(&l, 5), 0);
     CHECK_INT(dpar_layout_global(&l, 4, 5, 0, NULL), -1);
     CHECK_INT(dpari_layout_before(&l, 4, -1, 0), 0);
 }
@@ -437,12 +439,12 @@ static void test_extremes(void)
 {
     static const int32_t size[] = {46340, 46341, 1};
     static const int64_t extent[] = {INT64_C(1) << 62, INT64_C(1) << 62};
-    dpar_layout l = on(3, size, 2, extent, dpar_shard(0), dpar_shard_by(0, DPAR_STRIDED, 12345),
-                       dpar_replicate());
+    dpar_layout l = on(3, size, 2, extent, dpar_shard(0),
+                       dpar_shard_by(0, DPAR_SPLIT_STRIDED, 12345), dpar_replicate());
     int64_t index[2] = {0, 0}, local[2], run;
     int32_t coord[DPAR_MAX_AXES], rank;
     int t;
-    CHECK_INT(dpar_layout_numel(&l, 0), -1);
+    CHECK_INT(dpar_layout_count(&l, 0), -1);
     for (t = 0; t < 200; t++) {
         index[0] = extent[0] / 200 * t + 7 * t;
         index[1] = extent[1] - 1 - t;
@@ -470,10 +472,10 @@ static void test_edges(void)
     dpar_box box;
     int64_t local[2] = {7, 7}, index[2] = {5, 3}, run = 7;
     int32_t coord[2], k;
-    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     memset(&l, 3, sizeof l);
     p[0] = dpar_shard(-2);
-    p[1] = dpar_shard_by(-1, DPAR_RAGGED, 0);
+    p[1] = dpar_shard_by(-1, DPAR_SPLIT_RAGGED, 0);
     p[1].cuts = cuts;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL), DPAR_OK);
     CHECK(l.axis[0].dim == 0 && l.axis[1].dim == 1);
@@ -499,29 +501,29 @@ static void test_edges(void)
     p[0] = p[1];
     p[0].rule = 0;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL), DPAR_E_ARG);
-    p[0] = p[1] = dpar_partial(DPAR_OPS);
+    p[0] = p[1] = dpar_partial(DPAR_OP_COUNT);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL), DPAR_E_ARG);
-    p[0] = p[1] = dpar_partial(DPAR_OPS - 1);
+    p[0] = p[1] = dpar_partial(DPAR_OP_COUNT - 1);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL), DPAR_OK);
     p[0] = p[1] = dpar_replicate();
     CHECK_INT(dpar_layout_init(&l, &mesh, -1, extent, p, NULL), DPAR_E_ARG);
     CHECK_INT(dpar_layout_init(&l, &mesh, DPAR_MAX_DIMS, extent, p, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&l, &mesh, 3, huge, p, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_numel(&l, 0), 0);
+    CHECK_INT(dpar_layout_count(&l, 0), 0);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, huge + 1, p, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_numel(&l, 0), -1);
+    CHECK_INT(dpar_layout_count(&l, 0), -1);
     CHECK_INT(dpar_layout_init(&l, &mesh, 3, huge + 1, p, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_numel(&l, 0), 0);
+    CHECK_INT(dpar_layout_count(&l, 0), 0);
     for (k = 0; k < 2; k++) { /* the first dim and the last, which no axis shards */
         CHECK_INT(dpar_layout_init(&l, &mesh, 2, minus + k, p, NULL), DPAR_E_ARG);
         CHECK_INT(dpar_layout_init(&l, &mesh, 2, past + k, p, NULL), DPAR_E_RANGE);
     }
     p[1].kind = 9; /* the last axis */
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL), DPAR_E_ARG);
-    p[1] = dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 0);
+    p[1] = dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, 0);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL), DPAR_E_ARG);
     p[0] = dpar_shard(1);
-    p[1] = dpar_shard_by(-1, DPAR_RAGGED, 0); /* not the first cut of the last dim */
+    p[1] = dpar_shard_by(-1, DPAR_SPLIT_RAGGED, 0); /* not the first cut of the last dim */
     p[1].cuts = cuts;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL), DPAR_E_ARG);
     p[0] = p[1] = dpar_replicate();
@@ -542,7 +544,7 @@ static void test_same(void)
     dpar_mesh mesh;
     dpar_layout a, b;
     int k;
-    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
 #define SAME(first, second, rank, of, turn, expect)                                                \
     do {                                                                                           \
         p[0] = first, p[1] = second;                                                               \
@@ -553,20 +555,20 @@ static void test_same(void)
             CHECK_INT(k ? dpari_layout_same(&b, &a) : dpari_layout_same(&a, &b), expect);          \
         }                                                                                          \
     } while (0)
-    q[0] = dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 2);
+    q[0] = dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, 2);
     q[1] = dpar_shard(0);
     SAME(q[0], q[1], 2, extent, 0, 1);
     SAME(q[0], q[1], 3, extent, 0, 0);
     SAME(q[0], q[1], 2, other, 0, 0);
     SAME(q[0], q[1], 2, extent, 1, 0);
-    SAME(dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 3), q[1], 2, extent, 0, 0);
-    SAME(dpar_shard_by(1, DPAR_BLOCK_CYCLIC, 2), q[1], 2, extent, 0, 0);
-    SAME(dpar_shard_by(0, DPAR_STRIDED, 2), q[1], 2, extent, 0, 0);
+    SAME(dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, 3), q[1], 2, extent, 0, 0);
+    SAME(dpar_shard_by(1, DPAR_SPLIT_BLOCK_CYCLIC, 2), q[1], 2, extent, 0, 0);
+    SAME(dpar_shard_by(0, DPAR_SPLIT_STRIDED, 2), q[1], 2, extent, 0, 0);
     SAME(q[0], dpar_shard(1), 2, extent, 0, 0);
     SAME(q[0], dpar_replicate(), 2, extent, 0, 0);
     SAME(dpar_replicate(), q[1], 2, extent, 0, 0);
     q[0].source = 1;
-    SAME(dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 2), q[1], 2, extent, 0, 0);
+    SAME(dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, 2), q[1], 2, extent, 0, 0);
     q[1] = dpar_shard(1); /* another dim: then the order of the cuts does not matter */
     SAME(q[0], q[1], 2, extent, 1, 1);
     q[0] = dpar_partial(DPAR_SUM);
@@ -576,7 +578,7 @@ static void test_same(void)
     SAME(q[0], dpar_partial(DPAR_MAX), 2, extent, 0, 0);
     q[1] = dpar_shard(1);
     SAME(dpar_replicate(), q[1], 2, extent, 0, 0);
-    q[0] = dpar_shard_by(0, DPAR_RAGGED, 0);
+    q[0] = dpar_shard_by(0, DPAR_SPLIT_RAGGED, 0);
     q[0].cuts = cuts;
     SAME(q[0], q[1], 2, extent, 0, 1);
     {
@@ -599,19 +601,20 @@ static void test_unstride_keeps(void)
     dpar_placement p[2], plain[2];
     dpar_mesh mesh;
     dpar_layout l;
-    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    p[0] = dpar_shard_by(1, DPAR_BLOCK_CYCLIC, 3);
-    p[1] = dpar_shard_by(0, DPAR_STRIDED, 1);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
+    p[0] = dpar_shard_by(1, DPAR_SPLIT_BLOCK_CYCLIC, 3);
+    p[1] = dpar_shard_by(0, DPAR_SPLIT_STRIDED, 1);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_unstride(&l, plain, NULL), DPAR_OK);
-    CHECK(plain[0].rule == DPAR_BLOCK_CYCLIC && plain[0].block == 3);
-    CHECK(plain[1].rule == DPAR_CHUNK && plain[1].block == 0 && plain[1].dim == 0);
+    CHECK(plain[0].rule == DPAR_SPLIT_BLOCK_CYCLIC && plain[0].block == 3);
+    CHECK(plain[1].rule == DPAR_SPLIT_CHUNK && plain[1].block == 0 && plain[1].dim == 0);
     CHECK(plain[0].order == 0 && plain[1].order == 1);
-    p[0] = dpar_shard_by(0, DPAR_STRIDED, 2); /* [SS(0,2), S0] cuts by axis 1, then by axis 0 */
+    p[0] =
+        dpar_shard_by(0, DPAR_SPLIT_STRIDED, 2); /* [SS(0,2), S0] cuts by axis 1, then by axis 0 */
     p[1] = dpar_shard(0);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_unstride(&l, plain, NULL), DPAR_OK);
-    CHECK(plain[0].order == 1 && plain[1].order == 0 && plain[0].rule == DPAR_CHUNK);
+    CHECK(plain[0].order == 1 && plain[1].order == 0 && plain[0].rule == DPAR_SPLIT_CHUNK);
 }
 
 /* A20: how many full shardings there are on a mesh of three axes, with order: m! times the sum over
@@ -626,7 +629,7 @@ static void test_full_shardings(void)
     static dpar_layout found[128];
     dpar_mesh mesh;
     int32_t dims, code, k, n, i;
-    CHECK_INT(dpar_mesh_init(&mesh, "a b c", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b c", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     for (dims = 2; dims <= 4; dims++) {
         for (n = 0, code = 0; code < dims * dims * dims; code++) {
             for (k = 0; k < 6; k++) {
@@ -661,12 +664,12 @@ static void test_darray(void)
     int rank;
     p[0] = dpar_replicate();
     p[1] = dpar_shard(1);
-    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL), DPAR_OK);
     for (rank = 0; rank < 3; rank++) {
         int64_t shape[2], run;
         int i;
-        CHECK_INT(dpar_layout_numel(&l, rank), count[rank]);
+        CHECK_INT(dpar_layout_count(&l, rank), count[rank]);
         dpar_layout_local(&l, rank, shape, NULL);
         for (i = 0; i < count[rank]; i++) {
             CHECK_INT(dpar_layout_global(&l, rank, 0, i / shape[1], &run) * 4 +

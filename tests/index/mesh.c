@@ -54,7 +54,7 @@ static void test_brute_force(void)
                     CHECK_INT(m.size, size[0] * size[1] * size[2]);
                     for (rank = 0; rank < m.size; rank++) {
                         /* last fastest: rank = (c0 n1 + c1) n2 + c2, and mirrored */
-                        int32_t e = order == DPAR_LAST_FASTEST ? 2 : 0, s = 2 - e;
+                        int32_t e = order == DPAR_ORDER_LAST_FASTEST ? 2 : 0, s = 2 - e;
                         c[e] = rank % size[e];
                         c[1] = rank / size[e] % size[1];
                         c[s] = rank / size[e] / size[1];
@@ -93,7 +93,8 @@ static void check_megatron(int32_t tp, int32_t cp, int32_t dp, int32_t pp)
     size[1] = cp;
     size[2] = dp;
     size[3] = pp;
-    CHECK_INT(dpar_mesh_init(&m, "tp cp dp pp", size, DPAR_FIRST_FASTEST, n * pp, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "tp cp dp pp", size, DPAR_ORDER_FIRST_FASTEST, n * pp, NULL),
+              DPAR_OK);
     CHECK_INT(dpar_mesh_find(&m, "dp"), 2);
     CHECK_INT(dpar_mesh_find(&m, "ep"), -1);
     for (rank = 0; rank<n * pp; rank += n> 512 ? 37 : 1) {
@@ -131,7 +132,7 @@ static void test_offset(void)
     static const int32_t size[] = {4, 3};
     int32_t coord[2] = {1, 2};
     dpar_mesh m;
-    CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_FIRST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_ORDER_FIRST_FASTEST, 0, NULL), DPAR_OK);
     m.offset = 6;
     CHECK_INT(dpar_mesh_rank(&m, coord), 6 + 1 + 8);
     CHECK_INT(mesh_coord(&m, 15, 1), 2);
@@ -146,7 +147,7 @@ static void test_offset(void)
     CHECK_INT(dpar_mesh_group_index(&m, 1u, 18), -1);
     coord[0] = 4;
     CHECK_INT(dpar_mesh_rank(&m, coord), -1);
-    CHECK_INT(dpar_mesh_init(&m, "", size, DPAR_FIRST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "", size, DPAR_ORDER_FIRST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(m.size, 1);
 }
 
@@ -157,24 +158,24 @@ static void test_refusals(void)
     dpar_why why;
     memset(&m, 7, sizeof m);
     before = m;
-    CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_FIRST_FASTEST, 10, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_ORDER_FIRST_FASTEST, 10, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "the other axes' 4 ranks do not divide 10");
     CHECK(memcmp(&m, &before, sizeof m) == 0); /* written only on success */
-    CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_FIRST_FASTEST, 12, &why), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_ORDER_FIRST_FASTEST, 12, &why), DPAR_OK);
     CHECK_INT(m.axis[1].size, 3);
     size[0] = -1; /* the first axis may be the one, too */
     size[1] = 4;
-    CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_LAST_FASTEST, 12, &why), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_ORDER_LAST_FASTEST, 12, &why), DPAR_OK);
     CHECK(m.axis[0].size == 3 && m.axis[0].stride == 4 && m.size == 12);
     size[0] = 4;
     size[1] = 0;
-    CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_FIRST_FASTEST, 12, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_ORDER_FIRST_FASTEST, 12, &why), DPAR_E_ARG);
     size[0] = size[1] = 2147483647;
-    CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_FIRST_FASTEST, 0, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_ORDER_FIRST_FASTEST, 0, &why), DPAR_E_RANGE);
     size[0] = size[1] = 2;
-    CHECK_INT(dpar_mesh_init(&m, "dp dp", size, DPAR_FIRST_FASTEST, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_init(&m, "dp dp", size, DPAR_ORDER_FIRST_FASTEST, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "axes 0 and 1 are both called 'dp'");
-    CHECK_INT(dpar_mesh_init(&m, "sixteen_letters_", size, DPAR_FIRST_FASTEST, 0, &why),
+    CHECK_INT(dpar_mesh_init(&m, "sixteen_letters_", size, DPAR_ORDER_FIRST_FASTEST, 0, &why),
               DPAR_E_ARG);
 }
 
@@ -189,7 +190,7 @@ static dpar_mesh ordered(const char *order, int tp, int cp, int dp, int pp)
     size[1] = cp;
     size[2] = dp;
     size[3] = pp;
-    CHECK_INT(dpar_mesh_ordered(&m, order, "tp cp dp pp", size, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init_from_order(&m, order, "tp cp dp pp", size, 0, NULL), DPAR_OK);
     return m;
 }
 
@@ -254,12 +255,12 @@ static void test_megatron_groups(void)
     groups(&m, set_of(&m, "tp", "dp", NULL), tp_dp);
     groups(&m, set_of(&m, "dp", "tp", NULL), tp_dp);
     groups(&m, set_of(&m, "tp", "dp", "cp"), tp);
-    CHECK_INT(dpar_mesh_view(&e, &m, "etp ep edp pp", expert_size, DPAR_FIRST_FASTEST, &why),
+    CHECK_INT(dpar_mesh_view(&e, &m, "etp ep edp pp", expert_size, DPAR_ORDER_FIRST_FASTEST, &why),
               DPAR_OK);
     groups(&e, set_of(&e, "ep", NULL, NULL), tp); /* C4 */
     groups(&e, set_of(&e, "edp", NULL, NULL), dp);
     groups(&e, set_of(&e, "etp", "ep", "pp"), tp_ep_pp);
-    CHECK_INT(dpar_mesh_view(&e, &m, "etp ep edp pp", wrong_size, DPAR_FIRST_FASTEST, &why),
+    CHECK_INT(dpar_mesh_view(&e, &m, "etp ep edp pp", wrong_size, DPAR_ORDER_FIRST_FASTEST, &why),
               DPAR_E_DIVIDE);
     CHECK_TEXT(why.text,
                "axis 'pp' is 2 ranks 8 apart in one view and 4 ranks 4 apart in the other: "
@@ -280,7 +281,7 @@ static dpar_mesh pairs(int32_t n, const int32_t *size, const int32_t *stride)
 {
     dpar_mesh m;
     int32_t i;
-    CHECK_INT(dpar_mesh_init(&m, axis_names(n), size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, axis_names(n), size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     for (i = 0; i < n; i++) {
         m.axis[i].stride = stride[i];
     }
@@ -340,7 +341,7 @@ static void test_layout_algebra(void)
     CHECK(!dpari_mesh_injective(&m));
     m = pair2(4, 2, 1, 1);
     CHECK(!dpari_mesh_injective(&m));
-    CHECK_INT(dpar_mesh_init(&m, "dp cp tp", size222, DPAR_LAST_FASTEST, 0, NULL),
+    CHECK_INT(dpar_mesh_init(&m, "dp cp tp", size222, DPAR_ORDER_LAST_FASTEST, 0, NULL),
               DPAR_OK); /* C13 */
     dp_cp = set_of(&m, "dp", "cp", NULL);
     CHECK_INT(dpar_mesh_slice(&g, &m, dp_cp, 4, NULL), DPAR_OK);
@@ -349,10 +350,11 @@ static void test_layout_algebra(void)
     images(&g, c13b);
     CHECK_INT(mesh_coord(&g, 4, 0), -1); /* between its ranks, not of them */
     groups(&m, 5u, ((const int[]){0, 1, 4, 5, 2, 3, 6, 7})); /* dp and tp do not chain */
-    CHECK_INT(dpar_mesh_init(&m, "x y", size24, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK); /* C14 */
+    CHECK_INT(dpar_mesh_init(&m, "x y", size24, DPAR_ORDER_LAST_FASTEST, 0, NULL),
+              DPAR_OK); /* C14 */
     groups(&m, 1u, c14);
     groups(&m, 2u, c11);
-    CHECK_INT(dpar_mesh_init(&m, "dp cp tp", size222, DPAR_LAST_FASTEST, 0, NULL),
+    CHECK_INT(dpar_mesh_init(&m, "dp cp tp", size222, DPAR_ORDER_LAST_FASTEST, 0, NULL),
               DPAR_OK); /* C15 */
     groups(&m, 1u, c14);
     groups(&m, 2u, ((const int[]){0, 2, 1, 3, 4, 6, 5, 7}));
@@ -370,25 +372,26 @@ static void test_more_vectors(void)
     static const int32_t cp2[] = {2, 1, 1, 2, 3}, cp2tp4[] = {1, 1, 1, 2, 4};
     static const int32_t shard[] = {1, 2, -1, 1, 2}, twos[] = {2, 2, 2, 2};
     dpar_mesh m;
-    CHECK_INT(
-        dpar_mesh_init(&m, "pp dp_replicate dp_shard cp tp", shard, DPAR_LAST_FASTEST, 8, NULL),
-        DPAR_OK);
-    CHECK_INT(m.axis[dpar_mesh_find(&m, "dp_shard")].size, 2);
-    CHECK_INT(dpar_mesh_init(&m, "pp dp_replicate dp_shard cp tp", cp2, DPAR_LAST_FASTEST, 0, NULL),
+    CHECK_INT(dpar_mesh_init(&m, "pp dp_replicate dp_shard cp tp", shard, DPAR_ORDER_LAST_FASTEST,
+                             8, NULL),
               DPAR_OK);
+    CHECK_INT(m.axis[dpar_mesh_find(&m, "dp_shard")].size, 2);
+    CHECK_INT(
+        dpar_mesh_init(&m, "pp dp_replicate dp_shard cp tp", cp2, DPAR_ORDER_LAST_FASTEST, 0, NULL),
+        DPAR_OK);
     CHECK_INT(dpar_mesh_group_size(&m, set_of(&m, "pp", "cp", "tp")), 12);
     /* its sequences must be multiples of 2 cp tp: 16 for cp 2, tp 4 */
-    CHECK_INT(
-        dpar_mesh_init(&m, "pp dp_replicate dp_shard cp tp", cp2tp4, DPAR_LAST_FASTEST, 0, NULL),
-        DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "pp dp_replicate dp_shard cp tp", cp2tp4, DPAR_ORDER_LAST_FASTEST,
+                             0, NULL),
+              DPAR_OK);
     CHECK_INT(2 * dpar_mesh_group_size(&m, set_of(&m, "cp", "tp", NULL)), 16);
-    CHECK_INT(dpar_mesh_init(&m, "pp dp cp tp", twos, DPAR_LAST_FASTEST, 16, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "pp dp cp tp", twos, DPAR_ORDER_LAST_FASTEST, 16, NULL), DPAR_OK);
     CHECK(mesh_coord(&m, 5, 0) == 0 && mesh_coord(&m, 5, 1) == 1);
     CHECK(mesh_coord(&m, 5, 2) == 0 && mesh_coord(&m, 5, 3) == 1);
     m = ordered("tp-cp-dp-pp", 2, 2, 2, 2);
     CHECK(mesh_coord(&m, 5, 0) == 1 && mesh_coord(&m, 5, 1) == 0);
     CHECK(mesh_coord(&m, 5, 2) == 1 && mesh_coord(&m, 5, 3) == 0);
-    CHECK_INT(dpar_mesh_init(&m, "a b c", twos, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a b c", twos, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_mesh_group_size(&m, 7u) / dpar_mesh_group_size(&m, 7u & 4u), 4); /* c: a host */
     CHECK_INT(dpar_mesh_group_size(&m, 5u) / dpar_mesh_group_size(&m, 5u & 4u), 2);
     CHECK_INT(dpar_mesh_group_size(&m, 2u) / dpar_mesh_group_size(&m, 2u & 4u), 2);
@@ -443,8 +446,8 @@ static void test_agree(void)
         int agree = 1;
         const char *first = have[left % 3], *second = have[left / 3 % 3];
         dpar_mesh a, b;
-        CHECK_INT(dpar_mesh_init(&a, first, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_mesh_init(&b, second, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&a, first, size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&b, second, size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         left /= 9;
         b.offset = left % 2;
         left /= 2;
@@ -479,9 +482,9 @@ static void test_view(void)
         CHECK_INT(dpar_mesh_view(&v, &m, "x y z", sizes, order, NULL), DPAR_OK);
         for (k = 0; k < 24; k++) {
             int32_t c[3];
-            c[0] = order == DPAR_LAST_FASTEST ? k / 12 : k % 2;
-            c[1] = order == DPAR_LAST_FASTEST ? k / 4 % 3 : k / 2 % 3;
-            c[2] = order == DPAR_LAST_FASTEST ? k % 4 : k / 6;
+            c[0] = order == DPAR_ORDER_LAST_FASTEST ? k / 12 : k % 2;
+            c[1] = order == DPAR_ORDER_LAST_FASTEST ? k / 4 % 3 : k / 2 % 3;
+            c[2] = order == DPAR_ORDER_LAST_FASTEST ? k % 4 : k / 6;
             CHECK_INT(dpar_mesh_rank(&v, c), 5 + 3 * k);
         }
     }
@@ -502,7 +505,7 @@ static void test_nodes(void)
             size[axes + i] = fast[i];
         }
         CHECK(dirty(0xAA) != 0);
-        CHECK_INT(dpar_mesh_init(&m, list[axes], size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, list[axes], size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(m.axes, 2 * axes);
         for (k = 0; k < m.size; k++) {
             int32_t rest = k;
@@ -527,33 +530,36 @@ static void test_ordered(void)
     int32_t size[9] = {1, 2, 2, 1, 1, 1, 1, 1, 3}, k;
     dpar_mesh m;
     dpar_why why;
-    CHECK_INT(dpar_mesh_ordered(&m, "-a--b,", " a, b  ", size, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_mesh_init_from_order(&m, "-a--b,", " a, b  ", size, 0, &why), DPAR_OK);
     CHECK(m.axes == 2 && m.axis[1].stride == 1 && strcmp(m.axis[1].name, "b") == 0);
-    CHECK_INT(dpar_mesh_ordered(&m, "long-long-long", "", size, 0, &why), DPAR_E_UNKNOWN);
+    CHECK_INT(dpar_mesh_init_from_order(&m, "long-long-long", "", size, 0, &why), DPAR_E_UNKNOWN);
     CHECK_TEXT(why.text, "'long' of the order has no size");
-    CHECK_INT(dpar_mesh_ordered(&m, "a", "aa", size, 0, &why), DPAR_E_UNKNOWN);
-    CHECK_INT(dpar_mesh_ordered(&m, "aa", "a", size, 0, &why), DPAR_E_UNKNOWN);
-    CHECK_INT(dpar_mesh_ordered(&m, "a_word_of_34_characters__________x", "", size, 0, &why),
-              DPAR_E_UNKNOWN); /* 32 of them are quoted */
+    CHECK_INT(dpar_mesh_init_from_order(&m, "a", "aa", size, 0, &why), DPAR_E_UNKNOWN);
+    CHECK_INT(dpar_mesh_init_from_order(&m, "aa", "a", size, 0, &why), DPAR_E_UNKNOWN);
+    CHECK_INT(
+        dpar_mesh_init_from_order(&m, "a_word_of_34_characters__________x", "", size, 0, &why),
+        DPAR_E_UNKNOWN); /* 32 of them are quoted */
     CHECK_TEXT(why.text, "'a_word_of_34_characters_________' of the order has no size");
-    CHECK_INT(dpar_mesh_ordered(&m, "a-b-b", "a b c", size, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_init_from_order(&m, "a-b-b", "a b c", size, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "'b' is in the order twice");
-    CHECK_INT(dpar_mesh_ordered(&m, "c", "b c", size + 1, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_init_from_order(&m, "c", "b c", size + 1, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "'b' has size 2 and is not in the order");
-    CHECK_INT(dpar_mesh_ordered(&m, "b", "a a b", size, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_init_from_order(&m, "b", "a a b", size, 0, &why), DPAR_E_ARG);
     for (k = 0; k < 3; k++) {
-        CHECK_INT(dpar_mesh_ordered(&m, order[k], axis_names(8), size, 4, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init_from_order(&m, order[k], axis_names(8), size, 4, NULL), DPAR_OK);
         CHECK_INT(m.axes, 8);
         CHECK_TEXT(m.axis[7].name, k == 0 ? "a" : "h");
         /* a ninth name: it may not be left out, nor is there room for it */
-        CHECK_INT(dpar_mesh_ordered(&m, order[k], axis_names(9), size, 4, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_mesh_init_from_order(&m, order[k], axis_names(9), size, 4, &why),
+                  DPAR_E_ARG);
         CHECK_TEXT(why.text, "'i' has size 3 and is not in the order");
         size[8] = 1;
-        CHECK_INT(dpar_mesh_ordered(&m, order[k], axis_names(9), size, 4, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_mesh_init_from_order(&m, order[k], axis_names(9), size, 4, &why),
+                  DPAR_E_ARG);
         CHECK_TEXT(why.text, "a mesh has at most 8 axes");
         size[8] = 3;
     }
-    CHECK_INT(dpar_mesh_ordered(&m, "i", axis_names(9), size, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_init_from_order(&m, "i", axis_names(9), size, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "a mesh has at most 8 axes");
 }
 
@@ -562,7 +568,7 @@ static void test_limits(void)
 {
     static const int32_t sizes[] = {2, 3, 4};
     dpar_mesh m, n;
-    CHECK_INT(dpar_mesh_init(&m, "fifteen_letters b c", sizes, DPAR_LAST_FASTEST, 0, NULL),
+    CHECK_INT(dpar_mesh_init(&m, "fifteen_letters b c", sizes, DPAR_ORDER_LAST_FASTEST, 0, NULL),
               DPAR_OK);
     CHECK_INT(dpar_mesh_slice(&n, &m, 7u, 0, NULL), DPAR_OK);
     CHECK_TEXT(n.axis[0].name, "fifteen_letters");
@@ -575,7 +581,7 @@ static void test_shift(void)
     static const int32_t nodes[] = {2, 1, 2, 4};
     dpar_mesh m;
     int32_t i;
-    CHECK_INT(dpar_mesh_init(&m, "dp.node tp.node dp tp", nodes, DPAR_LAST_FASTEST, 0, NULL),
+    CHECK_INT(dpar_mesh_init(&m, "dp.node tp.node dp tp", nodes, DPAR_ORDER_LAST_FASTEST, 0, NULL),
               DPAR_OK); /* 2 nodes of 2 x 4 */
     CHECK_INT(m.size, 16);
     for (i = 0; i < 16; i++) { /* rank = node 8 + dp 4 + tp; dp as a whole: slow part major */
@@ -601,14 +607,14 @@ static void test_more_refusals(void)
     static const int32_t size[] = {2, 3}, one[] = {2};
     dpar_mesh m, v;
     dpar_why why;
-    CHECK_INT(dpar_mesh_ordered(&m, "tp-cp", "tp dp", size, 0, &why), DPAR_E_UNKNOWN);
+    CHECK_INT(dpar_mesh_init_from_order(&m, "tp-cp", "tp dp", size, 0, &why), DPAR_E_UNKNOWN);
     CHECK_TEXT(why.text, "'cp' of the order has no size");
-    CHECK_INT(dpar_mesh_ordered(&m, "tp", "tp dp", size, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_init_from_order(&m, "tp", "tp dp", size, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "'dp' has size 3 and is not in the order");
-    CHECK_INT(dpar_mesh_ordered(&m, "tp-tp", "tp dp", size, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_mesh_ordered(&m, "tp-dp", "tp dp", size, 7, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_mesh_init_from_order(&m, "tp-tp", "tp dp", size, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_init_from_order(&m, "tp-dp", "tp dp", size, 7, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "the axes make 6 ranks, there are 7");
-    CHECK_INT(dpar_mesh_ordered(&m, "tp-dp", "tp dp", size, 6, &why), DPAR_OK);
+    CHECK_INT(dpar_mesh_init_from_order(&m, "tp-dp", "tp dp", size, 6, &why), DPAR_OK);
     m.offset = 10;
     CHECK_INT(dpar_mesh_rank(&m, one), -1); /* tp = 2 of 2 */
     CHECK_INT(dpar_mesh_slice(&v, &m, 1u, 9, &why), DPAR_E_ARG);
@@ -624,30 +630,31 @@ static void test_edges(void)
     for (k = 0; k < 9; k++) {
         size[k] = 2;
     }
-    CHECK_INT(dpar_mesh_init(&m, "a b c d e f g h", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_mesh_init(&out, "a b c d e f g h i", size, DPAR_LAST_FASTEST, 0, &why),
+    CHECK_INT(dpar_mesh_init(&m, "a b c d e f g h", size, DPAR_ORDER_LAST_FASTEST, 0, NULL),
+              DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&out, "a b c d e f g h i", size, DPAR_ORDER_LAST_FASTEST, 0, &why),
               DPAR_E_ARG);
-    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_LAST_FASTEST, -4, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_ORDER_LAST_FASTEST, -4, &why), DPAR_E_ARG);
     size[0] = INT32_MAX; /* as many ranks as there may be */
     size[1] = 1;
-    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(out.size, INT32_MAX);
     size[1] = 2;
-    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_LAST_FASTEST, 0, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, &why), DPAR_E_RANGE);
     size[0] = 3;
     size[1] = -1;
-    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_LAST_FASTEST, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, &why), DPAR_E_ARG);
     size[0] = 1; /* one rank in all: said and checked */
-    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_LAST_FASTEST, 1, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_ORDER_LAST_FASTEST, 1, NULL), DPAR_OK);
     size[0] = size[1] = -1;
-    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_LAST_FASTEST, 4, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_ORDER_LAST_FASTEST, 4, &why), DPAR_E_ARG);
     size[0] = 2;
     size[1] = 1;
-    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_LAST_FASTEST, 1, &why), DPAR_E_DIVIDE);
+    CHECK_INT(dpar_mesh_init(&out, "a b", size, DPAR_ORDER_LAST_FASTEST, 1, &why), DPAR_E_DIVIDE);
     /* the same: sizes, strides, the first rank; not names, nor strides of one rank */
     size[0] = 2;
     size[1] = 3;
-    CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK(dpari_mesh_same(&m, &m));
     other = m;
     other.axes = 1;
@@ -669,7 +676,7 @@ static void test_edges(void)
     CHECK(dpari_mesh_same(&m, &other));
     /* injective: strides of at least 1 where there are two ranks, the last axis too */
     for (k = 0; k < 2; k++) {
-        CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         m.axis[k].stride = 0;
         CHECK(!dpari_mesh_injective(&m));
         m.axis[k].size = 1;

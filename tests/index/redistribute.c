@@ -27,7 +27,7 @@ static int64_t value_of(int64_t global, int32_t partial, int32_t partials)
 static void fill(const dpar_layout *l)
 {
     int32_t rank, d;
-    uint32_t partial = axes_that(l, DPAR_PARTIAL);
+    uint32_t partial = axes_that(l, DPAR_PLACEMENT_PARTIAL);
     for (rank = l->mesh.offset; rank < l->mesh.offset + l->mesh.size; rank++) {
         int64_t shape[6], index[6], global[6], n, run;
         dpar_layout_local(l, rank, shape, NULL);
@@ -47,7 +47,7 @@ static int64_t delivered;
 /* Every receive list, read from the peers' arrays. */
 static void run_receives(const dpar_layout *from, const dpar_layout *to, int32_t per_node)
 {
-    static dpar_transfers w;
+    static dpar_redistribute_cursor w;
     dpar_transfer t;
     int32_t rank, d;
     memset(arrived, 0, sizeof arrived);
@@ -55,9 +55,10 @@ static void run_receives(const dpar_layout *from, const dpar_layout *to, int32_t
     delivered = 0;
     for (rank = 0; rank < RANKS; rank++) {
         int64_t shape[6], there[6], index[6], a[6], b[6], n;
-        CHECK_INT(dpar_transfers_first(&w, from, to, rank, DPAR_RECEIVES, per_node), DPAR_OK);
+        CHECK_INT(dpar_redistribute_first(&w, from, to, rank, DPAR_TRANSFER_RECV, per_node),
+                  DPAR_OK);
         dpar_layout_local(to, rank, shape, NULL);
-        while (dpar_transfers_next(&w, &t)) {
+        while (dpar_redistribute_next(&w, &t)) {
             dpar_layout_local(from, t.peer, there, NULL);
             for (n = 0; nth(t.dims, t.extent, n, index); n++) {
                 for (d = 0; d < t.dims; d++) {
@@ -82,8 +83,9 @@ static int receives(const dpar_layout *from, const dpar_layout *to, int32_t rank
 {
     int32_t i;
     for (i = 0; i < to->mesh.axes; i++) {
-        int stays = i < from->mesh.axes && from->axis[i].kind == DPAR_PARTIAL;
-        if (to->axis[i].kind == DPAR_PARTIAL && !stays && mesh_coord(&to->mesh, rank, i) > 0) {
+        int stays = i < from->mesh.axes && from->axis[i].kind == DPAR_PLACEMENT_PARTIAL;
+        if (to->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !stays &&
+            mesh_coord(&to->mesh, rank, i) > 0) {
             return 0;
         }
     }
@@ -92,10 +94,10 @@ static int receives(const dpar_layout *from, const dpar_layout *to, int32_t rank
 
 static void check_result(const dpar_layout *from, const dpar_layout *to)
 {
-    uint32_t was = axes_that(from, DPAR_PARTIAL), stays = 0;
+    uint32_t was = axes_that(from, DPAR_PLACEMENT_PARTIAL), stays = 0;
     int32_t rank, d, i, times;
     for (i = 0; i < to->mesh.axes; i++) {
-        stays |= to->axis[i].kind == DPAR_PARTIAL ? was & 1u << i : 0;
+        stays |= to->axis[i].kind == DPAR_PLACEMENT_PARTIAL ? was & 1u << i : 0;
     }
     times = dpar_mesh_group_size(&from->mesh, was & ~stays);
     for (rank = to->mesh.offset; rank < to->mesh.offset + to->mesh.size; rank++) {
@@ -132,13 +134,13 @@ static entry sent[LISTS], got[LISTS];
 static int list_all(const dpar_layout *from, const dpar_layout *to, int32_t per_node, int direction,
                     entry *list)
 {
-    static dpar_transfers w;
+    static dpar_redistribute_cursor w;
     int32_t rank, n = 0;
     for (rank = 0; rank < RANKS; rank++) {
-        CHECK_INT(dpar_transfers_first(&w, from, to, rank, direction, per_node), DPAR_OK);
-        while (n < LISTS && dpar_transfers_next(&w, &list[n].t)) {
-            list[n].from = direction == DPAR_SENDS ? rank : list[n].t.peer;
-            list[n].to = direction == DPAR_SENDS ? list[n].t.peer : rank;
+        CHECK_INT(dpar_redistribute_first(&w, from, to, rank, direction, per_node), DPAR_OK);
+        while (n < LISTS && dpar_redistribute_next(&w, &list[n].t)) {
+            list[n].from = direction == DPAR_TRANSFER_SEND ? rank : list[n].t.peer;
+            list[n].to = direction == DPAR_TRANSFER_SEND ? list[n].t.peer : rank;
             n++;
         }
     }
@@ -148,9 +150,9 @@ static int list_all(const dpar_layout *from, const dpar_layout *to, int32_t per_
 /* The k-th send from a to b is the k-th receive of b from a, with the two sides exchanged. */
 static void check_pairs(const dpar_layout *from, const dpar_layout *to, int32_t per_node)
 {
-    int n = list_all(from, to, per_node, DPAR_SENDS, sent), k, j;
+    int n = list_all(from, to, per_node, DPAR_TRANSFER_SEND, sent), k, j;
     static char used[LISTS];
-    CHECK_INT(list_all(from, to, per_node, DPAR_RECEIVES, got), n);
+    CHECK_INT(list_all(from, to, per_node, DPAR_TRANSFER_RECV, got), n);
     if (n == LISTS) { /* too many to compare, of both */
         return;
     }
@@ -177,13 +179,13 @@ static void check_near(const dpar_layout *from, int32_t per_node, int n)
 {
     int k, rank;
     int32_t d;
-    if (axes_that(from, DPAR_PARTIAL) != 0) {
+    if (axes_that(from, DPAR_PLACEMENT_PARTIAL) != 0) {
         return;
     }
     for (k = 0; k < n; k++) {
         int here = 0, nearby = 0;
         for (rank = 0; rank < RANKS; rank++) {
-            int holds = dpar_layout_numel(from, rank) > 0;
+            int holds = dpar_layout_count(from, rank) > 0;
             for (d = 0; d < from->dims; d++) {
                 int64_t i = got[k].t.global[d], run;
                 int64_t local = dpari_layout_before(from, rank, d, i);
@@ -204,7 +206,7 @@ static void check_move(const dpar_layout *from, const dpar_layout *to, int32_t p
     check_result(from, to);
     check_pairs(from, to, per_node);
     if (per_node > 0) {
-        check_near(from, per_node, list_all(from, to, per_node, DPAR_RECEIVES, got));
+        check_near(from, per_node, list_all(from, to, per_node, DPAR_TRANSFER_RECV, got));
     }
 }
 
@@ -223,8 +225,9 @@ static dpar_layout random_layout(const dpar_mesh *mesh, int32_t dims, const int6
             p[i] = dpar_partial(DPAR_SUM);
         } else if (what > 2 && dims > 0) {
             do {
-                p[i] = dpar_shard_by(below(dims), below(3) ? 0 : below(DPAR_SPLITS), 1 + below(3));
-            } while (p[i].rule == DPAR_RAGGED);
+                p[i] = dpar_shard_by(below(dims), below(3) ? 0 : below(DPAR_SPLIT_RULE_COUNT),
+                                     1 + below(3));
+            } while (p[i].rule == DPAR_SPLIT_RAGGED);
         }
         k = i + below(mesh->axes - i);
         { /* a random order */
@@ -293,23 +296,23 @@ static void test_all_pairs(void)
             p[i] = what == 0   ? dpar_replicate()
                    : what == 1 ? dpar_partial(DPAR_SUM)
                    : what < 4  ? dpar_shard(what - 2)
-                   : what == 4 ? dpar_shard_by(0, DPAR_STRIPE, 0)
-                   : what == 5 ? dpar_shard_by(1, DPAR_ZIGZAG, 0)
-                               : dpar_shard_by(0, DPAR_STRIDED, 3);
+                   : what == 4 ? dpar_shard_by(0, DPAR_SPLIT_CYCLIC, 0)
+                   : what == 5 ? dpar_shard_by(1, DPAR_SPLIT_ZIGZAG, 0)
+                               : dpar_shard_by(0, DPAR_SPLIT_STRIDED, 3);
         }
-        CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&to, &m, 2, extent, p + 2, NULL), DPAR_OK);
         if (dpar_redistribute_check(&from, &to, NULL) == DPAR_OK) {
             check_move(&from, &to, 2);
             if (dpari_layout_same(&from, &to)) { /* equal layouts move nothing */
-                dpar_transfers w;
+                dpar_redistribute_cursor w;
                 dpar_transfer_totals sum;
                 for (i = 0; i < 6; i++) {
-                    (void)dpar_transfers_first(&w, &from, &to, i, DPAR_RECEIVES, 0);
+                    (void)dpar_redistribute_first(&w, &from, &to, i, DPAR_TRANSFER_RECV, 0);
                     dpar_transfers_total(&w, &sum);
                     CHECK_INT(sum.away, 0);
-                    CHECK_INT(sum.kept, dpar_layout_numel(&to, i));
+                    CHECK_INT(sum.kept, dpar_layout_count(&to, i));
                 }
             }
         }
@@ -323,7 +326,7 @@ static dpar_layout line(int64_t n, int32_t parts)
     dpar_placement p = dpar_shard(0);
     dpar_mesh m;
     dpar_layout l;
-    CHECK_INT(dpar_mesh_init(&m, "a", &parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &parts, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&l, &m, 1, &n, &p, NULL), DPAR_OK);
     return l;
 }
@@ -332,18 +335,18 @@ static dpar_layout line(int64_t n, int32_t parts)
 static void receives_are(const dpar_layout *from, const dpar_layout *to, int32_t rank,
                          const int *expect, int rows)
 {
-    dpar_transfers w;
+    dpar_redistribute_cursor w;
     dpar_transfer t;
     int k = 0;
-    CHECK_INT(dpar_transfers_first(&w, from, to, rank, DPAR_RECEIVES, 0), DPAR_OK);
-    while (dpar_transfers_next(&w, &t) && k < rows) {
+    CHECK_INT(dpar_redistribute_first(&w, from, to, rank, DPAR_TRANSFER_RECV, 0), DPAR_OK);
+    while (dpar_redistribute_next(&w, &t) && k < rows) {
         CHECK_INT(t.peer, expect[3 * k]);
         CHECK_INT(t.global[0], expect[3 * k + 1]);
         CHECK_INT(t.global[0] + t.extent[0], expect[3 * k + 2]);
         k++;
     }
     CHECK_INT(k, rows);
-    CHECK(!dpar_transfers_next(&w, &t));
+    CHECK(!dpar_redistribute_next(&w, &t));
 }
 
 #define ARE(...)                                                                                   \
@@ -356,7 +359,7 @@ static void test_vectors(void)
 {
     dpar_layout a = line(12, 2), b = line(12, 3), c = line(10, 4), d = line(10, 3);
     dpar_layout line10 = line(10, 2), saved = line(128, 8), loaded = line(128, 4);
-    dpar_transfers w;
+    dpar_redistribute_cursor w;
     dpar_transfer t;
     /* E5: CHUNK intersections */
     receives_are(&a, &b, 0, ARE(0, 0, 4), 1);
@@ -377,8 +380,8 @@ static void test_vectors(void)
     /* D6, D7: checkpoint reads, 128 elements of 8 ranks by 4 and of 4 by 8, rank 1 */
     receives_are(&saved, &loaded, 1, ARE(2, 32, 48, 3, 48, 64), 2);
     receives_are(&loaded, &saved, 1, ARE(0, 16, 32), 1);
-    CHECK_INT(dpar_transfers_first(&w, &loaded, &saved, 1, DPAR_RECEIVES, 0), DPAR_OK);
-    CHECK(dpar_transfers_next(&w, &t) && t.theirs[0] == 16 && t.mine[0] == 0);
+    CHECK_INT(dpar_redistribute_first(&w, &loaded, &saved, 1, DPAR_TRANSFER_RECV, 0), DPAR_OK);
+    CHECK(dpar_redistribute_next(&w, &t) && t.theirs[0] == 16 && t.mine[0] == 0);
 }
 
 /* E1, E3, E4: DTensor's greedy planner takes 3, 3, 2, 1 and 2 collectives for these moves of an
@@ -399,17 +402,17 @@ static void test_one_exchange(void)
             p[i] = dpar_shard(from[k][i]);
             p[3 + i] = to[k][i] < 0 ? dpar_replicate() : dpar_shard(to[k][i]);
         }
-        CHECK_INT(dpar_mesh_init(&m, "a b c", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a b c", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&a, &m, 3, extent, p, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&b, &m, 3, extent, p + 3, NULL), DPAR_OK);
         check_move(&a, &b, 4);
         for (rank = 0; rank < 8; rank++) {
-            dpar_transfers w;
+            dpar_redistribute_cursor w;
             dpar_transfer_totals sum;
-            (void)dpar_transfers_first(&w, &a, &b, rank, DPAR_RECEIVES, 0);
+            (void)dpar_redistribute_first(&w, &a, &b, rank, DPAR_TRANSFER_RECV, 0);
             dpar_transfers_total(&w, &sum);
-            CHECK_INT(sum.kept + sum.away, dpar_layout_numel(&b, rank));
-            CHECK(sum.away <= dpar_layout_numel(&b, rank));
+            CHECK_INT(sum.kept + sum.away, dpar_layout_count(&b, rank));
+            CHECK(sum.away <= dpar_layout_count(&b, rank));
         }
     }
 }
@@ -424,24 +427,25 @@ static void test_balance(void)
         dpar_placement r = dpar_replicate(), s = dpar_shard(dims);
         dpar_mesh a, b;
         dpar_layout from, to;
-        CHECK_INT(dpar_mesh_init(&a, "a", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&a, "a", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         b = a;
         b.offset = 8;
         CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &r, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&to, &b, 2, extent, dims ? &r : &s, NULL), DPAR_OK);
         for (rank = 0; rank < 8; rank++) {
-            dpar_transfers w;
+            dpar_redistribute_cursor w;
             dpar_transfer_totals sum;
-            (void)dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 0);
+            (void)dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 0);
             dpar_transfers_total(&w, &sum);
             CHECK_INT(sum.transfers, 1);
             CHECK_INT(sum.away, dims ? 256 : 32);
         }
-        check_move(&from, &to, DPAR_PRIMARY); /* now copy 0 sends everything */
+        check_move(&from, &to, DPAR_REDISTRIBUTE_PRIMARY); /* now copy 0 sends everything */
         for (rank = 0; rank < 8; rank++) {
-            dpar_transfers w;
+            dpar_redistribute_cursor w;
             dpar_transfer_totals sum;
-            (void)dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, DPAR_PRIMARY);
+            (void)dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND,
+                                          DPAR_REDISTRIBUTE_PRIMARY);
             dpar_transfers_total(&w, &sum);
             CHECK_INT(sum.transfers, rank == 0 ? 8 : 0);
         }
@@ -459,18 +463,18 @@ static void test_bytes(void)
     dpar_placement all = dpar_replicate(), uneven = dpar_shard(0);
     dpar_mesh a, b;
     dpar_layout from, to;
-    dpar_transfers w;
+    dpar_redistribute_cursor w;
     dpar_transfer_totals sum;
-    uneven.rule = DPAR_RAGGED;
+    uneven.rule = DPAR_SPLIT_RAGGED;
     uneven.cuts = cuts;
-    CHECK_INT(dpar_mesh_init(&a, "a", &two, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_mesh_init(&b, "a", &four, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&a, "a", &two, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&b, "a", &four, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     b.offset = 2;
     CHECK_INT(dpar_layout_init(&from, &a, 1, &elements, &all, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&to, &b, 1, &elements, &uneven, NULL), DPAR_OK);
     check_move(&from, &to, 0);
     for (rank = 0; rank < 2; rank++) {
-        CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 0), DPAR_OK);
+        CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 0), DPAR_OK);
         dpar_transfers_total(&w, &sum);
         sent[rank] = sum.away;
     }
@@ -486,13 +490,14 @@ static void test_bytes(void)
         size[1] = readers;
         p[0] = dpar_replicate();
         p[1] = dpar_shard(below(2));
-        CHECK_INT(dpar_mesh_init(&a, "a", &copies, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&a, "a", &copies, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_mesh_init(&b, "a b", size, below(2), 0, NULL), DPAR_OK);
         b.offset = copies;
         CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &all, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&to, &b, 2, extent, p, NULL), DPAR_OK);
         for (rank = 0; rank < copies; rank++) {
-            CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 0), DPAR_OK);
+            CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 0),
+                      DPAR_OK);
             dpar_transfers_total(&w, &sum);
             most = sum.away > most ? sum.away : most;
             least = sum.away < least ? sum.away : least;
@@ -503,7 +508,7 @@ static void test_bytes(void)
             int64_t slab = (long_side + one - 1) / one * (v / long_side), twice = 2 * v / one;
             one = slab > twice ? slab : twice;
             for (rank = copies; rank < copies + b.size; rank++) { /* or one reader's box */
-                v = dpar_layout_numel(&to, rank);
+                v = dpar_layout_count(&to, rank);
                 one = v > one ? v : one;
             }
         }
@@ -520,21 +525,21 @@ static void test_own_sends(void)
     dpar_placement r[2], s[2];
     dpar_mesh a, b;
     dpar_layout from, to;
-    dpar_transfers w;
+    dpar_redistribute_cursor w;
     dpar_transfer_totals sum;
     int32_t rank;
     int64_t total = 0;
     r[0] = r[1] = dpar_replicate();
     s[0] = dpar_shard(0);
     s[1] = dpar_shard(1);
-    CHECK_INT(dpar_mesh_init(&a, "a b", many, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&a, "a b", many, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     b = a;
     b.offset = 1 << 20;
     CHECK_INT(dpar_layout_init(&from, &a, 2, extent, r, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&to, &b, 2, extent, s, NULL), DPAR_OK);
     for (rank = 0; rank < 1 << 20;
          rank += 1009) { /* were it all boxes of the copies: two minutes */
-        CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 8), DPAR_OK);
+        CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 8), DPAR_OK);
         dpar_transfers_total(&w, &sum);
         CHECK(sum.transfers > 0 && sum.transfers <= 1024 && sum.away == 8);
         total += sum.transfers;
@@ -550,9 +555,9 @@ static void test_reduced(void)
     dpar_placement p = dpar_partial(DPAR_SUM), r = dpar_replicate(), s = dpar_shard(1);
     dpar_mesh m;
     dpar_layout from, to, middle, shard;
-    dpar_transfers w;
+    dpar_redistribute_cursor w;
     dpar_transfer_totals one, two;
-    CHECK_INT(dpar_mesh_init(&m, "a", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&from, &m, 2, extent, &p, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&to, &m, 2, extent, &r, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&shard, &m, 2, extent, &s, NULL), DPAR_OK);
@@ -560,9 +565,9 @@ static void test_reduced(void)
     CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
     check_move(&from, &middle, 0);
     check_move(&middle, &to, 0);
-    (void)dpar_transfers_first(&w, &from, &middle, 1, DPAR_RECEIVES, 0);
+    (void)dpar_redistribute_first(&w, &from, &middle, 1, DPAR_TRANSFER_RECV, 0);
     dpar_transfers_total(&w, &one);
-    (void)dpar_transfers_first(&w, &middle, &to, 1, DPAR_RECEIVES, 0);
+    (void)dpar_redistribute_first(&w, &middle, &to, 1, DPAR_TRANSFER_RECV, 0);
     dpar_transfers_total(&w, &two);
     CHECK_INT(one.away, 48 * 3 / 4);
     CHECK_INT(two.away, 48 * 3 / 4);
@@ -583,7 +588,7 @@ static void test_spread(void)
     p[1] = dpar_shard(0);
     q[0] = dpar_replicate();
     q[1] = dpar_shard(1);
-    CHECK_INT(dpar_mesh_init(&a, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&a, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     b = a;
     b.offset = 4;
     CHECK_INT(dpar_layout_init(&from, &a, 2, extent, p, NULL), DPAR_OK);
@@ -594,15 +599,15 @@ static void test_spread(void)
     check_move(&from, &middle, 0);
     check_move(&middle, &to, 0);
     for (rank = 4; rank < 8; rank++) {
-        dpar_transfers w;
+        dpar_redistribute_cursor w;
         dpar_transfer_totals sum;
-        (void)dpar_transfers_first(&w, &from, &to, rank, DPAR_RECEIVES, 0);
+        (void)dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_RECV, 0);
         dpar_transfers_total(&w, &sum);
         plain += sum.away;
-        (void)dpar_transfers_first(&w, &from, &middle, rank, DPAR_RECEIVES, 0);
+        (void)dpar_redistribute_first(&w, &from, &middle, rank, DPAR_TRANSFER_RECV, 0);
         dpar_transfers_total(&w, &sum);
         once += sum.away;
-        (void)dpar_transfers_first(&w, &middle, &to, rank, DPAR_RECEIVES, 0);
+        (void)dpar_redistribute_first(&w, &middle, &to, rank, DPAR_TRANSFER_RECV, 0);
         dpar_transfers_total(&w, &sum);
         passed += sum.away;
     }
@@ -618,20 +623,21 @@ static void test_refusals(void)
     dpar_placement p[2], q[2];
     dpar_mesh m;
     dpar_layout a, b;
-    dpar_transfers w;
+    dpar_redistribute_cursor w;
     dpar_why why;
     p[0] = dpar_shard(0);
     p[1] = dpar_replicate();
-    CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&a, &m, 2, extent, p, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&b, &m, 2, other, p, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_check(&a, &b, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dim 1 has 4 elements here and 5 there");
     CHECK_INT(dpar_layout_init(&b, &m, 1, other, p, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_check(&a, &b, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_transfers_first(&w, &a, &a, 0, 7, 0), DPAR_E_ARG);
-    CHECK_INT(dpar_transfers_first(&w, &a, &a, 0, DPAR_SENDS, -2), DPAR_E_ARG);
-    CHECK_INT(dpar_transfers_first(&w, &a, &a, 0, DPAR_SENDS, DPAR_PRIMARY), DPAR_OK);
+    CHECK_INT(dpar_redistribute_first(&w, &a, &a, 0, 7, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_redistribute_first(&w, &a, &a, 0, DPAR_TRANSFER_SEND, -2), DPAR_E_ARG);
+    CHECK_INT(dpar_redistribute_first(&w, &a, &a, 0, DPAR_TRANSFER_SEND, DPAR_REDISTRIBUTE_PRIMARY),
+              DPAR_OK);
     q[0] = dpar_partial(DPAR_MAX);
     q[1] = dpar_partial(DPAR_SUM);
     CHECK_INT(dpar_layout_init(&b, &m, 2, extent, q, NULL), DPAR_OK);
@@ -645,7 +651,7 @@ static dpar_layout one_axis(int32_t ranks, int32_t offset, dpar_placement p)
     static const int64_t extent[] = {24, 7};
     dpar_mesh m;
     dpar_layout l;
-    CHECK_INT(dpar_mesh_init(&m, "a", &ranks, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &ranks, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     m.offset = offset;
     CHECK_INT(dpar_layout_init(&l, &m, 2, extent, &p, NULL), DPAR_OK);
     return l;
@@ -683,7 +689,7 @@ static void test_partial_stays(void)
         dpar_mesh m;
         how[0] = dpar_partial(DPAR_SUM);
         how[1] = dpar_replicate();
-        CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&q, &m, 2, extent, how, NULL), DPAR_OK);
         CHECK_INT(dpar_redistribute_check(&p, &q, NULL), DPAR_E_ARG); /* not the same mesh */
         how[1] = dpar_partial(DPAR_MAX); /* of one rank: nothing to combine */
@@ -691,11 +697,11 @@ static void test_partial_stays(void)
         r = one_axis(4, 0, dpar_shard(0));
         CHECK_INT(dpar_redistribute_check(&q, &r, NULL), DPAR_OK);
         {
-            dpar_transfers w;
+            dpar_redistribute_cursor w;
             dpar_transfer t;
             int k;
-            CHECK_INT(dpar_transfers_first(&w, &q, &r, 1, DPAR_RECEIVES, 0), DPAR_OK);
-            for (k = 0; dpar_transfers_next(&w, &t); k++) {
+            CHECK_INT(dpar_redistribute_first(&w, &q, &r, 1, DPAR_TRANSFER_RECV, 0), DPAR_OK);
+            for (k = 0; dpar_redistribute_next(&w, &t); k++) {
                 CHECK_INT(t.op, k == 0 ? DPAR_COPY : DPAR_SUM);
             }
             CHECK_INT(k, 4);
@@ -725,7 +731,7 @@ static void test_crossed(void)
         for (i = 0; i < 4; i++, left /= 3) {
             p[i] = left % 3 < 2 ? dpar_shard(left % 3) : dpar_replicate();
         }
-        CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         k = m;
         m.axis[0].stride = size[1];
         m.axis[1].stride = size[0];
@@ -773,13 +779,14 @@ static void test_totals(void)
 {
     dpar_layout from = one_axis(4, 0, dpar_shard(0)), to = one_axis(4, 1, dpar_shard(0));
     static const int64_t expect[][3] = {{0, 42, 0}, {0, 0, 42}, {0, 42, 0}, {0, 0, 42}};
-    dpar_transfers w;
+    dpar_redistribute_cursor w;
     dpar_transfer_totals sum;
     int32_t rank, node;
     for (rank = 1; rank <= 4; rank++) { /* rank takes what rank - 1 has: 6 rows of 7 */
         for (node = 0; node <= 2; node += 2) {
             const int64_t *e = expect[rank - 1];
-            CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_RECEIVES, node), DPAR_OK);
+            CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_RECV, node),
+                      DPAR_OK);
             dpar_transfers_total(&w, &sum);
             CHECK_INT(sum.transfers, 1);
             CHECK_INT(sum.kept, 0);
@@ -787,10 +794,10 @@ static void test_totals(void)
             CHECK_INT(sum.away, node ? e[2] : 42);
         }
     }
-    CHECK_INT(dpar_transfers_first(&w, &from, &from, 2, DPAR_RECEIVES, 2), DPAR_OK);
+    CHECK_INT(dpar_redistribute_first(&w, &from, &from, 2, DPAR_TRANSFER_RECV, 2), DPAR_OK);
     dpar_transfers_total(&w, &sum);
     CHECK(sum.kept == 42 && sum.near_by == 0 && sum.away == 0);
-    CHECK_INT(dpar_transfers_first(&w, &from, &to, 0, DPAR_RECEIVES, 2), DPAR_OK);
+    CHECK_INT(dpar_redistribute_first(&w, &from, &to, 0, DPAR_TRANSFER_RECV, 2), DPAR_OK);
     dpar_transfers_total(&w, &sum); /* rank 0 is not of `to` */
     CHECK(sum.transfers == 0 && sum.kept == 0 && sum.near_by == 0 && sum.away == 0);
 }
@@ -808,14 +815,15 @@ static void test_node_balance(void)
     for (order = 0; order < 2; order++) {
         for (node = 0; node <= 16; node += 4) {
             int64_t most = 0, least = 99, all = 0;
-            dpar_transfers w;
+            dpar_redistribute_cursor w;
             p[0] = dpar_replicate();
             p[1] = dpar_shard(0);
             CHECK_INT(dpar_mesh_init(&m, "a b", size, order, 0, NULL), DPAR_OK);
             CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL), DPAR_OK);
             for (rank = 0; rank < 8; rank++) {
                 dpar_transfer_totals sum;
-                CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, node), DPAR_OK);
+                CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, node),
+                          DPAR_OK);
                 dpar_transfers_total(&w, &sum);
                 most = sum.transfers > most ? sum.transfers : most;
                 least = sum.transfers < least ? sum.transfers : least;
@@ -860,14 +868,15 @@ static void test_shares(void)
             continue;
         }
         for (rank = 0; rank < from.mesh.size; rank++) {
-            static dpar_transfers w;
+            static dpar_redistribute_cursor w;
             dpar_transfer_totals sum;
-            CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 0), DPAR_OK);
+            CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 0),
+                      DPAR_OK);
             dpar_transfers_total(&w, &sum);
             sent_by[rank] = sum.transfers;
         }
         for (rank = 0; rank < from.mesh.size; rank++) {
-            uint32_t free_axes = axes_that(&from, DPAR_REPLICATE);
+            uint32_t free_axes = axes_that(&from, DPAR_PLACEMENT_REPLICATE);
             for (group = 0; group < dpar_mesh_group_size(&from.mesh, free_axes); group++) {
                 int32_t other = dpar_mesh_group_member(&from.mesh, free_axes, rank, group);
                 CHECK(sent_by[rank] - sent_by[other] <= 1);
@@ -889,20 +898,21 @@ static void test_whole_boxes(void)
         dpar_mesh m, readers;
         dpar_layout from, to;
         p[0] = dpar_replicate();
-        CHECK_INT(dpar_mesh_init(&m, "a", &n, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a", &n, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&from, &m, 3, extent, p, NULL), DPAR_OK);
         for (d = 0; d < 3; d++) {
             p[d] = dpar_shard(d);
         }
-        CHECK_INT(dpar_mesh_init(&readers, "a b c", cuts[k], DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&readers, "a b c", cuts[k], DPAR_ORDER_LAST_FASTEST, 0, NULL),
+                  DPAR_OK);
         readers.offset = 100;
         CHECK_INT(dpar_layout_init(&to, &readers, 3, extent, p, NULL), DPAR_OK);
         for (rank = 0; rank < n; rank++) {
             for (i = 0; i < 2; i++) {
-                static dpar_transfers w;
+                static dpar_redistribute_cursor w;
                 dpar_transfer_totals sum;
-                CHECK_INT(dpar_transfers_first(&w, &from, &to, rank + (i ? 0 : 100),
-                                               i ? DPAR_SENDS : DPAR_RECEIVES, 0),
+                CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank + (i ? 0 : 100),
+                                                  i ? DPAR_TRANSFER_SEND : DPAR_TRANSFER_RECV, 0),
                           DPAR_OK);
                 dpar_transfers_total(&w, &sum);
                 CHECK_INT(sum.transfers, 1);
@@ -934,7 +944,7 @@ static void test_uneven_rows(void)
         dpar_placement p[2];
         dpar_mesh m;
         dpar_layout from, to;
-        static dpar_transfers w;
+        static dpar_redistribute_cursor w;
         dpar_transfer_totals sum;
         size[0] = c[k].copies;
         size[1] = c[k].shards;
@@ -942,15 +952,16 @@ static void test_uneven_rows(void)
         extent[1] = c[k].columns;
         p[0] = dpar_replicate();
         p[1] = dpar_shard(0);
-        CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL), DPAR_OK);
-        CHECK_INT(dpar_mesh_init(&m, "a", &c[k].readers, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a", &c[k].readers, DPAR_ORDER_LAST_FASTEST, 0, NULL),
+                  DPAR_OK);
         m.offset = 5000;
         CHECK_INT(dpar_layout_init(&to, &m, 2, extent, p + 1, NULL), DPAR_OK);
         for (i = 0; i < 2; i++) {
             for (rank = 0; rank < (i ? from : to).mesh.size; rank++) {
-                CHECK_INT(dpar_transfers_first(&w, &from, &to, rank + (i ? 0 : 5000),
-                                               i ? DPAR_SENDS : DPAR_RECEIVES, 0),
+                CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank + (i ? 0 : 5000),
+                                                  i ? DPAR_TRANSFER_SEND : DPAR_TRANSFER_RECV, 0),
                           DPAR_OK);
                 dpar_transfers_total(&w, &sum);
                 pieces += i ? sum.transfers : 0;
@@ -978,16 +989,17 @@ static void test_holders_aside(void)
         int32_t rank, n = sizes[k][0] * sizes[k][1], per_node;
         p[0] = dpar_replicate();
         p[1] = dpar_shard(0);
-        CHECK_INT(dpar_mesh_init(&m, "a b", sizes[k], DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a b", sizes[k], DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL), DPAR_OK);
         p[1] = dpar_replicate();
         CHECK_INT(dpar_layout_init(&to, &m, 2, extent, p, NULL), DPAR_OK);
         for (per_node = 0; per_node <= (n % 8 == 0 ? 8 : 0); per_node += 8) {
             for (rank = 0; rank < n; rank++) {
-                static dpar_transfers w;
+                static dpar_redistribute_cursor w;
                 dpar_transfer_totals sum;
-                CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, per_node),
-                          DPAR_OK);
+                CHECK_INT(
+                    dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, per_node),
+                    DPAR_OK);
                 dpar_transfers_total(&w, &sum);
                 CHECK_INT(sum.near_by + sum.away, (sizes[k][1] - 1) * 1920 / sizes[k][1]);
             }
@@ -1001,48 +1013,51 @@ static void test_holders_aside(void)
 static void test_scattered_sends(void)
 {
     static const int32_t many[] = {131072, 8}, square[] = {1024, 1024};
-    static const int32_t rules[] = {DPAR_STRIPE, DPAR_STRIDED, DPAR_ZIGZAG, DPAR_BLOCK_CYCLIC};
+    static const int32_t rules[] = {DPAR_SPLIT_CYCLIC, DPAR_SPLIT_STRIDED, DPAR_SPLIT_ZIGZAG,
+                                    DPAR_SPLIT_BLOCK_CYCLIC};
     int64_t rows = 1 << 24;
     int32_t k, rank;
     for (k = 0; k < 4; k++) {
         dpar_placement p[2];
         dpar_mesh m;
         dpar_layout from, to;
-        static dpar_transfers w;
+        static dpar_redistribute_cursor w;
         dpar_transfer_totals sum;
         int32_t all = 1 << 20;
         p[0] = dpar_replicate();
         p[1] = dpar_shard(0);
-        CHECK_INT(dpar_mesh_init(&m, "a b", many, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a b", many, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&from, &m, 1, &rows, p, NULL), DPAR_OK);
-        CHECK_INT(dpar_mesh_init(&m, "a", &all, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-        p[0] = dpar_shard_by(0, rules[k], rules[k] == DPAR_BLOCK_CYCLIC ? 4 : 8);
+        CHECK_INT(dpar_mesh_init(&m, "a", &all, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
+        p[0] = dpar_shard_by(0, rules[k], rules[k] == DPAR_SPLIT_BLOCK_CYCLIC ? 4 : 8);
         CHECK_INT(dpar_layout_init(&to, &m, 1, &rows, p, NULL), DPAR_OK);
         for (rank = 4320; rank < 4328; rank++) { /* a node: it has every shard once */
             int64_t there = 0, here;
             int32_t q;
-            CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 8), DPAR_OK);
+            CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 8),
+                      DPAR_OK);
             dpar_transfers_total(&w, &sum);
             here = sum.kept + sum.near_by;
             CHECK_INT(sum.away, 0);
             for (q = 4320; q < 4328; q++) { /* what they say they get from it */
                 dpar_transfer t;
-                CHECK_INT(dpar_transfers_first(&w, &from, &to, q, DPAR_RECEIVES, 8), DPAR_OK);
-                while (dpar_transfers_next(&w, &t)) {
+                CHECK_INT(dpar_redistribute_first(&w, &from, &to, q, DPAR_TRANSFER_RECV, 8),
+                          DPAR_OK);
+                while (dpar_redistribute_next(&w, &t)) {
                     there += t.peer == rank ? t.extent[0] : 0;
                 }
             }
             CHECK_INT(here, there);
         }
-        CHECK_INT(dpar_mesh_init(&m, "a b", square, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a b", square, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         p[1] = p[0];
         p[0] = dpar_shard(0);
         CHECK_INT(dpar_layout_init(&to, &m, 1, &rows, p, NULL), DPAR_OK);
         p[1] = dpar_replicate();
         CHECK_INT(dpar_layout_init(&from, &m, 1, &rows, p, NULL), DPAR_OK);
-        CHECK_INT(dpar_transfers_first(&w, &from, &to, 4321, DPAR_SENDS, 0), DPAR_OK);
+        CHECK_INT(dpar_redistribute_first(&w, &from, &to, 4321, DPAR_TRANSFER_SEND, 0), DPAR_OK);
         dpar_transfers_total(&w, &sum);
-        CHECK_INT(sum.kept, dpar_layout_numel(&to, 4321));
+        CHECK_INT(sum.kept, dpar_layout_count(&to, 4321));
         CHECK_INT(sum.away, 0);
     }
 }
@@ -1059,23 +1074,23 @@ static void test_few_elements(void)
     dpar_mesh m, readers;
     dpar_layout from, to;
     p[0] = dpar_replicate();
-    CHECK_INT(dpar_mesh_init(&m, "a", &copies, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &copies, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL), DPAR_OK);
     p[0] = dpar_shard(0);
     p[1] = dpar_shard(1);
-    CHECK_INT(dpar_mesh_init(&readers, "a b", cuts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&readers, "a b", cuts, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     readers.offset = copies;
     CHECK_INT(dpar_layout_init(&to, &readers, 2, extent, p, NULL), DPAR_OK);
     check_move(&from, &to, 0);
     for (rank = 0; rank < copies; rank++) {
-        dpar_transfers w;
+        dpar_redistribute_cursor w;
         dpar_transfer t;
-        CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 0), DPAR_OK);
-        CHECK_INT(dpar_transfers_next(&w, &t), rank < 8);
+        CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 0), DPAR_OK);
+        CHECK_INT(dpar_redistribute_next(&w, &t), rank < 8);
         if (rank < 8) {
             CHECK(t.extent[0] == 1 && t.global[0] == rank / 4);
             CHECK(t.extent[1] == 1 && t.global[1] == rank % 4);
-            CHECK(!dpar_transfers_next(&w, &t));
+            CHECK(!dpar_redistribute_next(&w, &t));
         }
     }
 }
@@ -1090,21 +1105,21 @@ static void test_most_readers(void)
     dpar_placement p = dpar_replicate();
     dpar_mesh m;
     dpar_layout from, to;
-    CHECK_INT(dpar_mesh_init(&m, "a", &copies, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &copies, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&from, &m, 1, &extent, &p, NULL), DPAR_OK);
     p = dpar_shard(0);
-    CHECK_INT(dpar_mesh_init(&m, "a", &n, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &n, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&to, &m, 1, &extent, &p, NULL), DPAR_OK);
     for (k = 1; k < 6; k++) { /* the middle of the sixths */
         int32_t q = n / 12 + n / 6 * k;
         int64_t peer = 3 * (int64_t)q / n;
-        dpar_transfers w;
+        dpar_redistribute_cursor w;
         dpar_transfer t;
-        CHECK_INT(dpar_transfers_first(&w, &from, &to, q, DPAR_RECEIVES, 0), DPAR_OK);
-        CHECK(dpar_transfers_next(&w, &t));
+        CHECK_INT(dpar_redistribute_first(&w, &from, &to, q, DPAR_TRANSFER_RECV, 0), DPAR_OK);
+        CHECK(dpar_redistribute_next(&w, &t));
         CHECK_INT(t.peer, peer);
         CHECK(t.extent[0] == 3 && t.global[0] == 3 * (int64_t)q && t.theirs[0] == t.global[0]);
-        CHECK(!dpar_transfers_next(&w, &t));
+        CHECK(!dpar_redistribute_next(&w, &t));
     }
 }
 
@@ -1118,26 +1133,27 @@ static void test_most_copies(void)
     dpar_placement p = dpar_replicate();
     dpar_mesh m;
     dpar_layout from, to;
-    CHECK_INT(dpar_mesh_init(&m, "a", &readers, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &readers, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&to, &m, 1, &extent, &p, NULL), DPAR_OK);
-    CHECK_INT(dpar_mesh_init(&m, "a", &copies, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &copies, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     m.offset = 2;
     CHECK_INT(dpar_layout_init(&from, &m, 1, &extent, &p, NULL), DPAR_OK);
     for (r = 0; r < readers; r++) {
-        dpar_transfers w, sender;
+        dpar_redistribute_cursor w, sender;
         dpar_transfer t, s;
-        CHECK_INT(dpar_transfers_first(&w, &from, &to, r, DPAR_RECEIVES, 0), DPAR_OK);
+        CHECK_INT(dpar_redistribute_first(&w, &from, &to, r, DPAR_TRANSFER_RECV, 0), DPAR_OK);
         for (x = 0; x < 8; x++) {
             int64_t last = r * n + ((x + 1) * n + 7) / 8 - 1; /* the unit before that one */
-            CHECK(dpar_transfers_next(&w, &t));
+            CHECK(dpar_redistribute_next(&w, &t));
             CHECK_INT(t.peer, 2 + last / 2);
             CHECK(t.global[0] == x && t.extent[0] == 1);
-            CHECK_INT(dpar_transfers_first(&sender, &from, &to, t.peer, DPAR_SENDS, 0), DPAR_OK);
-            CHECK(dpar_transfers_next(&sender, &s));
+            CHECK_INT(dpar_redistribute_first(&sender, &from, &to, t.peer, DPAR_TRANSFER_SEND, 0),
+                      DPAR_OK);
+            CHECK(dpar_redistribute_next(&sender, &s));
             CHECK(s.peer == r && s.global[0] == x && s.extent[0] == 1);
-            CHECK(!dpar_transfers_next(&sender, &s));
+            CHECK(!dpar_redistribute_next(&sender, &s));
         }
-        CHECK(!dpar_transfers_next(&w, &t));
+        CHECK(!dpar_redistribute_next(&w, &t));
     }
 }
 
@@ -1149,19 +1165,21 @@ static void test_beyond_counting(void)
     dpar_placement held = dpar_replicate(), cut = dpar_shard(0);
     dpar_layout from[2], to[2];
     dpar_mesh m;
-    CHECK_INT(dpar_mesh_init(&m, "a", &ranks, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &ranks, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     for (d = 0; d < 2; d++) {
         CHECK_INT(dpar_layout_init(&from[d], &m, 2, d ? large : small, &held, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&to[d], &m, 2, d ? large : small, &cut, NULL), DPAR_OK);
     }
     for (rank = 0; rank < ranks; rank++) {
-        static dpar_transfers a, b;
+        static dpar_redistribute_cursor a, b;
         dpar_transfer t, u;
         int lists = 0;
-        CHECK_INT(dpar_transfers_first(&a, &from[0], &to[0], rank, DPAR_SENDS, 4), DPAR_OK);
-        CHECK_INT(dpar_transfers_first(&b, &from[1], &to[1], rank, DPAR_SENDS, 4), DPAR_OK);
-        for (; dpar_transfers_next(&a, &t); lists++) {
-            CHECK(dpar_transfers_next(&b, &u));
+        CHECK_INT(dpar_redistribute_first(&a, &from[0], &to[0], rank, DPAR_TRANSFER_SEND, 4),
+                  DPAR_OK);
+        CHECK_INT(dpar_redistribute_first(&b, &from[1], &to[1], rank, DPAR_TRANSFER_SEND, 4),
+                  DPAR_OK);
+        for (; dpar_redistribute_next(&a, &t); lists++) {
+            CHECK(dpar_redistribute_next(&b, &u));
             CHECK_INT(u.peer, t.peer);
             for (d = 0; d < 2; d++) {
                 CHECK_INT(u.extent[d], t.extent[d] << 40);
@@ -1169,7 +1187,7 @@ static void test_beyond_counting(void)
                 CHECK_INT(u.theirs[d], t.theirs[d] << 40);
             }
         }
-        CHECK(!dpar_transfers_next(&b, &u));
+        CHECK(!dpar_redistribute_next(&b, &u));
         CHECK_INT(lists, 1); /* to itself: who has a box keeps it */
     }
 }
@@ -1197,12 +1215,14 @@ static int32_t parts_of(const dpar_layout *l, int32_t d, int *rows)
     int32_t parts = 1, i;
     *rows = 2;
     for (i = 0; i < l->mesh.axes; i++) {
-        if (l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d && l->mesh.axis[i].size > 1) {
+        if (l->axis[i].kind == DPAR_PLACEMENT_SHARD && l->axis[i].dim == d &&
+            l->mesh.axis[i].size > 1) {
             int rule = l->axis[i].rule;
             parts *= l->mesh.axis[i].size;
-            *rows = rule == DPAR_CHUNK || rule == DPAR_EVEN || rule == DPAR_FLOOR ? *rows
-                    : rule == DPAR_RAGGED                                         ? *rows > 0
-                                                                                  : 0;
+            *rows = rule == DPAR_SPLIT_CHUNK || rule == DPAR_SPLIT_EVEN || rule == DPAR_SPLIT_FLOOR
+                        ? *rows
+                    : rule == DPAR_SPLIT_RAGGED ? *rows > 0
+                                                : 0;
         }
     }
     *rows = parts > 1 ? *rows : 0;
@@ -1339,11 +1359,12 @@ static int32_t line_of(const dpar_layout *to, int32_t dims, const int64_t *shape
 static int32_t sender_of(const dpar_layout *from, const dpar_layout *to, int32_t per_node,
                          int32_t q, const int64_t *global)
 {
-    uint32_t copies = axes_that(from, DPAR_REPLICATE), same = axes_that(to, DPAR_REPLICATE);
+    uint32_t copies = axes_that(from, DPAR_PLACEMENT_REPLICATE),
+             same = axes_that(to, DPAR_PLACEMENT_REPLICATE);
     int32_t pool[RANKS], n = 0, all, takers = 0, number = 0, left, first, d, i, r;
     int64_t shape[6], local[6], run;
     for (r = 0; r < RANKS; r++) {
-        int holds = dpar_layout_numel(from, r) > 0;
+        int holds = dpar_layout_count(from, r) > 0;
         for (d = 0; d < from->dims; d++) {
             local[d] = dpari_layout_before(from, r, d, global[d]);
             holds = holds && dpar_layout_global(from, r, d, local[d], &run) == global[d];
@@ -1421,7 +1442,7 @@ static int check_senders(const dpar_layout *from, const dpar_layout *to, int32_t
     int32_t rank, d;
     int n, k, shared = 0;
     check_pairs(from, to, per_node);
-    n = list_all(from, to, per_node, DPAR_RECEIVES, got);
+    n = list_all(from, to, per_node, DPAR_TRANSFER_RECV, got);
     for (k = 0; k < n && n < LISTS; k++) {
         int64_t index[6], global[6], at;
         for (at = 0; nth(to->dims, got[k].t.extent, at, index); at++) {
@@ -1434,7 +1455,7 @@ static int check_senders(const dpar_layout *from, const dpar_layout *to, int32_t
         shared += k > 0 && got[k].to == got[k - 1].to && got[k].from != got[k - 1].from;
     }
     for (rank = 0; rank < RANKS && n < LISTS; rank++) {
-        CHECK_INT(taken[rank], dpar_layout_numel(to, rank));
+        CHECK_INT(taken[rank], dpar_layout_count(to, rank));
     }
     return shared;
 }
@@ -1472,9 +1493,9 @@ static void some_copies(int64_t n, int32_t copies, int32_t shards, dpar_placemen
     size[1] = shards;
     p[0] = dpar_replicate();
     p[1] = held;
-    CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(from, &m, 1, &n, p, NULL), DPAR_OK);
-    CHECK_INT(dpar_mesh_init(&m, "a", &readers, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &readers, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     m.offset = first;
     CHECK_INT(dpar_layout_init(to, &m, 1, &n, &taken, NULL), DPAR_OK);
 }
@@ -1495,8 +1516,8 @@ static void test_small_shares(void)
                 (void)check_senders(&from, &to, 0);
             }
         }
-        some_copies(n, 2, 2, dpar_shard_by(0, DPAR_STRIPE, 0), 3, 0,
-                    dpar_shard_by(0, DPAR_STRIPE, 0), &from, &to);
+        some_copies(n, 2, 2, dpar_shard_by(0, DPAR_SPLIT_CYCLIC, 0), 3, 0,
+                    dpar_shard_by(0, DPAR_SPLIT_CYCLIC, 0), &from, &to);
         (void)check_senders(&from, &to, 2);
     }
 }
@@ -1514,10 +1535,11 @@ static void test_turned_axes(void)
         p[i] = dpar_replicate();
         q[i] = dpar_replicate();
     }
-    p[1] = dpar_shard_by(0, DPAR_STRIPE, 0);
+    p[1] = dpar_shard_by(0, DPAR_SPLIT_CYCLIC, 0);
     q[0] = dpar_shard(0);
     q[7] = p[1];
-    CHECK_INT(dpar_mesh_init(&m, "a b c d e f g h", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a b c d e f g h", size, DPAR_ORDER_LAST_FASTEST, 0, NULL),
+              DPAR_OK);
     CHECK_INT(dpar_layout_init(&from, &m, 1, &n, p, NULL), DPAR_OK);
     cut_in(q, 8, back);
     CHECK_INT(dpar_layout_init(&to, &m, 1, &n, q, NULL), DPAR_OK);
@@ -1530,12 +1552,12 @@ static void test_turned_cost(void)
 {
     dpar_layout from, to;
     int32_t rank;
-    some_copies(INT64_C(1) << 34, 2, 1 << 20, dpar_shard(0), 2, 0, dpar_shard_by(0, DPAR_STRIPE, 0),
-                &from, &to);
+    some_copies(INT64_C(1) << 34, 2, 1 << 20, dpar_shard(0), 2, 0,
+                dpar_shard_by(0, DPAR_SPLIT_CYCLIC, 0), &from, &to);
     for (rank = 0; rank < 2; rank++) { /* its shard has no other copy on the node */
-        dpar_transfers w;
+        dpar_redistribute_cursor w;
         dpar_transfer_totals sum;
-        CHECK_INT(dpar_transfers_first(&w, &from, &to, rank, DPAR_SENDS, 2), DPAR_OK);
+        CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 2), DPAR_OK);
         dpar_transfers_total(&w, &sum);
         CHECK_INT(sum.kept, 1 << 13);
         CHECK_INT(sum.near_by, 1 << 13);
@@ -1559,14 +1581,14 @@ static void test_longest(void)
     for (k = 0; k < 3; k++) {
         q[k] = dpar_replicate();
     }
-    CHECK_INT(dpar_mesh_init(&m, "a b c", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a b c", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&from, &m, 3, extent, p, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&to, &m, 3, extent, q, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
     CHECK(middle.order[0] == 1 && middle.order[1] == 0 && middle.order[2] == 2);
-    CHECK(middle.axis[0].kind == DPAR_SHARD && middle.axis[0].dim == 1);
-    CHECK(middle.axis[2].kind == DPAR_SHARD && middle.axis[2].dim == 1);
-    CHECK(middle.axis[1].kind == DPAR_SHARD && middle.axis[1].dim == 1);
+    CHECK(middle.axis[0].kind == DPAR_PLACEMENT_SHARD && middle.axis[0].dim == 1);
+    CHECK(middle.axis[2].kind == DPAR_PLACEMENT_SHARD && middle.axis[2].dim == 1);
+    CHECK(middle.axis[1].kind == DPAR_PLACEMENT_SHARD && middle.axis[1].dim == 1);
     from.extent[1] = to.extent[1] = 18; /* as long as those of the last: the first of them */
     CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
     CHECK(middle.axis[0].dim == 1 && middle.axis[2].dim == 1);
@@ -1586,7 +1608,8 @@ static void test_longest(void)
     q[0] = dpar_partial(DPAR_SUM); /* one of the sums stays */
     CHECK_INT(dpar_layout_init(&to, &m, 3, extent, q, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
-    CHECK(middle.axis[0].kind == DPAR_PARTIAL && middle.axis[2].kind == DPAR_SHARD);
+    CHECK(middle.axis[0].kind == DPAR_PLACEMENT_PARTIAL &&
+          middle.axis[2].kind == DPAR_PLACEMENT_SHARD);
     CHECK(middle.order[0] == 0 && middle.order[1] == 1 && middle.order[2] == 2);
     q[0] = dpar_shard(0); /* everything is cut: nobody needs the same sum twice */
     q[1] = dpar_shard(1);
@@ -1609,7 +1632,7 @@ static void test_longest(void)
         dpar_mesh one;
         p[1] = dpar_shard(1); /* the sum of one rank is the whole: nothing to reduce */
         p[2] = dpar_shard(2);
-        CHECK_INT(dpar_mesh_init(&one, "a b c", alone, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&one, "a b c", alone, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&from, &one, 3, extent, p, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&to, &one, 3, extent, q, NULL), DPAR_OK);
         CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_OK);
@@ -1689,7 +1712,7 @@ static void test_kept(void)
         dpar_placement p = dpar_partial(DPAR_SUM);
         dpar_mesh m;
         dpar_layout from, to;
-        CHECK_INT(dpar_mesh_init(&m, "a", &two, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, "a", &two, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&from, &m, 1, &four, &p, NULL), DPAR_OK);
         p = dpar_replicate();
         CHECK_INT(dpar_layout_init(&to, &m, 1, &four, &p, NULL), DPAR_OK);

@@ -26,14 +26,14 @@ static dpar_status plan(const dpar_layout *from, const dpar_layout *to, const in
                         int64_t step_cost, dpar_route_step *s, int32_t room, int32_t *n,
                         dpar_route_node *node, int32_t node_room, dpar_why *why)
 {
-    dpar_route q;
+    dpar_route_desc q;
     q.from = from;
     q.to = to;
     q.byte_cost = byte_cost;
     q.step_cost = step_cost;
     q.nodes = node;
     q.node_room = node_room;
-    return dpar_redistribute_plan(&q, s, room, n, why);
+    return dpar_route_plan(&q, s, room, n, why);
 }
 
 static int64_t local_elements(const dpar_layout *l)
@@ -59,16 +59,18 @@ static int64_t chunk_of(const dpar_layout *l, int32_t to, int64_t n)
 static void check_step(const dpar_route_step *s, const dpar_layout *before,
                        const dpar_layout *after)
 {
-    if (s->kind == DPAR_STEP_PERMUTE) {
+    if (s->kind == DPAR_ROUTE_STEP_PERMUTE) {
         CHECK(s->axis == -1 && s->from == -1 && s->to == -1);
         return;
     }
-    CHECK_INT(s->from, before->axis[s->axis].kind == DPAR_SHARD ? before->axis[s->axis].dim : -1);
-    if (s->kind == DPAR_STEP_SWAP) {
+    CHECK_INT(s->from,
+              before->axis[s->axis].kind == DPAR_PLACEMENT_SHARD ? before->axis[s->axis].dim : -1);
+    if (s->kind == DPAR_ROUTE_STEP_SWAP) {
         CHECK(s->to > s->axis && s->to < before->mesh.axes);
         return;
     }
-    CHECK_INT(s->to, after->axis[s->axis].kind == DPAR_SHARD ? after->axis[s->axis].dim : -1);
+    CHECK_INT(s->to,
+              after->axis[s->axis].kind == DPAR_PLACEMENT_SHARD ? after->axis[s->axis].dim : -1);
 }
 
 /* Every step leads where it says, moves what it says (transfer lists agree), and the last is the
@@ -76,24 +78,25 @@ static void check_step(const dpar_route_step *s, const dpar_layout *before,
 static int64_t check_route(const dpar_layout *from, const dpar_layout *to, int exact)
 {
     dpar_layout at = *from, next;
-    dpar_transfers w;
+    dpar_redistribute_cursor w;
     dpar_transfer_totals sum;
     int32_t i, rank;
     dpar_why why;
     CHECK_INT(plan(from, to, NULL, 0, steps, STEPS, &count, nodes, NODES, &why), DPAR_OK);
     for (i = 0; i < count; i++) {
         int64_t most = 0, both = local_elements(&at);
-        CHECK_INT(dpar_redistribute_step(&at, &steps[i], to, &next, NULL), DPAR_OK);
+        CHECK_INT(dpar_route_step_apply(&at, &steps[i], to, &next, NULL), DPAR_OK);
         check_step(&steps[i], &at, &next);
         for (rank = 0; rank < at.mesh.size; rank++) {
-            CHECK_INT(dpar_transfers_first(&w, &at, &next, rank, DPAR_RECEIVES, 0), DPAR_OK);
+            CHECK_INT(dpar_redistribute_first(&w, &at, &next, rank, DPAR_TRANSFER_RECV, 0),
+                      DPAR_OK);
             dpar_transfers_total(&w, &sum);
             most = sum.away > most ? sum.away : most;
         }
-        if (steps[i].kind != DPAR_STEP_ALL_REDUCE) { /* its sums are taken on the way */
+        if (steps[i].kind != DPAR_ROUTE_STEP_ALL_REDUCE) { /* its sums are taken on the way */
             CHECK(most <= steps[i].elements);
-            CHECK(!exact || steps[i].kind == DPAR_STEP_SWAP || steps[i].kind == DPAR_STEP_PERMUTE ||
-                  most == steps[i].elements);
+            CHECK(!exact || steps[i].kind == DPAR_ROUTE_STEP_SWAP ||
+                  steps[i].kind == DPAR_ROUTE_STEP_PERMUTE || most == steps[i].elements);
         }
         CHECK_INT(steps[i].held, both + local_elements(&next));
         at = next;
@@ -132,7 +135,8 @@ static dpar_layout on(const dpar_mesh *m, int32_t dims, const int64_t *extent, c
 static dpar_mesh mesh_of(int32_t axes, const int32_t *size)
 {
     dpar_mesh m;
-    CHECK_INT(dpar_mesh_init(&m, axis_names(axes), size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, axis_names(axes), size, DPAR_ORDER_LAST_FASTEST, 0, NULL),
+              DPAR_OK);
     return m;
 }
 
@@ -159,7 +163,7 @@ static int innermost(const dpar_layout *l, int32_t axis)
     int32_t k, last = -1;
     for (k = 0; k < l->mesh.axes; k++) {
         const dpar_placement *p = &l->axis[l->order[k]];
-        if (p->kind == DPAR_SHARD && p->dim == l->axis[axis].dim) {
+        if (p->kind == DPAR_PLACEMENT_SHARD && p->dim == l->axis[axis].dim) {
             last = l->order[k];
         }
     }
@@ -171,18 +175,18 @@ static int64_t price(const dpar_layout *l, dpar_route_step *s)
 {
     const dpar_placement *p = &l->axis[s->axis];
     int64_t n = local_elements(l), size = l->mesh.axis[s->axis].size;
-    if (p->kind == DPAR_SHARD && !innermost(l, s->axis)) {
+    if (p->kind == DPAR_PLACEMENT_SHARD && !innermost(l, s->axis)) {
         return -1;
     }
-    if (p->kind == DPAR_REPLICATE) {
-        s->kind = DPAR_STEP_SLICE;
+    if (p->kind == DPAR_PLACEMENT_REPLICATE) {
+        s->kind = DPAR_ROUTE_STEP_SLICE;
         return s->to < 0 ? -1 : 0;
     }
-    if (p->kind == DPAR_PARTIAL) {
-        s->kind = s->to < 0 ? DPAR_STEP_ALL_REDUCE : DPAR_STEP_REDUCE_SCATTER;
+    if (p->kind == DPAR_PLACEMENT_PARTIAL) {
+        s->kind = s->to < 0 ? DPAR_ROUTE_STEP_ALL_REDUCE : DPAR_ROUTE_STEP_REDUCE_SCATTER;
         return s->to < 0 ? 2 * (n - n / size) : (size - 1) * chunk_of(l, s->to, size);
     }
-    s->kind = s->to < 0 ? DPAR_STEP_ALL_GATHER : DPAR_STEP_ALL_TO_ALL;
+    s->kind = s->to < 0 ? DPAR_ROUTE_STEP_ALL_GATHER : DPAR_ROUTE_STEP_ALL_TO_ALL;
     return s->to == p->dim ? -1 : (size - 1) * (s->to < 0 ? n : chunk_of(l, s->to, size));
 }
 
@@ -207,7 +211,7 @@ static int64_t relaxed(const dpar_layout *from, const dpar_layout *to)
                     if (cost < 0) {
                         continue;
                     }
-                    CHECK_INT(dpar_redistribute_step(&state[k], &s, to, &next, NULL), DPAR_OK);
+                    CHECK_INT(dpar_route_step_apply(&state[k], &s, to, &next, NULL), DPAR_OK);
                     at = known(&next);
                     if (at < 0) {
                         CHECK(states < STATES);
@@ -310,24 +314,23 @@ static void test_vectors(void)
     from = on(&m, 3, cube, ((const int[]){-1, -1, 0}), NULL);
     to = on(&m, 3, cube, ((const int[]){-1, -1, -1}), NULL);
     CHECK_INT(check_route(&from, &to, 1), 256);
-    CHECK(count == 1 && steps[0].kind == DPAR_STEP_ALL_GATHER);
+    CHECK(count == 1 && steps[0].kind == DPAR_ROUTE_STEP_ALL_GATHER);
     CHECK_INT(check_route(&to, &from, 1), 0);
-    CHECK(count == 1 && steps[0].kind == DPAR_STEP_SLICE);
+    CHECK(count == 1 && steps[0].kind == DPAR_ROUTE_STEP_SLICE);
     from = on(&m, 3, cube, ((const int[]){-1, -1, -2}), NULL);
     CHECK_INT(check_route(&from, &to, 1), 512);
-    CHECK_TEXT(dpar_redistribute_step_name(steps[0].kind),
-               count == 1 ? "all-reduce" : "reduce-scatter");
+    CHECK_TEXT(dpar_route_step_name(steps[0].kind), count == 1 ? "all-reduce" : "reduce-scatter");
     CHECK_INT(steps[0].held, count == 1 ? 1024 : 768); /* 512 and 512, or a half of it */
     to = on(&m, 3, cube, ((const int[]){-1, -1, 0}), NULL);
     CHECK_INT(check_route(&from, &to, 1), 256);
-    CHECK(count == 1 && steps[0].kind == DPAR_STEP_REDUCE_SCATTER);
+    CHECK(count == 1 && steps[0].kind == DPAR_ROUTE_STEP_REDUCE_SCATTER);
     CHECK_INT(steps[0].held, 768);
     /* E2: P to BlockShard: (3,4,5) in blocks of 5 is 12 rows of 5, CHUNKed (A15, flat.c) */
     m = mesh_of(1, twos);
     from = on(&m, 2, block_rows, ((const int[]){-2}), NULL);
     to = on(&m, 2, block_rows, ((const int[]){0}), NULL);
     CHECK_INT(check_route(&from, &to, 1), 30);
-    CHECK(count == 1 && steps[0].kind == DPAR_STEP_REDUCE_SCATTER);
+    CHECK(count == 1 && steps[0].kind == DPAR_ROUTE_STEP_REDUCE_SCATTER);
     m = mesh_of(3, twos);
     /* E3: order (0,1,2) to (1,2): DTensor goes by 3 all-to-alls of 32, an all-gather of 64 and 1
      * all-to-all of 64 elements; the search may not move more */
@@ -340,8 +343,8 @@ static void test_vectors(void)
     to = on(&m, 1, &six, ((const int[]){-1, 0}), NULL);
     CHECK_INT(check_route(&from, &to, 1), 2);
     CHECK_INT(count, 3);
-    CHECK(steps[0].kind == DPAR_STEP_SLICE && steps[1].kind == DPAR_STEP_SWAP &&
-          steps[2].kind == DPAR_STEP_ALL_GATHER);
+    CHECK(steps[0].kind == DPAR_ROUTE_STEP_SLICE && steps[1].kind == DPAR_ROUTE_STEP_SWAP &&
+          steps[2].kind == DPAR_ROUTE_STEP_ALL_GATHER);
     /* E12: partir lists minor to major; its program has six exchanges of tiles and two all-to-alls
      */
     m = mesh_of(4, e12_size);
@@ -360,8 +363,8 @@ static void test_prices(void)
     dpar_layout to = on(&m, 2, extent, ((const int[]){-1, -1}), NULL);
     CHECK_INT(plan(&from, &to, dear_outside, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
     /* reduce-scatter on the cheap axis, the dear one on a quarter, gather: hierarchical */
-    CHECK(count >= 3 && steps[0].kind == DPAR_STEP_REDUCE_SCATTER && steps[0].axis == 0);
-    CHECK(steps[count - 1].kind == DPAR_STEP_ALL_GATHER && steps[count - 1].axis == 0);
+    CHECK(count >= 3 && steps[0].kind == DPAR_ROUTE_STEP_REDUCE_SCATTER && steps[0].axis == 0);
+    CHECK(steps[count - 1].kind == DPAR_ROUTE_STEP_ALL_GATHER && steps[count - 1].axis == 0);
     CHECK_INT(plan(&from, &to, dear_inside, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
     CHECK(steps[0].axis == 1 && steps[count - 1].axis == 1);
     CHECK_INT(plan(&from, &to, NULL, 1000000, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
@@ -381,21 +384,21 @@ static void test_costs(void)
     dpar_layout to = on(&m, 1, &two, ((const int[]){-1}), NULL);
     /* 2 elements in one step or 1 and 1 in two */
     CHECK_INT(plan(&from, &to, NULL, 10, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
-    CHECK(count == 1 && steps[0].kind == DPAR_STEP_ALL_REDUCE && steps[0].elements == 2);
+    CHECK(count == 1 && steps[0].kind == DPAR_ROUTE_STEP_ALL_REDUCE && steps[0].elements == 2);
     /* an all-reduce of 6 by 3 is 8; of a slice of 3 it is 4, and 3 to gather them */
     m = mesh_of(2, uneven);
     from = on(&m, 1, &six, ((const int[]){-2, -1}), NULL);
     to = on(&m, 1, &six, ((const int[]){-1, -1}), NULL);
     CHECK_INT(check_route(&from, &to, 0), 7);
-    CHECK_INT(steps[0].kind, DPAR_STEP_SLICE);
+    CHECK_INT(steps[0].kind, DPAR_ROUTE_STEP_SLICE);
     /* 2^40 elements at 2^20 or 2^23 each: all that is past the limit costs the same, a part less */
     m = mesh_of(2, many);
     from = on(&m, 1, &large, ((const int[]){-2, -2}), NULL);
     to = on(&m, 1, &large, ((const int[]){-1, -1}), NULL);
     CHECK_INT(plan(&from, &to, dear, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
-    CHECK(steps[0].kind == DPAR_STEP_REDUCE_SCATTER && steps[0].axis == 1);
+    CHECK(steps[0].kind == DPAR_ROUTE_STEP_REDUCE_SCATTER && steps[0].axis == 1);
     CHECK_INT(plan(&from, &to, dearer, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
-    CHECK(steps[0].kind == DPAR_STEP_REDUCE_SCATTER && steps[0].axis == 1);
+    CHECK(steps[0].kind == DPAR_ROUTE_STEP_REDUCE_SCATTER && steps[0].axis == 1);
     /* where nothing costs anything, the fewest steps: a swap costs nothing either */
     m = mesh_of(3, size);
     from = on(&m, 3, even, ((const int[]){0, 1, 2}), NULL);
@@ -414,7 +417,7 @@ static void test_permute(void)
     dpar_layout from = on(&m, 3, even, ((const int[]){0, 1, 2}), NULL);
     dpar_layout to = on(&m, 3, even, ((const int[]){1, 2, 0}), NULL);
     CHECK_INT(check_route(&from, &to, 1), 64);
-    CHECK(count == 1 && steps[0].kind == DPAR_STEP_PERMUTE);
+    CHECK(count == 1 && steps[0].kind == DPAR_ROUTE_STEP_PERMUTE);
     CHECK(steps[0].axis == -1 && steps[0].from == -1 && steps[0].to == -1);
     from = on(&m, 3, uneven, ((const int[]){0, 1, 2}), NULL);
     to = on(&m, 3, uneven, ((const int[]){1, 2, 0}), NULL);
@@ -439,7 +442,7 @@ static void test_room(void)
     dpar_mesh m = mesh_of(2, size);
     dpar_layout a = on(&m, 2, extent, ((const int[]){-1, -1}), NULL);
     dpar_layout b = on(&m, 2, extent, ((const int[]){0, 1}), NULL), after;
-    dpar_route_step step = {DPAR_STEP_SLICE, 2, -1, 0, 0, 0};
+    dpar_route_step step = {DPAR_ROUTE_STEP_SLICE, 2, -1, 0, 0, 0};
     dpar_why why;
     int32_t room;
     CHECK_INT(plan(&a, &b, NULL, INT32_MAX, steps, 2, &count, nodes, NODES, &why), DPAR_OK);
@@ -455,17 +458,17 @@ static void test_room(void)
     }
     CHECK_INT(plan(&a, &a, NULL, 0, steps, 0, &count, nodes, 2, &why), DPAR_OK);
     CHECK_INT(count, 0);
-    CHECK_INT(dpar_redistribute_step(&a, &step, &b, &after, &why), DPAR_E_ARG); /* axis 2 of 2 */
+    CHECK_INT(dpar_route_step_apply(&a, &step, &b, &after, &why), DPAR_E_ARG); /* axis 2 of 2 */
     step.axis = 0;
     step.to = 2;
-    CHECK_INT(dpar_redistribute_step(&a, &step, &b, &after, &why), DPAR_E_ARG); /* dim 2 of 2 */
-    step.kind = DPAR_STEP_SWAP;
-    CHECK_INT(dpar_redistribute_step(&b, &step, &a, &after, &why), DPAR_E_ARG); /* axis 2 of 2 */
+    CHECK_INT(dpar_route_step_apply(&a, &step, &b, &after, &why), DPAR_E_ARG); /* dim 2 of 2 */
+    step.kind = DPAR_ROUTE_STEP_SWAP;
+    CHECK_INT(dpar_route_step_apply(&b, &step, &a, &after, &why), DPAR_E_ARG); /* axis 2 of 2 */
     step.axis = 2;
     step.to = 0;
-    CHECK_INT(dpar_redistribute_step(&b, &step, &a, &after, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_route_step_apply(&b, &step, &a, &after, &why), DPAR_E_ARG);
     step.axis = 1;
-    CHECK_INT(dpar_redistribute_step(&b, &step, &a, &after, &why), DPAR_OK);
+    CHECK_INT(dpar_route_step_apply(&b, &step, &a, &after, &why), DPAR_OK);
     CHECK(after.axis[0].dim == 1 && after.axis[1].dim == 0);
     a = on(&m, 1, vast, ((const int[]){-1, -1}), NULL);
     b = on(&m, 1, vast, ((const int[]){0, -1}), NULL);
@@ -500,12 +503,13 @@ static void test_swap(void)
     dpar_layout to = on(&m, 3, even, ((const int[]){1, 0, -1}), NULL);
     int i;
     CHECK_INT(check_route(&from, &to, 1), 64 + 64); /* swap, then gather; gather first: 192 */
-    CHECK(count == 2 && steps[0].kind == DPAR_STEP_SWAP && steps[0].axis == 0 && steps[0].to == 1);
+    CHECK(count == 2 && steps[0].kind == DPAR_ROUTE_STEP_SWAP && steps[0].axis == 0 &&
+          steps[0].to == 1);
     from = on(&m, 3, uneven, ((const int[]){0, 1, 2}), NULL);
     to = on(&m, 3, uneven, ((const int[]){1, 0, -1}), NULL);
     (void)check_route(&from, &to, 0);
     for (i = 0; i < count; i++) {
-        CHECK(steps[i].kind != DPAR_STEP_SWAP && steps[i].kind != DPAR_STEP_PERMUTE);
+        CHECK(steps[i].kind != DPAR_ROUTE_STEP_SWAP && steps[i].kind != DPAR_ROUTE_STEP_PERMUTE);
     }
     /* 7 rows are uneven under the first axis, then 7 columns under the last: no swap of 4 x 4. Its
      * axis goes to the dim of 8 too, 4 x 2 move; the two swap there, 7 x 2; the other comes back */
@@ -514,13 +518,13 @@ static void test_swap(void)
         from = on(&pair, 2, odd, ((const int[]){0, 1}), NULL);
         to = on(&pair, 2, odd, ((const int[]){1, 0}), NULL);
         CHECK_INT(check_route(&from, &to, 0), 8 + 14 + 8);
-        CHECK(count == 3 && steps[0].kind == DPAR_STEP_ALL_TO_ALL && steps[0].to == 1 - i);
+        CHECK(count == 3 && steps[0].kind == DPAR_ROUTE_STEP_ALL_TO_ALL && steps[0].to == 1 - i);
     }
     /* tiles of 3 x 3 x 3 are even though 3 is not: swap, then gather */
     from = on(&m, 3, six, ((const int[]){0, 1, 2}), NULL);
     to = on(&m, 3, six, ((const int[]){1, 0, -1}), NULL);
     CHECK_INT(check_route(&from, &to, 1), 27 + 27);
-    CHECK(count == 2 && steps[0].kind == DPAR_STEP_SWAP);
+    CHECK(count == 2 && steps[0].kind == DPAR_ROUTE_STEP_SWAP);
     /* the dearest axis of more than one rank counts, whichever it is */
     from = on(&m, 3, even, ((const int[]){0, 1, 2}), NULL);
     to = on(&m, 3, even, ((const int[]){0, 2, 1}), NULL);
@@ -549,10 +553,10 @@ static void test_refusals(void)
     dpar_layout a = on(&m, 2, extent, ((const int[]){0, 1}), NULL), b = a, c;
     dpar_layout to = on(&m, 2, extent, ((const int[]){1, 0}), NULL);
     dpar_layout sum = on(&m, 2, extent, ((const int[]){-2, 0}), NULL);
-    dpar_route_step bad = {DPAR_STEP_SLICE, 5, -1, 0, 0, 0};
+    dpar_route_step bad = {DPAR_ROUTE_STEP_SLICE, 5, -1, 0, 0, 0};
     int k, sums;
     dpar_why why;
-    b.axis[0] = dpar_shard_by(0, DPAR_STRIPE, 0);
+    b.axis[0] = dpar_shard_by(0, DPAR_SPLIT_CYCLIC, 0);
     CHECK_INT(plan(&b, &to, NULL, 0, steps, STEPS, &count, nodes, NODES, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "axis 0 shards by rule 7: routes are for CHUNK");
     c = on(&n, 2, extent, ((const int[]){0, 1}), NULL);
@@ -567,17 +571,18 @@ static void test_refusals(void)
     CHECK_INT(plan(&a, &to, NULL, 0, steps, 0, &count, nodes, NODES, &why), DPAR_E_ROOM);
     CHECK_INT(plan(&a, &to, NULL, -1, steps, STEPS, &count, nodes, NODES, &why), DPAR_E_ARG);
     CHECK_INT(plan(&a, &sum, NULL, 0, steps, STEPS, &count, nodes, NODES, &why), DPAR_OK);
-    CHECK(steps[count - 1].kind == DPAR_STEP_START_SUM || steps[0].kind == DPAR_STEP_ALL_GATHER);
+    CHECK(steps[count - 1].kind == DPAR_ROUTE_STEP_TO_PARTIAL ||
+          steps[0].kind == DPAR_ROUTE_STEP_ALL_GATHER);
     (void)check_route(&a, &sum, 0);
     for (k = 0, sums = 0; k < count; k++) {
-        sums += steps[k].kind == DPAR_STEP_START_SUM;
+        sums += steps[k].kind == DPAR_ROUTE_STEP_TO_PARTIAL;
     }
     CHECK_INT(sums, 1);
     c = on(&m, 2, extent, ((const int[]){-1, 0}), NULL); /* one step, and nothing moves */
     CHECK_INT(check_route(&c, &sum, 1), 0);
-    CHECK(count == 1 && steps[0].kind == DPAR_STEP_START_SUM && steps[0].axis == 0);
-    CHECK_INT(dpar_redistribute_step(&a, &bad, &to, &c, &why), DPAR_E_ARG);
-    CHECK_TEXT(dpar_redistribute_step_name(99), "?");
+    CHECK(count == 1 && steps[0].kind == DPAR_ROUTE_STEP_TO_PARTIAL && steps[0].axis == 0);
+    CHECK_INT(dpar_route_step_apply(&a, &bad, &to, &c, &why), DPAR_E_ARG);
+    CHECK_TEXT(dpar_route_step_name(99), "?");
 }
 
 int main(void)

@@ -59,19 +59,19 @@ static void test_torch(void)
     int list[MOST], n, ranks, rest, r, k;
     for (n = 0; n <= 40; n++) {
         for (ranks = 1; ranks <= 12; ranks++) {
-            for (rest = DPAR_SAMPLES_PAD; rest <= DPAR_SAMPLES_DROP; rest++) {
-                int total = torch_list(n, ranks, rest == DPAR_SAMPLES_DROP, list);
+            for (rest = DPAR_SAMPLER_PAD; rest <= DPAR_SAMPLER_DROP; rest++) {
+                int total = torch_list(n, ranks, rest == DPAR_SAMPLER_DROP, list);
                 dpar_sampler s;
                 CHECK_INT(init(&s, rest, n, ranks, 1, 0, NULL), DPAR_OK);
                 for (r = 0; r < ranks; r++) {
-                    CHECK_INT(dpar_sampler_size(&s, r), total / ranks);
+                    CHECK_INT(dpar_sampler_rank_count(&s, r), total / ranks);
                     for (k = 0; k < total / ranks; k++) {
                         CHECK_INT(dpar_sampler_at(&s, r, k), list[r + k * ranks]);
                     }
                     CHECK_INT(dpar_sampler_at(&s, r, k), -1);
                 }
-                CHECK_INT(dpar_sampler_common(&s), total / ranks);
-                CHECK_INT(dpar_sampler_size(&s, -1) + dpar_sampler_size(&s, ranks), 0);
+                CHECK_INT(dpar_sampler_common_count(&s), total / ranks);
+                CHECK_INT(dpar_sampler_rank_count(&s, -1) + dpar_sampler_rank_count(&s, ranks), 0);
                 CHECK_INT(dpar_sampler_at(&s, ranks, 0), -1);
                 CHECK_INT(dpar_sampler_at(&s, 0, -1), -1);
             }
@@ -88,7 +88,7 @@ static void test_megatron(void)
         for (ranks = 1; ranks <= 5; ranks++) {
             for (mbs = 1; mbs <= 4; mbs++) {
                 for (drop = 0; drop < 2; drop++) {
-                    int rest = drop ? DPAR_SAMPLES_DROP : DPAR_SAMPLES_EXACT;
+                    int rest = drop ? DPAR_SAMPLER_DROP : DPAR_SAMPLER_EXACT;
                     int64_t k[5] = {0, 0, 0, 0, 0}, common = 0;
                     dpar_sampler s;
                     CHECK_INT(init(&s, rest, n, ranks, mbs, 0, NULL), DPAR_OK);
@@ -102,9 +102,9 @@ static void test_megatron(void)
                         common += full ? mbs : 0;
                     }
                     for (r = 0; r < ranks; r++) {
-                        CHECK_INT(dpar_sampler_size(&s, r), k[r]);
+                        CHECK_INT(dpar_sampler_rank_count(&s, r), k[r]);
                     }
-                    CHECK_INT(dpar_sampler_common(&s), common);
+                    CHECK_INT(dpar_sampler_common_count(&s), common);
                 }
             }
         }
@@ -121,31 +121,32 @@ static void test_exact_and_resume(void)
             for (other = 1; other <= 6; other++) {
                 for (run = 1; run <= 3; run++) {
                     dpar_sampler s, t;
-                    CHECK_INT(init(&s, DPAR_SAMPLES_EXACT, n, ranks, run, 0, NULL), DPAR_OK);
-                    for (k = 0; k <= dpar_sampler_common(&s); k += run) {
+                    CHECK_INT(init(&s, DPAR_SAMPLER_EXACT, n, ranks, run, 0, NULL), DPAR_OK);
+                    for (k = 0; k <= dpar_sampler_common_count(&s); k += run) {
                         int seen[MOST] = {0};
                         int64_t done = dpar_sampler_consumed(&s, k), total = 0;
                         CHECK_INT(done, k * ranks);
-                        CHECK_INT(init(&t, DPAR_SAMPLES_EXACT, n, other, run, done, NULL), DPAR_OK);
+                        CHECK_INT(init(&t, DPAR_SAMPLER_EXACT, n, other, run, done, NULL), DPAR_OK);
                         for (r = 0; r < ranks; r++) {
                             for (j = 0; j < k; j++) {
                                 seen[dpar_sampler_at(&s, r, j)]++;
                             }
                         }
                         for (r = 0; r < other; r++) {
-                            for (j = 0; j < dpar_sampler_size(&t, r); j++) {
+                            for (j = 0; j < dpar_sampler_rank_count(&t, r); j++) {
                                 seen[dpar_sampler_at(&t, r, j)]++;
                             }
-                            CHECK(dpar_sampler_size(&t, 0) - dpar_sampler_size(&t, r) <= run);
-                            CHECK(r == 0 ||
-                                  dpar_sampler_size(&t, r - 1) >= dpar_sampler_size(&t, r));
+                            CHECK(dpar_sampler_rank_count(&t, 0) - dpar_sampler_rank_count(&t, r) <=
+                                  run);
+                            CHECK(r == 0 || dpar_sampler_rank_count(&t, r - 1) >=
+                                                dpar_sampler_rank_count(&t, r));
                         }
                         for (r = 0; r < n; r++) {
                             CHECK_INT(seen[r], 1);
                             total += seen[r];
                         }
                         CHECK_INT(total, n);
-                        CHECK_INT(dpar_sampler_consumed(&t, dpar_sampler_size(&t, 0)), n);
+                        CHECK_INT(dpar_sampler_consumed(&t, dpar_sampler_rank_count(&t, 0)), n);
                     }
                 }
             }
@@ -164,20 +165,20 @@ static void test_same_tail(void)
                 for (run = 1; run <= 3; run++) {
                     dpar_sampler s, t;
                     CHECK_INT(init(&s, rest, n, ranks, run, 0, NULL), DPAR_OK);
-                    for (k = 0; k * ranks <= n && k <= dpar_sampler_size(&s, 0); k += run) {
+                    for (k = 0; k * ranks <= n && k <= dpar_sampler_rank_count(&s, 0); k += run) {
                         CHECK_INT(init(&t, rest, n, ranks, run, dpar_sampler_consumed(&s, k), NULL),
                                   DPAR_OK);
                         for (r = 0; r < ranks; r++) {
-                            int64_t size = dpar_sampler_size(&s, r);
-                            CHECK_INT(dpar_sampler_size(&t, r), size > k ? size - k : 0);
+                            int64_t size = dpar_sampler_rank_count(&s, r);
+                            CHECK_INT(dpar_sampler_rank_count(&t, r), size > k ? size - k : 0);
                             for (j = k; j < size; j++) {
                                 CHECK_INT(dpar_sampler_at(&t, r, j - k), dpar_sampler_at(&s, r, j));
                             }
                         }
                     }
-                    CHECK_INT(dpar_sampler_consumed(&s, dpar_sampler_size(&s, 0) + 1), -1);
+                    CHECK_INT(dpar_sampler_consumed(&s, dpar_sampler_rank_count(&s, 0) + 1), -1);
                     CHECK_INT(dpar_sampler_consumed(&s, -1), -1);
-                    CHECK(run == 1 || dpar_sampler_size(&s, 0) <= 1 ||
+                    CHECK(run == 1 || dpar_sampler_rank_count(&s, 0) <= 1 ||
                           dpar_sampler_consumed(&s, 1) == -1);
                 }
             }
@@ -286,25 +287,25 @@ static void test_vectors(void)
     dpar_sampler s;
     int r, k;
     CHECK_INT(dpar_sampler_shuffle(order, 10, 0 + 0, &g, NULL), DPAR_OK); /* seed + epoch */
-    CHECK_INT(init(&s, DPAR_SAMPLES_PAD, 10, 4, 1, 0, NULL), DPAR_OK);
+    CHECK_INT(init(&s, DPAR_SAMPLER_PAD, 10, 4, 1, 0, NULL), DPAR_OK);
     for (r = 0; r < 4; r++) {
         for (k = 0; k < 3; k++) {
             CHECK_INT(dpar_sampler_at(&s, r, k), pad[r][k]);
             CHECK_INT(order[dpar_sampler_at(&s, r, k)], shuffled[r][k]);
         }
     }
-    CHECK_INT(init(&s, DPAR_SAMPLES_DROP, 10, 4, 1, 0, NULL), DPAR_OK);
+    CHECK_INT(init(&s, DPAR_SAMPLER_DROP, 10, 4, 1, 0, NULL), DPAR_OK);
     for (r = 0; r < 4; r++) {
-        CHECK_INT(dpar_sampler_size(&s, r), 2);
+        CHECK_INT(dpar_sampler_rank_count(&s, r), 2);
         CHECK_INT(dpar_sampler_at(&s, r, 0), r);
         CHECK_INT(dpar_sampler_at(&s, r, 1), r + 4);
     }
-    CHECK_INT(init(&s, DPAR_SAMPLES_PAD, 5, 8, 1, 0, NULL), DPAR_OK);
+    CHECK_INT(init(&s, DPAR_SAMPLER_PAD, 5, 8, 1, 0, NULL), DPAR_OK);
     for (r = 0; r < 8; r++) {
-        CHECK_INT(dpar_sampler_size(&s, r), 1);
+        CHECK_INT(dpar_sampler_rank_count(&s, r), 1);
         CHECK_INT(dpar_sampler_at(&s, r, 0), r % 5);
     }
-    CHECK_INT(init(&s, DPAR_SAMPLES_PAD, 1, 4, 1, 0, NULL), DPAR_OK);
+    CHECK_INT(init(&s, DPAR_SAMPLER_PAD, 1, 4, 1, 0, NULL), DPAR_OK);
     for (r = 0; r < 4; r++) {
         CHECK_INT(dpar_sampler_at(&s, r, 0), 0);
     }
@@ -337,7 +338,7 @@ static void test_permutation(void)
     for (n = 0; n <= 300; n++) {
         int seen[MOST] = {0};
         dpar_sampler s;
-        CHECK_INT(init(&s, DPAR_SAMPLES_PAD, n, 3, 2, 0, NULL), DPAR_OK);
+        CHECK_INT(init(&s, DPAR_SAMPLER_PAD, n, 3, 2, 0, NULL), DPAR_OK);
         CHECK_INT(permute(&p, n, 7, (uint64_t)n, NULL), DPAR_OK);
         for (i = 0; i < n; i++) {
             int64_t v = dpari_permutation_walk(&p, i);
@@ -350,7 +351,7 @@ static void test_permutation(void)
         q.seed = 7;
         q.epoch = (uint64_t)n;
         CHECK_INT(dpar_sampler_init(&q, NULL), DPAR_OK);
-        for (i = 0; i < dpar_sampler_size(&s, 1); i++) {
+        for (i = 0; i < dpar_sampler_rank_count(&s, 1); i++) {
             CHECK_INT(dpar_sampler_at(&q, 1, i),
                       dpari_permutation_walk(&p, dpar_sampler_at(&s, 1, i)));
         }
@@ -445,7 +446,7 @@ static void test_refusals(void)
     CHECK_INT(init(&s, 0, 10, 1, INT64_C(1) << 62, 0, NULL), DPAR_OK);
     /* the largest of all */
     CHECK_INT(init(&s, 0, INT64_C(1) << 62, INT32_MAX, INT64_C(1) << 31, 0, NULL), DPAR_OK);
-    CHECK(dpar_sampler_at(&s, INT32_MAX - 1, dpar_sampler_size(&s, INT32_MAX - 1) - 1) >= 0);
+    CHECK(dpar_sampler_at(&s, INT32_MAX - 1, dpar_sampler_rank_count(&s, INT32_MAX - 1) - 1) >= 0);
 }
 
 int main(void)

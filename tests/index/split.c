@@ -27,10 +27,10 @@ static void check_part(const dpar_split *s, const int *owner, int n, int part)
         CHECK_INT(run, at - i);
         local++;
     }
-    CHECK_INT(dpar_split_size(s, part), local);
+    CHECK_INT(dpar_split_part_count(s, part), local);
     CHECK_INT(dpari_split_before(s, part, n), local);
     CHECK_INT(dpari_split_before(s, part, n + 5), local);
-    CHECK_INT(dpar_split_offset(s, part), first);
+    CHECK_INT(dpar_split_part_first(s, part), first);
     CHECK_INT(dpar_split_global(s, part, local, &run), -1);
     CHECK_INT(dpar_split_global(s, part, -1, &run), -1);
     CHECK(dpari_split_most(s) >= local);
@@ -39,15 +39,16 @@ static void check_part(const dpar_split *s, const int *owner, int n, int part)
 /* The calls without a split: the rules that need no more than numbers, and the others refused. */
 static void check_without(const dpar_split *s, const int *owner, int n)
 {
-    const int numbers =
-        s->rule != DPAR_BLOCK_CYCLIC && s->rule != DPAR_RAGGED && s->rule != DPAR_STRIDED;
+    const int numbers = s->rule != DPAR_SPLIT_BLOCK_CYCLIC && s->rule != DPAR_SPLIT_RAGGED &&
+                        s->rule != DPAR_SPLIT_STRIDED;
     int i, part;
     for (i = -1; i <= n; i++) {
         CHECK_INT(dpar_split_owner(s->rule, n, s->parts, i),
                   numbers && i >= 0 && i < n ? owner[i] : -1);
     }
     for (part = -1; part <= s->parts; part++) {
-        const int one_run = s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR;
+        const int one_run = s->rule == DPAR_SPLIT_CHUNK || s->rule == DPAR_SPLIT_EVEN ||
+                            s->rule == DPAR_SPLIT_FLOOR;
         int64_t first = -7, elements = -7;
         int begins = n, many = 0;
         for (i = n - 1; i >= 0; i--) {
@@ -71,7 +72,7 @@ static void check_all(const dpar_split *s, const int *owner, int n)
     int i, part, reached = n == 0;
     for (i = 0; i < n; i++) {
         CHECK_INT(dpar_split_locate(s, i, NULL, NULL), owner[i]);
-        CHECK(s->rule != DPAR_EVEN || dpari_even_of(n, s->parts, i) == owner[i]);
+        CHECK(s->rule != DPAR_SPLIT_EVEN || dpari_even_of(n, s->parts, i) == owner[i]);
         CHECK(i == 0 || owner[i] >= owner[i - 1] || !dpari_split_in_order(s));
     }
     CHECK_INT(dpar_split_locate(s, -1, NULL, NULL), -1);
@@ -79,24 +80,24 @@ static void check_all(const dpar_split *s, const int *owner, int n)
     check_without(s, owner, n);
     for (part = 0; part < s->parts; part++) {
         check_part(s, owner, n, part);
-        reached = reached || dpari_split_most(s) == dpar_split_size(s, part);
+        reached = reached || dpari_split_most(s) == dpar_split_part_count(s, part);
     }
     CHECK(reached);
-    CHECK(dpari_split_in_order(s) == (s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN ||
-                                      s->rule == DPAR_FLOOR || s->rule == DPAR_RAGGED));
-    CHECK_INT(dpar_split_size(s, -1), 0);
-    CHECK_INT(dpar_split_size(s, s->parts), 0);
+    CHECK(dpari_split_in_order(s) == (s->rule == DPAR_SPLIT_CHUNK || s->rule == DPAR_SPLIT_EVEN ||
+                                      s->rule == DPAR_SPLIT_FLOOR || s->rule == DPAR_SPLIT_RAGGED));
+    CHECK_INT(dpar_split_part_count(s, -1), 0);
+    CHECK_INT(dpar_split_part_count(s, s->parts), 0);
 }
 
 static void test_brute_force(void)
 {
     int owner[MOST], rule, n, p, block, source, i;
-    for (rule = 0; rule < DPAR_SPLITS; rule++) {
-        int blocks = rule == DPAR_BLOCK_CYCLIC || rule == DPAR_STRIDED ? 14 : 1;
-        for (n = 0; n <= 40 && rule != DPAR_RAGGED; n++) {
+    for (rule = 0; rule < DPAR_SPLIT_RULE_COUNT; rule++) {
+        int blocks = rule == DPAR_SPLIT_BLOCK_CYCLIC || rule == DPAR_SPLIT_STRIDED ? 14 : 1;
+        for (n = 0; n <= 40 && rule != DPAR_SPLIT_RAGGED; n++) {
             for (p = 1; p <= 12; p++) {
                 for (block = 1; block <= blocks; block++) {
-                    for (source = 0; source < (rule == DPAR_BLOCK_CYCLIC ? p : 1); source++) {
+                    for (source = 0; source < (rule == DPAR_SPLIT_BLOCK_CYCLIC ? p : 1); source++) {
                         dpar_split s, other;
                         CHECK_INT(dpar_split_init(&s, rule, n, p, block, NULL), DPAR_OK);
                         CHECK_INT(dpar_split_init(&other, rule, 99, p, block, NULL), DPAR_OK);
@@ -134,7 +135,7 @@ static void test_ragged(void)
                 if (!ascending) {
                     continue;
                 }
-                CHECK_INT(dpar_split_ragged(&s, p, cuts, NULL), DPAR_OK);
+                CHECK_INT(dpar_split_init_ragged(&s, p, cuts, NULL), DPAR_OK);
                 for (i = 0; i < n; i++) {
                     for (k = 0; cuts[k + 1] <= i; k++) {
                     }
@@ -153,7 +154,7 @@ static void sizes(int rule, int64_t n, int32_t p, int64_t block, int32_t source,
     CHECK_INT(dpar_split_init(&s, rule, n, p, block, NULL), DPAR_OK);
     s.source = source;
     for (i = 0; i < p; i++) {
-        CHECK_INT(dpar_split_size(&s, i), expect[i]);
+        CHECK_INT(dpar_split_part_count(&s, i), expect[i]);
     }
 }
 
@@ -163,9 +164,9 @@ static void cuts_are(int rule, int64_t n, int32_t p, const int *cuts)
     int32_t i;
     CHECK_INT(dpar_split_init(&s, rule, n, p, 1, NULL), DPAR_OK);
     for (i = 0; i < p; i++) {
-        CHECK_INT(dpar_split_size(&s, i), cuts[i + 1] - cuts[i]);
+        CHECK_INT(dpar_split_part_count(&s, i), cuts[i + 1] - cuts[i]);
         if (cuts[i] < cuts[i + 1]) {
-            CHECK_INT(dpar_split_offset(&s, i), cuts[i]);
+            CHECK_INT(dpar_split_part_first(&s, i), cuts[i]);
         }
     }
 }
@@ -176,7 +177,7 @@ static void indices(int rule, int64_t n, int32_t p, int64_t block, int32_t part,
     dpar_split s;
     int i;
     CHECK_INT(dpar_split_init(&s, rule, n, p, block, NULL), DPAR_OK);
-    CHECK_INT(dpar_split_size(&s, part), count);
+    CHECK_INT(dpar_split_part_count(&s, part), count);
     for (i = 0; i < count; i++) {
         CHECK_INT(dpar_split_global(&s, part, i, NULL), expect[i]);
     }
@@ -196,45 +197,45 @@ static void test_vectors(void)
     static const int owner[10] = {2, 2, 2, 3, 3, 3, 0, 0, 0, 1};
     static const int at[10] = {1, 2, 3, 1, 2, 3, 1, 2, 3, 1};
     /* 1.1: five rules share the name "block" */
-    sizes(DPAR_CHUNK, 10, 4, 0, 0, ARE(3, 3, 3, 1));
-    sizes(DPAR_EVEN, 10, 4, 0, 0, ARE(3, 3, 2, 2));
-    sizes(DPAR_FLOOR, 10, 4, 0, 0, ARE(2, 3, 2, 3));
-    sizes(DPAR_CHUNK, 5, 4, 0, 0, ARE(2, 2, 1, 0));
-    sizes(DPAR_EVEN, 9, 8, 0, 0, ARE(2, 1, 1, 1, 1, 1, 1, 1));
-    sizes(DPAR_FLOOR, 9, 8, 0, 0, ARE(1, 1, 1, 1, 1, 1, 1, 2));
-    sizes(DPAR_FLOOR, 7, 3, 0, 0, ARE(2, 2, 3));
-    sizes(DPAR_BLOCK_CYCLIC, 9, 8, 2, 0, ARE(2, 2, 2, 2, 1, 0, 0, 0));
-    sizes(DPAR_BLOCK_CYCLIC, 7, 3, 2, 0, ARE(3, 2, 2));
+    sizes(DPAR_SPLIT_CHUNK, 10, 4, 0, 0, ARE(3, 3, 3, 1));
+    sizes(DPAR_SPLIT_EVEN, 10, 4, 0, 0, ARE(3, 3, 2, 2));
+    sizes(DPAR_SPLIT_FLOOR, 10, 4, 0, 0, ARE(2, 3, 2, 3));
+    sizes(DPAR_SPLIT_CHUNK, 5, 4, 0, 0, ARE(2, 2, 1, 0));
+    sizes(DPAR_SPLIT_EVEN, 9, 8, 0, 0, ARE(2, 1, 1, 1, 1, 1, 1, 1));
+    sizes(DPAR_SPLIT_FLOOR, 9, 8, 0, 0, ARE(1, 1, 1, 1, 1, 1, 1, 2));
+    sizes(DPAR_SPLIT_FLOOR, 7, 3, 0, 0, ARE(2, 2, 3));
+    sizes(DPAR_SPLIT_BLOCK_CYCLIC, 9, 8, 2, 0, ARE(2, 2, 2, 2, 1, 0, 0, 0));
+    sizes(DPAR_SPLIT_BLOCK_CYCLIC, 7, 3, 2, 0, ARE(3, 2, 2));
     /* A13: DTensor's CHUNK, offsets of empty parts are N */
-    cuts_are(DPAR_CHUNK, 5, 4, ARE(0, 2, 4, 5, 5));
-    cuts_are(DPAR_CHUNK, 7, 3, ARE(0, 3, 6, 7));
-    cuts_are(DPAR_CHUNK, 6, 4, ARE(0, 2, 4, 6, 6));
-    cuts_are(DPAR_CHUNK, 9, 8, ARE(0, 2, 4, 6, 8, 9, 9, 9, 9));
-    CHECK_INT(dpar_split_init(&s, DPAR_CHUNK, 1, 4, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_split_offset(&s, 3), 1);
+    cuts_are(DPAR_SPLIT_CHUNK, 5, 4, ARE(0, 2, 4, 5, 5));
+    cuts_are(DPAR_SPLIT_CHUNK, 7, 3, ARE(0, 3, 6, 7));
+    cuts_are(DPAR_SPLIT_CHUNK, 6, 4, ARE(0, 2, 4, 6, 6));
+    cuts_are(DPAR_SPLIT_CHUNK, 9, 8, ARE(0, 2, 4, 6, 8, 9, 9, 9, 9));
+    CHECK_INT(dpar_split_init(&s, DPAR_SPLIT_CHUNK, 1, 4, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_part_first(&s, 3), 1);
     /* B1: EVEN, DeepSpeed partition_uniform; B2: FLOOR, p4est */
-    cuts_are(DPAR_EVEN, 10, 4, ARE(0, 3, 6, 8, 10));
-    cuts_are(DPAR_EVEN, 7, 3, ARE(0, 3, 5, 7));
-    cuts_are(DPAR_EVEN, 2, 4, ARE(0, 1, 2, 2, 2));
-    cuts_are(DPAR_EVEN, 8, 4, ARE(0, 2, 4, 6, 8));
-    cuts_are(DPAR_FLOOR, 10, 4, ARE(0, 2, 5, 7, 10));
-    cuts_are(DPAR_FLOOR, 7, 3, ARE(0, 2, 4, 7));
-    cuts_are(DPAR_FLOOR, 2, 4, ARE(0, 0, 1, 1, 2));
+    cuts_are(DPAR_SPLIT_EVEN, 10, 4, ARE(0, 3, 6, 8, 10));
+    cuts_are(DPAR_SPLIT_EVEN, 7, 3, ARE(0, 3, 5, 7));
+    cuts_are(DPAR_SPLIT_EVEN, 2, 4, ARE(0, 1, 2, 2, 2));
+    cuts_are(DPAR_SPLIT_EVEN, 8, 4, ARE(0, 2, 4, 6, 8));
+    cuts_are(DPAR_SPLIT_FLOOR, 10, 4, ARE(0, 2, 5, 7, 10));
+    cuts_are(DPAR_SPLIT_FLOOR, 7, 3, ARE(0, 2, 4, 7));
+    cuts_are(DPAR_SPLIT_FLOOR, 2, 4, ARE(0, 0, 1, 1, 2));
     /* B3: PetscSplitOwnershipEqual */
-    sizes(DPAR_CHUNK, 9, 8, 0, 0, ARE(2, 2, 2, 2, 1, 0, 0, 0));
-    sizes(DPAR_CHUNK, 2, 4, 0, 0, ARE(1, 1, 0, 0));
+    sizes(DPAR_SPLIT_CHUNK, 9, 8, 0, 0, ARE(2, 2, 2, 2, 1, 0, 0, 0));
+    sizes(DPAR_SPLIT_CHUNK, 2, 4, 0, 0, ARE(1, 1, 0, 0));
     /* B5: numroc, ScaLAPACK 2.2.1 executed */
-    sizes(DPAR_BLOCK_CYCLIC, 9, 2, 2, 0, ARE(5, 4));
-    sizes(DPAR_BLOCK_CYCLIC, 9, 3, 2, 0, ARE(4, 3, 2));
-    sizes(DPAR_BLOCK_CYCLIC, 10, 4, 3, 0, ARE(3, 3, 3, 1));
-    sizes(DPAR_BLOCK_CYCLIC, 10, 4, 3, 2, ARE(3, 1, 3, 3));
-    sizes(DPAR_BLOCK_CYCLIC, 5, 4, 64, 0, ARE(5, 0, 0, 0));
-    sizes(DPAR_BLOCK_CYCLIC, 0, 3, 2, 0, ARE(0, 0, 0));
-    sizes(DPAR_BLOCK_CYCLIC, 17, 3, 4, 1, ARE(4, 8, 5));
-    sizes(DPAR_BLOCK_CYCLIC, 16, 2, 4, 1, ARE(8, 8));
-    sizes(DPAR_BLOCK_CYCLIC, 100, 6, 8, 5, ARE(16, 16, 16, 16, 16, 20));
+    sizes(DPAR_SPLIT_BLOCK_CYCLIC, 9, 2, 2, 0, ARE(5, 4));
+    sizes(DPAR_SPLIT_BLOCK_CYCLIC, 9, 3, 2, 0, ARE(4, 3, 2));
+    sizes(DPAR_SPLIT_BLOCK_CYCLIC, 10, 4, 3, 0, ARE(3, 3, 3, 1));
+    sizes(DPAR_SPLIT_BLOCK_CYCLIC, 10, 4, 3, 2, ARE(3, 1, 3, 3));
+    sizes(DPAR_SPLIT_BLOCK_CYCLIC, 5, 4, 64, 0, ARE(5, 0, 0, 0));
+    sizes(DPAR_SPLIT_BLOCK_CYCLIC, 0, 3, 2, 0, ARE(0, 0, 0));
+    sizes(DPAR_SPLIT_BLOCK_CYCLIC, 17, 3, 4, 1, ARE(4, 8, 5));
+    sizes(DPAR_SPLIT_BLOCK_CYCLIC, 16, 2, 4, 1, ARE(8, 8));
+    sizes(DPAR_SPLIT_BLOCK_CYCLIC, 100, 6, 8, 5, ARE(16, 16, 16, 16, 16, 20));
     /* B6: indxg2p and indxg2l, N=10 NB=3 P=4 src=2, there 1-based */
-    CHECK_INT(dpar_split_init(&s, DPAR_BLOCK_CYCLIC, 10, 4, 3, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&s, DPAR_SPLIT_BLOCK_CYCLIC, 10, 4, 3, NULL), DPAR_OK);
     s.source = 2;
     for (i = 0; i < 10; i++) {
         CHECK_INT(dpar_split_locate(&s, i, &local, NULL), owner[i]);
@@ -242,31 +243,31 @@ static void test_vectors(void)
     }
     /* B7-B9: MPI darray, executed: BLOCK is CHUNK, BLOCK(4) and CYCLIC(k) block-cyclic */
     for (i = 0; i < 3; i++) {
-        indices(DPAR_CHUNK, 10, 4, 0, i, ARE(3 * i, 3 * i + 1, 3 * i + 2), 3);
-        indices(DPAR_CHUNK, 5, 4, 0, i, ARE(2 * i, 2 * i + 1), i < 2 ? 2 : 1);
-        indices(DPAR_BLOCK_CYCLIC, 10, 4, 3, i, ARE(3 * i, 3 * i + 1, 3 * i + 2), 3);
+        indices(DPAR_SPLIT_CHUNK, 10, 4, 0, i, ARE(3 * i, 3 * i + 1, 3 * i + 2), 3);
+        indices(DPAR_SPLIT_CHUNK, 5, 4, 0, i, ARE(2 * i, 2 * i + 1), i < 2 ? 2 : 1);
+        indices(DPAR_SPLIT_BLOCK_CYCLIC, 10, 4, 3, i, ARE(3 * i, 3 * i + 1, 3 * i + 2), 3);
     }
-    indices(DPAR_CHUNK, 10, 4, 0, 3, ARE(9), 1);
-    indices(DPAR_CHUNK, 5, 4, 0, 3, ARE(0), 0);
-    indices(DPAR_BLOCK_CYCLIC, 10, 4, 3, 3, ARE(9), 1);
-    indices(DPAR_BLOCK_CYCLIC, 10, 4, 4, 0, ARE(0, 1, 2, 3), 4);
-    indices(DPAR_BLOCK_CYCLIC, 10, 4, 4, 1, ARE(4, 5, 6, 7), 4);
-    indices(DPAR_BLOCK_CYCLIC, 10, 4, 4, 2, ARE(8, 9), 2);
-    indices(DPAR_BLOCK_CYCLIC, 10, 4, 4, 3, ARE(0), 0);
-    indices(DPAR_STRIPE, 10, 4, 0, 0, ARE(0, 4, 8), 3);
-    indices(DPAR_STRIPE, 10, 4, 0, 1, ARE(1, 5, 9), 3);
-    indices(DPAR_STRIPE, 10, 4, 0, 2, ARE(2, 6), 2);
-    indices(DPAR_STRIPE, 10, 4, 0, 3, ARE(3, 7), 2);
+    indices(DPAR_SPLIT_CHUNK, 10, 4, 0, 3, ARE(9), 1);
+    indices(DPAR_SPLIT_CHUNK, 5, 4, 0, 3, ARE(0), 0);
+    indices(DPAR_SPLIT_BLOCK_CYCLIC, 10, 4, 3, 3, ARE(9), 1);
+    indices(DPAR_SPLIT_BLOCK_CYCLIC, 10, 4, 4, 0, ARE(0, 1, 2, 3), 4);
+    indices(DPAR_SPLIT_BLOCK_CYCLIC, 10, 4, 4, 1, ARE(4, 5, 6, 7), 4);
+    indices(DPAR_SPLIT_BLOCK_CYCLIC, 10, 4, 4, 2, ARE(8, 9), 2);
+    indices(DPAR_SPLIT_BLOCK_CYCLIC, 10, 4, 4, 3, ARE(0), 0);
+    indices(DPAR_SPLIT_CYCLIC, 10, 4, 0, 0, ARE(0, 4, 8), 3);
+    indices(DPAR_SPLIT_CYCLIC, 10, 4, 0, 1, ARE(1, 5, 9), 3);
+    indices(DPAR_SPLIT_CYCLIC, 10, 4, 0, 2, ARE(2, 6), 2);
+    indices(DPAR_SPLIT_CYCLIC, 10, 4, 0, 3, ARE(3, 7), 2);
     /* F3: zigzag */
-    indices(DPAR_ZIGZAG, 8, 2, 0, 0, ARE(0, 1, 6, 7), 4);
-    indices(DPAR_ZIGZAG, 8, 2, 0, 1, ARE(2, 3, 4, 5), 4);
-    indices(DPAR_ZIGZAG, 16, 4, 0, 2, ARE(4, 5, 10, 11), 4);
-    indices(DPAR_ZIGZAG, 16, 4, 0, 3, ARE(6, 7, 8, 9), 4);
+    indices(DPAR_SPLIT_ZIGZAG, 8, 2, 0, 0, ARE(0, 1, 6, 7), 4);
+    indices(DPAR_SPLIT_ZIGZAG, 8, 2, 0, 1, ARE(2, 3, 4, 5), 4);
+    indices(DPAR_SPLIT_ZIGZAG, 16, 4, 0, 2, ARE(4, 5, 10, 11), 4);
+    indices(DPAR_SPLIT_ZIGZAG, 16, 4, 0, 3, ARE(6, 7, 8, 9), 4);
     /* A9, A12: strided shards, as shipped */
-    indices(DPAR_STRIDED, 8, 4, 2, 1, ARE(1, 5), 2);
-    indices(DPAR_STRIDED, 8, 2, 2, 1, ARE(2, 3, 6, 7), 4);
-    indices(DPAR_STRIDED, 5, 2, 2, 0, ARE(0, 1, 3), 3);
-    indices(DPAR_STRIDED, 5, 2, 2, 1, ARE(2, 4), 2);
+    indices(DPAR_SPLIT_STRIDED, 8, 4, 2, 1, ARE(1, 5), 2);
+    indices(DPAR_SPLIT_STRIDED, 8, 2, 2, 1, ARE(2, 3, 6, 7), 4);
+    indices(DPAR_SPLIT_STRIDED, 5, 2, 2, 0, ARE(0, 1, 3), 3);
+    indices(DPAR_SPLIT_STRIDED, 5, 2, 2, 1, ARE(2, 4), 2);
 }
 
 static void test_weights(void)
@@ -276,20 +277,21 @@ static void test_weights(void)
     static const int64_t huge[] = {2147483647, 1};
     int64_t cuts[5];
     dpar_why why;
-    CHECK_INT(dpar_split_weights(cuts, 10, 4, even, 1, NULL), DPAR_OK); /* FLOOR's cuts */
+    CHECK_INT(dpar_split_weighted_cuts(cuts, 10, 4, even, 1, NULL), DPAR_OK); /* FLOOR's cuts */
     CHECK(cuts[0] == 0 && cuts[1] == 2 && cuts[2] == 5 && cuts[3] == 7 && cuts[4] == 10);
-    CHECK_INT(dpar_split_weights(cuts, 16, 3, some, 4, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_weighted_cuts(cuts, 16, 3, some, 4, NULL), DPAR_OK);
     CHECK(cuts[1] == 12 && cuts[2] == 12 && cuts[3] == 16);
-    CHECK_INT(dpar_split_weights(cuts, 13, 3, some, 4, NULL), DPAR_OK); /* a short last atom */
+    CHECK_INT(dpar_split_weighted_cuts(cuts, 13, 3, some, 4, NULL),
+              DPAR_OK); /* a short last atom */
     CHECK(cuts[1] == 12 && cuts[2] == 12 && cuts[3] == 13);
-    CHECK_INT(dpar_split_weights(cuts, INT64_C(1) << 62, 3, some, 1, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_weighted_cuts(cuts, INT64_C(1) << 62, 3, some, 1, NULL), DPAR_OK);
     CHECK(cuts[1] == INT64_C(3) << 60 && cuts[3] == INT64_C(1) << 62);
-    CHECK_INT(dpar_split_weights(cuts, 5, 2, none, 1, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_split_weighted_cuts(cuts, 5, 2, none, 1, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "all 2 weights are 0");
-    CHECK_INT(dpar_split_weights(cuts, 5, 2, bad, 1, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_split_weighted_cuts(cuts, 5, 2, bad, 1, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "weight 1 is -1: weights are 0 or more");
-    CHECK_INT(dpar_split_weights(cuts, 5, 2, huge, 1, &why), DPAR_E_RANGE);
-    CHECK_INT(dpar_split_weights(cuts, 5, 2, some, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_split_weighted_cuts(cuts, 5, 2, huge, 1, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_split_weighted_cuts(cuts, 5, 2, some, 0, &why), DPAR_E_ARG);
 }
 
 /* The least maximum over all cuts of n items into p runs, by trying all. */
@@ -418,8 +420,8 @@ static void test_extremes(void)
     static const int64_t block[] = {1, 7, 2147483647, INT64_C(1) << 62, INT64_MAX};
     uint64_t state = 88172645463325252u;
     int rule, i, j, k, t;
-    for (rule = 0; rule < DPAR_SPLITS; rule++) {
-        for (i = 0; i < 4 * 4 * 5 && rule != DPAR_RAGGED; i++) {
+    for (rule = 0; rule < DPAR_SPLIT_RULE_COUNT; rule++) {
+        for (i = 0; i < 4 * 4 * 5 && rule != DPAR_SPLIT_RAGGED; i++) {
             dpar_split s;
             j = i / 4 % 4;
             k = i / 16;
@@ -437,8 +439,8 @@ static void test_extremes(void)
                 CHECK_INT(dpar_split_global(&s, part, local, &back), at);
                 CHECK(run == back && run >= 1 && at + run <= s.count);
                 CHECK_INT(dpari_split_before(&s, part, at), local);
-                CHECK(dpar_split_size(&s, part) > local);
-                CHECK(dpari_split_most(&s) >= dpar_split_size(&s, part));
+                CHECK(dpar_split_part_count(&s, part) > local);
+                CHECK(dpari_split_most(&s) >= dpar_split_part_count(&s, part));
             }
         }
     }
@@ -460,19 +462,20 @@ static void test_refusals(void)
     static const int64_t falls[] = {0, 3, 2}, late[] = {1, 2}, long_one[] = {0, INT64_MAX};
     dpar_split s;
     dpar_why why;
-    refuse(DPAR_CHUNK, 5, 0, 0, DPAR_E_ARG, "0 parts: there must be at least 1");
-    refuse(DPAR_CHUNK, -5, 2, 0, DPAR_E_ARG, "-5 elements: there must be 0 or more");
-    refuse(DPAR_EVEN, INT64_MAX, 2, 0, DPAR_E_RANGE,
+    refuse(DPAR_SPLIT_CHUNK, 5, 0, 0, DPAR_E_ARG, "0 parts: there must be at least 1");
+    refuse(DPAR_SPLIT_CHUNK, -5, 2, 0, DPAR_E_ARG, "-5 elements: there must be 0 or more");
+    refuse(DPAR_SPLIT_EVEN, INT64_MAX, 2, 0, DPAR_E_RANGE,
            "9223372036854775807 elements: at most 2^62 can be split");
-    refuse(DPAR_BLOCK_CYCLIC, 5, 2, 0, DPAR_E_ARG, "block 0: blocks and pieces are at least 1");
-    refuse(DPAR_RAGGED, 5, 2, 1, DPAR_E_ARG,
+    refuse(DPAR_SPLIT_BLOCK_CYCLIC, 5, 2, 0, DPAR_E_ARG,
+           "block 0: blocks and pieces are at least 1");
+    refuse(DPAR_SPLIT_RAGGED, 5, 2, 1, DPAR_E_ARG,
            "rule 4: there are 0 to 7, and RAGGED has its own init");
     refuse(99, 5, 2, 1, DPAR_E_ARG, "rule 99: there are 0 to 7, and RAGGED has its own init");
-    CHECK_INT(dpar_split_ragged(&s, 2, falls, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_split_init_ragged(&s, 2, falls, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "cut 1 is 3 and cut 2 is 2: cuts ascend");
-    CHECK_INT(dpar_split_ragged(&s, 1, late, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_split_ragged(&s, 1, long_one, &why), DPAR_E_RANGE);
-    CHECK_INT(dpar_split_ragged(&s, 0, late, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_split_init_ragged(&s, 1, late, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_split_init_ragged(&s, 1, long_one, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_split_init_ragged(&s, 0, late, &why), DPAR_E_ARG);
 }
 
 /* Edges that brute force over legal values does not reach. */
@@ -484,9 +487,9 @@ static void test_edges(void)
     dpar_split s;
     dpar_why why;
     int rule, k;
-    for (rule = 0; rule < DPAR_SPLITS; rule++) {
-        if (rule == DPAR_RAGGED) {
-            CHECK_INT(dpar_split_ragged(&s, 2, none, NULL), DPAR_OK);
+    for (rule = 0; rule < DPAR_SPLIT_RULE_COUNT; rule++) {
+        if (rule == DPAR_SPLIT_RAGGED) {
+            CHECK_INT(dpar_split_init_ragged(&s, 2, none, NULL), DPAR_OK);
             CHECK_INT(dpari_split_most(&s), 0);
         } else {
             CHECK_INT(dpar_split_init(&s, rule, 7, 2, 2, NULL), DPAR_OK);
@@ -497,12 +500,13 @@ static void test_edges(void)
         CHECK(dpari_split_before(&s, -1, 5) == 0 && dpari_split_before(&s, 2, 5) == 0);
         CHECK(dpar_split_global(&s, -1, 0, &run) == -1 && dpar_split_global(&s, 2, 0, &run) == -1);
     }
-    CHECK_INT(dpar_split_init(&s, DPAR_SPLITS, 7, 2, 2, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_split_init(&s, DPAR_SPLIT_RULE_COUNT, 7, 2, 2, &why), DPAR_E_ARG);
     CHECK_INT(dpar_split_init(&s, -1, 7, 2, 2, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_split_ragged(&s, 2, below, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_split_init_ragged(&s, 2, below, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "cut 0 is 0 and cut 1 is -1: cuts ascend");
-    CHECK_INT(dpar_split_weights(cuts, 100, 2, weight, 1, NULL), DPAR_OK); /* 2^31 - 1 in all */
-    CHECK_INT(dpar_split_weights(cuts, 100, 3, weight, 1, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_split_weighted_cuts(cuts, 100, 2, weight, 1, NULL),
+              DPAR_OK); /* 2^31 - 1 in all */
+    CHECK_INT(dpar_split_weighted_cuts(cuts, 100, 3, weight, 1, &why), DPAR_E_RANGE);
     for (k = 0; k < 8; k++) {
         cuts[k] = 99;
     }
@@ -521,9 +525,9 @@ static void rest(int64_t *cuts, int64_t count, int64_t even, int32_t parts)
 {
     dpar_split e;
     int32_t p;
-    CHECK_INT(dpar_split_init(&e, DPAR_EVEN, even, parts, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&e, DPAR_SPLIT_EVEN, even, parts, 0, NULL), DPAR_OK);
     for (p = 0; p <= parts; p++) {
-        cuts[p] = p > 0 && dpar_split_size(&e, p) == 0 ? count : dpar_split_offset(&e, p);
+        cuts[p] = p > 0 && dpar_split_part_count(&e, p) == 0 ? count : dpar_split_part_first(&e, p);
     }
     cuts[0] = 0;
 }
@@ -543,14 +547,14 @@ static void test_rest(void)
                 dpar_split s, e;
                 int32_t last = 0;
                 rest(cuts, count, even, parts);
-                CHECK_INT(dpar_split_ragged(&s, parts, cuts, NULL), DPAR_OK);
-                CHECK_INT(dpar_split_init(&e, DPAR_EVEN, even, parts, 0, NULL), DPAR_OK);
+                CHECK_INT(dpar_split_init_ragged(&s, parts, cuts, NULL), DPAR_OK);
+                CHECK_INT(dpar_split_init(&e, DPAR_SPLIT_EVEN, even, parts, 0, NULL), DPAR_OK);
                 for (p = 0; p < parts; p++) {
-                    last = dpar_split_size(&e, p) > 0 ? p : last;
+                    last = dpar_split_part_count(&e, p) > 0 ? p : last;
                 }
                 for (p = 0; p < parts; p++) {
-                    CHECK_INT(dpar_split_size(&s, p),
-                              dpar_split_size(&e, p) + (p == last ? count - even : 0));
+                    CHECK_INT(dpar_split_part_count(&s, p),
+                              dpar_split_part_count(&e, p) + (p == last ? count - even : 0));
                 }
             }
         }
@@ -579,7 +583,8 @@ static void test_divisors(void)
             int32_t parts = 1 + (int32_t)(rng() % (trial % 2 ? 5 : INT32_MAX)), k;
             dpar_split s;
             d = d < 1 ? 1 : d;
-            CHECK_INT(dpar_split_init(&s, DPAR_BLOCK_CYCLIC, last + 1, parts, d, NULL), DPAR_OK);
+            CHECK_INT(dpar_split_init(&s, DPAR_SPLIT_BLOCK_CYCLIC, last + 1, parts, d, NULL),
+                      DPAR_OK);
             for (k = 0; k < 12; k++) {
                 i = (int64_t)(rng() >> (2 + rng() % 62));
                 i = k < 3 ? last - k : k < 6 ? i / d * d + k - 4 : i; /* -1, 0, 1 beside one */
@@ -595,7 +600,7 @@ static void test_divisors(void)
         int32_t parts;
         count -= 1 + (int64_t)(rng() % (uint64_t)(count >> (1 + trial % 30)));
         parts = (int32_t)(INT64_MAX / count < INT32_MAX ? INT64_MAX / count : INT32_MAX);
-        CHECK_INT(dpar_split_init(&s, DPAR_FLOOR, count, parts, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_split_init(&s, DPAR_SPLIT_FLOOR, count, parts, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_split_locate(&s, count - 1, NULL, NULL), parts - 1);
         CHECK_INT(dpar_split_locate(&s, count, NULL, &run), -1);
         CHECK_INT(dpar_split_locate(&s, -1, NULL, &run), -1);

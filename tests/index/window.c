@@ -47,11 +47,13 @@ static void check_convolution(const dpar_window *v, int64_t n, int parts, int fo
     }
     CHECK(s * (m - 1) + d * (v->kernel - 1) + 1 <= n + v->pad_low + v->pad_high); /* m fits, */
     CHECK(s * m + d * (v->kernel - 1) + 1 > n + v->pad_low + v->pad_high);        /* m + 1 not */
-    CHECK_INT(dpar_split_init(&blocks, DPAR_EVEN, n, parts, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_split_init(&outputs, DPAR_EVEN, m, parts, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&blocks, DPAR_SPLIT_EVEN, n, parts, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&outputs, DPAR_SPLIT_EVEN, m, parts, 0, NULL), DPAR_OK);
     for (part = 0; part < parts; part++) {
-        int64_t lo = dpar_split_offset(&blocks, part), hi = lo + dpar_split_size(&blocks, part);
-        int64_t y0 = dpar_split_offset(&outputs, part), y1 = y0 + dpar_split_size(&outputs, part);
+        int64_t lo = dpar_split_part_first(&blocks, part),
+                hi = lo + dpar_split_part_count(&blocks, part);
+        int64_t y0 = dpar_split_part_first(&outputs, part),
+                y1 = y0 + dpar_split_part_count(&outputs, part);
         int64_t low, high, a = 0, b = 0;
         if (follow) {
             dpari_window_owned(v, n, m, lo, hi, &y0, &y1);

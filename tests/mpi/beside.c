@@ -13,7 +13,7 @@ static float few[8], sums[8];
 
 static dpar_comm *made(double timeout_s, int blocking)
 {
-    dpar_mpi_options o;
+    dpar_mpi_desc o;
     dpar_comm *c = NULL;
     dpar_why why;
     memset(&o, 0, sizeof o);
@@ -42,7 +42,7 @@ static void close_before_receive(void)
         CHECK_INT(dpar_recv(c, &x, 1, DPAR_I32, 0, 3, NULL), DPAR_OK);
         CHECK_INT(x, 7);
     }
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }
 
 /* Of options.blocking: a receive is posted, then all block in a collective. */
@@ -58,7 +58,7 @@ static void receive_beside_blocking(void)
     }
     CHECK_INT(dpar_reduce(c, few, sums, 8, DPAR_F32, DPAR_SUM, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_wait(&work), DPAR_OK);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }
 
 /* ... a collective is posted, rank 0 blocks in the next one, the others wait first. */
@@ -71,7 +71,7 @@ static void posted_beside_blocking(void)
     CHECK(c->rank == 0 || dpar_wait(&work) == DPAR_OK);
     CHECK_INT(dpar_reduce(c, few, sums, 8, DPAR_F32, DPAR_SUM, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_wait(&work), DPAR_OK);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }
 
 /* ... rank 0 posts on b before it blocks on a, the others after it. */
@@ -86,9 +86,9 @@ static void two_communicators(void)
     CHECK_INT(dpar_all_reduce(b, in, out, 1000, DPAR_F64, DPAR_SUM, &work), DPAR_OK);
     CHECK(c->rank != 0 || dpar_barrier(a, NULL) == DPAR_OK);
     CHECK_INT(dpar_wait(&work), DPAR_OK);
-    CHECK_INT(dpar_comm_close(a), DPAR_OK);
-    CHECK_INT(dpar_comm_close(b), DPAR_OK);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(a), DPAR_OK);
+    CHECK_INT(dpar_comm_free(b), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }
 
 /* All post on b; rank 0 closes a, then waits, the others the other way round. */
@@ -101,11 +101,11 @@ static void close_beside_posted(void)
     CHECK_INT(dpar_comm_split(c, 0, 0, &a), DPAR_OK);
     CHECK_INT(dpar_comm_split(c, 0, 0, &b), DPAR_OK);
     CHECK_INT(dpar_all_reduce(b, in, out, MANY, DPAR_F64, DPAR_SUM, &work), DPAR_OK);
-    CHECK(c->rank != 0 || dpar_comm_close(a) == DPAR_OK);
+    CHECK(c->rank != 0 || dpar_comm_free(a) == DPAR_OK);
     CHECK_INT(dpar_wait(&work), DPAR_OK);
-    CHECK(c->rank == 0 || dpar_comm_close(a) == DPAR_OK);
-    CHECK_INT(dpar_comm_close(b), DPAR_OK);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK(c->rank == 0 || dpar_comm_free(a) == DPAR_OK);
+    CHECK_INT(dpar_comm_free(b), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
     CHECK(MPI_Wtime() - began < 30);
 }
 
@@ -132,7 +132,7 @@ static void close_the_world_alone(void)
         CHECK_INT(dpar_comm_split(c, c->rank % 2, 0, &b), DPAR_OK);
         CHECK_INT(dpar_all_reduce(a, in, out, 1000, DPAR_F64, DPAR_SUM, NULL), DPAR_OK);
         CHECK_INT(dpar_barrier(b, NULL), DPAR_OK);
-        CHECK_INT(dpar_comm_close(c), DPAR_OK);
+        CHECK_INT(dpar_comm_free(c), DPAR_OK);
         (void)MPI_Barrier(MPI_COMM_WORLD);
         first = turn == 0 ? open_files() : first;
     }
@@ -151,7 +151,7 @@ static void close_a_broken_world_alone(void)
         CHECK_INT(dpar_barrier(a, NULL), DPAR_E_SYSTEM);
         CHECK(strstr(a->why.text, "the disk is full") != NULL);
     }
-    (void)dpar_comm_close(c);
+    (void)dpar_comm_free(c);
     CHECK(MPI_Wtime() - began < 30);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_mpi_grid: a grid on a process grid of MPI's. Each rank's block lies where MPI_Cart_coords
- * says, dims in either order; halos come from the ranks that MPI_Cart_shift names. What is refused,
- * on all ranks. A grid that is freed after its world was closed. */
+/* dpar_mpi_grid_make: a grid on a process grid of MPI's. Each rank's block lies where
+ * MPI_Cart_coords says, dims in either order; halos come from the ranks that MPI_Cart_shift names.
+ * What is refused, on all ranks. A grid that is freed after its world was closed. */
 #include "dpar_halo.h"
 /* the grid's call stands in dpar_mpi.h behind that */
 #include "dpar_mpi.h"
@@ -38,12 +38,12 @@ static void blocks(MPI_Comm cart, int turned, const int *periods)
     memset(&desc, 0, sizeof desc);
     desc.halo = 1;
     desc.type = DPAR_F64;
-    desc.order = turned ? DPAR_FIRST_FASTEST : DPAR_LAST_FASTEST;
+    desc.order = turned ? DPAR_ORDER_FIRST_FASTEST : DPAR_ORDER_LAST_FASTEST;
     for (d = 0; d < 2; d++) {
         desc.cells[turned ? 1 - d : d] = n[d];
         own[d] = share(n[d], parts[d], at[d], &first[d]);
     }
-    CHECK_INT(dpar_mpi_grid(cart, NULL, &desc, &g, &why), DPAR_OK);
+    CHECK_INT(dpar_mpi_grid_make(cart, NULL, &desc, &g, &why), DPAR_OK);
     if (!g) {
         puts(why.text);
         return;
@@ -85,7 +85,7 @@ static void refused(MPI_Comm comm, const dpar_grid_desc *desc, const char *want)
     dpar_grid *g = NULL;
     dpar_why why;
     why.text[0] = 0;
-    CHECK_INT(dpar_mpi_grid(comm, NULL, desc, &g, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mpi_grid_make(comm, NULL, desc, &g, &why), DPAR_E_ARG);
     CHECK(g == NULL);
     says(why.text, want);
 }
@@ -106,10 +106,10 @@ static void own_sizes(MPI_Comm cart, const int *parts, int rank, int size)
         d.own[k] = cells[k] / parts[k] + (coord[k] < cells[k] % parts[k]);
     }
     d.halo = 1;
-    CHECK_INT(dpar_mpi_grid(cart, NULL, &d, &g, &why), DPAR_OK);
+    CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &g, &why), DPAR_OK);
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
     d.own[1] += rank == size - 1;
-    CHECK_INT(dpar_mpi_grid(cart, NULL, &d, &g, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &g, &why), DPAR_E_ARG);
     (void)snprintf(words, sizeof words, "rank %d has %d cells in dim 1, and own[] says %d",
                    size - 1, 19 / parts[1], 19 / parts[1] + 1);
     CHECK(strstr(why.text, words) != NULL);
@@ -125,7 +125,7 @@ static void refusals(MPI_Comm cart, const int *parts, int rank, int size)
     good.halo = 1;
     refused(MPI_COMM_NULL, &good, "MPI_COMM_NULL");
     refused(cart, NULL, "NULL");
-    CHECK_INT(dpar_mpi_grid(cart, NULL, &good, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mpi_grid_make(cart, NULL, &good, NULL, &why), DPAR_E_ARG);
     d = good, d.dims = 3;
     refused(cart, &d, "process grid has 2 dims (1 to 6), desc 3");
     d = good, d.parts[1] = parts[1] + 1;
@@ -137,7 +137,7 @@ static void refusals(MPI_Comm cart, const int *parts, int rank, int size)
     d = good, d.dims = 2;
     refused(MPI_COMM_WORLD, &d, "has no process grid");
     d.parts[0] = size, d.parts[1] = 1; /* said */
-    CHECK_INT(dpar_mpi_grid(MPI_COMM_WORLD, NULL, &d, &g, &why),
+    CHECK_INT(dpar_mpi_grid_make(MPI_COMM_WORLD, NULL, &d, &g, &why),
               size <= N0 ? DPAR_OK : DPAR_E_NONE);
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
 }
@@ -156,12 +156,12 @@ static void closed_first(MPI_Comm cart)
     CHECK_INT(dpar_grid_make(world, &d, &g, NULL), DPAR_OK);
     u = (double *)dpar_grid_array(g, DPAR_F64);
     CHECK_INT(dpar_grid_exchange(g, u), DPAR_OK);
-    CHECK_INT(dpar_comm_close(world), DPAR_OK);
+    CHECK_INT(dpar_comm_free(world), DPAR_OK);
     CHECK(g->comm == NULL);
     CHECK_INT(dpar_grid_exchange(g, u), DPAR_E_ARG);
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
-    CHECK_INT(dpar_mpi_grid(cart, NULL, &d, &made, NULL), DPAR_OK);
-    CHECK_INT(dpar_comm_close(made->comm), DPAR_OK); /* the world of dpar_mpi_grid */
+    CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &made, NULL), DPAR_OK);
+    CHECK_INT(dpar_comm_free(made->comm), DPAR_OK); /* the world of dpar_mpi_grid_make */
     CHECK(made->comm == NULL);
     CHECK_INT(dpar_grid_free(made), DPAR_OK);
 }
@@ -170,7 +170,7 @@ static void closed_first(MPI_Comm cart)
 static void deadlines(MPI_Comm cart, int rank, int size)
 {
     dpar_grid_desc d;
-    dpar_mpi_options o;
+    dpar_mpi_desc o;
     dpar_grid *g = NULL;
     dpar_comm *c = NULL;
     dpar_why why;
@@ -179,15 +179,15 @@ static void deadlines(MPI_Comm cart, int rank, int size)
     d.halo = 1, d.cells[0] = N0, d.cells[1] = N1;
     CHECK_INT(dpar_mpi_make(cart, NULL, &c, &why), DPAR_OK);
     CHECK(c->timeout_s == 300.0);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
     setenv("DPAR_TIMEOUT", "12.5", 1);
-    CHECK_INT(dpar_mpi_grid(cart, NULL, &d, &g, &why), DPAR_OK);
+    CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &g, &why), DPAR_OK);
     CHECK(g->comm->timeout_s == 12.5);
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
     o.timeout_s = 7;
     CHECK_INT(dpar_mpi_make(cart, &o, &c, &why), DPAR_OK);
     CHECK(c->timeout_s == 7.0);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
     if (rank == size - 1) {
         setenv("DPAR_TIMEOUT", "soon", 1);
     }
@@ -196,7 +196,7 @@ static void deadlines(MPI_Comm cart, int rank, int size)
                                     : "DPAR_TIMEOUT of another rank is no number of seconds");
     if (size > 1) {
         setenv("DPAR_TIMEOUT", rank == 0 ? "20" : "30", 1);
-        CHECK_INT(dpar_mpi_grid(cart, NULL, &d, &g, &why), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &g, &why), DPAR_E_MISMATCH);
         says(why.text, "ranks give deadlines (timeout_s, DPAR_TIMEOUT) from 20 to 30 s");
     }
     unsetenv("DPAR_TIMEOUT");
@@ -231,7 +231,7 @@ int main(int argc, char **argv)
             memset(&freed, 0, sizeof freed);
             late.halo = 1, late.cells[0] = late.cells[1] = 8, late.free_why = &freed;
             late.type = DPAR_F64;
-            CHECK_INT(dpar_mpi_grid(cart, NULL, &late, &g, &why), DPAR_OK);
+            CHECK_INT(dpar_mpi_grid_make(cart, NULL, &late, &g, &why), DPAR_OK);
             CHECK_INT(dpar_grid_exchange(g, u + 40), DPAR_OK);
         }
         MPI_Comm_free(&cart);

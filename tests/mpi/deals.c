@@ -11,7 +11,7 @@ static dpar_comm *c;
 
 static dpar_comm *made(double timeout_s)
 {
-    dpar_mpi_options o;
+    dpar_mpi_desc o;
     dpar_comm *made = NULL;
     dpar_why why;
     memset(&o, 0, sizeof o);
@@ -116,7 +116,7 @@ static void start(exchange *x, uint64_t round, int32_t gaps, int32_t in_place, i
         }
     }
     memset(&call, 0, sizeof call);
-    call.kind = DPAR_ALL_TO_ALL;
+    call.kind = DPAR_CALL_ALL_TO_ALL;
     call.type = x->type;
     call.varies = 1;
     call.in = x->in, call.out = x->out;
@@ -203,9 +203,9 @@ static void right(int32_t turned)
         even(round);
     }
     if (turned) {
-        CHECK_INT(dpar_comm_close(c), DPAR_OK);
+        CHECK_INT(dpar_comm_free(c), DPAR_OK);
     }
-    CHECK_INT(dpar_comm_close(world), DPAR_OK);
+    CHECK_INT(dpar_comm_free(world), DPAR_OK);
 }
 
 /* The last rank sends rank 0 `sent` elements, which expects `expected`; all others `others`. */
@@ -241,7 +241,7 @@ static void told(int64_t sent, int64_t expected, int64_t others)
         CHECK(s == DPAR_OK || s == DPAR_E_MISMATCH);
     }
     CHECK(MPI_Wtime() - begin < 5); /* the deadline is 8 s, a quarter of it 1 s at most */
-    dpar_comm_close(c);
+    dpar_comm_free(c);
     MPI_Barrier(MPI_COMM_WORLD);
 }
 

@@ -162,13 +162,13 @@ static void reductions(int64_t n, int32_t type, int32_t op, int in_place, int32_
     void *out = in_place ? a : b, *piece;
     memset(b, 0x55, (size_t)(n * c->size * 8));
     fill(a, type, 0, n, c->rank, 0);
-    call = make(DPAR_ALL_REDUCE, a, out, n, type);
+    call = make(DPAR_CALL_ALL_REDUCE, a, out, n, type);
     call.op = op;
     CHECK_INT(go(&call), DPAR_OK);
     same_reduced(out, type, op, n, 0, "all_reduce");
 
     fill(a, type, 0, n, c->rank, 0);
-    call = make(DPAR_REDUCE, a, c->rank == root ? out : NULL, n, type);
+    call = make(DPAR_CALL_REDUCE, a, c->rank == root ? out : NULL, n, type);
     call.op = op;
     call.root = root;
     CHECK_INT(go(&call), DPAR_OK);
@@ -180,7 +180,7 @@ static void reductions(int64_t n, int32_t type, int32_t op, int in_place, int32_
 
     fill(a, type, 0, n * c->size, c->rank, 0);
     piece = in_place ? a + own * dpar_type_bytes(type) : b;
-    call = make(DPAR_REDUCE_SCATTER, a, piece, n, type);
+    call = make(DPAR_CALL_REDUCE_SCATTER, a, piece, n, type);
     call.op = op;
     CHECK_INT(go(&call), DPAR_OK);
     same_reduced(piece, type, op, n, own, "reduce_scatter");
@@ -197,7 +197,7 @@ static void moves(int64_t n, int32_t type, int in_place, int32_t root)
     if (c->rank == root) {
         fill(a, type, 0, n, root, 0);
     }
-    call = make(DPAR_BROADCAST, a, a, n, type);
+    call = make(DPAR_CALL_BROADCAST, a, a, n, type);
     call.root = root;
     CHECK_INT(go(&call), DPAR_OK);
     same(a, type, 0, n, root, 0, "broadcast");
@@ -205,7 +205,7 @@ static void moves(int64_t n, int32_t type, int in_place, int32_t root)
     memset(b, 0, (size_t)(n * c->size * bytes));
     mine = in_place ? b + own * bytes : a;
     fill(mine, type, 0, n, c->rank, 0);
-    call = make(DPAR_ALL_GATHER, mine, b, n, type);
+    call = make(DPAR_CALL_ALL_GATHER, mine, b, n, type);
     CHECK_INT(go(&call), DPAR_OK);
     for (r = 0; r < c->size; r++) {
         same(b, type, r * n, n, r, 0, "all_gather");
@@ -214,7 +214,7 @@ static void moves(int64_t n, int32_t type, int in_place, int32_t root)
     memset(b, 0, (size_t)(n * c->size * bytes));
     mine = in_place && c->rank == root ? b + own * bytes : a;
     fill(mine, type, 0, n, c->rank, 0);
-    call = make(DPAR_GATHER, mine, c->rank == root ? b : NULL, n, type);
+    call = make(DPAR_CALL_GATHER, mine, c->rank == root ? b : NULL, n, type);
     call.root = root;
     CHECK_INT(go(&call), DPAR_OK);
     for (r = 0; r < c->size && c->rank == root; r++) {
@@ -223,20 +223,20 @@ static void moves(int64_t n, int32_t type, int in_place, int32_t root)
 
     fill(a, type, 0, n * c->size, root, 0);
     mine = in_place && c->rank == root ? a + own * bytes : b;
-    call = make(DPAR_SCATTER, c->rank == root ? a : NULL, mine, n, type);
+    call = make(DPAR_CALL_SCATTER, c->rank == root ? a : NULL, mine, n, type);
     call.root = root;
     CHECK_INT(go(&call), DPAR_OK);
     same(mine, type, 0, n, root, own, "scatter");
 
     fill(a, type, 0, n * c->size, c->rank, 0);
     mine = in_place ? a : b;
-    call = make(DPAR_ALL_TO_ALL, a, mine, n, type);
+    call = make(DPAR_CALL_ALL_TO_ALL, a, mine, n, type);
     CHECK_INT(go(&call), DPAR_OK);
     for (r = 0; r < c->size; r++) {
         same(mine, type, r * n, n, r, own, "all_to_all");
     }
 
-    call = make(DPAR_BARRIER, NULL, NULL, 0, DPAR_U8);
+    call = make(DPAR_CALL_BARRIER, NULL, NULL, 0, DPAR_U8);
     CHECK_INT(go(&call), DPAR_OK);
 }
 
@@ -262,7 +262,7 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
     }
     memset(b, 0, (size_t)((sum + n) * 8));
     fill(a, type, 0, count[me], me, 0);
-    call = make(DPAR_ALL_GATHER, a, b, count[me], type);
+    call = make(DPAR_CALL_ALL_GATHER, a, b, count[me], type);
     call.varies = 1;
     call.out_count = count;
     call.out_begin = reverse ? begin : NULL;
@@ -272,7 +272,7 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
     }
 
     memset(b, 0, (size_t)((sum + n) * 8));
-    call.kind = DPAR_GATHER;
+    call.kind = DPAR_CALL_GATHER;
     call.root = root;
     CHECK_INT(go(&call), DPAR_OK);
     for (r = 0; r < n && me == root; r++) {
@@ -282,7 +282,7 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
     for (r = 0; r < n; r++) {
         fill(a, type, begin[r], count[r], root, r);
     }
-    call = make(DPAR_SCATTER, a, b, count[me], type);
+    call = make(DPAR_CALL_SCATTER, a, b, count[me], type);
     call.varies = 1;
     call.root = root;
     call.in_count = count;
@@ -291,8 +291,8 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
     same(b, type, 0, count[me], root, me, "scatter_v");
 
     fill(a, type, 0, sum, me, 0);
-    call = make(DPAR_REDUCE_SCATTER, a, reverse ? a + own * dpar_type_bytes(type) : b, count[me],
-                type);
+    call = make(DPAR_CALL_REDUCE_SCATTER, a, reverse ? a + own * dpar_type_bytes(type) : b,
+                count[me], type);
     call.varies = 1;
     call.op = op;
     call.in_count = count;
@@ -306,7 +306,7 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
         fill(a, type, at, to[r], me, r);
         at += to[r];
     }
-    call = make(DPAR_ALL_TO_ALL, a, b, 0, type);
+    call = make(DPAR_CALL_ALL_TO_ALL, a, b, 0, type);
     call.varies = 1;
     call.in_count = to;
     call.out_count = from;
@@ -321,7 +321,7 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
         fill(a, type, at, to[r], me, r);
         at += to[r];
     }
-    call = make(DPAR_ALL_TO_ALL, a, a, 0, type);
+    call = make(DPAR_CALL_ALL_TO_ALL, a, a, 0, type);
     call.varies = 1;
     call.in_count = to;
     call.out_count = to;
@@ -341,10 +341,10 @@ static void messages(int64_t n, int32_t type)
     dpar_work work[2];
     memset(b, 0, (size_t)(2 * n * bytes));
     fill(a, type, 0, n, c->rank, 0);
-    call[0] = make(DPAR_SEND, a, NULL, n, type);
+    call[0] = make(DPAR_CALL_SEND, a, NULL, n, type);
     call[1] = call[0];
-    call[2] = make(DPAR_RECV, NULL, b, n, type);
-    call[3] = make(DPAR_RECV, NULL, b + n * bytes, n, type);
+    call[2] = make(DPAR_CALL_RECV, NULL, b, n, type);
+    call[3] = make(DPAR_CALL_RECV, NULL, b + n * bytes, n, type);
     call[0].root = right, call[0].tag = 5;
     call[1].root = left, call[1].tag = 6;
     call[2].root = right, call[2].tag = 6;
@@ -400,12 +400,12 @@ static void at_once(void)
         }
         CHECK_INT(bad, 0);
     }
-    CHECK_INT(dpar_comm_close(half), DPAR_OK);
+    CHECK_INT(dpar_comm_free(half), DPAR_OK);
     half = c;
     CHECK_INT(dpar_comm_split(all, all->rank == 0 ? -1 : 3, 0, &half), DPAR_OK);
     CHECK(all->rank != 0 || half == NULL);
     CHECK(all->rank == 0 || (half->size == all->size - 1 && half->rank == all->rank - 1));
-    CHECK_INT(dpar_comm_close(half), DPAR_OK);
+    CHECK_INT(dpar_comm_free(half), DPAR_OK);
 }
 
 /* Ranks in another order: nodes of ranks that do not follow each other, or without rank 1: nodes of
@@ -429,7 +429,7 @@ int main(int argc, char **argv)
     static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16, DPAR_I8,
                                     DPAR_U8,  DPAR_I32, DPAR_U32,  DPAR_I64, DPAR_U64};
     static const int32_t ops[] = {DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN};
-    dpar_mpi_options options;
+    dpar_mpi_desc options;
     dpar_why why;
     dpar_comm *all;
     int failed, k, private_arrays = 0, turned = 0, ragged = 0, in_two = 0;
@@ -456,7 +456,7 @@ int main(int argc, char **argv)
     if (turned || ragged) {
         c = part_of(all, turned, ragged);
         if (c == NULL) {
-            CHECK_INT(dpar_comm_close(all), DPAR_OK);
+            CHECK_INT(dpar_comm_free(all), DPAR_OK);
             MPI_Finalize();
             return CHECK_DONE();
         }
@@ -502,9 +502,9 @@ int main(int argc, char **argv)
         dpar_comm_release(c, b);
     }
     if (c != all) {
-        CHECK_INT(dpar_comm_close(c), DPAR_OK);
+        CHECK_INT(dpar_comm_free(c), DPAR_OK);
     }
-    CHECK_INT(dpar_comm_close(all), DPAR_OK); /* releases a */
+    CHECK_INT(dpar_comm_free(all), DPAR_OK); /* releases a */
     failed = CHECK_DONE();
     MPI_Finalize();
     return failed;

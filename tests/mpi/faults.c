@@ -63,7 +63,7 @@ typedef struct plan {
 typedef struct job {
     const plan *p;
     dpar_comm *c;
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     float *in, *out, *grid;
     int wrong;
     char text[300];
@@ -126,8 +126,8 @@ static dpar_status ring(job *j, int64_t n, int64_t more)
     dpar_comm *c = j->c;
     dpar_call call[2];
     memset(call, 0, sizeof call);
-    call[0].kind = DPAR_RECV;
-    call[1].kind = DPAR_SEND;
+    call[0].kind = DPAR_CALL_RECV;
+    call[1].kind = DPAR_CALL_SEND;
     call[0].root = (c->rank + c->size - 1) % c->size;
     call[1].root = (c->rank + 1) % c->size;
     call[0].type = call[1].type = DPAR_F32;
@@ -142,7 +142,7 @@ static dpar_status shift(job *j, int64_t n, int64_t more)
     dpar_comm *c = j->c;
     const int64_t shape = n + more;
     dpar_transfer send, receive;
-    dpar_move move;
+    dpar_redistribute_desc move;
     memset(&send, 0, sizeof send);
     memset(&move, 0, sizeof move);
     send.dims = 1;
@@ -157,7 +157,7 @@ static dpar_status shift(job *j, int64_t n, int64_t more)
     move.in = j->in;
     move.out = j->out;
     move.in_shape = move.out_shape = &shape;
-    return dpar_transfers_run(c, &move, &c->why);
+    return dpar_transfers_exchange(c, &move, &c->why);
 }
 
 static dpar_status halo_init(job *j, int64_t n)
@@ -168,7 +168,7 @@ static dpar_status halo_init(job *j, int64_t n)
     dpar_mesh mesh;
     dpar_halo halo;
     dpar_halo_field field;
-    dpar_halo_options options;
+    dpar_halo_plan_desc options;
     dpar_status s;
     int64_t bytes;
     void *memory = NULL;
@@ -182,11 +182,11 @@ static dpar_status halo_init(job *j, int64_t n)
     field.data = j->grid;
     options.field = &field;
     options.fields = 1;
-    s = dpar_mesh_init(&mesh, "y", &c->size, DPAR_LAST_FASTEST, 0, &c->why);
+    s = dpar_mesh_init(&mesh, "y", &c->size, DPAR_ORDER_LAST_FASTEST, 0, &c->why);
     s = s < 0 ? s : dpar_layout_init(&halo.grid, &mesh, 2, cells, &cut, &c->why);
-    s = s < 0 ? s : dpar_halo_exchange_bytes(c, &options, &bytes, &c->why);
+    s = s < 0 ? s : dpar_halo_plan_bytes(c, &options, &bytes, &c->why);
     s = s < 0 ? s : dpar_comm_alloc(c, bytes, &memory);
-    return s < 0 ? s : dpar_halo_exchange_init(memory, bytes, c, &options, &j->x, &c->why);
+    return s < 0 ? s : dpar_halo_plan_init(memory, bytes, c, &options, &j->x, &c->why);
 }
 
 static dpar_status halo(job *j, int64_t n)
@@ -199,7 +199,7 @@ static dpar_status halo(job *j, int64_t n)
         j->grid[n + i] = value(c->rank, i);
         j->grid[2 * n + i] = value(c->rank, i) + 1;
     }
-    s = dpar_halo_exchange_run(j->x);
+    s = dpar_halo_plan_exchange(j->x);
     for (i = 0; i < n && s >= 0; i += 1 + n / 50) {
         same(j, "low halo", j->grid, i, value((c->rank + c->size - 1) % c->size, i) + 1);
         same(j, "high halo", j->grid, 3 * n + i, value((c->rank + 1) % c->size, i));
@@ -507,7 +507,7 @@ static void tell(job *j, dpar_status s, double took, double closing, const char 
 static void one_round(const plan *p, float *memory)
 {
     job j;
-    dpar_mpi_options o;
+    dpar_mpi_desc o;
     dpar_why why;
     dpar_status s;
     double took = 0, closing;
@@ -549,7 +549,7 @@ static void one_round(const plan *p, float *memory)
     closing = MPI_Wtime();
     {
         dpar_comm *c = j.c, copy = *c;
-        (void)dpar_comm_close(c);
+        (void)dpar_comm_free(c);
         closing = MPI_Wtime() - closing;
         j.c = &copy;
         if (closing > deadline + 2 * margin) {

@@ -85,7 +85,7 @@ int main(int argc, char **argv)
         }
         sums(c);
     }
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
     failed = CHECK_DONE();
     MPI_Finalize();
     return failed;

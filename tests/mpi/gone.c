@@ -90,7 +90,7 @@ static void goes_on(dpar_comm *c, int can)
         sum += out[r] != (float)(3 * (r % 100) + 3);
     }
     CHECK_INT(sum, 0);
-    CHECK_INT(dpar_comm_close(next), DPAR_OK);
+    CHECK_INT(dpar_comm_free(next), DPAR_OK);
 }
 
 static void on_one_node(void)
@@ -107,13 +107,13 @@ static void on_one_node(void)
     }
     CHECK_INT(dpar_barrier(c, NULL), DPAR_E_PEER);
     goes_on(c, 1);
-    (void)dpar_comm_close(c);
+    (void)dpar_comm_free(c);
 }
 
 /* `first`: which kind comes at the fatal turn. */
 static void one(const char *what, int first, int64_t n)
 {
-    dpar_mpi_options o;
+    dpar_mpi_desc o;
     dpar_comm *c = NULL;
     dpar_why why;
     dpar_status st = DPAR_OK;
@@ -152,7 +152,7 @@ static void one(const char *what, int first, int64_t n)
         goes_on(c, 0);
 #endif
     }
-    (void)dpar_comm_close(c);
+    (void)dpar_comm_free(c);
 }
 
 int main(int argc, char **argv)

@@ -11,7 +11,7 @@
 
 static dpar_comm *make(double timeout_s, int32_t check)
 {
-    dpar_mpi_options options;
+    dpar_mpi_desc options;
     dpar_comm *c = NULL;
     dpar_why why;
     memset(&options, 0, sizeof options);
@@ -102,7 +102,7 @@ static void late(int64_t n)
         has(c->why.text, "not done after 2.5 s; not heard of ranks: 1<0>; waiting too: ");
         told(c);
     }
-    dpar_comm_close(c);
+    dpar_comm_free(c);
 }
 
 /* All ranks are stopped for 4 s, longer than the deadline of 2.5 s, and continued: nobody was late.
@@ -140,7 +140,7 @@ static void suspended(void)
     if (c->rank == 0) {
         waitpid(warden, NULL, 0);
     }
-    dpar_comm_close(c);
+    dpar_comm_free(c);
 }
 
 /* Rank 1 comes late to a split: MPI_Comm_split, where it would wait for ever, is not reached. */
@@ -161,7 +161,7 @@ static void late_split(void)
     if (c->rank != 1) {
         told(c);
     }
-    dpar_comm_close(c);
+    dpar_comm_free(c);
 }
 
 /* Without check: who waits long enough tells where, and so both hear that they called unlike
@@ -177,7 +177,7 @@ static void unlike(int what)
     dpar_status s;
     dpar_call tagged;
     memset(&tagged, 0, sizeof tagged);
-    tagged.kind = DPAR_ALL_GATHER;
+    tagged.kind = DPAR_CALL_ALL_GATHER;
     tagged.type = DPAR_F32;
     tagged.in = x;
     tagged.out = y;
@@ -189,16 +189,16 @@ static void unlike(int what)
     } else if (what == 1) {
         s = dpar_post(c, &tagged, NULL);
     } else { /* a plan is named, not the all-reduce by which ranks agree on it */
-        s = last ? dpar_comm_agree(c, x, 1, DPAR_F32, NULL) : dpar_barrier(c, NULL);
+        s = last ? dpar_comm_check_equal(c, x, 1, DPAR_F32, NULL) : dpar_barrier(c, NULL);
     }
     CHECK_INT(s, DPAR_E_MISMATCH);
     CHECK(MPI_Wtime() - begin < 20);
     has(c->why.text, what == 0   ? "calls barrier #1, rank 2<1> calls split #1"
                      : what == 2 ? "calls barrier #1, rank 2<1> calls the planning of "
-                                   "dpar_comm_agree (all-reduce #1)"
+                                   "dpar_comm_check_equal (all-reduce #1)"
                                  : "calls all-gather #1 of 2 f32 tag 6, rank 2<1> calls all-gather "
                                    "#1 of 2 f32 tag 7");
-    dpar_comm_close(c);
+    dpar_comm_free(c);
 }
 
 /* A message that never comes, waited for as work; and a deadline that is met by all. */
@@ -225,7 +225,7 @@ static void no_message(void)
     } else {
         nap(1.0);
     }
-    dpar_comm_close(c);
+    dpar_comm_free(c);
 }
 
 /* check = 1: the last rank calls something else. */
@@ -238,7 +238,7 @@ static void mismatch(int what)
     dpar_status s;
     dpar_call tagged;
     memset(&tagged, 0, sizeof tagged);
-    tagged.kind = DPAR_ALL_GATHER;
+    tagged.kind = DPAR_CALL_ALL_GATHER;
     tagged.type = DPAR_F32;
     tagged.in = x;
     tagged.out = y;
@@ -254,7 +254,9 @@ static void mismatch(int what)
     case 2: s = dpar_all_reduce(c, x, y, 10, DPAR_F32, last ? DPAR_MAX : DPAR_SUM, NULL); break;
     case 4: s = last ? dpar_comm_split(c, 0, 0, &part) : dpar_barrier(c, NULL); break;
     case 5: s = dpar_post(c, &tagged, NULL); break;
-    case 6: s = last ? dpar_comm_agree(c, x, 1, DPAR_F32, NULL) : dpar_barrier(c, NULL); break;
+    case 6:
+        s = last ? dpar_comm_check_equal(c, x, 1, DPAR_F32, NULL) : dpar_barrier(c, NULL);
+        break;
     default: s = dpar_reduce_scatter_v(c, x, y, count, DPAR_F32, DPAR_SUM, NULL); break;
     }
     CHECK_INT(s, DPAR_E_MISMATCH);
@@ -268,10 +270,10 @@ static void mismatch(int what)
                      : what == 2 ? "f32 max"
                      : what == 4 ? "calls split #1"
                      : what == 5 ? "calls all-gather #1 of 2 f32 tag 7"
-                     : what == 6 ? "calls the planning of dpar_comm_agree (all-reduce #1)"
+                     : what == 6 ? "calls the planning of dpar_comm_check_equal (all-reduce #1)"
                                  : "with other pieces");
     CHECK_INT(dpar_barrier(c, NULL), DPAR_E_MISMATCH);
-    dpar_comm_close(c);
+    dpar_comm_free(c);
 }
 
 /* Messages of 65 to 128 bytes go in two: one that goes so where the other rank expects it whole, or
@@ -293,7 +295,7 @@ static void parts(int32_t sent, int32_t expected)
     if (sent == expected) {
         CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
     }
-    dpar_comm_close(c);
+    dpar_comm_free(c);
 }
 
 /* A message longer or shorter than the receive, alone and as a piece of a _v form. */
@@ -311,7 +313,7 @@ static void lengths(int64_t sent)
             : sent < 10     ? "recv of 10 i32 from 0: rank 0<0> sent 4 elements, not the 10"
                             : "recv of 10 i32 from 0: rank 0<0> sent more elements than the 10");
     }
-    dpar_comm_close(c);
+    dpar_comm_free(c);
     c = make(5, 0);
     for (int32_t r = 0; r < c->size; r++) { /* rank 1 expects another length from rank 0 */
         to[r] = 3;
@@ -325,7 +327,7 @@ static void lengths(int64_t sent)
         dpar_status s = dpar_all_to_all_v(c, x, to, NULL, y, from, NULL, DPAR_I32, NULL);
         CHECK(s == DPAR_OK || s == DPAR_E_MISMATCH);
     }
-    dpar_comm_close(c);
+    dpar_comm_free(c);
 }
 
 /* Rank 2 aborts while the others wait. */
@@ -361,7 +363,7 @@ static void refused(void)
     CHECK_INT(dpari_mpi_failed((dpari_mpi_ctx *)c->context, NULL, "a call", MPI_ERR_TRUNCATE),
               DPAR_E_MISMATCH);
     has(c->why.text, "a call: MPI says: ");
-    dpar_comm_close(c);
+    dpar_comm_free(c);
 }
 
 int main(int argc, char **argv)

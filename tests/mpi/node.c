@@ -17,7 +17,7 @@ static void describes(dpar_comm *c, const char *part)
     }
 }
 
-static dpar_comm *made(const dpar_mpi_options *options)
+static dpar_comm *made(const dpar_mpi_desc *options)
 {
     dpar_comm *c = NULL;
     dpar_why why;
@@ -58,10 +58,10 @@ static void parts(dpar_comm *world)
     CHECK_INT(dpar_comm_alloc(half, 1000, &memory), DPAR_OK);
     memset(memory, 1, 1000);
     dpar_comm_release(world, memory);
-    CHECK_INT(dpar_comm_close(half), DPAR_OK);
+    CHECK_INT(dpar_comm_free(half), DPAR_OK);
     CHECK_INT(dpar_comm_split(world, world->rank == 0 ? -1 : 0, 0, &half), DPAR_OK);
     CHECK((half == NULL) == (world->rank == 0));
-    CHECK_INT(dpar_comm_close(half), DPAR_OK);
+    CHECK_INT(dpar_comm_free(half), DPAR_OK);
 }
 
 /* Rank r shares memory with r ^ 1. */
@@ -79,13 +79,13 @@ static void nodes_of_two(void)
     }
     adds(c);
     parts(c);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }
 
 /* One rank that says so is enough. */
 static void flat(void)
 {
-    dpar_mpi_options o;
+    dpar_mpi_desc o;
     dpar_comm *c;
     int rank, size;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -97,7 +97,7 @@ static void flat(void)
     CHECK(c->node == NULL);
     describes(c, "by messages of MPI: options.flat or DPAR_MPI_FLAT says so");
     adds(c);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }
 
 int main(int argc, char **argv)
@@ -115,6 +115,6 @@ int main(int argc, char **argv)
     parts(all);
     MPI_Finalize(); /* it needs MPI no more */
     adds(all);
-    CHECK_INT(dpar_comm_close(all), DPAR_OK);
+    CHECK_INT(dpar_comm_free(all), DPAR_OK);
     return CHECK_DONE();
 }

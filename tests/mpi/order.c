@@ -18,21 +18,21 @@ static float uneven(int64_t rank, int64_t i)
 /* The serial sum in rank order is the definition. */
 static void rank_order(int64_t n, int32_t kind)
 {
-    int64_t all = kind == DPAR_REDUCE_SCATTER ? n * c->size : n, bad = 0, i;
-    int64_t first = kind == DPAR_REDUCE_SCATTER ? n * c->rank : 0;
+    int64_t all = kind == DPAR_CALL_REDUCE_SCATTER ? n * c->size : n, bad = 0, i;
+    int64_t first = kind == DPAR_CALL_REDUCE_SCATTER ? n * c->rank : 0;
     float *in = (float *)malloc((size_t)(all + 1) * sizeof *in);
     float *out = (float *)malloc((size_t)(n + 1) * sizeof *out);
     for (i = 0; i < all; i++) {
         in[i] = uneven(c->rank, i);
     }
-    if (kind == DPAR_ALL_REDUCE) {
+    if (kind == DPAR_CALL_ALL_REDUCE) {
         CHECK_INT(dpar_all_reduce(c, in, out, n, DPAR_F32, DPAR_SUM, NULL), DPAR_OK);
-    } else if (kind == DPAR_REDUCE) {
+    } else if (kind == DPAR_CALL_REDUCE) {
         CHECK_INT(dpar_reduce(c, in, out, n, DPAR_F32, DPAR_SUM, c->size - 1, NULL), DPAR_OK);
     } else {
         CHECK_INT(dpar_reduce_scatter(c, in, out, n, DPAR_F32, DPAR_SUM, NULL), DPAR_OK);
     }
-    for (i = 0; i < n && (kind != DPAR_REDUCE || c->rank == c->size - 1); i++) {
+    for (i = 0; i < n && (kind != DPAR_CALL_REDUCE || c->rank == c->size - 1); i++) {
         float sum = uneven(0, first + i);
         for (int32_t r = 1; r < c->size; r++) {
             sum += uneven(r, first + i);
@@ -128,8 +128,9 @@ static void conversions(void)
 int main(int argc, char **argv)
 {
     static const int64_t sizes[] = {1, 5, 100, 5000, (1 << 20) + 12345};
-    static const int32_t kinds[] = {DPAR_ALL_REDUCE, DPAR_REDUCE, DPAR_REDUCE_SCATTER};
-    dpar_mpi_options options;
+    static const int32_t kinds[] = {DPAR_CALL_ALL_REDUCE, DPAR_CALL_REDUCE,
+                                    DPAR_CALL_REDUCE_SCATTER};
+    dpar_mpi_desc options;
     dpar_why why;
     int failed;
     MPI_Init(&argc, &argv);
@@ -152,7 +153,7 @@ int main(int argc, char **argv)
             nans(DPAR_MAX, types[type], 20000);
         }
         one_rounding();
-        CHECK_INT(dpar_comm_close(c), DPAR_OK);
+        CHECK_INT(dpar_comm_free(c), DPAR_OK);
     }
     conversions();
     failed = CHECK_DONE();

@@ -170,9 +170,9 @@ static void halo(dpar_comm *c, scale_job j, const int32_t *parts)
     const int32_t cells = 6, width = 2;
     int64_t extent[3], bytes = 0;
     dpar_placement cut[3];
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpar_halo_field f;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     dpar_mesh mesh;
     dpar_halo h;
     dpar_box box;
@@ -191,7 +191,7 @@ static void halo(dpar_comm *c, scale_job j, const int32_t *parts)
         j.stride[d] = d == 2 ? 1 : j.stride[d + 1] * parts[d + 1];
     }
     h.periodic = 7;
-    CHECK_INT(dpar_mesh_init(&mesh, "z y x", parts, DPAR_LAST_FASTEST, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "z y x", parts, DPAR_ORDER_LAST_FASTEST, 0, &why), DPAR_OK);
     CHECK_INT(dpar_layout_init(&h.grid, &mesh, 3, extent, cut, &why), DPAR_OK);
     CHECK(dpar_halo_box(&h, c->rank, &box));
     f.halo = &h;
@@ -199,18 +199,18 @@ static void halo(dpar_comm *c, scale_job j, const int32_t *parts)
     CHECK_INT(dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &f.data), DPAR_OK);
     o.field = &f;
     o.fields = 1;
-    CHECK_INT(dpar_halo_exchange_bytes(c, &o, &bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_bytes(c, &o, &bytes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(c, bytes, &memory), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_init(memory, bytes, c, &o, &x, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_init(memory, bytes, c, &o, &x, &why), DPAR_OK);
     j.way = c->node != NULL ? HALO_LEVELS : HALO_FLAT;
     j.cells = cells;
     j.width = width;
     j.bytes = 8;
     begin_to_count(c);
-    CHECK_INT(dpar_halo_exchange_begin(x), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_begin(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_end(x), DPAR_OK);
     same(&j, c, "halo");
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     dpar_comm_release(c, memory);
     dpar_comm_release(c, f.data);
 }
@@ -276,7 +276,7 @@ int main(int argc, char **argv)
         CHECK_TEXT(c->engine.name, "mpi");
         CHECK((c->node != NULL) == by_nodes);
         every(c, by_nodes ? 2 : 1);
-        CHECK_INT(dpar_comm_close(c), DPAR_OK);
+        CHECK_INT(dpar_comm_free(c), DPAR_OK);
     }
     MPI_Finalize();
     return CHECK_DONE();

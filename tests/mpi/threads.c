@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     team_run(&t, funneled ? team_funneled : multiple ? team_multiple : team_serialized);
     team_close(&t);
     for (i = 0; i < TEAM; i++) {
-        CHECK_INT(dpar_comm_close(c[i]), DPAR_OK);
+        CHECK_INT(dpar_comm_free(c[i]), DPAR_OK);
     }
     MPI_Finalize();
     return CHECK_DONE();

@@ -16,14 +16,14 @@ static void three_lines(void)
     mine[1] = 1;
     CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why), DPAR_OK);
     CHECK_INT(dpar_all_reduce(world, mine, sum, 2, DPAR_F64, DPAR_SUM, NULL), DPAR_OK);
-    CHECK_INT(dpar_comm_close(world), DPAR_OK);
+    CHECK_INT(dpar_comm_free(world), DPAR_OK);
     CHECK_INT(sum[0], size * (size - 1) / 2);
     CHECK_INT(sum[1], size);
 }
 
 static void refused(dpar_comm *c)
 {
-    dpar_mpi_options options;
+    dpar_mpi_desc options;
     dpar_comm *other = NULL;
     dpar_why why;
     MPI_Comm half, joined;
@@ -59,7 +59,7 @@ static void alone(void)
     CHECK_INT(c->size, 1);
     CHECK_INT(dpar_reduce_scatter(c, x, y, 3, DPAR_I32, DPAR_AVG, NULL), DPAR_OK);
     CHECK(y[0] == 1 && y[1] == -2 && y[2] == 3);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
 }
 
 /* A 2 x n/2 mesh: rows and columns; a second communicator over the same ranks. */
@@ -87,8 +87,8 @@ static void groups(dpar_comm *c)
     a = c->rank;
     CHECK_INT(dpar_all_reduce(row, &a, &sum_a, 1, DPAR_I32, DPAR_MAX, NULL), DPAR_OK);
     CHECK_INT(sum_a, c->rank / 2 * 2 + row->size - 1);
-    CHECK_INT(dpar_comm_close(row), DPAR_OK);
-    CHECK_INT(dpar_comm_close(twin), DPAR_OK);
+    CHECK_INT(dpar_comm_free(row), DPAR_OK);
+    CHECK_INT(dpar_comm_free(twin), DPAR_OK);
 }
 
 /* Work that nobody waits for is lost, and said to be. */
@@ -108,7 +108,7 @@ static void lost_work(void)
     CHECK(strstr(text, "broadcast #0 of 1 i32 root 0: done\n") != NULL);
     CHECK(strstr(text, "recv of 1 i32 from ") != NULL);
     CHECK(strstr(text, ": under way\n") != NULL);
-    CHECK_INT(dpar_comm_close(c), DPAR_E_ARG);
+    CHECK_INT(dpar_comm_free(c), DPAR_E_ARG);
     CHECK_INT(dpar_wait(&work), DPAR_E_ARG);
 }
 
@@ -131,7 +131,7 @@ int main(int argc, char **argv)
     CHECK_INT((uintptr_t)memory % 4096, 0);
     dpar_comm_release(c, memory);
     CHECK_INT(dpar_comm_alloc(c, INT64_MAX, &memory), DPAR_E_MEMORY);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK_INT(dpar_comm_free(c), DPAR_OK);
     MPI_Finalize();
     CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "MPI is finalised already");

@@ -50,11 +50,11 @@ static void say_plan(const char *name, const dpar_plan *p)
 static void plan(void)
 {
     static const char *const passed[] = {"gpus", "seq", "batch", "precision", "stack", "fix"};
-    static dpar_asked asked;
+    static dpar_plan_query asked;
     static dpar_planner planner;
     static dpar_plan top[8], front[32];
     char options[2000] = "", name[40];
-    dpar_search q;
+    dpar_planner_desc q;
     dpar_why why;
     dpar_status st;
     int i;
@@ -65,10 +65,10 @@ static void plan(void)
         }
     }
     if (strcmp(get("search"), "one") == 0) {
-        static dpar_planned one;
+        static dpar_plan_result one;
         snprintf(options + strlen(options), sizeof options - strlen(options), " evaluate=%s",
                  get("strategy"));
-        st = dpar_plan_text(get("model"), get("machine"), options, &one, &why);
+        st = dpar_plan_search(get("model"), get("machine"), options, &one, &why);
         if (st != DPAR_OK) {
             printf("why %s\n", why.text);
         }
@@ -78,7 +78,7 @@ static void plan(void)
         }
         return;
     }
-    st = dpar_plan_ask(get("model"), get("machine"), options, &asked, &why);
+    st = dpar_plan_query_read(get("model"), get("machine"), options, &asked, &why);
     if (st == DPAR_OK) {
         q = asked.search;
         q.top = top;
@@ -100,13 +100,13 @@ static void plan(void)
     }
     say_plan("", &top[0]);
     say("evaluated", (double)planner.evaluated);
-    for (i = 0; i < DPAR_MEMS; i++) {
+    for (i = 0; i < DPAR_MEMORY_COUNT; i++) {
         snprintf(name, sizeof name, "memory%d", i);
         if (top[0].memory.term[i] > 0) {
             say(name, top[0].memory.term[i]);
         }
     }
-    for (i = 0; i < DPAR_TIMES; i++) {
+    for (i = 0; i < DPAR_TIME_COUNT; i++) {
         snprintf(name, sizeof name, "time%d", i);
         if (top[0].step.term[i] > 0) {
             say(name, top[0].step.term[i]);
@@ -124,10 +124,10 @@ typedef struct ran {
 static dpar_status run(int32_t rule, ran *r, dpar_why *why)
 {
     static int64_t memory[4 << 20];
-    dpar_order o;
+    dpar_schedule_desc o;
     dpar_schedule s;
-    dpar_times t;
-    dpar_simulation how;
+    dpar_schedule_times t;
+    dpar_schedule_simulate_desc how;
     int64_t used;
     int32_t share;
     dpar_status st;
@@ -137,10 +137,10 @@ static dpar_status run(int32_t rule, ran *r, dpar_why *why)
     o.rule = rule;
     o.ranks = (int32_t)number("ranks");
     o.micros = (int32_t)number("micro");
-    o.slices = rule == DPAR_SEQ1F1B ? (int32_t)number("slices") : 0;
+    o.slices = rule == DPAR_SCHEDULE_SEQ1F1B ? (int32_t)number("slices") : 0;
     if (strstr(" interleaved breadth-first interleaved-zb moe-overlap forward-only ",
-               dpar_order_name(rule)) != NULL &&
-        rule != DPAR_1F1B) {
+               dpar_schedule_name(rule)) != NULL &&
+        rule != DPAR_SCHEDULE_1F1B) {
         o.chunks = (int32_t)number("stages");
     }
     used = dpar_schedule_generate_bytes(&o, why);
@@ -175,21 +175,22 @@ static void say_run(const char *of, const ran *r)
 
 static void pipeline(void)
 {
-    dpar_order o;
+    dpar_schedule_desc o;
     ran r;
     dpar_why why;
     char name[80];
     int32_t rule;
     memset(&o, 0, sizeof o);
-    if (dpar_order_find(&o, get("schedule"), &why) != DPAR_OK || run(o.rule, &r, &why) != DPAR_OK) {
+    if (dpar_schedule_find(&o, get("schedule"), &why) != DPAR_OK ||
+        run(o.rule, &r, &why) != DPAR_OK) {
         printf("why %s\n", why.text);
     } else {
         say_run("", &r);
         say("span", (double)r.timing.span / 504000.0);
     }
-    for (rule = 1; rule < DPAR_ORDERS; rule++) {
+    for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
         const dpar_status st = run(rule, &r, &why);
-        snprintf(name, sizeof name, "%s.", dpar_order_name(rule));
+        snprintf(name, sizeof name, "%s.", dpar_schedule_name(rule));
         if (st == DPAR_OK) {
             say_run(name, &r);
         } else {
@@ -235,7 +236,8 @@ static void layout(void)
                    : dpar_shard_by(strcmp(how, "columns") == 0, k, number(name));
     }
     st = dpar_mesh_init(&mesh, "dp_replicate dp_shard tp", sizes,
-                        strcmp(get("order"), "first") == 0 ? DPAR_FIRST_FASTEST : DPAR_LAST_FASTEST,
+                        strcmp(get("order"), "first") == 0 ? DPAR_ORDER_FIRST_FASTEST
+                                                           : DPAR_ORDER_LAST_FASTEST,
                         0, &why);
     st = st == DPAR_OK ? dpar_layout_init(&l, &mesh, 2, extent, p, &why) : st;
     if (st != DPAR_OK) {
@@ -257,16 +259,16 @@ static void layout(void)
             say(name, (double)held[i]);
         }
         snprintf(name, sizeof name, "share%d", (int)i);
-        say(name, (double)dpar_layout_numel(&l, i));
+        say(name, (double)dpar_layout_count(&l, i));
     }
-    say("rank.elements", (double)dpar_layout_numel(&l, (int32_t)number("rank")));
+    say("rank.elements", (double)dpar_layout_count(&l, (int32_t)number("rank")));
 }
 
 /* ---- grids of two dims ---- */
 
 static int64_t cells[2];
 static int32_t parts[2];
-static dpar_place at;
+static dpar_mapping at;
 static uint32_t round_;
 static int corners;
 
@@ -282,7 +284,7 @@ static int32_t rank_of(int64_t y, int64_t x) /* -1: no such cell */
     }
     coord[0] = block / parts[1];
     coord[1] = block % parts[1];
-    return dpar_place_rank(&at, coord);
+    return dpar_mapping_rank(&at, coord);
 }
 
 /* How many cells of its halo `rank` gets from each. */
@@ -290,7 +292,7 @@ static void receive(int32_t rank, long wide, long *from)
 {
     int32_t coord[2];
     int64_t first[2], n[2], y, x;
-    dpar_place_coords(&at, rank, coord);
+    dpar_mapping_coords(&at, rank, coord);
     dpar_cart_range(2, cells, parts, coord[0] * parts[1] + coord[1], first, n);
     for (y = first[0] - wide; y < first[0] + n[0] + wide; y++) {
         for (x = first[1] - wide; x < first[1] + n[1] + wide; x++) {
@@ -311,9 +313,9 @@ static void halo(void)
     const int32_t ranks = (int32_t)number("ranks"), per_node = (int32_t)number("node"),
                   mine = (int32_t)number("rank");
     const long wide = number("halo");
-    dpar_cart_grid grid;
+    dpar_cart_choose_desc grid;
     dpar_cart cart;
-    dpar_place place;
+    dpar_mapping place;
     dpar_why why;
     char name[40];
     int way, d;
@@ -327,7 +329,7 @@ static void halo(void)
              (strchr(get("round"), '1') != NULL ? 2u : 0u);
     for (way = 0; way < 3; way++) {
         dpar_stencil s;
-        dpar_place apart;
+        dpar_mapping apart;
         int64_t all, rank, between, node;
         int32_t p[2] = {0, 0};
         dpar_status st;
@@ -337,7 +339,8 @@ static void halo(void)
         grid.cells[0] = cells[0];
         grid.cells[1] = cells[1];
         grid.periodic = round_;
-        st = way == 2 ? dpar_cart_dims(ranks, 2, p, &why) : dpar_cart_create(&grid, p, NULL, &why);
+        st = way == 2 ? dpar_cart_dims(ranks, 2, p, &why)
+                      : dpar_cart_choose_parts(&grid, p, NULL, &why);
         st = st == DPAR_OK ? dpar_cart_init(&cart, 2, p, round_, &why) : st;
         if (st != DPAR_OK) {
             printf("why %s\n", why.text);
@@ -350,12 +353,12 @@ static void halo(void)
             s.block[d] = (cells[d] + p[d] - 1) / p[d];
             s.width[d] = wide;
         }
-        st = way == 1 ? dpar_place_best(&place, &cart, per_node, &s, &why)
-                      : dpar_place_init(&place, &cart, DPAR_PLACE_ROW_MAJOR, per_node, &why);
+        st = way == 1 ? dpar_mapping_choose(&place, &cart, per_node, &s, &why)
+                      : dpar_mapping_init(&place, &cart, DPAR_MAPPING_ROW_MAJOR, per_node, &why);
         if (st != DPAR_OK ||
-            dpar_place_init(&apart, &cart, DPAR_PLACE_ROW_MAJOR, 1, &why) != DPAR_OK ||
-            dpar_place_cost(&apart, &s, &all, &rank, &why) != DPAR_OK ||
-            dpar_place_cost(&place, &s, &between, &node, &why) != DPAR_OK) {
+            dpar_mapping_init(&apart, &cart, DPAR_MAPPING_ROW_MAJOR, 1, &why) != DPAR_OK ||
+            dpar_mapping_cost(&apart, &s, &all, &rank, &why) != DPAR_OK ||
+            dpar_mapping_cost(&place, &s, &between, &node, &why) != DPAR_OK) {
             printf("why %s\n", why.text);
             return;
         }

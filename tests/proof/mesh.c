@@ -52,7 +52,7 @@ int main(void)
     uint32_t longer;
     for (axes = 1; axes <= AXES; axes++) {
         for (longer = 0; longer < 1u << axes; longer++) {
-            for (order = DPAR_LAST_FASTEST; order <= DPAR_FIRST_FASTEST; order++) {
+            for (order = DPAR_ORDER_LAST_FASTEST; order <= DPAR_ORDER_FIRST_FASTEST; order++) {
                 with(axes, longer, order);
             }
         }

@@ -16,38 +16,38 @@
   @ lemma below: \forall integer n, d, p; hint(n, d, p) ==> 0 <= n ==> d >= 1 ==> n < p * d ==>
   @     0 <= n / d < p; */
 
-/* What dpar_split_init and dpar_split_ragged make. */
-/*@ predicate split_chunk(dpar_split *s) = s->rule == DPAR_CHUNK &&
+/* What dpar_split_init and dpar_split_init_ragged make. */
+/*@ predicate split_chunk(dpar_split *s) = s->rule == DPAR_SPLIT_CHUNK &&
   @     s->count <= s->parts * s->by[0] <= s->count + s->parts;
-  @ predicate split_zigzag(dpar_split *s) = s->rule == DPAR_ZIGZAG &&
+  @ predicate split_zigzag(dpar_split *s) = s->rule == DPAR_SPLIT_ZIGZAG &&
   @     s->count <= 2 * s->parts * s->by[0] <= s->count + 2 * s->parts;
   @ predicate split_rounds(dpar_split *s) = s->count == s->rounds * s->parts + s->extra &&
   @     0 <= s->extra < s->parts && 0 <= s->rounds;
-  @ predicate split_even(dpar_split *s) = s->rule == DPAR_EVEN && split_rounds(s) &&
+  @ predicate split_even(dpar_split *s) = s->rule == DPAR_SPLIT_EVEN && split_rounds(s) &&
   @     s->by[0] == s->rounds + 1 && s->by[1] == (s->rounds > 0 ? s->rounds : 1);
-  @ predicate split_floor(dpar_split *s) = s->rule == DPAR_FLOOR && split_rounds(s) &&
+  @ predicate split_floor(dpar_split *s) = s->rule == DPAR_SPLIT_FLOOR && split_rounds(s) &&
   @     s->by[0] == (s->count > 0 ? s->count : 1) && s->by[1] == s->parts &&
   @     (s->tail != 0 ==> s->count * s->parts <= INT64_MAX);
-  @ predicate split_cyclic(dpar_split *s) = (s->rule == DPAR_BLOCK_CYCLIC || s->rule == DPAR_STRIPE) &&
+  @ predicate split_cyclic(dpar_split *s) = (s->rule == DPAR_SPLIT_BLOCK_CYCLIC || s->rule == DPAR_SPLIT_CYCLIC) &&
   @     s->block >= 1 && s->by[0] == s->block && s->by[1] == s->parts && 0 <= s->tail < s->block &&
   @     0 <= s->extra < s->parts && 0 <= s->rounds &&
   @     s->count == (s->rounds * s->parts + s->extra) * s->block + s->tail &&
-  @     (s->rule == DPAR_STRIPE ==> s->block == 1);
-  @ predicate split_strided(dpar_split *s) = s->rule == DPAR_STRIDED &&
+  @     (s->rule == DPAR_SPLIT_CYCLIC ==> s->block == 1);
+  @ predicate split_strided(dpar_split *s) = s->rule == DPAR_SPLIT_STRIDED &&
   @     s->by[0] <= s->parts * s->by[1] <= s->by[0] + s->parts && s->by[1] <= s->by[0] &&
   @     s->by[0] <= (s->count > 0 ? s->count : 1) &&
   @     s->count == s->rounds * s->by[0] + s->tail && 0 <= s->tail < s->by[0] && 0 <= s->rounds;
-  @ predicate split_ragged(dpar_split *s) = s->rule == DPAR_RAGGED &&
+  @ predicate split_ragged(dpar_split *s) = s->rule == DPAR_SPLIT_RAGGED &&
   @     \valid_read(s->cuts + (0 .. s->parts)) && s->cuts[0] == 0 && s->cuts[s->parts] == s->count &&
   @     (\forall integer i, j; 0 <= i <= j <= s->parts ==> s->cuts[i] <= s->cuts[j]);
   @ predicate split_ok(dpar_split *s) = \valid_read(s) && 1 <= s->parts && 0 <= s->count <= MOST &&
-  @     0 <= s->source < s->parts && (s->rule != DPAR_RAGGED ==> s->by[0] >= 1) &&
-  @     (s->rule != DPAR_RAGGED && s->rule != DPAR_CHUNK && s->rule != DPAR_ZIGZAG ==> s->by[1] >= 1) &&
-  @     (s->rule == DPAR_RAGGED ==> split_ragged(s)) &&
+  @     0 <= s->source < s->parts && (s->rule != DPAR_SPLIT_RAGGED ==> s->by[0] >= 1) &&
+  @     (s->rule != DPAR_SPLIT_RAGGED && s->rule != DPAR_SPLIT_CHUNK && s->rule != DPAR_SPLIT_ZIGZAG ==> s->by[1] >= 1) &&
+  @     (s->rule == DPAR_SPLIT_RAGGED ==> split_ragged(s)) &&
   @     (split_chunk(s) || split_zigzag(s) || split_even(s) || split_floor(s) || split_cyclic(s) ||
   @      split_strided(s) || split_ragged(s));
-  @ predicate split_cuts(dpar_split *s) = s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN ||
-  @     s->rule == DPAR_FLOOR || s->rule == DPAR_RAGGED;
+  @ predicate split_cuts(dpar_split *s) = s->rule == DPAR_SPLIT_CHUNK || s->rule == DPAR_SPLIT_EVEN ||
+  @     s->rule == DPAR_SPLIT_FLOOR || s->rule == DPAR_SPLIT_RAGGED;
   @*/
 
 /* ---- of base ---- */
@@ -63,7 +63,7 @@ static int64_t dpari_ceil_div(int64_t a, int64_t b);
 
 /* ---- division by a constant: assumed, README.md ---- */
 
-/*@ requires split_ok(s) && (k == 0 || k == 1) && s->rule != DPAR_RAGGED && s->by[k] >= 1 && n >= 0;
+/*@ requires split_ok(s) && (k == 0 || k == 1) && s->rule != DPAR_SPLIT_RAGGED && s->by[k] >= 1 && n >= 0;
   @ requires \valid(rest) && \separated(rest, s);
   @ assigns *rest;
   @ ensures \result == n / s->by[k]; ensures *rest == n % s->by[k];
@@ -157,7 +157,7 @@ static int64_t dpari_zigzag_global(const dpar_split *s, int64_t part, int64_t lo
 static int dpari_split_has(const dpar_split *s, int32_t part);
 
 /*@ requires split_ok(s) && 0 <= i < s->count && \valid(local) && \separated(local, s);
-  @ requires s->rule == DPAR_RAGGED ==> \separated(local, s->cuts + (0 .. s->parts));
+  @ requires s->rule == DPAR_SPLIT_RAGGED ==> \separated(local, s->cuts + (0 .. s->parts));
   @ assigns *local; ensures 0 <= \result < s->parts; ensures -s->count <= *local <= s->count;
   @ ensures split_cyclic(s) || split_zigzag(s) ==> 0 <= *local; */
 static int32_t dpari_split_find(const dpar_split *s, int64_t i, int64_t *local);
@@ -173,7 +173,7 @@ static int64_t dpari_split_global(const dpar_split *s, int32_t part, int64_t loc
 static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int64_t local);
 
 /*@ requires split_ok(s); assigns \nothing; */
-static int64_t dpar_split_size(const dpar_split *s, int32_t part);
+static int64_t dpar_split_part_count(const dpar_split *s, int32_t part);
 
 /*@ requires n >= 0 && parts >= 1 && 0 <= i < n; assigns \nothing; */
 static int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i);
@@ -182,10 +182,10 @@ static int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i);
 static int64_t dpari_split_most(const dpar_split *s);
 
 /*@ requires split_ok(s); assigns \nothing; ensures 0 <= \result <= s->count; */
-static int64_t dpar_split_offset(const dpar_split *s, int32_t part);
+static int64_t dpar_split_part_first(const dpar_split *s, int32_t part);
 
 /*@ predicate out(dpar_split *s, int64_t *p) = \valid(p) && \separated(p, s) &&
-  @     (s->rule == DPAR_RAGGED ==> \separated(p, s->cuts + (0 .. s->parts)));
+  @     (s->rule == DPAR_SPLIT_RAGGED ==> \separated(p, s->cuts + (0 .. s->parts)));
   @*/
 /*@ requires split_ok(s) && out(s, run) && (local == \null || out(s, local) && \separated(run, local));
   @ assigns *run, *local; ensures -1 <= \result < s->parts; */
@@ -214,18 +214,18 @@ static int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i);
 static void dpari_split_by(dpar_split *s, int k, int64_t divisor);
 
 /*@ predicate split_begun(dpar_split *s) = \valid(s) && 1 <= s->parts && 0 <= s->source < s->parts &&
-  @     DPAR_CHUNK <= s->rule <= DPAR_STRIPE && (s->rule == DPAR_STRIPE ==> s->block == 1) &&
-  @     (s->rule == DPAR_BLOCK_CYCLIC || s->rule == DPAR_STRIDED ==> s->block >= 1);
+  @     DPAR_SPLIT_CHUNK <= s->rule <= DPAR_SPLIT_CYCLIC && (s->rule == DPAR_SPLIT_CYCLIC ==> s->block == 1) &&
+  @     (s->rule == DPAR_SPLIT_BLOCK_CYCLIC || s->rule == DPAR_SPLIT_STRIDED ==> s->block >= 1);
   @*/
-/*@ requires split_begun(s) && s->rule != DPAR_RAGGED && 0 <= count <= MOST;
+/*@ requires split_begun(s) && s->rule != DPAR_SPLIT_RAGGED && 0 <= count <= MOST;
   @ assigns s->count, s->rounds, s->extra, s->tail, s->by[0 .. 1], s->inverse[0 .. 1], s->shift[0 .. 1];
   @ ensures s->count == count && s->rule == \old(s->rule) && s->parts == \old(s->parts);
   @ ensures 1 <= s->parts && 0 <= s->count <= MOST && 0 <= s->source < s->parts; ensures s->by[0] >= 1;
-  @ ensures s->rule != DPAR_CHUNK && s->rule != DPAR_ZIGZAG ==> s->by[1] >= 1;
-  @ ensures s->rule == DPAR_CHUNK ==> split_chunk(s); ensures s->rule == DPAR_ZIGZAG ==> split_zigzag(s);
-  @ ensures s->rule == DPAR_EVEN ==> split_even(s); ensures s->rule == DPAR_FLOOR ==> split_floor(s);
-  @ ensures s->rule == DPAR_BLOCK_CYCLIC || s->rule == DPAR_STRIPE ==> split_cyclic(s);
-  @ ensures s->rule == DPAR_STRIDED ==> split_strided(s); */
+  @ ensures s->rule != DPAR_SPLIT_CHUNK && s->rule != DPAR_SPLIT_ZIGZAG ==> s->by[1] >= 1;
+  @ ensures s->rule == DPAR_SPLIT_CHUNK ==> split_chunk(s); ensures s->rule == DPAR_SPLIT_ZIGZAG ==> split_zigzag(s);
+  @ ensures s->rule == DPAR_SPLIT_EVEN ==> split_even(s); ensures s->rule == DPAR_SPLIT_FLOOR ==> split_floor(s);
+  @ ensures s->rule == DPAR_SPLIT_BLOCK_CYCLIC || s->rule == DPAR_SPLIT_CYCLIC ==> split_cyclic(s);
+  @ ensures s->rule == DPAR_SPLIT_STRIDED ==> split_strided(s); */
 static void dpar_split_resize(dpar_split *s, int64_t count);
 
 /* Assumed: a sentence goes to *why and nowhere else. */
@@ -238,7 +238,7 @@ static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why
 
 /*@ requires \valid(s) && \separated(s, why);
   @ assigns *s, *why; ensures \result == DPAR_OK ==> split_ok(s) && s->parts == parts && s->count == count &&
-  @     s->rule == rule && rule != DPAR_RAGGED; */
+  @     s->rule == rule && rule != DPAR_SPLIT_RAGGED; */
 static dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                    int64_t block, dpar_why *why);
 

@@ -12,19 +12,19 @@
 
 static int64_t memory[1 << 19], room[1 << 12];
 
-static dpar_status run(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
-                       dpar_pipe_result *result, dpar_why *why)
+static dpar_status run(const dpar_schedule_optimize_desc *job, int64_t nodes, dpar_schedule *s,
+                       dpar_schedule_optimize_result *result, dpar_why *why)
 {
     return make_auto(job, nodes, s, result, memory, sizeof memory, why);
 }
 
-static dpar_pipe_result reached; /* by the last reach() */
+static dpar_schedule_optimize_result reached; /* by the last reach() */
 
 /* Runs, judges, and gives the objective. */
-static int64_t reach(const dpar_pipe_job *job, int64_t nodes)
+static int64_t reach(const dpar_schedule_optimize_desc *job, int64_t nodes)
 {
     dpar_schedule s;
-    dpar_pipe_result result;
+    dpar_schedule_optimize_result result;
     dpar_why why;
     dpar_status st;
     why.text[0] = 0;
@@ -36,9 +36,10 @@ static int64_t reach(const dpar_pipe_job *job, int64_t nodes)
     }
     pipe_judge(job, &s, &result);
     reached = result;
-    CHECK_INT(result.bound == (job->objective == DPAR_LEAST_SPAN ? result.span : result.makespan),
+    CHECK_INT(result.bound ==
+                  (job->objective == DPAR_OBJECTIVE_SPAN ? result.span : result.makespan),
               st == DPAR_OK);
-    return job->objective == DPAR_LEAST_SPAN ? result.span : result.makespan;
+    return job->objective == DPAR_OBJECTIVE_SPAN ? result.span : result.makespan;
 }
 
 /* The inputs at the end of sail-sg/zero-bubble-pipeline-parallelism scheduler/zb.py (branch
@@ -58,12 +59,12 @@ static void test_demos(void)
     size_t k;
     for (k = 0; k < sizeof demo / sizeof demo[0]; k++) {
         pipe_case c;
-        pipe_start(&c, demo[k].p, 1, demo[k].m, DPAR_MAP_LOOP, 1);
+        pipe_start(&c, demo[k].p, 1, demo[k].m, DPAR_STAGE_MAP_LOOP, 1);
         pipe_uniform(&c, demo[k].f, demo[k].i, demo[k].w, demo[k].lag, demo[k].cap);
         pipe_holds(&c, demo[k].hold_f, demo[k].hold_i, demo[k].hold_w);
         CHECK(reach(&c.job, 0) <= demo[k].makespan);
         CHECK(reached.span <= demo[k].span + (k == 0)); /* but for one, both at once */
-        c.job.objective = DPAR_LEAST_SPAN;
+        c.job.objective = DPAR_OBJECTIVE_SPAN;
         CHECK(reach(&c.job, 0) <= demo[k].span);
     }
 }
@@ -78,7 +79,7 @@ static void test_profile(void)
     static const int64_t hi[] = {-533, -688, -688, -688, -688, -688, -688, -588};
     static const int64_t hw[] = {-410, -552, -552, -552, -552, -552, -552, -483};
     pipe_case c;
-    pipe_start(&c, 8, 1, 32, DPAR_MAP_LOOP, 1);
+    pipe_start(&c, 8, 1, 32, DPAR_STAGE_MAP_LOOP, 1);
     pipe_uniform(&c, 0, 0, 0, 473, 1240 * 16);
     c.times.forward.of = f;
     c.times.input.of = i;
@@ -88,7 +89,7 @@ static void test_profile(void)
     c.times.hold_weight.of = hw;
     CHECK_INT(reach(&c.job, 0), 3831880); /* zb.py's, and the bound */
     CHECK_INT(reached.span, 3623744);     /* of those the least span */
-    c.job.objective = DPAR_LEAST_SPAN;
+    c.job.objective = DPAR_OBJECTIVE_SPAN;
     CHECK_INT(reach(&c.job, 0), 3623744); /* (41678 + 38731 + 32833) 32: no bubble */
 }
 
@@ -127,8 +128,8 @@ static void test_small(void)
                 int p = size[k][0];
                 pipe_case c;
                 dpar_schedule s;
-                dpar_pipe_result best;
-                pipe_start(&c, p, 1, size[k][1], DPAR_MAP_LOOP, 1);
+                dpar_schedule_optimize_result best;
+                pipe_start(&c, p, 1, size[k][1], DPAR_STAGE_MAP_LOOP, 1);
                 pipe_uniform(&c, time[t][0], time[t][1], time[t][2], 0,
                              a == 0   ? p
                              : a == 1 ? p + 1
@@ -151,22 +152,22 @@ static void test_published(void)
 {
     static const struct {
         int p, v, map, m, split, cap, unit, lag, makespan;
-    } order[] = {{4, 1, DPAR_MAP_LOOP, 8, 0, 4, 1, 0, 33},       /* 1F1B */
-                 {4, 1, DPAR_MAP_LOOP, 8, 1, 4, 1, 0, 27},       /* ZB-H1 */
-                 {4, 2, DPAR_MAP_LOOP, 8, 0, 11, 1, 0, 57},      /* interleaved */
-                 {4, 2, DPAR_MAP_LOOP, 8, 1, 8, 1, 0, 51},       /* interleaved ZB */
-                 {4, 2, DPAR_MAP_V, 8, 1, 8, 1, 0, 51},          /* ZBV */
-                 {4, 2, DPAR_MAP_V, 8, 1, 6, 1, 0, 53},          /* V-Half */
-                 {4, 2, DPAR_MAP_V, 8, 1, 4, 1, 0, 59},          /* V-Min */
-                 {4, 2, DPAR_MAP_V, 8, 0, 6, 1, 0, 63},          /* 1F1B-V */
-                 {8, 1, DPAR_MAP_LOOP, 32, 0, 15, 40, 40, 5240}, /* eager 1F1B: 131 */
-                 {8, 1, DPAR_MAP_LOOP, 32, 1, 8, 40, 8, 4344},   /* ZB-1P: 108.6 */
-                 {8, 1, DPAR_MAP_LOOP, 32, 1, 31, 40, 8, 4288},  /* ZB-2P: 107.2 */
-                 {8, 2, DPAR_MAP_LOOP, 32, 1, 16, 20, 8, 4268},  /* interleaved ZB: 106.7 */
-                 {8, 2, DPAR_MAP_V, 32, 1, 16, 20, 8, 4244},     /* ZBV: 106.1 */
-                 {8, 2, DPAR_MAP_V, 32, 1, 10, 20, 40, 8640},    /* V-Half: 216 */
-                 {8, 2, DPAR_MAP_V, 32, 1, 8, 20, 0, 4380},      /* V-Min: 109.5 */
-                 {8, 4, DPAR_MAP_LOOP, 32, 0, 39, 10, 8, 4546}}; /* interleaved v4: 113.65 */
+    } order[] = {{4, 1, DPAR_STAGE_MAP_LOOP, 8, 0, 4, 1, 0, 33},       /* 1F1B */
+                 {4, 1, DPAR_STAGE_MAP_LOOP, 8, 1, 4, 1, 0, 27},       /* ZB-H1 */
+                 {4, 2, DPAR_STAGE_MAP_LOOP, 8, 0, 11, 1, 0, 57},      /* interleaved */
+                 {4, 2, DPAR_STAGE_MAP_LOOP, 8, 1, 8, 1, 0, 51},       /* interleaved ZB */
+                 {4, 2, DPAR_STAGE_MAP_V, 8, 1, 8, 1, 0, 51},          /* ZBV */
+                 {4, 2, DPAR_STAGE_MAP_V, 8, 1, 6, 1, 0, 53},          /* V-Half */
+                 {4, 2, DPAR_STAGE_MAP_V, 8, 1, 4, 1, 0, 59},          /* V-Min */
+                 {4, 2, DPAR_STAGE_MAP_V, 8, 0, 6, 1, 0, 63},          /* 1F1B-V */
+                 {8, 1, DPAR_STAGE_MAP_LOOP, 32, 0, 15, 40, 40, 5240}, /* eager 1F1B: 131 */
+                 {8, 1, DPAR_STAGE_MAP_LOOP, 32, 1, 8, 40, 8, 4344},   /* ZB-1P: 108.6 */
+                 {8, 1, DPAR_STAGE_MAP_LOOP, 32, 1, 31, 40, 8, 4288},  /* ZB-2P: 107.2 */
+                 {8, 2, DPAR_STAGE_MAP_LOOP, 32, 1, 16, 20, 8, 4268},  /* interleaved ZB: 106.7 */
+                 {8, 2, DPAR_STAGE_MAP_V, 32, 1, 16, 20, 8, 4244},     /* ZBV: 106.1 */
+                 {8, 2, DPAR_STAGE_MAP_V, 32, 1, 10, 20, 40, 8640},    /* V-Half: 216 */
+                 {8, 2, DPAR_STAGE_MAP_V, 32, 1, 8, 20, 0, 4380},      /* V-Min: 109.5 */
+                 {8, 4, DPAR_STAGE_MAP_LOOP, 32, 0, 39, 10, 8, 4546}}; /* interleaved v4: 113.65 */
     size_t k;
     for (k = 0; k < sizeof order / sizeof order[0]; k++) {
         pipe_case c;
@@ -186,7 +187,7 @@ static void test_random(void)
         pipe_case c;
         int p = random_int(1, 6), v = random_int(1, 4), stages = p * v;
         int split = random_int(0, 1), micros = random_int(1, 12); /* one order on all compilers */
-        pipe_start(&c, p, v, micros, DPAR_MAP_LOOP, split);
+        pipe_start(&c, p, v, micros, DPAR_STAGE_MAP_LOOP, split);
         c.job.objective = random_int(0, 1);
         c.job.rank_of = map;
         c.job.cap.of = c.cap;
@@ -261,41 +262,41 @@ static void test_corners(void)
     static const int64_t many[][3] = {{4, 2}, {5, 6}, {2, 1}, {33, 0}, {0, 9}, {5, 9}, {-1, -4}};
     static const uint16_t uneven[] = {0, 1, 0, 1, 0};
     static int64_t little[1 << 14];
-    dpar_pipe_result result;
+    dpar_schedule_optimize_result result;
     dpar_schedule s;
     pipe_case c;
-    pipe_start(&c, 3, 1, 1, DPAR_MAP_LOOP, 1);
+    pipe_start(&c, 3, 1, 1, DPAR_STAGE_MAP_LOOP, 1);
     arrays(&c, idle_end, 3);
     CHECK_INT(reach(&c.job, 0), 36);
-    pipe_start(&c, 3, 1, 2, DPAR_MAP_LOOP, 0);
+    pipe_start(&c, 3, 1, 2, DPAR_STAGE_MAP_LOOP, 0);
     arrays(&c, messages, 3);
     CHECK_INT(reach(&c.job, 0), 194);
-    pipe_start(&c, 3, 1, 1, DPAR_MAP_LOOP, 1);
+    pipe_start(&c, 3, 1, 1, DPAR_STAGE_MAP_LOOP, 1);
     arrays(&c, alone, 3);
     CHECK_INT(reach(&c.job, 100), 38);
     CHECK(reached.bound == 38 && reached.nodes == 1);
-    pipe_start(&c, 2, 1, 5, DPAR_MAP_LOOP, 1);
+    pipe_start(&c, 2, 1, 5, DPAR_STAGE_MAP_LOOP, 1);
     arrays(&c, far, 2);
-    c.job.objective = DPAR_LEAST_SPAN;
+    c.job.objective = DPAR_OBJECTIVE_SPAN;
     CHECK(reach(&c.job, 3000) > 0);
-    pipe_start(&c, 2, 1, 8, DPAR_MAP_LOOP, 1);
+    pipe_start(&c, 2, 1, 8, DPAR_STAGE_MAP_LOOP, 1);
     arrays(&c, many, 2);
-    c.job.objective = DPAR_LEAST_SPAN;
+    c.job.objective = DPAR_OBJECTIVE_SPAN;
     CHECK(reach(&c.job, 3000) > 0);
-    pipe_start(&c, 2, 1, 4, DPAR_MAP_LOOP, 0); /* five stages: no published order has them */
+    pipe_start(&c, 2, 1, 4, DPAR_STAGE_MAP_LOOP, 0); /* five stages: no published order has them */
     pipe_uniform(&c, 1, 1, 0, 0, 0);
     c.job.stages = 5;
     c.job.rank_of = uneven;
-    CHECK(reach(&c.job, 0) >= 4 * 3 * 2);      /* rank 0 has three of them */
-    pipe_start(&c, 4, 1, 8, DPAR_MAP_LOOP, 1); /* as many actions as one likes are tried */
+    CHECK(reach(&c.job, 0) >= 4 * 3 * 2);            /* rank 0 has three of them */
+    pipe_start(&c, 4, 1, 8, DPAR_STAGE_MAP_LOOP, 1); /* as many actions as one likes are tried */
     pipe_uniform(&c, 2, 3, 1, 1, 3);
     CHECK(reach(&c.job, 0) >= reach(&c.job, INT64_MAX));
-    pipe_start(&c, 4, 1, 5, DPAR_MAP_LOOP, 1); /* memory for no search: none is made */
+    pipe_start(&c, 4, 1, 5, DPAR_STAGE_MAP_LOOP, 1); /* memory for no search: none is made */
     pipe_uniform(&c, 1, 1, 1, 0, 3);
     c.job.nodes = 1000;
     CHECK(dpar_schedule_auto_bytes(&c.job, NULL) < (int64_t)sizeof little);
-    CHECK_INT(dpar_schedule_auto(&s, &c.job, &result, little,
-                                 dpar_schedule_auto_bytes(&c.job, NULL), NULL),
+    CHECK_INT(dpar_schedule_optimize(&s, &c.job, &result, little,
+                                     dpar_schedule_auto_bytes(&c.job, NULL), NULL),
               DPAR_MORE);
     CHECK_INT(result.nodes, 0);
     pipe_judge(&c.job, &s, &result);
@@ -306,24 +307,24 @@ static void test_work(void)
 {
     pipe_case c;
     dpari_auto *x;
-    pipe_start(&c, 4, 1, 12, DPAR_MAP_LOOP, 1);
+    pipe_start(&c, 4, 1, 12, DPAR_STAGE_MAP_LOOP, 1);
     pipe_uniform(&c, 5, 6, 4, 7, 3);
     x = dpari_auto_lay(&c.job, memory);
     x->work = DPARI_AUTO_WORK;
     dpari_auto_rules(x, &c.job);
     CHECK(x->found[0].rule >= 0);
-    CHECK_INT(x->work,
-              DPARI_AUTO_WORK + (DPARI_AUTO_ROUNDS + DPAR_ORDERS - 1 + 1) * (int64_t)(4 * 12 * 3));
+    CHECK_INT(x->work, DPARI_AUTO_WORK +
+                           (DPARI_AUTO_ROUNDS + DPAR_SCHEDULE_END - 1 + 1) * (int64_t)(4 * 12 * 3));
 }
 
 static void test_cap(void)
 {
     pipe_case c;
     dpar_schedule s;
-    dpar_pipe_result result;
+    dpar_schedule_optimize_result result;
     int64_t need;
     dpar_why why;
-    pipe_start(&c, 4, 3, 8, DPAR_MAP_V, 1);
+    pipe_start(&c, 4, 3, 8, DPAR_STAGE_MAP_V, 1);
     pipe_uniform(&c, 1, 1, 1, 0, 0);
     pipe_holds(&c, 10, -5, -5);
     c.job.cap.of = c.cap;
@@ -352,7 +353,7 @@ static void test_cap(void)
 static void test_large(void)
 {
     pipe_case c;
-    pipe_start(&c, 64, 1, 512, DPAR_MAP_LOOP, 1);
+    pipe_start(&c, 64, 1, 512, DPAR_STAGE_MAP_LOOP, 1);
     pipe_uniform(&c, 1, 1, 1, 0, 64);
     CHECK_INT(reach(&c.job, 0), 512 * 3 + 63); /* ZB-H1's formula: m(F+I+W) + (p-1)(F+I-W) */
     c.times.latency.all = 1;

@@ -39,7 +39,7 @@ static dpar_status check_lists(const lists *l, int flags, dpar_why *why)
 
 /* ---- the rules, restated -------------------------------------------------------------------- */
 
-enum { KINDS = DPAR_ACTION_KINDS, CELLS = 512 };
+enum { KINDS = DPAR_ACTION_COUNT, CELLS = 512 };
 static int times[KINDS][CELLS], place[KINDS][CELLS]; /* of each action: how often, where */
 
 static int cell_of(const lists *l, int stage, int micro)
@@ -59,13 +59,14 @@ static int judge_ids(const lists *l)
             }
             if (a->joined) {
                 const dpar_action *b = a + 1;
-                if (a->joined != 1 || a->kind != DPAR_FORWARD || i + 1 == l->n[r] || b->joined ||
-                    (b->kind != DPAR_BACKWARD && b->kind != DPAR_INPUT) ||
+                if (a->joined != 1 || a->kind != DPAR_ACTION_FORWARD || i + 1 == l->n[r] ||
+                    b->joined ||
+                    (b->kind != DPAR_ACTION_BACKWARD && b->kind != DPAR_ACTION_INPUT) ||
                     (a->stage == b->stage && a->micro == b->micro)) {
                     return 0;
                 }
             }
-            if (a->kind == DPAR_IDLE) {
+            if (a->kind == DPAR_ACTION_IDLE) {
                 continue;
             }
             if (a->stage >= l->stages || l->rank_of[a->stage] != r) {
@@ -102,32 +103,36 @@ static int crosses(const lists *l, int stage, int other)
 /* A stage and a micro-batch that belongs there. */
 static int judge_cell(const lists *l, int stage, int micro)
 {
-    static const int order[][2] = {{DPAR_RECV_F, DPAR_FORWARD},     {DPAR_FORWARD, DPAR_BACKWARD},
-                                   {DPAR_FORWARD, DPAR_INPUT},      {DPAR_FORWARD, DPAR_SEND_F},
-                                   {DPAR_FORWARD, DPAR_OFFLOAD},    {DPAR_FORWARD, DPAR_RECOMPUTE},
-                                   {DPAR_FORWARD, DPAR_RELOAD},     {DPAR_OFFLOAD, DPAR_RELOAD},
-                                   {DPAR_OFFLOAD, DPAR_RECOMPUTE},  {DPAR_RELOAD, DPAR_RECOMPUTE},
-                                   {DPAR_RELOAD, DPAR_BACKWARD},    {DPAR_RELOAD, DPAR_INPUT},
-                                   {DPAR_OFFLOAD, DPAR_BACKWARD},   {DPAR_OFFLOAD, DPAR_INPUT},
-                                   {DPAR_RECOMPUTE, DPAR_BACKWARD}, {DPAR_RECOMPUTE, DPAR_INPUT},
-                                   {DPAR_RECV_B, DPAR_BACKWARD},    {DPAR_RECV_B, DPAR_INPUT},
-                                   {DPAR_BACKWARD, DPAR_SEND_B},    {DPAR_INPUT, DPAR_SEND_B},
-                                   {DPAR_INPUT, DPAR_WEIGHT}};
-    const int c = cell_of(l, stage, micro), trains = any_of(l, DPAR_BACKWARD, DPAR_WEIGHT);
-    const int lowered = any_of(l, DPAR_SEND_F, DPAR_RECV_B);
+    static const int order[][2] = {
+        {DPAR_ACTION_RECV_F, DPAR_ACTION_FORWARD},     {DPAR_ACTION_FORWARD, DPAR_ACTION_BACKWARD},
+        {DPAR_ACTION_FORWARD, DPAR_ACTION_INPUT},      {DPAR_ACTION_FORWARD, DPAR_ACTION_SEND_F},
+        {DPAR_ACTION_FORWARD, DPAR_ACTION_OFFLOAD},    {DPAR_ACTION_FORWARD, DPAR_ACTION_RECOMPUTE},
+        {DPAR_ACTION_FORWARD, DPAR_ACTION_RELOAD},     {DPAR_ACTION_OFFLOAD, DPAR_ACTION_RELOAD},
+        {DPAR_ACTION_OFFLOAD, DPAR_ACTION_RECOMPUTE},  {DPAR_ACTION_RELOAD, DPAR_ACTION_RECOMPUTE},
+        {DPAR_ACTION_RELOAD, DPAR_ACTION_BACKWARD},    {DPAR_ACTION_RELOAD, DPAR_ACTION_INPUT},
+        {DPAR_ACTION_OFFLOAD, DPAR_ACTION_BACKWARD},   {DPAR_ACTION_OFFLOAD, DPAR_ACTION_INPUT},
+        {DPAR_ACTION_RECOMPUTE, DPAR_ACTION_BACKWARD}, {DPAR_ACTION_RECOMPUTE, DPAR_ACTION_INPUT},
+        {DPAR_ACTION_RECV_B, DPAR_ACTION_BACKWARD},    {DPAR_ACTION_RECV_B, DPAR_ACTION_INPUT},
+        {DPAR_ACTION_BACKWARD, DPAR_ACTION_SEND_B},    {DPAR_ACTION_INPUT, DPAR_ACTION_SEND_B},
+        {DPAR_ACTION_INPUT, DPAR_ACTION_WEIGHT}};
+    const int c = cell_of(l, stage, micro),
+              trains = any_of(l, DPAR_ACTION_BACKWARD, DPAR_ACTION_WEIGHT);
+    const int lowered = any_of(l, DPAR_ACTION_SEND_F, DPAR_ACTION_RECV_B);
     const int before = crosses(l, stage, list_before(l, stage));
     const int behind = crosses(l, stage, list_behind(l, stage));
     size_t k;
-    int whole = times[DPAR_BACKWARD][c] == 1 && times[DPAR_INPUT][c] + times[DPAR_WEIGHT][c] == 0;
-    int split =
-        times[DPAR_BACKWARD][c] == 0 && times[DPAR_INPUT][c] == 1 && times[DPAR_WEIGHT][c] == 1;
-    if (times[DPAR_FORWARD][c] != 1 || (trains && !whole && !split) ||
-        times[DPAR_SEND_F][c] != (lowered && behind) ||
-        times[DPAR_RECV_F][c] != (lowered && before) ||
-        times[DPAR_SEND_B][c] != (lowered && trains && before) ||
-        times[DPAR_RECV_B][c] != (lowered && trains && behind) || times[DPAR_RECOMPUTE][c] > 1 ||
-        times[DPAR_OFFLOAD][c] > 1 || times[DPAR_RELOAD][c] > times[DPAR_OFFLOAD][c] ||
-        (trains && times[DPAR_RELOAD][c] != times[DPAR_OFFLOAD][c])) {
+    int whole = times[DPAR_ACTION_BACKWARD][c] == 1 &&
+                times[DPAR_ACTION_INPUT][c] + times[DPAR_ACTION_WEIGHT][c] == 0;
+    int split = times[DPAR_ACTION_BACKWARD][c] == 0 && times[DPAR_ACTION_INPUT][c] == 1 &&
+                times[DPAR_ACTION_WEIGHT][c] == 1;
+    if (times[DPAR_ACTION_FORWARD][c] != 1 || (trains && !whole && !split) ||
+        times[DPAR_ACTION_SEND_F][c] != (lowered && behind) ||
+        times[DPAR_ACTION_RECV_F][c] != (lowered && before) ||
+        times[DPAR_ACTION_SEND_B][c] != (lowered && trains && before) ||
+        times[DPAR_ACTION_RECV_B][c] != (lowered && trains && behind) ||
+        times[DPAR_ACTION_RECOMPUTE][c] > 1 || times[DPAR_ACTION_OFFLOAD][c] > 1 ||
+        times[DPAR_ACTION_RELOAD][c] > times[DPAR_ACTION_OFFLOAD][c] ||
+        (trains && times[DPAR_ACTION_RELOAD][c] != times[DPAR_ACTION_OFFLOAD][c])) {
         return 0;
     }
     for (k = 0; k < sizeof order / sizeof order[0]; k++) {
@@ -142,15 +147,17 @@ static int judge_cell(const lists *l, int stage, int micro)
 /* Where the gradient of a stage's input is made. */
 static int gradient_at(int c)
 {
-    return times[DPAR_BACKWARD][c] ? place[DPAR_BACKWARD][c] : place[DPAR_INPUT][c];
+    return times[DPAR_ACTION_BACKWARD][c] ? place[DPAR_ACTION_BACKWARD][c]
+                                          : place[DPAR_ACTION_INPUT][c];
 }
 
 /* Between two cells of one rank: the first's forward before the second's, and the second's backward
  * before the first's. */
 static int judge_two(const lists *l, int first, int second)
 {
-    return place[DPAR_FORWARD][first] < place[DPAR_FORWARD][second] &&
-           (!any_of(l, DPAR_BACKWARD, DPAR_WEIGHT) || gradient_at(second) < gradient_at(first));
+    return place[DPAR_ACTION_FORWARD][first] < place[DPAR_ACTION_FORWARD][second] &&
+           (!any_of(l, DPAR_ACTION_BACKWARD, DPAR_ACTION_WEIGHT) ||
+            gradient_at(second) < gradient_at(first));
 }
 
 static int judge_micro(const lists *l, int micro, int *chain)
@@ -187,32 +194,33 @@ static int judge_micro(const lists *l, int micro, int *chain)
 
 static int judge_stage(const lists *l, int stage)
 {
-    const int shards = any_of(l, DPAR_UNSHARD, DPAR_RESHARD);
-    const int reduces = any_of(l, DPAR_REDUCE_GRAD, DPAR_REDUCE_GRAD);
+    const int shards = any_of(l, DPAR_ACTION_UNSHARD, DPAR_ACTION_RESHARD);
+    const int reduces = any_of(l, DPAR_ACTION_REDUCE_GRAD, DPAR_ACTION_REDUCE_GRAD);
     int i, r = l->rank_of[stage], open = 0, reduced = 0, trained = 0, waited = 0;
     for (i = 0; i < l->n[r]; i++) {
         int kind = l->a[r][i].kind;
-        int computes = (kind >= DPAR_FORWARD && kind <= DPAR_WEIGHT) || kind == DPAR_RECOMPUTE;
-        if (kind == DPAR_IDLE || l->a[r][i].stage != stage) {
+        int computes = (kind >= DPAR_ACTION_FORWARD && kind <= DPAR_ACTION_WEIGHT) ||
+                       kind == DPAR_ACTION_RECOMPUTE;
+        if (kind == DPAR_ACTION_IDLE || l->a[r][i].stage != stage) {
             continue;
         }
-        if ((kind == DPAR_UNSHARD && open) || (kind == DPAR_RESHARD && !open) ||
+        if ((kind == DPAR_ACTION_UNSHARD && open) || (kind == DPAR_ACTION_RESHARD && !open) ||
             (computes && shards && !open)) {
             return 0;
         }
-        open = kind == DPAR_UNSHARD ? 1 : kind == DPAR_RESHARD ? 0 : open;
-        if (reduced && kind >= DPAR_BACKWARD && kind <= DPAR_WEIGHT) {
+        open = kind == DPAR_ACTION_UNSHARD ? 1 : kind == DPAR_ACTION_RESHARD ? 0 : open;
+        if (reduced && kind >= DPAR_ACTION_BACKWARD && kind <= DPAR_ACTION_WEIGHT) {
             return 0;
         }
-        reduced += kind == DPAR_REDUCE_GRAD;
-        waited += kind == DPAR_WAIT_REDUCE;
+        reduced += kind == DPAR_ACTION_REDUCE_GRAD;
+        waited += kind == DPAR_ACTION_WAIT_REDUCE;
         if (waited > 1 || (waited == 1 && reduced == 0)) {
             return 0;
         }
-        trained |= kind >= DPAR_BACKWARD && kind <= DPAR_WEIGHT;
+        trained |= kind >= DPAR_ACTION_BACKWARD && kind <= DPAR_ACTION_WEIGHT;
     }
     return !open && (reduced == reduces || (!trained && reduced == 0)) &&
-           (!reduces || any_of(l, DPAR_BACKWARD, DPAR_WEIGHT));
+           (!reduces || any_of(l, DPAR_ACTION_BACKWARD, DPAR_ACTION_WEIGHT));
 }
 
 /* The n-th message from q to r as cell and way at its sender; -1: there is none. */
@@ -221,8 +229,8 @@ static int nth_message(const lists *l, int q, int r, int n, int sends)
     int owner = sends ? q : r, other = sends ? r : q, i;
     for (i = 0; i < l->n[owner]; i++) {
         const dpar_action *a = &l->a[owner][i];
-        int forward = a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_F;
-        int is_send = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
+        int forward = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_F;
+        int is_send = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
         if (is_message(a->kind) && is_send == sends && a->peer == other && n-- == 0) {
             int stage = sends ? a->stage : forward ? a->stage - 1 : a->stage + 1;
             return 2 * cell_of(l, stage, a->micro) + forward;
@@ -252,7 +260,7 @@ static int judge_peers(const lists *l)
     for (r = 0; r < l->ranks; r++) {
         for (i = 0; i < l->n[r]; i++) {
             const dpar_action *a = &l->a[r][i];
-            int up = a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B;
+            int up = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_B;
             int other = up ? list_behind(l, a->stage) : list_before(l, a->stage);
             if (is_message(a->kind) && (other < 0 || l->rank_of[other] != a->peer)) {
                 return 0;
@@ -265,19 +273,21 @@ static int judge_peers(const lists *l)
 /* Is a computation's or a receive's data there? `done`: by kind and cell. */
 static int has_data(const lists *l, char done[KINDS][CELLS], const dpar_action *a)
 {
-    const int lowered = any_of(l, DPAR_SEND_F, DPAR_RECV_B);
-    int up = a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT || a->kind == DPAR_RECV_B;
+    const int lowered = any_of(l, DPAR_ACTION_SEND_F, DPAR_ACTION_RECV_B);
+    int up = a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT ||
+             a->kind == DPAR_ACTION_RECV_B;
     int from = up ? list_behind(l, a->stage) : list_before(l, a->stage), c;
-    if (a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B) {
+    if (a->kind == DPAR_ACTION_RECV_F || a->kind == DPAR_ACTION_RECV_B) {
         return done[a->kind - 1][cell_of(l, from, a->micro)];
     }
-    if ((a->kind != DPAR_FORWARD && !up) || !crosses(l, a->stage, from)) {
+    if ((a->kind != DPAR_ACTION_FORWARD && !up) || !crosses(l, a->stage, from)) {
         return 1;
     }
     c = cell_of(l, from, a->micro);
-    return lowered ? done[up ? DPAR_RECV_B : DPAR_RECV_F][cell_of(l, a->stage, a->micro)]
-           : up    ? done[DPAR_BACKWARD][c] || done[DPAR_INPUT][c]
-                   : done[DPAR_FORWARD][c];
+    return lowered
+               ? done[up ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F][cell_of(l, a->stage, a->micro)]
+           : up ? done[DPAR_ACTION_BACKWARD][c] || done[DPAR_ACTION_INPUT][c]
+                : done[DPAR_ACTION_FORWARD][c];
 }
 
 static int judge_data(const lists *l)
@@ -290,7 +300,7 @@ static int judge_data(const lists *l)
         for (r = 0; r < l->ranks; r++) {
             const dpar_action *a = &l->a[r][at[r]];
             int count = at[r] < l->n[r] ? 1 + a->joined : 0;
-            if (count == 0 || !(a->kind == DPAR_IDLE || has_data(l, done, a)) ||
+            if (count == 0 || !(a->kind == DPAR_ACTION_IDLE || has_data(l, done, a)) ||
                 (count == 2 && !has_data(l, done, a + 1))) {
                 continue;
             }
@@ -371,9 +381,10 @@ static void change(lists *l)
     case 2: l->a[r][i] = l->a[r][j], l->a[r][j] = a; break;
     case 3: list_insert(l, pick_rank(l), 0, list_delete(l, r, i)); break;
     case 4: change_field(l, &l->a[r][i]); break;
-    case 5: list_insert(l, r, i, list_action(DPAR_IDLE, 0, 0, 0)); break;
+    case 5: list_insert(l, r, i, list_action(DPAR_ACTION_IDLE, 0, 0, 0)); break;
     case 6: /* RECOMPUTE, OFFLOAD, RELOAD of something in the list, anywhere */
-        list_insert(l, r, j, list_action(DPAR_RECOMPUTE + list_random(3), a.stage, a.micro, 0));
+        list_insert(l, r, j,
+                    list_action(DPAR_ACTION_RECOMPUTE + list_random(3), a.stage, a.micro, 0));
         break;
     default: /* a step or two earlier or later */
         (void)list_delete(l, r, i);
@@ -407,9 +418,9 @@ static void add_shards(lists *l)
     int s;
     for (s = l->stages - 1; s >= 0; s--) {
         int r = l->rank_of[s];
-        list_insert(l, r, 0, list_action(DPAR_UNSHARD, s, 0, 0));
-        list_insert(l, r, l->n[r], list_action(DPAR_REDUCE_GRAD, s, 0, 0));
-        list_insert(l, r, l->n[r], list_action(DPAR_RESHARD, s, 0, 0));
+        list_insert(l, r, 0, list_action(DPAR_ACTION_UNSHARD, s, 0, 0));
+        list_insert(l, r, l->n[r], list_action(DPAR_ACTION_REDUCE_GRAD, s, 0, 0));
+        list_insert(l, r, l->n[r], list_action(DPAR_ACTION_RESHARD, s, 0, 0));
     }
 }
 
@@ -424,12 +435,13 @@ static void add_offloads(lists *l)
             if (i > 0 && l->a[r][i - 1].joined) {
                 continue;
             }
-            if ((a.kind == DPAR_BACKWARD || a.kind == DPAR_INPUT) && a.micro % 3 == 0) {
-                list_insert(l, r, i, list_action(DPAR_RELOAD, a.stage, a.micro, 0));
-            } else if (a.kind == DPAR_BACKWARD && a.micro % 3 == 1) {
-                list_insert(l, r, i, list_action(DPAR_RECOMPUTE, a.stage, a.micro, 0));
-            } else if (a.kind == DPAR_FORWARD && a.micro % 3 == 0) {
-                list_insert(l, r, i + 1, list_action(DPAR_OFFLOAD, a.stage, a.micro, 0));
+            if ((a.kind == DPAR_ACTION_BACKWARD || a.kind == DPAR_ACTION_INPUT) &&
+                a.micro % 3 == 0) {
+                list_insert(l, r, i, list_action(DPAR_ACTION_RELOAD, a.stage, a.micro, 0));
+            } else if (a.kind == DPAR_ACTION_BACKWARD && a.micro % 3 == 1) {
+                list_insert(l, r, i, list_action(DPAR_ACTION_RECOMPUTE, a.stage, a.micro, 0));
+            } else if (a.kind == DPAR_ACTION_FORWARD && a.micro % 3 == 0) {
+                list_insert(l, r, i + 1, list_action(DPAR_ACTION_OFFLOAD, a.stage, a.micro, 0));
             }
         }
     }
@@ -449,10 +461,10 @@ static void test_files_and_changes(void)
             if (form > 0) {
                 CHECK(list_lowered(&plain, list_files[k]));
             }
-            if (form == 2 && trains && !any_of(&plain, DPAR_UNSHARD, DPAR_UNSHARD)) {
+            if (form == 2 && trains && !any_of(&plain, DPAR_ACTION_UNSHARD, DPAR_ACTION_UNSHARD)) {
                 add_shards(&plain);
             }
-            if (form == 3 && !any_of(&plain, DPAR_INPUT, DPAR_INPUT)) {
+            if (form == 3 && !any_of(&plain, DPAR_ACTION_INPUT, DPAR_ACTION_INPUT)) {
                 int joined = 0, r;
                 for (r = 0; r < plain.ranks; r++) {
                     for (n = 0; n < plain.n[r]; n++) {
@@ -502,7 +514,7 @@ static void test_garbage(void)
                 if (!dpari_action_has_micro(l.a[r][i].kind) && list_random(2)) {
                     l.a[r][i].micro = (uint16_t)list_random(65536); /* means nothing */
                 }
-                if (l.a[r][i].kind == DPAR_IDLE) {
+                if (l.a[r][i].kind == DPAR_ACTION_IDLE) {
                     l.a[r][i].stage = (uint16_t)list_random(65536);
                 }
             }
@@ -615,7 +627,7 @@ static void test_shapes(void)
     CHECK(needed <= (int64_t)sizeof mem);
     CHECK_INT(check_run(&s, DPAR_TRANSPORT_BLOCKING, 0, stuck, mem, needed - 1, &why), DPAR_E_ROOM);
     CHECK_INT(check_run(&s, DPAR_TRANSPORT_BLOCKING, 0, stuck, mem, needed, &why), DPAR_OK);
-    CHECK_INT(check_run(&s, DPAR_TRANSPORTS, 0, stuck, mem, needed, &why), DPAR_E_ARG);
+    CHECK_INT(check_run(&s, DPAR_TRANSPORT_COUNT, 0, stuck, mem, needed, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "transport 7: 0 to 6");
     CHECK_INT(check_run(&s, -1, 0, stuck, mem, needed, NULL), DPAR_E_ARG);
     CHECK_INT(check_run(&s, DPAR_TRANSPORT_EAGER, 0, stuck, mem, needed, &why), DPAR_E_ARG);
@@ -649,10 +661,10 @@ static void test_shapes(void)
     s.rank_of[1] = 1, s.action[0].kind = 99;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 0: action 0 of its list has kind 99: 0 to 15");
-    s.action[0].kind = DPAR_ACTION_KINDS;
+    s.action[0].kind = DPAR_ACTION_COUNT;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 0: action 0 of its list has kind 16: 0 to 15");
-    s.action[0].kind = DPAR_FORWARD, s.action[0].stage = 2;
+    s.action[0].kind = DPAR_ACTION_FORWARD, s.action[0].stage = 2;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 0: 2F0, but there are 2 stages");
     s.action[0].stage = 1;
@@ -668,7 +680,7 @@ static void test_shapes(void)
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 0: 0F0 is joined, but is not a forward with a B or I next");
     s.action[0].joined = 0;
-    s.action[0].kind = DPAR_FORWARD, s.begin[1] = 9;
+    s.action[0].kind = DPAR_ACTION_FORWARD, s.begin[1] = 9;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 1 begins at action 9 and ends at 8");
     s.begin[1] = 4, s.begin[0] = 1;
@@ -690,7 +702,7 @@ static void test_most(void)
     CHECK_INT(schedule_init(&s, MOST, MOST, MOST, mem, bytes, NULL), DPAR_OK);
     s.micros = 1;
     for (k = 0; k < MOST; k++) {
-        s.action[k] = list_action(DPAR_FORWARD, k, 0, 0);
+        s.action[k] = list_action(DPAR_ACTION_FORWARD, k, 0, 0);
         s.rank_of[k] = (uint16_t)(MOST - 1 - k);
         s.begin[k + 1] = k + 1;
     }
@@ -698,7 +710,7 @@ static void test_most(void)
         s.action[k].stage = (uint16_t)(MOST - 1 - k);
     }
     CHECK_INT(check_s(&s, 0, NULL), DPAR_OK);
-    s.action[MOST - 1].kind = DPAR_BACKWARD;
+    s.action[MOST - 1].kind = DPAR_ACTION_BACKWARD;
     CHECK_INT(check_s(&s, 0, NULL), DPAR_E_ARG);
     free(mem);
 }
@@ -712,8 +724,8 @@ static int at[LIST_RANKS], over[LIST_RANKS][LIST_MOST];
 static void other_end(const lists *l, int r, int i, int *q, int *j)
 {
     const dpar_action *a = &l->a[r][i];
-    int sends = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
-    int up = a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B;
+    int sends = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
+    int up = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_B;
     *q = l->rank_of[up ? a->stage + 1 : a->stage - 1];
     for (*j = 0;; ++*j) {
         const dpar_action *b = &l->a[*q][*j];
@@ -726,15 +738,15 @@ static void other_end(const lists *l, int r, int i, int *q, int *j)
 
 static int is_send(const dpar_action *a)
 {
-    return a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
+    return a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
 }
 
 static int one_queue(int transport, const dpar_action *a, const dpar_action *b)
 {
-    int way = (a->kind >= DPAR_SEND_B) == (b->kind >= DPAR_SEND_B);
+    int way = (a->kind >= DPAR_ACTION_SEND_B) == (b->kind >= DPAR_ACTION_SEND_B);
     switch (transport) {
     case DPAR_TRANSPORT_RANK: return 1;
-    case DPAR_TRANSPORT_DIR: return way;
+    case DPAR_TRANSPORT_DIRECTION: return way;
     case DPAR_TRANSPORT_PAIR: return a->peer == b->peer;
     default: return a->peer == b->peer && is_send(a) == is_send(b);
     }
@@ -757,9 +769,10 @@ static int lacks(const lists *l, int r, const dpar_action *a)
     int k;
     for (k = 0; k < l->n[r]; k++) {
         const dpar_action *b = &l->a[r][k];
-        int needed = a->kind == DPAR_FORWARD                             ? DPAR_RECV_F
-                     : a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT ? DPAR_RECV_B
-                                                                         : -1;
+        int needed = a->kind == DPAR_ACTION_FORWARD ? DPAR_ACTION_RECV_F
+                     : a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT
+                         ? DPAR_ACTION_RECV_B
+                         : -1;
         if (b->kind == needed && b->stage == a->stage && b->micro == a->micro && !over[r][k]) {
             return k;
         }
@@ -880,14 +893,14 @@ static int simulate(const lists *l, int transport, int room, int *stuck)
     return all;
 }
 
-static int passes[DPAR_TRANSPORTS], stops[DPAR_TRANSPORTS];
+static int passes[DPAR_TRANSPORT_COUNT], stops[DPAR_TRANSPORT_COUNT];
 
 static void compare_runs(const lists *l)
 {
     dpar_schedule s;
     void *mem = list_close(l, &s);
-    int t, r, through[DPAR_TRANSPORTS];
-    for (t = 1; t < DPAR_TRANSPORTS; t++) {
+    int t, r, through[DPAR_TRANSPORT_COUNT];
+    for (t = 1; t < DPAR_TRANSPORT_COUNT; t++) {
         int expected[LIST_RANKS], room = 1 + list_random(3);
         int64_t stuck[LIST_RANKS] = {-7, -7, -7, -7, -7, -7, -7, -7};
         dpar_why why;
@@ -905,7 +918,7 @@ static void compare_runs(const lists *l)
         stops[t] += !through[t];
     }
     if (through[DPAR_TRANSPORT_BLOCKING]) { /* the header's promise */
-        for (t = 1; t < DPAR_TRANSPORTS; t++) {
+        for (t = 1; t < DPAR_TRANSPORT_COUNT; t++) {
             CHECK(through[t]);
         }
     }
@@ -965,7 +978,7 @@ static void test_runs(void)
             CHECK(list_lowered(&plain, list_files[k]));
             mem = list_close(&plain, &s);
             CHECK_INT(check_s(&s, 0, NULL), DPAR_OK);
-            for (t = 1; t < DPAR_TRANSPORTS; t++) {
+            for (t = 1; t < DPAR_TRANSPORT_COUNT; t++) {
                 CHECK_INT(run_s(&s, t, 1, NULL, NULL), DPAR_OK);
             }
             free(mem);
@@ -989,7 +1002,7 @@ static void test_runs(void)
             compare_runs(&one);
         }
     }
-    for (t = 1; t < DPAR_TRANSPORTS; t++) {
+    for (t = 1; t < DPAR_TRANSPORT_COUNT; t++) {
         CHECK(passes[t] > 20 && stops[t] > 20);
     }
 }
@@ -1035,12 +1048,13 @@ static void test_run_sentences(void)
  * transport. */
 static void test_negative(void)
 {
-    static const int passes_it[DPAR_TRANSPORTS] = {0, 0, 0, 0, 0, 1, 1}; /* by DPAR_TRANSPORT_* */
+    static const int passes_it[DPAR_TRANSPORT_COUNT] = {0, 0, 0, 0,
+                                                        0, 1, 1}; /* by DPAR_TRANSPORT_* */
     dpar_schedule s;
     int t;
     CHECK(list_load(&s, "pt_interleaved_p2_v2_m4_recv_late_DEADLOCK"));
     CHECK_INT(check_s(&s, 0, NULL), DPAR_OK);
-    for (t = 1; t < DPAR_TRANSPORTS; t++) {
+    for (t = 1; t < DPAR_TRANSPORT_COUNT; t++) {
         int64_t stuck[2];
         char word[2][32], expected[240];
         dpar_text text;
@@ -1086,11 +1100,11 @@ static void test_long_circle(void)
         int r = l.rank_of[k] = k % 5;
         for (m = 0; m < 5; m++) {
             if (k > 0) {
-                list_insert(&l, r, l.n[r], list_action(DPAR_RECV_F, k, m, (r + 4) % 5));
+                list_insert(&l, r, l.n[r], list_action(DPAR_ACTION_RECV_F, k, m, (r + 4) % 5));
             }
-            list_insert(&l, r, l.n[r], list_action(DPAR_FORWARD, k, m, 0));
+            list_insert(&l, r, l.n[r], list_action(DPAR_ACTION_FORWARD, k, m, 0));
             if (k < 9) {
-                list_insert(&l, r, l.n[r], list_action(DPAR_SEND_F, k, m, (r + 1) % 5));
+                list_insert(&l, r, l.n[r], list_action(DPAR_ACTION_SEND_F, k, m, (r + 1) % 5));
             }
         }
     }

@@ -9,14 +9,15 @@
 #include "schedule_calls.h"
 
 /* The formula, its parts apart; text may be NULL. */
-static dpar_status closed_form(const dpar_order *order, const dpar_times *t, int32_t what,
-                               int32_t rank, int64_t *value, const char **text, dpar_why *why)
+static dpar_status closed_form(const dpar_schedule_desc *order, const dpar_schedule_times *t,
+                               int32_t what, int32_t rank, int64_t *value, const char **text,
+                               dpar_why *why)
 {
     dpar_formula f;
     dpar_status st;
     f.value = *value;
     f.text = text != NULL ? *text : NULL;
-    st = dpar_order_closed_form(order, t, what, rank, &f, why);
+    st = dpar_schedule_closed_form(order, t, what, rank, &f, why);
     *value = f.value;
     if (text != NULL) {
         *text = f.text;
@@ -31,9 +32,9 @@ static const int32_t sizes[] = {2, 3, 4, 6, 8};
 static const int64_t vectors[8][3] = {{1, 1, 1}, {2, 3, 1}, {1, 2, 1}, {2, 2, 1},
                                       {3, 2, 2}, {2, 3, 4}, {1, 1, 2}, {2, 2, 3}};
 
-static dpar_times times(const int64_t f[3], int64_t scale, int64_t latency)
+static dpar_schedule_times times(const int64_t f[3], int64_t scale, int64_t latency)
 {
-    dpar_times t;
+    dpar_schedule_times t;
     memset(&t, 0, sizeof t);
     t.forward.all = scale * f[0];
     t.input.all = scale * f[1];
@@ -43,7 +44,7 @@ static dpar_times times(const int64_t f[3], int64_t scale, int64_t latency)
 }
 
 /* 0: there is no such order. */
-static int simulate(const dpar_order *o, const dpar_times *t, dpar_timing *out)
+static int simulate(const dpar_schedule_desc *o, const dpar_schedule_times *t, dpar_timing *out)
 {
     dpar_schedule s;
     dpar_why why;
@@ -55,9 +56,9 @@ static int simulate(const dpar_order *o, const dpar_times *t, dpar_timing *out)
 }
 
 /* Every formula that applies gives what the simulation gives. */
-static int agrees(const dpar_order *o, const dpar_times *t)
+static int agrees(const dpar_schedule_desc *o, const dpar_schedule_times *t)
 {
-    dpar_times still = *t;
+    dpar_schedule_times still = *t;
     dpar_timing out, without;
     int64_t value, seen[4];
     int32_t what, r;
@@ -66,18 +67,18 @@ static int agrees(const dpar_order *o, const dpar_times *t)
     if (!simulate(o, &still, &without) || !simulate(o, t, &out)) {
         return 0;
     }
-    seen[DPAR_CLOSED_MAKESPAN] = out.makespan;
-    seen[DPAR_CLOSED_SPAN] = out.span;
-    seen[DPAR_CLOSED_LATENCY] = out.makespan - without.makespan;
-    seen[DPAR_CLOSED_IDLE] = out.bubble_worst;
-    for (what = 0; what < DPAR_CLOSED_PEAK; what++) {
+    seen[DPAR_FORMULA_MAKESPAN] = out.makespan;
+    seen[DPAR_FORMULA_SPAN] = out.span;
+    seen[DPAR_FORMULA_LATENCY] = out.makespan - without.makespan;
+    seen[DPAR_FORMULA_IDLE] = out.bubble_worst;
+    for (what = 0; what < DPAR_FORMULA_PEAK; what++) {
         if (closed_form(o, t, what, 0, &value, NULL, NULL) == DPAR_OK) {
             CHECK_INT(value, seen[what]);
             applied++;
         }
     }
     for (r = 0; r < o->ranks; r++) {
-        if (closed_form(o, t, DPAR_CLOSED_PEAK, r, &value, NULL, NULL) == DPAR_OK) {
+        if (closed_form(o, t, DPAR_FORMULA_PEAK, r, &value, NULL, NULL) == DPAR_OK) {
             CHECK_INT(value, ranks[r].peak_count);
             applied++;
         }
@@ -90,25 +91,27 @@ static void test_sweep(void)
     int32_t rule, v;
     int64_t m, latency, less;
     size_t k, n;
-    for (rule = 1; rule < DPAR_ORDERS; rule++) {
+    for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
         int applied = 0;
         for (k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
             for (m = 1; m <= 4 * sizes[k]; m++) {
                 for (v = 0; v <= 4; v += v ? 1 : 2) { /* 0: the rule's own */
-                    dpar_order o = order_of(rule, sizes[k], (int32_t)m, v);
+                    dpar_schedule_desc o = order_of(rule, sizes[k], (int32_t)m, v);
                     if (dpari_order_check(&o, NULL) != DPAR_OK) {
                         continue;
                     }
                     for (n = 0; n < 8; n++) {
                         for (latency = 0; latency < 5; latency += 2) {
                             for (less = 0; less < 3; less++) { /* FB = F + B, or less, or below B */
-                                dpar_times t = times(vectors[n], n == 0 ? 8 : 1, latency);
+                                dpar_schedule_times t = times(vectors[n], n == 0 ? 8 : 1, latency);
                                 t.overlap.all = t.input.all + t.weight.all +
                                                 (less < 2 ? t.forward.all - less : -1);
-                                t.backward.all = rule == DPAR_CHIMERA && n % 2 ? t.forward.all : 0;
+                                t.backward.all =
+                                    rule == DPAR_SCHEDULE_CHIMERA && n % 2 ? t.forward.all : 0;
                                 applied += agrees(&o, &t);
-                                if (rule != DPAR_DUALPIPE && rule != DPAR_DUALPIPEV &&
-                                    rule != DPAR_MOE_OVERLAP) {
+                                if (rule != DPAR_SCHEDULE_DUALPIPE &&
+                                    rule != DPAR_SCHEDULE_DUALPIPEV &&
+                                    rule != DPAR_SCHEDULE_MOE_OVERLAP) {
                                     break;
                                 }
                             }
@@ -117,7 +120,7 @@ static void test_sweep(void)
                 }
             }
         }
-        CHECK(rule == DPAR_1F1B_V ? applied == 0 : applied > 300);
+        CHECK(rule == DPAR_SCHEDULE_1F1B_V ? applied == 0 : applied > 300);
     }
 }
 
@@ -128,13 +131,13 @@ static void test_v(void)
     static const int64_t least[] = {3, 5, 11, 15, 17, 23, 27, 29, 35, 39, 41};
     int32_t p;
     for (p = 2; p <= 12; p++) {
-        dpar_order o = order_of(DPAR_V_HALF, p, 4 * p, 0);
-        dpar_times t = times(vectors[0], 1, 0);
+        dpar_schedule_desc o = order_of(DPAR_SCHEDULE_V_HALF, p, 4 * p, 0);
+        dpar_schedule_times t = times(vectors[0], 1, 0);
         dpar_timing out;
         CHECK_INT(agrees(&o, &t), p);
         CHECK(simulate(&o, &t, &out));
         CHECK_INT(out.makespan - 24 * p, half[p - 2]);
-        o.rule = DPAR_V_MIN;
+        o.rule = DPAR_SCHEDULE_V_MIN;
         CHECK_INT(agrees(&o, &t), p);
         CHECK(simulate(&o, &t, &out));
         CHECK_INT(out.makespan - 24 * p, least[p - 2]);
@@ -151,24 +154,24 @@ static void test_failures(void)
         const int32_t p = sizes[k];
         for (m = 1; m <= 4 * p; m++) {
             for (n = 0; n < 6; n++) {
-                dpar_times t = times(vectors[n], 1, 0);
+                dpar_schedule_times t = times(vectors[n], 1, 0);
                 const int64_t f = t.forward.all, i = t.input.all, w = t.weight.all;
                 dpar_timing out;
                 int64_t value;
-                dpar_order o;
+                dpar_schedule_desc o;
                 for (v = 2; v <= 4 && m < p; v += 2) {
-                    o = order_of(DPAR_INTERLEAVED, p, m, v);
+                    o = order_of(DPAR_SCHEDULE_INTERLEAVED, p, m, v);
                     CHECK(simulate(&o, &t, &out));
                     CHECK_INT(closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
                     tried[0]++;
                     wrong[0] += out.makespan != (m * v + p - 1) * (f + i + w);
-                    o.rule = DPAR_BREADTH_FIRST;
+                    o.rule = DPAR_SCHEDULE_BREADTH_FIRST;
                     CHECK(simulate(&o, &t, &out));
                     CHECK_INT(closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
                     tried[1]++;
                     wrong[1] += out.makespan != (m * v + p - 1) * (f + i + w);
                 }
-                o = order_of(DPAR_ZB_H1, p, m, 0);
+                o = order_of(DPAR_SCHEDULE_ZB_H1, p, m, 0);
                 if (w > i && m >= p && m % (m / p) == 0) { /* micro-batches that PyTorch allows */
                     CHECK(simulate(&o, &t, &out));
                     CHECK_INT(closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
@@ -182,7 +185,7 @@ static void test_failures(void)
                     wrong[3] += out.makespan != m * (f + i + w) + (p - 1) * (f + i - w);
                 }
                 if (n == 0 && m < 2 * p - 1) {
-                    o.rule = DPAR_ZBV;
+                    o.rule = DPAR_SCHEDULE_ZBV;
                     CHECK(simulate(&o, &t, &out));
                     CHECK_INT(closed_form(&o, &t, 0, 0, &value, NULL, NULL), DPAR_E_NONE);
                     tried[4]++;
@@ -210,41 +213,41 @@ static void test_latency(void)
     static const struct {
         int32_t rule, chunks;
         double makespan[4];
-    } row[] = {{DPAR_1F1B, 1, {117, 120.4, 130.6, 185}},
-               {DPAR_EAGER_1F1B, 1, {117, 117.7, 119.8, 131}},
-               {DPAR_ZB_H1, 1, {103, 104.4, 108.6, 151}},
-               {DPAR_INTERLEAVED, 2, {106.5, 108, 112.5, 155.5}},
-               {DPAR_INTERLEAVED, 4, {101.25, 104.35, 113.65, 234.75}},
-               {DPAR_INTERLEAVED_ZB, 2, {99.5, 101.3, 106.7, 201}},
-               {DPAR_ZBV, 2, {99.5, 101.15, 106.1, 137.5}},
-               {DPAR_V_HALF, 2, {104.5, 106.9, 114.1, 216}},
-               {DPAR_V_MIN, 2, {109.5, 118.9, 147.1, 297.5}},
-               {DPAR_DUALPIPEV, 2, {103, 106.6, 118.9, 184.5}}};
+    } row[] = {{DPAR_SCHEDULE_1F1B, 1, {117, 120.4, 130.6, 185}},
+               {DPAR_SCHEDULE_EAGER_1F1B, 1, {117, 117.7, 119.8, 131}},
+               {DPAR_SCHEDULE_ZB_H1, 1, {103, 104.4, 108.6, 151}},
+               {DPAR_SCHEDULE_INTERLEAVED, 2, {106.5, 108, 112.5, 155.5}},
+               {DPAR_SCHEDULE_INTERLEAVED, 4, {101.25, 104.35, 113.65, 234.75}},
+               {DPAR_SCHEDULE_INTERLEAVED_ZB, 2, {99.5, 101.3, 106.7, 201}},
+               {DPAR_SCHEDULE_ZBV, 2, {99.5, 101.15, 106.1, 137.5}},
+               {DPAR_SCHEDULE_V_HALF, 2, {104.5, 106.9, 114.1, 216}},
+               {DPAR_SCHEDULE_V_MIN, 2, {109.5, 118.9, 147.1, 297.5}},
+               {DPAR_SCHEDULE_DUALPIPEV, 2, {103, 106.6, 118.9, 184.5}}};
     static const int64_t latency[4] = {0, 4, 16, 80};
     size_t k;
     int c;
     for (k = 0; k < sizeof row / sizeof row[0]; k++) {
-        dpar_order o = order_of(row[k].rule, 8, 32, row[k].chunks);
+        dpar_schedule_desc o = order_of(row[k].rule, 8, 32, row[k].chunks);
         for (c = 0; c < 4; c++) {
-            dpar_times t = times(vectors[0], 80 / row[k].chunks, latency[c]);
+            dpar_schedule_times t = times(vectors[0], 80 / row[k].chunks, latency[c]);
             dpar_timing out;
             CHECK(simulate(&o, &t, &out));
             CHECK(fabs((double)out.makespan / 80 - row[k].makespan[c]) < .0501);
         }
     }
     { /* beyond its range eager 1F1B does depend on m: 20, not 19 */
-        dpar_order o = order_of(DPAR_EAGER_1F1B, 2, 4, 1);
-        dpar_times t = times(vectors[0], 1, 2);
+        dpar_schedule_desc o = order_of(DPAR_SCHEDULE_EAGER_1F1B, 2, 4, 1);
+        dpar_schedule_times t = times(vectors[0], 1, 2);
         dpar_timing out;
         int64_t value;
         CHECK(simulate(&o, &t, &out));
         CHECK_INT(out.makespan, 20);
-        CHECK_INT(closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &value, NULL, NULL), DPAR_E_NONE);
+        CHECK_INT(closed_form(&o, &t, DPAR_FORMULA_MAKESPAN, 0, &value, NULL, NULL), DPAR_E_NONE);
     }
 }
 
-static void says(dpar_order o, dpar_times t, int32_t what, int32_t rank, dpar_status st,
-                 const char *sentence)
+static void says(dpar_schedule_desc o, dpar_schedule_times t, int32_t what, int32_t rank,
+                 dpar_status st, const char *sentence)
 {
     int64_t value = 77;
     const char *formula = "none";
@@ -259,21 +262,21 @@ static void says(dpar_order o, dpar_times t, int32_t what, int32_t rank, dpar_st
 static void test_sentences(void)
 {
     static const int64_t uneven[] = {1, 2}, late[3] = {1, 1, 4};
-    dpar_times heavy = times(late, 1, 0);
-    dpar_times t = times(vectors[0], 1, 0), slow = times(vectors[0], INT64_MAX / 8, 0);
-    dpar_order o = order_of(DPAR_ZBV, 4, 6, 0);
+    dpar_schedule_times heavy = times(late, 1, 0);
+    dpar_schedule_times t = times(vectors[0], 1, 0), slow = times(vectors[0], INT64_MAX / 8, 0);
+    dpar_schedule_desc o = order_of(DPAR_SCHEDULE_ZBV, 4, 6, 0);
     const char *formula;
     int64_t value;
     says(o, t, 0, 0, DPAR_E_NONE, "zbv: no formula gives the makespan, unless: m >= 2 p - 1");
-    says(order_of(DPAR_1F1B_V, 4, 8, 0), t, DPAR_CLOSED_SPAN, 0, DPAR_E_NONE,
+    says(order_of(DPAR_SCHEDULE_1F1B_V, 4, 8, 0), t, DPAR_FORMULA_SPAN, 0, DPAR_E_NONE,
          "1f1b-v: no formula gives the span");
     heavy.overlap.all = 5;
-    says(order_of(DPAR_DUALPIPEV, 4, 8, 0), heavy, DPAR_CLOSED_IDLE, 0, DPAR_E_NONE,
+    says(order_of(DPAR_SCHEDULE_DUALPIPEV, 4, 8, 0), heavy, DPAR_FORMULA_IDLE, 0, DPAR_E_NONE,
          "dualpipev: no formula gives the idle time, unless: W <= I");
-    says(order_of(0, 4, 8, 0), t, 0, 0, DPAR_E_ARG, "no schedule: set rule, as DPAR_1F1B");
+    says(order_of(0, 4, 8, 0), t, 0, 0, DPAR_E_ARG, "no schedule: set rule, as DPAR_SCHEDULE_1F1B");
     says(o, t, 5, 0, DPAR_E_ARG, "formula 5 of rank 0 of 4: unknown");
     says(o, t, 0, 4, DPAR_E_ARG, "formula 0 of rank 4 of 4: unknown");
-    says(order_of(DPAR_GPIPE, 4, 1, 0), slow, 0, 0, DPAR_E_RANGE,
+    says(order_of(DPAR_SCHEDULE_GPIPE, 4, 1, 0), slow, 0, 0, DPAR_E_RANGE,
          "1 micro-batches on 4 ranks take too long");
     slow.forward.all = INT64_MAX / 4 + 1;
     says(o, slow, 0, 0, DPAR_E_RANGE,
@@ -281,7 +284,7 @@ static void test_sentences(void)
     slow.forward.all = -1;
     says(o, slow, 0, 0, DPAR_E_ARG,
          "times of -1, 1152921504606846975, 1152921504606846975, latency 0: 0 or more");
-    o = order_of(DPAR_1F1B, 2, 2, 0);
+    o = order_of(DPAR_SCHEDULE_1F1B, 2, 2, 0);
     t.forward.of = uneven;
     says(o, t, 0, 0, DPAR_E_NONE,
          "1f1b: no formula gives the makespan, unless: all stages alike, latency alone");
@@ -300,8 +303,8 @@ static void test_random_times(void)
     int trial, applied = 0;
     for (trial = 0; trial < 40000; trial++) {
         int64_t f[3], draw[10];
-        dpar_order o;
-        dpar_times t;
+        dpar_schedule_desc o;
+        dpar_schedule_times t;
         int k;
         for (k = 0; k < 10; k++) { /* xorshift64 */
             state ^= state << 13;
@@ -309,7 +312,7 @@ static void test_random_times(void)
             state ^= state << 17;
             draw[k] = (int64_t)(state >> 33);
         }
-        o = order_of(1 + (int32_t)(draw[0] % (DPAR_ORDERS - 1)), 1 + (int32_t)(draw[1] % 6),
+        o = order_of(1 + (int32_t)(draw[0] % (DPAR_SCHEDULE_END - 1)), 1 + (int32_t)(draw[1] % 6),
                      1 + (int32_t)(draw[2] % 16), (int32_t)(draw[3] % 4));
         f[0] = draw[4] % 5;
         f[1] = draw[5] % 3 ? f[0] : draw[5] % 5; /* forms like F = I */
@@ -326,19 +329,19 @@ static void test_random_times(void)
 static void test_formula_text(void)
 {
     static const int64_t unit[3] = {1, 1, 1};
-    dpar_order o = order_of(DPAR_GPIPE, 4, 4, 0);
-    dpar_times t = times(unit, 4, 1);
+    dpar_schedule_desc o = order_of(DPAR_SCHEDULE_GPIPE, 4, 4, 0);
+    dpar_schedule_times t = times(unit, 4, 1);
     const char *text = "";
     int64_t value;
-    CHECK_INT(closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &value, &text, NULL), DPAR_OK);
+    CHECK_INT(closed_form(&o, &t, DPAR_FORMULA_MAKESPAN, 0, &value, &text, NULL), DPAR_OK);
     CHECK_TEXT(text, "(m + p - 1) (F + B) + 2 (p - 1) c");
     CHECK_INT(value, 7 * 12 + 6);
-    CHECK_INT(closed_form(&o, &t, DPAR_CLOSED_SPAN, 0, &value, &text, NULL), DPAR_OK);
+    CHECK_INT(closed_form(&o, &t, DPAR_FORMULA_SPAN, 0, &value, &text, NULL), DPAR_OK);
     CHECK_TEXT(text, "(m + p - 1) (F + B) + 2 (p - 1) c");
-    CHECK_INT(closed_form(&o, &t, DPAR_CLOSED_LATENCY, 0, &value, &text, NULL), DPAR_OK);
+    CHECK_INT(closed_form(&o, &t, DPAR_FORMULA_LATENCY, 0, &value, &text, NULL), DPAR_OK);
     CHECK_TEXT(text, "2 (p - 1) c");
     t.latency.all = 0;
-    CHECK_INT(closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &value, &text, NULL), DPAR_OK);
+    CHECK_INT(closed_form(&o, &t, DPAR_FORMULA_MAKESPAN, 0, &value, &text, NULL), DPAR_OK);
     CHECK_TEXT(text, "(m + p - 1) (F + B)");
 }
 

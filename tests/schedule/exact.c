@@ -13,8 +13,9 @@
 
 static int64_t memory[1 << 19], room[1 << 12];
 
-static dpar_status search(const dpar_pipe_job *job, int64_t nodes, int64_t known, int64_t bytes,
-                          dpar_schedule *s, dpar_pipe_result *result, dpar_why *why)
+static dpar_status search(const dpar_schedule_optimize_desc *job, int64_t nodes, int64_t known,
+                          int64_t bytes, dpar_schedule *s, dpar_schedule_optimize_result *result,
+                          dpar_why *why)
 {
     dpar_status st =
         schedule_init(s, job->ranks, job->stages, dpari_pipe_actions(job), room, sizeof room, why);
@@ -27,7 +28,7 @@ static void test_file(void)
     FILE *file = fopen("tests/data/pipeline/exact_optimum.txt", "r");
     pipe_case c;
     dpar_schedule s;
-    dpar_pipe_result result;
+    dpar_schedule_optimize_result result;
     int lines = 0;
     CHECK(file != NULL);
     while (file != NULL && pipe_line(file, &c)) {
@@ -55,13 +56,13 @@ typedef struct pipe_orders {
     unsigned char order[PIPE_ORDERS][PIPE_LENGTH];
 } pipe_orders;
 
-static int64_t pipe_at(const dpar_each *e, int k)
+static int64_t pipe_at(const dpar_stage_values *e, int k)
 {
     return e->of != NULL ? e->of[k] : e->all;
 }
 
-static void pipe_extend(const dpar_pipe_job *job, int rank, pipe_orders *o, unsigned char *so_far,
-                        int used, int done[][3], int64_t held)
+static void pipe_extend(const dpar_schedule_optimize_desc *job, int rank, pipe_orders *o,
+                        unsigned char *so_far, int used, int done[][3], int64_t held)
 {
     int s, kind, kinds = job->split ? 3 : 2;
     if (used == o->length) {
@@ -92,7 +93,8 @@ static void pipe_extend(const dpar_pipe_job *job, int rank, pipe_orders *o, unsi
 }
 
 /* The objective when each rank keeps to its order; 0: they wait for each other for ever. */
-static int64_t pipe_time(const dpar_pipe_job *job, unsigned char *const *order, const int *length)
+static int64_t pipe_time(const dpar_schedule_optimize_desc *job, unsigned char *const *order,
+                         const int *length)
 {
     int64_t end[PIPE_MOST][2][8], free[8], start[8], worst = 0;
     int done[PIPE_MOST][3], at[8], r, on = 1, left = 0;
@@ -134,14 +136,14 @@ static int64_t pipe_time(const dpar_pipe_job *job, unsigned char *const *order, 
         }
     }
     for (r = 0; r < job->ranks; r++) {
-        int64_t took = free[r] - (job->objective == DPAR_LEAST_SPAN ? start[r] : 0);
+        int64_t took = free[r] - (job->objective == DPAR_OBJECTIVE_SPAN ? start[r] : 0);
         worst = worst > took ? worst : took;
     }
     return left > 0 ? 0 : worst;
 }
 
 /* The best over all orders of all ranks (at most 4); 0 when there are too many orders. */
-static int64_t pipe_brute(const dpar_pipe_job *job)
+static int64_t pipe_brute(const dpar_schedule_optimize_desc *job)
 {
     static pipe_orders orders[4];
     int pick[4], length[4], r;
@@ -183,8 +185,8 @@ static int by_number(const void *a, const void *b)
 static void random_case(pipe_case *c, int p, int v, int m, int split)
 {
     int k, r, s = p * v;
-    pipe_start(c, p, v, m, random_int(DPAR_MAP_LOOP, DPAR_MAP_V), split);
-    c->job.objective = random_int(0, 2) == 0 ? DPAR_LEAST_SPAN : DPAR_LEAST_MAKESPAN;
+    pipe_start(c, p, v, m, random_int(DPAR_STAGE_MAP_LOOP, DPAR_STAGE_MAP_V), split);
+    c->job.objective = random_int(0, 2) == 0 ? DPAR_OBJECTIVE_SPAN : DPAR_OBJECTIVE_MAKESPAN;
     c->times.forward.of = c->f;
     c->times.input.of = c->i;
     c->times.weight.of = c->w;
@@ -225,7 +227,7 @@ static void test_brute_force(void)
         for (n = 0; n < (k < 4 ? 400 : k < 6 ? 100 : 8); n++) {
             pipe_case c;
             dpar_schedule s;
-            dpar_pipe_result result;
+            dpar_schedule_optimize_result result;
             int64_t best;
             random_case(&c, shape[k][0], shape[k][1], shape[k][2], shape[k][3]);
             best = pipe_brute(&c.job);
@@ -233,7 +235,7 @@ static void test_brute_force(void)
                 continue;
             }
             CHECK_INT(search(&c.job, INT64_MAX, 0, 1 << 16, &s, &result, NULL), DPAR_OK);
-            CHECK_INT(c.job.objective == DPAR_LEAST_SPAN ? result.span : result.makespan, best);
+            CHECK_INT(c.job.objective == DPAR_OBJECTIVE_SPAN ? result.span : result.makespan, best);
             CHECK(dpari_pipe_bound(&c.job) <= best);
             pipe_judge(&c.job, &s, &result);
             compared++;
@@ -247,14 +249,14 @@ static void test_sentences(void)
     pipe_case c;
     dpar_why why;
     const uint16_t some[] = {0, 1, 1}, high[] = {0, 1, 3};
-    pipe_start(&c, 3, 1, 4, DPAR_MAP_LOOP, 1);
+    pipe_start(&c, 3, 1, 4, DPAR_STAGE_MAP_LOOP, 1);
     pipe_uniform(&c, 1, 1, 1, 0, 0);
     CHECK_INT(dpari_pipe_check(&c.job, NULL), DPAR_OK);
     c.job.cap.of = c.cap;
     c.cap[2] = -1;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 2 has 1 stages and a cap of -1");
-    pipe_start(&c, 3, 3, 4, DPAR_MAP_LOOP, 1);
+    pipe_start(&c, 3, 3, 4, DPAR_STAGE_MAP_LOOP, 1);
     pipe_uniform(&c, 1, 1, 1, 0, 20);
     pipe_holds(&c, 10, -4, -6);
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_MEMORY);
@@ -270,7 +272,7 @@ static void test_sentences(void)
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "stage 0 holds 10 for F, -4 for I and -5 for W: F takes what I and W give "
                          "back, hold_always is 0 or more");
-    pipe_start(&c, 3, 1, 4, DPAR_MAP_LOOP, 1);
+    pipe_start(&c, 3, 1, 4, DPAR_STAGE_MAP_LOOP, 1);
     c.job.rank_of = some;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 2 has 0 stages and a cap of 0");
@@ -278,9 +280,9 @@ static void test_sentences(void)
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "stage 2 is on rank 3 of 3");
     c.job.rank_of = NULL;
-    c.job.map = DPAR_MAP_BIDIRECTIONAL;
+    c.job.map = DPAR_STAGE_MAP_BIDIRECTIONAL;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "map 2 is not DPAR_MAP_LOOP or DPAR_MAP_V");
+    CHECK_TEXT(why.text, "map 2 is not DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V");
 }
 
 static void test_domain(void)
@@ -292,7 +294,7 @@ static void test_domain(void)
     dpar_why why;
     int k;
     for (k = 0; k < 8; k++) {
-        pipe_start(&c, 1, 1, 1, DPAR_MAP_LOOP, 1);
+        pipe_start(&c, 1, 1, 1, DPAR_STAGE_MAP_LOOP, 1);
         c.job.ranks = size[k][0];
         c.job.stages = size[k][1];
         c.job.micros = size[k][2];
@@ -300,7 +302,7 @@ static void test_domain(void)
         CHECK_INT(dpari_pipe_bound(&c.job), -1);
         CHECK_INT(dpari_exact_bytes(&c.job, 1), -1);
     }
-    pipe_start(&c, 2, 1, 2, DPAR_MAP_LOOP, 1);
+    pipe_start(&c, 2, 1, 2, DPAR_STAGE_MAP_LOOP, 1);
     c.times.forward.all = -1;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
     c.times.forward.all = most / 4; /* 2 stages, 2 micro-batches: 2^60 */
@@ -329,10 +331,10 @@ static void test_budget(void)
 {
     pipe_case c;
     dpar_schedule s;
-    dpar_pipe_result most, least, cut;
+    dpar_schedule_optimize_result most, least, cut;
     dpar_why why;
     int64_t bytes;
-    pipe_start(&c, 4, 1, 5, DPAR_MAP_LOOP, 1);
+    pipe_start(&c, 4, 1, 5, DPAR_STAGE_MAP_LOOP, 1);
     pipe_uniform(&c, 1, 1, 1, 0, 3); /* exact_optimum.txt: 21 */
     bytes = dpari_exact_bytes(&c.job, 1);
     CHECK(dpari_exact_bytes(&c.job, 1000) > bytes);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 /* Actions of a rank, by the rule; -1 for a rank or an order that there is not. */
-static int64_t counted(const dpar_order *order, int32_t rank)
+static int64_t counted(const dpar_schedule_desc *order, int32_t rank)
 {
     dpari_plan k;
     int64_t count = 0;
@@ -54,11 +54,12 @@ static int64_t arrives(const dpar_schedule *s, int64_t end, int32_t from, int32_
 static int64_t ready(const dpar_schedule *s, const dpar_action *a, int64_t lag)
 {
     int32_t near = a->stage, k = a->micro;
-    int32_t far = a->kind == DPAR_FORWARD ? dpar_schedule_partner(s, DPAR_RECV_F, near)
-                                          : dpar_schedule_partner(s, DPAR_SEND_F, near);
+    int32_t far = a->kind == DPAR_ACTION_FORWARD
+                      ? dpar_schedule_partner(s, DPAR_ACTION_RECV_F, near)
+                      : dpar_schedule_partner(s, DPAR_ACTION_SEND_F, near);
     int64_t own = 0, in = 0;
-    int back = a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT;
-    if (a->kind == DPAR_WEIGHT) {
+    int back = a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT;
+    if (a->kind == DPAR_ACTION_WEIGHT) {
         return input_end[near][k];
     }
     if (far >= 0) {
@@ -78,12 +79,12 @@ static int64_t ready(const dpar_schedule *s, const dpar_action *a, int64_t lag)
 
 static void done(const dpar_action *a, int64_t end)
 {
-    int64_t *at = a->kind == DPAR_FORWARD  ? &forward_end[a->stage][a->micro]
-                  : a->kind == DPAR_WEIGHT ? &weight_end[a->stage][a->micro]
-                                           : &input_end[a->stage][a->micro];
+    int64_t *at = a->kind == DPAR_ACTION_FORWARD  ? &forward_end[a->stage][a->micro]
+                  : a->kind == DPAR_ACTION_WEIGHT ? &weight_end[a->stage][a->micro]
+                                                  : &input_end[a->stage][a->micro];
     wrong += *at >= 0;
     *at = end;
-    if (a->kind == DPAR_BACKWARD) {
+    if (a->kind == DPAR_ACTION_BACKWARD) {
         wrong += weight_end[a->stage][a->micro] >= 0;
         weight_end[a->stage][a->micro] = end;
     }
@@ -101,17 +102,17 @@ static int64_t one(const dpar_schedule *s, int64_t k, run *r, int64_t *now, int3
             return 0;
         }
         start = t > start ? t : start;
-        cost += a[i].kind == DPAR_FORWARD    ? r->f
-                : a[i].kind == DPAR_INPUT    ? r->i
-                : a[i].kind == DPAR_WEIGHT   ? r->w
-                : a[i].kind == DPAR_BACKWARD ? r->i + r->w
-                                             : 1000000;
+        cost += a[i].kind == DPAR_ACTION_FORWARD    ? r->f
+                : a[i].kind == DPAR_ACTION_INPUT    ? r->i
+                : a[i].kind == DPAR_ACTION_WEIGHT   ? r->w
+                : a[i].kind == DPAR_ACTION_BACKWARD ? r->i + r->w
+                                                    : 1000000;
     }
     cost = n == 2 && r->joined > 0 ? r->joined : cost;
     for (i = 0; i < n; i++) {
-        *live += a[i].kind == DPAR_FORWARD;
+        *live += a[i].kind == DPAR_ACTION_FORWARD;
         r->peak[rank] = *live > r->peak[rank] ? *live : r->peak[rank];
-        *live -= a[i].kind == DPAR_BACKWARD || a[i].kind == DPAR_WEIGHT;
+        *live -= a[i].kind == DPAR_ACTION_BACKWARD || a[i].kind == DPAR_ACTION_WEIGHT;
         wrong += s->rank_of[a[i].stage] != rank;
         done(a + i, start + cost);
     }
@@ -150,7 +151,7 @@ static int execute(const dpar_schedule *s, run *r)
         return 0;
     }
     for (k = 0; k < left; k++) {
-        backward |= s->action[k].kind != DPAR_FORWARD;
+        backward |= s->action[k].kind != DPAR_ACTION_FORWARD;
     }
     memset(forward_end, -1, sizeof forward_end);
     memset(input_end, -1, sizeof input_end);
@@ -187,7 +188,7 @@ static int execute(const dpar_schedule *s, run *r)
 
 /* ---- making one ----------------------------------------------------------------------------- */
 
-static dpar_schedule made(const dpar_order *o)
+static dpar_schedule made(const dpar_schedule_desc *o)
 {
     dpar_schedule s;
     dpar_why why;
@@ -202,7 +203,7 @@ static dpar_schedule made(const dpar_order *o)
     return s;
 }
 
-static run timed(const dpar_order *o, int64_t f, int64_t i, int64_t w)
+static run timed(const dpar_schedule_desc *o, int64_t f, int64_t i, int64_t w)
 {
     dpar_schedule s = made(o);
     run r;
@@ -212,14 +213,14 @@ static run timed(const dpar_order *o, int64_t f, int64_t i, int64_t w)
     r.w = w;
     if (!execute(&s, &r)) {
         CHECK(!"all work is done");
-        printf("%s p=%d v=%d m=%d\n", dpar_order_name(o->rule), o->ranks, o->chunks, o->micros);
+        printf("%s p=%d v=%d m=%d\n", dpar_schedule_name(o->rule), o->ranks, o->chunks, o->micros);
     }
     return r;
 }
 
 static run unit(int32_t rule, int32_t p, int32_t v, int32_t m)
 {
-    dpar_order o = order_of(rule, p, m, v);
+    dpar_schedule_desc o = order_of(rule, p, m, v);
     return timed(&o, 1, 1, 1);
 }
 
@@ -245,37 +246,39 @@ static const struct {
     const char *file;
     int32_t rule, p, v, m, group, slices, lifo;
     const uint16_t *rank_of;
-} reference[] = {{"gpipe_fifo_p4_m4", DPAR_GPIPE, 4, 0, 4, 0, 0, 0, NULL},
-                 {"gpipe_lifo_p4_m4", DPAR_GPIPE, 4, 1, 4, 0, 0, 1, NULL},
-                 {"1f1b_p4_m8", DPAR_1F1B, 4, 0, 8, 0, 0, 0, NULL},
-                 {"1f1b_p4_m2_fewer_mb_than_stages", DPAR_1F1B, 4, 0, 2, 0, 0, 0, NULL},
-                 {"eager1f1b_p4_m8", DPAR_EAGER_1F1B, 4, 0, 8, 0, 0, 0, NULL},
-                 {"interleaved1f1b_p4_v2_m8", DPAR_INTERLEAVED, 4, 2, 8, 0, 0, 0, NULL},
-                 {"interleaved1f1b_p4_v2_m8", DPAR_INTERLEAVED, 4, 0, 8, 4, 0, 0, NULL},
-                 {"interleaved1f1b_flex_p4_v2_m10", DPAR_INTERLEAVED, 4, 2, 10, 0, 0, 0, NULL},
-                 {"interleaved1f1b_flex_p4_v2_m10", DPAR_INTERLEAVED, 4, 2, 10, 5, 0, 0, NULL},
-                 {"megatron_tunable_p2_v2_m5_N3", DPAR_INTERLEAVED, 2, 2, 5, 3, 0, 0, NULL},
-                 {"loopedbfs_p4_v2_m4", DPAR_BREADTH_FIRST, 4, 0, 4, 0, 0, 0, NULL},
-                 {"interleaved_zb_p4_v2_m8", DPAR_INTERLEAVED_ZB, 4, 0, 8, 0, 0, 0, NULL},
-                 {"zb_h1_p4_m8", DPAR_ZB_H1, 4, 0, 8, 0, 0, 0, NULL},
-                 {"zb_h1_p4_m8", DPAR_INTERLEAVED_ZB, 4, 1, 8, 0, 0, 0, NULL},
-                 {"zb_auto_mem1p_p4_m8", DPAR_ZB_H1, 4, 0, 8, 0, 0, 0, NULL},
-                 {"zbv_p4_m8", DPAR_ZBV, 4, 0, 8, 0, 0, 0, NULL},
-                 {"vhalf_p4_m8", DPAR_V_HALF, 4, 2, 8, 0, 0, 0, NULL},
-                 {"vmin_p4_m8", DPAR_V_MIN, 4, 0, 8, 0, 0, 0, NULL},
-                 {"dualpipe_p4_m8", DPAR_DUALPIPE, 4, 0, 8, 0, 0, 0, NULL},
-                 {"pt_dualpipev_p4_m10", DPAR_DUALPIPEV, 4, 0, 10, 0, 0, 0, NULL},
-                 {"overlap_1f1b_p4_m8", DPAR_MOE_OVERLAP, 4, 0, 8, 0, 0, 0, NULL},
-                 {"seq1f1b_p4_m4_s2", DPAR_SEQ1F1B, 4, 0, 4, 0, 2, 0, NULL},
-                 {"seq1f1b_p4_m4_s2", DPAR_SEQ1F1B, 4, 0, 4, 0, 0, 0, NULL},
-                 {"chimera_p4_m4", DPAR_CHIMERA, 4, 0, 4, 0, 0, 0, NULL},
-                 {"forward_only_p4_m4", DPAR_FORWARD_ONLY, 4, 0, 4, 0, 0, 0, NULL},
-                 {"unbalanced_p2_5stages_m1", DPAR_BREADTH_FIRST, 2, 0, 1, 0, 0, 0, uneven}};
+} reference[] = {
+    {"gpipe_fifo_p4_m4", DPAR_SCHEDULE_GPIPE, 4, 0, 4, 0, 0, 0, NULL},
+    {"gpipe_lifo_p4_m4", DPAR_SCHEDULE_GPIPE, 4, 1, 4, 0, 0, 1, NULL},
+    {"1f1b_p4_m8", DPAR_SCHEDULE_1F1B, 4, 0, 8, 0, 0, 0, NULL},
+    {"1f1b_p4_m2_fewer_mb_than_stages", DPAR_SCHEDULE_1F1B, 4, 0, 2, 0, 0, 0, NULL},
+    {"eager1f1b_p4_m8", DPAR_SCHEDULE_EAGER_1F1B, 4, 0, 8, 0, 0, 0, NULL},
+    {"interleaved1f1b_p4_v2_m8", DPAR_SCHEDULE_INTERLEAVED, 4, 2, 8, 0, 0, 0, NULL},
+    {"interleaved1f1b_p4_v2_m8", DPAR_SCHEDULE_INTERLEAVED, 4, 0, 8, 4, 0, 0, NULL},
+    {"interleaved1f1b_flex_p4_v2_m10", DPAR_SCHEDULE_INTERLEAVED, 4, 2, 10, 0, 0, 0, NULL},
+    {"interleaved1f1b_flex_p4_v2_m10", DPAR_SCHEDULE_INTERLEAVED, 4, 2, 10, 5, 0, 0, NULL},
+    {"megatron_tunable_p2_v2_m5_N3", DPAR_SCHEDULE_INTERLEAVED, 2, 2, 5, 3, 0, 0, NULL},
+    {"loopedbfs_p4_v2_m4", DPAR_SCHEDULE_BREADTH_FIRST, 4, 0, 4, 0, 0, 0, NULL},
+    {"interleaved_zb_p4_v2_m8", DPAR_SCHEDULE_INTERLEAVED_ZB, 4, 0, 8, 0, 0, 0, NULL},
+    {"zb_h1_p4_m8", DPAR_SCHEDULE_ZB_H1, 4, 0, 8, 0, 0, 0, NULL},
+    {"zb_h1_p4_m8", DPAR_SCHEDULE_INTERLEAVED_ZB, 4, 1, 8, 0, 0, 0, NULL},
+    {"zb_auto_mem1p_p4_m8", DPAR_SCHEDULE_ZB_H1, 4, 0, 8, 0, 0, 0, NULL},
+    {"zbv_p4_m8", DPAR_SCHEDULE_ZBV, 4, 0, 8, 0, 0, 0, NULL},
+    {"vhalf_p4_m8", DPAR_SCHEDULE_V_HALF, 4, 2, 8, 0, 0, 0, NULL},
+    {"vmin_p4_m8", DPAR_SCHEDULE_V_MIN, 4, 0, 8, 0, 0, 0, NULL},
+    {"dualpipe_p4_m8", DPAR_SCHEDULE_DUALPIPE, 4, 0, 8, 0, 0, 0, NULL},
+    {"pt_dualpipev_p4_m10", DPAR_SCHEDULE_DUALPIPEV, 4, 0, 10, 0, 0, 0, NULL},
+    {"overlap_1f1b_p4_m8", DPAR_SCHEDULE_MOE_OVERLAP, 4, 0, 8, 0, 0, 0, NULL},
+    {"seq1f1b_p4_m4_s2", DPAR_SCHEDULE_SEQ1F1B, 4, 0, 4, 0, 2, 0, NULL},
+    {"seq1f1b_p4_m4_s2", DPAR_SCHEDULE_SEQ1F1B, 4, 0, 4, 0, 0, 0, NULL},
+    {"chimera_p4_m4", DPAR_SCHEDULE_CHIMERA, 4, 0, 4, 0, 0, 0, NULL},
+    {"forward_only_p4_m4", DPAR_SCHEDULE_FORWARD_ONLY, 4, 0, 4, 0, 0, 0, NULL},
+    {"unbalanced_p2_5stages_m1", DPAR_SCHEDULE_BREADTH_FIRST, 2, 0, 1, 0, 0, 0, uneven}};
 enum { REFERENCES = sizeof reference / sizeof reference[0] };
 
-static dpar_order referred(size_t k)
+static dpar_schedule_desc referred(size_t k)
 {
-    dpar_order o = order_of(reference[k].rule, reference[k].p, reference[k].m, reference[k].v);
+    dpar_schedule_desc o =
+        order_of(reference[k].rule, reference[k].p, reference[k].m, reference[k].v);
     o.group = reference[k].group;
     o.slices = reference[k].slices;
     o.lifo = reference[k].lifo;
@@ -301,7 +304,7 @@ static void test_files(void)
 {
     size_t i;
     for (i = 0; i < REFERENCES; i++) {
-        dpar_order o = referred(i);
+        dpar_schedule_desc o = referred(i);
         dpar_schedule s = made(&o), r;
         char path[128];
         dpar_why why;
@@ -318,7 +321,7 @@ static void test_files(void)
             CHECK_INT(s.begin[rank], at);
             CHECK_INT(counted(&o, rank), s.begin[rank + 1] - s.begin[rank]);
             for (k = r.begin[rank]; k < r.begin[rank + 1]; k++) {
-                if (r.action[k].kind != DPAR_IDLE) {
+                if (r.action[k].kind != DPAR_ACTION_IDLE) {
                     CHECK(memcmp(&s.action[at], &r.action[k], sizeof s.action[at]) == 0);
                     at++;
                 }
@@ -350,7 +353,7 @@ static void test_metrics(void)
     size_t i, found = 0;
     load("tests/data/pipeline/metrics.tsv");
     for (i = 0; i < REFERENCES; i++) {
-        dpar_order o = referred(i);
+        dpar_schedule_desc o = referred(i);
         dpar_schedule s = made(&o);
         char key[64];
         const char *at;
@@ -397,7 +400,7 @@ static void test_metrics(void)
 
 /* ---- every rule, everywhere ----------------------------------------------------------------- */
 
-static void sweep_one(dpar_order *o, int64_t *done_count)
+static void sweep_one(dpar_schedule_desc *o, int64_t *done_count)
 {
     if (dpari_order_check(o, NULL) == DPAR_OK) {
         (void)timed(o, 1, 1, 1);
@@ -408,15 +411,15 @@ static void sweep_one(dpar_order *o, int64_t *done_count)
 static void test_sweep(void)
 {
     static const int32_t ranks[] = {1, 2, 3, 4, 5, 6, 8};
-    int64_t legal[DPAR_ORDERS];
+    int64_t legal[DPAR_SCHEDULE_END];
     int32_t i, rule, v, m, group;
     memset(legal, 0, sizeof legal);
     for (i = 0; i < 7; i++) {
         int32_t p = ranks[i];
-        for (rule = 1; rule < DPAR_ORDERS; rule++) {
+        for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
             for (v = 0; v <= 4; v++) {
                 for (m = 1; m <= 4 * p; m++) {
-                    dpar_order o = order_of(rule, p, m, v);
+                    dpar_schedule_desc o = order_of(rule, p, m, v);
                     sweep_one(&o, &legal[rule]);
                     for (group = p; group <= m + 1 && v > 1; group += 1 + group / 5) {
                         o.group = group;
@@ -424,7 +427,7 @@ static void test_sweep(void)
                     }
                     o.group = 0;
                     o.slices = v + 1;
-                    if (rule == DPAR_SEQ1F1B && v > 0) {
+                    if (rule == DPAR_SCHEDULE_SEQ1F1B && v > 0) {
                         o.chunks = 1;
                         sweep_one(&o, &legal[rule]);
                     }
@@ -433,14 +436,14 @@ static void test_sweep(void)
         }
     }
     /* sum of 4 p is 116; a rule takes v = 0 and 1, or 0 and 2, or all 5 */
-    CHECK_INT(legal[DPAR_1F1B], 2 * 116);
-    CHECK_INT(legal[DPAR_ZBV], 2 * 116);
-    CHECK_INT(legal[DPAR_BREADTH_FIRST], 5 * 116);
-    CHECK_INT(legal[DPAR_SEQ1F1B], 6 * 116);
-    CHECK_INT(legal[DPAR_CHIMERA], 2 * 4 * (2 + 4 + 6 + 8));
-    CHECK_INT(legal[DPAR_DUALPIPE], 2 * (3 + 5 + 7 + 9)); /* m = 2p, 2p + 2, .., 4p */
-    CHECK_INT(legal[DPAR_DUALPIPEV], 2 * (3 + 5 + 7 + 9 + 11 + 13 + 17));
-    CHECK(legal[DPAR_INTERLEAVED] > 5 * 116);
+    CHECK_INT(legal[DPAR_SCHEDULE_1F1B], 2 * 116);
+    CHECK_INT(legal[DPAR_SCHEDULE_ZBV], 2 * 116);
+    CHECK_INT(legal[DPAR_SCHEDULE_BREADTH_FIRST], 5 * 116);
+    CHECK_INT(legal[DPAR_SCHEDULE_SEQ1F1B], 6 * 116);
+    CHECK_INT(legal[DPAR_SCHEDULE_CHIMERA], 2 * 4 * (2 + 4 + 6 + 8));
+    CHECK_INT(legal[DPAR_SCHEDULE_DUALPIPE], 2 * (3 + 5 + 7 + 9)); /* m = 2p, 2p + 2, .., 4p */
+    CHECK_INT(legal[DPAR_SCHEDULE_DUALPIPEV], 2 * (3 + 5 + 7 + 9 + 11 + 13 + 17));
+    CHECK(legal[DPAR_SCHEDULE_INTERLEAVED] > 5 * 116);
 }
 
 /* ---- closed forms --------------------------------------------------------------------------- */
@@ -460,8 +463,9 @@ static void test_full_backward(void)
             flex += m > p && m % p != 0 && m % rounds == 0;
             for (t = 0; t < 6; t++) {
                 int64_t f = times[t][0], in = times[t][1], w = times[t][2], both = f + in + w;
-                static const int32_t flat[] = {DPAR_GPIPE, DPAR_1F1B, DPAR_EAGER_1F1B};
-                dpar_order o = order_of(DPAR_GPIPE, p, m, 0);
+                static const int32_t flat[] = {DPAR_SCHEDULE_GPIPE, DPAR_SCHEDULE_1F1B,
+                                               DPAR_SCHEDULE_EAGER_1F1B};
+                dpar_schedule_desc o = order_of(DPAR_SCHEDULE_GPIPE, p, m, 0);
                 run got;
                 for (v = 0; v < 3; v++) {
                     o.rule = flat[v];
@@ -475,13 +479,13 @@ static void test_full_backward(void)
                 }
                 for (v = 2; v <= 4; v++) {
                     int64_t form = (m * v + p - 1) * both;
-                    o = order_of(DPAR_INTERLEAVED, p, m, v);
+                    o = order_of(DPAR_SCHEDULE_INTERLEAVED, p, m, v);
                     got = timed(&o, f, in, w);
                     CHECK((got.makespan == form) == (m >= p));
                     for (r = 0; r < p && m % p == 0; r++) {
                         CHECK_INT(got.peak[r], least((v - 1) * p + 2 * (p - 1 - r) + 1, m * v));
                     }
-                    o.rule = DPAR_BREADTH_FIRST;
+                    o.rule = DPAR_SCHEDULE_BREADTH_FIRST;
                     got = timed(&o, f, in, w);
                     CHECK((got.makespan == form) == (m >= p));
                     CHECK_INT(got.peak[0], m * v);
@@ -502,14 +506,14 @@ static void test_zero_bubble(void)
     for (i = 0; i < 5; i++) {
         for (m = 1; m <= 4 * five[i]; m++) {
             int32_t p = five[i];
-            run got = unit(DPAR_ZB_2P, p, 0, m);
+            run got = unit(DPAR_SCHEDULE_ZB_2P, p, 0, m);
             CHECK(m < 2 * p - 2 || got.makespan == 3 * m + p - 1);
             CHECK_INT(most(&got, p), least(2 * p - 1, m));
             CHECK(m < 2 * p - 1 || (got.span == 3 * m && got.peak[p - 1] == 2 * p - 1));
             for (t = 0; t < 6; t++) {
                 int64_t f = times[t][0], in = times[t][1], w = times[t][2];
                 for (v = 1; v <= 4; v++) {
-                    dpar_order o = order_of(DPAR_INTERLEAVED_ZB, p, m, v);
+                    dpar_schedule_desc o = order_of(DPAR_SCHEDULE_INTERLEAVED_ZB, p, m, v);
                     int64_t form = m * v * (f + in + w) + (p - 1) * (f + in - w);
                     got = timed(&o, f, in, w);
                     if (v == 1 && m >= p) {
@@ -534,7 +538,7 @@ static void test_v(void)
     for (i = 0; i < 5; i++) {
         for (m = 1; m <= 4 * five[i]; m++) {
             int32_t p = five[i];
-            run got = unit(DPAR_ZBV, p, 0, m);
+            run got = unit(DPAR_SCHEDULE_ZBV, p, 0, m);
             CHECK(most(&got, p) <= 2 * p);
             if (m >= 2 * p - 1) {
                 CHECK_INT(got.makespan, 6 * m + p - 1);
@@ -545,7 +549,7 @@ static void test_v(void)
             }
             CHECK(m < 2 * p || got.span == 6 * m);
             for (t = 0; t < 6 && m >= 2 * p; t++) {
-                dpar_order o = order_of(DPAR_DUALPIPEV, p, m, 0);
+                dpar_schedule_desc o = order_of(DPAR_SCHEDULE_DUALPIPEV, p, m, 0);
                 got = timed(&o, times[t][0], times[t][1], times[t][2]);
                 CHECK_INT(most(&got, p), 2 * p + 1);
             }
@@ -563,17 +567,18 @@ static void test_v_memory(void)
     static const int32_t third[] = {3, 5, 11, 15, 17, 23, 27, 29, 35, 39, 41};
     int32_t p;
     for (p = 2; p <= 12; p++) {
-        run got = unit(DPAR_V_HALF, p, 0, 4 * p);
+        run got = unit(DPAR_SCHEDULE_V_HALF, p, 0, 4 * p);
         CHECK_INT(got.makespan, 24 * p + half[p - 2]);
         CHECK_INT(most(&got, p), 2 * ((p + 2) / 2));
-        got = unit(DPAR_V_MIN, p, 0, 4 * p);
+        got = unit(DPAR_SCHEDULE_V_MIN, p, 0, 4 * p);
         CHECK_INT(got.makespan, 24 * p + third[p - 2]);
         CHECK_INT(most(&got, p), 2 * ((p + 4) / 3));
-        got = unit(DPAR_1F1B_V, p, 0, 4 * p);
+        got = unit(DPAR_SCHEDULE_1F1B_V, p, 0, 4 * p);
         CHECK_INT(most(&got, p), 2 * (2 * p / 3 + 1)); /* v1f1b.py, as test_sail has its lists */
     }
     {
-        run got = unit(DPAR_1F1B_V, 4, 0, 8); /* v1f1b.py: 63 where 1F1B takes 66, 6 chunks */
+        run got =
+            unit(DPAR_SCHEDULE_1F1B_V, 4, 0, 8); /* v1f1b.py: 63 where 1F1B takes 66, 6 chunks */
         CHECK_INT(got.makespan, 63);
         CHECK_INT(most(&got, 4), 6);
     }
@@ -588,17 +593,17 @@ static void test_both_ways(void)
     run got;
     for (p = 2; p <= 8; p += 2) {
         for (units = 1; units <= 4; units++) {
-            dpar_order o = order_of(DPAR_CHIMERA, p, units * p, 0);
+            dpar_schedule_desc o = order_of(DPAR_SCHEDULE_CHIMERA, p, units * p, 0);
             got = timed(&o, 2, 1, 1);
             CHECK_INT(got.makespan, 2 * (2 * units * p + p - 2));
-            got = unit(DPAR_CHIMERA, p, 0, units * p);
+            got = unit(DPAR_SCHEDULE_CHIMERA, p, 0, units * p);
             CHECK(units > 1 || got.makespan == 2 * (p - 2) + 3 * p);
             CHECK(units > 1 || (got.peak[0] == p / 2 + 1 && most(&got, p) == p));
         }
     }
-    CHECK_INT(unit(DPAR_CHIMERA, 4, 0, 8).makespan, 30);
-    CHECK_INT(unit(DPAR_CHIMERA, 4, 0, 16).makespan, 58);
-    got = unit(DPAR_DUALPIPE, 8, 0, 20);
+    CHECK_INT(unit(DPAR_SCHEDULE_CHIMERA, 4, 0, 8).makespan, 30);
+    CHECK_INT(unit(DPAR_SCHEDULE_CHIMERA, 4, 0, 16).makespan, 58);
+    got = unit(DPAR_SCHEDULE_DUALPIPE, 8, 0, 20);
     CHECK_INT(got.makespan, 66);
     CHECK_INT(most(&got, 8), 9);
 }
@@ -611,7 +616,7 @@ static void test_slices_and_latency(void)
     for (i = 0; i < 5; i++) {
         for (m = 1; m <= 4 * five[i]; m++) {
             int32_t p = five[i];
-            dpar_order o = order_of(DPAR_SEQ1F1B, p, m, 0);
+            dpar_schedule_desc o = order_of(DPAR_SCHEDULE_SEQ1F1B, p, m, 0);
             run got;
             dpar_schedule lists;
             for (s = 1; s <= 4; s++) {
@@ -622,14 +627,14 @@ static void test_slices_and_latency(void)
                     CHECK_INT(got.peak[r], least(p - 1 - r + s, m * s));
                 }
             }
-            o = order_of(DPAR_EAGER_1F1B, p, m, 0);
+            o = order_of(DPAR_SCHEDULE_EAGER_1F1B, p, m, 0);
             lists = made(&o);
             memset(&got, 0, sizeof got);
             got.f = got.i = got.w = 8;
             got.latency = 1;
             CHECK(execute(&lists, &got));
             CHECK_INT(got.makespan, 24 * (m + p - 1) + 2 * (p - 1));
-            o.rule = DPAR_1F1B;
+            o.rule = DPAR_SCHEDULE_1F1B;
             lists = made(&o);
             CHECK(execute(&lists, &got));
             CHECK(m % p != 0 ||
@@ -647,7 +652,7 @@ static void test_overlap(void)
         for (m = five[i]; m <= 4 * five[i]; m += five[i]) {
             for (v = 1; v <= 4; v++) {
                 int32_t p = five[i];
-                dpar_order o = order_of(DPAR_MOE_OVERLAP, p, m, v);
+                dpar_schedule_desc o = order_of(DPAR_SCHEDULE_MOE_OVERLAP, p, m, v);
                 dpar_schedule s = made(&o);
                 run got;
                 memset(&got, 0, sizeof got);
@@ -670,7 +675,7 @@ static void test_deepspeed(void)
     int32_t p, m, r, t;
     for (p = 1; p <= 8; p++) {
         for (m = 1; m <= 4 * p; m++) {
-            dpar_order o = order_of(DPAR_1F1B, p, m, 0);
+            dpar_schedule_desc o = order_of(DPAR_SCHEDULE_1F1B, p, m, 0);
             dpar_schedule s = made(&o);
             for (r = 0; r < p; r++) {
                 const dpar_action *a = s.action + s.begin[r];
@@ -680,7 +685,7 @@ static void test_deepspeed(void)
                                 : t % 2 == 0 ? t / 2 - p + (r + 1) / 2
                                              : (t - 1) / 2 - p + 1 + r / 2;
                     if (k >= 0 && k < m) {
-                        CHECK_INT(a->kind, forward ? DPAR_FORWARD : DPAR_BACKWARD);
+                        CHECK_INT(a->kind, forward ? DPAR_ACTION_FORWARD : DPAR_ACTION_BACKWARD);
                         CHECK_INT(a->micro, k);
                         CHECK_INT(a->stage, r);
                         a++;
@@ -696,14 +701,14 @@ static void test_deepspeed(void)
  * (microbatch_group_size_per_vp_stage), and the ways that neither Megatron nor PyTorch takes. */
 static void forwards(int32_t p, int32_t m, int32_t group, const char *expected)
 {
-    dpar_order o = order_of(DPAR_INTERLEAVED, p, m, 2);
+    dpar_schedule_desc o = order_of(DPAR_SCHEDULE_INTERLEAVED, p, m, 2);
     dpar_schedule s;
     char got[128] = "";
     int64_t k;
     o.group = group;
     s = made(&o);
     for (k = 0; k < s.begin[1]; k++) {
-        if (s.action[k].kind == DPAR_FORWARD) {
+        if (s.action[k].kind == DPAR_ACTION_FORWARD) {
             snprintf(got + strlen(got), sizeof got - strlen(got), "%d ", s.action[k].micro);
         }
     }
@@ -726,7 +731,7 @@ static uint32_t hashed(int32_t rule, int32_t p, int32_t from, int32_t to)
 {
     uint32_t hash = 2166136261u;
     for (; from <= to; from++) {
-        dpar_order o = order_of(rule, p, from, 0);
+        dpar_schedule_desc o = order_of(rule, p, from, 0);
         dpar_schedule s = made(&o);
         dpar_text t;
         const char *c;
@@ -743,7 +748,7 @@ static uint32_t hashed(int32_t rule, int32_t p, int32_t from, int32_t to)
 /* Expected: sail-sg's zbv_greedy.py (unit costs) and v1f1b.py at 39f2c186, executed. */
 static void test_sail(void)
 {
-    static const int32_t rule[] = {DPAR_V_HALF, DPAR_V_MIN, DPAR_1F1B_V};
+    static const int32_t rule[] = {DPAR_SCHEDULE_V_HALF, DPAR_SCHEDULE_V_MIN, DPAR_SCHEDULE_1F1B_V};
     static const uint32_t expected[3][10] = {
         /* p = 1 .. 9 with m = 1 .. 3p; p = 19 with m = 16 .. 19 */
         {2312671319u, 2883571317u, 1839979186u, 773191929u, 2261103081u, 1704824783u, 1456709556u,
@@ -768,58 +773,58 @@ static void test_names(void)
     static const struct {
         const char *name;
         int32_t rule, lifo;
-    } known[] = {{"gpipe", DPAR_GPIPE, 0},
-                 {"GPipe-LIFO", DPAR_GPIPE, 1},
-                 {"ScheduleGPipe", DPAR_GPIPE, 0},
-                 {"Schedule1F1B", DPAR_1F1B, 0},
-                 {"ScheduleLoopedBFS", DPAR_BREADTH_FIRST, 0},
-                 {"ScheduleInterleaved1F1B", DPAR_INTERLEAVED, 0},
-                 {"ScheduleInterleavedZeroBubble", DPAR_INTERLEAVED_ZB, 0},
-                 {"ScheduleZBVZeroBubble", DPAR_ZBV, 0},
-                 {"ScheduleDualPipeV", DPAR_DUALPIPEV, 0},
-                 {"ScheduleFlexibleInterleaved1F1B", DPAR_INTERLEAVED, 0},
-                 {"interleaved-1f1b", DPAR_INTERLEAVED, 0},
-                 {"looped_bfs", DPAR_BREADTH_FIRST, 0},
-                 {"bfs", DPAR_BREADTH_FIRST, 0},
-                 {"zb1p", DPAR_ZB_H1, 0},
-                 {"ZB-1P", DPAR_ZB_H1, 0},
-                 {"zb-h2", DPAR_ZB_2P, 0},
-                 {"zb2p", DPAR_ZB_2P, 0},
-                 {"izb", DPAR_INTERLEAVED_ZB, 0},
-                 {"interleaved-zb", DPAR_INTERLEAVED_ZB, 0},
-                 {"zb-v", DPAR_ZBV, 0},
-                 {"EAGER", DPAR_EAGER_1F1B, 0},
-                 {"v1f1b", DPAR_1F1B_V, 0},
-                 {"overlap-1f1b", DPAR_MOE_OVERLAP, 0},
-                 {"seq-1f1b", DPAR_SEQ1F1B, 0},
-                 {"inference", DPAR_FORWARD_ONLY, 0}};
+    } known[] = {{"gpipe", DPAR_SCHEDULE_GPIPE, 0},
+                 {"GPipe-LIFO", DPAR_SCHEDULE_GPIPE, 1},
+                 {"ScheduleGPipe", DPAR_SCHEDULE_GPIPE, 0},
+                 {"Schedule1F1B", DPAR_SCHEDULE_1F1B, 0},
+                 {"ScheduleLoopedBFS", DPAR_SCHEDULE_BREADTH_FIRST, 0},
+                 {"ScheduleInterleaved1F1B", DPAR_SCHEDULE_INTERLEAVED, 0},
+                 {"ScheduleInterleavedZeroBubble", DPAR_SCHEDULE_INTERLEAVED_ZB, 0},
+                 {"ScheduleZBVZeroBubble", DPAR_SCHEDULE_ZBV, 0},
+                 {"ScheduleDualPipeV", DPAR_SCHEDULE_DUALPIPEV, 0},
+                 {"ScheduleFlexibleInterleaved1F1B", DPAR_SCHEDULE_INTERLEAVED, 0},
+                 {"interleaved-1f1b", DPAR_SCHEDULE_INTERLEAVED, 0},
+                 {"looped_bfs", DPAR_SCHEDULE_BREADTH_FIRST, 0},
+                 {"bfs", DPAR_SCHEDULE_BREADTH_FIRST, 0},
+                 {"zb1p", DPAR_SCHEDULE_ZB_H1, 0},
+                 {"ZB-1P", DPAR_SCHEDULE_ZB_H1, 0},
+                 {"zb-h2", DPAR_SCHEDULE_ZB_2P, 0},
+                 {"zb2p", DPAR_SCHEDULE_ZB_2P, 0},
+                 {"izb", DPAR_SCHEDULE_INTERLEAVED_ZB, 0},
+                 {"interleaved-zb", DPAR_SCHEDULE_INTERLEAVED_ZB, 0},
+                 {"zb-v", DPAR_SCHEDULE_ZBV, 0},
+                 {"EAGER", DPAR_SCHEDULE_EAGER_1F1B, 0},
+                 {"v1f1b", DPAR_SCHEDULE_1F1B_V, 0},
+                 {"overlap-1f1b", DPAR_SCHEDULE_MOE_OVERLAP, 0},
+                 {"seq-1f1b", DPAR_SCHEDULE_SEQ1F1B, 0},
+                 {"inference", DPAR_SCHEDULE_FORWARD_ONLY, 0}};
     size_t i;
-    dpar_order o = order_of(-1, 3, 5, 0);
+    dpar_schedule_desc o = order_of(-1, 3, 5, 0);
     dpar_why why;
     for (i = 0; i < sizeof known / sizeof known[0]; i++) {
-        CHECK_INT(dpar_order_find(&o, known[i].name, &why), DPAR_OK);
+        CHECK_INT(dpar_schedule_find(&o, known[i].name, &why), DPAR_OK);
         CHECK_INT(o.rule, known[i].rule);
         CHECK_INT(o.lifo, known[i].lifo);
         CHECK_INT(o.ranks, 3);
     }
-    for (i = 1; i < DPAR_ORDERS; i++) {
-        CHECK_INT(dpar_order_find(&o, dpar_order_name((int32_t)i), NULL), DPAR_OK);
+    for (i = 1; i < DPAR_SCHEDULE_END; i++) {
+        CHECK_INT(dpar_schedule_find(&o, dpar_schedule_name((int32_t)i), NULL), DPAR_OK);
         CHECK_INT(o.rule, i);
     }
-    CHECK_TEXT(dpar_order_name(-1), "?");
-    CHECK_TEXT(dpar_order_name(0), "?");
-    CHECK_TEXT(dpar_order_name(DPAR_ORDERS), "?");
+    CHECK_TEXT(dpar_schedule_name(-1), "?");
+    CHECK_TEXT(dpar_schedule_name(0), "?");
+    CHECK_TEXT(dpar_schedule_name(DPAR_SCHEDULE_END), "?");
     o.rule = 3;
-    CHECK_INT(dpar_order_find(&o, "zbw", &why), DPAR_E_UNKNOWN);
+    CHECK_INT(dpar_schedule_find(&o, "zbw", &why), DPAR_E_UNKNOWN);
     CHECK(strstr(why.text, "no schedule 'zbw': gpipe, gpipe-lifo, 1f1b, ") == why.text);
     CHECK(strstr(why.text, "chimera, forward-only") != NULL);
     CHECK_INT(o.rule, 3);
-    CHECK_INT(dpar_order_find(&o, "", NULL), DPAR_E_UNKNOWN);
-    CHECK_INT(dpar_order_find(&o, "schedule", NULL), DPAR_E_UNKNOWN);
-    CHECK_INT(dpar_order_find(&o, "1f1", NULL), DPAR_E_UNKNOWN);
+    CHECK_INT(dpar_schedule_find(&o, "", NULL), DPAR_E_UNKNOWN);
+    CHECK_INT(dpar_schedule_find(&o, "schedule", NULL), DPAR_E_UNKNOWN);
+    CHECK_INT(dpar_schedule_find(&o, "1f1", NULL), DPAR_E_UNKNOWN);
 }
 
-static void refused(dpar_order o, dpar_status st, const char *sentence)
+static void refused(dpar_schedule_desc o, dpar_status st, const char *sentence)
 {
     dpar_schedule s;
     dpar_why why;
@@ -836,7 +841,7 @@ static void refused(dpar_order o, dpar_status st, const char *sentence)
     CHECK_INT(s.ranks, 77);
 }
 
-static dpar_order with(dpar_order o, int32_t group, int32_t slices, int32_t lifo)
+static dpar_schedule_desc with(dpar_schedule_desc o, int32_t group, int32_t slices, int32_t lifo)
 {
     o.group = group;
     o.slices = slices;
@@ -847,54 +852,56 @@ static dpar_order with(dpar_order o, int32_t group, int32_t slices, int32_t lifo
 static void test_refusals(void)
 {
     refused(order_of(-1, 4, 8, 0), DPAR_E_ARG, "rule -1 is none of 1 to 18");
-    refused(order_of(0, 4, 8, 0), DPAR_E_ARG, "no schedule: set rule, as DPAR_1F1B");
-    refused(order_of(DPAR_ORDERS, 4, 8, 0), DPAR_E_ARG, "rule 19 is none of 1 to 18");
-    refused(order_of(DPAR_1F1B, 0, 8, 0), DPAR_E_ARG, "ranks=0: 1 to 65535");
-    refused(order_of(DPAR_1F1B, 65536, 8, 0), DPAR_E_ARG, "ranks=65536: 1 to 65535");
-    refused(order_of(DPAR_1F1B, 4, 0, 0), DPAR_E_ARG, "micros=0: 1 to 65535");
-    refused(order_of(DPAR_1F1B, 4, INT32_MAX, 0), DPAR_E_ARG, "micros=2147483647: 1 to 65535");
-    refused(order_of(DPAR_1F1B, 4, 8, 2), DPAR_E_ARG, "chunks=2: 1f1b has 1 on each rank");
-    refused(order_of(DPAR_ZBV, 4, 8, 1), DPAR_E_ARG, "chunks=1: zbv has 2 on each rank");
-    refused(order_of(DPAR_CHIMERA, 4, 8, 3), DPAR_E_ARG, "chunks=3: chimera has 2 on each rank");
-    refused(order_of(DPAR_INTERLEAVED, 4, 8, -1), DPAR_E_ARG,
+    refused(order_of(0, 4, 8, 0), DPAR_E_ARG, "no schedule: set rule, as DPAR_SCHEDULE_1F1B");
+    refused(order_of(DPAR_SCHEDULE_END, 4, 8, 0), DPAR_E_ARG, "rule 19 is none of 1 to 18");
+    refused(order_of(DPAR_SCHEDULE_1F1B, 0, 8, 0), DPAR_E_ARG, "ranks=0: 1 to 65535");
+    refused(order_of(DPAR_SCHEDULE_1F1B, 65536, 8, 0), DPAR_E_ARG, "ranks=65536: 1 to 65535");
+    refused(order_of(DPAR_SCHEDULE_1F1B, 4, 0, 0), DPAR_E_ARG, "micros=0: 1 to 65535");
+    refused(order_of(DPAR_SCHEDULE_1F1B, 4, INT32_MAX, 0), DPAR_E_ARG,
+            "micros=2147483647: 1 to 65535");
+    refused(order_of(DPAR_SCHEDULE_1F1B, 4, 8, 2), DPAR_E_ARG, "chunks=2: 1f1b has 1 on each rank");
+    refused(order_of(DPAR_SCHEDULE_ZBV, 4, 8, 1), DPAR_E_ARG, "chunks=1: zbv has 2 on each rank");
+    refused(order_of(DPAR_SCHEDULE_CHIMERA, 4, 8, 3), DPAR_E_ARG,
+            "chunks=3: chimera has 2 on each rank");
+    refused(order_of(DPAR_SCHEDULE_INTERLEAVED, 4, 8, -1), DPAR_E_ARG,
             "chunks=-1: interleaved has 1 or more on each rank");
-    refused(order_of(DPAR_INTERLEAVED, 40000, 8, 0), DPAR_E_RANGE,
+    refused(order_of(DPAR_SCHEDULE_INTERLEAVED, 40000, 8, 0), DPAR_E_RANGE,
             "ranks=40000 x chunks=2: 80000 stages are more than 65535");
-    refused(order_of(DPAR_FORWARD_ONLY, 65535, 8, INT32_MAX), DPAR_E_RANGE,
+    refused(order_of(DPAR_SCHEDULE_FORWARD_ONLY, 65535, 8, INT32_MAX), DPAR_E_RANGE,
             "ranks=65535 x chunks=2147483647: 140735340806145 stages are more than 65535");
-    refused(order_of(DPAR_V_MIN, 32768, 8, 0), DPAR_E_RANGE,
+    refused(order_of(DPAR_SCHEDULE_V_MIN, 32768, 8, 0), DPAR_E_RANGE,
             "ranks=32768 x chunks=2: 65536 stages are more than 65535");
-    refused(with(order_of(DPAR_SEQ1F1B, 4, 40000, 0), 0, 0, 0), DPAR_E_RANGE,
+    refused(with(order_of(DPAR_SCHEDULE_SEQ1F1B, 4, 40000, 0), 0, 0, 0), DPAR_E_RANGE,
             "micros=40000 x slices=2: 80000 are more than 65535");
-    refused(with(order_of(DPAR_SEQ1F1B, 4, 8, 0), 0, -1, 0), DPAR_E_ARG,
+    refused(with(order_of(DPAR_SCHEDULE_SEQ1F1B, 4, 8, 0), 0, -1, 0), DPAR_E_ARG,
             "slices=-1: seq1f1b cuts sequences into 1 or more, other rules do not");
-    refused(with(order_of(DPAR_1F1B, 4, 8, 0), 0, 2, 0), DPAR_E_ARG,
+    refused(with(order_of(DPAR_SCHEDULE_1F1B, 4, 8, 0), 0, 2, 0), DPAR_E_ARG,
             "slices=2: seq1f1b cuts sequences into 1 or more, other rules do not");
-    refused(with(order_of(DPAR_GPIPE, 4, 8, 0), 0, 0, 2), DPAR_E_ARG,
+    refused(with(order_of(DPAR_SCHEDULE_GPIPE, 4, 8, 0), 0, 0, 2), DPAR_E_ARG,
             "lifo=2: 0 or 1 for gpipe, 0 for other rules");
-    refused(with(order_of(DPAR_1F1B, 4, 8, 0), 0, 0, 1), DPAR_E_ARG,
+    refused(with(order_of(DPAR_SCHEDULE_1F1B, 4, 8, 0), 0, 0, 1), DPAR_E_ARG,
             "lifo=1: 0 or 1 for gpipe, 0 for other rules");
-    refused(with(order_of(DPAR_1F1B, 4, 8, 0), 4, 0, 0), DPAR_E_ARG,
+    refused(with(order_of(DPAR_SCHEDULE_1F1B, 4, 8, 0), 4, 0, 0), DPAR_E_ARG,
             "group=4: 1f1b has no groups of micro-batches");
-    refused(with(order_of(DPAR_INTERLEAVED, 4, 8, 2), -4, 0, 0), DPAR_E_ARG,
+    refused(with(order_of(DPAR_SCHEDULE_INTERLEAVED, 4, 8, 2), -4, 0, 0), DPAR_E_ARG,
             "group=-4: at least as many micro-batches as there are ranks, 4");
-    refused(with(order_of(DPAR_INTERLEAVED, 4, 8, 2), 3, 0, 0), DPAR_E_ARG,
+    refused(with(order_of(DPAR_SCHEDULE_INTERLEAVED, 4, 8, 2), 3, 0, 0), DPAR_E_ARG,
             "group=3: at least as many micro-batches as there are ranks, 4");
-    refused(order_of(DPAR_CHIMERA, 5, 8, 0), DPAR_E_DIVIDE,
+    refused(order_of(DPAR_SCHEDULE_CHIMERA, 5, 8, 0), DPAR_E_DIVIDE,
             "chimera runs both ways through an even number of ranks, not 5");
-    refused(order_of(DPAR_DUALPIPE, 3, 8, 0), DPAR_E_DIVIDE,
+    refused(order_of(DPAR_SCHEDULE_DUALPIPE, 3, 8, 0), DPAR_E_DIVIDE,
             "dualpipe runs both ways through an even number of ranks, not 3");
-    refused(order_of(DPAR_DUALPIPE, 4, 9, 0), DPAR_E_DIVIDE,
+    refused(order_of(DPAR_SCHEDULE_DUALPIPE, 4, 9, 0), DPAR_E_DIVIDE,
             "dualpipe sends half of the micro-batches each way: 9 is odd");
-    refused(order_of(DPAR_DUALPIPE, 4, 6, 0), DPAR_E_ARG,
+    refused(order_of(DPAR_SCHEDULE_DUALPIPE, 4, 6, 0), DPAR_E_ARG,
             "dualpipe on 4 ranks takes at least 8 micro-batches, not 6");
-    refused(order_of(DPAR_DUALPIPEV, 4, 7, 0), DPAR_E_ARG,
+    refused(order_of(DPAR_SCHEDULE_DUALPIPEV, 4, 7, 0), DPAR_E_ARG,
             "dualpipev on 4 ranks takes at least 8 micro-batches, not 7");
 }
 
 static void refused_stages(int32_t rule, int32_t v, int32_t stages, const uint16_t *rank_of)
 {
-    dpar_order o = order_of(rule, 2, 1, v);
+    dpar_schedule_desc o = order_of(rule, 2, 1, v);
     char sentence[128];
     o.stages = stages;
     o.rank_of = rank_of;
@@ -907,13 +914,13 @@ static void refused_stages(int32_t rule, int32_t v, int32_t stages, const uint16
 
 static void test_stages(void)
 {
-    dpar_order o = order_of(DPAR_FORWARD_ONLY, 2, 3, 0);
-    refused_stages(DPAR_BREADTH_FIRST, 0, 5, NULL);
-    refused_stages(DPAR_BREADTH_FIRST, 1, 5, uneven);
-    refused_stages(DPAR_BREADTH_FIRST, 0, -1, uneven);
-    refused_stages(DPAR_BREADTH_FIRST, 0, 65536, uneven);
-    refused_stages(DPAR_GPIPE, 0, 5, uneven);
-    refused_stages(DPAR_INTERLEAVED, 0, 5, uneven);
+    dpar_schedule_desc o = order_of(DPAR_SCHEDULE_FORWARD_ONLY, 2, 3, 0);
+    refused_stages(DPAR_SCHEDULE_BREADTH_FIRST, 0, 5, NULL);
+    refused_stages(DPAR_SCHEDULE_BREADTH_FIRST, 1, 5, uneven);
+    refused_stages(DPAR_SCHEDULE_BREADTH_FIRST, 0, -1, uneven);
+    refused_stages(DPAR_SCHEDULE_BREADTH_FIRST, 0, 65536, uneven);
+    refused_stages(DPAR_SCHEDULE_GPIPE, 0, 5, uneven);
+    refused_stages(DPAR_SCHEDULE_INTERLEAVED, 0, 5, uneven);
     o.rank_of = uneven;
     o.stages = 5;
     CHECK_INT(made(&o).begin[1], 9);
@@ -926,8 +933,8 @@ static void test_stages(void)
 static void test_room(void)
 {
     int32_t rule;
-    for (rule = 1; rule < DPAR_ORDERS; rule++) {
-        dpar_order o = order_of(rule, 4, 8, 0);
+    for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
+        dpar_schedule_desc o = order_of(rule, 4, 8, 0);
         dpar_schedule s;
         dpar_why why;
         int64_t n = dpar_schedule_generate_bytes(&o, NULL);
@@ -938,9 +945,9 @@ static void test_room(void)
         CHECK_INT(dpar_schedule_generate(&s, &o, NULL, 0, NULL), DPAR_E_ROOM);
         CHECK_INT(dpar_schedule_generate(&s, &o, NULL, -1, NULL), DPAR_E_ROOM);
         CHECK_INT(s.ranks, 77);
-        o.slices = rule != DPAR_SEQ1F1B; /* 1 is what all have */
+        o.slices = rule != DPAR_SCHEDULE_SEQ1F1B; /* 1 is what all have */
         CHECK_INT(dpar_schedule_generate(&s, &o, exact, n, NULL), DPAR_OK);
-        CHECK_INT(s.slices, rule == DPAR_SEQ1F1B ? 2 : 1);
+        CHECK_INT(s.slices, rule == DPAR_SCHEDULE_SEQ1F1B ? 2 : 1);
         CHECK_INT(counted(&o, -1), -1);
         CHECK_INT(counted(&o, 4), -1);
         free(exact);
@@ -955,8 +962,8 @@ static void test_rank_of(void)
     static const uint16_t high[] = {2, 0, 3, 2, 0, 3};
     static uint16_t many[65535];
     int32_t rule, i, r;
-    for (rule = 1; rule < DPAR_ORDERS; rule++) {
-        dpar_order o = order_of(rule, 3, 7, 0);
+    for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
+        dpar_schedule_desc o = order_of(rule, 3, 7, 0);
         dpar_schedule plain, s;
         run got;
         const uint16_t *map = turned;
@@ -983,12 +990,12 @@ static void test_rank_of(void)
         CHECK(execute(&s, &got));
     }
     {
-        dpar_order o = order_of(DPAR_INTERLEAVED, 3, 7, 0);
+        dpar_schedule_desc o = order_of(DPAR_SCHEDULE_INTERLEAVED, 3, 7, 0);
         o.rank_of = twice;
         refused(o, DPAR_E_ARG, "rank 2 has the stages of two ranks of the rule");
         o.rank_of = apart;
         refused(o, DPAR_E_ARG, "stage 4 on rank 1: the rule has it with stage 1, on rank 0");
-        o.rule = DPAR_BREADTH_FIRST; /* takes any map, a rank may be left without stages */
+        o.rule = DPAR_SCHEDULE_BREADTH_FIRST; /* takes any map, a rank may be left without stages */
         (void)timed(&o, 1, 1, 1);
         CHECK_INT(counted(&o, 1), 28);
         CHECK_INT(counted(&o, 2), 28);
@@ -996,29 +1003,29 @@ static void test_rank_of(void)
         (void)timed(&o, 1, 1, 1);
         CHECK_INT(counted(&o, 1), 0);
         CHECK_INT(counted(&o, 2), 4 * 7 * 2);
-        o.rule = DPAR_GPIPE;
+        o.rule = DPAR_SCHEDULE_GPIPE;
         (void)timed(&o, 1, 1, 1);
         o.rank_of = high;
         refused(o, DPAR_E_ARG, "stage 2 on rank 3: there are 3 ranks");
-        o.rule = DPAR_INTERLEAVED;
+        o.rule = DPAR_SCHEDULE_INTERLEAVED;
         refused(o, DPAR_E_ARG, "stage 2 on rank 3: there are 3 ranks");
         o.rank_of = folded;
         refused(o, DPAR_E_ARG, "stage 3 on rank 1: the rule has it with stage 0, on rank 2");
     }
     {
-        dpar_order o = order_of(DPAR_1F1B, 65535, 1, 0);
+        dpar_schedule_desc o = order_of(DPAR_SCHEDULE_1F1B, 65535, 1, 0);
         for (i = 0; i < 65535; i++) {
             many[i] = (uint16_t)(65534 - i);
         }
         o.rank_of = many;
         CHECK_INT(dpari_order_check(&o, NULL), DPAR_OK);
-        o.rule = DPAR_FORWARD_ONLY;
+        o.rule = DPAR_SCHEDULE_FORWARD_ONLY;
         o.ranks = 1;
         o.stages = 65535;
         refused(o, DPAR_E_ARG, "stage 0 on rank 65534: there are 1 ranks");
         o.ranks = 65535;
         CHECK_INT(dpari_order_check(&o, NULL), DPAR_OK);
-        o = order_of(DPAR_1F1B, 65535, 1, 0);
+        o = order_of(DPAR_SCHEDULE_1F1B, 65535, 1, 0);
         o.rank_of = many;
         many[65533] = 0;
         refused(o, DPAR_E_ARG, "rank 0 has the stages of two ranks of the rule");
@@ -1032,7 +1039,7 @@ static void test_rank_of(void)
 static void test_rank_window(void)
 {
     static uint16_t many[1025];
-    dpar_order o = order_of(DPAR_ZB_H1, 1025, 1, 0);
+    dpar_schedule_desc o = order_of(DPAR_SCHEDULE_ZB_H1, 1025, 1, 0);
     int32_t i;
     for (i = 0; i < 1025; i++) {
         many[i] = (uint16_t)i;
@@ -1046,17 +1053,17 @@ static void test_rank_window(void)
 /* The ends of the numbers: no overflow, no hang. */
 static void test_large(void)
 {
-    dpar_order o = order_of(DPAR_INTERLEAVED, 8, 65535, 8191);
+    dpar_schedule_desc o = order_of(DPAR_SCHEDULE_INTERLEAVED, 8, 65535, 8191);
     int32_t rule, rank;
     int64_t all = 0;
     CHECK_INT(counted(&o, 7), INT64_C(2) * 8191 * 65535);
     CHECK_INT(dpar_schedule_generate_bytes(&o, NULL),
               INT64_C(8) * 9 + INT64_C(16) * 8 * 8191 * 65535 + 2 * 8 * 8191); /* a multiple of 8 */
-    for (rule = 1; rule < DPAR_ORDERS; rule++) {
-        o = order_of(rule, 32766, 65534 / (rule == DPAR_SEQ1F1B ? 2 : 1), 0);
+    for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
+        o = order_of(rule, 32766, 65534 / (rule == DPAR_SCHEDULE_SEQ1F1B ? 2 : 1), 0);
         CHECK(dpar_schedule_generate_bytes(&o, NULL) > 0);
     }
-    o = order_of(DPAR_DUALPIPE, 8, 20, 0);
+    o = order_of(DPAR_SCHEDULE_DUALPIPE, 8, 20, 0);
     for (rank = 0; rank < 8; rank++) {
         all += counted(&o, rank);
     }

@@ -48,7 +48,7 @@ static const char *written(const dpar_schedule *s)
 static dpar_schedule lower(const dpar_schedule *in, int32_t passes, int32_t max_active,
                            int64_t *mem)
 {
-    dpar_lowering how = lowering_of(passes, 0);
+    dpar_schedule_lower_desc how = lowering_of(passes, 0);
     dpar_schedule out;
     dpar_why why;
     int64_t bytes;
@@ -250,23 +250,23 @@ static int listed(const lists *l, int rank, int kind, int stage, int micro)
 
 static int may_go(const lists *out, int rank, const dpar_schedule *s, const dpar_action *a)
 {
-    if (a->kind == DPAR_FORWARD && a->stage % s->chain != 0) {
-        return listed(out, rank, DPAR_RECV_F, a->stage, a->micro) ||
-               listed(out, rank, DPAR_FORWARD, a->stage - 1, a->micro);
+    if (a->kind == DPAR_ACTION_FORWARD && a->stage % s->chain != 0) {
+        return listed(out, rank, DPAR_ACTION_RECV_F, a->stage, a->micro) ||
+               listed(out, rank, DPAR_ACTION_FORWARD, a->stage - 1, a->micro);
     }
-    if ((a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT) &&
+    if ((a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT) &&
         a->stage % s->chain != s->chain - 1) {
-        return listed(out, rank, DPAR_RECV_B, a->stage, a->micro) ||
-               listed(out, rank, DPAR_BACKWARD, a->stage + 1, a->micro) ||
-               listed(out, rank, DPAR_INPUT, a->stage + 1, a->micro);
+        return listed(out, rank, DPAR_ACTION_RECV_B, a->stage, a->micro) ||
+               listed(out, rank, DPAR_ACTION_BACKWARD, a->stage + 1, a->micro) ||
+               listed(out, rank, DPAR_ACTION_INPUT, a->stage + 1, a->micro);
     }
     return 1;
 }
 
 static void send(lists *out, int rank, const dpar_schedule *s, const dpar_action *a)
 {
-    int forward = a->kind == DPAR_FORWARD, to = a->stage + (forward ? 1 : -1), peer;
-    if (!forward && a->kind != DPAR_BACKWARD && a->kind != DPAR_INPUT) {
+    int forward = a->kind == DPAR_ACTION_FORWARD, to = a->stage + (forward ? 1 : -1), peer;
+    if (!forward && a->kind != DPAR_ACTION_BACKWARD && a->kind != DPAR_ACTION_INPUT) {
         return;
     }
     if (to < 0 || to / s->chain != a->stage / s->chain || to >= s->stages ||
@@ -274,8 +274,9 @@ static void send(lists *out, int rank, const dpar_schedule *s, const dpar_action
         return;
     }
     peer = s->rank_of[to];
-    put(out, rank, action(forward ? DPAR_SEND_F : DPAR_SEND_B, a->stage, a->micro, peer));
-    put(out, peer, action(forward ? DPAR_RECV_F : DPAR_RECV_B, to, a->micro, rank));
+    put(out, rank,
+        action(forward ? DPAR_ACTION_SEND_F : DPAR_ACTION_SEND_B, a->stage, a->micro, peer));
+    put(out, peer, action(forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B, to, a->micro, rank));
 }
 
 /* One action a rank and sweep, over all ranks until none moves. Returns whether all went. */
@@ -293,7 +294,7 @@ static int round_robin(lists *out, const lists *in, const dpar_schedule *s)
                 (c->a[0].joined && !may_go(out, r, s, &c->a[1]))) {
                 continue;
             }
-            if (c->a[0].kind != DPAR_IDLE) {
+            if (c->a[0].kind != DPAR_ACTION_IDLE) {
                 out->of[r][out->n[r]++] = *c;
                 send(out, r, s, &c->a[0]);
                 if (c->a[0].joined) {
@@ -325,10 +326,10 @@ static int by_end(const void *a, const void *b)
 static int64_t cost_of(const dpar_action *a)
 {
     switch (a->kind) {
-    case DPAR_FORWARD:
-    case DPAR_INPUT:
-    case DPAR_WEIGHT: return INT64_C(1) << 30; /* a message between ranks takes 1 */
-    case DPAR_BACKWARD: return INT64_C(2) << 30;
+    case DPAR_ACTION_FORWARD:
+    case DPAR_ACTION_INPUT:
+    case DPAR_ACTION_WEIGHT: return INT64_C(1) << 30; /* a message between ranks takes 1 */
+    case DPAR_ACTION_BACKWARD: return INT64_C(2) << 30;
     default: return 0;
     }
 }
@@ -350,9 +351,11 @@ static void by_time(lists *out, const lists *in, const dpar_schedule *s)
                 const dpar_action *a = in->of[r][i].a;
                 int64_t takes = 0;
                 for (h = 0; h <= a->joined; h++) {
-                    const int way = a[h].kind == DPAR_FORWARD ? -1 : 1, from = a[h].stage + way;
-                    const int takes_input = a[h].kind == DPAR_FORWARD ||
-                                            a[h].kind == DPAR_BACKWARD || a[h].kind == DPAR_INPUT;
+                    const int way = a[h].kind == DPAR_ACTION_FORWARD ? -1 : 1,
+                              from = a[h].stage + way;
+                    const int takes_input = a[h].kind == DPAR_ACTION_FORWARD ||
+                                            a[h].kind == DPAR_ACTION_BACKWARD ||
+                                            a[h].kind == DPAR_ACTION_INPUT;
                     takes += cost_of(&a[h]);
                     if (takes_input && from >= 0 && from < s->stages &&
                         from / s->chain == a[h].stage / s->chain) {
@@ -364,9 +367,9 @@ static void by_time(lists *out, const lists *in, const dpar_schedule *s)
                 }
                 clock += takes;
                 for (h = 0; h <= a->joined; h++) {
-                    int64_t *made = a[h].kind == DPAR_FORWARD ? forward : backward;
-                    if (a[h].kind == DPAR_FORWARD || a[h].kind == DPAR_BACKWARD ||
-                        a[h].kind == DPAR_INPUT) {
+                    int64_t *made = a[h].kind == DPAR_ACTION_FORWARD ? forward : backward;
+                    if (a[h].kind == DPAR_ACTION_FORWARD || a[h].kind == DPAR_ACTION_BACKWARD ||
+                        a[h].kind == DPAR_ACTION_INPUT) {
                         made += a[h].stage * s->micros + a[h].micro;
                         changed = changed || *made != clock;
                         *made = clock;
@@ -394,7 +397,7 @@ static void drop_idle(lists *l)
     int r, i, n;
     for (r = 0; r < l->ranks; r++) {
         for (i = n = 0; i < l->n[r]; i++) {
-            if (l->of[r][i].a[0].kind != DPAR_IDLE) {
+            if (l->of[r][i].a[0].kind != DPAR_ACTION_IDLE) {
                 l->of[r][n++] = l->of[r][i];
             }
         }
@@ -422,36 +425,36 @@ static void shards_and_gradients(lists *out, const lists *in, int max_active, in
             for (k = 0; k < 64; k++) {
                 if (active[k] && !wanted[k]) {
                     active[k] = 0;
-                    put(out, r, action(DPAR_RESHARD, k, 0, 0));
+                    put(out, r, action(DPAR_ACTION_RESHARD, k, 0, 0));
                 }
             }
             for (k = 0; k < wants; k++) {
                 if (!active[want[k]]) {
                     active[want[k]] = 1;
-                    put(out, r, action(DPAR_UNSHARD, want[k], 0, 0));
+                    put(out, r, action(DPAR_ACTION_UNSHARD, want[k], 0, 0));
                 }
             }
             out->of[r][out->n[r]++] = *c;
             for (h = 0; h <= c->a[0].joined && reduce; h++) {
-                if (c->a[h].kind != DPAR_BACKWARD && c->a[h].kind != DPAR_WEIGHT) {
+                if (c->a[h].kind != DPAR_ACTION_BACKWARD && c->a[h].kind != DPAR_ACTION_WEIGHT) {
                     continue;
                 }
                 for (left = 0, j = i + 1; j < in->n[r]; j++) {
                     for (k = 0; k <= in->of[r][j].a[0].joined; k++) {
                         const dpar_action *a = &in->of[r][j].a[k];
                         left += a->stage == c->a[h].stage &&
-                                (a->kind == DPAR_BACKWARD || a->kind == DPAR_WEIGHT);
+                                (a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_WEIGHT);
                     }
                 }
                 if (left == 0) {
-                    put(out, r, action(DPAR_REDUCE_GRAD, c->a[h].stage, 0, 0));
+                    put(out, r, action(DPAR_ACTION_REDUCE_GRAD, c->a[h].stage, 0, 0));
                 }
             }
         }
         for (k = 0; k < 64; k++) {
             if (active[k]) {
                 active[k] = 0;
-                put(out, r, action(DPAR_RESHARD, k, 0, 0));
+                put(out, r, action(DPAR_ACTION_RESHARD, k, 0, 0));
             }
         }
     }
@@ -477,12 +480,14 @@ static int possible(const dpar_schedule *s, const unsigned char *done, int stage
     int before = stage % s->chain == 0 ? ALL_DONE : done[(stage - 1) * s->micros + micro];
     int behind = (stage + 1) % s->chain == 0 ? ALL_DONE : done[(stage + 1) * s->micros + micro];
     if (here == TODO) {
-        return before >= FORWARD_DONE ? DPAR_FORWARD : DPAR_IDLE;
+        return before >= FORWARD_DONE ? DPAR_ACTION_FORWARD : DPAR_ACTION_IDLE;
     }
     if (here == FORWARD_DONE) {
-        return behind < INPUT_DONE ? DPAR_IDLE : split ? DPAR_INPUT : DPAR_BACKWARD;
+        return behind < INPUT_DONE ? DPAR_ACTION_IDLE
+               : split             ? DPAR_ACTION_INPUT
+                                   : DPAR_ACTION_BACKWARD;
     }
-    return here == INPUT_DONE ? DPAR_WEIGHT : DPAR_IDLE;
+    return here == INPUT_DONE ? DPAR_ACTION_WEIGHT : DPAR_ACTION_IDLE;
 }
 
 static dpar_schedule laid(int32_t ranks, int32_t chains, int32_t chain, int32_t micros,
@@ -521,8 +526,8 @@ static dpar_schedule random_schedule(int32_t ranks, int32_t chains, int32_t chai
     int i, left = s.stages * micros, map = below(4);
     for (i = 0; i < s.stages; i++) {
         int r = map == 0   ? below(ranks)
-                : map == 1 ? dpari_stage_rank(DPAR_MAP_V, ranks, i)
-                : map == 2 ? dpari_stage_rank(DPAR_MAP_LOOP, ranks, i)
+                : map == 1 ? dpari_stage_rank(DPAR_STAGE_MAP_V, ranks, i)
+                : map == 2 ? dpari_stage_rank(DPAR_STAGE_MAP_LOOP, ranks, i)
                            : i / 2 % ranks;
         s.rank_of[i] = (uint16_t)r;
     }
@@ -532,7 +537,7 @@ static dpar_schedule random_schedule(int32_t ranks, int32_t chains, int32_t chai
         int stage = below(s.stages), micro = below(micros), r = s.rank_of[stage];
         int kind = possible(&s, done, stage, micro, below(2)), other, with;
         cell *c;
-        if (kind == DPAR_IDLE) {
+        if (kind == DPAR_ACTION_IDLE) {
             continue;
         }
         put(&l, r, action(kind, stage, micro, 0));
@@ -540,19 +545,20 @@ static dpar_schedule random_schedule(int32_t ranks, int32_t chains, int32_t chai
         other = below(s.stages);
         with = below(micros);
         i = possible(&s, done, other, with, below(2));
-        if (kind == DPAR_FORWARD && s.rank_of[other] == r &&
-            (i == DPAR_INPUT || i == DPAR_BACKWARD)) {
+        if (kind == DPAR_ACTION_FORWARD && s.rank_of[other] == r &&
+            (i == DPAR_ACTION_INPUT || i == DPAR_ACTION_BACKWARD)) {
             c->a[0].joined = 1;
             c->a[1] = action(i, other, with, 0);
-            done[other * micros + with] = (unsigned char)(i == DPAR_INPUT ? INPUT_DONE : ALL_DONE);
-            left -= i == DPAR_BACKWARD;
+            done[other * micros + with] =
+                (unsigned char)(i == DPAR_ACTION_INPUT ? INPUT_DONE : ALL_DONE);
+            left -= i == DPAR_ACTION_BACKWARD;
         }
-        done[stage * micros + micro] = (unsigned char)(kind == DPAR_FORWARD ? FORWARD_DONE
-                                                       : kind == DPAR_INPUT ? INPUT_DONE
-                                                                            : ALL_DONE);
-        left -= kind == DPAR_BACKWARD || kind == DPAR_WEIGHT;
+        done[stage * micros + micro] = (unsigned char)(kind == DPAR_ACTION_FORWARD ? FORWARD_DONE
+                                                       : kind == DPAR_ACTION_INPUT ? INPUT_DONE
+                                                                                   : ALL_DONE);
+        left -= kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_WEIGHT;
         if (below(8) == 0) {
-            put(&l, below(ranks), action(DPAR_IDLE, 0, 0, 0));
+            put(&l, below(ranks), action(DPAR_ACTION_IDLE, 0, 0, 0));
         }
     }
     from_lists(&s, &l);
@@ -564,8 +570,9 @@ static dpar_schedule random_schedule(int32_t ranks, int32_t chains, int32_t chai
 static int needs(const dpar_action *a, const dpar_action *receive)
 {
     return a->stage == receive->stage && a->micro == receive->micro &&
-           (receive->kind == DPAR_RECV_F ? a->kind == DPAR_FORWARD
-                                         : a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT);
+           (receive->kind == DPAR_ACTION_RECV_F
+                ? a->kind == DPAR_ACTION_FORWARD
+                : a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT);
 }
 
 static int same_class(const dpar_action *receive, const dpar_action *a, int channel_class)
@@ -655,7 +662,7 @@ static void check_sinks(const dpar_schedule *s)
 {
     static lists plain, ours;
     int c, room = (1 << 18) / s->ranks;
-    for (c = 0; c < DPAR_CHANNELS; c++) {
+    for (c = 0; c < DPAR_CHANNEL_COUNT; c++) {
         dpar_schedule out = sink(s, c, third);
         CHECK(class_order_kept(s, &out, c));
         to_lists(&plain, s, room, cells_of);
@@ -712,7 +719,7 @@ static void test_random(void)
     }
     for (round = 0; round < 20; round++) { /* more stages on a rank than may be active */
         dpar_schedule s = random_schedule(1 + below(2), 1, 30 + below(30), 2 + below(3));
-        check_passes(&s, 7, DPAR_MOST_ACTIVE - below(3), 0);
+        check_passes(&s, 7, DPAR_LOWER_MAX_ACTIVE - below(3), 0);
     }
 }
 
@@ -736,8 +743,8 @@ static void test_many_ranks(void)
         for (i = 0; i < p; i++) {
             int r = s.rank_of[i], j;
             for (j = 0; j < m; j++) {
-                s.action[(2 * r) * m + j] = action(DPAR_FORWARD, i, j, 0);
-                s.action[(2 * r + 1) * m + j] = action(DPAR_BACKWARD, i, j, 0);
+                s.action[(2 * r) * m + j] = action(DPAR_ACTION_FORWARD, i, j, 0);
+                s.action[(2 * r + 1) * m + j] = action(DPAR_ACTION_BACKWARD, i, j, 0);
             }
             s.begin[r + 1] = 2 * ((int64_t)r + 1) * m;
         }
@@ -794,8 +801,8 @@ static void check_waiting(const dpar_schedule *s, const int *expected)
         int now = 0, most = 0;
         for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
             const dpar_action *a = &s->action[k];
-            int32_t from = a->kind == DPAR_FORWARD ? dpari_schedule_before(s, a->stage)
-                           : a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT
+            int32_t from = a->kind == DPAR_ACTION_FORWARD ? dpari_schedule_before(s, a->stage)
+                           : a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT
                                ? dpari_schedule_behind(s, a->stage)
                                : -1;
             now += is_receive(a) - (from >= 0 && s->rank_of[from] != r);
@@ -821,11 +828,11 @@ static dpar_schedule interleaved(int32_t p, int32_t v, int32_t m)
         for (k = 0; k < m * v + w; k++) {
             i = k - w;
             if (k < m * v) {
-                *a++ = action(DPAR_FORWARD, k / p % v * p + r, k / (p * v) * p + k % p, 0);
+                *a++ = action(DPAR_ACTION_FORWARD, k / p % v * p + r, k / (p * v) * p + k % p, 0);
             }
             if (i >= 0) {
-                *a++ =
-                    action(DPAR_BACKWARD, (v - 1 - i / p % v) * p + r, i / (p * v) * p + i % p, 0);
+                *a++ = action(DPAR_ACTION_BACKWARD, (v - 1 - i / p % v) * p + r,
+                              i / (p * v) * p + i % p, 0);
             }
         }
         s.begin[r + 1] = a - s.action;
@@ -895,7 +902,7 @@ static void test_sink(void)
     int c;
     dpar_schedule s, out;
     read_lines(&s, csv, 0, memory);
-    for (c = 0; c < DPAR_CHANNELS; c++) {
+    for (c = 0; c < DPAR_CHANNEL_COUNT; c++) {
         out = sink(&s, c, third);
         (void)written(&out);
         again[strlen(expected[c])] = 0;
@@ -977,7 +984,7 @@ static void test_refusals(void)
     REFUSED(s.begin[0], 1, "rank 0's list is of the actions 1 to 3");
     REFUSED(s.begin[1], -1, "rank 0's list is of the actions 0 to -1");
     REFUSED(s.begin[2], 2, "rank 1's list is of the actions 3 to 2");
-    REFUSED(s.action[1].kind, DPAR_ACTION_KINDS, "rank 0, action 1: there is no such kind");
+    REFUSED(s.action[1].kind, DPAR_ACTION_COUNT, "rank 0, action 1: there is no such kind");
     REFUSED(s.action[1].joined, 2, "rank 0, action 1: 0F1 is joined to more than one");
     REFUSED(s.action[1].stage, 2, "rank 0, action 1: 2F1 is of a stage that is not on this rank");
     REFUSED(s.action[1].stage, 1, "rank 0, action 1: 1F1 is of a stage that is not on this rank");
@@ -990,9 +997,9 @@ static void test_refusals(void)
             "rank 1, action 0: 1F1 is joined, but is no forward with a B or I behind it");
     REFUSED(s.action[4].joined, 1,
             "rank 1, action 0: 1F1 is joined, but is no forward with a B or I behind it");
-    REFUSED(s.action[1].kind, DPAR_RECV_F,
+    REFUSED(s.action[1].kind, DPAR_ACTION_RECV_F,
             "rank 0, action 1: 0RECV_F1 is no message between neighbours on two ranks");
-    REFUSED(s.action[1].kind, DPAR_SEND_F,
+    REFUSED(s.action[1].kind, DPAR_ACTION_SEND_F,
             "rank 0, action 1: 0SEND_F1 is no message between neighbours on two ranks");
 }
 
@@ -1000,7 +1007,7 @@ static void check_how(const dpar_schedule *s, int32_t passes, int32_t max_active
                       const char *sentence)
 {
     dpar_schedule out;
-    dpar_lowering how = lowering_of(passes, 0);
+    dpar_schedule_lower_desc how = lowering_of(passes, 0);
     dpar_why why;
     how.max_active = max_active;
     CHECK_INT(dpar_schedule_lower_bytes(s, &how, &why), -1);
@@ -1012,7 +1019,7 @@ static void check_how(const dpar_schedule *s, int32_t passes, int32_t max_active
 static void test_how(void)
 {
     dpar_schedule s, out;
-    dpar_lowering how;
+    dpar_schedule_lower_desc how;
     dpar_why why;
     int64_t bytes;
     int k;
@@ -1060,7 +1067,7 @@ static void test_how(void)
     CHECK_TEXT(written(&out), "0B0,0REDUCE_GRAD,0F0\n");
     /* more active stages than there are: nothing is ever let go before the end */
     read_lines(&s, "0F0,1F0,2F0,3F0,3B0,2B0,1B0,0B0\n", 0, memory);
-    out = lower(&s, DPAR_LOWER_SHARDS, DPAR_MOST_ACTIVE, first);
+    out = lower(&s, DPAR_LOWER_SHARDS, DPAR_LOWER_MAX_ACTIVE, first);
     CHECK_TEXT(written(&out),
                "0UNSHARD,1UNSHARD,2UNSHARD,3UNSHARD,0F0,1F0,2F0,3F0,3B0,3RESHARD,2B0,"
                "2RESHARD,1B0,1RESHARD,0B0,0RESHARD\n");
@@ -1081,8 +1088,8 @@ static void test_times(void)
 {
     static int64_t forward[] = {5, 1, 1, 1}, least[] = {1, -1, 1, 1};
     dpar_schedule s, out;
-    dpar_lowering how = lowering_of(0, 0);
-    dpar_times t;
+    dpar_schedule_lower_desc how = lowering_of(0, 0);
+    dpar_schedule_times t;
     dpar_why why;
     int64_t bytes;
     memset(&t, 0, sizeof t);
@@ -1108,7 +1115,7 @@ static void test_times(void)
 }
 
 /* The order of the messages that reach a rank from two others, by the times `how` has. */
-static void order_is(const dpar_schedule *s, const dpar_lowering *how, const char *text)
+static void order_is(const dpar_schedule *s, const dpar_schedule_lower_desc *how, const char *text)
 {
     dpar_schedule out;
     dpar_why why;
@@ -1123,8 +1130,8 @@ static void test_times_of_kinds(void)
 {
     static int64_t of[3][8] = {{1, 5, 1, 1}, {1, 2, 1, 4}, {2, 2, 11, 2}};
     dpar_schedule s;
-    dpar_lowering how = lowering_of(0, 0);
-    dpar_times t;
+    dpar_schedule_lower_desc how = lowering_of(0, 0);
+    dpar_schedule_times t;
     dpar_why why;
     memset(&t, 0, sizeof t);
     how.times = &t;

@@ -10,21 +10,22 @@
 
 enum { BYTES = 1 << 21 };
 static int64_t made[BYTES / 8], lower[BYTES / 8], sink[BYTES / 8], work[BYTES / 8];
-static dpar_slots slots[1 << 15];
+static dpar_action_slots slots[1 << 15];
 static dpar_slot_counts counts[64];
 static int lists;
 
 /* OK, or prints what and why. */
-static void fine(const dpar_order *o, const char *what, dpar_status st, const dpar_why *why)
+static void fine(const dpar_schedule_desc *o, const char *what, dpar_status st, const dpar_why *why)
 {
     CHECK(st == DPAR_OK);
     if (st != DPAR_OK) {
-        printf("  %s, %d ranks, %d chunks, %d micro-batches: %s: %s\n", dpar_order_name(o->rule),
+        printf("  %s, %d ranks, %d chunks, %d micro-batches: %s: %s\n", dpar_schedule_name(o->rule),
                o->ranks, o->chunks, o->micros, what, why->text);
     }
 }
 
-static void run(const dpar_order *o, const dpar_schedule *s, int32_t transport, int32_t room)
+static void run(const dpar_schedule_desc *o, const dpar_schedule *s, int32_t transport,
+                int32_t room)
 {
     dpar_why why;
     fine(o, dpari_transport_name(transport), check_run(s, transport, room, NULL, work, BYTES, &why),
@@ -49,7 +50,7 @@ static void step_through(const dpar_schedule *s)
     }
 }
 
-static void sunk(const dpar_order *o, const dpar_schedule *in)
+static void sunk(const dpar_schedule_desc *o, const dpar_schedule *in)
 {
     /* facts of lower.h: ANY is safe everywhere, PEER from a channel a pair on, EDGE on edges */
     static const int32_t least[] = {DPAR_TRANSPORT_BLOCKING, DPAR_TRANSPORT_PAIR,
@@ -57,7 +58,7 @@ static void sunk(const dpar_order *o, const dpar_schedule *in)
     dpar_schedule out;
     dpar_why why;
     int32_t kind, t;
-    for (kind = 0; kind < DPAR_CHANNELS; kind++) {
+    for (kind = 0; kind < DPAR_CHANNEL_COUNT; kind++) {
         dpar_status st = late_recv(&out, in, kind, sink, BYTES, &why);
         fine(o, "sink", st, &why);
         for (t = least[kind]; st == DPAR_OK && t <= DPAR_TRANSPORT_EDGE; t++) {
@@ -66,10 +67,10 @@ static void sunk(const dpar_order *o, const dpar_schedule *in)
     }
 }
 
-static void through(const dpar_order *o)
+static void through(const dpar_schedule_desc *o)
 {
     dpar_schedule s, full;
-    dpar_times t;
+    dpar_schedule_times t;
     dpar_timing plain, sent;
     dpar_why why;
     int32_t transport, r;
@@ -86,7 +87,7 @@ static void through(const dpar_order *o)
         return;
     }
     fine(o, "check lowered", check_list(&full, 0, work, BYTES, &why), &why);
-    for (transport = 1; transport < DPAR_TRANSPORTS; transport++) {
+    for (transport = 1; transport < DPAR_TRANSPORT_COUNT; transport++) {
         run(o, &full, transport, 1);
     }
     CHECK(full.begin[full.ranks] <= 1 << 15);
@@ -112,11 +113,11 @@ static void through(const dpar_order *o)
 int main(void)
 {
     static const int32_t sizes[] = {2, 3, 4, 5, 6, 8};
-    dpar_order o;
+    dpar_schedule_desc o;
     size_t k;
     int32_t v;
     memset(&o, 0, sizeof o);
-    for (o.rule = 1; o.rule < DPAR_ORDERS; o.rule++) {
+    for (o.rule = 1; o.rule < DPAR_SCHEDULE_END; o.rule++) {
         int before = lists;
         for (k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
             o.ranks = sizes[k];

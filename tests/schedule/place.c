@@ -17,7 +17,7 @@ static int64_t cut_cost(const pipe_case *layers, int n, const int64_t *cuts,
 {
     pipe_case c;
     dpar_schedule s;
-    dpar_pipe_result result;
+    dpar_schedule_optimize_result result;
     int k, l;
     pipe_start(&c, layers->job.ranks, layers->job.stages / layers->job.ranks, layers->job.micros,
                layers->job.map, layers->job.split);
@@ -49,12 +49,12 @@ static int64_t cut_cost(const pipe_case *layers, int n, const int64_t *cuts,
                 return 0;
             }
         }
-        return c.job.objective == DPAR_LEAST_SPAN ? t.span : t.makespan;
+        return c.job.objective == DPAR_OBJECTIVE_SPAN ? t.span : t.makespan;
     }
     if (make_auto(&c.job, 0, &s, &result, memory, sizeof memory, NULL) < 0) {
         return 0;
     }
-    return c.job.objective == DPAR_LEAST_SPAN ? result.span : result.makespan;
+    return c.job.objective == DPAR_OBJECTIVE_SPAN ? result.span : result.makespan;
 }
 
 /* The best of all ways to cut n layers into runs that are not empty; 0: none fits. */
@@ -88,9 +88,9 @@ static void test_place(void)
     int n, l, met = 0, all = 0;
     for (n = 0; n < 120; n++) {
         pipe_case c;
-        dpar_order order;
+        dpar_schedule_desc order;
         dpar_schedule s, *given = NULL, made;
-        dpar_pipe_result result;
+        dpar_schedule_optimize_result result;
         dpar_why why;
         int64_t cuts[PIPE_MOST + 1], best;
         int p = random_int(2, 4), v = random_int(0, 3) == 0 ? 2 : 1;
@@ -98,7 +98,7 @@ static void test_place(void)
         dpar_status st;
         int capped, split = random_int(0, 1),
                     micros = random_int(2, 6); /* one order on all compilers */
-        pipe_start(&c, p, v, micros, DPAR_MAP_LOOP, split);
+        pipe_start(&c, p, v, micros, DPAR_STAGE_MAP_LOOP, split);
         c.job.objective = random_int(0, 4) == 0;
         c.times.forward.of = c.f;
         c.times.input.of = c.i;
@@ -117,7 +117,7 @@ static void test_place(void)
         c.job.cap.all = capped * 5 * layers * random_int(2, 4) / 2;
         if (v == 1 && random_int(0, 1)) {
             memset(&order, 0, sizeof order);
-            order.rule = c.job.split ? DPAR_ZB_H1 : DPAR_1F1B;
+            order.rule = c.job.split ? DPAR_SCHEDULE_ZB_H1 : DPAR_SCHEDULE_1F1B;
             order.ranks = p;
             order.micros = c.job.micros;
             CHECK_INT(dpar_schedule_generate(&made, &order, place_room, sizeof place_room, &why),
@@ -131,7 +131,7 @@ static void test_place(void)
         CHECK_INT(st, best > 0 ? DPAR_OK : DPAR_E_MEMORY);
         CHECK_INT(strncmp(why.text, "cannot fit: rank ", 17) == 0, best == 0);
         if (st == DPAR_OK) {
-            int64_t got = c.job.objective == DPAR_LEAST_SPAN ? result.span : result.makespan;
+            int64_t got = c.job.objective == DPAR_OBJECTIVE_SPAN ? result.span : result.makespan;
             CHECK_INT(cut_cost(&c, layers, cuts, given), got);
             CHECK(100 * got <= 103 * best);
             CHECK(cuts[0] == 0 && cuts[p * v] == layers);
@@ -148,12 +148,12 @@ static void test_place_errors(void)
 {
     pipe_case c;
     dpar_schedule s;
-    dpar_pipe_result result;
-    dpar_order order;
+    dpar_schedule_optimize_result result;
+    dpar_schedule_desc order;
     dpar_why why;
     int64_t cuts[PIPE_MOST + 1];
     int l;
-    pipe_start(&c, 2, 1, 2, DPAR_MAP_LOOP, 0);
+    pipe_start(&c, 2, 1, 2, DPAR_STAGE_MAP_LOOP, 0);
     c.times.forward.of = c.f;
     c.times.input.of = c.i;
     for (l = 0; l < 6; l++) {
@@ -210,7 +210,7 @@ static void test_place_errors(void)
     c.job.cap.of = c.cap; /* with that schedule: rank 1 holds a layer of one micro-batch */
     c.cap[1] = 2;
     memset(&order, 0, sizeof order);
-    order.rule = DPAR_1F1B, order.ranks = order.micros = 2;
+    order.rule = DPAR_SCHEDULE_1F1B, order.ranks = order.micros = 2;
     CHECK_INT(dpar_schedule_generate(&s, &order, place_room, sizeof place_room, NULL), DPAR_OK);
     CHECK_INT(place_layers(&c.job, 6, &s, 99, cuts, NULL, &result, place_memory,
                            sizeof place_memory, &why),
@@ -233,7 +233,7 @@ static void test_place_beyond(void)
     static char csv[512];
     pipe_case c;
     dpar_schedule given;
-    dpar_pipe_result result;
+    dpar_schedule_optimize_result result;
     dpar_why why;
     int64_t cuts[3];
     int k, n = 0;
@@ -245,7 +245,7 @@ static void test_place_beyond(void)
                       k / 2);
     }
     CHECK_INT(read_csv(&given, csv, strlen(csv), 0, list, sizeof list, &why), DPAR_OK);
-    pipe_start(&c, 2, 1, 16, DPAR_MAP_LOOP, 0);
+    pipe_start(&c, 2, 1, 16, DPAR_STAGE_MAP_LOOP, 0);
     c.times.forward.of = c.times.input.of = f;
     c.times.hold_forward.of = hold;
     c.times.hold_weight.of = back;

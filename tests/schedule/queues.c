@@ -20,12 +20,12 @@ static int64_t half[MOST], before[MOST]; /* of a message: the other end; the one
 
 static int is_send(int kind)
 {
-    return kind == DPAR_SEND_F || kind == DPAR_SEND_B;
+    return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B;
 }
 
 static int is_backward_message(int kind)
 {
-    return kind == DPAR_SEND_B || kind == DPAR_RECV_B;
+    return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
 /* Do two messages of a rank wait in one queue? */
@@ -33,7 +33,8 @@ static int together(int transport, const dpar_action *a, const dpar_action *b)
 {
     switch (transport) {
     case DPAR_TRANSPORT_RANK: return 1;
-    case DPAR_TRANSPORT_DIR: return is_backward_message(a->kind) == is_backward_message(b->kind);
+    case DPAR_TRANSPORT_DIRECTION:
+        return is_backward_message(a->kind) == is_backward_message(b->kind);
     case DPAR_TRANSPORT_PAIR: return a->peer == b->peer;
     case DPAR_TRANSPORT_EDGE:
     case DPAR_TRANSPORT_EAGER: return a->peer == b->peer && is_send(a->kind) == is_send(b->kind);
@@ -66,7 +67,8 @@ static void pair_up(const dpar_schedule *s, int transport)
             }
             half[i] =
                 find(s, a->peer, is_send(a->kind) ? a->kind + 1 : a->kind - 1,
-                     a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B ? a->stage + 1 : a->stage - 1,
+                     a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_B ? a->stage + 1
+                                                                                    : a->stage - 1,
                      a->micro);
             for (k = i - 1; k >= s->begin[r] && before[i] < 0; k--) {
                 if (is_message(s->action[k].kind) && together(transport, a, &s->action[k])) {
@@ -82,13 +84,13 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static int64_t takes(const dpar_times *t, const dpar_action *a)
+static int64_t takes(const dpar_schedule_times *t, const dpar_action *a)
 {
-    const dpar_each *e = a->kind == DPAR_FORWARD  ? &t->forward
-                         : a->kind == DPAR_INPUT  ? &t->input
-                         : a->kind == DPAR_WEIGHT ? &t->weight
-                                                  : &t->backward;
-    if (a->kind > DPAR_WEIGHT) {
+    const dpar_stage_values *e = a->kind == DPAR_ACTION_FORWARD  ? &t->forward
+                                 : a->kind == DPAR_ACTION_INPUT  ? &t->input
+                                 : a->kind == DPAR_ACTION_WEIGHT ? &t->weight
+                                                                 : &t->backward;
+    if (a->kind > DPAR_ACTION_WEIGHT) {
         return 0;
     }
     return e->of != NULL ? e->of[a->stage] : e->all;
@@ -97,15 +99,16 @@ static int64_t takes(const dpar_times *t, const dpar_action *a)
 /* The moment at which work's input is there: 0 when it needs none, -1 when that is not known. */
 static int64_t input(const dpar_schedule *s, const dpar_action *a)
 {
-    const int forward = a->kind == DPAR_FORWARD;
+    const int forward = a->kind == DPAR_ACTION_FORWARD;
     const int from = forward ? a->stage - 1 : a->stage + 1;
     int64_t i;
-    if ((!forward && a->kind != DPAR_BACKWARD && a->kind != DPAR_INPUT) || from < 0 ||
+    if ((!forward && a->kind != DPAR_ACTION_BACKWARD && a->kind != DPAR_ACTION_INPUT) || from < 0 ||
         from >= s->stages || from / s->chain != a->stage / s->chain ||
         s->rank_of[from] == s->rank_of[a->stage]) {
         return 0;
     }
-    i = find(s, s->rank_of[a->stage], forward ? DPAR_RECV_F : DPAR_RECV_B, a->stage, a->micro);
+    i = find(s, s->rank_of[a->stage], forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B, a->stage,
+             a->micro);
     return done[i];
 }
 
@@ -120,7 +123,7 @@ static int64_t place(int64_t send, int32_t room)
 
 /* A message that was reached at `clock`: when it is done, or -1. */
 static int64_t message(const dpar_schedule *s, int64_t i, int64_t clock, int64_t edge,
-                       const dpar_times *t)
+                       const dpar_schedule_times *t)
 {
     const int sends = is_send(s->action[i].kind);
     int64_t at = clock, k;
@@ -149,7 +152,7 @@ static int64_t message(const dpar_schedule *s, int64_t i, int64_t clock, int64_t
 }
 
 /* The makespan; -1: the list gets stuck. */
-static int64_t solve(const dpar_schedule *s, const dpar_times *t)
+static int64_t solve(const dpar_schedule *s, const dpar_schedule_times *t)
 {
     const int holds =
         t->transport == DPAR_TRANSPORT_BLOCKING || t->transport == DPAR_TRANSPORT_EAGER;
@@ -168,8 +171,9 @@ static int64_t solve(const dpar_schedule *s, const dpar_times *t)
                 changed += reached[i] < 0;
                 reached[i] = clock;
                 if (is_message(a->kind)) {
-                    const int low =
-                        a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B ? a->stage : a->stage - 1;
+                    const int low = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_B
+                                        ? a->stage
+                                        : a->stage - 1;
                     end = message(s, i, clock,
                                   t->latency.of != NULL ? t->latency.of[low] : t->latency.all, t);
                     changed += end != done[i];
@@ -218,7 +222,7 @@ static int below(int n)
 
 static int make(dpar_schedule *s, int32_t rule, int32_t ranks, int32_t chunks, int32_t micros)
 {
-    dpar_order o;
+    dpar_schedule_desc o;
     memset(&o, 0, sizeof o);
     o.rule = rule;
     o.ranks = ranks;
@@ -227,9 +231,9 @@ static int make(dpar_schedule *s, int32_t rule, int32_t ranks, int32_t chunks, i
     return dpar_schedule_generate(s, &o, made, sizeof made, NULL) == DPAR_OK;
 }
 
-static dpar_schedule lower(const dpar_schedule *s, int32_t passes, const dpar_times *t)
+static dpar_schedule lower(const dpar_schedule *s, int32_t passes, const dpar_schedule_times *t)
 {
-    dpar_lowering how = lowering_of(passes, 0);
+    dpar_schedule_lower_desc how = lowering_of(passes, 0);
     dpar_schedule out;
     dpar_why why;
     how.times = t;
@@ -238,9 +242,9 @@ static dpar_schedule lower(const dpar_schedule *s, int32_t passes, const dpar_ti
     return out;
 }
 
-static dpar_times units(int64_t f, int64_t i, int64_t w)
+static dpar_schedule_times units(int64_t f, int64_t i, int64_t w)
 {
-    dpar_times t;
+    dpar_schedule_times t;
     memset(&t, 0, sizeof t);
     t.forward.all = f;
     t.input.all = i;
@@ -251,16 +255,16 @@ static dpar_times units(int64_t f, int64_t i, int64_t w)
 }
 
 /* What the simulator says, and that the equations say the same; -1: stuck. */
-static int64_t timed(const dpar_schedule *s, dpar_times *t, int32_t transport)
+static int64_t timed(const dpar_schedule *s, dpar_schedule_times *t, int32_t transport)
 {
     static int64_t start[MOST], end[MOST], path[MOST];
-    dpar_simulation how;
+    dpar_schedule_simulate_desc how;
     dpar_timing timing;
     dpar_why why;
     dpar_status status;
     int64_t expected, i, sum = 0;
     t->transport = transport;
-    t->sends = transport == DPAR_TRANSPORT_NONE ? DPAR_SENDS_POSTED : DPAR_SENDS_BUFFERED;
+    t->sends = transport == DPAR_TRANSPORT_NONE ? DPAR_SEND_MODE_POSTED : DPAR_SEND_MODE_BUFFERED;
     memset(&how, 0, sizeof how);
     how.times = t;
     how.start = start;
@@ -291,7 +295,7 @@ static int64_t timed(const dpar_schedule *s, dpar_times *t, int32_t transport)
 static void proven(const dpar_schedule *s, int32_t transport)
 {
     dpar_why why;
-    dpar_checking how;
+    dpar_schedule_check_desc how;
     memset(&how, 0, sizeof how);
     how.transport = transport;
     how.room = 1;
@@ -307,15 +311,18 @@ static void test_reported(void)
     static const struct {
         int32_t rule, ranks, chunks, micros;
         int64_t turns, own;
-    } each[] = {{DPAR_INTERLEAVED, 8, 2, 16, 168, 117},   {DPAR_INTERLEAVED, 8, 4, 16, 360, 213},
-                {DPAR_INTERLEAVED, 16, 2, 32, 467, 237},  {DPAR_1F1B, 8, 0, 32, 117, 117},
-                {DPAR_BREADTH_FIRST, 8, 2, 16, 213, 117}, {DPAR_ZBV, 8, 0, 16, 115, 103},
-                {DPAR_DUALPIPEV, 8, 0, 16, 153, 110}};
+    } each[] = {{DPAR_SCHEDULE_INTERLEAVED, 8, 2, 16, 168, 117},
+                {DPAR_SCHEDULE_INTERLEAVED, 8, 4, 16, 360, 213},
+                {DPAR_SCHEDULE_INTERLEAVED, 16, 2, 32, 467, 237},
+                {DPAR_SCHEDULE_1F1B, 8, 0, 32, 117, 117},
+                {DPAR_SCHEDULE_BREADTH_FIRST, 8, 2, 16, 213, 117},
+                {DPAR_SCHEDULE_ZBV, 8, 0, 16, 115, 103},
+                {DPAR_SCHEDULE_DUALPIPEV, 8, 0, 16, 153, 110}};
     size_t k;
     int32_t transport;
     for (k = 0; k < sizeof each / sizeof each[0]; k++) {
         dpar_schedule s, l;
-        dpar_times t = units(1, 1, 1);
+        dpar_schedule_times t = units(1, 1, 1);
         CHECK(make(&s, each[k].rule, each[k].ranks, each[k].chunks, each[k].micros));
         l = lower(&s, DPAR_LOWER_TURNS, NULL);
         CHECK_INT(timed(&l, &t, DPAR_TRANSPORT_RANK), each[k].turns);
@@ -335,12 +342,14 @@ static void test_short_messages(void)
 {
     static const struct {
         int32_t rule, chunks;
-    } each[] = {{DPAR_1F1B, 0},  {DPAR_GPIPE, 0}, {DPAR_INTERLEAVED, 2}, {DPAR_BREADTH_FIRST, 2},
-                {DPAR_ZB_H1, 0}, {DPAR_ZBV, 0},   {DPAR_DUALPIPEV, 0}};
+    } each[] = {{DPAR_SCHEDULE_1F1B, 0},        {DPAR_SCHEDULE_GPIPE, 0},
+                {DPAR_SCHEDULE_INTERLEAVED, 2}, {DPAR_SCHEDULE_BREADTH_FIRST, 2},
+                {DPAR_SCHEDULE_ZB_H1, 0},       {DPAR_SCHEDULE_ZBV, 0},
+                {DPAR_SCHEDULE_DUALPIPEV, 0}};
     size_t k;
     for (k = 0; k < sizeof each / sizeof each[0]; k++) {
         dpar_schedule s, l;
-        dpar_times t = units(5, 5, 5);
+        dpar_schedule_times t = units(5, 5, 5);
         int64_t own;
         t.latency.all = 1;
         CHECK(make(&s, each[k].rule, 8, each[k].chunks, 16));
@@ -357,7 +366,7 @@ static void sweep(int32_t rule, int32_t ranks, int32_t chunks, int32_t micros)
 {
     static int64_t f[256], i[256], w[256], b[256], latency[256];
     dpar_schedule s, l, late;
-    dpar_times t = units(1, 1, 1);
+    dpar_schedule_times t = units(1, 1, 1);
     int32_t k, transport;
     int64_t own;
     if (!make(&s, rule, ranks, chunks, micros)) {
@@ -372,7 +381,7 @@ static void sweep(int32_t rule, int32_t ranks, int32_t chunks, int32_t micros)
     }
     l = lower(&s, DPAR_LOWER_MESSAGES, NULL);
     own = timed(&l, &t, DPAR_TRANSPORT_NONE);
-    for (transport = 1; transport < DPAR_TRANSPORTS; transport++) {
+    for (transport = 1; transport < DPAR_TRANSPORT_COUNT; transport++) {
         const int64_t time = timed(&l, &t, transport);
         proven(&l, transport);
         CHECK(time >= own);
@@ -385,7 +394,7 @@ static void sweep(int32_t rule, int32_t ranks, int32_t chunks, int32_t micros)
     t.backward.of = b;
     l = lower(&s, DPAR_LOWER_MESSAGES, &t);
     own = timed(&l, &t, DPAR_TRANSPORT_NONE);
-    for (transport = 1; transport < DPAR_TRANSPORTS; transport++) {
+    for (transport = 1; transport < DPAR_TRANSPORT_COUNT; transport++) {
         const int64_t time = timed(&l, &t, transport);
         proven(&l, transport);
         CHECK(time == own || transport == DPAR_TRANSPORT_BLOCKING ||
@@ -400,7 +409,7 @@ static void sweep(int32_t rule, int32_t ranks, int32_t chunks, int32_t micros)
             CHECK_INT(late_recv(&late, &l, below(3), moved, sizeof moved, NULL), DPAR_OK);
         }
         t.room = 1 + below(3);
-        for (transport = 1; transport < DPAR_TRANSPORTS; transport++) {
+        for (transport = 1; transport < DPAR_TRANSPORT_COUNT; transport++) {
             (void)timed(&late, &t, transport);
         }
     }
@@ -409,7 +418,7 @@ static void sweep(int32_t rule, int32_t ranks, int32_t chunks, int32_t micros)
 static void test_sweep(void)
 {
     int32_t rule, ranks, chunks, micros;
-    for (rule = 1; rule < DPAR_ORDERS; rule++) {
+    for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
         for (ranks = 1; ranks <= 5; ranks++) {
             for (chunks = 0; chunks <= 3; chunks++) {
                 for (micros = 1; micros <= 2 * ranks; micros += 1 + below(4)) {
@@ -418,7 +427,7 @@ static void test_sweep(void)
             }
         }
     }
-    sweep(DPAR_INTERLEAVED, 8, 2, 16);
+    sweep(DPAR_SCHEDULE_INTERLEAVED, 8, 2, 16);
 }
 
 /* Messages that nobody uses, each before the other: only a queue holds them up. */
@@ -427,9 +436,9 @@ static void test_stuck(void)
     static const char text[] = "0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F1,1RECV_F0\n";
     static const char circle[] = "0F0,0RECV_B0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n";
     dpar_schedule s;
-    dpar_simulation how;
+    dpar_schedule_simulate_desc how;
     dpar_timing timing;
-    dpar_times t = units(1, 1, 1);
+    dpar_schedule_times t = units(1, 1, 1);
     dpar_why why;
     memset(&how, 0, sizeof how);
     how.times = &t;
@@ -451,9 +460,9 @@ static void test_stuck(void)
     CHECK_INT(timing.makespan, 6);
 }
 
-static void refused(const dpar_schedule *s, const dpar_times *t, const char *sentence)
+static void refused(const dpar_schedule *s, const dpar_schedule_times *t, const char *sentence)
 {
-    dpar_simulation how;
+    dpar_schedule_simulate_desc how;
     dpar_timing timing;
     dpar_why why;
     memset(&how, 0, sizeof how);
@@ -465,15 +474,15 @@ static void refused(const dpar_schedule *s, const dpar_times *t, const char *sen
 static void test_refusals(void)
 {
     dpar_schedule s;
-    dpar_times t = units(1, 1, 1);
-    CHECK(make(&s, DPAR_1F1B, 2, 0, 2));
+    dpar_schedule_times t = units(1, 1, 1);
+    CHECK(make(&s, DPAR_SCHEDULE_1F1B, 2, 0, 2));
     t.transport = DPAR_TRANSPORT_RANK;
     refused(&s, &t, "transport 2 needs a list with messages: lower it first");
     s = lower(&s, 0, NULL);
-    t.sends = DPAR_SENDS_POSTED;
+    t.sends = DPAR_SEND_MODE_POSTED;
     refused(&s, &t, "sends 1, links 0: transport 2 says how messages go, leave them 0");
     t.sends = 0;
-    t.transport = DPAR_TRANSPORTS;
+    t.transport = DPAR_TRANSPORT_COUNT;
     refused(&s, &t, "transport 7: 0 to 6");
     t.transport = DPAR_TRANSPORT_EAGER;
     t.room = 0;

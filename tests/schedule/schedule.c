@@ -140,11 +140,12 @@ static void test_forms(void)
     dpar_text_init(&t, again, sizeof again);
     dpar_action_write(&s.action[1], &t);
     CHECK_TEXT(again, "");
-    CHECK_TEXT(dpari_action_name(DPAR_REDUCE_GRAD), "REDUCE_GRAD");
-    CHECK_TEXT(dpari_action_name(DPAR_ACTION_KINDS), "");
+    CHECK_TEXT(dpari_action_name(DPAR_ACTION_REDUCE_GRAD), "REDUCE_GRAD");
+    CHECK_TEXT(dpari_action_name(DPAR_ACTION_COUNT), "");
     CHECK_TEXT(dpari_action_name(-1), "");
-    CHECK(dpari_action_has_micro(DPAR_RELOAD) && !dpari_action_has_micro(DPAR_RESHARD) &&
-          !dpari_action_has_micro(DPAR_WAIT_REDUCE));
+    CHECK(dpari_action_has_micro(DPAR_ACTION_RELOAD) &&
+          !dpari_action_has_micro(DPAR_ACTION_RESHARD) &&
+          !dpari_action_has_micro(DPAR_ACTION_WAIT_REDUCE));
 }
 
 static void test_maps(void)
@@ -153,14 +154,14 @@ static void test_maps(void)
     dpar_schedule s;
     int32_t i;
     for (i = 0; i < 8; i++) {
-        CHECK_INT(dpari_stage_rank(DPAR_MAP_LOOP, 4, i), loop[i]);
-        CHECK_INT(dpari_stage_rank(DPAR_MAP_V, 4, i), v[i]);
-        CHECK_INT(dpari_stage_rank(DPAR_MAP_BIDIRECTIONAL, 4, i), v[i]);
+        CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_LOOP, 4, i), loop[i]);
+        CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_V, 4, i), v[i]);
+        CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_BIDIRECTIONAL, 4, i), v[i]);
     }
-    CHECK_INT(dpari_stage_rank(DPAR_MAP_V, 4, 8), 0); /* a wave goes on */
-    CHECK_INT(dpari_stage_rank(DPAR_MAP_BIDIRECTIONAL, 4, 8), -1);
-    CHECK_INT(dpari_stage_rank(DPAR_MAP_LOOP, 0, 0), -1);
-    CHECK_INT(dpari_stage_rank(DPAR_MAP_LOOP, 4, -1), -1);
+    CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_V, 4, 8), 0); /* a wave goes on */
+    CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_BIDIRECTIONAL, 4, 8), -1);
+    CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_LOOP, 0, 0), -1);
+    CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_LOOP, 4, -1), -1);
     CHECK_INT(dpari_stage_rank(3, 4, 0), -1);
     CHECK_INT(dpari_stage_rank(-1, 4, 0), -1);
     CHECK_INT(dpar_schedule_bytes(2, 3, 5), 3 * 8 + 5 * 8 + (3 * 2 + 2)); /* whole words */
@@ -174,14 +175,14 @@ static void test_maps(void)
     CHECK_INT(dpari_schedule_before(&s, 4), -1);
     CHECK_INT(dpari_schedule_before(&s, 5), 4);
     CHECK_INT(dpari_schedule_behind(&s, 3), -1);
-    CHECK_INT(dpar_schedule_partner(&s, DPAR_SEND_F, 4), 5);
-    CHECK_INT(dpar_schedule_partner(&s, DPAR_RECV_B, 4), 5);
-    CHECK_INT(dpar_schedule_partner(&s, DPAR_FORWARD, 3), -1);
-    CHECK_INT(dpar_schedule_partner(&s, DPAR_RECV_F, 5), 4);
-    CHECK_INT(dpar_schedule_partner(&s, DPAR_SEND_B, 5), 4);
-    CHECK_INT(dpar_schedule_partner(&s, DPAR_INPUT, 4), -1);
-    CHECK_INT(dpar_schedule_partner(&s, DPAR_BACKWARD, 1), 0);
-    CHECK_INT(dpar_schedule_partner(&s, DPAR_WEIGHT, 1), -1);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_ACTION_SEND_F, 4), 5);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_ACTION_RECV_B, 4), 5);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_ACTION_FORWARD, 3), -1);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_ACTION_RECV_F, 5), 4);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_ACTION_SEND_B, 5), 4);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_ACTION_INPUT, 4), -1);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_ACTION_BACKWARD, 1), 0);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_ACTION_WEIGHT, 1), -1);
     CHECK_INT(dpari_schedule_behind(&s, 6), 7);
     CHECK_INT(dpari_schedule_behind(&s, 7), -1);
 }

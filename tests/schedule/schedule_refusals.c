@@ -45,12 +45,12 @@ static void test_shapes(void)
 {
     dpar_schedule s, out;
     dpar_why why;
-    dpar_times t;
+    dpar_schedule_times t;
     dpar_timing timing;
-    dpar_simulation how;
-    dpar_checking check;
-    dpar_slotting slotting;
-    dpar_slots slots[1];
+    dpar_schedule_simulate_desc how;
+    dpar_schedule_check_desc check;
+    dpar_schedule_slots_desc slotting;
+    dpar_action_slots slots[1];
     dpar_slot_counts counts[1];
     int k;
     make("1f1b", 2, 4);
@@ -87,8 +87,8 @@ static void test_shapes(void)
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, 8, &why), DPAR_E_ROOM,
             "there are 8");
     for (k = 0; k < 4; k++) {
-        t.sends = k == 0 ? -1 : k == 1 ? DPAR_SENDS_KINDS : 0;
-        t.links = k == 2 ? -1 : k == 3 ? DPAR_LINKS_KINDS : 0;
+        t.sends = k == 0 ? -1 : k == 1 ? DPAR_SEND_MODE_COUNT : 0;
+        t.links = k == 2 ? -1 : k == 3 ? DPAR_CONTENTION_COUNT : 0;
         REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
                 "unknown");
     }
@@ -132,9 +132,9 @@ static void test_shapes(void)
 static void test_actions(void)
 {
     dpar_schedule s;
-    dpar_times t;
+    dpar_schedule_times t;
     dpar_timing timing;
-    dpar_simulation how;
+    dpar_schedule_simulate_desc how;
     dpar_why why;
     dpar_action *a, before, second;
     make("1f1b", 2, 4);
@@ -145,7 +145,7 @@ static void test_actions(void)
     how.times = &t;
     a = s.action;
     before = a[0];
-    a[0].kind = DPAR_SEND_B; /* of stage 0: there is nobody before it */
+    a[0].kind = DPAR_ACTION_SEND_B; /* of stage 0: there is nobody before it */
     REFUSED(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
             "has no other rank to talk to");
     a[0] = before;
@@ -157,7 +157,7 @@ static void test_actions(void)
     t.hold_forward.all = INT64_MIN;
     second = a[1];
     a[1] = before;
-    a[1].kind = DPAR_OFFLOAD;
+    a[1].kind = DPAR_ACTION_OFFLOAD;
     CHECK(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why) < 0);
     a[1] = second;
     t.hold_forward.all = INT64_MAX;
@@ -170,7 +170,7 @@ static void test_actions(void)
 static void test_lowering(void)
 {
     dpar_schedule s, out;
-    dpar_lowering how;
+    dpar_schedule_lower_desc how;
     dpar_action before;
     dpar_why why;
     int32_t pass;
@@ -180,7 +180,7 @@ static void test_lowering(void)
     before = s.action[s.begin[1]];
     s.action[s.begin[1]].kind = 200;
     CHECK(dpar_schedule_lower(&out, &s, NULL, work, sizeof work, &why) == DPAR_E_ARG);
-    s.action[s.begin[1]].kind = DPAR_SEND_F;
+    s.action[s.begin[1]].kind = DPAR_ACTION_SEND_F;
     s.action[s.begin[1]].stage = 1, s.action[s.begin[1]].peer = 1;
     REFUSED(dpar_schedule_lower(&out, &s, NULL, work, sizeof work, &why), DPAR_E_ARG,
             "is no message between neighbours");
@@ -212,7 +212,7 @@ static void test_texts(void)
                {"0F0,0QQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQ\n", ""},
                {"0F0,0Q", ""}};
     dpar_schedule s;
-    dpar_schedule_text in;
+    dpar_schedule_read_desc in;
     dpar_why why;
     char *many;
     size_t k;
@@ -270,8 +270,8 @@ static void test_init(void)
 
 static void test_orders(void)
 {
-    dpar_order o = order_of(DPAR_GPIPE, 4, 4, 0);
-    dpar_times t, far;
+    dpar_schedule_desc o = order_of(DPAR_SCHEDULE_GPIPE, 4, 4, 0);
+    dpar_schedule_times t, far;
     dpar_formula f;
     dpar_why why;
     int32_t k;
@@ -283,22 +283,23 @@ static void test_orders(void)
     memset(&t, 0, sizeof t);
     t.forward.all = 1, t.input.all = t.weight.all = 1;
     for (k = 0; k < 6; k++) {
-        dpar_each *each[6];
+        dpar_stage_values *each[6];
         far = t;
         each[0] = &far.forward, each[1] = &far.input, each[2] = &far.weight,
         each[3] = &far.backward;
         each[4] = &far.latency, each[5] = &far.overlap;
         each[k]->all = -1;
-        REFUSED(dpar_order_closed_form(&o, &far, 0, 0, &f, &why), DPAR_E_ARG, "0 or more");
+        REFUSED(dpar_schedule_closed_form(&o, &far, 0, 0, &f, &why), DPAR_E_ARG, "0 or more");
         if (k != 4) {
             each[k]->all = INT64_MAX;
-            REFUSED(dpar_order_closed_form(&o, &far, 0, 0, &f, &why), DPAR_E_RANGE, "are too long");
+            REFUSED(dpar_schedule_closed_form(&o, &far, 0, 0, &f, &why), DPAR_E_RANGE,
+                    "are too long");
         }
     }
     for (k = 0; k < 9;
          k++) { /* formulas are of stages that are alike, and of messages without size */
         static const int64_t ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-        dpar_each *each[8];
+        dpar_stage_values *each[8];
         far = t;
         each[0] = &far.forward, each[1] = &far.input, each[2] = &far.weight,
         each[3] = &far.backward;
@@ -307,51 +308,53 @@ static void test_orders(void)
             each[k]->of = ones;
         }
         far.bandwidth.all = k == 7;
-        far.sends = k == 8 ? DPAR_SENDS_BUFFERED + 1 : DPAR_SENDS_BUFFERED;
-        CHECK(dpar_order_closed_form(&o, &far, 0, 0, &f, &why) != DPAR_OK);
+        far.sends = k == 8 ? DPAR_SEND_MODE_BUFFERED + 1 : DPAR_SEND_MODE_BUFFERED;
+        CHECK(dpar_schedule_closed_form(&o, &far, 0, 0, &f, &why) != DPAR_OK);
     }
-    o = order_of(DPAR_SEQ1F1B, 4, 8, 0); /* 0 slices are 2 */
-    CHECK_INT(dpar_order_closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &f, &why), DPAR_OK);
+    o = order_of(DPAR_SCHEDULE_SEQ1F1B, 4, 8, 0); /* 0 slices are 2 */
+    CHECK_INT(dpar_schedule_closed_form(&o, &t, DPAR_FORMULA_MAKESPAN, 0, &f, &why), DPAR_OK);
     o.slices = 4;
-    CHECK_INT(dpar_order_closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &f, &why), DPAR_OK);
+    CHECK_INT(dpar_schedule_closed_form(&o, &t, DPAR_FORMULA_MAKESPAN, 0, &f, &why), DPAR_OK);
     far = t; /* times that fit, and sums of them that do not */
     far.forward.all = far.input.all = far.weight.all = INT64_MAX / 4;
-    for (k = 1; k < DPAR_ORDERS; k++) {
+    for (k = 1; k < DPAR_SCHEDULE_END; k++) {
         int32_t what;
         o = order_of(k, 4, 64, 0);
-        for (what = 0; what < DPAR_CLOSED_KINDS; what++) {
-            int32_t st = dpar_order_closed_form(&o, &far, what, 0, &f, &why);
+        for (what = 0; what < DPAR_FORMULA_COUNT; what++) {
+            int32_t st = dpar_schedule_closed_form(&o, &far, what, 0, &f, &why);
             CHECK(st != DPAR_OK || f.value >= 0);
-            CHECK(st != DPAR_OK || what != DPAR_CLOSED_MAKESPAN || k == DPAR_FORWARD_ONLY);
+            CHECK(st != DPAR_OK || what != DPAR_FORMULA_MAKESPAN ||
+                  k == DPAR_SCHEDULE_FORWARD_ONLY);
         }
     }
-    o = order_of(DPAR_INTERLEAVED, 4, 16, 2);
+    o = order_of(DPAR_SCHEDULE_INTERLEAVED, 4, 16, 2);
     o.group = 8;
-    REFUSED(dpar_order_closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &f, &why), DPAR_E_NONE,
+    REFUSED(dpar_schedule_closed_form(&o, &t, DPAR_FORMULA_MAKESPAN, 0, &f, &why), DPAR_E_NONE,
             "groups of p");
     o.group = 4;
-    CHECK_INT(dpar_order_closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &f, &why), DPAR_OK);
-    o = order_of(DPAR_V_HALF, 14, 28, 2);
-    REFUSED(dpar_order_closed_form(&o, &t, DPAR_CLOSED_PEAK, 0, &f, &why), DPAR_E_NONE, "");
-    o = order_of(DPAR_V_HALF, 4, 7, 2);
-    REFUSED(dpar_order_closed_form(&o, &t, DPAR_CLOSED_PEAK, 0, &f, &why), DPAR_E_NONE, "");
-    o = order_of(DPAR_GPIPE, 4, 4, 0);
+    CHECK_INT(dpar_schedule_closed_form(&o, &t, DPAR_FORMULA_MAKESPAN, 0, &f, &why), DPAR_OK);
+    o = order_of(DPAR_SCHEDULE_V_HALF, 14, 28, 2);
+    REFUSED(dpar_schedule_closed_form(&o, &t, DPAR_FORMULA_PEAK, 0, &f, &why), DPAR_E_NONE, "");
+    o = order_of(DPAR_SCHEDULE_V_HALF, 4, 7, 2);
+    REFUSED(dpar_schedule_closed_form(&o, &t, DPAR_FORMULA_PEAK, 0, &f, &why), DPAR_E_NONE, "");
+    o = order_of(DPAR_SCHEDULE_GPIPE, 4, 4, 0);
     for (k = 0; k < 4; k++) {
-        REFUSED(dpar_order_closed_form(&o, &t,
-                                       k == 0   ? -1
-                                       : k == 1 ? DPAR_CLOSED_KINDS
-                                                : 0,
-                                       k == 2   ? -1
-                                       : k == 3 ? 4
-                                                : 0,
-                                       &f, &why),
+        REFUSED(dpar_schedule_closed_form(&o, &t,
+                                          k == 0   ? -1
+                                          : k == 1 ? DPAR_FORMULA_COUNT
+                                                   : 0,
+                                          k == 2   ? -1
+                                          : k == 3 ? 4
+                                                   : 0,
+                                          &f, &why),
                 DPAR_E_ARG, "unknown");
     }
 }
 
-static dpar_pipe_job job_of(const dpar_times *t, int32_t ranks, int32_t stages, int32_t micros)
+static dpar_schedule_optimize_desc job_of(const dpar_schedule_times *t, int32_t ranks,
+                                          int32_t stages, int32_t micros)
 {
-    dpar_pipe_job job;
+    dpar_schedule_optimize_desc job;
     memset(&job, 0, sizeof job);
     job.times = t;
     job.ranks = ranks, job.stages = stages, job.micros = micros;
@@ -361,9 +364,9 @@ static dpar_pipe_job job_of(const dpar_times *t, int32_t ranks, int32_t stages, 
 
 static void test_jobs(void)
 {
-    dpar_times fine, t;
-    dpar_pipe_job job, wrong_job;
-    dpar_pipe_result result;
+    dpar_schedule_times fine, t;
+    dpar_schedule_optimize_desc job, wrong_job;
+    dpar_schedule_optimize_result result;
     dpar_schedule s;
     dpar_why why;
     int64_t bytes;
@@ -374,7 +377,8 @@ static void test_jobs(void)
     job = job_of(&fine, 2, 2, 4);
     bytes = dpar_schedule_auto_bytes(&job, NULL);
     CHECK(bytes > 0 && bytes <= (int64_t)sizeof work);
-    REFUSED(dpar_schedule_auto(&s, &job, &result, work, bytes - 8, &why), DPAR_E_ROOM, "there are");
+    REFUSED(dpar_schedule_optimize(&s, &job, &result, work, bytes - 8, &why), DPAR_E_ROOM,
+            "there are");
     for (k = 0; k < 12; k++) {
         wrong_job = job;
         switch (k) {
@@ -389,15 +393,15 @@ static void test_jobs(void)
         case 8: wrong_job.split = -1; break;
         case 9: wrong_job.split = 2; break;
         case 10: wrong_job.objective = -1; break;
-        default: wrong_job.objective = DPAR_LEAST_SPAN + 1; break;
+        default: wrong_job.objective = DPAR_OBJECTIVE_SPAN + 1; break;
         }
         CHECK_INT(dpar_schedule_auto_bytes(&wrong_job, NULL), -1);
-        REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_ARG,
-                "");
+        REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why),
+                DPAR_E_ARG, "");
     }
     wrong_job = job;
     wrong_job.nodes = -1;
-    REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_ARG,
+    REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_ARG,
             "-1 nodes");
     wrong_job = job;
     wrong_job.times = &t;
@@ -413,8 +417,8 @@ static void test_jobs(void)
         case 6: t.bandwidth.all = -1; break;
         default: t.bandwidth.all = INT64_MAX / 10 + 1; break;
         }
-        REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_ARG,
-                "stage 0: times, latency and bytes");
+        REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why),
+                DPAR_E_ARG, "stage 0: times, latency and bytes");
     }
     for (k = 0; k < 7; k++) { /* sums that pass 2^60 at each of the terms */
         t = fine;
@@ -427,17 +431,17 @@ static void test_jobs(void)
         case 5: t.latency.all = most / 2 + 1; break;
         default: t.latency.all = most + 1; break;
         }
-        REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
-                "the times of stages 0 to");
+        REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why),
+                DPAR_E_RANGE, "the times of stages 0 to");
     }
     t = fine;
     t.forward.all = most / 4;
-    REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
+    REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
             "units of time pass 2^60");
     wrong_job.micros = 65535;
     wrong_job.stages = 2;
     t.forward.all = most / 3;
-    REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
+    REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
             "units of time pass 2^60");
     wrong_job.micros = 4;
     for (k = 0; k < 6; k++) { /* bytes: F adds, I and W take all of it away */
@@ -446,36 +450,37 @@ static void test_jobs(void)
         t.hold_input.all = k == 1 ? 1 : k == 2 ? -5 : -2;
         t.hold_weight.all = k == 3 ? 1 : k == 4 ? -1 : -2;
         t.hold_always.all = k == 5 ? -1 : 0;
-        REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_ARG,
-                "hold_always is 0 or more");
+        REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why),
+                DPAR_E_ARG, "hold_always is 0 or more");
     }
     t = fine;
     t.hold_forward.all = most, t.hold_input.all = -most;
-    REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
+    REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
             "the bytes of stages 0 to 1 pass 2^60");
     t.hold_forward.all = 1, t.hold_input.all = -1, t.hold_always.all = most;
-    REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
+    REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
             "the bytes of stages 0 to 1 pass 2^60");
     t.hold_always.all = 0;
     t.hold_forward.all = most / 4, t.hold_input.all = -most / 4;
-    REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
+    REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
             "4 micro-batches of");
     wrong_job.micros = 65535;
-    REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
+    REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
             "65535 micro-batches of");
     wrong_job.micros = 4;
     /* the cap: one rank must hold more, with and without something that is always there */
     t = fine;
     wrong_job.cap.all = 1;
-    REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, NULL), DPAR_OK, NULL);
+    REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, NULL), DPAR_OK,
+            NULL);
     t.hold_forward.all = 8, t.hold_input.all = -8;
-    REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_MEMORY,
+    REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_MEMORY,
             "cannot fit");
     { /* stages that hold unequally */
         static const int64_t holds[2] = {8, 9}, back[2] = {-8, -9};
         t.hold_forward.of = holds, t.hold_input.of = back;
-        REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_MEMORY,
-                "cannot fit");
+        REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why),
+                DPAR_E_MEMORY, "cannot fit");
         t.hold_forward.of = t.hold_input.of = NULL;
     }
     { /* and of one rank */
@@ -483,22 +488,22 @@ static void test_jobs(void)
         wrong_job.stages = 4;
         wrong_job.cap.all = 10;
         t.hold_forward.of = holds, t.hold_input.of = back;
-        REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_MEMORY,
-                "cannot fit");
+        REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why),
+                DPAR_E_MEMORY, "cannot fit");
         t.hold_forward.of = t.hold_input.of = NULL;
         wrong_job.stages = 2;
         wrong_job.cap.all = 1;
     }
     t.hold_always.all = 100;
-    REFUSED(dpar_schedule_auto(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_MEMORY,
+    REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_MEMORY,
             "cannot fit");
 }
 
 static void test_exact(void)
 {
-    dpar_times t;
-    dpar_pipe_job job;
-    dpar_pipe_result result;
+    dpar_schedule_times t;
+    dpar_schedule_optimize_desc job;
+    dpar_schedule_optimize_result result;
     dpar_schedule s;
     dpar_why why;
     int64_t bytes;
@@ -547,10 +552,10 @@ static void test_exact(void)
 
 static void test_placing(void)
 {
-    dpar_times t;
-    dpar_pipe_job job;
-    dpar_placing how, fine;
-    dpar_pipe_result result;
+    dpar_schedule_times t;
+    dpar_schedule_optimize_desc job;
+    dpar_schedule_partition_desc how, fine;
+    dpar_schedule_optimize_result result;
     dpar_schedule s, given;
     dpar_why why;
     int64_t cuts[3], bytes;
@@ -563,11 +568,12 @@ static void test_placing(void)
     fine.job = &job, fine.layers = 6, fine.tries = 10, fine.cuts = cuts;
     bytes = dpar_schedule_place_bytes(&fine);
     CHECK(bytes > 0 && bytes <= (int64_t)sizeof work);
-    REFUSED(dpar_schedule_place(&s, &fine, &result, work, bytes - 8, &why), DPAR_E_ROOM,
+    REFUSED(dpar_schedule_partition(&s, &fine, &result, work, bytes - 8, &why), DPAR_E_ROOM,
             "there are");
     how = fine;
     how.tries = 0;
-    REFUSED(dpar_schedule_place(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG, "0 tries");
+    REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
+            "0 tries");
     for (k = 0; k < 5; k++) {
         how = fine;
         job = job_of(&t, 2, 2, 4);
@@ -579,12 +585,12 @@ static void test_placing(void)
         default: how.layers = (1 << 24) + 1; break;
         }
         CHECK_INT(dpar_schedule_place_bytes(&how), -1);
-        REFUSED(dpar_schedule_place(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
+        REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
                 "one a stage at least");
     }
     job = job_of(&t, 0, 2, 4); /* a job that is none: no ranks */
     CHECK_INT(dpar_schedule_place_bytes(&fine), -1);
-    REFUSED(dpar_schedule_place(&s, &fine, &result, work, sizeof work, &why), DPAR_E_ARG,
+    REFUSED(dpar_schedule_partition(&s, &fine, &result, work, sizeof work, &why), DPAR_E_ARG,
             "0 ranks");
     job = job_of(&t, 2, 2, 4);
     job.split = 0;
@@ -600,28 +606,28 @@ static void test_placing(void)
         }
         how = fine;
         how.given = &given;
-        REFUSED(dpar_schedule_place(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
+        REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
                 "the schedule has");
     }
     /* a schedule that is none is found by the simulation, at the first cut */
     given = good;
     how.given = &given;
     given.action[0].joined = 1;
-    CHECK(dpar_schedule_place(&s, &how, &result, work, sizeof work, &why) < 0);
+    CHECK(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why) < 0);
     given.action[0].joined = 0;
-    REFUSED(dpar_schedule_place(&s, &how, &result, work, sizeof work, NULL), DPAR_OK, NULL);
+    REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, NULL), DPAR_OK, NULL);
     t.backward.all = 3;
-    REFUSED(dpar_schedule_place(&s, &how, &result, work, sizeof work, NULL), DPAR_OK, NULL);
+    REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, NULL), DPAR_OK, NULL);
     t.backward.all = 0;
     /* what a given schedule holds passes the cap, counted and in bytes */
     job.cap.all = 1;
-    REFUSED(dpar_schedule_place(&s, &how, &result, work, sizeof work, &why), DPAR_E_MEMORY,
+    REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_MEMORY,
             "its cap is 1");
     t.hold_forward.all = 5, t.hold_input.all = -5;
-    REFUSED(dpar_schedule_place(&s, &how, &result, work, sizeof work, &why), DPAR_E_MEMORY,
+    REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_MEMORY,
             "its cap is 1");
     t.hold_input.all = INT64_MIN;
-    CHECK(dpar_schedule_place(&s, &how, &result, work, sizeof work, &why) < 0);
+    CHECK(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why) < 0);
 }
 
 static void test_pictures(void)
@@ -629,11 +635,11 @@ static void test_pictures(void)
     static char text[100000];
     static int64_t start[400], end[400];
     static int64_t begin[3];
-    dpar_gantt g;
+    dpar_schedule_draw_desc g;
     dpar_text t;
-    dpar_times times;
+    dpar_schedule_times times;
     dpar_timing timing;
-    dpar_simulation how;
+    dpar_schedule_simulate_desc how;
     dpar_schedule s;
     dpar_why why;
     int k;
@@ -650,38 +656,43 @@ static void test_pictures(void)
     for (k = 0; k < 4; k++) {
         s.ranks = k == 0 ? 0 : k == 1 ? 65536 : 2;
         g.unit = k == 2 ? 0 : k == 3 ? INT64_C(1000000000001) : 1;
-        REFUSED(dpar_schedule_draw(&t, &g, DPAR_GANTT_TEXT, &why), DPAR_E_ARG, "1 to 65535 and");
+        REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG,
+                "1 to 65535 and");
     }
     g.unit = 1;
     memcpy(begin, good.begin, sizeof begin);
     s.begin = begin;
     begin[0] = -1;
-    REFUSED(dpar_schedule_draw(&t, &g, DPAR_GANTT_TEXT, &why), DPAR_E_ARG, "has the actions -1");
+    REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG,
+            "has the actions -1");
     begin[0] = 0, begin[1] = -1;
-    REFUSED(dpar_schedule_draw(&t, &g, DPAR_GANTT_TEXT, &why), DPAR_E_ARG, "up to -1");
+    REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG, "up to -1");
     s.begin = good.begin;
     s.action[0].joined = 1;
-    REFUSED(dpar_schedule_draw(&t, &g, DPAR_GANTT_TEXT, &why), DPAR_E_ARG, "overlaps no backward");
-    s.action[1].kind = DPAR_INPUT; /* an I may be overlapped as well */
-    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TEXT, &why), DPAR_OK);
+    REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG,
+            "overlaps no backward");
+    s.action[1].kind = DPAR_ACTION_INPUT; /* an I may be overlapped as well */
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_OK);
     s.action[0].joined = 0;
     for (k = 0; k < 2; k++) {
         g.width = k == 0 ? 31 : 4097;
-        REFUSED(dpar_schedule_draw(&t, &g, DPAR_GANTT_TEXT, &why), DPAR_E_ARG, "32 to 4096");
+        REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG,
+                "32 to 4096");
     }
     g.width = 32;
     g.title = "a < b\x01\x7f\"\\";
     for (k = 0; k < 3; k++) {
         t.used = t.line = t.width = 0;
         CHECK_INT(dpar_schedule_draw(&t, &g, k, &why), DPAR_OK);
-        CHECK(k == DPAR_GANTT_TEXT || (strchr(text, 1) == NULL && strchr(text, 127) == NULL));
+        CHECK(k == DPAR_SCHEDULE_DRAW_TEXT ||
+              (strchr(text, 1) == NULL && strchr(text, 127) == NULL));
         CHECK(t.used > 100);
     }
     /* all of it takes no time, and kinds that are no work */
     memset(start, 0, sizeof start);
     memset(end, 0, sizeof end);
-    s.action[0].kind = DPAR_RECOMPUTE, s.action[1].kind = DPAR_IDLE;
-    s.action[2].kind = DPAR_OFFLOAD, s.action[3].kind = DPAR_RELOAD;
+    s.action[0].kind = DPAR_ACTION_RECOMPUTE, s.action[1].kind = DPAR_ACTION_IDLE;
+    s.action[2].kind = DPAR_ACTION_OFFLOAD, s.action[3].kind = DPAR_ACTION_RELOAD;
     g.width = 0;
     for (k = 0; k < 3; k++) {
         int i;

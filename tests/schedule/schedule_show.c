@@ -157,19 +157,19 @@ static dpar_schedule plan;
 /* When what this action waits for ends; -1: not known yet. */
 static int64_t ready(int32_t kind, int32_t stage, int32_t micro, const char *known)
 {
-    int32_t forward = kind == DPAR_FORWARD || kind == DPAR_RECV_F;
-    int32_t from = forward ? dpar_schedule_partner(&plan, DPAR_RECV_F, stage)
-                           : dpar_schedule_partner(&plan, DPAR_SEND_F, stage);
+    int32_t forward = kind == DPAR_ACTION_FORWARD || kind == DPAR_ACTION_RECV_F;
+    int32_t from = forward ? dpar_schedule_partner(&plan, DPAR_ACTION_RECV_F, stage)
+                           : dpar_schedule_partner(&plan, DPAR_ACTION_SEND_F, stage);
     int64_t k;
-    if (from < 0 || kind == DPAR_IDLE || kind == DPAR_WEIGHT || kind > DPAR_RECV_B ||
-        kind == DPAR_SEND_F || kind == DPAR_SEND_B) {
+    if (from < 0 || kind == DPAR_ACTION_IDLE || kind == DPAR_ACTION_WEIGHT ||
+        kind > DPAR_ACTION_RECV_B || kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B) {
         return 0;
     }
     for (k = 0; k < plan.begin[plan.ranks]; k++) {
         const dpar_action *a = &plan.action[k];
         if (a->stage == from && a->micro == micro &&
-            (forward ? a->kind == DPAR_FORWARD
-                     : a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT)) {
+            (forward ? a->kind == DPAR_ACTION_FORWARD
+                     : a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT)) {
             return known[k] ? end[k] : -1;
         }
     }
@@ -191,9 +191,9 @@ static void timed(const char *text, int32_t chain)
             for (k = plan.begin[r]; k < plan.begin[r + 1]; k += 1 + plan.action[k].joined) {
                 const dpar_action *a = &plan.action[k];
                 int64_t at = ready(a->kind, a->stage, a->micro, known), b = 0;
-                int64_t length = a->kind > DPAR_WEIGHT || a->kind == DPAR_IDLE ? 0
-                                 : a->kind == DPAR_BACKWARD                    ? 2
-                                                                               : 1;
+                int64_t length = a->kind > DPAR_ACTION_WEIGHT || a->kind == DPAR_ACTION_IDLE ? 0
+                                 : a->kind == DPAR_ACTION_BACKWARD                           ? 2
+                                                                                             : 1;
                 if (a->joined) {
                     b = ready(a[1].kind, a[1].stage, a[1].micro, known);
                     length = 3;
@@ -223,9 +223,9 @@ static void file(const char *name, int32_t chain)
     timed(csv, chain);
 }
 
-static dpar_gantt gantt(int64_t unit, const char *title)
+static dpar_schedule_draw_desc gantt(int64_t unit, const char *title)
 {
-    dpar_gantt g;
+    dpar_schedule_draw_desc g;
     g.schedule = &plan;
     g.start = start;
     g.end = end;
@@ -237,11 +237,11 @@ static dpar_gantt gantt(int64_t unit, const char *title)
 
 static const char *text(int64_t unit, const char *title, int32_t width)
 {
-    dpar_gantt g = gantt(unit, title);
+    dpar_schedule_draw_desc g = gantt(unit, title);
     dpar_text t;
     g.width = width;
     dpar_text_init(&t, picture, sizeof picture);
-    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TEXT, NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, NULL), DPAR_OK);
     CHECK(t.used < sizeof picture);
     return picture;
 }
@@ -377,13 +377,13 @@ static int64_t count(const char *what)
 
 static void svg(const char *title)
 {
-    dpar_gantt g = gantt(1, title);
+    dpar_schedule_draw_desc g = gantt(1, title);
     dpar_text t, none;
     dpar_text_init(&t, picture, sizeof picture);
-    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_SVG, NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_SVG, NULL), DPAR_OK);
     CHECK(t.used < sizeof picture);
     dpar_text_init(&none, NULL, 0); /* counting only */
-    CHECK_INT(dpar_schedule_draw(&none, &g, DPAR_GANTT_SVG, NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_draw(&none, &g, DPAR_SCHEDULE_DRAW_SVG, NULL), DPAR_OK);
     CHECK_INT(none.used, t.used);
 }
 
@@ -440,7 +440,7 @@ static void read_trace(int64_t slices, int64_t arrows)
 {
     static int64_t stack[8][8][64];
     static char open_id[1 << 20];
-    dpar_gantt g = gantt(1, "a \"title\" \\ with marks");
+    dpar_schedule_draw_desc g = gantt(1, "a \"title\" \\ with marks");
     dpar_text t;
     dpari_json j;
     dpari_json_item item;
@@ -450,7 +450,7 @@ static void read_trace(int64_t slices, int64_t arrows)
     memset(depth, 0, sizeof depth);
     memset(open_id, 0, sizeof open_id);
     dpar_text_init(&t, picture, sizeof picture);
-    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TRACE, NULL), DPAR_OK);
     CHECK(t.used < sizeof picture);
     dpari_json_init(&j, picture, t.used);
     do {
@@ -536,7 +536,7 @@ static void small(void)
 
 static void test_small(void)
 {
-    dpar_gantt g;
+    dpar_schedule_draw_desc g;
     dpar_text t;
     small();
     CHECK_TEXT(text(2, "small", 100), SMALL_TEXT);
@@ -546,7 +546,7 @@ static void test_small(void)
     CHECK(strncmp(picture, SMALL_HEAD, strlen(SMALL_HEAD)) == 0);
     g = gantt(2, NULL);
     dpar_text_init(&t, picture, sizeof picture);
-    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TRACE, NULL), DPAR_OK);
     CHECK_TEXT(picture, SMALL_TRACE);
 }
 
@@ -555,19 +555,19 @@ static void test_small(void)
 
 static void refused(int64_t unit, int32_t width, const char *sentence)
 {
-    dpar_gantt g = gantt(unit, NULL);
+    dpar_schedule_draw_desc g = gantt(unit, NULL);
     dpar_text t;
     dpar_why why;
     g.width = width;
     dpar_text_init(&t, picture, sizeof picture);
     why.text[0] = 0;
-    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TEXT, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, sentence);
     CHECK_INT(t.used, 0);
     if (width == 80) {
-        CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_SVG, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_SVG, &why), DPAR_E_ARG);
         CHECK_TEXT(why.text, sentence);
-        CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, NULL), DPAR_E_ARG);
+        CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TRACE, NULL), DPAR_E_ARG);
         CHECK_INT(t.used, 0);
     }
 }
@@ -580,14 +580,14 @@ static void test_refusals(void)
     refused(1, 4097, "a chart of 4097 characters: 32 to 4096");
     end[3] = start[3] - 1;
     refused(1, 80, "action 1 of rank 1 runs from 2 to 1");
-    plan.action[3].kind = DPAR_RECV_F; /* a message may have come before */
+    plan.action[3].kind = DPAR_ACTION_RECV_F; /* a message may have come before */
     CHECK(strstr(text(1, NULL, 80), "makespan 6;") != NULL);
-    plan.action[3].kind = DPAR_BACKWARD;
+    plan.action[3].kind = DPAR_ACTION_BACKWARD;
     start[3] = -5;
     refused(1, 80, "action 1 of rank 1 runs from -5 to 1");
-    plan.action[2].kind = DPAR_ACTION_KINDS;
+    plan.action[2].kind = DPAR_ACTION_COUNT;
     refused(1, 80, "action 0 of rank 1 is of kind 16, stage 1: no such");
-    plan.action[2].kind = DPAR_FORWARD;
+    plan.action[2].kind = DPAR_ACTION_FORWARD;
     plan.action[2].peer = 2;
     refused(1, 80, "action 0 of rank 1 is of kind 1, stage 1: no such");
     plan.action[2].stage = 2;
@@ -599,18 +599,18 @@ static void test_refusals(void)
     plan.action[1].stage = 7;
     refused(1, 80, "action 1 of rank 0 is of kind 2, stage 7: no such");
     plan.action[0].joined = 1;
-    plan.action[1].kind = DPAR_WEIGHT;
+    plan.action[1].kind = DPAR_ACTION_WEIGHT;
     refused(1, 80, "action 0 of rank 0 overlaps no backward behind it");
-    plan.action[1].kind = DPAR_BACKWARD;
+    plan.action[1].kind = DPAR_ACTION_BACKWARD;
     plan.action[1].stage = 0;
-    plan.action[0].kind = DPAR_WEIGHT;
+    plan.action[0].kind = DPAR_ACTION_WEIGHT;
     refused(1, 80, "action 0 of rank 0 overlaps no backward behind it");
-    plan.action[0].kind = DPAR_FORWARD;
+    plan.action[0].kind = DPAR_ACTION_FORWARD;
     plan.action[1].joined = 1;
     refused(1, 80, "action 0 of rank 0 overlaps no backward behind it");
     plan.action[0].joined = 0;
     refused(1, 80, "action 1 of rank 0 overlaps no backward behind it");
-    plan.action[1].kind = DPAR_FORWARD; /* the last of its rank */
+    plan.action[1].kind = DPAR_ACTION_FORWARD; /* the last of its rank */
     refused(1, 80, "action 1 of rank 0 overlaps no backward behind it");
     plan.begin[1] = -1;
     refused(1, 80, "rank 0 has the actions 0 up to -1");
@@ -635,10 +635,10 @@ static void test_extremes(void)
         svg(NULL);
         CHECK(strstr(picture, "</svg>") != NULL && strchr(strstr(picture, "<text"), '-') != NULL);
         {
-            dpar_gantt g = gantt(INT64_C(1000000000000), NULL);
+            dpar_schedule_draw_desc g = gantt(INT64_C(1000000000000), NULL);
             dpar_text t;
             dpar_text_init(&t, picture, sizeof picture);
-            CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, NULL), DPAR_OK);
+            CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TRACE, NULL), DPAR_OK);
         }
     }
 }
@@ -652,7 +652,7 @@ static void test_trace_lanes(void)
     static int64_t mem[64];
     static char text[1 << 14];
     dpar_schedule s;
-    dpar_gantt g;
+    dpar_schedule_draw_desc g;
     dpar_text t;
     dpar_why why;
     CHECK_INT(read_csv(&s, csv, sizeof csv - 1, 0, mem, sizeof mem, &why), DPAR_OK);
@@ -663,7 +663,7 @@ static void test_trace_lanes(void)
     g.title = NULL;
     g.width = 0;
     dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, &why), DPAR_OK);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TRACE, &why), DPAR_OK);
     CHECK(strstr(text, "\"tid\":1,\"ts\":1,\"dur\":9,\"name\":\"0SEND_F0\"") != NULL);
     CHECK(
         strstr(text, "\"tid\":7,\"name\":\"thread_name\",\"args\":{\"name\":\"send forward2\"}") !=
@@ -679,7 +679,7 @@ static void test_trace_full(void)
 {
     static const char full[] = "0SEND_F0,0SEND_F1,0SEND_F2,0SEND_F3,0SEND_F4,0SEND_F5,0SEND_F6,"
                                "0SEND_F7,0SEND_F8\n1F0\n";
-    dpar_gantt g;
+    dpar_schedule_draw_desc g;
     dpar_text t;
     int k;
     timed(full, 0);
@@ -689,7 +689,7 @@ static void test_trace_full(void)
     }
     g = gantt(1, NULL);
     dpar_text_init(&t, picture, sizeof picture);
-    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TRACE, NULL), DPAR_OK);
     CHECK(strstr(picture, "\"tid\":37,\"ts\":1,\"dur\":13,\"name\":\"0SEND_F6\"") != NULL);
     CHECK(strstr(picture, "\"tid\":43,\"ts\":1,\"dur\":12,\"name\":\"0SEND_F7\"") != NULL);
     CHECK(strstr(picture, "\"tid\":43,\"ts\":13,\"dur\":17,\"name\":\"0SEND_F8\"") != NULL);

@@ -36,9 +36,10 @@ static void load(dpar_schedule *s, const char *name, int32_t chain, int32_t slic
     s->slices = slices;
 }
 
-static dpar_status run(const dpar_schedule *s, const dpar_times *t, dpar_timing *out, dpar_why *why)
+static dpar_status run(const dpar_schedule *s, const dpar_schedule_times *t, dpar_timing *out,
+                       dpar_why *why)
 {
-    dpar_simulation how;
+    dpar_schedule_simulate_desc how;
     how.times = t;
     how.start = from;
     how.end = to;
@@ -52,9 +53,9 @@ static int64_t millionths(dpar_ratio r)
     return (int64_t)(1e6 * (double)r.part / (double)r.whole + .5);
 }
 
-static dpar_times times(int64_t f, int64_t i, int64_t w, int64_t latency)
+static dpar_schedule_times times(int64_t f, int64_t i, int64_t w, int64_t latency)
 {
-    dpar_times t;
+    dpar_schedule_times t;
     memset(&t, 0, sizeof t);
     t.forward.all = f;
     t.input.all = i;
@@ -68,7 +69,7 @@ static dpar_times times(int64_t f, int64_t i, int64_t w, int64_t latency)
 
 static int backward(int kind)
 {
-    return kind == DPAR_BACKWARD || kind == DPAR_INPUT;
+    return kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_INPUT;
 }
 
 /* The index of an action; backward: B or I. -1: there is none. */
@@ -78,40 +79,40 @@ static int64_t find(const dpar_schedule *s, int kind, int32_t stage, int32_t mic
     for (i = 0; i < s->begin[s->ranks]; i++) {
         const dpar_action *a = &s->action[i];
         if (a->stage == stage && a->micro == micro &&
-            (a->kind == kind || (backward(a->kind) && kind == DPAR_BACKWARD))) {
+            (a->kind == kind || (backward(a->kind) && kind == DPAR_ACTION_BACKWARD))) {
             return i;
         }
     }
     return -1;
 }
 
-static int64_t each(const dpar_each *e, int32_t stage)
+static int64_t each(const dpar_stage_values *e, int32_t stage)
 {
     return e->of != NULL ? e->of[stage] : e->all;
 }
 
-static int64_t cost(const dpar_times *t, const dpar_action *a)
+static int64_t cost(const dpar_schedule_times *t, const dpar_action *a)
 {
     switch (a->kind) {
-    case DPAR_FORWARD: return each(&t->forward, a->stage);
-    case DPAR_INPUT: return each(&t->input, a->stage);
-    case DPAR_WEIGHT: return each(&t->weight, a->stage);
-    case DPAR_BACKWARD:
+    case DPAR_ACTION_FORWARD: return each(&t->forward, a->stage);
+    case DPAR_ACTION_INPUT: return each(&t->input, a->stage);
+    case DPAR_ACTION_WEIGHT: return each(&t->weight, a->stage);
+    case DPAR_ACTION_BACKWARD:
         return each(&t->backward, a->stage)
                    ? each(&t->backward, a->stage)
                    : each(&t->input, a->stage) + each(&t->weight, a->stage);
-    case DPAR_UNSHARD: return each(&t->unshard, a->stage);
-    case DPAR_RESHARD: return each(&t->reshard, a->stage);
-    case DPAR_REDUCE_GRAD: return each(&t->reduce_grad, a->stage);
-    case DPAR_RECOMPUTE: return each(&t->recompute, a->stage);
-    case DPAR_OFFLOAD: return each(&t->offload, a->stage);
-    case DPAR_RELOAD: return each(&t->reload, a->stage);
+    case DPAR_ACTION_UNSHARD: return each(&t->unshard, a->stage);
+    case DPAR_ACTION_RESHARD: return each(&t->reshard, a->stage);
+    case DPAR_ACTION_REDUCE_GRAD: return each(&t->reduce_grad, a->stage);
+    case DPAR_ACTION_RECOMPUTE: return each(&t->recompute, a->stage);
+    case DPAR_ACTION_OFFLOAD: return each(&t->offload, a->stage);
+    case DPAR_ACTION_RELOAD: return each(&t->reload, a->stage);
     default: return 0;
     }
 }
 
 /* Of an action or of the pair that it leads. */
-static int64_t takes(const dpar_times *t, const dpar_action *a)
+static int64_t takes(const dpar_schedule_times *t, const dpar_action *a)
 {
     if (!a->joined) {
         return cost(t, a);
@@ -119,7 +120,7 @@ static int64_t takes(const dpar_times *t, const dpar_action *a)
     return each(&t->overlap, a->stage) ? each(&t->overlap, a->stage) : cost(t, a) + cost(t, a + 1);
 }
 
-static int64_t turn(const dpar_times *t, int32_t edge)
+static int64_t turn(const dpar_schedule_times *t, int32_t edge)
 {
     int64_t speed = each(&t->bandwidth, edge);
     return speed == 0 ? 0 : (each(&t->bytes, edge) * 1000000000 + speed - 1) / speed;
@@ -128,9 +129,10 @@ static int64_t turn(const dpar_times *t, int32_t edge)
 /* The stage that an action's message comes from (input 1) or goes to (0); -1: none. */
 static int32_t neighbour(const dpar_schedule *s, const dpar_action *a, int input)
 {
-    int up = a->kind == DPAR_FORWARD || a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_F;
-    return up == input ? dpar_schedule_partner(s, DPAR_RECV_F, a->stage)
-                       : dpar_schedule_partner(s, DPAR_SEND_F, a->stage);
+    int up = a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_SEND_F ||
+             a->kind == DPAR_ACTION_RECV_F;
+    return up == input ? dpar_schedule_partner(s, DPAR_ACTION_RECV_F, a->stage)
+                       : dpar_schedule_partner(s, DPAR_ACTION_SEND_F, a->stage);
 }
 
 static int remote(const dpar_schedule *s, int32_t a, int32_t b)
@@ -157,31 +159,34 @@ static int needs(const dpar_schedule *s, int64_t i, int lowered, int64_t need[4]
     int n = 0, k = a->micro, slices = s->slices;
     int32_t near;
     *message = -2;
-    if (a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B) {
-        need[n++] = find(s, a->kind == DPAR_SEND_F ? DPAR_FORWARD : DPAR_BACKWARD, a->stage, k);
+    if (a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B) {
+        need[n++] =
+            find(s, a->kind == DPAR_ACTION_SEND_F ? DPAR_ACTION_FORWARD : DPAR_ACTION_BACKWARD,
+                 a->stage, k);
     }
-    if (a->kind == DPAR_WEIGHT) {
-        need[n++] = find(s, DPAR_INPUT, a->stage, k);
+    if (a->kind == DPAR_ACTION_WEIGHT) {
+        need[n++] = find(s, DPAR_ACTION_INPUT, a->stage, k);
     }
-    if (backward(a->kind) || a->kind == DPAR_RECOMPUTE || a->kind == DPAR_OFFLOAD ||
-        a->kind == DPAR_RELOAD) {
-        need[n++] = find(s, DPAR_FORWARD, a->stage, k);
+    if (backward(a->kind) || a->kind == DPAR_ACTION_RECOMPUTE || a->kind == DPAR_ACTION_OFFLOAD ||
+        a->kind == DPAR_ACTION_RELOAD) {
+        need[n++] = find(s, DPAR_ACTION_FORWARD, a->stage, k);
     }
-    if (a->kind != DPAR_FORWARD && !backward(a->kind)) {
+    if (a->kind != DPAR_ACTION_FORWARD && !backward(a->kind)) {
         return n;
     }
-    if (a->kind == DPAR_FORWARD && k % slices > 0) {
-        need[n++] = find(s, DPAR_FORWARD, a->stage, k - 1);
+    if (a->kind == DPAR_ACTION_FORWARD && k % slices > 0) {
+        need[n++] = find(s, DPAR_ACTION_FORWARD, a->stage, k - 1);
     }
     if (backward(a->kind) && k % slices < slices - 1 && k + 1 < s->micros) {
-        need[n++] = find(s, DPAR_BACKWARD, a->stage, k + 1);
+        need[n++] = find(s, DPAR_ACTION_BACKWARD, a->stage, k + 1);
     }
     near = neighbour(s, a, 1);
     if (near >= 0) {
-        int kind = backward(a->kind) ? DPAR_BACKWARD : DPAR_FORWARD;
-        int64_t it = remote(s, near, a->stage) && lowered
-                         ? find(s, backward(a->kind) ? DPAR_RECV_B : DPAR_RECV_F, a->stage, k)
-                         : find(s, kind, near, k);
+        int kind = backward(a->kind) ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
+        int64_t it =
+            remote(s, near, a->stage) && lowered
+                ? find(s, backward(a->kind) ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F, a->stage, k)
+                : find(s, kind, near, k);
         if (remote(s, near, a->stage)) {
             *message = it;
         } else {
@@ -216,14 +221,14 @@ static void post(const dpar_schedule *s, int64_t send, int64_t recv)
 }
 
 /* Messages that may leave now, in the order of their posts. */
-static int fly(const dpar_times *t, int64_t now, int64_t wires[64][64])
+static int fly(const dpar_schedule_times *t, int64_t now, int64_t wires[64][64])
 {
     int k, moved = 0;
     for (k = 0; k < flights; k++) {
         message *f = &flying[k];
-        int64_t *wire = &wires[f->rank][t->links == DPAR_LINKS_OF_RANK ? 0 : f->peer];
+        int64_t *wire = &wires[f->rank][t->links == DPAR_CONTENTION_RANK ? 0 : f->peer];
         int64_t busy = turn(t, f->edge);
-        if (f->begun || (t->links != DPAR_LINKS_OWN && *wire > now)) {
+        if (f->begun || (t->links != DPAR_CONTENTION_NONE && *wire > now)) {
             continue;
         }
         f->begun = 1;
@@ -253,7 +258,7 @@ static int ready(const dpar_schedule *s, int64_t i, int lowered, int64_t now)
 
 /* Runs the list; 1 when it ends. ended[], reached[] (start), arrives[] of messages and producers.
  */
-static int tick(const dpar_schedule *s, const dpar_times *t)
+static int tick(const dpar_schedule *s, const dpar_schedule_times *t)
 {
     static int64_t wires[64][64];
     int64_t at[64], hold[64], now, i, n = s->begin[s->ranks], most = 0;
@@ -285,7 +290,7 @@ static int tick(const dpar_schedule *s, const dpar_times *t)
                     int k;
                     for (k = 0; k <= s->action[running[r]].joined && !lowered; k++) {
                         a = &s->action[running[r] + k];
-                        if ((a->kind == DPAR_FORWARD || backward(a->kind)) &&
+                        if ((a->kind == DPAR_ACTION_FORWARD || backward(a->kind)) &&
                             remote(s, a->stage, neighbour(s, a, 0))) {
                             post(s, running[r] + k, -1);
                         }
@@ -299,7 +304,7 @@ static int tick(const dpar_schedule *s, const dpar_times *t)
                 }
                 a = &s->action[at[r]];
                 i = at[r];
-                if (a->kind == DPAR_IDLE) {
+                if (a->kind == DPAR_ACTION_IDLE) {
                     at[r]++;
                     moved = 1;
                 } else if (!is_message(a->kind)) {
@@ -316,7 +321,7 @@ static int tick(const dpar_schedule *s, const dpar_times *t)
                         moved = 1;
                     }
                 } else {
-                    int send = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
+                    int send = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
                     int32_t stage = neighbour(s, a, !send);
                     half = remote(s, stage, a->stage)
                                ? find(s, send ? a->kind + 1 : a->kind - 1, stage, a->micro)
@@ -325,7 +330,7 @@ static int tick(const dpar_schedule *s, const dpar_times *t)
                         continue;
                     }
                     other = s->rank_of[stage];
-                    if (t->sends == DPAR_SENDS_BLOCKING) {
+                    if (t->sends == DPAR_SEND_MODE_BLOCKING) {
                         int32_t edge = stage < a->stage ? stage : a->stage;
                         if (reached[i] < 0) {
                             reached[i] = now;
@@ -344,7 +349,7 @@ static int tick(const dpar_schedule *s, const dpar_times *t)
                     reached[i] = now;
                     at[r]++;
                     moved = 1;
-                    if (t->sends == DPAR_SENDS_BUFFERED ? send : reached[half] >= 0) {
+                    if (t->sends == DPAR_SEND_MODE_BUFFERED ? send : reached[half] >= 0) {
                         post(s, send ? i : half, send ? half : i);
                     }
                 }
@@ -374,7 +379,7 @@ static int tick(const dpar_schedule *s, const dpar_times *t)
 
 static int64_t relaxed[MOST];
 
-static void relax(const dpar_schedule *s, const dpar_times *t)
+static void relax(const dpar_schedule *s, const dpar_schedule_times *t)
 {
     int64_t i, clock, clocks[MOST], need[4], mail;
     int32_t r;
@@ -389,19 +394,20 @@ static void relax(const dpar_schedule *s, const dpar_times *t)
                 const dpar_action *a = &s->action[i];
                 int64_t end = clock, k;
                 int32_t stage = -1;
-                if (a->kind == DPAR_IDLE) {
+                if (a->kind == DPAR_ACTION_IDLE) {
                     continue;
                 }
                 if (is_message(a->kind)) {
-                    int send = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
+                    int send = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
                     int64_t half;
                     stage = neighbour(s, a, !send);
                     half = find(s, send ? a->kind + 1 : a->kind - 1, stage, a->micro);
                     clocks[i] = clock;
-                    if (t->sends == DPAR_SENDS_POSTED || !send) {
-                        end = clocks[half] > clock && t->sends == DPAR_SENDS_POSTED ? clocks[half]
-                              : send || t->sends == DPAR_SENDS_POSTED               ? clock
-                                                                                    : clocks[half];
+                    if (t->sends == DPAR_SEND_MODE_POSTED || !send) {
+                        end = clocks[half] > clock && t->sends == DPAR_SEND_MODE_POSTED
+                                  ? clocks[half]
+                              : send || t->sends == DPAR_SEND_MODE_POSTED ? clock
+                                                                          : clocks[half];
                     }
                     stage = stage < a->stage ? stage : a->stage;
                     end += each(&t->latency, stage) + turn(t, stage);
@@ -435,13 +441,13 @@ static void relax(const dpar_schedule *s, const dpar_times *t)
 /* ---- definitions --------------------------------------------------------------------------------
  */
 
-static int holds(const dpar_times *t, int kind)
+static int holds(const dpar_schedule_times *t, int kind)
 {
-    return kind != DPAR_IDLE && (t->sends == DPAR_SENDS_BLOCKING || !is_message(kind));
+    return kind != DPAR_ACTION_IDLE && (t->sends == DPAR_SEND_MODE_BLOCKING || !is_message(kind));
 }
 
 /* The critical path: each starts with the end of the one before or with its message. */
-static void check_path(const dpar_schedule *s, const dpar_times *t, const dpar_timing *out)
+static void check_path(const dpar_schedule *s, const dpar_schedule_times *t, const dpar_timing *out)
 {
     int64_t n = out->path_actions, k, compute = 0, flight = 0;
     CHECK_INT(out->path_compute + out->path_communication, out->makespan);
@@ -471,8 +477,8 @@ static void check_path(const dpar_schedule *s, const dpar_times *t, const dpar_t
             (b == NULL || !is_message(b->kind) || b->micro != a->micro || to[i] != to[j])) {
             int32_t near = neighbour(s, a, a->kind % 2 == 0); /* this half let it go */
             near = near < a->stage ? near : a->stage;
-            CHECK(t->sends != DPAR_SENDS_BUFFERED || a->kind % 2);
-            if (t->links == DPAR_LINKS_OWN) {
+            CHECK(t->sends != DPAR_SEND_MODE_BUFFERED || a->kind % 2);
+            if (t->links == DPAR_CONTENTION_NONE) {
                 CHECK_INT(to[i] - from[i], each(&t->latency, near) + turn(t, near));
             }
         }
@@ -482,16 +488,17 @@ static void check_path(const dpar_schedule *s, const dpar_times *t, const dpar_t
         if (s->rank_of[a->stage] == s->rank_of[b->stage] && j < i && from[i] == to[j]) {
             linked = 1; /* one rank, one after the other; or its own RECV */
         } else if (is_message(a->kind) && is_message(b->kind)) {
-            linked = a->kind + b->kind == (a->kind < DPAR_SEND_B ? DPAR_SEND_F + DPAR_RECV_F
-                                                                 : DPAR_SEND_B + DPAR_RECV_B) &&
+            linked = a->kind + b->kind == (a->kind < DPAR_ACTION_SEND_B
+                                               ? DPAR_ACTION_SEND_F + DPAR_ACTION_RECV_F
+                                               : DPAR_ACTION_SEND_B + DPAR_ACTION_RECV_B) &&
                      a->micro == b->micro && to[i] == to[j] &&
-                     (t->sends == DPAR_SENDS_BUFFERED || from[j] > from[i]);
+                     (t->sends == DPAR_SEND_MODE_BUFFERED || from[j] > from[i]);
         } else {
             for (c = 0; c <= a->joined && !linked; c++) {
                 int64_t need[4], mail;
                 (void)needs(s, i + c, 0, need, &mail);
                 linked = mail == j || (mail > 0 && mail == j + 1 && b->joined);
-                if (linked && t->links == DPAR_LINKS_OWN) {
+                if (linked && t->links == DPAR_CONTENTION_NONE) {
                     int32_t edge = neighbour(s, &s->action[i + c], 1);
                     edge = edge < s->action[i + c].stage ? edge : s->action[i + c].stage;
                     CHECK_INT(from[i] - to[j], each(&t->latency, edge) + turn(t, edge));
@@ -515,7 +522,7 @@ static void check_idle(const dpar_schedule *s, int32_t r)
     for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
         const dpar_action *a = &s->action[i];
         int64_t late = -1, done = 0;
-        if (a->kind == DPAR_IDLE || is_message(a->kind)) {
+        if (a->kind == DPAR_ACTION_IDLE || is_message(a->kind)) {
             continue;
         }
         for (k = 0; k <= a->joined; k++) {
@@ -531,7 +538,7 @@ static void check_idle(const dpar_schedule *s, int32_t r)
             dependency += done - clock;
             communication += from[i] - done;
         }
-        began |= a->kind <= DPAR_WEIGHT || to[i] > from[i];
+        began |= a->kind <= DPAR_ACTION_WEIGHT || to[i] > from[i];
         clock = to[i];
         i += a->joined;
     }
@@ -539,24 +546,26 @@ static void check_idle(const dpar_schedule *s, int32_t r)
     CHECK_INT(ranks[r].communication, communication);
 }
 
-static int capped(const dpar_times *t)
+static int capped(const dpar_schedule_times *t)
 {
     return t->cap.of != NULL || t->cap.all != 0;
 }
 
-static int64_t adds(const dpar_times *t, const dpar_action *a)
+static int64_t adds(const dpar_schedule_times *t, const dpar_action *a)
 {
     if (capped(t) && t->hold_forward.of == NULL && t->hold_forward.all == 0) { /* activations */
-        return (a->kind == DPAR_FORWARD || a->kind == DPAR_RELOAD) -
-               (a->kind == DPAR_BACKWARD || a->kind == DPAR_WEIGHT || a->kind == DPAR_OFFLOAD);
+        return (a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_RELOAD) -
+               (a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_WEIGHT ||
+                a->kind == DPAR_ACTION_OFFLOAD);
     }
     switch (a->kind) {
-    case DPAR_FORWARD:
-    case DPAR_RELOAD: return each(&t->hold_forward, a->stage);
-    case DPAR_OFFLOAD: return -each(&t->hold_forward, a->stage);
-    case DPAR_INPUT: return each(&t->hold_input, a->stage);
-    case DPAR_WEIGHT: return each(&t->hold_weight, a->stage);
-    case DPAR_BACKWARD: return each(&t->hold_input, a->stage) + each(&t->hold_weight, a->stage);
+    case DPAR_ACTION_FORWARD:
+    case DPAR_ACTION_RELOAD: return each(&t->hold_forward, a->stage);
+    case DPAR_ACTION_OFFLOAD: return -each(&t->hold_forward, a->stage);
+    case DPAR_ACTION_INPUT: return each(&t->hold_input, a->stage);
+    case DPAR_ACTION_WEIGHT: return each(&t->hold_weight, a->stage);
+    case DPAR_ACTION_BACKWARD:
+        return each(&t->hold_input, a->stage) + each(&t->hold_weight, a->stage);
     default: return 0;
     }
 }
@@ -567,7 +576,7 @@ static int64_t more(int64_t x)
 }
 
 /* While action i runs: all that ended before, and what it and its other half add. */
-static void check_memory(const dpar_schedule *s, const dpar_times *t, int32_t r)
+static void check_memory(const dpar_schedule *s, const dpar_schedule_times *t, int32_t r)
 {
     int64_t base = 0, peak, i, j, live = 0, most = 0;
     int32_t k;
@@ -583,11 +592,12 @@ static void check_memory(const dpar_schedule *s, const dpar_times *t, int32_t r)
         }
         now += more(adds(t, a)) + (a->joined ? more(adds(t, a + 1)) : 0);
         peak = now > peak ? now : peak;
-        live += a->kind == DPAR_FORWARD || a->kind == DPAR_RELOAD;
+        live += a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_RELOAD;
         most = live > most ? live : most; /* a joined backward comes after its forward */
-        live -= a->kind == DPAR_BACKWARD || a->kind == DPAR_WEIGHT || a->kind == DPAR_OFFLOAD;
+        live -= a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_WEIGHT ||
+                a->kind == DPAR_ACTION_OFFLOAD;
         i += a->joined; /* both at once */
-        live -= a->joined && a[1].kind == DPAR_BACKWARD;
+        live -= a->joined && a[1].kind == DPAR_ACTION_BACKWARD;
     }
     CHECK_INT(ranks[r].peak_bytes, peak);
     CHECK_INT(ranks[r].over_cap,
@@ -597,12 +607,13 @@ static void check_memory(const dpar_schedule *s, const dpar_times *t, int32_t r)
 
 /* One moment of an idle rank: the cause by its definition. i: the action that it waits for. */
 enum { DEPENDS, TRAVELS, STARVES };
-static int why_idle(const dpar_schedule *s, const dpar_times *t, int32_t r, int64_t i, int64_t now)
+static int why_idle(const dpar_schedule *s, const dpar_schedule_times *t, int32_t r, int64_t i,
+                    int64_t now)
 {
     const dpar_action *a = &s->action[i];
     int64_t j, k, need[4], mail, made, held = 0, late = -1;
     int lowered = is_lowered(s), n, could = 1, cause = TRAVELS;
-    for (j = i + 1; j < s->begin[r + 1] && s->action[j].kind != DPAR_FORWARD; j++) {
+    for (j = i + 1; j < s->begin[r + 1] && s->action[j].kind != DPAR_ACTION_FORWARD; j++) {
     }
     if (each(&t->cap, r) > 0 && j < s->begin[r + 1]) { /* could the next forward run now? */
         n = needs(s, j, lowered, need, &mail);
@@ -621,8 +632,8 @@ static int why_idle(const dpar_schedule *s, const dpar_times *t, int32_t r, int6
         }
     }
     if (is_message(a->kind)) {
-        made = find(s, a->kind == DPAR_RECV_F ? DPAR_FORWARD : DPAR_BACKWARD, neighbour(s, a, 1),
-                    a->micro);
+        made = find(s, a->kind == DPAR_ACTION_RECV_F ? DPAR_ACTION_FORWARD : DPAR_ACTION_BACKWARD,
+                    neighbour(s, a, 1), a->micro);
         return a->kind % 2 == 0 && ended[made] > now ? DEPENDS : TRAVELS; /* RECVs are even */
     }
     for (k = 0; k <= a->joined; k++) {
@@ -637,7 +648,7 @@ static int why_idle(const dpar_schedule *s, const dpar_times *t, int32_t r, int6
 }
 
 /* Idle time by cause, moment by moment. */
-static void check_causes(const dpar_schedule *s, const dpar_times *t, int32_t r)
+static void check_causes(const dpar_schedule *s, const dpar_schedule_times *t, int32_t r)
 {
     int64_t now, i = s->begin[r], sum[3] = {0, 0, 0};
     for (now = ranks[r].first; now < ranks[r].last; now++) {
@@ -653,7 +664,8 @@ static void check_causes(const dpar_schedule *s, const dpar_times *t, int32_t r)
     CHECK_INT(ranks[r].memory, sum[STARVES]);
 }
 
-static void check_ranks(const dpar_schedule *s, const dpar_times *t, const dpar_timing *out)
+static void check_ranks(const dpar_schedule *s, const dpar_schedule_times *t,
+                        const dpar_timing *out)
 {
     int64_t busy = 0, span = 0, i, worst = 0, over = 0;
     int32_t r;
@@ -663,7 +675,7 @@ static void check_ranks(const dpar_schedule *s, const dpar_times *t, const dpar_
         for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
             const dpar_action *a = &s->action[i];
             if (holds(t, a->kind) && !is_message(a->kind) &&
-                (a->kind <= DPAR_WEIGHT || to[i] > from[i])) {
+                (a->kind <= DPAR_ACTION_WEIGHT || to[i] > from[i])) {
                 own += to[i] - from[i];
                 first = first < 0 ? from[i] : first;
                 last = to[i];
@@ -682,7 +694,7 @@ static void check_ranks(const dpar_schedule *s, const dpar_times *t, const dpar_
         over = q->over_cap > over ? q->over_cap : over;
         span = q->last - q->first > span ? q->last - q->first : span;
         worst = out->makespan - own > worst ? out->makespan - own : worst;
-        if (t->sends != DPAR_SENDS_BLOCKING && each(&t->cap, r) == 0) {
+        if (t->sends != DPAR_SEND_MODE_BLOCKING && each(&t->cap, r) == 0) {
             check_idle(s, r);
         }
         check_causes(s, t, r);
@@ -702,7 +714,7 @@ static void check_ranks(const dpar_schedule *s, const dpar_times *t, const dpar_
 }
 
 /* One list under one set of times, against everything above. 1: it ran. */
-static int against(const dpar_schedule *s, const dpar_times *t)
+static int against(const dpar_schedule *s, const dpar_schedule_times *t)
 {
     dpar_timing out;
     dpar_why why;
@@ -721,17 +733,17 @@ static int against(const dpar_schedule *s, const dpar_times *t)
         return 0;
     }
     for (i = 0; i < s->begin[s->ranks]; i++) {
-        if (s->action[i].kind != DPAR_IDLE) {
+        if (s->action[i].kind != DPAR_ACTION_IDLE) {
             CHECK_INT(from[i], reached[i]);
             CHECK_INT(to[i], ended[i]);
         }
     }
     check_ranks(s, t, &out);
     check_path(s, t, &out);
-    if (t->sends != DPAR_SENDS_BLOCKING && t->links == DPAR_LINKS_OWN) {
+    if (t->sends != DPAR_SEND_MODE_BLOCKING && t->links == DPAR_CONTENTION_NONE) {
         relax(s, t);
         for (i = 0; i < s->begin[s->ranks]; i++) {
-            if (s->action[i].kind != DPAR_IDLE) {
+            if (s->action[i].kind != DPAR_ACTION_IDLE) {
                 CHECK_INT(to[i], relaxed[i]);
             }
         }
@@ -754,7 +766,7 @@ static void test_metrics(void)
         double makespan, bubble, span, late, uneven;
         dpar_schedule s;
         dpar_timing out;
-        dpar_times t = times(4, 4, 4, 0);
+        dpar_schedule_times t = times(4, 4, 4, 0);
         if (sscanf(line, "%127[^.].csv %d %d %d %lf %lf %63s %lf %lf %lf %31s", name, &p, &stages,
                    &m, &makespan, &bubble, peaks, &span, &late, &uneven, joined) != 11) {
             continue;
@@ -801,12 +813,12 @@ static void test_messages(void)
 {
     dpar_schedule s;
     dpar_timing out;
-    dpar_times t = times(1, 1, 1, 0);
+    dpar_schedule_times t = times(1, 1, 1, 0);
     static const char *const file[] = {"1f1b_p4_m8_comms", "interleaved1f1b_p4_v2_m8_comms"};
     int k;
     for (k = 0; k < 2; k++) {
         load(&s, file[k], 0, 1);
-        for (t.sends = 0; t.sends < DPAR_SENDS_KINDS; t.sends++) {
+        for (t.sends = 0; t.sends < DPAR_SEND_MODE_COUNT; t.sends++) {
             for (t.latency.all = 0; t.latency.all < 4; t.latency.all++) {
                 CHECK(against(&s, &t));
                 CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
@@ -821,10 +833,10 @@ static void test_messages(void)
      * lines of the report (PyTorch #172668). It runs where they do not. */
     load(&s, "pt_interleaved_p2_v2_m4_recv_late_DEADLOCK", 0, 1);
     t = times(1, 1, 1, 1);
-    for (t.sends = 0; t.sends < DPAR_SENDS_KINDS; t.sends++) {
+    for (t.sends = 0; t.sends < DPAR_SEND_MODE_COUNT; t.sends++) {
         dpar_why why;
-        CHECK_INT(against(&s, &t), t.sends != DPAR_SENDS_BLOCKING);
-        if (t.sends == DPAR_SENDS_BLOCKING) {
+        CHECK_INT(against(&s, &t), t.sends != DPAR_SEND_MODE_BLOCKING);
+        if (t.sends == DPAR_SEND_MODE_BLOCKING) {
             CHECK_INT(run(&s, &t, &out, &why), DPAR_E_STUCK);
             CHECK_TEXT(why.text, "rank 0 waits at 0SEND_F1 for 1RECV_F1 of rank 1, which stands at "
                                  "1SEND_F0");
@@ -834,7 +846,8 @@ static void test_messages(void)
 
 /* Buffered messages change nothing about memory either; without bytes, those of the peak are
  * activations. */
-static void check_caps_lowered(const dpar_schedule *s, const dpar_schedule *l, dpar_times t)
+static void check_caps_lowered(const dpar_schedule *s, const dpar_schedule *l,
+                               dpar_schedule_times t)
 {
     static dpar_rank_timing plain[64];
     dpar_timing out, with;
@@ -859,13 +872,13 @@ static void test_lowered(void)
     static int64_t plain[1 << 16], lower[1 << 16];
     int32_t rule, p, m;
     int tried = 0;
-    for (rule = 1; rule < DPAR_ORDERS; rule++) {
+    for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
         for (p = 2; p <= 4; p++) {
             for (m = 1; m <= 3 * p; m++) {
-                dpar_order o;
+                dpar_schedule_desc o;
                 dpar_schedule s, l;
                 dpar_timing out, with;
-                dpar_times t = times(3, 4, 2, 1);
+                dpar_schedule_times t = times(3, 4, 2, 1);
                 memset(&o, 0, sizeof o);
                 o.rule = rule;
                 o.ranks = p;
@@ -881,10 +894,10 @@ static void test_lowered(void)
                 CHECK_INT(with.busy, out.busy);
                 CHECK_INT(with.peak_count, out.peak_count);
                 check_caps_lowered(&s, &l, t);
-                t.sends = DPAR_SENDS_POSTED;
+                t.sends = DPAR_SEND_MODE_POSTED;
                 CHECK_INT(run(&l, &t, &with, NULL), DPAR_OK);
                 CHECK(with.makespan >= out.makespan);
-                t.sends = DPAR_SENDS_BLOCKING;
+                t.sends = DPAR_SEND_MODE_BLOCKING;
                 CHECK_INT(run(&l, &t, &with, NULL), DPAR_OK);
                 CHECK(with.makespan >= out.makespan);
                 tried++;
@@ -914,8 +927,9 @@ static void put(dpar_schedule *s, int kind, int32_t stage, int32_t micro, int jo
 
 static void put_message(dpar_schedule *s, int kind, int32_t stage, int32_t micro)
 {
-    int32_t other = kind == DPAR_SEND_F ? dpar_schedule_partner(s, DPAR_SEND_F, stage)
-                                        : dpar_schedule_partner(s, DPAR_RECV_F, stage);
+    int32_t other = kind == DPAR_ACTION_SEND_F
+                        ? dpar_schedule_partner(s, DPAR_ACTION_SEND_F, stage)
+                        : dpar_schedule_partner(s, DPAR_ACTION_RECV_F, stage);
     if (remote(s, stage, other)) {
         put(s, kind, stage, micro, 0);
         put(s, kind + 1, other, micro, 0);
@@ -925,29 +939,30 @@ static void put_message(dpar_schedule *s, int kind, int32_t stage, int32_t micro
 /* done[stage][micro]: 0 nothing, 1 F, 2 I, 3 all. What may come next here: F, B or W; 0 nothing. */
 static int next(const dpar_schedule *s, char done[16][16], int32_t stage, int32_t k)
 {
-    int32_t before = dpar_schedule_partner(s, DPAR_RECV_F, stage),
-            behind = dpar_schedule_partner(s, DPAR_SEND_F, stage);
+    int32_t before = dpar_schedule_partner(s, DPAR_ACTION_RECV_F, stage),
+            behind = dpar_schedule_partner(s, DPAR_ACTION_SEND_F, stage);
     if (stage / s->chain != k / s->slices % (s->stages / s->chain)) {
         return 0; /* the other chain's */
     }
     switch (done[stage][k]) {
     case 0:
         return (before < 0 || done[before][k] > 0) && (k % s->slices == 0 || done[stage][k - 1] > 0)
-                   ? DPAR_FORWARD
+                   ? DPAR_ACTION_FORWARD
                    : 0;
     case 1:
         return (behind < 0 || done[behind][k] > 1) &&
                        ((k + 1) % s->slices == 0 || done[stage][k + 1] > 1)
-                   ? DPAR_BACKWARD
+                   ? DPAR_ACTION_BACKWARD
                    : 0;
-    case 2: return DPAR_WEIGHT;
+    case 2: return DPAR_ACTION_WEIGHT;
     default: return 0;
     }
 }
 
 static void make(dpar_schedule *s, int lowered)
 {
-    static const int other[] = {DPAR_UNSHARD, DPAR_RESHARD, DPAR_REDUCE_GRAD, DPAR_IDLE};
+    static const int other[] = {DPAR_ACTION_UNSHARD, DPAR_ACTION_RESHARD, DPAR_ACTION_REDUCE_GRAD,
+                                DPAR_ACTION_IDLE};
     char done[16][16];
     int32_t p = 1 + any(4), chains = 1 + any(2), stages = chains * (1 + any(5)), i, left = 1, at;
     memset(done, 0, sizeof done);
@@ -970,28 +985,31 @@ static void make(dpar_schedule *s, int lowered)
                 continue;
             }
             left = 1;
-            pair = kind == DPAR_FORWARD && s->rank_of[g] == s->rank_of[g2] &&
-                   next(s, done, g2, k2) == DPAR_BACKWARD;
-            done[g][k] = (char)(kind == DPAR_FORWARD ? 1 : kind == DPAR_BACKWARD && split ? 2 : 3);
-            put(s, kind == DPAR_BACKWARD && split ? DPAR_INPUT : kind, g, k, pair);
+            pair = kind == DPAR_ACTION_FORWARD && s->rank_of[g] == s->rank_of[g2] &&
+                   next(s, done, g2, k2) == DPAR_ACTION_BACKWARD;
+            done[g][k] = (char)(kind == DPAR_ACTION_FORWARD             ? 1
+                                : kind == DPAR_ACTION_BACKWARD && split ? 2
+                                                                        : 3);
+            put(s, kind == DPAR_ACTION_BACKWARD && split ? DPAR_ACTION_INPUT : kind, g, k, pair);
             if (pair) {
                 split = any(2);
-                put(s, split ? DPAR_INPUT : DPAR_BACKWARD, g2, k2, 0);
+                put(s, split ? DPAR_ACTION_INPUT : DPAR_ACTION_BACKWARD, g2, k2, 0);
                 done[g2][k2] = split ? 2 : 3;
             }
-            if (lowered && kind != DPAR_WEIGHT) {
-                put_message(s, kind == DPAR_FORWARD ? DPAR_SEND_F : DPAR_SEND_B, g, k);
+            if (lowered && kind != DPAR_ACTION_WEIGHT) {
+                put_message(
+                    s, kind == DPAR_ACTION_FORWARD ? DPAR_ACTION_SEND_F : DPAR_ACTION_SEND_B, g, k);
             }
             if (lowered && pair) {
-                put_message(s, DPAR_SEND_B, g2, k2);
+                put_message(s, DPAR_ACTION_SEND_B, g2, k2);
             }
             if (any(8) == 0) {
                 put(s, other[any(4)], any(stages), 0, 0);
             }
-            if (any(12) == 0 && kind == DPAR_FORWARD && !pair) {
-                put(s, DPAR_OFFLOAD, g, k, 0);
-                put(s, DPAR_RELOAD, g, k, 0);
-                put(s, DPAR_RECOMPUTE, g, k, 0);
+            if (any(12) == 0 && kind == DPAR_ACTION_FORWARD && !pair) {
+                put(s, DPAR_ACTION_OFFLOAD, g, k, 0);
+                put(s, DPAR_ACTION_RELOAD, g, k, 0);
+                put(s, DPAR_ACTION_RECOMPUTE, g, k, 0);
             }
             break;
         }
@@ -1004,7 +1022,7 @@ static void make(dpar_schedule *s, int lowered)
     CHECK(at <= 1000);
 }
 
-static void random_each(dpar_each *e, int k, int32_t least, int32_t n)
+static void random_each(dpar_stage_values *e, int k, int32_t least, int32_t n)
 {
     int32_t i;
     e->all = least + any(n);
@@ -1014,7 +1032,7 @@ static void random_each(dpar_each *e, int k, int32_t least, int32_t n)
     }
 }
 
-static void random_times(dpar_times *t)
+static void random_times(dpar_schedule_times *t)
 {
     memset(t, 0, sizeof *t);
     random_each(&t->forward, 0, 0, 6);
@@ -1048,7 +1066,7 @@ static void random_times(dpar_times *t)
 }
 
 /* In bytes, or, without any, in activations. */
-static void random_caps(dpar_times *t)
+static void random_caps(dpar_schedule_times *t)
 {
     if (any(2)) {
         random_each(&t->cap, 18, 0, 400);
@@ -1062,11 +1080,11 @@ static void random_caps(dpar_times *t)
 
 /* Larger caps never give more idle time for memory, large ones none; it goes to the other causes.
  * Returns that under t's own caps. */
-static int64_t check_monotone(const dpar_schedule *s, const dpar_times *t)
+static int64_t check_monotone(const dpar_schedule *s, const dpar_schedule_times *t)
 {
     static dpar_rank_timing last[64];
     int64_t caps[64], sum = 0;
-    dpar_times u = *t;
+    dpar_schedule_times u = *t;
     dpar_timing out;
     int32_t r, step;
     CHECK_INT(run(s, t, &out, NULL), DPAR_OK);
@@ -1107,7 +1125,7 @@ static void disturb(dpar_schedule *s)
         return;
     }
     if (any(4) == 0) {
-        s->action[i].kind = DPAR_IDLE;
+        s->action[i].kind = DPAR_ACTION_IDLE;
     } else if (i + 1 < s->begin[r + 1] && !s->action[i + 1].joined) {
         a = s->action[i];
         s->action[i] = s->action[i + 1];
@@ -1120,13 +1138,13 @@ static void test_random(void)
     int round, k, ran = 0, stuck = 0, refused = 0, starved[2][3] = {{0, 0, 0}, {0, 0, 0}};
     for (round = 0; round < 3000; round++) {
         dpar_schedule s;
-        dpar_times t;
+        dpar_schedule_times t;
         int lowered = any(2), valid;
         make(&s, lowered);
         random_times(&t);
         lowered = is_lowered(&s);
         t.sends = lowered ? any(3) : 0;
-        t.links = t.sends == DPAR_SENDS_BUFFERED ? any(3) : 0;
+        t.links = t.sends == DPAR_SEND_MODE_BUFFERED ? any(3) : 0;
         valid = against(&s, &t);
         CHECK(valid); /* made in one order of everything: no way of sending can hang */
         ran += valid;
@@ -1162,7 +1180,8 @@ static void small(dpar_schedule *s, const char *csv, int32_t chain)
     CHECK_INT(read_csv(s, csv, strlen(csv), chain, memory, sizeof memory, &why), DPAR_OK);
 }
 
-static void refuses(const dpar_schedule *s, const dpar_times *t, dpar_status st, const char *says)
+static void refuses(const dpar_schedule *s, const dpar_schedule_times *t, dpar_status st,
+                    const char *says)
 {
     dpar_timing out;
     dpar_why why;
@@ -1205,7 +1224,7 @@ static void test_order(void)
                 "rank 0 waits at (0F1;0B0)OVERLAP_F_B for 1B0 of rank 1, which stands at 1F1"},
                {"1F0,(1F1;1B0)OVERLAP_F_B\n0F0,0B0",
                 "rank 0 waits at (1F1;1B0)OVERLAP_F_B for 0F1 of rank 1, which is in no list"}};
-    dpar_times t = times(1, 1, 1, 1);
+    dpar_schedule_times t = times(1, 1, 1, 1);
     dpar_schedule s;
     size_t k;
     for (k = 0; k < sizeof bad / sizeof bad[0]; k++) {
@@ -1227,16 +1246,16 @@ static void test_order(void)
 static void test_garbage(void)
 {
     static const int64_t caps[] = {0, -3};
-    dpar_times t = times(1, 1, 1, 1);
+    dpar_schedule_times t = times(1, 1, 1, 1);
     dpar_schedule s;
     dpar_action *a;
     dpar_timing out;
     dpar_why why;
     small(&s, "0F0,0B0\n1F0,1B0", 0);
     a = &s.action[2];
-    a->kind = DPAR_ACTION_KINDS;
+    a->kind = DPAR_ACTION_COUNT;
     refuses(&s, &t, DPAR_E_ARG, "rank 1: kind 16, stage 1, micro-batch 0 is no action");
-    a->kind = DPAR_FORWARD;
+    a->kind = DPAR_ACTION_FORWARD;
     a->stage = 2;
     refuses(&s, &t, DPAR_E_ARG, "rank 1: kind 1, stage 2, micro-batch 0 is no action");
     a->stage = 0;
@@ -1248,14 +1267,15 @@ static void test_garbage(void)
     a[1].joined = 1;
     refuses(&s, &t, DPAR_E_ARG, "rank 1: 1B0 is joined with no backward");
     a[1].joined = 0;
-    s.action[1].kind = DPAR_IDLE;
+    s.action[1].kind = DPAR_ACTION_IDLE;
     s.action[1].joined = 1;
     refuses(&s, &t, DPAR_E_ARG, "rank 0: 0 is joined with no backward");
     s.action[1].joined = 0;
-    s.action[1].kind = DPAR_FORWARD; /* the last of its rank; behind it stands the next rank's B */
+    s.action[1].kind =
+        DPAR_ACTION_FORWARD; /* the last of its rank; behind it stands the next rank's B */
     s.action[1].joined = 1;
-    a->kind = DPAR_BACKWARD;
-    s.action[0].kind = DPAR_IDLE;
+    a->kind = DPAR_ACTION_BACKWARD;
+    s.action[0].kind = DPAR_ACTION_IDLE;
     refuses(&s, &t, DPAR_E_ARG, "rank 0: 0F0 is joined with no backward");
     s.begin[1] = 5;
     refuses(&s, &t, DPAR_E_ARG, "rank 1 has actions 5 up to 4");
@@ -1265,9 +1285,9 @@ static void test_garbage(void)
     small(&s, "0F0,0B0\n1F0,1B0", 0);
     t.sends = 3;
     refuses(&s, &t, DPAR_E_ARG, "sends 3, links 0: unknown");
-    t.sends = DPAR_SENDS_BLOCKING;
+    t.sends = DPAR_SEND_MODE_BLOCKING;
     refuses(&s, &t, DPAR_E_ARG, "sends 2 need a list with messages: lower it first");
-    t.links = DPAR_LINKS_OF_RANK;
+    t.links = DPAR_CONTENTION_RANK;
     refuses(&s, &t, DPAR_E_ARG, "sends 2, links 2: only buffered sends share links");
     t = times(1, 1, 1, 1);
     t.weight.all = -1;
@@ -1294,7 +1314,7 @@ static void test_garbage(void)
 static void test_large(void)
 {
     const int64_t most = INT64_MAX;
-    dpar_times t = times(0, 0, 0, most);
+    dpar_schedule_times t = times(0, 0, 0, most);
     dpar_schedule s;
     dpar_timing out;
     small(&s, "0F0\n1F0", 0);
@@ -1363,7 +1383,7 @@ static void test_rounding(void)
     dpar_timing out;
     small(&s, "0F0\n1F0", 0);
     for (k = 0; k < sizeof row / sizeof row[0]; k++) {
-        dpar_times t = times(0, 0, 0, 0);
+        dpar_schedule_times t = times(0, 0, 0, 0);
         t.bytes.all = row[k].bytes;
         t.bandwidth.all = row[k].bandwidth;
         if (row[k].turn < INT64_MAX / 2) {
@@ -1381,7 +1401,7 @@ static void test_by_hand(void)
 {
     dpar_schedule s;
     dpar_timing out;
-    dpar_times t = times(2, 1, 1, 3);
+    dpar_schedule_times t = times(2, 1, 1, 3);
     /* rank 0: F 0-2, F 2-4, B 12-14, B 16-18; rank 1: F 5-7, B 7-9, F 9-11, B 11-13 */
     small(&s, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1", 0);
     CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
@@ -1418,22 +1438,22 @@ static void test_by_hand(void)
     t.bandwidth.all = 1000000000;
     CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
     CHECK_INT(from[3], 4 + 5 + 3);
-    t.links = DPAR_LINKS_OF_PAIR;
+    t.links = DPAR_CONTENTION_PAIR;
     CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
     CHECK_INT(from[3], 4 + 5 + 3);
-    t.links = DPAR_LINKS_OF_RANK;
+    t.links = DPAR_CONTENTION_RANK;
     CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
     CHECK_INT(from[2], 2 + 5 + 3);
     CHECK_INT(from[3], 2 + 5 + 5 + 3);
     small(&s, "0F0,2F0\n1F0,3F0", 2);
-    t.links = DPAR_LINKS_OF_PAIR;
+    t.links = DPAR_CONTENTION_PAIR;
     CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
     CHECK_INT(from[3], 2 + 5 + 5 + 3);
 }
 
 /* Of one rank: dependency, communication, memory, over_cap. */
-static void causes(const dpar_schedule *s, const dpar_times *t, int32_t r, int64_t dependency,
-                   int64_t communication, int64_t starved, int64_t over)
+static void causes(const dpar_schedule *s, const dpar_schedule_times *t, int32_t r,
+                   int64_t dependency, int64_t communication, int64_t starved, int64_t over)
 {
     dpar_timing out;
     CHECK_INT(run(s, t, &out, NULL), DPAR_OK);
@@ -1448,7 +1468,7 @@ static void test_caps(void)
 {
     int64_t caps[3] = {0, 1, 0}, forward[3] = {5, 2, 2};
     dpar_schedule s;
-    dpar_times t = times(1, 1, 1, 0);
+    dpar_schedule_times t = times(1, 1, 1, 0);
     /* 1F1B. Rank 0: F0 0-1, F1 1-2, B0 4-6, F2 6-7, B1 7-9, F3 9-10, B2 10-12, B3 13-15; rank 1
      * has no gap. The gap 2-4 is before B0, with two activations held, and F2 could start; behind
      * 12-13 no forward is left. */
@@ -1522,12 +1542,12 @@ static void test_caps(void)
 static void test_one_rank(void)
 {
     dpar_schedule s;
-    dpar_times t = times(1, 1, 0, 1);
+    dpar_schedule_times t = times(1, 1, 0, 1);
     dpar_timing out;
     dpar_why why;
     small(&s, "0F0,1F0,1B0,0B0,0F1,1F1,1B1,0B1", 0);
     t.backward.all = 1;
-    for (t.sends = 0; t.sends < DPAR_SENDS_KINDS; t.sends++) {
+    for (t.sends = 0; t.sends < DPAR_SEND_MODE_COUNT; t.sends++) {
         CHECK_INT(run(&s, &t, &out, &why), DPAR_OK);
         CHECK_INT(out.makespan, 8);
     }

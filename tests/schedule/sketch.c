@@ -34,10 +34,10 @@ static void draw(const dpar_schedule *s, int32_t format, dpar_text *t)
 {
     int64_t *start = calloc((size_t)s->begin[s->ranks], 8),
             *end = calloc((size_t)s->begin[s->ranks], 8);
-    dpar_times times;
-    dpar_simulation how;
+    dpar_schedule_times times;
+    dpar_schedule_simulate_desc how;
     dpar_timing timing;
-    dpar_gantt g;
+    dpar_schedule_draw_desc g;
     memset(&times, 0, sizeof times);
     memset(&how, 0, sizeof how);
     memset(&g, 0, sizeof g);
@@ -58,8 +58,8 @@ static void draw(const dpar_schedule *s, int32_t format, dpar_text *t)
 
 static void test_make(int32_t rule)
 {
-    const char *name = dpar_order_name(rule);
-    dpar_order o;
+    const char *name = dpar_schedule_name(rule);
+    dpar_schedule_desc o;
     dpar_schedule s, t;
     int64_t need, k;
     memset(&o, 0, sizeof o);
@@ -92,9 +92,9 @@ static void test_sketch(int32_t rule)
     dpar_text t, e;
     int64_t need;
     int32_t format;
-    CHECK_INT(dpar_schedule_make(memory, sizeof memory, dpar_order_name(rule), 4, 8, &s, &why),
+    CHECK_INT(dpar_schedule_make(memory, sizeof memory, dpar_schedule_name(rule), 4, 8, &s, &why),
               DPAR_OK);
-    for (format = DPAR_GANTT_TEXT; format <= DPAR_GANTT_TRACE; format++) {
+    for (format = DPAR_SCHEDULE_DRAW_TEXT; format <= DPAR_SCHEDULE_DRAW_TRACE; format++) {
         dpar_text_init(&e, expected, sizeof expected);
         draw(&s, format, &e);
         dpar_text_init(&t, text, sizeof text);
@@ -123,20 +123,21 @@ static void test_refused(void)
     CHECK_INT(dpar_schedule_make(memory, sizeof memory, "dualpipe", 3, 8, &s, NULL), DPAR_E_DIVIDE);
     /* ranks that wait for each other: 1F1B's last rank begins with a backward */
     CHECK_INT(dpar_schedule_make(memory, sizeof memory, "1f1b", 2, 2, &s, &why), DPAR_OK);
-    s.action[s.begin[1]].kind = DPAR_BACKWARD;
-    s.action[s.begin[1] + 1].kind = DPAR_FORWARD;
+    s.action[s.begin[1]].kind = DPAR_ACTION_BACKWARD;
+    s.action[s.begin[1] + 1].kind = DPAR_ACTION_FORWARD;
     dpar_text_init(&t, text, sizeof text);
-    CHECK(dpar_schedule_sketch(&s, DPAR_GANTT_TEXT, work, sizeof work, &t, &why) < 0);
+    CHECK(dpar_schedule_sketch(&s, DPAR_SCHEDULE_DRAW_TEXT, work, sizeof work, &t, &why) < 0);
     CHECK(why.text[0] != 0);
     CHECK_TEXT(text, "");
     s.ranks = -1;
-    CHECK_INT(dpar_schedule_sketch(&s, DPAR_GANTT_TEXT, work, sizeof work, &t, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_schedule_sketch(&s, DPAR_SCHEDULE_DRAW_TEXT, work, sizeof work, &t, &why),
+              DPAR_E_ARG);
 }
 
 int main(void)
 {
     int32_t rule;
-    for (rule = 1; rule < DPAR_ORDERS; rule++) {
+    for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
         test_make(rule);
         test_sketch(rule);
     }

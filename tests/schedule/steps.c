@@ -7,7 +7,7 @@
 #include "check.h"
 #include "pipeline_lists.h"
 
-static dpar_slots *slots;                   /* of the last schedule */
+static dpar_action_slots *slots;            /* of the last schedule */
 static dpar_slot_counts counts[LIST_RANKS]; /* and its counts */
 
 static dpar_status slots_s(const dpar_schedule *s, int flying, dpar_why *why)
@@ -16,7 +16,7 @@ static dpar_status slots_s(const dpar_schedule *s, int flying, dpar_why *why)
     void *mem = malloc(bytes > 0 ? (size_t)bytes : 1);
     dpar_status st;
     free(slots);
-    slots = (dpar_slots *)malloc((size_t)n * sizeof *slots);
+    slots = (dpar_action_slots *)malloc((size_t)n * sizeof *slots);
     for (i = 0; i < n; i++) {
         slots[i].receive = slots[i].activation = slots[i].send = slots[i].weight = 7777;
     }
@@ -58,7 +58,8 @@ static int later_send(const lists *l, int r, int i, int flying)
 {
     while (i < l->n[r] && flying > 0) {
         i++;
-        flying -= i < l->n[r] && (l->a[r][i].kind == DPAR_SEND_F || l->a[r][i].kind == DPAR_SEND_B);
+        flying -= i < l->n[r] &&
+                  (l->a[r][i].kind == DPAR_ACTION_SEND_F || l->a[r][i].kind == DPAR_ACTION_SEND_B);
     }
     return i;
 }
@@ -68,7 +69,7 @@ static void live(const lists *l, int r, int from, int to, int slot, int slot_at_
     lives[life_count].from = moment(l, r, from);
     lives[life_count].to = to < l->n[r] ? moment(l, r, to) : to;
     lives[life_count++].slot = slot;
-    CHECK(slot != DPAR_NO_SLOT);
+    CHECK(slot != DPAR_SLOT_NONE);
     CHECK(to >= l->n[r] || slot == slot_at_end);
 }
 
@@ -96,7 +97,7 @@ static void check_lives(int count, int moments)
 }
 
 enum { RECEIVE, ACTIVATION, SEND, WEIGHT, SLOT_KINDS };
-static int slot_of(const dpar_slots *s, int kind)
+static int slot_of(const dpar_action_slots *s, int kind)
 {
     return kind == RECEIVE      ? s->receive
            : kind == ACTIVATION ? s->activation
@@ -107,25 +108,26 @@ static int slot_of(const dpar_slots *s, int kind)
 /* From where to where, by kind of slot; 0: nothing begins with this action. */
 static int span(const lists *l, int r, int i, int kind, int flying, int *end, int *last)
 {
-    const int k = l->a[r][i].kind, f = k == DPAR_FORWARD, g = k == DPAR_BACKWARD || k == DPAR_INPUT;
+    const int k = l->a[r][i].kind, f = k == DPAR_ACTION_FORWARD,
+              g = k == DPAR_ACTION_BACKWARD || k == DPAR_ACTION_INPUT;
     switch (kind) {
     case RECEIVE:
-        *end = k == DPAR_RECV_F ? find(l, r, DPAR_FORWARD, -1, i)
-                                : find(l, r, DPAR_BACKWARD, DPAR_INPUT, i);
+        *end = k == DPAR_ACTION_RECV_F ? find(l, r, DPAR_ACTION_FORWARD, -1, i)
+                                       : find(l, r, DPAR_ACTION_BACKWARD, DPAR_ACTION_INPUT, i);
         *last = *end;
-        return k == DPAR_RECV_F || k == DPAR_RECV_B;
+        return k == DPAR_ACTION_RECV_F || k == DPAR_ACTION_RECV_B;
     case ACTIVATION:
-        *end = find(l, r, DPAR_BACKWARD, DPAR_WEIGHT, i);
-        if (f && find(l, r, DPAR_OFFLOAD, -1, i) < l->n[r]) {
-            *end = find(l, r, DPAR_OFFLOAD, -1, i);
+        *end = find(l, r, DPAR_ACTION_BACKWARD, DPAR_ACTION_WEIGHT, i);
+        if (f && find(l, r, DPAR_ACTION_OFFLOAD, -1, i) < l->n[r]) {
+            *end = find(l, r, DPAR_ACTION_OFFLOAD, -1, i);
         }
         *last = *end;
-        return f || k == DPAR_RELOAD;
+        return f || k == DPAR_ACTION_RELOAD;
     case SEND:
-        *last = find(l, r, f ? DPAR_SEND_F : DPAR_SEND_B, -1, i);
+        *last = find(l, r, f ? DPAR_ACTION_SEND_F : DPAR_ACTION_SEND_B, -1, i);
         *end = later_send(l, r, *last, flying);
         return (f || g) && *last < l->n[r];
-    default: *last = *end = find(l, r, DPAR_WEIGHT, -1, i); return k == DPAR_INPUT;
+    default: *last = *end = find(l, r, DPAR_ACTION_WEIGHT, -1, i); return k == DPAR_ACTION_INPUT;
     }
 }
 
@@ -137,7 +139,7 @@ static void check_slots(const lists *l, int flying)
     int r, i, kind;
     CHECK_INT(slots_s(&s, flying, &why), DPAR_OK);
     for (r = 0; r < l->ranks; r++) {
-        const dpar_slots *mine = slots + s.begin[r];
+        const dpar_action_slots *mine = slots + s.begin[r];
         const int count[SLOT_KINDS] = {counts[r].receive, counts[r].activation, counts[r].send,
                                        counts[r].weight};
         for (kind = 0; kind < SLOT_KINDS; kind++) {
@@ -154,7 +156,7 @@ static void check_slots(const lists *l, int flying)
     free(mem);
 }
 
-/* What an action has no business with is DPAR_NO_SLOT, what it uses is not. */
+/* What an action has no business with is DPAR_SLOT_NONE, what it uses is not. */
 static void check_uses(const lists *l)
 {
     dpar_schedule s;
@@ -164,24 +166,26 @@ static void check_uses(const lists *l)
     for (r = 0; r < l->ranks; r++) {
         for (i = 0; i < l->n[r]; i++) {
             const int k = l->a[r][i].kind;
-            const dpar_slots *x = &slots[s.begin[r] + i];
-            const int computes = k == DPAR_FORWARD || k == DPAR_BACKWARD || k == DPAR_INPUT;
-            const int receives = k == DPAR_RECV_F || k == DPAR_RECV_B;
-            const int sends = k == DPAR_SEND_F || k == DPAR_SEND_B;
-            CHECK_INT(x->activation != DPAR_NO_SLOT,
-                      computes || k == DPAR_WEIGHT || k >= DPAR_RECOMPUTE);
-            CHECK_INT(x->weight != DPAR_NO_SLOT, k == DPAR_INPUT || k == DPAR_WEIGHT);
+            const dpar_action_slots *x = &slots[s.begin[r] + i];
+            const int computes =
+                k == DPAR_ACTION_FORWARD || k == DPAR_ACTION_BACKWARD || k == DPAR_ACTION_INPUT;
+            const int receives = k == DPAR_ACTION_RECV_F || k == DPAR_ACTION_RECV_B;
+            const int sends = k == DPAR_ACTION_SEND_F || k == DPAR_ACTION_SEND_B;
+            CHECK_INT(x->activation != DPAR_SLOT_NONE,
+                      computes || k == DPAR_ACTION_WEIGHT || k >= DPAR_ACTION_RECOMPUTE);
+            CHECK_INT(x->weight != DPAR_SLOT_NONE,
+                      k == DPAR_ACTION_INPUT || k == DPAR_ACTION_WEIGHT);
             if (!computes) {
-                CHECK_INT(x->receive != DPAR_NO_SLOT, receives);
-                CHECK_INT(x->send != DPAR_NO_SLOT, sends);
+                CHECK_INT(x->receive != DPAR_SLOT_NONE, receives);
+                CHECK_INT(x->send != DPAR_SLOT_NONE, sends);
             } else { /* a receive in front, a send behind */
-                int back = k != DPAR_FORWARD;
-                CHECK_INT(x->receive != DPAR_NO_SLOT,
-                          list_has(l, r, back ? DPAR_RECV_B : DPAR_RECV_F, -1, l->a[r][i].stage,
-                                   l->a[r][i].micro));
-                CHECK_INT(x->send != DPAR_NO_SLOT,
-                          list_has(l, r, back ? DPAR_SEND_B : DPAR_SEND_F, -1, l->a[r][i].stage,
-                                   l->a[r][i].micro));
+                int back = k != DPAR_ACTION_FORWARD;
+                CHECK_INT(x->receive != DPAR_SLOT_NONE,
+                          list_has(l, r, back ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F, -1,
+                                   l->a[r][i].stage, l->a[r][i].micro));
+                CHECK_INT(x->send != DPAR_SLOT_NONE,
+                          list_has(l, r, back ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F, -1,
+                                   l->a[r][i].stage, l->a[r][i].micro));
             }
         }
     }
@@ -226,8 +230,8 @@ static void test_pytorch(void)
     CHECK_INT(counts[0].activation, 3);
     for (k = 0; k < 8; k++) {
         CHECK_INT(slots[k].activation, expected[k]);
-        CHECK_INT(slots[k].receive, DPAR_NO_SLOT);
-        CHECK_INT(slots[k].send, DPAR_NO_SLOT);
+        CHECK_INT(slots[k].receive, DPAR_SLOT_NONE);
+        CHECK_INT(slots[k].send, DPAR_SLOT_NONE);
     }
 }
 
@@ -274,12 +278,14 @@ static void list_interleaved(lists *l, int p, int v, int m)
             if (k < m * v) {
                 int stage = k / p % v * p + r;
                 stage = v == 1 ? r : stage;
-                list_insert(l, r, l->n[r], list_action(DPAR_FORWARD, stage, count[0][stage]++, 0));
+                list_insert(l, r, l->n[r],
+                            list_action(DPAR_ACTION_FORWARD, stage, count[0][stage]++, 0));
             }
             if (k >= w) {
                 int stage = (v - 1 - (k - w) / p % v) * p + r;
                 stage = v == 1 ? r : stage;
-                list_insert(l, r, l->n[r], list_action(DPAR_BACKWARD, stage, count[1][stage]++, 0));
+                list_insert(l, r, l->n[r],
+                            list_action(DPAR_ACTION_BACKWARD, stage, count[1][stage]++, 0));
             }
         }
     }
@@ -325,7 +331,7 @@ static void test_refusals(void)
 {
     static const char csv[] = "0F0,0B0\n";
     dpar_schedule s;
-    dpar_slots out[2] = {{1, 1, 1, 1}, {1, 1, 1, 1}};
+    dpar_action_slots out[2] = {{1, 1, 1, 1}, {1, 1, 1, 1}};
     dpar_slot_counts count = {5, 5, 5, 5};
     dpar_why why;
     int64_t mem[32], needed;
@@ -376,7 +382,7 @@ static void test_most(void)
         for (k = 0; k < stages; k++) {
             s.rank_of[k] = 0;
             for (m = 0; m < s.micros; m++) {
-                s.action[(int64_t)k * s.micros + m] = list_action(DPAR_FORWARD, k, m, 0);
+                s.action[(int64_t)k * s.micros + m] = list_action(DPAR_ACTION_FORWARD, k, m, 0);
             }
         }
         bytes = dpar_schedule_slots_bytes(&s);
@@ -407,16 +413,16 @@ static dpar_status most_sends(int32_t micros, dpar_slot_counts *count, dpar_why 
         s.rank_of[r] = (uint16_t)r;
         for (m = 0; m < micros; m++) {
             if (r > 0) {
-                s.action[at++] = list_action(DPAR_RECV_F, r, m, r - 1);
+                s.action[at++] = list_action(DPAR_ACTION_RECV_F, r, m, r - 1);
             }
-            s.action[at++] = list_action(DPAR_FORWARD, r, m, 0);
+            s.action[at++] = list_action(DPAR_ACTION_FORWARD, r, m, 0);
             if (r < 2) {
-                s.action[at++] = list_action(DPAR_SEND_F, r, m, r + 1);
-                s.action[at++] = list_action(DPAR_RECV_B, r, m, r + 1);
+                s.action[at++] = list_action(DPAR_ACTION_SEND_F, r, m, r + 1);
+                s.action[at++] = list_action(DPAR_ACTION_RECV_B, r, m, r + 1);
             }
-            s.action[at++] = list_action(DPAR_BACKWARD, r, m, 0);
+            s.action[at++] = list_action(DPAR_ACTION_BACKWARD, r, m, 0);
             if (r > 0) {
-                s.action[at++] = list_action(DPAR_SEND_B, r, m, r - 1);
+                s.action[at++] = list_action(DPAR_ACTION_SEND_B, r, m, r - 1);
             }
         }
         s.begin[r + 1] = at;
@@ -443,7 +449,7 @@ static void test_most_sends(void)
 
 /* ---- the step machine ----------------------------------------------------------------------- */
 
-static void check_steps(const dpar_schedule *s, const dpar_slots *with)
+static void check_steps(const dpar_schedule *s, const dpar_action_slots *with)
 {
     int32_t r, turn;
     for (r = 0; r < s->ranks; r++) {
@@ -454,7 +460,7 @@ static void check_steps(const dpar_schedule *s, const dpar_slots *with)
             int n, k;
             for (n = dpar_steps_first(&steps, s, with, r, &step); n > 0;
                  n = dpar_steps_next(&steps, &step)) {
-                while (s->action[i].kind == DPAR_IDLE) {
+                while (s->action[i].kind == DPAR_ACTION_IDLE) {
                     i++;
                 }
                 CHECK_INT(step.index, i);
@@ -462,13 +468,14 @@ static void check_steps(const dpar_schedule *s, const dpar_slots *with)
                 for (k = 0; k < n; k++, i++) {
                     CHECK(memcmp(&step.action[k], &s->action[i], sizeof(dpar_action)) == 0);
                     CHECK_INT(step.slots[k].activation,
-                              with != NULL ? with[i].activation : DPAR_NO_SLOT);
-                    CHECK_INT(step.slots[k].receive, with != NULL ? with[i].receive : DPAR_NO_SLOT);
-                    CHECK_INT(step.slots[k].send, with != NULL ? with[i].send : DPAR_NO_SLOT);
-                    CHECK_INT(step.slots[k].weight, with != NULL ? with[i].weight : DPAR_NO_SLOT);
+                              with != NULL ? with[i].activation : DPAR_SLOT_NONE);
+                    CHECK_INT(step.slots[k].receive,
+                              with != NULL ? with[i].receive : DPAR_SLOT_NONE);
+                    CHECK_INT(step.slots[k].send, with != NULL ? with[i].send : DPAR_SLOT_NONE);
+                    CHECK_INT(step.slots[k].weight, with != NULL ? with[i].weight : DPAR_SLOT_NONE);
                 }
             }
-            while (i < s->begin[r + 1] && s->action[i].kind == DPAR_IDLE) {
+            while (i < s->begin[r + 1] && s->action[i].kind == DPAR_ACTION_IDLE) {
                 i++;
             }
             CHECK_INT(i, s->begin[r + 1]);

@@ -12,9 +12,9 @@ static int64_t memory[1 << 16], lowered[1 << 16], work[1 << 16];
 static void check_lists(const dpar_schedule *s)
 {
     static const int32_t passes[] = {DPAR_LOWER_MESSAGES, DPAR_LOWER_MERGE, DPAR_LOWER_LATE_RECV};
-    dpar_checking run;
-    dpar_times times;
-    dpar_simulation how;
+    dpar_schedule_check_desc run;
+    dpar_schedule_times times;
+    dpar_schedule_simulate_desc how;
     size_t k;
     int64_t bytes;
     int32_t links;
@@ -24,7 +24,7 @@ static void check_lists(const dpar_schedule *s)
     CHECK_INT(dpar_schedule_check_bytes(s, &run) % 8, 0);
     CHECK_INT(dpar_schedule_slots_bytes(s) % 8, 0);
     for (k = 0; k < sizeof passes / sizeof *passes; k++) {
-        dpar_lowering pass;
+        dpar_schedule_lower_desc pass;
         memset(&pass, 0, sizeof pass);
         pass.passes = passes[k];
         bytes = dpar_schedule_lower_bytes(s, &pass, NULL);
@@ -33,7 +33,7 @@ static void check_lists(const dpar_schedule *s)
     memset(&times, 0, sizeof times);
     memset(&how, 0, sizeof how);
     how.times = &times;
-    for (links = DPAR_LINKS_OWN; links <= DPAR_LINKS_OF_RANK; links++) {
+    for (links = DPAR_CONTENTION_NONE; links <= DPAR_CONTENTION_RANK; links++) {
         times.links = links;
         CHECK_INT(dpar_schedule_simulate_bytes(s, &how) % 8, 0);
     }
@@ -42,8 +42,8 @@ static void check_lists(const dpar_schedule *s)
 /* What two callers of the library did: work behind a schedule, in the same memory. */
 static void check_behind(const dpar_schedule *s, int64_t used)
 {
-    dpar_times times;
-    dpar_simulation how;
+    dpar_schedule_times times;
+    dpar_schedule_simulate_desc how;
     dpar_timing timing;
     memset(&times, 0, sizeof times);
     memset(&how, 0, sizeof how);
@@ -57,9 +57,9 @@ static void check_behind(const dpar_schedule *s, int64_t used)
 
 static void check_order(int32_t rule, int32_t ranks, int32_t micros, int32_t chunks)
 {
-    const dpar_order o = order_of(rule, ranks, micros, chunks);
+    const dpar_schedule_desc o = order_of(rule, ranks, micros, chunks);
     const int64_t bytes = dpar_schedule_generate_bytes(&o, NULL);
-    dpar_lowering pass;
+    dpar_schedule_lower_desc pass;
     dpar_schedule s, with;
     if (bytes < 0) {
         return;
@@ -76,11 +76,11 @@ static void check_order(int32_t rule, int32_t ranks, int32_t micros, int32_t chu
 
 static void check_made(int32_t ranks, int32_t stages, int32_t micros)
 {
-    dpar_times times;
-    dpar_pipe_job job;
+    dpar_schedule_times times;
+    dpar_schedule_optimize_desc job;
     dpar_schedule s;
-    dpar_pipe_result result;
-    dpar_placing how;
+    dpar_schedule_optimize_result result;
+    dpar_schedule_partition_desc how;
     memset(&times, 0, sizeof times);
     memset(&job, 0, sizeof job);
     memset(&how, 0, sizeof how);
@@ -92,7 +92,7 @@ static void check_made(int32_t ranks, int32_t stages, int32_t micros)
     job.times = &times;
     CHECK(dpar_schedule_auto_bytes(&job, NULL) > 0);
     CHECK_INT(dpar_schedule_auto_bytes(&job, NULL) % 8, 0);
-    CHECK(dpar_schedule_auto(&s, &job, &result, work, sizeof work, NULL) >= 0);
+    CHECK(dpar_schedule_optimize(&s, &job, &result, work, sizeof work, NULL) >= 0);
     how.job = &job;
     how.layers = stages + 3;
     CHECK_INT(dpar_schedule_place_bytes(&how) % 8, 0);
@@ -109,7 +109,7 @@ int main(void)
             CHECK_INT(dpar_schedule_bytes(ranks, stages, 3) % 8, 0);
         }
         for (micros = 1; micros <= 13; micros += 2) {
-            for (rule = 1; rule < DPAR_ORDERS; rule++) {
+            for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
                 for (chunks = 0; chunks <= 3; chunks++) {
                     check_order(rule, ranks, micros, chunks);
                 }

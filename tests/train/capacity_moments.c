@@ -8,13 +8,13 @@
 
 static void test_capacity(void)
 {
-    dpar_experts l;
+    dpar_experts_desc l;
     dpar_why why;
     memset(&l, 0, sizeof l);
-    CHECK_INT(dpar_split_init(&l.experts, DPAR_EVEN, 11, 1, 1, &why), DPAR_OK);
+    CHECK_INT(dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, 11, 1, 1, &why), DPAR_OK);
     l.choices = 1;
     CHECK(dpari_expert_capacity(&l, 10) == INT64_MAX); /* DROP_NONE */
-    l.drop = DPAR_DROP_LATE;
+    l.drop = DPAR_EXPERTS_DROP_POSITION;
     l.factor = 1.1; /* in doubles 1.1 x 10 / 11 is above 1 */
     CHECK_INT(dpari_expert_capacity(&l, 10), 1);
     CHECK_INT(dpari_expert_capacity(&l, 11), 2);

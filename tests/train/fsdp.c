@@ -22,7 +22,7 @@ static double wave(int i, int t)
 static void one_reference(const dpar_optimizer *o, double *w, double *m, double *v, double g, int t,
                           double rate)
 {
-    if (o->kind == DPAR_ADAMW) {
+    if (o->kind == DPAR_OPTIMIZER_ADAMW) {
         *w -= rate * o->decay * *w;
         *m = o->beta1 * *m + (1.0 - o->beta1) * g;
         *v = o->beta2 * *v + (1.0 - o->beta2) * g * g;
@@ -410,7 +410,7 @@ static void test_narrow_moments(void)
             o.stochastic = stochastic;
             o.seed = 77;
             test_narrow_steps(o, types[k]);
-            o.kind = DPAR_SGD;
+            o.kind = DPAR_OPTIMIZER_SGD;
             o.momentum = 0.9;
             test_narrow_steps(o, types[k]);
             o.nesterov = 1;
@@ -569,11 +569,11 @@ static void test_moment_types(void)
         o.moment_type = 0;
         CHECK_INT(moment_type_of(&o, floats[i]), wide[i]);
         o.moment_type = DPAR_BF16;
-        CHECK_INT(moment_type_of(&o, floats[i]), i == 0 ? DPAR_NO_TYPE : DPAR_BF16);
+        CHECK_INT(moment_type_of(&o, floats[i]), i == 0 ? DPAR_TYPE_NONE : DPAR_BF16);
     }
-    CHECK_INT(moment_type_of(&o, DPAR_I32), DPAR_NO_TYPE);
-    CHECK_INT(moment_type_of(NULL, DPAR_F32), DPAR_NO_TYPE);
-    CHECK_INT(moment_type_of(&o, DPAR_NO_TYPE), DPAR_NO_TYPE);
+    CHECK_INT(moment_type_of(&o, DPAR_I32), DPAR_TYPE_NONE);
+    CHECK_INT(moment_type_of(NULL, DPAR_F32), DPAR_TYPE_NONE);
+    CHECK_INT(moment_type_of(&o, DPAR_TYPE_NONE), DPAR_TYPE_NONE);
     memset(&p, 0, sizeof p);
     p.weight = &x;
     p.gradient = &g;
@@ -631,10 +631,10 @@ static void compare(const char *recipe, int32_t zero, int32_t type, int32_t comp
     const char *text = "gpt:layers=12,hidden=768,heads=12,vocab=8192,seq=1024,stack=torch";
     int32_t params_of[MOST_UNITS], units;
     int64_t numel[MOST_UNITS];
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes z;
     dpar_strategy s = plain_strategy();
-    dpar_memory m;
+    dpar_memory_usage m;
     dpar_model model;
     dpar_job job;
     dpar_why why;
@@ -655,19 +655,20 @@ static void compare(const char *recipe, int32_t zero, int32_t type, int32_t comp
     o.compute = compute;
     o.gradient = gradient;
     o.prefetch = 1;
-    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     o.optimizer.moment_type = moment_type;
     units = units_of(&w, params_of, numel);
     o.units = units;
     o.params_of = params_of;
     o.numel = numel;
     CHECK_INT(dpar_fsdp_bytes(RANKS, &o, &z, &why), DPAR_OK);
-    CHECK((double)(z.weights + z.master) == m.term[DPAR_MEM_WEIGHTS] + m.term[DPAR_MEM_MASTER]);
-    CHECK((double)z.gradients == m.term[DPAR_MEM_GRADIENTS]);
-    CHECK((double)z.moments == m.term[DPAR_MEM_OPTIMIZER]);
-    CHECK((double)z.gathered == m.term[DPAR_MEM_GATHERED]);
-    CHECK((double)z.buckets <= m.term[DPAR_MEM_BUCKETS]);
-    CHECK(zero < 3 || (double)z.buckets == m.term[DPAR_MEM_BUCKETS]);
+    CHECK((double)(z.weights + z.master) ==
+          m.term[DPAR_MEMORY_WEIGHTS] + m.term[DPAR_MEMORY_MASTER]);
+    CHECK((double)z.gradients == m.term[DPAR_MEMORY_GRADIENTS]);
+    CHECK((double)z.moments == m.term[DPAR_MEMORY_OPTIMIZER]);
+    CHECK((double)z.gathered == m.term[DPAR_MEMORY_GATHERED]);
+    CHECK((double)z.buckets <= m.term[DPAR_MEMORY_BUCKETS]);
+    CHECK(zero < 3 || (double)z.buckets == m.term[DPAR_MEMORY_BUCKETS]);
     CHECK_INT(z.registered,
               z.weights + z.gradients + z.master + z.moments + z.gathered + z.buckets);
 }
@@ -692,13 +693,13 @@ static void test_narrow_bytes(void)
 {
     const int32_t params_of[1] = {1};
     const int64_t numel[1] = {1000};
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes z;
     dpar_why why;
     memset(&o, 0, sizeof o);
     o.zero = 1;
     o.type = o.compute = o.gradient = DPAR_F32;
-    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     o.units = 1;
     o.params_of = params_of;
     o.numel = numel;
@@ -719,7 +720,7 @@ static void test_huge(void)
     enum { SMALL = 20 };
     int32_t params_of[SMALL + 1], i;
     int64_t numel[SMALL + 1];
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes z;
     dpar_why why;
     for (i = 0; i <= SMALL; i++) {
@@ -728,7 +729,7 @@ static void test_huge(void)
     }
     memset(&o, 0, sizeof o);
     o.type = o.compute = o.gradient = DPAR_F64;
-    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     for (o.zero = 1; o.zero <= 3; o.zero++) { /* as many as fit, one more */
         o.prefetch = o.zero == 3 ? 3 : SMALL;
         o.buffers = o.zero == 1 ? SMALL : 4;

@@ -248,7 +248,7 @@ static void attention(int32_t type, int64_t low)
     static double q[TOKENS * HEADS * W], out[2][TOKENS * HEADS * V], lse[2][TOKENS * HEADS];
     static double g[2][TOKENS * (HEADS * W + 2 * W + 2 * V)];
     const int64_t bytes = dpar_type_bytes(type);
-    dpar_attention layer;
+    dpar_attention_desc layer;
     memset(&layer, 0, sizeof layer);
     layer.heads = HEADS;
     layer.groups = 2;
@@ -338,7 +338,7 @@ static void optimizes(int32_t kind, int32_t nesterov)
     memset(&p, 0, sizeof p);
     dpar_optimizer_init(&o, kind);
     o.decay = 0.01;
-    o.momentum = kind == DPAR_SGD ? 0.9 : o.momentum;
+    o.momentum = kind == DPAR_OPTIMIZER_SGD ? 0.9 : o.momentum;
     o.nesterov = nesterov;
     for (int way = 0; way < 2; way++) {
         const int64_t part = way == 0 ? ALL : 1000;
@@ -378,8 +378,8 @@ int main(void)
     attention(DPAR_F32, -20);
     attention(DPAR_F64, -150);
     powers();
-    optimizes(DPAR_ADAMW, 0);
-    optimizes(DPAR_SGD, 0);
-    optimizes(DPAR_SGD, 1);
+    optimizes(DPAR_OPTIMIZER_ADAMW, 0);
+    optimizes(DPAR_OPTIMIZER_SGD, 0);
+    optimizes(DPAR_OPTIMIZER_SGD, 1);
     return CHECK_DONE();
 }

@@ -647,7 +647,7 @@ static void refused(void)
     q.scale_step = 4;
     REFUSED(host.quantize(NULL, &q), (void)0);
     REFUSED(host.dequantize(NULL, &q), (void)0);
-    REFUSED(host.quantize(NULL, &q), (q.type = DPAR_F64, q.code_type = DPAR_NO_TYPE));
+    REFUSED(host.quantize(NULL, &q), (q.type = DPAR_F64, q.code_type = DPAR_TYPE_NONE));
     q.code_type = DPAR_F8;
     CHECK_INT(host.quantize(NULL, &q), DPAR_OK);
     REFUSED(host.quantize(NULL, &q), q.block = 2);

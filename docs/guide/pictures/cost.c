@@ -28,11 +28,11 @@ enum { WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, REST, BARS };
 static int bar_of(int term)
 {
     switch (term) {
-    case DPAR_MEM_WEIGHTS: return WEIGHTS;
-    case DPAR_MEM_GRADIENTS: return GRADIENTS;
-    case DPAR_MEM_MASTER:
-    case DPAR_MEM_OPTIMIZER: return OPTIMIZER;
-    case DPAR_MEM_ACTIVATIONS: return ACTIVATIONS;
+    case DPAR_MEMORY_WEIGHTS: return WEIGHTS;
+    case DPAR_MEMORY_GRADIENTS: return GRADIENTS;
+    case DPAR_MEMORY_MASTER:
+    case DPAR_MEMORY_OPTIMIZER: return OPTIMIZER;
+    case DPAR_MEMORY_ACTIVATIONS: return ACTIVATIONS;
     default: return REST;
     }
 }
@@ -68,7 +68,7 @@ int draw_memory(dpar_text *t, dpar_why *why)
         if (st < 0 && st != DPAR_E_MEMORY) {
             return 1;
         }
-        for (k = 0; k < DPAR_MEMS; k++) {
+        for (k = 0; k < DPAR_MEMORY_COUNT; k++) {
             gb[bar_of(k)] += plan.memory.term[k] * 1e-9;
         }
         for (k = 0, x = 80; k < BARS; k++) {
@@ -132,7 +132,7 @@ int draw_time(dpar_text *t, dpar_why *why)
             dpar_plan_price(&job, &s, 1536, &plan, NULL, why) < 0) {
             return 1;
         }
-        for (k = 0; k < DPAR_TIMES; k++) {
+        for (k = 0; k < DPAR_TIME_COUNT; k++) {
             span[span_of(k)] += plan.step.term[k];
         }
         snprintf(line, sizeof line, "%s: %s", words[i], way[i]);
@@ -163,7 +163,7 @@ typedef struct net {
 static int net_of(net *n, dpar_job *job, const char *model, int32_t blocks, const char *machine,
                   dpar_why *why)
 {
-    const dpar_layer *layer;
+    const dpar_workload_layer *layer;
     dpar_strategy s;
     dpar_plan plan;
     double back[2];
@@ -210,9 +210,9 @@ static int backward(dpar_text *t, int y, const net *n, const dpar_job *job, int6
     const double loses = job->cluster->cal.value[DPAR_CAL_CONTENTION];
     static int64_t start[200];
     static dpar_bucket bucket[64];
-    dpar_bucketing how = {0};
+    dpar_buckets_desc how = {0};
     dpar_collective_cost cost;
-    dpar_group g;
+    dpar_cluster_group g;
     double now = 0.0, sent = 0.0;
     char line[200];
     int32_t layer, buckets, b = 0;
@@ -220,7 +220,7 @@ static int backward(dpar_text *t, int y, const net *n, const dpar_job *job, int6
     if (dpar_buckets_init(&how, start, bucket, 64, &buckets, why) < 0) {
         return 1;
     }
-    dpar_group_init(&g, job->cluster, 8, 1);
+    dpar_cluster_group_init(&g, job->cluster, 8, 1);
     for (layer = n->layers - 1; layer >= 0; layer--) {
         const double work = n->seconds[layer], from = now;
         double beside = sent > now ? sent - now : 0.0;
@@ -229,7 +229,7 @@ static int backward(dpar_text *t, int y, const net *n, const dpar_job *job, int6
         span(t, from, now, y + 8, full[layer % 2]);
         for (; b < buckets && n->layer_of[bucket[b].first] >= layer; b++) {
             const double at = sent > now ? sent : now;
-            dpar_collective_predict(job->cluster, &g, DPAR_ALL_REDUCE,
+            dpar_collective_predict(job->cluster, &g, DPAR_CALL_ALL_REDUCE,
                                     job->recipe.reduced * (double)bucket[b].used, &cost);
             sent = at + cost.seconds;
             span(t, at, sent, y + 32, full[2 + b % 2]);

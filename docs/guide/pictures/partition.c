@@ -32,7 +32,7 @@ static void scatter(void)
 
 static int cut(dpar_comm *world, void *unused)
 {
-    dpar_points_cloud d = {0};
+    dpar_points_partition_desc d = {0};
     int i, k;
     (void)unused;
     d.dims = 2, d.parts = PARTS, d.points = MANY, d.at = found.at[0];
@@ -50,7 +50,7 @@ int draw_partition(dpar_text *t, dpar_why *why)
 {
     static const char *const colour[PARTS] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                               "#56B4E9", "#B8860B", "#555555"};
-    dpar_options one = {0};
+    dpar_world_desc one = {0};
     int i;
     scatter();
     one.threads = 1;

@@ -70,14 +70,14 @@ static int draw_halo(dpar_text *t, dpar_why *why)
     static const int64_t cells[] = {24, 36};
     dpar_placement cut[2];
     dpar_halo h = {0};
-    dpar_halo_picture p = {0};
+    dpar_halo_draw_desc p = {0};
     dpar_mesh mesh;
     cut[0] = dpar_shard(0), cut[1] = dpar_shard(1);
     h.shape = DPAR_STENCIL_BOX;
     h.low[0] = h.low[1] = h.high[0] = h.high[1] = 2;
     h.periodic = 2;
     p.halo = &h, p.bytes = 8, p.title = "a grid on 2 x 2 ranks";
-    return dpar_mesh_init(&mesh, "y x", parts, DPAR_LAST_FASTEST, 4, why) < 0 ||
+    return dpar_mesh_init(&mesh, "y x", parts, DPAR_ORDER_LAST_FASTEST, 4, why) < 0 ||
            dpar_layout_init(&h.grid, &mesh, 2, cells, cut, why) < 0 ||
            dpar_halo_check(&h, why) < 0 || dpar_halo_draw(t, &p, DPAR_HALO_SVG, why) < 0;
 }
@@ -86,19 +86,19 @@ static int draw_halo(dpar_text *t, dpar_why *why)
 static int draw_pipeline(dpar_text *t, dpar_why *why)
 {
     static int64_t memory[4096], work[4096], start[512], end[512];
-    dpar_order order = {0};
-    dpar_times times = {0};
-    dpar_simulation how = {0};
+    dpar_schedule_desc order = {0};
+    dpar_schedule_times times = {0};
+    dpar_schedule_simulate_desc how = {0};
     dpar_schedule s;
     dpar_timing timing;
-    dpar_gantt g = {0};
-    order.rule = DPAR_ZBV, order.ranks = 4, order.micros = 8;
+    dpar_schedule_draw_desc g = {0};
+    order.rule = DPAR_SCHEDULE_ZBV, order.ranks = 4, order.micros = 8;
     times.forward.all = times.input.all = times.weight.all = 1;
     how.times = &times, how.start = start, how.end = end;
     g.schedule = &s, g.start = start, g.end = end, g.unit = 1, g.title = "a pipeline of 4 ranks";
     return dpar_schedule_generate(&s, &order, memory, sizeof memory, why) < 0 ||
            dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, why) < 0 ||
-           dpar_schedule_draw(t, &g, DPAR_GANTT_SVG, why) < 0;
+           dpar_schedule_draw(t, &g, DPAR_SCHEDULE_DRAW_SVG, why) < 0;
 }
 
 /* ---- all of them ---- */

@@ -115,7 +115,7 @@ static void draw_matrix(dpar_text *t, int x, int y, int cell)
 
 int draw_points(dpar_text *t, dpar_why *why)
 {
-    dpar_options o = {0};
+    dpar_world_desc o = {0};
     o.threads = 1;
     if (dpar_launch_with(RANKS, mesh, NULL, &o, why) < 0) {
         return 1;

@@ -23,14 +23,14 @@ static int three_batches(dpar_comm *world, void *unused)
     (void)unused;
     for (k = 0; k < CALLS; k++) {
         dpar_status st;
-        int32_t what = DPAR_ALL_REDUCE;
+        int32_t what = DPAR_CALL_ALL_REDUCE;
         if (k == 0) {
-            what = DPAR_BROADCAST;
+            what = DPAR_CALL_BROADCAST;
             st = dpar_broadcast(world, x, 4, DPAR_F32, 0, NULL);
         } else if (k <= batches) {
             st = dpar_all_reduce(world, x, x, 4, DPAR_F32, DPAR_SUM, NULL);
         } else {
-            what = DPAR_BARRIER;
+            what = DPAR_CALL_BARRIER;
             st = dpar_barrier(world, NULL);
         }
         lane[world->rank].call[k] = what, lane[world->rank].status[k] = st;
@@ -53,7 +53,7 @@ static void waits_for(int rank, char *line, size_t bytes)
 
 int draw_trouble(dpar_text *t, dpar_why *why)
 {
-    dpar_options o = {0};
+    dpar_world_desc o = {0};
     const char *said;
     char line[200];
     int rank, k;
@@ -69,7 +69,7 @@ int draw_trouble(dpar_text *t, dpar_why *why)
         for (k = 0; k < CALLS; k++) {
             const dpar_status st = lane[rank].status[k];
             box(t, 80 + 150 * k, y, 144, 42, st >= 0 ? pale[2] : rank == ODD ? pale[5] : pale[1]);
-            snprintf(line, sizeof line, "%s #%d", dpar_collective_name(lane[rank].call[k]), k + 1);
+            snprintf(line, sizeof line, "%s #%d", dpar_call_name(lane[rank].call[k]), k + 1);
             centred(t, 152 + 150 * k, y + 18, 0, line);
             centred(t, 152 + 150 * k, y + 34, 1, st >= 0 ? "done" : "E_MISMATCH");
         }

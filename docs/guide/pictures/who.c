@@ -34,7 +34,7 @@ static int layout(dpar_text *t, int x, int32_t rule, const char *name, dpar_why 
     char line[100];
     int32_t rank;
     cut[0] = dpar_shard_by(0, rule, 2), cut[1] = dpar_shard_by(1, rule, 2);
-    if (dpar_mesh_init(&mesh, "y x", parts, DPAR_LAST_FASTEST, 6, why) < 0 ||
+    if (dpar_mesh_init(&mesh, "y x", parts, DPAR_ORDER_LAST_FASTEST, 6, why) < 0 ||
         dpar_layout_init(&l, &mesh, 2, extent, cut, why) < 0) {
         return 1;
     }
@@ -60,9 +60,9 @@ static int layout(dpar_text *t, int x, int32_t rule, const char *name, dpar_why 
 int draw_layouts(dpar_text *t, dpar_why *why)
 {
     page(t, 860, 240, "7 x 13 elements on 2 x 3 ranks, by three rules");
-    return layout(t, 16, DPAR_CHUNK, "CHUNK, as PyTorch", why) ||
-           layout(t, 300, DPAR_EVEN, "EVEN, as NumPy and PETSc", why) ||
-           layout(t, 584, DPAR_BLOCK_CYCLIC, "BLOCK_CYCLIC, 2 x 2: as ScaLAPACK", why);
+    return layout(t, 16, DPAR_SPLIT_CHUNK, "CHUNK, as PyTorch", why) ||
+           layout(t, 300, DPAR_SPLIT_EVEN, "EVEN, as NumPy and PETSc", why) ||
+           layout(t, 584, DPAR_SPLIT_BLOCK_CYCLIC, "BLOCK_CYCLIC, 2 x 2: as ScaLAPACK", why);
 }
 
 /* ---- meshes ---- */
@@ -90,7 +90,7 @@ int draw_meshes(dpar_text *t, dpar_why *why)
     dpar_mesh mesh;
     char line[100];
     int32_t rank, axis, at[3], of[3];
-    if (dpar_mesh_init(&mesh, "pp dp tp", sizes, DPAR_LAST_FASTEST, 16, why) < 0) {
+    if (dpar_mesh_init(&mesh, "pp dp tp", sizes, DPAR_ORDER_LAST_FASTEST, 16, why) < 0) {
         return 1;
     }
     page(t, 860, 330, "pp 2, dp 2, tp 4: 16 ranks on 2 nodes of 8");
@@ -146,12 +146,12 @@ static void name_rank(dpar_text *t, int x, int64_t row, int32_t rank)
  * bytes that it gets from others. */
 static int64_t pieces(dpar_text *t, const dpar_layout *from, const dpar_layout *to, int32_t rank)
 {
-    static dpar_transfers walk;
+    static dpar_redistribute_cursor walk;
     int64_t shape[2], first[2], others = 0;
     dpar_transfer p;
     char line[40];
-    dpar_transfers_first(&walk, from, to, rank, DPAR_RECEIVES, 0);
-    while (dpar_transfers_next(&walk, &p)) {
+    dpar_redistribute_first(&walk, from, to, rank, DPAR_TRANSFER_RECV, 0);
+    while (dpar_redistribute_next(&walk, &p)) {
         const int x = RIGHT + CELL * (int)p.global[1], y = TOP + CELL * (int)p.global[0];
         const int wide = CELL * (int)p.extent[1], high = CELL * (int)p.extent[0];
         const int64_t bytes = 4 * dpar_transfer_volume(&p);
@@ -182,9 +182,9 @@ int draw_moving(dpar_text *t, dpar_why *why)
     dpar_mesh mesh;
     char line[100];
     int32_t rank;
-    if (dpar_mesh_init(&mesh, "y x", bands, DPAR_LAST_FASTEST, 6, why) < 0 ||
+    if (dpar_mesh_init(&mesh, "y x", bands, DPAR_ORDER_LAST_FASTEST, 6, why) < 0 ||
         dpar_layout_init(&six, &mesh, 2, extent, cut, why) < 0 ||
-        dpar_mesh_init(&mesh, "y x", blocks, DPAR_LAST_FASTEST, 8, why) < 0 ||
+        dpar_mesh_init(&mesh, "y x", blocks, DPAR_ORDER_LAST_FASTEST, 8, why) < 0 ||
         dpar_layout_init(&eight, &mesh, 2, extent, cut, why) < 0) {
         return 1;
     }

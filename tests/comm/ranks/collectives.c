@@ -10,9 +10,9 @@
 static const int types[12] = {DPAR_F32, DPAR_F64, DPAR_BF16, DPAR_F16, DPAR_I8,   DPAR_U8,
                               DPAR_I32, DPAR_U32, DPAR_I64,  DPAR_U64, DPAR_TF32, DPAR_F8};
 static const int ops[5] = {DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN};
-static const int kinds[8] = {DPAR_ALL_REDUCE, DPAR_ALL_GATHER, DPAR_REDUCE_SCATTER,
-                             DPAR_ALL_TO_ALL, DPAR_BROADCAST,  DPAR_REDUCE,
-                             DPAR_GATHER,     DPAR_SCATTER};
+static const int kinds[8] = {DPAR_CALL_ALL_REDUCE, DPAR_CALL_ALL_GATHER, DPAR_CALL_REDUCE_SCATTER,
+                             DPAR_CALL_ALL_TO_ALL, DPAR_CALL_BROADCAST,  DPAR_CALL_REDUCE,
+                             DPAR_CALL_GATHER,     DPAR_CALL_SCATTER};
 
 /* Bytes of one piece, and elements to add: around the flag line, a page, the slot, its halves, CMA.
  */
@@ -44,7 +44,9 @@ static int worth_it(const oracle *o, uint64_t h, int64_t bytes)
 
 static int pieces_held(int kind, int n)
 {
-    return kind == DPAR_ALL_REDUCE || kind == DPAR_REDUCE || kind == DPAR_BROADCAST ? 1 : n;
+    return kind == DPAR_CALL_ALL_REDUCE || kind == DPAR_CALL_REDUCE || kind == DPAR_CALL_BROADCAST
+               ? 1
+               : n;
 }
 
 /* One kind, type and op: all sizes. 1: the communicator is broken. */
@@ -87,7 +89,7 @@ static int one_form(oracle *o, oracle_slot *slot, int64_t most, int kind, int va
         }
     }
     if (o->world->rank == 0 && o->effort == 1) {
-        printf("  %s%s: %ld operations, %d wrong on rank 0, %.2f s\n", dpar_collective_name(kind),
+        printf("  %s%s: %ld operations, %d wrong on rank 0, %.2f s\n", dpar_call_name(kind),
                varies ? "-v" : "", o->cases - cases, o->failed - wrong, oracle_now() - begin);
         fflush(stdout);
     }
@@ -105,11 +107,11 @@ static void sweep(oracle *o)
     memset(&barrier, 0, sizeof barrier);
     for (i = 0; i < 8 && !stop; i++) {
         stop = one_form(o, &slot, most, kinds[i], 0);
-        if (!stop && kinds[i] != DPAR_ALL_REDUCE && kinds[i] != DPAR_BROADCAST &&
-            kinds[i] != DPAR_REDUCE) {
+        if (!stop && kinds[i] != DPAR_CALL_ALL_REDUCE && kinds[i] != DPAR_CALL_BROADCAST &&
+            kinds[i] != DPAR_CALL_REDUCE) {
             stop = one_form(o, &slot, most, kinds[i], 1);
         }
-        barrier.kind = DPAR_BARRIER, barrier.type = DPAR_U8, barrier.how = i & 3;
+        barrier.kind = DPAR_CALL_BARRIER, barrier.type = DPAR_U8, barrier.how = i & 3;
         stop = stop || oracle_run(o, o->world, &barrier, &slot);
     }
     oracle_slot_free(o, &slot);
@@ -124,9 +126,9 @@ static void huge(oracle *o)
     k.type = DPAR_U8, k.op = DPAR_SUM, k.count = (INT64_C(1) << 31) + 5, k.in_place = 1;
     k.memory = ORACLE_REGISTERED;
     if (oracle_slot_make(o, &slot, k.count) == DPAR_OK) {
-        k.kind = DPAR_ALL_REDUCE, k.seed = 11;
+        k.kind = DPAR_CALL_ALL_REDUCE, k.seed = 11;
         if (oracle_run(o, o->world, &k, &slot) == 0) {
-            k.kind = DPAR_BROADCAST, k.memory = ORACLE_PRIVATE, k.seed = 12;
+            k.kind = DPAR_CALL_BROADCAST, k.memory = ORACLE_PRIVATE, k.seed = 12;
             (void)oracle_run(o, o->world, &k, &slot);
         }
     }
@@ -137,14 +139,17 @@ static void huge(oracle *o)
  * so from 4 KiB on; each thing to do without; by levels, as many ranks on many cores go. */
 static void configurations(oracle_total *t, const oracle_args *a, int n)
 {
-    static const int plain[] = {0, DPAR_WITHOUT_DIRECT | DPAR_WITHOUT_CMA,
-                                 DPAR_WITHOUT_STREAM | DPAR_WITHOUT_MEMFD | DPAR_WITHOUT_CMA,
-                                 DPAR_WITHOUT_FUTEX, DPAR_WITHOUT_FLAT,
-                                 DPAR_WITHOUT_FLAT | DPAR_WITHOUT_DIRECT};
+    static const int plain[] = {0,
+                                DPAR_WORLD_NO_DIRECT | DPAR_WORLD_NO_CMA,
+                                DPAR_WORLD_NO_STREAMING_STORES | DPAR_WORLD_NO_MEMFD |
+                                    DPAR_WORLD_NO_CMA,
+                                DPAR_WORLD_NO_FUTEX,
+                                DPAR_WORLD_NO_FLAT,
+                                DPAR_WORLD_NO_FLAT | DPAR_WORLD_NO_DIRECT};
     static const char *const names[] = {"defaults", "4 KiB slots, no direct", "no CMA, no memfd",
                                         "no futex, delays", "by levels", "by levels, delays"};
     oracle base;
-    dpar_options options;
+    dpar_world_desc options;
     int i;
     for (i = 0; i < 6; i++) {
         if (a->effort == 0 && i > 0 && i != 1 + n % 3 && i != 4 + n % 2) {
@@ -170,7 +175,7 @@ int main(int argc, char **argv)
 #if defined(USE_MPI)
     {
         oracle base;
-        dpar_options options;
+        dpar_world_desc options;
         MPI_Init(&argc, &argv);
         oracle_base(&base, &a, &options);
         oracle_launch(&t, "collectives", 0, sweep, &base, &options);
@@ -184,7 +189,7 @@ int main(int argc, char **argv)
     }
     if (a.effort == 1 && a.from <= 2 && a.to >= 2) {
         oracle base;
-        dpar_options options;
+        dpar_world_desc options;
         oracle_base(&base, &a, &options);
         oracle_launch(&t, "2^31 elements", 2, huge, &base, &options);
     }

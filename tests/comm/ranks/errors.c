@@ -67,13 +67,13 @@ static void plain_arguments(oracle *o)
     REFUSED(dpar_all_gather(c, a, b, large, DPAR_F64, NULL), DPAR_E_RANGE, "all-gather");
     REFUSED(dpar_all_to_all(c, a, b, large, DPAR_F64, NULL), DPAR_E_RANGE, "all-to-all");
     REFUSED(dpar_all_reduce(c, a, b, 4, -1, DPAR_SUM, NULL), DPAR_E_ARG, "type");
-    REFUSED(dpar_all_reduce(c, a, b, 4, DPAR_TYPES, DPAR_SUM, NULL), DPAR_E_ARG, "type");
+    REFUSED(dpar_all_reduce(c, a, b, 4, DPAR_TYPE_COUNT, DPAR_SUM, NULL), DPAR_E_ARG, "type");
     REFUSED(dpar_all_reduce(c, a, b, 4, DPAR_TF32, DPAR_SUM, NULL), DPAR_E_ARG, "type");
     REFUSED(dpar_reduce(c, a, b, 4, DPAR_F8, DPAR_SUM, 0, NULL), DPAR_E_ARG, "type");
     REFUSED(dpar_all_gather(c, a, b, 4, DPAR_F4, NULL), DPAR_E_ARG, "type");
     REFUSED(dpar_send(c, a, 4, 99, 0, 0, NULL), DPAR_E_ARG, "type");
     REFUSED(dpar_all_reduce(c, a, b, 4, DPAR_F32, DPAR_COPY, NULL), DPAR_E_ARG, "op");
-    REFUSED(dpar_all_reduce(c, a, b, 4, DPAR_F32, DPAR_OPS, NULL), DPAR_E_ARG, "op");
+    REFUSED(dpar_all_reduce(c, a, b, 4, DPAR_F32, DPAR_OP_COUNT, NULL), DPAR_E_ARG, "op");
     REFUSED(dpar_reduce_scatter(c, a, b, 4, DPAR_F32, -1, NULL), DPAR_E_ARG, "op");
     REFUSED(dpar_broadcast(c, a, 4, DPAR_F32, -1, NULL), DPAR_E_ARG, "root");
     REFUSED(dpar_broadcast(c, a, 4, DPAR_F32, n, NULL), DPAR_E_ARG, "root");
@@ -152,12 +152,12 @@ static void calls_and_works(oracle *o)
     REFUSED(dpar_batch(c, &call, 1, NULL), DPAR_E_ARG, "a batch takes");
     call.kind = -1;
     REFUSED(dpar_post(c, &call, NULL), DPAR_E_ARG, "-1");
-    call.kind = DPAR_CALLS;
+    call.kind = DPAR_CALL_COUNT;
     REFUSED(dpar_post(c, &call, &work), DPAR_E_ARG, "kind");
-    call.kind = DPAR_SEND_RECV;
+    call.kind = DPAR_CALL_SEND_RECV;
     REFUSED(dpar_post(c, &call, NULL), DPAR_E_ARG, "kind");
     expect(o, "a refused post leaves the work free", work.comm == NULL, 1);
-    call.kind = DPAR_CALLS;
+    call.kind = DPAR_CALL_COUNT;
     (void)dpar_post(c, &call, &work);
     expect(o, "wait for a work whose post was refused", dpar_wait(&work), DPAR_E_ARG);
     expect(o, "and test of it", dpar_test(&work), DPAR_E_ARG);
@@ -170,14 +170,14 @@ static void calls_and_works(oracle *o)
     expect(o, "the message has left", dpar_wait(&spare), DPAR_OK);
     y = 0;
     memset(&work, 0, sizeof work);
-    call.kind = DPAR_ALL_REDUCE;
+    call.kind = DPAR_CALL_ALL_REDUCE;
     REFUSED(dpar_batch(c, &call, 1, NULL), DPAR_E_ARG, "batch");
     REFUSED(dpar_batch(c, &call, -1, NULL), DPAR_E_ARG, "batch");
     REFUSED(dpar_batch(c, NULL, 1, NULL), DPAR_E_ARG, "NULL");
     expect(o, "a batch of none", dpar_batch(c, NULL, 0, NULL), DPAR_OK);
     /* one wrong call in a batch: nothing is posted */
     memset(two, 0, sizeof two);
-    two[0].kind = DPAR_SEND, two[0].type = DPAR_I32, two[0].count = 1, two[0].in = &x;
+    two[0].kind = DPAR_CALL_SEND, two[0].type = DPAR_I32, two[0].count = 1, two[0].in = &x;
     two[0].root = c->rank;
     two[1] = two[0];
     two[1].root = c->size;
@@ -204,7 +204,7 @@ static void groups(oracle *o)
     REFUSED(dpar_comm_split(c, 0, 0, NULL), DPAR_E_ARG, "out");
     REFUSED(dpar_comm_split_axes(c, NULL, 1, &part), DPAR_E_ARG, "mesh");
     expect(o, "split of NULL", dpar_comm_split(NULL, 0, 0, &part), DPAR_E_ARG);
-    expect(o, "a mesh", dpar_mesh_init(&mesh, "a", &size, DPAR_LAST_FASTEST, size, &why), 0);
+    expect(o, "a mesh", dpar_mesh_init(&mesh, "a", &size, DPAR_ORDER_LAST_FASTEST, size, &why), 0);
     mesh.offset = 1;
     REFUSED(dpar_comm_split_axes(c, &mesh, 1, &part), DPAR_E_ARG, "mesh");
     mesh.offset = 0;
@@ -213,7 +213,7 @@ static void groups(oracle *o)
         REFUSED(dpar_comm_split_axes(c, &mesh, 1, &part), DPAR_E_ARG, "once");
     }
     expect(o, "out after refused splits", part != NULL, 0);
-    expect(o, "closing NULL", dpar_comm_close(NULL), DPAR_OK);
+    expect(o, "closing NULL", dpar_comm_free(NULL), DPAR_OK);
     memset(&mem, 0, sizeof mem);
     c->mem = &mem; /* all split from it have it, and its deadline */
     c->timeout_s = 77.0;
@@ -222,9 +222,9 @@ static void groups(oracle *o)
     c->timeout_s = deadline;
     expect(o, "the memory of a duplicate", part->mem == &mem, 1);
     expect(o, "the deadline of a duplicate", (long long)part->timeout_s, 77);
-    expect(o, "closing it", dpar_comm_close(part), DPAR_OK);
+    expect(o, "closing it", dpar_comm_free(part), DPAR_OK);
 #if !defined(USE_MPI)
-    REFUSED(dpar_comm_close(c), DPAR_E_ARG, "dpar_launch closes");
+    REFUSED(dpar_comm_free(c), DPAR_E_ARG, "dpar_launch closes");
 #endif
     works(o, c);
 }
@@ -243,7 +243,7 @@ static void after_close(oracle *o)
         dpar_text t;
         memset(&work, 0, sizeof work);
         expect(o, "split", dpar_comm_split(o->world, 0, 0, &part[i]), DPAR_OK);
-        expect(o, "close", dpar_comm_close(part[i]), DPAR_OK);
+        expect(o, "close", dpar_comm_free(part[i]), DPAR_OK);
         c = part[i < 15 ? 0 : i - 15];
         expect(o, "status", c->status, DPAR_E_ARG);
         expect(o, "sum", dpar_all_reduce(c, &word, &word, 1, DPAR_I32, DPAR_SUM, NULL), DPAR_E_ARG);
@@ -261,7 +261,7 @@ static void after_close(oracle *o)
         expect(o, "description", strstr(text, ", closed") != NULL, 1);
         dpar_comm_report(c, &t);
         expect(o, "report", strstr(text, "closed before") != NULL, 1);
-        expect(o, "close of it", dpar_comm_close(c), DPAR_E_ARG);
+        expect(o, "close of it", dpar_comm_free(c), DPAR_E_ARG);
     }
     works(o, o->world);
 }
@@ -324,7 +324,7 @@ static void unfinished(oracle *o)
                DPAR_OK);
         /* where another rank has closed it already, the receive has failed with that */
         under_way = work.comm != NULL;
-        expect(o, "closing with work under way", dpar_comm_close(d),
+        expect(o, "closing with work under way", dpar_comm_free(d),
                under_way ? DPAR_E_ARG : DPAR_OK);
     }
     works(o, o->world);
@@ -333,14 +333,14 @@ static void unfinished(oracle *o)
     if (d->rank == 0) { /* the others hear of it */
         memset(&work, 0, sizeof work);
         expect(o, "posting", dpar_recv(d, &x, 1, DPAR_I32, 0, 1, &work), DPAR_OK);
-        expect(o, "closing with work under way", dpar_comm_close(d), DPAR_E_ARG);
+        expect(o, "closing with work under way", dpar_comm_free(d), DPAR_E_ARG);
     } else {
         expect(o, "waiting for one that lost its work", dpar_barrier(d, NULL), DPAR_E_ARG);
         expect(o, "its sentence",
                strstr(d->why.text,
                       "rank 0 closed the communicator without waiting for 1 operation") != NULL,
                1);
-        (void)dpar_comm_close(d);
+        (void)dpar_comm_free(d);
     }
     works(o, o->world);
 #endif
@@ -355,7 +355,7 @@ static void closed_early(oracle *o)
     double x = 1.5, y = 0.0;
     expect(o, "dup", dpar_comm_split(o->world, 0, 0, &d), DPAR_OK);
     if (d == NULL || d->size == 1) {
-        (void)dpar_comm_close(d);
+        (void)dpar_comm_free(d);
         return;
     }
     if (d->rank == 0) {
@@ -369,7 +369,7 @@ static void closed_early(oracle *o)
         expect(o, "its sentence",
                strstr(d->why.text, "rank 0 closed the communicator or returned") != NULL, 1);
     }
-    (void)dpar_comm_close(d);
+    (void)dpar_comm_free(d);
     works(o, o->world);
 #else
     (void)o;
@@ -405,7 +405,7 @@ static void aborting(oracle *o)
     expect(o, "status of the broken communicator", d->status, DPAR_E_ROOM);
     expect(o, "status of a later call", dpar_barrier(d, NULL), DPAR_E_ROOM);
     expect(o, "status of a later split", dpar_comm_split(d, 0, 0, &d), DPAR_E_ROOM);
-    (void)dpar_comm_close(d);
+    (void)dpar_comm_free(d);
     works(o, o->world);
     /* a status that is no error, and no text */
     expect(o, "dup", dpar_comm_split(o->world, 0, 0, &d), DPAR_OK);
@@ -414,7 +414,7 @@ static void aborting(oracle *o)
     }
     expect(o, "status after an abort with a condition", dpar_barrier(d, NULL), DPAR_E_PEER);
     expect(o, "its sentence", strstr(d->why.text, "aborted") != NULL, 1);
-    (void)dpar_comm_close(d);
+    (void)dpar_comm_free(d);
     works(o, o->world);
 #else
     (void)o;

@@ -148,7 +148,7 @@ static dpar_status message(job *j, uint64_t seed)
     memset(w, 0, sizeof w);
     memset(call, 0, sizeof call);
     memset(out, (int)(seed & 127) + me, (size_t)count);
-    j->me->kind = DPAR_SEND;
+    j->me->kind = DPAR_CALL_SEND;
     j->failed = c;
     if (form < 2) { /* both posted, or the send alone */
         s = dpar_send(c, out, count, DPAR_U8, (me + 1) % n, 3, &w[0]);
@@ -165,8 +165,8 @@ static dpar_status message(job *j, uint64_t seed)
         return s;
     }
     for (r = 0; r < n; r++) {
-        call[k].kind = DPAR_SEND, call[k].root = r, call[k].in = out;
-        call[k + 1].kind = DPAR_RECV, call[k + 1].root = r;
+        call[k].kind = DPAR_CALL_SEND, call[k].root = r, call[k].in = out;
+        call[k + 1].kind = DPAR_CALL_RECV, call[k + 1].root = r;
         call[k + 1].out = in + r * count;
         call[k].type = call[k + 1].type = DPAR_U8;
         call[k].count = call[k + 1].count = count;
@@ -206,7 +206,7 @@ static dpar_status together(job *j, int odd)
 {
     int32_t x[2] = {1, 1}, y[2] = {0, 0};
     dpar_status s = dpar_all_reduce(j->comm[0], x, y, odd ? 2 : 1, DPAR_I32, DPAR_SUM, NULL);
-    j->me->kind = DPAR_ALL_REDUCE;
+    j->me->kind = DPAR_CALL_ALL_REDUCE;
     j->failed = j->comm[0];
     return s;
 }
@@ -230,7 +230,7 @@ static dpar_status against_the_others(job *j, int mine)
 static void plan_quarrel(job *j, int mine)
 {
     halo_work *w = &j->halo[0];
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     dpar_why why;
     void *memory = NULL;
     char rank[32];
@@ -343,8 +343,8 @@ static int rank_main(dpar_comm *world, void *arg)
             dpar_status closed = halo_work_close(&j.halo[i]);
             j.me->wrong += s == DPAR_OK && closed != DPAR_OK;
         }
-        (void)dpar_comm_close(j.comm[2]);
-        (void)dpar_comm_close(j.comm[1]);
+        (void)dpar_comm_free(j.comm[2]);
+        (void)dpar_comm_free(j.comm[1]);
     }
     for (i = 0; i < SLOTS; i++) {
         if (j.slot[i].image != NULL) {
@@ -372,7 +372,7 @@ static int count_fds(void)
 
 static void launch(board *b)
 {
-    dpar_options options;
+    dpar_world_desc options;
     dpar_why why;
     int fds = count_fds();
     memset(&options, 0, sizeof options);
@@ -514,12 +514,12 @@ static void plan(board *b, uint64_t seed, int halo)
     static const int weight[FAULTS] = {1, 10, 5, 1, 1, 1, 1, 1, 3, 3, 2, 2, 2, 2, 5};
     static const int plain[8] = {0,
                                  0,
-                                 DPAR_WITHOUT_MEMFD,
-                                 DPAR_WITHOUT_MEMFD | DPAR_WITHOUT_DIRECT,
-                                 DPAR_WITHOUT_FUTEX,
-                                 DPAR_WITHOUT_CMA | DPAR_WITHOUT_DIRECT,
-                                 DPAR_WITHOUT_FLAT,
-                                 DPAR_WITHOUT_FLAT | DPAR_WITHOUT_DIRECT};
+                                 DPAR_WORLD_NO_MEMFD,
+                                 DPAR_WORLD_NO_MEMFD | DPAR_WORLD_NO_DIRECT,
+                                 DPAR_WORLD_NO_FUTEX,
+                                 DPAR_WORLD_NO_CMA | DPAR_WORLD_NO_DIRECT,
+                                 DPAR_WORLD_NO_FLAT,
+                                 DPAR_WORLD_NO_FLAT | DPAR_WORLD_NO_DIRECT};
     int64_t draw = oracle_below(&seed, 40);
     memset(b, 0, sizeof *b);
     for (b->fault = 0; draw >= weight[b->fault]; b->fault++) {

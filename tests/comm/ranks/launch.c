@@ -82,7 +82,7 @@ static int meets_fate(dpar_comm *w, void *arg)
     return 92;
 }
 
-static dpar_status run(int n, dpar_main fn, void *arg, const dpar_options *o)
+static dpar_status run(int n, dpar_main fn, void *arg, const dpar_world_desc *o)
 {
     why.text[0] = 0;
     return dpar_launch_with(n, fn, arg, o, &why);
@@ -105,7 +105,7 @@ static void no_child(void)
 
 static void test_fine(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     int n;
     memset(&o, 0, sizeof o);
     for (n = 1; n <= 8; n++) {
@@ -116,7 +116,7 @@ static void test_fine(void)
         no_child();
     }
     o.threads = 0;
-    o.plain = DPAR_WITHOUT_MEMFD;
+    o.plain = DPAR_WORLD_NO_MEMFD;
     CHECK_INT(run(4, fine, NULL, &o), DPAR_OK);
     CHECK_TEXT(why.text, "");
     CHECK_INT(dpar_launch(2, fine, NULL), DPAR_OK);
@@ -124,7 +124,7 @@ static void test_fine(void)
 
 static void test_arguments(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     memset(&o, 0, sizeof o);
     CHECK_INT(run(0, fine, NULL, NULL), DPAR_E_ARG);
     says("1 .. 1024 ranks, not 0");
@@ -177,7 +177,7 @@ static void fates(int rounds)
 /* A rank that goes on after another failed is killed when the grace is over, a stopped one too. */
 static void test_grace(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     fate f;
     double began = dpari_os_now();
     memset(&o, 0, sizeof o);
@@ -237,7 +237,7 @@ static int ignores_it(dpar_comm *w, void *arg)
             }
         }
         seen[w->rank] = 1;
-        return dpar_comm_close(next) == DPAR_OK ? 0 : 93;
+        return dpar_comm_free(next) == DPAR_OK ? 0 : 93;
     }
     for (i = 0; i < 3; i++) {
         (void)dpar_barrier(w, NULL);
@@ -252,7 +252,7 @@ static void test_hung(void)
     static const int ways[3] = {STOP, SPIN, HANG};
     const char *word = "killed because they did nothing more when others had ended: rank ";
     char all[120];
-    dpar_options o;
+    dpar_world_desc o;
     hang h;
     int i;
     memset(&o, 0, sizeof o);
@@ -294,7 +294,7 @@ static int fails_in_thread(dpar_comm *w, void *arg)
 
 static void test_threads(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     int count = 0;
     memset(&o, 0, sizeof o);
     o.threads = 1;
@@ -365,7 +365,7 @@ static void test_two_die(void)
 
 static int launches(dpar_comm *w, void *arg)
 {
-    const dpar_options *o = (const dpar_options *)arg;
+    const dpar_world_desc *o = (const dpar_world_desc *)arg;
     fate f;
     dpar_why inner;
     f.who = 0;
@@ -383,7 +383,7 @@ static int launches(dpar_comm *w, void *arg)
 
 static void test_nested(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     memset(&o, 0, sizeof o);
     CHECK_INT(run(3, launches, &o, NULL), DPAR_OK);
     o.threads = 1;
@@ -649,14 +649,14 @@ static int shrink(void)
     printf("rank %d of %d: %s without %d\n", (int)w->rank, (int)w->size, ok ? "adds up" : why.text,
            1);
     fflush(stdout);
-    return dpar_comm_close(next) != DPAR_OK || dpar_comm_close(w) != DPAR_OK || !ok;
+    return dpar_comm_free(next) != DPAR_OK || dpar_comm_free(w) != DPAR_OK || !ok;
 }
 
 static int join(int plain, int then_wait)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_comm *w = NULL;
-    dpar_start start;
+    dpar_launcher_info start;
     dpar_status status;
     int ok;
     memset(&o, 0, sizeof o);
@@ -667,7 +667,7 @@ static int join(int plain, int then_wait)
         return 1;
     }
     ok = adds_up(w);
-    if (dpar_start_read(&start, NULL) != DPAR_OK || start.rank != w->rank) {
+    if (dpar_launcher_detect(&start, NULL) != DPAR_OK || start.rank != w->rank) {
         return 2;
     }
     printf("rank %d of %d: %s (%s)\n", (int)w->rank, (int)w->size, ok ? "adds up" : w->why.text,
@@ -676,16 +676,16 @@ static int join(int plain, int then_wait)
     while (then_wait) {
         pause();
     }
-    return dpar_comm_close(w) != DPAR_OK || !ok;
+    return dpar_comm_free(w) != DPAR_OK || !ok;
 }
 
 static int squat(double seconds, int uid)
 {
     struct sockaddr_un name;
-    dpar_start start;
+    dpar_launcher_info start;
     socklen_t bytes;
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    if (dpar_start_read(&start, &why) != DPAR_OK) {
+    if (dpar_launcher_detect(&start, &why) != DPAR_OK) {
         return 1;
     }
     bytes = dpari_meet_name(&start, 0, 0, &name);
@@ -703,8 +703,8 @@ static int squat(double seconds, int uid)
 static int where(void)
 {
     struct sockaddr_un name;
-    dpar_start start;
-    if (dpar_start_read(&start, &why) != DPAR_OK) {
+    dpar_launcher_info start;
+    if (dpar_launcher_detect(&start, &why) != DPAR_OK) {
         return 1;
     }
     dpari_meet_name(&start, 0, 1, &name);
@@ -740,7 +740,7 @@ static int talk(void)
         return dpar_launch(3, talks, NULL) != DPAR_OK;
     }
     bad = dpar_init(&w, NULL, &why) != DPAR_OK || talks(w, NULL);
-    return bad || dpar_comm_close(w) != DPAR_OK;
+    return bad || dpar_comm_free(w) != DPAR_OK;
 }
 
 int main(int argc, char **argv)

@@ -106,7 +106,7 @@ static dpar_call parcel_call(const parcel *p, int sends)
 {
     dpar_call c;
     memset(&c, 0, sizeof c);
-    c.kind = sends ? DPAR_SEND : DPAR_RECV;
+    c.kind = sends ? DPAR_CALL_SEND : DPAR_CALL_RECV;
     c.type = p->type, c.count = p->count, c.tag = p->tag;
     c.root = sends ? p->to : p->from;
     if (sends) {

@@ -37,122 +37,128 @@ enum { QUARRELS = 32 };
 static quarrel quarrel_number(int i)
 {
     const int f = DPAR_F32, s = DPAR_SUM;
-    const dpar_call sum = call_of(DPAR_ALL_REDUCE, f, s, 0, 10);
+    const dpar_call sum = call_of(DPAR_CALL_ALL_REDUCE, f, s, 0, 10);
     quarrel q;
     switch (i) {
 #define KIND(a, b)                                                                                 \
-    call_of(a, f, a == DPAR_ALL_REDUCE || a == DPAR_REDUCE ? s : 0, 0, 10),                        \
-        call_of(b, f, b == DPAR_ALL_REDUCE || b == DPAR_REDUCE ? s : 0, 0, 10)
+    call_of(a, f, a == DPAR_CALL_ALL_REDUCE || a == DPAR_CALL_REDUCE ? s : 0, 0, 10),              \
+        call_of(b, f, b == DPAR_CALL_ALL_REDUCE || b == DPAR_CALL_REDUCE ? s : 0, 0, 10)
     case 0:
-        return quarrel_of("kind: sum and broadcast", KIND(DPAR_ALL_REDUCE, DPAR_BROADCAST),
-                          "all-reduce", "broadcast", "10 f32");
+        return quarrel_of("kind: sum and broadcast",
+                          KIND(DPAR_CALL_ALL_REDUCE, DPAR_CALL_BROADCAST), "all-reduce",
+                          "broadcast", "10 f32");
     case 1:
-        return quarrel_of("kind: gather and exchange", KIND(DPAR_ALL_GATHER, DPAR_ALL_TO_ALL),
-                          "all-gather", "all-to-all", "");
+        return quarrel_of("kind: gather and exchange",
+                          KIND(DPAR_CALL_ALL_GATHER, DPAR_CALL_ALL_TO_ALL), "all-gather",
+                          "all-to-all", "");
     case 2:
-        return quarrel_of("kind: barrier and sum", call_of(DPAR_BARRIER, 0, 0, 0, 0), sum,
+        return quarrel_of("kind: barrier and sum", call_of(DPAR_CALL_BARRIER, 0, 0, 0, 0), sum,
                           "barrier", "all-reduce", "");
     case 3:
-        return quarrel_of("kind: sum and barrier", sum, call_of(DPAR_BARRIER, 0, 0, 0, 0),
+        return quarrel_of("kind: sum and barrier", sum, call_of(DPAR_CALL_BARRIER, 0, 0, 0, 0),
                           "barrier", "all-reduce", "");
     case 4:
-        return quarrel_of("kind: reduce and gather", KIND(DPAR_REDUCE, DPAR_GATHER), "reduce",
-                          "gather", "");
+        return quarrel_of("kind: reduce and gather", KIND(DPAR_CALL_REDUCE, DPAR_CALL_GATHER),
+                          "reduce", "gather", "");
     case 5:
-        return quarrel_of("kind: scatter and broadcast", KIND(DPAR_SCATTER, DPAR_BROADCAST),
-                          "scatter", "broadcast", "");
+        return quarrel_of("kind: scatter and broadcast",
+                          KIND(DPAR_CALL_SCATTER, DPAR_CALL_BROADCAST), "scatter", "broadcast", "");
 #undef KIND
     case 6:
-        return quarrel_of("type of equal size", sum, call_of(DPAR_ALL_REDUCE, DPAR_I32, s, 0, 10),
-                          "f32", "i32", "");
+        return quarrel_of("type of equal size", sum,
+                          call_of(DPAR_CALL_ALL_REDUCE, DPAR_I32, s, 0, 10), "f32", "i32", "");
     case 7:
-        return quarrel_of("type", sum, call_of(DPAR_ALL_REDUCE, DPAR_F64, s, 0, 10), "f32", "f64",
-                          "");
+        return quarrel_of("type", sum, call_of(DPAR_CALL_ALL_REDUCE, DPAR_F64, s, 0, 10), "f32",
+                          "f64", "");
     case 8:
-        return quarrel_of("type of what is not added", call_of(DPAR_ALL_GATHER, f, 0, 0, 10),
-                          call_of(DPAR_ALL_GATHER, DPAR_U32, 0, 0, 10), "f32", "u32", "");
+        return quarrel_of("type of what is not added", call_of(DPAR_CALL_ALL_GATHER, f, 0, 0, 10),
+                          call_of(DPAR_CALL_ALL_GATHER, DPAR_U32, 0, 0, 10), "f32", "u32", "");
     case 9:
-        return quarrel_of("op", sum, call_of(DPAR_ALL_REDUCE, f, DPAR_MAX, 0, 10), "sum", "max",
-                          "");
+        return quarrel_of("op", sum, call_of(DPAR_CALL_ALL_REDUCE, f, DPAR_MAX, 0, 10), "sum",
+                          "max", "");
     case 10:
-        return quarrel_of("op: sum and average", sum, call_of(DPAR_ALL_REDUCE, f, DPAR_AVG, 0, 10),
-                          "sum", "avg", "");
+        return quarrel_of("op: sum and average", sum,
+                          call_of(DPAR_CALL_ALL_REDUCE, f, DPAR_AVG, 0, 10), "sum", "avg", "");
     case 11:
-        return quarrel_of("op of reduce-scatter", call_of(DPAR_REDUCE_SCATTER, f, DPAR_MIN, 0, 10),
-                          call_of(DPAR_REDUCE_SCATTER, f, s, 0, 10), "min", "sum", "");
+        return quarrel_of("op of reduce-scatter",
+                          call_of(DPAR_CALL_REDUCE_SCATTER, f, DPAR_MIN, 0, 10),
+                          call_of(DPAR_CALL_REDUCE_SCATTER, f, s, 0, 10), "min", "sum", "");
     case 12:
-        return quarrel_of("root of broadcast", call_of(DPAR_BROADCAST, f, 0, 0, 10),
-                          call_of(DPAR_BROADCAST, f, 0, 1, 10), "root 0", "root 1", "");
+        return quarrel_of("root of broadcast", call_of(DPAR_CALL_BROADCAST, f, 0, 0, 10),
+                          call_of(DPAR_CALL_BROADCAST, f, 0, 1, 10), "root 0", "root 1", "");
     case 13:
-        return quarrel_of("root of reduce", call_of(DPAR_REDUCE, f, s, 1, 10),
-                          call_of(DPAR_REDUCE, f, s, 0, 10), "root 0", "root 1", "");
+        return quarrel_of("root of reduce", call_of(DPAR_CALL_REDUCE, f, s, 1, 10),
+                          call_of(DPAR_CALL_REDUCE, f, s, 0, 10), "root 0", "root 1", "");
     case 14:
-        return quarrel_of("root of gather", call_of(DPAR_GATHER, f, 0, 0, 10),
-                          call_of(DPAR_GATHER, f, 0, 1, 10), "root 0", "root 1", "");
+        return quarrel_of("root of gather", call_of(DPAR_CALL_GATHER, f, 0, 0, 10),
+                          call_of(DPAR_CALL_GATHER, f, 0, 1, 10), "root 0", "root 1", "");
     case 15:
-        return quarrel_of("root of scatter", call_of(DPAR_SCATTER, f, 0, 1, 100000),
-                          call_of(DPAR_SCATTER, f, 0, 0, 100000), "root 0", "root 1", "");
+        return quarrel_of("root of scatter", call_of(DPAR_CALL_SCATTER, f, 0, 1, 100000),
+                          call_of(DPAR_CALL_SCATTER, f, 0, 0, 100000), "root 0", "root 1", "");
     case 16:
-        return quarrel_of("count", sum, call_of(DPAR_ALL_REDUCE, f, s, 0, 11), "10 f32", "11 f32",
-                          "");
+        return quarrel_of("count", sum, call_of(DPAR_CALL_ALL_REDUCE, f, s, 0, 11), "10 f32",
+                          "11 f32", "");
     case 17:
-        return quarrel_of("count: nothing and one", call_of(DPAR_ALL_REDUCE, f, s, 0, 0),
-                          call_of(DPAR_ALL_REDUCE, f, s, 0, 1), "0 f32", "1 f32", "");
+        return quarrel_of("count: nothing and one", call_of(DPAR_CALL_ALL_REDUCE, f, s, 0, 0),
+                          call_of(DPAR_CALL_ALL_REDUCE, f, s, 0, 1), "0 f32", "1 f32", "");
     case 18:
-        return quarrel_of("count of broadcast", call_of(DPAR_BROADCAST, f, 0, 0, 1000),
-                          call_of(DPAR_BROADCAST, f, 0, 0, 999), "1000 f32", "999 f32", "");
+        return quarrel_of("count of broadcast", call_of(DPAR_CALL_BROADCAST, f, 0, 0, 1000),
+                          call_of(DPAR_CALL_BROADCAST, f, 0, 0, 999), "1000 f32", "999 f32", "");
     case 19:
-        return quarrel_of("count of much", call_of(DPAR_ALL_REDUCE, f, s, 0, 300000),
-                          call_of(DPAR_ALL_REDUCE, f, s, 0, 300001), "300000", "300001", "");
+        return quarrel_of("count of much", call_of(DPAR_CALL_ALL_REDUCE, f, s, 0, 300000),
+                          call_of(DPAR_CALL_ALL_REDUCE, f, s, 0, 300001), "300000", "300001", "");
     case 20:
-        return quarrel_of("count: small and much", call_of(DPAR_ALL_GATHER, f, 0, 0, 300000),
-                          call_of(DPAR_ALL_GATHER, f, 0, 0, 3), "300000", "3 f32", "");
+        return quarrel_of("count: small and much", call_of(DPAR_CALL_ALL_GATHER, f, 0, 0, 300000),
+                          call_of(DPAR_CALL_ALL_GATHER, f, 0, 0, 3), "300000", "3 f32", "");
     case 21:
-        return quarrel_of("count of reduce-scatter", call_of(DPAR_REDUCE_SCATTER, f, s, 0, 20000),
-                          call_of(DPAR_REDUCE_SCATTER, f, s, 0, 20001), "20000", "20001", "");
+        return quarrel_of("count of reduce-scatter",
+                          call_of(DPAR_CALL_REDUCE_SCATTER, f, s, 0, 20000),
+                          call_of(DPAR_CALL_REDUCE_SCATTER, f, s, 0, 20001), "20000", "20001", "");
     case 22:
-        return quarrel_of("count of all-to-all", call_of(DPAR_ALL_TO_ALL, f, 0, 0, 7),
-                          call_of(DPAR_ALL_TO_ALL, f, 0, 0, 70), "7 f32", "70 f32", "");
+        return quarrel_of("count of all-to-all", call_of(DPAR_CALL_ALL_TO_ALL, f, 0, 0, 7),
+                          call_of(DPAR_CALL_ALL_TO_ALL, f, 0, 0, 70), "7 f32", "70 f32", "");
     case 23:
-        return quarrel_of("count of gather", call_of(DPAR_GATHER, f, 0, 0, 7),
-                          call_of(DPAR_GATHER, f, 0, 0, 8), "7 f32", "8 f32", "");
+        return quarrel_of("count of gather", call_of(DPAR_CALL_GATHER, f, 0, 0, 7),
+                          call_of(DPAR_CALL_GATHER, f, 0, 0, 8), "7 f32", "8 f32", "");
     case 24:
-        q = quarrel_of("pieces of all-gather-v", call_of(DPAR_ALL_GATHER, f, 0, 0, 6),
-                       call_of(DPAR_ALL_GATHER, f, 0, 0, 6), "all-gather", "", "");
+        q = quarrel_of("pieces of all-gather-v", call_of(DPAR_CALL_ALL_GATHER, f, 0, 0, 6),
+                       call_of(DPAR_CALL_ALL_GATHER, f, 0, 0, 6), "all-gather", "", "");
         q.piece = 5;
         return q;
     case 25:
-        q = quarrel_of("pieces of reduce-scatter-v", call_of(DPAR_REDUCE_SCATTER, f, s, 0, 6),
-                       call_of(DPAR_REDUCE_SCATTER, f, s, 0, 6), "reduce-scatter", "", "");
+        q = quarrel_of("pieces of reduce-scatter-v", call_of(DPAR_CALL_REDUCE_SCATTER, f, s, 0, 6),
+                       call_of(DPAR_CALL_REDUCE_SCATTER, f, s, 0, 6), "reduce-scatter", "", "");
         q.piece = 7;
         return q;
     case 26:
-        q = quarrel_of("pieces of all-to-all-v", call_of(DPAR_ALL_TO_ALL, f, 0, 0, 6),
-                       call_of(DPAR_ALL_TO_ALL, f, 0, 0, 6), "all-to-all", "6", "17");
+        q = quarrel_of("pieces of all-to-all-v", call_of(DPAR_CALL_ALL_TO_ALL, f, 0, 0, 6),
+                       call_of(DPAR_CALL_ALL_TO_ALL, f, 0, 0, 6), "all-to-all", "6", "17");
         q.piece = 17;
         return q;
     case 27:
-        q = quarrel_of("pieces of gather-v", call_of(DPAR_GATHER, f, 0, 0, 6),
-                       call_of(DPAR_GATHER, f, 0, 0, 6), "gather", "6", "17");
+        q = quarrel_of("pieces of gather-v", call_of(DPAR_CALL_GATHER, f, 0, 0, 6),
+                       call_of(DPAR_CALL_GATHER, f, 0, 0, 6), "gather", "6", "17");
         q.piece = 17;
         return q;
     case 28:
-        q = quarrel_of("pieces of scatter-v", call_of(DPAR_SCATTER, f, 0, 0, 6),
-                       call_of(DPAR_SCATTER, f, 0, 0, 6), "scatter", "6", "17");
+        q = quarrel_of("pieces of scatter-v", call_of(DPAR_CALL_SCATTER, f, 0, 0, 6),
+                       call_of(DPAR_CALL_SCATTER, f, 0, 0, 6), "scatter", "6", "17");
         q.piece = 17;
         return q;
     case 29:
-        q = quarrel_of("large pieces of all-to-all-v", call_of(DPAR_ALL_TO_ALL, f, 0, 0, 90000),
-                       call_of(DPAR_ALL_TO_ALL, f, 0, 0, 90000), "all-to-all", "90000", "90001");
+        q = quarrel_of(
+            "large pieces of all-to-all-v", call_of(DPAR_CALL_ALL_TO_ALL, f, 0, 0, 90000),
+            call_of(DPAR_CALL_ALL_TO_ALL, f, 0, 0, 90000), "all-to-all", "90000", "90001");
         q.piece = 90001;
         return q;
     case 30:
-        q = quarrel_of("tag of reduce-scatter", call_of(DPAR_REDUCE_SCATTER, f, s, 0, 100000),
-                       call_of(DPAR_REDUCE_SCATTER, f, s, 0, 100000), "100000 f32", "tag 7", "");
+        q = quarrel_of("tag of reduce-scatter", call_of(DPAR_CALL_REDUCE_SCATTER, f, s, 0, 100000),
+                       call_of(DPAR_CALL_REDUCE_SCATTER, f, s, 0, 100000), "100000 f32", "tag 7",
+                       "");
         q.odd.tag = 7;
         return q;
     default:
-        return quarrel_of("order of two operations", sum, call_of(DPAR_BROADCAST, f, 0, 0, 10),
+        return quarrel_of("order of two operations", sum, call_of(DPAR_CALL_BROADCAST, f, 0, 0, 10),
                           "all-reduce", "broadcast", "");
     }
 }
@@ -187,7 +193,7 @@ static dpar_call ready(const quarrel *q, int is_odd, int odd, memory *m, dpar_co
 {
     dpar_call call = is_odd ? q->odd : q->most;
     int r;
-    call.in = call.kind == DPAR_BROADCAST ? m->out : m->in;
+    call.in = call.kind == DPAR_CALL_BROADCAST ? m->out : m->in;
     call.out = m->out;
     if (q->piece > 0) { /* the odd rank gives or takes one piece of another size */
         int peer = (odd + 1) % c->size;
@@ -197,18 +203,19 @@ static dpar_call ready(const quarrel *q, int is_odd, int odd, memory *m, dpar_co
         call.varies = 1;
         call.in_count = m->in_count;
         call.out_count = m->out_count;
-        if (call.kind == DPAR_GATHER || call.kind == DPAR_SCATTER) {
+        if (call.kind == DPAR_CALL_GATHER || call.kind == DPAR_CALL_SCATTER) {
             call.root = peer;
         }
         if (is_odd) {
             m->in_count[peer] = q->piece;
-            m->out_count[peer] = call.kind == DPAR_ALL_TO_ALL ? call.count : q->piece;
-            call.count =
-                call.kind == DPAR_GATHER || call.kind == DPAR_SCATTER ? q->piece : call.count;
+            m->out_count[peer] = call.kind == DPAR_CALL_ALL_TO_ALL ? call.count : q->piece;
+            call.count = call.kind == DPAR_CALL_GATHER || call.kind == DPAR_CALL_SCATTER
+                             ? q->piece
+                             : call.count;
         }
-        if (call.kind == DPAR_ALL_GATHER) {
+        if (call.kind == DPAR_CALL_ALL_GATHER) {
             call.count = m->out_count[c->rank];
-        } else if (call.kind == DPAR_REDUCE_SCATTER) {
+        } else if (call.kind == DPAR_CALL_REDUCE_SCATTER) {
             call.count = m->in_count[c->rank];
         }
     }
@@ -281,7 +288,7 @@ static void quarrels(oracle *o)
             s = go(c, &call, posts);
         }
         judge(o, &q, c, s, oracle_now() - begin, odd);
-        (void)dpar_comm_close(c);
+        (void)dpar_comm_free(c);
         if (dpar_barrier(o->world, NULL) != DPAR_OK) {
             wrong(o, q.name, "the world is broken too", o->world->why.text);
             break;
@@ -316,7 +323,7 @@ static void messages(oracle *o)
         }
         begin = oracle_now();
         if (me == from || me == to) {
-            dpar_call call = call_of(me == from ? DPAR_SEND : DPAR_RECV,
+            dpar_call call = call_of(me == from ? DPAR_CALL_SEND : DPAR_CALL_RECV,
                                      how == 3 && me == to ? DPAR_I32 : DPAR_F32, 0,
                                      me == from ? to : from, counts[how][me == to]);
             call.in = me == from ? area : NULL;
@@ -330,7 +337,7 @@ static void messages(oracle *o)
             s = dpar_barrier(c, NULL);
         }
         judge(o, &q, c, s, oracle_now() - begin, from);
-        (void)dpar_comm_close(c);
+        (void)dpar_comm_free(c);
         if (dpar_barrier(o->world, NULL) != DPAR_OK) {
             wrong(o, q.name, "the world is broken too", o->world->why.text);
             break;
@@ -350,7 +357,7 @@ int main(int argc, char **argv)
     oracle_args a;
     oracle_total t = {0, 0, 0};
     oracle base;
-    dpar_options options;
+    dpar_world_desc options;
     int n;
     if (!oracle_read_args(&a, argc, argv)) {
         return 2;
@@ -360,8 +367,8 @@ int main(int argc, char **argv)
         base.delays = 1;
         base.seed = a.seed + (uint64_t)n;
         options.timeout_s = 10;
-        options.plain = (n % 2 == 1 ? DPAR_WITHOUT_DIRECT | DPAR_WITHOUT_CMA : 0) |
-                        (n % 4 >= 2 ? DPAR_WITHOUT_FLAT : 0);
+        options.plain = (n % 2 == 1 ? DPAR_WORLD_NO_DIRECT | DPAR_WORLD_NO_CMA : 0) |
+                        (n % 4 >= 2 ? DPAR_WORLD_NO_FLAT : 0);
         oracle_launch(&t, "mismatch", n, everything, &base, &options);
     }
     return oracle_end(&t);

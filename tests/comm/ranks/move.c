@@ -32,10 +32,11 @@ enum { MOST = 1 << 14, GUARD = 64, DIMS = 6 };
 /* ---- what is moved, one argument each -------------------------------------------------------- */
 
 /* `more`, or NULL: how it travels, scratch, shapes. */
-static dpar_move layouts_of(const dpar_layout *from, const dpar_layout *to, const void *in,
-                            void *out, int32_t type, const dpar_move *more)
+static dpar_redistribute_desc layouts_of(const dpar_layout *from, const dpar_layout *to,
+                                         const void *in, void *out, int32_t type,
+                                         const dpar_redistribute_desc *more)
 {
-    dpar_move m;
+    dpar_redistribute_desc m;
     memset(&m, 0, sizeof m);
     m = more != NULL ? *more : m;
     m.from = from, m.to = to, m.in = in, m.out = out, m.type = type;
@@ -43,24 +44,26 @@ static dpar_move layouts_of(const dpar_layout *from, const dpar_layout *to, cons
 }
 
 static dpar_status run_layouts(dpar_comm *c, const dpar_layout *from, const dpar_layout *to,
-                               const void *in, void *out, int32_t type, const dpar_move *more,
-                               dpar_why *why)
+                               const void *in, void *out, int32_t type,
+                               const dpar_redistribute_desc *more, dpar_why *why)
 {
-    const dpar_move m = layouts_of(from, to, in, out, type, more);
-    return dpar_redistribute_run(c, &m, why);
+    const dpar_redistribute_desc m = layouts_of(from, to, in, out, type, more);
+    return dpar_redistribute(c, &m, why);
 }
 
 static dpar_status layouts_bytes(const dpar_comm *c, const dpar_layout *from, const dpar_layout *to,
-                                 int32_t type, const dpar_move *more, int64_t *bytes, dpar_why *why)
+                                 int32_t type, const dpar_redistribute_desc *more, int64_t *bytes,
+                                 dpar_why *why)
 {
-    const dpar_move m = layouts_of(from, to, NULL, NULL, type, more);
+    const dpar_redistribute_desc m = layouts_of(from, to, NULL, NULL, type, more);
     return dpar_move_bytes(c, &m, bytes, why);
 }
 
-static dpar_move lists_of(const dpar_transfer *send, int64_t sends, const dpar_transfer *receive,
-                          int64_t receives, int32_t type, const dpar_move *more)
+static dpar_redistribute_desc lists_of(const dpar_transfer *send, int64_t sends,
+                                       const dpar_transfer *receive, int64_t receives, int32_t type,
+                                       const dpar_redistribute_desc *more)
 {
-    dpar_move m;
+    dpar_redistribute_desc m;
     memset(&m, 0, sizeof m);
     m = more != NULL ? *more : m;
     m.send = send, m.sends = sends, m.receive = receive, m.receives = receives, m.type = type;
@@ -70,19 +73,19 @@ static dpar_move lists_of(const dpar_transfer *send, int64_t sends, const dpar_t
 static dpar_status run_lists(dpar_comm *c, const dpar_transfer *send, int64_t sends,
                              const dpar_transfer *receive, int64_t receives, const void *in,
                              const int64_t *in_shape, void *out, const int64_t *out_shape,
-                             int32_t type, const dpar_move *more, dpar_why *why)
+                             int32_t type, const dpar_redistribute_desc *more, dpar_why *why)
 {
-    dpar_move m = lists_of(send, sends, receive, receives, type, more);
+    dpar_redistribute_desc m = lists_of(send, sends, receive, receives, type, more);
     m.in = in, m.in_shape = in_shape, m.out = out, m.out_shape = out_shape;
-    return dpar_transfers_run(c, &m, why);
+    return dpar_transfers_exchange(c, &m, why);
 }
 
 /* -1: there are none. */
 static int64_t lists_bytes(const dpar_comm *c, const dpar_transfer *send, int64_t sends,
                            const dpar_transfer *receive, int64_t receives, int32_t type,
-                           const dpar_move *more)
+                           const dpar_redistribute_desc *more)
 {
-    const dpar_move m = lists_of(send, sends, receive, receives, type, more);
+    const dpar_redistribute_desc m = lists_of(send, sends, receive, receives, type, more);
     int64_t bytes = -1;
     return dpar_move_bytes(c, &m, &bytes, NULL) == DPAR_OK ? bytes : -1;
 }
@@ -489,7 +492,7 @@ static void test_box_errors(void)
     CHECK_TEXT(why.text, "elements of f8 cannot be combined");
     t.op = DPAR_AVG;
     CHECK_INT(box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
-    t.op = DPAR_OPS;
+    t.op = DPAR_OP_COUNT;
     CHECK_INT(box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "op 6 is none");
     t.op = DPAR_SUM;
@@ -530,9 +533,10 @@ static dpar_layout random_layout(const dpar_mesh *mesh, int32_t dims, const int6
         if (what < 3 && op != DPAR_COPY) {
             p[i] = dpar_partial(op);
         } else if (what > 2 && dims > 0) {
-            p[i] = dpar_shard_by(below(dims), below(3) ? 0 : below(DPAR_SPLITS), 1 + below(3));
-            while (p[i].rule == DPAR_RAGGED) {
-                p[i].rule = below(DPAR_SPLITS);
+            p[i] = dpar_shard_by(below(dims), below(3) ? 0 : below(DPAR_SPLIT_RULE_COUNT),
+                                 1 + below(3));
+            while (p[i].rule == DPAR_SPLIT_RAGGED) {
+                p[i].rule = below(DPAR_SPLIT_RULE_COUNT);
             }
         }
         k = i + below(mesh->axes - i);
@@ -549,7 +553,7 @@ static dpar_layout random_layout(const dpar_mesh *mesh, int32_t dims, const int6
 /* Partial axes that both have: where they are allowed, they stay. */
 static uint32_t axes_that_stay(const dpar_layout *from, const dpar_layout *to)
 {
-    return axes_that(from, DPAR_PARTIAL) & axes_that(to, DPAR_PARTIAL);
+    return axes_that(from, DPAR_PLACEMENT_PARTIAL) & axes_that(to, DPAR_PLACEMENT_PARTIAL);
 }
 
 static int in_mesh(const dpar_mesh *m, int32_t rank)
@@ -594,7 +598,7 @@ static void fill_part(part *p, const dpar_layout *from, const dpar_layout *to, i
                       int32_t type, int32_t op)
 {
     const uint32_t stay = axes_that_stay(from, to);
-    const uint32_t sums = axes_that(from, DPAR_PARTIAL) & ~stay;
+    const uint32_t sums = axes_that(from, DPAR_PLACEMENT_PARTIAL) & ~stay;
     int64_t index[DIMS], n;
     for (n = 0; !p->empty && nth(from->dims, p->local, n, index); n++) {
         put(type, p->memory.at + at_of(from->dims, p->shape, index) * dpar_type_bytes(type),
@@ -607,7 +611,7 @@ static void fill_part(part *p, const dpar_layout *from, const dpar_layout *to, i
 /* Of a sum that begins: does the rank hold it? */
 static int holds_sum(const dpar_layout *from, const dpar_layout *to, int32_t rank)
 {
-    uint32_t begins = axes_that(to, DPAR_PARTIAL) & ~axes_that_stay(from, to);
+    uint32_t begins = axes_that(to, DPAR_PLACEMENT_PARTIAL) & ~axes_that_stay(from, to);
     return dpar_mesh_group_index(&to->mesh, begins, rank) == 0;
 }
 
@@ -616,7 +620,8 @@ static void check_part(const part *p, const dpar_layout *from, const dpar_layout
 {
     const uint32_t stay = axes_that_stay(from, to);
     const int32_t bytes = dpar_type_bytes(type);
-    const int32_t sums = dpar_mesh_group_size(&from->mesh, axes_that(from, DPAR_PARTIAL) & ~stay);
+    const int32_t sums =
+        dpar_mesh_group_size(&from->mesh, axes_that(from, DPAR_PLACEMENT_PARTIAL) & ~stay);
     int64_t index[DIMS], n, wrong = 0, touched = 0;
     for (n = 0; !p->empty && nth(to->dims, p->shape, n, index); n++) {
         unsigned char want[8];
@@ -647,7 +652,7 @@ static void check_part(const part *p, const dpar_layout *from, const dpar_layout
 
 /* What the ranks do, each for itself, with layouts that all know. */
 static void check_redistribution(dpar_comm *c, const dpar_layout *from, const dpar_layout *to,
-                                 int32_t type, int32_t op, dpar_move *o)
+                                 int32_t type, int32_t op, dpar_redistribute_desc *o)
 {
     const int32_t bytes = dpar_type_bytes(type);
     part in = part_new(from, c->rank, bytes, o->in_shape != NULL);
@@ -694,7 +699,7 @@ static void test_redistributions(dpar_comm *c, int rounds)
         int64_t extent[DIMS];
         int32_t dims = below(5), d, type = all_types[below(12)];
         int32_t op = dpar_type_reduces(type) && below(2) ? all_ops[below(5)] : DPAR_COPY;
-        dpar_move o;
+        dpar_redistribute_desc o;
         dpar_mesh a, b;
         dpar_layout from, to;
         memset(&o, 0, sizeof o);
@@ -715,7 +720,7 @@ static void test_redistributions(dpar_comm *c, int rounds)
         if (dpar_redistribute_check(&from, &to, NULL) != DPAR_OK) {
             continue;
         }
-        op = axes_that(&from, DPAR_PARTIAL) != 0 ? op : DPAR_COPY;
+        op = axes_that(&from, DPAR_PLACEMENT_PARTIAL) != 0 ? op : DPAR_COPY;
         check_redistribution(c, &from, &to, type, op, &o);
         done++;
         summed += op != DPAR_COPY;
@@ -726,14 +731,14 @@ static void test_redistributions(dpar_comm *c, int rounds)
 /* Do the shares of replicas cut some sum's parts differently? */
 static int falls_apart(const dpar_layout *from, const dpar_layout *to)
 {
-    dpar_transfers w;
+    dpar_redistribute_cursor w;
     dpar_transfer t, before;
     int32_t r;
     int found = 0;
     for (r = 0; r < to->mesh.offset + to->mesh.size; r++) {
-        CHECK_INT(dpar_transfers_first(&w, from, to, r, DPAR_RECEIVES, 0), DPAR_OK);
+        CHECK_INT(dpar_redistribute_first(&w, from, to, r, DPAR_TRANSFER_RECV, 0), DPAR_OK);
         memset(&before, 0, sizeof before);
-        while (dpar_transfers_next(&w, &t)) {
+        while (dpar_redistribute_next(&w, &t)) {
             found |= t.op != DPAR_COPY && (memcmp(t.mine, before.mine, sizeof t.mine) != 0 ||
                                            memcmp(t.extent, before.extent, sizeof t.extent) != 0);
             before = t;
@@ -756,7 +761,7 @@ static void test_shared_sums(dpar_comm *c)
                 const int64_t extent[] = {13, 7};
                 int32_t size[2], one;
                 dpar_placement p[2], s = dpar_shard(k & 1);
-                dpar_move o;
+                dpar_redistribute_desc o;
                 dpar_mesh a, b;
                 dpar_layout from, to;
                 memset(&o, 0, sizeof o);
@@ -766,8 +771,9 @@ static void test_shared_sums(dpar_comm *c)
                 p[0] = dpar_partial(op);
                 p[1] = dpar_replicate();
                 o.how = k % 3;
-                CHECK_INT(dpar_mesh_init(&a, "a b", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-                CHECK_INT(dpar_mesh_init(&b, "a", &one, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+                CHECK_INT(dpar_mesh_init(&a, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL),
+                          DPAR_OK);
+                CHECK_INT(dpar_mesh_init(&b, "a", &one, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
                 b.offset = c->size - readers;
                 CHECK_INT(dpar_layout_init(&from, &a, 2, extent, p, NULL), DPAR_OK);
                 CHECK_INT(dpar_layout_init(&to, &b, 2, extent, &s, NULL), DPAR_OK);
@@ -785,12 +791,12 @@ static void test_long_sums(dpar_comm *c)
     const int64_t extent[] = {300, 120};
     dpar_placement p = dpar_partial(DPAR_SUM), s = dpar_replicate();
     const int32_t size = c->size;
-    dpar_move o;
+    dpar_redistribute_desc o;
     dpar_mesh a;
     dpar_layout from, to;
     memset(&o, 0, sizeof o);
     o.piece_bytes = 1 << 20;
-    CHECK_INT(dpar_mesh_init(&a, "a", &size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&a, "a", &size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &p, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&to, &a, 2, extent, &s, NULL), DPAR_OK);
     check_redistribution(c, &from, &to, DPAR_BF16, DPAR_SUM, &o);
@@ -851,7 +857,7 @@ typedef struct lists {
     int32_t dims;
 } lists;
 
-static void check_lists(dpar_comm *c, const lists *l, int32_t type, const dpar_move *o)
+static void check_lists(dpar_comm *c, const lists *l, int32_t type, const dpar_redistribute_desc *o)
 {
     const int32_t bytes = dpar_type_bytes(type);
     const int64_t *shape = l->shape[c->rank];
@@ -969,7 +975,7 @@ static void test_random_lists(dpar_comm *c, int rounds)
     random_seed = seed * 104729u + (uint32_t)c->size;
     for (trial = 0; trial < rounds; trial++) {
         lists l;
-        dpar_move o;
+        dpar_redistribute_desc o;
         int32_t r, d, type = types[below(3)];
         memset(&l, 0, sizeof l);
         memset(&o, 0, sizeof o);
@@ -1003,7 +1009,7 @@ static void test_random_lists(dpar_comm *c, int rounds)
 static int64_t list_halo(const dpar_halo *h, int32_t rank, int32_t direction, int32_t mode,
                          dpar_transfer *list)
 {
-    dpar_halo_walk w;
+    dpar_halo_cursor w;
     int64_t n = 0;
     CHECK_INT(dpar_halo_first(&w, h, rank, direction, mode, NULL), DPAR_OK);
     while (n < LISTS && dpar_halo_next(&w, &list[n])) {
@@ -1015,7 +1021,8 @@ static int64_t list_halo(const dpar_halo *h, int32_t rank, int32_t direction, in
 
 /* In one array, as users do: what is sent is not what is written. Each point that has an image
  * holds its value after it (grids without folds). */
-static void check_halo_values(dpar_comm *c, const dpar_halo *h, const lists *l, const dpar_move *o)
+static void check_halo_values(dpar_comm *c, const dpar_halo *h, const lists *l,
+                              const dpar_redistribute_desc *o)
 {
     dpar_box own, box;
     const int64_t *shape = l->shape[c->rank];
@@ -1054,7 +1061,7 @@ static void check_halo_values(dpar_comm *c, const dpar_halo *h, const lists *l, 
     guarded_free(&memory);
 }
 
-static void check_halo(dpar_comm *c, const dpar_halo *h, const dpar_move *o)
+static void check_halo(dpar_comm *c, const dpar_halo *h, const dpar_redistribute_desc *o)
 {
     lists l;
     int32_t r, d, mode;
@@ -1069,8 +1076,8 @@ static void check_halo(dpar_comm *c, const dpar_halo *h, const dpar_move *o)
         }
     }
     for (mode = DPAR_HALO_FORWARD; mode <= DPAR_HALO_ADJOINT; mode++) {
-        l.sends = list_halo(h, c->rank, DPAR_SENDS, mode, l.send);
-        l.receives = list_halo(h, c->rank, DPAR_RECEIVES, mode, l.receive);
+        l.sends = list_halo(h, c->rank, DPAR_TRANSFER_SEND, mode, l.send);
+        l.receives = list_halo(h, c->rank, DPAR_TRANSFER_RECV, mode, l.receive);
         check_lists(c, &l, DPAR_F32, o);
         if (mode == DPAR_HALO_FORWARD && !h->folds) {
             check_halo_values(c, h, &l, o);
@@ -1090,7 +1097,7 @@ static void test_halos(dpar_comm *c, int rounds)
         dpar_placement p[4];
         dpar_mesh m = random_mesh(1 + below(3), c->size);
         dpar_halo h;
-        dpar_move o;
+        dpar_redistribute_desc o;
         memset(&h, 0, sizeof h);
         memset(&o, 0, sizeof o);
         for (d = 0; d < dims; d++) {
@@ -1128,7 +1135,7 @@ static dpar_layout one_axis(int32_t ranks, int32_t offset, dpar_placement p)
     static const int64_t extent[] = {24, 8};
     dpar_mesh m;
     dpar_layout l;
-    CHECK_INT(dpar_mesh_init(&m, "a", &ranks, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, "a", &ranks, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     m.offset = offset;
     CHECK_INT(dpar_layout_init(&l, &m, 2, extent, &p, NULL), DPAR_OK);
     return l;
@@ -1137,13 +1144,13 @@ static dpar_layout one_axis(int32_t ranks, int32_t offset, dpar_placement p)
 /* What all ranks get wrong, or one of them: the same status everywhere, and the next move works. */
 static void test_redistribute_errors(dpar_comm *c)
 {
-    dpar_layout rows = one_axis(c->size, 0, dpar_shard_by(0, DPAR_EVEN, 0)), away = rows, sum,
+    dpar_layout rows = one_axis(c->size, 0, dpar_shard_by(0, DPAR_SPLIT_EVEN, 0)), away = rows, sum,
                 whole;
-    dpar_layout columns = one_axis(c->size, 0, dpar_shard_by(1, DPAR_EVEN, 0));
+    dpar_layout columns = one_axis(c->size, 0, dpar_shard_by(1, DPAR_SPLIT_EVEN, 0));
     guarded memory = guarded_new(2 * 24 * 8 * 8);
     double *in = (double *)(void *)memory.at, *out = in + 24 * 8;
     const int last = c->size - 1;
-    dpar_move o;
+    dpar_redistribute_desc o;
     int64_t bytes = -7;
     dpar_why why;
     memset(&o, 0, sizeof o);
@@ -1267,7 +1274,7 @@ static void test_lists_apart(dpar_comm *c, int32_t how)
     guarded memory = guarded_new(2 * cells * 8);
     double *in = (double *)(void *)memory.at, *out = in + cells;
     dpar_transfer t = {0, 2, DPAR_COPY, 0, {2, 3}, {1, 1}, {1, 1}, {0}, {0, 0}, 0}, other;
-    dpar_move o;
+    dpar_redistribute_desc o;
     dpar_why why;
     int k, wrong = 0;
     if (c->size < 2) {
@@ -1316,8 +1323,8 @@ static void test_lists_apart(dpar_comm *c, int32_t how)
     CHECK(strstr(why.text, "transfers: tag is ") == why.text);
     o.tag = 0;
     if (second) {
-        const dpar_move *none = NULL;
-        CHECK_INT(ON_DEVICE(dpar_transfers_run(c, none, &why)), DPAR_E_ARG);
+        const dpar_redistribute_desc *none = NULL;
+        CHECK_INT(ON_DEVICE(dpar_transfers_exchange(c, none, &why)), DPAR_E_ARG);
     } else {
         CHECK_INT(
             ON_DEVICE(run_lists(c, &t, first, &t, 0, in, shape, out, shape, DPAR_F64, &o, &why)),
@@ -1388,7 +1395,7 @@ int main(int argc, char **argv)
     if (c->rank == 0) {
         printf("%d ranks: %d checks, %d failed\n", (int)c->size, checks_run, checks_failed);
     }
-    (void)dpar_comm_close(c);
+    (void)dpar_comm_free(c);
     MPI_Finalize();
     return failed;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Ranks of one node in different namespaces, as in the containers of a pod: what they read from each
- * other must be right, or an error, never another process's memory.
+/* Ranks of one node in different namespaces, as in the containers of a pod: what they read from
+ * each other must be right, or an error, never another process's memory.
  *
  * Four ranks, two on each of two sides. Each pair of kinds (a new PID, user, mount, network or time
- * namespace, another user, or nothing new) is a cell; then system calls that seccomp forbids to rank
- * 3 alone, before and after the start, and DPAR_WITHOUT_CMA. In a cell the ranks exchange messages
- * and collectives of 4 B to 4 MiB of static memory, over the world and over groups of one rank of
- * each side. Built without PIE all ranks have that memory at the same address, so that a read from
- * the wrong process succeeds. Expected values: each element is computed from the rank that gives it,
- * its index and the number of the operation.
+ * namespace, another user, or nothing new) is a cell; then system calls that seccomp forbids to
+ * rank 3 alone, before and after the start, and DPAR_WORLD_NO_CMA. In a cell the ranks exchange
+ * messages and collectives of 4 B to 4 MiB of static memory, over the world and over groups of one
+ * rank of each side. Built without PIE all ranks have that memory at the same address, so that a
+ * read from the wrong process succeeds. Expected values: each element is computed from the rank
+ * that gives it, its index and the number of the operation.
  *
  * Prints a word for each cell:
  *     both     right values; each side reads the other's memory directly
@@ -59,7 +59,7 @@ static const char *const extra_name[EXTRAS] = {"",
                                                "seccomp kill",
                                                "seccomp EPERM after the start",
                                                "seccomp EPERM after the start, a collective first",
-                                               "DPAR_WITHOUT_CMA"};
+                                               "DPAR_WORLD_NO_CMA"};
 
 typedef struct outcome {
     int ended, wrong, reads;
@@ -282,7 +282,7 @@ static dpar_status work(dpar_comm *c, int extra, outcome *o)
     if (status == DPAR_OK) {
         status = all_sizes(part, pair, &o->wrong);
         (void)snprintf(o->text, sizeof o->text, "%s", part->why.text);
-        (void)dpar_comm_close(part);
+        (void)dpar_comm_free(part);
     }
     return status;
 }
@@ -290,7 +290,7 @@ static dpar_status work(dpar_comm *c, int extra, outcome *o)
 static void be_rank(int rank, int kind, int extra, const char *timeout)
 {
     outcome *o = &shared->rank[rank];
-    dpar_options options;
+    dpar_world_desc options;
     dpar_comm *c;
     dpar_why why;
     char number[16];
@@ -299,7 +299,7 @@ static void be_rank(int rank, int kind, int extra, const char *timeout)
     (void)setenv("DPAR_SIZE", "4", 1);
     (void)setenv("DPAR_TIMEOUT", timeout, 1);
     memset(&options, 0, sizeof options);
-    options.plain = extra == WITHOUT_CMA ? DPAR_WITHOUT_CMA : 0;
+    options.plain = extra == WITHOUT_CMA ? DPAR_WORLD_NO_CMA : 0;
     if ((kind == UID && setresuid(OTHER_USER, OTHER_USER, OTHER_USER) != 0) ||
         prepare(rank, extra) != 0) {
         shared->forbidden = errno;
@@ -313,7 +313,7 @@ static void be_rank(int rank, int kind, int extra, const char *timeout)
     }
     o->reads = dpari_group_of(c)->world->rank[rank].reads;
     o->status = work(c, extra, o);
-    (void)dpar_comm_close(c);
+    (void)dpar_comm_free(c);
     o->ended = 1;
 }
 

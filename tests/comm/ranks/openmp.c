@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* openmp: ranks of a process that has threads; openmp.sh builds it with each OpenMP that is here, and
- * without.
- *     openmp WHAT
- * With OpenMP, what: before (parallel regions, then forked ranks with such regions, twice), inside
- * (in forked ranks alone), threads (ranks are threads), begin (dpar_begin after a region; argv has
+/* openmp: ranks of a process that has threads; openmp.sh builds it with each OpenMP that is here,
+ * and without. openmp WHAT With OpenMP, what: before (parallel regions, then forked ranks with such
+ * regions, twice), inside (in forked ranks alone), threads (ranks are threads), begin
+ * (dpar_init_or_launch after a region; argv has
  * --ranks). Each rank prints "rank R PID P: SUM", the sum over all ranks of 0 + 1 + ... + 999.
  *
  * Without, what: pool (the program's own pool, whose thread a fork loses and each rank waits for),
@@ -99,7 +98,7 @@ static int works(dpar_comm *c, void *arg)
 
 static int launches(dpar_main fn, char *what, int threads)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why = {""};
     dpar_status status;
     memset(&o, 0, sizeof o);
@@ -117,13 +116,13 @@ static int begins(int argc, char **argv)
 {
     dpar_comm *world = NULL;
     dpar_why why;
-    if (dpar_begin(&argc, &argv, NULL, &world, &why) < 0) {
+    if (dpar_init_or_launch(&argc, &argv, NULL, &world, &why) < 0) {
         return dpar_fail(NULL, &why);
     }
     if (adds(world, NULL) != 0) {
         return dpar_fail(world, NULL);
     }
-    return dpar_end(world);
+    return dpar_finalize(world);
 }
 
 int main(int argc, char **argv)

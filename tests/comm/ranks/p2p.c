@@ -237,7 +237,7 @@ static int all_pairs(dpar_comm *c, void *arg)
             unsigned char *mine = at + (int64_t)i * 200000;
             const int64_t bytes =
                 sends ? pair_bytes(c->rank, other, round) : pair_bytes(other, c->rank, round);
-            call[i].kind = sends ? DPAR_SEND : DPAR_RECV;
+            call[i].kind = sends ? DPAR_CALL_SEND : DPAR_CALL_RECV;
             call[i].type = DPAR_U8;
             call[i].root = other;
             call[i].tag = round;
@@ -333,7 +333,7 @@ static int groups(dpar_comm *c, void *arg)
         int32_t sent[2] = {100 + round, 200 + round}, got[2] = {0, 0}, left = 7;
         EXPECT(dpar_comm_split(c, 0, 0, &other) == DPAR_OK);
         if (bad || c->rank > 1) {
-            bad += bad ? 0 : dpar_comm_close(other) != DPAR_OK;
+            bad += bad ? 0 : dpar_comm_free(other) != DPAR_OK;
             continue;
         }
         EXPECT(dpar_send(other, &sent[1], 1, DPAR_I32, 1 - c->rank, 5, &w[1]) == DPAR_OK);
@@ -343,7 +343,7 @@ static int groups(dpar_comm *c, void *arg)
         EXPECT(dpar_recv(other, &got[1], 1, DPAR_I32, 1 - c->rank, 5, NULL) == DPAR_OK);
         EXPECT(got[0] == 100 + round && got[1] == 200 + round);
         EXPECT(dpar_wait_all(w, 2) == DPAR_OK);
-        EXPECT(dpar_comm_close(other) == DPAR_OK);
+        EXPECT(dpar_comm_free(other) == DPAR_OK);
     }
     return bad;
 }
@@ -370,7 +370,7 @@ static int owes_at_close(dpar_comm *c, void *arg)
         for (int32_t i = 0; i < LARGE; i++) {
             EXPECT(dpar_recv(d, at, BYTES, DPAR_U8, 0, 3, NULL) == DPAR_OK);
         }
-        EXPECT(dpar_comm_close(d) == DPAR_OK);
+        EXPECT(dpar_comm_free(d) == DPAR_OK);
     } else {
         EXPECT(dpar_recv(c, &pid, 1, DPAR_I32, 1, 1, NULL) == DPAR_OK);
         for (int32_t i = 0; i < LARGE; i++) {
@@ -387,7 +387,7 @@ static int owes_at_close(dpar_comm *c, void *arg)
         }
         EXPECT(dpar_wait_all(work, LARGE) == DPAR_OK);
         EXPECT(waitpid(child, NULL, 0) == child);
-        EXPECT(dpar_comm_close(d) == DPAR_OK);
+        EXPECT(dpar_comm_free(d) == DPAR_OK);
         for (int32_t i = 0; i < SMALL; i++) {
             EXPECT(dpar_recv(c, &small, 1, DPAR_U8, 1, 2, NULL) == DPAR_OK);
         }
@@ -500,7 +500,7 @@ static int behind(dpar_comm *c, void *in_barrier)
 static void run(const char *name, int32_t ranks, dpar_main fn, void *arg, int32_t threads,
                 int32_t plain)
 {
-    dpar_options o = {0};
+    dpar_world_desc o = {0};
     dpar_why why;
     dpar_status s;
     o.timeout_s = 60.0;
@@ -520,11 +520,11 @@ static void run(const char *name, int32_t ranks, dpar_main fn, void *arg, int32_
 int main(void)
 {
     static const int32_t plain[] = {0,
-                                    DPAR_WITHOUT_CMA,
-                                    DPAR_WITHOUT_DIRECT,
-                                    DPAR_WITHOUT_DIRECT | DPAR_WITHOUT_CMA,
-                                    DPAR_WITHOUT_FUTEX,
-                                    DPAR_WITHOUT_STREAM};
+                                    DPAR_WORLD_NO_CMA,
+                                    DPAR_WORLD_NO_DIRECT,
+                                    DPAR_WORLD_NO_DIRECT | DPAR_WORLD_NO_CMA,
+                                    DPAR_WORLD_NO_FUTEX,
+                                    DPAR_WORLD_NO_STREAMING_STORES};
     int64_t small = 8, large = 100000;
     for (int32_t threads = 0; threads < 2; threads++) {
         for (uint32_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
@@ -534,7 +534,7 @@ int main(void)
             run("storm", 3, storm, NULL, threads, plain[i]);
         }
         for (int32_t n = 2; n <= 6; n++) {
-            run("all_pairs", n, all_pairs, NULL, threads, n % 2 ? DPAR_WITHOUT_CMA : 0);
+            run("all_pairs", n, all_pairs, NULL, threads, n % 2 ? DPAR_WORLD_NO_CMA : 0);
         }
         run("ring", 5, ring, NULL, threads, 0);
         run("posted", 2, posted, NULL, threads, 0);

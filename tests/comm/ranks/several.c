@@ -180,9 +180,9 @@ static int splits(oracle *o, oracle_slot *slot, int rounds)
                        (part->size - 1 - part->rank) / 2);
                 bad = use(o, inner, slot, oracle_mix(seed + 99u + (uint64_t)(part->rank % 2)), 6) ||
                       use(o, part, slot, oracle_mix(seed + (uint64_t)color[me] + 7u), 4) ||
-                      failed(o, "close", dpar_comm_close(inner), part) ||
+                      failed(o, "close", dpar_comm_free(inner), part) ||
                       use(o, part, slot, oracle_mix(seed + (uint64_t)color[me] + 8u), 2) ||
-                      failed(o, "close", dpar_comm_close(part), o->world);
+                      failed(o, "close", dpar_comm_free(part), o->world);
             }
         }
         bad = bad || use(o, o->world, slot, seed, 3);
@@ -227,7 +227,7 @@ static int axes(oracle *o, oracle_slot *slot)
                       oracle_mix(o->seed + 64u * which +
                                  (uint64_t)dpar_mesh_group_index(&mesh, ~which, me)),
                       3) ||
-                  failed(o, "close", dpar_comm_close(group), o->world);
+                  failed(o, "close", dpar_comm_free(group), o->world);
         }
     }
     /* a mesh over a part of the ranks: the others get none */
@@ -236,14 +236,14 @@ static int axes(oracle *o, oracle_slot *slot)
         dpar_comm *group = o->world;
         dpar_why why;
         sizes[0] = n - 1;
-        (void)dpar_mesh_init(&mesh, "a", sizes, DPAR_LAST_FASTEST, n - 1, &why);
+        (void)dpar_mesh_init(&mesh, "a", sizes, DPAR_ORDER_LAST_FASTEST, n - 1, &why);
         mesh.offset = 1;
         bad = failed(o, "split_axes", dpar_comm_split_axes(o->world, &mesh, 1, &group), o->world);
         expect(o, "ranks outside a mesh have a group", group != NULL, me > 0);
         if (!bad && group != NULL) {
             expect(o, "rank in a part", group->rank, me - 1);
             bad = use(o, group, slot, o->seed + 1234, 3) ||
-                  failed(o, "close", dpar_comm_close(group), o->world);
+                  failed(o, "close", dpar_comm_free(group), o->world);
         }
     }
     return bad;
@@ -291,7 +291,7 @@ static void several(oracle *o)
               in_flight(o, comm, 2, slot, 3 * more, ROOM, o->seed + 3) ||
               beside(o, comm[0], comm[1], slot, 20 * more) || apart(o, comm[0], comm[1]) ||
               splits(o, slot, 6 * more) || axes(o, slot) || progress(o, comm[1], slot) ||
-              failed(o, "close", dpar_comm_close(comm[1]), o->world) ||
+              failed(o, "close", dpar_comm_free(comm[1]), o->world) ||
               use(o, o->world, slot, o->seed, 5);
     }
     for (i = 0; i < FLIGHTS; i++) {

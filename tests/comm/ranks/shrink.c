@@ -89,8 +89,8 @@ static dpar_status ring(job *j, int round, int64_t bytes, int registered)
     memset(call, 0, sizeof call);
     memset(out, 16 * (round % 7) + j->world_of[j->c->rank], (size_t)bytes);
     memset(in, 255, (size_t)bytes);
-    call[0].kind = DPAR_RECV, call[0].root = left, call[0].out = in;
-    call[1].kind = DPAR_SEND, call[1].root = (j->c->rank + 1) % n, call[1].in = out;
+    call[0].kind = DPAR_CALL_RECV, call[0].root = left, call[0].out = in;
+    call[1].kind = DPAR_CALL_SEND, call[1].root = (j->c->rank + 1) % n, call[1].in = out;
     call[0].type = call[1].type = DPAR_U8;
     call[0].count = call[1].count = bytes;
     st = dpar_batch(j->c, call, 2, NULL);
@@ -232,7 +232,7 @@ static void check_all(job *j)
         wrong(j, "a collective");
     }
     if (dpar_comm_split(j->c, 0, -j->c->rank, &again) != DPAR_OK ||
-        dpar_barrier(again, NULL) != DPAR_OK || dpar_comm_close(again) != DPAR_OK) {
+        dpar_barrier(again, NULL) != DPAR_OK || dpar_comm_free(again) != DPAR_OK) {
         wrong(j, "a split");
     }
     oracle_slot_free(&o, &slot);
@@ -323,7 +323,7 @@ static int rank_main(dpar_comm *world, void *arg)
             usleep((useconds_t)(world->rank * 5000));
             j.me->closing = 1;
         }
-        st = dpar_comm_close(chain[i]);
+        st = dpar_comm_free(chain[i]);
         for (r = 0; r < j.c->size && last; r++) {
             open += !j.b->rank[j.world_of[r]].closing;
         }
@@ -370,7 +370,7 @@ static int quiet(dpar_comm *world, void *arg)
     CHECK(adds_up(world, 6));
     if (world->rank == 0) {
         dpar_comm_abort(part, DPAR_E_NONE, "no data is left");
-        CHECK_INT(dpar_comm_close(part), DPAR_OK);
+        CHECK_INT(dpar_comm_free(part), DPAR_OK);
         CHECK_INT(dpar_comm_shrink(part, &other, NULL, &why), DPAR_E_ARG);
         CHECK_TEXT(why.text, "shrink: this communicator was closed before");
         CHECK_INT(dpar_comm_shrink(NULL, &other, NULL, &why), DPAR_E_ARG);
@@ -383,18 +383,18 @@ static int quiet(dpar_comm *world, void *arg)
         CHECK(posted.comm == NULL); /* it has ended, as what broke it says, if that was known */
         CHECK(dpar_wait(&posted) == part->status);
         CHECK_INT(dpar_comm_shrink(part, &other, was, &why), DPAR_E_ARG);
-        CHECK_INT(dpar_comm_close(other), DPAR_OK);
-        CHECK_INT(dpar_comm_close(part), DPAR_OK);
+        CHECK_INT(dpar_comm_free(other), DPAR_OK);
+        CHECK_INT(dpar_comm_free(part), DPAR_OK);
     }
     CHECK(adds_up(world, 6));
-    CHECK_INT(dpar_comm_close(next), DPAR_OK);
-    CHECK_INT(dpar_comm_close(whole), DPAR_OK);
+    CHECK_INT(dpar_comm_free(next), DPAR_OK);
+    CHECK_INT(dpar_comm_free(whole), DPAR_OK);
     return checks_failed > 0;
 }
 
 static void without_a_death(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     memset(&o, 0, sizeof o);
     why.text[0] = '\0';
@@ -548,7 +548,7 @@ static void judge(const board *b, dpar_status st, const dpar_why *why)
     CHECK(deaths == 0 || g);
 }
 
-static void run_round(board *b, const char *name, const dpar_options *o)
+static void run_round(board *b, const char *name, const dpar_world_desc *o)
 {
     const int failed = checks_failed;
     pid_t hunter;
@@ -575,7 +575,7 @@ static void run_round(board *b, const char *name, const dpar_options *o)
 
 static void fixed(board *b, int n, const hit *hits, int count, const char *name)
 {
-    dpar_options o;
+    dpar_world_desc o;
     int k, stops = 0;
     memset(b, 0, sizeof *b);
     memset(&o, 0, sizeof o);
@@ -592,9 +592,9 @@ static void fixed(board *b, int n, const hit *hits, int count, const char *name)
 
 static void random_round(board *b, uint64_t seed)
 {
-    static const int plain[4] = {0, DPAR_WITHOUT_FLAT, DPAR_WITHOUT_MEMFD | DPAR_WITHOUT_DIRECT,
-                                 DPAR_WITHOUT_CMA | DPAR_WITHOUT_FUTEX};
-    dpar_options o;
+    static const int plain[4] = {0, DPAR_WORLD_NO_FLAT, DPAR_WORLD_NO_MEMFD | DPAR_WORLD_NO_DIRECT,
+                                 DPAR_WORLD_NO_CMA | DPAR_WORLD_NO_FUTEX};
+    dpar_world_desc o;
     int k, taken = 0;
     memset(b, 0, sizeof *b);
     memset(&o, 0, sizeof o);

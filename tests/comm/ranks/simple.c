@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* simple: one number from all ranks, memory, and whether all have the same. The sums are exact in
- * binary; the sentence of dpar_comm_agree is put together here from what was changed on which rank.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/simple.c -o simple -lm && ./simple */
+ * binary; the sentence of dpar_comm_check_equal is put together here from what was changed on which
+ * rank. cc -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/simple.c -o simple -lm && ./simple */
 #include "rank_program.h"
 
 /* Numbers that are exact: sum of rank + 0.5 is n (n - 1) / 2 + n / 2 = n^2 / 2. */
@@ -39,7 +39,7 @@ static void after_an_error(dpar_comm *world)
     CHECK(strstr(c->why.text, "as a test") != NULL);
     CHECK(isnan(dpar_min(c, 1.0)) && isnan(dpar_sum(c, 1.0)) && isnan(dpar_mean(c, 1.0)));
     CHECK(strstr(c->why.text, "as a test") != NULL);
-    dpar_comm_close(c);
+    dpar_comm_free(c);
     CHECK(isnan(dpar_sum(NULL, 1.0)));
 }
 
@@ -121,7 +121,7 @@ static void differs(dpar_comm *c, void *at, int64_t count, int32_t type, int64_t
     print(theirs, sizeof theirs, type, now_is);
     (void)snprintf(expected, sizeof expected, "element %lld is %s on rank 0, %s on rank %d",
                    (long long)first, mine, theirs, who);
-    CHECK_INT(dpar_comm_agree(c, at, count, type, &why), DPAR_E_MISMATCH);
+    CHECK_INT(dpar_comm_check_equal(c, at, count, type, &why), DPAR_E_MISMATCH);
     CHECK_TEXT(why.text, expected);
     CHECK_TEXT(c->why.text, expected);
     CHECK_INT(c->status, DPAR_OK);
@@ -134,24 +134,24 @@ static void agree(dpar_comm *c)
     int32_t type, k;
     uint64_t seed = 11;
     void *at = zeroed(20011 * 8);
-    for (type = DPAR_NO_TYPE + 1; type < DPAR_TYPES; type++) {
+    for (type = DPAR_TYPE_NONE + 1; type < DPAR_TYPE_COUNT; type++) {
         if (dpar_type_bytes(type) == 0) {
             continue;
         }
         for (k = 0; k < (int)(sizeof counts / sizeof counts[0]); k++) {
             const int64_t count = counts[k];
             fill(at, count, type);
-            CHECK_INT(dpar_comm_agree(c, at, count, type, NULL), DPAR_OK);
+            CHECK_INT(dpar_comm_check_equal(c, at, count, type, NULL), DPAR_OK);
             if (c->size > 1) {
                 differs(c, at, count, type, 0, c->size - 1);
                 differs(c, at, count, type, count - 1, 1);
                 differs(c, at, count, type, lot_below(&seed, count),
                         1 + (int)lot_below(&seed, c->size - 1));
             }
-            CHECK_INT(dpar_comm_agree(c, at, count, type, NULL), DPAR_OK);
+            CHECK_INT(dpar_comm_check_equal(c, at, count, type, NULL), DPAR_OK);
         }
     }
-    CHECK_INT(dpar_comm_agree(c, NULL, 0, DPAR_F32, NULL), DPAR_OK);
+    CHECK_INT(dpar_comm_check_equal(c, NULL, 0, DPAR_F32, NULL), DPAR_OK);
     free(at);
 }
 
@@ -166,15 +166,15 @@ static void near_ones(dpar_comm *c)
     if (c->size == 1) {
         return;
     }
-    CHECK_INT(dpar_comm_agree(c, &d, 1, DPAR_F64, &why), DPAR_E_MISMATCH);
+    CHECK_INT(dpar_comm_check_equal(c, &d, 1, DPAR_F64, &why), DPAR_E_MISMATCH);
     (void)snprintf(expected, sizeof expected,
                    "element 0 is 1 on rank 0, 1.0000000000000002 on rank %d", c->size - 1);
     CHECK_TEXT(why.text, expected);
-    CHECK_INT(dpar_comm_agree(c, &f, 1, DPAR_F32, &why), DPAR_E_MISMATCH);
+    CHECK_INT(dpar_comm_check_equal(c, &f, 1, DPAR_F32, &why), DPAR_E_MISMATCH);
     (void)snprintf(expected, sizeof expected, "element 0 is 1 on rank 0, 1.00000012 on rank %d",
                    c->size - 1);
     CHECK_TEXT(why.text, expected);
-    CHECK_INT(dpar_comm_agree(c, &zero, 1, DPAR_F64, &why), DPAR_E_MISMATCH);
+    CHECK_INT(dpar_comm_check_equal(c, &zero, 1, DPAR_F64, &why), DPAR_E_MISMATCH);
     CHECK(strncmp(why.text, "element 0 is ", 13) == 0);
 }
 
@@ -186,21 +186,22 @@ static void wrongly(dpar_comm *c)
     dpar_why why;
     const int last = c->rank == c->size - 1;
     if (c->size > 1) {
-        CHECK_INT(dpar_comm_agree(c, f, last ? 3 : 4, DPAR_F32, &why), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_comm_check_equal(c, f, last ? 3 : 4, DPAR_F32, &why), DPAR_E_MISMATCH);
         CHECK(says_who_differs(why.text + 7, c->size, "count", "4", "3"));
-        CHECK_INT(dpar_comm_agree(c, f, 2, last ? DPAR_I32 : DPAR_F32, &why), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_comm_check_equal(c, f, 2, last ? DPAR_I32 : DPAR_F32, &why),
+                  DPAR_E_MISMATCH);
         CHECK(says_who_differs(why.text + 7, c->size, "type", "f32", "i32"));
     }
-    CHECK_INT(dpar_comm_agree(c, last ? NULL : f, 4, DPAR_F32, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_comm_check_equal(c, last ? NULL : f, 4, DPAR_F32, &why), DPAR_E_ARG);
     (void)snprintf(word, sizeof word, last ? "agree: data is NULL" : "rank %d: agree: data is NULL",
                    c->size - 1);
     CHECK_TEXT(why.text, word);
-    CHECK_INT(dpar_comm_agree(c, f, -3, DPAR_F32, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_comm_check_equal(c, f, -3, DPAR_F32, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "-3") != NULL);
-    CHECK_INT(dpar_comm_agree(c, f, 4, DPAR_F4, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_comm_agree(c, f, 4, DPAR_NO_TYPE, NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_comm_agree(NULL, f, 4, DPAR_F32, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_comm_agree(c, f, 4, DPAR_F32, NULL), DPAR_OK);
+    CHECK_INT(dpar_comm_check_equal(c, f, 4, DPAR_F4, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_comm_check_equal(c, f, 4, DPAR_TYPE_NONE, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_comm_check_equal(NULL, f, 4, DPAR_F32, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_comm_check_equal(c, f, 4, DPAR_F32, NULL), DPAR_OK);
 }
 
 static int each(dpar_comm *c, void *arg)

@@ -85,7 +85,7 @@ int main(void)
 {
     void *p = mmap(NULL, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     board *b = (board *)p;
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     int kind, tests, bad = 0, late = 0;
     for (kind = 0; kind < KINDS; kind++) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* start: a program with the one line in main, or, with -DBEGIN, with the two lines of dpar_begin and
- * dpar_end; start.sh runs both in every way and reads what they say.
+/* start: a program with the one line in main, or, with -DBEGIN, with the two lines of
+ * dpar_init_or_launch and dpar_finalize; start.sh runs both in every way and reads what they say.
  *     start [--ranks N] [HOW]
  * HOW, after a first sum: all (are refused the same), one (rank 1 fails alone), die (rank 1 is
  * killed), five (rank 1 returns 5), leave (rank 1 exits), post (rank 1 leaves a work), no (before
  * there is a communicator), shrink (rank 1 is killed, the others go on and fail again). With BEGIN
  * also: args (rank 0 prints which are left), child (rank 1 starts this program without arguments),
- * hang (rank 1 waits for ever when the others have ended), before (ends before dpar_begin as rank 1). */
+ * hang (rank 1 waits for ever when the others have ended), before (ends before dpar_init_or_launch
+ * as rank 1). */
 #include "dpar_comm.h"
 
 #include <signal.h>
@@ -86,14 +87,14 @@ static int work(dpar_comm *c, void *arg)
 int main(int argc, char **argv)
 {
     dpar_comm *world = NULL;
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
-    dpar_start job;
+    dpar_launcher_info job;
     const char *how;
     int result, i;
     memset(&o, 0, sizeof o);
     if (argc > 1 && strcmp(argv[argc - 1], "before") == 0 &&
-        dpar_start_read(&job, NULL) == DPAR_OK && job.rank == 1) {
+        dpar_launcher_detect(&job, NULL) == DPAR_OK && job.rank == 1) {
         return 6;
     }
     if (argc > 1 && strcmp(argv[argc - 1], "hang") == 0) {
@@ -104,7 +105,7 @@ int main(int argc, char **argv)
         o.ranks = 2;
         o.threads = 1; /* does not count */
     }
-    if (dpar_begin(&argc, &argv, &o, &world, &why) < 0) {
+    if (dpar_init_or_launch(&argc, &argv, &o, &world, &why) < 0) {
         return dpar_fail(NULL, &why);
     }
     how = argc > 1 ? argv[argc - 1] : "";
@@ -124,7 +125,7 @@ int main(int argc, char **argv)
     if (result != 0 || (world->rank == 1 && strcmp(how, "leave") == 0)) {
         return result;
     }
-    return dpar_end(world);
+    return dpar_finalize(world);
 }
 #else
 int main(int argc, char **argv)

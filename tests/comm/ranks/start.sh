@@ -139,7 +139,7 @@ for mpiexec in mpiexec.openmpi mpiexec.mpich; do
     look "$mpiexec" $? 0 1 'sum 6 of 3'
 done
 
-# dpar_begin: ranks are new processes; one where nobody says how many
+# dpar_init_or_launch: ranks are new processes; one where nobody says how many
 start=$work/begin
 here 0 1 '' 'sum 1 of 1'
 here 0 1 '--ranks 1' 'sum 1 of 1'
@@ -164,7 +164,7 @@ grep -q '^rank [023] of 4: all-reduce #3 (1 f64, max) of 4 ranks: rank 1 was kil
 here 7 2 '--ranks 2 leave' '.*' '.*'
 grep -q '^rank 0 of 2: .* rank 1 has ended with status 7' "$work/out" || { cat "$work/out"; bad=1; }
 here 5 2 '--ranks 3 five' '.*' '.*'
-here 6 3 '--ranks 3 before' '.*rank 1 has ended.*' '.*rank 1 has ended.*' 'begin: rank 1 ended with exit status 6 before dpar_end'
+here 6 3 '--ranks 3 before' '.*rank 1 has ended.*' '.*rank 1 has ended.*' 'begin: rank 1 ended with exit status 6 before dpar_finalize'
 here 1 2 '--ranks 2 hang' 'sum 3 of 2' '.*'
 joined 3 '0 0 0 ' 1 '' 'sum 6 of 3'
 said='--ranks 2, but dpar has started 3 ranks'

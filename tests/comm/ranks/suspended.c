@@ -90,7 +90,7 @@ static int work(dpar_comm *c, void *arg)
 /* The whole job is stopped for 4.5 s, 0.3 s after its start. */
 static int suspended(int way)
 {
-    dpar_options o;
+    dpar_world_desc o;
     int status = 0;
     pid_t pid;
     memset(&o, 0, sizeof o);
@@ -129,7 +129,7 @@ static int stopper(dpar_comm *c, void *unused)
 
 static int one_stops(void)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why = {""};
     double began = now();
     dpar_status status;

@@ -31,7 +31,7 @@ static int asks(dpar_comm *c, void *arg)
 
 static void launches(team *t, int me)
 {
-    dpar_options o;
+    dpar_world_desc o;
     (void)me;
     memset(&o, 0, sizeof o);
     o.timeout_s = 60;
@@ -40,7 +40,7 @@ static void launches(team *t, int me)
 }
 
 /* Beside ranks that are threads: worlds that threads begin at once. */
-static void worlds(int n, const dpar_options *o)
+static void worlds(int n, const dpar_world_desc *o)
 {
     team t;
     memset(&t, 0, sizeof t);

@@ -84,7 +84,7 @@ static int each(dpar_comm *c, void *arg)
 {
     static const char *const lines[] = {"dpar ", "\nlauncher   ", "\njoined     ",
                                         "\nwithin     a node, by m"};
-    int64_t sent[DPAR_CALLS];
+    int64_t sent[DPAR_CALL_COUNT];
     double deadline = c->timeout_s;
     int32_t wrong;
     size_t k;
@@ -96,7 +96,7 @@ static int each(dpar_comm *c, void *arg)
         says(lines[k]);
     }
     if (c->size > 1) {
-        sent[DPAR_ALL_REDUCE] = c->sent[DPAR_ALL_REDUCE]; /* of this test */
+        sent[DPAR_CALL_ALL_REDUCE] = c->sent[DPAR_CALL_ALL_REDUCE]; /* of this test */
         CHECK(memcmp(sent, c->sent, sizeof sent) == 0);
         if (c->rank == 0) {
             levels(c);
@@ -143,7 +143,7 @@ static int one_leaves(dpar_comm *c, void *arg)
     return checks_failed;
 }
 
-static void without_one(int n, const dpar_options *o)
+static void without_one(int n, const dpar_world_desc *o)
 {
     dpar_why why;
     if (n > 1) {

@@ -15,8 +15,8 @@ static void sentence(dpar_comm *c)
     const int64_t extent[2] = {3 * (int64_t)c->size, 3};
     dpar_halo h;
     dpar_halo_field f[2];
-    dpar_halo_options o;
-    dpar_halo_exchange *x;
+    dpar_halo_plan_desc o;
+    dpar_halo_plan *x;
     dpar_box own, all;
     double at[2][20 * 3];
     char word[100];
@@ -28,7 +28,7 @@ static void sentence(dpar_comm *c)
     f[0].type = f[1].type = DPAR_F64;
     memset(&o, 0, sizeof o);
     h.grid = grid_of(2, extent, c->size, 1);
-    h.points[0] = DPAR_AT_LOW_FACES;
+    h.points[0] = DPAR_HALO_AT_LOW_FACES;
     h.high[0] = 1;
     o.shared = 1;
     for (i = 0; i < 60; i++) {
@@ -39,13 +39,13 @@ static void sentence(dpar_comm *c)
         f[i].data = at[i];
     }
     x = plan_of(c, f, 2, &o, &memory);
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_STALE, &why), DPAR_OK);
     CHECK(dpar_halo_owned(&h, c->rank, &own) && dpar_halo_box(&h, c->rank, &all));
     if (c->rank == 0 && c->size > 1) {
         at[1][own.hi[0] * 3 + 2] = 1.5;
     }
     if (c->size > 1) {
-        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_STALE, &why), DPAR_E_MISMATCH);
         CHECK_INT(dpar_broadcast(c, &own.hi[0], 1, DPAR_I64, 0, NULL), DPAR_OK);
         (void)snprintf(word, sizeof word,
                        "field 1, point (%d, 2) component 0 of rank 0 is 1.5; of its owner, rank 1, "
@@ -55,9 +55,9 @@ static void sentence(dpar_comm *c)
         if (c->rank == 1 && c->size > 2) { /* an earlier field goes first, whoever has it */
             at[0][3 * 3] = -2;             /* its copy of the first of rank 2 */
         }
-        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_STALE, &why), DPAR_E_MISMATCH);
         CHECK(strncmp(why.text, c->size > 2 ? "field 0" : "field 1", 7) == 0);
-        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why), DPAR_E_MISMATCH);
         if (c->size == 2) {
             (void)snprintf(word, sizeof word,
                            "field 1, point (%d, 2) component 0 of rank 0 is 1.5; from its owner, "
@@ -66,11 +66,11 @@ static void sentence(dpar_comm *c)
             CHECK(strcmp(why.text, word) == 0);
         }
         CHECK(c->rank != 0 || at[1][own.hi[0] * 3 + 2] == 1.5); /* nothing was mended */
-        CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);          /* the owner's value wins */
+        CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);         /* the owner's value wins */
         CHECK(c->rank != 0 || at[1][own.hi[0] * 3 + 2] == 1.25);
     }
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, NULL), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_STALE, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
 }
 
@@ -90,7 +90,7 @@ static void poison(dpar_comm *c)
     double at[4 * COLUMNS];
     int32_t whole[4 * COLUMNS];
     dpar_halo_field f[2];
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     dpar_why why;
     char word[100];
     void *memory;
@@ -105,16 +105,16 @@ static void poison(dpar_comm *c)
         at[k] = whole[k] = is_halo(k) ? 77 : 1 + k;
     }
     x = plan_of(c, f, 2, NULL, &memory);
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_POISON, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_POISON, &why), DPAR_OK);
     for (k = 0; k < 4 * COLUMNS; k++) {
         CHECK(is_halo(k) ? at[k] != at[k] && whole[k] == -1 : at[k] == 1 + k && whole[k] == 1 + k);
     }
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why), DPAR_E_ARG);
     CHECK(strncmp(why.text, "field 0, point (", 16) == 0);
-    CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why), DPAR_OK);
     for (k = 0; k < 4 * COLUMNS;
          k++) { /* the same on all ranks: rows 3, 1, 2, 3 -> own 2, 1, 2, 1 */
         const int from = k < COLUMNS ? k + 2 * COLUMNS : k >= 3 * COLUMNS ? k - 2 * COLUMNS : k;
@@ -123,23 +123,23 @@ static void poison(dpar_comm *c)
     at[3 * COLUMNS + 5] = (double)NAN; /* one alone, local */
     (void)snprintf(word, sizeof word, "point (%d, 5) component 0 of rank %d",
                    (int)(2 * c->rank + 2), (int)c->rank);
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, word) != NULL);
     at[3 * COLUMNS + 5] = 1 + COLUMNS + 5;
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
 }
 
 /* ---- what is refused, what is told ----------------------------------------------------------- */
 
-static void refused(dpar_halo_exchange *x, int32_t what, const char *word)
+static void refused(dpar_halo_plan *x, int32_t what, const char *word)
 {
     dpar_why why;
     why.text[0] = 0;
-    CHECK_INT(dpar_halo_exchange_check(x, what, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_check(x, what, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, word) != NULL);
-    CHECK_INT(dpar_halo_exchange_check(x, what, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_check(x, what, NULL), DPAR_E_ARG);
 }
 
 /* Rank r sends a row to each of its neighbours, or both to the one that there is, and copies what
@@ -150,7 +150,7 @@ static void refusals_and_report(dpar_comm *c)
     double at[4 * COLUMNS];
     char page[2000], small[8] = "";
     dpar_halo_field f;
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     dpar_text t;
     void *memory;
     const char *line;
@@ -167,17 +167,17 @@ static void refusals_and_report(dpar_comm *c)
     x = plan_of(c, &f, 1, NULL, &memory);
     refused(x, 0, "check 0: DPAR_HALO_POISON (1) to WRONG (4)");
     refused(x, DPAR_HALO_WRONG + 1, "check 5: ");
-    CHECK_INT(dpar_halo_exchange_begin(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_begin(x), DPAR_OK);
     for (what = DPAR_HALO_POISON; what <= DPAR_HALO_WRONG; what++) {
         refused(x, what, "halo exchange 1 has not ended");
     }
-    CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_end(x), DPAR_OK);
     dpar_text_init(&t, small, sizeof small);
-    dpar_halo_exchange_report(NULL, &t);
-    dpar_halo_exchange_report(x, NULL);
+    dpar_halo_plan_report(NULL, &t);
+    dpar_halo_plan_report(x, NULL);
     CHECK(small[0] == 0);
     dpar_text_init(&t, page, sizeof page);
-    dpar_halo_exchange_report(x, &t);
+    dpar_halo_plan_report(x, &t);
     CHECK(strncmp(page, "halo exchange of rank ", 22) == 0 && atoi(page + 22) == c->rank);
     CHECK(strstr(page, ", 1 field\n") != NULL && strstr(page, "\n  1 exchanges\n") != NULL);
     line = strchr(strchr(page, '\n') + 1, '\n');
@@ -193,7 +193,7 @@ static void refusals_and_report(dpar_comm *c)
     }
     CHECK_INT(lines, c->size > 2 ? 2 : 1);
     CHECK_INT(whole, 2 * COLUMNS * 8);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
 }
 
@@ -202,9 +202,9 @@ static void refusals_and_report(dpar_comm *c)
 static void travels(dpar_comm *c, void *at, int is_packed)
 {
     const dpar_halo h = two_rows(c);
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpar_halo_field f;
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     char page[2000], way[12];
     const char *line;
     int packed = 0, direct = 0, says;
@@ -219,7 +219,7 @@ static void travels(dpar_comm *c, void *at, int is_packed)
     o.run_bytes = 8;
     x = plan_of(c, &f, 1, &o, &memory);
     dpar_text_init(&t, page, sizeof page);
-    dpar_halo_exchange_report(x, &t);
+    dpar_halo_plan_report(x, &t);
     for (line = strchr(page, '\n'); line != NULL; line = strchr(line + 1, '\n')) {
         if (sscanf(line, "%*d %11s %*d %*d %*d %*d %*d", way) == 1) {
             packed += strcmp(way, "packed") == 0;
@@ -231,7 +231,7 @@ static void travels(dpar_comm *c, void *at, int is_packed)
     CHECK((is_packed ? direct : packed) == 0);
     CHECK_INT(says, packed > 0);
     CHECK(c->engine.name[0] == 'm' || c->size == 1 || packed + direct > 0);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
 }
 
@@ -251,7 +251,7 @@ static void memories(dpar_comm *c)
     CHECK_INT(dpar_comm_alloc(other, 4 * COLUMNS * 8, &at), DPAR_OK);
     travels(c, at, 0);
     dpar_comm_release(other, at);
-    CHECK_INT(dpar_comm_close(other), DPAR_OK);
+    CHECK_INT(dpar_comm_free(other), DPAR_OK);
     at = zeroed(4 * COLUMNS * 8);
     travels(c, at, !shares || strstr(about, "threads") == NULL);
     free(at);
@@ -260,7 +260,7 @@ static void memories(dpar_comm *c)
     CHECK_INT(dpar_comm_alloc(other, 4 * COLUMNS * 8, &at), DPAR_OK);
     travels(c, at, 1);
     dpar_comm_release(other, at);
-    CHECK_INT(dpar_comm_close(other), DPAR_OK);
+    CHECK_INT(dpar_comm_free(other), DPAR_OK);
 #endif
 }
 

@@ -123,7 +123,7 @@ static void random_array(one_case *k, array *a, uint64_t *lot)
     }
     step = planes ? 1 : a->comps;
     for (int i = 0; i < dims; i++) {
-        const int d = a->f.order == DPAR_FIRST_FASTEST ? i : dims - 1 - i;
+        const int d = a->f.order == DPAR_ORDER_FIRST_FASTEST ? i : dims - 1 - i;
         const int64_t pad = strided ? (below(lot, 3) + k->g->comm->rank) % 3 : 0;
         a->stride[d] = step;
         step *= a->points[d] + pad;
@@ -194,11 +194,11 @@ static int image(const one_case *k, const array *a, int d, int64_t x, int comp, 
     if (k->d.periodic[d]) {
         place -= floor(place / cells) * cells;
     } else if (place < 0 && k->d.mirror_low[d]) {
-        wall = k->d.mirror_low[d] == DPAR_MIRROR_AT_CELL ? 0.5 : 0.0;
+        wall = k->d.mirror_low[d] == DPAR_GRID_MIRROR_CELL ? 0.5 : 0.0;
         place = 2 * wall - place;
         *sign *= a->f.odd[d] >> comp & 1u ? -1.0 : 1.0;
     } else if (place > cells && k->d.mirror_high[d]) {
-        wall = k->d.mirror_high[d] == DPAR_MIRROR_AT_CELL ? cells - 0.5 : cells;
+        wall = k->d.mirror_high[d] == DPAR_GRID_MIRROR_CELL ? cells - 0.5 : cells;
         place = 2 * wall - place;
         *sign *= a->f.odd[d] >> comp & 1u ? -1.0 : 1.0;
     }
@@ -389,8 +389,8 @@ static int64_t core_and_rim(const one_case *k)
     for (int d = 0; d < g->dims; d++) {
         cells *= g->own[d];
     }
-    for (n = -1; n < 0 || dpar_grid_rim(g, n, &b); n++) {
-        if (n < 0 && !dpar_grid_core(g, &b)) {
+    for (n = -1; n < 0 || dpar_grid_boundary(g, n, &b); n++) {
+        if (n < 0 && !dpar_grid_interior(g, &b)) {
             continue;
         }
         boxes++;
@@ -467,10 +467,10 @@ static int64_t one_round(dpar_comm *c, uint64_t *lot, int *made)
             depth = 0;
         }
         st = way == 0   ? dpar_grid_exchange(k->g, list[which])
-             : way == 1 ? dpar_grid_exchange_all(k->g, list, k->n)
+             : way == 1 ? dpar_grid_exchange_many(k->g, list, k->n)
              : way == 2 ? dpar_grid_exchange_some(k->g, list, k->n, mask, (int32_t)depth)
              : way == 3 ? dpar_grid_begin(k->g, list[which])
-                        : dpar_grid_begin_some(k->g, list, k->n, mask, (int32_t)depth);
+                        : dpar_grid_begin_many(k->g, list, k->n, mask, (int32_t)depth);
         if (way > 2 && st == DPAR_OK) {
             for (i = k->n - 1; !(mask >> i & 1u); i--) {
             }
@@ -545,7 +545,7 @@ static int64_t swaps(dpar_comm *c)
     dpar_grid *g = ring(c, 0);
     double own[5] = {0}, next[5] = {0}, *u[4], *t;
     void *list[2], *other[1];
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     dpar_why why;
     int64_t mistakes = 0;
     int i;
@@ -593,7 +593,7 @@ static int64_t swaps(dpar_comm *c)
         list[1] = u[i % 2 ? 0 : 2];
         ring_fill(g, (double *)list[0], 5);
         ring_fill(g, (double *)list[1], 6);
-        CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_OK);
+        CHECK_INT(dpar_grid_exchange_many(g, list, 2), DPAR_OK);
         mistakes += ring_wrong(g, (double *)list[0], 5) + ring_wrong(g, (double *)list[1], 6);
     }
     for (i = 0; i < 4; i++) { /* the one before is under way: it must not be exchanged again */
@@ -722,7 +722,7 @@ static void refused_arrays(dpar_comm *c)
     CHECK_INT(dpar_grid_attach(NULL, u, DPAR_F64, NULL, &why), DPAR_E_ARG);
     CHECK_INT(dpar_grid_attach(g, NULL, DPAR_F64, NULL, &why), DPAR_E_ARG);
     says(why.text, "is NULL");
-    CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_NO_TYPE, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_TYPE_NONE, NULL, &why), DPAR_E_ARG);
     says(why.text, "type none (0)");
     f.components = -1;
     CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F64, &f, &why), DPAR_E_ARG);
@@ -749,10 +749,10 @@ static void refused_arrays(dpar_comm *c)
     CHECK_INT(dpar_grid_exchange(g, u + 1), DPAR_E_ARG);
     says(c->why.text, "grid: the array given is none of the grid");
     list[0] = u, list[1] = own;
-    CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_exchange_many(g, list, 2), DPAR_E_ARG);
     says(c->why.text, "number 1 of the arrays given");
-    CHECK_INT(dpar_grid_exchange_all(g, list, 0), DPAR_E_ARG);
-    CHECK_INT(dpar_grid_exchange_all(g, NULL, 2), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_exchange_many(g, list, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_exchange_many(g, NULL, 2), DPAR_E_ARG);
     says(c->why.text, "the list is NULL, of 2 arrays");
     CHECK_INT(dpar_grid_exchange_some(g, NULL, 2, 1, 0), DPAR_E_ARG);
     says(c->why.text, "the list is NULL, of 2 arrays");
@@ -763,7 +763,7 @@ static void refused_arrays(dpar_comm *c)
     says(c->why.text, "depth 2, the halo is 1 wide");
     CHECK_INT(dpar_grid_exchange_some(g, list, 2, 1, -1), DPAR_E_RANGE);
     list[1] = u;
-    CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_E_ARG); /* twice the same */
+    CHECK_INT(dpar_grid_exchange_many(g, list, 2), DPAR_E_ARG); /* twice the same */
     says(c->why.text, "in common");
     CHECK_INT(dpar_grid_end(g, u), DPAR_E_ARG);
     CHECK_INT(dpar_grid_end(NULL, u), DPAR_E_ARG);
@@ -876,7 +876,7 @@ static int64_t refused_places(dpar_comm *c)
     ring_fill(g, u, 1);
     ring_fill(g, v, 2);
     list[0] = u, list[1] = v;
-    CHECK_INT(dpar_grid_begin_some(g, list, 2, 3, 0), DPAR_OK);
+    CHECK_INT(dpar_grid_begin_many(g, list, 2, 3, 0), DPAR_OK);
     for (i = 0; i < 2; i++) {
         CHECK_INT(dpar_grid_attach(g, list[i], DPAR_F64, NULL, &why), DPAR_E_ARG);
         says(why.text, "at this place has not ended");
@@ -884,7 +884,7 @@ static int64_t refused_places(dpar_comm *c)
         CHECK_INT(dpar_grid_begin(g, list[i]), DPAR_E_ARG);
         says(c->why.text, "number 0 of the 1 arrays given has begun and not ended");
         CHECK_INT(dpar_grid_exchange(g, list[i]), DPAR_E_ARG);
-        CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_E_ARG);
+        CHECK_INT(dpar_grid_exchange_many(g, list, 2), DPAR_E_ARG);
     }
     CHECK_INT(dpar_grid_end(g, v), DPAR_OK);
     CHECK_INT(dpar_grid_end(g, u), DPAR_E_ARG);
@@ -893,7 +893,7 @@ static int64_t refused_places(dpar_comm *c)
         float *w = (float *)dpar_grid_array(g, DPAR_F32);
         list[0] = c->rank + 1 < c->size ? (void *)w : (void *)(own + 50);
         list[1] = u, list[2] = v; /* three: no rank has a plan of them */
-        CHECK_INT(dpar_grid_exchange_all(g, list, 3), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_grid_exchange_many(g, list, 3), DPAR_E_MISMATCH);
         CHECK(says_who_differs(c->why.text, c->size, "grid exchange: the type of array 0", "f32",
                                "f64"));
     }
@@ -921,7 +921,7 @@ static int64_t of_a_type(dpar_comm *c)
     void *memory = NULL, *list[2];
     dpar_grid_desc d;
     dpar_grid *g;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     dpar_why why;
     int64_t mistakes = 0;
     int i;
@@ -948,7 +948,7 @@ static int64_t of_a_type(dpar_comm *c)
     for (i = 0; i < 2; i++) {
         ring_fill(g, (double *)list[0], 1);
         ring_fill(g, (double *)list[1], 2);
-        CHECK_INT(i ? dpar_grid_begin_some(g, list, 2, 3, 1) : dpar_grid_exchange_all(g, list, 2),
+        CHECK_INT(i ? dpar_grid_begin_many(g, list, 2, 3, 1) : dpar_grid_exchange_many(g, list, 2),
                   DPAR_OK);
         CHECK_INT(i ? dpar_grid_end(g, list[1]) : DPAR_OK, DPAR_OK);
         mistakes += ring_wrong(g, (double *)list[0], 1) + ring_wrong(g, (double *)list[1], 2);
@@ -965,7 +965,7 @@ static int64_t of_a_type(dpar_comm *c)
     kept = (double *)dpar_grid_array(g, DPAR_F64); /* beside one that is known */
     list[1] = kept;
     ring_fill(g, kept, 3);
-    CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange_many(g, list, 2), DPAR_OK);
     mistakes += ring_wrong(g, kept, 3);
     CHECK_INT(dpar_grid_exchange(g, NULL), DPAR_E_ARG);
     says(c->why.text, "the array given is none");
@@ -999,7 +999,7 @@ static void closed_before(dpar_comm *c)
         g[0] = ring(part, 0);
         u = (double *)dpar_grid_array(g[0], DPAR_F64);
         CHECK_INT(dpar_grid_begin(g[0], u), DPAR_OK);
-        CHECK_INT(dpar_comm_close(part), DPAR_OK);
+        CHECK_INT(dpar_comm_free(part), DPAR_OK);
         CHECK_INT(i ? dpar_grid_end(g[0], u) : dpar_grid_test(g[0], u), DPAR_E_ARG);
         CHECK_INT(dpar_grid_free(g[0]), DPAR_OK);
     }
@@ -1012,7 +1012,7 @@ static void closed_before(dpar_comm *c)
         if (i == 2) { /* both in order */
             CHECK_INT(dpar_grid_free(g[2]), DPAR_OK);
         }
-        CHECK_INT(dpar_comm_close(part), DPAR_OK);
+        CHECK_INT(dpar_comm_free(part), DPAR_OK);
         if (i == 1) { /* it is remembered that it was closed */
             CHECK_INT(dpar_grid_exchange(g[1], u), DPAR_E_ARG);
             says(g[1]->comm->why.text, "closed before");
@@ -1021,7 +1021,7 @@ static void closed_before(dpar_comm *c)
     }
     for (i = 0; i < 17; i++) { /* until the first one's memory is gone */
         CHECK_INT(dpar_comm_split(c, 0, 0, &other), DPAR_OK);
-        CHECK_INT(dpar_comm_close(other), DPAR_OK);
+        CHECK_INT(dpar_comm_free(other), DPAR_OK);
     }
     CHECK(g[0]->comm == NULL);
     CHECK_INT(dpar_grid_exchange(g[0], gone), DPAR_E_ARG);
@@ -1029,7 +1029,7 @@ static void closed_before(dpar_comm *c)
     CHECK_INT(dpar_grid_gather(g[0], gone, &box), DPAR_E_ARG);
     CHECK_INT(dpar_grid_block(g[0], NULL, NULL), DPAR_E_ARG);
     CHECK(dpar_grid_array(g[0], DPAR_F64) == NULL);
-    CHECK(dpar_grid_core(g[0], &box) == (c->size > 0));
+    CHECK(dpar_grid_interior(g[0], &box) == (c->size > 0));
     CHECK_INT(dpar_grid_free(g[0]), DPAR_OK);
     CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK); /* a grid that closes it */
     {
@@ -1063,7 +1063,7 @@ static void another_call(dpar_comm *c)
 {
     static const char *const of[3] = {
         "dpar_grid_make, _array, _attach, _gather or _scatter (all-re",
-        "a first dpar_grid_exchange (all-reduce #", "dpar_comm_agree (all-reduce #"};
+        "a first dpar_grid_exchange (all-reduce #", "dpar_comm_check_equal (all-reduce #"};
     dpar_comm *part;
     dpar_grid *g;
     double u[5] = {0};
@@ -1078,14 +1078,14 @@ static void another_call(dpar_comm *c)
         st = c->rank > 0 ? dpar_barrier(part, NULL)
              : i == 0    ? dpar_grid_attach(g, u + 1, DPAR_F64, NULL, &why)
              : i == 1    ? dpar_grid_exchange(g, u + 1)
-                         : dpar_comm_agree(part, u, 1, DPAR_F64, &why);
+                         : dpar_comm_check_equal(part, u, 1, DPAR_F64, &why);
         CHECK_INT(st, DPAR_E_MISMATCH);
         sprintf(word, "rank 0 called the planning of %s", of[i]);
         if (strcmp(c->engine.name, "shm") == 0) { /* others say which operation of theirs it was */
             says(part->why.text, word);
         }
         (void)dpar_grid_free(g);
-        (void)dpar_comm_close(part);
+        (void)dpar_comm_free(part);
     }
 }
 
@@ -1111,7 +1111,7 @@ static void another_operation(dpar_comm *c)
     says(part->why.text, " called barrier #");
     CHECK(now() - began < 20);
     (void)dpar_grid_free(g);
-    (void)dpar_comm_close(part);
+    (void)dpar_comm_free(part);
 }
 
 /* ---- pictures ---- */

@@ -126,8 +126,8 @@ static int is_written(const sphere *s, int f, const dpar_box *own, const int64_t
     }
     memset(&faces, 0, sizeof faces);
     for (d = 0; d < 3; d++) {
-        faces.low[d] = h->points[d] == DPAR_AT_HIGH_FACES;
-        faces.high[d] = h->points[d] == DPAR_AT_LOW_FACES;
+        faces.low[d] = h->points[d] == DPAR_HALO_AT_HIGH_FACES;
+        faces.high[d] = h->points[d] == DPAR_HALO_AT_LOW_FACES;
     }
     return around(own, plan == SHARED ? &faces : plan == THIN ? &s->f[f].thin : h, x);
 }
@@ -178,7 +178,7 @@ static int look(sphere *s, int plan)
 }
 
 /* <E x, y> = <x, E' y> over all ranks and fields. */
-static int dot(sphere *s, dpar_halo_exchange *x, int plan)
+static int dot(sphere *s, dpar_halo_plan *x, int plan)
 {
     double sum[2] = {0, 0}, all[2] = {0, 0};
     const int me = s->o->world->rank;
@@ -200,11 +200,11 @@ static int dot(sphere *s, dpar_halo_exchange *x, int plan)
                 }
             } while (next_point(&a->all, at));
         }
-        if (pass == 0 && !good(s, dpar_halo_exchange_run(x), s->o->world->why.text)) {
+        if (pass == 0 && !good(s, dpar_halo_plan_exchange(x), s->o->world->why.text)) {
             return 0;
         }
-        if (pass == 2 && (!good(s, dpar_halo_exchange_begin_adjoint(x, DPAR_SUM), "begin") ||
-                          !good(s, dpar_halo_exchange_end(x), s->o->world->why.text))) {
+        if (pass == 2 && (!good(s, dpar_halo_plan_reduce_begin(x, DPAR_SUM), "begin") ||
+                          !good(s, dpar_halo_plan_end(x), s->o->world->why.text))) {
             return 0;
         }
     }
@@ -246,7 +246,7 @@ static void add_up(const sphere *s, double *sum)
 }
 
 /* All who hold a place get the sum of what they had, each in its own direction. */
-static int assemble(sphere *s, dpar_halo_exchange *x, double *sum)
+static int assemble(sphere *s, dpar_halo_plan *x, double *sum)
 {
     int pass, f, c, sign;
     add_up(s, sum);
@@ -276,20 +276,20 @@ static int assemble(sphere *s, dpar_halo_exchange *x, double *sum)
         }
     }
     s->o->cases++;
-    return good(s, dpar_halo_exchange_check(x, DPAR_HALO_STALE, &s->o->world->why),
+    return good(s, dpar_halo_plan_check(x, DPAR_HALO_STALE, &s->o->world->why),
                 s->o->world->why.text);
 }
 
 /* One value of a halo changed on one rank: all hear of it. */
-static int checks(sphere *s, dpar_halo_exchange *x, int plan)
+static int checks(sphere *s, dpar_halo_plan *x, int plan)
 {
     dpar_why *why = &s->o->world->why;
     int32_t any = 0, changed = 0;
     dpar_status st[2];
     int64_t at[3];
     double *v = NULL;
-    if (!good(s, dpar_halo_exchange_check(x, DPAR_HALO_STALE, why), why->text) ||
-        !good(s, dpar_halo_exchange_check(x, DPAR_HALO_WRONG, why), why->text)) {
+    if (!good(s, dpar_halo_plan_check(x, DPAR_HALO_STALE, why), why->text) ||
+        !good(s, dpar_halo_plan_check(x, DPAR_HALO_WRONG, why), why->text)) {
         return 0;
     }
     if (s->has && s->o->world->rank == s->o->world->size / 2) {
@@ -306,8 +306,8 @@ static int checks(sphere *s, dpar_halo_exchange *x, int plan)
         *v = -*v;
     }
     (void)dpar_all_reduce(s->o->world, &changed, &any, 1, DPAR_I32, DPAR_MAX, NULL);
-    st[0] = dpar_halo_exchange_check(x, DPAR_HALO_STALE, NULL);
-    st[1] = dpar_halo_exchange_check(x, DPAR_HALO_WRONG, NULL);
+    st[0] = dpar_halo_plan_check(x, DPAR_HALO_STALE, NULL);
+    st[1] = dpar_halo_plan_check(x, DPAR_HALO_WRONG, NULL);
     if (any && (st[0] != DPAR_E_MISMATCH || st[1] != DPAR_E_MISMATCH)) {
         return wrong(s, 1, s->f[1].own.lo, st[0], st[1]);
     }
@@ -320,8 +320,8 @@ static int checks(sphere *s, dpar_halo_exchange *x, int plan)
 static int with_plan(sphere *s, int plan, double *sum)
 {
     dpar_halo_field f[FIELDS];
-    dpar_halo_options o;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan_desc o;
+    dpar_halo_plan *x = NULL;
     dpar_why why;
     int64_t bytes = 0;
     void *memory = NULL;
@@ -336,7 +336,7 @@ static int with_plan(sphere *s, int plan, double *sum)
         f[i].type = DPAR_F64;
         f[i].halo = &a->h;
         f[i].vector = a->vector;
-        f[i].pair = i % 2 ? DPAR_HALO_V : DPAR_HALO_U;
+        f[i].pair = i % 2 ? DPAR_HALO_PAIR_V : DPAR_HALO_PAIR_U;
         f[i].components = a->comps;
         f[i].data = s->has ? a->at : NULL;
         if (i >= 2) { /* the others are dense */
@@ -356,15 +356,15 @@ static int with_plan(sphere *s, int plan, double *sum)
     if (ok) {
         fill(s);
         if (plan == HALOS) {
-            (void)dpar_halo_exchange_check(x, DPAR_HALO_POISON, NULL);
+            (void)dpar_halo_plan_check(x, DPAR_HALO_POISON, NULL);
         }
-        ok = good(s, dpar_halo_exchange_run(x), s->o->world->why.text) && look(s, plan) &&
+        ok = good(s, dpar_halo_plan_exchange(x), s->o->world->why.text) && look(s, plan) &&
              (plan == THIN ||
-              good(s, dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why), why.text)) &&
+              good(s, dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why), why.text)) &&
              checks(s, x, plan) && dot(s, x, plan) && (plan != SHARED || assemble(s, x, sum));
     }
     if (x) {
-        ok = good(s, dpar_halo_exchange_close(x), s->o->world->why.text) && ok;
+        ok = good(s, dpar_halo_plan_close(x), s->o->world->why.text) && ok;
     }
     free(memory);
     return ok;
@@ -378,9 +378,9 @@ static int make(sphere *s, int64_t width, int32_t faces, int d_grid, const int32
     dpar_mesh m;
     int i, d;
     for (d = 0; d < 3; d++) {
-        p[d] = dpar_shard_by(d, DPAR_EVEN, 0);
+        p[d] = dpar_shard_by(d, DPAR_SPLIT_EVEN, 0);
     }
-    if (dpar_mesh_init(&m, "a b c", parts, DPAR_LAST_FASTEST, 0, NULL) != DPAR_OK) {
+    if (dpar_mesh_init(&m, "a b c", parts, DPAR_ORDER_LAST_FASTEST, 0, NULL) != DPAR_OK) {
         return 0;
     }
     for (i = 0; i < FIELDS; i++) {
@@ -395,8 +395,9 @@ static int make(sphere *s, int64_t width, int32_t faces, int d_grid, const int32
         a->h.shape = DPAR_STENCIL_BOX;
         a->h.points[at] = faces;
         for (d = 1; d < 3; d++) { /* the face at the other end, and `width` beyond; scalars: less */
-            a->h.low[d] = width + (d == at && faces == DPAR_AT_HIGH_FACES) - (i >= 2 && d != at);
-            a->h.high[d] = width + (d == at && faces == DPAR_AT_LOW_FACES);
+            a->h.low[d] =
+                width + (d == at && faces == DPAR_HALO_AT_HIGH_FACES) - (i >= 2 && d != at);
+            a->h.high[d] = width + (d == at && faces == DPAR_HALO_AT_LOW_FACES);
             a->h.low[d] = a->h.low[d] < s->n ? a->h.low[d] : s->n;
             a->h.high[d] = a->h.high[d] < s->n ? a->h.high[d] : s->n;
         }

@@ -57,7 +57,7 @@ typedef struct one_case {
     dpar_layout grid;
     int32_t fields;
     one_field field[FIELDS];
-    dpar_halo_options options;
+    dpar_halo_plan_desc options;
 } one_case;
 
 static int wrong;
@@ -140,7 +140,7 @@ static void make_case(one_case *c, rng *r, int ranks)
     for (int32_t d = 0; d < c->dims; d++) {
         const int rule = below(r, 3);
         c->extent[d] = 1 + below(r, c->dims == 1 ? 24 : 9) + (rule ? c->parts[d] : 0);
-        place[d] = dpar_shard_by(d, rule == 2 ? DPAR_EVEN : DPAR_CHUNK, 0);
+        place[d] = dpar_shard_by(d, rule == 2 ? DPAR_SPLIT_EVEN : DPAR_SPLIT_CHUNK, 0);
         if (rule == 1) {
             c->cuts[d][0] = 0;
             for (int i = 1; i < c->parts[d]; i++) {
@@ -148,11 +148,11 @@ static void make_case(one_case *c, rng *r, int ranks)
                 c->cuts[d][i] = c->cuts[d][i - 1] + below(r, (int)(most < 6 ? most + 1 : 6));
             }
             c->cuts[d][c->parts[d]] = c->extent[d];
-            place[d] = dpar_shard_by(d, DPAR_RAGGED, 0);
+            place[d] = dpar_shard_by(d, DPAR_SPLIT_RAGGED, 0);
             place[d].cuts = c->cuts[d];
         }
     }
-    dpar_mesh_init(&c->mesh, axis_names(c->dims), c->parts, DPAR_LAST_FASTEST, ranks, NULL);
+    dpar_mesh_init(&c->mesh, axis_names(c->dims), c->parts, DPAR_ORDER_LAST_FASTEST, ranks, NULL);
     dpar_layout_init(&c->grid, &c->mesh, c->dims, c->extent, place, NULL);
     c->fields = 1 + below(r, FIELDS);
     const uint32_t periodic = (uint32_t)below(r, 1 << c->dims);
@@ -174,7 +174,7 @@ static void make_case(one_case *c, rng *r, int ranks)
         for (int32_t d = 0; d < c->dims; d++) {
             h->low[d] = below(r, 4);
             h->high[d] = below(r, 4);
-            h->points[d] = h->folds ? DPAR_AT_CELLS : below(r, 3);
+            h->points[d] = h->folds ? DPAR_HALO_AT_CELLS : below(r, 3);
         }
         if (h->folds && h->high[h->fold] > c->extent[h->fold] - h->on_row) {
             h->high[h->fold] = c->extent[h->fold] - h->on_row;
@@ -183,7 +183,7 @@ static void make_case(one_case *c, rng *r, int ranks)
         o->f.vector = below(r, 2);
         o->f.wire = o->f.type == DPAR_F64 ? DPAR_F32 : DPAR_BF16;
         if (below(r, 4) != 0 || (o->f.type != DPAR_F64 && o->f.type != DPAR_F32)) {
-            o->f.wire = below(r, 2) ? o->f.type : DPAR_NO_TYPE;
+            o->f.wire = below(r, 2) ? o->f.type : DPAR_TYPE_NONE;
         }
         o->f.components = below(r, 3);
         o->pad = below(r, 2) ? below(r, 3) : 0;
@@ -222,7 +222,7 @@ static int make_memory(one_case *c, dpar_comm *comm)
             }
             o->f.component_stride = step / k;
         }
-        halo = compact && o->has ? dpar_halo_compact(&o->halo, comm->rank) * k : 0;
+        halo = compact && o->has ? dpar_halo_slab_points(&o->halo, comm->rank) * k : 0;
         o->bytes = o->has ? (step + halo) * width : 0;
         o->f.data = NULL;
         o->f.halos = NULL;
@@ -520,18 +520,18 @@ static int only_direct(const one_case *c)
     return 0;
 }
 
-static int ended(dpar_halo_exchange *x, int how)
+static int ended(dpar_halo_plan *x, int how)
 {
     dpar_status st = DPAR_MORE;
     while (how && st == DPAR_MORE) { /* some by testing */
-        st = dpar_halo_exchange_test(x);
+        st = dpar_halo_plan_test(x);
     }
-    st = st < 0 ? st : dpar_halo_exchange_end(x);
+    st = st < 0 ? st : dpar_halo_plan_end(x);
     return st == DPAR_OK;
 }
 
 /* Does the report say what the traffic says, row by row, and how many exchanges there were? */
-static int tells(dpar_halo_exchange *x, int32_t rank, int timers)
+static int tells(dpar_halo_plan *x, int32_t rank, int timers)
 {
     static const char *const ways[] = {"auto", "message", "packed", "direct"};
     char page[4096], way[12];
@@ -539,7 +539,7 @@ static int tells(dpar_halo_exchange *x, int32_t rank, int timers)
     dpar_text text;
     const char *at;
     dpar_text_init(&text, page, sizeof page);
-    dpar_halo_exchange_report(x, &text);
+    dpar_halo_plan_report(x, &text);
     at = strchr(page, '\n');
     for (int32_t k = 0; at && dpari_hx_traffic_of(x, k, &t); k++) {
         int peer, hops;
@@ -561,7 +561,7 @@ static int tells(dpar_halo_exchange *x, int32_t rank, int timers)
 }
 
 /* Its report; NaN before, none after; compare finds nothing, and one wrong cell. */
-static void looks(one_case *c, dpar_comm *comm, dpar_halo_exchange *x, int timers, const char *what)
+static void looks(one_case *c, dpar_comm *comm, dpar_halo_plan *x, int timers, const char *what)
 {
     dpari_hx_traffic t;
     dpar_why why;
@@ -578,8 +578,8 @@ static void looks(one_case *c, dpar_comm *comm, dpar_halo_exchange *x, int timer
         say("report", NULL, comm->rank);
     }
     fill(c);
-    (void)dpar_halo_exchange_check(x, DPAR_HALO_POISON, NULL);
-    st = dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why);
+    (void)dpar_halo_plan_check(x, DPAR_HALO_POISON, NULL);
+    st = dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why);
     for (int i = 0; i < c->fields; i++) { /* does anything arrive here? */
         one_field *o = &c->field[i];
         int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
@@ -597,11 +597,11 @@ static void looks(one_case *c, dpar_comm *comm, dpar_halo_exchange *x, int timer
     if ((st == DPAR_E_ARG) != filled) {
         say("poison was not seen", &why, comm->rank);
     }
-    if (dpar_halo_exchange_run(x) != DPAR_OK ||
-        dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why) != DPAR_OK) {
+    if (dpar_halo_plan_exchange(x) != DPAR_OK ||
+        dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why) != DPAR_OK) {
         say("not filled", &why, comm->rank);
     }
-    if (dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why) != DPAR_OK) {
+    if (dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why) != DPAR_OK) {
         say(what, &why, comm->rank);
     }
     for (int i = 0; i < c->fields && comm->rank == comm->size - 1 && !any; i++) {
@@ -621,7 +621,7 @@ static void looks(one_case *c, dpar_comm *comm, dpar_halo_exchange *x, int timer
     }
     sum[0] = any;
     dpar_all_reduce(comm, sum, all, 1, DPAR_I64, DPAR_MAX, NULL);
-    st = dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why);
+    st = dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);
     if ((st == DPAR_E_MISMATCH) != (all[0] > 0)) {
         say("compare did not see a wrong cell", &why, comm->rank);
     }
@@ -630,8 +630,8 @@ static void looks(one_case *c, dpar_comm *comm, dpar_halo_exchange *x, int timer
 static void one_way(one_case *c, dpar_comm *comm, int32_t way, int ordered, rng *r)
 {
     dpar_halo_field f[FIELDS];
-    dpar_halo_options o;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan_desc o;
+    dpar_halo_plan *x = NULL;
     dpar_why why;
     int64_t bytes = 0;
     void *memory = NULL;
@@ -659,21 +659,21 @@ static void one_way(one_case *c, dpar_comm *comm, int32_t way, int ordered, rng 
         const int how = below(r, 3) == 0;
         if (k % 3 == 0) {
             fill(c);
-            if (dpar_halo_exchange_begin(x) != DPAR_OK || !ended(x, how)) {
+            if (dpar_halo_plan_begin(x) != DPAR_OK || !ended(x, how)) {
                 say(what, &comm->why, comm->rank);
                 break;
             }
             check_forward(c, comm, what);
         } else {
             fill_adjoint(c);
-            if (dpar_halo_exchange_begin_adjoint(x, op) != DPAR_OK || !ended(x, how)) {
+            if (dpar_halo_plan_reduce_begin(x, op) != DPAR_OK || !ended(x, how)) {
                 say(what, &comm->why, comm->rank);
                 break;
             }
             check_adjoint(c, comm->size, op, what);
         }
     }
-    if (dpar_halo_exchange_close(x) != DPAR_OK) {
+    if (dpar_halo_plan_close(x) != DPAR_OK) {
         say("close", &comm->why, comm->rank);
     }
     free(memory);
@@ -687,13 +687,13 @@ typedef struct arguments {
 } arguments;
 
 /* Microseconds an exchange, from the report. */
-static double waited(const dpar_halo_exchange *x)
+static double waited(const dpar_halo_plan *x)
 {
     char page[4096];
     const char *at;
     dpar_text text;
     dpar_text_init(&text, page, sizeof page);
-    dpar_halo_exchange_report(x, &text);
+    dpar_halo_plan_report(x, &text);
     at = strstr(page, ", waiting ");
     return at ? atof(at + 10) : -1.0;
 }
@@ -710,10 +710,10 @@ static int fault_main(dpar_comm *comm, void *arg)
     dpar_layout grid;
     dpar_halo h;
     dpar_halo_field f;
-    dpar_halo_options o;
-    dpar_halo_options best;
+    dpar_halo_plan_desc o;
+    dpar_halo_plan_desc best;
     double seconds = 0.0;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     dpar_why why;
     dpar_status st = DPAR_OK;
     int64_t bytes = 0;
@@ -722,7 +722,7 @@ static int fault_main(dpar_comm *comm, void *arg)
     memset(&f, 0, sizeof f);
     memset(&o, 0, sizeof o);
     place[0] = dpar_shard(0);
-    dpar_mesh_init(&mesh, "x", parts, DPAR_LAST_FASTEST, comm->size, NULL);
+    dpar_mesh_init(&mesh, "x", parts, DPAR_ORDER_LAST_FASTEST, comm->size, NULL);
     dpar_layout_init(&grid, &mesh, 1, extent, place, NULL);
     h.grid = grid;
     h.periodic = 1;
@@ -748,11 +748,11 @@ static int fault_main(dpar_comm *comm, void *arg)
             }
             sleep(3);
         }
-        st = dpar_halo_exchange_begin(x);
-        while (st == DPAR_OK && k % 2 && (st = dpar_halo_exchange_test(x)) == DPAR_MORE) {
+        st = dpar_halo_plan_begin(x);
+        while (st == DPAR_OK && k % 2 && (st = dpar_halo_plan_test(x)) == DPAR_MORE) {
             st = a->fault == 1 ? DPAR_OK : DPAR_DONE; /* tests see a death, ends a deadline */
         }
-        st = st >= DPAR_OK ? dpar_halo_exchange_end(x) : st;
+        st = st >= DPAR_OK ? dpar_halo_plan_end(x) : st;
     }
     /* the report counts a second in 101 exchanges */
     if (a->fault == 2 && comm->rank < 2 && waited(x) < 1000.0) {
@@ -760,7 +760,7 @@ static int fault_main(dpar_comm *comm, void *arg)
         return 1;
     }
     if (st != expected || strstr(comm->why.text, "rank 2 ") == NULL ||
-        dpar_halo_exchange_run(x) != expected || dpar_halo_exchange_close(x) != expected) {
+        dpar_halo_plan_exchange(x) != expected || dpar_halo_plan_close(x) != expected) {
         printf("WRONG rank %d, fault %d: %d %s\n", comm->rank, a->fault, (int)st, comm->why.text);
         return 1;
     }
@@ -775,7 +775,7 @@ static int fault_main(dpar_comm *comm, void *arg)
 /* All must see it; the launcher itself always reports the rank that was killed. */
 static int faults(void)
 {
-    dpar_options options;
+    dpar_world_desc options;
     arguments a;
     int bad = 0;
     memset(&options, 0, sizeof options);
@@ -810,13 +810,13 @@ static void expect(dpar_comm *comm, const char *what, dpar_status got, dpar_stat
 }
 
 static dpar_status tried(dpar_comm *comm, void *memory, int64_t room, dpar_halo_field *f,
-                         dpar_halo_options *o, dpar_why *why)
+                         dpar_halo_plan_desc *o, dpar_why *why)
 {
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     dpar_status st;
     memset(why, 0, sizeof *why);
     st = plan_init(memory, room, comm, f, 1, o, &x, why);
-    return st == DPAR_OK ? dpar_halo_exchange_close(x) : st;
+    return st == DPAR_OK ? dpar_halo_plan_close(x) : st;
 }
 
 static int misuse_main(dpar_comm *comm, void *arg)
@@ -829,8 +829,8 @@ static int misuse_main(dpar_comm *comm, void *arg)
     dpar_mesh mesh;
     dpar_halo h, cut;
     dpar_halo_field f, g;
-    dpar_halo_options o;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan_desc o;
+    dpar_halo_plan *x = NULL;
     dpar_why why;
     int64_t bytes = 0;
     void *memory = NULL, *shared = NULL;
@@ -840,7 +840,7 @@ static int misuse_main(dpar_comm *comm, void *arg)
     memset(&f, 0, sizeof f);
     memset(&o, 0, sizeof o);
     place[0] = dpar_shard(0);
-    dpar_mesh_init(&mesh, "x", parts, DPAR_LAST_FASTEST, comm->size, NULL);
+    dpar_mesh_init(&mesh, "x", parts, DPAR_ORDER_LAST_FASTEST, comm->size, NULL);
     dpar_layout_init(&h.grid, &mesh, 1, extent, place, NULL);
     h.periodic = 1;
     h.low[0] = h.high[0] = 1;
@@ -866,7 +866,7 @@ static int misuse_main(dpar_comm *comm, void *arg)
            comm->size > 1 ? DPAR_E_MISMATCH : DPAR_OK, &why);
     g = f;
     cut = *f.halo;
-    cut.grid.axis[0].rule = last ? DPAR_EVEN : DPAR_CHUNK;
+    cut.grid.axis[0].rule = last ? DPAR_SPLIT_EVEN : DPAR_SPLIT_CHUNK;
     g.halo = &cut;
     expect(comm, "another cut on one rank", tried(comm, memory, bytes, &g, &o, &why),
            comm->size > 1 ? DPAR_E_MISMATCH : DPAR_OK, &why);
@@ -896,36 +896,35 @@ static int misuse_main(dpar_comm *comm, void *arg)
         for (int i = 0; i < SIDE; i++) {
             now[i] = i == 0 || i > OWN ? -1 : 1000 * k + comm->rank * OWN + i - 1;
         }
-        expect(comm, "bind", dpar_halo_exchange_bind(x, 0, now, NULL), DPAR_OK, NULL);
-        expect(comm, "run", dpar_halo_exchange_begin(x), DPAR_OK, NULL);
+        expect(comm, "bind", dpar_halo_plan_bind(x, 0, now, NULL), DPAR_OK, NULL);
+        expect(comm, "run", dpar_halo_plan_begin(x), DPAR_OK, NULL);
         if (k == 0) {
-            expect(comm, "begin twice", dpar_halo_exchange_begin(x), DPAR_E_ARG, &comm->why);
-            expect(comm, "close within", dpar_halo_exchange_close(x), DPAR_E_ARG, &comm->why);
-            expect(comm, "bind within", dpar_halo_exchange_bind(x, 0, a, NULL), DPAR_E_ARG, NULL);
-            expect(comm, "compare within", dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why),
+            expect(comm, "begin twice", dpar_halo_plan_begin(x), DPAR_E_ARG, &comm->why);
+            expect(comm, "close within", dpar_halo_plan_close(x), DPAR_E_ARG, &comm->why);
+            expect(comm, "bind within", dpar_halo_plan_bind(x, 0, a, NULL), DPAR_E_ARG, NULL);
+            expect(comm, "compare within", dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why),
                    DPAR_E_ARG, &why);
         }
-        expect(comm, "end", dpar_halo_exchange_end(x), DPAR_OK, NULL);
+        expect(comm, "end", dpar_halo_plan_end(x), DPAR_OK, NULL);
         if ((int)now[0] != 1000 * k + (comm->rank * OWN + (int)extent[0] - 1) % (int)extent[0] ||
             (int)now[SIDE - 1] != 1000 * k + (comm->rank + 1) * OWN % (int)extent[0]) {
             say("values of another array", NULL, comm->rank);
         }
     }
-    expect(comm, "product", dpar_halo_exchange_begin_adjoint(x, DPAR_PRODUCT), DPAR_E_ARG, NULL);
-    expect(comm, "field 1", dpar_halo_exchange_bind(x, 1, a, NULL), DPAR_E_ARG, NULL);
-    expect(comm, "no field", dpar_halo_exchange_bind(x, 0, NULL, NULL), DPAR_E_ARG, NULL);
+    expect(comm, "product", dpar_halo_plan_reduce_begin(x, DPAR_PRODUCT), DPAR_E_ARG, NULL);
+    expect(comm, "field 1", dpar_halo_plan_bind(x, 1, a, NULL), DPAR_E_ARG, NULL);
+    expect(comm, "no field", dpar_halo_plan_bind(x, 0, NULL, NULL), DPAR_E_ARG, NULL);
     if (comm->size > 1) {
-        expect(comm, "bind of private memory", dpar_halo_exchange_bind(x, 0, alone, NULL),
-               DPAR_E_ARG, &comm->why);
-        (void)dpar_halo_exchange_bind(x, 0, a, NULL);
+        expect(comm, "bind of private memory", dpar_halo_plan_bind(x, 0, alone, NULL), DPAR_E_ARG,
+               &comm->why);
+        (void)dpar_halo_plan_bind(x, 0, a, NULL);
         /* the last does something else: all that hear of it fail alike */
-        dpar_status got =
-            last ? dpar_halo_exchange_begin_adjoint(x, DPAR_SUM) : dpar_halo_exchange_begin(x);
-        got = got == DPAR_OK ? dpar_halo_exchange_end(x) : got;
+        dpar_status got = last ? dpar_halo_plan_reduce_begin(x, DPAR_SUM) : dpar_halo_plan_begin(x);
+        got = got == DPAR_OK ? dpar_halo_plan_end(x) : got;
         expect(comm, "forward against adjoint", got, DPAR_E_MISMATCH, &comm->why);
-        expect(comm, "close of what failed", dpar_halo_exchange_close(x), DPAR_E_MISMATCH, NULL);
+        expect(comm, "close of what failed", dpar_halo_plan_close(x), DPAR_E_MISMATCH, NULL);
     } else {
-        expect(comm, "close", dpar_halo_exchange_close(x), DPAR_OK, NULL);
+        expect(comm, "close", dpar_halo_plan_close(x), DPAR_OK, NULL);
     }
     free(memory);
     return wrong;
@@ -938,7 +937,7 @@ static void of_a_closed(dpar_comm *world)
     const dpar_placement cut[] = {dpar_shard(0)};
     double a[16] = {0};
     dpar_comm *part = NULL;
-    dpar_halo_exchange *x = NULL, *other = NULL;
+    dpar_halo_plan *x = NULL, *other = NULL;
     dpar_halo_field f;
     dpar_halo halo;
     dpar_mesh mesh;
@@ -948,8 +947,9 @@ static void of_a_closed(dpar_comm *world)
     memset(&f, 0, sizeof f);
     memset(&halo, 0, sizeof halo);
     expect(world, "split", dpar_comm_split(world, 0, 0, &part), DPAR_OK, NULL);
-    expect(world, "mesh", dpar_mesh_init(&mesh, "x", &world->size, DPAR_LAST_FASTEST, 0, &why),
-           DPAR_OK, NULL);
+    expect(world, "mesh",
+           dpar_mesh_init(&mesh, "x", &world->size, DPAR_ORDER_LAST_FASTEST, 0, &why), DPAR_OK,
+           NULL);
     expect(world, "layout", dpar_layout_init(&halo.grid, &mesh, 1, extent, cut, &why), DPAR_OK,
            NULL);
     halo.low[0] = halo.high[0] = 1;
@@ -960,19 +960,19 @@ static void of_a_closed(dpar_comm *world)
     expect(world, "bytes", plan_bytes(part, &f, 1, NULL, &bytes, &why), DPAR_OK, NULL);
     expect(world, "memory", (dpar_status)posix_memalign(&memory, 64, (size_t)bytes), DPAR_OK, NULL);
     expect(world, "plan", plan_init(memory, bytes, part, &f, 1, NULL, &x, &why), DPAR_OK, NULL);
-    expect(world, "run", dpar_halo_exchange_run(x), DPAR_OK, NULL);
-    expect(world, "close", dpar_comm_close(part), DPAR_OK, NULL);
-    expect(world, "run after the close", dpar_halo_exchange_run(x), DPAR_E_ARG, NULL);
+    expect(world, "run", dpar_halo_plan_exchange(x), DPAR_OK, NULL);
+    expect(world, "close", dpar_comm_free(part), DPAR_OK, NULL);
+    expect(world, "run after the close", dpar_halo_plan_exchange(x), DPAR_E_ARG, NULL);
     if (strstr(part->why.text, "was closed before") == NULL) {
         say("no word of the close", &part->why, world->rank);
     }
-    expect(world, "adjoint after the close", dpar_halo_exchange_begin_adjoint(x, DPAR_SUM),
-           DPAR_E_ARG, NULL);
-    expect(world, "bind after the close", dpar_halo_exchange_bind(x, 0, a, NULL), DPAR_OK, NULL);
+    expect(world, "adjoint after the close", dpar_halo_plan_reduce_begin(x, DPAR_SUM), DPAR_E_ARG,
+           NULL);
+    expect(world, "bind after the close", dpar_halo_plan_bind(x, 0, a, NULL), DPAR_OK, NULL);
     expect(world, "plan after the close", plan_init(memory, bytes, part, &f, 1, NULL, &other, &why),
            DPAR_E_ARG, NULL);
-    expect(world, "end of the plan", dpar_halo_exchange_close(x), DPAR_E_ARG, NULL);
-    expect(world, "close again", dpar_comm_close(part), DPAR_E_ARG, NULL);
+    expect(world, "end of the plan", dpar_halo_plan_close(x), DPAR_E_ARG, NULL);
+    expect(world, "close again", dpar_comm_free(part), DPAR_E_ARG, NULL);
     free(memory);
 }
 
@@ -1018,7 +1018,7 @@ static int rank_main(dpar_comm *comm, void *arg)
         free_memory(c, comm);
     }
     free(c);
-    if (node && dpar_comm_close(node) != DPAR_OK) {
+    if (node && dpar_comm_free(node) != DPAR_OK) {
         say("close", &comm->why, comm->rank);
     }
     return wrong;
@@ -1035,7 +1035,7 @@ int main(int argc, char **argv)
         return 2;
     }
     bad = rank_main(comm, &a);
-    dpar_comm_close(comm);
+    dpar_comm_free(comm);
     MPI_Finalize();
     return bad != 0;
 }
@@ -1043,7 +1043,7 @@ int main(int argc, char **argv)
 int main(int argc, char **argv)
 {
     arguments a = {10, 1, 0, 0};
-    dpar_options options;
+    dpar_world_desc options;
     dpar_why why;
     int first = 1, last = 8, bad = 0;
     memset(&options, 0, sizeof options);

@@ -18,12 +18,12 @@ enum { ROWS = 9 };
 /* What every rank says is refused, with this word in the sentence; planned in `memory`, if there is
  * one. */
 static void refused_in(void *memory, dpar_comm *c, const dpar_halo_field *f, int32_t n,
-                       const dpar_halo_options *o, dpar_status status, const char *word)
+                       const dpar_halo_plan_desc *o, dpar_status status, const char *word)
 {
     unsigned char usual[1 << 16];
     unsigned char *at =
         memory ? (unsigned char *)memory : usual + (64 - (uintptr_t)usual % 64) % 64;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     dpar_why why;
     dpar_status st;
     why.text[0] = 0;
@@ -36,12 +36,12 @@ static void refused_in(void *memory, dpar_comm *c, const dpar_halo_field *f, int
 }
 
 static void refused_all(dpar_comm *c, const dpar_halo_field *f, int32_t n,
-                        const dpar_halo_options *o, dpar_status status, const char *word)
+                        const dpar_halo_plan_desc *o, dpar_status status, const char *word)
 {
     refused_in(NULL, c, f, n, o, status, word);
 }
 
-static void refused(dpar_comm *c, const dpar_halo_field *f, const dpar_halo_options *o,
+static void refused(dpar_comm *c, const dpar_halo_field *f, const dpar_halo_plan_desc *o,
                     dpar_status status, const char *word)
 {
     refused_all(c, f, 1, o, status, word);
@@ -82,8 +82,8 @@ static void quads(dpar_comm *c, int32_t down, int32_t across, int periodic)
     const int64_t extent[2] = {ROWS, COLUMNS};
     dpar_halo nodes, cells;
     dpar_halo_field f[2];
-    dpar_halo_options o;
-    dpar_halo_exchange *x;
+    dpar_halo_plan_desc o;
+    dpar_halo_plan *x;
     dpar_box own, all;
     double want[ROWS + 1][COLUMNS + 1] = {{0}}, at[(ROWS + 3) * (COLUMNS + 3)] = {0}, cell[300];
     int64_t j, i, width = 0, wrap = periodic ? COLUMNS : COLUMNS + 1;
@@ -94,12 +94,12 @@ static void quads(dpar_comm *c, int32_t down, int32_t across, int periodic)
     f[0].type = f[1].type = DPAR_F64;
     memset(&o, 0, sizeof o);
     nodes.grid = grid_of(2, extent, down, across);
-    nodes.points[0] = DPAR_AT_LOW_FACES;
-    nodes.points[1] = DPAR_AT_LOW_FACES;
+    nodes.points[0] = DPAR_HALO_AT_LOW_FACES;
+    nodes.points[1] = DPAR_HALO_AT_LOW_FACES;
     nodes.high[0] = nodes.high[1] = 1; /* where the other end of the block goes */
     nodes.periodic = periodic ? 2u : 0u;
     cells = nodes;
-    cells.points[0] = cells.points[1] = DPAR_AT_CELLS;
+    cells.points[0] = cells.points[1] = DPAR_HALO_AT_CELLS;
     cells.low[0] = 1;
     f[0].halo = &cells;
     f[1].halo = &nodes;
@@ -132,8 +132,8 @@ static void quads(dpar_comm *c, int32_t down, int32_t across, int periodic)
             CHECK(at[(j - all.lo[0]) * width + i - all.lo[1]] == want[j][i % wrap]);
         }
     }
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, NULL), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_WRONG, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_STALE, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_WRONG, NULL), DPAR_OK);
     for (i = 0; i < (ROWS + 3) * (COLUMNS + 3); i++) {
         at[i] = 1;
     }
@@ -147,7 +147,7 @@ static void quads(dpar_comm *c, int32_t down, int32_t across, int periodic)
     for (i = 0; i < 300; i++) { /* cells have no copies that are shared */
         CHECK(cell[i] == (double)(i + 1000 * c->rank));
     }
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
 }
 
@@ -157,8 +157,8 @@ static void line(dpar_comm *c)
     const int64_t extent[1] = {41};
     dpar_halo h;
     dpar_halo_field f;
-    dpar_halo_options o;
-    dpar_halo_exchange *x;
+    dpar_halo_plan_desc o;
+    dpar_halo_plan *x;
     dpar_box own, all;
     double want[42] = {0}, at[44] = {0};
     void *memory;
@@ -169,7 +169,7 @@ static void line(dpar_comm *c)
     f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
     h.grid = grid_of(1, extent, c->size, 1);
-    h.points[0] = DPAR_AT_HIGH_FACES;
+    h.points[0] = DPAR_HALO_AT_HIGH_FACES;
     h.low[0] = 1;
     f.halo = &h;
     f.data = at;
@@ -190,7 +190,7 @@ static void line(dpar_comm *c)
     for (i = has ? own.lo[0] - (own.lo[0] > 0) : 0; has && i < own.hi[0]; i++) {
         CHECK(memcmp(&at[i - all.lo[0]], &want[i], sizeof(double)) == 0);
     }
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
 }
 
@@ -201,7 +201,7 @@ static void refused_room(dpar_comm *c, const dpar_halo_field *g, dpar_halo *narr
 {
     const dpar_halo was = *narrow;
     narrow->low[1] = (int32_t)low;
-    narrow->points[0] = faces ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
+    narrow->points[0] = faces ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
     refused(c, g, NULL, status, word);
     *narrow = was;
 }
@@ -212,7 +212,7 @@ static void dense_widths(dpar_comm *c, const dpar_halo *wide, const dpar_halo *n
 {
     dpar_halo_field f[2];
     double at[2][20 * 20];
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     dpar_box own, all;
     void *memory;
     int64_t i, j;
@@ -235,9 +235,9 @@ static void dense_widths(dpar_comm *c, const dpar_halo *wide, const dpar_halo *n
             }
         }
         x = plan_of(c, &f[p], 1, NULL, &memory);
-        CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
-        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_WRONG, NULL), DPAR_OK);
-        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_WRONG, NULL), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
         free(memory);
     }
     for (k = 0, j = 0; k < 400; k++) {
@@ -253,7 +253,7 @@ static void widths(dpar_comm *c)
     const int64_t extent[2] = {12, 10};
     dpar_halo wide, narrow;
     dpar_halo_field f, g;
-    dpar_halo_exchange *x[2];
+    dpar_halo_plan *x[2];
     dpar_box own, all;
     double at[20 * 20];
     void *memory[2];
@@ -285,7 +285,7 @@ static void widths(dpar_comm *c)
             at[k] = -1;
         }
         if (!dpar_halo_owned(&wide, c->rank, &own) || !dpar_halo_box(&wide, c->rank, &all)) {
-            CHECK_INT(dpar_halo_exchange_run(x[p]), DPAR_OK);
+            CHECK_INT(dpar_halo_plan_exchange(x[p]), DPAR_OK);
             continue;
         }
         for (j = own.lo[0]; j < own.hi[0]; j++) {
@@ -293,7 +293,7 @@ static void widths(dpar_comm *c)
                 at[4 + j - own.lo[0] + 19 * (3 + i - own.lo[1])] = (double)(j * 10 + i);
             }
         }
-        CHECK_INT(dpar_halo_exchange_run(x[p]), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_exchange(x[p]), DPAR_OK);
         for (j = all.lo[0]; j < all.hi[0]; j++) {
             for (i = all.lo[1]; i < all.hi[1]; i++) {
                 const int64_t y = j < own.lo[0]    ? own.lo[0] - j
@@ -309,7 +309,7 @@ static void widths(dpar_comm *c)
         }
     }
     for (p = 0; p < 2; p++) {
-        CHECK_INT(dpar_halo_exchange_close(x[p]), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_close(x[p]), DPAR_OK);
         free(memory[p]);
     }
     refused_room(c, &g, &narrow, 4, 0, DPAR_E_RANGE, "do not lie in its room");
@@ -335,7 +335,7 @@ static void bits(dpar_comm *c)
     double first[20 * 20], at[20 * 20], sum[2] = {0, 0}, all[2];
     dpar_halo h;
     dpar_halo_field f;
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpar_box box;
     int w, k, n = 1;
     memset(&h, 0, sizeof h);
@@ -353,16 +353,16 @@ static void bits(dpar_comm *c)
     o.run_bytes = 8;
     for (w = 0; w < 4; w++) {
         void *memory;
-        dpar_halo_exchange *x;
+        dpar_halo_plan *x;
         o.way = way[w];
         for (k = 0; k < n; k++) {
             at[k] = (double)((k * 37 + c->rank * 101) % 89 + 1) / 7.0;
             sum[0] += w == 0 ? at[k] : 0.0;
         }
         x = plan_of(c, &f, 1, &o, &memory);
-        CHECK_INT(dpar_halo_exchange_begin_adjoint(x, DPAR_SUM), DPAR_OK);
-        CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK);
-        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_reduce_begin(x, DPAR_SUM), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_end(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
         free(memory);
         if (w == 0) {
             memcpy(first, at, sizeof first);
@@ -402,8 +402,8 @@ static double small_met(double a, double b, int32_t type, int32_t op)
 /* Field f's elements of the walk, in its order. */
 static void small_walk(small_case *s, dpar_comm *c, int32_t f, int32_t type, int32_t op)
 {
-    const int32_t direction = op == DPAR_COPY ? DPAR_RECEIVES : DPAR_SENDS;
-    dpar_halo_walk w;
+    const int32_t direction = op == DPAR_COPY ? DPAR_TRANSFER_RECV : DPAR_TRANSFER_SEND;
+    dpar_halo_cursor w;
     dpar_transfer t;
     dpar_box box;
     int64_t n[3], i[3];
@@ -430,7 +430,8 @@ static void small_walk(small_case *s, dpar_comm *c, int32_t f, int32_t type, int
             }
         }
     }
-    CHECK_INT(dpar_halo_first(&w, &s->h, c->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_first(&w, &s->h, c->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL),
+              DPAR_OK);
     while (op != DPAR_COPY && dpar_halo_next(&w, &t)) { /* halos were added: they are 0 */
         for (i[0] = 0; i[0] < t.extent[0] * t.extent[1] * t.extent[2]; i[0]++) {
             const int64_t x = i[0] % t.extent[2], y = i[0] / t.extent[2] % t.extent[1];
@@ -462,7 +463,7 @@ static void small(dpar_comm *c)
     const int64_t cells[3] = {1 + c->size % 3, 2, 2 + c->size / 2 % 2};
     const int32_t cut = c->size % 2;
     dpar_halo_field f[SMALL_FIELDS];
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     int64_t extent[3];
     void *memory;
     dpar_mem device;
@@ -496,7 +497,7 @@ static void small(dpar_comm *c)
             }
         }
         if (round >= 6) {
-            CHECK_INT(dpar_halo_exchange_bind(x, 1, got.other, NULL), DPAR_OK);
+            CHECK_INT(dpar_halo_plan_bind(x, 1, got.other, NULL), DPAR_OK);
             memcpy(got.other, got.f64[1], sizeof got.other);
         }
         CHECK_INT(dpar_all_gather(c, got.f64, got.all_f64, SMALL_FIELDS * SMALL, DPAR_F64, NULL),
@@ -507,17 +508,16 @@ static void small(dpar_comm *c)
         for (int k = 0; k < SMALL_FIELDS; k++) {
             small_walk(&want, c, k, f[k].type, op);
         }
-        CHECK_INT(op == DPAR_COPY ? dpar_halo_exchange_begin(x)
-                                  : dpar_halo_exchange_begin_adjoint(x, op),
+        CHECK_INT(op == DPAR_COPY ? dpar_halo_plan_begin(x) : dpar_halo_plan_reduce_begin(x, op),
                   DPAR_OK);
-        CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_end(x), DPAR_OK);
         for (int k = 0; k < SMALL_FIELDS; k++) {
             const double *at = round >= 6 && k == 1 ? got.other : got.f64[k];
             CHECK(f[k].type == DPAR_F64 ? memcmp(at, want.f64[k], sizeof want.f64[k]) == 0
                                         : memcmp(got.f32[k], want.f32[k], sizeof want.f32[k]) == 0);
         }
     }
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
 }
 
@@ -529,13 +529,13 @@ static void refusals(dpar_comm *c)
     double at[20 * 20], halos[1000];
     dpar_halo h;
     dpar_halo_field f;
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
     f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
     h.grid = grid_of(2, plane, c->size, 1);
-    h.points[0] = DPAR_AT_LOW_FACES;
+    h.points[0] = DPAR_HALO_AT_LOW_FACES;
     f.halo = &h;
     f.data = at;
     o.shared = 1;
@@ -544,7 +544,7 @@ static void refusals(dpar_comm *c)
     o.ordered = 1;
     refused(c, &f, &o, DPAR_E_ARG, "not exchanged dim by dim");
     o.ordered = 0;
-    h.points[1] = DPAR_AT_HIGH_FACES;
+    h.points[1] = DPAR_HALO_AT_HIGH_FACES;
     h.low[1] = 1;
     f.halos = halos;
     refused(c, &f, &o, DPAR_E_ARG, "no place for corners");
@@ -586,7 +586,7 @@ static void overlaps(dpar_comm *c)
     unsigned char *plan = (unsigned char *)at + (64 - (uintptr_t)at % 64) % 64;
     const dpar_halo h = two_rows(c);
     dpar_halo_field f[2];
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     void *memory;
     int k, d;
     memset(f, 0, sizeof f);
@@ -627,12 +627,12 @@ static void overlaps(dpar_comm *c)
             at[k] = own ? (double)((2 * c->rank + k / 14 - 1) * 14 + k % 14) : -1;
         }
         x = plan_of(c, f, 2, NULL, &memory);
-        CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
         for (k = 0; k < 56; k++) {
             const int row = (2 * c->rank + k / 14 - 1 + 2 * c->size) % (2 * c->size);
             CHECK(at[k] == (double)(row * 14 + k % 14));
         }
-        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
         free(memory);
     }
 }
@@ -702,7 +702,7 @@ static void without_ghosts(dpar_comm *c)
     double at[80];
     dpar_halo h;
     dpar_halo_field f[2];
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     void *memory;
     memset(&h, 0, sizeof h);
     memset(f, 0, sizeof f);
@@ -715,8 +715,8 @@ static void without_ghosts(dpar_comm *c)
     f[0].data = at;
     f[1].data = at + 20;
     x = plan_of(c, f, 2, NULL, &memory);
-    CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
     f[1].data = at + 19;
     refused_in(NULL, c, f, 2, NULL, DPAR_E_ARG, "fields 0 and 1 have elements of rank 0 in common");
@@ -724,7 +724,7 @@ static void without_ghosts(dpar_comm *c)
     f[0].component_stride = -20;
     f[0].data = at + 20;
     x = plan_of(c, f, 1, NULL, &memory);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
     f[0].component_stride = -15; /* the last row of one is the first of the other */
     refused_in(NULL, c, f, 1, NULL, DPAR_E_ARG, "several points of rank 0 lie in one place");
@@ -734,7 +734,7 @@ static void without_ghosts(dpar_comm *c)
     refused_in(NULL, c, f, 1, NULL, DPAR_E_ARG, "(of components: 20)");
     f[0].component_stride = 1;
     x = plan_of(c, f, 1, NULL, &memory);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
 }
 
@@ -750,7 +750,7 @@ static int lots(dpar_comm *c, void *arg)
     (void)arg;
     for (round = 0; round < 4000; round++) {
         dpar_halo_field f[2];
-        dpar_halo_exchange *x = NULL;
+        dpar_halo_plan *x = NULL;
         int64_t before[2];
         int meet = 0;
         before[0] = any_array(&f[0], &h, &seed);
@@ -767,7 +767,7 @@ static int lots(dpar_comm *c, void *arg)
         }
         CHECK_INT(plan_init(plan, (1 << 16) - 64, c, f, 2, NULL, &x, NULL),
                   meet ? DPAR_E_ARG : DPAR_OK);
-        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
         met += meet;
     }
     CHECK(met > 1000 && met < 3900); /* both happen */
@@ -788,23 +788,23 @@ static void nothing(dpar_comm *c, const dpar_halo_field *good)
 {
     unsigned char at[4 * COLUMNS];
     dpar_halo_field f = *good;
-    dpar_halo_exchange *x = NULL;
-    dpar_halo_options best;
+    dpar_halo_plan *x = NULL;
+    dpar_halo_plan_desc best;
     dpari_hx_traffic t;
     dpar_why why;
     int64_t bytes;
     void *memory;
-    CHECK_INT(dpar_halo_exchange_begin(NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_exchange_begin_adjoint(NULL, DPAR_SUM), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_exchange_test(NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_exchange_end(NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_exchange_run(NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_begin(NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_reduce_begin(NULL, DPAR_SUM), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_test(NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_end(NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_exchange(NULL), DPAR_E_ARG);
     CHECK_INT(dpar_halo_exchange_assemble(NULL, DPAR_SUM), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_exchange_bind(NULL, 0, at, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_bind(NULL, 0, at, NULL), DPAR_E_ARG);
     CHECK_INT(dpari_hx_traffic_of(NULL, 0, &t), 0);
-    CHECK_INT(dpar_halo_exchange_bytes(c, NULL, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_bytes(c, NULL, &bytes, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
-    CHECK_INT(dpar_halo_exchange_close(NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(NULL), DPAR_OK);
     CHECK_INT(plan_tune(at, 0, c, NULL, 1, NULL, &best, NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(plan_init(at, 0, c, NULL, 1, NULL, &x, &why), DPAR_E_ARG);
@@ -812,12 +812,12 @@ static void nothing(dpar_comm *c, const dpar_halo_field *good)
     f.type = DPAR_F8;
     f.data = at;
     x = plan_of(c, &f, 1, NULL, &memory);
-    CHECK_INT(dpar_halo_exchange_begin_adjoint(x, DPAR_SUM), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_reduce_begin(x, DPAR_SUM), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "field 0 of f8 cannot be combined") != NULL);
-    CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK); /* nothing is under way */
-    CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_end(x), DPAR_OK); /* nothing is under way */
+    CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
     CHECK_INT(at[0], 1 + (c->rank + c->size - 1) % c->size);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
 }
 
@@ -828,8 +828,8 @@ static void sentences(dpar_comm *c)
     double at[4 * COLUMNS];
     const dpar_halo h = two_rows(c);
     dpar_halo_field f;
-    dpar_halo_options o;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan_desc o;
+    dpar_halo_plan *x = NULL;
     int64_t bytes = 0;
     dpar_why why;
     char word[60];
@@ -845,12 +845,12 @@ static void sentences(dpar_comm *c)
     f.vector = 9;
     refused(c, &f, NULL, DPAR_E_ARG, "vector 9 (0 to 2)");
     f.vector = 0;
-    f.type = DPAR_NO_TYPE;
+    f.type = DPAR_TYPE_NONE;
     refused(c, &f, NULL, DPAR_E_ARG, "field 0: type none (0) has no whole bytes");
     f.type = DPAR_F64;
     f.wire = DPAR_F16;
     refused(c, &f, NULL, DPAR_E_ARG, "field 0 cannot travel as f16 (wire 7)");
-    f.wire = DPAR_NO_TYPE;
+    f.wire = DPAR_TYPE_NONE;
     o.ordered = 9;
     refused(c, &f, &o, DPAR_E_ARG, "ordered 9, shared 0, timers 0");
     CHECK_INT(plan_bytes(c, &f, 1, NULL, &bytes, &why), DPAR_OK);
@@ -860,30 +860,30 @@ static void sentences(dpar_comm *c)
     CHECK_INT(plan_init(at_8(line), bytes, c, &f, 1, NULL, &x, &why), DPAR_E_ROOM);
     CHECK(strstr(why.text, "the address is 8 modulo 64") != NULL);
     x = plan_of(c, &f, 1, NULL, &memory);
-    CHECK_INT(dpar_halo_exchange_begin_adjoint(x, 99), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_reduce_begin(x, 99), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "operation 99") != NULL);
-    CHECK_INT(dpar_halo_exchange_bind(x, -1, at, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_bind(x, -1, at, NULL), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "field -1: there are 1 of them") != NULL);
-    CHECK_INT(dpar_halo_exchange_bind(x, 0, NULL, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_bind(x, 0, NULL, NULL), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "planned with 1, this is 0 ") != NULL);
-    CHECK_INT(dpar_halo_exchange_bind(x, 0, at, at), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_bind(x, 0, at, at), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "planned with 1, this is 3 ") != NULL);
     CHECK_INT(dpar_halo_check(NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_spatial_check(NULL, 0, NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
     nothing(c, &f);
 }
 
 /* The last rank gives something else than the others: all hear what, of whom, and both numbers. */
-static void differs(dpar_comm *c, const dpar_halo_field *f, int32_t n, const dpar_halo_options *o,
+static void differs(dpar_comm *c, const dpar_halo_field *f, int32_t n, const dpar_halo_plan_desc *o,
                     const char *what, const char *others, const char *last)
 {
     unsigned char usual[1 << 16];
     void *at = usual + (64 - (uintptr_t)usual % 64) % 64;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     dpar_why why;
     why.text[0] = 0;
     CHECK_INT(plan_init(at, (1 << 16) - 64, c, f, n, o, &x, &why), DPAR_E_MISMATCH);
@@ -896,7 +896,7 @@ static void another_operation(dpar_comm *c, const dpar_halo_field *f)
 {
     unsigned char usual[1 << 16];
     void *at = usual + (64 - (uintptr_t)usual % 64) % 64;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     int64_t mine[3], all[3] = {1, 1, 1};
     char said[96];
     dpar_why why;
@@ -921,18 +921,17 @@ static void no_result(dpar_comm *c, const dpar_halo_field *f)
     const int last = c->rank == c->size - 1;
     unsigned char usual[1 << 16];
     void *at = usual + (64 - (uintptr_t)usual % 64) % 64;
-    dpar_halo_exchange *x = NULL;
-    dpar_halo_options best = plan_options(f, 1, NULL);
+    dpar_halo_plan *x = NULL;
+    dpar_halo_plan_desc best = plan_options(f, 1, NULL);
     dpar_why why;
     CHECK_INT(plan_init(at, (1 << 16) - 64, c, f, 1, NULL, last ? NULL : &x, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "halo: plan is NULL") != NULL);
-    CHECK_INT(dpar_halo_exchange_tune(at, (1 << 16) - 64, c, last ? NULL : &best, NULL, &why),
+    CHECK_INT(dpar_halo_plan_tune(at, (1 << 16) - 64, c, last ? NULL : &best, NULL, &why),
               DPAR_E_ARG);
     CHECK(strstr(why.text, "halo: options are NULL") != NULL);
     why.text[0] = 0;
     if (last) {
-        CHECK_INT(dpar_halo_exchange_tune(at, (1 << 16) - 64, c, &best, NULL, &why),
-                  DPAR_E_MISMATCH);
+        CHECK_INT(dpar_halo_plan_tune(at, (1 << 16) - 64, c, &best, NULL, &why), DPAR_E_MISMATCH);
     } else {
         CHECK_INT(plan_init(at, (1 << 16) - 64, c, f, 1, NULL, &x, &why), DPAR_E_MISMATCH);
     }
@@ -947,7 +946,7 @@ static void disagreements(dpar_comm *c)
     dpar_halo h = two_rows(c);
     const dpar_halo plain = h;
     dpar_halo_field f[2];
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     int32_t i;
     memset(f, 0, sizeof f);
     f[0].type = f[1].type = DPAR_F64;
@@ -986,12 +985,12 @@ static void disagreements(dpar_comm *c)
     h.window[1].kernel = last ? 0 : 3;
     differs(c, f, 1, NULL, "halo: field 0: halo.window[1].kernel", "3", "0");
     h = plain;
-    h.grid.axis[0].rule = last ? DPAR_EVEN : DPAR_CHUNK;
+    h.grid.axis[0].rule = last ? DPAR_SPLIT_EVEN : DPAR_SPLIT_CHUNK;
     differs(c, f, 1, NULL, "halo: field 0: the rule of placement 0 of halo.grid", "0", "1");
     for (i = 0; i <= c->size; i++) {
         cuts[i] = 2 * (int64_t)i - (last && i == 1);
     }
-    h.grid.axis[0].rule = DPAR_RAGGED;
+    h.grid.axis[0].rule = DPAR_SPLIT_RAGGED;
     h.grid.axis[0].cuts = cuts;
     differs(c, f, 1, NULL, "halo: field 0: the list of cuts of placement 0 of halo.grid", NULL,
             NULL);
@@ -1013,7 +1012,7 @@ static void nonsense(void)
     dpar_comm c;
     dpar_halo h;
     dpar_halo_field f;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     dpar_why why;
     double at[64];
     void *memory;
@@ -1046,7 +1045,7 @@ static void too_short(dpar_comm *c)
     const int last = c->rank == c->size - 1;
     dpar_halo h = two_rows(c);
     dpar_halo_field f;
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     void *at[3], *plan = NULL;
     char word[120];
     int32_t i;
@@ -1059,8 +1058,8 @@ static void too_short(dpar_comm *c)
     }
     f.data = at[0];
     x = plan_of(c, &f, 1, NULL, &plan);
-    CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(plan);
     (void)snprintf(word, sizeof word, "on rank %d take %d bytes", (int)c->size - 1,
                    (int)(4 * COLUMNS * 8 * point));
@@ -1078,7 +1077,7 @@ static void too_short(dpar_comm *c)
         f.stride[0] = COLUMNS * point;
         f.data = at[1]; /* two rows */
         x = plan_of(c, &f, 1, NULL, &plan);
-        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
         free(plan);
     }
     dpar_comm_release(c, at[0]);
@@ -1096,8 +1095,8 @@ static void meanwhile(dpar_comm *world)
     double at[4 * COLUMNS], mine[2] = {100.0 + world->rank, -1.0};
     const dpar_halo h = two_rows(world);
     dpar_halo_field f;
-    dpar_halo_options o;
-    dpar_halo_exchange *x;
+    dpar_halo_plan_desc o;
+    dpar_halo_plan *x;
     dpar_comm *c = NULL;
     dpar_work work;
     dpar_status st;
@@ -1117,23 +1116,23 @@ static void meanwhile(dpar_comm *world)
     o.tag = 5;
     x = plan_of(c, &f, 1, &o, &memory);
     CHECK_INT(dpar_send(c, &mine[0], 1, DPAR_F64, right, 0, &work), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
     CHECK(at[0] == (double)left && at[4 * COLUMNS - 1] == (double)right);
     CHECK_INT(dpar_recv(c, &mine[1], 1, DPAR_F64, left, 0, NULL), DPAR_OK);
     CHECK(mine[1] == 100.0 + left);
     CHECK_INT(dpar_wait(&work), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
     o.way = DPAR_HALO_PACKED;
     x = plan_of(c, &f, 1, &o, &memory);
-    st = dpar_halo_exchange_begin_adjoint(x, c->rank == c->size - 1 ? DPAR_MAX : DPAR_SUM);
-    st = st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+    st = dpar_halo_plan_reduce_begin(x, c->rank == c->size - 1 ? DPAR_MAX : DPAR_SUM);
+    st = st == DPAR_OK ? dpar_halo_plan_end(x) : st;
     CHECK_INT(st == DPAR_OK ? dpar_barrier(c, NULL) : st, DPAR_E_MISMATCH);
     CHECK(strstr(c->why.text, "an adjoint (max)") != NULL &&
           strstr(c->why.text, "an adjoint (sum)") != NULL);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_E_MISMATCH);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_E_MISMATCH);
     free(memory);
-    (void)dpar_comm_close(c);
+    (void)dpar_comm_free(c);
 }
 
 /* ---- the fastest way ------------------------------------------------------------------------- */
@@ -1153,10 +1152,10 @@ static void tunes(dpar_comm *c, int star, int shared)
     double at[4 * COLUMNS], same[4], least[4], most[4];
     dpar_halo h = two_rows(c);
     dpar_halo_field f;
-    dpar_halo_options o;
-    dpar_halo_options best;
+    dpar_halo_plan_desc o;
+    dpar_halo_plan_desc best;
     double seconds = 0.0;
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     dpar_why why;
     int64_t bytes, need = 0;
     void *memory, *plan;
@@ -1166,7 +1165,7 @@ static void tunes(dpar_comm *c, int star, int shared)
     memset(&o, 0, sizeof o);
     o.shared = shared;
     h.shape = star ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
-    h.points[0] = shared ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
+    h.points[0] = shared ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
     f.halo = &h;
     f.data = at;
     for (k = 0; k < 2 - shared; k++) { /* the larger of both */
@@ -1208,8 +1207,8 @@ static void tunes(dpar_comm *c, int star, int shared)
         CHECK(!whole || at[k] == (double)(row * COLUMNS + k % COLUMNS));
     }
     x = plan_of(c, &f, 1, &best, &plan);
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, NULL), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_STALE, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(plan);
     free(memory);
 }
@@ -1244,7 +1243,7 @@ static void broken_device(dpar_comm *c)
     unsigned char memory[1 << 15], *aligned = memory + (64 - (uintptr_t)memory % 64) % 64;
     dpar_halo h;
     dpar_halo_field f;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan *x = NULL;
     dpar_mem mem;
     failing v = {3, 0};
     dpar_status st;
@@ -1270,12 +1269,12 @@ static void broken_device(dpar_comm *c)
     st = plan_init(aligned, (1 << 15) - 64, c, &f, 1, NULL, &x, &why);
     CHECK_INT(st, DPAR_OK);
     for (k = 0; k < 20 && st == DPAR_OK; k++) {
-        st = dpar_halo_exchange_run(x);
+        st = dpar_halo_plan_exchange(x);
         st = st == DPAR_OK ? dpar_barrier(c, NULL) : st;
     }
     CHECK_INT(st, DPAR_E_SYSTEM);
     CHECK(strstr(c->why.text, "cannot move its fields' memory") != NULL);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_E_SYSTEM);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_E_SYSTEM);
 }
 
 /* u and v of a C-grid go over a cube's edges as a pair of fields, alike but for their points. */
@@ -1295,12 +1294,12 @@ static void refused_pairs(dpar_comm *c)
         h[i].grid = grid_of(3, extent, c->size < 6 ? c->size : 6, 1);
         h[i].cube = 1;
         h[i].low[1] = h[i].high[1] = h[i].low[2] = h[i].high[2] = 1;
-        h[i].points[2 - i] = DPAR_AT_LOW_FACES;
+        h[i].points[2 - i] = DPAR_HALO_AT_LOW_FACES;
         good[i].halo = &h[i];
         good[i].type = DPAR_F64;
         good[i].data = at[i];
         good[i].vector = 1;
-        good[i].pair = i == 0 ? DPAR_HALO_U : DPAR_HALO_V;
+        good[i].pair = i == 0 ? DPAR_HALO_PAIR_U : DPAR_HALO_PAIR_V;
     }
     good[2] = good[0];
 #define REFUSED(change, n, sentence)                                                               \
@@ -1310,7 +1309,7 @@ static void refused_pairs(dpar_comm *c)
         refused_all(c, f, n, NULL, DPAR_E_ARG, sentence);                                          \
     } while (0)
 #define ALONE "faces of cells go over a cubed sphere's edges in pairs of fields"
-#define FOLLOWED "DPAR_HALO_U (1) is followed by DPAR_HALO_V (2)"
+#define FOLLOWED "DPAR_HALO_PAIR_U (1) is followed by DPAR_HALO_PAIR_V (2)"
 #define ALIKE "fields 0 and 1 are a pair of different types, wires, components"
     REFUSED(f[0].pair = f[1].pair = 0, 2, ALONE);
     REFUSED(f[1].pair = 0, 2, ALONE);
@@ -1351,9 +1350,9 @@ static int latecomer(dpar_comm *c, void *arg)
     double at[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     dpar_halo h;
     dpar_halo_field f;
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpar_comm *node = NULL;
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     dpar_status st;
     const char *came;
     void *memory;
@@ -1369,25 +1368,25 @@ static int latecomer(dpar_comm *c, void *arg)
     f.halo = &h;
     f.data = at;
     x = plan_of(c, &f, 1, &o, &memory);
-    CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
     c->timeout_s = c->rank == 0 ? 2.0 : 60.0;
     usleep(c->rank == 2 ? 600000 : 0);
     while (c->rank == 3 && __atomic_load_n(told, __ATOMIC_ACQUIRE) == 0) {
         usleep(1000);
     }
-    st = dpar_halo_exchange_run(x);
+    st = dpar_halo_plan_exchange(x);
     CHECK_INT(st, c->rank % 2 ? DPAR_E_TIMEOUT : DPAR_OK);
-    CHECK_INT(st == DPAR_OK ? dpar_halo_exchange_run(x) : st, DPAR_E_TIMEOUT);
+    CHECK_INT(st == DPAR_OK ? dpar_halo_plan_exchange(x) : st, DPAR_E_TIMEOUT);
     if (c->rank == 0) {
         __atomic_store_n(told, 1, __ATOMIC_RELEASE);
     }
     came = strstr(c->why.text, "rank 3 did not come in ");
     CHECK(came != NULL && atof(came + 23) >= 2.0);
     CHECK(strstr(c->why.text, "rank 1 waits for it, and has begun exchange #2") != NULL);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_E_TIMEOUT);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_E_TIMEOUT);
     free(memory);
     c->node = NULL;
-    (void)dpar_comm_close(node);
+    (void)dpar_comm_free(node);
     return checks_failed;
 }
 
@@ -1464,8 +1463,8 @@ static void nothing_allocated(dpar_comm *c)
     double at[2][4 * COLUMNS];
     dpar_halo h = two_rows(c);
     dpar_halo_field f;
-    dpar_halo_options o;
-    dpar_halo_exchange *x;
+    dpar_halo_plan_desc o;
+    dpar_halo_plan *x;
     void *memory;
     int way, k;
     memset(&f, 0, sizeof f);
@@ -1481,15 +1480,15 @@ static void nothing_allocated(dpar_comm *c)
         x = plan_of(c, &f, 1, &o, &memory);
         c->engine.alloc = count_alloc;
         for (k = 0; k < 20; k++) {
-            CHECK_INT(dpar_halo_exchange_begin(x), DPAR_OK);
-            CHECK(dpar_halo_exchange_test(x) >= DPAR_OK);
-            CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK);
+            CHECK_INT(dpar_halo_plan_begin(x), DPAR_OK);
+            CHECK(dpar_halo_plan_test(x) >= DPAR_OK);
+            CHECK_INT(dpar_halo_plan_end(x), DPAR_OK);
             CHECK_INT(dpar_halo_exchange_assemble(x, DPAR_MAX), DPAR_OK);
-            CHECK_INT(dpar_halo_exchange_bind(x, 0, at[k % 2], NULL), DPAR_OK);
+            CHECK_INT(dpar_halo_plan_bind(x, 0, at[k % 2], NULL), DPAR_OK);
         }
         CHECK_INT(__atomic_load_n(&asked, __ATOMIC_RELAXED), 0);
         c->engine.alloc = alloc;
-        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
         free(memory);
     }
 }
@@ -1520,7 +1519,7 @@ static void crowd(dpar_comm *c)
 {
     const int crowded = cores_of(c) < c->size;
     int64_t extent[2];
-    dpar_halo_options o;
+    dpar_halo_plan_desc o;
     dpar_halo_field f;
     dpar_halo h;
     void *at = NULL, *memory;
@@ -1535,7 +1534,7 @@ static void crowd(dpar_comm *c)
     f.data = at;
     for (k = 0; k < 4; k++) {
         const int large = k % 2, direct = k / 2;
-        dpar_halo_exchange *x;
+        dpar_halo_plan *x;
         dpari_hx_traffic t;
         int32_t i;
         extent[0] = 2 * c->size;
@@ -1550,7 +1549,7 @@ static void crowd(dpar_comm *c)
                           crowded && !large && !direct ? DPAR_HALO_PACKED : DPAR_HALO_DIRECT);
             }
         }
-        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
         free(memory);
     }
     dpar_comm_release(c, at);
@@ -1562,7 +1561,7 @@ static void early(dpar_comm *c, int32_t *looked)
 {
     const int64_t extent[2] = {4 * (int64_t)c->size, 5};
     double a[6][7];
-    dpar_halo_exchange *x;
+    dpar_halo_plan *x;
     dpar_halo_field f;
     dpar_halo h;
     dpari_hx_traffic t;
@@ -1591,18 +1590,18 @@ static void early(dpar_comm *c, int32_t *looked)
     while (c->rank > 0 && __atomic_load_n(looked, __ATOMIC_ACQUIRE) == 0) {
         usleep(100);
     }
-    CHECK_INT(dpar_halo_exchange_begin_adjoint(x, DPAR_SUM), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_reduce_begin(x, DPAR_SUM), DPAR_OK);
     for (i = 2; i < 4 && c->rank == 0; i++) { /* 100 i + 1 and 100 i + 6, 100 i + 5 and 100 i */
         CHECK(a[i][1] == 200.0 * i + 7 && a[i][5] == 200.0 * i + 5 && a[i][0] == 0 && a[i][6] == 0);
     }
     if (c->rank == 0) {
         __atomic_store_n(looked, 1, __ATOMIC_RELEASE);
     }
-    CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_end(x), DPAR_OK);
     for (j = 2; j < 5; j++) { /* the same rows on all ranks: rows 5 and 0 of the neighbours */
         CHECK(a[1][j] == 100.0 + j + 500.0 + j && a[4][j] == 400.0 + j + j && a[2][j] == 200.0 + j);
     }
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK); /* all have seen it */
     if (c->rank == 0) {
@@ -1645,7 +1644,7 @@ static int each(dpar_comm *c, void *arg)
 
 int main(int argc, char **argv)
 {
-    dpar_options o;
+    dpar_world_desc o;
     void *word = mmap(NULL, 4, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(word != MAP_FAILED);
     memset(&o, 0, sizeof o);

@@ -61,7 +61,7 @@ static int64_t points_of(const dpar_halo *h, int d)
 {
     int64_t n = h->grid.extent[d];
     int closed = (h->periodic >> d & 1) != 0 || (h->cube && d >= h->grid.dims - 2);
-    return n > 0 && h->points[d] != DPAR_AT_CELLS && !closed ? n + 1 : n;
+    return n > 0 && h->points[d] != DPAR_HALO_AT_CELLS && !closed ? n + 1 : n;
 }
 
 static const int normal[6][3] = {{1, 0, 0},  {0, 1, 0},  {0, 0, 1},
@@ -117,7 +117,7 @@ static int cube_image(const dpar_halo *h, int64_t *x, int *turns)
     int last = h->grid.dims - 1, offset[2], beyond[2], k, turned, hops;
     for (k = 0; k < 2; k++) { /* of points in their cells */
         int points = h->points[last - k];
-        offset[k] = points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2;
+        offset[k] = points == DPAR_HALO_AT_CELLS ? 1 : points == DPAR_HALO_AT_LOW_FACES ? 0 : 2;
     }
     for (hops = 0; hops < 3; hops++) {
         for (k = 0; k < 2; k++) {
@@ -151,8 +151,9 @@ static void turn_over(const dpar_halo *h, int64_t *x, int *turns)
     int64_t n = points_of(h, h->fold), columns = points_of(h, h->mirror);
     int64_t i = ring(x[h->mirror], columns), other = ring(columns - 1 + h->shift - i, columns);
     int64_t j = x[h->fold];
-    int low = (h->pole_rows & DPAR_POLE_LOW) != 0, high = (h->pole_rows & DPAR_POLE_HIGH) != 0;
-    if ((h->poles & DPAR_POLE_LOW) && j < 0) {
+    int low = (h->pole_rows & DPAR_HALO_POLE_LOW) != 0,
+        high = (h->pole_rows & DPAR_HALO_POLE_HIGH) != 0;
+    if ((h->poles & DPAR_HALO_POLE_LOW) && j < 0) {
         x[h->fold] = low - 1 - j;
         x[h->mirror] = i + columns / 2;
         *turns = 2;
@@ -161,7 +162,7 @@ static void turn_over(const dpar_halo *h, int64_t *x, int *turns)
         x[h->fold] = 2 * (n - 1) + 1 - h->on_row - j;
         x[h->mirror] = other;
         *turns = 2;
-    } else if ((h->poles & DPAR_POLE_HIGH) && j >= n) {
+    } else if ((h->poles & DPAR_HALO_POLE_HIGH) && j >= n) {
         x[h->fold] = 2 * (n - 1) + 1 - high - j;
         x[h->mirror] = i + columns / 2;
         *turns = 2;
@@ -203,7 +204,7 @@ static int boxes_of(const grid *g, const dpar_halo *h, int rank, int64_t (*own)[
         if (own[d][1] <= own[d][0]) {
             return 0;
         }
-        if (points_of(h, d) > n && h->points[d] == DPAR_AT_LOW_FACES) {
+        if (points_of(h, d) > n && h->points[d] == DPAR_HALO_AT_LOW_FACES) {
             own[d][1] += own[d][1] == n;
         } else if (points_of(h, d) > n) {
             own[d][0] += own[d][0] > 0;
@@ -253,8 +254,8 @@ static int is_written(const grid *g, const dpar_halo *h, int rank, const int64_t
         }
     }
     for (d = 0; d < h->grid.dims && g->sync; d++) { /* the faces of own cells */
-        if (x[d] < own[d][0] - (h->points[d] == DPAR_AT_HIGH_FACES) ||
-            x[d] >= own[d][1] + (h->points[d] == DPAR_AT_LOW_FACES) ||
+        if (x[d] < own[d][0] - (h->points[d] == DPAR_HALO_AT_HIGH_FACES) ||
+            x[d] >= own[d][1] + (h->points[d] == DPAR_HALO_AT_LOW_FACES) ||
             ((h->periodic >> d & 1) == 0 && (!h->cube || d < h->grid.dims - 2) &&
              (x[d] < 0 || x[d] >= points_of(h, d)))) {
             return 0;
@@ -421,7 +422,8 @@ static uint64_t hash_of(const grid *g, int f, int64_t round, int rank, const int
 
 static int random_mesh(grid *g, uint64_t *s)
 {
-    static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR, DPAR_RAGGED};
+    static const int32_t rules[] = {DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_FLOOR,
+                                    DPAR_SPLIT_RAGGED};
     int32_t axes = 1 + (int32_t)oracle_below(s, 3), size[3], left, a;
     int64_t extent[DPAR_MAX_DIMS];
     int dims = 1 + (int)oracle_below(s, 3), d, blocks, k;
@@ -458,10 +460,10 @@ static int random_mesh(grid *g, uint64_t *s)
             p[a] = dpar_replicate();
             continue;
         }
-        if (p[a].rule == DPAR_RAGGED && (cut >> d & 1)) {
-            p[a].rule = DPAR_CHUNK;
+        if (p[a].rule == DPAR_SPLIT_RAGGED && (cut >> d & 1)) {
+            p[a].rule = DPAR_SPLIT_CHUNK;
         }
-        if (p[a].rule == DPAR_RAGGED) { /* random cuts, sorted; equal ones: empty blocks */
+        if (p[a].rule == DPAR_SPLIT_RAGGED) { /* random cuts, sorted; equal ones: empty blocks */
             int64_t *c = g->cuts[a];
             int i, j;
             for (i = 0; i <= size[a]; i++) {
@@ -476,7 +478,7 @@ static int random_mesh(grid *g, uint64_t *s)
         cut |= 1u << d;
     }
     if (dpar_mesh_init(&m, axis_names(axes), size,
-                       oracle_below(s, 2) ? DPAR_LAST_FASTEST : DPAR_FIRST_FASTEST, 0,
+                       oracle_below(s, 2) ? DPAR_ORDER_LAST_FASTEST : DPAR_ORDER_FIRST_FASTEST, 0,
                        NULL) != DPAR_OK) {
         return 0;
     }
@@ -514,7 +516,7 @@ static void find_blocks(grid *g)
         }
         g->group[rank] = 0;
         for (a = 0; a < g->l.mesh.axes; a++) {
-            if (g->l.axis[a].kind != DPAR_SHARD) {
+            if (g->l.axis[a].kind != DPAR_PLACEMENT_SHARD) {
                 g->group[rank] = g->group[rank] * g->l.mesh.axis[a].size + coord[a];
             }
         }
@@ -536,10 +538,10 @@ static void random_halo(grid *g, dpar_halo *h, uint64_t *s)
         int64_t most = wide ? (dims == 1 ? 3 * g->l.extent[d] : g->l.extent[d] + 2) : 3;
         h->low[d] = oracle_below(s, most + 1);
         h->high[d] = oracle_below(s, most + 1);
-        h->points[d] =
-            g->cube || g->plain || oracle_below(s, 2) ? DPAR_AT_CELLS : (int32_t)oracle_below(s, 3);
-        h->high[d] += g->sync && h->points[d] == DPAR_AT_LOW_FACES && h->high[d] == 0;
-        h->low[d] += g->sync && h->points[d] == DPAR_AT_HIGH_FACES && h->low[d] == 0;
+        h->points[d] = g->cube || g->plain || oracle_below(s, 2) ? DPAR_HALO_AT_CELLS
+                                                                 : (int32_t)oracle_below(s, 3);
+        h->high[d] += g->sync && h->points[d] == DPAR_HALO_AT_LOW_FACES && h->high[d] == 0;
+        h->low[d] += g->sync && h->points[d] == DPAR_HALO_AT_HIGH_FACES && h->low[d] == 0;
     }
     if (g->cube) {
         h->periodic &= ~(1u | 3u << (dims - 2));
@@ -568,8 +570,8 @@ static int settles(grid *g, field *f, uint64_t *s)
     }
     f->near = f->h;
     for (r = 0; r < g->l.dims; r++) {
-        int low = g->sync && f->h.points[r] == DPAR_AT_HIGH_FACES;
-        int high = g->sync && f->h.points[r] == DPAR_AT_LOW_FACES;
+        int low = g->sync && f->h.points[r] == DPAR_HALO_AT_HIGH_FACES;
+        int high = g->sync && f->h.points[r] == DPAR_HALO_AT_LOW_FACES;
         f->near.low[r] = low + oracle_below(s, f->h.low[r] + 1 - low);
         f->near.high[r] = high + oracle_below(s, f->h.high[r] + 1 - high);
     }
@@ -607,13 +609,13 @@ static int random_pair(grid *g, field *f, field *v, uint64_t *s)
 {
     int dims = g->l.dims, at = dims - 1 - (int)oracle_below(s, 2), kind, i;
     kind = (int)oracle_below(s, 4);
-    kind = kind == 3 ? DPAR_AT_LOW_FACES : kind;
+    kind = kind == 3 ? DPAR_HALO_AT_LOW_FACES : kind;
     f->vector = f->vector != 0;
     f->pair = 1;
     f->h.points[at] = kind;
     *v = *f;
     v->pair = 2;
-    v->h.points[at] = DPAR_AT_CELLS;
+    v->h.points[at] = DPAR_HALO_AT_CELLS;
     v->h.points[2 * dims - 3 - at] = kind;
     v->h.shape = (int32_t)oracle_below(s, 3);
     v->compact =
@@ -625,9 +627,9 @@ static int random_pair(grid *g, field *f, field *v, uint64_t *s)
     for (i = 1; i < 2 * dims; i++) {
         dpar_halo *h = i < dims ? &f->h : &v->h;
         h->high[i % dims] +=
-            g->sync && h->points[i % dims] == DPAR_AT_LOW_FACES && h->high[i % dims] == 0;
+            g->sync && h->points[i % dims] == DPAR_HALO_AT_LOW_FACES && h->high[i % dims] == 0;
         h->low[i % dims] +=
-            g->sync && h->points[i % dims] == DPAR_AT_HIGH_FACES && h->low[i % dims] == 0;
+            g->sync && h->points[i % dims] == DPAR_HALO_AT_HIGH_FACES && h->low[i % dims] == 0;
     }
     return settles(g, f, s) && settles(g, v, s);
 }
@@ -707,7 +709,7 @@ static void move_element(const dpar_mem_box *b, unsigned char *to, unsigned char
     memset(&f, 0, sizeof f);
     f.type = b->from_type;
     memcpy(&bits, from, (size_t)dpar_type_bytes(b->from_type));
-    f.wire = b->through != b->from_type ? b->through : DPAR_NO_TYPE;
+    f.wire = b->through != b->from_type ? b->through : DPAR_TYPE_NONE;
     bits = travelled(&f, bits, b->negate);
     if (b->to_type != b->from_type) {
         bits = bits_of(b->to_type, float_of(b->from_type, bits));
@@ -1069,9 +1071,9 @@ typedef struct run {
     int plans, now[PLANS]; /* which of the two arrays each plan has */
     int quiet;             /* an error is no news */
     int late;              /* a rank will come late: who only tests has no deadline */
-    dpar_halo_options options[PLANS];
+    dpar_halo_plan_desc options[PLANS];
     void *memory[PLANS];
-    dpar_halo_exchange *x[PLANS];
+    dpar_halo_plan *x[PLANS];
 } run;
 
 static const char given_up[] = "another rank has found something wrong";
@@ -1235,14 +1237,14 @@ static dpar_status exchange_shut(run *r, uint32_t set, int op, int how)
         }
         oracle_delay(r->o);
         if (how == 0 && op == 0 && set == 1u << p) {
-            return dpar_halo_exchange_run(r->x[p]);
+            return dpar_halo_plan_exchange(r->x[p]);
         }
-        s = op ? dpar_halo_exchange_begin_adjoint(r->x[p], op) : dpar_halo_exchange_begin(r->x[p]);
+        s = op ? dpar_halo_plan_reduce_begin(r->x[p], op) : dpar_halo_plan_begin(r->x[p]);
         /* some ranks are further than others when the next plan begins */
         tests = how == 3 && r->options[p].ordered ? (int)oracle_below(&r->o->own, 2) * 8 : 0;
         for (; tests > 0 && s == DPAR_OK; tests--) {
             usleep(20);
-            s = dpar_halo_exchange_test(r->x[p]);
+            s = dpar_halo_plan_test(r->x[p]);
             s = s == DPAR_MORE ? DPAR_OK : s;
         }
     }
@@ -1254,11 +1256,11 @@ static dpar_status exchange_shut(run *r, uint32_t set, int op, int how)
         }
         oracle_delay(r->o);
         for (s = DPAR_MORE; tests > 0 && s == DPAR_MORE; tests--) {
-            s = dpar_halo_exchange_test(r->x[p]);
+            s = dpar_halo_plan_test(r->x[p]);
             oracle_delay(r->o);
         }
         if (s == DPAR_OK || s == DPAR_MORE) {
-            s = dpar_halo_exchange_end(r->x[p]);
+            s = dpar_halo_plan_end(r->x[p]);
         }
     }
     return s;
@@ -1285,8 +1287,8 @@ static int rebind(run *r, int p)
         field *f = &r->g->f[i];
         unsigned char *block = f->block[r->now[p]];
         if (failed(r, p, "bind",
-                   dpar_halo_exchange_bind(r->x[p], i, f->has ? block + f->data : NULL,
-                                           f->compact ? block + f->slabs : NULL))) {
+                   dpar_halo_plan_bind(r->x[p], i, f->has ? block + f->data : NULL,
+                                       f->compact ? block + f->slabs : NULL))) {
             return 0;
         }
     }
@@ -1409,7 +1411,7 @@ static int only_cut(const grid *g)
 {
     int a, cut = -1;
     for (a = 0; a < g->l.mesh.axes; a++) {
-        if (g->l.mesh.axis[a].size > 1 && g->l.axis[a].kind == DPAR_SHARD) {
+        if (g->l.mesh.axis[a].size > 1 && g->l.axis[a].kind == DPAR_PLACEMENT_SHARD) {
             if (cut >= 0 && cut != g->l.axis[a].dim) {
                 return -2;
             }
@@ -1514,11 +1516,12 @@ static int in_order(run *r, int p, int64_t round, int how)
     }
     for (i = 0; i < g->fields; i++) {
         const field *f = &g->f[i];
-        dpar_halo_walk w;
+        dpar_halo_cursor w;
         dpar_transfer t;
         memcpy(f->want, f->block[r->now[p]], f->bytes);
         if (f->pair || !f->has ||
-            dpar_halo_first(&w, &f->h, rank, DPAR_SENDS, DPAR_HALO_FORWARD, NULL) != DPAR_OK) {
+            dpar_halo_first(&w, &f->h, rank, DPAR_TRANSFER_SEND, DPAR_HALO_FORWARD, NULL) !=
+                DPAR_OK) {
             continue;
         }
         while (dpar_halo_next(&w, &t)) {
@@ -1629,8 +1632,8 @@ static dpar_status checks(const run *r, int p, int agrees)
     uint64_t before = digest(r, p);
     dpar_status s;
     shut(r->g);
-    s = agrees ? dpar_halo_exchange_check(r->x[p], DPAR_HALO_STALE, &r->o->world->why)
-               : dpar_halo_exchange_check(r->x[p], DPAR_HALO_WRONG, &r->o->world->why);
+    s = agrees ? dpar_halo_plan_check(r->x[p], DPAR_HALO_STALE, &r->o->world->why)
+               : dpar_halo_plan_check(r->x[p], DPAR_HALO_WRONG, &r->o->world->why);
     lay_open(r->g);
     if (digest(r, p) != before) {
         complain(r, p, agrees ? "agree changes an array" : "compare changes an array");
@@ -1723,8 +1726,8 @@ static int poisoned(run *r, int p)
         }
     }
     shut(g);
-    (void)dpar_halo_exchange_check(r->x[p], DPAR_HALO_POISON, NULL);
-    want = dpar_halo_exchange_check(r->x[p], DPAR_HALO_UNFILLED, &why);
+    (void)dpar_halo_plan_check(r->x[p], DPAR_HALO_POISON, NULL);
+    want = dpar_halo_plan_check(r->x[p], DPAR_HALO_UNFILLED, &why);
     lay_open(g);
     r->o->cases++;
     if (want != (first_written(r, p) != NULL ? DPAR_E_ARG : DPAR_OK)) {
@@ -1735,7 +1738,7 @@ static int poisoned(run *r, int p)
         return 0;
     }
     shut(g);
-    want = dpar_halo_exchange_check(r->x[p], DPAR_HALO_UNFILLED, &why);
+    want = dpar_halo_plan_check(r->x[p], DPAR_HALO_UNFILLED, &why);
     lay_open(g);
     if (want != DPAR_OK) {
         complain(r, p, why.text);
@@ -1807,7 +1810,7 @@ static void one_case(oracle *o, uint64_t seed)
     good = good && rounds(&r, &s);
     for (p = 0; p < PLANS; p++) {
         if (r.x[p]) {
-            dpar_status closed = dpar_halo_exchange_close(r.x[p]);
+            dpar_status closed = dpar_halo_plan_close(r.x[p]);
             good = good && !failed(&r, p, "close", closed);
         }
         free(r.memory[p]);
@@ -1925,7 +1928,7 @@ static int fault_main(dpar_comm *world, void *arg)
     b->rank[world->rank].told = 1;
     for (i = 0; i < PLANS; i++) {
         if (r.x[i]) {
-            (void)dpar_halo_exchange_close(r.x[i]);
+            (void)dpar_halo_plan_close(r.x[i]);
         }
         free(r.memory[i]);
     }
@@ -1974,7 +1977,7 @@ static void faults(oracle_total *t, uint64_t seed, int n, int count)
     for (i = 0; i < count; i++) {
         uint64_t s = oracle_mix(seed * 1000 + (uint64_t)i);
         double start = oracle_now();
-        dpar_options options;
+        dpar_world_desc options;
         dpar_status st;
         memset(b, 0, sizeof *b);
         memset(&options, 0, sizeof options);
@@ -1996,11 +1999,11 @@ static void faults(oracle_total *t, uint64_t seed, int n, int count)
 
 int main(int argc, char **argv)
 {
-    static const int plain[4] = {0, DPAR_WITHOUT_DIRECT, DPAR_WITHOUT_CMA, DPAR_WITHOUT_FUTEX};
+    static const int plain[4] = {0, DPAR_WORLD_NO_DIRECT, DPAR_WORLD_NO_CMA, DPAR_WORLD_NO_FUTEX};
     oracle_args a;
     oracle_total t = {0, 0, 0};
     oracle base;
-    dpar_options options;
+    dpar_world_desc options;
     int n, k;
     if (!oracle_read_args(&a, argc, argv)) {
         return 2;

@@ -61,11 +61,11 @@ static void deal_by_rule(world *w, uint64_t *seed)
 {
     const int64_t extent[2] = {1 + lot_below(seed, 7), 1 + lot_below(seed, 8)};
     const int32_t size = w->ranks;
-    const dpar_placement cut = lot_below(seed, 2)
-                                   ? dpar_shard_by(1, DPAR_BLOCK_CYCLIC, 1 + lot_below(seed, 2))
-                                   : dpar_shard((int32_t)lot_below(seed, 2));
+    const dpar_placement cut =
+        lot_below(seed, 2) ? dpar_shard_by(1, DPAR_SPLIT_BLOCK_CYCLIC, 1 + lot_below(seed, 2))
+                           : dpar_shard((int32_t)lot_below(seed, 2));
     int64_t i;
-    CHECK_INT(dpar_mesh_init(&w->mesh, "r", &size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&w->mesh, "r", &size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&w->rule, &w->mesh, 2, extent, &cut, NULL), DPAR_OK);
     w->whole = extent[0] * extent[1];
     for (i = 0; i < w->whole; i++) {
@@ -116,7 +116,7 @@ static void read_others(world *w, int r, uint64_t *seed)
     }
     for (g = 0; g < w->ghosts[r]; g++) {
         w->place[r][g] = g;
-        if (w->order == DPAR_POINTS_BY_OWNER) {
+        if (w->order == DPAR_POINTS_ORDER_BY_OWNER) {
             for (k = 0, w->place[r][g] = 0; k < w->ghosts[r]; k++) {
                 w->place[r][g] += before(w, r, k, g);
             }
@@ -130,7 +130,7 @@ static void build(world *w, int ranks, int kind, uint64_t *seed)
     memset(w, 0, sizeof *w);
     w->ranks = ranks;
     w->kind = kind;
-    w->order = kind == BY_LISTS ? DPAR_POINTS_GIVEN : (int)lot_below(seed, 2);
+    w->order = kind == BY_LISTS ? DPAR_POINTS_ORDER_GIVEN : (int)lot_below(seed, 2);
     w->given = (int)lot_below(seed, 2);
     if (kind == BY_RULE) {
         deal_by_rule(w, seed);
@@ -201,7 +201,7 @@ static void describe(const world *w, int me, both_sides *b, dpar_points_desc *d)
  */
 
 typedef struct vectors {
-    dpar_points_values v[VECTORS];
+    dpar_points_field v[VECTORS];
     void *memory[VECTORS], *apart[VECTORS];
 } vectors;
 
@@ -214,7 +214,7 @@ static void make(dpar_comm *c, const world *w, int me, vectors *x, int n, uint64
     int i;
     memset(x, 0, sizeof *x);
     for (i = 0; i < n; i++) {
-        dpar_points_values *v = &x->v[i];
+        dpar_points_field *v = &x->v[i];
         const uint64_t mine = lot_next(seed) + (uint64_t)me * 7;
         const int64_t room = all * 2 * COMPONENTS * 8;
         v->type = types[lot_below(seed, 6)];
@@ -249,7 +249,7 @@ static void drop(dpar_comm *c, vectors *x, int n)
     }
 }
 
-static unsigned char *number(const dpar_points_values *v, int64_t own, int64_t i, int k)
+static unsigned char *number(const dpar_points_field *v, int64_t own, int64_t i, int k)
 {
     const int64_t bytes = dpar_type_bytes(v->type), n = v->components ? v->components : 1;
     const int64_t stride = v->stride ? v->stride : v->component_stride ? 1 : n;
@@ -368,7 +368,7 @@ static void compare(const world *w, int me, const vectors *x, int n, int round, 
     int64_t i;
     int j, k, g;
     for (j = 0; j < n; j++) {
-        const dpar_points_values *v = &x->v[j];
+        const dpar_points_field *v = &x->v[j];
         for (k = 0; k < (v->components ? v->components : 1); k++) {
             for (i = 0; i < w->own[me]; i++) {
                 CHECK(get(v->type, number(v, w->own[me], i, k)) ==
@@ -406,7 +406,7 @@ static void exchange(dpar_points *p, const world *w, int me, uint64_t *seed)
         compare(w, me, &x, n, round, 0, plain, 1);
         CHECK_INT(dpar_points_check(p, x.v, n, DPAR_POINTS_STALE, &why), DPAR_OK);
         fill(w, me, &x, n, round);
-        CHECK_INT(dpar_points_begin_adjoint(p, x.v, n, op), DPAR_OK);
+        CHECK_INT(dpar_points_reduce_begin(p, x.v, n, op), DPAR_OK);
         CHECK_INT(dpar_points_end(p), DPAR_OK);
         compare(w, me, &x, n, round, op, combined, 0);
         fill(w, me, &x, n, round);
@@ -422,14 +422,14 @@ static void numbering(const dpar_points *p, const world *w, int me)
     int64_t g, k, first;
     CHECK_INT(p->whole, w->whole);
     if (w->kind == BY_LISTS) {
-        CHECK_INT(dpar_points_local(p, w->own_id[me], 1, at), DPAR_E_ARG);
+        CHECK_INT(dpar_points_to_local(p, w->own_id[me], 1, at), DPAR_E_ARG);
         return;
     }
-    CHECK_INT(dpar_points_local(p, w->own_id[me], w->own[me], at), DPAR_OK);
+    CHECK_INT(dpar_points_to_local(p, w->own_id[me], w->own[me], at), DPAR_OK);
     for (g = 0; g < w->own[me]; g++) {
         CHECK_INT(at[g], g);
     }
-    CHECK_INT(dpar_points_local(p, w->ghost_id[me], w->ghosts[me], at), DPAR_OK);
+    CHECK_INT(dpar_points_to_local(p, w->ghost_id[me], w->ghosts[me], at), DPAR_OK);
     for (g = 0; g < w->ghosts[me]; g++) {
         first = w->owner[me][g] == me ? w->owner_at[me][g] : INT64_MAX;
         for (k = 0; k < w->ghosts[me] && first == INT64_MAX; k++) {
@@ -668,7 +668,7 @@ static void wrong_calls(dpar_comm *c)
 {
     const int64_t ghost[1] = {(c->rank + 1) % c->size};
     double x[2] = {(double)c->rank, -1.0};
-    dpar_points_values v;
+    dpar_points_field v;
     dpar_points *p = NULL;
     int32_t at[2];
     int64_t id[2] = {0, 99};
@@ -678,18 +678,18 @@ static void wrong_calls(dpar_comm *c)
     if (!p) {
         return;
     }
-    CHECK_INT(dpar_points_run(p, &v, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_points_exchange_many(p, &v, 1), DPAR_E_ARG);
     v.type = DPAR_F4;
-    CHECK_INT(dpar_points_run(p, &v, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_points_exchange_many(p, &v, 1), DPAR_E_ARG);
     v.type = DPAR_F64;
-    CHECK_INT(dpar_points_run(p, &v, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_points_exchange_many(p, &v, 1), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "data is NULL") != NULL);
     v.data = x;
-    CHECK_INT(dpar_points_run(p, &v, 0), DPAR_E_ARG);
-    CHECK_INT(dpar_points_begin_adjoint(p, &v, 1, DPAR_PRODUCT), DPAR_E_ARG);
+    CHECK_INT(dpar_points_exchange_many(p, &v, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_points_reduce_begin(p, &v, 1, DPAR_PRODUCT), DPAR_E_ARG);
     v.components = 2;
     v.stride = 1;
-    CHECK_INT(dpar_points_run(p, &v, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_points_exchange_many(p, &v, 1), DPAR_E_ARG);
     v.components = 0;
     v.stride = 0;
     CHECK_INT(dpar_points_begin(p, &v, 1), DPAR_OK);
@@ -697,7 +697,7 @@ static void wrong_calls(dpar_comm *c)
     CHECK_INT(dpar_points_close(p), DPAR_E_ARG);
     CHECK_INT(dpar_points_end(p), DPAR_OK);
     CHECK(x[1] == (double)((c->rank + 1) % c->size));
-    CHECK_INT(dpar_points_local(p, id, 2, at), DPAR_E_ARG);
+    CHECK_INT(dpar_points_to_local(p, id, 2, at), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "ids[1] is 99") != NULL || c->size > 2);
     CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_POISON, &why), DPAR_OK);
     CHECK(x[1] != x[1]);
@@ -715,7 +715,7 @@ static void wrong_calls(dpar_comm *c)
     CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_UNFILLED, &why), DPAR_E_ARG);
     x[0] = 1.0;
     x[1] = 2.0;
-    CHECK_INT(dpar_points_add(p, x), DPAR_OK);
+    CHECK_INT(dpar_points_reduce(p, x), DPAR_OK);
     CHECK(x[0] == 3.0 && x[1] == 0.0);
     CHECK_INT(dpar_points_free(p), DPAR_OK);
     CHECK_INT(dpar_points_free(NULL), DPAR_OK);
@@ -725,7 +725,7 @@ static void wrong_calls(dpar_comm *c)
 static void other_vectors(dpar_comm *c)
 {
     const int64_t ghost[1] = {(c->rank + 1) % c->size};
-    dpar_points_values v;
+    dpar_points_field v;
     dpar_points *p = NULL;
     double x[4] = {0.0, 0.0, 0.0, 0.0};
     dpar_comm *own = NULL;
@@ -736,7 +736,7 @@ static void other_vectors(dpar_comm *c)
     CHECK_INT(dpar_comm_split(c, 0, 0, &own), DPAR_OK);
     CHECK_INT(dpar_points_make(own, NULL, 1, ghost, 1, &p, &why), DPAR_OK);
     v.type = c->rank == 0 ? DPAR_F64 : DPAR_F32;
-    st = dpar_points_run(p, &v, 1);
+    st = dpar_points_exchange_many(p, &v, 1);
     if (c->size == 1) {
         CHECK_INT(st, DPAR_OK);
     } else { /* who takes from another notices, the rest hear of it in their next call */
@@ -744,7 +744,7 @@ static void other_vectors(dpar_comm *c)
         CHECK_INT(dpar_barrier(own, NULL), DPAR_E_MISMATCH);
     }
     (void)dpar_points_free(p);
-    (void)dpar_comm_close(own);
+    (void)dpar_comm_free(own);
 }
 
 static void rows(dpar_comm *c)
@@ -756,11 +756,11 @@ static void rows(dpar_comm *c)
     dpar_points *p = NULL;
     dpar_why why;
     CHECK_INT(dpar_points_make(c, NULL, 2, ghost, 1, &p, &why), DPAR_OK);
-    CHECK_INT(dpar_points_rows(p, 5, begin, column, row, &core), DPAR_OK);
+    CHECK_INT(dpar_points_interior_rows(p, 5, begin, column, row, &core), DPAR_OK);
     CHECK(core == 3 && row[0] == 1 && row[1] == 2 && row[2] == 3 && row[3] == 0 && row[4] == 4);
     {
         const int32_t wrong[6] = {0, 2, 1, 3, 0, 2};
-        CHECK_INT(dpar_points_rows(p, 5, begin, wrong, row, &core), DPAR_E_ARG);
+        CHECK_INT(dpar_points_interior_rows(p, 5, begin, wrong, row, &core), DPAR_E_ARG);
         CHECK(strstr(c->why.text, "row 3 (columns 3 to 4)") != NULL);
     }
     CHECK_INT(dpar_points_free(p), DPAR_OK);
@@ -799,7 +799,7 @@ static void long_run(dpar_comm *c)
 {
     enum { N = 200 };
     int64_t ghost[N];
-    dpar_points_values v[2];
+    dpar_points_field v[2];
     dpar_points *p = NULL;
     dpar_why why;
     double *x;
@@ -822,7 +822,7 @@ static void long_run(dpar_comm *c)
                 *at = i < N ? 1000.0 * c->rank + i + 0.25 * k : -1.0;
             }
         }
-        CHECK_INT(dpar_points_run(p, v, 1), DPAR_OK);
+        CHECK_INT(dpar_points_exchange_many(p, v, 1), DPAR_OK);
         for (i = 0; i < N; i++) {
             for (k = 0; k < 3; k++) {
                 CHECK(*(double *)(void *)number(&v[0], N, N + i, k) ==
@@ -860,7 +860,7 @@ static void again(dpar_comm *c)
         const uint64_t turn = lot_below(&seed, 10), which = lot_below(&seed, 3);
         const uint64_t shape = round / 20 % 3, looks = lot_below(&seed, 3);
         const int n = shape == 1 ? 3 : 1;
-        dpar_points_values v;
+        dpar_points_field v;
         memset(&v, 0, sizeof v);
         v.type = shape == 2 ? DPAR_F32 : DPAR_F64;
         v.components = n;
@@ -872,9 +872,9 @@ static void again(dpar_comm *c)
             }
         }
         if (turn == 0) {
-            CHECK_INT(dpar_points_run(p, &v, 0), DPAR_E_ARG);
+            CHECK_INT(dpar_points_exchange_many(p, &v, 0), DPAR_E_ARG);
         }
-        CHECK_INT(turn == 9 ? dpar_points_begin_adjoint(p, &v, 1, DPAR_SUM)
+        CHECK_INT(turn == 9 ? dpar_points_reduce_begin(p, &v, 1, DPAR_SUM)
                             : dpar_points_begin(p, &v, 1),
                   DPAR_OK);
         while (looks == 0 && dpar_points_test(p) == DPAR_MORE) {

@@ -113,7 +113,7 @@ static void cut_cloud(dpar_comm *c, const cloud *w, const int *holder)
     double at[MOST * 3], weight[MOST];
     int64_t id[MOST], key[MOST], total[PARTS] = {0}, whole = 0;
     int32_t owner[MOST];
-    dpar_points_cloud d;
+    dpar_points_partition_desc d;
     dpar_why why;
     int i, k, of[MOST], n = 0;
     const int parts = w->parts > 0 ? w->parts : c->size;
@@ -171,7 +171,7 @@ static void balance(dpar_comm *c)
     double total[RANKS] = {0}, whole = 0;
     int32_t *owner = (int32_t *)zeroed(EACH * 4);
     uint64_t seed = 77 + (uint64_t)c->rank;
-    dpar_points_cloud d;
+    dpar_points_partition_desc d;
     dpar_why why;
     int64_t i;
     memset(&d, 0, sizeof d);
@@ -201,7 +201,8 @@ static void balance(dpar_comm *c)
 }
 
 /* What the last rank gives wrongly all hear. */
-static void refused(dpar_comm *c, const dpar_points_cloud *d, dpar_status wrong, const char *word)
+static void refused(dpar_comm *c, const dpar_points_partition_desc *d, dpar_status wrong,
+                    const char *word)
 {
     int32_t owner[4];
     dpar_why why;
@@ -217,7 +218,7 @@ static void wrong_clouds(dpar_comm *c)
 {
     const double at[4] = {0.0, 1.0, 2.0, (double)NAN}, weight[2] = {0.0, -1.0}, none[2] = {0, 0};
     const int last = c->rank == c->size - 1;
-    dpar_points_cloud right, d;
+    dpar_points_partition_desc right, d;
     memset(&right, 0, sizeof right);
     right.dims = 2;
     right.points = 1;
@@ -321,7 +322,7 @@ typedef struct piece {
     int64_t element_order[ELEMENTS];
     int32_t owner[MOST], element_owner[ELEMENTS];
     int point[MOST], element[ELEMENTS]; /* their numbers */
-    dpar_points_piece d;
+    dpar_points_migration_desc d;
 } piece;
 
 static void hold(const mesh *w, int me, const int *holder, const int *element_holder, piece *p)
@@ -361,7 +362,7 @@ static void hold(const mesh *w, int me, const int *holder, const int *element_ho
 
 /* Owners that were not given: all ranks hear what came out, which must be allowed. lower: how many
  * points that several ranks may have went to the first of these; higher: to another. */
-static void learn_owners(dpar_comm *c, mesh *w, const int *holder, const dpar_points_moved *to,
+static void learn_owners(dpar_comm *c, mesh *w, const int *holder, const dpar_points_migration *to,
                          int *lower, int *higher)
 {
     int32_t owner[MOST];
@@ -390,7 +391,7 @@ static void learn_owners(dpar_comm *c, mesh *w, const int *holder, const dpar_po
 }
 
 /* Own points and elements: those that the world says, in the order that it says. */
-static void check_lists(const dpar_comm *c, const mesh *w, const dpar_points_moved *to)
+static void check_lists(const dpar_comm *c, const mesh *w, const dpar_points_migration *to)
 {
     int64_t i, own = 0, elements = 0;
     for (i = 0; i < w->n; i++) {
@@ -422,7 +423,7 @@ static void check_lists(const dpar_comm *c, const mesh *w, const dpar_points_mov
 }
 
 /* Corners name the points that they named; ghosts are those among them that others own. */
-static void check_corners(const dpar_comm *c, const mesh *w, const dpar_points_moved *to)
+static void check_corners(const dpar_comm *c, const mesh *w, const dpar_points_migration *to)
 {
     const dpar_points_desc *d = &to->desc;
     int read[MOST] = {0}, e, k;
@@ -451,12 +452,12 @@ static void check_corners(const dpar_comm *c, const mesh *w, const dpar_points_m
 }
 
 /* Vectors of several types and components go along, and back. */
-static void check_values(const mesh *w, const piece *p, const dpar_points_moved *to)
+static void check_values(const mesh *w, const piece *p, const dpar_points_migration *to)
 {
     double xyz[MOST * 3], back[MOST * 3], new_xyz[MOST * 3];
     uint8_t flag[MOST], new_flag[MOST];
     float weight[ELEMENTS], new_weight[ELEMENTS];
-    dpar_points_values v[2];
+    dpar_points_field v[2];
     int64_t i;
     int k;
     for (i = 0; i < p->d.points; i++) {
@@ -468,7 +469,7 @@ static void check_values(const mesh *w, const piece *p, const dpar_points_moved 
     memset(v, 0, sizeof v);
     v[0].type = DPAR_F64, v[0].components = 3, v[0].data = xyz, v[0].ghosts = new_xyz;
     v[1].type = DPAR_U8, v[1].data = flag, v[1].ghosts = new_flag;
-    CHECK_INT(dpar_points_run(to->points, v, 2), DPAR_OK);
+    CHECK_INT(dpar_points_exchange_many(to->points, v, 2), DPAR_OK);
     for (i = 0; i < to->desc.own; i++) {
         const int point = number_of(w->id, w->n, to->desc.own_id[i]);
         for (k = 0; k < 3; k++) {
@@ -478,7 +479,7 @@ static void check_values(const mesh *w, const piece *p, const dpar_points_moved 
     }
     memset(back, 0, sizeof back);
     v[0].data = back;
-    CHECK_INT(dpar_points_begin_adjoint(to->points, v, 1, DPAR_SUM), DPAR_OK);
+    CHECK_INT(dpar_points_reduce_begin(to->points, v, 1, DPAR_SUM), DPAR_OK);
     CHECK_INT(dpar_points_end(to->points), DPAR_OK);
     CHECK(p->d.points == 0 || memcmp(back, xyz, (size_t)p->d.points * 24) == 0);
     CHECK_INT(to->of_elements != NULL, w->m > 0);
@@ -490,14 +491,14 @@ static void check_values(const mesh *w, const piece *p, const dpar_points_moved 
     }
     memset(v, 0, sizeof v);
     v[0].type = DPAR_F32, v[0].data = weight, v[0].ghosts = new_weight;
-    CHECK_INT(dpar_points_run(to->of_elements, v, 1), DPAR_OK);
+    CHECK_INT(dpar_points_exchange_many(to->of_elements, v, 1), DPAR_OK);
     for (i = 0; i < to->elements; i++) {
         CHECK(new_weight[i] == (float)number_of(w->element_id, w->m, to->element_id[i]) + 0.5f);
     }
 }
 
 /* The description is a plan at once: ghosts get what their owners have. */
-static void check_plan(dpar_comm *c, const mesh *w, const dpar_points_moved *to)
+static void check_plan(dpar_comm *c, const mesh *w, const dpar_points_migration *to)
 {
     const dpar_points_desc *d = &to->desc;
     double x[2 * MOST];
@@ -518,14 +519,14 @@ static void check_plan(dpar_comm *c, const mesh *w, const dpar_points_moved *to)
 static void move_mesh(dpar_comm *c, mesh *w, int turn, uint64_t *seed, int *lower, int *higher)
 {
     int holder[MOST], element_holder[ELEMENTS];
-    dpar_points_moved *to = NULL;
+    dpar_points_migration *to = NULL;
     dpar_why why;
     piece p;
     deal(holder, w->n, c->size, !w->named, seed);
     deal(element_holder, w->m, c->size, !w->named, seed);
     hold(w, c->rank, holder, element_holder, &p);
     why.text[0] = 0;
-    CHECK_INT(dpar_points_move(c, &p.d, &to, &why), DPAR_OK);
+    CHECK_INT(dpar_points_migration_make(c, &p.d, &to, &why), DPAR_OK);
     CHECK_TEXT(why.text, "");
     if (to == NULL) {
         return;
@@ -542,7 +543,7 @@ static void move_mesh(dpar_comm *c, mesh *w, int turn, uint64_t *seed, int *lowe
     check_corners(c, w, to);
     check_values(w, &p, to);
     check_plan(c, w, to);
-    CHECK_INT(dpar_points_move_free(to), DPAR_OK);
+    CHECK_INT(dpar_points_migration_free(to), DPAR_OK);
 }
 
 static void movements(dpar_comm *c, uint64_t seed)
@@ -558,11 +559,12 @@ static void movements(dpar_comm *c, uint64_t seed)
     CHECK(c->size == 1 || (lower > 0 && higher > 0)); /* no rank is preferred */
 }
 
-static void not_moved(dpar_comm *c, const dpar_points_piece *d, dpar_status wrong, const char *word)
+static void not_moved(dpar_comm *c, const dpar_points_migration_desc *d, dpar_status wrong,
+                      const char *word)
 {
-    dpar_points_moved *to = NULL;
+    dpar_points_migration *to = NULL;
     dpar_why why;
-    const dpar_status got = dpar_points_move(c, d, &to, &why);
+    const dpar_status got = dpar_points_migration_make(c, d, &to, &why);
     CHECK_INT(got, wrong);
     CHECK(to == NULL && strstr(why.text, word) != NULL);
     if (got != wrong || strstr(why.text, word) == NULL) {
@@ -576,8 +578,8 @@ static void wrong_pieces(dpar_comm *c)
     const int64_t id[2] = {c->rank * 2, c->rank * 2 + 1}, twice[2] = {0, 0};
     const int64_t corner[2] = {0, 1}, nobody[2] = {0, 1000};
     const int32_t owner[2] = {0, c->size - 1}, none[2] = {0, c->size};
-    dpar_points_piece right, d;
-    dpar_points_moved *to = NULL;
+    dpar_points_migration_desc right, d;
+    dpar_points_migration *to = NULL;
     dpar_why why;
     memset(&right, 0, sizeof right);
     right.points = 2;
@@ -621,10 +623,10 @@ static void wrong_pieces(dpar_comm *c)
         d.corners = last ? 1 : 2;
         not_moved(c, &d, DPAR_E_MISMATCH, "elements have 1 corners on one rank, 2 on another");
     }
-    CHECK_INT(dpar_points_move(c, &right, last ? NULL : &to, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_points_migration_make(c, &right, last ? NULL : &to, &why), DPAR_E_ARG);
     CHECK(to == NULL && strstr(why.text, "moved is NULL") != NULL);
-    CHECK_INT(dpar_points_move(NULL, &right, NULL, NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_points_move_free(NULL), DPAR_OK);
+    CHECK_INT(dpar_points_migration_make(NULL, &right, NULL, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_points_migration_free(NULL), DPAR_OK);
 }
 
 static int each(dpar_comm *c, void *arg)

@@ -26,7 +26,7 @@ static int one(dpar_comm *c, void *arg)
     board *b = (board *)arg;
     static int64_t id[N];
     dpar_points_desc d;
-    dpar_points_values v;
+    dpar_points_field v;
     dpar_points *p = NULL;
     dpar_grid_desc g;
     dpar_grid *grid = NULL;
@@ -61,7 +61,7 @@ static int one(dpar_comm *c, void *arg)
     for (i = 0; i < N; i++) {
         x[i] = 1;
     }
-    s = p != NULL ? dpar_points_run(p, &v, 1) : dpar_grid_exchange(grid, x);
+    s = p != NULL ? dpar_points_exchange_many(p, &v, 1) : dpar_grid_exchange(grid, x);
     if (s < 0 || dpar_barrier(c, NULL) < 0) {
         return 1;
     }
@@ -78,7 +78,7 @@ static int one(dpar_comm *c, void *arg)
         return 0;
     }
     until(&b->begun);
-    s = p != NULL ? dpar_points_run(p, &v, 1) : dpar_grid_exchange(grid, x);
+    s = p != NULL ? dpar_points_exchange_many(p, &v, 1) : dpar_grid_exchange(grid, x);
     for (i = 0; i < N; i++) {
         x[i] = -7;
     }
@@ -91,7 +91,7 @@ int main(void)
 {
     void *p = mmap(NULL, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     board *b = (board *)p;
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     int way, bad = 0, late = 0;
     for (way = 0; way <= WAYS; way++) {

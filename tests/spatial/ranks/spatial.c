@@ -90,7 +90,7 @@ static void turn_comes(void *at)
 {
     turn *t = (turn *)at;
     int i;
-    for (i = 0; i < DPAR_SPATIAL_TENSORS; i++) {
+    for (i = 0; i < DPAR_SPATIAL_MAX_TENSORS; i++) {
         DEVICE_THERE(t->call.in[i].data, void);
         DEVICE_THERE(t->call.in_gradient[i].data, void);
     }
@@ -137,13 +137,13 @@ static int image(const test_case *t, int d, int i)
         return i;
     }
     switch (t->pad[d]) {
-    case DPAR_PAD_WRAP:
+    case DPAR_SPATIAL_PAD_WRAP:
         while (i < 0) {
             i += n;
         }
         return i % n;
-    case DPAR_PAD_REFLECT: return i < 0 ? -i : n - 1 - (i - (n - 1));
-    case DPAR_PAD_REPLICATE: return i < 0 ? 0 : n - 1;
+    case DPAR_SPATIAL_PAD_REFLECT: return i < 0 ? -i : n - 1 - (i - (n - 1));
+    case DPAR_SPATIAL_PAD_REPLICATE: return i < 0 ? 0 : n - 1;
     default: return -1;
     }
 }
@@ -189,7 +189,7 @@ static int meets(const test_case *t, int d, int y, int j, int *input, int *tap)
     if (t->kind == ATTENTION) {
         const int group = y % t->d[d], members = (n - 1 - group) / t->d[d] + 1;
         int first = y / t->d[d] - k / 2;
-        if (t->pad[d] != DPAR_PAD_WRAP) {
+        if (t->pad[d] != DPAR_SPATIAL_PAD_WRAP) {
             first = first < 0 ? 0 : first > members - k ? members - k : first;
         }
         *input = group + (first + j) * t->d[d];
@@ -388,7 +388,7 @@ static double *at(const dpar_tile *t, int plane, int64_t i, int64_t j)
 
 typedef void (*each_pair)(work *w, const dpar_spatial_call *c, int in_plane, int out_plane,
                           const int64_t *y, const int64_t *x, const int *tap,
-                          const dpar_taps *taps);
+                          const dpar_spatial_tap_range *taps);
 
 /* Tap of input x of output y; -1: none. */
 static int tap_of(const test_case *t, int d, int64_t y, int64_t x, int64_t j)
@@ -406,7 +406,7 @@ static void kernel_plane(work *w, const dpar_spatial_call *c, int i, int o, each
     const dpar_box *b = &c->out.box;
     int64_t y[2] = {0, 0}, x[2] = {0, 0}, j[2];
     const int two = w->t->dims == 2;
-    dpar_taps taps[2];
+    dpar_spatial_tap_range taps[2];
     int tap[2];
     memset(taps, 0, sizeof taps);
     taps[1].count = taps[1].step = 1;
@@ -459,7 +459,7 @@ static void clear_out(const dpar_spatial_call *c, double v)
     }
 }
 
-static double my_part(work *w, const dpar_taps *taps, const int *tap)
+static double my_part(work *w, const dpar_spatial_tap_range *taps, const int *tap)
 {
     const test_case *t = w->t;
     double all = 1.0;
@@ -489,7 +489,7 @@ static double *q_of(work *w, int o, const int64_t *y)
 }
 
 static void pair_forward(work *w, const dpar_spatial_call *c, int i, int o, const int64_t *y,
-                         const int64_t *x, const int *tap, const dpar_taps *taps)
+                         const int64_t *x, const int *tap, const dpar_spatial_tap_range *taps)
 {
     const double v = *at(&c->in[0], i, x[0], x[1]);
     double *out = at(&c->out, o, y[0], y[1]);
@@ -503,7 +503,7 @@ static void pair_forward(work *w, const dpar_spatial_call *c, int i, int o, cons
 }
 
 static void pair_gradient(work *w, const dpar_spatial_call *c, int i, int o, const int64_t *y,
-                          const int64_t *x, const int *tap, const dpar_taps *taps)
+                          const int64_t *x, const int *tap, const dpar_spatial_tap_range *taps)
 {
     double *dx = at(&c->in_gradient[0], i, x[0], x[1]);
     const double dy = *at(&c->out_gradient, o, y[0], y[1]);
@@ -526,7 +526,7 @@ static void pair_gradient(work *w, const dpar_spatial_call *c, int i, int o, con
 }
 
 static void pair_weight(work *w, const dpar_spatial_call *c, int i, int o, const int64_t *y,
-                        const int64_t *x, const int *tap, const dpar_taps *taps)
+                        const int64_t *x, const int *tap, const dpar_spatial_tap_range *taps)
 {
     (void)taps;
     w->dw_local[weight(w->t, o, i, tap)] +=
@@ -623,12 +623,12 @@ static void textbook_free(work *w)
     free(w->dw_all);
 }
 
-static int describe(work *w, dpar_spatial *s, dpar_why *why)
+static int describe(work *w, dpar_spatial_desc *s, dpar_why *why)
 {
     const test_case *t = w->t;
-    const int32_t kinds[] = {DPAR_CONVOLUTION,   DPAR_CONVOLUTION,
-                             DPAR_CONVOLUTION,   DPAR_TRANSPOSED_CONVOLUTION,
-                             DPAR_INTERPOLATION, DPAR_NEIGHBOURHOOD};
+    const int32_t kinds[] = {DPAR_SPATIAL_CONVOLUTION,   DPAR_SPATIAL_CONVOLUTION,
+                             DPAR_SPATIAL_CONVOLUTION,   DPAR_SPATIAL_TRANSPOSED,
+                             DPAR_SPATIAL_INTERPOLATION, DPAR_SPATIAL_NEIGHBOURHOOD};
     const int P = w->c->size;
     const int32_t sizes[2] = {t->dims == 2 && P == 4 ? 2 : P, t->dims == 2 && P == 4 ? 2 : 1};
     int64_t extent[2];
@@ -661,7 +661,7 @@ static int describe(work *w, dpar_spatial *s, dpar_why *why)
     s->input_gradient = input_gradient;
     s->weight_gradient = t->kind == CONV || t->kind == TRANSPOSED ? weight_gradient : NULL;
     s->user = w;
-    return dpar_mesh_init(&mesh, "y x", sizes, DPAR_LAST_FASTEST, P, why) == DPAR_OK &&
+    return dpar_mesh_init(&mesh, "y x", sizes, DPAR_ORDER_LAST_FASTEST, P, why) == DPAR_OK &&
            dpar_layout_init(&s->in, &mesh, t->dims, extent, placement, why) == DPAR_OK;
 }
 
@@ -777,7 +777,7 @@ static int run_planned(work *w, dpar_spatial_plan *plan)
 }
 
 /* What a plan knows is what is said without one; a larger array does as well. */
-static int boxes(work *w, dpar_spatial *s)
+static int boxes(work *w, dpar_spatial_desc *s)
 {
     dpar_spatial_boxes b;
     dpar_box more;
@@ -838,7 +838,7 @@ static int keys_of(const test_case *t, const dpar_box *out, const dpar_box *own,
 }
 
 /* The inputs that a rank has; dims 0: none. */
-static void own_box(const dpar_spatial *s, int r, dpar_box *own)
+static void own_box(const dpar_spatial_desc *s, int r, dpar_box *own)
 {
     dpar_halo h;
     memset(&h, 0, sizeof h);
@@ -902,8 +902,8 @@ static void forget_plan(dpar_comm *c, const test_case *t, void *memory)
 
 static int run_case(dpar_comm *c, const test_case *t)
 {
-    dpar_halo_options direct;
-    dpar_spatial s;
+    dpar_halo_plan_desc direct;
+    dpar_spatial_desc s;
     dpar_spatial_plan *plan = NULL;
     dpar_why why;
     work w;
@@ -981,7 +981,7 @@ static int fits(const test_case *t, int d)
         return outputs(t, d) >= 1;
     }
     return t->n[d] + t->low[d] + t->high[d] >= t->d[d] * (t->k[d] - 1) + 1 &&
-           (t->pad[d] != DPAR_PAD_REFLECT || (t->low[d] < t->n[d] && t->high[d] < t->n[d]));
+           (t->pad[d] != DPAR_SPATIAL_PAD_REFLECT || (t->low[d] < t->n[d] && t->high[d] < t->n[d]));
 }
 
 /* How much of a sweep is done: whole (each `every`-th layer of it), or of each geometry one
@@ -994,7 +994,7 @@ typedef struct sweep {
 /* A geometry with balanced and following outputs; the rule that cuts the inputs changes. */
 static void sweep_owners(sweep *w, const test_case *geometry)
 {
-    static const int rules[] = {DPAR_EVEN, DPAR_CHUNK, DPAR_FLOOR};
+    static const int rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK, DPAR_SPLIT_FLOOR};
     const int variants = w->whole ? 2 : 1;
     int i;
     for (i = 0; i < variants && fits(geometry, 0); i++, w->turn++) {
@@ -1013,7 +1013,8 @@ static void sweep_owners(sweep *w, const test_case *geometry)
  * ceil_mode and padded cells, as transposed convolution with all output paddings. */
 static void sweep_kinds(sweep *w, const test_case *geometry)
 {
-    static const int modes[] = {DPAR_PAD_ZERO, DPAR_PAD_WRAP, DPAR_PAD_REFLECT, DPAR_PAD_REPLICATE};
+    static const int modes[] = {DPAR_SPATIAL_PAD_ZERO, DPAR_SPATIAL_PAD_WRAP,
+                                DPAR_SPATIAL_PAD_REFLECT, DPAR_SPATIAL_PAD_REPLICATE};
     const int reach = geometry->d[0] * (geometry->k[0] - 1) + 1;
     const int most = (geometry->s[0] > geometry->d[0] ? geometry->s[0] : geometry->d[0]) - 1;
     int i, turn = w->turn;
@@ -1028,7 +1029,7 @@ static void sweep_kinds(sweep *w, const test_case *geometry)
     for (i = 0; i < 2; i++) { /* max: ceil_mode */
         test_case t = *geometry;
         t.kind = MAX;
-        t.pad[0] = DPAR_PAD_LOWEST;
+        t.pad[0] = DPAR_SPATIAL_PAD_LOWEST;
         t.ceil_mode = i;
         if (2 * t.low[0] <= reach && (w->whole || turn % 6 == i)) {
             sweep_owners(w, &t);
@@ -1121,7 +1122,7 @@ static void sweep_interpolations(sweep *w)
                         t.k[0] = taps[i];
                         t.m[0] = m;
                         t.corners = corners;
-                        t.pad[0] = wraps ? DPAR_PAD_WRAP : DPAR_PAD_REPLICATE;
+                        t.pad[0] = wraps ? DPAR_SPATIAL_PAD_WRAP : DPAR_SPATIAL_PAD_REPLICATE;
                         sweep_owners(w, &t);
                     }
                 }
@@ -1142,7 +1143,7 @@ static void sweep_neighbourhoods(sweep *w)
                     t.in_channels = t.out_channels = 1 + w->turn % 2;
                     t.k[0] = k;
                     t.d[0] = d;
-                    t.pad[0] = wraps ? DPAR_PAD_WRAP : DPAR_PAD_ZERO;
+                    t.pad[0] = wraps ? DPAR_SPATIAL_PAD_WRAP : DPAR_SPATIAL_PAD_ZERO;
                     sweep_owners(w, &t);
                 }
             }
@@ -1186,10 +1187,11 @@ static int sweep_lots(dpar_comm *c, int rounds)
             t.k[d] = kind == INTERPOLATION ? taps[below(&lot, 3)] : 1 + below(&lot, 4);
             t.s[d] = 1 + below(&lot, 3);
             t.d[d] = kind == INTERPOLATION ? 1 : 1 + below(&lot, 2);
-            t.pad[d] = kind == MAX ? DPAR_PAD_LOWEST : below(&lot, modes);
+            t.pad[d] = kind == MAX ? DPAR_SPATIAL_PAD_LOWEST : below(&lot, modes);
             if (kind == INTERPOLATION) {
-                t.pad[d] =
-                    t.pad[d] == DPAR_PAD_WRAP && !t.corners ? DPAR_PAD_WRAP : DPAR_PAD_REPLICATE;
+                t.pad[d] = t.pad[d] == DPAR_SPATIAL_PAD_WRAP && !t.corners
+                               ? DPAR_SPATIAL_PAD_WRAP
+                               : DPAR_SPATIAL_PAD_REPLICATE;
                 t.corners = t.k[d] == 1 ? 0 : t.corners;
             }
             t.m[d] = 3 + below(&lot, 40);
@@ -1355,8 +1357,8 @@ static int norm_case(dpar_comm *c, int groups, int ranks, int N)
 static int refusals(dpar_comm *c)
 {
     test_case t = plain(CONV, 8);
-    dpar_spatial s;
-    dpar_taps taps;
+    dpar_spatial_desc s;
+    dpar_spatial_tap_range taps;
     dpar_why why;
     work w;
     int bad = 0;
@@ -1384,24 +1386,24 @@ static int refusals(dpar_comm *c)
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
     s.window[0].kernel = 3;
     s.window[0].pad_low = 8; /* reflects further than there are points */
-    s.padding[0] = DPAR_PAD_REFLECT;
+    s.padding[0] = DPAR_SPATIAL_PAD_REFLECT;
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
     s.padding[0] = 5;
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
-    s.padding[0] = DPAR_PAD_WRAP;
-    s.kind = DPAR_TRANSPOSED_CONVOLUTION;
+    s.padding[0] = DPAR_SPATIAL_PAD_WRAP;
+    s.kind = DPAR_SPATIAL_TRANSPOSED;
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
-    s.kind = DPAR_INTERPOLATION; /* to how many? */
+    s.kind = DPAR_SPATIAL_INTERPOLATION; /* to how many? */
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
     s.kind = 9;
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
-    s.kind = DPAR_CONVOLUTION;
-    s.padding[0] = DPAR_PAD_ZERO;
+    s.kind = DPAR_SPATIAL_CONVOLUTION;
+    s.padding[0] = DPAR_SPATIAL_PAD_ZERO;
     s.in.dims = 1 << 20; /* not from dpar_layout_init */
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
     bad += dpar_spatial_taps(&s, 1 << 19, 0, &taps) != DPAR_E_ARG;
     memset(&s, 0, sizeof s);
-    s.kind = DPAR_CONVOLUTION;
+    s.kind = DPAR_SPATIAL_CONVOLUTION;
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
     return bad;
 }
@@ -1449,9 +1451,9 @@ static void solid_textbook(solid *w)
             for (d = 0; d < SOLID; d++) {
                 const int n = w->n[d];
                 x[d] = y[d] * w->s[d] - w->low[d] + tap[d] * w->d[d];
-                if (w->pad == DPAR_PAD_WRAP) {
+                if (w->pad == DPAR_SPATIAL_PAD_WRAP) {
                     x[d] = (x[d] + 8 * n) % n;
-                } else if (w->pad == DPAR_PAD_REPLICATE) {
+                } else if (w->pad == DPAR_SPATIAL_PAD_REPLICATE) {
                     x[d] = x[d] < 0 ? 0 : x[d] < n ? x[d] : n - 1;
                 }
                 inside = inside && x[d] >= 0 && x[d] < n;
@@ -1546,7 +1548,7 @@ static int solid_points(float *data, const dpar_box *box, const dpar_box *own, c
     return bad;
 }
 
-static int solid_run(dpar_comm *c, solid *w, const dpar_spatial *s)
+static int solid_run(dpar_comm *c, solid *w, const dpar_spatial_desc *s)
 {
     dpar_spatial_plan *plan = NULL;
     dpar_spatial_arrays a;
@@ -1586,7 +1588,8 @@ static int solid_run(dpar_comm *c, solid *w, const dpar_spatial *s)
 /* Convolutions over three dims, cut in all of them, in f32: integers, so that sums are exact. */
 static int sweep_solids(dpar_comm *c, int rounds)
 {
-    static const int modes[] = {DPAR_PAD_ZERO, DPAR_PAD_WRAP, DPAR_PAD_REPLICATE};
+    static const int modes[] = {DPAR_SPATIAL_PAD_ZERO, DPAR_SPATIAL_PAD_WRAP,
+                                DPAR_SPATIAL_PAD_REPLICATE};
     const int32_t cuts[4][SOLID] = {{1, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 1, 2}};
     const int32_t line[SOLID] = {(int32_t)c->size, 1, 1};
     uint32_t lot = 11;
@@ -1594,12 +1597,12 @@ static int sweep_solids(dpar_comm *c, int rounds)
     for (round = 0; round < rounds; round++) {
         dpar_placement placement[SOLID];
         int64_t extent[SOLID];
-        dpar_spatial s;
+        dpar_spatial_desc s;
         dpar_mesh mesh;
         solid w;
         int in = 1, out = 1;
         memset(&s, 0, sizeof s);
-        s.kind = DPAR_CONVOLUTION;
+        s.kind = DPAR_SPATIAL_CONVOLUTION;
         memset(&w, 0, sizeof w);
         w.pad = modes[round % 3];
         for (d = 0; d < SOLID; d++) {
@@ -1611,12 +1614,12 @@ static int sweep_solids(dpar_comm *c, int rounds)
                 below(&lot, w.d[d] * (w.k[d] - 1) / 2 + 2);
             s.padding[d] = w.pad;
             w.m[d] = (w.n[d] + 2 * w.low[d] - w.d[d] * (w.k[d] - 1) - 1) / w.s[d] + 1;
-            placement[d] = dpar_shard_by(d, below(&lot, 2) ? DPAR_CHUNK : DPAR_EVEN, 0);
+            placement[d] = dpar_shard_by(d, below(&lot, 2) ? DPAR_SPLIT_CHUNK : DPAR_SPLIT_EVEN, 0);
             in *= w.n[d];
             out *= w.m[d];
         }
         if (dpar_mesh_init(&mesh, "z y x", round % 2 && c->size <= 4 ? cuts[c->size - 1] : line,
-                           DPAR_LAST_FASTEST, c->size, NULL) != DPAR_OK ||
+                           DPAR_ORDER_LAST_FASTEST, c->size, NULL) != DPAR_OK ||
             dpar_layout_init(&s.in, &mesh, SOLID, extent, placement, NULL) != DPAR_OK) {
             return 1;
         }
@@ -1692,32 +1695,33 @@ static int lowest_case(dpar_comm *c)
 {
     const int64_t extent[1] = {8};
     const int32_t size[1] = {(int32_t)c->size};
-    const dpar_placement cut[1] = {dpar_shard_by(0, DPAR_EVEN, 0)};
+    const dpar_placement cut[1] = {dpar_shard_by(0, DPAR_SPLIT_EVEN, 0)};
     int64_t seen[2] = {0, 0}, all[2] = {0, 0};
     int type, mine[2] = {0, 0}, bad = 0;
-    for (type = 0; type < DPAR_TYPES; type++) {
+    for (type = 0; type < DPAR_TYPE_COUNT; type++) {
         dpar_spatial_plan *plan = NULL;
         dpar_spatial_arrays a;
-        dpar_spatial s;
+        dpar_spatial_desc s;
         dpar_mesh mesh;
         int64_t bytes = 0;
         void *memory;
         memset(&a, 0, sizeof a);
         memset(&s, 0, sizeof s);
-        s.kind = DPAR_CONVOLUTION;
-        bad += dpar_mesh_init(&mesh, "x", size, DPAR_LAST_FASTEST, c->size, NULL) != DPAR_OK ||
-               dpar_layout_init(&s.in, &mesh, 1, extent, cut, NULL) != DPAR_OK;
+        s.kind = DPAR_SPATIAL_CONVOLUTION;
+        bad +=
+            dpar_mesh_init(&mesh, "x", size, DPAR_ORDER_LAST_FASTEST, c->size, NULL) != DPAR_OK ||
+            dpar_layout_init(&s.in, &mesh, 1, extent, cut, NULL) != DPAR_OK;
         s.window[0].kernel = 3;
         s.window[0].pad_low = s.window[0].pad_high = 1;
-        s.padding[0] = DPAR_PAD_LOWEST;
+        s.padding[0] = DPAR_SPATIAL_PAD_LOWEST;
         s.type = type;
         s.forward = see_lowest;
         s.user = mine;
-        if (type == DPAR_NO_TYPE || type == DPAR_TF32 || type == DPAR_F8 || type == DPAR_F4) {
+        if (type == DPAR_TYPE_NONE || type == DPAR_TF32 || type == DPAR_F8 || type == DPAR_F4) {
             if (type != DPAR_TF32) {
                 bad += dpar_spatial_check(&s, 0, NULL, NULL) != DPAR_E_ARG;
             }
-            s.padding[0] = DPAR_PAD_ZERO;
+            s.padding[0] = DPAR_SPATIAL_PAD_ZERO;
             s.input_gradient = see_lowest; /* no sums */
             bad += dpar_spatial_check(&s, 0, NULL, NULL) != DPAR_E_ARG;
             continue;
@@ -1748,7 +1752,7 @@ static int lowest_case(dpar_comm *c)
  */
 
 /* Takes `bytes` of memory (0: as many as there should be) for a layer and closes it again. */
-static dpar_status try_layer(dpar_comm *c, const dpar_spatial *s, int64_t bytes, dpar_why *why)
+static dpar_status try_layer(dpar_comm *c, const dpar_spatial_desc *s, int64_t bytes, dpar_why *why)
 {
     dpar_spatial_plan *plan = NULL;
     int64_t need = 0;
@@ -1788,9 +1792,9 @@ static int misuse(dpar_comm *c)
     const int odd = c->rank == c->size - 1 && c->size > 1;
     int way, bad = 0;
     t.k[0] = 3;
-    t.pad[0] = DPAR_PAD_ZERO;
+    t.pad[0] = DPAR_SPATIAL_PAD_ZERO;
     for (way = 0; way < WAYS && c->size > 1; way++) {
-        dpar_spatial s;
+        dpar_spatial_desc s;
         dpar_why why;
         dpar_status st, wanted = way < ENDLESS    ? DPAR_E_ARG
                                  : way == ENDLESS ? DPAR_E_RANGE
@@ -1805,13 +1809,16 @@ static int misuse(dpar_comm *c)
         why.text[0] = 0;
         bad += !describe(&w, &s, &why);
         if (odd) {
-            s.padding[0] = way == BAD ? 77 : way == PADDING ? DPAR_PAD_REPLICATE : s.padding[0];
+            s.padding[0] = way == BAD       ? 77
+                           : way == PADDING ? DPAR_SPATIAL_PAD_REPLICATE
+                                            : s.padding[0];
             s.in_box.dims = way == BOX_DIMS ? 2 : way >= SMALL_BOX && way <= ENDLESS;
             s.in_box.lo[0] = way == ENDLESS_BOX || way == ENDLESS ? -100 : 0; /* else no points */
             s.in_box.hi[0] = way == ENDLESS_BOX ? INT64_MAX : way == ENDLESS ? INT64_C(1) << 59 : 0;
             s.planes += way == ENDLESS;
-            s.kind = way == KIND ? DPAR_NEIGHBOURHOOD : s.kind;
-            s.outputs = way == OUTPUTS ? DPAR_OUTPUTS_FOLLOW : DPAR_OUTPUTS_BALANCED;
+            s.kind = way == KIND ? DPAR_SPATIAL_NEIGHBOURHOOD : s.kind;
+            s.outputs =
+                way == OUTPUTS ? DPAR_SPATIAL_OUTPUTS_FOLLOW : DPAR_SPATIAL_OUTPUTS_BALANCED;
             s.window[0].pad_high += way == PAD;
             s.last = way == LAST ? !s.last : s.last;
             s.out_planes += way == PLANES;
@@ -1840,7 +1847,7 @@ static int misuse(dpar_comm *c)
 static dpar_status plan_plain(dpar_comm *c, test_case *t, work *w, void **memory,
                               dpar_spatial_plan **plan)
 {
-    dpar_spatial s;
+    dpar_spatial_desc s;
     int64_t bytes = 0;
     *t = plain(CONV, 16);
     t->k[0] = 3;
@@ -2058,7 +2065,7 @@ static int everything(dpar_comm *c, void *arg)
 
 static amount much = {400, 60, 0, 1, 0};
 
-static void also(int n, const dpar_options *o)
+static void also(int n, const dpar_world_desc *o)
 {
     on_ranks(n, " without inputs", forgets_inputs, NULL, o);
     on_ranks(n, " without room for outputs", forgets_inputs, &much, o);

@@ -55,7 +55,7 @@ static void operations(dpar_comm *c)
     LEFT_OUT_OF(c, dpar_recv(c, to, 1, 0, 0, 0, NULL));
     memset(call, 0, sizeof call);
     memset(work, 0, sizeof work);
-    call[0].kind = DPAR_ALL_REDUCE;
+    call[0].kind = DPAR_CALL_ALL_REDUCE;
     call[0].op = DPAR_SUM;
     call[0].in = from;
     call[0].out = to;
@@ -64,8 +64,8 @@ static void operations(dpar_comm *c)
     LEFT_OUT_OF(c, dpar_post(c, call, &work[0]));
     CHECK_INT(dpar_wait(&work[0]), DPAR_E_ARG);
     call[1] = call[0];
-    call[0].kind = DPAR_RECV;
-    call[1].kind = DPAR_SEND;
+    call[0].kind = DPAR_CALL_RECV;
+    call[1].kind = DPAR_CALL_SEND;
     call[0].op = call[1].op = 0;
     LEFT_OUT_OF(c, dpar_batch(c, call, 2, NULL));
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
@@ -77,7 +77,7 @@ static void rows(dpar_comm *c, dpar_layout *l)
     const int64_t cells[2] = {24, 8};
     const dpar_placement cut[1] = {dpar_shard(0)};
     dpar_mesh mesh;
-    CHECK_INT(dpar_mesh_init(&mesh, "rows", &c->size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&mesh, "rows", &c->size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(l, &mesh, 2, cells, cut, NULL), DPAR_OK);
 }
 
@@ -86,7 +86,7 @@ static void moves(dpar_comm *c, int last)
     const int64_t shape[2] = {3, 8};
     dpar_layout l;
     dpar_transfer t;
-    dpar_move m;
+    dpar_redistribute_desc m;
     dpar_why why;
     int64_t bytes = 0;
     rows(c, &l);
@@ -99,16 +99,16 @@ static void moves(dpar_comm *c, int last)
     m.in = from;
     m.out = to;
     LEFT_OUT(dpar_move_bytes(c, &m, &bytes, &why), 1);
-    LEFT_OUT(dpar_redistribute_run(c, &m, &why), 1);
-    m.type = last ? DPAR_NO_TYPE : DPAR_F64;
-    LEFT_OUT(dpar_redistribute_run(c, &m, &why), last);
-    m.type = DPAR_NO_TYPE;
+    LEFT_OUT(dpar_redistribute(c, &m, &why), 1);
+    m.type = last ? DPAR_TYPE_NONE : DPAR_F64;
+    LEFT_OUT(dpar_redistribute(c, &m, &why), last);
+    m.type = DPAR_TYPE_NONE;
     m.from = m.to = NULL;
     m.send = m.receive = &t;
     m.sends = m.receives = 1;
     m.in_shape = m.out_shape = shape;
     LEFT_OUT(dpar_move_bytes(c, &m, &bytes, &why), 1);
-    LEFT_OUT(dpar_transfers_run(c, &m, &why), 1);
+    LEFT_OUT(dpar_transfers_exchange(c, &m, &why), 1);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
 }
 
@@ -116,8 +116,8 @@ static void halos(dpar_comm *c, int last, void *memory)
 {
     dpar_halo h;
     dpar_halo_field f;
-    dpar_halo_options choice;
-    dpar_halo_exchange *x = NULL;
+    dpar_halo_plan_desc choice;
+    dpar_halo_plan *x = NULL;
     dpar_why why;
     int64_t bytes = 0;
     memset(&h, 0, sizeof h);
@@ -131,23 +131,23 @@ static void halos(dpar_comm *c, int last, void *memory)
     LEFT_OUT(plan_tune(memory, ROOM, c, &f, 1, NULL, &choice, NULL, &why), 1);
     f.wire = DPAR_F32;
     LEFT_OUT(plan_bytes(c, &f, 1, NULL, &bytes, &why), 1);
-    f.wire = DPAR_NO_TYPE;
-    f.type = last ? DPAR_NO_TYPE : DPAR_F32;
+    f.wire = DPAR_TYPE_NONE;
+    f.type = last ? DPAR_TYPE_NONE : DPAR_F32;
     LEFT_OUT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), last);
     CHECK(x == NULL);
     f.type = DPAR_F32; /* it travels as itself, said or not */
-    f.wire = last ? DPAR_F32 : DPAR_NO_TYPE;
+    f.wire = last ? DPAR_F32 : DPAR_TYPE_NONE;
     CHECK_INT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
 }
 
 static void gradients(dpar_comm *c, int last, void *memory)
 {
     const int64_t numel[2] = {5, 7};
     const int32_t params_of[2] = {1, 1};
-    dpar_ddp_options o;
-    dpar_fsdp_options p;
+    dpar_ddp_desc o;
+    dpar_fsdp_desc p;
     dpar_fsdp_sizes sizes;
     dpar_ddp *ddp = NULL;
     dpar_fsdp *fsdp = NULL;
@@ -159,10 +159,10 @@ static void gradients(dpar_comm *c, int last, void *memory)
     o.numel = numel;
     LEFT_OUT(dpar_ddp_bytes(c, &o, &bytes, &why), 1);
     LEFT_OUT(dpar_ddp_init(memory, ROOM, c, &o, &ddp, &why), 1);
-    o.type = last ? DPAR_NO_TYPE : DPAR_F32;
+    o.type = last ? DPAR_TYPE_NONE : DPAR_F32;
     LEFT_OUT(dpar_ddp_init(memory, ROOM, c, &o, &ddp, &why), last);
     o.type = DPAR_F32; /* the wire: as the gradients, said or not */
-    o.wire = last ? DPAR_F32 : DPAR_NO_TYPE;
+    o.wire = last ? DPAR_F32 : DPAR_TYPE_NONE;
     CHECK_INT(dpar_ddp_init(memory, ROOM, c, &o, &ddp, &why), DPAR_OK);
     CHECK_INT(dpar_ddp_close(ddp), DPAR_OK);
     for (i = 0; i < 3; i++) {
@@ -171,10 +171,10 @@ static void gradients(dpar_comm *c, int last, void *memory)
         p.params_of = params_of;
         p.numel = numel;
         p.zero = 1 + i;
-        p.type = i == 0 ? DPAR_NO_TYPE : DPAR_F32;
-        p.compute = i == 1 ? DPAR_NO_TYPE : DPAR_F32;
-        p.gradient = i == 2 ? DPAR_NO_TYPE : DPAR_F32;
-        dpar_optimizer_init(&p.optimizer, DPAR_ADAMW);
+        p.type = i == 0 ? DPAR_TYPE_NONE : DPAR_F32;
+        p.compute = i == 1 ? DPAR_TYPE_NONE : DPAR_F32;
+        p.gradient = i == 2 ? DPAR_TYPE_NONE : DPAR_F32;
+        dpar_optimizer_init(&p.optimizer, DPAR_OPTIMIZER_ADAMW);
         LEFT_OUT(dpar_fsdp_bytes(c->size, &p, &sizes, &why), 1);
         LEFT_OUT(dpar_fsdp_init(memory, ROOM, c, &p, &fsdp, &why), 1);
         if (!last) {
@@ -194,8 +194,8 @@ static dpar_status nothing(void *ctx, const dpar_stage_task *task, dpar_why *why
 static void stages(dpar_comm *c, int last, void *memory)
 {
     dpar_schedule s;
-    dpar_order order;
-    dpar_pipeline_options o;
+    dpar_schedule_desc order;
+    dpar_pipeline_desc o;
     dpar_pipeline *p = NULL;
     dpar_why why;
     int64_t bytes = 0;
@@ -203,7 +203,7 @@ static void stages(dpar_comm *c, int last, void *memory)
     int tied;
     memset(&o, 0, sizeof o);
     memset(&order, 0, sizeof order);
-    order.rule = DPAR_GPIPE;
+    order.rule = DPAR_SCHEDULE_GPIPE;
     order.ranks = c->size;
     order.micros = 2;
     bytes = dpar_schedule_generate_bytes(&order, &why);
@@ -213,7 +213,7 @@ static void stages(dpar_comm *c, int last, void *memory)
     o.count = 1;
     o.forward = o.backward = nothing;
     for (tied = 0; tied < 2; tied++) {
-        o.type = tied ? DPAR_F32 : DPAR_NO_TYPE;
+        o.type = tied ? DPAR_F32 : DPAR_TYPE_NONE;
         o.tied = from;
         o.tied_count = tied;
         LEFT_OUT(dpar_pipeline_bytes(c, &o, &bytes, &why), 1);
@@ -222,7 +222,7 @@ static void stages(dpar_comm *c, int last, void *memory)
             o.type = o.tied_type = DPAR_F32;
         }
         LEFT_OUT(dpar_pipeline_init(memory, ROOM, c, &o, &p, &why), last);
-        o.tied_type = DPAR_NO_TYPE;
+        o.tied_type = DPAR_TYPE_NONE;
     }
     free(list);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
@@ -231,30 +231,30 @@ static void stages(dpar_comm *c, int last, void *memory)
 static void layers(dpar_comm *c, int last, void *memory)
 {
     static const int64_t ends[2] = {0, 64};
-    dpar_tensor t;
+    dpar_tensor_parallel t;
     dpar_router g;
-    dpar_experts e;
+    dpar_experts_desc e;
     dpar_mem_attention_merge merge;
     dpar_experts_plan *experts = NULL;
-    dpar_attention a;
+    dpar_attention_desc a;
     dpar_attention_plan *attention = NULL;
     dpar_why why;
     int64_t bytes = 0, each = 0;
     int32_t chosen[4];
     int way;
     double scratch[16], out[4] = {0, 0, 0, 0};
-    LEFT_OUT(dpar_tensor_init(&t, c, 0, 8, NULL, &why), 1);
+    LEFT_OUT(dpar_tensor_parallel_init(&t, c, 0, 8, NULL, &why), 1);
     memset(&g, 0, sizeof g);
     g.experts = 4;
     g.choices = 1;
     LEFT_OUT(router_forward(&g, 1, from, chosen, to, scratch, &why), 1);
     memset(&e, 0, sizeof e);
-    CHECK_INT(dpar_split_init(&e.experts, DPAR_EVEN, 16, c->size, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&e.experts, DPAR_SPLIT_EVEN, 16, c->size, 0, NULL), DPAR_OK);
     e.choices = 1;
     e.tokens = e.width = 2;
     LEFT_OUT(dpar_experts_bytes(c, &e, &bytes, &each, &why), 1);
     LEFT_OUT(dpar_experts_init(memory, ROOM, c, &e, &experts, &why), 1);
-    e.type = last ? DPAR_NO_TYPE : DPAR_F32;
+    e.type = last ? DPAR_TYPE_NONE : DPAR_F32;
     LEFT_OUT(dpar_experts_init(memory, ROOM, c, &e, &experts, &why), last);
     for (way = 0; way < 2; way++) {
         memset(&a, 0, sizeof a);
@@ -262,12 +262,12 @@ static void layers(dpar_comm *c, int last, void *memory)
         a.tokens.docs = 1;
         a.tokens.ends = ends;
         a.tokens.ranks = c->size;
-        a.tokens.rule = DPAR_CHUNK;
+        a.tokens.rule = DPAR_SPLIT_CHUNK;
         a.heads = a.groups = 8;
         a.width = a.values = 1;
         LEFT_OUT(dpar_attention_bytes(c, &a, &bytes, &why), 1);
         LEFT_OUT(dpar_attention_init(memory, ROOM, c, &a, &attention, &why), 1);
-        a.type = last ? DPAR_NO_TYPE : DPAR_F32;
+        a.type = last ? DPAR_TYPE_NONE : DPAR_F32;
         LEFT_OUT(dpar_attention_init(memory, ROOM, c, &a, &attention, &why), last);
     }
     memset(&merge, 0, sizeof merge);
@@ -281,7 +281,7 @@ static void layers(dpar_comm *c, int last, void *memory)
 
 static void grids(dpar_comm *c, int last, void *memory)
 {
-    dpar_spatial s;
+    dpar_spatial_desc s;
     dpar_spatial_plan *plan = NULL;
     dpar_norm n;
     dpar_norm_arrays arrays;
@@ -295,11 +295,11 @@ static void grids(dpar_comm *c, int last, void *memory)
     s.type = DPAR_F32; /* a kind left out is no convolution */
     CHECK_INT(dpar_spatial_bytes(c, &s, &bytes, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "kind 0, outputs 0: there are 1 to 4 and 0 to 2");
-    s.type = DPAR_NO_TYPE;
-    s.kind = DPAR_CONVOLUTION;
+    s.type = DPAR_TYPE_NONE;
+    s.kind = DPAR_SPATIAL_CONVOLUTION;
     LEFT_OUT(dpar_spatial_bytes(c, &s, &bytes, &why), 1);
     LEFT_OUT(dpar_spatial_init(memory, ROOM, c, &s, &plan, &why), 1);
-    s.type = last ? DPAR_NO_TYPE : DPAR_F32;
+    s.type = last ? DPAR_TYPE_NONE : DPAR_F32;
     LEFT_OUT(dpar_spatial_init(memory, ROOM, c, &s, &plan, &why), last);
     memset(&n, 0, sizeof n);
     memset(&tile, 0, sizeof tile);
@@ -315,17 +315,17 @@ static void grids(dpar_comm *c, int last, void *memory)
 static void linear(dpar_comm *c)
 {
     dpar_comm *apart = NULL;
-    dpar_tensor t;
+    dpar_tensor_parallel t;
     dpar_linear layer;
     dpar_linear_arrays arrays;
     dpar_why why;
     CHECK_INT(dpar_comm_split(c, 0, 0, &apart), DPAR_OK);
-    CHECK_INT(dpar_tensor_init(&t, apart, DPAR_F32, 8, NULL, &why), DPAR_OK);
+    CHECK_INT(dpar_tensor_parallel_init(&t, apart, DPAR_F32, 8, NULL, &why), DPAR_OK);
     memset(&layer, 0, sizeof layer);
     memset(&arrays, 0, sizeof arrays);
     CHECK_INT(dpar_linear_forward(&t, &layer, &arrays), DPAR_E_ARG);
     CHECK(strstr(apart->why.text, "kind 0 (column 1, row 2)") != NULL);
-    (void)dpar_comm_close(apart);
+    (void)dpar_comm_free(apart);
 }
 
 static int each(dpar_comm *c, void *arg)
@@ -343,7 +343,7 @@ static int each(dpar_comm *c, void *arg)
     layers(c, last, memory);
     CHECK_INT(dpar_comm_split(c, 0, 0, &own), DPAR_OK);
     grids(own, last, memory); /* a norm breaks it */
-    (void)dpar_comm_close(own);
+    (void)dpar_comm_free(own);
     free(whole);
     return failures() > 0;
 }

@@ -36,7 +36,7 @@ typedef struct model {
     dpar_ddp *d;
     int64_t numel[MOST];
     int32_t params, type, batches;
-    dpar_ddp_options o;
+    dpar_ddp_desc o;
     int32_t is_ready[MOST], sent, wrong_order; /* for the hook */
     int64_t elements;                          /* that the hook saw */
 } model;
@@ -73,7 +73,7 @@ static void draw(model *m, uint64_t *seed)
     m->o.type = types[lot_below(seed, 4)];
     m->o.wire = m->o.type == DPAR_F64 ? DPAR_F32 : lot_below(seed, 2) ? DPAR_BF16 : DPAR_F16;
     if ((m->o.type != DPAR_F32 && m->o.type != DPAR_F64) || lot_below(seed, 2)) {
-        m->o.wire = lot_below(seed, 2) ? m->o.type : DPAR_NO_TYPE;
+        m->o.wire = lot_below(seed, 2) ? m->o.type : DPAR_TYPE_NONE;
     }
     m->o.sum = (int32_t)lot_below(seed, 2);
     m->o.scatter = lot_below(seed, 3) == 0;
@@ -237,7 +237,7 @@ typedef struct few {
     dpar_ddp *d;
     void *memory;
     int64_t numel[3], bytes;
-    dpar_ddp_options o;
+    dpar_ddp_desc o;
     dpar_why why;
 } few;
 
@@ -265,7 +265,7 @@ static void few_close(few *w)
 {
     CHECK_INT(dpar_ddp_close(w->d), DPAR_OK);
     dpar_comm_release(w->c, w->memory);
-    (void)dpar_comm_close(w->c);
+    (void)dpar_comm_free(w->c);
 }
 
 static void in_order(dpar_comm *world)
@@ -368,7 +368,7 @@ static void other_wire(dpar_comm *world)
 static void wrong_plans(dpar_comm *c)
 {
     int64_t numel[2] = {5, 6}, bytes = 0;
-    dpar_ddp_options o;
+    dpar_ddp_desc o;
     dpar_ddp *d = NULL;
     dpar_why why;
     void *memory = NULL;
@@ -396,7 +396,7 @@ static void wrong_plans(dpar_comm *c)
     o.type = DPAR_F16;
     o.wire = DPAR_F32;
     CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
-    o.wire = DPAR_NO_TYPE;
+    o.wire = DPAR_TYPE_NONE;
     o.bucket_bytes = -1;
     CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
     o.bucket_bytes = 0;

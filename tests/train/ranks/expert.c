@@ -49,8 +49,8 @@ static __thread int64_t bytes_away, exchanges;
 static void note(const dpar_comm *c, const dpar_call *call)
 {
     int32_t r;
-    exchanges += call->kind == DPAR_ALL_TO_ALL;
-    for (r = 0; call->kind == DPAR_ALL_TO_ALL && r < c->size; r++) {
+    exchanges += call->kind == DPAR_CALL_ALL_TO_ALL;
+    for (r = 0; call->kind == DPAR_CALL_ALL_TO_ALL && r < c->size; r++) {
         bytes_away += r != c->rank ? call->in_count[r] * dpar_type_bytes(call->type) : 0;
     }
 }
@@ -257,16 +257,17 @@ static int stays(const job *s, const whole *o, int64_t a)
 {
     const int64_t k = s->choices;
     const int32_t r = rank_of(s, a / k);
-    const int all = s->drop == DPAR_DROP_LATE;
+    const int all = s->drop == DPAR_EXPERTS_DROP_POSITION;
     const int64_t t0 = all ? 0 : s->own[r], t1 = all ? s->tokens : s->own[r + 1];
     const int64_t above = s->percent * k * (t1 - t0), below = 100 * s->experts;
     int64_t b, n = 0;
     for (b = t0 * k; b < t1 * k; b++) {
         const int late = b % k < a % k || (b % k == a % k && b < a);
         const int heavy = o->weight[b] > o->weight[a] || (o->weight[b] == o->weight[a] && b < a);
-        n += o->chosen[b] == o->chosen[a] && (s->drop == DPAR_DROP_LIGHT_OWN ? heavy : late);
+        n += o->chosen[b] == o->chosen[a] &&
+             (s->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL ? heavy : late);
     }
-    return s->drop == DPAR_DROP_NONE || n * below < above; /* n < C */
+    return s->drop == DPAR_EXPERTS_DROP_NONE || n * below < above; /* n < C */
 }
 
 /* Derivative of score i by logit e. */
@@ -427,7 +428,7 @@ typedef struct side {
     const job *s;
     dpar_comm *c;
     dpar_router gate;
-    dpar_experts layer;
+    dpar_experts_desc layer;
     dpar_experts_plan *plan;
     dpar_experts_routing *route;
     dpar_router_load load;
@@ -459,7 +460,7 @@ static int side_begins(side *a, const job *s, dpar_comm *c)
     a->gate.scale = s->scale;
     a->gate.balance = s->balance;
     a->gate.bias = s->biased ? s->bias : NULL;
-    st = dpar_split_ragged(&a->layer.experts, c->size, s->cuts, &why);
+    st = dpar_split_init_ragged(&a->layer.experts, c->size, s->cuts, &why);
     a->layer.choices = s->choices;
     a->layer.drop = s->drop;
     a->layer.factor = (double)s->percent / 100.0;
@@ -625,7 +626,7 @@ static int check_sent(const side *a, const whole *o, int64_t steps)
 {
     const job *s = a->s;
     const int64_t k = s->choices, r = a->c->size, own = a->plan->own;
-    const int64_t slots = s->drop == DPAR_DROP_LATE ? k : 1;
+    const int64_t slots = s->drop == DPAR_EXPERTS_DROP_POSITION ? k : 1;
     const int64_t b = s->width * dpar_type_bytes(s->type);
     int64_t i, go = 0, come = 0, expected;
     for (i = 0; i < s->tokens * k; i++) {
@@ -636,12 +637,12 @@ static int check_sent(const side *a, const whole *o, int64_t steps)
         come += o->kept[i] && !mine && here;
     }
     expected = 4 * (r - 1 + slots * (s->experts - own)) + 2 * b * (go + come);
-    if (s->drop == DPAR_DROP_LATE) {
+    if (s->drop == DPAR_EXPERTS_DROP_POSITION) {
         expected += 4 * (r - 1) * (1 + slots * own);
     }
     expected *= steps;
     if (bytes_away != expected || a->plan->sent != expected ||
-        exchanges != steps * (s->drop == DPAR_DROP_LATE ? 6 : 5)) {
+        exchanges != steps * (s->drop == DPAR_EXPERTS_DROP_POSITION ? 6 : 5)) {
         printf("rank %d: %lld bytes, %lld counted, in %lld exchanges; expected %lld\n",
                (int)a->c->rank, (long long)a->plan->sent, (long long)bytes_away,
                (long long)exchanges, (long long)expected);
@@ -909,7 +910,7 @@ static int narrow_cases(dpar_comm *c)
     uint16_t *kept = (uint16_t *)fresh(TOKENS * K * WIDTH);
     int32_t chosen[TOKENS * K];
     float *weight = (float *)fresh(TOKENS * K), *dweight = (float *)fresh(TOKENS * K);
-    dpar_experts l;
+    dpar_experts_desc l;
     dpar_experts_plan *plan = NULL;
     dpar_experts_routing *route = NULL;
     dpar_why why;
@@ -917,7 +918,7 @@ static int narrow_cases(dpar_comm *c)
     int64_t bytes = 0, each = 0, i, j, t;
     int bad = 0;
     memset(&l, 0, sizeof l);
-    bad += dpar_split_init(&l.experts, DPAR_CHUNK, 7, c->size, 1, &why) != DPAR_OK;
+    bad += dpar_split_init(&l.experts, DPAR_SPLIT_CHUNK, 7, c->size, 1, &why) != DPAR_OK;
     l.choices = K;
     l.tokens = TOKENS;
     l.width = WIDTH;
@@ -987,7 +988,7 @@ static const char *const way_names[WAYS] = {"all-to-alls", "registered", "own ro
 /* One layer, there and back, on this rank. */
 typedef struct travel {
     dpar_comm *c;
-    dpar_experts l;
+    dpar_experts_desc l;
     uint32_t seed;
     int64_t tokens;
     int32_t keeps; /* wants gradients of weights */
@@ -1155,7 +1156,7 @@ static int travels(travel *t, int way)
         if (c->mem == NULL) {
             memset(packed, 0x5a, (size_t)pieces);
         }
-        counted = c->sent[DPAR_ALL_TO_ALL];
+        counted = c->sent[DPAR_CALL_ALL_TO_ALL];
         sent = t->plan->sent;
         if (way == ALL_TO_ALLS || way == THERE) {
             look_begins(c);
@@ -1165,7 +1166,7 @@ static int travels(travel *t, int way)
             look_ends(c);
             bad += bytes_away != t->plan->sent - sent || exchanges != 4;
         }
-        bad += c->sent[DPAR_ALL_TO_ALL] - counted != t->plan->sent - sent;
+        bad += c->sent[DPAR_CALL_ALL_TO_ALL] - counted != t->plan->sent - sent;
         for (i = 0; i < pieces && c->mem == NULL; i++) {
             touched += packed[i] != 0x5a;
         }
@@ -1270,8 +1271,8 @@ static int where_cases(dpar_comm *c)
         if (large && (c->size != 2 || c->mem != NULL)) {
             continue;
         }
-        bad += dpar_split_init(&t.l.experts, i % 2 ? DPAR_EVEN : DPAR_CHUNK, 3 + i % 6, c->size, 1,
-                               NULL) != DPAR_OK;
+        bad += dpar_split_init(&t.l.experts, i % 2 ? DPAR_SPLIT_EVEN : DPAR_SPLIT_CHUNK, 3 + i % 6,
+                               c->size, 1, NULL) != DPAR_OK;
         t.l.choices = large ? 2 : 1 + i % 3;
         t.l.drop = i / 4 % 4;
         t.l.factor = 0.75;
@@ -1354,13 +1355,13 @@ static int check_turns(const turns *t)
 static int turn_case(dpar_comm *c)
 {
     turns t;
-    dpar_experts l;
+    dpar_experts_desc l;
     void *memory = NULL;
     int64_t bytes = 0, i;
     int k, bad = 0;
     memset(&l, 0, sizeof l);
     memset(&t, 0, sizeof t);
-    bad += dpar_split_init(&l.experts, DPAR_EVEN, Q_EXPERTS, c->size, 1, &t.why) != DPAR_OK;
+    bad += dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, Q_EXPERTS, c->size, 1, &t.why) != DPAR_OK;
     l.choices = Q_K;
     l.tokens = Q_TOKENS;
     l.width = Q_WIDTH;
@@ -1422,14 +1423,14 @@ static int table_case(dpar_comm *c)
     dpar_mem_layers layers = *(const dpar_mem_layers *)was->layers;
     dpar_mem less = *was;
     char expected[120];
-    dpar_experts l;
+    dpar_experts_desc l;
     dpar_experts_plan *plan = NULL;
     dpar_why why;
     void *memory = NULL;
     int64_t bytes = 0, each = 0, pieces;
     int bad = 0;
     memset(&l, 0, sizeof l);
-    bad += dpar_split_init(&l.experts, DPAR_EVEN, 3, c->size, 1, &why) != DPAR_OK;
+    bad += dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, 3, c->size, 1, &why) != DPAR_OK;
     l.choices = l.tokens = l.width = 1;
     l.type = DPAR_F32;
     bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
@@ -1535,10 +1536,10 @@ static int shared_pair(dpar_comm *etp, int64_t n, const double *x, const double 
     double more[M_TOKENS * M_WIDTH], more_dx[M_TOKENS * M_WIDTH];
     dpar_linear up, down;
     dpar_linear_arrays a, b;
-    dpar_tensor t;
+    dpar_tensor_parallel t;
     dpar_why why;
     int64_t i;
-    int bad = dpar_tensor_init(&t, etp, DPAR_F64, n, NULL, &why) != DPAR_OK;
+    int bad = dpar_tensor_parallel_init(&t, etp, DPAR_F64, n, NULL, &why) != DPAR_OK;
     memset(&up, 0, sizeof up);
     memset(&a, 0, sizeof a);
     for (i = 0; i < M_WIDTH * HALF; i++) {
@@ -1546,8 +1547,8 @@ static int shared_pair(dpar_comm *etp, int64_t n, const double *x, const double 
     }
     down = up;
     b = a;
-    up.kind = DPAR_COLUMN;
-    down.kind = DPAR_ROW;
+    up.kind = DPAR_LINEAR_COLUMN;
+    down.kind = DPAR_LINEAR_ROW;
     up.in = down.out = M_WIDTH;
     up.out = down.in = HALF;
     a.w = u + etp->rank * HALF * M_WIDTH;
@@ -1579,7 +1580,7 @@ static int mesh_case(dpar_comm *c)
     int32_t sizes[3], chosen[M_TOKENS * M_K];
     dpar_mesh mesh, view;
     dpar_comm *ep = NULL, *etp = NULL, *edp = NULL;
-    dpar_experts l;
+    dpar_experts_desc l;
     dpar_experts_plan *plan = NULL;
     dpar_experts_routing *route = NULL;
     dpar_split tokens;
@@ -1603,18 +1604,19 @@ static int mesh_case(dpar_comm *c)
     shared_reference(x, g, us, vs, y, dx);
     sizes[0] = c->size / 2;
     sizes[1] = 2;
-    bad += dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_LAST_FASTEST, c->size, &why) != DPAR_OK;
+    bad += dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_ORDER_LAST_FASTEST, c->size, &why) != DPAR_OK;
     sizes[0] = c->size / 4;
     sizes[1] = sizes[2] = 2;
-    bad += dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why) != DPAR_OK;
+    bad +=
+        dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_ORDER_LAST_FASTEST, &why) != DPAR_OK;
     bad += bad || dpar_comm_split_axes(c, &view, 1u << 0, &edp) != DPAR_OK;
     bad += bad || dpar_comm_split_axes(c, &view, 1u << 1, &ep) != DPAR_OK;
     bad += bad || dpar_comm_split_axes(c, &view, 1u << 2, &etp) != DPAR_OK;
-    bad += dpar_split_init(&tokens, DPAR_EVEN, M_TOKENS, c->size / 2, 1, &why) != DPAR_OK;
+    bad += dpar_split_init(&tokens, DPAR_SPLIT_EVEN, M_TOKENS, c->size / 2, 1, &why) != DPAR_OK;
     memset(&l, 0, sizeof l);
-    bad += dpar_split_init(&l.experts, DPAR_EVEN, M_EXPERTS, 2, 1, &why) != DPAR_OK;
+    bad += dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, M_EXPERTS, 2, 1, &why) != DPAR_OK;
     l.choices = M_K;
-    l.tokens = dpar_split_size(&tokens, 0);
+    l.tokens = dpar_split_part_count(&tokens, 0);
     l.width = M_WIDTH;
     l.type = DPAR_F64;
     bad += bad || dpar_experts_bytes(ep, &l, &bytes, &each, &why) != DPAR_OK;
@@ -1625,8 +1627,8 @@ static int mesh_case(dpar_comm *c)
         printf("mesh: %s\n", why.text);
         return bad;
     }
-    t0 = dpar_split_offset(&tokens, c->rank / 2);
-    n = dpar_split_size(&tokens, c->rank / 2);
+    t0 = dpar_split_part_first(&tokens, c->rank / 2);
+    n = dpar_split_part_count(&tokens, c->rank / 2);
     h = etp->rank * (M_INNER / 2);
     rows = (double *)fresh(plan->most * M_WIDTH);
     out = (double *)fresh(plan->most * M_WIDTH);
@@ -1657,9 +1659,9 @@ static int mesh_case(dpar_comm *c)
     }
     dpar_comm_release(ep, memory);
     dpar_comm_release(ep, mine);
-    (void)dpar_comm_close(etp);
-    (void)dpar_comm_close(ep);
-    (void)dpar_comm_close(edp);
+    (void)dpar_comm_free(etp);
+    (void)dpar_comm_free(ep);
+    (void)dpar_comm_free(edp);
     free(us);
     free(vs);
     free(x);
@@ -1693,7 +1695,7 @@ static int room_case(dpar_comm *c)
     double *weight = (double *)fresh(TOKENS);
     const int last = c->rank == c->size - 1;
     char expected[120];
-    dpar_experts l;
+    dpar_experts_desc l;
     dpar_experts_plan *plan = NULL;
     dpar_experts_routing *route = NULL;
     dpar_why why;
@@ -1707,7 +1709,7 @@ static int room_case(dpar_comm *c)
         x[i] = (double)(c->rank * TOKENS + i);
         y[i] = -1.0;
     }
-    bad += dpar_split_init(&l.experts, DPAR_EVEN, c->size, c->size, 1, &why) != DPAR_OK;
+    bad += dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, c->size, c->size, 1, &why) != DPAR_OK;
     l.choices = 1;
     l.width = 1;
     l.tokens = TOKENS;
@@ -1768,7 +1770,7 @@ static int refused(dpar_comm *c, int what)
     int32_t chosen[4] = {0, 1, 2, 3};
     const int culprit = c->rank == c->size - 1;
     dpar_comm *other = NULL;
-    dpar_experts l;
+    dpar_experts_desc l;
     dpar_experts_plan *plan = NULL;
     dpar_experts_routing *route = NULL;
     dpar_router g;
@@ -1784,20 +1786,20 @@ static int refused(dpar_comm *c, int what)
     if (bad) {
         return 1;
     }
-    bad += dpar_split_init(&l.experts, DPAR_EVEN, 4, c->size, 1, &why) != DPAR_OK;
+    bad += dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, 4, c->size, 1, &why) != DPAR_OK;
     l.choices = 2;
     l.tokens = 2;
     l.width = 1;
     l.type = DPAR_F64;
     l.drop = 9;
     bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_ARG;
-    l.drop = DPAR_DROP_LATE;
+    l.drop = DPAR_EXPERTS_DROP_POSITION;
     bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_ARG; /* factor 0 */
     l.factor = 1.0;
     l.tokens = INT64_MAX;
     bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_RANGE;
     l.tokens = 2;
-    l.drop = what == 3 ? DPAR_DROP_LIGHT_OWN : DPAR_DROP_LATE;
+    l.drop = what == 3 ? DPAR_EXPERTS_DROP_WEIGHT_LOCAL : DPAR_EXPERTS_DROP_POSITION;
     bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_OK;
     bad += plan_alloc(other, bytes, 0, &memory) || plan_alloc(other, each, 1, &mine);
     bad += bad || dpar_experts_init(memory, bytes, other, &l, &plan, &why) != DPAR_OK;
@@ -1838,7 +1840,7 @@ static int refused(dpar_comm *c, int what)
         printf("refused %d: status %d, %s\n", what, (int)st, other->why.text);
     }
     plan_release(other, plan, memory, mine);
-    (void)dpar_comm_close(other);
+    (void)dpar_comm_free(other);
     return bad;
 }
 
@@ -1849,7 +1851,7 @@ static dpar_status quarrels(dpar_comm *other, void **block, int what)
     const int culprit = other->rank == other->size - 1;
     const int32_t chosen[3] = {0, 3, 0};
     double *x = (double *)block[2], *rows = (double *)block[3];
-    dpar_experts l;
+    dpar_experts_desc l;
     dpar_experts_plan *plan[2] = {NULL, NULL};
     dpar_experts_routing *route[3] = {NULL, NULL, NULL};
     dpar_why why;
@@ -1857,7 +1859,7 @@ static dpar_status quarrels(dpar_comm *other, void **block, int what)
     int32_t k;
     dpar_status st;
     memset(&l, 0, sizeof l);
-    st = dpar_split_init(&l.experts, DPAR_EVEN, 4, other->size, 1, &why);
+    st = dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, 4, other->size, 1, &why);
     l.choices = 1;
     l.tokens = 2;
     l.width = 1;
@@ -1908,7 +1910,7 @@ static int quarrel_cases(dpar_comm *c)
             printf("quarrel %d: status %d, %s\n", what, (int)st, other->why.text);
         }
         bad += dpar_barrier(c, NULL) != DPAR_OK; /* nobody reads any more */
-        (void)dpar_comm_close(other);
+        (void)dpar_comm_free(other);
         for (i = 0; i < 4; i++) {
             dpar_comm_release(c, block[i]);
         }
@@ -1920,7 +1922,7 @@ static int quarrel_cases(dpar_comm *c)
 static int killed(dpar_comm *c, void *arg)
 {
     struct itimerval soon;
-    dpar_experts l;
+    dpar_experts_desc l;
     dpar_experts_plan *plan = NULL;
     dpar_experts_routing *route = NULL;
     dpar_why why;
@@ -1930,7 +1932,7 @@ static int killed(dpar_comm *c, void *arg)
     dpar_status st;
     memset(&l, 0, sizeof l);
     memset(&soon, 0, sizeof soon);
-    CHECK_INT(dpar_split_init(&l.experts, DPAR_EVEN, 8, c->size, 1, &why), DPAR_OK);
+    CHECK_INT(dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, 8, c->size, 1, &why), DPAR_OK);
     l.choices = 2;
     l.tokens = 128;
     l.width = 256;
@@ -1955,7 +1957,7 @@ static int killed(dpar_comm *c, void *arg)
     return st == DPAR_E_PEER && c->why.text[0] != 0 ? 0 : 7;
 }
 
-static void kills(int n, const dpar_options *o)
+static void kills(int n, const dpar_world_desc *o)
 {
     int round;
     for (round = 0; round < 4 && n > 1 && n < 5 && !o->threads; round++) {
@@ -1995,7 +1997,7 @@ static int late(dpar_comm *c, void *arg)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     int32_t chosen[8] = {0};
     struct sigaction act;
-    dpar_experts l;
+    dpar_experts_desc l;
     dpar_experts_plan *plan = NULL;
     dpar_experts_routing *route = NULL;
     dpar_why why;
@@ -2006,7 +2008,7 @@ static int late(dpar_comm *c, void *arg)
     (void)arg;
     memset(&l, 0, sizeof l);
     memset(&act, 0, sizeof act);
-    CHECK_INT(dpar_split_init(&l.experts, DPAR_EVEN, 2, c->size, 1, &why), DPAR_OK);
+    CHECK_INT(dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, 2, c->size, 1, &why), DPAR_OK);
     l.choices = 1;
     l.tokens = 8;
     l.width = (int64_t)page / 4;
@@ -2039,9 +2041,9 @@ static int late(dpar_comm *c, void *arg)
     return st == DPAR_E_TIMEOUT && c->why.text[0] != 0 ? 0 : 7;
 }
 
-static void gives_up(int n, const dpar_options *o)
+static void gives_up(int n, const dpar_world_desc *o)
 {
-    dpar_options soon = *o;
+    dpar_world_desc soon = *o;
     dpar_why why;
     void *at;
     dpar_status st;
@@ -2100,7 +2102,7 @@ static int refusals(dpar_comm *c, void *arg)
     return refused(c, *what);
 }
 
-static void also(int n, const dpar_options *o)
+static void also(int n, const dpar_world_desc *o)
 {
     int what;
     for (what = 0; what < 6; what++) {

@@ -40,8 +40,7 @@
 #define gather_unit(m, a, u, room) (dpar_status) ON_DEVICE(gather_unit(m, a, u, room))
 #define dpar_broadcast(c, x, n, type, root, work)                                                  \
     (dpar_status) ON_DEVICE(dpar_broadcast(c, x, n, type, root, work))
-#define dpar_redistribute_run(c, move, why)                                                        \
-    (dpar_status) ON_DEVICE(dpar_redistribute_run(c, move, why))
+#define dpar_redistribute(c, move, why) (dpar_status) ON_DEVICE(dpar_redistribute(c, move, why))
 #else
 #define device_zeroed(bytes) calloc(1, (size_t)(bytes))
 #define device_free(at) free(at)
@@ -87,10 +86,10 @@ static __thread struct counts {
 static void count_call(dpar_comm *c, const dpar_call *call)
 {
     (void)c;
-    if (call->kind == DPAR_ALL_GATHER) {
+    if (call->kind == DPAR_CALL_ALL_GATHER) {
         counted.gathered += call->count * dpar_type_bytes(call->type);
         counted.gathers++;
-    } else if (call->kind == DPAR_REDUCE_SCATTER) {
+    } else if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         counted.reduced += call->count * dpar_type_bytes(call->type);
         counted.reduces++;
     }
@@ -137,7 +136,7 @@ typedef struct model {
     dpar_fsdp *f;
     void *memory;
     int64_t bytes;
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes sizes;
     int32_t units, params, batches, ranks, rank;
     int32_t full; /* no unit is empty */
@@ -145,7 +144,7 @@ typedef struct model {
     double clip; /* in every other step; 0: never */
     int32_t params_of[UNITS], first[UNITS + 1], unit_of[MOST];
     int64_t numel[MOST], key[MOST];
-    unsigned char *whole[MOST][DPAR_FSDP_ARRAYS]; /* the reference: masters and moments */
+    unsigned char *whole[MOST][DPAR_FSDP_ARRAY_COUNT]; /* the reference: masters and moments */
     double *gradient[MOST];
 } model;
 
@@ -184,7 +183,7 @@ static void draw(model *m, uint64_t *seed)
     m->o.sum = (m->ranks & (m->ranks - 1)) != 0 || lot_below(seed, 2); /* else averages are exact */
     m->o.align = lot_below(seed, 3) == 0 ? 1 + lot_below(seed, 9) : 0;
     m->o.optimizer = lot_below(seed, 3) > 0 ? adamw() : sgd(0.9 * (double)lot_below(seed, 2));
-    m->o.optimizer.nesterov = m->o.optimizer.kind == DPAR_SGD && lot_below(seed, 2);
+    m->o.optimizer.nesterov = m->o.optimizer.kind == DPAR_OPTIMIZER_SGD && lot_below(seed, 2);
     m->o.optimizer.stochastic = (int32_t)lot_below(seed, 2);
     m->o.optimizer.seed = lot_next(seed);
     m->o.optimizer.moment_type = m->o.type != DPAR_F64 && lot_below(seed, 2) ? DPAR_BF16 : 0;
@@ -216,7 +215,7 @@ static void reference_open(model *m, uint64_t seed)
     int64_t e;
     for (i = 0; i < m->params; i++) {
         const size_t bytes = (size_t)(m->numel[i] + 1) * 8;
-        for (a = 0; a < DPAR_FSDP_ARRAYS; a++) {
+        for (a = 0; a < DPAR_FSDP_ARRAY_COUNT; a++) {
             m->whole[i][a] = (unsigned char *)calloc(1, bytes);
         }
         m->gradient[i] = (double *)calloc(1, bytes);
@@ -231,7 +230,7 @@ static void reference_close(model *m)
 {
     int32_t i, a;
     for (i = 0; i < m->params; i++) {
-        for (a = 0; a < DPAR_FSDP_ARRAYS; a++) {
+        for (a = 0; a < DPAR_FSDP_ARRAY_COUNT; a++) {
             free(m->whole[i][a]);
         }
         free(m->gradient[i]);
@@ -402,7 +401,7 @@ static void pass(model *m, int step, int b, int me)
     int32_t u, i;
     CHECK_INT(dpar_fsdp_begin(m->f, b == m->batches - 1), DPAR_OK);
     for (u = 0; u < m->units; u++) {
-        CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_ACTION_FORWARD), DPAR_OK);
         if (b == 0 && m->full) { /* this one and those ahead were asked for */
             const int32_t ahead = u + 1 + m->o.prefetch;
             CHECK_INT(counted.gathers, ahead < m->units ? ahead : m->units);
@@ -411,15 +410,15 @@ static void pass(model *m, int step, int b, int me)
             check_weights(m, i, m->steps);
             CHECK(dpar_fsdp_gradient(m->f, i, NULL) == NULL);
         }
-        CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_ACTION_FORWARD), DPAR_OK);
     }
     for (u = m->units - 1; u >= 0; u--) {
-        CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
         for (i = m->first[u]; i < m->first[u + 1]; i++) {
             check_weights(m, i, m->steps);
             put_gradient(m, i, step, me, b, !m->o.assigned || (kept(m) && b > 0));
         }
-        CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
         CHECK_INT(dpar_fsdp_ready(m->f, u), DPAR_OK);
         CHECK(m->first[u] == m->first[u + 1] || dpar_fsdp_weight(m->f, m->first[u]) == NULL);
     }
@@ -540,11 +539,11 @@ static void look_around(model *m, uint64_t *seed)
     int k, i;
     for (k = 0; k < 12 && m->units > 0; k++) {
         const int32_t u = (int32_t)lot_below(seed, m->units);
-        CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_ACTION_FORWARD), DPAR_OK);
         for (i = m->first[u]; i < m->first[u + 1]; i++) {
             check_weights(m, i, m->steps);
         }
-        CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_ACTION_FORWARD), DPAR_OK);
     }
 }
 
@@ -639,8 +638,8 @@ static void sequence_pass(model *m, sums *s, int step, uint64_t *seed)
         if (!last && lot_below(seed, 3) == 0) {
             continue;
         }
-        CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_BACKWARD), DPAR_OK);
-        CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
         if (late >= 0) {
             sequence_ready(m, s, step, late);
             late = -1;
@@ -706,10 +705,10 @@ static void sequence_case(const world *w, uint64_t seed)
 
 /* What `ranks` ranks wrote, or (ranks 1) whole arrays. */
 typedef struct saved {
-    unsigned char *at[DPAR_FSDP_ARRAYS][UNITS][8];
+    unsigned char *at[DPAR_FSDP_ARRAY_COUNT][UNITS][8];
     int64_t elements[UNITS];
     int32_t ranks, arrays;
-    int32_t type[DPAR_FSDP_ARRAYS];
+    int32_t type[DPAR_FSDP_ARRAY_COUNT];
     int32_t broken; /* reading fails */
     int64_t read;   /* elements */
 } saved;
@@ -781,7 +780,7 @@ static void save(saved *s, const model *m, dpar_comm *c, int32_t ranks, int whol
 static void save_end(saved *s)
 {
     int32_t a, u, r;
-    for (a = 0; a < DPAR_FSDP_ARRAYS; a++) {
+    for (a = 0; a < DPAR_FSDP_ARRAY_COUNT; a++) {
         for (u = 0; u < UNITS; u++) {
             for (r = 0; r < 8; r++) {
                 device_free(s->at[a][u][r]);
@@ -796,7 +795,7 @@ static void check_move(const model *m, dpar_comm *c, const saved *s)
     int32_t u;
     for (u = 0; u < m->units; u++) {
         dpar_layout before, after;
-        dpar_move o;
+        dpar_redistribute_desc o;
         dpar_why why;
         int64_t had = s->elements[u], have = 0;
         const void *mine = dpar_fsdp_state(m->f, DPAR_FSDP_MASTER, u, &have, NULL);
@@ -811,7 +810,7 @@ static void check_move(const model *m, dpar_comm *c, const saved *s)
         o.in_shape = &had;
         o.out = out;
         o.out_shape = &have;
-        CHECK_INT(dpar_redistribute_run(c, &o, &why), DPAR_OK);
+        CHECK_INT(dpar_redistribute(c, &o, &why), DPAR_OK);
         CHECK(memcmp(out, mine, (size_t)(have * dpar_type_bytes(m->o.type))) == 0);
         device_free(out);
     }
@@ -884,8 +883,8 @@ static void checkpoint_case(dpar_comm *c, uint64_t seed, int32_t from, int32_t t
         close_model(&m);
     }
     save_end(&s);
-    (void)dpar_comm_close(first);
-    (void)dpar_comm_close(second);
+    (void)dpar_comm_free(first);
+    (void)dpar_comm_free(second);
 }
 
 static void checkpoints(dpar_comm *c)
@@ -1048,7 +1047,7 @@ static void plain_step(plain *p, int t, double rate, double limit)
 
 /* Samples s = rank, rank + ranks, ... of the world in micro-batches of one. All ranks have as many
  * passes; those beyond the samples add nothing. */
-static void chain_pass(dpar_fsdp *f, const dpar_fsdp_options *o, int s)
+static void chain_pass(dpar_fsdp *f, const dpar_fsdp_desc *o, int s)
 {
     activations a;
     int l, k;
@@ -1056,25 +1055,25 @@ static void chain_pass(dpar_fsdp *f, const dpar_fsdp_options *o, int s)
         a.in[0][k] = input(s, k);
     }
     for (l = 0; l < LAYERS; l++) {
-        CHECK_INT(dpar_fsdp_unshard(f, l, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(f, l, DPAR_ACTION_FORWARD), DPAR_OK);
         layer_forward(&a, l, dpar_fsdp_weight(f, 2 * l), dpar_fsdp_weight(f, 2 * l + 1),
                       o->compute);
-        CHECK_INT(dpar_fsdp_reshard(f, l, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(f, l, DPAR_ACTION_FORWARD), DPAR_OK);
     }
     loss_backward(&a, s);
     for (l = LAYERS - 1; l >= 0; l--) {
-        CHECK_INT(dpar_fsdp_unshard(f, l, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(f, l, DPAR_ACTION_BACKWARD), DPAR_OK);
         if (s < SAMPLES) {
             layer_backward(&a, l, dpar_fsdp_weight(f, 2 * l), o->compute,
                            dpar_fsdp_gradient(f, 2 * l, NULL),
                            dpar_fsdp_gradient(f, 2 * l + 1, NULL), o->gradient);
         }
-        CHECK_INT(dpar_fsdp_reshard(f, l, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(f, l, DPAR_ACTION_BACKWARD), DPAR_OK);
         CHECK_INT(dpar_fsdp_ready(f, l), DPAR_OK);
     }
 }
 
-static void chain_compare(dpar_fsdp *f, const plain *p, const dpar_fsdp_options *o, double bound)
+static void chain_compare(dpar_fsdp *f, const plain *p, const dpar_fsdp_desc *o, double bound)
 {
     int l, j;
     int64_t e;
@@ -1094,7 +1093,7 @@ static void chain_compare(dpar_fsdp *f, const plain *p, const dpar_fsdp_options 
     }
 }
 
-static void chain_case(const world *w, int way, dpar_fsdp_options o, double bound)
+static void chain_case(const world *w, int way, dpar_fsdp_desc o, double bound)
 {
     static __thread plain p;
     const int32_t params_of[LAYERS] = {2, 2, 2, 2, 2};
@@ -1108,7 +1107,7 @@ static void chain_case(const world *w, int way, dpar_fsdp_options o, double boun
     int l, j, t, b;
     int64_t e;
     o.sum = 1;
-    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     o.optimizer.beta2 = 0.99;
     o.optimizer.epsilon = 1e-3;
     o.optimizer.decay = 0.1;
@@ -1157,7 +1156,7 @@ static void chains(const world *w)
     for (way = 0; way < w->ways; way++) {
         for (zero = 1; zero <= 3; zero++) {
             for (kind = FEW ? (way + zero) % 3 : 0; kind < 3; kind += FEW ? 3 : 1) {
-                dpar_fsdp_options o;
+                dpar_fsdp_desc o;
                 memset(&o, 0, sizeof o);
                 o.zero = zero;
                 o.type = kind == 0 ? DPAR_F64 : DPAR_F32;
@@ -1178,7 +1177,7 @@ static void crossed(dpar_comm *c)
     const int32_t half = c->size / 2, k = c->rank % half, params_of = 1;
     const int32_t other = c->rank < half || k == 0 || k > 2 ? k : 3 - k;
     const int64_t numel = 10;
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes sizes;
     dpar_comm *shard = NULL, *replicas = NULL;
     dpar_fsdp *f = NULL;
@@ -1197,8 +1196,8 @@ static void crossed(dpar_comm *c)
     CHECK_INT(dpar_comm_alloc(c, sizes.plan, &memory), DPAR_OK);
     o.replicas = replicas;
     CHECK_INT(dpar_fsdp_init(memory, sizes.plan, shard, &o, &f, &why), DPAR_E_MISMATCH);
-    (void)dpar_comm_close(shard);
-    (void)dpar_comm_close(replicas);
+    (void)dpar_comm_free(shard);
+    (void)dpar_comm_free(replicas);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
     dpar_comm_release(c, memory);
 }
@@ -1207,10 +1206,10 @@ static void crossed(dpar_comm *c)
  */
 
 /* A ddp on the last rank, an fsdp on the others. */
-static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_options *o, void *memory,
+static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_desc *o, void *memory,
                        int64_t bytes)
 {
-    dpar_ddp_options of_ddp;
+    dpar_ddp_desc of_ddp;
     dpar_fsdp *f = NULL;
     dpar_ddp *d = NULL;
     dpar_why why;
@@ -1229,7 +1228,7 @@ static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_optio
 }
 
 /* Replicas, each rank its own, but none on the last. */
-static void replicas_on_some(dpar_comm *c, dpar_fsdp_options o, void *memory, int64_t bytes)
+static void replicas_on_some(dpar_comm *c, dpar_fsdp_desc o, void *memory, int64_t bytes)
 {
     dpar_comm *alone = NULL;
     dpar_fsdp *f = NULL;
@@ -1240,14 +1239,14 @@ static void replicas_on_some(dpar_comm *c, dpar_fsdp_options o, void *memory, in
         CHECK_INT(dpar_fsdp_init(memory, bytes, c, &o, &f, &why), DPAR_E_MISMATCH);
         CHECK(says_who_differs(why.text, (int)c->size, "fsdp: replicas != NULL", "1", "0"));
     }
-    CHECK_INT(dpar_comm_close(alone), DPAR_OK);
+    CHECK_INT(dpar_comm_free(alone), DPAR_OK);
 }
 
 static void refusals(dpar_comm *c)
 {
     const int32_t params_of[3] = {1, 1, 1};
     const int64_t numel[3] = {10, 20, 30};
-    dpar_fsdp_options o, other;
+    dpar_fsdp_desc o, other;
     dpar_fsdp_sizes sizes;
     dpar_fsdp *f = NULL;
     dpar_layout layout;
@@ -1322,10 +1321,10 @@ static void refusals(dpar_comm *c)
     CHECK_TEXT(c->why.text, "fsdp: parameter 7 of 3 is set (pass under way: 0)");
     CHECK_INT(dpar_fsdp_set(f, 1, NULL), DPAR_E_ARG);
     CHECK_TEXT(c->why.text, "fsdp: the 20 values of parameter 1 are NULL");
-    CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_BACKWARD), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_ACTION_BACKWARD), DPAR_E_ARG);
     CHECK_TEXT(c->why.text, "fsdp: unit 0 goes backward outside of a pass");
-    CHECK_INT(dpar_fsdp_unshard(f, 3, DPAR_FORWARD), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_FORWARD), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_unshard(f, 3, DPAR_ACTION_FORWARD), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_ACTION_FORWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_ready(f, 0), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_end(f), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_norm(f, NULL), DPAR_E_ARG);
@@ -1337,20 +1336,22 @@ static void refusals(dpar_comm *c)
     CHECK_TEXT(c->why.text, "fsdp: a step before the pass has ended");
     CHECK_INT(dpar_fsdp_norm(f, &norm), DPAR_E_ARG);
     CHECK_TEXT(c->why.text, "fsdp: a norm before the pass has ended");
-    CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_BACKWARD), DPAR_OK);
-    CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_BACKWARD), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_BACKWARD), DPAR_E_ROOM); /* prefetch 0: one at a time */
+    CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_OK);
+    CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD),
+              DPAR_E_ROOM); /* prefetch 0: one at a time */
     CHECK_TEXT(c->why.text,
                "fsdp: no room for the weights of unit 1 beside those of unit 2, which are in use: "
                "options.at_once");
-    CHECK_INT(dpar_fsdp_reshard(f, 2, DPAR_BACKWARD), DPAR_OK);
-    CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_BACKWARD), DPAR_E_ROOM); /* 2 is not ready: one bucket */
+    CHECK_INT(dpar_fsdp_reshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_OK);
+    CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD),
+              DPAR_E_ROOM); /* 2 is not ready: one bucket */
     CHECK_TEXT(c->why.text,
                "fsdp: no room for the gradients of unit 1 beside those of unit 2, which are not "
                "ready: options.at_once");
     for (n = 2; n >= 0; n--) {
-        CHECK(n == 2 || dpar_fsdp_unshard(f, (int32_t)n, DPAR_BACKWARD) == DPAR_OK);
-        CHECK(n == 2 || dpar_fsdp_reshard(f, (int32_t)n, DPAR_BACKWARD) == DPAR_OK);
+        CHECK(n == 2 || dpar_fsdp_unshard(f, (int32_t)n, DPAR_ACTION_BACKWARD) == DPAR_OK);
+        CHECK(n == 2 || dpar_fsdp_reshard(f, (int32_t)n, DPAR_ACTION_BACKWARD) == DPAR_OK);
         CHECK_INT(dpar_fsdp_ready(f, (int32_t)n), DPAR_OK);
     }
     CHECK_INT(dpar_fsdp_end(f), DPAR_OK);
@@ -1360,13 +1361,14 @@ static void refusals(dpar_comm *c)
     CHECK(dpar_fsdp_state(f, DPAR_FSDP_MASTER, 0, &n, &type) != NULL);
     CHECK_INT(type, DPAR_F32);
     CHECK(dpar_fsdp_state(f, DPAR_FSDP_MOMENT_1, 0, &n, &type) == NULL);
-    CHECK_INT(type, DPAR_NO_TYPE);
+    CHECK_INT(type, DPAR_TYPE_NONE);
     CHECK(dpar_fsdp_state(f, 17, 0, NULL, &type) == NULL);
-    CHECK_INT(type, DPAR_NO_TYPE);
+    CHECK_INT(type, DPAR_TYPE_NONE);
     CHECK_INT(dpar_fsdp_layout(f, 0, INT32_MAX, 1, &layout, &why), DPAR_OK);
     CHECK_INT(dpar_fsdp_layout(f, 0, INT32_MAX, 2, &layout, &why), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
-    CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_FORWARD), DPAR_E_ARG); /* its memory is others' now */
+    CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_ACTION_FORWARD),
+              DPAR_E_ARG); /* its memory is others' now */
     CHECK_TEXT(c->why.text, "fsdp: unit 0 of 0, direction 1: there is none");
     CHECK_INT(dpar_fsdp_set(f, 0, &norm), DPAR_E_ARG);
     CHECK(dpar_fsdp_weight(f, 0) == NULL &&
@@ -1383,7 +1385,7 @@ static void missing(dpar_comm *world)
 {
     const int32_t params_of[2] = {1, 1};
     const int64_t numel[2] = {10, 20};
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes sizes;
     dpar_fsdp *f = NULL;
     dpar_comm *c = NULL;
@@ -1394,7 +1396,7 @@ static void missing(dpar_comm *world)
     memset(&o, 0, sizeof o);
     o.zero = 1;
     o.type = o.compute = o.gradient = DPAR_F32;
-    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
     o.units = 2;
     o.params_of = params_of;
@@ -1404,8 +1406,8 @@ static void missing(dpar_comm *world)
     CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
     for (u = 1; u >= 0; u--) {
-        dpar_status st = dpar_fsdp_unshard(f, u, DPAR_BACKWARD);
-        (void)dpar_fsdp_reshard(f, u, DPAR_BACKWARD);
+        dpar_status st = dpar_fsdp_unshard(f, u, DPAR_ACTION_BACKWARD);
+        (void)dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD);
         if (st == DPAR_OK && !(u == 0 && c->rank == c->size - 1)) {
             (void)dpar_fsdp_ready(f, u);
         }
@@ -1416,7 +1418,7 @@ static void missing(dpar_comm *world)
     CHECK_TEXT(c->why.text, expected);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_E_ARG); /* broken: nothing begins */
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
-    (void)dpar_comm_close(c);
+    (void)dpar_comm_free(c);
     CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);
     dpar_comm_release(world, memory);
 }
@@ -1429,7 +1431,7 @@ static void other_order(dpar_comm *world, int backward)
     const int32_t params_of[2] = {1, 1};
     const int64_t numel[2] = {10, 10};
     const int32_t odd = world->rank == world->size - 1;
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes sizes;
     dpar_fsdp *f = NULL;
     dpar_comm *c = NULL;
@@ -1440,7 +1442,7 @@ static void other_order(dpar_comm *world, int backward)
     o.zero = backward ? 2 : 3;
     o.type = o.compute = o.gradient = DPAR_F32;
     o.prefetch = o.buffers = 2;
-    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
     o.units = 2;
     o.params_of = params_of;
@@ -1451,22 +1453,22 @@ static void other_order(dpar_comm *world, int backward)
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
     CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);
     if (backward) {
-        CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_BACKWARD), DPAR_OK);
-        CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_BACKWARD), DPAR_OK);
-        (void)dpar_fsdp_reshard(f, 0, DPAR_BACKWARD);
-        (void)dpar_fsdp_reshard(f, 1, DPAR_BACKWARD);
+        CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_ACTION_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD), DPAR_OK);
+        (void)dpar_fsdp_reshard(f, 0, DPAR_ACTION_BACKWARD);
+        (void)dpar_fsdp_reshard(f, 1, DPAR_ACTION_BACKWARD);
         CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);
         (void)dpar_fsdp_ready(f, odd);
         (void)dpar_fsdp_ready(f, !odd);
         st = dpar_fsdp_end(f);
     } else {
-        st = dpar_fsdp_unshard(f, odd, DPAR_FORWARD);
+        st = dpar_fsdp_unshard(f, odd, DPAR_ACTION_FORWARD);
     }
     CHECK_INT(st, DPAR_E_MISMATCH);
     CHECK(strstr(c->why.text, "tag 1") != NULL && strstr(c->why.text, "tag 2") != NULL);
     (void)dpar_fsdp_end(f);
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
-    (void)dpar_comm_close(c);
+    (void)dpar_comm_free(c);
     CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);
     dpar_comm_release(world, memory);
 }
@@ -1512,8 +1514,8 @@ static int everything(dpar_comm *c, void *arg)
         crossed(c);
     }
     for (n = 0; n < w.ways; n++) {
-        (void)dpar_comm_close(w.shard[n]);
-        (void)dpar_comm_close(w.replicas[n]);
+        (void)dpar_comm_free(w.shard[n]);
+        (void)dpar_comm_free(w.replicas[n]);
     }
 #if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* one breaks while others go on */
     missing(c);
@@ -1537,7 +1539,7 @@ static int broken(dpar_comm *c, void *arg)
 {
     const int32_t params_of[2] = {1, 1};
     const int64_t numel[2] = {5, 6};
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes sizes;
     dpar_fsdp *f = NULL;
     dpar_why why;
@@ -1547,7 +1549,7 @@ static int broken(dpar_comm *c, void *arg)
     memset(&o, 0, sizeof o);
     o.zero = 3;
     o.type = o.compute = o.gradient = DPAR_F32;
-    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     o.units = 2;
     o.params_of = params_of;
     o.numel = numel;
@@ -1556,7 +1558,7 @@ static int broken(dpar_comm *c, void *arg)
     CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
     dpar_fsdp_zero(f);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
-    CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_BACKWARD), DPAR_OK);
+    CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD), DPAR_OK);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
     if (c->rank == c->size - 1) {
         dpar_comm_abort(c, DPAR_E_PEER, "the last rank gives up");
@@ -1567,7 +1569,7 @@ static int broken(dpar_comm *c, void *arg)
         CHECK_INT(st, DPAR_E_PEER);
     }
     CHECK_INT(dpar_fsdp_ready(f, 0), DPAR_E_PEER);
-    CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_BACKWARD), DPAR_E_PEER);
+    CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_ACTION_BACKWARD), DPAR_E_PEER);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_E_PEER);
     CHECK(dpar_fsdp_end(f) < 0);
     CHECK_TEXT(c->why.text, "the last rank gives up");
@@ -1576,7 +1578,7 @@ static int broken(dpar_comm *c, void *arg)
     return failures() > 0;
 }
 
-static void also(int n, const dpar_options *o)
+static void also(int n, const dpar_world_desc *o)
 {
     on_ranks(n, " of which one breaks", broken, NULL, o);
 }

@@ -259,7 +259,7 @@ static int attention(int64_t queries, int64_t keys, int64_t high)
 {
     enum { HEADS = 4, GROUPS = 2, WIDTH = 5, MOST = 70 * HEADS * WIDTH, ARRAYS = 15 };
     gpt_real *x[ARRAYS];
-    dpar_attention l;
+    dpar_attention_desc l;
     dpar_attention_call c;
     gpt g;
     int64_t i;
@@ -455,9 +455,9 @@ static int cut_case(dpar_comm *c, dpar_comm *self, const cutting *how, gpt_confi
     }
     bad += bad ? 0 : same_gradients(&m, &one, edp, name);
     bad += model_free(&m) + model_free(&one);
-    bad += dpar_comm_close(edp) != DPAR_OK || dpar_comm_close(comms.ep) != DPAR_OK;
-    bad += dpar_comm_close(comms.data) != DPAR_OK || dpar_comm_close(comms.cp) != DPAR_OK;
-    return bad + (dpar_comm_close(comms.tp) != DPAR_OK);
+    bad += dpar_comm_free(edp) != DPAR_OK || dpar_comm_free(comms.ep) != DPAR_OK;
+    bad += dpar_comm_free(comms.data) != DPAR_OK || dpar_comm_free(comms.cp) != DPAR_OK;
+    return bad + (dpar_comm_free(comms.tp) != DPAR_OK);
 }
 
 static gpt_config plain(int samples)
@@ -525,7 +525,7 @@ static int one_rank(dpar_comm *self)
     bad += differences(self, &c, "experts");
     c.gelu = 1;
     c.shared = 0;
-    c.drop = DPAR_DROP_LATE;
+    c.drop = DPAR_EXPERTS_DROP_POSITION;
     c.factor = 0.8;
     return bad + differences(self, &c, "experts, capacity");
 }
@@ -568,7 +568,7 @@ static int everything(dpar_comm *c, void *arg)
     (void)arg;
     bad += c->rank == 0 ? one_rank(self) : 0;
     bad += cuttings(c, self);
-    bad += dpar_comm_close(self) != DPAR_OK;
+    bad += dpar_comm_free(self) != DPAR_OK;
     return all_right(c, bad, began);
 }
 

@@ -19,7 +19,7 @@ static double gradient_of(int rank, int step, int u, int i)
     return (double)((int)(scrambled((uint32_t)(rank * 97 + step * 7 + u), i) % 9u) - 4);
 }
 
-static void fsdp_begin(dpar_fsdp_options *o, int32_t zero)
+static void fsdp_begin(dpar_fsdp_desc *o, int32_t zero)
 {
     static const int32_t params_of[UNITS] = {1, 1, 1};
     static const int64_t numel[UNITS] = {NUMEL, NUMEL + 4, NUMEL};
@@ -29,7 +29,7 @@ static void fsdp_begin(dpar_fsdp_options *o, int32_t zero)
     o->numel = numel;
     o->zero = zero;
     o->type = o->compute = o->gradient = DPAR_F64;
-    dpar_optimizer_init(&o->optimizer, DPAR_SGD);
+    dpar_optimizer_init(&o->optimizer, DPAR_OPTIMIZER_SGD);
     o->names = unit_names;
     o->at_once = 2;
 }
@@ -50,7 +50,7 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
 {
     double value[NUMEL + 4], want[UNITS][NUMEL];
     const void *at[2] = {NULL, NULL};
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp *f = NULL;
     dpar_why why;
     int32_t u;
@@ -68,37 +68,38 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
     }
     for (step = 0; step < 3; step++) {
         dpar_fsdp_zero(f);
-        CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_FORWARD), DPAR_OK); /* outside of a pass: fine */
+        CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_ACTION_FORWARD),
+                  DPAR_OK); /* outside of a pass: fine */
         if (step < 2) {
             at[step] = dpar_fsdp_weight(f, 0);
         }
         for (u = 1; u < UNITS; u++) {
-            CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_FORWARD), DPAR_OK);
-            CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_FORWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_ACTION_FORWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_ACTION_FORWARD), DPAR_OK);
         }
-        CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_ACTION_FORWARD), DPAR_OK);
         CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
-        CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_ACTION_BACKWARD), DPAR_OK);
         for (u = UNITS - 1; u > 0; u--) {
-            CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_BACKWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
             backward(f, c->rank, step, u);
             if (u == 2 && zero == 3 && step == 0) { /* three at once were not announced */
-                CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_BACKWARD), DPAR_E_ROOM);
+                CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD), DPAR_E_ROOM);
                 CHECK_TEXT(c->why.text, "fsdp: no room for the weights of unit 'h.0' beside those "
                                         "of unit 'wte', unit 'h.1', which are in use: "
                                         "options.at_once");
             }
-            CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_BACKWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
             CHECK_INT(dpar_fsdp_ready(f, u), DPAR_OK);
         }
         backward(f, c->rank, step, 0);
-        CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_ACTION_BACKWARD), DPAR_OK);
         CHECK_INT(dpar_fsdp_ready(f, 0), DPAR_OK);
         CHECK_INT(dpar_fsdp_end(f), DPAR_OK);
         CHECK_INT(dpar_fsdp_step(f, 0.25, 1.0), DPAR_OK);
         for (u = 0; u < UNITS; u++) {
             const double *w;
-            CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_FORWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_ACTION_FORWARD), DPAR_OK);
             w = (const double *)dpar_fsdp_weight(f, u);
             for (i = 0; i < NUMEL; i++) {
                 double sum = 0.0;
@@ -108,7 +109,7 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
                 want[u][i] -= 0.25 * (sum / c->size);
                 CHECK(fabs(w[i] - want[u][i]) <= (step + 1) * 4e-15);
             }
-            CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_FORWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_ACTION_FORWARD), DPAR_OK);
         }
     }
     CHECK(zero == 3 || at[0] == at[1]); /* whole weights stay where they are */
@@ -134,14 +135,14 @@ static void full_step(dpar_fsdp *f, const int64_t *numel, int rank, int step, do
     dpar_fsdp_zero(f);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
     for (u = 0; u < UNITS; u++) {
-        CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_FORWARD), DPAR_OK);
-        CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_ACTION_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_ACTION_FORWARD), DPAR_OK);
     }
     for (u = UNITS - 1; u >= 0; u--) {
-        CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
         add_gradient((float *)dpar_fsdp_gradient(f, u, NULL), (const float *)dpar_fsdp_weight(f, u),
                      numel[u], rank, step);
-        CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
         CHECK_INT(dpar_fsdp_ready(f, u), DPAR_OK);
     }
     CHECK_INT(dpar_fsdp_end(f), DPAR_OK);
@@ -154,13 +155,13 @@ static void short_step(dpar_fsdp *f, const int64_t *numel, int rank, int step, d
     int32_t u;
     CHECK_INT(dpar_fsdp_start(f), DPAR_OK);
     for (u = 0; u < UNITS; u++) {
-        CHECK(dpar_fsdp_use(f, u, DPAR_FORWARD) != NULL);
-        CHECK_INT(dpar_fsdp_done(f, u, DPAR_FORWARD), DPAR_OK);
+        CHECK(dpar_fsdp_use(f, u, DPAR_ACTION_FORWARD) != NULL);
+        CHECK_INT(dpar_fsdp_done(f, u, DPAR_ACTION_FORWARD), DPAR_OK);
     }
     for (u = UNITS - 1; u >= 0; u--) {
-        const float *w = (const float *)dpar_fsdp_use(f, u, DPAR_BACKWARD);
+        const float *w = (const float *)dpar_fsdp_use(f, u, DPAR_ACTION_BACKWARD);
         add_gradient((float *)dpar_fsdp_gradient(f, u, NULL), w, numel[u], rank, step);
-        CHECK_INT(dpar_fsdp_done(f, u, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_done(f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
     }
     CHECK_INT(dpar_fsdp_update(f, 0.125, clip), DPAR_OK);
 }
@@ -170,7 +171,7 @@ static void fsdp_beside(dpar_comm *c, int32_t optimizer, double clip)
     static const int64_t numel[UNITS] = {NUMEL, 2 * NUMEL, 5};
     static const int32_t params_of[UNITS] = {1, 1, 1};
     float values[2 * NUMEL];
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp *full = NULL, *few = NULL;
     dpar_why why;
     int32_t u;
@@ -196,11 +197,11 @@ static void fsdp_beside(dpar_comm *c, int32_t optimizer, double clip)
         full_step(full, numel, c->rank, step, clip);
         short_step(few, numel, c->rank, step, clip);
         for (u = 0; u < UNITS; u++) {
-            const float *w = (const float *)dpar_fsdp_use(few, u, DPAR_FORWARD);
-            CHECK_INT(dpar_fsdp_unshard(full, u, DPAR_FORWARD), DPAR_OK);
+            const float *w = (const float *)dpar_fsdp_use(few, u, DPAR_ACTION_FORWARD);
+            CHECK_INT(dpar_fsdp_unshard(full, u, DPAR_ACTION_FORWARD), DPAR_OK);
             CHECK(memcmp(w, dpar_fsdp_weight(full, u), (size_t)numel[u] * sizeof *w) == 0);
-            CHECK_INT(dpar_fsdp_reshard(full, u, DPAR_FORWARD), DPAR_OK);
-            CHECK_INT(dpar_fsdp_done(few, u, DPAR_FORWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_reshard(full, u, DPAR_ACTION_FORWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_done(few, u, DPAR_ACTION_FORWARD), DPAR_OK);
         }
     }
     CHECK_INT(dpar_fsdp_free(full), DPAR_OK);
@@ -212,33 +213,33 @@ static void fsdp_over_refused(dpar_comm *c)
     static const int64_t numel[2] = {3, -1};
     dpar_fsdp *f = NULL;
     dpar_why why;
-    CHECK_INT(dpar_fsdp_over(NULL, numel, 1, DPAR_SGD, &f, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_over(c, numel, 2, DPAR_SGD, &f, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_over(NULL, numel, 1, DPAR_OPTIMIZER_SGD, &f, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_over(c, numel, 2, DPAR_OPTIMIZER_SGD, &f, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "-1") != NULL);
-    CHECK_INT(dpar_fsdp_over(c, numel, -1, DPAR_SGD, &f, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_over(c, NULL, 1, DPAR_SGD, &f, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_over(c, numel, -1, DPAR_OPTIMIZER_SGD, &f, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_over(c, NULL, 1, DPAR_OPTIMIZER_SGD, &f, &why), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_over(c, numel, 1, 0, &f, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_over(c, numel, 1, DPAR_SGD, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_over(c, numel, 1, DPAR_OPTIMIZER_SGD, NULL, &why), DPAR_E_ARG);
     CHECK(f == NULL && c->status == DPAR_OK);
-    CHECK_INT(dpar_fsdp_over(c, numel, 1, DPAR_SGD, &f, &why), DPAR_OK);
-    CHECK(dpar_fsdp_use(f, 0, DPAR_BACKWARD) == NULL); /* no step has begun */
+    CHECK_INT(dpar_fsdp_over(c, numel, 1, DPAR_OPTIMIZER_SGD, &f, &why), DPAR_OK);
+    CHECK(dpar_fsdp_use(f, 0, DPAR_ACTION_BACKWARD) == NULL); /* no step has begun */
     CHECK(strstr(c->why.text, "outside of a pass") != NULL);
-    CHECK(dpar_fsdp_use(f, 1, DPAR_FORWARD) == NULL);
-    CHECK_INT(dpar_fsdp_done(f, 0, DPAR_FORWARD), DPAR_E_ARG);
+    CHECK(dpar_fsdp_use(f, 1, DPAR_ACTION_FORWARD) == NULL);
+    CHECK_INT(dpar_fsdp_done(f, 0, DPAR_ACTION_FORWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_start(f), DPAR_OK);
     CHECK_INT(dpar_fsdp_start(f), DPAR_E_ARG);
-    CHECK(dpar_fsdp_use(f, 0, DPAR_BACKWARD) != NULL);
-    CHECK_INT(dpar_fsdp_done(f, 0, DPAR_BACKWARD), DPAR_OK);
+    CHECK(dpar_fsdp_use(f, 0, DPAR_ACTION_BACKWARD) != NULL);
+    CHECK_INT(dpar_fsdp_done(f, 0, DPAR_ACTION_BACKWARD), DPAR_OK);
     CHECK_INT(dpar_fsdp_update(f, 0.1, 1.0), DPAR_OK);
     CHECK_INT(dpar_fsdp_start(NULL), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_update(NULL, 0.1, 0.0), DPAR_E_ARG);
-    CHECK(dpar_fsdp_use(NULL, 0, DPAR_FORWARD) == NULL);
+    CHECK(dpar_fsdp_use(NULL, 0, DPAR_ACTION_FORWARD) == NULL);
     CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
 }
 
 static void fsdp_refused(dpar_comm *c)
 {
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp *f = NULL;
     dpar_why why;
     fsdp_begin(&o, 3);
@@ -332,7 +333,7 @@ static dpar_status pipe_nothing(void *ctx, const dpar_stage_task *t, dpar_why *w
 static void pipeline_made(dpar_comm *c, const char *order, int chunks, int reduces)
 {
     pipe_state state;
-    dpar_pipeline_options o;
+    dpar_pipeline_desc o;
     dpar_pipeline *p = NULL;
     dpar_why why;
     int step;
@@ -363,15 +364,15 @@ static void pipeline_order(dpar_comm *c)
 {
     enum { ROOM = 1 << 20 };
     pipe_state state;
-    dpar_order order;
+    dpar_schedule_desc order;
     dpar_schedule plain, list;
-    dpar_pipeline_options o;
+    dpar_pipeline_desc o;
     dpar_pipeline *p = NULL;
     dpar_why why;
     int64_t *made = (int64_t *)malloc(ROOM), *lowered = (int64_t *)malloc(ROOM), *times, k, n;
     int64_t before = 0;
     memset(&order, 0, sizeof order);
-    CHECK_INT(dpar_order_find(&order, "interleaved", &why), DPAR_OK);
+    CHECK_INT(dpar_schedule_find(&order, "interleaved", &why), DPAR_OK);
     order.ranks = c->size;
     order.micros = MICROS;
     CHECK_INT(dpar_schedule_generate(&plain, &order, made, ROOM, &why), DPAR_OK);
@@ -396,7 +397,7 @@ static void pipeline_order(dpar_comm *c)
     CHECK_INT(dpar_pipeline_run(p, 1, &why), DPAR_OK);
     for (k = 0; k < n; k++) {
         const int32_t kind = list.action[list.begin[c->rank] + k].kind;
-        if (kind >= DPAR_SEND_F && kind <= DPAR_RECV_B) {
+        if (kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B) {
             CHECK(times[k] >= before);
             before = times[k];
         }
@@ -410,7 +411,7 @@ static void pipeline_order(dpar_comm *c)
 static void pipeline_refused(dpar_comm *c)
 {
     const int last = c->rank == c->size - 1;
-    dpar_pipeline_options o;
+    dpar_pipeline_desc o;
     dpar_pipeline *p = NULL;
     dpar_why why;
     memset(&o, 0, sizeof o);
@@ -440,7 +441,7 @@ static void attention_made(dpar_comm *c, int ulysses)
 {
     enum { HEADS = 4, WIDTH = 3, ROW = HEADS * WIDTH };
     const int64_t ends[2] = {0, 16 * c->size};
-    dpar_attention layer;
+    dpar_attention_desc layer;
     dpar_attention_plan *plan[2] = {NULL, NULL};
     dpar_attention_arrays a;
     dpar_why why;
@@ -449,9 +450,9 @@ static void attention_made(dpar_comm *c, int ulysses)
     int64_t bytes = 0, i;
     int k;
     memset(&layer, 0, sizeof layer);
-    CHECK_INT(
-        dpar_packed_init(&layer.tokens, 1, ends, c->size, ulysses ? DPAR_EVEN : DPAR_ZIGZAG, &why),
-        DPAR_OK);
+    CHECK_INT(dpar_packed_init(&layer.tokens, 1, ends, c->size,
+                               ulysses ? DPAR_SPLIT_EVEN : DPAR_SPLIT_ZIGZAG, &why),
+              DPAR_OK);
     layer.way = ulysses ? dpar_attention_ulysses : NULL;
     layer.heads = HEADS;
     layer.width = WIDTH;
@@ -501,7 +502,7 @@ static void attention_made(dpar_comm *c, int ulysses)
 static void experts_made(dpar_comm *c)
 {
     enum { EXPERTS = 6, TOKENS = 11, WIDTH = 3, CHOICES = 2 };
-    dpar_experts layer;
+    dpar_experts_desc layer;
     dpar_experts_plan *plan = NULL;
     dpar_experts_routing *route = NULL;
     dpar_experts_choices choices;
@@ -513,9 +514,9 @@ static void experts_made(dpar_comm *c)
     int turn, k;
     memset(&layer, 0, sizeof layer);
     memset(&choices, 0, sizeof choices);
-    CHECK_INT(dpar_split_init(&layer.experts, DPAR_EVEN, EXPERTS, c->size, 1, &why), DPAR_OK);
+    CHECK_INT(dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, EXPERTS, c->size, 1, &why), DPAR_OK);
     layer.choices = CHOICES;
-    layer.drop = DPAR_DROP_NONE;
+    layer.drop = DPAR_EXPERTS_DROP_NONE;
     layer.tokens = TOKENS;
     layer.width = WIDTH;
     layer.type = DPAR_F64;
@@ -571,8 +572,8 @@ static int everything(dpar_comm *c, void *arg)
         fsdp_made(c, zero);
     }
     fsdp_refused(c);
-    fsdp_beside(c, DPAR_ADAMW, 0.5);
-    fsdp_beside(c, DPAR_SGD, 0.0);
+    fsdp_beside(c, DPAR_OPTIMIZER_ADAMW, 0.5);
+    fsdp_beside(c, DPAR_OPTIMIZER_SGD, 0.0);
     fsdp_over_refused(c);
     pipeline_made(c, "1f1b", 1, 1);
     pipeline_made(c, "zbv", 2, 0);

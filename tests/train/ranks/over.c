@@ -47,7 +47,8 @@ static double rounding(int32_t type)
 
 static int64_t sent(const dpar_comm *c)
 {
-    return c->sent[DPAR_ALL_REDUCE] + c->sent[DPAR_REDUCE] + c->sent[DPAR_REDUCE_SCATTER];
+    return c->sent[DPAR_CALL_ALL_REDUCE] + c->sent[DPAR_CALL_REDUCE] +
+           c->sent[DPAR_CALL_REDUCE_SCATTER];
 }
 
 static void *memory_of(dpar_comm *c, int registered, int64_t bytes)
@@ -296,7 +297,7 @@ static void refused(dpar_comm *c)
     CHECK_INT(dpar_ddp_over(c, grads, -1, DPAR_F32, &d, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "ddp: array 0 of -1 elements; it is NULL: 0");
     CHECK_INT(dpar_ddp_over(c, NULL, 1, DPAR_F32, &d, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_ddp_over(c, grads, 1, DPAR_NO_TYPE, &d, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_over(c, grads, 1, DPAR_TYPE_NONE, &d, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "ddp: gradients of type ") == why.text);
     CHECK_INT(dpar_ddp_over(c, grads, INT64_MAX, DPAR_F32, &d, &why), DPAR_E_RANGE);
     CHECK_TEXT(why.text, "ddp: array 0 has 9223372036854775807 elements, those before it 0: in all "
@@ -448,7 +449,7 @@ static void oracle_step(model *m, int step)
                 rate *= m->group[k].rate > 0.0 ? m->group[k].rate : 1.0;
             }
         }
-        if (o->kind == DPAR_ADAMW) {
+        if (o->kind == DPAR_OPTIMIZER_ADAMW) {
             m->w[e] -= rate * decay * m->w[e];
             m->m[e] = o->beta1 * m->m[e] + (1.0 - o->beta1) * g;
             m->v[e] = o->beta2 * m->v[e] + (1.0 - o->beta2) * g * g;
@@ -489,8 +490,8 @@ static void zero1_case(dpar_comm *c, int64_t n, int32_t type, int kind, int how,
     int step;
     model_init(&m, c, n, type);
     m.clip = clip;
-    if (kind == DPAR_SGD) {
-        m.of = sgd(kind == DPAR_SGD && how == 1 ? 0.0 : 0.9);
+    if (kind == DPAR_OPTIMIZER_SGD) {
+        m.of = sgd(kind == DPAR_OPTIMIZER_SGD && how == 1 ? 0.0 : 0.9);
         m.of.decay = 0.05;
     }
     CHECK_INT(dpar_ddp_over(c, m.f.grads, n, type, &m.f.d, &why), DPAR_OK);
@@ -511,7 +512,7 @@ static void zero1_case(dpar_comm *c, int64_t n, int32_t type, int kind, int how,
         const int turn = how == 3 ? (step + 1) % 3 : how;
         int64_t first = 0, count = n, before;
         backward(&m.f, step);
-        before = c->sent[DPAR_ALL_REDUCE];
+        before = c->sent[DPAR_CALL_ALL_REDUCE];
         if (turn == 2 || how == 3) {
             (void)say_done(&m.f, (uint64_t)step, step == 3);
         }
@@ -526,7 +527,7 @@ static void zero1_case(dpar_comm *c, int64_t n, int32_t type, int kind, int how,
             count = (n + c->size - 1) / c->size;
             compare(&m.f, step, first, count < n - first ? count : n - first);
             if (how != 3 && step > 0 && clip <= 0.0) { /* nobody got gradients it has no use for */
-                CHECK_INT(c->sent[DPAR_ALL_REDUCE], before);
+                CHECK_INT(c->sent[DPAR_CALL_ALL_REDUCE], before);
             }
         }
         oracle_step(&m, step);
@@ -614,7 +615,7 @@ static void resharded(dpar_comm *c)
         CHECK(memcmp(a.params, b.params, N * sizeof(float)) == 0);
         CHECK_INT(dpar_ddp_free(b.f.d), DPAR_OK);
         model_close(&b);
-        CHECK_INT(dpar_comm_close(fewer), DPAR_OK);
+        CHECK_INT(dpar_comm_free(fewer), DPAR_OK);
     }
     CHECK_INT(dpar_ddp_free(a.f.d), DPAR_OK);
     model_close(&a);
@@ -638,7 +639,7 @@ static void zero1_refused(dpar_comm *c)
     CHECK(c->why.text[0] != 0);
     CHECK_INT(dpar_zero1_step(m.f.d, m.params, NULL, 0.1, 0.0), DPAR_E_ARG);
     CHECK_INT(dpar_zero1_step(NULL, m.params, &o, 0.1, 0.0), DPAR_E_ARG);
-    o.kind = DPAR_ADAMW, o.beta1 = 1.5;
+    o.kind = DPAR_OPTIMIZER_ADAMW, o.beta1 = 1.5;
     CHECK_INT(dpar_zero1_step(m.f.d, m.params, &o, 0.1, 0.0), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "AdamW's beta1 is 1.5, beta2 0.999 (0 or more, below 1)") != NULL);
     o = adamw(), o.decay = -0.5;
@@ -714,7 +715,7 @@ static void zero1_rate(dpar_comm *world)
                                                   : "zero1: here the rate is 0.1, the clip 0. "));
     (void)dpar_ddp_free(m.f.d);
     model_close(&m);
-    (void)dpar_comm_close(c);
+    (void)dpar_comm_free(c);
 }
 
 /* One rank ends the first pass, the others take a step: the sentence names these calls. */
@@ -732,7 +733,7 @@ static void zero1_or_end(dpar_comm *world)
     CHECK(c->size == 1 || strstr(c->why.text, "a first dpar_ddp_end or dpar_zero1_step (broad"));
     (void)dpar_ddp_free(m.f.d);
     model_close(&m);
-    (void)dpar_comm_close(c);
+    (void)dpar_comm_free(c);
 }
 
 /* One rank hands in another optimizer in a later step: all hear of it. */
@@ -760,7 +761,7 @@ static void zero1_other(dpar_comm *world)
     }
     CHECK_INT(dpar_ddp_free(m.f.d), DPAR_OK);
     model_close(&m);
-    (void)dpar_comm_close(c);
+    (void)dpar_comm_free(c);
 }
 #endif
 
@@ -784,13 +785,13 @@ static int everything(dpar_comm *c, void *arg)
     lists(c);
     refused(c);
     for (how = 0; how < 4 && failures() == 0; how++) {
-        zero1_case(c, 1200, DPAR_F32, DPAR_ADAMW, how, how % 2, how % 2 ? 3.0 : 0.0);
-        zero1_case(c, 1201, DPAR_F64, DPAR_ADAMW, how, 1, 2.0);
-        zero1_case(c, 3, DPAR_F64, DPAR_ADAMW, how, 0, 0.0); /* fewer than ranks */
-        zero1_case(c, 997, DPAR_F64, DPAR_SGD, how, how > 1, 0.0);
+        zero1_case(c, 1200, DPAR_F32, DPAR_OPTIMIZER_ADAMW, how, how % 2, how % 2 ? 3.0 : 0.0);
+        zero1_case(c, 1201, DPAR_F64, DPAR_OPTIMIZER_ADAMW, how, 1, 2.0);
+        zero1_case(c, 3, DPAR_F64, DPAR_OPTIMIZER_ADAMW, how, 0, 0.0); /* fewer than ranks */
+        zero1_case(c, 997, DPAR_F64, DPAR_OPTIMIZER_SGD, how, how > 1, 0.0);
     }
-    zero1_case(c, MIB, DPAR_F32, DPAR_ADAMW, 2, 1, 0.0); /* buckets beside shares */
-    zero1_case(c, MIB + 3, DPAR_F32, DPAR_ADAMW, 3, 0, 0.0);
+    zero1_case(c, MIB, DPAR_F32, DPAR_OPTIMIZER_ADAMW, 2, 1, 0.0); /* buckets beside shares */
+    zero1_case(c, MIB + 3, DPAR_F32, DPAR_OPTIMIZER_ADAMW, 3, 0, 0.0);
     resharded(c);
     zero1_refused(c);
 #if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* one breaks while others go on */

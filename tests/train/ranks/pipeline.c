@@ -273,10 +273,11 @@ static sums *mine_of(const job *j)
 /* Is this the next of the list? Messages and what is left out are none of the callbacks'. */
 static void follow(job *j, const dpar_stage_task *t)
 {
-    while (j->next < j->end && (j->next->kind == DPAR_IDLE ||
-                                (j->next->kind >= DPAR_SEND_F && j->next->kind <= DPAR_RECV_B) ||
-                                (j->step < j->steps - 1 && (j->next->kind == DPAR_REDUCE_GRAD ||
-                                                            j->next->kind == DPAR_WAIT_REDUCE)))) {
+    while (j->next < j->end &&
+           (j->next->kind == DPAR_ACTION_IDLE ||
+            (j->next->kind >= DPAR_ACTION_SEND_F && j->next->kind <= DPAR_ACTION_RECV_B) ||
+            (j->step < j->steps - 1 && (j->next->kind == DPAR_ACTION_REDUCE_GRAD ||
+                                        j->next->kind == DPAR_ACTION_WAIT_REDUCE)))) {
         j->next++;
     }
     j->wrong += j->next >= j->end || j->next->kind != t->action.kind ||
@@ -500,7 +501,7 @@ static dpar_status weight(void *ctx, const dpar_stage_task *t, dpar_why *why)
         return DPAR_E_RANGE;
     }
     launch(j, t, NULL, NULL, weight_turn);
-    return dpar_pipeline_poll(j->p);
+    return dpar_pipeline_progress(j->p);
 }
 
 static dpar_status both(void *ctx, const dpar_stage_task *f, const dpar_stage_task *b,
@@ -511,9 +512,9 @@ static dpar_status both(void *ctx, const dpar_stage_task *f, const dpar_stage_ta
     j->pairs++;
     j->wrong += f->out != NULL && (f->out == b->in || f->out == b->out || f->out == f->in);
     j->wrong += b->out != NULL && (b->out == f->in || b->out == b->in);
-    return st < 0                            ? st
-           : b->action.kind == DPAR_BACKWARD ? backward(ctx, b, why)
-                                             : input(ctx, b, why);
+    return st < 0                                   ? st
+           : b->action.kind == DPAR_ACTION_BACKWARD ? backward(ctx, b, why)
+                                                    : input(ctx, b, why);
 }
 
 static void reduce_turn(turn *w)
@@ -559,9 +560,10 @@ static dpar_status unshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
         return DPAR_OK;
     }
     /* all micro-batches are one pass: the first time there has to be room for gradients, too */
-    return dpar_fsdp_unshard(
-        j->fsdp, link_of(j, t),
-        dpar_fsdp_gradient(j->fsdp, link_of(j, t), NULL) == NULL ? DPAR_BACKWARD : DPAR_FORWARD);
+    return dpar_fsdp_unshard(j->fsdp, link_of(j, t),
+                             dpar_fsdp_gradient(j->fsdp, link_of(j, t), NULL) == NULL
+                                 ? DPAR_ACTION_BACKWARD
+                                 : DPAR_ACTION_FORWARD);
 }
 
 static dpar_status reshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
@@ -572,7 +574,8 @@ static dpar_status reshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
     }
     j->wrong += j->gathered[t->action.stage] != 1;
     j->gathered[t->action.stage] = 0;
-    return j->fsdp == NULL ? DPAR_OK : dpar_fsdp_reshard(j->fsdp, link_of(j, t), DPAR_FORWARD);
+    return j->fsdp == NULL ? DPAR_OK
+                           : dpar_fsdp_reshard(j->fsdp, link_of(j, t), DPAR_ACTION_FORWARD);
 }
 
 /* What is given an activation alone. */
@@ -666,7 +669,7 @@ static void take(list *l, const dpar_schedule *s, void *mem)
 /* All passes by turns; fewer where a case leaves them out. */
 static void lower(list *l, int32_t passes, int32_t merges, int32_t sinks)
 {
-    dpar_lowering how;
+    dpar_schedule_lower_desc how;
     dpar_schedule out;
     dpar_why why;
     int64_t bytes;
@@ -722,22 +725,22 @@ static void dress(list *l)
         uint8_t reduces[2 * CHAIN] = {0};
         for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
             const dpar_action *a = &s->action[k];
-            const int back = a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT;
+            const int back = a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT;
             if (back && offloads(a->stage, a->micro)) {
-                append(&out, &n, DPAR_RELOAD, a->stage, a->micro);
+                append(&out, &n, DPAR_ACTION_RELOAD, a->stage, a->micro);
             }
             if (back && recomputes(a->stage, a->micro)) {
-                append(&out, &n, DPAR_RECOMPUTE, a->stage, a->micro);
+                append(&out, &n, DPAR_ACTION_RECOMPUTE, a->stage, a->micro);
             }
             out.action[n++] = *a;
-            if (a->kind == DPAR_FORWARD && offloads(a->stage, a->micro)) {
-                append(&out, &n, DPAR_OFFLOAD, a->stage, a->micro);
+            if (a->kind == DPAR_ACTION_FORWARD && offloads(a->stage, a->micro)) {
+                append(&out, &n, DPAR_ACTION_OFFLOAD, a->stage, a->micro);
             }
-            reduces[a->stage] |= a->kind == DPAR_REDUCE_GRAD;
+            reduces[a->stage] |= a->kind == DPAR_ACTION_REDUCE_GRAD;
         }
         for (i = 0; i < s->stages; i++) {
             if (reduces[i]) {
-                append(&out, &n, DPAR_WAIT_REDUCE, i, 0);
+                append(&out, &n, DPAR_ACTION_WAIT_REDUCE, i, 0);
             }
         }
         out.begin[r + 1] = n;
@@ -745,7 +748,7 @@ static void dress(list *l)
     take(l, &out, mem);
 }
 
-static int made(list *l, const dpar_order *order)
+static int made(list *l, const dpar_schedule_desc *order)
 {
     dpar_why why;
     const int64_t bytes = dpar_schedule_generate_bytes(order, &why);
@@ -765,7 +768,7 @@ static void predict(const dpar_schedule *s, int32_t rank, int32_t flying, dpar_s
     dpar_slot_counts *counts = (dpar_slot_counts *)zeroed(s->ranks * (int64_t)sizeof *counts);
     dpar_rank_timing *timing = (dpar_rank_timing *)zeroed(s->ranks * (int64_t)sizeof *timing);
     dpar_timing all;
-    dpar_times times;
+    dpar_schedule_times times;
     dpar_why why;
     int64_t bytes = dpar_schedule_slots_bytes(s);
     void *mem = zeroed(bytes);
@@ -783,7 +786,7 @@ static void predict(const dpar_schedule *s, int32_t rank, int32_t flying, dpar_s
     free(counts);
 }
 
-static void fill(dpar_pipeline_options *o, job *j, int64_t *count_of)
+static void fill(dpar_pipeline_desc *o, job *j, int64_t *count_of)
 {
     int32_t i;
     memset(o, 0, sizeof *o);
@@ -827,7 +830,7 @@ static void begin(job *j, dpar_comm *c, const dpar_schedule *s, int32_t steps)
         j->gathered[i] = 1;
     }
     for (i = 0; s->begin[s->ranks] > 0 && i < (int32_t)s->begin[s->ranks]; i++) {
-        if (s->action[i].kind == DPAR_UNSHARD) {
+        if (s->action[i].kind == DPAR_ACTION_UNSHARD) {
             j->gathered[s->action[i].stage] = 0;
         }
     }
@@ -850,7 +853,7 @@ static void look_at_times(const job *j, const int64_t *start, const int64_t *end
     int64_t k, n = own_actions(j), before = 0, bad = 0;
     const dpar_action *a = j->s->action + j->s->begin[j->c->rank];
     for (k = 0; k < n; k++) {
-        const int message = a[k].kind >= DPAR_SEND_F && a[k].kind <= DPAR_RECV_B;
+        const int message = a[k].kind >= DPAR_ACTION_SEND_F && a[k].kind <= DPAR_ACTION_RECV_B;
         bad += start[k] < before || end[k] < start[k];
         before = k > 0 && a[k - 1].joined ? end[k] : start[k];
         before = !message && !a[k].joined ? end[k] : before;
@@ -868,11 +871,11 @@ static int32_t handed(const job *j)
         int32_t used = 0;
         for (i = k; i <= k + s->action[k].joined; i++) {
             const dpar_action *a = &s->action[i];
-            const int32_t before = dpar_schedule_partner(s, DPAR_RECV_F, a->stage);
-            const int32_t behind = dpar_schedule_partner(s, DPAR_SEND_F, a->stage);
-            const int32_t from = a->kind == DPAR_FORWARD ? before : behind;
-            const int32_t to = a->kind == DPAR_FORWARD ? behind : before;
-            if (a->kind < DPAR_FORWARD || a->kind > DPAR_INPUT) {
+            const int32_t before = dpar_schedule_partner(s, DPAR_ACTION_RECV_F, a->stage);
+            const int32_t behind = dpar_schedule_partner(s, DPAR_ACTION_SEND_F, a->stage);
+            const int32_t from = a->kind == DPAR_ACTION_FORWARD ? before : behind;
+            const int32_t to = a->kind == DPAR_ACTION_FORWARD ? behind : before;
+            if (a->kind < DPAR_ACTION_FORWARD || a->kind > DPAR_ACTION_INPUT) {
                 continue;
             }
             live += to >= 0 && s->rank_of[to] == j->c->rank;
@@ -885,7 +888,7 @@ static int32_t handed(const job *j)
 }
 
 /* Does a step for each of j->steps and compares. */
-static void whole(job *j, const dpar_pipeline_options *o)
+static void whole(job *j, const dpar_pipeline_desc *o)
 {
     dpar_why why;
     dpar_slot_counts got;
@@ -910,7 +913,7 @@ static void whole(job *j, const dpar_pipeline_options *o)
     CHECK(!j->trains || j->counts.activation == peak);
     for (k = 0; k < own_actions(j); k++) {
         const int32_t kind = j->s->action[j->s->begin[j->c->rank] + k].kind;
-        own += kind < DPAR_SEND_F || kind > DPAR_RECV_B;
+        own += kind < DPAR_ACTION_SEND_F || kind > DPAR_ACTION_RECV_B;
     }
     for (j->step = 0; j->step < j->steps; j->step++) {
         j->next = j->s->action + j->s->begin[j->c->rank];
@@ -950,23 +953,25 @@ static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
     const int32_t chunks[6] = {0, 1, 2, 3, 2, 0};
     int64_t count_of[2 * CHAIN], *times;
     uint16_t map[2 * CHAIN];
-    dpar_pipeline_options o;
-    dpar_order order;
+    dpar_pipeline_desc o;
+    dpar_schedule_desc order;
     list l;
     job *j;
     int32_t i, passes = DPAR_LOWER_MESSAGES, sinks = (int32_t)(luck >> 20 & 3) - 1;
-    int32_t trains = rule != DPAR_FORWARD_ONLY;
+    int32_t trains = rule != DPAR_SCHEDULE_FORWARD_ONLY;
 #ifdef DEVICE_MEMORY /* a device's messages have one queue */
     sinks = sinks == DPAR_CHANNEL_PEER || sinks == DPAR_CHANNEL_EDGE ? (int32_t)DPAR_CHANNEL_ANY
                                                                      : sinks;
 #endif
     order = order_of(rule, c->size, micros, 0);
-    order.lifo = rule == DPAR_GPIPE && (luck >> 3 & 1);
-    if (rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB || rule == DPAR_MOE_OVERLAP ||
-        rule == DPAR_BREADTH_FIRST || rule == DPAR_FORWARD_ONLY) {
+    order.lifo = rule == DPAR_SCHEDULE_GPIPE && (luck >> 3 & 1);
+    if (rule == DPAR_SCHEDULE_INTERLEAVED || rule == DPAR_SCHEDULE_INTERLEAVED_ZB ||
+        rule == DPAR_SCHEDULE_MOE_OVERLAP || rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+        rule == DPAR_SCHEDULE_FORWARD_ONLY) {
         order.chunks = chunks[luck % 6];
     }
-    if ((rule == DPAR_BREADTH_FIRST || rule == DPAR_FORWARD_ONLY) && (luck >> 8 & 1)) {
+    if ((rule == DPAR_SCHEDULE_BREADTH_FIRST || rule == DPAR_SCHEDULE_FORWARD_ONLY) &&
+        (luck >> 8 & 1)) {
         order.stages = c->size + 1 + (int32_t)(luck >> 9 & 7);
         for (i = 0; i < order.stages; i++) {
             map[i] = (uint16_t)(i < c->size ? i : (int32_t)(mix(luck, (uint64_t)i) >> 5) & 0xff);
@@ -1010,8 +1015,8 @@ static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
 static void dressed_case(dpar_comm *c, int32_t rule, int apart)
 {
     int64_t count_of[2 * CHAIN];
-    dpar_pipeline_options o;
-    dpar_order order;
+    dpar_pipeline_desc o;
+    dpar_schedule_desc order;
     list l;
     job *j = (job *)zeroed(sizeof *j);
     int32_t i, q;
@@ -1044,16 +1049,16 @@ static void replicas(dpar_comm *c)
     const int32_t half = c->size / 2, mine = c->rank % half;
     int64_t count_of[2 * CHAIN], numel[CHAIN], bytes = 0;
     dpar_comm *line = NULL, *pair = NULL;
-    dpar_ddp_options how;
-    dpar_pipeline_options o;
-    dpar_order order;
+    dpar_ddp_desc how;
+    dpar_pipeline_desc o;
+    dpar_schedule_desc order;
     dpar_why why;
     sums expected;
     list l;
     job *j = (job *)zeroed(sizeof *j);
     void *memory, *at;
     int32_t i, q;
-    order = order_of(DPAR_INTERLEAVED, half, 2 * half, 0);
+    order = order_of(DPAR_SCHEDULE_INTERLEAVED, half, 2 * half, 0);
     CHECK_INT(dpar_comm_split(c, c->rank / half, c->rank, &line), DPAR_OK);
     CHECK_INT(dpar_comm_split(c, mine, c->rank, &pair), DPAR_OK);
     CHECK(made(&l, &order));
@@ -1088,8 +1093,8 @@ static void replicas(dpar_comm *c)
         }
     }
     CHECK_INT(ON_DEVICE(dpar_ddp_close(j->ddp)), DPAR_OK);
-    CHECK_INT(dpar_comm_close(pair), DPAR_OK);
-    CHECK_INT(dpar_comm_close(line), DPAR_OK);
+    CHECK_INT(dpar_comm_free(pair), DPAR_OK);
+    CHECK_INT(dpar_comm_free(line), DPAR_OK);
     free(memory);
     over_with(j);
     free(l.mem);
@@ -1103,10 +1108,10 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
     int32_t params_of[CHAIN];
     int64_t count_of[2 * CHAIN], numel[CHAIN];
     dpar_comm *line = NULL, *pair = NULL;
-    dpar_fsdp_options how;
+    dpar_fsdp_desc how;
     dpar_fsdp_sizes sizes;
-    dpar_pipeline_options o;
-    dpar_order order;
+    dpar_pipeline_desc o;
+    dpar_schedule_desc order;
     dpar_why why;
     sums expected;
     list l;
@@ -1125,7 +1130,7 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
     how.zero = zero;
     how.type = how.compute = how.gradient = DPAR_F64;
     how.sum = 1;
-    dpar_optimizer_init(&how.optimizer, DPAR_SGD);
+    dpar_optimizer_init(&how.optimizer, DPAR_OPTIMIZER_SGD);
     for (q = 0; q < l.s.chain; q++) {
         params_of[q] = 1;
         numel[q] = l.s.rank_of[q] == mine ? outputs(q) : 0;
@@ -1166,8 +1171,8 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
         }
     }
     CHECK_INT(ON_DEVICE(dpar_fsdp_close(j->fsdp)), DPAR_OK);
-    CHECK_INT(dpar_comm_close(pair), DPAR_OK);
-    CHECK_INT(dpar_comm_close(line), DPAR_OK);
+    CHECK_INT(dpar_comm_free(pair), DPAR_OK);
+    CHECK_INT(dpar_comm_free(line), DPAR_OK);
     free(memory);
     over_with(j);
     free(l.mem);
@@ -1192,13 +1197,13 @@ static void picture(dpar_comm *c)
 #if !defined(USE_MPI) && !defined(DEVICE_CUDA)
     int64_t k;
 #endif
-    dpar_pipeline_options o;
-    dpar_order order;
+    dpar_pipeline_desc o;
+    dpar_schedule_desc order;
     dpar_why why;
     list l;
     job *j = (job *)zeroed(sizeof *j);
     void *memory, *at;
-    order = order_of(DPAR_ZBV, c->size, 2 * c->size, 0);
+    order = order_of(DPAR_SCHEDULE_ZBV, c->size, 2 * c->size, 0);
     CHECK(made(&l, &order));
     lower(&l, DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE, 0, -1);
     begin(j, c, &l.s, 1);
@@ -1228,7 +1233,7 @@ static void picture(dpar_comm *c)
 #if !defined(USE_MPI) &&                                                                           \
     !defined(                                                                                      \
         DEVICE_CUDA) /* small messages leave at once, and that is seen before the step ends */
-    for (k = 0; c->rank == 0 && k < m && l.s.action[k].kind != DPAR_SEND_F; k++) {
+    for (k = 0; c->rank == 0 && k < m && l.s.action[k].kind != DPAR_ACTION_SEND_F; k++) {
     }
     CHECK(c->rank != 0 || k == m || end[k] <= start[m - 1]);
 #endif
@@ -1239,8 +1244,8 @@ static void picture(dpar_comm *c)
                                 "\"cat\":\"compute\"", "\"name\":\"0F1\""};
         char *ran = (char *)zeroed(room), *simulated = (char *)zeroed(room);
         dpar_timing timing;
-        dpar_times t;
-        dpar_gantt g;
+        dpar_schedule_times t;
+        dpar_schedule_draw_desc g;
         dpar_text out;
         int64_t *s = (int64_t *)zeroed(16 * n), need;
         void *mem;
@@ -1251,7 +1256,7 @@ static void picture(dpar_comm *c)
         g.unit = 1000;
         g.title = "pipeline";
         dpar_text_init(&out, ran, (size_t)room);
-        CHECK_INT(dpar_schedule_draw(&out, &g, DPAR_GANTT_TRACE, &why), DPAR_OK);
+        CHECK_INT(dpar_schedule_draw(&out, &g, DPAR_SCHEDULE_DRAW_TRACE, &why), DPAR_OK);
         memset(&t, 0, sizeof t);
         t.forward.all = t.input.all = t.weight.all = t.reduce_grad.all = 1000;
         need = simulate_list_bytes(&l.s, &t);
@@ -1260,7 +1265,7 @@ static void picture(dpar_comm *c)
         g.start = s;
         g.end = s + n;
         dpar_text_init(&out, simulated, (size_t)room);
-        CHECK_INT(dpar_schedule_draw(&out, &g, DPAR_GANTT_TRACE, &why), DPAR_OK);
+        CHECK_INT(dpar_schedule_draw(&out, &g, DPAR_SCHEDULE_DRAW_TRACE, &why), DPAR_OK);
         for (i = 0; i < 5; i++) {
             CHECK(times_in(ran, words[i]) > 0 || (c->size == 1 && (i == 1 || i == 2)));
             CHECK_INT(times_in(ran, words[i]), times_in(simulated, words[i]));
@@ -1298,7 +1303,7 @@ static void read_list(list *l, const char *text)
     CHECK_INT(read_csv(&l->s, text, strlen(text), 0, l->mem, bytes, &why), DPAR_OK);
 }
 
-static dpar_status tried(dpar_comm *c, const dpar_pipeline_options *o, int64_t less, dpar_why *why)
+static dpar_status tried(dpar_comm *c, const dpar_pipeline_desc *o, int64_t less, dpar_why *why)
 {
     int64_t bytes = 0;
     void *memory, *at;
@@ -1312,7 +1317,7 @@ static dpar_status tried(dpar_comm *c, const dpar_pipeline_options *o, int64_t l
         dpar_why closed;
         CHECK_INT(dpar_pipeline_run(p, 1, &closed), DPAR_E_ARG);
         CHECK_TEXT(closed.text, "pipeline: it was closed");
-        CHECK_INT(dpar_pipeline_poll(p), DPAR_OK);
+        CHECK_INT(dpar_pipeline_progress(p), DPAR_OK);
         CHECK_INT(dpar_pipeline_times(p, NULL, NULL, &closed), DPAR_E_ARG);
         CHECK_INT(dpar_pipeline_close(p), DPAR_OK);
     }
@@ -1323,7 +1328,7 @@ static dpar_status tried(dpar_comm *c, const dpar_pipeline_options *o, int64_t l
 static void refused(dpar_comm *c)
 {
     int64_t count_of[2 * CHAIN];
-    dpar_pipeline_options o;
+    dpar_pipeline_desc o;
     dpar_why why;
     list l, bare, turned;
     char word[120];
@@ -1390,7 +1395,7 @@ static void refused(dpar_comm *c)
     CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);
     CHECK_INT(dpar_pipeline_bytes(NULL, &o, count_of, &why), DPAR_E_ARG);
     CHECK_INT(dpar_pipeline_run(NULL, 1, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_pipeline_poll(NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_pipeline_progress(NULL), DPAR_E_ARG);
     CHECK_INT(dpar_pipeline_slots(NULL, NULL).receive, 0);
     over_with(j);
     free(l.mem);
@@ -1409,8 +1414,8 @@ static dpar_status breaking(dpar_comm *c, int rule, int kind, int stage, int mic
                             dpar_why *why)
 {
     int64_t count_of[2 * CHAIN], bytes = 0;
-    dpar_pipeline_options o;
-    dpar_order order;
+    dpar_pipeline_desc o;
+    dpar_schedule_desc order;
     list l;
     job *j = (job *)zeroed(sizeof *j);
     void *memory, *at;
@@ -1445,30 +1450,31 @@ static dpar_status breaking(dpar_comm *c, int rule, int kind, int stage, int mic
 static DPARI_UNUSED const char *name_of(int kind)
 {
     switch (kind) {
-    case DPAR_FORWARD: return "F";
-    case DPAR_BACKWARD: return "B";
-    case DPAR_INPUT: return "I";
-    case DPAR_WEIGHT: return "W";
-    case DPAR_UNSHARD: return "UNSHARD";
-    case DPAR_RESHARD: return "RESHARD";
-    case DPAR_REDUCE_GRAD: return "REDUCE_GRAD";
-    case DPAR_RECOMPUTE: return "RECOMPUTE";
-    case DPAR_OFFLOAD: return "OFFLOAD";
-    case DPAR_RELOAD: return "RELOAD";
-    case DPAR_WAIT_REDUCE: return "WAIT_REDUCE_GRAD";
+    case DPAR_ACTION_FORWARD: return "F";
+    case DPAR_ACTION_BACKWARD: return "B";
+    case DPAR_ACTION_INPUT: return "I";
+    case DPAR_ACTION_WEIGHT: return "W";
+    case DPAR_ACTION_UNSHARD: return "UNSHARD";
+    case DPAR_ACTION_RESHARD: return "RESHARD";
+    case DPAR_ACTION_REDUCE_GRAD: return "REDUCE_GRAD";
+    case DPAR_ACTION_RECOMPUTE: return "RECOMPUTE";
+    case DPAR_ACTION_OFFLOAD: return "OFFLOAD";
+    case DPAR_ACTION_RELOAD: return "RELOAD";
+    case DPAR_ACTION_WAIT_REDUCE: return "WAIT_REDUCE_GRAD";
     default: return "?";
     }
 }
 static DPARI_UNUSED void each_fails(dpar_comm *c)
 {
     int kind;
-    for (kind = DPAR_FORWARD; kind < DPAR_ACTION_KINDS; kind++) {
-        const int rule = kind == DPAR_BACKWARD ? DPAR_1F1B : DPAR_ZB_H1;
-        const int micro = kind < DPAR_UNSHARD || (kind > DPAR_REDUCE_GRAD && kind != DPAR_WAIT_REDUCE);
+    for (kind = DPAR_ACTION_FORWARD; kind < DPAR_ACTION_COUNT; kind++) {
+        const int rule = kind == DPAR_ACTION_BACKWARD ? DPAR_SCHEDULE_1F1B : DPAR_SCHEDULE_ZB_H1;
+        const int micro = kind < DPAR_ACTION_UNSHARD ||
+                          (kind > DPAR_ACTION_REDUCE_GRAD && kind != DPAR_ACTION_WAIT_REDUCE);
         char expected[80], number[4];
         dpar_comm *apart = NULL;
         dpar_why why;
-        if (kind >= DPAR_SEND_F && kind <= DPAR_RECV_B) {
+        if (kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B) {
             continue;
         }
         (void)snprintf(number, sizeof number, "%d", micro);
@@ -1477,7 +1483,7 @@ static DPARI_UNUSED void each_fails(dpar_comm *c)
         CHECK_INT(dpar_comm_split(c, 0, 0, &apart), DPAR_OK);
         CHECK_INT(breaking(apart, rule, kind, 1, micro, 0, &why), DPAR_E_RANGE);
         CHECK_TEXT(why.text, expected);
-        (void)dpar_comm_close(apart);
+        (void)dpar_comm_free(apart);
     }
 }
 
@@ -1485,7 +1491,7 @@ static int killed(dpar_comm *c, void *arg)
 {
     heard *h = (heard *)arg + c->rank;
     dpar_why why;
-    h->status = breaking(c, DPAR_ZB_H1, DPAR_FORWARD, 1, 2, 1, &why);
+    h->status = breaking(c, DPAR_SCHEDULE_ZB_H1, DPAR_ACTION_FORWARD, 1, 2, 1, &why);
     memcpy(h->text, why.text, sizeof why.text < sizeof h->text ? sizeof why.text : sizeof h->text);
     return 0;
 }
@@ -1493,7 +1499,7 @@ static int killed(dpar_comm *c, void *arg)
 /* All but the one that was killed hear who it was. */
 static void kill_one(int n)
 {
-    dpar_options o;
+    dpar_world_desc o;
     dpar_why why;
     int i;
     heard *h = (heard *)mmap(NULL, 4096 * sizeof *h, PROT_READ | PROT_WRITE,
@@ -1517,12 +1523,12 @@ static int everything(dpar_comm *c, void *arg)
     device_begin((size_t)1 << 22);
     c = device_take(c);
 #endif
-    for (rule = 1; rule < DPAR_ORDERS; rule++) {
+    for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
         int32_t of_rule = 0;
         for (micros = 1; micros <= MOST_MICROS && failures() == 0; micros++) {
             of_rule += one_case(c, rule, micros);
             if (failures() > 0) {
-                printf("%s, %d micro-batches on rank %d of %d\n", dpar_order_name(rule),
+                printf("%s, %d micro-batches on rank %d of %d\n", dpar_schedule_name(rule),
                        (int)micros, (int)c->rank, (int)c->size);
             }
         }
@@ -1536,14 +1542,16 @@ static int everything(dpar_comm *c, void *arg)
         return 1;
     }
     for (micros = 0; micros < 5 && failures() == 0; micros++) {
-        const int32_t rules[5] = {DPAR_GPIPE, DPAR_1F1B, DPAR_INTERLEAVED, DPAR_ZB_H1, DPAR_ZBV};
+        const int32_t rules[5] = {DPAR_SCHEDULE_GPIPE, DPAR_SCHEDULE_1F1B,
+                                  DPAR_SCHEDULE_INTERLEAVED, DPAR_SCHEDULE_ZB_H1,
+                                  DPAR_SCHEDULE_ZBV};
         dressed_case(c, rules[micros], (micros + c->size) % 2);
     }
     picture(c);
     if (c->size % 2 == 0) {
         replicas(c);
-        sharded(c, DPAR_INTERLEAVED, 3);
-        sharded(c, DPAR_ZBV, 1 + c->size / 2 % 3);
+        sharded(c, DPAR_SCHEDULE_INTERLEAVED, 3);
+        sharded(c, DPAR_SCHEDULE_ZBV, 1 + c->size / 2 % 3);
     }
     if (c->size == 2) {
         refused(c);
@@ -1553,29 +1561,31 @@ static int everything(dpar_comm *c, void *arg)
         dpar_comm *apart = NULL;
         dpar_why why;
         CHECK_INT(dpar_comm_split(c, 0, 0, &apart), DPAR_OK);
-        CHECK_INT(breaking(apart, DPAR_ZB_H1, DPAR_FORWARD, 1, 2, 0, &why), DPAR_E_RANGE);
+        CHECK_INT(breaking(apart, DPAR_SCHEDULE_ZB_H1, DPAR_ACTION_FORWARD, 1, 2, 0, &why),
+                  DPAR_E_RANGE);
         CHECK_TEXT(why.text, "rank 1: 1F2: the data ends here");
-        (void)dpar_comm_close(apart);
+        (void)dpar_comm_free(apart);
         /* the last thing of all: others have nothing left to do but to hear of it */
         CHECK_INT(dpar_comm_split(c, 0, 0, &apart), DPAR_OK);
-        CHECK_INT(breaking(apart, DPAR_ZB_H1, DPAR_WEIGHT, 0, 2 * c->size - 1, 0, &why),
-                  DPAR_E_RANGE);
+        CHECK_INT(
+            breaking(apart, DPAR_SCHEDULE_ZB_H1, DPAR_ACTION_WEIGHT, 0, 2 * c->size - 1, 0, &why),
+            DPAR_E_RANGE);
         CHECK(strncmp(why.text, "rank 0: 0W", 10) == 0);
-        (void)dpar_comm_close(apart);
+        (void)dpar_comm_free(apart);
     }
     if (c->size == 2 || c->size == 3) {
         each_fails(c);
     }
 #endif
 #ifdef DEVICE_MEMORY
-    CHECK(c->size == 1 || c->sent[DPAR_SEND] > 0);
+    CHECK(c->size == 1 || c->sent[DPAR_CALL_SEND] > 0);
     c = device_return(c);
     device_end();
 #endif
     return failures() > 0;
 }
 
-static void also(int n, const dpar_options *o)
+static void also(int n, const dpar_world_desc *o)
 {
     if (!o->threads && n > 1) {
         kill_one(n);

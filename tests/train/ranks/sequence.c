@@ -258,7 +258,7 @@ static void part_split(const test_case *t, const dpar_split *split, int rank, pa
 }
 
 /* A rank's tokens in a layer. */
-static void part_of(const test_case *t, const dpar_attention *layer, int rank, part *p)
+static void part_of(const test_case *t, const dpar_attention_desc *layer, int rank, part *p)
 {
     dpar_split s;
     if (!t->halo && !t->ulysses) {
@@ -315,7 +315,7 @@ static dpar_status counting_batch(dpar_comm *c, const dpar_call *calls, int32_t 
     int32_t i;
     for (i = 0; i < n; i++) {
         engine_sent[c->rank] +=
-            calls[i].kind == DPAR_SEND ? calls[i].count * dpar_type_bytes(calls[i].type) : 0;
+            calls[i].kind == DPAR_CALL_SEND ? calls[i].count * dpar_type_bytes(calls[i].type) : 0;
     }
     return engine_batch[c->rank](c, calls, n, works);
 }
@@ -325,7 +325,7 @@ static dpar_status (*engine_run[MOST_RANKS])(dpar_comm *c, const dpar_call *call
 static dpar_status counting_run(dpar_comm *c, const dpar_call *call)
 {
     int32_t r;
-    for (r = 0; r < c->size && call->kind == DPAR_ALL_TO_ALL; r++) {
+    for (r = 0; r < c->size && call->kind == DPAR_CALL_ALL_TO_ALL; r++) {
         engine_sent[c->rank] += r != c->rank ? call->in_count[r] * dpar_type_bytes(call->type) : 0;
     }
     return engine_run[c->rank](c, call);
@@ -344,11 +344,11 @@ static void widen(const void *from, int64_t n, float *to)
 
 static void wide_kernel(const dpar_attention_call *call)
 {
-    const dpar_attention *a = call->layer;
+    const dpar_attention_desc *a = call->layer;
     const int64_t q = call->queries * a->heads, k = call->keys * a->groups;
     float *x = (float *)reached(q * a->width, 4), *y = (float *)reached(k * a->width, 4);
     float *z = (float *)reached(k * a->values, 4), *d = (float *)reached(q * a->values, 4);
-    dpar_attention wide = *a;
+    dpar_attention_desc wide = *a;
     dpar_attention_call inner = *call;
     wide.type = DPAR_F32;
     inner.layer = &wide;
@@ -426,7 +426,7 @@ static void queueing_kernel(const dpar_attention_call *call)
 }
 #endif
 
-static void describe(const test_case *t, int ranks, witness *w, dpar_attention *layer)
+static void describe(const test_case *t, int ranks, witness *w, dpar_attention_desc *layer)
 {
     memset(layer, 0, sizeof *layer);
     layer->way = t->halo ? dpar_attention_halo : t->ulysses ? dpar_attention_ulysses : NULL;
@@ -548,7 +548,8 @@ static int differences(dpar_comm *c, dpar_attention_plan *plan, const dpar_atten
 }
 
 /* Pairs between two ranks, one by one. */
-static int64_t pairs_between(const test_case *t, const dpar_attention *layer, int rank, int from)
+static int64_t pairs_between(const test_case *t, const dpar_attention_desc *layer, int rank,
+                             int from)
 {
     part q, k;
     int64_t i, j, pairs = 0;
@@ -567,7 +568,7 @@ static int64_t pairs_between(const test_case *t, const dpar_attention *layer, in
 /* Forward and backward of the halo form: keys that lie at most a window before the first token of
  * another rank (or behind its last one), one by one; backward the same again, and the gradients of
  * those that this rank has beside its own. */
-static int64_t halo_bytes(const dpar_comm *c, const test_case *t, const dpar_attention *layer)
+static int64_t halo_bytes(const dpar_comm *c, const test_case *t, const dpar_attention_desc *layer)
 {
     const int64_t each = t->groups * (t->width + t->values);
     int64_t bytes = 0, i;
@@ -595,7 +596,7 @@ static int64_t halo_bytes(const dpar_comm *c, const test_case *t, const dpar_att
 }
 
 /* As the headers say: of the ring and of Ulysses. */
-static int64_t foretold(const dpar_comm *c, const test_case *t, const dpar_attention *layer,
+static int64_t foretold(const dpar_comm *c, const test_case *t, const dpar_attention_desc *layer,
                         int back)
 {
     const int64_t type = type_bytes(t->type), each = t->groups * (t->width + t->values);
@@ -615,8 +616,8 @@ static int64_t foretold(const dpar_comm *c, const test_case *t, const dpar_atten
                             : each * ((all - next) * type +
                                       (back ? (all - mine) * type_bytes(sums(t->type)) : 0));
     }
-    (void)dpar_heads_init(&h, t->heads, t->groups, c->size, t->chunked ? DPAR_CHUNK : DPAR_EVEN,
-                          NULL);
+    (void)dpar_heads_init(&h, t->heads, t->groups, c->size,
+                          t->chunked ? DPAR_SPLIT_CHUNK : DPAR_SPLIT_EVEN, NULL);
     for (r = 0; r < c->size; r++) {
         held[0] += dpar_heads_local(&h, r).queries;
         held[1] += dpar_heads_local(&h, r).groups;
@@ -630,7 +631,7 @@ static int64_t foretold(const dpar_comm *c, const test_case *t, const dpar_atten
 }
 
 /* Bytes and pairs as foretold? */
-static int accounts(dpar_comm *c, const test_case *t, const dpar_attention *layer,
+static int accounts(dpar_comm *c, const test_case *t, const dpar_attention_desc *layer,
                     const dpar_attention_plan *plan, const witness *w, const int64_t *sent)
 {
     int64_t pairs = 0;
@@ -719,7 +720,7 @@ static void float_scatter(const test_case *t, const part *p)
 /* One layer: forward, backward, twice (a plan does all layers), then by differences. */
 static int layer_case(dpar_comm *c, test_case *t, uint32_t seed, int differ)
 {
-    dpar_attention layer;
+    dpar_attention_desc layer;
     dpar_attention_plan *plan = NULL;
     dpar_attention_arrays a;
     dpar_why why;
@@ -751,13 +752,13 @@ static int layer_case(dpar_comm *c, test_case *t, uint32_t seed, int differ)
     engine_batch[c->rank] = c->engine.batch;
     c->engine.batch = counting_batch;
     engine_sent[c->rank] = 0;
-    counted = c->sent[DPAR_ALL_TO_ALL];
+    counted = c->sent[DPAR_CALL_ALL_TO_ALL];
     bad += dpar_attention_forward(plan, &a) != DPAR_OK;
     sent[0] = t->halo || t->ulysses ? plan->sent : engine_sent[c->rank];
     bad += dpar_attention_backward(plan, &a) != DPAR_OK;
     sent[1] = (t->halo || t->ulysses ? plan->sent : engine_sent[c->rank]) - sent[0];
     c->engine.batch = engine_batch[c->rank];
-    bad += t->ulysses && c->sent[DPAR_ALL_TO_ALL] - counted != plan->sent;
+    bad += t->ulysses && c->sent[DPAR_CALL_ALL_TO_ALL] - counted != plan->sent;
     bad += judge(t, &p, t->halo ? "halo" : t->ulysses ? "ulysses" : "ring", c->rank, c->size);
     bad += accounts(c, t, &layer, plan, &w, sent);
     if (differ && t->type == DPAR_F64 && total(t) > 0) {
@@ -786,7 +787,7 @@ static test_case plain(int tokens)
     t.width = 4;
     t.values = 4;
     t.causal = 1;
-    t.rule = DPAR_ZIGZAG;
+    t.rule = DPAR_SPLIT_ZIGZAG;
     t.loud = 2.0;
     t.type = DPAR_F64;
     return t;
@@ -794,7 +795,8 @@ static test_case plain(int tokens)
 
 static test_case by_lot(uint32_t *state)
 {
-    static const int rules[] = {DPAR_ZIGZAG, DPAR_ZIGZAG, DPAR_CHUNK, DPAR_EVEN, DPAR_STRIPE};
+    static const int rules[] = {DPAR_SPLIT_ZIGZAG, DPAR_SPLIT_ZIGZAG, DPAR_SPLIT_CHUNK,
+                                DPAR_SPLIT_EVEN, DPAR_SPLIT_CYCLIC};
     test_case t;
     int d;
     memset(&t, 0, sizeof t);
@@ -837,7 +839,7 @@ static int ring_cases(dpar_comm *c, int rounds)
     t = plain(c->size > 2 ? 90 : 700); /* more keys than the plain kernel has at a time */
     t.heads = t.groups = 1;
     t.causal = 0;
-    t.rule = DPAR_CHUNK;
+    t.rule = DPAR_SPLIT_CHUNK;
     t.loud = 20.0;
     bad += layer_case(c, &t, 400, 0);
     for (n = 0; n < rounds; n++) {
@@ -857,7 +859,7 @@ static int halo_cases(dpar_comm *c, int rounds)
     for (n = 0; n < 5 + rounds; n++) {
         t = n < 5 ? plain(23) : by_lot(&state);
         t.halo = 1;
-        t.rule = n % 2 ? DPAR_EVEN : DPAR_CHUNK;
+        t.rule = n % 2 ? DPAR_SPLIT_EVEN : DPAR_SPLIT_CHUNK;
         t.window = n < 5 ? windows[n] : t.window > 0 ? t.window : 1 + n % 7;
         bad += layer_case(c, &t, 9000 + (uint32_t)n, n % 8 == 0);
     }
@@ -865,7 +867,7 @@ static int halo_cases(dpar_comm *c, int rounds)
         t = plain(n);
         bad += layer_case(c, &t, 9997, 0);
         t.halo = 1;
-        t.rule = DPAR_EVEN;
+        t.rule = DPAR_SPLIT_EVEN;
         t.window = 3;
         bad += layer_case(c, &t, 9998 + (uint32_t)n, n);
     }
@@ -877,7 +879,7 @@ static int halo_cases(dpar_comm *c, int rounds)
 static int balance(dpar_comm *c)
 {
     test_case t = plain(2 * c->size * 6);
-    dpar_attention layer;
+    dpar_attention_desc layer;
     int64_t whole = 0, same = 0, in_order = 0, most = 0;
     int step, rank, bad = 0;
     t.docs = 2;
@@ -891,7 +893,7 @@ static int balance(dpar_comm *c)
             whole += pairs_between(&t, &layer, rank, from);
         }
     }
-    layer.tokens.rule = DPAR_CHUNK;
+    layer.tokens.rule = DPAR_SPLIT_CHUNK;
     for (step = 0; step < c->size; step++) {
         for (rank = 0, most = 0; rank < c->size; rank++) {
             const int64_t n = pairs_between(&t, &layer, rank, (rank - step + c->size) % c->size);
@@ -961,20 +963,20 @@ static void no_kernel(const dpar_attention_call *call)
     (void)call;
 }
 
-static dpar_attention ulysses_layer(ulysses *u)
+static dpar_attention_desc ulysses_layer(ulysses *u)
 {
-    dpar_attention a;
+    dpar_attention_desc a;
     memset(&a, 0, sizeof a);
     u->ends[1] = u->tokens.count;
     a.way = dpar_attention_ulysses;
     a.tokens.docs = 1;
     a.tokens.ends = u->ends;
     a.tokens.ranks = u->heads.ranks;
-    a.tokens.rule = DPAR_EVEN;
+    a.tokens.rule = DPAR_SPLIT_EVEN;
     a.cut = &u->tokens;
     a.heads = u->heads.queries;
     a.groups = u->heads.groups;
-    a.heads_chunked = u->heads.rule == DPAR_CHUNK;
+    a.heads_chunked = u->heads.rule == DPAR_SPLIT_CHUNK;
     a.width = (int32_t)u->width;
     a.type = u->type;
     a.forward = a.backward = no_kernel;
@@ -983,14 +985,14 @@ static dpar_attention ulysses_layer(ulysses *u)
 
 static dpar_status ulysses_bytes(const dpar_comm *c, ulysses *u, int64_t *bytes, dpar_why *why)
 {
-    const dpar_attention a = ulysses_layer(u);
+    const dpar_attention_desc a = ulysses_layer(u);
     return dpar_attention_bytes(c, &a, bytes, why);
 }
 
 static dpar_status ulysses_init(void *memory, int64_t bytes, dpar_comm *c, ulysses *u,
                                 dpar_attention_plan **plan, dpar_why *why)
 {
-    const dpar_attention a = ulysses_layer(u);
+    const dpar_attention_desc a = ulysses_layer(u);
     return dpar_attention_init(memory, bytes, c, &a, plan, why);
 }
 
@@ -1013,7 +1015,7 @@ static int64_t heads_of(const ulysses *u, int32_t rank)
 
 static int64_t ulysses_sent(const ulysses *u, int32_t rank, int back)
 {
-    const int64_t n = dpar_split_size(&u->tokens, rank), mine = heads_of(u, rank);
+    const int64_t n = dpar_split_part_count(&u->tokens, rank), mine = heads_of(u, rank);
     return u->width * type_bytes(u->type) *
            (back ? mine * (u->tokens.count - n) : n * (heads_of(u, -1) - mine));
 }
@@ -1069,7 +1071,7 @@ static void *behind(void *base, int64_t elements, int type)
 static void middle_attend(const test_case *t, const middle *m, int backward)
 {
     const int v = m->heads * t->values;
-    dpar_attention local;
+    dpar_attention_desc local;
     dpar_attention_call call;
     int64_t i;
     int d;
@@ -1157,10 +1159,10 @@ static int again(dpar_comm *c, const ulysses *u, dpar_attention_plan *plan, cons
     if (reads > 0) {
         memcpy(from, in, (size_t)reads);
     }
-    sent = c->sent[DPAR_ALL_TO_ALL];
+    sent = c->sent[DPAR_CALL_ALL_TO_ALL];
     bad += dpar_attention_exchange(plan, array_of(u), backward, from, got) != DPAR_OK;
     bad += writes > 0 && memcmp(got, out, (size_t)writes) != 0;
-    bad += c->sent[DPAR_ALL_TO_ALL] - sent != ulysses_sent(u, c->rank, backward);
+    bad += c->sent[DPAR_CALL_ALL_TO_ALL] - sent != ulysses_sent(u, c->rank, backward);
     if (bad > 0) {
         printf("rank %d of %d: ulysses %s, %s: differs, or %d bytes packed\n", (int)c->rank,
                (int)c->size, backward ? "back" : "there", lacks ? "one without" : "in place",
@@ -1216,7 +1218,7 @@ static int ulysses_case(dpar_comm *c, test_case *t, const dpar_split *split, uin
     for (k = 0; k < 4; k++) {
         u[k].tokens = *split;
         if (dpar_heads_init(&u[k].heads, t->heads, t->groups, c->size,
-                            (int)seed % 2 ? DPAR_EVEN : DPAR_CHUNK, NULL) != DPAR_OK) {
+                            (int)seed % 2 ? DPAR_SPLIT_EVEN : DPAR_SPLIT_CHUNK, NULL) != DPAR_OK) {
             return 1;
         }
         u[k].of_groups = k == 1 || k == 2;
@@ -1248,8 +1250,9 @@ static int ulysses_case(dpar_comm *c, test_case *t, const dpar_split *split, uin
 
 static int ulysses_cases(dpar_comm *c, int rounds)
 {
-    static const int rules[] = {DPAR_CHUNK,  DPAR_EVEN,         DPAR_FLOOR, DPAR_ZIGZAG,
-                                DPAR_STRIPE, DPAR_BLOCK_CYCLIC, DPAR_RAGGED};
+    static const int rules[] = {DPAR_SPLIT_CHUNK,  DPAR_SPLIT_EVEN,   DPAR_SPLIT_FLOOR,
+                                DPAR_SPLIT_ZIGZAG, DPAR_SPLIT_CYCLIC, DPAR_SPLIT_BLOCK_CYCLIC,
+                                DPAR_SPLIT_RAGGED};
     uint32_t state = 77;
     int n, r, bad = 0;
     for (n = 0; n < rounds; n++) {
@@ -1262,9 +1265,9 @@ static int ulysses_cases(dpar_comm *c, int rounds)
         for (r = 0; r < c->size; r++) {
             weight[r] = 1 + lot(&state, 3) * lot(&state, 3);
         }
-        if (rule == DPAR_RAGGED) {
-            bad += dpar_split_weights(cuts, total(&t), c->size, weight, 1, NULL) != DPAR_OK ||
-                   dpar_split_ragged(&split, c->size, cuts, NULL) != DPAR_OK;
+        if (rule == DPAR_SPLIT_RAGGED) {
+            bad += dpar_split_weighted_cuts(cuts, total(&t), c->size, weight, 1, NULL) != DPAR_OK ||
+                   dpar_split_init_ragged(&split, c->size, cuts, NULL) != DPAR_OK;
         } else {
             bad += dpar_split_init(&split, rule, total(&t), c->size, 3, NULL) != DPAR_OK;
         }
@@ -1287,8 +1290,8 @@ static int ulysses_copies(dpar_comm *c)
     double want = rounded(DPAR_BF16, 1.0 + (c->size - 1) / 256.0);
     int i, bad = 0;
     memset(&u, 0, sizeof u);
-    bad += dpar_split_init(&u.tokens, DPAR_EVEN, whole, c->size, 1, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&u.heads, c->size, 1, c->size, DPAR_EVEN, NULL) != DPAR_OK;
+    bad += dpar_split_init(&u.tokens, DPAR_SPLIT_EVEN, whole, c->size, 1, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&u.heads, c->size, 1, c->size, DPAR_SPLIT_EVEN, NULL) != DPAR_OK;
     u.of_groups = 1;
     u.type = DPAR_BF16;
     u.width = 1;
@@ -1296,7 +1299,7 @@ static int ulysses_copies(dpar_comm *c)
         float_put(in, i, DPAR_BF16, c->rank == 0 ? 1.0 : 1.0 / 256.0);
     }
     bad += exchange(c, &u, in, out, 1);
-    for (i = 0; i < dpar_split_size(&u.tokens, c->rank); i++) {
+    for (i = 0; i < dpar_split_part_count(&u.tokens, c->rank); i++) {
         bad += float_get(out, i, DPAR_BF16) != want;
     }
     free(in);
@@ -1314,8 +1317,8 @@ static int ulysses_large(dpar_comm *c)
     int64_t i;
     int bad = 0;
     memset(&u, 0, sizeof u);
-    bad += dpar_split_init(&u.tokens, DPAR_ZIGZAG, 2 * tokens, c->size, 1, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&u.heads, 16, 16, c->size, DPAR_EVEN, NULL) != DPAR_OK;
+    bad += dpar_split_init(&u.tokens, DPAR_SPLIT_ZIGZAG, 2 * tokens, c->size, 1, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&u.heads, 16, 16, c->size, DPAR_SPLIT_EVEN, NULL) != DPAR_OK;
     u.type = DPAR_F32;
     u.width = 67;
     for (i = 0; i < tokens * row; i++) {
@@ -1341,8 +1344,8 @@ static int ulysses_quarrel(dpar_comm *c)
     int k, bad = dpar_comm_split(c, 0, 0, &other) != DPAR_OK;
     dpar_status st;
     memset(&u, 0, sizeof u);
-    bad += dpar_split_init(&u.tokens, DPAR_EVEN, 2 * c->size, c->size, 1, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&u.heads, c->size, c->size, c->size, DPAR_EVEN, NULL) != DPAR_OK;
+    bad += dpar_split_init(&u.tokens, DPAR_SPLIT_EVEN, 2 * c->size, c->size, 1, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&u.heads, c->size, c->size, c->size, DPAR_SPLIT_EVEN, NULL) != DPAR_OK;
     u.type = DPAR_F32;
     u.width = 4;
     for (k = 0; k < 1 && bad == 0; k++) {
@@ -1368,7 +1371,7 @@ static int ulysses_quarrel(dpar_comm *c)
     for (k = 0; k < 3; k++) {
         dpar_comm_release(c, memory[k]);
     }
-    (void)dpar_comm_close(other);
+    (void)dpar_comm_free(other);
     if (bad) {
         printf("rank %d: another exchange: %d wrong\n", (int)c->rank, bad);
     }
@@ -1389,8 +1392,8 @@ static int ulysses_refusals(dpar_comm *c)
     void *memory = aligned_alloc(64, 1 << 16);
     int way, bad = 0;
     memset(&good, 0, sizeof good);
-    bad += dpar_split_init(&good.tokens, DPAR_EVEN, 20, c->size, 1, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&good.heads, 8, 2, c->size, DPAR_EVEN, NULL) != DPAR_OK;
+    bad += dpar_split_init(&good.tokens, DPAR_SPLIT_EVEN, 20, c->size, 1, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&good.heads, 8, 2, c->size, DPAR_SPLIT_EVEN, NULL) != DPAR_OK;
     good.type = DPAR_F64;
     good.width = 4;
     for (way = 0; way < 6; way++) {
@@ -1407,7 +1410,7 @@ static int ulysses_refusals(dpar_comm *c)
         u = good;
         why.text[0] = 0;
         u.width += way == 1 && odd;
-        u.heads.rule = way == 2 && odd ? DPAR_CHUNK : DPAR_EVEN;
+        u.heads.rule = way == 2 && odd ? DPAR_SPLIT_CHUNK : DPAR_SPLIT_EVEN;
         u.type = way == 3 && odd ? DPAR_F32 : DPAR_F64;
         bad += ulysses_init(memory, way == 0 && odd ? 64 : 1 << 16, c, &u, &plan, &why) !=
                    (way == 0 ? DPAR_E_ROOM : DPAR_E_MISMATCH) ||
@@ -1426,7 +1429,7 @@ static int ulysses_refusals(dpar_comm *c)
 static int refusals(dpar_comm *c)
 {
     test_case t = plain(12);
-    dpar_attention good, a;
+    dpar_attention_desc good, a;
     dpar_why why;
     int64_t bytes, ends[2] = {0, INT64_C(1) << 55};
     int way, bad = 0;
@@ -1443,9 +1446,9 @@ static int refusals(dpar_comm *c)
         a.window = way == 7 ? -1 : 0;
         a.tag = way == 8 ? -1 : 0;
         a.tokens.ends = way == 9 ? ends : a.tokens.ends;
-        a.tokens.rule = way == 10 ? DPAR_FLOOR : a.tokens.rule;
+        a.tokens.rule = way == 10 ? DPAR_SPLIT_FLOOR : a.tokens.rule;
         a.way = way >= 11 ? dpar_attention_halo : NULL;
-        a.tokens.rule = way == 11 ? DPAR_EVEN : a.tokens.rule; /* 11: no window, 12: zigzag */
+        a.tokens.rule = way == 11 ? DPAR_SPLIT_EVEN : a.tokens.rule; /* 11: no window, 12: zigzag */
         a.window = way == 12 ? 3 : a.window;
         st = dpar_attention_bytes(c, &a, &bytes, &why);
         if (st != wanted || why.text[0] == 0) {
@@ -1477,7 +1480,7 @@ static int misuse(dpar_comm *c)
     int way, bad = 0;
     for (way = 0; way < 9 && c->size > 1; way++) {
         test_case t = plain(20);
-        dpar_attention layer;
+        dpar_attention_desc layer;
         dpar_attention_plan *plan = NULL;
         dpar_why why;
         dpar_status st, wanted = way == 0   ? DPAR_E_ROOM
@@ -1493,11 +1496,11 @@ static int misuse(dpar_comm *c)
             layer.window = way == 3 ? 4 : layer.window;
             layer.causal = way == 4 ? 0 : layer.causal;
             layer.type = way == 5 ? DPAR_F32 : layer.type;
-            layer.tokens.rule = way == 6 ? DPAR_EVEN : layer.tokens.rule;
+            layer.tokens.rule = way == 6 ? DPAR_SPLIT_EVEN : layer.tokens.rule;
             t.ends[1] += way == 7;
             layer.way = way == 8 ? dpar_attention_halo : layer.way;
             layer.window = way == 8 ? 4 : layer.window;
-            layer.tokens.rule = way == 8 ? DPAR_EVEN : layer.tokens.rule;
+            layer.tokens.rule = way == 8 ? DPAR_SPLIT_EVEN : layer.tokens.rule;
         }
         (void)dpar_attention_bytes(c, &layer, &bytes, NULL);
         memory = aligned_alloc(64, 1 << 16);
@@ -1520,7 +1523,7 @@ static int misuse(dpar_comm *c)
 static int forgets_keys(dpar_comm *c, void *arg)
 {
     test_case t = plain(32);
-    dpar_attention layer;
+    dpar_attention_desc layer;
     dpar_attention_plan *plan = NULL;
     dpar_attention_arrays a;
     part p;
@@ -1573,7 +1576,7 @@ static int everything(dpar_comm *c, void *arg)
     return all_right(c, bad, began);
 }
 
-static void also(int n, const dpar_options *o)
+static void also(int n, const dpar_world_desc *o)
 {
     on_ranks(n, " without keys", forgets_keys, NULL, o);
 }

@@ -16,7 +16,7 @@
 #define free device_free
 #define dpar_linear_forward(t, l, a) (dpar_status) ON_DEVICE(dpar_linear_forward(t, l, a))
 #define dpar_linear_backward(t, l, a) (dpar_status) ON_DEVICE(dpar_linear_backward(t, l, a))
-#define dpar_redistribute_run(c, m, why) (dpar_status) ON_DEVICE(dpar_redistribute_run(c, m, why))
+#define dpar_redistribute(c, m, why) (dpar_status) ON_DEVICE(dpar_redistribute(c, m, why))
 #define embedding_forward(t, v, n, ids, table, y, s)                                               \
     (dpar_status) ON_DEVICE(embedding_forward(t, v, n, ids, table, y, s))
 #define embedding_backward(t, v, n, ids, dy, dt, add, s)                                           \
@@ -55,8 +55,8 @@ static meter *count(const dpar_comm *c, const dpar_call *call, char what)
     meter *m = &this_rank;
     int64_t whole = call->count;
     int32_t r;
-    if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {
-        const int64_t *each = call->kind == DPAR_ALL_GATHER ? call->out_count : call->in_count;
+    if (call->kind == DPAR_CALL_ALL_GATHER || call->kind == DPAR_CALL_REDUCE_SCATTER) {
+        const int64_t *each = call->kind == DPAR_CALL_ALL_GATHER ? call->out_count : call->in_count;
         whole = call->varies ? 0 : call->count * c->size;
         for (r = 0; call->varies && r < c->size; r++) {
             whole += each[r];
@@ -90,14 +90,14 @@ static dpar_status counted_matmul(void *user, const dpar_matmul *call)
 }
 
 #ifdef DEVICE_MEMORY
-static dpar_status tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
+static dpar_status tensor_init(dpar_tensor_parallel *t, dpar_comm *c, int32_t type, int64_t tokens,
                                int64_t *counts, dpar_why *why)
 {
-    const dpar_status st = dpar_tensor_init(t, c, type, tokens, counts, why);
+    const dpar_status st = dpar_tensor_parallel_init(t, c, type, tokens, counts, why);
     t->matmul = st == DPAR_OK ? device_matmul : NULL;
     return st;
 }
-#define dpar_tensor_init tensor_init
+#define dpar_tensor_parallel_init tensor_init
 #endif
 
 static void look_begins(dpar_comm *c)
@@ -124,9 +124,9 @@ static int sent(dpar_comm *c, int64_t calls, int32_t kind, int64_t bytes, const 
         printf(
             "rank %d of %d: %lld collectives, the last %s, %lld bytes, %s; expected %lld %s %lld "
             "%s\n",
-            (int)c->rank, (int)c->size, (long long)m->calls, dpar_collective_name(m->kind),
-            (long long)m->bytes, m->trace, (long long)calls, dpar_collective_name(kind),
-            (long long)bytes, trace != NULL ? trace : "");
+            (int)c->rank, (int)c->size, (long long)m->calls, dpar_call_name(m->kind),
+            (long long)m->bytes, m->trace, (long long)calls, dpar_call_name(kind), (long long)bytes,
+            trace != NULL ? trace : "");
     }
     m->calls = m->bytes = 0;
     m->traced = 0;
@@ -374,7 +374,7 @@ static void pair_free(pair *a)
 
 /* A rank's part of it. */
 typedef struct part {
-    dpar_tensor t;
+    dpar_tensor_parallel t;
     dpar_linear up, down;
     dpar_linear_arrays u, v, y;
     int64_t f0, f1, own, t0;
@@ -384,9 +384,9 @@ typedef struct part {
 
 /* Uneven features: rank r has r mod 3 parts, the last one more. */
 /* Tokens of this rank outside of a pair. */
-static int64_t own_tokens(const dpar_tensor *t)
+static int64_t own_tokens(const dpar_tensor_parallel *t)
 {
-    return t->counts == NULL ? t->tokens.count : dpar_split_size(&t->tokens, t->comm->rank);
+    return t->counts == NULL ? t->tokens.count : dpar_split_part_count(&t->tokens, t->comm->rank);
 }
 
 static dpar_split cut_features(dpar_comm *c, const shape *s, part *p)
@@ -397,10 +397,10 @@ static dpar_split cut_features(dpar_comm *c, const shape *s, part *p)
     for (r = 0; r < c->size; r++) {
         p->weights[r] = r % 3 + (r == c->size - 1);
     }
-    (void)dpar_split_init(&cut, DPAR_EVEN, s->f, c->size, 1, NULL);
+    (void)dpar_split_init(&cut, DPAR_SPLIT_EVEN, s->f, c->size, 1, NULL);
     if (s->ragged) {
-        (void)dpar_split_weights(p->cuts, s->f, c->size, p->weights, 1, NULL);
-        (void)dpar_split_ragged(&cut, c->size, p->cuts, NULL);
+        (void)dpar_split_weighted_cuts(p->cuts, s->f, c->size, p->weights, 1, NULL);
+        (void)dpar_split_init_ragged(&cut, c->size, p->cuts, NULL);
     }
     return cut;
 }
@@ -413,20 +413,21 @@ static int part_make(dpar_comm *c, const shape *s, const pair *a, part *p)
     int64_t m;
     memset(p, 0, sizeof *p);
     cut = cut_features(c, s, p);
-    m = dpar_split_size(&cut, c->rank);
-    p->f0 = m > 0 ? dpar_split_offset(&cut, c->rank) : 0;
+    m = dpar_split_part_count(&cut, c->rank);
+    p->f0 = m > 0 ? dpar_split_part_first(&cut, c->rank) : 0;
     p->f1 = p->f0 + m;
-    if (dpar_tensor_init(&p->t, c, type, n, s->sequence ? p->counts : NULL, NULL) != DPAR_OK) {
+    if (dpar_tensor_parallel_init(&p->t, c, type, n, s->sequence ? p->counts : NULL, NULL) !=
+        DPAR_OK) {
         return 1;
     }
     p->t.matmul = counted_matmul;
     p->t.user = &this_rank;
     p->own = own_tokens(&p->t);
-    p->t0 = s->sequence && p->own > 0 ? dpar_split_offset(&p->t.tokens, c->rank) : 0;
-    p->up.kind = DPAR_COLUMN;
+    p->t0 = s->sequence && p->own > 0 ? dpar_split_part_first(&p->t.tokens, c->rank) : 0;
+    p->up.kind = DPAR_LINEAR_COLUMN;
     p->up.in = p->down.out = h;
     p->up.out = p->down.in = m;
-    p->down.kind = DPAR_ROW;
+    p->down.kind = DPAR_LINEAR_ROW;
     p->u.w = piece(a->w1, h, p->f0, p->f1, 0, h, type);
     p->u.bias = piece(a->b1, 1, p->f0, p->f1, 0, 1, type);
     p->u.x = p->v.x = piece(a->x, h, p->t0, p->t0 + p->own, 0, h, type);
@@ -497,13 +498,13 @@ static int part_forward(dpar_comm *c, const shape *s, part *p)
 {
     const int64_t bytes = s->n * s->h * dpar_type_bytes(s->type);
     int bad = dpar_linear_forward(&p->t, &p->up, &p->u) != DPAR_OK;
-    bad += s->sequence ? sent(c, 1, DPAR_ALL_GATHER, bytes, "rm") : sent(c, 0, 0, 0, "m");
+    bad += s->sequence ? sent(c, 1, DPAR_CALL_ALL_GATHER, bytes, "rm") : sent(c, 0, 0, 0, "m");
     p->v.kept = s->sequence; /* u gathered it */
     bad += dpar_linear_forward(&p->t, &p->up, &p->v) != DPAR_OK;
     bad += sent(c, 0, 0, 0, "m");
     part_product(s, p);
     bad += dpar_linear_forward(&p->t, &p->down, &p->y) != DPAR_OK;
-    bad += sent(c, 1, s->sequence ? DPAR_REDUCE_SCATTER : DPAR_ALL_REDUCE, bytes, "mr");
+    bad += sent(c, 1, s->sequence ? DPAR_CALL_REDUCE_SCATTER : DPAR_CALL_ALL_REDUCE, bytes, "mr");
     return bad;
 }
 
@@ -517,7 +518,7 @@ static int down_backward(dpar_comm *c, const shape *s, part *p)
         p->y.dw = p->y.dbias = NULL;
     }
     bad += dpar_linear_backward(&p->t, &p->down, &p->y) != DPAR_OK;
-    bad += s->sequence ? sent(c, 1, DPAR_ALL_GATHER, bytes, s->apart ? "rm" : "rmm")
+    bad += s->sequence ? sent(c, 1, DPAR_CALL_ALL_GATHER, bytes, s->apart ? "rm" : "rmm")
                        : sent(c, 0, 0, 0, s->apart ? "m" : "mm");
     if (s->apart) {
         p->y.dw = dw;
@@ -537,7 +538,7 @@ static int up_backward(dpar_comm *c, const shape *s, part *p)
 {
     const int64_t bytes = s->n * s->h * dpar_type_bytes(s->type);
     const int gathers = s->sequence && !s->kept;
-    const int32_t last = s->sequence ? DPAR_REDUCE_SCATTER : DPAR_ALL_REDUCE;
+    const int32_t last = s->sequence ? DPAR_CALL_REDUCE_SCATTER : DPAR_CALL_ALL_REDUCE;
     int bad = 0;
     p->u.open = 1;
     p->v.add_dx = 1;
@@ -546,7 +547,7 @@ static int up_backward(dpar_comm *c, const shape *s, part *p)
         memset(p->u.whole, 0, (size_t)(s->n * s->h * dpar_type_bytes(s->type)));
     }
     bad += dpar_linear_backward(&p->t, &p->up, &p->u) != DPAR_OK;
-    bad += gathers ? sent(c, 1, DPAR_ALL_GATHER, bytes, "pmm") : sent(c, 0, 0, 0, "mm");
+    bad += gathers ? sent(c, 1, DPAR_CALL_ALL_GATHER, bytes, "pmm") : sent(c, 0, 0, 0, "mm");
     bad += dpar_linear_backward(&p->t, &p->up, &p->v) != DPAR_OK;
     bad += gathers ? sent(c, 2, last, 2 * bytes, "pmpm") : sent(c, 1, last, bytes, "mpm");
     p->u.kept = p->v.kept = p->u.open = p->v.add_dx = 0;
@@ -721,20 +722,21 @@ static int pair_cases(dpar_comm *c)
 static dpar_status carry(dpar_comm *c, const dpar_layout *from, const dpar_layout *to,
                          const void *in, void *out)
 {
-    dpar_move m;
+    dpar_redistribute_desc m;
     memset(&m, 0, sizeof m);
     m.from = from;
     m.to = to;
     m.in = in;
     m.out = out;
     m.type = DPAR_F64;
-    return dpar_redistribute_run(c, &m, NULL);
+    return dpar_redistribute(c, &m, NULL);
 }
 
 /* As tensor.h says: sliced and gathered again, by every rule that needs no more than numbers. */
 static int feature_cases(dpar_comm *c)
 {
-    static const int32_t rules[] = {DPAR_EVEN, DPAR_CHUNK, DPAR_STRIDED, DPAR_ZIGZAG, DPAR_STRIPE};
+    static const int32_t rules[] = {DPAR_SPLIT_EVEN, DPAR_SPLIT_CHUNK, DPAR_SPLIT_STRIDED,
+                                    DPAR_SPLIT_ZIGZAG, DPAR_SPLIT_CYCLIC};
     enum { ROWS = 3, MOST = 19 };
     int32_t i;
     int64_t n, k;
@@ -751,7 +753,8 @@ static int feature_cases(dpar_comm *c)
             dpar_why why;
             int64_t l, g;
             bad += dpar_split_init(&split, rules[i], n, c->size, 2, NULL) != DPAR_OK;
-            bad += dpar_mesh_init(&mesh, "tp", &c->size, DPAR_LAST_FASTEST, 0, &why) != DPAR_OK;
+            bad +=
+                dpar_mesh_init(&mesh, "tp", &c->size, DPAR_ORDER_LAST_FASTEST, 0, &why) != DPAR_OK;
             bad += dpar_layout_init(&cut, &mesh, 2, extent, &some, &why) != DPAR_OK;
             bad += dpar_layout_init(&uncut, &mesh, 2, extent, &all, &why) != DPAR_OK;
             for (k = 0; k < ROWS * n; k++) {
@@ -762,7 +765,7 @@ static int feature_cases(dpar_comm *c)
             for (l = 0; (g = dpar_split_global(&split, c->rank, l, NULL)) >= 0; l++) {
                 for (k = 0; k < ROWS; k++) {
                     const double d =
-                        own[k * dpar_split_size(&split, c->rank) + l] - whole[k * n + g];
+                        own[k * dpar_split_part_count(&split, c->rank) + l] - whole[k * n + g];
                     bad += d < 0.0 || d > 0.0;
                 }
             }
@@ -796,7 +799,7 @@ static int32_t word_of(const words *s, int64_t i)
 /* Rows of a rank, from the whole [V][width]; padding is NaN: whoever reads it is found out. */
 static void *rows_of(const words *s, int32_t rank, const double *whole)
 {
-    const int64_t rows = dpar_vocab_rows(&s->v);
+    const int64_t rows = dpar_vocab_row_count(&s->v);
     void *a = fresh(rows * s->width);
     int64_t i, j;
     for (i = 0; i < rows; i++) {
@@ -813,17 +816,18 @@ static void *rows_of(const words *s, int32_t rank, const double *whole)
 static int embedding_case(dpar_comm *c, const words *s)
 {
     const int64_t n = s->n, w = s->width, vocabulary = s->v.count + s->v.added;
-    const int64_t rows = dpar_vocab_rows(&s->v), bytes = n * w * dpar_type_bytes(s->type);
+    const int64_t rows = dpar_vocab_row_count(&s->v), bytes = n * w * dpar_type_bytes(s->type);
     double *table = numbers(22, vocabulary * w, 1.0), *g = numbers(23, n * w, 1.0);
     double *want = (double *)fresh(vocabulary * w);
     int32_t *ids = (int32_t *)reached(n);
     void *mine = rows_of(s, c->rank, table), *y, *dy, *whole, *dtable = fresh(rows * w);
     int64_t counts[MOST_RANKS], own, t0, i, j;
-    dpar_tensor t;
-    int bad = dpar_tensor_init(&t, c, s->type, n, s->sequence ? counts : NULL, NULL) != DPAR_OK;
+    dpar_tensor_parallel t;
+    int bad =
+        dpar_tensor_parallel_init(&t, c, s->type, n, s->sequence ? counts : NULL, NULL) != DPAR_OK;
     int round;
     own = own_tokens(&t);
-    t0 = s->sequence && own > 0 ? dpar_split_offset(&t.tokens, c->rank) : 0;
+    t0 = s->sequence && own > 0 ? dpar_split_part_first(&t.tokens, c->rank) : 0;
     y = fresh(own * w);
     whole = fresh(n * w);
     dy = piece(g, w, t0, t0 + own, 0, w, s->type);
@@ -832,7 +836,7 @@ static int embedding_case(dpar_comm *c, const words *s)
     }
     look_begins(c);
     bad += embedding_forward(&t, &s->v, w, ids, mine, y, whole) != DPAR_OK;
-    bad += sent(c, 1, s->sequence ? DPAR_REDUCE_SCATTER : DPAR_ALL_REDUCE, bytes, "r");
+    bad += sent(c, 1, s->sequence ? DPAR_CALL_REDUCE_SCATTER : DPAR_CALL_ALL_REDUCE, bytes, "r");
     for (i = 0; i < own; i++) {
         for (j = 0; j < w; j++) {
             const double d = float_get(y, i * w + j, s->type) - table[ids[t0 + i] * w + j];
@@ -841,8 +845,8 @@ static int embedding_case(dpar_comm *c, const words *s)
     }
     for (round = 0; round < 2; round++) {
         bad += embedding_backward(&t, &s->v, w, ids, dy, dtable, round, whole) != DPAR_OK;
-        bad +=
-            sent(c, s->sequence, DPAR_ALL_GATHER, s->sequence ? bytes : 0, s->sequence ? "r" : "");
+        bad += sent(c, s->sequence, DPAR_CALL_ALL_GATHER, s->sequence ? bytes : 0,
+                    s->sequence ? "r" : "");
         for (i = 0; i < n; i++) {
             for (j = 0; j < w; j++) {
                 double *at = &want[ids[i] * w + j];
@@ -911,11 +915,11 @@ static void entropy_textbook(const words *s, const double *x, const int32_t *tar
 }
 
 /* The loss of the ranks with one logit changed against the gradient. */
-static int entropy_differs(const dpar_tensor *t, const dpar_cross_entropy *e, const void *logits,
-                           const int32_t *targets, const double *gradient, int64_t n, double *lse,
-                           void *scratch)
+static int entropy_differs(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
+                           const void *logits, const int32_t *targets, const double *gradient,
+                           int64_t n, double *lse, void *scratch)
 {
-    const int64_t all = e->vocab.count + e->vocab.added, rows = dpar_vocab_rows(&e->vocab);
+    const int64_t all = e->vocab.count + e->vocab.added, rows = dpar_vocab_row_count(&e->vocab);
     dpar_cross_entropy_sum *sum = (dpar_cross_entropy_sum *)reached(sizeof *sum / sizeof(double));
     double *x = (double *)(uintptr_t)logits, slope[2];
     int64_t k;
@@ -944,7 +948,7 @@ static int entropy_differs(const dpar_tensor *t, const dpar_cross_entropy *e, co
 static int entropy_compare(dpar_comm *c, const words *s, const double *want_loss,
                            const double *want, const double *loss, const void *logits, double scale)
 {
-    const int64_t rows = dpar_vocab_rows(&s->v), all = s->v.count + s->v.added;
+    const int64_t rows = dpar_vocab_row_count(&s->v), all = s->v.count + s->v.added;
     const double tolerance = s->type == DPAR_F64 ? 1e-12 : 4e-7;
     int64_t i, j;
     int bad = 0;
@@ -963,17 +967,18 @@ static int entropy_compare(dpar_comm *c, const words *s, const double *want_loss
 
 static int entropy_case(dpar_comm *c, const words *s)
 {
-    const int64_t n = s->n, rows = dpar_vocab_rows(&s->v), all = s->v.count + s->v.added;
+    const int64_t n = s->n, rows = dpar_vocab_row_count(&s->v), all = s->v.count + s->v.added;
     double *x = numbers(24, n * all, 10.0), *want = (double *)fresh(n * all);
     double *want_loss = (double *)fresh(n), *loss = (double *)fresh(n), *lse = (double *)fresh(n);
     int32_t *targets = (int32_t *)reached(n);
     void *logits = fresh(n * rows), *scratch;
     dpar_cross_entropy_sum *sum = (dpar_cross_entropy_sum *)reached(sizeof *sum / sizeof(double));
     dpar_cross_entropy e;
-    dpar_tensor t;
+    dpar_tensor_parallel t;
     int64_t i, j, counted = 0, counts[MOST_RANKS];
     double total = 0.0;
-    int bad = dpar_tensor_init(&t, c, s->type, n, s->sequence ? counts : NULL, NULL) != DPAR_OK;
+    int bad =
+        dpar_tensor_parallel_init(&t, c, s->type, n, s->sequence ? counts : NULL, NULL) != DPAR_OK;
     memset(&e, 0, sizeof e);
     e.vocab = s->v;
     e.smoothing = s->smoothing;
@@ -995,10 +1000,10 @@ static int entropy_case(dpar_comm *c, const words *s)
     look_begins(c);
     if (s->type == DPAR_F64 && n > 0 && s->offset <= 0.0) {
         bad += entropy_differs(&t, &e, logits, targets, want, n, lse, scratch);
-        bad += sent(c, 6, DPAR_ALL_GATHER, 6 * 24 * n * c->size, "rrrrrr");
+        bad += sent(c, 6, DPAR_CALL_ALL_GATHER, 6 * 24 * n * c->size, "rrrrrr");
     }
     bad += cross_entropy_forward(&t, &e, logits, targets, lse, loss, sum, scratch) != DPAR_OK;
-    bad += sent(c, 1, DPAR_ALL_GATHER, (s->type == DPAR_F64 ? 24 : 12) * n * c->size, "r");
+    bad += sent(c, 1, DPAR_CALL_ALL_GATHER, (s->type == DPAR_F64 ? 24 : 12) * n * c->size, "r");
     cross_entropy_backward(&t, &e, logits, targets, lse, 0.25);
     bad += sent(c, 0, 0, 0, "");
     look_ends(c);
@@ -1063,9 +1068,9 @@ static int odd_logits(dpar_comm *c)
     double *scratch = (double *)fresh(6 * (MOST_RANKS + 1));
     int32_t *targets = (int32_t *)reached(2);
     dpar_cross_entropy e;
-    dpar_tensor t;
+    dpar_tensor_parallel t;
     int64_t i;
-    int bad = dpar_tensor_init(&t, c, DPAR_F64, 2, NULL, NULL) != DPAR_OK;
+    int bad = dpar_tensor_parallel_init(&t, c, DPAR_F64, 2, NULL, NULL) != DPAR_OK;
     targets[0] = targets[1] = 1;
     memset(&e, 0, sizeof e);
     bad += dpar_vocab_init(&e.vocab, 4 * c->size, 0, c->size, c->size, NULL) != DPAR_OK;
@@ -1107,7 +1112,7 @@ typedef struct block {
 static int64_t head_at(const block *s, const dpar_heads_share *own, int kind, int64_t i)
 {
     const int64_t each = s->heads.queries / s->heads.groups;
-    if (s->order == DPAR_QKV_BY_KIND || own->groups < 2) {
+    if (s->order == DPAR_HEADS_QKV_BY_KIND || own->groups < 2) {
         return s->width * ((kind > 0 ? own->queries : 0) + (kind > 1 ? own->groups : 0) + i);
     }
     return s->width *
@@ -1203,7 +1208,7 @@ static void block_textbook(const block *s, whole_block *a)
     const int64_t wide = s->heads.queries * s->width, n = s->n, h = s->h;
     block one = *s;
     dpar_heads_share own;
-    (void)dpar_heads_init(&one.heads, s->heads.queries, s->heads.groups, 1, DPAR_EVEN, NULL);
+    (void)dpar_heads_init(&one.heads, s->heads.queries, s->heads.groups, 1, DPAR_SPLIT_EVEN, NULL);
     own = dpar_heads_local(&one.heads, 0);
     a->x = numbers(31, n * h, 1.0);
     a->w = numbers(32, all * h, 0.7);
@@ -1258,7 +1263,7 @@ static void attend_typed(const block *s, const dpar_heads_share *own, const void
 }
 
 /* d sum(g y) / d one row of the first key head, moved on all ranks that hold it. */
-static int key_differs(const dpar_tensor *t, const block *s, const dpar_linear *in,
+static int key_differs(const dpar_tensor_parallel *t, const block *s, const dpar_linear *in,
                        const dpar_linear *out, dpar_linear_arrays *a, dpar_linear_arrays *b,
                        const whole_block *m)
 {
@@ -1266,7 +1271,7 @@ static int key_differs(const dpar_tensor *t, const block *s, const dpar_linear *
     const int mine = own.groups > 0 && own.group == 0;
     const int64_t each = s->heads.queries / s->heads.groups;
     const int64_t there =
-        s->width * (s->order == DPAR_QKV_BY_KIND ? s->heads.queries : each) * s->h;
+        s->width * (s->order == DPAR_HEADS_QKV_BY_KIND ? s->heads.queries : each) * s->h;
     double *w = (double *)(uintptr_t)a->w + (mine ? head_at(s, &own, 1, 0) * s->h : 0), sum[2];
     const double before = mine ? *w : 0.0;
     int64_t i;
@@ -1289,7 +1294,7 @@ static int key_differs(const dpar_tensor *t, const block *s, const dpar_linear *
 }
 
 /* As tensor.h says: the sums of keys and values over the ranks that have the same ones. */
-static dpar_status sum_heads(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
+static dpar_status sum_heads(const dpar_tensor_parallel *t, const dpar_heads *h, dpar_comm *same,
                              int64_t width, int64_t in, void *dw, void *dbias)
 {
     const dpar_heads_share share = dpar_heads_local(h, t->comm->rank);
@@ -1304,7 +1309,8 @@ static dpar_status sum_heads(const dpar_tensor *t, const dpar_heads *h, dpar_com
                          : st;
 }
 
-static int block_run(const dpar_tensor *t, const block *s, const whole_block *m, dpar_comm *same)
+static int block_run(const dpar_tensor_parallel *t, const block *s, const whole_block *m,
+                     dpar_comm *same)
 {
     dpar_comm *c = t->comm;
     const dpar_heads_share own = dpar_heads_local(&s->heads, c->rank);
@@ -1319,10 +1325,10 @@ static int block_run(const dpar_tensor *t, const block *s, const whole_block *m,
     memset(&out, 0, sizeof out);
     memset(&a, 0, sizeof a);
     memset(&b, 0, sizeof b);
-    in.kind = DPAR_COLUMN;
+    in.kind = DPAR_LINEAR_COLUMN;
     in.in = out.out = h;
     in.out = rows;
-    out.kind = DPAR_ROW;
+    out.kind = DPAR_LINEAR_ROW;
     out.in = wide;
     a.w = rows_of_heads(s, c->rank, m->w, h);
     a.bias = rows_of_heads(s, c->rank, m->b, 1);
@@ -1346,18 +1352,18 @@ static int block_run(const dpar_tensor *t, const block *s, const whole_block *m,
     bad += dpar_linear_forward(t, &in, &a) != DPAR_OK;
     attend_typed(s, &own, a.y, (void *)(uintptr_t)b.x, NULL, NULL);
     bad += dpar_linear_forward(t, &out, &b) != DPAR_OK;
-    bad += sent(c, 1, DPAR_ALL_REDUCE, n * h * bytes, "r");
+    bad += sent(c, 1, DPAR_CALL_ALL_REDUCE, n * h * bytes, "r");
     bad += dpar_linear_backward(t, &out, &b) != DPAR_OK;
     attend_typed(s, &own, a.y, NULL, b.dx, (void *)(uintptr_t)a.dy);
     bad += dpar_linear_backward(t, &in, &a) != DPAR_OK;
-    bad += sent(c, 1, DPAR_ALL_REDUCE, n * h * bytes, "p");
+    bad += sent(c, 1, DPAR_CALL_ALL_REDUCE, n * h * bytes, "p");
     look_ends(c);
     if (same != NULL) {
         look_begins(same);
     }
     bad += sum_heads(t, &s->heads, same, w, h, a.dw, a.dbias) != DPAR_OK;
     if (same != NULL) {
-        bad += sent(same, copies ? 2 : 0, copies ? DPAR_ALL_REDUCE : 0,
+        bad += sent(same, copies ? 2 : 0, copies ? DPAR_CALL_ALL_REDUCE : 0,
                     copies ? 2 * w * (h + 1) * bytes : 0, copies ? "rr" : "");
         look_ends(same);
     }
@@ -1396,8 +1402,8 @@ static int block_cases(dpar_comm *c)
         s.n = 5 + i % 2;
         s.h = 6;
         s.width = 2 + i % 3;
-        bad += dpar_heads_init(&s.heads, counts[i][0], counts[i][1], c->size, DPAR_EVEN, NULL) !=
-               DPAR_OK;
+        bad += dpar_heads_init(&s.heads, counts[i][0], counts[i][1], c->size, DPAR_SPLIT_EVEN,
+                               NULL) != DPAR_OK;
         if (s.heads.groups < c->size) {
             bad +=
                 dpar_comm_split(c, dpar_heads_local(&s.heads, c->rank).group, c->rank, &same) < 0;
@@ -1406,13 +1412,13 @@ static int block_cases(dpar_comm *c)
         for (k = 0; k < 4; k++) {
             double **each = &m.x;
             size_t j;
-            dpar_tensor t;
+            dpar_tensor_parallel t;
             int wrong;
             s.type = k & 1 ? DPAR_F32 : DPAR_F64;
-            s.order = k >> 1 ? DPAR_QKV_BY_KIND : DPAR_QKV_BY_GROUP;
+            s.order = k >> 1 ? DPAR_HEADS_QKV_BY_KIND : DPAR_HEADS_QKV_BY_GROUP;
             memset(&m, 0, sizeof m);
             block_textbook(&s, &m);
-            bad += dpar_tensor_init(&t, c, s.type, s.n, NULL, NULL) != DPAR_OK;
+            bad += dpar_tensor_parallel_init(&t, c, s.type, s.n, NULL, NULL) != DPAR_OK;
             wrong = block_run(&t, &s, &m, same);
             if (wrong > 0) {
                 printf("rank %d of %d: %d heads in %d groups, type %d, order %d: %d wrong\n",
@@ -1425,7 +1431,7 @@ static int block_cases(dpar_comm *c)
             }
         }
         if (same != NULL) {
-            bad += dpar_comm_close(same) != DPAR_OK;
+            bad += dpar_comm_free(same) != DPAR_OK;
         }
     }
     return bad;
@@ -1442,7 +1448,7 @@ static dpar_status no_product(void *user, const dpar_matmul *call)
 }
 
 /* An id past the vocabulary. */
-static dpar_status wrong_words(const dpar_tensor *t, int culprit)
+static dpar_status wrong_words(const dpar_tensor_parallel *t, int culprit)
 {
     double table[64], y[4], whole[4];
     int32_t ids[2] = {0, 1};
@@ -1456,7 +1462,7 @@ static dpar_status wrong_words(const dpar_tensor *t, int culprit)
 }
 
 /* Arrays that lack, of sequence parallel ranks. */
-static dpar_status wrong_arrays(dpar_tensor t, int culprit, int what)
+static dpar_status wrong_arrays(dpar_tensor_parallel t, int culprit, int what)
 {
     double some[64], y[4] = {0.0}, whole[64], lse[2], scratch[3 * 2 * 33];
     int64_t counts[32];
@@ -1483,7 +1489,7 @@ static int refused(dpar_comm *c, int what)
 {
     double x[4] = {1, 2, 3, 4}, w[4] = {1, 2, 3, 4}, y[4] = {0, 0, 0, 0};
     dpar_comm *other = NULL;
-    dpar_tensor t;
+    dpar_tensor_parallel t;
     dpar_linear l;
     dpar_linear_arrays a;
     dpar_why why;
@@ -1495,10 +1501,10 @@ static int refused(dpar_comm *c, int what)
     if (bad) {
         return 1;
     }
-    bad += dpar_tensor_init(&t, other, DPAR_BF16, 2, NULL, &why) != DPAR_E_ARG;
-    bad += dpar_tensor_init(&t, other, DPAR_F64, -1, NULL, &why) != DPAR_E_ARG;
-    bad += dpar_tensor_init(&t, other, DPAR_F64, 2, NULL, &why) != DPAR_OK;
-    l.kind = DPAR_ROW;
+    bad += dpar_tensor_parallel_init(&t, other, DPAR_BF16, 2, NULL, &why) != DPAR_E_ARG;
+    bad += dpar_tensor_parallel_init(&t, other, DPAR_F64, -1, NULL, &why) != DPAR_E_ARG;
+    bad += dpar_tensor_parallel_init(&t, other, DPAR_F64, 2, NULL, &why) != DPAR_OK;
+    l.kind = DPAR_LINEAR_ROW;
     l.in = l.out = 2;
     a.x = x;
     a.w = w;
@@ -1515,7 +1521,7 @@ static int refused(dpar_comm *c, int what)
                      : dpar_linear_forward(&t, &l, &a);
     bad += st >= 0 || other->why.text[0] == 0;
     bad += culprit && st != (what == 0 ? DPAR_E_MEMORY : DPAR_E_ARG);
-    (void)dpar_comm_close(other);
+    (void)dpar_comm_free(other);
     return bad;
 }
 
@@ -1529,13 +1535,13 @@ static int unlike(dpar_comm *c, int what)
     const int odd = c->rank == c->size - 1;
     dpar_comm *other = NULL;
     dpar_cross_entropy e;
-    dpar_tensor t;
+    dpar_tensor_parallel t;
     dpar_status st;
     int bad;
     memset(&e, 0, sizeof e);
     memset(some, 0, sizeof some);
     if (c->size == 1 || dpar_comm_split(c, 0, 0, &other) != DPAR_OK ||
-        dpar_tensor_init(&t, other, DPAR_F64, 2, NULL, NULL) != DPAR_OK ||
+        dpar_tensor_parallel_init(&t, other, DPAR_F64, 2, NULL, NULL) != DPAR_OK ||
         dpar_vocab_init(&e.vocab, what == 3 && odd ? 7 : 8, 0, 8 * c->size, c->size, NULL) !=
             DPAR_OK) {
         return c->size > 1;
@@ -1547,7 +1553,7 @@ static int unlike(dpar_comm *c, int what)
     st = what == 5 ? embedding_forward(&t, &e.vocab, 2, ids, some, y, NULL)
                    : cross_entropy_forward(&t, &e, some, ids, lse, NULL, NULL, scratch);
     bad = st != DPAR_E_MISMATCH || strstr(other->why.text, word[what]) == NULL;
-    (void)dpar_comm_close(other);
+    (void)dpar_comm_free(other);
     return bad;
 }
 
@@ -1559,7 +1565,7 @@ static int nothing(dpar_comm *c)
     dpar_vocab v;
     dpar_linear l;
     dpar_linear_arrays a;
-    dpar_tensor t;
+    dpar_tensor_parallel t;
     int32_t id = 0;
     int k, bad = 0;
     memset(&e, 0, sizeof e);
@@ -1568,7 +1574,7 @@ static int nothing(dpar_comm *c)
     memset(&t, 0, sizeof t);
     bad += dpar_vocab_init(&v, 4, 0, c->size, c->size, NULL) != DPAR_OK;
     for (k = 0; k < 2; k++) {
-        const dpar_tensor *none = k ? &t : NULL;
+        const dpar_tensor_parallel *none = k ? &t : NULL;
         bad += dpar_linear_forward(none, &l, &a) != DPAR_E_ARG;
         bad += dpar_linear_backward(none, &l, &a) != DPAR_E_ARG;
         bad += embedding_forward(none, &v, 1, &id, x, x, NULL) != DPAR_E_ARG;
@@ -1590,13 +1596,13 @@ static int undescribed(dpar_comm *c)
     int k, bad = 0;
     memset(&l, 0, sizeof l);
     memset(&a, 0, sizeof a);
-    bad += dpar_tensor_init(NULL, c, DPAR_F64, 1, NULL, &why) != DPAR_E_ARG ||
+    bad += dpar_tensor_parallel_init(NULL, c, DPAR_F64, 1, NULL, &why) != DPAR_E_ARG ||
            strcmp(why.text, "layers: communicator or result is NULL") != 0;
     for (k = 0; k < 5; k++) {
         dpar_comm *other = NULL;
-        dpar_tensor t;
+        dpar_tensor_parallel t;
         dpar_status st = dpar_comm_split(c, 0, 0, &other);
-        st = st == DPAR_OK ? dpar_tensor_init(&t, other, DPAR_F64, 1, NULL, NULL) : st;
+        st = st == DPAR_OK ? dpar_tensor_parallel_init(&t, other, DPAR_F64, 1, NULL, NULL) : st;
         if (st != DPAR_OK) {
             return bad + 1;
         }
@@ -1606,7 +1612,7 @@ static int undescribed(dpar_comm *c)
              : k == 3 ? embedding_forward(&t, NULL, 1, &id, x, x, NULL)
                       : cross_entropy_forward(&t, NULL, x, &id, x, x, NULL, x);
         bad += st != DPAR_E_ARG || strstr(other->why.text, "description is NULL") == NULL;
-        (void)dpar_comm_close(other);
+        (void)dpar_comm_free(other);
     }
     return bad;
 }
@@ -1637,7 +1643,7 @@ static int refusals(dpar_comm *c, void *arg)
     return *what < 8 ? refused(c, *what) : *what == 8 ? undescribed(c) : unlike(c, *what - 9);
 }
 
-static void also(int n, const dpar_options *o)
+static void also(int n, const dpar_world_desc *o)
 {
     int what;
     for (what = 0; what < 9 + UNLIKE; what++) {

@@ -12,7 +12,7 @@
 #include "rank_program.h"
 #include "plan_calls.h"
 
-static const char *const traffic[DPAR_TRAFFICS] = {"dp", "tp", "cp", "ep", "pp", "halo"};
+static const char *const traffic[DPAR_TRAFFIC_COUNT] = {"dp", "tp", "cp", "ep", "pp", "halo"};
 
 #include "expert_calls.h"
 #include "tensor_calls.h"
@@ -60,21 +60,23 @@ static void plan_open(plan *p, int32_t ranks, const char *model, const char *rec
 static void counted_is(dpar_comm *c, dpar_comm *one, dpar_comm *two, const plan *p, int32_t what,
                        int32_t kind, int64_t more)
 {
-    int64_t mine[DPAR_COLLECTIVES], all[DPAR_COLLECTIVES], sum = 0;
+    int64_t mine[DPAR_CALL_COLLECTIVE_COUNT], all[DPAR_CALL_COLLECTIVE_COUNT], sum = 0;
     int32_t k;
-    for (k = 0; k < DPAR_COLLECTIVES; k++) {
+    for (k = 0; k < DPAR_CALL_COLLECTIVE_COUNT; k++) {
         mine[k] = (one ? one->sent[k] : 0) + (two ? two->sent[k] : 0);
     }
-    mine[DPAR_SEND_RECV] = (one ? one->sent[DPAR_SEND] : 0) + (two ? two->sent[DPAR_SEND] : 0);
-    CHECK_INT(dpar_all_reduce(c, mine, all, DPAR_COLLECTIVES, DPAR_I64, DPAR_SUM, NULL), DPAR_OK);
-    for (k = 0; k < DPAR_COLLECTIVES; k++) {
+    mine[DPAR_CALL_SEND_RECV] =
+        (one ? one->sent[DPAR_CALL_SEND] : 0) + (two ? two->sent[DPAR_CALL_SEND] : 0);
+    CHECK_INT(dpar_all_reduce(c, mine, all, DPAR_CALL_COLLECTIVE_COUNT, DPAR_I64, DPAR_SUM, NULL),
+              DPAR_OK);
+    for (k = 0; k < DPAR_CALL_COLLECTIVE_COUNT; k++) {
         const double want = p->traffic.bytes[what][k] + (k == kind ? (double)more : 0.0);
         CHECK_COUNT(checks_run);
         sum += all[k];
         if ((double)all[k] != want) {
             CHECK_FAILED();
             printf("rank %d: %s: %s, %s: counted %lld, predicted %.17g\n", (int)c->rank, p->name,
-                   traffic[what], dpar_collective_name(k), (long long)all[k], want);
+                   traffic[what], dpar_call_name(k), (long long)all[k], want);
         }
     }
     CHECK(sum > 0);
@@ -94,9 +96,10 @@ static void calls_count(void)
 {
     static const int64_t pieces[3] = {1, 5, 2};
     /* all-reduce of 7: parts of 3, 2, 2: rank 0 gives 4 away and 3 to each of two */
-    static const int64_t want[DPAR_CALLS][3] = {
-        {0, 0, 0},   {40, 36, 36}, {56, 56, 56}, {56, 56, 56}, {56, 56, 56}, {0, 56, 0}, {28, 0, 28},
-        {28, 0, 28}, {0, 56, 0},   {0, 0, 0},    {0, 0, 0},    {28, 0, 28},  {0, 0, 0}};
+    static const int64_t want[DPAR_CALL_COUNT][3] = {
+        {0, 0, 0},  {40, 36, 36}, {56, 56, 56}, {56, 56, 56}, {56, 56, 56},
+        {0, 56, 0}, {28, 0, 28},  {28, 0, 28},  {0, 56, 0},   {0, 0, 0},
+        {0, 0, 0},  {28, 0, 28},  {0, 0, 0}};
     dpar_comm c;
     dpar_call call;
     memset(&c, 0, sizeof c);
@@ -106,17 +109,17 @@ static void calls_count(void)
     call.count = 7;
     call.root = 1;
     for (c.rank = 0; c.rank < 3; c.rank++) {
-        for (call.kind = 0; call.kind < DPAR_CALLS; call.kind++) {
+        for (call.kind = 0; call.kind < DPAR_CALL_COUNT; call.kind++) {
             CHECK_INT(dpari_call_sent(&c, &call), want[call.kind][c.rank]);
         }
         call.varies = 1;
         call.in_count = pieces;
-        call.kind = DPAR_ALL_TO_ALL;
+        call.kind = DPAR_CALL_ALL_TO_ALL;
         CHECK_INT(dpari_call_sent(&c, &call), 4 * (8 - pieces[c.rank]));
-        call.kind = DPAR_SCATTER;
+        call.kind = DPAR_CALL_SCATTER;
         CHECK_INT(dpari_call_sent(&c, &call), c.rank == 1 ? 12 : 0);
         call.varies = 0;
-        call.kind = DPAR_CALLS;
+        call.kind = DPAR_CALL_COUNT;
         CHECK_INT(dpari_call_sent(&c, &call), 0);
     }
     CHECK_INT(dpari_call_sent(NULL, &call), 0);
@@ -139,7 +142,7 @@ static void parameters_of(const plan *p, int32_t stage, parameters *a)
     int32_t i, k, n, block = 0;
     memset(a, 0, sizeof *a);
     for (i = 0; i < p->work.layers; i++) {
-        const dpar_layer *l = &p->work.layer[i];
+        const dpar_workload_layer *l = &p->work.layer[i];
         for (n = 0; n < l->count; n++) {
             const int32_t of = l->kind == DPAR_LAYER_EMBED  ? 0
                                : l->kind == DPAR_LAYER_HEAD ? pp - 1
@@ -167,9 +170,9 @@ static void parameters_of(const plan *p, int32_t stage, parameters *a)
 static const char *const dense = "gpt:layers=4,hidden=48,heads=24,vocab=96,seq=48,element=4";
 
 static void run_ddp(dpar_comm *c, dpar_comm *g, const plan *p, const parameters *a,
-                    const dpar_ddp_options *how)
+                    const dpar_ddp_desc *how)
 {
-    dpar_ddp_options o = *how;
+    dpar_ddp_desc o = *how;
     dpar_ddp *d = NULL;
     dpar_why why;
     dpar_bucket b;
@@ -195,7 +198,7 @@ static void run_ddp(dpar_comm *c, dpar_comm *g, const plan *p, const parameters 
     }
     CHECK(o.align == 1 ? elements == a->all : elements > a->all);
     /* padding travels, too: it is the difference, and all of it */
-    counted_is(c, g, NULL, p, DPAR_TRAFFIC_DP, DPAR_ALL_REDUCE,
+    counted_is(c, g, NULL, p, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_REDUCE,
                2 * (c->size - 1) * (elements - a->all) * 4);
     CHECK_INT(dpar_ddp_close(d), DPAR_OK);
     free(whole);
@@ -205,7 +208,7 @@ static void test_ddp(dpar_comm *c, dpar_comm *g)
 {
     static __thread plan p;
     parameters a;
-    dpar_ddp_options o;
+    dpar_ddp_desc o;
     char strategy[64];
     memset(&o, 0, sizeof o);
     snprintf(strategy, sizeof strategy, "dp=%d,m=3", (int)c->size);
@@ -276,7 +279,7 @@ static void fsdp_unit(dpar_fsdp *f, int32_t u, int32_t direction)
 {
     CHECK_INT(dpar_fsdp_unshard(f, u, direction), DPAR_OK);
     CHECK_INT(dpar_fsdp_reshard(f, u, direction), DPAR_OK);
-    if (direction == DPAR_BACKWARD) {
+    if (direction == DPAR_ACTION_BACKWARD) {
         CHECK_INT(dpar_fsdp_ready(f, u), DPAR_OK);
     }
 }
@@ -288,10 +291,10 @@ static void fsdp_step(dpar_fsdp *f, int32_t units, int32_t micros)
     for (m = 0; m < micros; m++) {
         CHECK_INT(dpar_fsdp_begin(f, m == micros - 1), DPAR_OK);
         for (u = 0; u < units; u++) {
-            fsdp_unit(f, u, DPAR_FORWARD);
+            fsdp_unit(f, u, DPAR_ACTION_FORWARD);
         }
         for (u = units - 1; u >= 0; u--) {
-            fsdp_unit(f, u, DPAR_BACKWARD);
+            fsdp_unit(f, u, DPAR_ACTION_BACKWARD);
         }
         CHECK_INT(dpar_fsdp_end(f), DPAR_OK);
     }
@@ -300,10 +303,10 @@ static void fsdp_step(dpar_fsdp *f, int32_t units, int32_t micros)
 
 /* Two steps, each with the traffic of the plan; *peak: registered bytes. */
 static void run_fsdp(dpar_comm *c, dpar_comm *shard, dpar_comm *replicas, const plan *p,
-                     int32_t stage, const dpar_fsdp_options *how, int64_t *peak,
+                     int32_t stage, const dpar_fsdp_desc *how, int64_t *peak,
                      dpar_fsdp_sizes *sizes)
 {
-    dpar_fsdp_options o = *how;
+    dpar_fsdp_desc o = *how;
     parameters a;
     dpar_fsdp *f = NULL;
     dpar_why why;
@@ -336,10 +339,11 @@ static void run_fsdp(dpar_comm *c, dpar_comm *shard, dpar_comm *replicas, const 
 /* The planner's terms that fsdp's registered memory holds. */
 static double planned(const plan *p)
 {
-    dpar_memory m;
+    dpar_memory_usage m;
     dpari_memory_of(&p->job, &p->strategy, &m);
-    return m.term[DPAR_MEM_WEIGHTS] + m.term[DPAR_MEM_GRADIENTS] + m.term[DPAR_MEM_MASTER] +
-           m.term[DPAR_MEM_OPTIMIZER] + m.term[DPAR_MEM_GATHERED] + m.term[DPAR_MEM_BUCKETS];
+    return m.term[DPAR_MEMORY_WEIGHTS] + m.term[DPAR_MEMORY_GRADIENTS] +
+           m.term[DPAR_MEMORY_MASTER] + m.term[DPAR_MEMORY_OPTIMIZER] +
+           m.term[DPAR_MEMORY_GATHERED] + m.term[DPAR_MEMORY_BUCKETS];
 }
 
 /* Recipes and the options that are them. */
@@ -393,7 +397,7 @@ static void check_memory(const plan *p, const struct recipe *r, int64_t peak,
 static void test_fsdp(dpar_comm *c, dpar_comm *g)
 {
     static __thread plan p;
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes sizes;
     char strategy[64];
     int64_t peak;
@@ -414,7 +418,7 @@ static void test_fsdp(dpar_comm *c, dpar_comm *g)
                 o.compute = recipes[i].compute;
                 o.gradient = recipes[i].gradient;
                 o.prefetch = 1;
-                dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+                dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
                 o.optimizer.moment_type = recipes[i].moments;
                 snprintf(strategy, sizeof strategy, "dp=%d,zero=%d,m=%d", (int)c->size, (int)zero,
                          (int)m);
@@ -432,22 +436,22 @@ static void test_fsdp(dpar_comm *c, dpar_comm *g)
 static void test_once(dpar_comm *c, dpar_comm *g)
 {
     static __thread plan p, wide;
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes sizes;
     char strategy[64];
     int64_t peak;
     memset(&o, 0, sizeof o);
     o.type = o.compute = o.gradient = DPAR_F32;
     o.prefetch = o.once = 1;
-    dpar_optimizer_init(&o.optimizer, DPAR_SGD);
+    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_SGD);
     snprintf(strategy, sizeof strategy, "dp=%d,zero=1,m=3", (int)c->size);
     plan_open(&wide, c->size, dense, "fp32", strategy);
     o.zero = 2;
     run_fsdp(c, g, NULL, &wide, 0, &o, &peak, &sizes);
     snprintf(strategy, sizeof strategy, "dp=%d,zero=3,m=3", (int)c->size);
     plan_open(&p, c->size, dense, "fp32", strategy);
-    p.traffic.bytes[DPAR_TRAFFIC_DP][DPAR_REDUCE_SCATTER] =
-        wide.traffic.bytes[DPAR_TRAFFIC_DP][DPAR_REDUCE_SCATTER];
+    p.traffic.bytes[DPAR_TRAFFIC_DP][DPAR_CALL_REDUCE_SCATTER] =
+        wide.traffic.bytes[DPAR_TRAFFIC_DP][DPAR_CALL_REDUCE_SCATTER];
     o.zero = 3;
     run_fsdp(c, g, NULL, &p, 0, &o, &peak, &sizes);
 }
@@ -457,7 +461,7 @@ static void test_hybrid(dpar_comm *c)
 {
     static __thread plan p;
     dpar_comm *shard = NULL, *replicas = NULL;
-    dpar_fsdp_options o;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes sizes;
     char strategy[64];
     int64_t peak;
@@ -470,15 +474,15 @@ static void test_hybrid(dpar_comm *c)
     memset(&o, 0, sizeof o);
     o.type = o.compute = o.gradient = DPAR_F32;
     o.prefetch = 1;
-    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     for (o.zero = 1; o.zero <= 3; o.zero++) {
         snprintf(strategy, sizeof strategy, "dp=%d,shard=%d,zero=%d,m=3", (int)c->size, (int)half,
                  (int)o.zero);
         plan_open(&p, c->size, dense, "fp32", strategy);
         run_fsdp(c, shard, replicas, &p, 0, &o, &peak, &sizes);
     }
-    CHECK_INT(dpar_comm_close(replicas), DPAR_OK);
-    CHECK_INT(dpar_comm_close(shard), DPAR_OK);
+    CHECK_INT(dpar_comm_free(replicas), DPAR_OK);
+    CHECK_INT(dpar_comm_free(shard), DPAR_OK);
 }
 
 /* Beside two tensor parallel ranks, or two stages: the groups of data parallel ranks together. */
@@ -488,8 +492,8 @@ static void test_beside(dpar_comm *c)
     static __thread plan p;
     dpar_comm *data = NULL;
     parameters a;
-    dpar_ddp_options d;
-    dpar_fsdp_options o;
+    dpar_ddp_desc d;
+    dpar_fsdp_desc o;
     dpar_fsdp_sizes sizes;
     char strategy[64];
     int64_t peak;
@@ -501,7 +505,7 @@ static void test_beside(dpar_comm *c)
     memset(&d, 0, sizeof d);
     d.type = o.type = o.compute = o.gradient = DPAR_F32;
     d.align = o.prefetch = 1;
-    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     for (i = 0; i < 2; i++) {
         /* tp fastest, pp slowest */
         const int32_t color = i == 0 ? c->rank % 2 : c->rank / (c->size / 2);
@@ -518,7 +522,7 @@ static void test_beside(dpar_comm *c)
                 run_fsdp(c, data, NULL, &p, i * color, &o, &peak, &sizes);
             }
         }
-        CHECK_INT(dpar_comm_close(data), DPAR_OK);
+        CHECK_INT(dpar_comm_free(data), DPAR_OK);
     }
 }
 
@@ -527,8 +531,8 @@ static void test_beside(dpar_comm *c)
 
 enum { ROOM = SEQ * 4 * HIDDEN * 4 };
 
-static void linear(const dpar_tensor *t, int32_t kind, int64_t in, int64_t out, float *room,
-                   int backward)
+static void linear(const dpar_tensor_parallel *t, int32_t kind, int64_t in, int64_t out,
+                   float *room, int backward)
 {
     dpar_linear layer;
     dpar_linear_arrays a;
@@ -557,7 +561,7 @@ static void linear(const dpar_tensor *t, int32_t kind, int64_t in, int64_t out, 
 }
 
 /* One micro-batch, forward and backward. */
-static void tensor_pass(const dpar_tensor *t, float *room)
+static void tensor_pass(const dpar_tensor_parallel *t, float *room)
 {
     const int32_t n = t->comm->size;
     int32_t ids[SEQ], l, i;
@@ -574,19 +578,19 @@ static void tensor_pass(const dpar_tensor *t, float *room)
     CHECK_INT(dpar_vocab_init(&e.vocab, VOCAB, 0, 1, n, &why), DPAR_OK);
     CHECK_INT(embedding_forward(t, &e.vocab, HIDDEN, ids, room + 2 * ROOM, room, whole), DPAR_OK);
     for (l = 0; l < LAYERS; l++) {
-        linear(t, DPAR_COLUMN, HIDDEN, 3 * HIDDEN / n, room, 0);
-        linear(t, DPAR_ROW, HIDDEN / n, HIDDEN, room, 0);
-        linear(t, DPAR_COLUMN, HIDDEN, 4 * HIDDEN / n, room, 0);
-        linear(t, DPAR_ROW, 4 * HIDDEN / n, HIDDEN, room, 0);
+        linear(t, DPAR_LINEAR_COLUMN, HIDDEN, 3 * HIDDEN / n, room, 0);
+        linear(t, DPAR_LINEAR_ROW, HIDDEN / n, HIDDEN, room, 0);
+        linear(t, DPAR_LINEAR_COLUMN, HIDDEN, 4 * HIDDEN / n, room, 0);
+        linear(t, DPAR_LINEAR_ROW, 4 * HIDDEN / n, HIDDEN, room, 0);
     }
-    linear(t, DPAR_COLUMN, HIDDEN, VOCAB / n, room, 0);
+    linear(t, DPAR_LINEAR_COLUMN, HIDDEN, VOCAB / n, room, 0);
     CHECK_INT(cross_entropy_forward(t, &e, room, ids, lse, NULL, &sum, scratch), DPAR_OK);
-    linear(t, DPAR_COLUMN, HIDDEN, VOCAB / n, room, 1);
+    linear(t, DPAR_LINEAR_COLUMN, HIDDEN, VOCAB / n, room, 1);
     for (l = 0; l < LAYERS; l++) {
-        linear(t, DPAR_ROW, 4 * HIDDEN / n, HIDDEN, room, 1);
-        linear(t, DPAR_COLUMN, HIDDEN, 4 * HIDDEN / n, room, 1);
-        linear(t, DPAR_ROW, HIDDEN / n, HIDDEN, room, 1);
-        linear(t, DPAR_COLUMN, HIDDEN, 3 * HIDDEN / n, room, 1);
+        linear(t, DPAR_LINEAR_ROW, 4 * HIDDEN / n, HIDDEN, room, 1);
+        linear(t, DPAR_LINEAR_COLUMN, HIDDEN, 4 * HIDDEN / n, room, 1);
+        linear(t, DPAR_LINEAR_ROW, HIDDEN / n, HIDDEN, room, 1);
+        linear(t, DPAR_LINEAR_COLUMN, HIDDEN, 3 * HIDDEN / n, room, 1);
     }
     CHECK_INT(embedding_backward(t, &e.vocab, HIDDEN, ids, room, room + 2 * ROOM, 0, whole),
               DPAR_OK);
@@ -602,11 +606,12 @@ static void test_tensor(dpar_comm *c, dpar_comm *g)
     /* of each block two norms of weight and bias, the last norm, the positions */
     const int64_t alone = 4 * HIDDEN * LAYERS + 2 * HIDDEN + SEQ * HIDDEN;
     char strategy[64];
-    dpar_tensor t;
+    dpar_tensor_parallel t;
     dpar_why why;
     int32_t sp, m;
     for (sp = 0; sp < 2; sp++) {
-        CHECK_INT(dpar_tensor_init(&t, g, DPAR_F32, SEQ, sp ? counts : NULL, &why), DPAR_OK);
+        CHECK_INT(dpar_tensor_parallel_init(&t, g, DPAR_F32, SEQ, sp ? counts : NULL, &why),
+                  DPAR_OK);
         snprintf(strategy, sizeof strategy, "tp=%d,sp=%d,m=3", (int)c->size, (int)sp);
         plan_open(&p, c->size, dense, "fp32", strategy);
         memset(g->sent, 0, sizeof g->sent);
@@ -627,7 +632,7 @@ static void test_tensor(dpar_comm *c, dpar_comm *g)
 static void test_ring(dpar_comm *c, dpar_comm *g)
 {
     static __thread plan p;
-    dpar_attention layer;
+    dpar_attention_desc layer;
     dpar_attention_plan *ring = NULL;
     dpar_attention_arrays a;
     dpar_why why;
@@ -637,7 +642,7 @@ static void test_ring(dpar_comm *c, dpar_comm *g)
     void *whole, *memory;
     int32_t l;
     memset(&layer, 0, sizeof layer);
-    CHECK_INT(dpar_packed_init(&layer.tokens, 1, ends, c->size, DPAR_ZIGZAG, &why), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&layer.tokens, 1, ends, c->size, DPAR_SPLIT_ZIGZAG, &why), DPAR_OK);
     layer.heads = HEADS;
     layer.groups = HEADS / 2;
     layer.width = HIDDEN / HEADS;
@@ -674,7 +679,7 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
     static __thread plan p;
     const int32_t groups = HEADS / 2 % c->size == 0 ? HEADS / 2 : HEADS;
     const int64_t ends[2] = {0, SEQ}, each = (int64_t)SEQ * HIDDEN;
-    dpar_attention layer;
+    dpar_attention_desc layer;
     dpar_attention_plan *u = NULL;
     dpar_attention_arrays a;
     void *whole, *of_kept, *memory;
@@ -685,7 +690,7 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
     int32_t l;
     memset(&layer, 0, sizeof layer);
     memset(&a, 0, sizeof a);
-    CHECK_INT(dpar_packed_init(&layer.tokens, 1, ends, c->size, DPAR_EVEN, &why), DPAR_OK);
+    CHECK_INT(dpar_packed_init(&layer.tokens, 1, ends, c->size, DPAR_SPLIT_EVEN, &why), DPAR_OK);
     layer.way = dpar_attention_ulysses;
     layer.heads = HEADS;
     layer.groups = groups;
@@ -743,7 +748,7 @@ static void experts_pass(dpar_experts_plan *e, void *memory, int64_t each, float
 static void test_experts(dpar_comm *c, dpar_comm *g)
 {
     static __thread plan p;
-    dpar_experts layer;
+    dpar_experts_desc layer;
     dpar_experts_plan *e = NULL;
     dpar_why why;
     char strategy[64];
@@ -752,9 +757,9 @@ static void test_experts(dpar_comm *c, dpar_comm *g)
     float *room;
     int32_t l;
     memset(&layer, 0, sizeof layer);
-    CHECK_INT(dpar_split_init(&layer.experts, DPAR_EVEN, 24, c->size, 1, &why), DPAR_OK);
+    CHECK_INT(dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 24, c->size, 1, &why), DPAR_OK);
     layer.choices = 2;
-    layer.drop = DPAR_DROP_NONE;
+    layer.drop = DPAR_EXPERTS_DROP_NONE;
     layer.tokens = SEQ;
     layer.width = HIDDEN;
     layer.type = DPAR_F32;
@@ -804,7 +809,7 @@ static dpar_status split_seen(dpar_comm *c, int32_t color, int32_t key, dpar_com
 static void run_pipeline(dpar_comm *c, dpar_comm *g, const plan *p, const dpar_schedule *s,
                          int tied)
 {
-    dpar_pipeline_options o;
+    dpar_pipeline_desc o;
     dpar_pipeline *line = NULL;
     dpar_why why;
     int64_t bytes = 0;
@@ -842,8 +847,8 @@ static void test_schedule(dpar_comm *c, dpar_comm *g, int32_t rule, int32_t chun
 {
     static __thread plan p;
     char strategy[96], model[128];
-    dpar_order order;
-    dpar_lowering how;
+    dpar_schedule_desc order;
+    dpar_schedule_lower_desc how;
     dpar_schedule s, list;
     dpar_why why;
     int64_t bytes;
@@ -853,10 +858,10 @@ static void test_schedule(dpar_comm *c, dpar_comm *g, int32_t rule, int32_t chun
     order.rule = rule;
     order.ranks = c->size;
     order.micros = 2 * c->size;
-    order.chunks = rule == DPAR_DUALPIPE ? 0 : chunks;
+    order.chunks = rule == DPAR_SCHEDULE_DUALPIPE ? 0 : chunks;
     bytes = dpar_schedule_generate_bytes(&order, &why);
     if (bytes < 0) { /* DualPipe on an odd number of ranks */
-        CHECK(rule == DPAR_DUALPIPE && c->size % 2 == 1);
+        CHECK(rule == DPAR_SCHEDULE_DUALPIPE && c->size % 2 == 1);
         return;
     }
     mem = zeroed(bytes);
@@ -868,7 +873,7 @@ static void test_schedule(dpar_comm *c, dpar_comm *g, int32_t rule, int32_t chun
     snprintf(model, sizeof model, "gpt:layers=16,hidden=48,heads=24,vocab=96,seq=48,element=4%s",
              tied ? ",tied=1" : "");
     snprintf(strategy, sizeof strategy, "pp=%d,vp=%d,m=%d,schedule=%s", (int)c->size, (int)chunks,
-             (int)order.micros, dpar_order_name(rule));
+             (int)order.micros, dpar_schedule_name(rule));
     plan_open(&p, c->size, model, "fp32", strategy);
     run_pipeline(c, g, &p, &list, tied);
     free(mem);
@@ -879,16 +884,19 @@ static void test_pipeline(dpar_comm *c, dpar_comm *g)
 {
     static const struct {
         int32_t rule, chunks;
-    } rules[DPAR_PRICED_SCHEDULES - 1] = {
-        {DPAR_GPIPE, 1}, {DPAR_1F1B, 1},     {DPAR_INTERLEAVED, 2}, {DPAR_BREADTH_FIRST, 2},
-        {DPAR_ZB_H1, 1}, {DPAR_ZB_2P, 1},    {DPAR_ZBV, 2},         {DPAR_V_HALF, 2},
-        {DPAR_V_MIN, 2}, {DPAR_DUALPIPE, 1}, {DPAR_DUALPIPEV, 2}};
+    } rules[DPAR_SCHEDULE_PRICED_END - 1] = {
+        {DPAR_SCHEDULE_GPIPE, 1},       {DPAR_SCHEDULE_1F1B, 1},
+        {DPAR_SCHEDULE_INTERLEAVED, 2}, {DPAR_SCHEDULE_BREADTH_FIRST, 2},
+        {DPAR_SCHEDULE_ZB_H1, 1},       {DPAR_SCHEDULE_ZB_2P, 1},
+        {DPAR_SCHEDULE_ZBV, 2},         {DPAR_SCHEDULE_V_HALF, 2},
+        {DPAR_SCHEDULE_V_MIN, 2},       {DPAR_SCHEDULE_DUALPIPE, 1},
+        {DPAR_SCHEDULE_DUALPIPEV, 2}};
     int32_t i;
-    for (i = 0; i < DPAR_PRICED_SCHEDULES - 1; i++) {
+    for (i = 0; i < DPAR_SCHEDULE_PRICED_END - 1; i++) {
         test_schedule(c, g, rules[i].rule, rules[i].chunks, 0);
     }
-    test_schedule(c, g, DPAR_1F1B, 1, 1);
-    test_schedule(c, g, DPAR_ZBV, 2, 1); /* both ends on one rank: nothing to add up */
+    test_schedule(c, g, DPAR_SCHEDULE_1F1B, 1, 1);
+    test_schedule(c, g, DPAR_SCHEDULE_ZBV, 2, 1); /* both ends on one rank: nothing to add up */
 }
 
 /* ---- all ---------------------------------------------------------------------------------------
@@ -914,7 +922,7 @@ static int everything(dpar_comm *c, void *arg)
     test_ulysses(c, g);
     test_experts(c, g);
     test_pipeline(c, g);
-    CHECK_INT(dpar_comm_close(g), DPAR_OK);
+    CHECK_INT(dpar_comm_free(g), DPAR_OK);
     return all_right(c, failures(), began);
 }
 
