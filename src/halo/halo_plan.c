@@ -11,7 +11,7 @@
  */
 
 /* The table of a field; NULL: the host's memory. */
-DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
+DPARI_DOOR DPARI_ONE_COPY const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
 {
     return f->mem && f->mem->move ? f->mem : NULL;
 }

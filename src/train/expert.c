@@ -1219,9 +1219,9 @@ enum {
 };
 enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
 
-static dpar_status dpari_expert_open(dpari_experts *p, const dpari_routing *r, int32_t what,
-                                     const void *rows, int64_t count, const void *weight,
-                                     dpari_peers *peers)
+static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *p, const dpari_routing *r,
+                                                int32_t what, const void *rows, int64_t count,
+                                                const void *weight, dpari_peers *peers)
 {
     const int64_t weights = dpari_expert_choices(p, r);
     dpari_peers_array a[3];

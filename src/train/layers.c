@@ -195,7 +195,7 @@ static int64_t dpari_mem_at(const dpar_mem_index *x, int64_t i)
 }
 
 /* The row of a number, below 0: none. */
-static int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
+DPARI_APART int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
 {
     int32_t w;
     for (w = 0; w < x->windows; w++) {

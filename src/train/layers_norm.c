@@ -52,8 +52,9 @@ DPARI_API void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type,
     }
 }
 
-DPARI_API const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
-                                   int64_t count, double *room, int32_t *as)
+DPARI_API DPARI_ONE_COPY const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type,
+                                                  int64_t at, int64_t count, double *room,
+                                                  int32_t *as)
 {
     if (dpari_is_wide(type)) {
         *as = type;

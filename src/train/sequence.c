@@ -234,12 +234,12 @@ static int64_t dpari_seq_pairs(const dpari_seq_walk *w)
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-DPARI_API const void *dpari_seq_in(const void *base, int64_t elements, int32_t type)
+DPARI_API DPARI_ONE_COPY const void *dpari_seq_in(const void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (const unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type)
+DPARI_API DPARI_ONE_COPY void *dpari_seq_at(void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
