@@ -39,13 +39,13 @@ help:
 	@echo 'make headers    regenerate the headers from src/; make sizes: their sizes; make dpar_all.h: all in one'
 	@echo 'make docs       regenerate docs/api.md, the index of all names, and the pictures of the guide'
 	@echo 'make playground regenerate docs/playground/index.html, the page (clang, wasm-ld)'
-	@echo 'make accuracy   regenerate docs/accuracy.md from the published tables in tests/data/cost'
+	@echo 'make accuracy   regenerate docs/records/accuracy.md from the published tables in tests/data/cost'
 	@echo 'make calibrate  measures this machine into build/this.cluster, for plan --cluster build/this.cluster'
 	@echo 'make loop       and runs what plan, collectives and halos predict of it: a table (3 minutes)'
 	@echo 'make bench      configurations a second; ns an index, ms a transfer list; ns an action; GB/s of the'
 	@echo '                reductions; collectives beside Open MPI and MPICH (minutes)'
 	@echo 'make performance   communicators and halos beside Open MPI, MPICH, PETSc, strategies'
-	@echo '                beside PyTorch, whose python is PYTHON (17 minutes): docs/performance.md;'
+	@echo '                beside PyTorch, whose python is PYTHON (17 minutes): docs/records/performance.md;'
 	@echo '                NPB=DIR: and apps/mg beside the mg.A.x there'
 	@echo 'make soak       random work and random faults for SECONDS=3600: docs/reliability.md'
 	@echo 'make lint       widths, names, documentation'
@@ -260,7 +260,7 @@ fuzz:
 
 # ---- documents and measurements ----
 
-docs/gpu.md: tools/gpu-record tests/gpu/record
+docs/records/gpu.md: tools/gpu-record tests/gpu/record
 	tools/gpu-record
 docs/api.md: tools/api tools/headers dpar_mpi.h dpar_nccl.h dpar_cuda.h $(HEADERS)
 	tools/api > $@.new && mv $@.new $@
@@ -279,7 +279,7 @@ playground-pictures:
 	python3 tests/playground/look.py $${CHROMIUM:-chromium} pictures docs/playground
 
 accuracy: $(B)/accuracy
-	./$(B)/accuracy --svg docs/accuracy.svg > docs/accuracy.md.new && mv docs/accuracy.md.new docs/accuracy.md
+	./$(B)/accuracy --svg docs/records/accuracy.svg > docs/records/accuracy.md.new && mv docs/records/accuracy.md.new docs/records/accuracy.md
 
 calibrate: $(B)/doctor
 	sh bench/loop.sh calibrate
@@ -301,15 +301,15 @@ bench:
 	sh bench/comm_speed.sh 1 || [ $$? -eq 77 ]
 
 performance: $(B)/strategies $(B)/overlap $(B)/host_kernels
-	sh bench/comm_speed.sh 5 > docs/performance.md.new
-	echo >> docs/performance.md.new
-	sed -n '/^## Over MPI/,/^## Halo exchanges/p' docs/performance.md | sed '$$d' >> docs/performance.md.new
-	sh bench/halo.sh 5 >> docs/performance.md.new
-	echo >> docs/performance.md.new
-	sh bench/strategies.sh >> docs/performance.md.new
-	echo >> docs/performance.md.new
-	if [ -n "$(NPB)" ]; then NPB="$(NPB)" sh bench/mg.sh; else sed -n '/^## NAS MG/,$$p' docs/performance.md; fi >> docs/performance.md.new
-	mv docs/performance.md.new docs/performance.md
+	sh bench/comm_speed.sh 5 > docs/records/performance.md.new
+	echo >> docs/records/performance.md.new
+	sed -n '/^## Over MPI/,/^## Halo exchanges/p' docs/records/performance.md | sed '$$d' >> docs/records/performance.md.new
+	sh bench/halo.sh 5 >> docs/records/performance.md.new
+	echo >> docs/records/performance.md.new
+	sh bench/strategies.sh >> docs/records/performance.md.new
+	echo >> docs/records/performance.md.new
+	if [ -n "$(NPB)" ]; then NPB="$(NPB)" sh bench/mg.sh; else sed -n '/^## NAS MG/,$$p' docs/records/performance.md; fi >> docs/records/performance.md.new
+	mv docs/records/performance.md.new docs/records/performance.md
 
 # The commands make their man pages and have to run here: a CC for elsewhere leaves them out.
 install: $(HEADERS) bindings/fortran/dpar.f90

@@ -56,7 +56,7 @@
  * Speed: accesses have 16 bytes where both sides allow it. For what training does most, types are
  * constants of the kernels. A copy takes a block for each piece, all else as many blocks as run at
  * once. Nothing is read twice from memory but what a cache holds. Bytes of each kernel:
- * docs/gpu.md. */
+ * docs/records/gpu.md. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")

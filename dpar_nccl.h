@@ -40,7 +40,7 @@
  *         -L/usr/local/cuda/lib64 -lcudart -ldl
  *
  * One file of a program defines DPAR_IMPLEMENTATION. Beside this header lie dpar_comm.h and dpar.h.
- * Kernels for strategies and halos: dpar_cuda.h. What ran where: docs/gpu.md.
+ * Kernels for strategies and halos: dpar_cuda.h. What ran where: docs/records/gpu.md.
  *
  * Needs CUDA's runtime and nccl.h 2.18 or later to compile. When it runs it needs libnccl.so.2, or
  * the file that DPAR_NCCL_LIBRARY names; with DPAR_NCCL_LINK it is linked (-lnccl) instead. What a

@@ -15,8 +15,9 @@
  * same.
  *
  * The bits of the host's program, where neither compiler makes one operation of a product and a sum
- * (nvcc --fmad=false, cc -ffp-contract=off); else states drift apart as rounding does: docs/gpu.md.
- * Speed near the poles: a thread sums what a filter reads, up to 2600 numbers at 4096 rows. */
+ * (nvcc --fmad=false, cc -ffp-contract=off); otherwise states drift apart as rounding does:
+ * docs/records/gpu.md. Speed near the poles: a thread sums what a filter reads, up to 2600
+ * numbers at 4096 rows. */
 #define ON_GPU
 #define ANYWHERE __host__ __device__
 #include <cuda_runtime.h>

@@ -108,7 +108,7 @@ static int append(settings *s, const char *path, int must)
 static int read_text(settings *s)
 {
     static const char *const pages[] = {"README.md", "docs/conventions.md", "docs/vendoring.md",
-                                        "docs/performance.md"};
+                                        "docs/records/performance.md"};
     int64_t i;
     int bad = s->text != NULL ? append(s, s->text, 1) : 0;
     for (i = 0; i < 4 && s->text == NULL && !bad; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* accuracy - predictions against published measurements; writes docs/accuracy.md.
+/* accuracy - predictions against published measurements; writes docs/records/accuracy.md.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/accuracy.c -o build/accuracy
- *   build/accuracy [--data DIR] [--fit] [--svg docs/accuracy.svg] > docs/accuracy.md
+ *   build/accuracy [--data DIR] [--fit] [--svg docs/records/accuracy.svg] > docs/records/accuracy.md
  *
  * Every row of every table in tests/data/cost is read with its own columns. Rows that calibrated a
  * constant are marked and never counted. --data DIR scores other tables of the same columns. */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT-0
-# comm_speed - the tables of docs/performance.md from the rows of bench/comm_speed.sh:
+# comm_speed - the tables of docs/records/performance.md from the rows of bench/comm_speed.sh:
 #   part,round,engine,ranks,op,bytes,dirty,round,samples,min_us,median_us,busbw,probe_ns,lost
 # A limit is the largest allowed ratio of a median to the median of the best peer.
 

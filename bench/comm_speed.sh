@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Communicators beside Open MPI and MPICH: builds bench/mpi_coll.c with both (whichever is there),
-# runs them in turns, and prints docs/performance.md to stdout.
+# runs them in turns, and prints docs/records/performance.md to stdout.
 #
 #   sh bench/comm_speed.sh [rounds [seconds]]                 5 rounds of about 75 s; 0.02 s a row
 #

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT-0
-# halo - the tables of a section of docs/performance.md from the rows of bench/halo.sh:
+# halo - the tables of a section of docs/records/performance.md from the rows of bench/halo.sh:
 #   part,label,ranks,grid,n,w,shape,engine,halo_bytes,samples,min_us,median_us,left_out
 # A limit is the largest allowed ratio of two medians.
 

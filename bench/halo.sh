@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Halo exchanges beside Open MPI, MPICH and PETSc: builds bench/mpi_halo.c with whichever is there,
-# runs them in turns, and prints a section of docs/performance.md to stdout.
+# runs them in turns, and prints a section of docs/records/performance.md to stdout.
 #
 #   sh bench/halo.sh [rounds [samples]]       3 rounds of about two minutes, 21 samples a row
 #

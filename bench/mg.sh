@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # apps/mg.c beside the reference code of the NAS benchmark MG, at 1 and 2 ranks, in turns: medians
-# of both's Mop/s (the same count of operations), printed as a section of docs/performance.md.
+# of both's Mop/s (the same count of operations), printed as a section of docs/records/performance.md.
 #
 #   NPB=.../NPB3.4-MPI/bin sh bench/mg.sh [class [rounds]]       class A, 5 rounds
 #

@@ -228,7 +228,7 @@ static void print_ways(scale_job *j, const rates *r, int32_t first, int32_t last
 
 /* ---- the tables ---- */
 
-/* Between the caches of two cores: 120 to 171 ns in docs/performance.md. */
+/* Between the caches of two cores: 120 to 171 ns in docs/records/performance.md. */
 static const double line_s = 150e-9;
 
 enum { LIST_MOST = 8 };

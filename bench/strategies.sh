@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT-0
 # Training strategies beside bare collectives, overlap with backward, and PyTorch's DDP over gloo:
 # runs build/strategies and build/overlap (make builds them) and bench/ddp_peer.py, and prints a
-# section of docs/performance.md to stdout.
+# section of docs/records/performance.md to stdout.
 #
 #   sh bench/strategies.sh [seconds a row [steps of overlap]]
 #

@@ -29,8 +29,8 @@ typedef struct dpar_halo_rates {
     double cache_bytes, far_s;
 } dpar_halo_rates;
 
-/* Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a NIC of 200 Gb/s
- * a node. O(1). */
+/* Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/records/performance.md), a NIC of
+ * 200 Gb/s a node. O(1). */
 DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
 /* An exchange of halos. Zero it and fill it in. Dim 0 is the slowest in memory. */

@@ -14,13 +14,13 @@ DPARI_API const char *dpari_stack_name(int32_t stack)
     return stack > 0 && stack < DPAR_MODEL_STACK_END ? name[stack] : "?";
 }
 
-/* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
- * to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of nemo-long.
- * Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to fit:
- * torch's, its tensor parallelism asynchronous as its benchmark script sets it; nor have maxtext
- * and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its place,
- * twice a micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes.
- * Sliced: nanotron's zero.py makes lists of tensors times ranks, its trainer asks for no
+/* Fitted to marked rows of docs/records/accuracy.md: llm-foundry's to those of its H100 table,
+ * torchtitan's to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of
+ * nemo-long. Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to
+ * fit: torch's, its tensor parallelism asynchronous as its benchmark script sets it; nor have
+ * maxtext and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its
+ * place, twice a micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4
+ * bytes. Sliced: nanotron's zero.py makes lists of tensors times ranks, its trainer asks for no
  * reduce-scatter. */
 static const dpari_generation *dpari_generation_at(int32_t stack)
 {

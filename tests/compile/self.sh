@@ -136,6 +136,14 @@ echo 'Short.' > "$work/bad.md"
 DPAR_PAGES=$work/bad.md DPAR_COMMENTS=$work/bad.h sh tests/compile/words.sh > "$work/log" 2>&1 && { echo 'words does not notice a comment'; exit 1; }
 [ "$(grep -c 'a sentence of' "$work/log")" = 1 ] && grep -q 'a sentence of 37 words' "$work/log" || { cat "$work/log"; echo 'words: not the one long sentence of a comment'; exit 1; }
 echo 'words notices: a long sentence of a comment, not its code'
+mkdir -p "$work/maps/src" "$work/maps/tests"
+sed '/^\* `mesh`/d' src/README.md > "$work/maps/src/README.md"
+sed 's/^\* `mesh.c`/* `mash.c`/' tests/README.md > "$work/maps/tests/README.md"
+DPAR_MAPS=$work/maps sh tests/compile/words.sh > "$work/log" 2>&1 && { echo 'words does not notice a map that is wrong'; exit 1; }
+for words in '^> index/mesh.h$' '^< index/mash.c$' '^> index/mesh.c$'; do
+    grep -q "$words" "$work/log" || { cat "$work/log"; echo "words does not notice in a map: $words"; exit 1; }
+done
+echo 'words notices: a file that a map lacks, or that is not there'
 }
 
 if mine && { have cmake || have pkg-config; }; then

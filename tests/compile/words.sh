@@ -2,25 +2,28 @@
 # SPDX-License-Identifier: MIT-0
 # Pages that one can read: no sentence of README, guide or the public headers' comments has more than 35 words, no
 # line of README and docs/ is wider than 100 columns. Rows of tables may be wider in docs/, not in README, guide and
-# from-*.md; generated pages may be. README has at most 150 lines. Links lead somewhere. DPAR_PAGES: other pages,
-# judged as README, DPAR_COMMENTS: other headers (the proofs use them).
-generated='docs/api.md docs/accuracy.md docs/performance.md'
+# from-*.md; generated pages may be. README has at most 150 lines, CHANGELOG 120, each of at most 120 columns. Links
+# lead somewhere. The maps src/README.md and tests/README.md name every file, and no other. DPAR_PAGES: other pages,
+# judged as README, DPAR_COMMENTS: other headers, DPAR_MAPS: where the maps are (the proofs use them).
+generated='docs/api.md docs/records/accuracy.md docs/records/performance.md'
 bad=0
 complain() { echo "$1"; bad=1; }
 if [ -n "${DPAR_PAGES:-}" ]; then
     first=$DPAR_PAGES others=
 else
     first="README.md $(echo docs/guide.md docs/guide/*.md docs/from-*.md)" others=
-    for page in examples/README.md docs/*.md; do
+    for page in CHANGELOG.md CONTRIBUTING.md src/README.md tests/README.md examples/README.md docs/*.md docs/records/*.md; do
         case " $generated $first " in *" $page "*) ;; *) others="$others $page" ;; esac
     done
     [ "$(wc -l < README.md)" -le 150 ] || complain "README.md: $(wc -l < README.md) lines, 150 are enough"
+    [ "$(wc -l < CHANGELOG.md)" -le 120 ] || complain "CHANGELOG.md: $(wc -l < CHANGELOG.md) lines, 120 are enough"
 fi
 for page in $first $others; do
     tables=1
     case " $others " in *" $page "*) tables=0 ;; esac
     awk -v page="$page" -v tables=$tables '
-        length($0) > 100 && (tables || !/^ *\|/) { print page ":" NR ": " length($0) " wide"; bad = 1 }
+        BEGIN { most = page == "CHANGELOG.md" ? 120 : 100 }
+        length($0) > most && (tables || !/^ *\|/) { print page ":" NR ": " length($0) " wide"; bad = 1 }
         END { exit bad }' "$page" || bad=1
 done
 # Sentences: of paragraphs and of items of lists; a cell of a table is one text. Code does not count.
@@ -101,4 +104,32 @@ for page in $first $others; do
         [ -e "$(dirname "$page")/$link" ] || complain "$page: no $link"
     done
 done
+# The maps. A heading "## folder" names the folder of the list below it, a heading of several words this one. In src/
+# `name` is name.h and name.c.
+named() { # folder, map
+    awk -v map="$1" '
+        /^## / { folder = NF == 2 || /^## [a-z]+, for/ ? $2 "/" : ""; sub(/,/, "", folder); next }
+        /^\* `/ {
+            sub(/: .*/, "")
+            while (match($0, /`[^`]+`/)) {
+                name = substr($0, RSTART + 1, RLENGTH - 2)
+                $0 = substr($0, RSTART + RLENGTH)
+                if (map == "tests" || name ~ /\./) print folder name
+                else { print folder name ".c"; print folder name ".h" }
+            }
+        }' "$2" | sort
+}
+there() { # a folder; what is in data and in a corpus has a line for all of it
+    ( cd "$1" && find . -type f ! -name README.md ! -path '*/__pycache__/*' ) |
+        sed 's|^\./||; s|^\(data/[^/]*\)/.*|\1|; s|^\(fuzz/corpus\)/.*|\1|' | sort -u
+}
+if [ -z "${DPAR_PAGES:-}" ]; then
+    mkdir -p build
+    for folder in src tests; do
+        named "$folder" "${DPAR_MAPS:-.}/$folder/README.md" > build/named
+        there "$folder" | diff build/named - > build/differ ||
+            complain "$folder/README.md: names what is not there (<), or lacks what is (>):
+$(grep '^[<>]' build/differ)"
+    done
+fi
 exit $bad

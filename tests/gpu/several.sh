@@ -29,11 +29,11 @@ grep -q '^### 4 x A Card 80GB, a GPU a rank, 20' "$md" && grep -q '^Driver 580.1
     grep -q 'by: NV18 NV18 SYS (nvidia-smi topo -m)' "$md" || fail 'what it ran on'
 grep -q '^    ran | 20..-..-.. | several | nccl | .* | a GPU a rank | fine: 2 of 2 steps$' "$md" || fail 'rows of the record'
 # the record takes them
-mkdir -p "$work/tools" "$work/tests/gpu" "$work/docs"
-cp tools/gpu-record "$work/tools" && cp docs/gpu.md "$work/docs"
+mkdir -p "$work/tools" "$work/tests/gpu" "$work/docs/records"
+cp tools/gpu-record "$work/tools" && cp docs/gpu.md docs/results.md "$work/docs" && cp docs/records/gpu.md "$work/docs/records"
 { cat tests/gpu/record && sed -n 's/^    \(machine\|ran\) /\1 /p' "$md"; } > "$work/tests/gpu/record"
 "$work/tools/gpu-record" && grep -q '^\* 4 x A Card 80GB, 20' "$work/docs/gpu.md" && ! grep -q 'on several GPUs, so' "$work/docs/gpu.md" &&
-    grep -q '^| bandwidths between GPUs | 20..-..-.., A Card 80GB |' "$work/docs/gpu.md" || fail 'the record with them'
+    grep -q '^| bandwidths between GPUs | 20..-..-.., A Card 80GB |' "$work/docs/records/gpu.md" || fail 'the record with them'
 FAKE_NCCL_FAIL=ncclAllReduce:1 DEVICES=2 sh tools/gpu-check several "$work/out" > "$work/said" 2>&1
 [ $? = 1 ] && grep -q ' | bandwidths | .* | failed: . of . steps; not: bus-' "$md" || fail 'a step that fails'
 DEVICES=1 sh tools/gpu-check several "$work/out" > "$work/said" 2>&1

@@ -3,7 +3,7 @@
 # The planet on devices against the host's program: cases 2 and 5, checkpoints read by one that the
 # other wrote. shallow_water.sh HOST DEVICE 'RANKS...' [ROWS [DAYS [close]]]
 # Byte for byte, which compilers without fused products and sums give; close: within 1e-9 m and 1e-10
-# m/s after a day (fused on the host: 3e-11 and 2e-12 on up to 192 rows, docs/gpu.md).
+# m/s after a day (fused on the host: 3e-11 and 2e-12 on up to 192 rows, docs/records/gpu.md).
 host=$1 device=$2 list=$3 rows=${4:-13} days=${5:-0.1} how=${6:-same}
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
