@@ -10971,8 +10971,8 @@ enum {
     DPARI_BROADCAST_CMA = 12 << 10,   /* bytes from which the kernel may copy one, */
     DPARI_REDUCTION_CMA = 256 << 10   /* and what is reduced, where that is faster */
 };
-/* Measured on two cores of a server (docs/performance.md): bytes written by a rank from which
- * stores past the cache are faster. */
+/* Measured on two cores of a server (docs/records/performance.md): bytes written by a rank from
+ * which stores past the cache are faster. */
 #define DPARI_STREAM_FROM (INT64_C(16) << 20)
 #define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
 

@@ -3,7 +3,7 @@
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
  * Bandwidths are bytes/s in one direction, times seconds, 1 GB = 1e9 bytes. Nothing is allocated.
- * docs/accuracy.md compares the predictions with published measurements, row by row.
+ * docs/records/accuracy.md compares the predictions with published measurements, row by row.
  *
  *     #include "dpar_cost.h"
  *     #include <stdio.h>
@@ -65,8 +65,8 @@ typedef struct dpar_halo_rates {
     double cache_bytes, far_s;
 } dpar_halo_rates;
 
-/* Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a NIC of 200 Gb/s
- * a node. O(1). */
+/* Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/records/performance.md), a NIC of
+ * 200 Gb/s a node. O(1). */
 DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
 /* An exchange of halos. Zero it and fill it in. Dim 0 is the slowest in memory. */
@@ -2154,7 +2154,7 @@ enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) 
  * step s. Links: Volta's and Ampere's from vTrain's all-reduce tables, Hopper's from three marked
  * sizes of the H100-class nccl-tests rows. net_s: SimAI's NIC table, 16 to 1024 ranks, one for all;
  * hop_s: 2 nodes of H100 over InfiniBand (nccl_tests_net.csv), one for all. The rest: marked rows
- * of docs/accuracy.md. table */
+ * of docs/records/accuracy.md. table */
 static const struct {
     float value[DPAR_CAL_COUNT];
     char source[64];
@@ -2165,11 +2165,11 @@ static const struct {
      "links: vTrain V100 all-reduce 2024; rest estimated"},
     {{.78f, .56f, .80f, 45.8e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0140f, .0048f,
       15e-6f},
-     "marked rows of docs/accuracy.md, 2026-11"},
+     "marked rows of docs/records/accuracy.md, 2026-11"},
     {{.75f, .44f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
      "links: nccl-tests 2024; products: DGXC 8B rows, 2025-05"},
     {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
-     "marked B200 rows of docs/accuracy.md, 2026-11"},
+     "marked B200 rows of docs/records/accuracy.md, 2026-11"},
     {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f, 15e-6f},
      "products: best shape 668 of 1300, 2024; rest estimated"},
     {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f, 15e-6f},
@@ -2208,9 +2208,9 @@ static double dpari_cal_unit(int32_t which)
                : 1.0;
 }
 
-/* Which of them measurements set (bits by DPAR_CAL_*): taken for good to 10 %, about as far as the
- * tables of docs/accuracy.md scatter; estimates to 20 %. Judgements both: dpar_calibration_fit fits
- * them.
+/* The constants that measurements set (bits by DPAR_CAL_*). They count as right to 10 %, about as
+ * far as the tables of docs/records/accuracy.md scatter, and estimates to 20 %. Both numbers are
+ * judgements; dpar_calibration_fit fits the constants themselves.
  */
 static const int16_t dpari_measured[DPAR_GEN_COUNT] = {
     0,
@@ -3483,13 +3483,13 @@ DPARI_API const char *dpari_stack_name(int32_t stack)
     return stack > 0 && stack < DPAR_MODEL_STACK_END ? name[stack] : "?";
 }
 
-/* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
- * to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of nemo-long.
- * Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to fit:
- * torch's, its tensor parallelism asynchronous as its benchmark script sets it; nor have maxtext
- * and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its place,
- * twice a micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes.
- * Sliced: nanotron's zero.py makes lists of tensors times ranks, its trainer asks for no
+/* Fitted to marked rows of docs/records/accuracy.md: llm-foundry's to those of its H100 table,
+ * torchtitan's to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of
+ * nemo-long. Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to
+ * fit: torch's, its tensor parallelism asynchronous as its benchmark script sets it; nor have
+ * maxtext and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its
+ * place, twice a micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4
+ * bytes. Sliced: nanotron's zero.py makes lists of tensors times ranks, its trainer asks for no
  * reduce-scatter. */
 static const dpari_generation *dpari_generation_at(int32_t stack)
 {

@@ -1428,7 +1428,7 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
  */
 
 /* The table of a field; NULL: the host's memory. */
-DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
+DPARI_DOOR DPARI_ONE_COPY const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
 {
     return f->mem && f->mem->move ? f->mem : NULL;
 }
@@ -6097,8 +6097,8 @@ static dpari_gx_array *dpari_gx_find(const dpari_gx *g, const void *at)
 }
 
 /* An array of a shape, as the full API wants it. */
-static DPARI_COLD void dpari_gx_field(const dpari_gx *g, const dpari_gx_shape *s, void *at,
-                                      dpar_halo_field *f)
+DPARI_APART DPARI_COLD void dpari_gx_field(const dpari_gx *g, const dpari_gx_shape *s, void *at,
+                                           dpar_halo_field *f)
 {
     int32_t d;
     f->halo = &s->halo;

@@ -4987,7 +4987,7 @@ static dpari_slots_cell *dpari_slots_at(const dpari_slots *w, const dpar_action 
 }
 
 /* A pool's free list: a rank has no more slots than actions. */
-static int64_t dpari_slots_room(const dpar_schedule *s)
+DPARI_APART int64_t dpari_slots_room(const dpar_schedule *s)
 {
     int64_t most = 0;
     int32_t r;

@@ -5019,7 +5019,7 @@ static int64_t dpari_mem_at(const dpar_mem_index *x, int64_t i)
 }
 
 /* The row of a number, below 0: none. */
-static int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
+DPARI_APART int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
 {
     int32_t w;
     for (w = 0; w < x->windows; w++) {
@@ -5649,8 +5649,9 @@ DPARI_API void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type,
     }
 }
 
-DPARI_API const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
-                                   int64_t count, double *room, int32_t *as)
+DPARI_API DPARI_ONE_COPY const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type,
+                                                  int64_t at, int64_t count, double *room,
+                                                  int32_t *as)
 {
     if (dpari_is_wide(type)) {
         *as = type;
@@ -10127,12 +10128,12 @@ static int64_t dpari_seq_pairs(const dpari_seq_walk *w)
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-DPARI_API const void *dpari_seq_in(const void *base, int64_t elements, int32_t type)
+DPARI_API DPARI_ONE_COPY const void *dpari_seq_in(const void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (const unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type)
+DPARI_API DPARI_ONE_COPY void *dpari_seq_at(void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
@@ -12825,9 +12826,9 @@ enum {
 };
 enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
 
-static dpar_status dpari_expert_open(dpari_experts *p, const dpari_routing *r, int32_t what,
-                                     const void *rows, int64_t count, const void *weight,
-                                     dpari_peers *peers)
+static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *p, const dpari_routing *r,
+                                                int32_t what, const void *rows, int64_t count,
+                                                const void *weight, dpari_peers *peers)
 {
     const int64_t weights = dpari_expert_choices(p, r);
     dpari_peers_array a[3];

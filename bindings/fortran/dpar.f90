@@ -1972,8 +1972,8 @@ module dpar
 
         ! ==== halo_cost ====
 
-        ! Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a NIC of
-        ! 200 Gb/s a node.
+        ! Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/records/performance.md), a
+        ! NIC of 200 Gb/s a node.
         subroutine dpar_halo_rates_init(rates) bind(c)
             import
             type(dpar_halo_rates), intent(inout), optional, target :: rates
