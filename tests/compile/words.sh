@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT-0
 # Pages that one can read: no sentence of README, guide or the public headers' comments has more than 35 words, no
 # line of README and docs/ is wider than 100 columns. Rows of tables may be wider in docs/, not in README, guide and
-# from-*.md; generated pages may be. README has at most 150 lines, CHANGELOG 120, each of at most 120 columns. Links
+# from-*.md; generated pages may be. README has at most 160 lines, CHANGELOG 120, each of at most 120 columns. Links
 # lead somewhere. The maps src/README.md and tests/README.md name every file, and no other. DPAR_PAGES: other pages,
 # judged as README, DPAR_COMMENTS: other headers, DPAR_MAPS: where the maps are (the proofs use them).
 generated='docs/api.md docs/records/accuracy.md docs/records/performance.md'
@@ -15,7 +15,7 @@ else
     for page in CHANGELOG.md CONTRIBUTING.md src/README.md tests/README.md examples/README.md docs/*.md docs/records/*.md; do
         case " $generated $first " in *" $page "*) ;; *) others="$others $page" ;; esac
     done
-    [ "$(wc -l < README.md)" -le 150 ] || complain "README.md: $(wc -l < README.md) lines, 150 are enough"
+    [ "$(wc -l < README.md)" -le 160 ] || complain "README.md: $(wc -l < README.md) lines, 160 are enough"
     [ "$(wc -l < CHANGELOG.md)" -le 120 ] || complain "CHANGELOG.md: $(wc -l < CHANGELOG.md) lines, 120 are enough"
 fi
 for page in $first $others; do

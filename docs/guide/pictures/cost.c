@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What it costs: the memory of a GPU, the time of a step, gradients beside the backward. */
+/* What a run costs: the memory of a GPU, the time of a step, gradients sent during the backward. */
 #include "pictures.h"
 #include <stdio.h>
 #include <string.h>
 
 /* ---- memory ---- */
 
-/* A job of a model on a machine; 0 when both are known. */
+/* Fills `job` with a model on a machine. Returns 0, or 1 if one of them is unknown. */
 static int job_of(dpar_job *job, const char *model, int32_t layers, const char *machine,
                   dpar_why *why)
 {
     static dpar_workload work;
     static dpar_cluster cluster;
     dpar_model m;
-    job->work = &work, job->cluster = &cluster;
+    job->work = &work;
+    job->cluster = &cluster;
     if (dpar_model_find(&m, model, why) < 0) {
         return 1;
     }
@@ -23,7 +24,7 @@ static int job_of(dpar_job *job, const char *model, int32_t layers, const char *
            dpar_recipe_find(&job->recipe, "bf16", why) < 0;
 }
 
-/* What the terms of a plan's memory are drawn as. */
+/* The bar that shows a term of a plan's memory. */
 enum { WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, REST, BARS };
 static int bar_of(int term)
 {
@@ -37,12 +38,12 @@ static int bar_of(int term)
     }
 }
 
-/* Llama 3 8B on 8 GPUs of 80 GB: the memory of one, by term, as ZeRO cuts more and more; 3 pixels a
- * GB. */
+/* Llama 3 8B on 8 GPUs of 80 GB: the memory of one GPU by term, for ZeRO-0 to 3; 3 pixels per GB.
+ */
 int draw_memory(dpar_text *t, dpar_why *why)
 {
     static const char *const colour[] = {"#0072B2", "#E69F00", "#009E73", "#56B4E9", "#999999"};
-    static const char *const name[] = {"weights", "gradients", "optimizer", "activations", "rest"};
+    static const char *const name[] = {"weights", "gradients", "optimizer", "activations", "other"};
     dpar_strategy s;
     dpar_plan plan;
     dpar_job job;
@@ -86,7 +87,7 @@ int draw_memory(dpar_text *t, dpar_why *why)
 
 /* ---- time ---- */
 
-/* What the terms of a step are drawn as. */
+/* The span that shows a term of a step's time. */
 enum { FORWARD, BACKWARD, TENSOR, MESSAGES, BUBBLE, IMBALANCE, DATA, OTHERS, SPANS };
 static int span_of(int term)
 {
@@ -102,7 +103,7 @@ static int span_of(int term)
     }
 }
 
-/* GPT-3 on 1024 A100 in three ways: the terms of a step, 22 pixels a second. */
+/* GPT-3 on 1024 A100 with three strategies: the terms of a step, 22 pixels per second. */
 int draw_time(dpar_text *t, dpar_why *why)
 {
     static const char *const name[] = {"forward", "backward",  "tp", "pp",
@@ -111,7 +112,7 @@ int draw_time(dpar_text *t, dpar_why *why)
                                       "tp=8,sp=1,pp=16,vp=6,schedule=interleaved,dp=8,m=192",
                                       "tp=16,sp=1,pp=8,dp=8,m=192"};
     static const char *const words[] = {"16 stages", "16 stages of 6 chunks",
-                                        "8 stages, layers over two nodes"};
+                                        "8 stages, tp across two nodes"};
     dpar_strategy s;
     dpar_plan plan;
     dpar_job job;
@@ -120,7 +121,7 @@ int draw_time(dpar_text *t, dpar_why *why)
     if (job_of(&job, "gpt3-175b", 0, "128xdgx-a100", why)) {
         return 1;
     }
-    page(t, 860, 262, "a step of GPT-3 175B on 1024 A100");
+    page(t, 860, 262, "a step of GPT-3 175B on 1024 A100, three strategies");
     for (k = 0; k < SPANS; k++) {
         x = key(t, x, 42, full[k], name[k]);
     }
@@ -150,7 +151,7 @@ int draw_time(dpar_text *t, dpar_why *why)
 
 /* ---- training ---- */
 
-/* The layers of a model and the arrays of gradients in them, as forward goes through them. */
+/* The layers of a model and their gradient arrays, in the order of the forward. */
 typedef struct net {
     int32_t layers, arrays;
     double seconds[32]; /* of the backward of each layer */
@@ -158,8 +159,8 @@ typedef struct net {
     int32_t layer_of[200];
 } net;
 
-/* What a block's backward takes is what one block more adds to a step's. The rest is shared by what
- * lies before the blocks and behind them. */
+/* The backward of one block takes the time by which one more block lengthens a step. The remaining
+ * time is divided equally between the layers before the blocks and those after them. */
 static int net_of(net *n, dpar_job *job, const char *model, int32_t blocks, const char *machine,
                   dpar_why *why)
 {
@@ -169,7 +170,8 @@ static int net_of(net *n, dpar_job *job, const char *model, int32_t blocks, cons
     double back[2];
     int32_t k, i, o;
     dpar_strategy_init(&s);
-    s.dp = 8, s.micro_batch = 64;
+    s.dp = 8;
+    s.micro_batch = 64;
     for (k = 0; k < 2; k++) {
         if (job_of(job, model, blocks - 1 + k, machine, why) ||
             dpar_plan_price(job, &s, 0, &plan, NULL, why) < 0) {
@@ -197,13 +199,13 @@ static int net_of(net *n, dpar_job *job, const char *model, int32_t blocks, cons
 
 static void span(dpar_text *t, double from, double to, int y, const char *colour)
 {
-    const int x = 94 + (int)(2200.0 * from + 0.5); /* 2.2 pixels a millisecond */
+    const int x = 94 + (int)(2200.0 * from + 0.5); /* 2.2 pixels per millisecond */
     box(t, x, y, 94 + (int)(2200.0 * to + 0.5) - x, 20, colour);
 }
 
-/* A backward with its buckets, which have `first` and then `size` elements (0: all in one). Each
- * travels when all its gradients are there and the one before it is through. What is computed
- * meanwhile loses a share of that time. */
+/* Draws a backward and its buckets; the first has `first` elements and the others `size` (0: one
+ * bucket). A bucket is sent once all its gradients are computed and the previous bucket has been
+ * sent. Computation is slower by a fixed share while a bucket is being sent. */
 static int backward(dpar_text *t, int y, const net *n, const dpar_job *job, int64_t first,
                     int64_t size, const char *what, dpar_why *why)
 {
@@ -216,7 +218,10 @@ static int backward(dpar_text *t, int y, const net *n, const dpar_job *job, int6
     double now = 0.0, sent = 0.0;
     char line[200];
     int32_t layer, buckets, b = 0;
-    how.params = n->arrays, how.numel = n->numel, how.first = first, how.size = size;
+    how.params = n->arrays;
+    how.numel = n->numel;
+    how.first = first;
+    how.size = size;
     if (dpar_buckets_init(&how, start, bucket, 64, &buckets, why) < 0) {
         return 1;
     }
@@ -242,7 +247,7 @@ static int backward(dpar_text *t, int y, const net *n, const dpar_job *job, int6
     return 0;
 }
 
-/* ViT-L on eight GPUs of one machine: what buckets gain. */
+/* ViT-L on eight GPUs of one machine: the time that buckets save. */
 int draw_training(dpar_text *t, dpar_why *why)
 {
     static net n;
@@ -251,9 +256,9 @@ int draw_training(dpar_text *t, dpar_why *why)
     int ms;
     page(t, 860, 248, "gradients of ViT-L, 64 images on each of 8 RTX 4090");
     if (net_of(&n, &job, "vit-l", 24, "rtx-4090-8", why) ||
-        backward(t, 60, &n, &job, 0, 0, "all of them at the end", why) ||
+        backward(t, 60, &n, &job, 0, 0, "all gradients after the backward", why) ||
         backward(t, 144, &n, &job, 1 << 18, 25 << 18,
-                 "in buckets of 25 MiB, each as soon as its layers are done", why)) {
+                 "in buckets of 25 MiB, each sent when its layers are done", why)) {
         return 1;
     }
     for (ms = 0; ms <= 300; ms += 100) {

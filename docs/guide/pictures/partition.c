@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Points along the curve, in the colours of their parts. */
+/* Points joined along the Hilbert curve, each in the colour of its part. */
 #include "pictures.h"
 #include "dpar_points.h"
 
 enum { MANY = 400, PARTS = 7, SIDE = 360, LEFT = 20, TOP = 44 };
 
-/* What the one rank has found out. */
+/* The partition, computed by one rank. */
 static struct {
     double at[MANY][2];
     int32_t owner[MANY];
     int64_t key[MANY];
-    int along[MANY]; /* points in the order of the curve */
+    int along[MANY]; /* point indices in the order of the curve */
     dpar_status status;
     dpar_why why;
 } found;
 
-/* Denser towards a corner and in a disc. */
+/* Random points, denser towards a corner and in a small square. */
 static void scatter(void)
 {
     uint32_t seed = 2024;
@@ -35,9 +35,12 @@ static int cut(dpar_comm *world, void *unused)
     dpar_points_partition_desc d = {0};
     int i, k;
     (void)unused;
-    d.dims = 2, d.parts = PARTS, d.points = MANY, d.at = found.at[0];
+    d.dims = 2;
+    d.parts = PARTS;
+    d.points = MANY;
+    d.at = found.at[0];
     found.status = dpar_points_partition(world, &d, found.owner, found.key, &found.why);
-    for (i = 0; i < MANY; i++) { /* sorted by insertion */
+    for (i = 0; i < MANY; i++) { /* insertion sort by key */
         for (k = i; k > 0 && found.key[found.along[k - 1]] > found.key[i]; k--) {
             found.along[k] = found.along[k - 1];
         }
@@ -58,7 +61,7 @@ int draw_partition(dpar_text *t, dpar_why *why)
         *why = found.status < 0 ? found.why : *why;
         return 1;
     }
-    page(t, SIDE + 2 * LEFT, SIDE + TOP + LEFT, "400 points, cut into 7 parts");
+    page(t, SIDE + 2 * LEFT, SIDE + TOP + LEFT, "400 points divided into 7 parts");
     put(t, "<path fill=\"none\" stroke=\"#bbb\" d=\"");
     for (i = 0; i < MANY; i++) {
         const double *at = found.at[found.along[i]];

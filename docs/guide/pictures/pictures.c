@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the marks that pictures are made of ---- */
+/* ---- drawing primitives ---- */
 
 void put(dpar_text *t, const char *format, ...)
 {
@@ -61,9 +61,9 @@ const char *const pale[8] = {"#9BD0F5", "#F7C873", "#8FD3B6", "#F5EE9E",
 const char *const full[8] = {"#0072B2", "#56B4E9", "#D55E00", "#E8935A",
                              "#F0E442", "#CC79A7", "#009E73", "#999999"};
 
-/* ---- what dpar draws by itself ---- */
+/* ---- pictures that dpar draws itself ---- */
 
-/* 24 x 36 cells on 2 x 2 ranks, round in x: rank 0 and its halo of 2. */
+/* 24 x 36 cells on 2 x 2 ranks, periodic in x: rank 0 and its halo of 2 cells. */
 static int draw_halo(dpar_text *t, dpar_why *why)
 {
     static const int32_t parts[] = {2, 2};
@@ -72,11 +72,14 @@ static int draw_halo(dpar_text *t, dpar_why *why)
     dpar_halo h = {0};
     dpar_halo_draw_desc p = {0};
     dpar_mesh mesh;
-    cut[0] = dpar_shard(0), cut[1] = dpar_shard(1);
+    cut[0] = dpar_shard(0);
+    cut[1] = dpar_shard(1);
     h.shape = DPAR_STENCIL_BOX;
     h.low[0] = h.low[1] = h.high[0] = h.high[1] = 2;
     h.periodic = 2;
-    p.halo = &h, p.bytes = 8, p.title = "a grid on 2 x 2 ranks";
+    p.halo = &h;
+    p.bytes = 8;
+    p.title = "a grid on 2 x 2 ranks";
     return dpar_mesh_init(&mesh, "y x", parts, DPAR_ORDER_LAST_FASTEST, 4, why) < 0 ||
            dpar_layout_init(&h.grid, &mesh, 2, cells, cut, why) < 0 ||
            dpar_halo_check(&h, why) < 0 || dpar_halo_draw(t, &p, DPAR_HALO_SVG, why) < 0;
@@ -92,10 +95,20 @@ static int draw_pipeline(dpar_text *t, dpar_why *why)
     dpar_schedule s;
     dpar_timing timing;
     dpar_schedule_draw_desc g = {0};
-    order.rule = DPAR_SCHEDULE_ZBV, order.ranks = 4, order.micros = 8;
-    times.forward.all = times.input.all = times.weight.all = 1;
-    how.times = &times, how.start = start, how.end = end;
-    g.schedule = &s, g.start = start, g.end = end, g.unit = 1, g.title = "a pipeline of 4 ranks";
+    order.rule = DPAR_SCHEDULE_ZBV;
+    order.ranks = 4;
+    order.micros = 8;
+    times.forward.all = 1;
+    times.input.all = 1;
+    times.weight.all = 1;
+    how.times = &times;
+    how.start = start;
+    how.end = end;
+    g.schedule = &s;
+    g.start = start;
+    g.end = end;
+    g.unit = 1;
+    g.title = "a pipeline of 4 ranks";
     return dpar_schedule_generate(&s, &order, memory, sizeof memory, why) < 0 ||
            dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, why) < 0 ||
            dpar_schedule_draw(t, &g, DPAR_SCHEDULE_DRAW_SVG, why) < 0;
@@ -110,12 +123,12 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*draw)(dpar_text *t, dpar_why *why);
-    } picture[] = {{"halo", draw_halo},     {"pipeline", draw_pipeline}, {"layouts", draw_layouts},
-                   {"meshes", draw_meshes}, {"moving", draw_moving},     {"memory", draw_memory},
-                   {"time", draw_time},     {"training", draw_training}, {"trouble", draw_trouble},
+    } picture[] = {{"halo", draw_halo},     {"pipeline", draw_pipeline},  {"layouts", draw_layouts},
+                   {"meshes", draw_meshes}, {"moving", draw_moving},      {"memory", draw_memory},
+                   {"time", draw_time},     {"training", draw_training},  {"trouble", draw_trouble},
                    {"points", draw_points}, {"partition", draw_partition}};
     enum { PICTURES = sizeof picture / sizeof *picture };
-    dpar_why why = {"pictures NAME: of a picture in docs/guide"};
+    dpar_why why = {"usage: pictures NAME, where docs/guide/NAME.svg is a picture"};
     dpar_text t;
     int i = 0;
     while (i < PICTURES && (argc != 2 || strcmp(argv[1], picture[i].name) != 0)) {

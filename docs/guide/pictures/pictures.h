@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pictures - the marks that the guide's pictures are made of, and the pictures. Each is drawn from
- * what dpar answers; a test draws it again and compares. */
+/* pictures - drawing primitives, and the pictures of the guide. Each picture is drawn from results
+ * of dpar; a test draws it again and compares. */
 #ifndef PICTURES_H
 #define PICTURES_H
 
@@ -8,21 +8,21 @@
 
 /* Appends to a picture, as printf. */
 void put(dpar_text *t, const char *format, ...);
-/* Begins a picture. It is white, so that it can be read on dark pages too. */
+/* Begins a picture. Its background is white, so that it can be read on dark pages too. */
 void page(dpar_text *t, int wide, int high, const char *title);
 void box(dpar_text *t, int x, int y, int wide, int high, const char *colour);
 void outline(dpar_text *t, int x, int y, int wide, int high);
 void word(dpar_text *t, int x, int y, const char *s);
-/* The middle of the text is at x; `small`: in small letters. */
+/* Centres the text at x. `small`: in a smaller font. */
 void centred(dpar_text *t, int x, int y, int small, const char *s);
-/* A colour and what it stands for; returns where the next one begins. */
+/* Draws one entry of a legend. Returns the x of the next entry. */
 int key(dpar_text *t, int x, int y, const char *colour, const char *name);
 
-/* Colours: on the first numbers can be read, on the second nothing stands. */
+/* Colours: text is readable on the pale ones; the full ones are for areas without text. */
 extern const char *const pale[8], *const full[8];
 
-/* The pictures; 1, and a sentence in why: dpar refused something. who.c, cost.c, ranks.c,
- * points.c, partition.c. */
+/* The pictures, in who.c, cost.c, ranks.c, points.c and partition.c. Return 0, or 1 with a message
+ * in why if a call of dpar failed. */
 int draw_layouts(dpar_text *t, dpar_why *why);
 int draw_meshes(dpar_text *t, dpar_why *why);
 int draw_moving(dpar_text *t, dpar_why *why);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* A mesh without boxes: 10 x 7 nodes, each of the rank whose seed is nearest, what rank 0 reads of
- * the others, and who sends what to whom. */
+/* An unstructured mesh: 10 x 7 nodes, each owned by the rank whose seed is nearest; the ghosts of
+ * rank 0; and how many values each rank sends to each rank. */
 #include "pictures.h"
 #include "dpar_points.h"
 #include <stdio.h>
 
 enum { RANKS = 4, WIDE = 10, HIGH = 7, NODES = WIDE * HIGH, MOST = 9 * NODES };
 
-/* What the ranks found out. */
+/* For each rank: how many nodes it owns, its ghosts, and what it sends. */
 static struct {
     int64_t own, ghost[NODES];
     int64_t ghosts;
@@ -27,7 +27,7 @@ static int owner(int64_t id)
     return best;
 }
 
-/* Nodes beside those of `rank`, edges of quadrilaterals and their diagonals, each once. */
+/* The nodes of other ranks that are neighbours of a node of `rank`, diagonals included. */
 static int64_t beside(int rank, int64_t *ghost)
 {
     int64_t n = 0;
@@ -49,7 +49,7 @@ static int64_t beside(int rank, int64_t *ghost)
     return n;
 }
 
-/* Ranks are threads, so that all fill `part`. */
+/* Ranks are threads, so that all can fill `part`. */
 static int mesh(dpar_comm *world, void *unused)
 {
     const int me = (int)world->rank;
@@ -97,7 +97,7 @@ static void draw_matrix(dpar_text *t, int x, int y, int cell)
 {
     char line[40];
     int from, to;
-    word(t, x, y - 30, "values sent by rank (rows) to rank (columns)");
+    word(t, x, y - 30, "values sent by each rank (row) to each rank (column)");
     for (from = 0; from < RANKS; from++) {
         snprintf(line, sizeof line, "%d", from);
         centred(t, x - 14, y + cell * from + cell / 2 + 5, 0, line);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What ranks say: one of four has a batch less, and all are told. */
+/* A mismatch: one of four ranks has one batch fewer, and all ranks get an error. */
 #include "pictures.h"
 #include "dpar_comm.h"
 #include <stdio.h>
@@ -7,14 +7,14 @@
 
 enum { RANKS = 4, CALLS = 4, ODD = 2 };
 
-/* What the ranks called, how it ended, and what they were told. */
+/* For each rank: its calls, their statuses, and its last error message. */
 static struct {
     int32_t call[CALLS];
     dpar_status status[CALLS];
     char told[400];
 } lane[RANKS];
 
-/* Three batches; the odd rank has data for two. Ranks are threads, so that all fill `lane`. */
+/* Three batches; rank ODD has data for two. Ranks are threads, so that all can fill `lane`. */
 static int three_batches(dpar_comm *world, void *unused)
 {
     const int32_t batches = world->rank == ODD ? 2 : 3;
@@ -33,13 +33,14 @@ static int three_batches(dpar_comm *world, void *unused)
             what = DPAR_CALL_BARRIER;
             st = dpar_barrier(world, NULL);
         }
-        lane[world->rank].call[k] = what, lane[world->rank].status[k] = st;
+        lane[world->rank].call[k] = what;
+        lane[world->rank].status[k] = st;
     }
     snprintf(lane[world->rank].told, sizeof lane[0].told, "%s", world->why.text);
     return 0;
 }
 
-/* Ranks that called something else when this one's call failed. */
+/* Lists the ranks whose last call differs from the last call of `rank`. */
 static void waits_for(int rank, char *line, size_t bytes)
 {
     size_t at = (size_t)snprintf(line, bytes, "waits for rank%s", rank == ODD ? "s" : "");
@@ -61,7 +62,7 @@ int draw_trouble(dpar_text *t, dpar_why *why)
     if (dpar_launch_with(RANKS, three_batches, NULL, &o, why) < 0) {
         return 1;
     }
-    page(t, 860, 296, "rank 2 has one batch less");
+    page(t, 860, 296, "rank 2 has one batch fewer");
     for (rank = 0; rank < RANKS; rank++) {
         const int y = 46 + 50 * rank;
         snprintf(line, sizeof line, "rank %d", rank);
@@ -76,15 +77,16 @@ int draw_trouble(dpar_text *t, dpar_why *why)
         waits_for(rank, line, sizeof line);
         word(t, 690, y + 25, line);
     }
-    said = strstr(lane[0].told, "rank 2 called"); /* with one of the others, as it came */
+    said = strstr(lane[0].told, "rank 2 called"); /* the other rank in it may be any */
     if (lane[0].status[CALLS - 1] != DPAR_E_MISMATCH || said == NULL) {
-        snprintf(why->text, sizeof why->text, "rank 0 was told: %.100s", lane[0].told);
+        snprintf(why->text, sizeof why->text, "unexpected error on rank 0: %.100s", lane[0].told);
         return 1;
     }
-    snprintf(line, sizeof line, "All get E_MISMATCH (%s) and one sentence",
+    snprintf(line, sizeof line, "All ranks get E_MISMATCH (%s) and a message",
              dpar_status_text(DPAR_E_MISMATCH));
     word(t, 80, 266, line);
-    snprintf(line, sizeof line, "that has both sides: ... %.*s ...", (int)strcspn(said, ","), said);
+    snprintf(line, sizeof line, "that names both calls: ... %.*s ...", (int)strcspn(said, ","),
+             said);
     word(t, 80, 284, line);
     return 0;
 }

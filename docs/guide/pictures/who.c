@@ -5,7 +5,7 @@
 
 /* ---- layouts ---- */
 
-/* A box of rows x columns cells. */
+/* Draws a box of rows x columns cells. */
 static void cells(dpar_text *t, int x, int y, int rows, int columns, int cell, const char *colour)
 {
     int k;
@@ -20,7 +20,7 @@ static void cells(dpar_text *t, int x, int y, int rows, int columns, int cell, c
     put(t, "\"/>\n");
 }
 
-/* 7 x 13 elements on 2 x 3 ranks, cut by one rule: each box is one that its rank has. */
+/* 7 x 13 elements on 2 x 3 ranks, divided by one rule: each box is contiguous on its rank. */
 static int layout(dpar_text *t, int x, int32_t rule, const char *name, dpar_why *why)
 {
     enum { Y = 66, CELL = 20 };
@@ -33,7 +33,8 @@ static int layout(dpar_text *t, int x, int32_t rule, const char *name, dpar_why 
     int64_t most[2], least[2];
     char line[100];
     int32_t rank;
-    cut[0] = dpar_shard_by(0, rule, 2), cut[1] = dpar_shard_by(1, rule, 2);
+    cut[0] = dpar_shard_by(0, rule, 2);
+    cut[1] = dpar_shard_by(1, rule, 2);
     if (dpar_mesh_init(&mesh, "y x", parts, DPAR_ORDER_LAST_FASTEST, 6, why) < 0 ||
         dpar_layout_init(&l, &mesh, 2, extent, cut, why) < 0) {
         return 1;
@@ -60,14 +61,14 @@ static int layout(dpar_text *t, int x, int32_t rule, const char *name, dpar_why 
 int draw_layouts(dpar_text *t, dpar_why *why)
 {
     page(t, 860, 240, "7 x 13 elements on 2 x 3 ranks, by three rules");
-    return layout(t, 16, DPAR_SPLIT_CHUNK, "CHUNK, as PyTorch", why) ||
-           layout(t, 300, DPAR_SPLIT_EVEN, "EVEN, as NumPy and PETSc", why) ||
-           layout(t, 584, DPAR_SPLIT_BLOCK_CYCLIC, "BLOCK_CYCLIC, 2 x 2: as ScaLAPACK", why);
+    return layout(t, 16, DPAR_SPLIT_CHUNK, "CHUNK, as in PyTorch", why) ||
+           layout(t, 300, DPAR_SPLIT_EVEN, "EVEN, as in NumPy and PETSc", why) ||
+           layout(t, 584, DPAR_SPLIT_BLOCK_CYCLIC, "BLOCK_CYCLIC, 2 x 2, as in ScaLAPACK", why);
 }
 
 /* ---- meshes ---- */
 
-/* One line: the group of rank 6 along an axis, in its colour, and what it is for. */
+/* Draws one line: the group of rank 6 along an axis, in the axis' colour, and its purpose. */
 static void group(dpar_text *t, const dpar_mesh *mesh, const char *axis, int y, const char *what)
 {
     const uint32_t which = 1u << dpar_mesh_find(mesh, axis);
@@ -99,7 +100,8 @@ int draw_meshes(dpar_text *t, dpar_why *why)
         const char *colour = "#EEEEEE";
         int x, y, differ = 0, last = 0;
         dpar_mesh_coords(&mesh, rank, at);
-        x = 66 + 394 * (rank / NODE) + WIDE * at[2], y = 84 + HIGH * at[1];
+        x = 66 + 394 * (rank / NODE) + WIDE * at[2];
+        y = 84 + HIGH * at[1];
         for (axis = 0; axis < mesh.axes; axis++) {
             differ += at[axis] != of[axis];
             last = at[axis] != of[axis] ? axis : last;
@@ -125,9 +127,9 @@ int draw_meshes(dpar_text *t, dpar_why *why)
         }
     }
     key(t, 66, 210, "#F5EE9E", "rank 6");
-    group(t, &mesh, "tp", 238, "they share every layer, and talk most: inside a node");
-    group(t, &mesh, "dp", 266, "they average their gradients, once a step");
-    group(t, &mesh, "pp", 294, "they pass activations on, from node to node");
+    group(t, &mesh, "tp", 238, "they share every layer and communicate most, inside a node");
+    group(t, &mesh, "dp", 266, "they average their gradients once per step");
+    group(t, &mesh, "pp", 294, "they pass activations from node to node");
     return 0;
 }
 
@@ -142,8 +144,8 @@ static void name_rank(dpar_text *t, int x, int64_t row, int32_t rank)
     word(t, x, TOP + CELL * (int)row + 5, line);
 }
 
-/* Rank's part of the new layout: its pieces in the colours of those who send them. Returns the
- * bytes that it gets from others. */
+/* Draws the rank's part of the new layout, each piece in the colour of the rank that sends it.
+ * Returns the bytes that it receives from other ranks. */
 static int64_t pieces(dpar_text *t, const dpar_layout *from, const dpar_layout *to, int32_t rank)
 {
     static dpar_redistribute_cursor walk;
@@ -171,7 +173,7 @@ static int64_t pieces(dpar_text *t, const dpar_layout *from, const dpar_layout *
     return others;
 }
 
-/* 48 x 40 floats of 6 ranks become those of 8. */
+/* 48 x 40 floats move from 6 ranks to 8. */
 int draw_moving(dpar_text *t, dpar_why *why)
 {
     static const int64_t extent[] = {48, 40};
@@ -190,7 +192,7 @@ int draw_moving(dpar_text *t, dpar_why *why)
     }
     page(t, 860, 440, "48 x 40 floats move from 6 ranks to 8");
     word(t, LEFT, 54, "before: bands of rows");
-    word(t, RIGHT, 54, "after: blocks, and who sends them");
+    word(t, RIGHT, 54, "after: blocks, with the rank that sends each piece");
     for (rank = 0; rank < 6; rank++) {
         dpar_layout_local(&six, rank, shape, first);
         box(t, LEFT, TOP + CELL * (int)first[0], CELL * (int)shape[1], CELL * (int)shape[0],
@@ -201,7 +203,7 @@ int draw_moving(dpar_text *t, dpar_why *why)
     for (rank = 0; rank < 8; rank++) {
         travel += pieces(t, &six, &eight, rank);
     }
-    snprintf(line, sizeof line, "%d of %d bytes travel; the others are on the right rank already",
+    snprintf(line, sizeof line, "%d of %d bytes are sent; the others are on the right rank already",
              (int)travel, 48 * 40 * 4);
     word(t, LEFT, TOP + CELL * 48 + 26, line);
     return 0;
