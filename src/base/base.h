@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* base - what every header shares: linkage, status, the sentence that says why. */
+/* base - declares what every header shares: version, linkage, statuses and messages. */
 #ifndef DPARI_BASE_BASE_H
 #define DPARI_BASE_BASE_H
 
@@ -10,10 +10,10 @@
 #define DPAR_VERSION_MAJOR 0
 #define DPAR_VERSION_MINOR 2
 #define DPAR_VERSION_PATCH 0
-/* Major x 10000 + minor x 100 + patch. */
+/* The version as one number: major x 10000 + minor x 100 + patch. */
 #define DPAR_VERSION (DPAR_VERSION_MAJOR * 10000 + DPAR_VERSION_MINOR * 100 + DPAR_VERSION_PATCH)
 
-/* DPAR_STATIC: every function is private to the including file; nothing is exported. */
+/* With DPAR_STATIC every function is private to the file that includes the header. */
 #if defined(__GNUC__) || defined(__clang__)
 #define DPARI_UNUSED __attribute__((unused))
 #else
@@ -36,7 +36,8 @@
 #define DPARI_POSIX 0
 #endif
 
-/* Every status: negative is an error, 0 is fine, positive is a condition and no failure. */
+/* Lists every status with its name, its number and its text. Negative numbers are errors, 0 is
+ * success, positive numbers are conditions that are no error. */
 #define DPAR_STATUS_LIST(X)                                                                        \
     X(OK, 0, "ok")                                                                                 \
     X(DONE, 1, "nothing is left to do")                                                            \
@@ -55,7 +56,7 @@
     X(E_MISMATCH, -12, "ranks called different operations")                                        \
     X(E_SYSTEM, -13, "the operating system refused")
 
-/* How a call ended: one of these. */
+/* The result of a call: one of the DPAR_x above. */
 typedef int32_t dpar_status;
 
 enum {
@@ -65,14 +66,14 @@ enum {
         DPARI_STATUS_END = -1000
 };
 
-/* The sentence for a person that goes with a status: "tp=12 does not divide 32 attention heads".
- * Functions that judge a user's description take a `dpar_why *` last; NULL is allowed. Written
- * only when the status is an error. Always ends in NUL; a longer sentence is cut. */
+/* The message that explains an error, such as "tp=12 does not divide 32 attention heads". Functions
+ * that check a user's input take a `dpar_why *` as their last parameter, which may be NULL. They
+ * write it only if they return an error. */
 typedef struct dpar_why {
-    char text[240];
+    char text[240]; /* ends in NUL; a longer message is cut */
 } dpar_why;
 
-/* The meaning of a status, in a few words; "unknown status" for any other number. Static text. */
+/* Returns the meaning of a status in a few words, or "unknown status". The text is static. */
 DPAR_API const char *dpar_status_text(dpar_status status);
 
 #endif

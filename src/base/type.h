@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* type - constants that all headers share: number formats, and the collectives. */
+/* type - names the number formats and the collectives that all headers share. */
 #ifndef DPARI_BASE_TYPE_H
 #define DPARI_BASE_TYPE_H
 
 #include "base.h"
 
-/* Number formats: what an array holds, what a message carries, what a chip computes in.
+/* The number format of an array, a message or an arithmetic unit.
  *
- * DPAR_TYPE_NONE is a field that was left out. That is E_ARG where the field describes data. Where
- * it may be left out, as for what travels or an optimizer's moments, the field says what 0 means.
+ * DPAR_TYPE_NONE is the value of a field that was left out. A field that describes data must not be
+ * left out (DPAR_E_ARG); an optional field documents what 0 selects.
  *
- * For the formats from F64 on, below DPAR_FORMAT_COUNT, chips state a peak of FLOP/s. BF16 there
- * stands for F16 too. The types from F16 on only say how numbers are stored. */
+ * dpar_cost.h knows a chip's peak FLOP/s in the formats from DPAR_F64 up to DPAR_FORMAT_COUNT,
+ * where DPAR_BF16 stands for DPAR_F16 too. The types from DPAR_F16 on only say how numbers are
+ * stored. */
 enum {
     DPAR_TYPE_NONE,
     DPAR_F64,
@@ -31,16 +32,18 @@ enum {
     DPAR_TYPE_COUNT
 };
 
-/* Bytes of one element: 0 for F4, which has no address of its own, and for what is no type.
- * O(1). */
+/* Returns the bytes of one element. Returns 0 for DPAR_F4, whose elements share bytes, and for a
+ * number that is no type. */
 DPAR_API int32_t dpar_type_bytes(int32_t type);
-/* "f32", "bf16", ...; "none" for DPAR_TYPE_NONE; "?" for others. Static text. */
+/* Returns the name of a type: "f32", "bf16", ..., "none" for DPAR_TYPE_NONE, or "?" for a number
+ * that is no type. The text is static. */
 DPAR_API const char *dpar_type_name(int32_t type);
-/* Can ranks add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. O(1). */
+/* Tests whether reductions support a type. Returns 1 for F64, F32, BF16, F16 and the integers, and
+ * 0 for TF32, F8, F4 and a number that is no type. */
 DPAR_API int32_t dpar_type_reduces(int32_t type);
 
-/* The collectives, as MPI and NCCL have them, and the two halves of a message. DPAR_CALL_NONE is a
- * kind that was left out. */
+/* The collectives, named as in MPI and NCCL, and the two halves of a message. DPAR_CALL_NONE is the
+ * value of a field that was left out. */
 enum {
     DPAR_CALL_NONE,
     DPAR_CALL_ALL_REDUCE,
@@ -51,7 +54,7 @@ enum {
     DPAR_CALL_REDUCE,
     DPAR_CALL_GATHER,
     DPAR_CALL_SCATTER,
-    DPAR_CALL_SEND_RECV, /* a message, as a cost */
+    DPAR_CALL_SEND_RECV, /* a message, where its cost is computed */
     DPAR_CALL_BARRIER,
     DPAR_CALL_COLLECTIVE_COUNT,
     DPAR_CALL_SEND = DPAR_CALL_COLLECTIVE_COUNT,
@@ -59,7 +62,9 @@ enum {
     DPAR_CALL_COUNT
 };
 
-/* "all-reduce", ..., "send", "recv"; "none" for DPAR_CALL_NONE, "?" for others. Static text. */
+/* Returns the name of a collective: "all-reduce", ..., "send", "recv", "none" for DPAR_CALL_NONE,
+ * or
+ * "?" for any other number. The text is static. */
 DPAR_API const char *dpar_call_name(int32_t kind);
 
 #endif

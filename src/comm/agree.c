@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Compares descriptions across ranks before they plan something together, and divides the caller's
+ * memory into pieces.
+ *
+ * A collective constructor describes its arguments as facts: names with numbers. dpari_agree_on
+ * hashes them, and compares the hashes and the ranks' own statuses in one small all-reduce. Only if
+ * the hashes differ does it search, by bisection with broadcasts between two ranks' facts, for the
+ * first fact that differs. All ranks then fail with DPAR_E_MISMATCH, and the message names two
+ * ranks and both values. If a rank failed before, all ranks fail with its status. Called by the
+ * constructors of all headers from move.c up. */
 #include "agree.h"
 
 #include "../base/inner.h"
@@ -55,7 +64,8 @@ DPARI_DOOR DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *
     return h;
 }
 
-/* Rank `who` has failed with `worst`: those that have not themselves hear its sentence. */
+/* Rank `who` has failed with `worst`: broadcasts its message to the ranks that have not failed
+ * themselves. */
 static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst, int32_t who,
                               dpar_why *why)
 {
@@ -78,8 +88,8 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
     return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
 }
 
-/* Ranks whose hashes differ are who[0] < who[1], E_MISMATCH without a sentence; both are -1 when
- * none do, one fails, or this rank cannot know. */
+/* Finds two ranks whose hashes differ, who[0] < who[1], and returns DPAR_E_MISMATCH without a
+ * message. Both are -1 if none differ, a rank has failed, or this rank cannot know. */
 static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, const char *plan,
                                                uint64_t hash, int32_t *who, dpar_why *why)
 {
@@ -215,8 +225,9 @@ DPARI_DOOR DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *s
     return f.hash | UINT64_C(1) << 63; /* not that of no plan, 0, when its last bits are lost */
 }
 
-/* The number of the first in which ranks who[0] and who[1] differ, found by halves: the one tells
- * what those up to the middle hash to, the other whether that is so on it. */
+/* Finds the number of the first fact in which ranks who[0] and who[1] differ, by bisection. In each
+ * step the first rank broadcasts the hash of the facts up to the middle, and the second whether its
+ * hash is the same. */
 static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const char *plan,
                                      dpari_state *state, const void *given, int64_t *first)
 {

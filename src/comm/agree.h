@@ -13,7 +13,7 @@ DPARI_DOOR uint64_t dpari_hash(uint64_t h, int64_t v);
 DPARI_DOOR uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
 
 /* All ranks hear how the worst of them fares: a rank that fails keeps its own status and *why, the
- * others get the worst status and "rank 2: " before its sentence (its status in words, where its
+ * others get the worst status and "rank 2: " before its message (its status in words, where its
  * why is NULL). COLLECTIVE: one all-reduce of 24 bytes; a broadcast when one fails. */
 DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
 
@@ -37,7 +37,7 @@ typedef void dpari_state(dpari_facts *f, const void *given);
 DPARI_DOOR void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
 DPARI_DOOR void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
 DPARI_DOOR void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
-/* Of what is too long for a sentence. */
+/* Of what is too long for a message. */
 DPARI_DOOR void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
 
 /* Of what all state for this kind of plan, never 0. */
@@ -45,7 +45,7 @@ DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const
 
 /* As dpari_agree; where all are well and not all state the same, E_MISMATCH with the first in which
  * two of them differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3". plan: its kind,
- * what the sentence begins with. given is read when st is OK; state NULL: there is nothing to
+ * what the message begins with. given is read when st is OK; state NULL: there is nothing to
  * compare. COLLECTIVE; where they differ, some broadcasts more: the logarithm of the number of
  * facts, twice.
  */
@@ -54,7 +54,7 @@ DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *
 
 DPARI_DOOR uint64_t dpari_hash_real(uint64_t h, double v);
 
-/* A broadcast from rank 0, which sentences name as the planning of that. */
+/* A broadcast from rank 0, which messages name as the planning of that. */
 DPARI_DOOR dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count, int32_t type,
                                           const char *plan);
 
@@ -63,8 +63,8 @@ DPARI_DOOR dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t co
 DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
                                         const char *what, dpar_work *work);
 
-/* A call that one rank makes wrongly: st, with a sentence in c->why, as dpari_say. Of a broken
- * communicator its own status, and its sentence stays: it says why the call came to be wrong. */
+/* A call that one rank makes wrongly: st, with a message in c->why, as dpari_say. Of a broken
+ * communicator its own status, and its message stays: it says why the call came to be wrong. */
 DPARI_DOOR dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
                                              const char *word, size_t length, int64_t a, int64_t b,
                                              int64_t x, int64_t y);

@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The collectives of the shared-memory engine, as steps that never wait.
+/* Implements the collectives of the shared-memory engine as steps that never wait. shm.c calls the
+ * steps, and decides when and for how long to wait between them.
  *
- * Collective k of a communicator, on every rank:
- *   1. What it gives is put where others can read it: inside the entry line (small), in the slot of
- *      parity k & 1, or it lies in registered memory already. Then the rank publishes its entry:
- *      word = k << 32 | fingerprint of the call.
- *   2. It waits for the entries of ALL (many ranks do so by levels: gate.h). So two parities are
- *      enough: who begins k + 2 has seen all entries k + 1, and a rank that has entered k + 1 has
- *      finished reading k. And each rank compares all fingerprints: ranks that called different
- *      things find out here, all of them.
- *   3. All now know the same entries and choose the same way:
- *      box     everything is readable: each takes what it needs; if some lies in users' memory,
- *              nobody returns before all have said (word a) that they are done with it;
- *      push    reductions, outputs are reachable too: a rank reduces its part of everybody's input
- *              and stores it into everybody's output: each byte is read and written once;
- *      cma     the kernel copies from the other processes;
- *      chunks  pieces go through the slots, four buffers deep. Step j: put in chunk j (word a = j +
- *              1) once all are done with chunk j - 4; reduce or take (word b), take results (c).
- * Words have one writer and only grow. A published word makes visible all that its writer wrote
- * before: release and acquire are all the order that is needed. */
+ * Collective k of a communicator proceeds in these steps on every rank:
+ *
+ *   1. Input is put where others can read it: small input into the rank's entry line, other input
+ *      into the slot of parity k & 1, unless it is in registered memory already. Then the rank
+ *      publishes its entry: word = k << 32 | fingerprint of the call.
+ *   2. The rank waits for the entries of ALL ranks (many ranks do so by levels: gate.h), and
+ *      compares their fingerprints. If ranks have called different operations, all of them notice
+ *      here. The wait also makes two parities sufficient. A rank that begins k + 2 has seen all
+ *      entries of k + 1, and a rank that has entered k + 1 has finished reading k.
+ *   3. All ranks have now seen the same entries, so they choose the same method:
+ *      box     All input is readable, and each rank takes what it needs. If some of it is in users'
+ *              memory, nobody returns before all have published (word a) that they are done.
+ *      push    For reductions whose outputs can be reached too. A rank reduces its part of all
+ *              inputs and stores it into all outputs, so that each byte is read and written once.
+ *      cma     The kernel copies from the other processes.
+ *      chunks  Pieces are passed through the slots, four buffers deep. Step j: write chunk j (word
+ *              a = j + 1) once all ranks are done with chunk j - 4; reduce or take (word b); take
+ *              results (word c).
+ *
+ * Each word has one writer and only grows. A published word makes everything visible that its
+ * writer wrote before, so release and acquire are sufficient. */
 #include "coll.h"
 
 #include "../base/inner.h"
@@ -146,7 +150,7 @@ static dpari_piece dpari_piece_to(const dpari_group *g, const dpar_call *call, i
     return p;
 }
 
-/* Where in this rank's `out` goes what comes from `from`. */
+/* Returns the piece of this rank's `out` that receives the data of rank `from`. */
 static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call, int32_t from)
 {
     const int64_t unit = dpari_unit(call);
@@ -172,7 +176,7 @@ static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call,
     return p;
 }
 
-/* Does a rank give every other the same bytes? */
+/* True if a rank gives the same bytes to every other rank. */
 static int dpari_gives_one(const dpar_call *call)
 {
     return call->kind == DPAR_CALL_BROADCAST || call->kind == DPAR_CALL_GATHER ||
@@ -215,7 +219,7 @@ static int dpari_is_reduction(const dpar_call *call)
            call->kind == DPAR_CALL_REDUCE_SCATTER;
 }
 
-/* Has this rank anything in `in`? */
+/* True if this rank has an input. */
 static int dpari_gives_any(const dpari_group *g, const dpar_call *call)
 {
     return (call->kind != DPAR_CALL_BROADCAST && call->kind != DPAR_CALL_SCATTER) ||
@@ -251,7 +255,8 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
 /* ---- waiting for words ------------------------------------------------------------------------
  */
 
-/* Has everyone's word reached the target? Where not, who is the first that has not: the blocker. */
+/* Tests whether the words of all ranks have reached the target. If not, records the first rank
+ * whose word has not as the blocker. */
 static int dpari_reached(dpari_group *g, dpar_work *k, int32_t which, uint64_t target)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -319,7 +324,8 @@ static int64_t dpari_table_fill(const dpari_group *g, const dpar_work *k, int pa
     return at;
 }
 
-/* Is there memory from the first to the last byte of `in` that all can reach? */
+/* Returns a reference to `in` if all ranks can reach it from its first to its last byte, otherwise
+ * 0. */
 static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
 {
     int64_t bytes = dpari_gives(g, call);
@@ -348,7 +354,8 @@ static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
     return dpari_ref(g->world, call->out, call->count * dpari_unit(call));
 }
 
-/* Does a rank write over what others still read of it, when all is where the user has it? */
+/* Returns DPARI_IN_PLACE if a rank would overwrite input that others may still read, were
+ * everything done in the users' buffers. */
 static int64_t dpari_in_place(const dpar_call *call)
 {
     int over = call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ||
@@ -356,7 +363,7 @@ static int64_t dpari_in_place(const dpar_call *call)
     return over && call->in == call->out ? DPARI_IN_PLACE : 0;
 }
 
-/* May this rank of the group read the memory of all others? */
+/* True if this rank may read the memory of all others in its group (process_vm_readv). */
 static int dpari_reads_all(const dpari_group *g, int32_t rank)
 {
     const dpari_world *w = g->world;
@@ -371,7 +378,8 @@ static int dpari_reads_all(const dpari_group *g, int32_t rank)
     return r == g->comm.size;
 }
 
-/* May each read the others' memory? What a rank finds out by and by only makes it offer less. */
+/* True if each rank may read the memory of all others. What a rank learns later can only make it
+ * offer less. */
 static int dpari_all_cma(dpari_group *g)
 {
     for (int32_t r = 0; r < g->comm.size && !g->all_cma; r++) {
@@ -398,7 +406,8 @@ static int64_t dpari_box_most(dpari_group *g, const dpar_call *call, int64_t lar
                                                                                    : g->slot_bytes;
 }
 
-/* Bytes that this rank gives; where sizes vary the table says of what each other may take. */
+/* Returns the bytes of this rank's input. If sizes vary, a table lists what each other rank may
+ * take. */
 static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_offer *offer)
 {
     const dpar_call *call = &k->call;
@@ -464,7 +473,7 @@ static int32_t dpari_streams(const dpari_group *g, int64_t bytes)
     return bytes >= DPARI_STREAM_FROM && !(g->world->head->plain & DPAR_WORLD_NO_STREAMING_STORES);
 }
 
-/* Its own piece of `in`, where it lies. */
+/* Copies the rank's own piece from `in` to `out`. */
 static void dpari_take_own(dpari_group *g, const dpar_call *call, int32_t stream)
 {
     const dpari_piece to = dpari_piece_from(g, call, g->comm.rank);
@@ -501,7 +510,7 @@ static void dpari_enter(dpari_group *g, dpar_work *k)
     }
 }
 
-/* What a rank says that it called; 1 when that was leaving. */
+/* Appends the call that a rank has published. Returns 1 if that call closes the communicator. */
 static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work *k, int32_t rank)
 {
     dpari_flight f;
@@ -520,7 +529,7 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
     return 0;
 }
 
-/* Pieces of different sizes, and nothing else that a sentence could show. */
+/* Pieces of different sizes, and nothing else that a message could show. */
 static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32_t other)
 {
     dpari_flight f;
@@ -551,7 +560,8 @@ static DPARI_COLD dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_wor
     return dpari_group_break(g, left ? DPAR_E_PEER : DPAR_E_MISMATCH, why.text);
 }
 
-/* Have all entered, and the same? OK: yes, MORE: not yet. */
+/* Returns DPAR_OK if all ranks have entered the same call, DPAR_MORE if some have not entered, and
+ * DPAR_E_MISMATCH if calls differ. */
 static dpar_status dpari_entries_of_all(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -591,7 +601,7 @@ static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
     return came ? DPAR_OK : DPAR_MORE;
 }
 
-/* Have all said their last word of it? */
+/* True if all ranks have published their last word for this operation. */
 static int dpari_last_words(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -608,8 +618,8 @@ static int dpari_last_words(dpari_group *g, dpar_work *k)
 /* ---- everything is readable -------------------------------------------------------------------
  */
 
-/* Does a reduction write where it reads? Those lines are in the caches: stores past these take
- * three times as long. */
+/* True if a reduction writes over its own input. Those lines are in the caches, where streaming
+ * stores would take three times as long. */
 static int dpari_over_input(const dpari_group *g, int32_t outs)
 {
     for (int32_t j = 0; j < outs; j++) {
@@ -961,8 +971,8 @@ static dpari_piece dpari_chunk(dpari_piece p, int64_t size, int64_t step)
     return c;
 }
 
-/* Bytes of a piece and how many buffers: a broadcast goes in small pieces, so that the others begin
- * soon, and its root fills all the room there is before it has to wait. */
+/* Chooses the bytes of a chunk and the number of buffers. A broadcast is sent in small chunks, so
+ * that the others begin soon, and its root fills all buffers before it has to wait. */
 static void dpari_chunks_cut(const dpari_group *g, const dpar_call *call, dpari_coll *o,
                              int64_t largest)
 {
@@ -1002,7 +1012,7 @@ static void dpari_chunks_begin(dpari_group *g, dpar_work *k, int64_t largest)
     }
 }
 
-/* Puts in what the others are to take or reduce of this chunk. */
+/* Writes the part of this chunk that the others will take or reduce. */
 static void dpari_chunk_in(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     char *buffer = dpari_buffer(g, o, g->comm.rank, o->in_step);

@@ -9,7 +9,7 @@
 /* A step of the collective that is first in the queue, from phase 0 on: OK done, MORE (g->blocker:
  * for whom), negative: failed. */
 DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k);
-/* Has that rank not done what k waits for? */
+/* True if that rank has not yet done what k waits for. */
 DPARI_API int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32_t rank);
 
 #endif

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Implements the public functions of a communicator: they fill in a dpar_call, check it, and pass
+ * it to the engine.
+ *
+ * dpar_post checks kind, type, counts, pointers and overlap of a call on this rank only; the engine
+ * then compares the calls of all ranks. The file also writes messages about calls, tracks posted
+ * work, and connects handles to the communicators that they use (engine.h), so that a closed
+ * communicator is recognised. It knows no engine: all go through the table dpar_engine. */
 #include "comm.h"
 
 #include "../index/inner.h"
@@ -6,10 +13,10 @@
 #include "kernel.h"
 #include "os.h"
 
-/* ---- sentences --------------------------------------------------------------------------------
+/* ---- messages ----------------------------------------------------------------------------------
  */
 
-/* "all-reduce: " and what is wrong, into the communicator's sentence. */
+/* "all-reduce: " and what is wrong, into the communicator's message. */
 static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
 {
     dpar_text_init(t, c->why.text, sizeof c->why.text);
@@ -155,7 +162,7 @@ DPARI_DOOR int dpari_kind_sends(int32_t kind)
     return kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
 }
 
-/* Does this rank look at `size` pieces on that side? */
+/* True if this rank passes one piece for each rank in `in`; the next function tests `out`. */
 static int dpari_call_cuts_in(const dpar_comm *c, const dpar_call *call)
 {
     return call->kind == DPAR_CALL_REDUCE_SCATTER || call->kind == DPAR_CALL_ALL_TO_ALL ||
@@ -291,7 +298,7 @@ static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
     return 1;
 }
 
-/* Are in and out where the in-place form has them? */
+/* True if `in` and `out` have the positions of an in-place call. */
 static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
 {
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
@@ -332,7 +339,7 @@ static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
     return DPAR_OK;
 }
 
-/* Is it a call that a communicator of this size can run? A sentence in c->why where not. */
+/* Checks a call against the size of its communicator. On failure the message is in c->why. */
 static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
 {
     int32_t unit = dpar_type_bytes(call->type);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* comm - a communicator: ranks that move and add memory together. Rank and size mean what MPI
- * means. The calls are the same over three engines: shared memory (in this header), MPI
- * (dpar_mpi.h), NCCL (dpar_nccl.h). dpar_launch_main, dpar_launch and dpar_init (launch.h) make a
- * communicator, or dpar_mpi_make (dpar_mpi.h).
+/* comm - communicates: collectives and messages among the ranks of a communicator. Rank and size
+ * mean what they mean in MPI. The calls are the same over three engines: shared memory (in this
+ * header), MPI (dpar_mpi.h) and NCCL (dpar_nccl.h). dpar_launch_main, dpar_init_or_launch,
+ * dpar_launch and dpar_init make a communicator over shared memory; dpar_mpi_make and
+ * dpar_nccl_make make the others.
  *
  *     dpar_all_reduce(world, in, out, n, DPAR_F32, DPAR_SUM, NULL);    done when it returns
  *     dpar_work work = {0};
@@ -10,50 +11,54 @@
  *     ... compute something else ...
  *     dpar_wait(&work);                                                done
  *
- * Every operation is COLLECTIVE over the communicator; send and recv over the two ranks. All its
- * ranks call it, in the same order, with the same type, count, op and root. That is checked at
- * every call, at no cost. A collective returns on no rank before all have entered it, so that
- * errors are known at once.
+ * All operations but messages are collective: all ranks of the communicator call them in the same
+ * order with the same type, count, op and root. dpar_send and dpar_recv concern two ranks only.
+ * Every call compares what the ranks pass, at no extra cost. No rank returns from a collective
+ * before all ranks have entered it, so that errors are known at once.
  *
- * Errors. A call that does not fit ends in DPAR_E_MISMATCH on all ranks, with a sentence that names
- * both sides. A rank that is gone ends every wait for it in DPAR_E_PEER. One that does not come
- * before the deadline ends it in DPAR_E_TIMEOUT. Where that rank waits for a third one, the
- * sentence says for whom (shared memory). The sentence of every error is in c->why, that of a work
- * in the why of the communicator that it was posted on.
+ * Errors. If the calls of two ranks do not match, all ranks get DPAR_E_MISMATCH and a message that
+ * names both calls. If a rank has died, every wait for it ends with DPAR_E_PEER. If a rank makes no
+ * progress before the deadline (timeout_s), waits for it end with DPAR_E_TIMEOUT. In shared memory
+ * that message also says which third rank the late one waits for. The message of every error is in
+ * c->why; for posted work, in the `why` of the communicator that it was posted on.
  *
- * After such an error the communicator is broken: each later call returns the same status at once.
- * Close it. A rank that was only late may still write into registered memory of the operation that
- * was given up, until it has seen that. (MPI cannot tell: see there.)
+ * After such an error the communicator is broken: each later call returns the same status at once,
+ * and all that is left to do is to close or shrink it. A rank that was only late may still write
+ * into registered memory of the operation that timed out, until it notices the error. (dpar_mpi.h
+ * says what differs over MPI.)
  *
- * work: NULL waits until the operation is done. Else it is posted. It goes on inside dpar_test,
- * dpar_wait and every other call on communicators of the same world, or all the time, with
- * dpar_comm_progress. Buffers, counts and offsets stay untouched until the work is done.
- * Collectives of one communicator run in the order of their posting.
+ * work: NULL makes a call wait until the operation is done. Otherwise the call posts the operation
+ * and returns. It then advances inside dpar_test, dpar_wait and every other call on communicators
+ * of the same world, or all the time if dpar_comm_progress is on. Leave its buffers, counts and
+ * offsets untouched until the work is done. Collectives of one communicator run in the order in
+ * which they are posted.
  *
- * Threads: a communicator, those split from it, their works and memory are one world. One thread at
- * a time may use it; it can be another each time, where a lock or a barrier orders them. Others may
- * compute meanwhile, on all but the buffers of what is under way. Worlds share nothing: threads
- * that call at once each need one of their own.
+ * Threads. A communicator, those split from it, their works and their memory form one world. Only
+ * one thread at a time may use a world. It may be a different thread each time, if a lock or a
+ * barrier orders them. Other threads may compute meanwhile, but not touch the buffers of operations
+ * in progress. Worlds share nothing, so threads that communicate at the same time need one world
+ * each.
  *
- * Where messages of MPI carry anything (dpar_comm_describe), MPI_Init_thread must be asked for
+ * If MPI messages carry any of the traffic (dpar_comm_describe), request from MPI_Init_thread
  *
- *     MPI_THREAD_FUNNELED     if only the main thread calls
+ *     MPI_THREAD_FUNNELED     if only the main thread calls dpar
  *     MPI_THREAD_SERIALIZED   if threads take turns
- *     MPI_THREAD_MULTIPLE     if threads call at once, each with a world of its own: a
- *                             dpar_mpi_make each, in the same order on all ranks
+ *     MPI_THREAD_MULTIPLE     if threads call at the same time, each with a world of its own that
+ *                             dpar_mpi_make made, in the same order on all ranks
  *
- * Counts are elements; 0 is fine, 2^31 and more are. In place, `out` is exactly where `in` lies:
+ * Counts are in elements. They may be 0, or exceed 2^31. An operation is in place if `out` is the
+ * very address of `in`, or of the rank's own piece:
  *
  *     reduce, all_reduce, all_to_all   out == in
  *     all_gather, gather at the root   in is rank's own piece of out
  *     reduce_scatter, scatter (root)   out is rank's own piece of in
  *
- * Any other overlap of in and out is DPAR_E_ARG.
+ * Any other overlap of `in` and `out` is DPAR_E_ARG.
  *
- * Reductions go in rank order, ((x0 op x1) op x2) ..., once per element: the same bits on all
- * ranks, in every run, whatever the size. (Over MPI only if told, see dpar_mpi.h.) F16 and BF16 add
- * in f32 and round once. DPAR_AVG is the sum over the number of ranks. Integers wrap; averages of
- * integers round towards zero. MAX and MIN give NaN where one is NaN. */
+ * Reductions combine in rank order, ((x0 op x1) op x2) ..., so that all ranks get the same bits in
+ * every run and at every size. (Over MPI only with rank_order, see dpar_mpi.h.) F16 and BF16 are
+ * added in f32 and rounded once. DPAR_AVG is the sum divided by the number of ranks. Integer sums
+ * wrap; integer averages round towards zero. MAX and MIN give NaN if any value is NaN. */
 #ifndef DPARI_COMM_COMM_H
 #define DPARI_COMM_COMM_H
 
@@ -63,34 +68,37 @@
 #include "../index/mesh.h"
 #include "mem.h"
 
-/* One operation, as data: the functions below fill it in. Fields that a kind does not use are 0. */
+/* An operation as data. The functions below fill it in; dpar_post and dpar_batch take it. Fields
+ * that a kind does not use are 0. */
 typedef struct dpar_call {
-    int32_t kind; /* DPAR_CALL_ALL_REDUCE ... DPAR_CALL_BARRIER, DPAR_CALL_SEND, DPAR_CALL_RECV;
-                     must be said, as the type */
-    int32_t type; /* DPAR_F32, ... */
-    int32_t op;   /* DPAR_SUM, ... where something is reduced */
-    int32_t root; /* broadcast, reduce, gather, scatter; the peer of send and recv */
-    int32_t tag; /* send, recv: 0 .. 2^31 - 1. Collectives: 0, or a number of yours that is compared
-                    as the count is: which buffer, which layer */
-    int32_t varies;           /* 1: pieces differ by rank (the _v forms); counts below */
-    const void *in;           /* broadcast: the same as out */
-    void *out;                /* what arrives; broadcast: what is sent, on the root */
-    int64_t count;            /* elements of the rank's own piece; each function says more */
-    const int64_t *in_count;  /* elements of the piece for each rank */
-    const int64_t *in_begin;  /* where it begins in `in`, in elements; NULL: one after the other */
-    const int64_t *out_count; /* of the piece from each rank */
-    const int64_t *out_begin; /* where it begins in `out`; NULL: one after the other */
+    int32_t kind; /* DPAR_CALL_ALL_REDUCE ... DPAR_CALL_BARRIER, DPAR_CALL_SEND or DPAR_CALL_RECV;
+                     no default */
+    int32_t type; /* DPAR_F32, ...; no default */
+    int32_t op;   /* DPAR_SUM, ..., for reductions */
+    int32_t root; /* of broadcast, reduce, gather and scatter; for send and recv the peer */
+    int32_t tag;  /* for send and recv 0 .. 2^31 - 1. For collectives 0, or a number of yours, such
+                     as that of a buffer or layer, which ranks compare as they compare counts */
+    int32_t varies;           /* 1 if pieces differ by rank (the _v forms) */
+    const void *in;           /* input; for broadcast the same as out */
+    void *out;                /* output; for broadcast the root's is the input */
+    int64_t count;            /* elements of this rank's own piece, as the function defines it */
+    const int64_t *in_count;  /* [size] elements of the piece for each rank */
+    const int64_t *in_begin;  /* [size] first element of each piece in `in`; NULL if they are
+                                 contiguous in rank order */
+    const int64_t *out_count; /* [size] elements of the piece from each rank */
+    const int64_t *out_begin; /* [size] first element of each piece in `out`; NULL if they are
+                                 contiguous in rank order */
 } dpar_call;
 
 typedef struct dpar_comm dpar_comm;
 
-/* An operation under way, in your memory. Until it is done it neither moves nor is posted again. A
- * zeroed one counts as done. Memory with any other content may be posted, too, but before that
- * dpar_wait and dpar_test cannot always recognise that nothing is under way in it. */
+/* A posted operation, in the caller's memory. Until it is done, do not move it or post it again. A
+ * zeroed work counts as done. Memory with other contents may be posted too, but before that
+ * dpar_wait and dpar_test cannot always recognise that no operation is posted in it. */
 typedef struct dpar_work {
-    dpar_comm *comm;    /* NULL: nothing is under way */
-    dpar_status status; /* how it ended */
-    int32_t phase;      /* private, as all that follows */
+    dpar_comm *comm;    /* NULL if no operation is in progress */
+    dpar_status status; /* the result of the operation */
+    int32_t phase;      /* private, as are all fields that follow */
     dpar_call call;
     int64_t sequence;
     dpar_comm *home;
@@ -98,15 +106,15 @@ typedef struct dpar_work {
     int64_t record;
     int64_t state[16];
     struct dpar_work *next, *behind;
-    const struct dpar_work *self; /* its own address once posted: other bytes were never posted */
+    const struct dpar_work *self; /* its own address once posted, which tells it from other bytes */
 } dpar_work;
 
-/* What an engine does. Only who writes one needs this. */
+/* The functions of an engine. You need them only to write an engine. */
 typedef struct dpar_engine {
-    char name[8];                                            /* "shm", "mpi", "nccl" */
-    dpar_status (*run)(dpar_comm *c, const dpar_call *call); /* to the end; the call was checked */
+    char name[8];                                            /* "shm", "mpi" or "nccl" */
+    dpar_status (*run)(dpar_comm *c, const dpar_call *call); /* completes a checked call */
     dpar_status (*post)(dpar_comm *c, const dpar_call *call, dpar_work *work);
-    dpar_status (*test)(dpar_work *work); /* OK: done, MORE: not yet */
+    dpar_status (*test)(dpar_work *work); /* DPAR_OK if done, DPAR_MORE if not yet */
     dpar_status (*wait)(dpar_work *work);
     dpar_status (*batch)(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
     dpar_status (*split)(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
@@ -115,32 +123,35 @@ typedef struct dpar_engine {
     dpar_status (*progress)(dpar_comm *c, int32_t on);
     void (*abort)(dpar_comm *c, dpar_status status, const char *text);
     void (*report)(dpar_comm *c, dpar_text *out);
-    void (*describe)(dpar_comm *c, dpar_text *out); /* NULL: its name says it */
+    void (*describe)(dpar_comm *c, dpar_text *out); /* NULL if the name says enough */
     dpar_status (*close)(dpar_comm *c);
     dpar_status (*shrink)(dpar_comm *c, dpar_comm **out, int32_t *was,
-                          dpar_why *why); /* NULL: it cannot */
-    /* Memory that devices of other ranks read where it lies. All NULL: there is none.
+                          dpar_why *why); /* NULL if the engine cannot shrink */
+    /* Memory that the devices of other ranks can read directly. All three are NULL if there is
+     * none.
      *
-     * lend: as alloc, and COLLECTIVE. Ranks give different bytes; where one has can = 0, or devices
-     * do not reach each other, it is plain memory.
+     * lend: allocates, as `alloc` does, but collectively. Ranks may pass different numbers of
+     * bytes. If any rank has can = 0, or devices do not reach each other, the memory is private.
      *
-     * reach: this rank's address of what another one has got from the same lend; NULL: out of its
-     * device's reach, as all of plain memory.
+     * reach: returns this rank's address of the memory that another rank got from the same lend, or
+     * NULL if its device cannot reach it. Private memory is out of reach.
      *
-     * meet: with a work, an operation: tells ranks[n], which name this one too, that what was
-     * computed before may be read, and ends when they have said so. Without one, before it: which
-     * of three parts of the memory is to be written, 0 to 2; nobody reads that any more. */
+     * meet: with a work, posts an operation that tells ranks[n], which include this rank, that what
+     * was computed before may be read. It ends when all of them have said so. Without a work, it
+     * returns which of three parts of the memory, 0 to 2, to write next; nobody reads that part any
+     * more. */
     dpar_status (*lend)(dpar_comm *c, int64_t bytes, int32_t can, void **memory);
     void *(*reach)(dpar_comm *c, void *memory, int32_t rank);
     dpar_status (*meet)(dpar_comm *c, void *memory, const int32_t *ranks, int32_t n,
                         dpar_work *work);
 } dpar_engine;
 
-/* A communicator. An engine makes it. Read rank, size and sent, leave the rest.
+/* A communicator, made by an engine. You may read rank, size, status, why and sent, and set
+ * timeout_s and mem; leave the rest alone.
  *
- * `sent` counts an operation by what it is: each element goes once, straight from the rank that has
- * it to the one that needs it. S is the bytes that a rank gives in, s[r] the part that is, or comes
- * to be, rank r's:
+ * `sent` counts the bytes that an operation must send whatever engine runs it: each element once,
+ * directly from the rank that has it to the rank that needs it. Let S be the bytes of this rank's
+ * input, and s[r] the part of them that is or becomes rank r's. One operation then counts
  *
  *     all_gather, gather (not the root)   s[rank] to each of the other ranks; to the root
  *     reduce_scatter, all_to_all, scatter (the root)   S - s[rank]
@@ -148,210 +159,253 @@ typedef struct dpar_engine {
  *                  first, and their all-gather: S - s[rank] + (size - 1) s[rank]
  *     broadcast (the root)   (size - 1) S;   reduce (not the root)   S;   send to another   S
  *
- * All else counts nothing. Where parts are equal it is what a ring sends: 2 (size - 1) / size S for
- * all_reduce, half of that for its halves. Over all ranks it always adds up to that, times size.
- * dpar_traffic_count of dpar_cost.h predicts it, whatever way an engine goes: shared memory moves
- * less. Halo exchanges that read other ranks' memory directly do not count. */
+ * and nothing otherwise. If the parts are equal, this is what a ring sends: 2 (size - 1) / size S
+ * for all_reduce, and half of that for reduce_scatter and all_gather. Summed over all ranks it is
+ * always that number times size. dpar_traffic_count of dpar_cost.h predicts it. Shared memory moves
+ * fewer bytes. Halo exchanges that read the memory of other ranks directly are not counted. */
 struct dpar_comm {
     int32_t rank, size;
-    /* How long an operation waits for others without getting on, in seconds; <= 0: for ever. Time
-     * for which this process itself was suspended (a batch system stops the job, a laptop sleeps)
-     * does not count: between two calls of dpar_test a quarter of a second at most. */
+    /* How long an operation may wait for other ranks without progress, in seconds; there is no
+     * limit if it is 0 or less. Time during which this process itself was suspended, by a batch
+     * system or a sleeping laptop, does not count. Between two calls of dpar_test at most a quarter
+     * of a second counts. */
     double timeout_s;
-    dpar_status status;            /* 0, or how it broke: then every further call returns it */
-    dpar_why why;                  /* the sentence of the last error on this communicator */
-    int64_t sent[DPAR_CALL_COUNT]; /* bytes that this rank has handed to others through it so far,
-                                 by kind (DPAR_CALL_ALL_REDUCE, ... DPAR_CALL_SEND), as said above.
-                                 You may set them to 0 */
-    /* The memory that strategies on this communicator work in: a device's; NULL: the host's. Its
-     * engine sets it, or you do, before the first strategy. It lives as long as they are in use.
-     * All communicators split from this one have it. */
+    dpar_status status;            /* 0, or the error that broke the communicator */
+    dpar_why why;                  /* the message of the last error on this communicator */
+    int64_t sent[DPAR_CALL_COUNT]; /* bytes that this rank has sent, by kind of operation
+                                 (DPAR_CALL_ALL_REDUCE, ... DPAR_CALL_SEND), counted as above. You
+                                 may set them to 0 */
+    /* The device memory that training strategies on this communicator work in; NULL for the host's
+     * memory. Its engine sets it, or you do so before the first strategy. It must exist as long as
+     * the strategies. Communicators that are split from this one inherit it. */
     const dpar_mem *mem;
-    dpar_engine engine; /* private, as all that follows */
+    dpar_engine engine; /* private, as are all fields that follow */
     void *context;
-    dpar_status (*rest)(void *rest_of); /* posts what an operation under way has left to post */
-    void *rest_of;                      /* that operation; NULL: none has left anything */
-    dpar_comm *node; /* its ranks that share memory with this one, where its engine has none */
-    struct dpari_on_end *ends; /* handles that are told when it goes */
+    dpar_status (*rest)(void *rest_of); /* posts the steps that an operation has left to post */
+    void *rest_of;                      /* that operation; NULL if none has steps left */
+    dpar_comm *node; /* communicator of the ranks that share memory with this one, where the
+                        engine itself has no shared memory */
+    struct dpari_on_end *ends; /* handles to be notified when the communicator is closed */
 };
 
 /* ---- collectives ----
  *
- * All of these return OK, or E_ARG, E_RANGE where dpar_post refuses the call. Else E_MISMATCH,
- * E_PEER, E_TIMEOUT as above, E_SYSTEM, E_MEMORY of an engine, or the status of a communicator that
- * is broken. With a work most of these come from dpar_wait.
+ * All of these functions are collective. They return DPAR_OK, or DPAR_E_ARG or DPAR_E_RANGE if
+ * dpar_post refuses the call. They fail with DPAR_E_MISMATCH, DPAR_E_PEER or DPAR_E_TIMEOUT as
+ * described above, with DPAR_E_SYSTEM or DPAR_E_MEMORY of an engine, or with the status of a broken
+ * communicator. If the operation is posted, dpar_wait returns most of these errors.
  *
  * Cost: a wait for all ranks, O(size), and the bytes that `sent` counts. In shared memory a rank
- * copies or reduces what `in` and `out` hold. It does so about once where they are registered
- * (dpar_comm_alloc), about twice where they are not. */
+ * copies or reduces the bytes of `in` and `out` about once if they are registered
+ * (dpar_comm_alloc), and about twice if they are not. */
 
-/* Returns when all ranks have come. */
+/* Waits until all ranks have called it. */
 DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work);
-/* buffer[count] of rank `root` goes into buffer[count] of all. */
+/* Copies buffer[count] of rank `root` to buffer[count] of all ranks. */
 DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
                                     int32_t root, dpar_work *work);
-/* out[i] on the root becomes in[i] of rank 0 op in[i] of rank 1 op ..., for i < count. On the other
- * ranks out is untouched and may be NULL. */
+/* Combines in[count] of all ranks elementwise into out[count] of the root, in rank order. On other
+ * ranks `out` is not used and may be NULL. */
 DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t op, int32_t root, dpar_work *work);
-/* A reduction into the out of every rank; else as dpar_reduce. */
+/* Combines in[count] of all ranks elementwise into out[count] of every rank, in rank order. */
 DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, int32_t op, dpar_work *work);
-/* in[count] of rank r goes to out[r * count] of every rank; out holds size * count elements. */
+/* Copies in[count] of each rank r to out[r * count] of every rank; `out` has size * count
+ * elements. */
 DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work);
-/* in[size * count] is reduced; elements rank * count ... of the result go to out[count]. */
+/* Combines in[size * count] of all ranks elementwise, in rank order, and gives this rank elements
+ * rank * count .. (rank + 1) * count - 1 of the result in out[count]. */
 DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
                                          int32_t type, int32_t op, dpar_work *work);
-/* Piece s of in[size * count] goes to rank s, which puts it at out[rank * count]. */
+/* Sends piece s of in[size * count] to rank s, which receives it at out[rank * count]. */
 DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work);
-/* in[count] of rank r goes to out[r * count] of the root; elsewhere out may be NULL. */
+/* Copies in[count] of each rank r to out[r * count] of the root. On other ranks `out` may be
+ * NULL. */
 DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t root, dpar_work *work);
-/* Piece r of in[size * count] of the root goes to out[count] of rank r; elsewhere in may be NULL.
- * O(count). */
+/* Copies piece r of in[size * count] of the root to out[count] of each rank r. On other ranks `in`
+ * may be NULL. */
 DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
                                   int32_t type, int32_t root, dpar_work *work);
 
-/* Collectives with pieces of different sizes. Counts and begins are arrays of `size` numbers, in
- * elements; begin NULL: one piece after the other. For all_gather_v and reduce_scatter_v all ranks
- * give the same counts. Pieces of an `out` must not overlap. A piece that its two ranks give
- * different sizes is DPAR_E_MISMATCH. */
+/* Gathers pieces of different sizes from all ranks on all ranks, as dpar_all_gather does for equal
+ * ones.
+ *
+ * count: [size] elements of each rank's piece, the same on all ranks.
+ * begin: [size] first element of each piece; NULL if the pieces are contiguous in rank order.
+ *        Pieces of `out` must not overlap.
+ *
+ * Fails with DPAR_E_MISMATCH if ranks pass different counts. */
 DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
                                        const int64_t *count, const int64_t *begin, int32_t type,
                                        dpar_work *work);
+/* Combines `in` of all ranks elementwise, in rank order, and gives each rank r the next count[r]
+ * elements of the result. count is [size], the same on all ranks. Fails with DPAR_E_MISMATCH if it
+ * is not. */
 DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *out,
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work);
+/* Sends a piece of its own size from each rank to each other. Counts and begins are [size], as in
+ * dpar_all_gather_v. Fails with DPAR_E_MISMATCH if two ranks pass different sizes for the piece
+ * between them. */
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
                                        const int64_t *in_begin, void *out, const int64_t *out_count,
                                        const int64_t *out_begin, int32_t type, dpar_work *work);
-/* Each rank gives in_count elements; count and begin matter on the root alone. */
+/* Gathers in_count elements of each rank into `out` of the root, at `begin`. Only the root reads
+ * count and begin, which are as in dpar_all_gather_v. */
 DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
                                    const int64_t *count, const int64_t *begin, int32_t type,
                                    int32_t root, dpar_work *work);
-/* Each rank gets out_count elements; count and begin matter on the root alone. */
+/* Sends pieces of the root's `in` to all ranks, each of which receives out_count elements. Only the
+ * root reads count and begin, which are as in dpar_all_gather_v. */
 DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
                                     const int64_t *begin, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work);
 
 /* ---- messages, and any operation ---- */
 
-/* One message to another rank, or from it. Of messages between two ranks with the same tag the
- * first sent is the first received. (NCCL has no tags: it matches in the order of posting and wants
- * equal tags.) Counts and types of both sides are equal, else DPAR_E_MISMATCH.
+/* Sends a message to another rank. Messages between two ranks with the same tag are received in the
+ * order in which they were sent. (NCCL has no tags: it matches messages in the order of posting and
+ * requires equal tags.)
  *
- * To oneself: post one of the two. A blocking send may return before its receive is posted, or not:
- * do not count on either. Errors as the collectives'; E_PEER where the other rank has closed c
- * (shared memory). O(count). */
+ * To send to oneself, post one of the two calls. A blocking send may or may not return before its
+ * receive is posted; do not rely on either. Fails as the collectives do: with DPAR_E_MISMATCH if
+ * counts or types of the two sides differ, and in shared memory with DPAR_E_PEER if the other rank
+ * has closed c. Costs O(count). */
 DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work);
+/* Receives a message of another rank, under the rules of dpar_send. */
 DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
                                int32_t tag, dpar_work *work);
-/* n sends and receives at once, in any order: they do not wait for each other. works: n of them;
- * NULL: return when all are done. E_ARG: a kind that is neither DPAR_CALL_SEND nor DPAR_CALL_RECV.
- * Else the first error of any. O(n + their elements). */
-DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
-/* Any operation from its description; the functions above call it. Errors and cost are those of the
- * operation.
+/* Starts n sends and receives at once. Their order does not matter, because none of them waits for
+ * another.
  *
- * A call is refused with E_ARG for a number, type, pointer or overlap out of its domain, or a work
- * that is under way; with E_RANGE above 2^62 bytes. Only this rank refuses; the others wait for it
- * until the deadline. A work that was not posted keeps that status for dpar_wait. */
+ * works: [n]; NULL returns only when all are done.
+ *
+ * Fails with DPAR_E_ARG if a kind is neither DPAR_CALL_SEND nor DPAR_CALL_RECV, otherwise with the
+ * first error of any of them. Costs O(n + their elements). */
+DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
+/* Runs or posts any operation from its description. The functions above call it. Errors and cost
+ * are those of the operation.
+ *
+ * Fails with DPAR_E_ARG if a number, type or pointer is not allowed, if buffers overlap or if
+ * `work` is in progress, and with DPAR_E_RANGE above 2^62 bytes. Only this rank refuses; the others
+ * wait for it until the deadline. A work whose call was refused keeps that status for dpar_wait. */
 DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 
-/* Is it done? OK: yes, MORE: not yet, negative: it failed. E_ARG: NULL, or not zeroed and never
- * posted, where that shows. Local: it makes progress without waiting. */
+/* Tests whether a posted operation is done. Returns DPAR_OK if it is, DPAR_MORE if it is not yet,
+ * or the error with which it failed. Local: it makes progress without waiting. Fails with
+ * DPAR_E_ARG if `work` is NULL, or recognisably neither zeroed nor posted. */
 DPAR_API dpar_status dpar_test(dpar_work *work);
-/* Waits until it is done (over NCCL: until the stream will be) and says how it ended. OK for a
- * zeroed one. E_ARG: NULL, or not zeroed and never posted, where that shows. */
+/* Waits until a posted operation is done and returns its result. Over NCCL it waits only until the
+ * operation is ordered on the stream. Returns DPAR_OK for a zeroed work. Fails with DPAR_E_ARG if
+ * `work` is NULL, or recognisably neither zeroed nor posted. */
 DPAR_API dpar_status dpar_wait(dpar_work *work);
-/* Waits for all of them, even after one failed, and returns the first failure. E_ARG: works is
- * NULL. */
+/* Waits for works[n], even after one has failed, and returns the first failure. Fails with
+ * DPAR_E_ARG if `works` is NULL. */
 DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
 
 /* ---- communicators ---- */
 
-/* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank. A
- * negative color gets none: *out = NULL. With color 0 and key 0 on all ranks it is a second one
- * over the same ranks, whose operations are independent of the first's. It inherits the deadline.
- * COLLECTIVE.
+/* Splits a communicator: the ranks that pass the same color form a new one.
  *
- * E_MEMORY: a rank has no room for it. Costs an all-gather of 40 bytes. With shared memory each
- * takes twice options.slot_bytes and a few pages of a rank; when it is closed, the next one takes
- * them over. */
+ * color: at least 0; ranks with a negative color get *out = NULL.
+ * key:   orders the ranks of the new communicator; ties are ordered by rank in c.
+ *
+ * With color 0 and key 0 on all ranks, *out has the same ranks as c, and its operations are
+ * independent of those of c. The new communicator inherits the deadline. Collective. Fails with
+ * DPAR_E_MEMORY if a rank has no memory for it. Costs an all-gather of 40 bytes. In shared memory
+ * each communicator takes twice options.slot_bytes and a few pages per rank, which are used again
+ * for the next one after it is closed. */
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
-/* The group of this rank along some axes of a mesh (bit i: axis i) over the ranks of c: those that
- * differ from it in these coordinates only, in the order of dpar_mesh_group_member. Ranks outside
- * the mesh get *out = NULL. E_ARG: the mesh does not hold ranks of c, each once. COLLECTIVE; else
- * as dpar_comm_split. */
+/* Splits off the group of this rank along some axes of a mesh over the ranks of c.
+ *
+ * axes: bit i is set for axis i. The group consists of the ranks that differ from this rank only in
+ *       these coordinates, in the order of dpar_mesh_group_member.
+ *
+ * Ranks outside the mesh get *out = NULL. Fails with DPAR_E_ARG if the mesh has a rank that c does
+ * not have or has a rank twice; otherwise as dpar_comm_split. Collective. */
 DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
                                           dpar_comm **out);
-/* Goes on without ranks that are gone: those that call it become a communicator, in their old
- * order, with c's deadline. A program that keeps a copy of its state does this on all ranks:
+/* Makes a communicator of the ranks that are still alive and call this function, in their old order
+ * and with c's deadline. A program that keeps a copy of its state calls it on all ranks:
  *
  *     st = steps(c);                                 E_PEER, E_TIMEOUT: a rank died, or hangs
  *     while (st == DPAR_E_PEER || st == DPAR_E_TIMEOUT) {
- *         st = dpar_comm_shrink(c, &next, was, &why);     was[r]: what rank r of next is in c
+ *         st = dpar_comm_shrink(c, &next, was, &why);     rank r of next is rank was[r] of c
  *         if (st == DPAR_OK) {
  *             c = next;
- *             st = restore(c, was) == DPAR_OK ? steps(c) : c->status;
+ *             st = restore(c, was);
+ *         }
+ *         if (st == DPAR_OK) {
+ *             st = steps(c);
  *         }
  *     }
  *
- * was: c->size numbers, or NULL. COLLECTIVE over the ranks of c that are alive. It breaks c
- * (E_PEER) if nothing has, and ends what is posted on it. All that go on have the same
- * communicator. A rank that waits on another communicator, for one that shrinks, does not hear of
- * it: first abort those (dpar_comm_abort).
+ * was: [c->size], receives the old ranks; may be NULL.
  *
- * It does not wait for a rank that is dead or has closed c. It waits for one that is late or
- * stopped until c's deadline has passed since the last other one came. A rank that comes later gets
- * E_TIMEOUT and a sentence that names those that went on. One that dies after it came may still be
- * in the new communicator, whose first operation then says E_PEER: shrink that.
+ * Collective over the ranks of c that are alive. It breaks c with DPAR_E_PEER unless c is broken
+ * already, and ends the operations that are posted on it. All ranks that take part get the same
+ * communicator. A rank that waits on another communicator for a rank that shrinks is not notified,
+ * so call dpar_comm_abort on such communicators first.
  *
- * E_ARG: this rank has shrunk or closed c before. E_MEMORY: it has no room for a communicator.
- * E_SYSTEM: the engine cannot (MPI on several nodes, but with ULFM, see dpar_mpi.h; NCCL, which has
- * dpar_nccl_shrink).
+ * The call does not wait for ranks that have died or have closed c. It waits for a late or stopped
+ * rank until c's deadline has passed since the last other rank arrived. A rank that arrives later
+ * gets DPAR_E_TIMEOUT and a message that names the ranks that went on. A rank that dies after it
+ * has arrived may still be in the new communicator, whose first operation then fails with
+ * DPAR_E_PEER: shrink that one too.
  *
- * In shared memory *out is of c's world, as one that is split from c: close it before that. Close c
- * as any that broke; that waits for nobody. Registered memory stays, and may be used on *out. But a
- * rank that is only stopped may still write into what its last operations on c were given. So let
- * *out move other memory, from dpar_comm_alloc of *out, where such a rank never writes.
+ * Fails with DPAR_E_ARG if this rank has shrunk or closed c before, DPAR_E_MEMORY if it has no
+ * memory for a communicator, and DPAR_E_SYSTEM if the engine cannot shrink. That is MPI on several
+ * nodes without ULFM (see dpar_mpi.h), and NCCL, which has dpar_nccl_shrink.
  *
- * dpar_launch lets ranks work on that have left a dead one behind. Other launchers end the job when
- * a rank dies, unless told not to. O(size), and the wait. */
+ * In shared memory *out belongs to c's world, as if it were split from c: close it before c. Close
+ * c as any broken communicator, which waits for nobody. Registered memory stays valid, also for
+ * operations on *out. But a rank that is only stopped may still write into the buffers of its last
+ * operations on c. Therefore use other memory on *out, from dpar_comm_alloc of *out, where such a
+ * rank never writes.
+ *
+ * dpar_launch lets ranks go on that have shrunk away a dead one. Other launchers end the job when a
+ * rank dies, unless they are told not to. Costs O(size) and the wait. */
 DPAR_API dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why);
-/* Closes a communicator. Closing the world's ends the rank's part in the job and all communicators
- * split from it. NULL is fine. COLLECTIVE, a barrier, in the same order on all ranks, unless it or
- * another of the world is broken. Close plans that use it before it.
+/* Closes a communicator. NULL does nothing. Closing the world also ends this rank's part in the job
+ * and closes all communicators split from it. Close plans that use a communicator before it.
  *
- * It returns how the wait for the others ended. E_ARG: work on it was not waited for; that work is
- * lost, and ends broken on the other ranks. E_ARG too for the one that dpar_launch gave:
- * dpar_launch closes it. While the world is open, a call on one of its last 16 that were closed, by
- * a plan or directly, is E_ARG: "closed before". */
+ * Collective: it is a barrier, called in the same order on all ranks, unless this or another
+ * communicator of the world is broken. Returns the result of that wait. Fails with DPAR_E_ARG if
+ * posted work on it was not waited for; that work is lost and fails on the other ranks. Fails with
+ * DPAR_E_ARG also for the communicator that dpar_launch passes to a rank, because dpar_launch
+ * closes it. While the world is open, a call on one of its last 16 closed communicators, directly
+ * or by a plan, fails with DPAR_E_ARG and "closed before". */
 DPAR_API dpar_status dpar_comm_free(dpar_comm *c);
 
-/* Registered memory: other ranks reach it directly, so that collectives on it read and write each
- * byte once. It is zeroed and aligned to 4096. Release it before its communicator's world closes,
- * or let the close do so. Not collective. E_MEMORY: there is not so much. E_ARG: bytes below 0.
- * O(bytes) for memory that was in use before, else O(allocations). */
+/* Allocates registered memory. Other ranks reach it directly, so that collectives on it read and
+ * write each byte once. It is zeroed and aligned to 4096 bytes. Release it before its
+ * communicator's world is closed, or let the close release it.
+ *
+ * Not collective. Fails with DPAR_E_MEMORY if there is not enough memory and DPAR_E_ARG if `bytes`
+ * is negative. Costs O(bytes) for memory that was used before, otherwise O(allocations). */
 DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory);
+/* Releases memory of dpar_comm_alloc. NULL does nothing. Not collective. */
 DPAR_API void dpar_comm_release(dpar_comm *c, void *memory);
 
-/* Lets posted work go on by itself, in a thread of the engine, until turned off. Starts a thread,
- * or waits for its end. Not collective. E_ARG: NULL. E_SYSTEM: there are no threads, or messages of
- * MPI carry anything; then the sentence says whether MPI would allow a thread
- * (MPI_THREAD_MULTIPLE). */
+/* Starts a thread of the engine in which posted work advances by itself, or ends that thread if
+ * `on` is 0. Not collective. Fails with DPAR_E_ARG if c is NULL, and with DPAR_E_SYSTEM if the
+ * engine has no such thread or MPI messages carry any of the traffic. In the latter case the
+ * message says whether MPI would allow a thread (MPI_THREAD_MULTIPLE). */
 DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
-/* Breaks a communicator on all ranks: their waits end with `status` (negative; else E_PEER) and the
- * text. The first rank to break it counts. Local: it waits for nobody. O(size). */
+/* Breaks a communicator on all ranks: their waits fail with `status` and the message `text`. A
+ * status that is not negative is replaced by DPAR_E_PEER. If several ranks abort, the first one
+ * counts. Local: it waits for nobody. Costs O(size). */
 DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text);
-/* How its ranks reach each other, as a line of text: the engine, how many nodes, how they share
- * memory, and why no faster way is taken. Local. O(1). */
+/* Describes how the ranks reach each other, in a line of text: the engine, the number of nodes, how
+ * ranks share memory, and why no faster method is used. Local. Costs O(1). */
 DPAR_API void dpar_comm_describe(dpar_comm *c, dpar_text *out);
-/* What each rank did last, as text: its last operations with sequence number, type, count and
- * state. Ranks that were killed are there too. Not collective. O(size). */
+/* Lists the last operations of each rank as text, with sequence number, type, count and state. It
+ * includes ranks that were killed. Not collective. Costs O(size). */
 DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
 
 #endif

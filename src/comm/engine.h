@@ -11,19 +11,19 @@
  * other operation fits them. */
 enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
-/* Does an operation of this kind combine elements, has it a root, is it a message? */
+/* Test whether an operation of this kind combines elements, has a root, or is a message. */
 DPARI_DOOR int dpari_kind_reduces(int32_t kind);
 DPARI_DOOR int dpari_kind_rooted(int32_t kind);
 DPARI_DOOR int dpari_kind_sends(int32_t kind);
-/* Has this rank something in call->in, in call->out? */
+/* Test whether this rank has an input in call->in, or an output in call->out. */
 DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call);
 DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
 /* "sum", "avg", ... */
 DPARI_DOOR const char *dpari_op_name(int32_t op);
 /* Tags of collectives that are below name what the ranks plan by them, and are not compared. */
 enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
-/* The tag of the all-reduce by which ranks agree before a plan, so that sentences name the plan. 0:
- * a plan that sentences have no words for. */
+/* The tag of the all-reduce by which ranks agree before a plan, so that messages name the plan. 0:
+ * a plan that messages have no words for. */
 DPARI_DOOR int32_t dpari_plan_tag(const char *plan);
 /* A collective's tag as ranks compare it. */
 static inline int32_t dpari_tag_compared(int32_t tag)
@@ -50,7 +50,7 @@ DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_
  *
  * Plans hold their communicator, and may be run when it was closed. An engine keeps the last ones
  * that it closed, for as long as their world is open: each call of such a one is E_ARG with a
- * sentence. */
+ * message. */
 enum { DPARI_ENDED = 16 };
 typedef struct dpari_ended {
     dpar_comm *last[DPARI_ENDED];
@@ -58,7 +58,7 @@ typedef struct dpari_ended {
 } dpari_ended;
 /* Keeps c, whose engine has nothing left to do; returns one that is to be freed now, or NULL. */
 DPARI_DOOR dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
-/* Is it one of those? */
+/* True if c is one of those closed communicators. */
 DPARI_DOOR int dpari_ended_is(const dpar_comm *c);
 /* At the end: the next one to be freed, NULL when there is none. */
 DPARI_DOOR dpar_comm *dpari_ended_take(dpari_ended *closed);

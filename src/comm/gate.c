@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Why one line of each kind is enough, or two by parity, as with entries (coll.c):
+/* Tells the ranks of a large group that all have arrived, by levels. gate.h has the idea and the
+ * protocol; coll.c calls it while it waits for words.
  *
- * `up` of k + 1 is written when the leader's cluster has entered k + 1, while another leader may
- * still read `up` of k: so there are two. `up` of k + 2 is written when all have entered k + 1,
- * which each does when it is done with k.
- * `down` of k + 1 is written when all have entered k + 1, and so are done with `down` of k.
- * A word that is ahead of the target says more than the target: its leader has passed this gate.
- * After a barrier that closes a communicator, words may be ahead because their rank has taken its
- * member into another one; a barrier carries nothing. */
+ * One line of each kind is enough, or two by parity, as for the entries of coll.c:
+ *
+ * `up` of k + 1 is written once the leader's cluster has entered k + 1, while another leader may
+ * still read `up` of k. Therefore there are two. `up` of k + 2 is written once all have entered k +
+ * 1, which each rank does after it is done with k.
+ *
+ * `down` of k + 1 is written once all have entered k + 1 and so are done with `down` of k.
+ *
+ * A word that is ahead of the target implies the target, because its leader has passed this gate.
+ * After a barrier that closes a communicator, words may be ahead because their rank has reused its
+ * member for another communicator. A barrier carries no data, so that does no harm. */
 #include "gate.h"
 
 #include "../base/inner.h"
@@ -149,7 +154,7 @@ static int dpari_gate_came(const uint64_t *at, int32_t which, uint64_t target)
     return (int64_t)(word - target) >= 0;
 }
 
-/* The cluster has come: tells the other leaders, with what the cluster gives. */
+/* Publishes to the other leaders that this cluster has arrived, together with its small input. */
 static void dpari_gate_tell_leaders(dpari_group *g, const dpar_work *k, int32_t which,
                                     uint64_t target)
 {

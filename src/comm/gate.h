@@ -43,8 +43,9 @@ enum {
 /* Cuts a group into clusters, the same on all its ranks; in `tables`, dpari_gate_bytes of them. */
 DPARI_API int64_t dpari_gate_bytes(int32_t size);
 DPARI_API void dpari_gate_cut(dpari_group *g, void *tables);
-/* One look by levels: have all words `which` of k reached the target? 1 yes, 0 not yet; -1: look at
- * all of them, from cursor 0 on. Entries are equal to the target, or of a later collective. */
+/* Looks once, by levels, whether all words `which` of k have reached the target. Returns 1 if they
+ * have, 0 if not yet, and -1 if the caller must look at all words, from cursor 0 on. Entries are
+ * equal to the target, or of a later collective. */
 DPARI_API int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at, int32_t which,
                               uint64_t target);
 /* A leader that has passed, in whatever way, tells the others: first the other leaders, if it has

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Implements groups: the ranks of a world that share a communicator.
+ *
+ * A group finds the memory of each member, breaks on all ranks if one fails, and decides which
+ * ranks go on when it shrinks. Most of the file writes the messages of errors: who is missing,
+ * where each rank waits, and which rank is the cause. The last part is the wait of an exchange
+ * (halo, points) for one peer, with the same deadline and messages. Called by coll.c, p2p.c, shm.c,
+ * and by the exchanges of dpar_halo.h and dpar_points.h. */
 #include "group.h"
 
 #include "../base/inner.h"
@@ -149,7 +156,7 @@ DPARI_API DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
     return (int)(stay[rank / 64] >> rank % 64 & 1U);
 }
 
-/* ---- sentences --------------------------------------------------------------------------------
+/* ---- messages ----------------------------------------------------------------------------------
  */
 
 DPARI_DOOR DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
@@ -212,7 +219,7 @@ DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, con
     dpari_text_print(t, "%d ranks: ", g->comm.size);
 }
 
-enum { DPARI_NAMED = 8 }; /* ranks that a sentence names */
+enum { DPARI_NAMED = 8 }; /* ranks that a message names */
 
 /* When several died, the first that is missed may not be the one to look for. */
 static DPARI_COLD void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t rank)
@@ -375,8 +382,9 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_g
                : DPAR_OK;
 }
 
-/* Does the peer, which has not begun this exchange, wait in a collective for this rank, which has
- * not called that? For as long as `quiet`: a wait that this rank's progress ends is shorter. */
+/* True if the peer has not begun this exchange and waits in a collective that this rank has not
+ * called. It must do so for `quiet` seconds, because a wait that the progress of this rank can end
+ * is shorter. */
 static DPARI_COLD int dpari_peer_crossed(dpari_peer_wait *p)
 {
     const double now = dpari_os_now(), timeout = p->comm->timeout_s;
@@ -392,8 +400,9 @@ static DPARI_COLD int dpari_peer_crossed(dpari_peer_wait *p)
     return p->crossed > 0.0 && now - p->crossed > quiet;
 }
 
-/* Is the deadline over, and is it known who does not come: the same for a quarter of the time
- * allowed, a second at most? Where that changes again and again, the last after four times that. */
+/* True if the deadline has passed and the late rank is known: the suspect has been the same for
+ * `quiet` seconds (a quarter of the deadline, at most a second). If the suspect keeps changing, the
+ * last one counts after four times that. */
 static DPARI_COLD int dpari_peer_late(dpari_peer_wait *p, double began)
 {
     const double timeout = p->comm->timeout_s, quiet = dpari_quiet(timeout);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* group - ranks of a world that have a communicator in common: who they are, where their words lie,
- * how it breaks, and sentences about that. Private. What the words say is told in coll.c; coll and
+ * how it breaks, and messages about that. Private. What the words say is told in coll.c; coll and
  * p2p advance the operations of a group, shm decides when and for how long. */
 #ifndef DPARI_COMM_GROUP_H
 #define DPARI_COMM_GROUP_H
@@ -96,7 +96,7 @@ typedef struct dpari_group {
     dpari_levels levels;
     const void **in; /* scratch: an address a rank */
     void **out;
-    const int32_t *called; /* by which numbers sentences call its ranks; NULL: their own, */
+    const int32_t *called; /* by which numbers messages call its ranks; NULL: their own, */
     const char *place;     /* and which node's memory it is */
 } dpari_group;
 
@@ -125,23 +125,25 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
  * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
 DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double quiet,
                                        int32_t *links);
-/* An engine of several nodes has this one for the ranks of a node: sentences say "rank number[r] on
+/* An engine of several nodes has this one for the ranks of a node: messages say "rank number[r] on
  * place" (number NULL: as ever, but for dpari_put_place). Both stay the caller's. */
 DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
 /* " on n2", or nothing. */
 DPARI_DOOR void dpari_put_place(dpar_text *t, const dpari_group *g);
-/* Has one of its ranks ended? Then its sentence: "rank 3 on n2 has ended (in ...)". */
+/* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
+ * ...)". */
 DPARI_DOOR int dpari_group_ended(dpar_comm *c, dpar_text *t);
 /* dpari_at gave NULL for this ref: breaks the communicator, which is of this engine, with a
- * sentence that says so. */
+ * message that says so. */
 DPARI_DOOR dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
-/* Has this rank of the world begun to close the communicator, and said all that it owes of
- * messages? It sends and takes nothing more. */
+/* True if this rank of the world has begun to close the communicator and has completed its
+ * messages. It neither sends nor receives any more. */
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
 /* For a deadline: a quarter of it, a second at most. */
 DPARI_DOOR double dpari_quiet(double timeout);
-/* Does a rank wait now, as it has said within the last `quiet` seconds, for this one in a
- * collective of g that this one has not called? Then its number there. */
+/* Tests whether a rank waits for this one in a collective of g that this one has not called, as it
+ * has reported within the last `quiet` seconds. If so, *sequence is the number of that
+ * collective. */
 DPARI_DOOR int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
                                    int64_t *sequence);
 /* " called barrier #7": that collective. */
@@ -192,14 +194,14 @@ DPARI_API int64_t dpari_member_bytes(const dpari_world *w);
 DPARI_API dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
 DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank);
 
-/* The rank is gone: breaks the communicator with a sentence that says so, of this operation. */
+/* The rank is gone: breaks the communicator with a message that says so, of this operation. */
 DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
-/* dpari_at gave NULL for this ref: breaks the communicator with a sentence that says so. */
+/* dpari_at gave NULL for this ref: breaks the communicator with a message that says so. */
 DPARI_API dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
 /* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 
-/* ---- sentences ---- */
+/* ---- messages ---- */
 
 /* Copies the text into *why, if there is one. */
 DPARI_API void dpari_why_set(dpar_why *why, const char *text);

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Finds out which launcher started this process, and its rank and size.
+ *
+ * A table has a row of environment variables for each launcher. Launchers start each other and set
+ * each other's variables (Slurm sets PMI's for an MPI, for example). dpari_job_seen therefore
+ * decides which launcher really started the job; all numbers are then taken from its row. Variables
+ * and files are read through a dpari_site, which tests replace. Called by dpar_launcher_detect, and
+ * by launch.c and simple.c. */
 #include "job.h"
 
 #include "../base/inner.h"
@@ -266,7 +273,8 @@ static int dpari_job_in_step(const dpari_site *s)
            !(dpari_job_number(step, INT64_MAX, &number) && number >= INT64_C(4294967280));
 }
 
-/* Are PMI's and PALS's variables there, and do they say what those of the row say that began it? */
+/* True if PMI or PALS variables are set and agree with the rank and size of the launcher that
+ * started the job. */
 static int dpari_job_is_of(const dpari_site *s, const char *rank, const char *size)
 {
     const int pmi = dpari_job_has(s, "PMI_RANK"), pals = dpari_job_has(s, "PALS_RANKID");
@@ -310,13 +318,14 @@ DPARI_API DPARI_COLD int dpari_job_segment(const dpari_site *site)
     return fd;
 }
 
-/* Are DPAR_RANK and DPAR_SIZE those of a rank of dpar_init_or_launch that started this process? */
+/* True if DPAR_RANK and DPAR_SIZE were meant for another process: a rank of dpar_init_or_launch
+ * that started this one as its child. */
 static int dpari_job_is_anothers(const dpari_site *s)
 {
     return dpari_job_has(s, DPARI_JOB_SEGMENT) && dpari_job_segment(s) < 0;
 }
 
-/* Did this launcher leave its mark? Its row must then be whole. */
+/* True if a variable of this launcher is set. Its other variables must then be set, too. */
 DPARI_APART int dpari_job_seen(const dpari_site *s, int32_t launcher)
 {
     switch (launcher) {
@@ -469,7 +478,7 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job,
     return DPAR_OK;
 }
 
-/* Do the numbers of a row fit together? */
+/* Checks that the numbers of a launcher fit together. */
 static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->launcher);
@@ -502,7 +511,8 @@ static void dpari_job_part(const dpari_site *s, dpar_text *t, const char *before
     }
 }
 
-/* Job and step: what a second job of the same user has otherwise. Empty where nothing says. */
+/* Appends what distinguishes this job from a second one of the same user, such as job and step
+ * numbers. Appends nothing if no variable has them. */
 static void dpari_job_id(const dpari_site *s, int32_t launcher, dpar_text *t)
 {
     switch (launcher) {

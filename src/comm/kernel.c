@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Implements the loops over memory: copy, fill, convert, reduce and scale.
+ *
+ * The cost of a collective is to read every input and write every output once, and these loops come
+ * close to the bandwidth of the memory. There is one loop for each type and operation, in plain C
+ * or in vector types of the compiler. Conversions are also compiled for vectors of 32 bytes, which
+ * are used if the CPU has them. Large copies may use streaming stores, which bypass the caches.
+ * Called by coll.c, p2p.c, mem.c, points_list.c and the strategies of dpar_train.h. */
 #include "kernel.h"
 
 #include "../base/arith.h"
@@ -70,14 +77,15 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_get(const unsigned char *from)
     return v;
 }
 
-/* Where `mask`, a, else b. */
+/* Returns a where `mask` is set, and b elsewhere. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_pick(dpari_kern_u4 mask, dpari_kern_u4 a,
                                                 dpari_kern_u4 b)
 {
     return (a & mask) | (b & ~mask);
 }
 
-/* Is any bit of a mask of whole elements set? Seldom: what is behind it may be slow. */
+/* True if any bit of a mask of whole elements is set. It is marked as unlikely, so the code behind
+ * it may be slow. */
 DPARI_KERN_INLINE int dpari_kern_some(dpari_kern_u4 mask)
 {
 #if defined(__SSE2__)
@@ -119,7 +127,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_f16(dpari_kern_u4 x)
     return (sum - shifter + (above >> 13)) | ((x ^ size) >> 16);
 }
 
-/* The same for what may be larger, infinite or NaN. */
+/* The same for values that may be too large, infinite or NaN. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_f16(dpari_kern_u4 x)
 {
     const dpari_kern_u4 size = x & 0x7fffffffu;
@@ -231,7 +239,7 @@ DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x)
     }
 }
 
-/* Elements of memory as what they are accumulated in. */
+/* Loads elements and converts them to the type in which they are accumulated. */
 DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *from, int32_t type)
 {
     if (dpari_kern_is16(type)) {
@@ -355,8 +363,8 @@ DPARI_KERN_INLINE void dpari_kern_store(unsigned char *to, const dpari_kern_quad
     }
 }
 
-/* The address may lie behind the array: an address asked for ahead never faults, and as a number
- * it is no pointer out of bounds. */
+/* Prefetches. The address may be behind the array, because a prefetch never faults. It is computed
+ * as a number, so that it is no pointer out of bounds. */
 DPARI_KERN_INLINE void dpari_kern_ahead(const unsigned char *from)
 {
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_AHEAD));
@@ -596,7 +604,7 @@ static void dpari_kern_divide_any(dpari_kern_u4 *x, int32_t n, int32_t type, int
     }
 }
 
-/* From accumulators to what is stored. */
+/* Converts accumulators to the type that is stored. */
 static void dpari_kern_finish_any(dpari_kern_u4 *x, int32_t n, int32_t type)
 {
     int32_t k;
@@ -1949,7 +1957,7 @@ DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
 /* ---- looking for NaN and Inf ------------------------------------------------------------------
  */
 
-/* Are all bits of its exponent set? */
+/* True if all bits of the exponent are set, as in NaN and infinity. */
 static int dpari_kern_odd(const unsigned char *at, int32_t type)
 {
     uint64_t f64;

@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Starts ranks on this machine and supervises them, for dpar_launch and dpar_init_or_launch; joins
+ * ranks that a launcher started, for dpar_init.
+ *
+ * The calling process makes the shared segment and forks one process per rank (or starts a new
+ * process of the program, for dpar_init_or_launch, or a thread). It then waits for them as their
+ * supervisor: it records how each ends, breaks the communicator if one fails, and kills ranks that
+ * do not end in time. A rank whose function never returns is detected by counters in the segment
+ * that each rank advances when it begins an operation or waits. The first rank that failed
+ * determines status and message. */
 #include "launch.h"
 #include "../base/inner.h"
 #include "comm.h"
@@ -175,7 +184,7 @@ static void dpari_seat_live(dpari_launch *l, int32_t rank)
  * launching process has made, which it inherits as an open file. So whoever launched watches it as
  * it does forked ranks. */
 
-/* Is this one of the variables that dpari_seat_exec says? */
+/* True if this entry of the environment is a variable that dpari_seat_exec sets. */
 static int dpari_image_says(const dpari_image *image, const char *entry)
 {
     int i;
@@ -269,8 +278,8 @@ static int dpari_seat_failed(const dpari_seat *s)
     return !s->returned || s->result != 0 || s->status != DPAR_OK || s->ending != 0;
 }
 
-/* Has it ended? Then its ending is kept. Each is asked for by its own number: other children of
- * the program are not ours to wait for. */
+/* Tests whether a rank has ended, and records how. Each rank is waited for by its own process id,
+ * because the program may have other children that it waits for itself. */
 static int dpari_seat_reap(const dpari_launch *l, dpari_seat *s)
 {
     int ending = 0;
@@ -314,7 +323,7 @@ static void dpari_launch_reap(dpari_launch *l)
     }
 }
 
-/* Since when has a rank failed which the others have not left behind? 0: none has. */
+/* Returns when the first rank failed that the others have not shrunk away, or 0 if none has. */
 static double dpari_launch_failed(const dpari_launch *l)
 {
     double first = 0.0;
@@ -329,7 +338,7 @@ static double dpari_launch_failed(const dpari_launch *l)
     return first;
 }
 
-/* Since when has none ended and have those that are left done nothing? */
+/* Returns the time since which no rank has ended and the remaining ranks have done nothing. */
 static double dpari_launch_still(dpari_launch *l, double now)
 {
     double last = 0.0;
@@ -346,8 +355,8 @@ static double dpari_launch_still(dpari_launch *l, double now)
     return last;
 }
 
-/* Has this rank neither begun an operation, nor waited in one, nor used its processor since the
- * last look? */
+/* True if this rank has neither begun an operation, nor waited in one, nor used its processor since
+ * the last look. */
 static int dpari_launch_is_silent(dpari_launch *l, int32_t rank)
 {
     dpari_seat *s = &l->seat[rank];
@@ -751,7 +760,8 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     return status;
 }
 
-/* n, options and what the ranks run are in l, the rest is zero. */
+/* Starts all ranks and waits for them. n, options and the function are set in l; the rest is
+ * zero. */
 static dpar_status dpari_launch_all(dpari_launch *l, dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_world_desc *options = l->options;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* launch - where ranks come from: forked here, threads, or started by a launcher and found.
- * dpar_launch_main (simple.h) does the usual thing in one line, dpar_init_or_launch with new
- * processes.
+/* launch - starts ranks on this machine, as processes or threads, or joins ranks that a launcher
+ * has started. For most programs dpar_launch_main or dpar_init_or_launch (simple.h) is enough.
  *
  *     dpar_launch(4, work, NULL);          forks four ranks; work(world, NULL) in each
  *     dpar_init(&world, NULL, &why);       joins the ranks that mpiexec, srun, torchrun started */
@@ -11,50 +10,53 @@
 #include "comm.h"
 #include "options.h"
 
-/* What a rank runs. It returns 0 when all went well. The communicator is closed for it. */
+/* The function that a rank runs. It returns 0 on success. The communicator is closed after it
+ * returns. */
 typedef int (*dpar_main)(dpar_comm *world, void *arg);
 
-/* Starts n ranks (1 .. 1024) on this machine, runs fn(world, arg) in each, waits for all. OK: all
- * returned 0. Four ranks take about a millisecond. Needs POSIX.
+/* Starts n ranks on this machine, runs fn(world, arg) in each, and waits until all have ended.
+ * Returns DPAR_OK if fn returned 0 on all ranks.
  *
- * Ranks are forked: each has its own copy of all memory, arg too. None outlives this process: on
- * Linux they are killed when it dies, elsewhere their next wait ends. n = 1 runs in this process,
- * and a rank may launch others. With options.threads ranks are threads and share memory; nobody can
- * kill them.
+ * n: 1 .. 1024. A single rank runs in this process. A rank may launch other ranks.
  *
- * printf's buffers are written before the fork and when a rank ends. What the program does at its
- * end (atexit) it does once, here. Other children of this process are left alone, and SIGCHLD may
- * be ignored. A rank that leaves by exit, even with 0, has failed.
+ * Ranks are forked, so each has its own copy of all memory, including `arg`. With options.threads
+ * they are threads, which share memory and cannot be killed. No rank outlives this process: on
+ * Linux ranks are killed when it dies, elsewhere their next wait fails. The buffers of printf are
+ * written before the fork and when a rank ends. Functions that the program registered with atexit
+ * run only here, once. Other children of this process are left alone, and SIGCHLD may be ignored. A
+ * rank that ends by exit, even with 0, has failed.
  *
- * Threads. A fork copies the thread that calls, and no other. A library that keeps threads, and
- * waits for them in a rank, would wait there for ever. OpenMP's runtimes do not: dpar_launch lets
- * them end their threads before it forks (omp_pause_resource_all, from GCC 9 and LLVM 9 on).
- * Parallel regions work before, in and after the ranks. Threadprivate copies of OpenMP's other
- * threads are lost. Threads that no rank waits for do no harm. For all others (TBB, a GPU's
- * runtime) launch before they start, or take dpar_init_or_launch, whose ranks are new processes.
+ * Threads. A fork copies only the thread that calls it. A library that has started threads, and
+ * waits for them in a rank, would wait without end. OpenMP is safe, because dpar_launch ends its
+ * threads before it forks (omp_pause_resource_all, from GCC 9 and LLVM 9 on). Parallel regions
+ * therefore work before, in and after the ranks, but threadprivate copies of the other threads are
+ * lost. Threads that no rank waits for do no harm. If you use another library with threads (TBB, a
+ * GPU's runtime), launch before it starts them, or use dpar_init_or_launch, whose ranks are new
+ * processes.
  *
- * E_TIMEOUT: this process had several threads when it forked its ranks, and for timeout_s no rank
- * has begun an operation, waited in one or used its processor. All are killed. The message has the
- * number of threads, as messages of E_PEER have where a rank was killed. Only Linux tells; ranks
- * that spin in vain are not found.
+ * Fails with DPAR_E_PEER if a rank did not return 0, was killed, or hung. The waits of the others
+ * for it end at once. Ranks that go on for more than grace_s are killed, unless they have shrunk
+ * the failed one away (dpar_comm_shrink). Once some ranks have ended, the others count as hung if,
+ * for the longer of timeout_s and grace_s, they neither begin an operation nor wait in one. They
+ * are then killed.
  *
- * E_PEER: a rank did not return 0, was killed, or hung. The others' waits end at once. Those that
- * go on for grace_s more are killed, unless they have left the failed one behind
- * (dpar_comm_shrink). A rank hangs that is left when others have ended and neither begins an
- * operation nor waits in one for timeout_s or grace_s, the longer of both. It is killed, too.
+ * Fails with DPAR_E_TIMEOUT if this process had several threads when it forked, and for timeout_s
+ * no rank has begun an operation, waited in one or used its processor. All ranks are killed. The
+ * message has the number of threads, as have messages of DPAR_E_PEER about a rank that was killed.
+ * This is detected on Linux only, and not for ranks that wait in a busy loop.
  *
- * E_ARG, E_SYSTEM: ranks could not be started; then none has begun. dpar_launch_with gives the
- * sentence of an error. */
+ * Fails with DPAR_E_ARG or DPAR_E_SYSTEM if ranks could not be started; then fn has run on none.
+ * Starting four ranks takes about a millisecond. Needs POSIX. */
 DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
-/* dpar_launch with options (NULL: defaults) and the sentence that says which rank failed and how.
- * Errors and cost as dpar_launch. */
+/* Starts ranks as dpar_launch does, with options (NULL selects the defaults). On failure `why` says
+ * which rank failed and how. Errors and cost are those of dpar_launch. */
 DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
                                       const dpar_world_desc *options, dpar_why *why);
 
-/* The launchers that dpar knows, in the order in which it looks for them. All numbers come from one
- * of them. */
+/* The launchers that dpar knows, in the order in which it looks for them. The first one found
+ * provides all numbers. */
 enum {
-    DPAR_LAUNCHER_NONE, /* alone: one rank */
+    DPAR_LAUNCHER_NONE, /* not launched: a single rank */
     DPAR_LAUNCHER_DPAR, /* DPAR_RANK, DPAR_SIZE, ... */
     DPAR_LAUNCHER_TORCHRUN,
     DPAR_LAUNCHER_OPENMPI,
@@ -63,37 +65,40 @@ enum {
     DPAR_LAUNCHER_MVAPICH,
     DPAR_LAUNCHER_FLUX,
     DPAR_LAUNCHER_JSRUN,
-    DPAR_LAUNCHER_SLURM, /* inside a step (srun) only */
+    DPAR_LAUNCHER_SLURM, /* only inside a step (srun) */
     DPAR_LAUNCHER_COUNT
 };
+/* A process as its launcher numbers it, filled in by dpar_launcher_detect. */
 typedef struct dpar_launcher_info {
     int32_t launcher;               /* DPAR_LAUNCHER_x */
-    int32_t rank, size;             /* of the whole job */
-    int32_t local_rank, local_size; /* on this node; -1 where the launcher does not say */
+    int32_t rank, size;             /* in the whole job */
+    int32_t local_rank, local_size; /* on this node; -1 if the launcher does not say */
     char id[64];                    /* the same on all ranks of the job, different between jobs */
 } dpar_launcher_info;
 
-/* Who started this process? Reads the launcher's environment variables. Not collective. *job is
- * written on success only.
+/* Finds out which launcher started this process, and its rank, from environment variables.
  *
- * By hand: DPAR_RANK and DPAR_SIZE, where wanted DPAR_LOCAL_RANK, DPAR_LOCAL_SIZE, and DPAR_JOB,
- * any word of your own that other jobs do not have. Without DPAR_JOB the process that started this
- * one says which job it is. Slurm counts only inside srun.
+ * To launch by hand, set DPAR_RANK and DPAR_SIZE, and optionally DPAR_LOCAL_RANK, DPAR_LOCAL_SIZE
+ * and DPAR_JOB, a word that no other job uses. Without DPAR_JOB the parent process identifies the
+ * job. Slurm's variables count only inside srun.
  *
- * E_ARG with a sentence: a launcher's numbers do not fit together (a rank without a size, a rank
- * outside, "12x"), or PMIx alone is there, which does not say the size. */
+ * Local. Fails with DPAR_E_ARG if the variables of a launcher contradict each other (a rank without
+ * a size, a rank outside the size, "12x"), or if only PMIx's are set, which do not include the
+ * size. */
 DPAR_API dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why);
 
-/* Joins the job that this process was started in, over shared memory. Started by nothing it becomes
- * one rank. *world: closed with dpar_comm_free. COLLECTIVE over the job. Milliseconds.
+/* Joins the ranks of the job that this process belongs to, over shared memory. A process that no
+ * launcher started becomes the only rank.
  *
- * The memory is as rank 0's options say; `threads` does not count. DPAR_TIMEOUT (seconds) in the
- * environment overrides options.timeout_s.
+ * world:   the communicator of all ranks; close it with dpar_comm_free.
+ * options: NULL selects the defaults. Memory sizes are those of rank 0; `threads` is ignored.
+ *          DPAR_TIMEOUT (seconds) in the environment overrides timeout_s.
  *
- * E_ARG: the ranks are not all on one node; the sentence says what to use. Ranks meet at a socket
- * of this user's and job's. All are told the names of those that do not come before the deadline
- * (E_TIMEOUT), that end meanwhile (E_PEER), or that are of another build or another number of ranks
- * (E_MISMATCH). */
+ * Collective over the job. Ranks find each other at a socket that belongs to this user and job.
+ * Fails with DPAR_E_ARG if the ranks are not all on one node; the message says what to use instead.
+ * Fails on all ranks with DPAR_E_TIMEOUT if ranks do not arrive before the deadline, DPAR_E_PEER if
+ * ranks end meanwhile, and DPAR_E_MISMATCH if ranks have another build or another number of ranks.
+ * The message names those ranks. Takes milliseconds. */
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *options, dpar_why *why);
 
 #endif

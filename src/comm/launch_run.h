@@ -11,7 +11,8 @@
  */
 DPARI_DOOR dpar_status dpari_job_join(const dpar_launcher_info *job, const dpar_world_desc *options,
                                       dpar_comm **world, dpar_why *why);
-/* Would it fail on this rank before it meets the others, who would then wait in vain? Local. */
+/* Checks whether joining would fail on this rank before it meets the others, which would then wait
+ * for it in vain. Local. */
 DPARI_DOOR dpar_status dpari_job_try(const dpar_launcher_info *job, const dpar_world_desc *options,
                                      dpar_why *why);
 

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Lets the ranks of a job that a launcher started find each other and share one segment. meet.h has
+ * the protocol; launch.c calls it.
+ *
+ * Rank 0 is the host. It serves all connections in one poll loop, and drops those that do not speak
+ * the protocol or belong to other users. The other ranks are guests, which retry until the
+ * deadline. */
 #include "meet.h"
 #include "../base/inner.h"
 #include "../base/text.h"
@@ -142,7 +148,7 @@ static int dpari_meet_socket(void)
     return fd;
 }
 
-/* Does the process at the other end run as this user? */
+/* True if the process at the other end of the socket runs as this user. */
 static int dpari_meet_is_mine(int fd)
 {
     int64_t pid, user;
@@ -177,8 +183,9 @@ static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
     return sent == (ssize_t)sizeof copy;
 }
 
-/* Reads on into h from byte *got; a descriptor that comes along goes to *passed (one that is there
- * already is closed). 1: whole, 0: more is to come, -1: the other end is closed. */
+/* Continues to read a greeting into h from byte *got. A descriptor that arrives with it is stored
+ * in *passed, whose previous one is closed. Returns 1 if the greeting is complete, 0 if not yet,
+ * and -1 if the other end is closed. */
 static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
 {
     dpari_rights rights;
@@ -354,14 +361,15 @@ static void dpari_host_accept_all(dpari_host *h)
     }
 }
 
-/* Has the guest gone without our having seen it? */
+/* True if the guest has closed its connection and this was not noticed yet. */
 static int dpari_host_is_gone(const dpari_host *h, int32_t i)
 {
     char byte;
     return recv(h->poll[1 + i].fd, &byte, 1, MSG_PEEK) == 0;
 }
 
-/* A first message: is it a rank of this job, of the same build, and the first that says so? */
+/* Checks the first message of a guest: it must be a rank of this job and of the same build, and the
+ * first with its number. */
 static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
 {
     dpari_guest *g = &h->guest[i];
@@ -528,7 +536,7 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
     return status;
 }
 
-/* Tells a guest how it ended; it has said who it is. */
+/* Sends the result to a guest that has identified itself. */
 static void dpari_host_tell(dpari_host *h, int32_t i, dpar_status status, const dpar_why *why)
 {
     dpari_hello mine;
@@ -682,14 +690,14 @@ static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadli
     }
 }
 
-/* Is this the answer of this job's rank 0 to this hello? */
+/* True if this is the answer of this job's rank 0 to this hello. */
 static int dpari_meet_answers(const dpari_hello *answer, const dpari_hello *mine)
 {
     return answer->magic == mine->magic && answer->job == mine->job &&
            answer->nonce == mine->nonce && answer->rank == 0;
 }
 
-/* The sentence of a refusal. */
+/* The message of a refusal. */
 static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
 {
     answer->text[sizeof answer->text - 1] = 0;
@@ -713,7 +721,7 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     if (status != DPAR_OK) {
         return dpari_say_word(status, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
     }
-    /* rank 0 counts the time; its sentence is the better one */
+    /* rank 0 counts the time; its message is the better one */
     got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
     if (none >= 0) {
         close(none);

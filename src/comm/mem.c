@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Implements the operations of mem.h in the host's memory as plain loops, and calls those of a
+ * communicator's memory for strategies.
+ *
+ * The loops define what the functions of a device must compute, bit for bit. The last part
+ * (dpari_do_...) calls the table of comm->mem, or these loops if it is NULL, and breaks the
+ * communicator if a function fails. It is used by move.c and the strategies of dpar_train.h. */
 #include "mem.h"
 
 #include "../base/arith.h"
@@ -9,7 +15,7 @@
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
-/* Are they one, or two of {F64, F32}, {F32, F16}, {F32, BF16}? */
+/* True if both types are the same, or are {F64, F32}, {F32, F16} or {F32, BF16}. */
 static int dpari_mem_box_meet(int32_t a, int32_t b)
 {
     return a == b || dpari_narrows(a, b) || dpari_narrows(b, a);
@@ -257,7 +263,7 @@ static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
     }
 }
 
-/* Are types and numbers in the domain? */
+/* True if types and numbers are allowed. */
 static int dpari_mem_reduce_fits(const dpar_mem_reduce *r)
 {
     const int ints = dpar_type_reduces(r->to_type) && !dpari_is_float(r->to_type);

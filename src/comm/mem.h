@@ -1,136 +1,144 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* mem - memory that the CPU does not reach, such as a device's: a table of functions that
- * communicators and halos call. Who has such memory fills the table in; dpar_cuda.h does so for
- * NVIDIA GPUs. dpar_mem_host gives the table of the host's memory, which shows what each function
- * is to compute. Layers of training ask for more: layers.h.
+/* mem - describes memory that the CPU does not reach, such as a device's, by a table of functions
+ * that communicators and halos call. dpar_cuda.h fills in the table for NVIDIA GPUs; for another
+ * device you write the functions. dpar_mem_host returns the table of the host's memory, whose
+ * functions show what each one must compute. Layers of training need more functions: layers.h.
  *
  *     dpar_cuda_mem(&gpu, &mem);           dpar_cuda.h fills the table
  *     comm->mem = &mem;                    strategies on comm now work in the GPU's memory
  *
  * dpar calls the functions from the thread that calls dpar. Each takes one struct in the host's
- * memory. It is read before the function returns, and so are the arrays of boxes and spans. Its
- * pointers, those to scalars and indices too, name device memory, or host memory that the device
- * reaches (pinned, managed). That memory is read and written in stream order, after all work that
- * was given to ctx before. It may be done later: `wait` waits. No other function waits, and none
- * allocates.
+ * memory, which it reads before it returns, together with its arrays of boxes and spans. All
+ * pointers in it, also those to scalars and indices, name device memory, or host memory that the
+ * device reaches (pinned, managed). That memory is read and written in stream order, after all work
+ * that was given to ctx before. The work may be done later; only `wait` waits for it. No function
+ * allocates memory.
  *
- * E_ARG, and nothing is done: a type or number outside the domain. Sizes of 0 are fine, and then
- * pointers may be NULL. Pointers are aligned to their type. Outputs overlap inputs only where they
- * are said to be the same.
+ * A type or number that is not allowed gives DPAR_E_ARG, and nothing is done. Sizes may be 0, and
+ * pointers may then be NULL. Pointers are aligned to their type. Outputs may overlap inputs only
+ * where the comment says so.
  *
- * "In f64" means: inputs become doubles, and each product and each sum is rounded to f64 (not
- * fused). The result is rounded to its type, to nearest even, BF16 and F16 by way of F32. A NaN
- * that is not just copied becomes the quiet one without sign and payload where it becomes fewer
- * bits. */
+ * "In f64" means that inputs become doubles and that each product and each sum is rounded to f64
+ * (not fused). The result is rounded to its type, to nearest even; BF16 and F16 are rounded to F32
+ * first. Where a NaN becomes a type of fewer bits, it becomes the quiet NaN without sign and
+ * payload. */
 #ifndef DPARI_COMM_MEM_H
 #define DPARI_COMM_MEM_H
 
 #include "../base/box.h"
 #include "../base/type.h"
 
-enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
+enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* dims of a box; the last one is for components */
 
-/* One box to be copied: packed, unpacked, filled. For each index i < extent, in all dims,
+/* A box of elements to be copied, as when it is packed, unpacked or filled. For each index
+ * i < extent, in all dims,
  *
  *     v = from[i . from_stride], of type from_type
- *     v is rounded to `through`, negated where `negate`, and becomes to_type
+ *     v is rounded to `through`, negated if `negate`, and converted to to_type
  *     to[i . to_stride] = v, or itself op v
- *     from[i . from_stride] = 0 where `clear`
+ *     from[i . from_stride] = 0 if `clear`
  *
  * Both types are the same, or are two of {F64, F32}, {F32, F16}, {F32, BF16}. */
 typedef struct dpar_mem_box {
     void *to, *from;            /* index 0 of either side; one or both in the device's memory */
     int32_t to_type, from_type; /* DPAR_F64, ... */
-    int32_t through;            /* no wider than either; 0, or the same as both: no rounding */
-    int32_t op;                 /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit
-                                   floats in F32 */
-    int32_t negate;             /* 1: change the sign bit of floats; integers wrap */
-    int32_t clear;              /* 1: `from` is 0 afterwards */
-    int32_t dims;               /* 0 .. DPAR_MEM_DIMS */
-    int32_t room;               /* 0 */
+    int32_t through;            /* a type no wider than either; no rounding if it is 0 or both
+                                   types */
+    int32_t op;                 /* DPAR_COPY; or DPAR_SUM, DPAR_MAX, DPAR_MIN, computed in to_type,
+                                   16-bit floats in F32 */
+    int32_t negate; /* 1 flips the sign bit of floats and negates integers, which wrap */
+    int32_t clear;  /* 1 sets `from` to 0 afterwards */
+    int32_t dims;   /* 0..DPAR_MEM_DIMS */
+    int32_t room;   /* reserved; 0 */
     int64_t extent[DPAR_MEM_DIMS];
-    int64_t to_stride[DPAR_MEM_DIMS];   /* elements, of either sign */
-    int64_t from_stride[DPAR_MEM_DIMS]; /* 0 in a dim: the same all along it; in all: one element
-                                           everywhere */
+    int64_t to_stride[DPAR_MEM_DIMS];   /* in elements, of either sign */
+    int64_t from_stride[DPAR_MEM_DIMS]; /* in elements; 0 in a dim repeats the same element along
+                                           that dim */
 } dpar_mem_box;
 
-/* Elements that lie one after the other: flatten, unflatten, cast, accumulate, fill. v = scale
- * from[i], in f64 (scale 1: from[i] itself). to[i] = v, or to[i] + v (in f64, rounded once). */
+/* Contiguous elements to be flattened, unflattened, converted, accumulated or filled. Computes
+ * v = scale * from[i] in f64 (from[i] itself if scale is 1). Then to[i] = v, or to[i] + v in f64,
+ * rounded once. */
 typedef struct dpar_mem_span {
     void *to;
-    const void *from; /* may be `to` where both types have as many bytes. NULL: v = scale */
+    const void *from; /* may equal `to` if both types have as many bytes. If NULL, v = scale */
     int64_t count;
-    /* F64, F32, BF16, F16, any two. With one type, scale 1 and no add: any type that has bytes,
-     * every bit as it is. From NULL with scale 0: any type that has bytes. */
+    /* Any two of F64, F32, BF16 and F16. If both are the same, scale is 1 and add is 0, any type
+     * that has bytes is allowed and every bit is copied. If from is NULL and scale 0, to_type may
+     * be any type that has bytes. */
     int32_t to_type, from_type;
-    int32_t add;  /* 1 */
-    int32_t room; /* 0 */
+    int32_t add;  /* 1 adds to what `to` holds; 0 overwrites it */
+    int32_t room; /* reserved; 0 */
     double scale;
 } dpar_mem_span;
 
-/* A reduction of parts. v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as the
- * collectives do; AVG divides by parts. Then v times scale; to[i] = v, or to[i] + v. All is in type
- * `sums`, rounded once to to_type. Of integers sums and products wrap, and AVG divides what wrapped
+/* A reduction of several parts, in the order of the collectives. Computes v = x[0] op x[1] op ...,
+ * where x[p] = from[p * stride + i]; DPAR_AVG divides by the number of parts. Then v is multiplied
+ * by scale, and to[i] = v, or to[i] + v. All is computed in the type `sums` and rounded once to
+ * to_type. Sums and products of integers wrap, and DPAR_AVG divides the wrapped sum, rounding
  * towards zero. */
 typedef struct dpar_mem_reduce {
-    void *to; /* may be a part */
+    void *to; /* may be one of the parts */
     const void *from;
-    int64_t count, parts, stride; /* parts >= 1; stride in elements: at least count, or 0 */
-    int32_t to_type, from_type;   /* F64, F32, BF16, F16; or both one type of integers */
-    int32_t sums;                 /* F64; F32 where neither is F64. Integers: their type */
-    int32_t op;                   /* DPAR_SUM, AVG, PRODUCT, MAX, MIN: NaN where one is NaN */
-    int32_t add;                  /* 1; integers: 0 */
-    int32_t room;                 /* 0 */
-    double scale;                 /* 1: no multiplication. It is rounded to `sums`. Integers: 1 */
+    int64_t count, parts, stride; /* at least 1 part; stride in elements is 0 or at least count */
+    int32_t to_type, from_type;   /* F64, F32, BF16, F16; or both the same type of integers */
+    int32_t sums;                 /* F64, or F32 if neither type is F64; for integers their type */
+    int32_t op;                   /* DPAR_SUM, AVG, PRODUCT, MAX or MIN; NaN if any part is NaN */
+    int32_t add;                  /* 1 adds to what `to` holds; must be 0 for integers */
+    int32_t room;                 /* reserved; 0 */
+    double scale;                 /* rounded to `sums`; 1 skips the multiplication. Must be 1 for
+                                     integers */
 } dpar_mem_reduce;
 
-/* Looks for NaN and infinity: *found = first + the smallest i with such an in[i]; -1: there is
- * none. */
+/* A search for NaN and infinity. Sets *found to first + the smallest i for which in[i] is one, or
+ * to -1 if there is none. */
 typedef struct dpar_mem_finite {
     const void *in;
     int64_t count, first;
-    int32_t type; /* F64, F32, BF16, F16 */
-    /* 1: *found stays where it is 0 or more: for several arrays, one after the other */
+    int32_t type; /* F64, F32, BF16 or F16 */
+    /* 1 leaves *found unchanged if it is 0 or more, so that several arrays can be searched one
+     * after the other */
     int32_t keep;
     int64_t *found;
 } dpar_mem_finite;
 
-/* What a device's memory can do: a table of functions. They return DPAR_OK or an error, which
- * breaks the communicator for all ranks. Halo exchanges need `move` alone; strategies of training
- * say what they need. E_UNKNOWN: one that is needed is NULL. */
+/* A device's memory, as a table of functions. They return DPAR_OK, or an error, which breaks the
+ * communicator for all ranks. Halo exchanges need only `move`; training strategies document what
+ * they need. If a function that is needed is NULL, the caller fails with DPAR_E_UNKNOWN. */
 typedef struct dpar_mem {
-    void *ctx; /* the first argument of each: a device, a stream */
-    /* Copies n boxes, after all work that was given to ctx before (kernels that computed what is
-     * packed). It may return before it is done. With DPAR_COPY no box writes what another one reads
-     * or writes: one kernel can do all of them. With SUM, MAX and MIN boxes may meet in `to`: then
-     * in the order of the array, so that results do not depend on timing. */
+    void *ctx; /* first argument of each function, such as a device or a stream */
+    /* Copies n boxes, after all work that was given to ctx before, such as the kernels that
+     * computed what is packed. It may return before the copies are done. With DPAR_COPY no box
+     * writes elements that another box reads or writes, so that one kernel can copy all of them.
+     * With DPAR_SUM, DPAR_MAX and DPAR_MIN several boxes may write the same elements of `to`. They
+     * are then combined in the order of the array, so that results do not depend on timing. */
     dpar_status (*move)(void *ctx, const dpar_mem_box *boxes, int32_t n);
-    /* Returns when all moves and operations are done. */
+    /* Waits until all moves and operations are done. */
     dpar_status (*wait)(void *ctx);
-    /* `memory` of the host (this rank's, or a peer's that is mapped here) will be one side of
-     * moves, until unpin: page-lock it, map it. Ranks that are threads may name the same twice.
-     * Whole pages are locked, and CUDA copies no array of which only a part is. So memory of plans
-     * (of ddp, fsdp, halos, the others) best begins and ends with pages of its own. */
+    /* Prepares host memory for moves (page-locks and maps it) until unpin. It is this rank's memory
+     * or a peer's that is mapped here. Ranks that are threads may pin the same memory twice. Whole
+     * pages are locked, and CUDA cannot copy an array of which only a part is locked. Therefore the
+     * memory of plans (ddp, fsdp, halos and others) should begin and end at pages of its own. */
     dpar_status (*pin)(void *ctx, void *memory, int64_t bytes);
     dpar_status (*unpin)(void *ctx, void *memory);
-    /* Does n spans, of which none writes what another one reads or writes. */
+    /* Computes n spans, none of which writes elements that another one reads or writes. */
     dpar_status (*span)(void *ctx, const dpar_mem_span *spans, int32_t n);
     dpar_status (*reduce)(void *ctx, const dpar_mem_reduce *reduce);
     dpar_status (*finite)(void *ctx, const dpar_mem_finite *finite);
-    /* What layers of training need beyond that: a dpar_mem_layers (dpar_train.h), whose functions
-     * take this ctx. NULL: there is none, and what needs it is E_UNKNOWN. comm and halo never read
-     * it. */
+    /* The functions that layers of training need in addition: a dpar_mem_layers (dpar_train.h),
+     * whose functions take this ctx. If NULL, layers that need it fail with DPAR_E_UNKNOWN.
+     * Communicators and halos do not read it. */
     const void *layers;
 } dpar_mem;
 
-/* Copies one box in the host's memory, as a `move` does. Compare a move with it, or call it for
- * memory that the CPU reaches after all (managed, mapped). E_ARG, without a sentence: types or an
- * op that do not fit. Local. O(elements). */
+/* Copies one box in the host's memory, as the `move` of a table does. Use it to test a `move`, or
+ * for device memory that the CPU can reach (managed, mapped). Local. Fails with DPAR_E_ARG, without
+ * a message, if types or op are not allowed. Costs O(elements). */
 DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box);
 
-/* The host's own table: plain loops that are done at once; ctx does not count. A device's functions
- * give equal bits. wait, pin and unpin do nothing; layers is NULL (dpar_mem_host_layers). Local.
- * O(1). */
+/* Returns the table of the host's memory. Its functions are plain loops that are done when they
+ * return and ignore ctx. The functions of a device must give the same bits. `wait`, `pin` and
+ * `unpin` do nothing, and `layers` is NULL (use dpar_mem_host_layers). Local. Costs O(1). */
 DPAR_API dpar_mem dpar_mem_host(void);
 
 #endif

@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Moves arrays between layouts, and boxes of transfer lists.
+ *
+ * A list of transfers becomes a list of items, grouped by peer into streams. A stream is cut into
+ * messages of about piece_bytes; each round sends and receives at most one message of each stream,
+ * so that scratch is one message per peer. Received parts that are reduced must be combined in the
+ * order of the list, not of arrival. A message is therefore kept until the parts before it have
+ * been combined, and its receiver grants the next one only then. In a device's memory the same
+ * items become boxes for comm->mem. dpar_redistribute makes its items from dpar_redistribute_next
+ * of dpar.h, dpar_transfers_exchange from the user's lists after ranks have compared them. */
 #include "move.h"
 
 #include "../base/arith.h"
@@ -17,7 +26,7 @@
 
 struct dpari_move;
 
-/* A local array. One of the pointers is set: what is read from, what is written to. */
+/* A local array. One of the two pointers is set, depending on whether it is read or written. */
 typedef struct dpari_move_array {
     struct dpari_move *there; /* in a device's memory; NULL: in the host's */
     int32_t dims, bytes, type;
@@ -42,7 +51,7 @@ static int32_t dpari_swapped(const int32_t *swap, int32_t d)
     return d == swap[0] ? swap[1] : d == swap[1] ? swap[0] : d;
 }
 
-/* All that goes from one rank to another, cut into messages. */
+/* All data from one rank to another, cut into messages. */
 typedef struct dpari_move_stream {
     int32_t peer, ops;           /* ops: some box is combined: its receiver says when it comes */
     int32_t loaded, fresh;       /* receives: the message holds parts to combine; it is due */
@@ -361,7 +370,7 @@ static int64_t dpari_item_run(const dpari_move_array *a, const dpari_move_item *
     return run;
 }
 
-/* Where element i lies. */
+/* Returns the position of element i in the array. */
 static int64_t dpari_item_at(const dpari_move_array *a, const dpari_move_item *it, int64_t i)
 {
     int64_t at = it->at;
@@ -429,9 +438,9 @@ static void dpari_item_combine_there(const dpari_move_array *a, const dpari_move
     dpari_move_flush(a->there);
 }
 
-/* Elements [begin, end) become (what is there) op part[1] op ... op part[parts - 1], each of which
- * begins at `begin`. part[0] and part[parts ..] are this function's. Runs that are long are reduced
- * where they lie, others in a buffer. */
+/* Combines parts: elements [begin, end) become themselves op part[1] op ... op part[parts - 1],
+ * each of which begins at `begin`. part[0] and part[parts ..] are scratch of this function. Long
+ * runs are reduced in place, others in a buffer. */
 static void dpari_item_combine(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
                                int64_t end, const void **part, int32_t parts, int32_t op)
 {
@@ -624,7 +633,7 @@ static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
     return 1;
 }
 
-/* Is b a part of the same box as a, which came right before? */
+/* True if b is another part of the same box as a, the transfer right before it. */
 static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
 {
     int32_t d;
@@ -837,7 +846,7 @@ static DPARI_COLD void dpari_side_build(dpari_move *m, dpari_move_side *side,
 
 /* ---- receiving in order ---------------------------------------------------------------------- */
 
-/* Is item i a part of the same box as the one before it? */
+/* True if item i is another part of the same box as the item before it. */
 static int dpari_item_continues(const dpari_move_side *in, int64_t i)
 {
     const dpari_move_item *a = &in->item[i - 1], *b = &in->item[i];
@@ -922,7 +931,8 @@ static void dpari_group_reduce(dpari_move *m, int64_t begin, int64_t end, int64_
     }
 }
 
-/* Combines what has come, in the order of the list, as far as it goes. dry: only counts. */
+/* Combines the parts that have arrived, in the order of the list, as far as possible. With `dry` it
+ * only counts them. */
 static void dpari_move_combine(dpari_move *m, int dry)
 {
     dpari_move_side *in = &m->in;
@@ -979,8 +989,9 @@ static void dpari_stream_arrive(dpari_move *m, dpari_move_stream *s, int dry)
     dpari_move_flush(m);
 }
 
-/* Does the next message of a stream come, or go, in this round? Boxes that are combined come when
- * the message before is used up: their receiver says when. */
+/* True if the next message of a stream is received in this round; the next function tests sends.
+ * The message of boxes that are combined is received when the one before has been used up, and its
+ * receiver tells the sender when that is. */
 static int dpari_comes(const dpari_move_stream *s)
 {
     return s->message < s->messages && !s->loaded;
@@ -1049,7 +1060,7 @@ static int64_t dpari_move_plan(dpari_move *m)
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
-/* The communicator's own sentence. */
+/* The communicator's own message. */
 static dpar_status dpari_move_failed(const dpari_move *m, dpar_status st, dpar_why *why)
 {
     if (why != NULL && st < 0) {
@@ -1473,7 +1484,8 @@ static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, i
     }
 }
 
-/* Does each rank receive what the others send it? Each tells each, and all hear of it. */
+/* Compares the lists of all ranks: each must receive what the others send to it. If any two differ,
+ * all ranks fail. */
 static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
 {
     const int32_t me = m->c->rank;
@@ -1510,7 +1522,7 @@ static DPARI_COLD void dpari_move_state(dpari_facts *f, const void *given)
     dpari_fact(f, "elements of a message", 0, m->piece);
 }
 
-/* Arrays and lists of one rank, judged. */
+/* Checks the arrays and lists of one rank. */
 static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s,
                                      const dpar_redistribute_desc *o, dpar_why *why)
 {
@@ -1573,7 +1585,7 @@ static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_redistribute_desc 
     return st;
 }
 
-/* Scratch is taken, the lists lie in it. */
+/* Builds the lists in the scratch, which has been taken. */
 static dpar_status dpari_lists_build(dpari_move *m, dpari_move_source *source,
                                      const dpar_redistribute_desc *o, dpari_move_memory *memory,
                                      dpar_why *why)
@@ -1635,8 +1647,8 @@ static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mes
                            mesh->offset, last, c->size, 0);
 }
 
-/* May replicas cut parts of one sum differently where that would be heard: 16-bit sums round at
- * every step, averages need all their parts at once? */
+/* True if replicas must not cut parts of one sum differently, because results would depend on it:
+ * 16-bit sums round at every step, and averages need all their parts at once. */
 static int dpari_sums_apart(const dpar_layout *from, int32_t type)
 {
     int32_t i, sums = 0, averages = 0;
@@ -1776,7 +1788,8 @@ static void dpari_redistribution_state(dpari_facts *f, const void *given)
     dpari_fact(f, "per_node", 0, r->source.per_node);
 }
 
-/* All ranks hear of one that cannot, and what differs. *apart: on any of them. */
+/* Compares the arguments of all ranks; all fail if one has failed or if they differ. *apart is the
+ * same on all ranks: set if it is set on any. */
 static dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st,
                                               const dpari_redistribution *r, int32_t *apart,
                                               dpar_why *why)

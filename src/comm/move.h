@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* move - moves an array from one layout to another, or carries out any transfer lists of yours
- * (halos, checkpoints), over any communicator. Rank n of a mesh is rank n of the communicator.
- * Arrays lie in the memory of the communicator (comm->mem: a device's, else the host's), dense in C
- * order of a shape.
+/* move - moves an array from one layout to another, or sends the boxes of two lists of transfers
+ * (for halos or checkpoints), over any communicator. Rank n of a mesh is rank n of the
+ * communicator. Arrays are in the memory of the communicator (comm->mem: a device's, otherwise the
+ * host's), dense in C order.
  *
  *     dpar_redistribute_desc move = {0};
  *     move.type = DPAR_F32;
@@ -12,93 +12,103 @@
  *     move.out = theirs;                          becomes its part of columns
  *     dpar_redistribute(world, &move, &why);
  *
- * What one rank sends another is one stream: its boxes in the order of the list. Small boxes share
- * a message, large ones go in pieces. Moves go on in rounds, and in each round a stream has at most
- * one message under way. So a rank needs the memory of a message for each peer, and no second copy
- * of an array. Boxes that are contiguous are sent and received where they lie. What a rank sends to
- * itself is copied.
+ * The boxes that one rank sends to another form one stream, in the order of the list. Small boxes
+ * share a message, large ones are cut into pieces. A move proceeds in rounds, and in each round a
+ * stream has at most one message in progress. A rank therefore needs memory for one message per
+ * peer, and no second copy of an array. Contiguous boxes are sent and received in place. Boxes that
+ * a rank sends to itself are copied.
  *
- * Reductions go in the order of the receiving list: a DPAR_COPY puts the first part there, each op
- * that follows combines ((x0 op x1) op x2). Boxes that follow each other with the same place and
- * extents, from different ranks, are reduced at once: F16 and BF16 add in f32 and round once. The
- * result depends neither on the way of moving nor on who comes first.
+ * Reductions combine in the order of the receiving list. A DPAR_COPY stores the first part, and
+ * each op that follows combines another one: ((x0 op x1) op x2). Boxes that follow each other with
+ * the same place and extents, from different ranks, are reduced together: F16 and BF16 add in f32
+ * and round once. The result depends neither on the method nor on which rank is first.
  *
- * In a device's memory comm->mem packs, unpacks and adds boxes, in stream order. With scratch of
- * both memories nothing waits, but for small lists of who sends when, where large boxes are
- * combined. Without it the end of a move waits. No two boxes of a message may be one place. */
+ * In a device's memory comm->mem packs, unpacks and adds boxes, in stream order. If scratch of both
+ * memories is given, the host does not wait for the device, except for small messages about who
+ * sends when, where large boxes are combined. Without scratch the end of a move waits. Boxes of one
+ * message must not write the same elements. */
 #ifndef DPARI_COMM_MOVE_H
 #define DPARI_COMM_MOVE_H
 
 #include "../index/redistribute.h"
 #include "comm.h"
 
-/* How messages travel. */
+/* How messages are sent. */
 enum {
-    DPAR_MOVE_AUTO,      /* the best way; today P2P */
+    DPAR_MOVE_AUTO,      /* the best method; today P2P */
     DPAR_MOVE_P2P,       /* sends and receives between the ranks that the transfers name */
-    DPAR_MOVE_COLLECTIVE /* an all-to-all a round, over all ranks of the communicator */
+    DPAR_MOVE_COLLECTIVE /* one all-to-all per round, over all ranks of the communicator */
 };
 
-/* What is moved: an array from one layout to another (from, to), or the boxes of two lists. Zero it
- * and fill in what is needed. how, per_node, tag and piece_bytes are the same on all ranks. */
+/* A move: of an array from one layout to another (from, to), or of the boxes of two lists (send,
+ * receive). Zero it, then set the fields that you need. Fields how, per_node, tag and piece_bytes
+ * are the same on all ranks. */
 typedef struct dpar_redistribute_desc {
-    int32_t type;                 /* of the elements; must be said: DPAR_F32, ... */
+    int32_t type;                 /* of the elements, DPAR_F32, ...; no default */
     int32_t how;                  /* DPAR_MOVE_x */
-    int32_t per_node;             /* layouts: ranks of a node, as dpar_redistribute_first */
+    int32_t per_node;             /* for layouts: ranks per node, as in dpar_redistribute_first */
     int32_t tag;                  /* of the messages */
-    const dpar_layout *from;      /* layouts: `in` is this rank's part of one */
-    const dpar_layout *to;        /* `out` becomes its part of the other */
-    const dpar_transfer *send;    /* lists: [sends] boxes of `in` and where they go */
-    const dpar_transfer *receive; /* [receives] boxes that come into `out` */
+    const dpar_layout *from;      /* for layouts: `in` is this rank's part of `from` */
+    const dpar_layout *to;        /* for layouts: `out` becomes this rank's part of `to` */
+    const dpar_transfer *send;    /* for lists: [sends] boxes of `in` and where they are sent */
+    const dpar_transfer *receive; /* for lists: [receives] boxes that are received in `out` */
     int64_t sends, receives;
-    const void *in; /* NULL for a rank without a part */
+    const void *in; /* NULL on a rank without a part */
     void *out;
-    const int64_t *in_shape;  /* shape of the array that `in` is. Layouts: NULL: the local shape; a
-                                 larger one has the local shape in its corner (padding) */
-    const int64_t *out_shape; /* the same for out; elements beyond the local shape stay */
-    int64_t piece_bytes;      /* bytes of a message at most; 0: 64 KiB .. 1 MiB */
-    void *scratch; /* of the host. NULL: dpar_comm_alloc gives it (on a device: pages of the system)
-                      and takes it back */
-    int64_t scratch_bytes; /* aligned to 64; dpar_move_bytes says how many are needed */
-    void *there; /* on a device: as many bytes of its memory. NULL: dpar_comm_alloc gives it, and
-                    takes it back when all is done */
+    const int64_t *in_shape;  /* [dims] shape of the array `in`. For layouts, NULL selects the local
+                                 shape; a larger shape is padding behind it in each dim */
+    const int64_t *out_shape; /* [dims] the same for `out`; padding is left unchanged */
+    int64_t piece_bytes;      /* the most bytes of a message; 0 selects 64 KiB .. 1 MiB */
+    void *scratch; /* host memory, aligned to 64. If NULL, dpar_comm_alloc provides it (for a
+                      device, the system) for the time of the call */
+    int64_t scratch_bytes; /* dpar_move_bytes says how many are needed */
+    void *there; /* for a device: as many bytes of its memory. If NULL, dpar_comm_alloc provides it
+                    until all is done */
     int64_t there_bytes;
 } dpar_redistribute_desc;
 
-/* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`. A rank
- * without a part gives NULL. COLLECTIVE over c, whose other ranks call it too. O(its transfers +
- * its elements); what crosses is what dpar_transfers_total counts, and small messages of who sends
- * when. Each rank walks its transfers two times and keeps 96 bytes for each while it runs.
+/* Moves an array from one layout to another. Each rank passes its part of `from` in `in` and
+ * receives its part of `to` in `out`; a rank without a part passes NULL.
  *
- * Partial sources are reduced (DPAR_AVG: the sum over their number). Where a sum begins, ranks that
- * hold none of it get zeros. Replicas send as dpar.h chose, except that copy 0 sends all where
- * shares would cut 16-bit sums or averages apart.
+ * Partial sources are reduced; DPAR_AVG divides the sum by their number. Where a sum begins, ranks
+ * that hold none of it get zeros. Replicas share the sending as dpar.h chooses, except that copy 0
+ * sends all if shares would cut 16-bit sums or averages apart.
  *
- * All ranks return E_MISMATCH, E_ARG, E_ROOM and E_MEMORY alike, and nothing was moved. E_MISMATCH:
- * layouts, type or how it travels differ between ranks. E_ARG: as dpar_redistribute_check, a mesh
- * has ranks that c does not have, or in and out overlap. E_ROOM: scratch is too small. E_MEMORY:
- * there is none. Else errors of the communicator. */
+ * Collective over c, including ranks without a part. Fails on all ranks alike, before anything is
+ * moved, with DPAR_E_MISMATCH if layouts, type or method differ between ranks, DPAR_E_ROOM if
+ * scratch is too small, and DPAR_E_MEMORY if there is none. Fails with DPAR_E_ARG as
+ * dpar_redistribute_check, or if a mesh has ranks that c does not have, or `in` and `out` overlap.
+ * Otherwise fails as the communicator.
+ *
+ * Costs O(its transfers + its elements). The bytes sent are those that dpar_transfers_total counts,
+ * and small messages about who sends when. Each rank walks its transfers twice and keeps 96 bytes
+ * for each during the call. */
 DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_desc *move,
                                        dpar_why *why);
 
-/* Moves lists: the boxes of in[in_shape] to where send[] says, those of receive[] into
- * out[out_shape]. The k-th send from a to b is the k-th receive of b from a, with the same extents
- * (halo.h, redistribute.h). All have the dims of the shapes. in may be out (halos), when no box
- * that is sent is also written to; else they do not overlap. DPAR_AVG only comes right behind a
- * DPAR_COPY to the same box and its other parts.
+/* Moves the boxes of two lists: the boxes send[] of the array in[in_shape] to other ranks, and
+ * those that arrive into the boxes receive[] of out[out_shape].
  *
- * COLLECTIVE over c: ranks without transfers call it with empty lists. Before anything is sent,
- * type, tag and how it travels are compared on all ranks, and each list with those of its peers.
- * E_MISMATCH, on all ranks: the sentence names both ranks and what does not fit. E_ARG, E_ROOM and
- * E_MEMORY of one rank are told to all, and nothing was moved. O(sends + receives + elements +
- * ranks), and two small all-reduces and an all-to-all of 16 bytes a rank. */
+ * The k-th send from a to b is the k-th receive of b from a and has the same extents (halo.h,
+ * redistribute.h). All boxes have the dims of the shapes. `in` may equal `out`, as for halos, if no
+ * box that is sent is also written; otherwise the two must not overlap. DPAR_AVG may only follow a
+ * DPAR_COPY to the same box and that box's other parts.
+ *
+ * Collective over c: ranks without transfers pass empty lists. Before anything is sent, ranks
+ * compare type, tag and method, and each list with those of its peers. Fails on all ranks with
+ * DPAR_E_MISMATCH if they do not match; the message names both ranks and the difference.
+ * DPAR_E_ARG, DPAR_E_ROOM and DPAR_E_MEMORY of one rank are also returned on all ranks, and nothing
+ * is moved.
+ *
+ * Costs O(sends + receives + elements + ranks), and two small all-reduces and an all-to-all of 16
+ * bytes per rank. */
 DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *c, const dpar_redistribute_desc *move,
                                              dpar_why *why);
 
-/* Bytes of scratch that either uses on this rank, at most: with from and to those of
- * dpar_redistribute, else those of dpar_transfers_exchange. It does not look at arrays. Errors as
- * theirs; E_RANGE: more than 2^62 bytes or elements. Local; walks the rank's transfers. O(its
- * transfers). */
+/* Computes the most scratch that a move needs on this rank, in bytes. If from and to are set it is
+ * that of dpar_redistribute, otherwise that of dpar_transfers_exchange. The arrays are not read.
+ * Local. Fails as those functions, and with DPAR_E_RANGE above 2^62 bytes or elements. Costs O(the
+ * rank's transfers), because it walks them. */
 DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_redistribute_desc *move,
                                      int64_t *bytes, dpar_why *why);
 

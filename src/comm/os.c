@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Wraps what ranks need of POSIX and Linux: clocks, futexes, mappings, files, processes, CPUs and
+ * threads.
+ *
+ * Most of what differs between systems is in this file. If a feature is missing (memfd, futex,
+ * process_vm_readv), a function says so, and callers use a slower method. */
 #include "os.h"
 
 #include "../base/inner.h"

@@ -68,8 +68,9 @@ DPARI_DOOR uint64_t dpari_os_namespace(const char *kind);
 /* Bytes of physical memory; 0 where it cannot be had. */
 DPARI_DOOR int64_t dpari_os_memory(void);
 DPARI_DOOR int64_t dpari_os_page(void);
-/* Has this CPU vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and does the system keep
- * them? 2: of 64 bytes, too. Takes microseconds in a virtual machine. */
+/* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
+ * system saves them. Returns 2 if it has vectors of 64 bytes, too, and otherwise 0. Takes
+ * microseconds in a virtual machine. */
 DPARI_DOOR int dpari_os_wide(void);
 
 /* Threads; -1 where the program is linked without them. The handle is the system's. */
@@ -138,7 +139,7 @@ DPARI_API void *dpari_os_map(int fd, int64_t begin, int64_t bytes);
 /* Keeps mapped memory out of core files, or takes it in again. The system would write all of a
  * shared mapping, and take a page of memory for each page of it that was never used. */
 DPARI_API void dpari_os_dump(void *at, int64_t bytes, int dumped);
-/* Does that process write a core file now? */
+/* True if that process is writing a core file. */
 DPARI_API int dpari_os_dumps(int32_t pid);
 /* The namespace in which this process has its pid, if /proc shows that one; 0: unknown. */
 DPARI_API uint64_t dpari_os_pids(void);
@@ -153,7 +154,8 @@ DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
 enum { DPARI_OS_LARGE = 1 << 21 };
 DPARI_API void dpari_os_large_pages(void *at, int64_t bytes);
 
-/* This process holds byte `at` of the file for as long as it lives; does anyone else hold it? */
+/* Locks byte `at` of the file for as long as this process lives; the second tests whether another
+ * process has locked it. */
 DPARI_API int dpari_os_hold(int fd, int64_t at);
 DPARI_API int dpari_os_is_held(int fd, int64_t at);
 
@@ -201,7 +203,7 @@ DPARI_API void dpari_os_available(dpari_available *a);
  * directory where groups are mounted: lowers bytes and cpus of *a. */
 DPARI_API void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
-/* The sentence "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
+/* The message "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
 DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
 
 #endif

@@ -1,4 +1,28 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Implements messages of the shared-memory engine as steps that never wait. Called by shm.c.
+ *
+ * There is one channel for each ordered pair of ranks. It is in the sender's heap and is made when
+ * the first record is written: a ring of cells, each with a block. A cell's word is the index of
+ * its record + 1, and is written last. The receiver always takes the records of a channel in order,
+ * and counts them in `consumed`. A message that no receive asks for yet is moved into a note in
+ * private memory, so that the ring becomes free in whatever order receives are posted. Records are:
+ *
+ *     EAGER  the envelope and the first bytes, in the cell or in its block. DATA records with the
+ *            rest follow. The sender is done when the last one is in the ring.
+ *     RTS    the envelope of a large message. Once it is matched, the receiver copies from the
+ *            sender's registered memory, or from its process, and answers FIN. Or the receiver
+ *            answers CTS. With a ref to its own registered memory, the sender copies there and
+ *            sends PUT; without one the sender sends DATA. If both memories are registered and the
+ *            sender waits, each copies a half: CTS, both copy, PUT and FIN.
+ *     DATA   a piece of a message, in the block or in the cell. `bytes` is its place in the
+ *            message, `tag` its length.
+ *
+ * CTS and FIN are sent the other way, in the channel of that pair. An id is the sender's number of
+ * the message; answers and pieces carry it. A record whose id is not known, or no longer, is
+ * dropped, because its communicator has broken here.
+ *
+ * A blocking wait looks at one channel, and at all of them now and then, so that every rank that
+ * waits for anything also moves what others have sent to it. */
 #include "p2p.h"
 
 #include "../base/inner.h"
@@ -7,29 +31,6 @@
 #include "pace_run.h"
 #include "world.h"
 
-/* Messages of the shared-memory engine.
- *
- * One channel an ordered pair of ranks, in the sender's heap, opened at its first record: a ring of
- * cells, each with a block. A cell's word is the index of its record + 1, written last. The
- * receiver takes the records of a channel in order, always, and counts them in `consumed`, so that
- * the ring comes free however the receives are posted: what nobody has asked for yet moves into a
- * note in private memory.
- *
- *     EAGER  envelope and the first bytes: in the cell, or in its block; DATA follows if there are
- *            more, until all is told. The sender is done when the last is in the ring.
- *     RTS    envelope of a large message. Once it is matched the receiver copies from the sender's
- *            registered memory, or from its process, and answers FIN;
- *            or it answers CTS: with a ref to its own registered memory, into which the sender
- *            copies, then PUT; or without, for DATA. Where both memories are registered and the
- *            sender waits, each copies a half: CTS, both copy, PUT and FIN.
- *     DATA   a piece: in the block, or in the cell; bytes: where in the message, tag: how many
- *
- * CTS and FIN go the other way, in the channel of that pair. An id is the sender's number of the
- * message; answers and pieces carry it. Whatever names an id that is not (or no longer) known is
- * dropped: its communicator broke here.
- *
- * Blocking waits look at one channel, and at all of them now and then: so every rank that waits for
- * anything moves everything that others sent to it. */
 enum {
     DPARI_P2P_CELLS = 32, /* of a channel */
     DPARI_P2P_TELL = 8,   /* records between two looks that the sender gets at `consumed` */
@@ -549,7 +550,8 @@ static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link, int32_t peer
     return 1;
 }
 
-/* Writes what there is room for: answers, then messages in their order, then what was asked for. */
+/* Writes records as long as the channel has space: answers first, then messages in their order,
+ * then the data that receivers have requested. */
 static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 {
     dpari_world *w = p->world;
@@ -573,8 +575,8 @@ static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 /* ---- a message meets its receive --------------------------------------------------------------
  */
 
-/* The sentence, the same on all ranks: "recv #7 of 4 f32 on rank 0 from rank 1, tag 3: rank 1
- * sent 8 f32". */
+/* Breaks the communicator with the same message on all ranks, as in "recv #7 of 4 f32 on rank 0
+ * from rank 1, tag 3: rank 1 sent 8 f32". */
 static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head *head)
 {
     dpari_group *g = dpari_group_of(k->comm);
@@ -925,7 +927,8 @@ static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dp
 /* ---- what the engine calls --------------------------------------------------------------------
  */
 
-/* Is there a note for this receive? Then it begins with that. */
+/* Matches a receive with a message that arrived before it was posted. Returns 1 if there is such a
+ * message. */
 static int dpari_p2p_recv_early(dpari_p2p *p, int32_t peer, uint32_t comm, dpar_work *k)
 {
     dpari_p2p_link *link = &p->link[peer];

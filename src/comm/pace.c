@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Chooses the faster of two methods of copying by measuring both in use. pace.h explains the
+ * methods.
+ *
+ * Each size class keeps the time per byte of both. The faster one is used, and now and then the
+ * other one is tried again, less often the longer it has been slower. Called by coll.c and
+ * p2p.c. */
 #include "pace_run.h"
 
 DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)

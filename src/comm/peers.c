@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Lets a rank read the registered arrays of all other ranks in place. peers.h has the calls in
+ * order.
+ *
+ * Ranks exchange references to their arrays in an all-gather, and then read what they need. A final
+ * barrier ensures that no rank changes its array while others read it. If any array is not in
+ * registered memory, all ranks learn so and use an all-to-all. Called by train/expert.c and
+ * train/ulysses.c. */
 #include "peers.h"
 
 #include "comm.h"

@@ -50,7 +50,7 @@ DPARI_DOOR const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_
 /* All have read. sent: the bytes of this rank that others took; they count as an all-to-all's.
  * COLLECTIVE: a barrier. */
 DPARI_DOOR dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
-/* Are so many bytes better written past the cache? */
+/* True if so many bytes are better written with streaming stores, past the cache. */
 DPARI_DOOR int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
 
 #endif

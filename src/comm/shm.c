@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The shared-memory engine: what is posted where, who waits how, what happens when a rank does not
- * come. The collectives themselves are coll.c, messages p2p.c, how a communicator breaks group.c.
+/* Implements the shared-memory engine: its table of functions, posted work, waiting, and what
+ * happens if a rank does not arrive. The collectives are in coll.c, messages in p2p.c, and how a
+ * communicator breaks in group.c.
  *
- * A member (a rank's part of a communicator) is never given back to the heap: a slow peer may still
- * look at its words after the last operation. It waits for the next communicator of its rank, which
- * counts on from where the members of its ranks have stopped, so that words still only grow. */
+ * Operations are state machines that never block (coll.c, p2p.c), and this file advances them.
+ * Collectives of a communicator run in the order in which they were posted. Between looks a waiting
+ * rank spins, then sleeps. Now and then it checks whether the others are alive and the deadline has
+ * passed.
+ *
+ * A member (a rank's part of a communicator) is never returned to the heap, because a slow peer may
+ * still read its words after the last operation. It is kept for the next communicator of its rank,
+ * whose numbers continue where those of its members ended, so that words still only grow. */
 #include "shm.h"
 
 #include "../base/inner.h"
@@ -79,7 +85,7 @@ static void dpari_unlock(dpari_node *n)
     }
 }
 
-/* ---- sentences --------------------------------------------------------------------------------
+/* ---- messages ----------------------------------------------------------------------------------
  */
 
 static int dpari_work_misses(const dpari_group *g, const dpar_work *k, int32_t rank)
@@ -152,7 +158,8 @@ static int dpari_close_in_vain(dpari_shm *s)
     return 0;
 }
 
-/* Time has passed: does it still make sense to wait? OK: yes; E_PEER: *rank is gone; E_TIMEOUT. */
+/* Checks now and then whether a wait still makes sense. Returns DPAR_OK if it does, DPAR_E_PEER if
+ * *rank is gone, or DPAR_E_TIMEOUT. */
 static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
 {
     dpari_group *g = &s->group;
@@ -272,7 +279,7 @@ DPARI_DOOR void dpari_shm_progress_all(dpar_comm *c)
     }
 }
 
-/* Gives up what cannot end any more. */
+/* Fails an operation that can no longer complete. */
 static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
 {
     dpari_group *g = &s->group;
@@ -287,7 +294,8 @@ static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
     }
 }
 
-/* Has the operation come further since the last look? The deadline is for waits without news. */
+/* True if the operation has made progress since the last look. The deadline limits waits without
+ * progress only. */
 static int dpari_gets_on(dpari_node *n, const dpar_work *k)
 {
     uint64_t seen = (uint64_t)k->sequence * 31 + (uint64_t)k->phase;
@@ -299,7 +307,7 @@ static int dpari_gets_on(dpari_node *n, const dpar_work *k)
     return seen != before;
 }
 
-/* Looks at everything, and gives up where nobody will come. */
+/* Checks all that an operation waits for, and fails it if a rank will not arrive. */
 static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
 {
     dpari_group *g = &s->group;
@@ -495,7 +503,7 @@ static dpar_status dpari_shm_test(dpar_work *k)
 
 enum { DPARI_BATCH = 12 }; /* works that fit on the stack */
 
-/* Receives first: what arrives then goes straight to its place. */
+/* Posts receives first, so that messages arrive directly in their place. */
 static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
                                    dpar_work *works)
 {
@@ -965,7 +973,7 @@ DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t 
     return status;
 }
 
-/* What each rank says of itself in a split. */
+/* What each rank publishes about itself in a split. */
 typedef struct dpari_card {
     int32_t color, key, world_rank, good;
     uint64_t member;
@@ -1194,7 +1202,7 @@ static dpar_status dpari_shrink_make(dpari_shm *s, const uint64_t *stay, dpar_co
     return status;
 }
 
-/* Ends what is posted on it, for all. */
+/* Fails all operations that are posted on the communicator, on all ranks. */
 static void dpari_shrink_break(dpari_shm *s)
 {
     dpari_group *g = &s->group;

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Implements the short forms: dpar_launch_main, dpar_init_or_launch and dpar_finalize, dpar_fail,
+ * dpar_max and the like, and dpar_comm_check_equal.
+ *
+ * dpar_fail prints one message per job. Ranks that share memory claim the right to print by a word
+ * in the segment; over MPI rank 0 prints, and a rank whose communicator is not broken yet.
+ * dpar_comm_check_equal compares hashes, and if they differ finds the first different element by
+ * bisection, with one all-reduce for each bit of the count. */
 #include "simple.h"
 
 #include "../base/inner.h"
@@ -29,8 +36,8 @@ static void dpari_main_write(dpar_text *t)
     }
 }
 
-/* Is it this rank that says for all what went wrong? Where ranks share memory the first one does;
- * elsewhere rank 0, and one that finds c whole. */
+/* True if this rank prints the error for all. Where ranks share memory it is the first one that
+ * fails; elsewhere it is rank 0, and a rank whose c is not broken yet. */
 static int dpari_fail_speaks(dpar_comm *c)
 {
     dpar_comm *shared = dpari_world_of(c) != NULL ? c : c->node;
@@ -40,7 +47,8 @@ static int dpari_fail_speaks(dpar_comm *c)
     return c->rank == 0 || c->status == DPAR_OK;
 }
 
-/* "rank 2 of 4", and what follows, on stderr, if nobody has said anything so far; then c breaks. */
+/* Prints "rank 2 of 4" and the text to stderr, if no rank has printed anything so far, and breaks
+ * c. */
 static void dpari_fail_text(dpar_comm *c, const char *between, const char *text)
 {
     char line[400];
@@ -75,7 +83,7 @@ DPAR_API DPARI_COLD int dpar_fail(dpar_comm *c, const dpar_why *why)
 /* ---- main -------------------------------------------------------------------------------------
  */
 
-/* "heat: " and the sentence. */
+/* "heat: " and the message. */
 static void dpari_main_says(const char *program, const char *text)
 {
     const char *name = program != NULL ? program : "dpar";
@@ -106,9 +114,9 @@ static const char *dpari_main_ranks(int argc, char **argv)
     return found;
 }
 
-/* Is this nearly --ranks? After its dashes and up to '=' or a digit, capitals apart: "ranks", of
- * which one letter but the first was changed, put in or left out, or two beside each other changed
- * places; or "nranks". */
+/* True if a word resembles --ranks. The part between its dashes and '=' or a digit must be "nranks"
+ * or "ranks", ignoring case. One letter except the first may be wrong, added or missing, or two
+ * adjacent ones exchanged. */
 static DPARI_COLD int dpari_main_nearly(const char *word)
 {
     static const char name[] = "ranks";
@@ -204,9 +212,9 @@ static dpar_status dpari_main_number(const char *name, const char *text, int64_t
     return dpari_job_says(DPAR_E_ARG, why, line, text, "\"", NULL);
 }
 
-/* Who started this process, and how many ranks there are to be; *n = 0 where nobody says that. A
- * launcher that started one process alone, as an interactive allocation does, leaves the number to
- * --ranks, and to DPAR_RANKS. */
+/* Finds out which launcher started this process, and the number of ranks, or *n = 0 if it is not
+ * set. If a launcher started only one process, as an interactive allocation does, --ranks or
+ * DPAR_RANKS set the number. */
 static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *job, int32_t *n,
                                    dpar_why *why)
 {
@@ -244,7 +252,8 @@ static int dpari_main_code(int result)
     return result > 0 && result < 256 ? result : result != 0;
 }
 
-/* What a launch ends in, said where no rank has said it: the program's exit code. */
+/* Returns the program's exit code after a launch, and prints the error if no rank has printed
+ * one. */
 static int dpari_main_ends(const char *program, dpar_status st, const dpari_verdict *verdict,
                            const dpar_why *why)
 {
@@ -274,7 +283,8 @@ static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *a
     return dpari_main_ends(program, st, &verdict, &why);
 }
 
-/* What the ranks of dpar_launch are told by whoever watches them, here each says itself. */
+/* Joins the ranks of a launcher and runs fn. Without a supervisor, each rank reports its own
+ * failure. */
 static int dpari_main_join(const char *program, dpar_main fn, void *arg)
 {
     dpar_comm *world = NULL;
@@ -421,8 +431,7 @@ DPAR_API double dpar_mean(dpar_comm *c, double x)
     return dpari_scalar(c, x, DPAR_AVG);
 }
 
-/* ---- the same on all ranks? ---------------------------------------------------------------------
- */
+/* ---- comparing data of all ranks ------------------------------------------------------------- */
 
 typedef struct dpari_alike {
     const unsigned char *data;
@@ -464,7 +473,7 @@ static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
     return dpari_hash(h, last);
 }
 
-/* Do elements [low, high) hash to the same on all ranks? 0, 1; negative: a status. */
+/* Tests whether elements [low, high) have the same hash on all ranks. Returns 1, 0, or an error. */
 static dpar_status dpari_alike_part(dpar_comm *c, const dpari_alike *s, int64_t low, int64_t high)
 {
     uint64_t in[2], out[2] = {0, 0};

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Copies boxes between strided arrays. strided.h has the calls.
+ *
+ * dpari_stride_prepare does all decisions once: it drops dims of one element, merges dims that are
+ * contiguous on both sides, sorts the others, and chooses a loop by run length, types and
+ * operation. dpari_stride_run then only walks. Conversions and long sums go through a small buffer.
+ * Called by halo_prepare.c, grid.c and mem.c. */
 #include "strided.h"
 
 #include "../base/arith.h"
@@ -455,7 +461,7 @@ static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
             255) == 0;
 }
 
-/* Rows by way of `room`, where what was read becomes 0. */
+/* Adds rows by way of the buffer `room`, and sets to 0 what was read. */
 static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *room,
                                    dpari_stride_loop *add, int64_t size)
 {
@@ -562,8 +568,9 @@ DPARI_APART void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int3
     }
 }
 
-/* Runs that are to lie densely in what another core has used last: gathered in near memory while
- * those lines come, then stored in one piece, as whole lines. At most DPARI_STRIDE_PACK bytes. */
+/* Packs runs into lines that another core has used last. They are gathered in a local buffer while
+ * those lines are fetched, and then stored in one piece, as whole lines. At most DPARI_STRIDE_PACK
+ * bytes. */
 static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char room[DPARI_STRIDE_PACK];
@@ -759,7 +766,8 @@ DPARI_APART void dpari_stride_lengthen(dpari_stride *s, int32_t d)
     }
 }
 
-/* The loop of what is not just copied. `together`: the innermost dim lies in one piece. */
+/* Chooses the loop for a box that is not just copied. `together` is set if the innermost dim is
+ * contiguous. */
 static int32_t dpari_stride_choose(const dpari_stride *s, int together)
 {
     static const int32_t f32[DPARI_STRIDE_FULL] = {DPARI_STRIDE_NONE,      DPARI_STRIDE_SUM_F32,

@@ -116,13 +116,13 @@ DPARI_STRIDE_INLINE void dpari_stride_ask(const dpari_stride *s, unsigned char *
 
 /* ---- one run: inlined with a constant loop ---- */
 
-/* Is it a loop of sums? */
+/* True if the loop computes sums. */
 DPARI_STRIDE_INLINE int dpari_stride_sums(int32_t loop)
 {
     return loop >= DPARI_STRIDE_SUM_F32 && loop <= DPARI_STRIDE_SUM_F64_7;
 }
 
-/* Can the loop make what it has moved 0? */
+/* True if the loop can set to 0 what it has moved. */
 DPARI_STRIDE_INLINE int dpari_stride_zeroes(int32_t loop)
 {
     return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);

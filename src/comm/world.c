@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Implements the world: the segment that ranks share, their heaps, sleeping and waking, and signs
+ * of life. world.h has the memory layout.
+ *
+ * Segments: a memfd or an unlinked file, mapped by each rank. Sleeping: a rank polls, yields, then
+ * sleeps on a futex that others wake. Life: each rank holds a lock that the system releases when it
+ * dies, so that the others notice, and advances a counter while it works. Heap: each rank allocates
+ * from extents of its own, without locks. The flight recorder keeps the last operations of each
+ * rank for dpar_comm_report. Called by all other modules of the shared-memory engine. */
 #include "world.h"
 
 #include "../base/inner.h"
@@ -624,8 +632,8 @@ DPARI_API DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, int32_
 
 #define DPARI_BEAT_FRESH 0.1 /* seconds */
 
-/* Has it crashed, and writes a core file? It keeps its lock until that is done, which may take
- * minutes. One that has just said that it waits has not. */
+/* True if the rank has crashed and is writing a core file. It keeps its lock until that is done,
+ * which may take minutes. A rank that has just reported that it waits has not crashed. */
 static int dpari_rank_dumps(dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
@@ -907,10 +915,11 @@ static DPARI_COLD int64_t dpari_heap_place(dpari_world *w, int64_t take, int32_t
     return at >= 0 || unit == page ? at : dpari_heap_gap(w, take, page, place, number);
 }
 
-/* Would the system end some process instead of refusing the memory? Ranks often allocate at the
- * same time, and each sees what is free before the others have taken theirs: so they announce it,
- * and where there is not enough for all who are about to, one waits for those before it. 0 leaves
- * the announcement to dpari_heap_took. */
+/* True if there is not enough memory, so that the system would kill some process rather than refuse
+ * it. Ranks often allocate at the same time, and each sees the memory that is free before the
+ * others have taken theirs. They therefore announce allocations, and if there is not enough for
+ * all, a rank waits for those before it. If the result is 0, dpari_heap_took ends the
+ * announcement. */
 static DPARI_COLD int dpari_heap_is_short(dpari_world *w, int64_t take)
 {
     dpari_available now;
@@ -1163,7 +1172,7 @@ DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32
     return w;
 }
 
-/* Who has not come; the sentence. */
+/* Who has not come; the message. */
 static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *why)
 {
     dpar_status status = DPAR_E_TIMEOUT;

@@ -181,8 +181,9 @@ typedef struct dpari_world {
 
 /* ---- memory ---- */
 
-/* Do the addresses [low, high) keep to one allocation of this rank, or out of its heap? 0: *within
- * are the bytes of the allocation that holds low, 0 when none does. O(log allocations). */
+/* True if the addresses [low, high) are within one allocation of this rank, or outside its heap. If
+ * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
+ * O(log allocations). */
 DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
 /* What every rank can turn into the address of `at`; 0 where [at, at + bytes) is not memory that
  * all can reach. And back, for this rank. */
@@ -228,13 +229,13 @@ DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t ran
 DPARI_DOOR void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
 /* 1 for the first in this world that asks with this turn (1, 2, ...), or a later one. */
 DPARI_DOOR int dpari_world_speaks(dpari_world *w, uint32_t turn);
-/* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
+/* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
 DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
 /* ---- of this header's own modules ---- */
 
 /* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
- * E_SYSTEM with a sentence. */
+ * E_SYSTEM with a message. */
 DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
                                          const dpar_world_desc *options, dpar_why *why);
 /* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
@@ -253,11 +254,11 @@ DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_wh
 /* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
  * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
 DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
-/* Has any of its ranks been the first to speak? */
+/* True if any of its ranks has printed an error. */
 DPARI_API int dpari_segment_said(const dpari_segment *s);
-/* Has it left in order, by closing the world's communicator? */
+/* True if the rank has left in order, by closing the world's communicator. */
 DPARI_API int dpari_segment_has_left(const dpari_segment *s, int32_t rank);
-/* Have others gone on without it? */
+/* True if others have gone on without the rank (dpar_comm_shrink). */
 DPARI_API int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
 /* A number that changes with each operation that it begins, and while it waits in one. */
 DPARI_API uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
@@ -279,7 +280,8 @@ DPARI_API double dpari_beat_age(dpari_world *w, int32_t rank);
 /* "; 2 of 3 other ranks cannot be read: rank 2 (another PID namespace), ...", or nothing. */
 DPARI_API void dpari_put_unread(dpar_text *t, dpari_world *w);
 
-/* May `reader` read the memory of `rank` (process_vm_readv)? Each rank tries all when it enters. */
+/* True if `reader` may read the memory of `rank` (process_vm_readv). Each rank tries all others
+ * when it enters. */
 DPARI_API int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank);
 /* Copies from a rank's private memory. 0, or -1 with errno when that is not possible, or not any
  * more: this rank does not try again then. */

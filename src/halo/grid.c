@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Implements grids: arrays with halos, exchanged by address.
+ *
+ * A grid keeps a table of known arrays and their shapes, and a list of plans. An exchange looks up
+ * its arrays, and finds the plan for this combination of shapes and depth or makes one with
+ * halo_exchange.c. It then binds the arrays to the plan, runs it, and fills the halos at mirrors.
+ * The plan that ran last with one array is tried first, so that codes that swap two arrays pay no
+ * lookup. Mirrors are lists of boxes, dim after dim, each of which also reflects the halos that the
+ * dims before it have filled. */
 #include "grid.h"
 
 #include "../base/arith.h"
@@ -38,8 +46,8 @@ typedef struct dpari_gx_shape {
     dpar_halo halo;    /* as wide as there is room for */
     dpar_grid_field f; /* strides and component_stride filled in */
     int32_t number, type, components;
-    int32_t reach;  /* may peers read it where it lies? */
-    int32_t packed; /* never: this rank's arrays come and go, some in memory that peers reach */
+    int32_t reach;  /* 1 if peers may read the arrays in place */
+    int32_t packed; /* 1 for arrays of desc.type, which may change from call to call: always pack */
 } dpari_gx_shape;
 
 typedef struct dpari_gx_array {
@@ -214,7 +222,7 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *g, int32_t ranks, dpar_wh
     return st;
 }
 
-/* Cells of a dim in all that a mirror of this rank reflects: are they in its array? */
+/* Checks that the array of this rank holds all cells that its mirrors of a dim reflect. */
 static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *g, int32_t d, dpar_why *why)
 {
     const int64_t n = g->head.cells[d], first = g->head.first[d], end = first + g->head.own[d];
@@ -302,7 +310,7 @@ static DPARI_COLD void dpari_gx_state(dpari_facts *f, const void *given)
     }
 }
 
-/* Memory of a grid, behind it room for its cuts. */
+/* Allocates a grid, followed by its cuts. */
 static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **grid, dpar_why *why)
 {
     int64_t bytes = (int64_t)sizeof(dpari_gx), *room, i;
@@ -445,7 +453,8 @@ static DPARI_COLD int64_t dpari_gx_met(const dpari_gx *g, const dpar_grid_field 
            (ring || g->d.mirror_high[d] ? 0 : dpari_most(g->high[d] - after, 0));
 }
 
-/* Two points in one place? Each stride has to pass all that the shorter ones take. */
+/* Checks that no two points are in one place: each stride must exceed the extent of all shorter
+ * ones. */
 static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpari_gx_shape *s,
                                                    int32_t rank, dpar_why *why)
 {
@@ -479,7 +488,8 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpar
     return DPAR_OK;
 }
 
-/* Where the array lies: neither too far nor upon itself. */
+/* Checks that the addresses of an array are not too far apart and that it does not overlap
+ * itself. */
 static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *g, const dpari_gx_shape *s,
                                                   int32_t rank, int64_t *low, int64_t *high,
                                                   dpar_why *why)
@@ -520,7 +530,7 @@ static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *g, int32_t rank, dpar_why
     return st;
 }
 
-/* With what the caller has. */
+/* Compares the rank's block with the caller's (dpar_grid_desc.own). */
 static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *g, int32_t rank, dpar_why *why)
 {
     int32_t d;
@@ -701,7 +711,8 @@ DPARI_APART DPARI_COLD void dpari_gx_field(const dpari_gx *g, const dpari_gx_sha
     }
 }
 
-/* Some components of another array: the same points at the same strides? */
+/* True if the array consists of some components of another one, with the same points and
+ * strides. */
 static DPARI_COLD int dpari_gx_part_of(const dpari_gx *g, const dpari_gx_shape *s, const void *at,
                                        const dpari_gx_array *a)
 {
@@ -775,7 +786,7 @@ static dpari_gx_plan *dpari_gx_way(const dpari_gx *g, const void *u)
     return NULL;
 }
 
-/* May an array be attached there? */
+/* Checks that an array may be attached at this address. */
 static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *g, const dpari_gx_shape *s,
                                                    void *u, int64_t low, int64_t high,
                                                    dpar_why *why)
@@ -795,7 +806,7 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *g, const dpar
                : DPAR_OK;
 }
 
-/* Memory for what is to be remembered of one more array. */
+/* Allocates the entry of one more array. */
 static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *g, dpari_gx_shape **fresh, dpar_why *why)
 {
     dpari_gx_page *p = g->pages;
@@ -1135,7 +1146,7 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *g, dpari_gx_plan *p, in
     }
 }
 
-/* The pieces of a plan's two memories; NULL: counted alone. */
+/* Divides a plan's two memories into pieces. With NULL it only counts bytes. */
 static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *p, int32_t n, int32_t depth)
 {
     dpari_gx_plan none;
@@ -1169,7 +1180,8 @@ static DPARI_COLD void *dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *
     return x;
 }
 
-/* Arrays that come and go are packed by all: where they lie need not be the same each time. */
+/* Sets the options of a plan. Arrays that may change from call to call are packed on all ranks,
+ * because their addresses may differ each time. */
 static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_plan_desc *o)
 {
     int32_t i;
@@ -1181,7 +1193,7 @@ static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_plan_d
     }
 }
 
-/* What this rank does alone: memory, the description. */
+/* Does the local part of planning: allocates memory and describes the plan. */
 static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
@@ -1393,7 +1405,8 @@ static dpar_status dpari_gx_take(dpari_gx *g, void *const *list, int32_t n, int3
     return DPAR_OK;
 }
 
-/* Was u, before, the array of the plan that ran last? Then it is again. */
+/* Fast path for codes that swap two arrays: if u was the array of the plan that ran last before its
+ * current one, binds it again and returns 1. */
 static int dpari_gx_back(dpari_gx *g, void *u)
 {
     dpari_gx_plan *p = g->quick;
@@ -1429,7 +1442,7 @@ static dpar_status dpari_gx_pick(dpari_gx *g, void *const *list, int32_t n, uint
 /* ---- exchanges --------------------------------------------------------------------------------
  */
 
-/* While others are under way: may these be exchanged? */
+/* Checks that none of these arrays takes part in an exchange that has begun and not ended. */
 static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *g, void *const *list, int32_t n)
 {
     int32_t i;

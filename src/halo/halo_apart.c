@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Have two arrays of a plan an element in common? Their strides say so: exactly, whatever they are,
- * as long as it does not take too long. */
+/* Finds out whether two arrays of a plan have an element in common. Fields may be interleaved with
+ * any strides, so comparing address ranges is not enough. Two arrays meet if some sum of multiples
+ * of their strides is the distance between them. A search over these sums, with bounds on what the
+ * remaining strides can add, is exact. It gives up after a number of tries (2^20 in a plan) and
+ * then assumes that they do not meet. Called by dpar_halo_plan_init. */
 #include "halo_apart.h"
 
 #include "../base/arith.h"
@@ -82,7 +85,7 @@ static DPARI_COLD void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
 typedef struct dpari_hx_sums {
     int32_t n;
     int64_t step[2 * DPARI_HX_DIMS], least[2 * DPARI_HX_DIMS], most[2 * DPARI_HX_DIMS];
-    int64_t low, high;                                             /* is one of them here? */
+    int64_t low, high;                                             /* the range to be hit */
     int64_t lowest[2 * DPARI_HX_DIMS], highest[2 * DPARI_HX_DIMS]; /* of the steps after this one */
     int64_t left;                                                  /* tries */
 } dpari_hx_sums;
@@ -115,7 +118,7 @@ static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t
     z->most[k - 1] += most;
 }
 
-/* Is `sum` plus one over steps k and on between low and high? */
+/* True if `sum` plus some sum over steps k, k + 1, ... is between low and high. */
 static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
 {
     int64_t t, last;
@@ -160,7 +163,7 @@ static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_h
     return meet;
 }
 
-/* Do the parts p and q of the fields, two a field, meet? */
+/* True if parts p and q have an element in common. Each field has two parts: data and halos. */
 static DPARI_COLD int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p,
                                           int32_t q, int64_t *left)
 {

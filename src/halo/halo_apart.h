@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_apart - have two arrays of a plan an element in common? Private. */
+/* halo_apart - checks that no two arrays of a plan have an element in common. Private. */
 #ifndef DPARI_HALO_HALO_APART_H
 #define DPARI_HALO_HALO_APART_H
 
 #include "halo_plan.h"
 
-/* Has the rank no cell of a field in so many bytes, no element of one field in another's? E_ARG.
+/* Check that this rank has no cell of a field in the plan's memory, and that no two fields have an
+ * element in common. Fail with DPAR_E_ARG and a message otherwise.
  * span: four a field, where its parts begin and end. */
 DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
                                         const void *memory, int64_t bytes, dpar_why *why);

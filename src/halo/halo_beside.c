@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Copies two boxes in one loop, or many small boxes from a list.
+ *
+ * The two boxes on opposite sides of a block are often in the same cache lines and pages, so that
+ * one walk over both is faster than two. A box of a few elements costs more to set up than to copy;
+ * lists hold the runs of many such boxes ready. halo_prepare.c decides what is paired or listed,
+ * halo_run.c runs it. */
 #include "halo_beside.h"
 
 #include "../base/arith.h"
@@ -244,7 +250,7 @@ static int dpari_stride_has_pair(int32_t loop)
     }
 }
 
-/* Is there a loop for both? Of short copies and of sums. */
+/* True if one loop can do both boxes, which are short copies or sums. */
 static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
 {
     int32_t d;
@@ -419,7 +425,7 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
     X(DPARI_STRIDE_16)                                                                             \
     X(DPARI_STRIDE_TWO_16)
 
-/* k's runs, wherever they lie. */
+/* Copies k's runs, which may be anywhere. */
 DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
                                               const dpari_stride_spot *list, int32_t loop, int zero)
 {

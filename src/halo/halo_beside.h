@@ -20,7 +20,7 @@ typedef struct dpari_stride_spot {
  * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
 DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
                                     dpari_stride_spot *list);
-/* Of two boxes that lists are made of: may they stand in one? */
+/* True if two boxes that lists are made of may be in the same list. */
 DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
 /* n entries, of s and boxes alike, one after the other. */
 DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Plans exchanges: checks fields, compares them between ranks, and divides the plan's memory into
+ * its tables.
+ *
+ * Planning walks the transfers of each field (halo_walk.c) and groups the boxes by peer into items.
+ * Peers that share memory exchange references to staging memory and arrays; the others get one
+ * message each way. Both sides make the same decisions from the same numbers, so nothing else is
+ * negotiated. halo_plan.h explains how the exchange then runs. */
 #include "halo_exchange.h"
 
 #include "../base/arith.h"
@@ -141,11 +148,12 @@ static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
     return 1;
 }
 
-/* Does it go dim by dim by itself? Edges and corners are then no boxes of their own, rows are whole
- * along all dims but one, and ranks meet once all the same. *cut: along this dim, counted from the
- * last on, with the others' halos filled by each rank itself (DPARI_HX_CUT); -1: none, or the last,
- * whose halos have no rows: what lies beside them is points here and there, dearer than waiting
- * (64^3, 2 wide: 24 us, 27 so). */
+/* True if a plan with options.ordered 0 exchanges dim by dim. Edges and corners are then no boxes
+ * of their own, rows are whole along all dims but one, and ranks still meet only once. *cut is the
+ * dim that is cut, whose messages wait for no other step while each rank fills the halos of the
+ * other dims itself (DPARI_HX_CUT). It is -1 if no dim is cut, or only the last one. The last dim's
+ * halos have no rows, only scattered points, which cost more than waiting (64^3, 2 wide: 24 us, 27
+ * us so). */
 static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
                                   const dpar_halo_plan_desc *o, int32_t *cut)
 {
@@ -168,7 +176,7 @@ static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
     return 1;
 }
 
-/* Has a compact form room for points that blocks share? A star's has no corners. */
+/* True if a compact form can hold the points that blocks share. That of a star has no corners. */
 static int dpari_hx_can_share(const dpar_halo_field *f)
 {
     int32_t d, between = 0;
@@ -196,8 +204,8 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
     return DPAR_OK;
 }
 
-/* Do all addresses of the array lie within 2^60 bytes of its index 0? What is told apart later is
- * then far from 2^63. */
+/* True if all addresses of the array are within 2^60 bytes of its index 0, so that later
+ * differences cannot overflow. */
 static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
 {
     const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
@@ -224,8 +232,8 @@ static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
     return sum <= most / unit;
 }
 
-/* Two points in one place? Each stride has to pass all that the shorter ones reach, as in any array
- * that is padded or permuted. */
+/* True if two points are in one place. Each stride must exceed the reach of all shorter ones, as in
+ * any array that is padded or permuted. */
 static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *array)
 {
     const int32_t last = array->dims;
@@ -256,7 +264,7 @@ static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *a
     return 0;
 }
 
-/* Are fields i and the one beside it what a pair is? */
+/* Checks that field i and the next one form a pair (DPAR_HALO_PAIR_U, DPAR_HALO_PAIR_V). */
 static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
                                        dpar_why *why)
 {
@@ -290,7 +298,7 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
     return DPAR_OK;
 }
 
-/* Points on faces of a cube's cells: pairs alone have them. */
+/* True if points are on faces of a cube's cells, which only pairs may have. */
 static int dpari_hx_needs_pair(const dpar_halo *h)
 {
     const int32_t y = h->grid.dims - 2;
@@ -298,7 +306,7 @@ static int dpari_hx_needs_pair(const dpar_halo *h)
            (h->points[y] != DPAR_HALO_AT_CELLS || h->points[y + 1] != DPAR_HALO_AT_CELLS);
 }
 
-/* Does an array with room for another halo hold the one that is exchanged? */
+/* Checks that an array with a wider halo holds the one that is exchanged. */
 static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int32_t rank,
                                        dpar_why *why)
 {
@@ -628,8 +636,8 @@ static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
     }
 }
 
-/* Dim by dim on all ranks, or on none: arrays may be elsewhere, or halos beside them, on some ranks
- * alone. */
+/* Makes all ranks exchange dim by dim, or none. Ranks may differ, because arrays may be in device
+ * memory, or compact, on some of them only. */
 static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_why *why)
 {
     int32_t all = 0;
@@ -703,7 +711,7 @@ static void dpari_hx_mark_peers(dpar_halo_plan *x)
     }
 }
 
-/* Which of the peers share memory with this rank? COLLECTIVE over the node. */
+/* Finds the peers that share memory with this rank. Collective over the node. */
 static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 {
     const dpari_group *g = dpari_group_of(x->node);
@@ -728,7 +736,7 @@ static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
     return DPAR_OK;
 }
 
-/* Tells the peers how this rank's arrays lie, and hears how theirs do. */
+/* Exchanges the strides and references of arrays with the peers. */
 static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
 {
     const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
@@ -795,10 +803,11 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
     it->elements = step;
 }
 
-/* Does the taker read where it lies? The same on both sides: the run is that of whoever gives, and
- * all ranks of a world have counted the same cores. Ranks that share cores pack what is small: they
- * wait for peers to be ready, not for them to be done, too (8 ranks on 2 cores, 32^3: 80 us
- * without, 58 packed; boxes of 128 KiB take longer packed). */
+/* True if the receiver reads a box in place. Both sides get the same result, because the run is
+ * that of the sender, and all ranks of a world have counted the same cores. Ranks that share cores
+ * pack small boxes, so that they wait only for peers to be ready, and not for them to be done as
+ * well (8 ranks on 2 cores, 32^3: 80 us in place, 58 us packed; boxes of 128 KiB take longer
+ * packed). */
 static int dpari_hx_is_direct(const dpar_halo_plan *x, const dpari_hx_array *giver,
                               const dpari_hx_array *taker, const dpari_hx_spot *p,
                               const dpari_hx_item *it, int32_t world)
@@ -835,8 +844,8 @@ static void dpari_hx_turn(const dpar_transfer *t, dpari_hx_spot *p)
     }
 }
 
-/* Which component arrives as component k of a pair, and does its sign change? Turned by 1: (-v, u),
- * by 3: (v, -u). */
+/* Finds the component that arrives as component k of a pair, and whether its sign changes. Turned
+ * by 1 the pair is (-v, u), by 3 (v, -u). */
 static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_t k,
                                dpari_hx_spot *sender, dpari_hx_spot *receiver)
 {
@@ -1016,8 +1025,8 @@ static void dpari_hx_mark_packed(dpar_halo_plan *x)
     }
 }
 
-/* Places of the flows in this rank's memory: what it packs, by step, the same for both modes; what
- * comes by messages. */
+/* Assigns positions in this rank's staging memory: to what it packs, by step, the same for both
+ * modes, and to what it receives in messages. */
 static void dpari_hx_flows(dpar_halo_plan *x)
 {
     int32_t s, i, mode;
@@ -1110,7 +1119,8 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
     }
 }
 
-/* Tells each peer where its messages lie, and compares what each thinks that goes between them. */
+/* Exchanges positions in staging memory with each peer, and checks that both expect the same data
+ * between them. */
 static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
@@ -1146,7 +1156,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
             p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
             p->staging = memory + (x->staging - x->memory);
             p->turn = r[5];
-        } else if (r[7] && x->nears) { /* and this rank reaches it? */
+        } else if (r[7] && x->nears) { /* staging memory that this rank can reach, or NULL */
             p->staging = (unsigned char *)x->c->engine.reach(x->c, x->memory, p->rank);
             p->reached = p->staging != NULL;
             p->turn = r[5];
@@ -1216,8 +1226,8 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
     return DPAR_OK;
 }
 
-/* This rank's arrays: can peers read them where they lie? Of those that come later all can where
- * that is asked for, and else none. */
+/* Finds out whether peers can read this rank's arrays in place. For arrays that are bound later,
+ * either all can, if `later` asks for it, or none. */
 static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
 {
     const int32_t way = x->options.way;
@@ -1253,7 +1263,8 @@ static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_fie
     return DPAR_OK;
 }
 
-/* Is there room for a plan, where no array lies, and do arrays keep clear of each other? */
+/* Checks that the memory is large enough for the plan and that neither it nor the arrays
+ * overlap. */
 static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_field *fields,
                                          const dpar_comm *node, const dpari_hx_size *z,
                                          void *memory, int64_t bytes, int32_t later, dpar_why *why)

@@ -1,73 +1,93 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_exchange - halos that move: any number of fields of one grid, in your memory, over any
- * communicator. For the usual grid, grid.h is shorter. halo.h of dpar.h says what goes where. Here
- * that is planned once, merged into one message a peer, and run as often as you like.
+/* halo_exchange - exchanges the halos of any number of fields of one grid, in your memory, over any
+ * communicator. For the usual grid, grid.h is shorter. halo.h of dpar.h computes which points a
+ * halo has and who owns them. Here an exchange is planned once, merged into one message per peer,
+ * and run as often as you like.
  *
- * This is what each of 4 ranks runs (start: dpar_launch(4, heat, NULL)) on 120 rows of 100 columns.
- * Rows are cut, columns are a ring, and there is one more point on all sides. The tests compile and
- * run it:
+ * In this example 4 ranks, started by dpar_launch(4, heat, NULL), share 120 rows of 100 columns.
+ * Rows are cut, columns are periodic, and the halo is one point wide on all sides. The tests
+ * compile and run it:
  *
  *     static int heat(dpar_comm *c, void *unused)
  *     {
  *         const int64_t cells[2] = {120, 100};
  *         const dpar_placement cut[1] = {dpar_shard(0)};
  *         dpar_mesh mesh;
- *         dpar_halo h = {0};
- *         dpar_halo_field f = {0};
- *         dpar_halo_plan_desc o = {0};
- *         dpar_halo_plan *x = NULL;
+ *         dpar_halo halo = {0};
+ *         dpar_halo_field field = {0};
+ *         dpar_halo_plan_desc options = {0};
+ *         dpar_halo_plan *plan = NULL;
  *         dpar_box box, todo;
  *         dpar_why why;
  *         int64_t bytes = 0, step;
  *         void *memory = NULL;
- *         int n, bad = dpar_mesh_init(&mesh, "rows", &c->size, DPAR_ORDER_LAST_FASTEST, 0, &why);
- *         bad = bad || dpar_layout_init(&h.grid, &mesh, 2, cells, cut, &why);
- *         h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
- *         h.periodic = 1u << 1;
- *         bad = bad || !dpar_halo_box(&h, c->rank, &box);
- *         f.halo = &h;
- *         f.type = DPAR_F64;
- *         bad = bad || dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &f.data);
- *         o.field = &f;
- *         o.fields = 1;
- *         bad = bad || dpar_halo_plan_bytes(c, &o, &bytes, &why);
- *         bad = bad || dpar_comm_alloc(c, bytes, &memory);
- *         bad = bad || dpar_halo_plan_init(memory, bytes, c, &o, &x, &why);
- *         for (step = 0; step < 10 && !bad; step++) {
- *             bad = dpar_halo_plan_begin(x);
- *             if (dpar_halo_interior(&h, c->rank, &todo)) {
- *                 compute(&f, &box, &todo);
+ *         int n;
+ *         (void)unused;
+ *         if (dpar_mesh_init(&mesh, "rows", &c->size, DPAR_ORDER_LAST_FASTEST, 0, &why) < 0 ||
+ *             dpar_layout_init(&halo.grid, &mesh, 2, cells, cut, &why) < 0) {
+ *             return dpar_fail(c, &why);
+ *         }
+ *         halo.low[0] = halo.high[0] = 1;
+ *         halo.low[1] = halo.high[1] = 1;
+ *         halo.periodic = 1u << 1;
+ *         dpar_halo_box(&halo, c->rank, &box);
+ *         field.halo = &halo;
+ *         field.type = DPAR_F64;
+ *         if (dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &field.data) < 0) {
+ *             return dpar_fail(c, NULL);
+ *         }
+ *         options.field = &field;
+ *         options.fields = 1;
+ *         if (dpar_halo_plan_bytes(c, &options, &bytes, &why) < 0) {
+ *             return dpar_fail(c, &why);
+ *         }
+ *         if (dpar_comm_alloc(c, bytes, &memory) < 0) {
+ *             return dpar_fail(c, NULL);
+ *         }
+ *         if (dpar_halo_plan_init(memory, bytes, c, &options, &plan, &why) < 0) {
+ *             return dpar_fail(c, &why);
+ *         }
+ *         for (step = 0; step < 10; step++) {
+ *             if (dpar_halo_plan_begin(plan) < 0) {
+ *                 return dpar_fail(c, NULL);
  *             }
- *             bad = bad || dpar_halo_plan_end(x);
- *             for (n = 0; dpar_halo_boundary(&h, c->rank, n, &todo); n++) {
- *                 compute(&f, &box, &todo);
+ *             if (dpar_halo_interior(&halo, c->rank, &todo)) {
+ *                 compute(&field, &box, &todo);
+ *             }
+ *             if (dpar_halo_plan_end(plan) < 0) {
+ *                 return dpar_fail(c, NULL);
+ *             }
+ *             for (n = 0; dpar_halo_boundary(&halo, c->rank, n, &todo); n++) {
+ *                 compute(&field, &box, &todo);
  *             }
  *         }
- *         bad = bad || dpar_halo_plan_close(x);
+ *         if (dpar_halo_plan_close(plan) < 0) {
+ *             return dpar_fail(c, NULL);
+ *         }
  *         dpar_comm_release(c, memory);
- *         dpar_comm_release(c, f.data);
- *         (void)unused;
- *         return bad;
+ *         dpar_comm_release(c, field.data);
+ *         return 0;
  *     }
- * Boxes count in points of the whole grid, [lo, hi). `compute` reads this array, whose first
- * element is point box.lo, and writes another; dpar_halo_plan_bind then swaps the two. Arrays
- * of dpar_comm_alloc are the fastest: of c or of any communicator of its world (dpar_comm_split).
- * Arrays of malloc are right, too. They are packed, and dpar_halo_plan_report says so. When
- * something is bad the sentence is in why or in c->why.
+ * Boxes are in points of the whole grid, [lo, hi). `compute` reads this array, whose first element
+ * is point box.lo, and writes another one; dpar_halo_plan_bind then swaps the two. Arrays of
+ * dpar_comm_alloc are exchanged fastest, if they are of c or of another communicator of its world
+ * (dpar_comm_split). Arrays of malloc work too, but are packed, as dpar_halo_plan_report shows.
+ * The message of an error is in `why`, or in c->why for functions without it.
  *
- * What a halo cell gets: what its owner had at `begin`. That holds inside the grid, round a
- * periodic end, over a fold, a pole or an edge of a cube. Cells beyond a physical end are not
- * touched. Own cells are not touched either, but for the half row that a fold has twice. The bits
- * are the same on every engine and in every order of arrival.
+ * A halo cell gets the value that its owner had at `begin`. Owners are inside the grid, around a
+ * periodic end, or across a fold, a pole or an edge of a cube. Cells beyond a physical end are not
+ * touched. Own cells are not touched either, except for the half row that a fold has twice. The
+ * bits are the same on every engine and in every order of arrival.
  *
- * Between begin and end own cells may be read and must not be written: peers may read them where
- * they lie. Halo cells must be neither read nor written.
+ * Between begin and end own cells may be read and must not be written, because peers may read them
+ * in place. Halo cells must be neither read nor written.
  *
- * Cost. Latency is paid once a peer, for all fields together. Between ranks that share memory a
- * halo byte is read and written once where runs are long, twice where they are short or AUTO packs
- * them. With messages it is twice, and once more by what carries them. A rank's piece of itself (a
- * periodic dim of one rank) is a copy, never a message. No memory is allocated after init, but
- * dpar_mpi.h's list of messages may still grow in the first exchanges. */
+ * Cost. Latency is paid once per peer, for all fields together. Between ranks that share memory a
+ * halo byte is read and written once if runs are long, and twice if they are short or AUTO packs
+ * them. With messages it is read and written twice, and once more by the transport. What a rank
+ * sends to itself (in a periodic dim of one rank) is copied without a message. No memory is
+ * allocated after init, except that dpar_mpi.h's list of messages may still grow in the first
+ * exchanges. */
 #ifndef DPARI_HALO_HALO_EXCHANGE_H
 #define DPARI_HALO_HALO_EXCHANGE_H
 
@@ -75,54 +95,57 @@
 #include "../comm/comm.h"
 #include "../comm/mem.h"
 
-/* One array of a plan. Zero it and fill in what differs: halo, type and data are enough for a dense
- * array in C order of dpar_halo_box. */
+/* A field of a plan: an array with its halo. Zero it, then set the fields that you need: halo, type
+ * and data are enough for a dense array in C order of dpar_halo_box. */
 typedef struct dpar_halo_field {
-    const dpar_halo *halo; /* the field's points, and the widths that are exchanged; checked. Fields
-                              of one plan may have different ones: other points, widths, dims */
-    const dpar_halo *room; /* NULL; or the halo that the array has room for, where that is wider
-                              than the one that is exchanged: see below */
-    int32_t type;          /* DPAR_F64, ...; must be said */
-    int32_t vector; /* 1: each component changes its sign over a fold or a pole. 2: two components,
-                       (u, v) along the last dim and the one before, which turn where the grid does
-                       (cubed sphere) */
-    int32_t pair; /* cubed sphere, faces of cells: DPAR_HALO_PAIR_U, and the next field is V. Signs
-                     with vector 1; with 0 they are scalars at their points */
-    /* 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or BF16), rounded to nearest,
-     * also where no message is needed, so that bits are the same everywhere */
+    const dpar_halo *halo; /* the field's points and the widths to exchange. Fields of one plan may
+                              differ in it: in points, widths and dims */
+    const dpar_halo *room; /* the halo that the array has, if that is wider than the one to exchange
+                              (see "Two widths" below); otherwise NULL */
+    int32_t type;          /* DPAR_F64, ...; no default */
+    int32_t vector;        /* 1: each component changes its sign across a fold or a pole. 2: two
+                              components, u along the last dim and v along the one before, which are
+                              rotated where the grid is (cubed sphere) */
+    int32_t
+        pair; /* for cubed spheres with values at cell faces: DPAR_HALO_PAIR_U, and the next field
+                 is DPAR_HALO_PAIR_V. Signs change with vector 1; with 0 both fields are scalars */
+    /* The type in which values are sent: F32 for F64; F16 or BF16 for F32. 0 sends them as they
+     * are. Values are rounded to nearest, also if no message is needed, so that bits are the same
+     * everywhere */
     int32_t wire;
-    int32_t components;       /* elements at each point; 0: 1 */
-    int64_t component_stride; /* elements between components; 0: 1. Where it is not 1 (a plane for
-                                 each component) strides must be given: E_ARG without */
-    /* Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
-     * component * component_stride], own: dpar_halo_owned. With nothing set: dense, C order,
-     * components last.
+    int32_t components;       /* elements at each point; 0 selects 1 */
+    int64_t component_stride; /* elements between components; 0 selects 1. Any other number, as for
+                                 one plane per component, requires strides (DPAR_E_ARG) */
+    /* Component k of point p is data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
+     * k * component_stride], where `own` is dpar_halo_owned. If no stride is set, the array is
+     * dense in C order with components last.
      *
-     * Any order and any padding will do. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points, x
-     * being dim 1: stride = {nx + 2, 1}, origin = {1, 1}. */
-    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; all 0: dense */
-    int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array. All
-                                      0: data is the address of that point, halos lie before it too.
-                                      Without strides it does not count */
-    void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
-    void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
-                    (dpar_halo_slab), each dense in C order, components last */
-    /* how to reach data and halos where the CPU cannot: a device's table, which lives as long as
-     * the plan. NULL: host memory. It may differ from rank to rank. Where c has a memory of its own
-     * and messages carry all (no ranks share memory) it is c->mem. Nothing then waits for the
-     * device, and dpar_halo_plan_check gives E_ARG */
+     * Any order and any padding is possible. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points,
+     * with x as dim 1, has stride = {nx + 2, 1} and origin = {1, 1}. */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; dense if all 0 */
+    int64_t origin[DPAR_MAX_DIMS]; /* if strides are set, the index of the first own point in the
+                                      array. If all are 0, data is the address of that point, and
+                                      halos are before it too. Ignored without strides */
+    void *data;  /* address of element 0, 0, ... of the array; NULL on a rank without points */
+    void *halos; /* for the compact form: the halo, while `data` has only the own points. It has
+                    slab after slab (dpar_halo_slab), each dense in C order with components last */
+    /* Functions to reach data and halos if the CPU cannot: a device's table, which must exist as
+     * long as the plan. NULL for host memory. It may differ from rank to rank. If c has a memory of
+     * its own and sends everything by messages (no ranks share memory), it is c->mem. The host then
+     * does not wait for the device, and dpar_halo_plan_check fails with DPAR_E_ARG. */
     const dpar_mem *mem;
 } dpar_halo_field;
 
-/* Pairs of fields on a cubed sphere: one after the other in the list, u along the last dim, then v
- * along the one before, each on its own points. A C-grid has u at faces of cells along x and v at
- * faces along y, of the same kind (LOW, HIGH); a D-grid the other way round. Over an edge of the
- * sphere with one or three quarter turns u's halo gets v's points, and v's gets u's.
+/* The roles in a pair of vector fields on a cubed sphere. The two fields are next to each other in
+ * the list: u along the last dim, then v along the one before, each on its own points. A C-grid has
+ * u at faces of cells along x and v at faces along y, of the same kind (LOW, HIGH). A D-grid has
+ * them the other way round. Across an edge of the sphere with one or three quarter turns, u's halo
+ * gets v's points and v's halo gets u's.
  *
- * E_ARG: their halos have windows, or another grid or other owners; or types, wires, components,
- * vector or kinds of memory differ. Widths may. Plans of shared points bring those on edges from
- * their owners. assemble adds them, each in its holder's direction. With dims face, y, x, n + 1
- * faces in a row of n cells:
+ * DPAR_E_ARG is returned if their halos have windows, or differ in grid or owners. So it is if
+ * types, wires, components, vector or kinds of memory differ. Widths may differ. Plans of shared
+ * points bring the points on edges from their owners, and assemble adds them, each in the direction
+ * of its holder. With dims face, y, x and n + 1 faces in a row of n cells:
  *
  *     u.points[2] = v.points[1] = DPAR_HALO_AT_LOW_FACES;
  *     u.low[1] = u.low[2] = u.high[1] = v.low[1] = v.low[2] = v.high[2] = w;
@@ -131,8 +154,8 @@ typedef struct dpar_halo_field {
  *     f[1].halo = &v, f[1].vector = 1, f[1].pair = DPAR_HALO_PAIR_V; */
 enum { DPAR_HALO_PAIR_U = 1, DPAR_HALO_PAIR_V = 2 };
 
-/* Two widths of one array. A code that needs 3 points once a step and 1 in its substeps has two
- * plans over the array, whose fields differ in `halo`. Bind both when arrays swap:
+/* Two widths of one array. A code that needs 3 points once per step and 1 point in its substeps
+ * makes two plans over the array, whose fields differ in `halo`. Bind both when arrays swap:
  *
  *     dpar_halo thin = wide;                           field.halo is &wide
  *     thin.low[0] = thin.high[0] = thin.low[1] = thin.high[1] = 1;
@@ -140,127 +163,144 @@ enum { DPAR_HALO_PAIR_U = 1, DPAR_HALO_PAIR_V = 2 };
  *     inner.halo = &thin;
  *     inner.room = &wide;
  *
- * With strides, too, `origin` is the first own point of the wider one. E_ARG: grid, mesh, owners or
- * points of both differ, or halos are compact (their buffer has one width). E_RANGE: the exchanged
- * box does not lie inside the other. */
+ * With strides, `origin` also refers to the first own point of the wider one. Fails with DPAR_E_ARG
+ * if the two differ in grid, mesh, owners or points, or if halos are compact, because their buffer
+ * has one width. Fails with DPAR_E_RANGE if the exchanged box is not inside the other one. */
 
-/* How it travels. */
+/* How halos are exchanged. */
 enum {
-    DPAR_HALO_AUTO,     /* DIRECT where peers' memory can be reached, else messages. With more ranks
-                           than cores boxes of less than 64 KiB are packed; devices' always */
-    DPAR_HALO_MESSAGES, /* packed, one message a peer */
+    DPAR_HALO_AUTO,     /* DIRECT if peers' memory can be reached, otherwise messages. With more
+                           ranks than cores, boxes of less than 64 KiB are packed; boxes in a
+                           device's memory always are */
+    DPAR_HALO_MESSAGES, /* packed into one message per peer */
     DPAR_HALO_PACKED,   /* packed into memory that the peer reads */
-    DPAR_HALO_DIRECT    /* peers read long runs where they lie; their owner packs short ones */
+    DPAR_HALO_DIRECT    /* peers read long runs in place; their owner packs short ones */
 };
 
-/* What is exchanged, and how. Zero it and fill in field and fields; the rest of 0 are the defaults.
- * The same on all ranks, but for where arrays lie and timers. */
+/* The fields of an exchange and its method. Zero it and set field and fields; 0 selects the default
+ * of all others. All ranks pass the same, except for strides, addresses and timers. */
 typedef struct dpar_halo_plan_desc {
-    const dpar_halo_field *field; /* [fields]; read by bytes, init and tune alone */
+    const dpar_halo_field *field; /* [fields]; read only by bytes, init and tune */
     int32_t fields;               /* 1 .. 4096 */
     int32_t way;                  /* DPAR_HALO_x */
-    /* 1: dim after dim, the last dim first, so that edges and corners travel in two and three
-     * steps: fewer messages, more waits. E_ARG with folds, poles, cubes, masked owners,
-     * windows, compact halos, edges without corners.
+    /* 1 exchanges dim after dim, the last dim first, so that edges and corners arrive in two and
+     * three steps. This takes fewer messages and more waits. It is DPAR_E_ARG with folds, poles,
+     * cubes, masked owners, windows, compact halos, and edges without corners.
      *
-     * 0: ordered where that takes no more waits, else all at once. That is so for fields of
-     * cells in the CPU's memory, with corners, of which one dim at most is cut. If that dim is
-     * not the last, what goes to peers forward waits for no other step: edges and corners are
-     * copied out of it where it has arrived. */
+     * 0 exchanges dim after dim if that takes no more waits, and otherwise all at once. It takes no
+     * more waits for fields of cells in the CPU's memory, with corners, if at most one dim is cut.
+     * If that dim is not the last one, forward messages wait for no other step: edges and corners
+     * are copied from the halo cells that they have filled. */
     int32_t ordered;
-    /* 1: only shared points, which several ranks hold: faces, edges, corners between blocks
-     * (DPAR_AT_x_FACES), and the row that a fold has twice. Widths as DPAR_HALO_SYNC says, else
-     * E_ARG. Not ordered. */
+    /* 1 exchanges only shared points, which several ranks hold: faces, edges and corners between
+     * blocks (DPAR_AT_x_FACES), and the row that a fold has twice. Widths must be as DPAR_HALO_SYNC
+     * documents, otherwise it is DPAR_E_ARG. Such a plan cannot be ordered. */
     int32_t shared;
-    int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
-    int32_t tag; /* of the messages; your own messages between begin and end have another. Plans may
-                    have the same */
-    int32_t timers; /* 1: keep times for dpar_halo_plan_report: two clock readings a phase */
+    int64_t run_bytes; /* for DIRECT: the least bytes of a long run; 0 selects 64 */
+    int32_t tag;    /* of the messages. Several plans may have the same tag, but your own messages
+                       between begin and end must have another one */
+    int32_t timers; /* 1 keeps times for dpar_halo_plan_report, at two clock readings a phase */
 } dpar_halo_plan_desc;
 
-/* A planned exchange: a handle. */
+/* A planned exchange of halos. Its contents are private. */
 typedef struct dpar_halo_plan dpar_halo_plan;
 
-/* Bytes that init needs on this rank of your memory, aligned to 64 (aligned_alloc,
- * dpar_comm_alloc); give it back after close. Errors as init, of this rank alone; it does not look
- * at where arrays lie. Local. O(pieces). */
+/* Computes how many bytes of your memory dpar_halo_plan_init needs on this rank. The memory
+ * must be aligned to 64 (aligned_alloc, dpar_comm_alloc); free it after close. The addresses of
+ * arrays are not read. Local. Fails as init, but on this rank only. Costs O(pieces). */
 DPAR_API dpar_status dpar_halo_plan_bytes(const dpar_comm *c, const dpar_halo_plan_desc *options,
                                           int64_t *bytes, dpar_why *why);
-/* Plans the exchange. COLLECTIVE over c: all ranks give the same fields (their number, types,
- * points, widths), each its own data. Staging memory comes from dpar_comm_alloc. Costs some
- * messages a peer: once, not each step.
+/* Plans an exchange. All ranks describe the same fields (their number, types, points, widths), each
+ * with its own arrays.
  *
- * The fields' arrays and halos stay where they are as long as the plan lives. They may be
- * interleaved. No two have an element in common, cells beyond physical ends apart, nor one with the
- * plan's memory. (E_ARG, as far as 2^20 steps of a search in their strides show it.) An array from
- * dpar_comm_alloc must end inside its allocation, to whole pages of 4096 bytes (E_ARG). For other
- * arrays dpar trusts you.
+ * memory: bytes of memory, aligned to 64, for the plan. It belongs to the plan until close.
  *
- * On all ranks, with a sentence: E_MISMATCH where fields differ between ranks, E_ARG, E_RANGE,
- * E_ROOM, E_MEMORY. */
+ * The fields' arrays and halos must stay in place as long as the plan exists. They may be
+ * interleaved, but no two may have an element in common, except for cells beyond physical ends, nor
+ * one with the plan's memory. This is DPAR_E_ARG where a search of at most 2^20 steps in their
+ * strides finds it. An array from dpar_comm_alloc must end inside its allocation, rounded up to
+ * whole pages of 4096 bytes (DPAR_E_ARG). The extent of other arrays cannot be checked.
+ *
+ * Collective over c. Fails on all ranks with DPAR_E_MISMATCH if fields differ between ranks, and
+ * with DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. Costs several messages per peer,
+ * once and not in each step. Staging memory comes from dpar_comm_alloc. */
 DPAR_API dpar_status dpar_halo_plan_init(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_halo_plan_desc *options, dpar_halo_plan **plan,
                                          dpar_why *why);
-/* Puts another array of the same shape in place of field f's, between exchanges: for codes that
- * swap old and new. It is as large as the old one and has no element in common with other fields;
- * neither is checked. Local. O(1). E_ARG, its sentence in c->why. That is also when the old array
- * is registered, so that peers may read it where it lies, and the new one is not. */
+/* Replaces the array of field f by another array of the same shape, for codes that swap old and new
+ * values. Call it between exchanges. The new array is as large as the old one and has no element in
+ * common with other fields; neither is checked.
+ *
+ * Local. Fails with DPAR_E_ARG, also if the old array is registered, so that peers may read it in
+ * place, and the new one is not. The message is in c->why. Costs O(1). */
 DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data, void *halos);
-/* Starts an exchange: packs what is to be packed, posts messages, copies a rank's pieces of itself
- * (or adds them, where no peer's come before). COLLECTIVE, in the same order on all ranks of c;
- * ranks wait for their peers alone. begin and end together send, or let peers read, the bytes that
- * dpar_halo_plan_report lists: O(pieces + those bytes).
+/* Starts an exchange that fills halos: packs, posts messages and copies what the rank sends to
+ * itself. Until dpar_halo_plan_end own cells may be read, and halo cells must not be touched.
  *
- * begin: halos receive. begin_adjoint is the transpose: owners receive what halos collected,
- * combined with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN, and the halos become 0. Until end
- * neither own cells nor halos may then be read or written. The order of sums is that of the pieces,
- * the walk's, field by field; never of arrival. Ordered plans go dim after dim, the first dim
- * first. So do those with options.ordered 0 where fields in the CPU's memory are ordered; a
- * device's never are.
- *
- * A rank may wait here for peers that have not yet read what it packed two exchanges ago. Several
- * plans may be under way at a time, also over the same fields if what one writes no other reads.
- * Where a plan's messages go in several steps, the next begin over c posts those that are left and
+ * Collective, in the same order on all ranks of c, but ranks wait only for their peers. A rank may
+ * wait here for peers that have not yet read what it packed two exchanges ago. Several plans may be
+ * in progress at a time, also over the same fields if none writes what another one reads. If the
+ * messages of a plan are sent in several steps, the next begin over c posts those that are left and
  * waits for what they need.
  *
- * E_PEER, E_TIMEOUT as comm.h: such an error breaks the communicator, its sentence is c->why.
- * E_MISMATCH: for ranks that notice another mode. E_ARG: another exchange of this plan has not
- * ended, or an op or a type does not combine. */
+ * Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator; the
+ * message is in c->why. Fails with DPAR_E_MISMATCH on ranks that notice that a peer has begun the
+ * adjoint or another op, and with DPAR_E_ARG if an exchange of this plan has not ended. Begin and
+ * end together cost O(pieces + bytes), for the bytes that dpar_halo_plan_report lists. */
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
-DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op);
-/* Goes on as far as it can without waiting. Messages move only inside of calls: call it now and
- * then between tiles of the core. OK: all has come (call end all the same). MORE: not yet. Local;
- * errors as begin, but never E_TIMEOUT: who tests has no deadline. O(peers) and what it moves. */
-DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x);
-/* Returns when halos are filled and own cells may be written again. Several plans under way end in
- * the same order on all ranks. OK when nothing is under way. Errors and cost: see begin. */
-DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x);
-/* begin and end in one. COLLECTIVE; errors and cost as theirs. */
-DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
-/* Combines (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives the result to all
- * of them: begin_adjoint, end, begin, end. With a plan of shared points this is the assembly of
- * finite elements. For an average assemble an array of ones, which counts the holders, and divide
- * by it. COLLECTIVE; errors as begin. Cost: two exchanges.
+/* Starts the adjoint (transpose) of an exchange: owners receive the values of the halos, combined
+ * by `op` with their own, and the halos become 0. Until dpar_halo_plan_end neither own cells
+ * nor halo cells may be read or written.
  *
- * Of two holders the sum has the bits of the serial a + b. With more the order is that of the
- * blocks: the same on all engines, not for another number of ranks. */
+ * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
+ *
+ * The order of sums is that of the pieces, field by field; it never depends on arrival. Ordered
+ * plans proceed dim after dim, the first dim first. Plans with options.ordered 0 do so too, if
+ * their fields are in the CPU's memory and are ordered; fields in a device's memory are not.
+ *
+ * Collective. Errors and cost are those of dpar_halo_plan_begin. Fails also with DPAR_E_ARG if
+ * an op or a type cannot be combined. */
+DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op);
+/* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
+ * must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call it
+ * now and then between tiles of the core. Local. Fails as begin, but never with DPAR_E_TIMEOUT,
+ * because a test has no deadline. Costs O(peers) and the bytes that it moves. */
+DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x);
+/* Waits until halos are filled and own cells may be written again. Several plans in progress end in
+ * the same order on all ranks. Returns DPAR_OK if no exchange is in progress. Errors and cost are
+ * those of begin. */
+DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x);
+/* Runs an exchange: begin and end in one call. Collective, with their errors and cost. */
+DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
+/* Combines the values that all holders of a point have for it, and gives the result to all of them.
+ * It is begin_adjoint, end, begin and end. With a plan of shared points this is the assembly of
+ * finite elements. For an average, assemble an array of ones, which counts the holders, and divide
+ * by it.
+ *
+ * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
+ *
+ * A sum of two holders has the bits of the serial a + b. The order of more holders is that of the
+ * blocks, which is the same on all engines, but not for another number of ranks. Collective. Fails
+ * as begin. Costs two exchanges. */
 DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_plan *x, int32_t op);
-/* Closes a plan: gives the staging memory back, a barrier over c. COLLECTIVE. NULL is fine. E_ARG
- * while an exchange is under way; after one that failed: its status. Close plans before c is
- * closed: dpar_comm_free ends what was planned over c, and no call may have such a plan any
- * more. */
+/* Closes a plan and releases its staging memory. NULL does nothing. Close plans before c, because
+ * dpar_comm_free ends all that was planned over c, and no call may use such a plan afterwards.
+ * Collective: a barrier over c. Fails with DPAR_E_ARG if an exchange is in progress. After an
+ * exchange that failed it returns that exchange's status. */
 DPAR_API dpar_status dpar_halo_plan_close(dpar_halo_plan *x);
 
 /* ---- choosing ---- */
 
-/* Finds the fastest way to exchange these fields: runs forward exchanges in every way that is
- * possible, about 20 ms each. It writes the fastest into way, ordered and run_bytes of the options,
- * which it does not read. They are the same on all ranks, to keep beside the code's own
- * configuration. *seconds (NULL: not wanted): what an exchange took, the slowest rank's median.
+/* Finds the fastest method for an exchange by measuring forward exchanges with each method, about
+ * 20 ms each. Writes it to way, ordered and run_bytes of the options, which are not read. They are
+ * the same on all ranks; keep them with your code's configuration.
  *
- * COLLECTIVE. memory: the larger of what dpar_halo_plan_bytes says with ordered 0 and 1, free
- * again afterwards. The fields' halos are filled afterwards. Errors as init and run. Ordered or
- * not, sums of adjoints differ by rounding: keep the choice where runs repeat their bits. */
+ * memory:  as many bytes as dpar_halo_plan_bytes says for ordered 0 or 1, whichever are more.
+ *          They are yours again afterwards.
+ * seconds: receives the median time of an exchange on the slowest rank; may be NULL.
+ *
+ * The fields' halos are filled afterwards. Collective. Fails as init and run. The sums of ordered
+ * and unordered adjoints differ by rounding, so keep the choice if runs must repeat their bits. */
 DPAR_API dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm *c,
                                          dpar_halo_plan_desc *options, double *seconds,
                                          dpar_why *why);

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fields in memory that the CPU does not reach: their boxes, in batches. */
+/* Moves the boxes of fields in memory that the CPU does not reach, such as a device's.
+ *
+ * A phase of an exchange passes all its boxes to the `move` of the field's dpar_mem in batches, and
+ * waits once at its end. Host memory that takes part is pinned when the plan is made. Called by
+ * halo_run.c and by the checks of dpar_debug.h. */
 #include "halo_mem.h"
 
 #include "../base/arith.h"
@@ -91,7 +95,7 @@ DPARI_API void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int ta
     }
 }
 
-/* Is an earlier field in the same memory? */
+/* True if an earlier field uses the same device memory. */
 static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
 {
     int32_t i;
@@ -100,7 +104,8 @@ static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
     return i < f;
 }
 
-/* All moves are done, or in order with what follows; what went wrong breaks the communicator. */
+/* Waits until all moves are done, or ordered before what follows. An error breaks the
+ * communicator. */
 DPARI_API dpar_status dpari_hx_settle(dpar_halo_plan *x)
 {
     dpar_status st = x->moved;

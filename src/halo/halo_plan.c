@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Computes where the boxes of a plan are: in arrays, in compact halos and in staging memory.
+ *
+ * These functions turn a point of the grid into an address for the strides and origin of a field.
+ * Planning, mirrors and checks share them, so that all agree on addresses. */
 #include "halo_plan.h"
 
 #include "../base/arith.h"
@@ -168,7 +172,7 @@ static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, 
     return 0;
 }
 
-/* Where the box that begins at local point at[] lies in an array. */
+/* Finds the place in an array of the box that begins at local point at[]. */
 DPARI_DOOR DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t *at,
                                           int32_t components, dpari_hx_spot *p)
 {
@@ -202,7 +206,7 @@ DPARI_DOOR DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t
     }
 }
 
-/* Bytes that lie in a row. */
+/* Returns the bytes of a box that are contiguous. */
 DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                     int32_t type)
 {
@@ -229,7 +233,7 @@ DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_i
     return x->part[it->mine] + it->mine_at;
 }
 
-/* The beginning of the memory where what is taken lies. */
+/* Returns the beginning of the memory from which an item is taken. */
 DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];

@@ -3,7 +3,7 @@
  * these, lowest first,
  *
  *     halo_beside    two boxes in one loop; lists of tiny ones
- *     halo_apart     have two arrays an element in common?
+ *     halo_apart     checks that arrays have no element in common
  *     halo_walk      the boxes of a step
  *     halo_mem       what the CPU cannot move
  *     halo_prepare   how each box is copied
@@ -70,7 +70,7 @@ typedef struct dpari_hx_line {
 typedef struct dpari_hx_array {
     const dpar_halo *h;
     int32_t rank, compact;
-    int32_t reach[2];  /* may peers read it where it lies? */
+    int32_t reach[2];  /* 1 if peers may read it in place; of data and of halos */
     int32_t elsewhere; /* in memory that the CPU does not reach */
     int32_t exists;
     int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS]; /* first own point in the local box; how many */
@@ -150,7 +150,7 @@ typedef struct dpari_hx_step {
     int32_t number; /* dims from the last on, the contiguous one in C order; -1: all at once */
     int32_t along;  /* DPARI_HX_WIDE, ... */
     int32_t cut;    /* the number of the cut dim, where that matters */
-    int32_t modes;  /* bit DPAR_HALO_FORWARD, bit DPAR_HALO_ADJOINT: is it one of these? */
+    int32_t modes;  /* the modes that have this step: bits DPAR_HALO_FORWARD, DPAR_HALO_ADJOINT */
     int32_t line;   /* where ranks tell each other of it */
     int32_t meets;  /* something goes between this rank and one that shares memory */
     int32_t alone;  /* nothing goes to others or comes from them, all is in the CPU's memory */
@@ -229,7 +229,8 @@ DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f);
 DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
 /* The other field of a pair, which lies beside it; NULL: it is alone. */
 DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
-/* Does what arrives after so many quarter turns come from that other's array? With another sign? */
+/* Test whether what arrives after so many quarter turns comes from the other field's array, and
+ * whether its sign changes. */
 DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
 DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
 
@@ -243,9 +244,9 @@ DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32
 
 /* ---- of this header's own modules ---- */
 
-/* Can this field go dim after dim? */
+/* True if this field can be exchanged dim after dim. */
 DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
-/* Does it say strides of its own? */
+/* True if the field sets strides. */
 DPARI_API int dpari_hx_strided(const dpar_halo_field *f);
 /* Without the points beyond physical ends, which are nobody's: an array need not have them. */
 DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Prepares how each item of a plan is copied, once, so that an exchange makes no decisions.
+ *
+ * Each item gets its loops (strided.c). Small items of one step are combined into lists, and items
+ * on opposite sides of a block into pairs (halo_beside.c). For a few rows the cache lines that
+ * peers will read are requested early, because they are the slowest part of a small exchange.
+ * Called at the end of planning, and again if the op of an adjoint changes. */
 #include "halo_prepare.h"
 
 #include "../base/arith.h"
@@ -58,14 +64,14 @@ static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *it, int takes)
     return takes ? &it->taken : &it->given;
 }
 
-/* May it be in one? (What halo_mem.c moves has a mate of -1.) */
+/* True if an item may be in a list. (Items that halo_mem.c moves have a mate of -1.) */
 static int dpari_hx_may_list(const dpari_hx_item *it, int takes)
 {
     return takes ? it->take_mate == 0 && (it->peer < 0 || !it->direct)
                  : it->packs && it->give_mate == 0;
 }
 
-/* In the same? */
+/* True if two items may be in the same list. */
 static int dpari_hx_one_list(const dpar_halo_plan *x, const dpari_hx_item *a,
                              const dpari_hx_item *b, int takes)
 {
@@ -183,7 +189,7 @@ static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
     return 1;
 }
 
-/* Have two boxes of own cells no point in common? */
+/* True if two boxes of own cells have no point in common. */
 static int dpari_hx_apart(const dpari_hx_item *a, const dpari_hx_item *b)
 {
     int32_t d;
@@ -196,8 +202,9 @@ static int dpari_hx_apart(const dpari_hx_item *a, const dpari_hx_item *b)
     return 0;
 }
 
-/* Of R, what comes from one peer is taken together. Of S, which is combined, two boxes that follow
- * each other and have no point in common: the order of the others is promised. */
+/* True if two items may be taken together. Of R these are all items from one peer. Of S, which are
+ * combined, they are two boxes that follow each other and have no point in common, because the
+ * order of sums is documented. */
 static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *b, int sends)
 {
     return a->take_mate == 0 && b->take_mate == 0 && a->take.run <= DPARI_HX_SHORT &&
@@ -232,8 +239,8 @@ static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t 
     }
 }
 
-/* May the box a of the halo become 0 when what lies beside it, the box b of own cells, is summed?
- * It is packed by then; both lie in the same lines, which are then written once. */
+/* True if box a of the halo may become 0 when box b of own cells, next to it, is summed. Box a has
+ * been packed by then. Both are in the same cache lines, which are then written only once. */
 static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
@@ -296,7 +303,7 @@ DPARI_API int32_t dpari_hx_row_of(const dpari_hx_item *it)
     return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
 }
 
-/* Does forward ask for the ends of the rows that peers read? */
+/* True if a forward exchange prefetches the ends of the rows that peers read. */
 static int dpari_hx_asks(const dpar_halo_plan *x)
 {
     const dpari_hx_step *last = &x->step[x->forward - 1];

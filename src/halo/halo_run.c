@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Exchanges: waiting for peers, packing, taking. */
+/* Runs exchanges: begin, test and end, forward and adjoint.
+ *
+ * halo_plan.h has the protocol. An exchange is a sequence of stages for each step: pack, publish
+ * `ready` and post messages, take what has arrived, wait for those who read this rank's arrays.
+ * dpar_halo_plan_begin advances the stages as far as they go without waiting for later steps,
+ * dpar_halo_plan_test does so without any wait, and dpar_halo_plan_end completes them. */
 #include "halo_exchange.h"
 
 #include "../base/inner.h"
@@ -51,7 +56,7 @@ static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
                                             : "another operation");
 }
 
-/* The peer is gone, or it or the suspect did not come: breaks the communicator with a sentence. */
+/* The peer is gone, or it or the suspect did not come: breaks the communicator with a message. */
 static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t peer,
                                             const dpari_peer_wait *q)
 {
@@ -159,7 +164,7 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t p
  * asks the system, which takes 20 us. */
 #define DPARI_HX_LOOK_EVERY 10e-3
 
-/* *word >= value? MORE: not yet, and wait is 0. */
+/* Waits until *word >= value. If `wait` is 0, returns DPAR_MORE if it is not yet. */
 static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_t *word,
                                   uint64_t value, int wait)
 {
@@ -188,7 +193,7 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
 
 enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPARI_HX_FINISHED };
 
-/* Does anything come from the peer in this mode? */
+/* True if something is received from the peer in this mode. */
 static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
 {
     return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
@@ -219,10 +224,11 @@ static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *it)
     } while (d < it->dims);
 }
 
-/* Peers have read boxes where they lie, and with them the lines that halos of other sides share,
- * where rows begin and end: stores there wait for each line, one after the other, unless all are
- * asked for. Blocks of 32^3 cut along planes take a quarter less. Of too many the first are gone
- * again when they are met: eight fields of 64^3 take 2 % less without. */
+/* Prefetches the lines at the ends of rows. Peers that read boxes in place have also read these
+ * lines, which halos of other sides share. Without the prefetch, stores would wait for one line
+ * after the other. Blocks of 32^3 cut along planes take a quarter less time. If there are too many
+ * lines, the first are evicted before they are used: eight fields of 64^3 take 2 % less without
+ * it. */
 static void dpari_hx_ask(const dpar_halo_plan *x)
 {
     const dpari_hx_step *last = &x->step[x->forward - 1];
@@ -396,13 +402,13 @@ static dpar_status dpari_hx_begin_step(dpar_halo_plan *x, int32_t s)
     return st;
 }
 
-/* Is there such a step in an exchange of this mode? */
+/* True if an exchange of this mode has step s. */
 static int dpari_hx_has(const dpar_halo_plan *x, int32_t s)
 {
     return s >= 0 && s < x->steps && (x->step[s].modes >> x->mode & 1) != 0;
 }
 
-/* Steps from s on, as far as they are this rank's alone; then x->next comes. */
+/* Takes the steps from s on that only concern this rank. x->next is then the first other one. */
 static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
 {
     const int forward = x->mode == DPAR_HALO_FORWARD;
@@ -413,7 +419,8 @@ static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
     x->next = s;
 }
 
-/* The peer says that it is ready: for the same? Where are its arrays? */
+/* Waits until the peer is ready, checks that it runs the same exchange and reads the addresses of
+ * its arrays. */
 static dpar_status dpari_hx_meet(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
 {
     dpari_hx_peer *p = &x->peer[i];
@@ -510,8 +517,8 @@ static dpar_status dpari_hx_take_messages(dpar_halo_plan *x, int32_t s, int wait
     return all == DPAR_OK && x->reached > 0 ? dpari_hx_wait_message(x, x->messages - 1, wait) : all;
 }
 
-/* Have those who read this rank's arrays read them (and made 0 of halos that were added), and have
- * messages left? */
+/* Waits until peers have read this rank's arrays (and have set halos to 0 that were added), and
+ * until messages have been sent. */
 static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
 {
     dpar_status st = DPAR_OK;
@@ -528,8 +535,8 @@ static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
     return st;
 }
 
-/* As far as it goes in a step and in those of this rank alone that follow; OK: it is finished. What
- * they write none of its peers reads. */
+/* Advances a step, and the steps after it that only concern this rank, as far as possible. Returns
+ * DPAR_OK when they are finished. No peer reads what those steps write. */
 static dpar_status dpari_hx_go(dpar_halo_plan *x, int wait)
 {
     const int32_t s = x->now;
@@ -566,7 +573,7 @@ static dpar_status dpari_hx_go(dpar_halo_plan *x, int wait)
     return st;
 }
 
-/* Do messages of this rank belong to steps that have not begun? */
+/* True if this rank has messages of steps that have not begun. */
 static int dpari_hx_unposted(const dpar_halo_plan *x)
 {
     const int32_t on = x->mode == DPAR_HALO_FORWARD ? 1 : -1;

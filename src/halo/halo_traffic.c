@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What an exchange moves: to whom, how much and in which way. */
+/* Lists what an exchange moves: the peers, the bytes and the method. Called by
+ * dpar_halo_plan_report in dpar_debug.h and by the layers of dpar_spatial.h. */
 #include "halo_traffic.h"
 
 #include "../base/arith.h"

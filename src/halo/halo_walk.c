@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Walks the boxes that one step of an exchange moves for one field.
+ *
+ * It starts from the transfer lists of ../index/halo.h. In an ordered exchange a step's boxes are
+ * extended by the halos that steps before it have filled, which brings edges and corners along.
+ * What a rank adds to itself in an adjoint is split, so that the part that no peer's values precede
+ * need not wait. Called twice by halo_exchange.c: to count, and to fill in. */
 #include "halo_walk.h"
 
 #include "../base/arith.h"
@@ -35,14 +41,14 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_
     }
 }
 
-/* What moves: halos, or shared points alone. */
+/* Returns what is exchanged: halos, or shared points only. */
 DPARI_API int32_t dpari_hx_moves(const dpar_halo_plan_desc *o)
 {
     return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
 
-/* May a rank's boxes to itself be split? Where both sides count alike (nothing is turned), no own
- * point is another's image, and the CPU makes the sums. */
+/* True if boxes that a rank sends to itself may be split. Both sides must count alike (nothing is
+ * turned), no own point may be the image of another one, and the CPU must compute the sums. */
 static int dpari_hx_splits(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
 {
     const dpar_halo *h = f->halo;
@@ -126,7 +132,7 @@ static int dpari_hx_next_box(dpari_hx_walk *w, dpar_transfer *t)
     return 1;
 }
 
-/* A peer's box: takes it out of what is clear, with as little else as possible. */
+/* Removes a peer's box from the clear part, with as few other points as possible. */
 static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
 {
     dpar_box *b = &w->clear;
@@ -149,7 +155,7 @@ static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
     }
 }
 
-/* Is anything of a box clear? */
+/* True if any point of a box is clear. */
 static int dpari_hx_is_clear(const dpari_hx_walk *w, const dpar_transfer *t)
 {
     int32_t d;
@@ -182,8 +188,8 @@ static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
     return 1;
 }
 
-/* The walk. Sums come in its order, box by box; but where no peer's box was before in it, what the
- * rank adds of its own need not wait for peers: it comes first. */
+/* Advances to the next box. Sums are in the order of this walk. What the rank adds of its own comes
+ * first where no peer's box precedes it, because it then need not wait for peers. */
 DPARI_API int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
 {
     w->own_first = 0;

@@ -17,8 +17,8 @@ typedef struct dpari_hx_walk {
     int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
     int64_t own;        /* points between the two */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
-    int32_t splits;     /* are a rank's boxes to itself split? Then: */
-    int32_t own_first;  /* does this one come before peers'? */
+    int32_t splits;     /* 1 if boxes that a rank sends to itself are split. Then: */
+    int32_t own_first;  /* 1 if this one precedes those of peers */
     int32_t side;       /* of the box that is being split; 0: none is */
     dpar_box clear;     /* where no peer has added anything so far */
     dpar_transfer rest; /* of that box */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* flat - arrays laid end to end in one buffer that ranks share: FSDP's flat parameter, the buckets
- * of DDP and of the distributed optimizer. Also: which boxes an interval of such a buffer is.
+/* flat - places arrays one after another in a buffer that ranks share: FSDP's flat parameter, and
+ * the buckets of DDP and of the distributed optimizer. It also splits an interval of a flattened
+ * array into boxes.
  *
  *     dpar_buckets_desc how = {0};
  *     how.params = 3;
@@ -8,7 +9,8 @@
  *     how.ranks = 4;                          one bucket, 4 equal shards
  *     how.forward = 1;
  *     dpar_buckets_init(&how, start, bucket, 1, &buckets, &why);
- *     dpar_bucket_piece(&bucket[0], 4, start[i], numel[i], rank, &piece); */
+ *     dpar_bucket_piece(&bucket[0], 4, start[i], numel[i], rank, &piece);
+ */
 #ifndef DPARI_INDEX_FLAT_H
 #define DPARI_INDEX_FLAT_H
 
@@ -16,58 +18,85 @@
 
 /* ---- buckets ---- */
 
-/* How parameters lie in a buffer, and how the buffer is cut. Zero it and fill it in.
+/* The order of parameters in a buffer, and how the buffer is cut into buckets. Zero it, then set
+ * the fields.
  *
- * PyTorch's DDP: size 25 MiB / bytes of an element, first 1 MiB / the same, nothing padded.
- * Megatron's distributed optimizer: align 64, multiple 128 (65536 in its high-bandwidth mode),
- * ranks: the data-parallel ones. The flat parameter of FSDP1 or ZeRO: forward, size 0, ranks, align
- * (16 bytes, or 1). That is one bucket of equal shards, the last one padded. */
+ * For PyTorch's DDP set size to 25 MiB / bytes of an element and first to 1 MiB / bytes of an
+ * element; nothing is padded. For Megatron's distributed optimizer set align to 64, multiple to 128
+ * (65536 in its high-bandwidth mode) and ranks to the number of data-parallel ranks. For the flat
+ * parameter of FSDP1 or ZeRO set forward, size 0, ranks and align (16 bytes, or 1), which gives one
+ * bucket of equal shards, the last one padded.
+ */
 typedef struct dpar_buckets_desc {
-    int32_t params;
-    int32_t ranks;        /* ranks that share each bucket equally; 0: 1 */
-    const int64_t *numel; /* elements of each parameter */
-    int64_t first;        /* the first bucket ends when it has as many elements; 0: as the others */
-    int64_t size;     /* the others end when they have as many; 0: all parameters in one bucket */
-    int64_t align;    /* parameters begin at multiples of it; 0: 1 */
-    int64_t multiple; /* buckets end at multiples of lcm(ranks, multiple); 0: 1 */
-    int32_t forward;  /* 0: from the last parameter to the first, as gradients become ready; 1: from
-                         the first */
+    int32_t params;       /* number of parameters */
+    int32_t ranks;        /* ranks that share each bucket equally; 0 selects 1 */
+    const int64_t *numel; /* [params], elements of each parameter */
+    int64_t first; /* the first bucket ends once it has this many elements; 0 selects `size` */
+    /* other buckets end once they have this many elements; 0 puts all parameters in one bucket */
+    int64_t size;
+    int64_t align;    /* parameters begin at multiples of this number; 0 selects 1 */
+    int64_t multiple; /* buckets end at multiples of lcm(ranks, multiple); 0 selects 1 */
+    /* 0 places parameters from the last to the first, the order in which gradients become ready; 1
+     * places them from the first to the last. */
+    int32_t forward;
 } dpar_buckets_desc;
 
 /* A bucket: a part of the buffer that holds whole parameters. */
 typedef struct dpar_bucket {
-    int64_t lo, hi; /* in the buffer, padding included; each rank has (hi - lo) / ranks elements */
-    int64_t used;   /* elements without the padding at the end: lo + used <= hi */
-    int32_t first, last; /* parameters first <= i < last */
+    /* The bucket's range in the buffer, with padding: lo <= i < hi. Each rank has (hi - lo) / ranks
+     * elements. */
+    int64_t lo, hi;
+    int64_t used;        /* elements without the padding at the end: lo + used <= hi */
+    int32_t first, last; /* the bucket holds parameters first <= i < last */
 } dpar_bucket;
-/* Fills start[0 .. params-1], where each parameter begins, and up to `room` buckets in the buffer's
- * order. *buckets: how many there are; call with room 0 to count. E_ARG, E_RANGE with a sentence.
- * Not collective: the same on all ranks. O(params). */
+
+/* Computes where each parameter begins and how the buffer is cut into buckets. The result is the
+ * same on all ranks.
+ *
+ * start:    [params], receives the first element of each parameter in the buffer.
+ * bucket:   [room], receives the buckets in the order of the buffer.
+ * buckets:  receives the number of buckets, which may exceed `room`. Call with room 0 to count
+ *           them.
+ *
+ * Fails with DPAR_E_ARG or DPAR_E_RANGE. Costs O(params).
+ */
 DPAR_API dpar_status dpar_buckets_init(const dpar_buckets_desc *how, int64_t *start,
                                        dpar_bucket *bucket, int32_t room, int32_t *buckets,
                                        dpar_why *why);
 
 /* The part of one parameter that a rank has. */
 typedef struct dpar_piece {
-    int64_t count;     /* elements */
-    int64_t in_param;  /* where they begin: in the parameter */
-    int64_t in_shard;  /* in the rank's shard */
-    int64_t in_bucket; /* in the bucket */
-    int64_t in_buffer; /* in the buffer */
+    int64_t count;     /* number of elements */
+    int64_t in_param;  /* first element, as an index in the parameter */
+    int64_t in_shard;  /* the same, in the rank's shard */
+    int64_t in_bucket; /* the same, in the bucket */
+    int64_t in_buffer; /* the same, in the buffer */
 } dpar_piece;
-/* The part of a parameter (of numel elements from start on) in a rank's share of a bucket, one of
- * `ranks` equal ones. 1; 0, nothing written, when there is none. O(1). */
+
+/* Computes the part of a parameter that is in a rank's share of a bucket. Returns 1, or 0 if there
+ * is none; *piece is then unchanged.
+ *
+ * ranks:         the number of equal shares of the bucket. start, numel:  the first element of the
+ *                parameter in the buffer, and its number of elements.
+ *
+ * Costs O(1).
+ */
 DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t start,
                                int64_t numel, int32_t rank, dpar_piece *piece);
 
 /* ---- intervals of a flattened array ---- */
 
-/* The boxes that elements [*at, end) of an array in C order make up, in order: at most 2 dims - 1.
- * Begin with *at = the first element. 1: the next box, *at moved behind it. 0: no more.
+/* Advances to the next of the boxes that make up elements [*at, end) of a flattened array. Returns
+ * 1, or 0 when there is none left.
  *
- * An `end` past the array is its end. 0 too where an extent is below 1, *at is negative, or the
- * product of the extents does not fit 63 bits. RaggedShard, BlockShard: split rows or blocks by a
- * dpar_split, times their elements. O(dims). */
+ * extent:  [dims], the shape of the array, which is in C order.
+ * at:      the first element on the first call; the function moves it past the box.
+ * end:     past the last element; a larger number than the array has means its end.
+ *
+ * There are at most 2 dims - 1 boxes. Also returns 0 if an extent is below 1, *at is negative, or
+ * the product of the extents does not fit in 63 bits. For RaggedShard and BlockShard, split rows or
+ * blocks by a dpar_split and multiply by their elements. Costs O(dims).
+ */
 DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
                             dpar_box *box);
 

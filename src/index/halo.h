@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo - an n-d grid on a mesh whose ranks also hold the points around their block: who sends which
- * points to whom, and what can be computed before they arrive. dpar_halo.h moves them, and
- * dpar_grid there is the short way.
+/* halo - computes which points each rank of a distributed n-d grid sends to which other rank to
+ * fill the halo around its block, and what can be computed before the halo arrives. dpar_halo.h
+ * sends them, and dpar_grid there is the short way to do it.
  *
  *     dpar_halo h = {0};
- *     h.grid = layout;                                cells on a mesh, dpar_layout_init
+ *     h.grid = layout;                                cells on a mesh, from dpar_layout_init
  *     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
- *     h.periodic = 1 << 1;                            dim 1 is a ring
+ *     h.periodic = 1 << 1;                            dim 1 is periodic
  *     dpar_halo_check(&h, &why);
- *     dpar_halo_box(&h, rank, &box);                  the local array, halo included
+ *     dpar_halo_box(&h, rank, &box);                  the local array with its halo
  *     dpar_halo_first(&w, &h, rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, &why);
- *     while (dpar_halo_next(&w, &t))                  what arrives from whom */
+ *     while (dpar_halo_next(&w, &t))                  each t is received from t.peer
+ */
 #ifndef DPARI_INDEX_HALO_H
 #define DPARI_INDEX_HALO_H
 
@@ -18,164 +19,213 @@
 #include "layout.h"
 #include "window.h"
 
-/* Which points a dim of a staggered field has, when the grid has N cells there. */
+/* The points of a staggered field in one dim of a grid with N cells. */
 enum {
-    DPAR_HALO_AT_CELLS,     /* N, in the middle of the cells */
-    DPAR_HALO_AT_LOW_FACES, /* N + 1; each rank owns those below its cells, the last also the end */
-    DPAR_HALO_AT_HIGH_FACES /* N + 1; each rank owns those above its cells, the first also face 0 */
+    DPAR_HALO_AT_CELLS, /* N points, in the middle of the cells */
+    /* N + 1 points. Each rank owns the faces below its cells, and the last rank also the face at
+     * the end. */
+    DPAR_HALO_AT_LOW_FACES,
+    /* N + 1 points. Each rank owns the faces above its cells, and the first rank also face 0. */
+    DPAR_HALO_AT_HIGH_FACES
 };
 
-/* How the faces of a cubed sphere meet (dpar_halo.cube). They are tiles 1 to 6 of the cubic mosaic
- * of GFDL's FMS (FV3), less 1: the twelve contacts of define_cubic_mosaic in its test_mpp_domains.
- * On a cube:
+/* How the six faces of a cubed sphere meet (dpar_halo.cube). Face n is tile n + 1 of the cubic
+ * mosaic of GFDL's FMS (FV3), with the twelve contacts of define_cubic_mosaic in its
+ * test_mpp_domains. On a cube:
  *
  *     face  0   1   2   3   4   5
  *     is   +X  +Y  +Z  -X  -Y  -Z
  *     x to +Y  -X  -X  -Z  -Z  +Y
  *     y to +Z  +Z  -Y  -Y  +X  +X
  *
- * From even faces east leads to the next face as it is, and north to the one after it, turned. From
- * odd faces it is the other way round. All are right-handed, seen from outside. Halos are at most N
- * wide. At the cube's corners three faces meet: halo points there have no image and stay as they
- * are.
+ * From an even face, east leads to the next face without a turn and north to the face after that
+ * with a turn. From an odd face it is the other way round. All faces are right-handed, seen from
+ * outside. Halos are at most N wide. At the cube's corners three faces meet, and halo points there
+ * have no image and stay as they are.
  *
- * Points on faces of cells (C- and D-grids): each face of the cube has N x N for each component,
- * numbered with the cells. With DPAR_HALO_AT_LOW_FACES a face owns those on its west or south edge.
- * Those on its east or north edge are the first points beyond, and the next face's: each edge is
- * west or south of one of its two faces. DPAR_HALO_AT_HIGH_FACES is the other way round.
+ * Fields on the faces of cells (C- and D-grids) have N x N points per component on each face of the
+ * cube, numbered with the cells. With DPAR_HALO_AT_LOW_FACES a face of the cube owns the points on
+ * its west or south edge. The points on its east or north edge are the first points beyond it and
+ * belong to the next face, because each edge is the west or south edge of one of its two faces.
+ * With DPAR_HALO_AT_HIGH_FACES it is the other way round.
  *
- * Beyond an edge all points of the face there have an image, its border too. Where a third face
- * owns the border it comes from there, with both turns. Points at corners of cells (both dims) are
- * E_ARG: two of the cube's 8 corners would be nobody's. */
+ * All points beyond an edge have an image on the face there, also those on its border. If a third
+ * face owns the border, they are received from that face, with both turns. Points at the corners of
+ * cells (faces in both dims) fail with DPAR_E_ARG, because two of the cube's 8 corners would have
+ * no owner.
+ */
 
-/* A grid and its halo. Zero it, fill it in, and let dpar_halo_check judge it; reuse it for every
- * field on the same points.
+/* A distributed grid and its halo. Zero it, set the fields that you need, and check it with
+ * dpar_halo_check. One description serves all fields on the same points.
  *
- * A rank's local array has its own points and low[d] + high[d] more around them in dim d, in C
- * order; dpar_halo_box says which. A rank without cells has no array. In a periodic dim, and on a
- * cubed sphere, there are as many faces as cells, numbered with them.
+ * A rank's local array has its own points and, in dim d, low[d] + high[d] more around them, in C
+ * order; dpar_halo_box says which. A rank without cells has no array. A periodic dim, and a dim of
+ * a cubed sphere, has as many faces as cells, with the same numbers.
  *
- * Two ranks hold the faces between their blocks; the owner's value counts. A width of 1 and
- * DPAR_HALO_SYNC make the copies equal; a plan with dpar_halo_plan_desc.shared runs it. */
+ * Two ranks hold the faces between their blocks, and the owner's value counts. With a width of 1,
+ * an exchange in the mode DPAR_HALO_SYNC makes the copies equal; a plan with
+ * dpar_halo_plan_desc.shared runs it.
+ */
 typedef struct dpar_halo {
-    dpar_layout grid; /* the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
-    int32_t shape; /* what arrives. 0, DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_EDGES:
-                      no corners; DPAR_STENCIL_BOX: all, for codes that read diagonal neighbours */
-    int64_t low[DPAR_MAX_DIMS];    /* width below the block, in points, 0..2^60; less than 16 times
-                                      round a ring */
-    int64_t high[DPAR_MAX_DIMS];   /* and above */
+    dpar_layout grid; /* the cells; dims are cut by CHUNK, EVEN, FLOOR or RAGGED, also nested */
+    /* The part of the halo that is filled: DPAR_STENCIL_STAR (0) without edges and corners,
+     * DPAR_STENCIL_EDGES without corners, or DPAR_STENCIL_BOX, all of it, for codes that read
+     * diagonal neighbours. */
+    int32_t shape;
+    /* Width of the halo below the block in points, 0..2^60; less than 16 times the length of a
+     * periodic dim. */
+    int64_t low[DPAR_MAX_DIMS];
+    int64_t high[DPAR_MAX_DIMS];   /* width above the block, with the same limits */
     int32_t points[DPAR_MAX_DIMS]; /* DPAR_HALO_AT_CELLS, ... */
-    uint32_t periodic;             /* bit d: the end of dim d meets its beginning */
-    /* A fold, as the north of a tripolar ocean grid: beyond the end of dim `fold` lies the same
-     * edge again, reversed in the later, periodic dim `mirror`. With n rows of N columns, point (j,
-     * i) beyond is (2 (n - 1) + 1 - on_row - j, (N - 1 + shift - i) mod N).
+    uint32_t periodic;             /* bit d: dim d is periodic */
+    /* A fold, such as the north of a tripolar ocean grid. Beyond the end of dim `fold` follows the
+     * same edge again, reversed in the later, periodic dim `mirror`. With n rows of N columns, the
+     * point (j, i) beyond the end is (2 (n - 1) + 1 - on_row - j, (N - 1 + shift - i) mod N).
      *
-     * Pivot on a corner of T cells: T points have on_row 0, shift 0; u (E) 0, -1; v (N) 1, 0;
-     * corners 1, -1; all have the rows of T. Pivot on a T point: T has 1, 1; u 1, 0; v 0, 1;
-     * corners 0, 0. There v and corners have one row less than T, since their row above T's last
-     * one lies beyond the fold. With on_row the last row lies on the fold and is there twice: its
-     * first half overwrites the second. What comes over the fold has `turn` 2: components of
-     * vectors change sign. */
-    int32_t folds; /* 1: there is one */
+     * If the pivot is a corner of T cells, T points have on_row 0, shift 0; u (E) points 0, -1; v
+     * (N) points 1, 0; corners 1, -1. All have the rows of T. If the pivot is a T point, T points
+     * have on_row 1, shift 1; u points 1, 0; v points 0, 1; corners 0, 0. Then v and corners have
+     * one row less than T, because their row above T's last one is beyond the fold. With on_row 1
+     * the last row is on the fold and holds each point twice; its first half overwrites its second
+     * half. Transfers over the fold have `turn` 2: components of vectors change sign.
+     */
+    int32_t folds; /* 1 if there is a fold */
     int32_t fold, mirror, on_row, shift;
-    /* Poles of a latitude-longitude grid at the ends of dim `fold`, round which the later, periodic
-     * dim `mirror` goes; its N columns are even. Beyond the high pole (j, i) is (2 (n - 1) + 1 -
-     * on_row - j, i + N/2 mod N). Beyond the low one it is (on_row - 1 - j, the same).
+    /* Poles of a latitude-longitude grid, at the ends of dim `fold`. The later, periodic dim
+     * `mirror` goes around them and has an even number N of columns. Beyond the high pole, (j, i)
+     * is (2 (n - 1) + 1 - on_row - j, i + N/2 mod N). Beyond the low pole it is (on_row - 1 - j, i
+     * + N/2 mod N).
      *
-     * on_row is the pole's bit in pole_rows: the end row lies on the pole itself, and its points
-     * are left to their owners. A low pole may stand opposite a fold. Vectors change sign as over a
-     * fold. */
-    uint32_t poles;     /* DPAR_HALO_POLE_LOW, DPAR_HALO_POLE_HIGH or both */
-    uint32_t pole_rows; /* poles whose end row lies on the pole; others are half a cell away */
-    /* The six faces of a cubed sphere, which meet as said above. Dim 0 is the face, the last two
-     * dims are y and x, both of N cells; dims between them are levels. */
-    int32_t cube; /* 1: it is one */
-    /* The partner of a field of faces on a cubed sphere; NULL: none. Such fields come in pairs (u,
-     * v). On a C-grid u lies on faces along x and v on faces along y; on a D-grid the other way
-     * round. Over an edge with one or three quarter turns u's halo gets v's points.
+     * on_row is the pole's bit in pole_rows. If it is set, the end row is on the pole itself, and
+     * its points are left to their owners. A grid may have a low pole and a fold at its high end.
+     * Vectors change sign as over a fold.
+     */
+    uint32_t poles; /* DPAR_HALO_POLE_LOW, DPAR_HALO_POLE_HIGH or both */
+    /* Poles whose end row is on the pole. The end rows of other poles are half a cell away from it.
+     */
+    uint32_t pole_rows;
+    /* 1 if the grid is a cubed sphere, whose faces meet as described above. Dim 0 is the face, the
+     * last two dims are y and x with N cells each, and dims between them are levels. */
+    int32_t cube;
+    /* The halo of the partner field on a cubed sphere, for fields on faces of cells; otherwise
+     * NULL. Such fields come in pairs (u, v). On a C-grid u is on faces along x and v on faces
+     * along y; on a D-grid it is the other way round. Over an edge with one or three quarter turns,
+     * u's halo receives v's points.
      *
-     * This is the other field's halo, for dpar_halo_first alone; an exchange finds it by
-     * dpar_halo_field.pair. It has the same grid and owners, no windows, the points of y and x
-     * exchanged, and widths of its own. */
+     * Only dpar_halo_first reads this field; an exchange uses dpar_halo_field.pair instead. The
+     * partner has the same grid and owners, no windows, the points of y and x exchanged, and its
+     * own widths.
+     */
     const struct dpar_halo *partner;
-    /* Who owns a block, where block n is not rank n's; NULL: it is. owner[number of the block in
-     * the mesh] is a rank of the communicator, each at most once. -1 masks a block: its points do
-     * not exist, and halos there stay as they are.
+    /* [blocks], the rank of the communicator that owns each block, in the mesh's numbering, each
+     * rank at most once. -1 masks a block: its points do not exist, and halos there stay as they
+     * are. NULL gives block n to rank n.
      *
-     * With owners `rank` means that of the communicator, also in transfers. Functions take
-     * O(blocks) to find a rank's block. The array is the caller's and must live as long as this. */
+     * With owners, `rank` always means the rank in the communicator, also in transfers, and
+     * functions take O(blocks) to find a rank's block. The array is the caller's and must live as
+     * long as this struct.
+     */
     const int32_t *owner;
-    /* Operators that read windows, as convolutions. Where window[d].kernel is not 0, a rank's local
-     * array in dim d begins and ends with the first and last of its own points and of those that
-     * its outputs read. A convolution's padding counts; an exchange leaves it as it is. low and
-     * high come beyond. The shape is then a box.
+    /* Operators that read windows, such as convolutions. If window[d].kernel is not 0, a rank's
+     * local array in dim d reaches from the first to the last of its own points and of the points
+     * that its outputs read. A convolution's padding is part of the array, and an exchange leaves
+     * it as it is. `low` and `high` are added beyond that. The shape is then a box.
      *
-     * Only a convolution goes round a periodic dim. A rank without points of its own may have
-     * outputs, and so an array: it only receives. */
+     * Only a convolution reads across the ends of a periodic dim; neighbourhood attention is
+     * refused there. A rank without points of its own may have outputs, and therefore an array; it
+     * only receives.
+     */
     dpar_window window[DPAR_MAX_DIMS];
-    /* The layout of the outputs: the same mesh, whose axes cut the same dims in the same order, by
-     * any rule that leaves blocks in one piece. Dims without window: as the inputs. The caller's;
-     * it must live as long as this.
+    /* The layout of the outputs. It is on the same mesh, whose axes cut the same dims in the same
+     * order, by any rule with contiguous blocks. Dims without a window are as those of the inputs.
+     * It is the caller's and must live as long as this struct.
      *
-     * NULL: outputs go with their inputs. A rank has the outputs y whose input lies in its block:
-     * stride y, transposed y / stride, interpolation y inputs / outputs. */
+     * NULL keeps outputs with their inputs: a rank has the outputs y whose input is in its block.
+     * The input is stride y for a convolution, y / stride for a transposed one, y inputs / outputs
+     * for an interpolation.
+     */
     const dpar_layout *outputs;
 } dpar_halo;
 
+/* Bits of dpar_halo.poles. */
 enum { DPAR_HALO_POLE_LOW = 1, DPAR_HALO_POLE_HIGH = 2 };
 
-/* Judges a grid and its halo. E_ARG or E_RANGE with a sentence. Not collective. O(axes), with
- * owners O(blocks). */
+/* Checks a grid and its halo. Fails with DPAR_E_ARG or DPAR_E_RANGE. Costs O(axes), and O(blocks)
+ * with owners. */
 DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why);
 
-/* ---- boxes; dpar_halo_check took h. O(axes x dims) ---- */
-
-/* Points of a dim over all ranks: its cells, and one more for faces unless periodic. */
-DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim);
-/* The points that a rank owns. 1; 0, nothing written, when it owns none. */
-DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The points of a rank's local array: those that it owns and the halo. lo may be negative and hi
- * may pass the end. Point i has the local index i - lo. 1; 0 when the rank has no array. With
- * windows a rank that owns nothing may have one. */
-DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* What a rank computes: the points that it owns, with windows its outputs. 1; 0 when none. */
-DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The part of what a rank computes that reads nothing that an exchange brings: compute it while the
- * exchange runs. Physical boundaries do not shrink it. With windows single outputs outside of it
- * may wait for nothing, too: those all in padding or in gaps of a dilation. 1; 0 when there is
- * none. */
-DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The n-th of the disjoint boxes that make up the rest of what a rank computes: compute them when
- * the exchange has ended. There are at most 2 dims of them. 1 and *box; 0 past the last and for an
- * n below 0. */
-DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
-/* The n-th of the disjoint boxes that make up the halo: the local box outside the owned points.
- * They are the compact form, a halo beside an untouched block. First those below and above dim 0,
- * whole; then those of dim 1 between them; and so on. A star's have no edges and corners, where
- * nothing arrives.
+/* ---- boxes ----
  *
- * There are at most 2 a dim, none empty. A transfer lies in one of them, or in the row on a fold. 1
- * and *box; 0 past the last and for an n below 0. */
+ * For these functions dpar_halo_check must have accepted h. Each costs O(axes x dims). Those that
+ * fill *box return 1, or 0 if there is no such box; *box is then unchanged.
+ */
+
+/* Counts the points of a dim over all ranks: its cells, and one more for faces unless the dim is
+ * periodic. */
+DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim);
+
+/* Computes the box of points that a rank owns. Returns 1, or 0 if it owns none. */
+DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box);
+
+/* Computes the box of points in a rank's local array: those that it owns and the halo. Returns 1,
+ * or 0 if the rank has no array.
+ *
+ * lo may be negative and hi may exceed the dim. Point i has the local index i - lo. With windows, a
+ * rank that owns nothing may have an array.
+ */
+DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
+
+/* Computes the box of points that a rank computes: those that it owns, or with windows its outputs.
+ * Returns 1, or 0 if there are none. */
+DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
+
+/* Computes the box of points that a rank can compute while the exchange runs, because they read
+ * nothing that it brings. Returns 1, or 0 if there are none.
+ *
+ * Physical boundaries do not shrink the box. With windows, single outputs outside the box may not
+ * need the exchange either: those all of whose inputs are padding or in the gaps of a dilation.
+ */
+DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box);
+
+/* Computes the n-th of the disjoint boxes that a rank can compute only after the exchange: all that
+ * dpar_halo_interior leaves. Returns 1, or 0 past the last box and for n < 0. There are at most 2
+ * dims boxes. */
+DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
+
+/* Computes the n-th of the disjoint boxes that make up the halo, which is the local box without the
+ * owned points. Returns 1, or 0 past the last box and for n < 0.
+ *
+ * First come the boxes below and above dim 0, in full; then those of dim 1 between them; and so on.
+ * A star has no edges and corners, because nothing is received there. There are at most 2 dims
+ * boxes, none empty. A transfer is inside one of them, or in the row on a fold. Together they are
+ * the compact form, a halo next to a block without one.
+ */
 DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
-/* Points of all slabs of a rank: 0 when it has none, -1 past 2^63 - 1. */
+
+/* Counts the points of all slabs of a rank. Returns 0 if it has none, and -1 above 2^63 - 1. */
 DPAR_API int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t rank);
 
 /* ---- transfers ---- */
 
-/* A walk over one rank's transfers: first, then next until 0. Modes: */
+/* The modes of a walk. */
 enum {
-    DPAR_HALO_FORWARD, /* halos receive copies of what their owners have */
-    DPAR_HALO_ADJOINT, /* owners receive what halos collected: the transpose. Zero the halos after
-                          it, and the half row that a fold overwrote */
-    DPAR_HALO_SYNC, /* only points that two ranks hold: faces at the end of a block whose owner is
-                       the neighbour, and the half row on a fold. To check that copies agree,
-                       compare what arrives with what is there. It needs `high` of at least 1 in
-                       dims with DPAR_HALO_AT_LOW_FACES, `low` with DPAR_HALO_AT_HIGH_FACES */
-    DPAR_HALO_SYNC_ADJOINT /* owners receive what copies collected */
+    DPAR_HALO_FORWARD, /* halos receive copies of their owners' values */
+    /* Owners receive the values collected in halos (the transpose). Set the halos to zero
+     * afterwards, and the half row that a fold overwrote. */
+    DPAR_HALO_ADJOINT,
+    /* Only points that two ranks hold: faces at the end of a block whose owner is the neighbour,
+     * and the half row on a fold. To check that copies agree, compare what is received with what is
+     * there. This mode needs `high` of at least 1 in dims with DPAR_HALO_AT_LOW_FACES, and `low`
+     * with DPAR_HALO_AT_HIGH_FACES. */
+    DPAR_HALO_SYNC,
+    DPAR_HALO_SYNC_ADJOINT /* owners receive the values collected in these copies */
 };
+
+/* A walk over one rank's transfers: call dpar_halo_first, then dpar_halo_next until it returns 0.
+ */
 typedef struct dpar_halo_cursor {
-    const dpar_halo *h; /* private, all of it; `h` is read on the way */
-    int32_t rank, sends, mode, outside, pass, state; /* outside: of so many dims at most */
+    const dpar_halo *h; /* private, as are all fields; *h must live during the walk */
+    int32_t rank, sends, mode, outside, pass, state; /* outside: in at most so many dims */
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
     int64_t own[DPAR_MAX_DIMS][2];                   /* this rank's; */
     int64_t want[DPAR_MAX_DIMS][2];                  /* sends: points that have images here, */
@@ -188,27 +238,33 @@ typedef struct dpar_halo_cursor {
     uint32_t inside, reversed;
 } dpar_halo_cursor;
 
-/* Begins the list of what `rank` receives, or of what it sends. It receives each halo point that
- * has an image (inside, round a ring, over a fold) exactly once, and nothing else. Not collective:
- * no rank talks. The k-th send from a to b is the k-th receive of b from a. That holds too when b
- * is a's neighbour on both sides, or a itself.
+/* Begins the list of the transfers that a rank receives, or of those that it sends.
  *
- * A halo may reach past the neighbour and round the domain more than once; empty blocks are passed
- * over. `mine` and `theirs` count in local arrays (dpar_halo_box), `global` in points, on this
- * rank's side. Fields of vectors heed the transfer's `turn`. The adjoint's receives are the
- * forward's sends in the same order, with op DPAR_SUM. Add in that order, and the result does not
- * depend on arrival.
+ * direction:  DPAR_TRANSFER_RECV or DPAR_TRANSFER_SEND of redistribute.h.
+ * mode:       DPAR_HALO_FORWARD, ...
  *
- * With a partner, a transfer of odd `turn` leads from the partner's array into this one's halo; the
- * sender's side counts there.
+ * A rank receives each halo point that has an image (inside the grid, around a periodic dim, over a
+ * fold) exactly once, and nothing else. The k-th send from a to b is the k-th receive of b from a,
+ * also if b is a's neighbour on both sides or a itself.
  *
- * E_ARG: as dpar_halo_check, a direction that is neither DPAR_TRANSFER_RECV nor DPAR_TRANSFER_SEND
- * (redistribute.h), a rank that has two blocks, or faces of a cube's cells without partner. A step
- * costs O(dims x axes), a list O(its transfers x dims). With windows, and for the sender, a list
- * also costs O(blocks of the dims). */
+ * A halo may reach past the neighbour, and around the domain more than once; empty blocks are
+ * skipped. In transfers, `mine` and `theirs` are indices of local arrays (dpar_halo_box) and
+ * `global` is in points, on this rank's side. Apply the transfer's `turn` to fields of vectors. The
+ * adjoint's receives are the forward's sends in the same order, with op DPAR_SUM. If you add in
+ * that order, the result does not depend on the order of arrival. With a partner, a transfer of odd
+ * `turn` leads from the partner's array into this one's halo, and the sender's indices are the
+ * partner's.
+ *
+ * Fails with DPAR_E_ARG as dpar_halo_check does, and if there is no such direction, a rank has two
+ * blocks, or a field on faces of a cubed sphere has no partner. A step costs O(dims x axes), and a
+ * list O(its transfers x dims). With windows, and for the sender, a list also costs O(blocks of the
+ * dims).
+ */
 DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
-/* 1 and the next transfer; 0 at the end. Cost as dpar_halo_first says. */
+
+/* Advances to the next transfer. Returns 1, or 0 when there is none left. The cost is stated at
+ * dpar_halo_first. */
 DPAR_API int dpar_halo_next(dpar_halo_cursor *w, dpar_transfer *t);
 
 #endif

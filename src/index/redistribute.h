@@ -1,43 +1,49 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* redistribute - an array from one layout to another, on the same ranks or on others: who sends
- * which box to whom. Each rank lists its own transfers without talking, and no rank's list
- * contradicts another's.
+/* redistribute - lists the transfers that move an array from one layout to another, on the same
+ * ranks or on others. Each rank computes its own list without communication, and the lists of all
+ * ranks agree.
  *
  *     dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_RECV, 0);
  *     while (dpar_redistribute_next(&w, &t)) {
  *         t.peer sends t.extent elements, which arrive at t.mine
  *     }
  *
- * dpar_redistribute of dpar_comm.h moves the array. Rank n of both meshes is one process. Ranks
- * of another job are other processes: give that mesh an offset. Files that another job's rank n
- * wrote are not what rank n holds: read them with DPAR_REDISTRIBUTE_PRIMARY. */
+ * dpar_redistribute of dpar_comm.h moves the array. Rank n of both meshes is the same process,
+ * unless the meshes have different offsets: give the mesh of another job an offset, because its
+ * ranks are other processes. Use DPAR_REDISTRIBUTE_PRIMARY to read files that another job's ranks
+ * wrote, because rank n here does not hold what rank n wrote.
+ */
 #ifndef DPARI_INDEX_REDISTRIBUTE_H
 #define DPARI_INDEX_REDISTRIBUTE_H
 
 #include "layout.h"
 
-/* Can `from` become `to`? E_ARG with a sentence when not. O(axes).
+/* Checks whether an array can be redistributed from layout `from` to layout `to`. Fails with
+ * DPAR_E_ARG if not. Costs O(axes).
  *
- * Both have the same dims and extents. A Partial axis of `to` is one of two things. It is Partial
- * in `from` too, at the same place of the same mesh with the same op: sums stay as they are. Or a
- * sum begins: coordinate 0 of that axis receives the array, and the others must fill theirs with
- * zeros. */
+ * Both layouts must have the same dims and extents. There are two cases in which an axis of `to`
+ * may be Partial. Either the axis is Partial in `from` too, at the same place of the same mesh and
+ * with the same op, and its sums stay as they are. Or a sum begins: coordinate 0 of the axis
+ * receives the array, and the others must fill theirs with zeros.
+ */
 DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
                                              dpar_why *why);
 
-/* The walk over one rank's transfers: first, then next until 0. It copies the layouts. About 2 KB,
- * the caller's. */
+/* The direction of a walk: the transfers that a rank receives, or those that it sends. */
 enum { DPAR_TRANSFER_RECV, DPAR_TRANSFER_SEND };
 enum {
     DPAR_REDISTRIBUTE_PRIMARY = -1
-}; /* as per_node: copy 0 always sends, as where copy 0 wrote the files */
+}; /* As `per_node`, makes copy 0 send everything, for files that copy 0 wrote. */
+
+/* A walk over one rank's transfers: call dpar_redistribute_first, then dpar_redistribute_next until
+ * it returns 0. It holds copies of both layouts and takes about 2 KB. */
 typedef struct dpar_redistribute_cursor {
-    dpar_layout mine, other; /* private, all of it */
+    dpar_layout mine, other; /* private, as are all fields */
     int32_t rank, me, sends, per_node, nested, state;
     int32_t copies, copy, partials, partial, combine;
     int32_t phase, fresh, node, mate, mates, taker, takers, around;
     int32_t first, line, units, left;
-    int32_t now, op; /* the transfer that was reached */
+    int32_t now, op; /* the current transfer */
     uint32_t free_from, part_from, free_to;
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES], base[DPAR_MAX_AXES];
     int32_t guest[DPAR_MAX_AXES];
@@ -47,64 +53,84 @@ typedef struct dpar_redistribute_cursor {
     int64_t held[DPAR_MAX_DIMS], lead[DPAR_MAX_DIMS], cut[DPAR_MAX_DIMS], cut_length[DPAR_MAX_DIMS];
 } dpar_redistribute_cursor;
 
-/* Begins the list of all that `rank` receives, or of all that it sends. It receives its elements of
- * `to`, each once. From Partial sources it receives each contribution once: the first with
- * DPAR_COPY, the others with the op. Not collective: no rank talks. The k-th send from a to b is
- * the k-th receive of b from a.
+/* Begins the list of the transfers that a rank receives, or of those that it sends.
  *
- * Where several ranks have a copy, the receiver takes its own. Else the copies on its node send it;
- * else all copies do. per_node > 0 consecutive ranks are a node, for meshes whose strides nest, as
- * those of every init. per_node 0: there are no nodes.
+ * direction:  DPAR_TRANSFER_RECV or DPAR_TRANSFER_SEND.
+ * per_node:   consecutive ranks of a node, for meshes whose strides nest, as those of every init
+ *             do. 0 ignores nodes. DPAR_REDISTRIBUTE_PRIMARY lets copy 0 send everything.
  *
- * Copies share the sending evenly. While a box has at least as many receivers as copies, each copy
- * serves as many of them. Several copies serve each receiver that is left over, with even shares. A
- * copy sends at most its even share and the largest box more. So a box may come in pieces. It stays
- * whole where receivers cut rows (CHUNK, EVEN, FLOOR) and their number and that of the copies have
- * a common divisor: shares end where rows do.
+ * A rank receives each of its elements of `to` once. From Partial sources it receives each
+ * contribution once, the first with DPAR_COPY and the others with the op. The k-th send from a to b
+ * is the k-th receive of b from a.
  *
- * Each Partial rank sends its contribution directly. From P to S that is a reduce-scatter. From P
- * to R it is dear: see dpar_redistribute_reduced.
+ * If several ranks hold a copy, the receiver takes its own. If it has none, the copies on its node
+ * send, or all copies if its node has none. Copies share the sending evenly. As long as a box has
+ * at least as many receivers as copies, each copy serves the same number of whole receivers;
+ * several copies serve each receiver that is left over, in even shares. A copy sends at most its
+ * even share plus the largest box, so a box may arrive in pieces. It arrives whole if the receivers
+ * cut rows (CHUNK, EVEN, FLOOR) and their number and the number of copies have a common divisor,
+ * because shares then end where rows end.
  *
- * E_ARG, without a sentence: what dpar_redistribute_check refuses, a per_node below -1, another
- * direction. A step costs O(axes x dims), a list O(its transfers). A sender with copies also takes
- * O(what the ranks of its node receive of it), and passes over receivers that have a nearer
- * copy. */
+ * Each Partial rank sends its contribution directly. From Partial to Shard that is a
+ * reduce-scatter. From Partial to Replicate it is expensive; see dpar_redistribute_reduced.
+ *
+ * Fails with DPAR_E_ARG if dpar_redistribute_check refuses the layouts, per_node is below -1 or
+ * there is no such direction. A step costs O(axes x dims), and a list O(its transfers). A sender
+ * with copies also spends O(what the ranks of its node receive of it), and skips receivers that
+ * have a nearer copy.
+ */
 DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *w, const dpar_layout *from,
                                              const dpar_layout *to, int32_t rank, int32_t direction,
                                              int32_t per_node);
-/* 1 and the next transfer, or 0 at the end. Receives come by box, the last dim fastest, each box by
- * its senders. Sends come to the node first, rank by rank, then to all others. O(axes x dims). */
+
+/* Advances to the next transfer of the list. Returns 1, or 0 when there is none left.
+ *
+ * Receives are ordered by box, the last dim fastest, and within a box by sender. Sends are ordered
+ * by rank, with the ranks of the own node before all others. Costs O(axes x dims).
+ */
 DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *t);
 
-/* What a rank's walk adds up to, in elements; 2^63 - 1 stands for that and more. */
+/* The totals of a rank's walk, in elements. A total that does not fit is 2^63 - 1. */
 typedef struct dpar_transfer_totals {
-    int64_t transfers; /* how many, those to itself too */
+    int64_t transfers; /* number of transfers, with those from the rank to itself */
     int64_t kept;      /* elements that stay on the rank */
-    int64_t near_by;   /* elements that go to another rank of the node */
-    int64_t away;      /* elements that go to another node; without per_node all that move */
+    int64_t near_by;   /* elements exchanged with other ranks of the same node */
+    int64_t
+        away; /* elements exchanged with other nodes; without per_node, all that are exchanged */
 } dpar_transfer_totals;
-/* Walks what is left of w: what a redistribution costs a rank. It takes as long as the rest of the
- * walk. For the memory at once, add dpar_layout_count of both layouts. */
+
+/* Adds up the transfers that are left in a walk, and so computes what a redistribution costs a
+ * rank. Costs as much as the rest of the walk. The memory needed at the same time is
+ * dpar_layout_count of both layouts. */
 DPAR_API void dpar_transfers_total(dpar_redistribute_cursor *w, dpar_transfer_totals *sum);
 
-/* A cheaper way where `to` replicates Partial axes (an all-reduce): shard the sums first. MORE: go
- * from -> *middle -> to. OK: go directly. *middle cuts the longest dim by the Partial axes,
- * innermost. O(axes). */
+/* Finds a less expensive route if `to` replicates Partial axes, which is an all-reduce: shard the
+ * sums first. Returns DPAR_MORE if the array should be moved from -> *middle -> to, or DPAR_OK if
+ * it should be moved directly. *middle cuts the longest dim by the Partial axes, innermost. Costs
+ * O(axes). */
 DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
                                                dpar_layout *middle);
-/* A cheaper way to read a saved array where `to` has replicas: not all of them read all. MORE: go
- * saved -> *middle -> to. *middle shards `to` over its replicated axes, so that the first move
- * reads each element once and the second passes it on. OK: there are no replicas. O(axes). */
+
+/* Finds a less expensive route to read a saved array if `to` has replicas, so that not all of them
+ * read everything. Returns DPAR_MORE if the array should be moved saved -> *middle -> to, or
+ * DPAR_OK if there are no replicas. *middle shards `to` over its replicated axes, so that the first
+ * move reads each element once and the second passes it on. Costs O(axes). */
 DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle);
 
-/* Which rank should play which part of `to`, so that least moves? rank_of[p] becomes the rank of
- * `from` that plays rank p of `to`. All are different; what they have already is the most there can
- * be (the assignment problem, solved exactly).
+/* Assigns the parts of `to` to ranks so that the fewest elements move.
  *
- * Both meshes have n <= 2^15 ranks, counted with the last axis fastest, as dpar_mesh_group_member
- * counts over all axes. scratch: n^2 + 4 (n + 1) numbers. E_ARG: they have not, the arrays differ,
- * or one is Partial (a share of a sum is not the sum). E_RANGE: a share is above 2^46 elements.
- * O(n^3 + n^2 x runs of a rank x axes). */
+ * rank_of:  [ranks], receives for each rank of `to` the rank of `from` that should take its part.
+ *           All are different.
+ * scratch:  [n^2 + 4 (n + 1)] for n ranks.
+ *
+ * The elements that stay in place are the most possible, because the assignment problem is solved
+ * exactly. Both meshes have the same number of ranks, n <= 2^15, counted with the last axis
+ * fastest, as dpar_mesh_group_member counts over all axes.
+ *
+ * Fails with DPAR_E_ARG if the meshes differ in size or have more than 2^15 ranks, the arrays
+ * differ, or one is Partial, because a share of a sum is not the sum. Fails with DPAR_E_RANGE if a
+ * share has more than 2^46 elements. Costs O(n^3 + n^2 x runs of a rank x axes).
+ */
 DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpar_layout *to,
                                               int32_t *rank_of, int64_t *scratch, dpar_why *why);
 

@@ -1,119 +1,159 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* split - who has which elements of one dim: `count` elements over `parts` parts, by a rule that
- * has a name. The systems that people use disagree about what "block" means. Integers only, no
+/* split - computes which part owns which elements of one dim: `count` elements over `parts` parts,
+ * by a named rule, because the common systems disagree about what "block" means. Integers only, no
  * tables.
  *
- *     dpar_split_owner(DPAR_SPLIT_CHUNK, 1000, 7, 500);                     part 3 has element 500
- *     dpar_split_range(DPAR_SPLIT_CHUNK, 1000, 7, 3, &first, &count);       part 3 has 143, from
+ *     dpar_split_owner(DPAR_SPLIT_CHUNK, 1000, 7, 500);                     part 3 owns element 500
+ *     dpar_split_range(DPAR_SPLIT_CHUNK, 1000, 7, 3, &first, &count);       part 3 owns 143, from
  * 429 on
  *
- * A dpar_split answers by all rules, and quicker in a loop. */
+ * These two functions answer for some rules. A dpar_split answers for all rules, and faster in a
+ * loop.
+ */
 #ifndef DPARI_INDEX_SPLIT_H
 #define DPARI_INDEX_SPLIT_H
 
 #include "../base/base.h"
 
-/* The rules, for part p of P and N elements. The example: 10 elements over 4 parts. */
+/* The rules by which N elements are divided over P parts. The numbers are the sizes of 10 elements
+ * over 4 parts. */
 enum {
-    /* b = ceil(N/P): [min(N, p b), min(N, (p+1) b)): 3 3 3 1. torch.chunk, DTensor, FSDP, FFTW-MPI,
-     * MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts are the last ones. */
+    /* Blocks of b = ceil(N/P): part p owns [min(N, p b), min(N, (p+1) b)): 3 3 3 1. As torch.chunk,
+     * DTensor, FSDP, FFTW-MPI, MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts
+     * are last. */
     DPAR_SPLIT_CHUNK,
-    /* N/P + (p < N%P) elements: 3 3 2 2. numpy.array_split, torch.tensor_split, PETSc DMDA,
-     * DeepSpeed, cuDecomp, heFFTe, AMReX, hypre. Empty parts are the last ones. */
+    /* Balanced: part p owns N/P + (p < N%P) elements: 3 3 2 2. As numpy.array_split,
+     * torch.tensor_split, PETSc DMDA, DeepSpeed, cuDecomp, heFFTe, AMReX, hypre. Empty parts are
+     * last. */
     DPAR_SPLIT_EVEN,
-    /* [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. p4est. Empty parts lie between full ones. */
+    /* Rounded down: part p owns [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. As p4est. Empty parts
+     * are between full ones. */
     DPAR_SPLIT_FLOOR,
-    /* Blocks of `block`, dealt round from part `source`. ScaLAPACK, MPI darray CYCLIC(k). */
+    /* Blocks of `block` elements, dealt in turn from part `source` on. As ScaLAPACK, MPI darray
+     * CYCLIC(k). */
     DPAR_SPLIT_BLOCK_CYCLIC,
-    /* Any ascending cuts: [cuts[p], cuts[p+1]). Ragged and weighted shards, whole atoms. */
+    /* Any ascending cuts: part p owns [cuts[p], cuts[p+1]). For ragged and weighted shards and
+     * whole atoms. */
     DPAR_SPLIT_RAGGED,
-    /* CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th part of every
-     * piece. DTensor's strided shard (FSDP over TP), fused QKV and gate/up. */
+    /* `block` pieces by CHUNK, each of them divided over P by CHUNK; part p owns the p-th share of
+     * every piece. As DTensor's strided shard (FSDP over TP), fused QKV and gate/up weights. */
     DPAR_SPLIT_STRIDED,
-    /* CHUNK into 2P chunks; part p has chunks p and 2P-1-p. Causal context parallelism. */
+    /* 2P chunks by CHUNK; part p owns chunks p and 2P-1-p. For causal context parallelism. */
     DPAR_SPLIT_ZIGZAG,
-    /* p, p+P, p+2P, ...: BLOCK_CYCLIC(1). Striped attention. */
+    /* Every P-th element: part p owns p, p+P, p+2P, ..., as BLOCK_CYCLIC with blocks of 1. For
+     * striped attention. */
     DPAR_SPLIT_CYCLIC,
     DPAR_SPLIT_RULE_COUNT
 };
 
-/* The part that has element i of `count`, by any rule but BLOCK_CYCLIC, RAGGED and STRIDED. -1 when
- * i is outside, or where dpar_split_init would refuse. O(1). */
+/* Finds the part that owns element i of `count`, by any rule except BLOCK_CYCLIC, RAGGED and
+ * STRIDED. Returns -1 if i is outside or dpar_split_init would refuse the numbers. Costs O(1). */
 DPAR_API int32_t dpar_split_owner(int32_t rule, int64_t count, int32_t parts, int64_t i);
-/* The elements of a part by CHUNK, EVEN or FLOOR, whose parts are one run: *elements of them, from
- * *first on. A part that has none has *first = `count`. E_ARG or E_RANGE, nothing written: another
- * rule, no such part, or what dpar_split_init would refuse. O(1). */
+
+/* Computes the elements of a part by CHUNK, EVEN or FLOOR, whose parts are contiguous: *elements of
+ * them, from *first on. A part without elements has *first = `count`.
+ *
+ * Fails with DPAR_E_ARG or DPAR_E_RANGE for another rule, a part that does not exist, or numbers
+ * that dpar_split_init would refuse. Costs O(1).
+ */
 DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts, int32_t part,
                                       int64_t *first, int64_t *elements);
 
-/* A value; make it with an init function. Within a part, local indices 0, 1, ... run through its
- * elements in ascending global order. */
+/* A division of elements over parts, made by dpar_split_init or dpar_split_init_ragged. Within a
+ * part, local indices 0, 1, ... number its elements in ascending global order. */
 typedef struct dpar_split {
-    int32_t rule;     /* DPAR_SPLIT_CHUNK, ... */
-    int32_t parts;    /* P, at least 1 */
-    int32_t source;   /* BLOCK_CYCLIC: the part of the first block, 0..parts-1. The init sets 0; set
-                         yours after it */
-    uint8_t shift[2]; /* private: see inverse */
-    int64_t count;    /* N, elements, 0..2^62 */
-    int64_t block;    /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
-    const int64_t *cuts;         /* RAGGED: parts + 1 of them, the caller's */
-    int64_t by[2];               /* private: what indices are divided by */
+    int32_t rule;  /* DPAR_SPLIT_CHUNK, ... */
+    int32_t parts; /* number of parts, at least 1 */
+    /* For BLOCK_CYCLIC, the part of the first block, 0..parts-1. dpar_split_init sets 0; set yours
+     * after it. */
+    int32_t source;
+    uint8_t shift[2];            /* private: see inverse */
+    int64_t count;               /* number of elements, 0..2^62 */
+    int64_t block;               /* BLOCK_CYCLIC: elements of a block; STRIDED: number of pieces */
+    const int64_t *cuts;         /* RAGGED: [parts + 1], the caller's */
+    int64_t by[2];               /* private: the divisors of indices */
     uint64_t inverse[2];         /* private: their inverses, times 2^shift */
     int64_t rounds, extra, tail; /* private: the count in whole rounds, and what is left */
 } dpar_split;
 
-/* A split by any rule but RAGGED, which has its own init. `block`: BLOCK_CYCLIC's block and
- * STRIDED's pieces, at least 1; other rules ignore it. E_ARG or E_RANGE with a sentence, *s
- * untouched. O(1). */
+/* Makes a split by any rule except RAGGED, which has dpar_split_init_ragged.
+ *
+ * block:  the block of BLOCK_CYCLIC or the pieces of STRIDED, at least 1; other rules ignore it.
+ *
+ * Fails with DPAR_E_ARG or DPAR_E_RANGE and leaves *s unchanged. Costs O(1).
+ */
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why);
-/* Changes the number of elements to another, 0..2^62; the rule stays. RAGGED keeps its cuts, which
- * must end there. Cannot fail. O(1). */
+
+/* Changes the number of elements to `count`, 0..2^62, and keeps the rule. RAGGED keeps its cuts,
+ * whose last one must be `count`. Cannot fail. Costs O(1). */
 DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
-/* RAGGED: parts by cuts, cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts] = the number of elements. The
- * array must outlive the split. E_ARG: no parts, or cuts that do not begin at 0 or do not ascend.
- * E_RANGE: more than 2^62 elements. Each has a sentence. O(parts).
+
+/* Makes a RAGGED split from cuts, 0 = cuts[0] <= cuts[1] <= ... <= cuts[parts] = the number of
+ * elements. The array must live as long as the split.
  *
  * cuDecomp's gdims_dist splits the first `even` elements by EVEN and gives the rest to the last
- * part that has some. Its cuts are the offsets of that EVEN, and `count` from the first empty part
- * on. */
+ * part that has some. Its cuts are the offsets of that EVEN split, and `count` from the first empty
+ * part on.
+ *
+ * Fails with DPAR_E_ARG if there are no parts or the cuts do not begin at 0 or do not ascend, or
+ * DPAR_E_RANGE above 2^62 elements. Costs O(parts).
+ */
 DPAR_API dpar_status dpar_split_init_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
                                             dpar_why *why);
-/* Cuts by weights: fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum),
- * in whole atoms of `atom` elements; the last atom may be short. No part is an atom or more away
- * from its share: cut(p) = floor(A W(p) / W) atoms, A = ceil(count / atom), W(p) the sum of the
- * first p weights.
+
+/* Computes cuts so that part p gets about count weights[p] / (sum of the weights) elements, in
+ * whole atoms.
  *
- * Weights are at least 0, not all 0, of a sum below 2^31. E_ARG: a number out of its domain.
- * E_RANGE: too large a one. Each has a sentence, cuts untouched. O(parts). */
+ * cuts:     [parts + 1], receives the cuts, which dpar_split_init_ragged takes.
+ * weights:  [parts], at least 0, not all 0, with a sum below 2^31.
+ * atom:     elements of an atom; the last atom may be shorter.
+ *
+ * No part is an atom or more away from its share: cut(p) = floor(A W(p) / W) atoms, with A =
+ * ceil(count / atom), W(p) the sum of the first p weights and W the sum of all. Fails with
+ * DPAR_E_ARG for a number out of its domain or DPAR_E_RANGE for one that is too large. Costs
+ * O(parts).
+ */
 DPAR_API dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t count, int32_t parts,
                                               const int64_t *weights, int64_t atom, dpar_why *why);
-/* Cuts a row of items, as the layers of a model, into `parts` runs so that the heaviest run is as
- * light as can be. Part p has items cuts[p] to cuts[p+1] - 1.
+
+/* Cuts a row of items, such as the layers of a model, into runs so that the most expensive run is
+ * as inexpensive as possible. Part p gets items cuts[p] to cuts[p+1] - 1.
  *
- * Within that least maximum each run, from the first on, comes as near as it can to an even share
- * of what is left. While there are enough items no run is empty. Costs are at least 0, of a sum
- * below 2^62. E_ARG: a number out of its domain. E_RANGE: too large a one. Each has a sentence.
- * O(items x log(sum)). */
+ * cost:  [items], at least 0, with a sum below 2^62.
+ *
+ * Within that least maximum each run, from the first on, is as close as possible to an even share
+ * of what is left. No run is empty as long as there are enough items. Fails with DPAR_E_ARG for a
+ * number out of its domain or DPAR_E_RANGE for one that is too large. Costs O(items log(sum)).
+ */
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);
 
-/* Elements of a part; 0 for parts outside 0..P-1. The largest part is 0; of BLOCK_CYCLIC `source`,
- * of ZIGZAG 0 or P-1, of FLOOR and RAGGED any. O(1). */
+/* Counts the elements of a part. Returns 0 for a part outside 0..parts-1. The largest part is part
+ * 0; for BLOCK_CYCLIC it is `source`, for ZIGZAG part 0 or parts-1, for FLOOR and RAGGED any. Costs
+ * O(1). */
 DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part);
-/* The first element of a part; `count` for a part that has none, as in DTensor: an empty shard is
- * never taken for another one. O(1). */
+
+/* Finds the first element of a part. Returns `count` for a part without elements, as DTensor does,
+ * so that an empty shard cannot be mistaken for another one. Costs O(1). */
 DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part);
-/* Where element i lies: returns the part that has it, -1 when i is not in 0..N-1. *local: its index
- * in the part. *run: how many elements from i on lie one after another there. Both may be NULL.
- * O(1); RAGGED, and FLOOR when N P passes 2^63 - 1, O(log parts). */
+
+/* Finds the part that owns element i. Returns -1 if i is not in 0..count-1.
+ *
+ * local:  receives the index of the element in the part; may be NULL.
+ * run:    receives how many elements from i on are consecutive in the part; may be NULL.
+ *
+ * Costs O(1). RAGGED, and FLOOR if count * parts exceeds 2^63 - 1, cost O(log parts).
+ */
 DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
-/* The element that is number `local` of `part`; -1 when there is none. *run as above. The runs [g,
- * g + n) of a part:
+
+/* Finds the element with local index `local` in a part. Returns -1 if there is none. `run` is as in
+ * dpar_split_locate. This loop visits the runs [g, g + n) of a part:
  *
  *     for (l = 0; (g = dpar_split_global(&s, p, l, &n)) >= 0; l += n)
  *
- * O(1). */
+ * Costs O(1).
+ */
 DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run);
 
 #endif

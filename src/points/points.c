@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Plans exchanges of points: checks the description, compares it between ranks, and divides memory.
+ *
+ * Ids become lists of local indices for both sides (points_owner.c), and lists become runs
+ * (points_list.c). Peers that share memory find each other and exchange references to staging
+ * memory. The file also converts ids, sorts rows, and writes reports. points_plan.h explains how
+ * the exchange then runs. */
 #include "points.h"
 
 #include "../base/inner.h"
@@ -103,7 +109,7 @@ static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_des
     return DPAR_OK;
 }
 
-/* What this rank says, but for what own_id and ghost_id hold. */
+/* Checks the description of this rank, except for the contents of own_id and ghost_id. */
 static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
 {
     if (d->own < 0 || d->ghosts < 0) {
@@ -309,7 +315,7 @@ static void dpari_pt_set_peers(dpari_points *x, const dpari_pt_both *b)
     }
 }
 
-/* Which of the peers share memory with this rank? COLLECTIVE over the node. */
+/* Finds the peers that share memory with this rank. Collective over the node. */
 static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
 {
     const dpari_group *g = dpari_group_of(x->node);
@@ -356,7 +362,7 @@ static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
     r->at = r->line && p->send.at ? (int64_t)dpari_ref(x->world, p->send.at, 1) : 0;
 }
 
-/* What a peer has told. */
+/* Reads what a peer has published about its memory. */
 static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
 {
     dpari_pt_peer *p = &x->peer[i];
@@ -381,7 +387,7 @@ static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
     return r->at && p->source.at == NULL ? dpari_pt_unreachable(x, (uint64_t)r->at) : DPAR_OK;
 }
 
-/* Peers tell each other where things lie. */
+/* Exchanges references to staging memory with the peers. */
 static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
 {
     dpari_pt_record *mine = x->record, *theirs = x->record + x->head.peers;
@@ -540,7 +546,7 @@ DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *i
                                        ids[lost], p->comm->rank, 0);
 }
 
-/* Does row i read a ghost? -1: a column is no index. */
+/* Tests whether row i reads a ghost. Returns 1, 0, or -1 if a column is no local index. */
 static int dpari_pt_reads_ghost(const dpar_points *p, const int64_t *begin, const int32_t *column,
                                 int64_t i)
 {

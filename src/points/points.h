@@ -1,48 +1,52 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points - values that ranks own and values that they read of others, by lists of ids or indices:
- * finite elements, finite volumes on polyhedra, sparse matrices, graphs. What goes where is planned
- * once. Then any vectors are exchanged, as often as you like, in one message a peer.
+/* points - exchanges values of unstructured meshes, by lists of ids or indices, for finite
+ * elements, finite volumes on polyhedra, sparse matrices and graphs. An exchange is planned once.
+ * Then any vectors can be exchanged, as often as you like, in one message per peer.
  *
- * A rank has `own` values and behind them `ghosts`, copies of others' values. Local index i is own
- * value i below own, ghost i - own from there on. Points may be named in two ways.
+ * A vector of a rank has `own` values, and behind them `ghosts`, copies of values that other ranks
+ * own. Local index i is an own value if i < own, and ghost i - own otherwise. There are two ways to
+ * say what is exchanged.
  *
- * By ids, numbers of yours for all points of the job. A rank says which it owns and which it reads.
- * Whom it reads them from is found out:
+ * By ids: numbers of your choice for all points of the job. Each rank lists the ids that it owns
+ * and those that it reads. dpar finds the owners of the latter:
  *
- *     d.own = n;                              own_id NULL: ids go on from rank to rank, 0, 1, ...
- *     d.ghosts = m, d.ghost_id = needed;      in any order, repeats allowed
+ *     d.own = n;                              own_id NULL: consecutive ids from rank to rank
+ *     d.ghosts = m;
+ *     d.ghost_id = needed;                    in any order, repeats allowed
  *
- * By lists for both sides, as HPCG, PETSc and hypre have them: which own values go to whom, and how
- * many come from whom (dpar_points_lists).
+ * By lists of both sides, as HPCG, PETSc and hypre have them: which own values are sent to which
+ * rank, and how many are received from which rank (dpar_points_lists).
  *
- *     bad = dpar_points_bytes(c, &d, &bytes, &why);
- *     bad = bad || dpar_comm_alloc(c, bytes, &memory);
- *     bad = bad || dpar_points_init(memory, bytes, c, &d, &p, &why);
+ *     dpar_points_bytes(c, &d, &bytes, &why);                 each call returns a dpar_status
+ *     dpar_comm_alloc(c, bytes, &memory);
+ *     dpar_points_init(memory, bytes, c, &d, &p, &why);
  *     v[0].type = v[1].type = DPAR_F64;
  *     v[0].data = x;                          x[n + m]
- *     v[1].data = u, v[1].components = 3;     u[3 * (n + m)], three together at each point
- *     bad = bad || dpar_points_begin(p, v, 2);
+ *     v[1].data = u;                          u[3 * (n + m)], three together at each point
+ *     v[1].components = 3;
+ *     dpar_points_begin(p, v, 2);
  *     ... rows that read no ghost: dpar_points_interior_rows ...
- *     bad = bad || dpar_points_end(p);
+ *     dpar_points_end(p);
  *     ... the other rows ...
- *     bad = bad || dpar_points_close(p);
+ *     dpar_points_close(p);
  *
- * Vectors are named in each call: nothing is bound, and they may differ from call to call. Vectors
- * of dpar_comm_alloc are the fastest: peers in a node read long runs where they lie. Others are
- * packed into memory that peers read. Between nodes messages go.
+ * Vectors are passed to each call and may differ from call to call. Vectors of dpar_comm_alloc are
+ * exchanged fastest, because peers in a node read long runs in place. Others are packed into memory
+ * that peers read. Between nodes values are sent in messages.
  *
- * Between begin and end own values may be read and must not be written, ghosts must be neither read
- * nor written. Several plans may be under way at a time, if what one writes no other reads.
+ * Between begin and end own values may be read but not written, and ghosts must be neither read nor
+ * written. Several plans may be in progress at a time, if none writes what another one reads.
  *
- * Memory. Of the caller: 1 KiB, and with ids 24 to 48 bytes for each ghost and for each own id that
- * own_id names (lists: a bit a ghost). The rest is of dpar_comm_alloc. It is 1.2 KiB a peer, and 4
- * bytes a value sent and a ghost (8 a run where runs are long, 0 where there is one). The packed
- * values take their bytes three times, four times with messages. init takes up to 64 bytes an id
- * for a while, and 48 bytes a rank of the communicator.
+ * Memory. The caller provides 1 KiB. Plans by ids need another 24 to 48 bytes for each ghost and
+ * for each own id that own_id lists; plans by lists need a bit for each ghost. The rest comes from
+ * dpar_comm_alloc. It is 1.2 KiB per peer, and 4 bytes for each value sent and each ghost. Instead
+ * of the latter it is 8 bytes for each run if runs are long, and nothing if there is one run.
+ * Packed values take three times their bytes, four times with messages. During init up to 64 bytes
+ * per id and 48 bytes per rank of the communicator are needed.
  *
- * Plans share none of this. Four levels of a multigrid, each half as fine, take 1.4 times what the
- * finest takes alone. If they shared it each exchange would wait until all have read the one
- * before, which costs small ones a fifth of their time. */
+ * Plans share none of this memory. Four levels of a multigrid, each half as fine, take 1.4 times
+ * the memory of the finest. If they shared it, each exchange would have to wait until all ranks had
+ * read the one before, which costs small ones a fifth of their time. */
 #ifndef DPARI_POINTS_POINTS_H
 #define DPARI_POINTS_POINTS_H
 
@@ -50,175 +54,210 @@
 #include "../comm/comm.h"
 #include "../index/layout.h"
 
-/* Where ghosts lie behind the own values. */
+/* The order of ghosts behind the own values. */
 enum {
-    DPAR_POINTS_ORDER_GIVEN,   /* in the order of ghost_id */
-    DPAR_POINTS_ORDER_BY_OWNER /* by the owner's rank, then by id: what comes from a peer is one run
-                            that needs no unpacking. dpar_points_to_local says where each is */
+    DPAR_POINTS_ORDER_GIVEN,   /* the order of ghost_id */
+    DPAR_POINTS_ORDER_BY_OWNER /* by the owner's rank, then by id, so that what a peer sends is one
+                            run that needs no unpacking. dpar_points_to_local finds the place of an
+                            id */
 };
 
-/* How values travel. */
+/* How values are exchanged. */
 enum {
-    DPAR_POINTS_AUTO,     /* DIRECT where peers' memory can be reached, else messages */
-    DPAR_POINTS_MESSAGES, /* one message a peer */
+    DPAR_POINTS_AUTO,     /* DIRECT if peers' memory can be reached, otherwise messages */
+    DPAR_POINTS_MESSAGES, /* one message per peer */
     DPAR_POINTS_PACKED,   /* packed by their owner into memory that the peer reads */
-    DPAR_POINTS_DIRECT    /* long runs are read where they lie, the others packed */
+    DPAR_POINTS_DIRECT    /* long runs are read in place, others are packed */
 };
 
-/* Both sides of an exchange, as many codes have them already. Peer k gets `sends[k]` own values,
- * those at the next so many of send_at. The next `receives[k]` places of receive_at get its values,
- * in the order of its list. All arrays are copied. */
+/* The lists of both sides of an exchange, as many codes have them already. The first `sends[0]`
+ * indices of send_at are the values for peer[0], the next `sends[1]` those for peer[1], and so on.
+ * Likewise the first `receives[0]` indices of receive_at receive the values of peer[0], in the
+ * order of its list. All arrays are copied. */
 typedef struct dpar_points_lists {
     int32_t peers;
-    const int32_t *peer;       /* [peers] ranks, each once, in any order; oneself, too */
-    const int64_t *sends;      /* [peers] */
-    const int64_t *receives;   /* [peers]; what two ranks say of each other fits, else E_MISMATCH */
-    const int32_t *send_at;    /* local indices of own values; a value may go to several */
-    const int32_t *receive_at; /* local indices of ghosts, each once. NULL: own, own + 1, ... */
+    const int32_t *peer;     /* [peers] ranks, each once, in any order; may include this rank */
+    const int64_t *sends;    /* [peers] number of values sent to each peer */
+    const int64_t *receives; /* [peers] number of values received from each peer; must equal what
+                                the peer sends (DPAR_E_MISMATCH) */
+    const int32_t *send_at;  /* local indices of own values; a value may be sent to several peers */
+    const int32_t
+        *receive_at; /* local indices of ghosts, each once; NULL means own, own + 1, ... */
 } dpar_points_lists;
 
-/* Points of this rank. Zero it and fill in own and either ids or lists. Ranks give the same kind,
- * order, way, run_bytes and tag; E_MISMATCH on all ranks where they do not. */
+/* The points of this rank. Zero it, then set own, and either ids or lists. All ranks pass ids or
+ * all pass lists, with the same order, way, run_bytes and tag; otherwise all get DPAR_E_MISMATCH.
+ */
 typedef struct dpar_points_desc {
-    int64_t own;             /* values that this rank owns: 0 .. 2^31 - 1, with the ghosts */
+    int64_t own;             /* number of values that this rank owns: 0 .. 2^31 - 1, with ghosts */
     const int64_t *own_id;   /* [own] any numbers, each once in the job, in any order. NULL on all
-                                ranks: consecutive, rank after rank, from 0; or with a rule, what
-                                it gives this rank */
-    int64_t ghosts;          /* values of others that it reads; its own ids are allowed, too */
+                                ranks selects consecutive ids from 0, rank after rank, or the
+                                elements that `rule` gives this rank */
+    int64_t ghosts;          /* number of values that this rank reads; may include its own ids */
     const int64_t *ghost_id; /* [ghosts] */
-    const int32_t *owner;    /* [ghosts] who has each, where you know. NULL on all ranks otherwise:
-                                it is looked up */
-    const dpar_layout *rule; /* NULL; or who has what: ids are the elements of this array in C
-                                order, of its whole shape. Its primary copies own them */
-    int32_t order;           /* DPAR_POINTS_x */
-    int32_t way;             /* DPAR_POINTS_x */
-    const dpar_points_lists *lists; /* in place of ids; ghosts and own count */
-    int64_t run_bytes; /* DIRECT: lists whose runs have so many bytes on average are read where they
-                          lie; 0: 64 */
-    int32_t tag;       /* of the messages; your own between begin and end have another */
-    int32_t timers;    /* 1: keep times for dpar_points_report */
+    const int32_t *owner;    /* [ghosts] the rank that owns each ghost, if you know it. NULL on all
+                                ranks looks it up */
+    const dpar_layout *rule; /* a layout that defines the owners; may be NULL. Ids are then the
+                                elements of its whole array in C order, owned by its primary
+                                copies */
+    int32_t order;           /* DPAR_POINTS_ORDER_GIVEN or DPAR_POINTS_ORDER_BY_OWNER */
+    int32_t way;             /* DPAR_POINTS_AUTO, _MESSAGES, _PACKED or _DIRECT */
+    const dpar_points_lists *lists; /* replaces the ids; own and ghosts must be set, too */
+    int64_t run_bytes; /* for DIRECT: the least average bytes of the runs of a list that is read in
+                          place; 0 selects 64 */
+    int32_t tag;       /* of the messages; your own between begin and end must have another one */
+    int32_t timers;    /* 1 keeps times for dpar_points_report */
 } dpar_points_desc;
 
-/* A vector over own values and ghosts: element `component` of local index i is at
- * data[i * stride + component * component_stride]. Zero it, say type and data, and what differs. */
+/* A vector over own values and ghosts. Zero it, then set type and data, and what else differs.
+ * Component k of local index i is
+ *
+ *     data[i * stride + k * component_stride] */
 typedef struct dpar_points_field {
-    int32_t type;             /* DPAR_F64, ...: any that has bytes; must be said */
-    int32_t components;       /* elements at each point; 0: 1 */
-    int64_t stride;           /* elements between points; 0: components (1 with component_stride) */
-    int64_t component_stride; /* elements between components; 0: 1. Planes: how long one is */
+    int32_t type;             /* DPAR_F64, ...; any type that has bytes; no default */
+    int32_t components;       /* elements at each point; 0 selects 1 */
+    int64_t stride;           /* elements between points; 0 selects components, or 1 if
+                                 component_stride is set */
+    int64_t component_stride; /* elements between components; 0 selects 1. For planes it is the
+                                 length of a plane */
     void *data;
-    void *ghosts; /* NULL: behind the own values. Else ghost g is ghosts[g * stride + ...] */
+    void *ghosts; /* NULL if ghosts follow the own values; otherwise ghost g is
+                     ghosts[g * stride + ...] */
 } dpar_points_field;
 
-/* A plan: a handle. Read these, leave the rest. */
+/* A plan of exchanges of points. You may read these fields; the rest is private. */
 typedef struct dpar_points {
     dpar_comm *comm;
     int64_t own, ghosts; /* values of this rank */
-    int64_t first;       /* consecutive ids: that of own value 0; else 0 */
-    int64_t whole;       /* own values of all ranks */
-    int32_t peers;       /* that it sends to or receives from, itself too */
+    int64_t first;       /* the id of own value 0 if ids are consecutive; otherwise 0 */
+    int64_t whole;       /* own values of all ranks together */
+    int32_t peers;       /* ranks that this rank sends to or receives from, including itself */
 } dpar_points;
 
-/* Bytes that init needs on this rank of your memory, aligned to 64; give it back after close.
- * E_ARG, E_RANGE: the description itself is wrong. Local. O(1). */
+/* Computes how many bytes of your memory dpar_points_init needs on this rank. The memory must be
+ * aligned to 64; free it after close. Local. Fails with DPAR_E_ARG or DPAR_E_RANGE if the
+ * description itself is wrong. Costs O(1). */
 DPAR_API dpar_status dpar_points_bytes(const dpar_comm *c, const dpar_points_desc *d,
                                        int64_t *bytes, dpar_why *why);
-/* Plans exchanges. COLLECTIVE over c. The arrays of d are read here alone.
+/* Plans exchanges. The arrays of d are not used after the call.
  *
- * What any rank gives wrongly all ranks hear, with a sentence. E_ARG: an index out of its range, an
- * id that no rank owns, or two ("id 17, which rank 2 reads, is owned by nobody"); or a
- * communicator whose memory is a device's. Where `owner` or `rule` says who has an id, nobody looks
- * for a second owner. E_MISMATCH: ranks describe different kinds of plans, or what one sends is not
- * what the other receives. E_RANGE: more than 2^31 - 1 values on a rank. E_ROOM, E_MEMORY, and
- * errors of the communicator.
+ * memory: bytes of memory, aligned to 64, for the plan. It belongs to the plan until close.
  *
- * Without `owner` and `rule` an id that own_id names is looked up in a directory: rank hash(id) mod
- * size knows who owns it. No rank knows all ids. Consecutive ids need an all-gather of 8 bytes a
- * rank instead. Costs three all-to-alls, O(own_id + ghosts + size) a rank: once, not each step. */
+ * Collective over c. All errors are returned on all ranks. Fails with DPAR_E_ARG if an index is out
+ * of range, c has a device's memory, or an id has two owners or none ("id 17, which rank 2 reads,
+ * is owned by nobody"). If `owner` or `rule` defines the owner, a second one is not looked for.
+ * Fails with DPAR_E_MISMATCH if ranks describe different kinds of plans, or a rank sends other
+ * values than its peer receives. Fails with DPAR_E_RANGE above 2^31 - 1 values on a rank, with
+ * DPAR_E_ROOM, DPAR_E_MEMORY, or as the communicator.
+ *
+ * Ids in own_id are looked up in a distributed directory, unless `owner` or `rule` is given: rank
+ * hash(id) mod size knows the owner. No rank knows all ids. Consecutive ids need an all-gather of 8
+ * bytes per rank instead. Costs three all-to-alls and O(own_id + ghosts + size) per rank, once and
+ * not in each step. */
 DPAR_API dpar_status dpar_points_init(void *memory, int64_t bytes, dpar_comm *c,
                                       const dpar_points_desc *d, dpar_points **plan, dpar_why *why);
-/* Closes a plan: gives what it has of dpar_comm_alloc back, a barrier over its communicator.
- * COLLECTIVE. NULL is fine. E_ARG while an exchange is under way; after one that failed: its
- * status. */
+/* Closes a plan and releases what it has of dpar_comm_alloc. NULL does nothing. Collective: a
+ * barrier over its communicator. Fails with DPAR_E_ARG if an exchange is in progress. After an
+ * exchange that failed it returns that exchange's status. */
 DPAR_API dpar_status dpar_points_close(dpar_points *p);
 
 /* ---- exchanges ---- */
 
-/* Starts an exchange: ghosts of n vectors get what their owners have now. v is read before begin
- * returns. COLLECTIVE, in the same order on all ranks of the plan's communicator, with the same n,
- * types and components. (Strides and addresses may differ.) Ranks wait for their peers alone.
+/* Starts an exchange, which copies owners' values to the ghosts of n vectors.
  *
- * The first exchange of vectors that have more bytes a point than any before takes memory for them
- * from dpar_comm_alloc. O(values sent and received).
+ * v: [n] vectors, read before begin returns. All ranks pass the same n, types and components;
+ *    strides and addresses may differ.
  *
- * E_ARG, its sentence in c->why: no plan, no vectors, a type without bytes, an exchange that has
- * not ended. Then this rank has begun nothing, and the others wait. E_MISMATCH: ranks name
- * different vectors or operations; where messages go between them, only if these have other sizes.
- * E_PEER, E_TIMEOUT as comm.h: they break the communicator. */
+ * Collective, in the same order on all ranks of the plan's communicator, but ranks wait only for
+ * their peers. Fails with DPAR_E_ARG if there is no plan or no vector, if a type has no bytes, or
+ * if an exchange has not ended. The message is in c->why. This rank has then begun nothing, and the
+ * others wait for it. Fails with DPAR_E_MISMATCH if ranks pass different vectors or operations;
+ * between ranks that send messages this is noticed only if sizes differ. Fails with DPAR_E_PEER or
+ * DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator.
+ *
+ * Costs O(values sent and received). The first exchange with more bytes per point than any before
+ * allocates memory for them (dpar_comm_alloc). */
 DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_field *v, int32_t n);
-/* Starts the transpose: each owner's value becomes itself op what ranks have for it in their
- * ghosts, and all ghosts become 0. op: DPAR_SUM, DPAR_MAX, DPAR_MIN. Until end neither own values
- * nor ghosts may be read or written. COLLECTIVE.
+/* Starts the adjoint (transpose) of an exchange: owners' values are combined with those of all
+ * their ghosts, and the ghosts become 0. Until dpar_points_end neither own values nor ghosts may be
+ * read or written.
  *
- * The order is that of the ranks, ascending, and of one rank's ghosts in their order: (((own op
- * rank 0's first) op its second) op rank 3's) ... It never depends on arrival or engine. F16 and
- * BF16 are rounded after each. Errors as begin; E_ARG: such a type does not combine. */
+ * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
+ *
+ * Ghosts are combined in ascending order of ranks, and those of one rank in their order, as in
+ *
+ *     ((own op rank 0's first) op rank 0's second) op rank 3's first
+ *
+ * The order does not depend on arrival or engine. F16 and BF16 are rounded after each step.
+ * Collective. Fails as dpar_points_begin, and with DPAR_E_ARG if a type cannot be combined. */
 DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *p, const dpar_points_field *v, int32_t n,
                                               int32_t op);
-/* Goes on as far as it can without waiting. OK: all has come (call end all the same). MORE: not
- * yet. Local; errors as begin, but never E_TIMEOUT. */
+/* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
+ * must still be called), or DPAR_MORE if not yet. Local. Fails as begin, but never with
+ * DPAR_E_TIMEOUT. */
 DPAR_API dpar_status dpar_points_test(dpar_points *p);
-/* Returns when ghosts (of an adjoint: own values) are whole and own values may be written again. OK
- * when nothing is under way. Errors as begin. */
+/* Waits until ghosts (of an adjoint: own values) are complete and own values may be written again.
+ * Returns DPAR_OK if no exchange is in progress. Fails as begin. */
 DPAR_API dpar_status dpar_points_end(dpar_points *p);
-/* begin and end in one. */
+/* Runs an exchange: begin and end in one call. */
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *p, const dpar_points_field *v,
                                                int32_t n);
-/* Combines what all who hold a point have for it, and gives the result to all of them: an adjoint,
- * then an exchange. This is the assembly of finite elements. COLLECTIVE. */
+/* Combines the values that all holders of a point have for it, and gives the result to all of them:
+ * an adjoint, then an exchange. This is the assembly of finite elements. op is that of
+ * dpar_points_reduce_begin. Collective. */
 DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_field *v, int32_t n,
                                           int32_t op);
 
 /* ---- numbering ---- */
 
-/* Local indices of n ids that this rank owns or reads: at[i] is where ids[i] lies in a vector; of
- * an id that ghost_id repeats the first place. It renumbers columns of matrices and corners of
- * elements. ids and `at` do not overlap. Plans of ids alone. Local. O(n).
+/* Converts ids that this rank owns or reads to local indices, as for the columns of matrices and
+ * the corners of elements.
  *
- * E_ARG, its sentence in c->why, at[] is then -1 there: an id that this rank neither owns nor
- * reads, a plan of lists, NULL. */
+ * ids: [n].
+ * at:  [n] receives the index of each id, or the first one if ghost_id repeats it, or -1 if the
+ * rank neither owns nor reads the id. Must not overlap ids.
+ *
+ * Only for plans by ids. Local. Fails with DPAR_E_ARG if any id is neither owned nor read, for a
+ * plan by lists and for NULL; the message is in c->why. Costs O(n). */
 DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *ids, int64_t n,
                                           int32_t *at);
-/* Which rows of a sparse matrix read no ghost? row[0 .. *core - 1], ascending, do not: they are
- * computed between begin and end. row[*core .. rows - 1], ascending, do. Row i has the columns
- * column[begin[i] .. begin[i + 1] - 1], local indices. Elements of a mesh are rows, too, their
- * corners columns. Local. O(columns).
+/* Sorts the rows of a sparse matrix into those that read no ghost, which can be computed between
+ * begin and end, and the others. Elements of a mesh are rows too, with their corners as columns.
  *
- * E_ARG, its sentence in c->why: a column that is no local index, begin that descends, NULL. */
+ * begin:  [rows + 1], where the columns of each row begin.
+ * column: [begin[rows]], local indices; row i has column[begin[i] .. begin[i + 1] - 1].
+ * row:    [rows], receives the rows that read no ghost in row[0 .. *core - 1], then the others,
+ * both ascending.
+ *
+ * Local. Fails with DPAR_E_ARG if a column is no local index, begin descends, or a pointer is NULL;
+ * the message is in c->why. Costs O(columns). */
 DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t rows,
                                                const int64_t *begin, const int32_t *column,
                                                int32_t *row, int64_t *core);
 
-/* ---- what goes where ---- */
+/* ---- reports ---- */
 
-/* What goes between this rank and one peer at each exchange: values, each with all its components
- * of all vectors; in one message each way, or in shared memory. */
+/* The traffic between this rank and one peer in each exchange. Values are counted once, with all
+ * their components in all vectors. They are sent in one message each way, or through shared
+ * memory. */
 typedef struct dpar_points_traffic {
-    int32_t rank;
-    int32_t way;             /* DPAR_POINTS_MESSAGES; PACKED where memory is shared. Of a vector in
-                                memory of dpar_comm_alloc whose runs are long: DIRECT */
-    int64_t sends, receives; /* values */
-    int64_t send_runs;       /* pieces of consecutive indices that the sent ones are in, */
-    int64_t receive_runs;    /* and the received ones; 1: nothing is unpacked */
+    int32_t rank; /* of the peer */
+    int32_t way;  /* DPAR_POINTS_MESSAGES, or PACKED if memory is shared. It is DIRECT for
+                     vectors of dpar_comm_alloc whose runs are long */
+    int64_t sends, receives; /* number of values */
+    int64_t send_runs;       /* runs of consecutive indices among the values sent */
+    int64_t receive_runs;    /* the same of those received; with 1 nothing is unpacked */
 } dpar_points_traffic;
-/* Peer k of p->peers, ascending by rank. 1; 0 past the last. Local. O(1). */
+/* Describes the traffic with peer k of p->peers, in ascending order of ranks. Returns 1, or 0 if
+ * there is no such peer. Local. Costs O(1). */
 DPAR_API int dpar_points_peer(const dpar_points *p, int32_t k, dpar_points_traffic *t);
-/* What this rank moves in an exchange, as a table: a line a peer. With d.timers the times of the
- * phases, us an exchange. Local. O(peers). */
+/* Lists the traffic of this rank in an exchange as a table, with a line for each peer. If d.timers
+ * was set, it includes the times of the phases in microseconds per exchange. Local. Costs
+ * O(peers). */
 DPAR_API void dpar_points_report(const dpar_points *p, dpar_text *out);
-/* Who sends how many values to whom, as a matrix of all ranks: rows send, columns receive. On all
- * ranks; out NULL where it is not wanted. COLLECTIVE: an all-gather of 8 bytes for each pair of
- * ranks. E_RANGE: more than 64 ranks. */
+/* Draws how many values each rank sends to each other as a matrix, whose rows send and whose
+ * columns receive. All ranks get it; `out` may be NULL on ranks that do not need it. Collective.
+ * Fails with DPAR_E_RANGE above 64 ranks. Costs an all-gather of 8 bytes for each pair of ranks. */
 DPAR_API dpar_status dpar_points_draw(const dpar_points *p, dpar_text *out);
 
 #endif

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Checks the ghosts of vectors: sets them to NaN, finds those that are still NaN, or compares them
+ * with their owners' values. It implements dpar_points_check.
+ *
+ * To compare, it exchanges into a copy of the ghosts and looks for the first difference. */
 #include "points_check.h"
 
 #include "../base/arith.h"
 #include "../comm/agree.h"
 #include "points.h"
 
-/* Where a number of a vector lies. */
+/* Returns the address of an element of a vector. */
 static unsigned char *dpari_pt_number(const dpar_points *p, const dpar_points_field *v,
                                       int64_t index, int32_t component)
 {
@@ -64,7 +68,7 @@ static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_fie
     return DPAR_OK;
 }
 
-/* The first ghost of a vector that is not what came; -1: none. */
+/* Returns the first ghost of a vector that differs from the value that was received, or -1. */
 static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_field *v,
                               const dpar_points_field *copy)
 {

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Stores lists of local indices as runs, and copies, compares and combines what they name.
+ *
+ * A list of consecutive indices needs only its first one, a list of long runs 8 bytes each, and
+ * others 4 bytes an index. There is a loop for each form and element size. Called by points_run.c
+ * and points_check.c. */
 #include "points_list.h"
 
 #include "../base/type.h"

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Moves a mesh to new owners. It implements dpar_points_migration_make.
+ *
+ * If points have no owner, each rank that gets elements bids for their points by a hash of id and
+ * rank. An adjoint exchange with DPAR_MIN over a plan of the old mesh finds the least bid, which
+ * gets the point. Points and elements are then sorted at their new owners, and for each a plan from
+ * old to new places is made. These plans move ids and corners, and corners are converted to local
+ * indices at the end. No rank has the whole mesh. */
 #include "points_move.h"
 
 #include "../comm/agree.h"
@@ -87,7 +94,8 @@ static DPARI_COLD dpar_status dpari_pm_some(const int64_t *said, const char *wha
                : DPAR_OK;
 }
 
-/* Do all give the same? COLLECTIVE; all ranks come to the same sentence. */
+/* Checks that all ranks describe the same kind of movement. Collective; all ranks get the same
+ * message. */
 static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *x, dpar_why *why)
 {
     const dpar_points_migration_desc *d = x->d;
@@ -187,7 +195,7 @@ static int64_t dpari_pm_bid(int64_t id, int32_t rank)
     return (int64_t)(dpari_hash(dpari_hash(0, id), rank) >> 33 << 31) | rank;
 }
 
-/* A point goes to a rank that is to have an element with it. */
+/* Gives each point to one of the ranks that will have an element with it. */
 static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
 {
     const dpar_points_migration_desc *d = x->d;
@@ -287,7 +295,7 @@ typedef struct dpari_pm_move {
     dpari_po_pages pages;
 } dpari_pm_move;
 
-/* By rank what goes there, in its order; counts to all ranks. */
+/* Sorts items by the rank that gets them, in their order, and sends the counts to all ranks. */
 static dpar_status dpari_pm_send(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
@@ -320,7 +328,7 @@ static dpar_status dpari_pm_send(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
     return dpari_po_said(c, dpar_all_to_all(c, m->sends, m->receives, 1, DPAR_I64, NULL), why);
 }
 
-/* Orders and ids come; where each thing lies. */
+/* Receives orders and ids, and computes the place of each item. */
 static dpar_status dpari_pm_receive(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
@@ -364,7 +372,7 @@ static dpar_status dpari_pm_receive(dpar_comm *c, dpari_pm_move *m, dpar_why *wh
     return DPAR_OK;
 }
 
-/* The plan from where things lie to where they are to lie. */
+/* Makes the plan from the old places of items to the new ones. */
 static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
 {
     dpar_points_desc d;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Sorts, numbers items from rank to rank, and allocates temporary pages, for partitions and
+ * movements (points_part.c, points_move.c). */
 #include "points_order.h"
 
 #include "../comm/agree.h"

@@ -12,7 +12,7 @@ typedef struct dpari_po_item {
     int64_t key, id, at;
 } dpari_po_item;
 
-/* Is a before b (-1), equal (0), behind (1)? */
+/* Compares an item with a key and an id: -1 if it is before them, 0 if equal, 1 if behind. */
 DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t id)
 {
     return a->key != key ? (a->key < key ? -1 : 1) : a->id != id ? (a->id < id ? -1 : 1) : 0;
@@ -29,14 +29,14 @@ typedef struct dpari_po_pages {
     int64_t bytes[DPARI_PO_PAGES];
     int32_t used;
 } dpari_po_pages;
-/* n things of so many bytes, zeroed. Nothing after a failure: *st, with a sentence. */
+/* n things of so many bytes, zeroed. Nothing after a failure: *st, with a message. */
 DPARI_API void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes, dpar_status *st,
                               dpar_why *why);
 DPARI_API void dpari_po_free(dpari_po_pages *p);
 
 /* E_ARG: the communicator reaches a device's memory alone. */
 DPARI_API dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why);
-/* st, with the sentence of c where it is an error. */
+/* st, with the message of c where it is an error. */
 DPARI_API dpar_status dpari_po_said(const dpar_comm *c, dpar_status st, dpar_why *why);
 /* How many come before this rank's n, numbered from rank to rank. COLLECTIVE. */
 DPARI_API dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first, dpar_why *why);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Finds the owner of each ghost, and which ranks read each own value. points_owner.h has the three
+ * rounds of messages; points.c calls it when a plan is made. */
 #include "points_owner.h"
 
 #include "../comm/agree.h"
@@ -138,8 +140,9 @@ static dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *w
                : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
-/* Counts n numbers by the rank that each goes to, and makes room for what goes and comes. m->count
- * + size then says where the next one for each rank goes. COLLECTIVE; st: what was wrong before. */
+/* Begins an all-to-all of n numbers: counts them by destination, exchanges the counts and allocates
+ * both sides. m->count + size then has the place of the next number for each rank. st is an error
+ * from before. Collective. */
 static dpar_status dpari_pt_open(dpari_pt_mail *m, dpar_comm *c, const int32_t *to, int64_t n,
                                  dpar_status st, dpar_why *why)
 {
@@ -270,7 +273,7 @@ static int32_t dpari_pt_home(int64_t id, int32_t ranks)
     return (int32_t)((dpari_pt_hash(0, id) >> 20) % (uint64_t)ranks);
 }
 
-/* Where each of n ids has its home, then its place among what goes there. */
+/* Computes the home of each of n ids; it is later replaced by the place in what is sent there. */
 static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t *home)
 {
     int64_t i;
@@ -290,7 +293,7 @@ static void dpari_pt_deal(dpari_pt_mail *m, const int64_t *number, int64_t n, in
     }
 }
 
-/* The home's part: who owns what came in. */
+/* Enters the ids that owners have registered into the table of this home. */
 static dpar_status dpari_pt_note(dpari_pt_table *t, const dpari_pt_mail *m, dpar_why *why)
 {
     const int64_t *n = m->count + 2 * m->c->size;
@@ -312,7 +315,7 @@ static dpar_status dpari_pt_note(dpari_pt_table *t, const dpari_pt_mail *m, dpar
     return st;
 }
 
-/* Rounds 1 and 2. `to` has room for the larger of own and ghosts. */
+/* Runs rounds 1 and 2. `to` has as many elements as the larger of own and ghosts. */
 static dpar_status dpari_pt_by_directory(dpari_points *x, const dpar_points_desc *d, int32_t *owner,
                                          int32_t *to, dpar_why *why)
 {
@@ -411,7 +414,7 @@ static dpar_status dpari_pt_pages(dpari_pt_both *both, int32_t i, int64_t n, int
                            both->bytes[i], 0, 0, 0);
 }
 
-/* Counts of both sides, and what is sent. */
+/* Sets the counts of both sides, and the list of what is sent. */
 static dpar_status dpari_pt_set_both(dpari_pt_both *both, const dpari_pt_mail *m, int32_t size,
                                      dpar_why *why)
 {
@@ -451,8 +454,8 @@ static dpar_status dpari_pt_look_up(const dpari_points *x, const dpari_pt_mail *
     return DPAR_OK;
 }
 
-/* The places of ghosts: of what comes from each rank in order, and in the table. to: their places
- * in m->out. */
+/* Sets the places of ghosts, in the order of what each rank sends, and enters them in the table.
+ * `to` has their places in m->out. */
 static void dpari_pt_set_places(dpari_points *x, const dpar_points_desc *d, dpari_pt_mail *m,
                                 const int32_t *to, int32_t *spare, int64_t *spare_id,
                                 dpari_pt_both *both)

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Partitions points along Hilbert's curve. It implements dpar_points_partition.
+ *
+ * Each rank sorts its points by their place on the curve and sums their weights. The cuts between
+ * parts are then searched for by all ranks together. Every cut has a bracket that is divided in
+ * eight: each rank counts its weights below the seven probes, an all-reduce adds them up, and one
+ * eighth remains. If several points are at the place of a cut, their ids are searched in the same
+ * way. Integers throughout, so that the result does not depend on the distribution of points. */
 #include "points_part.h"
 
 #include "../comm/agree.h"
@@ -285,7 +292,8 @@ static dpar_status dpari_pc_search(dpari_pc *x, int by_id, dpar_why *why)
     return st;
 }
 
-/* The place of each cut is known: which ids are there, of all ranks? */
+/* Finds the smallest and largest id at the place of each cut, over all ranks. The places are known
+ * by now. */
 static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *x, dpar_why *why)
 {
     const int64_t cuts = x->parts - 1;
@@ -308,7 +316,8 @@ static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *x, dpar_why *why)
     return dpari_po_said(x->c, st, why);
 }
 
-/* On which side of a cut's point does the part begin? Its middle decides. */
+/* Decides for each cut whether the part begins before or behind its point: the cut is behind it if
+ * the middle of the point's weight is before the cut. */
 static DPARI_COLD dpar_status dpari_pc_sides(dpari_pc *x, dpar_why *why)
 {
     const int64_t cuts = x->parts - 1;

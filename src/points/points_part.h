@@ -1,65 +1,68 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points_part - a partition to start from: points, or the centres of elements, cut along Hilbert's
- * curve into parts of equal weight. Each part is a compact piece of space.
+/* points_part - partitions points, or the centres of elements, into parts of equal weight along
+ * Hilbert's curve. Each part is compact in space, so that it is a good partition to start from.
  *
  *     dpar_points_partition_desc d = {0};
  *     d.dims = 3;
  *     d.points = n;
  *     d.at = xyz;                                     x, y, z of each
- *     d.id = id;                                      of all ranks different
- *     bad = dpar_points_partition(c, &d, owner, NULL, &why);      owner[i]: whose point i is to be
- *     bad = bad || dpar_points_migration_make(...);             points_move.h
+ *     d.id = id;                                      different on all ranks
+ *     dpar_points_partition(c, &d, owner, NULL, &why);      owner[i]: the new owner of point i
+ *     dpar_points_migration_make(...);                                points_move.h
  *
- * A partition of ParMETIS or Scotch is the same array: for each local point or element the rank
- * that is to own it. It is `part` of ParMETIS_V3_PartMeshKway, partloctab of SCOTCH_dgraphPart.
- * (Where idx_t or SCOTCH_Num has 64 bits, copy it.) What follows does not ask who made it. */
+ * A partition of ParMETIS or Scotch is an array of the same form, with the new owner of each local
+ * point or element: `part` of ParMETIS_V3_PartMeshKway, partloctab of SCOTCH_dgraphPart. If idx_t
+ * or SCOTCH_Num has 64 bits, convert it. The functions that follow accept either. */
 #ifndef DPARI_POINTS_POINTS_PART_H
 #define DPARI_POINTS_POINTS_PART_H
 
 #include "../base/base.h"
 #include "../comm/comm.h"
 
-/* Points of this rank. Zero it and fill it in. */
+/* The points of this rank that are to be partitioned. Zero it, then set the fields that you need.
+ */
 typedef struct dpar_points_partition_desc {
     int32_t dims;         /* 2 or 3 */
-    int32_t parts;        /* 0: as many as there are ranks; to 2^20 */
+    int32_t parts;        /* at most 2^20; 0 selects the number of ranks */
     int64_t points;       /* of this rank: 0 .. 2^31 - 1 */
-    const double *at;     /* [points][dims] where they are; finite */
-    const double *weight; /* [points] 0 and more, finite; NULL: 1 each */
-    const int64_t *id;    /* [points] each once in the job: it decides where points lie together.
-                             NULL: numbered from rank to rank */
+    const double *at;     /* [points][dims] coordinates, finite */
+    const double *weight; /* [points] finite and not negative; NULL selects 1 for each */
+    const int64_t *id;    /* [points] each once in the job, to order points at the same place. NULL
+                             numbers them from rank to rank */
 } dpar_points_partition_desc;
 
-/* Which part is each point to belong to? The points of all ranks lie along the curve, those of one
- * place by their ids. Where the weights so far reach k / parts of the whole, part k begins: before
- * or behind the point in which that is, whichever is nearer.
+/* Computes which part each point should belong to. The points of all ranks are ordered along the
+ * curve, those at the same place by id. Part k begins where the sum of weights reaches k / parts of
+ * the total: before or behind the point in which that happens, whichever is nearer.
  *
- * So the weight of a part differs from the mean by less than the largest weight of a point: by less
- * than 1 % where a part has 100 points of equal weight or more. Some parts may have no points where
- * a point weighs more than the mean. Ids that are equal at the same place stay together.
+ * owner: [points], receives the part of each point. It does not depend on how points are
+ * distributed over the ranks, if they have ids, and is the same on all machines with IEEE doubles.
+ * key:   [points], receives the position of each point on the curve, for
+ * dpar_points_migration_make's order; may be NULL.
  *
- * owner[points] does not depend on how the points were spread over the ranks, if they have ids. It
- * is the same on all machines whose doubles are IEEE's. key NULL, or key[points]: where each point
- * lies on the curve, for dpar_points_migration_make's order.
+ * The weight of a part therefore differs from the mean by less than the largest weight of a point.
+ * That is less than 1 % for parts of 100 points or more of equal weight. Parts may be empty if a
+ * point weighs more than the mean. Points of the same place and id are not separated.
  *
- * Places: the smallest cube that holds all points, in 2^31 steps a side in 2 dims, 2^21 in 3.
- * Weights: rounded to the largest one / 2^k, where points of all ranks times 2^k <= 2^61; k <= 52.
+ * Coordinates are rounded within the smallest cube that holds all points, to 2^31 steps a side in 2
+ * dims and 2^21 in 3. Weights are rounded to multiples of the largest one / 2^k. k is at most 52,
+ * and the number of all points times 2^k is at most 2^61.
  *
- * COLLECTIVE. What any rank gives wrongly all ranks hear, with a sentence. E_ARG: dims, parts, a
- * coordinate or weight that is not finite, a negative weight, weights that are all 0, NULL.
- * E_RANGE: more points. E_MISMATCH: ranks give different dims or parts. E_MEMORY, and errors
- * of the communicator.
+ * Collective. All errors are returned on all ranks. Fails with DPAR_E_ARG if dims or parts are out
+ * of range, a coordinate or weight is not finite, a weight is negative, all weights are 0, or a
+ * pointer is NULL. Fails with DPAR_E_RANGE for too many points, DPAR_E_MISMATCH if ranks pass
+ * different dims or parts, DPAR_E_MEMORY, or as the communicator.
  *
- * Sorts its own points, O(points). The cuts are searched by counts: about 25 all-reduces
- * of 56 bytes a part, 20 more where points lie at one place or have long ids. No rank has all
- * points. It needs 56 bytes a point for a while, and 100 a part. */
+ * Costs a sort of this rank's points, O(points), and a search of the cuts by counting: about 25
+ * all-reduces of 56 bytes per part, and 20 more if points coincide or have long ids. No rank holds
+ * all points. Needs 56 bytes per point and 100 per part during the call. */
 DPAR_API dpar_status dpar_points_partition(dpar_comm *c, const dpar_points_partition_desc *d,
                                            int32_t *owner, int64_t *key, dpar_why *why);
 
-/* Where a cell lies on Hilbert's curve through a square of 2^31 cells a side or a cube of 2^21.
- * The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.
- * 381). Cells that follow each other on it have a side in common. -1: dims is not 2 or 3, or the
- * cell lies outside. Local. O(1). */
+/* Computes the position of a cell on Hilbert's curve, through a square of 2^31 cells a side or a
+ * cube of 2^21. Returns -1 if dims is not 2 or 3, or the cell is outside. Consecutive cells of the
+ * curve share a side. The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf.
+ * Proc. 707, 2004, p. 381). Local. Costs O(1). */
 DPAR_API int64_t dpar_points_curve(int32_t dims, const uint32_t *cell);
 
 #endif

@@ -174,7 +174,7 @@ DPARI_FN int64_t dpari_pt_block(int64_t values, int64_t point)
     return (values * point + DPARI_PT_PAD - 1) / DPARI_PT_PAD * DPARI_PT_PAD;
 }
 
-/* Is a vector of the giver read where it lies, `values` of it in `runs` runs? */
+/* True if `values` values of a sender's vector, in `runs` runs, are read in place. */
 DPARI_FN int dpari_pt_is_direct(const dpari_points *x, uint64_t ref, int64_t size, int64_t values,
                                 int64_t runs)
 {

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Exchanges: packing, telling, taking. */
+/* Runs exchanges of points: begin, test and end, forward and adjoint.
+ *
+ * points_plan.h has the protocol. Values are packed peer after peer into staging memory, published
+ * by `ready` or posted as messages, and taken into ghosts, or combined into owners in the order of
+ * ranks. Long runs in registered memory are read in place. */
 #include "points.h"
 
 #include "../base/inner.h"
@@ -18,7 +22,7 @@ enum { DPARI_PT_TAKING, DPARI_PT_LEAVING };
 /* ---- vectors ----------------------------------------------------------------------------------
  */
 
-/* A vector as the caller names it: E_ARG with a sentence in c->why. */
+/* A vector as the caller names it: E_ARG with a message in c->why. */
 static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_points_field *v,
                                          int32_t i)
 {
@@ -73,7 +77,8 @@ static void dpari_pt_set_vector(const dpari_points *x, const dpar_points_field *
     }
 }
 
-/* Bytes of a turn: the vectors' places, then what is packed. */
+/* Returns the bytes at the beginning of a turn, which hold the vectors' places. Packed values
+ * follow. */
 static int64_t dpari_pt_places_bytes(int64_t n)
 {
     const int64_t bytes = n * (int64_t)sizeof(dpari_pt_place);
@@ -85,7 +90,7 @@ static int64_t dpari_pt_packed_bytes(const dpari_points *x, int64_t n, int64_t p
     return dpari_pt_begins(dpari_most(x->sends, x->receives), x->head.peers, point, n) + DPARI_LINE;
 }
 
-/* Peers are done with what was given them in exchange `last`. */
+/* Waits until peers have taken what they were given in exchange `last`. */
 static dpar_status dpari_pt_await_done(dpari_points *x, int64_t last)
 {
     dpar_status st = DPAR_OK;
@@ -146,8 +151,9 @@ static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_field *v,
                                                                                 : 3);
 }
 
-/* A vector like the one before, which need not be looked at again; where it lies may differ. (What
- * peers read where it lies may be other memory by now though its address is the same.) */
+/* True if there is one vector, with the type, components and strides of the one before, so that it
+ * need not be checked again. Its address may differ. (Plans whose peers read in place are excluded,
+ * because memory at the same address may be other memory by now.) */
 static int dpari_pt_is_named(const dpari_points *x, const dpar_points_field *v, int32_t n)
 {
     const dpar_points_field *a = &x->named;
@@ -156,7 +162,7 @@ static int dpari_pt_is_named(const dpari_points *x, const dpar_points_field *v, 
            v->component_stride == a->component_stride;
 }
 
-/* Takes over what the caller names. */
+/* Checks and stores the vectors that the caller passes. */
 static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_field *v, int32_t n)
 {
     dpar_comm *c = x->head.comm;
@@ -209,7 +215,7 @@ static unsigned char *dpari_pt_packed(const dpari_points *x)
     return dpari_pt_turn(x) + dpari_pt_places_bytes(x->vectors);
 }
 
-/* Where what this rank packs for a peer begins, of all peers' */
+/* Returns where the values that this rank packs for a peer begin, counted over all peers, */
 static int64_t dpari_pt_out_at(const dpari_points *x, int32_t i)
 {
     const dpari_pt_peer *p = &x->peer[i];
@@ -217,7 +223,7 @@ static int64_t dpari_pt_out_at(const dpari_points *x, int32_t i)
                            x->vectors);
 }
 
-/* and what a peer has packed for this one, in its memory. */
+/* and where a peer has packed those for this rank, in the peer's memory. */
 static int64_t dpari_pt_in_at(const dpari_points *x, int32_t i)
 {
     const dpari_pt_record *r = &x->peer[i].theirs;
@@ -259,7 +265,7 @@ static int dpari_pt_is_whole(const dpari_points *x, const dpari_pt_list *l)
            x->vector[0].stride == x->vector[0].size;
 }
 
-/* Bytes of what goes between this rank and a peer, packed. */
+/* Returns the packed bytes of `values` values of all vectors. */
 static int64_t dpari_pt_bytes(const dpari_points *x, int64_t values)
 {
     int64_t bytes = 0;
@@ -273,16 +279,16 @@ static int64_t dpari_pt_bytes(const dpari_points *x, int64_t values)
     return bytes;
 }
 
-/* Does a peer read this vector where it lies? */
+/* True if a peer reads this vector in place. */
 static int dpari_pt_lends(const dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v)
 {
     return !x->adjoint && p->world >= 0 &&
            dpari_pt_is_direct(x, v->ref, v->size, p->send.count, p->send.runs);
 }
 
-/* The core gets these lines of 64 bytes for itself before it writes to them. All: of a pair of
- * which one is asked for the prefetcher brings the other one to be read alone, and a write to that
- * waits twice (measured: 4.5 us in place of 2.5 for 8 KiB). */
+/* Prefetches all these lines of 64 bytes for writing. If only one line of a pair were prefetched,
+ * the hardware would fetch the other one for reading only, and a write to it would wait twice
+ * (measured: 4.5 us instead of 2.5 for 8 KiB). */
 static void dpari_pt_own_lines(const unsigned char *at, int64_t bytes)
 {
 #if defined(__GNUC__)
@@ -372,7 +378,7 @@ static unsigned char *dpari_pt_pack(dpari_points *x, int32_t i)
     return out;
 }
 
-/* Tells that all is packed, and where vectors lie that are not. */
+/* Publishes that all is packed, and the references of vectors that are read in place. */
 static void dpari_pt_tell(dpari_points *x)
 {
     dpari_pt_place *place = (dpari_pt_place *)(void *)dpari_pt_turn(x);
@@ -607,7 +613,7 @@ static void dpari_pt_take_self(dpari_points *x)
     }
 }
 
-/* Is the peer ready, for the same exchange? */
+/* Waits until the peer is ready, and checks that it runs the same exchange. */
 static dpar_status dpari_pt_meet(dpari_points *x, int32_t i, int wait)
 {
     dpari_pt_peer *p = &x->peer[i];
@@ -703,7 +709,7 @@ static dpar_status dpari_pt_take_all(dpari_points *x, int wait)
     return all;
 }
 
-/* Have those who read this rank's vectors read them, and have messages left? */
+/* Waits until peers have read this rank's vectors, and until messages have been sent. */
 static dpar_status dpari_pt_leave(dpari_points *x, int wait)
 {
     dpar_status st = DPAR_OK;
@@ -742,7 +748,8 @@ static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *x, dpar_status st)
     return st;
 }
 
-/* Packs for peers that share memory, once they are done with what lies there, and tells them. */
+/* Packs for peers that share memory, once they have taken what the staging memory held before, and
+ * publishes it. */
 static dpar_status dpari_pt_offer(dpari_points *x)
 {
     dpar_status st = dpari_pt_await_done(x, x->count - 2);
@@ -849,7 +856,7 @@ static dpar_status dpari_pt_further(dpari_points *x, int wait)
         x->stage = DPARI_PT_LEAVING;
     } else if (x->stage == DPARI_PT_TAKING) {
         st = dpari_pt_take_all(x, wait);
-        if (st == DPAR_OK && x->shared > 0) { /* not from who had given up, and written again? */
+        if (st == DPAR_OK && x->shared > 0) { /* a peer that had timed out may have written again */
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             st = dpari_group_broken(dpari_group_of(x->node));
         }

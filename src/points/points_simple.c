@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Makes plans that own their memory, and exchanges vectors of doubles. All work is done by points.c
+ * and points_run.c. */
 #include "points_simple.h"
 
 #include "../base/arith.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Waits for peers that share memory, and reports those that have died, are late or do something
+ * else. It uses the waits of ../comm/group.h. Called by points_run.c. */
 #include "points_wait.h"
 
 #include "../base/inner.h"

@@ -8,8 +8,8 @@
 
 /* How the plan's communicators broke; OK. */
 DPARI_API dpar_status dpari_pt_broken(const dpari_points *x);
-/* *word >= value, of peer i? MORE: not yet, and wait is not 1. Errors break the communicator, which
- * PEEK does not look for. */
+/* Waits until *word of peer i is at least value. Unless wait is 1, returns DPAR_MORE if it is not
+ * yet. Errors break the communicator; PEEK does not look for errors. */
 enum { DPARI_PT_PEEK = -1 };
 DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
                                      uint64_t value, int wait);
