@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Builds error messages. Each dpari_say_x writes a form with its numbers and words into a dpar_why
+ * and returns the status, so that a check can end with `return dpari_say(...)`. The variants differ
+ * only in the number of arguments: a call with few arguments is shorter in machine code, and there
+ * are hundreds of calls. All headers call these functions. */
 #include "arith.h"
 
 DPARI_DOOR DPARI_COLD size_t dpari_say_int(char *at, size_t room, int64_t v)

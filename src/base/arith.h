@@ -149,7 +149,7 @@ DPARI_FN int dpari_same(const char *a, const char *b)
     return a[i] == b[i];
 }
 
-/* Does the slice [s, s + n) spell `word`? */
+/* True if the slice [s, s + n) is the text `word`. */
 DPARI_FN int dpari_spells(const char *s, size_t n, const char *word)
 {
     size_t i;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Names the statuses. The names come from DPAR_STATUS_LIST, so that the list exists once. */
 #include "base.h"
 
 #include "arith.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Counts the elements of boxes and transfers without overflow, and compares and intersects boxes.
+ * Called by layouts, redistributions and halos. */
 #include "box.h"
 
 #include "inner.h"

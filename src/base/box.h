@@ -49,7 +49,15 @@ typedef struct dpar_transfer {
 } dpar_transfer;
 
 /* How a received value is combined with the value that is already there. */
-enum { DPAR_COPY, DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN, DPAR_OP_COUNT };
+enum {
+    DPAR_COPY, /* replaces it */
+    DPAR_SUM,
+    DPAR_AVG,
+    DPAR_PRODUCT,
+    DPAR_MAX,
+    DPAR_MIN,
+    DPAR_OP_COUNT
+};
 
 /* Counts the elements of a transfer, the product of its extents. Returns -1 if there are more than
  * 2^63 - 1. Costs O(dims). */

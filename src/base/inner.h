@@ -38,7 +38,7 @@ DPARI_DOOR void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTS
  * caller refuses. */
 DPARI_DOOR size_t dpari_text_number(const char *s, size_t n, double *value);
 
-/* Is every element of `inner` in `outer`? An empty box is in every box of as many dims. */
+/* True if every element of `inner` is in `outer`. An empty box is in every box of as many dims. */
 DPARI_DOOR int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 
 /* ---- of this header's own modules ---- */

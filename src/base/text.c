@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Formats text without the C library, for everything that draws or reports, and reads numbers. Real
+ * numbers are exact: a double is expanded to all of its decimal digits, in limbs of nine digits,
+ * and then rounded, so that the same value gives the same text on every machine. */
 #include "text.h"
 
 #include "inner.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Tables of number formats and collectives. */
 #include "type.h"
 
 DPAR_API int32_t dpar_type_bytes(int32_t type)

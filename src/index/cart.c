@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Process grids. Every function here works on ordered factorisations of a number of ranks, which it
+ * enumerates from the prime factors. dpar_cart_dims takes the most balanced factorisation;
+ * dpar_cart_choose_parts finds the one with the least cut by branch and bound; placements on nodes
+ * use the same search for bricks; the torus functions write each logical size as a product of parts
+ * of physical axes. Space-filling curves walk down a cube of side 2^k and skip whole subcubes
+ * outside the grid, so that no table of ranks is needed. */
 #include "cart.h"
 
 #include "inner.h"
@@ -325,9 +331,10 @@ static int32_t dpari_cart_log2(int64_t v)
     return log;
 }
 
-/* Could axes j.. still end below the limit? With z axes of faces a_d > 0 that must make r ranks,
- * sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d; compared as logarithms, rounded so that
- * a `no` is certain. Axes that cost nothing take as many ranks as they have cells. */
+/* True if a choice for axes j.. may still end below the limit. With z axes of faces a_d > 0 that
+ * must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d; compared as
+ * logarithms, rounded so that a `no` is certain. Axes that cost nothing take as many ranks as they
+ * have cells. */
 static int dpari_grid_hopes(const dpari_cart_grid *g, int32_t j)
 {
     const int64_t slack = g->limit - g->cost[j]; /* more than 0: what costs more was left */
@@ -1207,7 +1214,8 @@ static int dpari_torus_by_axes(dpar_torus *t, int32_t *failed)
     return 1;
 }
 
-/* Is z preferred to y by rules (1) to (3)? taken: what other logical axes have of each axis. */
+/* True if z is preferred to y by rules (1) to (3). taken: what other logical axes have of each
+ * axis. */
 static int dpari_torus_prefers(const dpar_torus *t, const int32_t *taken, const int32_t *z,
                                const int32_t *y)
 {

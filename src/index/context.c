@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Context parallelism. Packed documents are one dpar_split per document, made when it is needed, so
+ * that memory does not grow with the number of documents. The balanced method sorts units by cost
+ * and deals them out in rows. */
 #include "context.h"
 
 #include "inner.h"

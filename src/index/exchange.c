@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Problems that need all messages or boxes at once. Rounds are an edge colouring of a bipartite
+ * graph: edges are added one by one, and if no round is free at both ends, an alternating path of
+ * two rounds is exchanged. The assignment of parts to ranks uses shortest augmenting paths.
+ * Coverage sorts the boxes along the dim in which they are thinnest and compares neighbours. */
 #include "exchange.h"
 
 #include "inner.h"

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Flat buffers. Parameters are laid out in order, each at a multiple of the alignment, and a bucket
+ * ends once it is full and its end is rounded up to a whole multiple. The part of a parameter on a
+ * rank is the intersection of two intervals. dpar_train.h calls this for DDP and FSDP. */
 #include "flat.h"
 
 #include "inner.h"

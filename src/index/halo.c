@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Checks descriptions of halos and computes their boxes: which points a rank owns, holds, computes,
+ * and can compute before an exchange. Each box is a product over dims, so that every question is
+ * answered in one dim at a time. The transfers are in reach.c. */
 #include "halo.h"
 
 #include "inner.h"
@@ -311,13 +314,13 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 /* ---- points and their owners ------------------------------------------------------------------
  */
 
-/* Does the end of a dim meet other points? */
+/* True if the end of a dim meets other points. */
 DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d)
 {
     return (h->periodic >> d & 1u) != 0 || (h->cube && d >= h->grid.dims - 2);
 }
 
-/* One more point than cells? */
+/* 1 if the dim has one more point than cells, otherwise 0. */
 static int dpari_halo_more(const dpar_halo *h, int32_t d)
 {
     return h->points[d] != DPAR_HALO_AT_CELLS && !dpari_halo_closed(h, d);
@@ -329,7 +332,7 @@ DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim)
     return cells > 0 ? cells + dpari_halo_more(h, dim) : 0;
 }
 
-/* Cells [at[0], at[1]) own which points? */
+/* Turns the cells [at[0], at[1]) into the points that they own. */
 static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_t *at)
 {
     if (!dpari_halo_more(h, d)) {
@@ -435,7 +438,7 @@ DPARI_DOOR int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coor
 /* ---- boxes ------------------------------------------------------------------------------------
  */
 
-/* Does nothing ever arrive from beyond the low (0) or high (1) end of a dim? */
+/* True if nothing is ever received from beyond the low (0) or high (1) end of a dim. */
 static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
 {
     if (dpari_halo_closed(h, d)) {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Draws an exchange of halos as SVG. The picture is built from the same walk over transfers that an
+ * exchange uses, so that it shows what is really sent. */
 #include "halo_show.h"
 
 #include "inner.h"
@@ -118,7 +120,7 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_draw_desc *
     return DPAR_OK;
 }
 
-/* Does the block share the dims that are not drawn with the rank's? */
+/* True if the block and the rank's block overlap in the dims that are not drawn. */
 static int dpari_hshow_level(const dpari_hshow *s, const dpar_box *b)
 {
     int32_t d;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Divides a transformer's heads, vocabulary and layers over ranks, by closed formulas in O(1). */
 #include "heads.h"
 
 #include "inner.h"

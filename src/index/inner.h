@@ -27,13 +27,14 @@ DPARI_DOOR uint32_t dpari_digest(uint32_t sum, int64_t v);
 /* OK where both sums are the same; else E_MISMATCH, and the sentence says what differs. */
 DPARI_DOOR dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what, dpar_why *why);
 
-/* Do the parts follow one another, each in one piece? */
+/* True if the parts follow one another and each is contiguous. */
 DPARI_DOOR int dpari_split_in_order(const dpar_split *s);
 
-/* The same ranks at the same coordinates, whatever the names? */
+/* True if both meshes have the same ranks at the same coordinates, whatever their axes are called.
+ */
 DPARI_DOOR int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b);
-/* Does every rank have one coordinate only? For a mesh that the caller filled in by hand. Exact; as
- * quick as O(axes^2) for nested strides. */
+/* True if no two coordinates have the same rank, for a mesh that the caller filled in by hand.
+ * Exact; costs only O(axes^2) for nested strides. */
 DPARI_DOOR int dpari_mesh_injective(const dpar_mesh *mesh);
 
 /* The first index and one past the last of a dim that the ranks at coord[] own, with what others
@@ -106,7 +107,8 @@ DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t 
 /* How many indices before i the rank owns in a dim: the local index of the first one at or after i.
  * O(axes). */
 DPARI_API int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i);
-/* Do two layouts put the same indices on the same ranks (same mesh, extents, cuts)? O(axes). */
+/* True if two layouts put the same indices on the same ranks (same mesh, extents and cuts).
+ * O(axes). */
 DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b);
 /* Cuts by the axes in that order. */
 DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order);
@@ -117,8 +119,9 @@ DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order);
 DPARI_API dpar_status dpari_exchange_assign(int32_t n, const int64_t *kept, int32_t *rank_of,
                                             int64_t *scratch, dpar_why *why);
 
-/* Can v have so many outputs? Those of dpar_window_outputs; transposed: up to the larger of stride
- * and dilation, less 1, more; interpolation: any, inputs and outputs 1..2^30. O(1). */
+/* Checks whether v can have so many outputs: the number of dpar_window_outputs; for a transposed
+ * convolution up to max(stride, dilation) - 1 more; for an interpolation any number, with inputs
+ * and outputs 1..2^30. O(1). */
 DPARI_API dpar_status dpari_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
                                          dpar_why *why);
 /* Of outputs [*y0, *y1) those that read nothing outside of inputs [lo, hi): what can be computed of

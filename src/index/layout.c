@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Layouts. The cuts of a dim form a chain: each mesh axis that shards it splits what the axes
+ * before it left, by a dpar_split. A local index becomes a global one from the innermost cut
+ * outwards, and a global index is located from the outermost cut inwards. All other functions apply
+ * this to each dim. */
 #include "layout.h"
 
 #include "inner.h"
@@ -103,7 +107,8 @@ static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32
     return DPAR_OK;
 }
 
-/* The axes in the order in which they cut; is RAGGED the first cut of its dim? */
+/* Sorts the axes into the order in which they cut, and checks that RAGGED is the first cut of its
+ * dim. */
 static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int32_t dims,
                                      int8_t *order, dpar_why *why)
 {
@@ -349,7 +354,7 @@ DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *sha
     }
 }
 
-/* Does a rule give the longest part when the whole is longest? STRIDED does not: 9 in 3 pieces over
+/* True if a rule gives the longest part of the longest whole. STRIDED does not: 9 in 3 pieces over
  * 2 parts is 6 + 3, 10 is 5 + 5. (ZIGZAG does: part P - 1 of 2 P b + 1 has 2 b of them or more.) */
 static int dpari_grows(const dpar_placement *p)
 {

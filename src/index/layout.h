@@ -15,9 +15,13 @@
 #include "mesh.h"
 #include "split.h"
 
-/* The kinds of a placement: ranks along the axis hold copies, shards of one dim, or partial values
- * that must be combined. */
-enum { DPAR_PLACEMENT_REPLICATE, DPAR_PLACEMENT_SHARD, DPAR_PLACEMENT_PARTIAL };
+/* The kinds of a placement. */
+enum {
+    DPAR_PLACEMENT_REPLICATE, /* each rank along the axis holds a copy */
+    DPAR_PLACEMENT_SHARD,     /* each rank along the axis holds a part of one dim */
+    DPAR_PLACEMENT_PARTIAL /* each rank along the axis holds values that must be combined with the
+                              others' */
+};
 
 /* What one mesh axis does with the array. */
 typedef struct dpar_placement {

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Meshes. A rank is offset + the sum of coordinate x stride, so coordinates are the digits of a
+ * number. For strides that nest they follow by division; for other strides, as a caller may set
+ * them, a depth-first search bounds each digit by what the smaller strides can still reach. Groups
+ * are the same sums over some of the axes. */
 #include "mesh.h"
 
 #include "inner.h"
@@ -453,8 +457,8 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
     return st == DPAR_OK ? dpari_mesh_finish(&l, DPAR_ORDER_FIRST_FASTEST, mesh, why) : st;
 }
 
-/* Are the axes that two meshes share by name the same groups of ranks (size, stride, first rank)?
- */
+/* Checks that axes with the same name in two meshes have the same groups of ranks (size, stride,
+ * first rank). */
 static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar_why *why)
 {
     int32_t i, k;

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* The walk over a halo's transfers: for a receiver, from which owners its halo points come; for a
+ * sender, which receivers read its points. A receiver's points are visited in several passes, one
+ * for each way in which they may be reached (inside the grid, over a fold or a pole, over each edge
+ * of a cubed sphere). Within a pass each dim is cut into segments with one owner, and a product of
+ * segments is one transfer. A sender walks what its receivers would walk and keeps the transfers
+ * that name it. Both sides therefore list the same transfers in the same order without
+ * communication. */
 #include "reach.h"
 
 #include "redistribute.h"
@@ -47,7 +54,7 @@ static int32_t dpari_halo_along(const dpar_halo *h, int32_t pass)
     return h->points[h->grid.dims - (dpari_halo_pass_edge(pass) >= DPARI_EDGE_SOUTH ? 1 : 2)];
 }
 
-/* Is there anything to do in a pass? */
+/* True if a pass has anything to do. */
 static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
 {
     switch (pass) {
@@ -299,7 +306,7 @@ static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
 /* ---- the walk over one receiver ---------------------------------------------------------------
  */
 
-/* Outside of how many of the first n dims? */
+/* Counts in how many of the first n dims the point is outside. */
 static int32_t dpari_halo_beyond(const dpar_halo_cursor *w, int32_t n)
 {
     int32_t d, beyond = 0;
@@ -356,7 +363,7 @@ static int dpari_halo_seek(dpar_halo_cursor *w, int32_t d)
     return 0;
 }
 
-/* Does the box of segments travel? Its own cells stay. */
+/* True if the box of segments is sent. The rank's own cells are not. */
 static int dpari_halo_travels(const dpar_halo_cursor *w)
 {
     const int32_t beyond = dpari_halo_beyond(w, w->h->grid.dims);
@@ -462,7 +469,8 @@ static void dpari_halo_reach(dpar_halo_cursor *w, int32_t d)
     w->from[d][1] = dpari_least(hi, lo + points); /* once round at most */
 }
 
-/* Do points `want`, on a line or any number of times round, meet those that may be filled? */
+/* True if the points `want`, on a line or any number of times around, overlap those that may be
+ * filled. */
 static int dpari_halo_meets(const dpar_halo_cursor *w, int32_t d)
 {
     int64_t lo = w->want[d][0], hi = w->want[d][1], points = dpar_halo_points(w->h, d);

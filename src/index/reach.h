@@ -8,7 +8,7 @@
 
 /* The coordinates of a rank's block; 0: it has none. */
 DPARI_DOOR int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
-/* Does nothing arrive outside of two dims? */
+/* True if every halo point is outside the block in one dim only. */
 DPARI_DOOR int dpari_halo_star(const dpar_halo *h);
 enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
 /* The face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns
@@ -25,7 +25,7 @@ DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_
  * own they are empty and lie at the beginning. 0 when it has neither. */
 DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
                                int64_t *box);
-/* Does the end of a dim meet other points, so that it has as many faces as cells? */
+/* True if the end of a dim meets other points, so that the dim has as many faces as cells. */
 DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d);
 /* Of how many dims at once halo points may lie outside. */
 DPARI_API int32_t dpari_halo_outside(const dpar_halo *h);

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* The walk over a redistribution's transfers. The boxes that a rank owns under both layouts are
+ * products over dims, so a transfer is a product of runs that are consecutive on both sides. If
+ * several ranks hold a copy, every rank computes by the same rules which copy serves which
+ * receiver: first its own, then those on its node, then shares of equal size. A sender walks the
+ * receivers that it may serve as they would walk themselves, which keeps both lists in the same
+ * order without communication. */
 #include "redistribute.h"
 
 #include "inner.h"
@@ -8,7 +14,7 @@ enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_TO_OTHER, DPARI_DONE };
 
 /* ---- checking ------------------------------------------------------------------------------- */
 
-/* Is this Partial axis of `to` the same one in `from`? */
+/* True if this Partial axis of `to` is the same one in `from`. */
 static DPARI_COLD int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to,
                                           int32_t axis)
 {
@@ -133,7 +139,7 @@ static const dpar_layout *dpari_to(const dpar_redistribute_cursor *w)
     return w->sends ? &w->other : &w->mine;
 }
 
-/* Does rank q hold what the ranks at `coord` (0 on replicated axes) hold? */
+/* True if rank q holds what the ranks at `coord` (0 on replicated axes) hold. */
 static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32_t *coord,
                        int32_t q)
 {
@@ -199,8 +205,9 @@ DPARI_APART int32_t dpari_takers(const dpar_redistribute_cursor *w, int32_t q, i
 
 enum { DPARI_SCATTERED, DPARI_ROWS, DPARI_EVEN_ROWS };
 
-/* Into how many parts the axes of a layout cut dim d. *rows: does each get indices in a row, and
- * nearly as many? SCATTERED too when nothing cuts it. */
+/* Counts the parts into which the axes of a layout cut dim d. *rows says whether the indices of a
+ * part are consecutive (ROWS) and all parts nearly equal (EVEN_ROWS); it is SCATTERED otherwise,
+ * and if nothing cuts the dim. */
 static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
 {
     int32_t parts = 1, i, worst = DPARI_EVEN_ROWS;

@@ -29,11 +29,14 @@
 DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
                                              dpar_why *why);
 
-/* The direction of a walk: the transfers that a rank receives, or those that it sends. */
-enum { DPAR_TRANSFER_RECV, DPAR_TRANSFER_SEND };
+/* The direction of a walk. */
 enum {
-    DPAR_REDISTRIBUTE_PRIMARY = -1
-}; /* As `per_node`, makes copy 0 send everything, for files that copy 0 wrote. */
+    DPAR_TRANSFER_RECV, /* the transfers that a rank receives */
+    DPAR_TRANSFER_SEND  /* the transfers that a rank sends */
+};
+
+/* A value of `per_node`: copy 0 sends everything, as files need that copy 0 wrote. */
+enum { DPAR_REDISTRIBUTE_PRIMARY = -1 };
 
 /* A walk over one rank's transfers: call dpar_redistribute_first, then dpar_redistribute_next until
  * it returns 0. It holds copies of both layouts and takes about 2 KB. */

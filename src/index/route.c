@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Plans a redistribution as collectives. A layout is encoded as a 64-bit state, one byte for each
+ * mesh axis, and each collective is an edge from one state to another with a cost. Dijkstra's
+ * algorithm finds the least expensive path, with a hash table and a heap in the caller's nodes. */
 #include "route.h"
 
 #include "inner.h"
@@ -102,7 +105,8 @@ static int64_t dpari_state_elements(const dpar_layout *l, uint64_t state)
     return n;
 }
 
-/* Are both cut into equal tiles of the same shape? Then tiles only change ranks. */
+/* True if both layouts are cut into equal tiles of the same shape, so that tiles only change ranks.
+ */
 static int dpari_state_tiles(const dpar_layout *l, uint64_t a, uint64_t b)
 {
     int32_t d, i;
@@ -319,7 +323,7 @@ static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
     return ok;
 }
 
-/* Does a dim have equal tiles under a state? What is no dim (replicated) has. */
+/* True if a dim has equal tiles under a state. Replication, which is no dim, counts as equal. */
 static int dpari_state_even(const dpar_layout *l, uint64_t state, int32_t dim)
 {
     int64_t parts = 1;

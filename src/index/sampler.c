@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Samplers. Positions are dealt to ranks by arithmetic alone. Shuffling without memory is a Feistel
+ * network on just enough bits for the count, applied again until the result is below the count.
+ * dpar_sampler_shuffle repeats torch's generator and algorithm bit for bit. */
 #include "sampler.h"
 
 #include "inner.h"

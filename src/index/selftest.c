@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Computes many results of this header, mixes them into checksums and compares these with constants
+ * that were computed on other targets. */
 #include "selftest.h"
 
 #include "halo.h"

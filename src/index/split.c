@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Splits. Queries are called in loops, so division by the block or the number of parts is replaced
+ * by multiplication with an inverse that dpar_split_init computes. Contiguous rules are described
+ * by where a part begins; scattered rules by whole rounds of blocks and what is left after them. */
 #include "split.h"
 
 #include "inner.h"
@@ -114,7 +117,7 @@ DPAR_API void dpar_split_resize(dpar_split *s, int64_t count)
         dpari_split_by(s, 1, s->rounds);
         break;
     case DPAR_SPLIT_FLOOR:
-        s->tail = count <= INT64_MAX / parts; /* does P N fit? */
+        s->tail = count <= INT64_MAX / parts; /* P N fits */
         dpari_split_by(s, 0, count);
         dpari_split_by(s, 1, parts);
         break;

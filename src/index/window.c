@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Operators that read windows. For each kind it computes the inputs that a range of outputs reads,
+ * and the outputs that read only a given range of inputs. halo.c uses both to size the local arrays
+ * and to find what can be computed before an exchange. */
 #include "window.h"
 
 #include "inner.h"

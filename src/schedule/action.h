@@ -37,7 +37,8 @@ DPARI_FN int64_t dpari_whole_words(int64_t bytes)
     return (bytes + 7) & ~(int64_t)7;
 }
 
-/* Is there a micro-batch in this kind's text? (F, B, I, W, messages, RECOMPUTE, OFFLOAD, RELOAD) */
+/* True if the text of this kind has a micro-batch: F, B, I, W, messages, RECOMPUTE, OFFLOAD,
+ * RELOAD. */
 DPARI_FN int dpari_action_has_micro(int32_t kind)
 {
     return kind > DPAR_ACTION_IDLE && kind < DPAR_ACTION_COUNT &&

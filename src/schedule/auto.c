@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Makes a schedule for measured times. It runs many inexpensive constructions (the zero-bubble
+ * heuristic, list schedules by several rules and limits, the published orders), keeps the best,
+ * improves it by local search over the limits, and for tiny jobs proves or improves it with the
+ * exact search of exact.c. The bound of exact.c tells when to stop. place.c calls it for each cut.
+ */
 #include "auto.h"
 
 #include "action.h"
@@ -20,7 +25,7 @@ typedef struct dpari_found {
 /* What a run works in. */
 typedef struct dpari_auto {
     dpari_pipe q;
-    int span;                  /* is that the objective? */
+    int span;                  /* 1 if the span is the objective */
     dpari_found found[2];      /* the best of the lists; of the others */
     int64_t bound, work;       /* of the objective; actions tried */
     int64_t most;              /* rounds: of idle */
@@ -45,7 +50,7 @@ static int64_t dpari_auto_actions(const dpari_pipe *q)
     return (int64_t)q->stages * q->micros * (2 + q->split);
 }
 
-/* Was all done? */
+/* True if all actions have been done. */
 static int dpari_auto_all(const dpari_pipe *q)
 {
     int64_t all = 0;
@@ -134,8 +139,8 @@ static void dpari_rounds_begin(dpari_auto *x)
     }
 }
 
-/* Is it time for the stage's next F? Not, with back_first, when it is two or more ahead of the
- * stage behind and that one would wait for its I. */
+/* True if it is time for the stage's next F. With back_first it is not if the stage is two or more
+ * ahead of the next stage and that one would wait for its I. */
 static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
@@ -217,9 +222,9 @@ static int dpari_rounds_run(dpari_auto *x, int rule)
 enum { DPARI_BACK, DPARI_FORTH, DPARI_IN_TURN };      /* prefer */
 enum { DPARI_W_IDLE, DPARI_W_FITS, DPARI_W_AT_ONCE }; /* weights */
 
-/* May the stage's next F be begun? The oldest micro-batch that is not through all stages only needs
- * room. The others must leave, besides, all that one micro-batch takes on this rank: so the oldest
- * always gets through, and there is no deadlock. */
+/* True if the stage's next F may begin. The oldest micro-batch that has not passed all stages only
+ * needs memory for itself. The others must also leave free all that one micro-batch takes on this
+ * rank. The oldest can therefore always finish, and there is no deadlock. */
 static int dpari_list_admits(const dpari_auto *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
@@ -281,7 +286,7 @@ static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
     return best;
 }
 
-/* Does memory alone keep an F of the rank that is here from being begun? */
+/* True if only memory keeps the rank from beginning an F whose input has arrived. */
 static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
 {
     const dpari_pipe *q = &x->q;
@@ -486,7 +491,7 @@ static int dpari_auto_run(dpari_auto *x, const dpar_schedule_optimize_desc *job,
                                        : dpari_rounds_run(x, rule);
 }
 
-/* Is a better than b: in the objective, or as good in it and better in the other measure? */
+/* True if a is better than b: in the objective, or equal in it and better in the other measure. */
 static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dpari_found *b)
 {
     int64_t more = x->span ? a->span - b->span : a->makespan - b->makespan;
@@ -513,7 +518,7 @@ static int dpari_auto_try(dpari_auto *x, const dpar_schedule_optimize_desc *job,
     return 1;
 }
 
-/* Is nothing left to find? */
+/* True if nothing better can be found. */
 static int dpari_auto_done(const dpari_auto *x)
 {
     int k, done = 0;

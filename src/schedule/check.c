@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Proves schedules. Each action is checked alone, then against what its rank has done before, then
+ * against the totals of all ranks. To find deadlocks the ranks run their lists as far as possible
+ * under the rules of the transport. Whether they reach the end does not depend on the order in
+ * which ranks are advanced, because a step of one rank never disables another's; so one run
+ * decides. If they get stuck, the circle of waiting ranks is followed and reported. */
 #include "check.h"
 
 #include "../base/inner.h"
@@ -44,7 +49,7 @@ typedef struct dpari_proof_link {
 
 typedef struct dpari_proof_lane {
     int32_t at, end; /* of a rank: the next action, and behind the last */
-    int32_t queued;  /* is it in `ready`? */
+    int32_t queued;  /* 1 while it is in `ready` */
 } dpari_proof_lane;
 
 typedef struct dpari_proof {
@@ -332,7 +337,8 @@ static uint32_t dpari_proof_later(int32_t kind)
     }
 }
 
-/* Is one of `set` of this stage and micro-batch in front of a, which it needs? */
+/* Checks that one action of `set`, of the same stage and micro-batch, comes before a, which needs
+ * it. */
 static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar_action *a,
                                      uint32_t set, int32_t stage, int32_t micro)
 {

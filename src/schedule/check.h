@@ -1,88 +1,93 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* check - is a schedule right, and does it come to its end on a given transport?
+/* check - proves that a schedule is correct, and that it cannot deadlock on a given transport.
  *
  *     dpar_schedule_check_desc how = {0};
  *     how.transport = DPAR_TRANSPORT_PAIR;                 NCCL, a communicator for each pair
- *     st = dpar_schedule_check(&lowered, &how, memory, sizeof memory, &why); */
+ *     st = dpar_schedule_check(&lowered, &how, memory, sizeof memory, &why);
+ */
 #ifndef DPARI_SCHEDULE_CHECK_H
 #define DPARI_SCHEDULE_CHECK_H
 
 #include "schedule.h"
 
-/* What counts as right, beyond the rules below. */
+/* Bits that change what counts as correct. */
 enum {
-    DPAR_CHECK_TRAINS =
-        1, /* a list without any backward is refused; without the flag it counts as forward-only */
-    DPAR_CHECK_TAGGED = 2 /* messages have tags (MPI): any order on a channel is right */
+    /* Refuses a list without any backward, which otherwise counts as forward-only. */
+    DPAR_CHECK_TRAINS = 1,
+    /* Says that messages have tags (MPI), so that any order on a channel is correct. */
+    DPAR_CHECK_TAGGED = 2
 };
 
-/* How messages travel. What passes BLOCKING passes all.
+/* How messages are transported. A schedule that passes BLOCKING passes all.
  *
- *     BLOCKING   a rank does its actions in order and stays at a message until the other rank
- *                is at its other end (MPI_Ssend, MPI_Recv)
- *     RANK       messages are posted and wait in a queue; one goes when both its ends are first
- *                in their queues; a computation waits for what it receives (NCCL).
- *                One queue a rank, for all messages: one communicator
- *     DIR        the same, a queue for the forward's and one for the backward's
- *     PAIR       a queue for each other rank: communicators of 2 ranks
- *     EDGE       a queue for each other rank and direction: PyTorch's p2p_per_edge
- *     EAGER      a rank does its actions in order. From each rank to each other one there is a
- *                buffer of `room` messages, first in first out. A send waits for a place in it,
- *                a receive for its message at the front */
+ * With the four kinds from RANK to EDGE, messages are posted and wait in queues. A message is
+ * transferred once it is first in the queues of both its ends, and a computation waits for what it
+ * receives. With BLOCKING and EAGER a rank does its actions in order.
+ */
 enum {
-    DPAR_TRANSPORT_NONE, /* messages wait for nothing but the data */
-    DPAR_TRANSPORT_BLOCKING,
-    DPAR_TRANSPORT_RANK,
-    DPAR_TRANSPORT_DIRECTION,
-    DPAR_TRANSPORT_PAIR,
-    DPAR_TRANSPORT_EDGE,
+    DPAR_TRANSPORT_NONE,      /* messages wait for nothing but their data */
+    DPAR_TRANSPORT_BLOCKING,  /* a message holds each end until the other arrives (MPI_Ssend) */
+    DPAR_TRANSPORT_RANK,      /* one queue per rank: one NCCL communicator */
+    DPAR_TRANSPORT_DIRECTION, /* one queue for the forward's, one for the backward's messages */
+    DPAR_TRANSPORT_PAIR,      /* a queue for each other rank: communicators of 2 ranks */
+    DPAR_TRANSPORT_EDGE,      /* a queue for each other rank and direction: torch's p2p_per_edge */
+    /* From each rank to each other one there is a first-in, first-out buffer of `room` messages. A
+     * send waits until the buffer has a free place, a receive until its message is at the front. */
     DPAR_TRANSPORT_EAGER,
     DPAR_TRANSPORT_COUNT
 };
 
-/* What is checked. Zero it: the proof alone. */
+/* What to check. Zero it to prove the schedule without a transport. */
 typedef struct dpar_schedule_check_desc {
-    int32_t flags;     /* DPAR_CHECK_...; with a transport TAGGED is implied */
-    int32_t transport; /* DPAR_TRANSPORT_... */
-    int32_t room;      /* messages of an EAGER buffer, 1 and more; else ignored */
-    int64_t *stuck; /* NULL, or [ranks], written only when the transport gets stuck: where each rank
-                       stands, as an index in s->action; -1 when it is through. Of queued messages
-                       it is the first of the queue that holds up the rank */
+    int32_t flags;     /* DPAR_CHECK_x; DPAR_CHECK_TAGGED is implied by a transport */
+    int32_t transport; /* DPAR_TRANSPORT_x */
+    int32_t room;      /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
+    /* [ranks], receives where each rank is stuck, as an index of s->action, or -1 if it has
+     * finished. For queued messages it is the first of the queue that holds up the rank. Written
+     * only if the transport gets stuck; may be NULL. */
+    int64_t *stuck;
 } dpar_schedule_check_desc;
 
-/* Bytes of working memory. -1 when ranks, stages, chain, micros, slices or begin are not those of a
- * schedule; the check says why. `how` may be NULL: all zero. O(ranks). */
+/* Computes the bytes of working memory that dpar_schedule_check needs. Returns -1 if ranks, stages,
+ * chain, micros, slices or begin are not those of a schedule; the check then says why. `how` may be
+ * NULL, which means all zero. Costs O(ranks). */
 DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s,
                                            const dpar_schedule_check_desc *how);
 
-/* Proves a schedule, with messages or without: DPAR_OK, or E_ARG with the first fault in one
- * sentence, "rank 2: 1B3 is there twice". mem is aligned as for int64_t; E_ROOM when it is too
- * small. `how` may be NULL. O(actions). A right schedule keeps these rules:
+/* Proves that a schedule is correct, with messages or without. With a transport it also proves that
+ * all ranks reach their end on it.
  *
- *  - Kinds, stages and micro-batches are in range, stages on their rank. Behind a joined forward
- *    comes a B or I of the same rank, of another stage or micro-batch.
- *  - Every micro-batch goes through all stages of one chain, its slices through the same. Each
- *    stage has F once, and B once or I and W once; or no backward is anywhere.
- *  - In a rank's list F, OFFLOAD, RELOAD, RECOMPUTE, B or I, W come in this order.
- *  - What a stage gives to another of the same rank is made before it is used.
- *  - Slices go forward in ascending, backward in descending order.
+ * how:  NULL means all zero. With a transport, the schedule must have its messages.
+ * mem:  aligned as for int64_t; dpar_schedule_check_bytes computes how many bytes are needed.
+ *
+ * Fails with DPAR_E_ARG if the schedule is not correct, and the message names the first fault,
+ * "rank 2: 1B3 is there twice". Fails with DPAR_E_STUCK if ranks wait for each other, and the
+ * message names the circle: "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after
+ * 1SEND_F0; rank 1 ...". Fails with DPAR_E_ROOM if `bytes` is too small. Costs O(actions).
+ *
+ * The outcome does not depend on the speed of ranks, so that one run proves all runs. (PyTorch
+ * issue #172668 and PR #195760 are about such a deadlock.) A correct schedule keeps these rules:
+ *
+ *  - Kinds, stages and micro-batches are in range, and stages are on their rank. After a joined
+ *    forward comes a B or I of the same rank, of another stage or micro-batch.
+ *  - Every micro-batch passes all stages of one chain, and its slices the same chain. Each stage
+ *    has F once, and B once or I and W once, unless there is no backward at all.
+ *  - In a rank's list F, OFFLOAD, RELOAD, RECOMPUTE, B or I, W of a stage and micro-batch come in
+ *    this order.
+ *  - What a stage gives to another stage of the same rank is made before it is used.
+ *  - Slices go forward in ascending and backward in descending order.
  *  - There is an OFFLOAD for every RELOAD, and with backwards a RELOAD for every OFFLOAD.
- *  - Messages, if there is one: what goes between neighbouring stages on different ranks has its
- *    SEND and its RECV once, with the right peer, and there is no other message. RECV comes before
- *    its consumer, SEND after its producer. What one rank sends to another is received in the order
- *    in which it is sent, whatever it carries. (NCCL has no tags: another order is no error there
- *    but wrong data.)
- *  - UNSHARD and RESHARD, if there is one: they alternate for each stage, the last is a RESHARD,
- *    and F, B, I, W, RECOMPUTE stand in between.
- *  - REDUCE_GRAD, if there is one: once for each stage that has backwards, after them; at most one
- *    WAIT_REDUCE_GRAD behind it.
- *  - All ranks together come to the end when they wait for the data alone; else E_STUCK and the
- *    circle.
- *
- * With a transport it also asks whether the list, which must have its messages, comes to its end on
- * it. When not: E_STUCK and the circle, "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1
- * has after 1SEND_F0; rank 1 ...". The outcome does not depend on the ranks' speed, so that one run
- * proves all. (The case of PyTorch issue #172668 and PR #195760.) */
+ *  - If there are messages, each value between neighbouring stages on different ranks has one SEND
+ *    and one RECV with the right peer, and there is no other message. RECV comes before its
+ *    consumer and SEND after its producer. The messages from one rank to another are received in
+ *    the order in which they are sent. (NCCL has no tags, so another order there gives wrong data
+ *    without an error.)
+ *  - If there are UNSHARD and RESHARD, they alternate for each stage, the last is a RESHARD, and F,
+ *    B, I, W and RECOMPUTE are between them.
+ *  - If there is a REDUCE_GRAD, there is one for each stage that has backwards, after them, and at
+ *    most one WAIT_REDUCE_GRAD after it.
+ *  - All ranks together reach the end if actions wait for their data only.
+ */
 DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
                                          const dpar_schedule_check_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Published formulas with the conditions under which simulation agrees with them. Each formula
+ * returns its value and text, or the condition that is not met. */
 #include "closed.h"
 
 #include "../base/arith.h"
@@ -374,7 +376,7 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
     return DPAR_OK;
 }
 
-/* Are all stages alike, with nothing that the formulas leave out? */
+/* True if all stages are alike and times have nothing that the formulas leave out. */
 static int dpari_closed_plain(const dpar_schedule_times *t)
 {
     return t->forward.of == NULL && t->input.of == NULL && t->weight.of == NULL &&

@@ -1,35 +1,40 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* closed - the published formulas of pipeline schedules, each only where simulation agrees with it.
- * Elsewhere a sentence says which condition is not met.
+/* closed - evaluates the published formulas for pipeline schedules. A formula is only given where
+ * simulation agrees with it; elsewhere a message says which condition is not met.
  *
  *     dpar_schedule_closed_form(&order, &times, DPAR_FORMULA_MAKESPAN, 0, &formula, &why);
- *     formula.text                                     "(m + p - 1) (F + B)" */
+ *     formula.text                                     "(m + p - 1) (F + B)"
+ */
 #ifndef DPARI_SCHEDULE_CLOSED_H
 #define DPARI_SCHEDULE_CLOSED_H
 
 #include "generate.h"
 #include "simulate.h"
 
-/* What a formula gives, in the units of dpar_schedule_times. Times are those of a stage: 1/v of a
- * rank's layers. Activations count in stages x micro-batches. */
+/* The quantities that a formula may give, in the units of dpar_schedule_times. Times of a stage are
+ * those of 1/v of a rank's layers. Activations are counted in stages x micro-batches. */
 enum {
-    DPAR_FORMULA_MAKESPAN, /* with the latency term when there is a latency */
-    DPAR_FORMULA_SPAN,
-    DPAR_FORMULA_LATENCY, /* what a latency adds to the makespan */
-    DPAR_FORMULA_IDLE,    /* idle time of the rank with most */
-    DPAR_FORMULA_PEAK,    /* most activations that `rank` holds */
+    DPAR_FORMULA_MAKESPAN, /* the makespan, with the latency term if there is a latency */
+    DPAR_FORMULA_SPAN,     /* the longest time from a rank's first start to its last end */
+    DPAR_FORMULA_LATENCY,  /* what the latency adds to the makespan */
+    DPAR_FORMULA_IDLE,     /* idle time of the rank with most */
+    DPAR_FORMULA_PEAK,     /* most activations that `rank` holds at one time */
     DPAR_FORMULA_COUNT
 };
+
+/* A formula and its value. */
 typedef struct dpar_formula {
     int64_t value;
-    const char *text; /* static: "(m + p - 1) (F + B)" */
+    const char *text; /* static text, such as "(m + p - 1) (F + B)" */
 } dpar_formula;
 
-/* The formulas, for stages that are all alike: p ranks, v stages a rank, m micro-batches, s slices;
- * F, B, I, W, FB (joined) of one stage. Messages are buffered, of latency c; groups have p
- * micro-batches.
+/* Evaluates a formula for p ranks, v stages per rank, m micro-batches and s slices, if all stages
+ * are alike. F, B, I, W and FB (joined) are the times of one stage. Messages are buffered, with
+ * latency c, and groups have p micro-batches.
  *
- * MAKESPAN (c = 0, else LATENCY is added)
+ * rank:  read for DPAR_FORMULA_PEAK only, where it is r.
+ *
+ * MAKESPAN (if c > 0, LATENCY is added)
  *     gpipe, 1f1b, eager-1f1b      (m + p - 1) (F + B)
  *     interleaved, breadth-first   (m v + p - 1) (F + B)                    m >= p or v = 1
  *     zb-h1                        m (F + I + W) + (p - 1) (F + I - W)      W <= I, F; m >= p
@@ -74,11 +79,12 @@ typedef struct dpar_formula {
  *     chimera                      p / 2 + 1 + min(r, p - 1 - r)            p divides m
  *
  * Sources: Huang 2019, Narayanan 2021, Lamy-Poirier 2022, Qi 2023 and 2024, Li 2021, DeepSeek's
- * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024. Simulation says where they hold.
+ * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024. Simulation showed where they hold.
  *
- * `rank` matters for PEAK alone. E_NONE with a sentence: no formula holds. E_ARG, E_DIVIDE,
- * E_RANGE: there is no such order, a time is below 0, or a value passes INT64_MAX. *formula is
- * written on success only. O(stages), the check of the order. */
+ * Fails with DPAR_E_NONE if no formula holds, or DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE if there
+ * is no such order, a time is negative, or a value exceeds INT64_MAX. Costs O(stages), for the
+ * check of the order.
+ */
 DPAR_API dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *order,
                                                const dpar_schedule_times *t, int32_t what,
                                                int32_t rank, dpar_formula *formula, dpar_why *why);

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Checks jobs, computes lower bounds, and searches the best schedule of a tiny job. The search is a
+ * depth-first branch and bound over the decisions of the rank that is free first. States that were
+ * searched to the end are kept in a table, relative to their time, and are not searched again.
+ * auto.c calls all of this. */
 #include "exact.h"
 
 #include "pipe.h"
@@ -106,7 +110,7 @@ static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_
     return DPAR_OK;
 }
 
-/* One rank: has it a stage, and does one micro-batch fit on all that it has? */
+/* Checks that a rank has a stage, and that one micro-batch fits on all stages that it has. */
 static dpar_status dpari_job_fits(const dpar_schedule_optimize_desc *job, int32_t rank,
                                   dpar_why *why)
 {
@@ -330,7 +334,7 @@ typedef struct dpari_search {
     int32_t keys, sinces, size; /* 32-bit numbers of a key, 64-bit ones of since, bytes */
 } dpari_search;
 
-/* Has the head of this queue arrived by `at`, and may it be begun? */
+/* True if the head of this queue has arrived by `at` and may begin. */
 static int dpari_exact_ready(const dpari_search *x, int kind, int32_t s, int64_t at)
 {
     int32_t r = x->q.rank[s];
@@ -550,7 +554,7 @@ static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
     return home;
 }
 
-/* Was this state, no later, searched to its end? */
+/* True if this state was searched to its end before, at the same time or an earlier one. */
 static int dpari_exact_known(dpari_search *x, int64_t at)
 {
     uint32_t name;
@@ -600,8 +604,8 @@ static int dpari_exact_turn(const dpari_search *x, int32_t *rank, int64_t *at)
     return *at != INT64_MAX;
 }
 
-/* Does the same action stand at a stage before this one of the rank, with the same time and bytes?
- * Then doing that one is as good. */
+/* True if an earlier stage of the rank has the same action with the same time and bytes. Doing that
+ * one is then as good. */
 static int dpari_exact_twin(const dpari_search *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
@@ -616,9 +620,9 @@ static int dpari_exact_twin(const dpari_search *x, int32_t s)
     return 0;
 }
 
-/* Is waiting of use? Not when nothing can arrive, and not when an action that takes no memory is
- * over before anything can. (Nor an F without a cap; but in a span, where an early F may start
- * another rank's clock.) */
+/* True if waiting may help. It cannot if nothing can arrive, or if an action that takes no memory
+ * ends before anything can arrive. (Nor an F without a cap; but in a span, where an early F may
+ * start another rank's clock.) */
 static int dpari_exact_may_wait(const dpari_search *x, const dpari_place *p)
 {
     const dpari_pipe *q = &x->q;

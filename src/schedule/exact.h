@@ -7,10 +7,10 @@
 #include "../base/arith.h"
 #include "job.h"
 
-/* Is the job in its domain, and does it fit? E_ARG; E_RANGE when a sum of times or bytes passes
- * 2^60; E_MEMORY when a cap cannot hold one micro-batch on all stages of its rank, which every
- * order needs and which is enough: "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is
- * 20". O(stages x ranks). */
+/* Checks whether a job is in its domain and fits. Fails with DPAR_E_ARG, DPAR_E_RANGE if a sum of
+ * times or bytes exceeds 2^60, or DPAR_E_MEMORY if a cap cannot hold one micro-batch on all stages
+ * of its rank, which every schedule needs and which is sufficient: "cannot fit: rank 2 needs 3
+ * activations of 10 bytes, its cap is 20". O(stages x ranks). */
 DPARI_API dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job, dpar_why *why);
 /* Actions of a schedule of this job: stages x micros x 3 when split, else 2. O(1). */
 DPARI_API int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job);

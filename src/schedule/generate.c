@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Makes the published schedules. Most rules are lists that take F and backward in turn and differ
+ * in how many F a rank is ahead and in the order of micro-batches; the others have a section each.
+ * The three rules on a V with controlled memory are in vshape.c. */
 #include "generate.h"
 
 #include "../base/arith.h"
@@ -29,7 +32,7 @@ static char dpari_name_next(const char *name, size_t *at)
     return dpari_lower(c);
 }
 
-/* Do both spell the same, but for case, '-' and '_'? */
+/* True if both names are equal apart from case, '-' and '_'. */
 static int dpari_name_same(const char *a, const char *b)
 {
     size_t i = 0, j = 0;
@@ -188,7 +191,7 @@ static dpari_plan dpari_plan_of(const dpar_schedule_desc *o)
     return k;
 }
 
-/* ---- is there such an order? ---------------------------------------------------------------- */
+/* ---- checks of an order --------------------------------------------------------------------- */
 
 static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *why)
 {
@@ -274,8 +277,8 @@ static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Does rank_of give every rank of the rule one of its own? A window of ranks at a time, since there
- * is no memory here for all. */
+/* Checks that rank_of only renumbers the ranks of the rule. It looks at a window of ranks at a
+ * time, because there is no memory here for all. */
 static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
 {
     enum { WINDOW = 1024 };

@@ -1,129 +1,157 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* generate - the published pipeline orders by name: who computes what after what.
+/* generate - makes the published pipeline schedules by name.
  *
  *     static int64_t memory[1000];
  *     dpar_schedule s;
  *     dpar_schedule_make(memory, sizeof memory, "zbv", 4, 8, &s, &why);    4 ranks, 8 micro-batches
  *
- * A dpar_schedule_desc says more: stages a rank, groups, slices, where stages are.
- * dpar_schedule_lower adds messages, dpar_schedule_simulate times. */
+ * A dpar_schedule_desc also sets stages per rank, groups, slices and the rank of each stage.
+ * Afterwards dpar_schedule_lower adds messages, and dpar_schedule_simulate computes times.
+ */
 #ifndef DPARI_SCHEDULE_GENERATE_H
 #define DPARI_SCHEDULE_GENERATE_H
 
 #include "schedule.h"
 
-/* The rules: p ranks, v stages a rank, m micro-batches, a rank r; F, B, I, W as in schedule.h.
- * "Live" are the activations that a rank holds at most, in stages x micro-batches: from F to B or
- * W. */
+/* The rules, for p ranks, v stages per rank, m micro-batches and a rank r; F, B, I, W as in
+ * schedule.h. "Live" is the most activations that a rank holds at one time, in stages x
+ * micro-batches, each from F to B or W. */
 enum {
-    /* All F, then all B in the same order (PyTorch, DeepSpeed), with `lifo` from the last
-     * micro-batch to the first (as Huang 2019 draws it). Live: m. */
+    /* GPipe: all F, then all B in the same order (PyTorch, DeepSpeed), or with `lifo` from the last
+     * micro-batch to the first (as drawn in Huang 2019). Live: m. */
     DPAR_SCHEDULE_GPIPE = 1,
-    /* p-1-r F ahead, then F and B in turn (PipeDream-flush; Narayanan 2021). Live: p-r. Fewer
-     * micro-batches than ranks are fine. */
+    /* 1F1B: p-1-r F ahead, then F and B in turn (PipeDream-flush; Narayanan 2021). Fewer
+     * micro-batches than ranks are allowed. Live: p-r. */
     DPAR_SCHEDULE_1F1B,
-    /* v stages a rank: r, r+p, r+2p, ... Micro-batches go in groups of N (`group`), each group
-     * through all of a rank's stages before the next. (v-1) N + 2 (p-1-r) F ahead (Narayanan 2021).
-     * Live: one more than are ahead. */
+    /* Interleaved 1F1B: a rank has the v stages r, r+p, r+2p and so on. Micro-batches are run in
+     * groups of N
+     * (`group`), each group through all stages of a rank before the next group. (v-1) N + 2 (p-1-r)
+     * F ahead (Narayanan 2021). Live: one more than are ahead. */
     DPAR_SCHEDULE_INTERLEAVED,
-    /* All micro-batches through a rank's first stage, then all through its second, and so on. Then
-     * back, the last micro-batch first (Lamy-Poirier 2022, PyTorch's LoopedBFS). Live: m v. */
+    /* Breadth first: all micro-batches through a rank's first stage, then all through its second,
+     * and so on; then back, the last micro-batch first (Lamy-Poirier 2022, PyTorch's LoopedBFS).
+     * Live: m v. */
     DPAR_SCHEDULE_BREADTH_FIRST,
-    /* Zero bubble by hand (Qi 2023), I and W apart: 1F1B's start, and the W of an I comes r
-     * micro-batches after it. Live: p on every rank. Also called ZB-1P. */
+    /* ZB-H1 or ZB-1P, a handcrafted zero-bubble schedule (Qi 2023) with I and W apart: it starts as
+     * 1F1B, and the W of an I follows r micro-batches later. Live: p on every rank. */
     DPAR_SCHEDULE_ZB_H1,
-    /* The same with 2 (p-1-r) F ahead and W 2 r behind. With F = I = W no rank pauses between its
-     * first F and its last W. Live: 2p-1 on every rank. Also called ZB-2P. */
+    /* ZB-2P: as ZB-H1, but with 2 (p-1-r) F ahead and W 2 r behind. If F = I = W, no rank pauses
+     * between its first F and its last W. Live: 2p-1 on every rank. */
     DPAR_SCHEDULE_ZB_2P,
-    /* Zero bubble on a V: a rank has stages r and 2p-1-r. Below 2p-1 micro-batches it is the list
-     * of 2p-1 with the others left out. Live: 2p. */
+    /* ZB-V: zero bubble on a V, in which a rank has stages r and 2p-1-r. With fewer than 2p-1
+     * micro-batches it is the schedule of 2p-1 with the others left out. Live: 2p. */
     DPAR_SCHEDULE_ZBV,
-    /* The same V with half and a third of the memory (Qi 2024). A block of 6 slots a micro-batch is
-     * repeated, then moved to the front where memory allows. Live: 2 ((p+2)/2), 2 ((p+4)/3),
-     * rounded down as in C. */
+    /* V-Half: the V of ZB-V with half of the memory (Qi 2024). A block of 6 slots is repeated for
+     * each micro-batch, then actions move forward where memory allows. Live: 2 ((p+2)/2), rounded
+     * down as in C. */
     DPAR_SCHEDULE_V_HALF,
+    /* V-Min: the same with a third of the memory. Live: 2 ((p+4)/3), rounded down as in C. */
     DPAR_SCHEDULE_V_MIN,
-    /* Two pipelines in opposite directions, stages 0 .. p-1 and p .. 2p-1, with half the
-     * micro-batches through each. F of one runs together with B of the other (DeepSeek 2024). p and
-     * m even, m >= 2p. Live: p+1. */
+    /* DualPipe: two pipelines in opposite directions, stages 0 .. p-1 and p .. 2p-1, each with half
+     * of the micro-batches. F of one runs together with B of the other (DeepSeek 2024). p and m
+     * must be even, and m >= 2p. Live: p+1. */
     DPAR_SCHEDULE_DUALPIPE,
-    /* The same folded onto a V: m >= 2p. Live: 2p+1. */
+    /* DualPipeV: DualPipe folded onto a V, with m >= 2p. Live: 2p+1. */
     DPAR_SCHEDULE_DUALPIPEV,
-    /* 1F1B with 2 (p-1-r) F ahead: latency between ranks is paid once, not for each micro-batch
-     * (Alpa's overlap-friendly 1F1B). Live: 2 (p-r) - 1. */
+    /* Eager 1F1B: 1F1B with 2 (p-1-r) F ahead, so that the latency between ranks is paid once, not
+     * for each micro-batch (Alpa's overlap-friendly 1F1B). Live: 2 (p-r) - 1. */
     DPAR_SCHEDULE_EAGER_1F1B,
-    /* ZB-H1 with v stages a rank, grouped as INTERLEAVED, (v-1) N + p-1-r F ahead (PyTorch's
-     * InterleavedZeroBubble). Live with N = p: v p. */
+    /* Interleaved zero bubble: ZB-H1 with v stages per rank, grouped as INTERLEAVED, (v-1) N +
+     * p-1-r F ahead (PyTorch's InterleavedZeroBubble). Live with N = p: v p. */
     DPAR_SCHEDULE_INTERLEAVED_ZB,
-    /* V_HALF with whole backwards: 2/3 of 1F1B's memory (Qi 2024). Live: 2 (2p/3 + 1), rounded down
-     * as in C. */
+    /* 1F1B-V: V_HALF with unsplit backwards, and 2/3 of the memory of 1F1B (Qi 2024). Live: 2 (2p/3
+     * + 1), rounded down as in C. */
     DPAR_SCHEDULE_1F1B_V,
-    /* INTERLEAVED (v = 1: EAGER_1F1B) with one F more ahead. So each F runs together with a B that
-     * does not need it (Megatron's overlap of experts' all-to-all). */
+    /* MoE overlap: INTERLEAVED, or for v = 1 EAGER_1F1B, with one F more ahead, so that each F runs
+     * together with a B that does not need it (Megatron's overlap of the experts' all-to-all). */
     DPAR_SCHEDULE_MOE_OVERLAP,
-    /* 1F1B over slices of the sequence: p-2-r + slices F ahead. Of a micro-batch the last slice
-     * goes back first (Sun 2024). Live: p-1-r + slices, of slices. */
+    /* Seq1F1B: 1F1B over slices of the sequence, with p-2-r + slices F ahead. The backward of a
+     * micro-batch begins with its last slice (Sun 2024). Live: p-1-r + slices, in slices. */
     DPAR_SCHEDULE_SEQ1F1B,
-    /* Two 1F1B pipelines in opposite directions (Li 2021). Units of p micro-batches follow each
-     * other: micro-batches u p .. u p + p/2 - 1 of unit u go down, the rest up. F and B take equal
-     * slots. p even. Live: p/2+1 on the outer ranks, p on the inner. */
+    /* Chimera: two 1F1B pipelines in opposite directions (Li 2021). Micro-batches form units of p
+     * that follow each other. In unit u, micro-batches u p .. u p + p/2 - 1 go down and the rest
+     * up. F and B take equal slots. p must be even. Live: p/2+1 on the outer ranks, p on the inner
+     * ones. */
     DPAR_SCHEDULE_CHIMERA,
     /* Inference: only F, a rank's stages one after another. */
     DPAR_SCHEDULE_FORWARD_ONLY,
-    DPAR_SCHEDULE_END /* one past the last: rules are 1 to DPAR_SCHEDULE_END - 1, 0 is none */
+    DPAR_SCHEDULE_END /* one past the last rule; rules are 1 to DPAR_SCHEDULE_END - 1, and 0 is no
+                         rule */
 };
 
-/* A schedule to be made. Zero it, then set rule, ranks and micros; 0 elsewhere is the rule's own.
- * It has ranks x chunks stages; bidirectional rules have 2 x ranks, in two chains. */
+/* A schedule to be made. Zero it, then set rule, ranks and micros; 0 in another field selects the
+ * rule's own value. A schedule has ranks x chunks stages; a rule in two directions has 2 x ranks,
+ * in two chains. */
 typedef struct dpar_schedule_desc {
-    int32_t rule;   /* DPAR_SCHEDULE_GPIPE, ...; must be said */
+    int32_t rule;   /* DPAR_SCHEDULE_GPIPE, ...; required */
     int32_t ranks;  /* 1 to 65535 */
-    int32_t micros; /* 1 to 65535; SEQ1F1B: x slices */
-    /* Stages a rank. Any for INTERLEAVED, BREADTH_FIRST, INTERLEAVED_ZB (0: 2), MOE_OVERLAP and
-     * FORWARD_ONLY (0: 1); 2 for the rules on a V or in two directions; 1 for the others. */
+    int32_t micros; /* 1 to 65535; for SEQ1F1B, micros x slices at most 65535 */
+    /* Stages per rank: any number for INTERLEAVED, BREADTH_FIRST and INTERLEAVED_ZB (0 selects 2),
+     * and for MOE_OVERLAP and FORWARD_ONLY (0 selects 1); 2 for rules on a V or in two directions;
+     * 1 for the others. */
     int32_t chunks;
-    /* INTERLEAVED, INTERLEAVED_ZB, MOE_OVERLAP: micro-batches of a group, at least `ranks`; 0:
-     * ranks. Fewer in all than `ranks` are one group.
+    /* For INTERLEAVED, INTERLEAVED_ZB and MOE_OVERLAP, the micro-batches of a group, at least
+     * `ranks`; 0 selects `ranks`. If there are fewer micro-batches than `ranks`, they are one
+     * group.
      *
-     * A last group of `ranks` or more may be shorter (Megatron's rule). When fewer would be left,
-     * the full groups share them as evenly as possible, the first ones getting one more. PyTorch
-     * does so where all come out equal: 10 on 4 ranks are 5 and 5. */
+     * A last group may be shorter if it has `ranks` or more (Megatron's rule). If fewer would be
+     * left, the full groups share them as evenly as possible, and the first groups get one more.
+     * PyTorch does so if all groups come out equal: 10 micro-batches on 4 ranks are groups of 5 and
+     * 5.
+     */
     int32_t group;
-    int32_t slices; /* SEQ1F1B: slices of a micro-batch; 0: 2 */
-    int32_t lifo;   /* GPIPE: 1: backward from the last micro-batch to the first */
-    /* [stages]: the rank of each stage. NULL: stage s on rank s mod p; V and bidirectional: there
-     * and back. GPIPE, BREADTH_FIRST and FORWARD_ONLY take any map. The others take that one with
-     * its ranks relabelled: what the rule puts on one rank is on one rank. */
+    int32_t slices; /* SEQ1F1B: slices of a micro-batch; 0 selects 2 */
+    int32_t lifo;   /* GPIPE: 1 runs backwards from the last micro-batch to the first */
+    /* [stages], the rank of each stage. NULL puts stage s on rank s mod p, or on a V and in two
+     * directions there and back. GPIPE, BREADTH_FIRST and FORWARD_ONLY accept any map. The other
+     * rules accept their own map with its ranks renumbered, so that stages which the rule puts on
+     * one rank stay together. */
     const uint16_t *rank_of;
-    int32_t stages; /* BREADTH_FIRST, FORWARD_ONLY with rank_of: stages of all ranks; 0: ranks x
-                       chunks */
+    /* For BREADTH_FIRST and FORWARD_ONLY with rank_of, the number of stages of all ranks; 0 selects
+     * ranks x chunks. */
+    int32_t stages;
 } dpar_schedule_desc;
 
-/* Bytes of memory that dpar_schedule_generate takes: dpar_schedule_bytes, and for V_HALF, V_MIN and
- * 1F1B_V 88 m + 72 p + 248 bytes a rank to work in. -1 with a sentence where there is no such
- * schedule. O(stages). */
+/* Computes the bytes of memory that dpar_schedule_generate needs: dpar_schedule_bytes, and for
+ * V_HALF, V_MIN and 1F1B_V another 88 m + 72 p + 248 bytes per rank to work in. Returns -1 if there
+ * is no such schedule, and `why` receives the reason. Costs O(stages). */
 DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why);
-/* Makes the schedule in mem (aligned as for int64_t): F, B, I and W, no messages, no idle cells.
- * mem behind the schedule's own bytes is free again. E_ARG, E_DIVIDE, E_RANGE: there is no such
- * schedule. E_ROOM. O(actions); V_HALF, V_MIN, 1F1B_V O(actions + p^2), more where much moves. */
+
+/* Makes a schedule in the caller's memory: F, B, I and W, without messages and idle actions.
+ *
+ * mem:  aligned as for int64_t. Memory behind the schedule's own bytes is free again afterwards.
+ *
+ * Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE if there is no such schedule, or DPAR_E_ROOM
+ * if `bytes` is too small. Costs O(actions); V_HALF, V_MIN and 1F1B_V cost O(actions + p^2), and
+ * more if many actions move.
+ */
 DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
                                             const dpar_schedule_desc *order, void *mem,
                                             int64_t bytes, dpar_why *why);
 
-/* The name of a rule: "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-2p", "zbv",
- * "v-half", "v-min", "dualpipe", "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",
- * "moe-overlap", "seq1f1b", "chimera", "forward-only". "?" for any other number. Static text. */
+/* Returns the name of a rule: "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-2p",
+ * "zbv", "v-half", "v-min", "dualpipe", "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",
+ * "moe-overlap", "seq1f1b", "chimera", "forward-only". Returns "?" for any other number. The text
+ * is static. */
 DPAR_API const char *dpar_schedule_name(int32_t rule);
-/* The rule of a name: sets order->rule and order->lifo, nothing else. Case, '-', '_' and a leading
- * "Schedule" do not matter, so PyTorch's class names do. E_UNKNOWN lists the names. O(rules).
+
+/* Finds the rule with a given name, and sets order->rule and order->lifo. Case, '-', '_' and a
+ * leading "Schedule" do not matter, so PyTorch's class names are found too. Fails with
+ * DPAR_E_UNKNOWN; the message lists the names. Costs O(rules).
  *
- * Further names: gpipe-lifo, interleaved-1f1b, bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v,
+ * Further names are gpipe-lifo, interleaved-1f1b, bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v,
  * zbv-zero-bubble, izb, interleaved-zero-bubble, flexible-interleaved-1f1b, eager, v1f1b,
- * overlap-1f1b, seq-1f1b, inference. */
+ * overlap-1f1b, seq-1f1b, inference.
+ */
 DPAR_API dpar_status dpar_schedule_find(dpar_schedule_desc *order, const char *name, dpar_why *why);
 
-/* A schedule by name, all else the rule's own: dpar_schedule_find and dpar_schedule_generate in
- * one. mem: aligned as for int64_t; E_ROOM says how many bytes. Other errors and cost as theirs. */
+/* Makes a schedule by name, with the rule's own values for all other settings: dpar_schedule_find
+ * and dpar_schedule_generate in one call.
+ *
+ * mem:  aligned as for int64_t. If `bytes` is too small, DPAR_E_ROOM says how many are needed.
+ *
+ * Other errors and the cost are those of the two functions.
+ */
 DPAR_API dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *name, int32_t ranks,
                                         int32_t micros, dpar_schedule *s, dpar_why *why);
 

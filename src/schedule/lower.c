@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* The passes over a schedule. Each reads one list and writes another one. MESSAGES simulates all
+ * ranks with the given times and lists every message at the time at which its data are made, so
+ * that all lists follow one global order; with TURNS it imitates PyTorch's loop instead. LATE_RECV
+ * holds receives in queues, one for each channel, and releases each one, with those before it in
+ * its queue, just before the action that needs it. */
 #include "lower.h"
 
 #include "../base/inner.h"
@@ -374,7 +379,7 @@ typedef struct dpari_turns {
     int too_long;    /* a time passed INT64_MAX */
 } dpari_turns;
 
-/* Is there a neighbour to whom this action's result goes? Its stage, else -1. */
+/* Finds the neighbouring stage that receives this action's result. Returns -1 if there is none. */
 static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a)
 {
     return a->kind == DPAR_ACTION_FORWARD                 ? dpari_schedule_behind(s, a->stage)
@@ -405,7 +410,7 @@ static int dpari_lower_has(const dpari_turns *l, const dpar_action *a)
     return dpari_lower_arrival(l, a) != DPARI_NOT_GIVEN;
 }
 
-/* May the rank put its next action down, or start it? */
+/* True if the rank may append its next action to its list, or start it. */
 static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
 {
     const dpari_head *h = &l->head[rank];
@@ -476,7 +481,7 @@ static int64_t dpari_lower_sum(dpari_turns *l, int64_t a, int64_t b)
     return a + b;
 }
 
-/* Does rank a's action end before rank b's? Of two at once the lower rank's does. */
+/* True if rank a's action ends before rank b's. If both end at once, the lower rank's is first. */
 static int dpari_lower_earlier(const dpari_turns *l, int32_t a, int32_t b)
 {
     const int64_t x = l->head[a].done, y = l->head[b].done;

@@ -1,96 +1,120 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* lower - from a list of computations to a list that a runner executes. Passes add messages,
+/* lower - turns a list of computations into a list that a runner can execute. Passes add messages,
  * gathers of a stage's parameters and reductions of its gradients, merge a split backward, and move
  * receives.
  *
  *     dpar_schedule_lower_desc how = {0};                           messages
  *     bytes = dpar_schedule_lower_bytes(&s, &how, &why);
- *     dpar_schedule_lower(&out, &s, &how, memory, bytes, &why); */
+ *     dpar_schedule_lower(&out, &s, &how, memory, bytes, &why);
+ */
 #ifndef DPARI_SCHEDULE_LOWER_H
 #define DPARI_SCHEDULE_LOWER_H
 
 #include "simulate.h"
 
-/* The passes. SHARDS, REDUCE and MESSAGES go together, in this order. They are the three lowering
- * passes of PyTorch (torch/distributed/pipelining/schedules.py): the first two with its results,
- * MESSAGES in a better order, and with TURNS in PyTorch's. MERGE and LATE_RECV each go alone.
+/* The passes of dpar_schedule_lower.
  *
- * SHARDS: a stage's parameters are gathered (UNSHARD) while it is among the first `max_active`
- * different stages that this rank computes from here on. Both stages of a joined pair count, so
- * that there may be one more. Else they are let go of (RESHARD). Of several the smaller stage goes
- * first, where PyTorch has a set's order. REDUCE: REDUCE_GRAD comes behind a stage's last B or W
- * (PyTorch: the m-th). Both passes drop idle actions.
- *
- * MESSAGES: adds SEND and RECV between neighbours of a chain that are on two ranks. Stages on one
- * rank hand over in memory. Messages are listed in the order in which their data are made: the SEND
- * directly behind the action that makes them, the RECV before whatever the peer computes at that
- * moment. The moments are those of a simulation with `times`, or without them of F = I = W = 1,
- * B = 2, and messages that take next to nothing. Idle actions are dropped. E_STUCK names a rank
- * that can never go on and what it waits for.
- *
- * All lists follow one order of all messages. So no transport that keeps the order of a channel can
- * deadlock, and both ends of a pair of ranks see the same order. When the data of a message are
- * there, both of its ends and all messages before it were posted. If the times are right, none
- * waits in a queue behind one whose data are still to come. A schedule whose messages take no time
- * is then as fast with one queue a rank (DPAR_TRANSPORT_RANK: one NCCL communicator) as with links
- * of its own. Where a receive holds its rank (BLOCKING, EAGER), run LATE_RECV on the result.
- *
- * TURNS: the order of PyTorch (_add_send_recv), action by action, instead. Ranks take turns in
- * ascending order. A rank puts its next action in its list when the receive that it needs, or the
- * neighbour's result on its own rank, is there. The SEND then goes behind the action and the RECV
- * into the peer's list, at the same moment. This is free of deadlock too, but a turn is not a time.
- * On one queue a rank, messages that are ready wait for others that are not, and interleaved
- * schedules take up to twice as long. IDLE: TURNS, and idle actions take their turn before they are
- * dropped, as in a call of _add_send_recv alone. Other actions (UNSHARD, W) always do.
- *
- * MERGE: W directly behind I of the same stage and micro-batch becomes one B with it. Idle actions
- * are dropped. A joined I stays as it is.
- *
- * LATE_RECV: each RECV moves as late as it may, so that fewer buffers wait with nobody reading
- * them. It passes computations, but never the one that needs it (F; B or I) and never a message of
- * its channel. A list that MESSAGES made stays free of deadlock over these channels. ANY is safe
- * whatever keeps order, even blocking rendezvous. PEER is a channel for each pair of ranks, or
- * finer. EDGE is one for each sender and receiver. */
+ * SHARDS, REDUCE and MESSAGES may be combined and run in this order. They are the three lowering
+ * passes of PyTorch (torch/distributed/pipelining/schedules.py). The first two give PyTorch's
+ * results; MESSAGES gives a better order, and PyTorch's with TURNS. MERGE and LATE_RECV each run on
+ * their own. SHARDS, REDUCE, MESSAGES and MERGE drop idle actions.
+ */
 enum {
+    /* Gathers a stage's parameters (UNSHARD) while the stage is among the first `max_active`
+     * different stages that the rank computes from that point on, and otherwise frees them
+     * (RESHARD). Both stages of a joined pair count, so there may be one more. Of several stages
+     * the smaller number comes first, where PyTorch has the order of a set. */
     DPAR_LOWER_SHARDS = 1,
+    /* Puts a REDUCE_GRAD after a stage's last B or W (PyTorch: after the m-th). */
     DPAR_LOWER_REDUCE = 2,
+    /* Adds SEND and RECV between neighbours of a chain that are on two ranks. Stages on the same
+     * rank pass values in memory. Messages are listed in the order in which their data are made:
+     * the SEND directly after the action that makes them, the RECV before whatever the peer
+     * computes at that time. The times are those of a simulation with
+     * dpar_schedule_lower_desc.times. Fails with DPAR_E_STUCK if a rank can never continue; the
+     * message names it and what it waits for.
+     *
+     * All lists follow one global order of messages. Therefore no transport that keeps the order of
+     * a channel can deadlock, and both ends of a pair of ranks see the same order. Once the data of
+     * a message are there, both of its ends and all messages before it have been posted. If the
+     * times are right, no message waits in a queue behind one whose data do not exist yet. If
+     * messages take no time, one queue per rank (DPAR_TRANSPORT_RANK: one NCCL communicator) is
+     * then as fast as a link for every message. If a receive holds its rank (BLOCKING, EAGER), run
+     * LATE_RECV on the result. */
     DPAR_LOWER_MESSAGES = 4,
+    /* As TURNS, but idle actions take a turn before they are dropped, as in a direct call of
+     * _add_send_recv. Other actions (UNSHARD, W) always take a turn. */
     DPAR_LOWER_IDLE = 8,
+    /* Joins a W directly after the I of the same stage and micro-batch into one B. A joined I stays
+     * as it is. */
     DPAR_LOWER_MERGE = 16,
+    /* Moves each RECV as late as possible, so that fewer buffers hold data that nobody reads yet. A
+     * RECV moves past computations, but never past the one that needs it (F; B or I) and never past
+     * a message of its channel. A list made by MESSAGES stays free of deadlock over these
+     * channels. */
     DPAR_LOWER_LATE_RECV = 32,
+    /* Makes MESSAGES use PyTorch's order (_add_send_recv) instead, action by action. Ranks take
+     * turns in ascending order. A rank appends its next action to its list if the receive that it
+     * needs, or the neighbouring stage's result on the same rank, is there. At the same moment the
+     * SEND is appended after the action and the RECV to the peer's list.
+     *
+     * This is free of deadlock too, but a turn is not a time. On one queue per rank, messages that
+     * are ready wait for others that are not, and interleaved schedules take up to twice as
+     * long. */
     DPAR_LOWER_TURNS = 64
 };
-enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNEL_COUNT };
+
+/* The channels whose order LATE_RECV keeps. */
+enum {
+    /* One channel for all messages. Safe whatever the transport keeps in order, even for blocking
+     * rendezvous. */
+    DPAR_CHANNEL_ANY,
+    DPAR_CHANNEL_PEER, /* a channel for each pair of ranks, or finer */
+    DPAR_CHANNEL_EDGE, /* a channel for each sender and receiver */
+    DPAR_CHANNEL_COUNT
+};
+
+/* The largest max_active. */
 enum { DPAR_LOWER_MAX_ACTIVE = 24 };
 
-/* Which passes, and how. Zero it and fill it in. */
+/* The passes to run and their settings. Zero it, then set the fields that you need. */
 typedef struct dpar_schedule_lower_desc {
-    int32_t passes;     /* sum of DPAR_LOWER_...; 0: MESSAGES */
-    int32_t max_active; /* SHARDS: 1 to DPAR_LOWER_MAX_ACTIVE stages; 0 is 3, as in PyTorch */
-    int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
-    /* MESSAGES, but not by turns: what actions and messages take, each of them 0 to INT64_MAX / 3
-     * (bandwidth: / 10). sends, links, transport and memory are not read. On one queue a rank give
-     * latency or bytes and bandwidth, too, where messages take more than a tenth of F. NULL: F, I,
-     * W and RECOMPUTE take 1, B 2, messages less than all of these, all others nothing. */
+    int32_t passes;     /* sum of DPAR_LOWER_x; 0 selects DPAR_LOWER_MESSAGES */
+    int32_t max_active; /* SHARDS: 1 to DPAR_LOWER_MAX_ACTIVE stages; 0 selects 3, as in PyTorch */
+    int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_x */
+    /* For MESSAGES without TURNS, the times of actions and messages, each of them 0 to INT64_MAX /
+     * 3 (bandwidth: / 10). sends, links, transport and memory are not read. If you have one queue
+     * per rank and messages take more than a tenth of F, set latency or bytes and bandwidth too.
+     * NULL means that F, I, W and RECOMPUTE take 1, B takes 2, messages take less than any of
+     * these, and all other actions take nothing. */
     const dpar_schedule_times *times;
 } dpar_schedule_lower_desc;
 
-/* Bytes of memory that the passes take. `how` may be NULL: all zero. O(actions x max_active).
+/* Computes the bytes of memory that dpar_schedule_lower needs. Returns -1 if times are out of their
+ * domain or no pass accepts the list, and `why` receives the reason. A list is refused if a kind,
+ * stage or micro-batch does not exist, or a stage is on another rank than rank_of says. It is also
+ * refused if a joined forward has no B or I after it, or a message connects stages that are not
+ * neighbours.
  *
- * -1 with a sentence for times out of their domain, or a list that no pass takes. It has a kind,
- * stage or micro-batch that does not exist, or a stage on another rank than rank_of says. Or a
- * joined forward has no B or I behind it, or a message goes between stages that are no neighbours.
+ * how:  NULL means all zero.
  *
- * The size is exact; REDUCE has room for one action a stage. Beside the schedule MERGE takes
- * nothing. LATE_RECV takes 16 bytes a rank, 8 an action of the longest list, and one for each stage
- * and micro-batch. The others take 52 bytes a rank (by turns 48 and a few bits), 8 a stage, and 16
- * for each stage and micro-batch. */
+ * The size is exact; with REDUCE it has capacity for one action per stage. MERGE needs only the
+ * schedule. LATE_RECV adds 16 bytes per rank, 8 per action of the longest list, and one for each
+ * stage and micro-batch. The others add 52 bytes per rank (48 and a few bits with TURNS), 8 per
+ * stage, and 16 for each stage and micro-batch. Costs O(actions x max_active).
+ */
 DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in,
                                            const dpar_schedule_lower_desc *how, dpar_why *why);
-/* Reads `in`, writes `out` into mem (aligned as for int64_t). mem must not be in's; it is out's
- * from then on. The schedule lies first, and what is behind its rank_of is free again. E_ARG: as
- * above, or the list already has what a pass adds. E_RANGE: times whose sum passes INT64_MAX.
- * E_ROOM. `out` is written on success only. O(actions x (max_active + log ranks)). */
+
+/* Runs the passes on schedule `in` and makes schedule `out` in the caller's memory.
+ *
+ * mem:  aligned as for int64_t and not the memory of `in`. The schedule is first in it, and memory
+ *       behind out->rank_of is free again afterwards.
+ *
+ * Fails with DPAR_E_ARG if dpar_schedule_lower_bytes would refuse the list or it already has what a
+ * pass adds. Fails with DPAR_E_STUCK as described above, DPAR_E_RANGE if a sum of times exceeds
+ * INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs O(actions x (max_active + log ranks)).
+ */
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
                                          const dpar_schedule_lower_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why);

@@ -6,7 +6,8 @@
 #include "../base/arith.h"
 #include "generate.h"
 
-/* Is there such a schedule? OK, or E_ARG, E_DIVIDE, E_RANGE with a sentence why not. O(stages). */
+/* Checks whether there is such a schedule. Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE.
+ * O(stages). */
 DPARI_API dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why);
 
 #endif

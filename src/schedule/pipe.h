@@ -126,8 +126,8 @@ DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *q, int kind, int32_t stage
            (last ? 0 : q->lag[kind == DPARI_F ? from : stage]);
 }
 
-/* Does the stage's next action of this kind exist and may it be started, as soon as what it needs
- * has arrived? */
+/* True if the stage has a next action of this kind and its memory fits, so that it may start once
+ * its input has arrived. */
 DPARI_FN int dpari_pipe_may(const dpari_pipe *q, int kind, int32_t stage)
 {
     if (kind == DPARI_W) {

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Chooses cuts of a model's layers into stages by local search: it moves one layer at a time from
+ * one stage to another and keeps the move if the schedule of the new cut is better. The schedule is
+ * made by dpar_schedule_optimize, or a given one is simulated again. */
 #include "place.h"
 
 #include "../index/split.h"
@@ -127,7 +130,7 @@ static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds,
     }
 }
 
-/* Does the job say what an activation holds? Else it counts as 1. */
+/* True if the job says how much an activation holds. Otherwise an activation counts as 1. */
 static int dpari_placing_holds(const dpar_schedule_optimize_desc *job)
 {
     return job->times->hold_forward.of != NULL || job->times->hold_forward.all != 0;

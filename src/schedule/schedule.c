@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Lays a schedule out in the caller's memory, and reads and writes it as PyTorch's CSV. Reading
+ * takes two passes over the text: the first counts, the second writes. */
 #include "schedule.h"
 
 #include "../base/inner.h"
@@ -233,7 +235,7 @@ static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
     return st == DPAR_OK ? dpari_csv_word(c, ")OVERLAP_F_B", why) : st;
 }
 
-/* Is this the end of a line? Goes behind the CR of a CRLF. */
+/* True at the end of a line. Moves past the CR of a CRLF. */
 static int dpari_csv_line_ends(dpari_csv *c)
 {
     if (c->n - c->at > 1 && c->s[c->at] == '\r' && c->s[c->at + 1] == '\n') {

@@ -1,117 +1,146 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* schedule - a pipeline's order of work: for each rank a list of actions, 8 bytes each, in the
- * caller's memory. As text it is the CSV that PyTorch's pipelining reads and writes.
+/* schedule - holds a pipeline's order of work: for each rank a list of actions of 8 bytes each, in
+ * the caller's memory. It also reads and writes schedules as the CSV text of PyTorch's pipelining.
  *
  *     dpar_schedule_make(memory, sizeof memory, "1f1b", 4, 8, &s, &why);    generate.h
  *     for (k = s.begin[rank]; k < s.begin[rank + 1]; k++) {
  *         dpar_action_write(&s.action[k], &text);                           0F0 0F1 ... 0B7
- *     } */
+ *     }
+ */
 #ifndef DPARI_SCHEDULE_SCHEDULE_H
 #define DPARI_SCHEDULE_SCHEDULE_H
 
 #include "../base/text.h"
 
-/* What an action does, and its name in the text. Micro-batches and stages count from 0. B is I and
- * W in one, as in PyTorch; papers on zero bubbles write B for what is I here. */
+/* The kinds of actions, with their names in the text. Micro-batches and stages count from 0. B is I
+ * and W in one action, as in PyTorch; papers on zero bubbles write B for what is called I here. */
 enum {
-    DPAR_ACTION_IDLE,    /* a pause that somebody wrote down; passes may drop it */
-    DPAR_ACTION_FORWARD, /* F: needs the forward of the stage before; its activation lives from here
-                            on */
-    DPAR_ACTION_BACKWARD,    /* B: gradients of input and weights; needs the backward of the stage
-                         behind;    ends the activation */
-    DPAR_ACTION_INPUT,       /* I: gradient of the input alone */
-    DPAR_ACTION_WEIGHT,      /* W: gradient of the weights alone, after I; ends the activation */
-    DPAR_ACTION_SEND_F,      /* the stage's output, to the rank of the stage behind */
-    DPAR_ACTION_RECV_F,      /* the stage's input, from the rank of the stage before */
-    DPAR_ACTION_SEND_B,      /* the gradient of its input, to the rank of the stage before */
-    DPAR_ACTION_RECV_B,      /* the gradient of its output, from the rank of the stage behind */
-    DPAR_ACTION_UNSHARD,     /* gather the stage's parameters */
-    DPAR_ACTION_RESHARD,     /* let go of them */
-    DPAR_ACTION_REDUCE_GRAD, /* reduce the stage's gradients over data-parallel ranks */
-    DPAR_ACTION_RECOMPUTE,   /* the forward again, before the backward */
-    DPAR_ACTION_OFFLOAD,     /* the activation to the host */
-    DPAR_ACTION_RELOAD,      /* and back */
-    DPAR_ACTION_WAIT_REDUCE, /* WAIT_REDUCE_GRAD: until the stage's REDUCE_GRAD is through */
+    DPAR_ACTION_IDLE, /* a pause that was written down; passes may drop it */
+    /* F: the forward. Needs the forward of the previous stage. Its activation is held from here on.
+     */
+    DPAR_ACTION_FORWARD,
+    /* B: the gradients of input and weights. Needs the backward of the next stage. Releases the
+     * activation. */
+    DPAR_ACTION_BACKWARD,
+    DPAR_ACTION_INPUT,  /* I: the gradient of the input only */
+    DPAR_ACTION_WEIGHT, /* W: the gradient of the weights only, after I; releases the activation */
+    DPAR_ACTION_SEND_F, /* sends the stage's output to the rank of the next stage */
+    DPAR_ACTION_RECV_F, /* receives the stage's input from the rank of the previous stage */
+    DPAR_ACTION_SEND_B, /* sends the gradient of the stage's input to the rank of the previous stage
+                         */
+    DPAR_ACTION_RECV_B, /* receives the gradient of the stage's output from the rank of the next
+                           stage */
+    DPAR_ACTION_UNSHARD,     /* gathers the stage's parameters */
+    DPAR_ACTION_RESHARD,     /* frees the gathered parameters */
+    DPAR_ACTION_REDUCE_GRAD, /* reduces the stage's gradients over data-parallel ranks */
+    DPAR_ACTION_RECOMPUTE,   /* repeats the forward before the backward */
+    DPAR_ACTION_OFFLOAD,     /* moves the activation to the host */
+    DPAR_ACTION_RELOAD,      /* moves the activation back */
+    DPAR_ACTION_WAIT_REDUCE, /* WAIT_REDUCE_GRAD: waits until the stage's REDUCE_GRAD has finished
+                              */
     DPAR_ACTION_COUNT
 };
-#define DPAR_MAX_STAGES INT32_C(65535) /* and ranks */
-#define DPAR_MAX_MICRO_BATCHES INT32_C(65535)
+#define DPAR_MAX_STAGES INT32_C(65535) /* the most stages of a schedule, and the most ranks */
+#define DPAR_MAX_MICRO_BATCHES INT32_C(65535) /* the most micro-batches of a schedule */
 
-/* What a rank does at one place of its list. */
+/* One action in a rank's list. */
 typedef struct dpar_action {
     uint8_t kind;   /* DPAR_ACTION_FORWARD, ... */
-    uint8_t joined; /* 1: a forward that runs together with the backward next in the list */
+    uint8_t joined; /* 1 for a forward that runs together with the backward after it in the list */
     uint16_t stage;
     uint16_t micro; /* micro-batch; 0 for kinds that have none */
-    uint16_t peer;  /* SEND, RECV: the other rank; else 0 */
+    uint16_t peer;  /* SEND, RECV: the other rank; otherwise 0 */
 } dpar_action;
 
-/* The actions of all ranks. Pointers lead into the memory that was handed over: copy the struct
- * freely while that lives.
+/* The actions of all ranks. The pointers point into memory that the caller provided, so the struct
+ * may be copied as long as that memory lives.
  *
- * Stage s feeds s + 1 unless it ends a chain. One pipeline is one chain of all stages. A
+ * Stage s feeds s + 1 unless it ends a chain. An ordinary pipeline is one chain of all stages. A
  * bidirectional one (Chimera, DualPipe) has two: stages 0 .. chain-1 down and chain .. 2 chain - 1
- * up. A micro-batch goes through one of them. Sliced micro-batches (Seq1F1B): micro = micro-batch x
- * slices + slice. Backward goes from a micro-batch's last slice to its first. */
+ * up, and a micro-batch passes through one of them. With sliced micro-batches (Seq1F1B), micro =
+ * micro-batch x slices + slice, and the backward runs from a micro-batch's last slice to its first.
+ */
 typedef struct dpar_schedule {
-    int32_t ranks, stages, micros; /* micros: with slices, all of them */
+    int32_t ranks, stages, micros; /* micros counts the slices of all micro-batches */
     int32_t chain;                 /* stages of a chain; divides stages */
-    int32_t slices;                /* slices of a micro-batch: 1, but for Seq1F1B */
-    int64_t *begin; /* [ranks + 1]: rank r has action[begin[r]] .. begin[r + 1] - 1 */
+    int32_t slices;                /* slices of a micro-batch: 1 except for Seq1F1B */
+    int64_t *begin; /* [ranks + 1]; rank r has action[begin[r]] .. action[begin[r + 1] - 1] */
     dpar_action *action;
-    uint16_t *rank_of; /* [stages] */
+    uint16_t *rank_of; /* [stages], the rank of each stage */
 } dpar_schedule;
 
-/* Which rank a stage is on. LOOP: s mod p. V: down and up again, 0 1 2 3 3 2 1 0. BIDIRECTIONAL:
- * two chains of p stages, the second from the last rank to the first. */
-enum { DPAR_STAGE_MAP_LOOP, DPAR_STAGE_MAP_V, DPAR_STAGE_MAP_BIDIRECTIONAL, DPAR_STAGE_MAP_COUNT };
+/* The rank of each stage, for p ranks. */
+enum {
+    DPAR_STAGE_MAP_LOOP,          /* stage s is on rank s mod p */
+    DPAR_STAGE_MAP_V,             /* down and up again: 0 1 2 3 3 2 1 0 */
+    DPAR_STAGE_MAP_BIDIRECTIONAL, /* two chains of p stages, the second from the last rank to the
+                                     first */
+    DPAR_STAGE_MAP_COUNT
+};
 
-/* Bytes of memory for a schedule, rounded up to a multiple of 8 as all sizes of this header are, so
- * that memory behind it is aligned, too. -1 when a number is out of its domain: 1 to 65535 ranks
- * and stages, 0 or more actions. O(1). */
+/* Computes the bytes of memory for a schedule. Returns -1 unless there are 1 to 65535 ranks and
+ * stages and 0 or more actions. Like all sizes of this header, the result is a multiple of 8, so
+ * that memory behind the schedule is aligned too. Costs O(1). */
 DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-/* Makes an empty schedule in mem (aligned as for int64_t), with room for `actions`. Set s->ranks
- * and s->stages first. It writes chain = stages, slices = 1, micros = 0, all begins 0. E_ARG,
- * E_ROOM with a sentence. O(ranks). */
+
+/* Makes an empty schedule in the caller's memory, with capacity for `actions` actions. Set s->ranks
+ * and s->stages before. The function sets chain = stages, slices = 1, micros = 0 and all of begin
+ * to 0.
+ *
+ * mem:  aligned as for int64_t; dpar_schedule_bytes computes how many bytes are needed.
+ *
+ * Fails with DPAR_E_ARG, or DPAR_E_ROOM if `bytes` is too small. Costs O(ranks).
+ */
 DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem, int64_t bytes,
                                         dpar_why *why);
 
-/* The stage at the other end of a message, or of F, B and I the stage that needs the result.
- * SEND_F, RECV_B: the stage that this one feeds. RECV_F, SEND_B: the stage that feeds it. -1 at a
- * chain's end and for other kinds. O(1). */
+/* Finds the stage at the other end of a message, or for F, B and I the stage that needs the result.
+ * That is the next stage for F, SEND_F and RECV_B, and the previous one for B, I, SEND_B and
+ * RECV_F. Returns -1 at a chain's end and for other kinds. Costs O(1). */
 DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage);
-/* Appends an action as text: "3F12", "(0F7;7B3)OVERLAP_F_B" for a joined one and the next, "" for
- * an idle one. O(1). */
+
+/* Appends an action as text: "3F12", or "(0F7;7B3)OVERLAP_F_B" for a joined action and the one
+ * after it. An idle action appends nothing. Costs O(1). */
 DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
 
-/* ---- the text: one line a rank, cells between commas, an empty cell is idle ----
+/* ---- schedules as text ----
  *
- * PyTorch's CSV, format compute_only or compute_comms, read strictly. A cell is
- * <stage><name><micro-batch> or (<F>;<B or I>)OVERLAP_F_B, with blanks around it or without. Lines
- * end in LF or CRLF; one that begins with '#' is a comment. A line of nothing is a rank without
- * actions, "" (quoted) a single idle one. Anything else is E_PARSE with line, column and what was
- * expected.
+ * The text has one line for each rank, with cells between commas. It is PyTorch's CSV in the
+ * formats compute_only and compute_comms, read strictly. A cell is <stage><name><micro-batch> or
+ * (<F>;<B or I>)OVERLAP_F_B, and blanks around it are ignored. An empty cell is idle. Lines end in
+ * LF or CRLF, and a line that begins with '#' is a comment. An empty line is a rank without
+ * actions, and a line "" (two quotes) is a rank with a single idle action. Any other text fails
+ * with DPAR_E_PARSE; the message gives line, column and what was expected.
  *
- * A stage is on the rank in whose line it stands. E_ARG: it stands in two, or a stage below the
- * largest stands in none. Peers follow from that. */
+ * A stage is on the rank in whose line it appears, and peers follow from that. It is DPAR_E_ARG if
+ * a stage appears in two lines, or a stage below the largest in none.
+ */
 
-/* A text to read. Zero it, then set the first two. */
+/* A text to read. Zero it, then set `text` and `bytes`. */
 typedef struct dpar_schedule_read_desc {
     const char *text;
     size_t bytes;
-    int32_t chain; /* stages of a chain; 0: all are one chain */
+    int32_t chain; /* stages of a chain; 0 makes all stages one chain */
 } dpar_schedule_read_desc;
 
-/* Bytes of memory that reading this text takes. -1 with a sentence: as dpar_schedule_read.
- * O(text). */
+/* Computes the bytes of memory that dpar_schedule_read needs for a text. Returns -1 if the text
+ * cannot be read, and `why` receives the message of dpar_schedule_read. Costs O(text). */
 DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
-/* Reads a text into mem. micros is the largest + 1. slices is 1: set yours after it. E_PARSE: see
- * above. E_ARG: that too, or a message between stages that are no neighbours in a chain, or on one
- * rank. E_ROOM. O(text). */
+
+/* Reads a schedule from text into the caller's memory. micros becomes the largest micro-batch + 1
+ * and slices becomes 1; set your own number of slices afterwards.
+ *
+ * mem:  aligned as for int64_t; dpar_schedule_read_bytes computes how many bytes are needed.
+ *
+ * Fails with DPAR_E_PARSE or DPAR_E_ARG as described above, or DPAR_E_ROOM if `bytes` is too small.
+ * DPAR_E_ARG also means a message between stages that are not neighbours in a chain or are on the
+ * same rank. Costs O(text).
+ */
 DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_read_desc *in,
                                         void *mem, int64_t bytes, dpar_why *why);
-/* Appends a schedule as text, which reads back as the same actions. `end` ends the lines: "\r\n" as
- * Python's csv writes it, or "\n". O(actions). */
+
+/* Appends a schedule as text, from which dpar_schedule_read makes the same actions again. `end`
+ * ends each line: "\r\n" as Python's csv module writes it, or "\n". Costs O(actions). */
 DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t);
 
 #endif

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Makes a schedule by each rule and compares a checksum of all actions with that of other targets.
+ */
 #include "schedule_selftest.h"
 
 #include "../index/inner.h"

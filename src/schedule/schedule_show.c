@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Draws schedules as text, as SVG and as a trace. All positions are computed in integers, so that
+ * pictures are the same on every machine. */
 #include "schedule_show.h"
 
 #include "../base/inner.h"
@@ -6,7 +8,8 @@
 
 /* ---- what all three need -------------------------------------------------------------------- */
 
-/* Does it take the rank's time, on the main lane? (The rest are messages, collectives, copies.) */
+/* True if the action takes the rank's time on the main lane. (The others are messages, collectives
+ * and copies.) */
 static int dpari_gantt_is_work(int32_t kind)
 {
     return (kind >= DPAR_ACTION_FORWARD && kind <= DPAR_ACTION_WEIGHT) ||
@@ -513,7 +516,7 @@ static const char *dpari_figure_strip(int32_t kind)
     }
 }
 
-/* What the colours mean; only what there is. */
+/* The legend: the meaning of each colour that the picture uses. */
 static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
 {
     static const struct {

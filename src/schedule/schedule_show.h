@@ -1,53 +1,59 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* schedule_show - pictures of a schedule and of when its actions ran: a Gantt chart in plain
- * characters, SVG, a Chrome trace. Integers only.
+/* schedule_show - draws a schedule with the times of its actions: as a Gantt chart in plain
+ * characters, as SVG, or as a Chrome trace. Integers only.
  *
- *     dpar_schedule_draw_desc g = {&s, start, end, 1000, "1f1b", 0};          as
- * dpar_schedule_simulate filled dpar_schedule_draw(&text, &g, DPAR_SCHEDULE_DRAW_SVG, &why); */
+ *     dpar_schedule_draw_desc g = {&s, start, end, 1000, "1f1b", 0};          times from
+ * dpar_schedule_simulate dpar_schedule_draw(&text, &g, DPAR_SCHEDULE_DRAW_SVG, &why);
+ */
 #ifndef DPARI_SCHEDULE_SCHEDULE_SHOW_H
 #define DPARI_SCHEDULE_SCHEDULE_SHOW_H
 
 #include "../base/text.h"
 #include "schedule.h"
 
-/* A Gantt chart to be drawn. Times are whole ticks, 0 or more, start <= end; only a message that
- * had arrived before its RECV was reached may end before it starts. Of a joined pair both actions
- * have the pair's times.
+/* A Gantt chart to be drawn. Times are whole ticks, 0 or more, with start <= end, except that a
+ * message which arrived before its RECV was reached ends before it starts. Both actions of a joined
+ * pair have the pair's times.
  *
- * Times are printed as ticks / unit. With ticks of a nanosecond and unit = 1000 all numbers are
- * microseconds; with F = 1000 ticks and unit = 1000 they are forwards. */
+ * Times are printed as ticks / unit. If ticks are nanoseconds, unit = 1000 prints microseconds; if
+ * F takes 1000 ticks, unit = 1000 prints multiples of F.
+ */
 typedef struct dpar_schedule_draw_desc {
     const dpar_schedule *schedule;
-    const int64_t *start, *end; /* of schedule->action[k], as dpar_schedule_simulate fills them */
-    int64_t unit;               /* ticks, 1 to 10^12 */
-    const char *title;          /* printable ASCII; NULL: none */
-    int32_t width;              /* TEXT: characters, 32 to 4096; 0: 80 */
+    const int64_t *start, *end; /* [actions], as dpar_schedule_simulate fills them */
+    int64_t unit;               /* ticks of a printed unit, 1 to 10^12 */
+    const char *title;          /* printable ASCII; NULL if there is none */
+    int32_t width;              /* TEXT: characters of a line, 32 to 4096; 0 selects 80 */
 } dpar_schedule_draw_desc;
 
-/* The formats.
- *
- * TEXT: 7-bit ASCII, one line a rank, at most `width` characters. O(actions x width). A time step
- * is one column or more where they fit, and slices are exact. Else columns are scaled: each shows
- * what ran in its middle, and the first line says so. With room each slice is a letter, its
- * micro-batch and dashes, "B3--". Lower case marks the rank's odd chunks; '*' is overlapped, the
- * first half the forward. Without room each column has a mark: 0-9 F, A-Z B, a-z I, '+' W. '.' is
- * idle. Messages and collectives are left out. The legend says all this.
- *
- * SVG: slices by kind, a rank's later chunks lighter, overlapped pairs as two halves, idle hatched,
- * messages as arrows. Collectives and offloads lie on a strip below. There are an axis, a legend
- * and tooltips. Valid XML, no script, no font but sans-serif. O(actions), when messages are
- * received nearly in the order of their sends.
- *
- * TRACE: for Perfetto (ui.perfetto.dev) or Chrome's own page. A rank is a process with threads for
- * compute, each direction's sends and receives, and the rest. Events are complete, in microseconds
- * = ticks / unit; an OVERLAP_F_B slice holds its F and its B. A flow arrow goes from each send to
- * its receive. A receive is drawn from when the message leaves. Messages in flight at once have
- * threads of their own, 8 a kind, because slices of one thread must nest. O(actions), as above. */
-enum { DPAR_SCHEDULE_DRAW_TEXT, DPAR_SCHEDULE_DRAW_SVG, DPAR_SCHEDULE_DRAW_TRACE };
+/* The formats of a picture. */
+enum {
+    /* 7-bit ASCII text with one line per rank of at most `width` characters. If they fit, a time
+     * step is one column or more, and slices are exact. Otherwise columns are scaled: each shows
+     * what ran at its middle, and the first line says so. A wide slice is a letter, its micro-batch
+     * and dashes, "B3--". Lower case marks the rank's odd chunks, and '*' an overlapped pair, whose
+     * first half is the forward. A narrow chart has one mark per column: 0-9 F, A-Z B, a-z I, '+'
+     * W. '.' is idle. Messages and collectives are left out. The legend explains all this. Costs
+     * O(actions x width). */
+    DPAR_SCHEDULE_DRAW_TEXT,
+    /* SVG. Slices are coloured by kind, with a rank's later chunks lighter; overlapped pairs are
+     * two halves, idle time is hatched, and messages are arrows. Collectives and offloads are on a
+     * strip below. There are an axis, a legend and tooltips. The file is valid XML without scripts
+     * and without fonts other than sans-serif. Costs O(actions) if messages are received nearly in
+     * the order of their sends. */
+    DPAR_SCHEDULE_DRAW_SVG,
+    /* A trace for Perfetto (ui.perfetto.dev) or Chrome's own page. A rank is a process with threads
+     * for compute, for each direction's sends and receives, and for the rest. Events are complete
+     * events in microseconds = ticks / unit; an OVERLAP_F_B slice contains its F and its B. A flow
+     * arrow leads from each send to its receive, and a receive is drawn from the time at which its
+     * message is sent. Messages that are in flight together get threads of their own, up to 8 per
+     * kind, because slices of one thread must nest. Costs O(actions) as for SVG. */
+    DPAR_SCHEDULE_DRAW_TRACE
+};
 
-/* Appends the picture; the format says what it costs. E_ARG with a sentence, nothing appended: a
- * time is negative or ends before it starts, an action is none of the schedule, or there is no such
- * format. */
+/* Draws a Gantt chart and appends it to a text, at the cost that the format states. Fails with
+ * DPAR_E_ARG and appends nothing if a time is negative or ends before it starts, an action is not
+ * of the schedule, or there is no such format. */
 DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_schedule_draw_desc *g,
                                         int32_t format, dpar_why *why);
 

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Simulates schedules. One pass over the list enters each action in a table by stage, micro-batch
+ * and kind, and adds up memory, which depends on the order alone. The run then advances ranks as
+ * far as their inputs allow; a rank that waits is taken up again when its input arrives. Each
+ * action is visited a bounded number of times, so the cost does not depend on the lengths of times.
+ */
 #include "simulate.h"
 
 #include "../base/inner.h"
@@ -95,7 +100,7 @@ DPARI_APART void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
     return at;
 }
 
-/* Does a message of this transport wait for others? */
+/* True if messages of this transport wait for other messages. */
 static int dpari_sim_lines(int32_t transport)
 {
     return transport >= DPAR_TRANSPORT_RANK && transport <= DPAR_TRANSPORT_EAGER;
@@ -424,7 +429,8 @@ DPARI_COLD DPARI_APART dpar_status dpari_sim_say(dpar_why *why, int32_t rank, co
     return DPAR_E_ARG;
 }
 
-/* Does what a needs on its own rank stand before it? Names the first that does not. */
+/* Checks that what action i needs on its own rank comes before it. The message names the first that
+ * does not. */
 static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
 {
     static const char before[] = " stands before ";
@@ -521,7 +527,7 @@ static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int ki
     return dpari_sim_hold(q, more);
 }
 
-/* Is it in the schedule's domain? */
+/* Checks that action i is in the schedule's domain. */
 static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
 {
     const dpar_schedule *s = &m->s;
@@ -541,7 +547,7 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
     return DPAR_OK;
 }
 
-/* Does a message leave with it? */
+/* True if an action of this kind sends a message. */
 static int dpari_sim_leaves(const dpari_sim *m, int kind)
 {
     return m->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
@@ -1103,7 +1109,7 @@ static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Does it hold its rank? Work does, and so do messages of transports that block. */
+/* True if the action holds its rank, as work and messages of blocking transports do. */
 static int dpari_sim_holds(const dpari_sim *m, int kind)
 {
     if (dpari_sim_is_message(kind)) {
@@ -1146,7 +1152,7 @@ static int64_t dpari_sim_could(const dpari_sim *m, int64_t i)
     return at;
 }
 
-/* Would `more` on top of what is held pass the cap? cap > 0. */
+/* True if `more` on top of what is held exceeds the cap, which is above 0. */
 static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
 {
     return more > 0 ? held > cap - more : held > cap && held + more > cap;
@@ -1384,7 +1390,7 @@ static int32_t dpari_sim_has_messages(const dpar_schedule *s)
     return 0;
 }
 
-/* Are two neighbours on different ranks? */
+/* True if two neighbouring stages are on different ranks. */
 static int dpari_sim_crosses(const dpar_schedule *s)
 {
     int32_t i;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* simulate - when each action of a schedule starts and ends, how long the whole takes, where ranks
- * stand idle and why, and the memory that they hold. All in whole numbers, the same on every
- * machine.
+/* simulate - computes when each action of a schedule starts and ends, how long the schedule takes,
+ * where ranks are idle and why, and how much memory they hold. Integers only, so that results are
+ * the same on every machine.
  *
  *     dpar_schedule_times t = {0};
  *     dpar_schedule_simulate_desc how = {0};
@@ -9,183 +9,210 @@
  *     t.backward.all = 2000;
  *     how.times = &t;
  *     dpar_schedule_simulate(&s, &how, &timing, memory, sizeof memory, &why);
- *     timing.makespan, timing.bubble_of_work.part, ... */
+ *     timing.makespan, timing.bubble_of_work.part, ...
+ */
 #ifndef DPARI_SCHEDULE_SIMULATE_H
 #define DPARI_SCHEDULE_SIMULATE_H
 
 #include "check.h"
 
-/* A number for each stage: of[stage] when `of` is given (the caller's, [stages]), else `all`. Of
- * edges, of[s] is the one between stages s and s + 1, both ways; where a chain ends it is read and
- * unused. */
+/* A number for each stage: of[stage] if `of` is not NULL, otherwise `all`. For numbers of edges,
+ * of[s] belongs to the edge between stages s and s + 1, in both directions; the entry of a stage
+ * that ends a chain is read and not used. */
 typedef struct dpar_stage_values {
     int64_t all;
+    /* [stages], the caller's; may be NULL */
     const int64_t *of;
 } dpar_stage_values;
 
-/* How messages go. */
+/* How messages are sent. */
 enum {
-    DPAR_SEND_MODE_BUFFERED, /* a message leaves when it is sent and arrives whether or not its RECV
-                            was reached; neither holds a rank. A list without messages implies this
-                          */
-    DPAR_SEND_MODE_POSTED, /* it leaves when both its SEND and its RECV were reached; neither holds
-                          a rank, and it waits for no other message. For lists with messages */
-    DPAR_SEND_MODE_BLOCKING, /* as POSTED, and each holds its rank until it is done: rendezvous in
-                            the order of the list (MPI_Ssend, MPI_Recv) */
+    /* A message starts when its SEND is reached, and arrives whether or not its RECV has been
+     * reached. Neither holds a rank. A list without messages implies this. */
+    DPAR_SEND_MODE_BUFFERED,
+    /* A message starts when both its SEND and its RECV have been reached. Neither holds a rank, and
+     * it waits for no other message. For lists with messages. */
+    DPAR_SEND_MODE_POSTED,
+    /* As POSTED, and each end holds its rank until the message has arrived: rendezvous in the order
+     * of the list (MPI_Ssend, MPI_Recv). */
+    DPAR_SEND_MODE_BLOCKING,
     DPAR_SEND_MODE_COUNT
 };
-/* Which messages take turns. */
+
+/* Which messages share a link. */
 enum {
-    DPAR_CONTENTION_NONE, /* each message has a link to itself */
-    DPAR_CONTENTION_PAIR, /* messages from one rank to one other take turns, in the order of their
-                           sends. bytes / bandwidth is a turn, latency is not. With
-                           DPAR_SEND_MODE_BUFFERED */
-    DPAR_CONTENTION_RANK, /* all messages that leave a rank take turns */
+    DPAR_CONTENTION_NONE, /* each message has its own link */
+    /* Messages from one rank to another use one link in turn, in the order of their sends. A turn
+     * takes bytes / bandwidth; the latency is not part of it. Only with DPAR_SEND_MODE_BUFFERED. */
+    DPAR_CONTENTION_PAIR,
+    DPAR_CONTENTION_RANK, /* all messages that a rank sends use one link in turn */
     DPAR_CONTENTION_COUNT
 };
-/* What actions and messages take, in any unit of time, 0 or more. Zero it and fill it in. */
+
+/* The times of actions and messages, in any unit, 0 or more. Zero it, then set the fields that you
+ * need. */
 typedef struct dpar_schedule_times {
-    dpar_stage_values forward, input, weight; /* F, I, W of a stage */
-    dpar_stage_values backward;               /* B; 0: input + weight */
-    dpar_stage_values overlap; /* a joined pair, of its forward's stage; 0: both in turn */
-    /* These hold the rank too. WAIT_REDUCE_GRAD takes no time: its REDUCE_GRAD is over. */
+    dpar_stage_values forward, input, weight; /* F, I and W of a stage */
+    dpar_stage_values backward;               /* B; 0 selects input + weight */
+    dpar_stage_values overlap; /* a joined pair, by the stage of its forward; 0 runs F and B one
+                          after the other */
+    /* These actions hold the rank too. WAIT_REDUCE_GRAD takes no time, because its REDUCE_GRAD is
+     * over. */
     dpar_stage_values unshard, reshard, reduce_grad, recompute, offload, reload;
 
-    /* A message takes latency + bytes * 10^9 / bandwidth, the quotient rounded up. */
+    /* A message takes latency + bytes * 10^9 / bandwidth, with the quotient rounded up. */
     dpar_stage_values latency;
-    dpar_stage_values bytes; /* of one message */
-    dpar_stage_values
-        bandwidth; /* bytes in 10^9 units of time: bytes/s when the unit is ns; 0: infinite */
+    dpar_stage_values bytes;     /* bytes of one message */
+    dpar_stage_values bandwidth; /* bytes in 10^9 units of time, which is bytes/s if the unit is ns;
+                            0 is infinite */
+    /* DPAR_SENDS_x and DPAR_LINKS_x */
     int32_t sends, links;
 
-    /* The transport on which the list runs: DPAR_TRANSPORT_... of check.h. For lists with messages;
-     * `sends` and `links` are then 0. NONE: they say how messages go.
+    /* The transport, DPAR_TRANSPORT_x of check.h, for lists with messages; `sends` and `links` must
+     * then be 0. With DPAR_TRANSPORT_NONE, `sends` and `links` say how messages are sent.
      *
-     * RANK, DIR, PAIR, EDGE: as POSTED, but a message leaves when it is the first in the queues of
-     * both its ends, and those behind it wait until it has arrived. So a NCCL communicator does its
-     * operations, one after the other. EAGER: a SEND holds its rank until the buffer to the other
-     * rank has a place, a RECV until its message is the first there and has arrived. BLOCKING: as
-     * DPAR_SEND_MODE_BLOCKING. */
+     * RANK, DIR, PAIR and EDGE are as POSTED, but a message starts when it is the first in the
+     * queues of both its ends. Messages behind it wait until it has arrived, because an NCCL
+     * communicator runs its operations one after the other. With EAGER, a SEND holds its rank until
+     * the buffer to the other rank has a free place, and a RECV until its message is the first
+     * there and has arrived. BLOCKING is as DPAR_SEND_MODE_BLOCKING.
+     */
     int32_t transport;
-    int32_t room; /* EAGER: messages of a buffer, 1 or more; else ignored */
+    int32_t room; /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
 
-    /* Bytes that F, I and W of a micro-batch add to the rank's memory: F above 0, I and W as a rule
-     * below. B adds what I and W add. What is added counts from the start of the action, what goes,
-     * goes at its end; a joined pair holds both. OFFLOAD takes away what F added, RELOAD adds it
-     * again. */
+    /* Bytes that F, I and W of a micro-batch add to the rank's memory. F adds a positive number; I
+     * and W usually add negative ones. B adds what I and W add. Memory grows at the start of an
+     * action and shrinks at its end; a joined pair holds both. OFFLOAD subtracts what F added, and
+     * RELOAD adds it again. */
     dpar_stage_values hold_forward, hold_input, hold_weight;
     dpar_stage_values
-        hold_always; /* parameters, gradients, optimizer: of each stage, all the time */
+        hold_always; /* bytes of each stage at all times: parameters, gradients, optimizer */
 
-    /* Bytes that a rank may hold: of[rank], [ranks]; 0: no limit. A cap moves nothing. It says
-     * which idle time is for want of memory, and what passes it (over_cap).
+    /* Bytes that a rank may hold, by rank; 0 is no limit. A cap does not change any time. It
+     * decides which idle time is counted as lack of memory, and what exceeds it is reported in
+     * over_cap.
      *
      * With a cap (`of`, or `all` not 0) and no hold_forward, an activation counts as 1 from F to B
-     * or W, as in a dpar_schedule_optimize_desc. hold_input and hold_weight are then not read. The
-     * cap and peak_bytes count activations, on top of hold_always. */
+     * or W, as in a dpar_schedule_optimize_desc, and hold_input and hold_weight are not read. The
+     * cap and peak_bytes then count activations, on top of hold_always.
+     */
     dpar_stage_values cap;
 } dpar_schedule_times;
 
-/* A fraction, part / whole; 0 / 0 when nothing takes time. */
+/* A fraction, part / whole; 0 / 0 if nothing takes time. */
 typedef struct dpar_ratio {
     int64_t part, whole;
 } dpar_ratio;
 
-/* One rank. busy + the five kinds of idle = makespan. Idle time belongs to the gap before an
- * action: the rank waits there for its last input.
+/* The timing of one rank. busy + the five kinds of idle time = makespan. Idle time belongs to the
+ * gap before an action, in which the rank waits for the action's last input.
  *
- * When does a gap count as memory? A rank does its list in order, so memory delays no action; with
- * more of it the rank might have run ahead of its list. Take the next forward behind the action
- * that the gap is before. (With blocking sends a message may be that action. Of a joined pair the
- * forward alone counts.) The forward could start when its input has arrived, reached or not, and
- * what it needs on this rank is done. From then on the gap counts as memory when it would not fit:
- * what the rank holds before the gap, plus the forward's hold_forward, passes the cap.
+ * A gap counts as lack of memory under the following rule. A rank does its list in order, so memory
+ * delays no action; but with more of it the rank might have run ahead of its list. Take the next
+ * forward after the action that ends the gap. (With blocking sends that action may be a message. Of
+ * a joined pair only the forward counts.) The forward could start once its input has arrived,
+ * whether or not the list has reached it, and what it needs on this rank is done. From then on the
+ * gap counts as memory if the forward would not fit, which means that what the rank holds before
+ * the gap plus hold_forward exceeds the cap.
  *
- * The part before that moment keeps its cause. So does the whole gap when no forward is left. A
- * larger cap never gives more of it. A list that itself passes its cap is not refused: over_cap
- * says so, and its gaps count as if the rank kept to the cap. */
+ * The part of the gap before that moment keeps its cause, and so does the whole gap if there is no
+ * forward left. A larger cap never gives more of this time. A list that itself exceeds its cap is
+ * not refused: over_cap reports it, and its gaps count as if the rank kept to the cap.
+ */
 typedef struct dpar_rank_timing {
-    int64_t busy;          /* all that holds the rank, but for blocking messages */
-    int64_t warm_up;       /* before its first work; all of the makespan when there is none */
-    int64_t dependency;    /* the work that it waits for is not done */
-    int64_t communication; /* the work is done and its message not here, or a message holds the rank
-                              (BLOCKING, EAGER) */
-    int64_t memory;        /* the next forward could start, but does not fit; 0 without a cap */
-    int64_t drain;         /* behind its last work */
-    int64_t first, last;   /* start of its first work, end of its last; 0, 0 without any */
-    int64_t peak_bytes;    /* most that its stages hold at once, hold_always included */
-    int64_t over_cap;      /* by how much that passes the cap; 0: it fits, or there is none */
-    int32_t peak_count; /* most activations at once, in stages x micro-batches, from F through B or
-                           W; without those that are offloaded */
+    int64_t busy;       /* everything that holds the rank except blocking messages */
+    int64_t warm_up;    /* before its first work; the whole makespan if it has none */
+    int64_t dependency; /* the work that it waits for is not done */
+    /* The work is done but its message has not arrived, or a message holds the rank (BLOCKING,
+     * EAGER). */
+    int64_t communication;
+    int64_t memory;      /* the next forward could start but does not fit; 0 without a cap */
+    int64_t drain;       /* after its last work */
+    int64_t first, last; /* start of its first work and end of its last; 0, 0 if it has none */
+    int64_t peak_bytes;  /* most bytes that its stages hold at once, with hold_always */
+    int64_t over_cap;    /* by how much that exceeds the cap; 0 if it fits or there is none */
+    /* Most activations at once, in stages x micro-batches, from F through B or W, without those
+     * that are offloaded. */
+    int32_t peak_count;
     int32_t reserved;
 } dpar_rank_timing;
 
-/* What the simulation of a schedule says. */
+/* The results of a simulation. */
 typedef struct dpar_timing {
-    int64_t makespan; /* from 0 until the last rank is free */
-    int64_t span; /* most over ranks of last - first: the step's time when no rank waits for others
-                     before its optimizer's step */
-    int64_t busy; /* of all ranks */
+    int64_t makespan; /* from 0 until the last rank has finished */
+    /* The largest last - first of any rank: the time of a step if no rank waits for others before
+     * its optimizer's step. */
+    int64_t span;
+    int64_t busy; /* busy time of all ranks together */
 
-    /* The bubble, as each source counts it. They differ: say which you mean. */
+    /* The bubble as different sources define it. The values differ, so state which one you mean. */
     dpar_ratio bubble_of_makespan; /* 1 - busy / (ranks x makespan): GPipe, Chimera; below 1 */
-    dpar_ratio bubble_of_work;     /* idle / busy: Megatron's (p - 1) / m; may pass 1 */
-    dpar_ratio bubble_of_span; /* 1 - busy / (ranks x span): zero-bubble papers; a late start of a
-                                  rank does not count */
-    int64_t bubble_worst;      /* idle time of the rank with most: DualPipe's table */
-    int64_t bubble_first;      /* idle time of rank 0: the zero-bubble paper's formulas */
+    dpar_ratio bubble_of_work;     /* idle / busy: Megatron's (p - 1) / m; may exceed 1 */
+    /* 1 - busy / (ranks x span): zero-bubble papers; a late start of a rank does not count */
+    dpar_ratio bubble_of_span;
+    int64_t bubble_worst; /* idle time of the rank with most: DualPipe's table */
+    int64_t bubble_first; /* idle time of rank 0: the zero-bubble paper's formulas */
 
-    int64_t peak_bytes; /* of the rank with most */
-    int32_t peak_count; /* of the rank with most */
-    int32_t lowered;    /* 1: the list has messages; 0: they were implied */
-    int64_t over_cap;   /* of the rank that passes its cap by most; 0: all fit */
+    int64_t peak_bytes; /* peak_bytes of the rank with most */
+    int32_t peak_count; /* peak_count of the rank with most */
+    int32_t lowered;    /* 1 if the list has messages; 0 if they were implied */
+    int64_t over_cap;   /* over_cap of the rank with most; 0 if all fit */
 
-    /* The chain of actions that bounds the makespan: each starts when the one before it lets it. */
-    int64_t path_actions;       /* how many actions */
-    int64_t path_compute;       /* their time */
-    int64_t path_communication; /* the rest of the makespan: messages on the chain */
+    /* The critical path, a chain of actions that bounds the makespan: each starts when the one
+     * before it allows. */
+    int64_t path_actions;       /* number of actions */
+    int64_t path_compute;       /* time of these actions */
+    int64_t path_communication; /* the rest of the makespan: messages on the path */
 } dpar_timing;
 
-/* What to simulate, and where the answers go; NULL where they are not wanted. Zero it. */
+/* What to simulate, and where results are stored. Zero it, then set `times`, and the arrays of the
+ * results that you want. */
 typedef struct dpar_schedule_simulate_desc {
     const dpar_schedule_times *times;
-    int64_t *start, *end;   /* [actions]: when each starts and ends. A message: from the moment that
-                               it was reached to its arrival (a buffered one may have come before).
-                               Both of a joined pair have the pair's */
-    dpar_rank_timing *rank; /* [ranks] */
-    int64_t *path; /* [actions], of which timing->path_actions are written: the critical path, first
-                      action first, as indices of s->action. It has work and the messages of the
-                      list; of a joined pair the forward. Of chains equally long it is the one that
-                      stays on its rank, of ranks that end last the first */
+    /* [actions], receive when each action starts and ends. A message starts when its SEND or RECV
+     * is reached and ends when it arrives, which for a buffered one may be earlier. Both actions of
+     * a joined pair have the pair's times. */
+    int64_t *start, *end;
+    dpar_rank_timing *rank; /* [ranks], receives the timing of each rank */
+    /* [actions], receives the critical path, first action first, as timing->path_actions indices of
+     * s->action. It has work and the messages of the list, and the forward of a joined pair. Of
+     * equally long chains it is the one that stays on its rank, and of ranks that end last it is
+     * the first. */
+    int64_t *path;
 } dpar_schedule_simulate_desc;
 
-/* Bytes of working memory for this schedule: 12 an action, 28 a stage and micro-batch, 240 a stage,
- * 156 a rank. Shared links take 8 more an action, 20 a stage; transports from RANK to EAGER 8 more
- * an action, 24 a rank. -1 when the struct is no schedule (slices that do not divide micros, say)
- * or has more than 2^32 - 2 actions. O(1). */
+/* Computes the bytes of working memory that dpar_schedule_simulate needs: 12 per action, 28 per
+ * stage and micro-batch, 240 per stage, 156 per rank. Shared links take 8 more per action and 20
+ * per stage; transports from RANK to EAGER take 8 more per action and 24 per rank. Returns -1 if
+ * the struct is no schedule (slices that do not divide micros, for example) or has more than 2^32 -
+ * 2 actions. Costs O(1). */
 DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s,
                                               const dpar_schedule_simulate_desc *how);
 
-/* Simulates the schedule. Each rank does its list in order; an action starts when the rank is free
- * and its inputs are here. A joined pair starts with the inputs of both and ends both at once. mem:
- * aligned as for int64_t. O(actions + stages + ranks), however long the times are.
+/* Simulates a schedule. Each rank does its list in order, and an action starts when the rank is
+ * free and its inputs have arrived. A joined pair starts with the inputs of both actions and ends
+ * both at once.
  *
- * Without any SEND or RECV in the list messages are implied: between ranks an input arrives one
- * message after the end of its producer. With them work waits for the message that its RECV names.
- * Messages go where the stages are; `peer` is not read.
+ * mem:  aligned as for int64_t; dpar_schedule_simulate_bytes computes how many bytes are needed.
  *
- * E_ARG, with a sentence, is one of
+ * If the list has no SEND or RECV, messages are implied: between ranks an input arrives one message
+ * time after the end of its producer. Otherwise work waits for the message that its RECV names.
+ * Messages are sent to where the stages are; `peer` is not read.
+ *
+ * Fails with DPAR_E_ARG for
  *
  *  - a negative time, size or cap;
- *  - an action out of the schedule's domain, or one that stands twice;
+ *  - an action that is out of the schedule's domain or appears twice;
  *  - work before what it needs on its own rank: B before F, W before I, the V's turn, slices;
  *  - a message without its other half;
  *  - sends that are not BUFFERED on a list without messages or with shared links;
- *  - a transport on a list without messages, or beside sends and links that are not 0.
+ *  - a transport on a list without messages, or with sends and links that are not 0.
  *
- * E_STUCK: ranks wait for each other in a circle; the sentence names a rank and the actions (that
- * of dpar_schedule_check with the transport names the circle).
- * E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM. */
+ * Fails with DPAR_E_STUCK if ranks wait for each other in a circle; the message names a rank and
+ * the actions, and dpar_schedule_check with the transport names the circle. Fails with DPAR_E_RANGE
+ * if a sum of times or bytes exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs
+ * O(actions + stages + ranks), however long the times are.
+ */
 DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
                                             const dpar_schedule_simulate_desc *how,
                                             dpar_timing *timing, void *mem, int64_t bytes,

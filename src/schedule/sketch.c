@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* A simulation with unit times and a picture of it, in one call. */
 #include "sketch.h"
 
 #include "../base/arith.h"

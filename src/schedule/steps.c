@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Assigns buffers by running each rank's list and taking a slot when a value is made and freeing it
+ * after its last use. The slot that was freed last is taken first, so a rank never has more slots
+ * than values at one time. */
 #include "steps.h"
 
 #include "../base/arith.h"
@@ -21,7 +24,7 @@ typedef struct dpari_slots {
     const dpar_schedule *s;
     dpari_slots_cell *cell;
     dpari_slots_pool receive, activation, send, weight;
-    int messages;      /* are there any? */
+    int messages;      /* 1 if the list has messages */
     int32_t in_flight; /* sends that stay */
     int64_t sends, at; /* sends of the rank so far; behind the last that let its slot go */
 } dpari_slots;

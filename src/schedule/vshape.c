@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Schedules on a V with controlled memory. A block of 6 slots is repeated for each micro-batch;
+ * then actions are brought forward, slot by slot, where a free slot and the memory limit allow, and
+ * each W takes the first free slot after its I. generate.c calls this. */
 #include "vshape.h"
 
 /* What a slot of a rank holds. F0, F1: forward of the stage on the way down and on the way up; B1,
@@ -131,10 +134,10 @@ static int32_t dpari_v_peak(dpari_v *v, int filled)
     return most;
 }
 
-/* A cell has moved from slot `from` to `to` before it: does the rank stay within `limit`? Followed
- * until all is as it was, which is seen by `live`: behind `from` as many F and I were done as
- * before, and live - owed is their difference. In the last slot nothing is live. With `keep` the
- * new numbers are written. */
+/* A cell has moved from slot `from` to `to` before it: true if the rank stays within `limit`. The
+ * change is followed until all is as it was. `live` shows that, because after `from` as many F and
+ * I were done as before, and live - owed is their difference. In the last slot nothing is live.
+ * With `keep` the new numbers are written. */
 static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
                           int32_t limit, int keep)
 {
