@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* decompose - into which blocks should I cut this grid, and which rank should hold which block?
+/* decompose - finds how to cut a grid into blocks and which rank should hold which block.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. commands/decompose.c -o decompose
  *   ./decompose 1440x720x100 64x16
@@ -12,10 +12,10 @@
  *   least cut, placed 32 x 16 x 2    bricks   4 x 2 x 2     86.9 MB   88.2 kB   24.2 MB    432 kB
  *   best of all       32 x 16 x 2    bricks   4 x 2 x 2     86.9 MB   88.2 kB   24.2 MB    432 kB
  *
- * prints the process grid that MPI_Dims_create answers, the one with the least halo, the best
- * placement of its ranks on the nodes, and of all grids the one whose busiest node sends least when
- * it is well placed, each with what a halo exchange sends; ./decompose --help has more. Exit code:
- * 0 fine, 2 bad input (one sentence on stderr). */
+ * prints four process grids, each with what a halo exchange sends: the one of MPI_Dims_create, the
+ * one with the smallest halo, the same with the best placement of its ranks on the nodes, and of
+ * all grids, well placed, the one whose busiest node sends the least. ./decompose --help lists the
+ * options. Exit code: 0 done, 2 bad input (one message on stderr). */
 #include "dpar_cost.h"
 
 #include <stdio.h>
@@ -29,19 +29,21 @@ static const char help[] =
     "  decompose GRID MACHINE [options]\n"
     "\n"
     "GRID     cells along each axis, slowest first: 1440x720x100 (1 to 6 axes)\n"
-    "MACHINE  nodes x ranks on each, 16x4; or a machine that dpar knows: derecho, dgx-h100,\n"
+    "MACHINE  nodes x ranks on each node: 16x4; or a machine that dpar knows: derecho, dgx-h100,\n"
     "         \"8x8:a100-80\"\n"
     "\n"
-    "  --halo W        layers of cells that a block needs from its neighbours (default 1)\n"
-    "  --bytes B       bytes a cell, all fields together (default 8)\n"
+    "  --halo W        cells that a block needs from its neighbours on each side (default 1)\n"
+    "  --bytes B       bytes per cell, all fields together (default 8)\n"
     "  --periodic 0,2  axes that wrap around\n"
-    "  --box           edges and corners are exchanged, too\n"
-    "  -h, --help      this text\n"
-    "  --version       which dpar this is\n"
+    "  --box           exchange edges and corners, too\n"
+    "  -h, --help      show this text\n"
+    "  --version       show the version of dpar\n"
     "\n"
-    "Columns: what all ranks send in one exchange; what the busiest rank sends; what crosses\n"
-    "between nodes; what the busiest node sends to others. Blocks count with their largest size.\n"
-    "Exit code: 0 done, 2 bad input (one sentence on stderr)\n"
+    "The columns show what is sent in one exchange: by all ranks together, by the busiest rank, "
+    "between\n"
+    "nodes in all, and by the busiest node to others. All blocks count with the size of the "
+    "largest.\n"
+    "Exit code: 0 done, 2 bad input (one message on stderr)\n"
     "\n"
     "examples\n"
     "  decompose 1440x720x100 64x16 --periodic 0 --halo 3 --bytes 40\n"
@@ -57,7 +59,8 @@ typedef struct problem {
     int32_t shape;
 } problem;
 
-/* Numbers between separators, all of the word; how many, 0 when it is not that. */
+/* Reads a word of numbers with separators between. Returns how many there are, or 0 if it is none.
+ */
 static int numbers(const char *word, char separator, long long least, int64_t *value, int room)
 {
     int n = 0;
@@ -122,7 +125,7 @@ static int read_periodic(problem *p, const char *value)
     return n > 0 ? 0 : complain("--periodic takes axes 0 to 5 with commas between, not", value);
 }
 
-/* -1: go on; else the exit code. */
+/* Returns -1 to go on, or the exit code. */
 static int read_all(problem *p, int argc, char **argv)
 {
     const char *word[2] = {NULL, NULL}, *periodic = NULL;
@@ -168,7 +171,7 @@ static int read_all(problem *p, int argc, char **argv)
 
 /* ---- output --------------------------------------------------------------------------------- */
 
-/* "12.3 MB" */
+/* Prints "12.3 MB". */
 static void print_bytes(double bytes)
 {
     static const char unit[][3] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
@@ -180,7 +183,7 @@ static void print_bytes(double bytes)
     printf("  %5.*f %-2s", i > 0 && bytes < 99.95 ? 1 : 0, bytes, unit[i]);
 }
 
-/* "8 x 4 x 2", padded to `width` characters. */
+/* Prints "8 x 4 x 2", padded to `width` characters. */
 static void print_grid(int32_t dims, const int32_t *n, int width)
 {
     int32_t d;
@@ -202,7 +205,7 @@ static void print_placement(const dpar_mapping *place)
     }
 }
 
-/* What a block sends across its faces, edges and corners; blocks are rounded up. */
+/* Returns what a block sends across its faces, edges and corners. Block sizes are rounded up. */
 static dpar_stencil stencil_of(const problem *p, const int32_t *parts)
 {
     dpar_stencil s;
@@ -217,20 +220,22 @@ static dpar_stencil stencil_of(const problem *p, const int32_t *parts)
     return s;
 }
 
-/* A halo wider than a block comes from ranks further off, too. */
+/* Notes that a halo wider than a block also comes from ranks further away. */
 static void note_thin_blocks(const problem *p, const int32_t *parts)
 {
     int32_t d;
     for (d = 0; d < p->dims; d++) {
         if (parts[d] > 1 && p->cells[d] / parts[d] < p->halo) {
-            printf("    dim %d: blocks of %lld cells, the halo of %lld reaches past the neighbour; "
+            printf("    dim %d: blocks have %lld cells, so the halo of %lld reaches past the "
+                   "neighbour; "
                    "all of it is counted as the neighbour's\n",
                    (int)d, (long long)(p->cells[d] / parts[d]), (long long)p->halo);
         }
     }
 }
 
-/* A line of the table. An edge carries its bytes both ways: all ranks send twice the total. */
+/* Prints a line of the table. Each edge carries its bytes both ways, so all ranks send twice the
+ * total. */
 static int show(const problem *p, const char *name, const dpar_mapping *place)
 {
     dpar_stencil s = stencil_of(p, place->grid.parts);
@@ -271,16 +276,16 @@ static int show_header(const problem *p)
 
 /* ---- every grid, placed -------------------------------------------------------------------- */
 
-enum { PLACED_RANKS = 1000000 }; /* grids x ranks that are tried: a second or two */
+enum { PLACED_RANKS = 1000000 }; /* most grids x ranks to try: takes a second or two */
 
 typedef struct search {
     const problem *p;
     int32_t parts[DPAR_MAX_DIMS];
-    int64_t grids, worst, total; /* how many, and the best of them */
+    int64_t grids, worst, total; /* number of grids, and the bytes of the best one */
     dpar_mapping best;
 } search;
 
-/* The grid in parts[], placed: is its busiest node the one that sends least? */
+/* Places the grid in parts[] and keeps it if its busiest node sends the least so far. */
 static void try_grid(search *s)
 {
     dpar_cart cart;
@@ -299,7 +304,7 @@ static void try_grid(search *s)
     }
 }
 
-/* All ways to cut dims d.. into `rest` parts, none thinner than a cell: counted, or tried. */
+/* Counts or tries all ways to cut dims d.. into `rest` parts, none thinner than a cell. */
 static void each_grid(search *s, int32_t d, int32_t rest, int count)
 {
     int32_t k;
@@ -321,7 +326,7 @@ static void each_grid(search *s, int32_t d, int32_t rest, int count)
     }
 }
 
-/* 1 and the best grid with its placement among all; 0 when they are too many to try. */
+/* Finds the best grid with its placement. Returns 1, or 0 if there are too many grids to try. */
 static int best_of_all(search *s, const problem *p, const int32_t *least_cut)
 {
     const int32_t ranks = p->nodes * p->per_node;
@@ -332,13 +337,14 @@ static int best_of_all(search *s, const problem *p, const int32_t *least_cut)
     if (s->grids > PLACED_RANKS / ranks) {
         return 0;
     }
-    memcpy(s->parts, least_cut, sizeof s->parts); /* of equal ones it stays the best */
+    memcpy(s->parts, least_cut, sizeof s->parts); /* it stays the best among equal ones */
     try_grid(s);
     each_grid(s, 0, ranks, 0);
     return s->worst >= 0;
 }
 
-/* Both grids with MPI's order of ranks, then the better one well placed, then the best of all. */
+/* Prints both grids with MPI's order of ranks, then the better one well placed, then the best of
+ * all. */
 static int decompose(const problem *p)
 {
     const int32_t ranks = p->nodes * p->per_node;
@@ -381,13 +387,13 @@ static int decompose(const problem *p)
             return 2;
         }
     } else {
-        printf("(%lld grids of %ld ranks are too many to place each)\n", (long long)all.grids,
-               (long)ranks);
+        printf("(best of all: not searched, %lld grids of %ld ranks are too many)\n",
+               (long long)all.grids, (long)ranks);
     }
     for (d = 0; d < p->dims; d++) {
         if (mpi[d] > p->cells[d]) {
-            printf("\nMPI_Dims_create cuts the %lld cells of axis %ld into %ld parts: some are "
-                   "empty\n",
+            printf("\nMPI_Dims_create cuts the %lld cells of axis %ld into %ld parts, so some "
+                   "are empty\n",
                    (long long)p->cells[d], (long)d, (long)mpi[d]);
         }
     }
@@ -399,7 +405,7 @@ int main(int argc, char **argv)
     problem p;
     int code;
     if (argc == 1) {
-        fputs("usage: decompose GRID MACHINE [options]; decompose --help says more\n", stderr);
+        fputs("usage: decompose GRID MACHINE [options]; see decompose --help\n", stderr);
         return 2;
     }
     code = read_all(&p, argc, argv);

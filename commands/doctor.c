@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* doctor - what dpar sees on this machine, what it will use, and what is wrong.
+/* doctor - shows what dpar finds on this machine, what it will use, and what is wrong.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. commands/doctor.c -o doctor
- *   ./doctor                     this process alone
- *   mpirun -n 4 ./doctor --join  the ranks of a job on one node, compared; rank 0 speaks
+ *   ./doctor                     checks this process only
+ *   mpirun -n 4 ./doctor --join  compares the ranks of a job on one node; rank 0 prints
  *
  *   mpicc -O2 -DDOCTOR_MPI -DDPAR_IMPLEMENTATION -I. commands/doctor.c -o doctor_mpi
  *   mpirun -n 256 ./doctor_mpi --join       the same on any number of nodes
@@ -11,9 +11,9 @@
  *   ./doctor --cluster this.cluster         measures this machine into a file for plan --cluster
  *
  * prints a few lines ("launcher   Open MPI: rank 0 of 4, ..."), one "WRONG: ... -> what to do" for
- * each fault, and at last "nothing is wrong". Ranks that join get a line a node, and one a level:
- * latency and bandwidth in nodes and between them. Exit code: 0 nothing is wrong, 1 something is, 2
- * bad input. */
+ * each fault, and finally "nothing is wrong". With --join it also prints a line for each node, and
+ * the latency and bandwidth inside nodes and between them. Exit code: 0 nothing is wrong, 1
+ * something is, 2 bad input. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* CPU_SET */
 #endif
@@ -29,25 +29,27 @@
 
 static const char program[] = "doctor";
 static const char help[] =
-    "doctor: what dpar sees on this machine, what it will use, and what is wrong\n"
+    "doctor: what dpar finds on this machine, what it will use, and what is wrong\n"
     "\n"
-    "  doctor [options]    looks at this process alone\n"
+    "  doctor [options]    checks this process only\n"
     "\n"
-    "  --join       joins the job that it was started in: how its ranks reach each other, a\n"
-    "               line a node, latency and bandwidth of messages in a node and between\n"
-    "               nodes, what is wrong with any rank; rank 0 prints. Seconds.\n"
-    "               On several nodes: build/doctor_mpi, made with mpicc -O2 -DDOCTOR_MPI\n"
-    "  --cluster F  measures this machine and writes it into the file F for plan --cluster F:\n"
-    "               memory, products, calls, messages inside and between nodes, halos, all\n"
-    "               ranks at work at once. With --join the ranks of the job; else it forks\n"
-    "               --ranks N (as many as there are cores)\n"
-    "  --again      what F has already is kept where it is better: for a machine on which others\n"
-    "               work too, again and again\n"
-    "  --seconds S  how long that may take, about (20; where others work too: more)\n"
-    "  -h, --help   this text\n"
-    "  --version    which dpar this is\n"
+    "  --join       join the job in which it was started, and show how its ranks reach each\n"
+    "               other, a line for each node, the latency and bandwidth of messages inside\n"
+    "               nodes and between them, and what is wrong with any rank. Rank 0 prints. Takes\n"
+    "               seconds. On several nodes use build/doctor_mpi (mpicc -O2 -DDOCTOR_MPI)\n"
+    "  --cluster F  measure this machine and write the result to the file F for plan --cluster F:\n"
+    "               memory, products, calls, messages inside and between nodes, halos, and all\n"
+    "               ranks at work at once. It measures the ranks of the job with --join; "
+    "otherwise\n"
+    "               it forks --ranks N ranks (by default one per core)\n"
+    "  --again      keep the values that are already in F if they are better. Run it repeatedly\n"
+    "               on a machine that is also used by others\n"
+    "  --seconds S  time for the measurement, about S seconds (default 20; more on a busy "
+    "machine)\n"
+    "  -h, --help   show this text\n"
+    "  --version    show the version of dpar\n"
     "\n"
-    "Exit code: 0 nothing is wrong, 1 something is, 2 bad input (one sentence on stderr)\n"
+    "Exit code: 0 nothing is wrong, 1 something is, 2 bad input (one message on stderr)\n"
     "\n"
     "examples\n"
     "  doctor\n"
@@ -65,7 +67,7 @@ static const char *cluster_path;
 static double cluster_seconds = 20.0;
 static int cluster_again;
 
-/* The file of an earlier measurement: its text. 1: with a sentence. */
+/* Reads the file of an earlier measurement. Returns 0, or 1 with a message in *why. */
 static int read_earlier(char *text, size_t room, dpar_cluster *was, dpar_why *why)
 {
     FILE *f = cluster_again ? fopen(cluster_path, "rb") : NULL;
@@ -86,7 +88,8 @@ static int read_earlier(char *text, size_t room, dpar_cluster *was, dpar_why *wh
     return dpar_cluster_read(was, text, strlen(text), why) < 0;
 }
 
-/* The lines that say what is wrong; rank -1: the text but for its last line, the verdict. */
+/* Prints the lines that say what is wrong. For rank -1 it prints the text without its last line,
+ * the verdict. */
 static void print_lines(const char *text, int rank)
 {
     while (*text != 0) {
@@ -100,7 +103,8 @@ static void print_lines(const char *text, int rank)
     }
 }
 
-/* The ranks do not meet: what each finds about itself may be the reason. */
+/* Reports that the ranks could not connect, after what this rank finds about itself, which may be
+ * the reason. */
 static int alone(const char *why, const char *remedy)
 {
     static char text[16384];
@@ -109,7 +113,7 @@ static int alone(const char *why, const char *remedy)
     dpar_text_init(&out, text, sizeof text);
     wrong = 1 + (int)dpar_doctor(NULL, &out);
     print_lines(text, -1);
-    printf("WRONG: the ranks do not meet: %s -> %s\n", why, remedy);
+    printf("WRONG: the ranks could not connect: %s -> %s\n", why, remedy);
     printf("%d thing%s wrong\n", wrong, wrong > 1 ? "s are" : " is");
     return options_finish(1);
 }
@@ -128,12 +132,13 @@ static int look(dpar_comm *world)
                    (unsigned long)out.used, (unsigned long)sizeof text - 1);
         }
     } else {
-        print_lines(text, (int)world->rank); /* nothing, unless the ranks lost each other */
+        print_lines(text, (int)world->rank); /* prints nothing unless the ranks lost each other */
     }
     return options_finish(wrong > 0);
 }
 
-/* Ranks agree that one has a sentence: exit code 2, or 0 where none has. */
+/* Lets the ranks agree whether one of them has a message. Returns the exit code 2, or 0 if none
+ * has. */
 static int refused(dpar_comm *world, int bad, const dpar_why *why)
 {
     const int any = dpar_max(world, bad) > 0.0;
@@ -143,7 +148,8 @@ static int refused(dpar_comm *world, int bad, const dpar_why *why)
     return any ? 2 : 0;
 }
 
-/* Measures; rank 0 writes the file and says a line. node: of this rank, of `nodes`. */
+/* Measures the machine. Rank 0 writes the file and prints a line. `node` is the node of this rank,
+ * 0..nodes-1. */
 static int gauge(dpar_comm *world, int32_t node, int32_t nodes)
 {
     static char joined[2000], text[65536];
@@ -164,7 +170,8 @@ static int gauge(dpar_comm *world, int32_t node, int32_t nodes)
     dpar_comm_describe(world, &t);
     joined[strcspn(joined, "\n")] = 0;
     if (first && text[0] != 0 && !measure_better(&m, &was, text)) {
-        snprintf(why.text, sizeof why.text, "--again: '%s' is of other ranks", cluster_path);
+        snprintf(why.text, sizeof why.text, "--again: '%s' was measured with other ranks",
+                 cluster_path);
         bad = 1;
     } else if (first) {
         off = measure_fit(&m);
@@ -173,8 +180,8 @@ static int gauge(dpar_comm *world, int32_t node, int32_t nodes)
     }
     code = refused(world, bad, &why);
     if (code == 0 && first) {
-        printf("%s: %d rank%s on %d node%s; rates of halos are off by %.0f %% at most where they "
-               "were fitted\n",
+        printf("%s: %d rank%s on %d node%s; the fitted halo rates are at most %.0f %% off the "
+               "measurements\n",
                cluster_path, (int)m.ranks, m.ranks > 1 ? "s" : "", (int)nodes, nodes > 1 ? "s" : "",
                100.0 * off);
     }
@@ -183,7 +190,8 @@ static int gauge(dpar_comm *world, int32_t node, int32_t nodes)
 
 #ifdef DOCTOR_MPI
 
-/* As many ranks on each node: the cluster file speaks of alike nodes. */
+/* Checks that all nodes have the same number of ranks, which a cluster file assumes, and measures.
+ */
 static int gauge_nodes(dpar_comm *world)
 {
     MPI_Comm near;
@@ -200,15 +208,16 @@ static int gauge_nodes(dpar_comm *world)
     node = world->rank == 0 ? 0 : mine ? first : first - 1;
     if (least != most || node != world->rank / size) {
         snprintf(why.text, sizeof why.text,
-                 "nodes of %d to %d ranks, or ranks of a node that do not follow each other: give "
-                 "each node as many, in order",
+                 "the nodes have %d to %d ranks, or the ranks of a node are not consecutive: give "
+                 "each node the same number of ranks, in order",
                  least, most);
         return dpar_fail(world, &why);
     }
     return gauge(world, node, world->size / size);
 }
 
-/* A program of one MPI started by another's mpirun is a job of its own in each process. */
+/* Detects a program of one MPI that was started by the mpirun of another: then each process is a
+ * job of its own. Returns -1 if that is not so, otherwise the exit code. */
 static int alike(int size)
 {
     char why[200];
@@ -218,9 +227,9 @@ static int alike(int size)
         return -1;
     }
     if (job.rank > 0) {
-        return 1; /* rank 0 speaks */
+        return 1; /* rank 0 prints */
     }
-    snprintf(why, sizeof why, "the launcher started %d ranks, and MPI knows of this one alone",
+    snprintf(why, sizeof why, "the launcher started %d ranks, but MPI knows only this one",
              (int)job.size);
     code = alone(why, "start it with the mpirun of the MPI whose mpicc built it");
     return code;
@@ -242,11 +251,12 @@ static int together(void)
         if (dpar_mpi_make(MPI_COMM_WORLD, &o, &world, &why) == DPAR_OK) {
             code = cluster_path != NULL ? gauge_nodes(world) : look(world);
             if (world->status < 0) {
-                MPI_Abort(MPI_COMM_WORLD, 1); /* MPI may wait for ever for what was under way */
+                MPI_Abort(MPI_COMM_WORLD,
+                          1); /* MPI_Finalize may wait for unfinished messages for ever */
             }
             dpar_comm_free(world);
         } else {
-            code = rank > 0 ? 1 : alone(why.text, "see the sentence");
+            code = rank > 0 ? 1 : alone(why.text, "see this message");
         }
     }
     MPI_Finalize();
@@ -261,8 +271,8 @@ static int together(void)
     dpar_why why;
     int code;
     if (dpar_init(&world, NULL, &why) != DPAR_OK) {
-        return alone(why.text, "start all of them with one launcher, on one node, from one program "
-                               "(on several nodes: doctor_mpi)");
+        return alone(why.text, "start all ranks with one launcher, on one node, from one program "
+                               "(on several nodes use doctor_mpi)");
     }
     code = cluster_path != NULL ? gauge(world, 0, 1) : look(world);
     dpar_comm_free(world);
@@ -271,8 +281,8 @@ static int together(void)
 
 #endif
 
-/* A rank on a core of its own, where there are enough: two that a busy system has put on one core
- * would measure its scheduler. */
+/* Keeps each rank on a core of its own if there are enough. Two ranks that a busy system puts on
+ * one core would measure its scheduler. */
 static void keep_to_core(int32_t rank, int32_t ranks)
 {
 #if defined(__linux__) && defined(CPU_SET)
@@ -300,7 +310,7 @@ static int forked(dpar_comm *world, void *unused)
     return gauge(world, 0, 1);
 }
 
-/* Ranks of its own, one a core. */
+/* Forks ranks, one per core unless `ranks` is given, and measures. */
 static int fork_and_gauge(char *name, int ranks)
 {
     char number[40];

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* options - how the commands and the applications read their words, complain, and show how far they
- * are. `program` and `help` are defined before it is included.
+/* options - reads the command lines of the commands and the applications, prints their error
+ * messages and shows their progress. `program` and `help` must be defined before it is included.
  *
  *     static const char program[] = "plan", help[] = "plan: ...\n";
  *     #include "options.h"
- *     const option list[] = {{"--top", OPTION_INT, &top, 1, 64}, {"--svg", OPTION_WORD, &svg, 0,
- * 0}}; const int end = options_read(argc, argv, list, 2, words, 1); if (end >= 0) { return end;
+ *     const option list[] = {{"--top", OPTION_INT, &top, 1, 64},
+ *                            {"--svg", OPTION_WORD, &svg, 0, 0}};
+ *     const int end = options_read(argc, argv, list, 2, words, 1);
+ *     if (end >= 0) {
+ *         return end;
  *     }
  *
- * --help, -h and --version are understood everywhere. An option stands once, its value behind it
- * or behind a '=': "--top 3", "--top=3". */
+ * Every program accepts --help, -h and --version. An option is given at most once. Its value
+ * follows as the next argument or after a '=': "--top 3", "--top=3". */
 #ifndef DPAR_COMMANDS_OPTIONS_H
 #define DPAR_COMMANDS_OPTIONS_H
 
@@ -22,7 +25,7 @@
 #endif
 
 enum {
-    OPTION_FLAG,  /* int: becomes 1; no value behind it */
+    OPTION_FLAG,  /* int: set to 1; the option has no value */
     OPTION_WORD,  /* const char *: 1 to 999 characters */
     OPTION_INT,   /* int */
     OPTION_LONG,  /* long long */
@@ -33,16 +36,16 @@ typedef struct option {
     const char *name; /* "--top" */
     int kind;
     void *to;
-    double least, most; /* numbers */
+    double least, most; /* range of a number */
 } option;
 
-static int options_quiet; /* 1: on all ranks but the first */
-static int options_last;  /* 1: an option may stand twice, then the last counts: for scripts */
+static int options_quiet; /* 1 to print nothing: on all ranks but the first */
+static int options_last;  /* 1 to accept repeated options, of which the last counts: for scripts */
 
-/* Ranks: who takes their sentences; NULL: they go to stderr at once. */
-static void (*options_says)(const char *sentence);
+/* Takes the error messages of ranks; NULL to print them to stderr at once. */
+static void (*options_says)(const char *message);
 
-/* "plan: no such file 'x'"; returns the exit code of bad input. */
+/* Prints "plan: no such file 'x'" and returns the exit code of bad input. */
 static inline int complain(const char *what, const char *word)
 {
     char text[1400];
@@ -56,14 +59,14 @@ static inline int complain(const char *what, const char *word)
     return 2;
 }
 
-/* What could not be written is no answer. */
+/* Returns `code`, or the exit code of bad input if the output could not be written. */
 static inline int options_finish(int code)
 {
     return fflush(stdout) != 0 || ferror(stdout) ? complain("stdout cannot be written", NULL)
                                                  : code;
 }
 
-/* A number that is all of the word. */
+/* Reads a number; the word must contain nothing else. */
 static inline int options_number(const option *o, const char *word)
 {
     const int whole = o->kind != OPTION_REAL;
@@ -98,15 +101,15 @@ static inline int options_value(const option *o, const char *value)
     }
     if (*value == 0 || strlen(value) > 999) {
         char text[80];
-        snprintf(text, sizeof text, "1 to 999 characters must follow, not %lu:",
-                 (unsigned long)strlen(value));
+        snprintf(text, sizeof text,
+                 "1 to 999 characters must follow, not %lu:", (unsigned long)strlen(value));
         return complain(text, o->name);
     }
     *(const char **)o->to = value;
     return 0;
 }
 
-/* How many letters are to be changed, put in or left out until s is name. */
+/* Returns the number of letters to change, insert or delete to turn s into name. */
 static inline int options_unlike(const char *s, const char *name)
 {
     int row[40], i, k, n = (int)strlen(name);
@@ -126,7 +129,7 @@ static inline int options_unlike(const char *s, const char *name)
     return row[n];
 }
 
-/* "unknown option '--gpu': the nearest is --gpus (--help has all)" */
+/* Prints "unknown option; the nearest is --gpus, --help lists all: '--gpu'". */
 static inline int options_unknown(const char *word, const option *list, int options)
 {
     char name[40], text[120];
@@ -138,11 +141,11 @@ static inline int options_unknown(const char *word, const option *list, int opti
         closest = unlike < least ? list[k].name : closest;
         least = unlike < least ? unlike : least;
     }
-    snprintf(text, sizeof text, "unknown option; the nearest is %s, --help has all:", closest);
+    snprintf(text, sizeof text, "unknown option; the nearest is %s, --help lists all:", closest);
     return complain(text, word);
 }
 
-/* Is it this option? *value: behind a '=', NULL where there is none. */
+/* Returns 1 if the word is this option, otherwise 0. *value gets the text after a '=', or NULL. */
 static inline int options_is(const option *o, const char *word, const char **value)
 {
     const size_t n = strlen(o->name);
@@ -153,7 +156,8 @@ static inline int options_is(const option *o, const char *word, const char **val
     return 1;
 }
 
-/* --help and --version, wherever they stand: 0, or -1 where they do not. */
+/* Prints the help or the version if the command line asks for it. Returns the exit code, or -1 if
+ * it does not ask. */
 static inline int options_asked(int argc, char **argv)
 {
     int i;
@@ -175,13 +179,13 @@ static inline int options_asked(int argc, char **argv)
     return -1;
 }
 
-/* Reads all words. -1: go on; else the program's exit code: 0 after --help or --version, 2 after a
- * sentence. words: room for those that are no options, or NULL. */
+/* Reads the command line. Returns -1 to go on, or the exit code of the program: 0 after --help or
+ * --version, 2 after an error message. `words` gets up to `room` arguments that are not options. */
 static inline int options_read(int argc, char **argv, const option *list, int options,
                                const char **words, int room)
 {
     const int asked = options_asked(argc, argv);
-    unsigned long long seen = 0; /* of two the last would count, unseen */
+    unsigned long long seen = 0; /* a repeated option would silently replace the first */
     int i, k, n = 0;
     for (i = 1; asked < 0 && i < argc; i++) {
         const char *value = NULL;
@@ -191,7 +195,8 @@ static inline int options_read(int argc, char **argv, const option *list, int op
             return options_unknown(argv[i], list, options);
         }
         if (k == options && n == room) {
-            return complain(room == 0 ? "options begin with --, this does not:" : "one word more:",
+            return complain(room == 0 ? "options begin with --, but this does not:"
+                                      : "too many arguments:",
                             argv[i]);
         }
         if (k == options) {
@@ -209,7 +214,8 @@ static inline int options_read(int argc, char **argv, const option *list, int op
             *(int *)list[k].to = 1;
             continue;
         }
-        /* what begins as an option does is no value: --svg --json would write a file "--json" */
+        /* an argument that begins with -- is not a value: --svg --json would write a file "--json"
+         */
         if (value == NULL && i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0) {
             value = argv[++i];
         }
@@ -220,8 +226,7 @@ static inline int options_read(int argc, char **argv, const option *list, int op
     return asked;
 }
 
-/* ---- how far ----------------------------------------------------------------------------------
- */
+/* ---- progress ------------------------------------------------------------------------------- */
 
 static inline double options_now(void)
 {
@@ -244,8 +249,9 @@ static inline int options_terminal(int file)
 #endif
 }
 
-/* "42 %  23.1 M configurations, 3 s left" on a terminal's stderr, when it takes longer than 2 s.
- * share: 0 to 1; what: what has been done so far, or NULL. share 1: the line goes. */
+/* Prints "42 %  23.1 M configurations, 3 s left" to stderr, if that is a terminal and the work
+ * takes longer than 2 s. `share` is 0 to 1; 1 removes the line. `what` describes the work done, or
+ * is NULL. */
 static inline void options_progress(double since, double share, const char *what)
 {
     const double spent = options_now() - since;

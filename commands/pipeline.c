@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pipeline - which pipeline schedule, how long does it take, what does it hold, is this list right?
+/* pipeline - makes, checks, times and draws pipeline schedules.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. commands/pipeline.c -o pipeline
  *   ./pipeline --schedule zb-h1 --stages 4 --micro 8
@@ -15,9 +15,9 @@
  *   makespan 27, span 27; idle 11.1 % of the makespan, 12.5 % of the work, 11.1 % of the span
  *   activations at most 4 4 4 4; closed form: m v (F + I + W) + (p - 1) (F + I - W) = 27
  *
- * ./pipeline --compare --stages 8 --micro 32 --latency 0.2 --memory 8 ranks all of them; --help has
- * more. Exit code: 0 fine, 1 an invalid schedule or one that does not fit, 2 bad input; one
- * sentence on stderr. */
+ * ./pipeline --compare --stages 8 --micro 32 --latency 0.2 --memory 8 compares all schedules.
+ * --help lists the options. Exit code: 0 done, 1 an invalid schedule or one that does not fit, 2
+ * bad input (one message on stderr). */
 #include "dpar_schedule.h"
 
 #include <stdio.h>
@@ -28,56 +28,66 @@ static const char program[] = "pipeline";
 static const char help[] =
     "pipeline: makes, checks, times and draws pipeline schedules\n"
     "\n"
-    "  pipeline --schedule NAME --stages P --micro M [options]     one schedule\n"
-    "  pipeline --compare --stages P --micro M [options]           all of them, the fastest first\n"
-    "  pipeline --check FILE.csv [--transport T] [options]         is this list right?\n"
+    "  pipeline --schedule NAME --stages P --micro M [options]     make one schedule\n"
+    "  pipeline --compare --stages P --micro M [options]           compare all, the fastest first\n"
+    "  pipeline --check FILE.csv [--transport T] [options]         check a list of actions\n"
     "\n"
-    "What is made\n"
-    "  --schedule NAME    --list has the names; \"auto\" makes one for the times and the memory\n"
-    "  --stages P         ranks (each has --virtual stages)\n"
-    "  --virtual V        stages a rank, where the schedule leaves that open\n"
+    "The schedule\n"
+    "  --schedule NAME    --list shows the names; \"auto\" makes one for the times and the memory\n"
+    "  --stages P         ranks; each has --virtual stages\n"
+    "  --virtual V        stages per rank, if the schedule leaves that open\n"
     "  --micro M          micro-batches\n"
-    "  --group N          micro-batches of a group (interleaved), --slices S of the sequence\n"
-    "                     (seq1f1b), --lifo: gpipe's backwards from the last micro-batch\n"
-    "  --map R,R,..       the rank of each stage; auto also: loop (0,1,0,1) or v (0,1,1,0)\n"
-    "  auto: --whole (B in one piece), --objective makespan|span, --nodes N (of the search for\n"
-    "        the optimum of tiny ones)\n"
-    "  --chain C          --check: stages of a chain, for lists in two directions\n"
+    "  --group N          micro-batches of a group (interleaved)\n"
+    "  --slices S         slices of the sequence (seq1f1b)\n"
+    "  --lifo             run gpipe's backwards from the last micro-batch on\n"
+    "  --map R,R,..       the rank of each stage; with auto also loop (0,1,0,1) or v (0,1,1,0)\n"
+    "  --whole            auto: do not split the backward\n"
+    "  --objective KIND   auto: minimise makespan or span\n"
+    "  --nodes N          auto: search for the optimum of tiny schedules, with at most N nodes\n"
+    "  --chain C          --check: stages of a chain, for lists that run in two directions\n"
     "Times and memory\n"
-    "  --fwd T            time of one stage's forward (1); a list T,T,.. is one for each stage\n"
-    "  --bwd T            of the whole backward; alone: input and weight take half each\n"
-    "  --bwd-input T, --bwd-weight T   of its parts (1, 1), which need not add up to it\n"
-    "  --overlap T        of a forward and a backward that overlap (their sum)\n"
-    "  --stage-times FILE a line a stage: forward, input, weight\n"
-    "  --latency T        of a message between ranks (0); a list: from stage 0 to 1, 1 to 2, ..\n"
-    "  --bytes N          of a message (a list: as --latency), with --bandwidth B, bytes in a "
-    "unit\n"
-    "                     of time: it takes N / B more\n"
-    "  --links KIND       own (a message has a wire to itself), pair or rank (those to one rank,\n"
-    "                     all that leave a rank take turns)\n"
-    "  --send KIND        buffered (sends wait for nobody), async (a message leaves when both\n"
-    "                     ends are posted), blocking (and each holds its rank)\n"
-    "  --hold F,I,W       bytes that F, I, W of a stage add to what its rank holds: 10,-4,-6\n"
-    "  --memory A         cap of a rank: activations, in micro-batches of all its layers (4.5);\n"
-    "                     with --hold: bytes\n"
-    "  --transport T      blocking, rank, dir, pair, edge or eager (--room N messages): does it\n"
-    "                     come to its end there, and when? (rank: one NCCL communicator.) --check\n"
-    "                     without it: does it on pair?\n"
-    "  --order KIND       of the messages: data (as their data are made) or turns (PyTorch's)\n"
-    "What is printed\n"
+    "  --fwd T            time of the forward of a stage (1); a list T,T,.. has one per stage\n"
+    "  --bwd T            time of the whole backward; alone it is split in half\n"
+    "  --bwd-input T, --bwd-weight T   time of its parts (1, 1), which need not add up to it\n"
+    "  --overlap T        time of a forward and a backward that overlap (their sum)\n"
+    "  --stage-times FILE a line per stage: forward, input, weight\n"
+    "  --latency T        time of a message between ranks (0); a list: stage 0 to 1, 1 to 2, ..\n"
+    "  --bytes N          bytes of a message (a list as for --latency); together with\n"
+    "  --bandwidth B      bytes per unit of time: a message then takes N / B longer\n"
+    "  --links KIND       what messages share: own (each has a link to itself), pair (those from "
+    "one\n"
+    "                     rank to one other take turns), rank (all that leave a rank take turns)\n"
+    "  --send KIND        buffered (a send never waits), async (a message is sent when both ends\n"
+    "                     have posted it), blocking (as async, and each holds its rank)\n"
+    "  --hold F,I,W       bytes that F, I and W of a stage add to what its rank holds, as "
+    "10,-4,-6\n"
+    "  --memory A         limit of a rank: activations, counted in micro-batches of all its "
+    "layers,\n"
+    "                     as 4.5; with --hold bytes\n"
+    "  --transport T      check that the schedule ends over blocking, rank, dir, pair, edge or\n"
+    "                     eager (with room for --room N messages), and when. rank is one NCCL\n"
+    "                     communicator. The default of --check is pair\n"
+    "  --order KIND       order of the messages: data (as their data are made) or turns "
+    "(PyTorch's)\n"
+    "Output\n"
     "  --format F         ascii, csv (PyTorch's), svg, trace (Perfetto), json\n"
-    "  --lowered          csv with messages; --shards: with UNSHARD, RESHARD, REDUCE_GRAD too\n"
-    "  --width N          of the ascii chart (80)\n"
-    "  -o FILE            there instead of stdout; --svg FILE: the picture too\n"
-    "  --list             the names of the schedules\n"
-    "  -h, --help         this text\n"
-    "  --version          which dpar this is\n"
+    "  --lowered          csv with messages\n"
+    "  --shards           csv with messages and UNSHARD, RESHARD and REDUCE_GRAD\n"
+    "  --width N          width of the ascii chart (80)\n"
+    "  -o FILE            write to FILE instead of stdout\n"
+    "  --svg FILE         also draw a picture\n"
+    "  --list             list the names of the schedules\n"
+    "  -h, --help         show this text\n"
+    "  --version          show the version of dpar\n"
     "\n"
-    "Times are numbers of 0 to 1000000 with up to 6 decimals, all in one unit, computed exactly\n"
-    "(of N / B what is past the 6th decimal is rounded up); in a trace one unit is a microsecond.\n"
-    "--compare takes them, and --hold, as those of all layers of a rank: of V chunks each takes a\n"
-    "V-th. A message of one of S slices has an S-th of its --bytes there.\n"
-    "Exit code: 0 done, 1 invalid or does not fit, 2 bad input (one sentence on stderr)\n"
+    "Times are numbers of 0 to 1000000 with up to 6 decimals, all in one unit. They are computed "
+    "exactly;\n"
+    "only N / B is rounded up to 6 decimals. In a trace one unit is a microsecond. --compare takes "
+    "the\n"
+    "times and --hold for all layers of a rank: a schedule with V chunks gives each chunk a V-th. "
+    "If the\n"
+    "sequence has S slices, a message has an S-th of its --bytes.\n"
+    "Exit code: 0 done, 1 invalid or does not fit, 2 bad input (one message on stderr)\n"
     "\n"
     "examples\n"
     "  pipeline --schedule zbv --stages 4 --micro 8 --latency 0.25 --svg zbv.svg\n"
@@ -93,7 +103,7 @@ static void fail(int code, const char *what, const char *why)
     exit(code);
 }
 
-/* "--links: takes own, pair or rank, not 'bus'" */
+/* Ends the program with "--links: takes own, pair or rank, not 'bus'". */
 static void fail_value(const char *name, const char *takes, const char *value)
 {
     char text[300];
@@ -121,7 +131,7 @@ typedef struct series {
     int64_t *v;
 } series;
 
-/* Reads "0.25"; returns what follows, NULL when that is no number that we take. */
+/* Reads "0.25". Returns the text that follows, or NULL if it is not a number in the range. */
 static const char *decimal(const char *s, int64_t *value)
 {
     int64_t v = 0;
@@ -164,7 +174,7 @@ static series numbers(const char *name, const char *value)
     for (l.n = 0; l.n < n; l.n++) {
         s = decimal(s, &l.v[l.n]);
         if (s == NULL || *s != (l.n + 1 < n ? ',' : 0)) {
-            fail_value(name, "numbers of 0 to 1000000 with at most 6 decimals, commas between",
+            fail_value(name, "numbers of 0 to 1000000 with at most 6 decimals, separated by commas",
                        value);
         }
         s += *s == ',';
@@ -172,7 +182,7 @@ static series numbers(const char *name, const char *value)
     return l;
 }
 
-/* Whole numbers of up to 2^40 either way, commas between. */
+/* Reads whole numbers from `least` or -2^40 to 2^40 with commas between. */
 static series wholes(const char *name, const char *value, int64_t least)
 {
     series l;
@@ -191,8 +201,8 @@ static series wholes(const char *name, const char *value, int64_t least)
         l.v[l.n] = minus ? -v : v;
         if (digits == 0 || v > MOST_BYTES || l.v[l.n] < least || *s != (l.n + 1 < n ? ',' : 0)) {
             fail_value(name,
-                       least < 0 ? "whole numbers of -2^40 to 2^40, commas between"
-                                 : "whole numbers of 0 to 2^40, commas between",
+                       least < 0 ? "whole numbers of -2^40 to 2^40, separated by commas"
+                                 : "whole numbers of 0 to 2^40, separated by commas",
                        value);
         }
         s += *s == ',';
@@ -200,7 +210,7 @@ static series wholes(const char *name, const char *value, int64_t least)
     return l;
 }
 
-/* ticks / unit with at most six decimals, rounded. */
+/* Returns ticks / unit as text with at most six decimals, rounded. */
 static const char *shown(int64_t ticks, int64_t unit)
 {
     static char text[8][48];
@@ -223,34 +233,33 @@ static const char *shown(int64_t ticks, int64_t unit)
     return s;
 }
 
-/* The nearest; 0 of nothing. */
+/* Returns a ratio in millionths, rounded; 0 if the whole is 0. */
 static int64_t millionths(dpar_ratio r)
 {
     return r.whole < 1 ? 0 : (int64_t)(1e6 * (double)r.part / (double)r.whole + 0.5);
 }
 
-/* In percent with one decimal. */
+/* Returns a ratio in per cent with one decimal. */
 static const char *percent(dpar_ratio r)
 {
     return shown((millionths(r) + 500) / 1000, 10);
 }
 
-/* ---- what was asked for -----------------------------------------------------------------------
- */
+/* ---- settings ------------------------------------------------------------------------------- */
 
-/* By DPAR_TRANSPORT_*. */
+/* Names by DPAR_TRANSPORT_*. */
 static const char *const transports[] = {"none", "blocking", "rank", "dir",
                                          "pair", "edge",     "eager"};
 
 typedef struct settings {
     const char *schedule, *check, *format, *output, *svg, *stage_times, *memory;
-    const char **given; /* the names of the options that are */
+    const char **given; /* the options that were given */
     int32_t givens;
     int32_t compare, ranks, chunks, micros, group, slices, lifo, chain, lowered, shards, sends;
     int32_t transport, buffers, width, map, whole, span, links, nodes, turns;
-    int32_t timed; /* the time is that of the transport, which was asked for */
+    int32_t timed; /* 1 if the times include the transport that --transport names */
     series forward, backward, input, weight, overlap, latency, bytes, hold, ranks_of;
-    int64_t bandwidth, cap; /* cap: in ten-millionths; with hold: bytes; -1: none */
+    int64_t bandwidth, cap; /* cap in ten-millionths, with --hold in bytes; -1 if there is none */
 } settings;
 
 static int given(const settings *o, const char *name)
@@ -294,7 +303,7 @@ static char *read_file(const char *path, size_t *n)
     return text;
 }
 
-/* "F I W" a line. */
+/* Reads a file with three numbers per line: forward, input, weight. */
 static void read_stage_times(settings *o)
 {
     series *column[3];
@@ -330,12 +339,13 @@ static void read_stage_times(settings *o)
         }
     }
     if (column[0]->n == 0) {
-        fail(2, o->stage_times, "has no stage's times");
+        fail(2, o->stage_times, "has the times of no stage");
     }
     free(text);
 }
 
-/* The halves of a backward; what is missing of them; E.g. --bwd 3 --bwd-input 2: weight 1. */
+/* Completes the times of the two parts of the backward: --bwd 3 --bwd-input 2 gives a weight of 1.
+ */
 static void complete(settings *o)
 {
     int32_t i;
@@ -398,7 +408,7 @@ static void close_output(FILE *f, const char *path)
     }
 }
 
-/* Their names, `between` after each but the last, which is auto. */
+/* Lists the names of the schedules with `between` in between; the last is auto. */
 static void list_schedules(FILE *f, const char *between)
 {
     int32_t i;
@@ -411,13 +421,13 @@ static void list_schedules(FILE *f, const char *between)
 static void find_schedule(dpar_schedule_desc *order, const char *name)
 {
     if (dpar_schedule_find(order, name, NULL) != DPAR_OK) {
-        fprintf(stderr, "pipeline: --schedule: no schedule '%s': ", name);
+        fprintf(stderr, "pipeline: --schedule: no schedule '%s'; there are ", name);
         list_schedules(stderr, ", ");
         exit(2);
     }
 }
 
-/* loop, v, or the rank of each stage. */
+/* Reads loop, v, or the rank of each stage. */
 static void read_map(settings *o, const char *value)
 {
     int32_t i;
@@ -427,7 +437,8 @@ static void read_map(settings *o, const char *value)
         return;
     }
     if (*value < '0' || *value > '9') {
-        fail_value("--map", "the rank of each stage, commas between (auto: or loop or v)", value);
+        fail_value("--map",
+                   "the rank of each stage, separated by commas (with auto also loop or v)", value);
     }
     o->ranks_of = wholes("--map", value, 0);
     for (i = 0; i < o->ranks_of.n; i++) {
@@ -440,7 +451,7 @@ static void read_map(settings *o, const char *value)
     }
 }
 
-/* Options whose value is read further: each as it was given, NULL where it was not. */
+/* The options whose values are read in a second step; the value is NULL if it was not given. */
 enum {
     FORWARD,
     BACKWARD,
@@ -492,7 +503,7 @@ static void read_raw(settings *o, int which, const char *value)
     }
 }
 
-/* -1: go on; else the exit code. */
+/* Returns -1 to go on, or the exit code. */
 static int read_options(settings *o, int argc, char **argv)
 {
     const char *raw[RAWS] = {NULL};
@@ -547,8 +558,7 @@ static int read_options(settings *o, int argc, char **argv)
     return code;
 }
 
-/* ---- one schedule, made and run ---------------------------------------------------------------
- */
+/* ---- one schedule --------------------------------------------------------------------------- */
 
 typedef struct job {
     const settings *o;
@@ -580,7 +590,7 @@ static void drop(job *j)
     }
 }
 
-/* The largest power of ten, up to a unit, that divides all of a list. */
+/* Reduces *power to the largest power of ten that divides all numbers of a list. */
 static void divide(const series *l, int64_t *power)
 {
     int32_t i;
@@ -591,8 +601,8 @@ static void divide(const series *l, int64_t *power)
     }
 }
 
-/* What belongs to edges: one number, or one for each stage or each but the last, of the schedule or
- * of a chain; each times `by`. */
+/* Spreads a list over the edges between stages. It has one number, or one for each stage or each
+ * but the last, of the schedule or of a chain. Each is multiplied by `by`. */
 static dpar_status edges(job *j, const char *name, const series *l, int64_t power, int64_t by,
                          dpar_stage_values *each, dpar_why *why)
 {
@@ -647,7 +657,7 @@ static dpar_status set_links(job *j, dpar_why *why)
     return edges(j, "--bytes", &o->bytes, 1, j->unit / a, &j->times.bytes, why);
 }
 
-/* What a stage holds: a share of what was given, in a mult-th of a byte. */
+/* Sets the bytes that a stage holds: a share of the given ones, in units of 1 / mult bytes. */
 static void set_hold(job *j)
 {
     const series *h = &j->o->hold;
@@ -743,7 +753,8 @@ static void set_parts(job *j)
     }
 }
 
-/* The cap in what the simulator counts: activations of a stage, mult-ths of a byte; -1: none. */
+/* Returns the cap in the simulator's units: activations of a stage, or 1 / mult bytes; -1 if there
+ * is none. */
 static int64_t cap_of(const job *j, int32_t rank)
 {
     const int64_t cap = j->o->cap, one = 10000000;
@@ -753,7 +764,7 @@ static int64_t cap_of(const job *j, int32_t rank)
     return cap / one * j->parts[rank] + cap % one * j->parts[rank] / one;
 }
 
-/* The user's map, in the type of the library; NULL: none. */
+/* Returns the user's map in the type of the library, or NULL if there is none. */
 static const uint16_t *map_of(job *j)
 {
     const series *l = &j->o->ranks_of;
@@ -769,14 +780,14 @@ static const uint16_t *map_of(job *j)
     return map;
 }
 
-/* As the library has it for these maps: loop 0 1 0 1, v 0 1 1 0. */
+/* Returns the rank of a stage in the library's maps: loop 0 1 0 1, v 0 1 1 0. */
 static int32_t usual_rank(const dpar_schedule_optimize_desc *p, int32_t stage)
 {
     int32_t at = stage % p->ranks;
     return p->map == DPAR_STAGE_MAP_V && stage / p->ranks % 2 == 1 ? p->ranks - 1 - at : at;
 }
 
-/* Lays the stages out for the times and parts, which come first here. */
+/* Lays the stages out. The times and parts, which auto needs, depend on that. */
 static dpar_status lay_auto(job *j, dpar_schedule_optimize_desc *p, dpar_why *why)
 {
     int32_t i, n = j->o->ranks_of.n;
@@ -829,7 +840,7 @@ static dpar_status make_auto(job *j, dpar_why *why)
     p.cap.of = cap = (int64_t *)keep(j, 8 * (int64_t)p.ranks);
     for (r = 0; r < p.ranks; r++) {
         cap[r] = cap_of(j, r);
-        if (cap[r] == 0) { /* which is no limit for the library */
+        if (cap[r] == 0) { /* 0 means no limit to the library */
             snprintf(why->text, sizeof why->text, "--memory: not one activation fits");
             return DPAR_E_MEMORY;
         }
@@ -843,7 +854,7 @@ static dpar_status make_auto(job *j, dpar_why *why)
     return st == DPAR_MORE ? DPAR_OK : st;
 }
 
-/* How many stages the user's map has to have: those of the rule, but where it takes any number. */
+/* Checks that the user's map has as many stages as the rule, unless the rule takes any number. */
 static dpar_status set_map(job *j, dpar_why *why)
 {
     int32_t n = j->o->ranks_of.n, rule = j->order.rule;
@@ -897,7 +908,7 @@ static int has_messages(const dpar_schedule *s)
     return 0;
 }
 
-/* Puts messages into the list. Where a receive holds its rank they are as late as they may be. */
+/* Puts messages into the list. If a receive holds its rank, they are as late as possible. */
 static dpar_status lower_list(job *j, dpar_why *why)
 {
     const settings *o = j->o;
@@ -926,7 +937,8 @@ static dpar_status lower_list(job *j, dpar_why *why)
                      : dpar_schedule_lower(&j->lowered, &early, &how, keep(j, bytes), bytes, why);
 }
 
-/* Lowers (what is not), checks, runs on the transport, gives slots and times. */
+/* Lowers the list unless it is lowered, checks it, runs it on the transport, and computes slots and
+ * times. */
 static dpar_status run_list(job *j, dpar_why *why)
 {
     dpar_schedule_check_desc run;
@@ -944,7 +956,7 @@ static dpar_status run_list(job *j, dpar_why *why)
     if (!has_messages(&j->list)) {
         st = lower_list(j, why);
     } else if (j->o->shards || given(j->o, "--order")) {
-        fail(2, j->o->shards ? "--shards" : "--order", "the list has messages already");
+        fail(2, j->o->shards ? "--shards" : "--order", "the list already has messages");
     }
     if (st == DPAR_OK && !has_messages(s)) { /* all on one rank: no send waits for anybody */
         j->times.sends = DPAR_SEND_MODE_BUFFERED;
@@ -990,7 +1002,7 @@ static dpar_status run_list(job *j, dpar_why *why)
     return dpar_schedule_simulate(s, &sim, &j->timing, keep(j, bytes > 0 ? bytes : 0), bytes, why);
 }
 
-/* Does it hold no more than the cap? Else the sentence. */
+/* Returns 1 if no rank holds more than the cap, otherwise 0 with a message in *why. */
 static int fits(const job *j, dpar_why *why)
 {
     int32_t r, bytes = j->o->hold.n > 0;
@@ -1006,8 +1018,7 @@ static int fits(const job *j, dpar_why *why)
     return 1;
 }
 
-/* ---- what is printed --------------------------------------------------------------------------
- */
+/* ---- output --------------------------------------------------------------------------------- */
 
 static FILE *open_output(const char *path)
 {
@@ -1079,7 +1090,7 @@ static int64_t simulated(const job *j, int32_t what, int32_t rank)
     }
 }
 
-/* What a formula gives, or why none does. */
+/* Computes a closed form. If there is none, *why says why. */
 static dpar_status closed(const job *j, int32_t what, int32_t rank, dpar_formula *formula,
                           dpar_why *why)
 {
@@ -1095,7 +1106,7 @@ static dpar_status closed(const job *j, int32_t what, int32_t rank, dpar_formula
     return dpar_schedule_closed_form(&j->order, &j->times, what, rank, formula, why);
 }
 
-/* A formula beside the simulation; "applies" false, and why, where it does not hold. */
+/* Writes the closed form next to the simulated value; "applies" is false if it does not hold. */
 static void json_closed(FILE *f, const job *j, const char *name, int32_t what, int32_t rank)
 {
     dpar_formula formula;
@@ -1132,7 +1143,7 @@ static int32_t larger(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
-/* Of all ranks: each maximum by itself. */
+/* Writes the maxima over all ranks, each on its own. */
 static void json_most(FILE *f, const job *j)
 {
     dpar_slot_counts most = {0, 0, 0, 0};
@@ -1215,7 +1226,7 @@ static void print_json(FILE *f, const job *j, int ok, const char *sentence)
     fprintf(f, "\n  ]\n}\n");
 }
 
-/* The lines below a chart. */
+/* Prints the lines below a chart. */
 static void print_figures(FILE *f, const job *j)
 {
     const dpar_timing *t = &j->timing;
@@ -1391,8 +1402,7 @@ static int check_file(settings *o)
     return ok ? 0 : 1;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------
- */
+/* ---- all schedules -------------------------------------------------------------------------- */
 
 enum { CANDIDATES = 96 };
 
@@ -1490,21 +1500,21 @@ static void compare_json(FILE *f, const candidate *c, int32_t n)
     fprintf(f, "]\n");
 }
 
-/* What a person wants to see first: the winner, and why it is the one. */
+/* Prints the best schedule, and why it won. */
 static void compare_first(FILE *f, const candidate *c, int32_t n)
 {
     int32_t i, out = 0;
     if (c[0].ok <= 0) {
         return;
     }
-    fprintf(f, "best: %s: makespan %s, %s %% idle, %s activations a rank\n", c[0].name,
+    fprintf(f, "best: %s: makespan %s, %s %% idle, %s activations per rank\n", c[0].name,
             shown(c[0].makespan, c[0].unit), percent(c[0].bubble), shown(c[0].peak, c[0].share));
     for (i = 1; i < n; i++) {
         out += c[i].ok <= 0;
     }
     fprintf(f, "why:  ");
     if (n > 1 && c[1].ok > 0) {
-        /* of all the unit is the same: shares of --compare's times are whole */
+        /* all have the same unit, because the shares of --compare's times are whole */
         const double longer = 100.0 * ((double)c[1].makespan / (double)c[0].makespan - 1.0);
         fprintf(f, longer < 0.05 ? "%s takes as long" : "%s takes %.1f %% longer", c[1].name,
                 longer);
@@ -1513,7 +1523,8 @@ static void compare_first(FILE *f, const candidate *c, int32_t n)
                     ? " and holds more; "
                     : "; ");
     }
-    fprintf(f, "%d of %d do not fit or do not exist for these numbers\n\n", (int)out, (int)n);
+    fprintf(f, "%d of %d schedules do not fit or are not legal for these numbers\n\n", (int)out,
+            (int)n);
 }
 
 static void compare_table(FILE *f, const candidate *c, int32_t n)
@@ -1532,13 +1543,13 @@ static void compare_table(FILE *f, const candidate *c, int32_t n)
             }
             fprintf(f, "\n");
         } else {
-            fprintf(f, "  - %-28s %s: %s\n", c[i].name, c[i].ok == 0 ? "does not fit" : "none",
+            fprintf(f, "  - %-28s %s: %s\n", c[i].name, c[i].ok == 0 ? "does not fit" : "not legal",
                     c[i].why.text);
         }
     }
     fprintf(f,
-            "activations: most on a rank, in micro-batches of all its layers; dualpipe and chimera "
-            "hold parameters twice\n");
+            "activations: the most that a rank holds, in micro-batches of all its layers; dualpipe "
+            "and chimera hold the parameters twice\n");
 }
 
 static int compare(const settings *o)
@@ -1551,7 +1562,7 @@ static int compare(const settings *o)
     if ((int64_t)v * slices > 65536) {
         fail(2, "--compare", "takes --virtual times --slices up to 65536");
     }
-    mult = 4 * v * slices; /* so that every share of a time is whole: 10^13 times that fits */
+    mult = 4 * v * slices; /* makes every share of a time whole; 10^13 times this fits */
     chunks[0] = 2;
     chunks[1] = 4;
     chunks[2] = v != 2 && v != 4 ? v : 0;
@@ -1594,10 +1605,9 @@ static int compare(const settings *o)
     return 0;
 }
 
-/* ---- what applies to what ---------------------------------------------------------------------
- */
+/* ---- which options apply -------------------------------------------------------------------- */
 
-/* Refuses what would be ignored otherwise. */
+/* Refuses options that would be ignored. */
 static void applies(const settings *o)
 {
     enum { RULE = 1, AUTO = 2, COMPARE = 4, CHECK = 8 };
@@ -1637,41 +1647,41 @@ static void applies(const settings *o)
     }
 }
 
-/* Refuses what lacks the option that it is for. */
+/* Refuses options that need another one which is missing. */
 static void belongs(const settings *o)
 {
     const char *format = o->format != NULL ? o->format : o->check != NULL ? "" : "ascii";
     if (given(o, "--room") && o->transport != DPAR_TRANSPORT_EAGER) {
-        fail(2, "--room", "goes with --transport eager");
+        fail(2, "--room", "needs --transport eager");
     }
     if (given(o, "--width") && strcmp(format, "ascii") != 0) {
-        fail(2, "--width", "goes with --format ascii");
+        fail(2, "--width", "needs --format ascii");
     }
     if (given(o, "--lowered") && strcmp(format, "csv") != 0) {
-        fail(2, "--lowered", "goes with --format csv");
+        fail(2, "--lowered", "needs --format csv");
     }
     if (given(o, "--bytes") != given(o, "--bandwidth")) {
-        fail(2, "--bytes and --bandwidth", "go together");
+        fail(2, "--bytes and --bandwidth", "must be given together");
     }
     if (given(o, "--bandwidth") && o->bandwidth == 0) {
-        fail(2, "--bandwidth", "is more than 0");
+        fail(2, "--bandwidth", "must be more than 0");
     }
     if (given(o, "--links") && !given(o, "--bandwidth")) {
-        fail(2, "--links", "goes with --bytes and --bandwidth");
+        fail(2, "--links", "needs --bytes and --bandwidth");
     }
     if (o->links != DPAR_CONTENTION_NONE && o->sends != DPAR_SEND_MODE_BUFFERED) {
-        fail(2, "--links pair and rank", "go with --send buffered");
+        fail(2, "--links pair and rank", "need --send buffered");
     }
     if (given(o, "--hold") && o->hold.n != 3) {
-        fail(2, "--hold", "takes three numbers: of F, I and W");
+        fail(2, "--hold", "takes three numbers: for F, I and W");
     }
     if (o->ranks_of.n > 0 && o->schedule != NULL && strcmp(o->schedule, "auto") == 0 &&
         given(o, "--virtual")) {
-        fail(2, "--virtual", "is what --map says already");
+        fail(2, "--virtual", "is already given by --map");
     }
     if (given(o, "--stage-times") &&
         (given(o, "--fwd") || given(o, "--bwd-input") || given(o, "--bwd-weight"))) {
-        fail(2, "--stage-times", "has what --fwd, --bwd-input and --bwd-weight say");
+        fail(2, "--stage-times", "replaces --fwd, --bwd-input and --bwd-weight");
     }
 }
 
@@ -1684,7 +1694,7 @@ int main(int argc, char **argv)
     o.cap = -1;
     if (argc == 1) {
         fputs("usage: pipeline --schedule NAME|--compare|--check FILE.csv [options]; "
-              "pipeline --help says more\n",
+              "see pipeline --help\n",
               stderr);
         return 2;
     }

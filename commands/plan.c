@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* plan - how should I spread this model over this cluster, will it fit, how fast, and why?
+/* plan - finds how to spread a model over a cluster, whether it fits, how fast it is, and why.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. commands/plan.c -o plan
  *   ./plan llama-3-70b --cluster 8x8:a100-80
  *
- * prints the fastest strategies that fit, each with its memory and time as bars; ./plan --help has
- * more. Exit code: 0 fine, 1 nothing fits, 2 bad input (one sentence on stderr). */
+ * prints the fastest strategies that fit, each with its memory and time as bars. ./plan --help
+ * lists the options. Exit code: 0 done, 1 nothing fits, 2 bad input (one message on stderr). */
 #if !defined(_POSIX_C_SOURCE) && (defined(__unix__) || defined(__APPLE__))
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -25,57 +25,56 @@ static const char help[] =
     "\n"
     "  plan MODEL --cluster MACHINE [options]\n"
     "\n"
-    "MODEL    a preset (llama-3-70b; --list shows all), a Hugging Face config.json or its\n"
-    "         folder (Meta's params.json too; model/config.json,mtp=1 sets more), a text form\n"
-    "         \"gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048\", a preset with changes\n"
-    "         \"llama-3-8b,seq=32768\", or a grid \"grid:1440x720x100,fields=5\"\n"
-    "MACHINE  a preset (derecho, dgx-h100), \"8x8:h100-80,nvlink=450,nic=8x50\" (nodes x GPUs; "
-    "GB/s in\n"
-    "         one direction), \"16xdgx-h100\", or a file of such settings, one a line. Another GPU "
-    "is a\n"
-    "         listed one with its own numbers: "
-    "\"1x4:l40s,memory=24,hbm=1008,tflops=165,nvlink=25\" "
-    "(GB,\n"
-    "         GB/s, dense bf16); also pcie, host (GB), nvme, switched, nvls, sharp, taper\n"
+    "MODEL    a preset (llama-3-70b; --list shows all), a preset with changes\n"
+    "         \"llama-3-8b,seq=32768\", a Hugging Face config.json or its folder (also Meta's\n"
+    "         params.json), such a file with changes \"model/config.json,mtp=1\", a text\n"
+    "         \"gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048\", or a grid\n"
+    "         \"grid:1440x720x100,fields=5\"\n"
+    "MACHINE  a preset (derecho, dgx-h100), \"16xdgx-h100\", nodes x GPUs with settings\n"
+    "         \"8x8:h100-80,nvlink=450,nic=8x50\" (GB/s in one direction), or a file with one "
+    "such\n"
+    "         setting per line. For a GPU that is not listed, change the numbers of a listed one:\n"
+    "         \"1x4:l40s,memory=24,hbm=1008,tflops=165,nvlink=25\" (GB, GB/s, dense bf16); other\n"
+    "         settings are pcie, host (GB), nvme, switched, nvls, sharp, taper\n"
     "\n"
-    "  --gpus N            N GPUs: whole nodes, or part of one; more than the machine has: said\n"
-    "  --seq S             tokens a sample\n"
-    "  --batch B           samples a step, all GPUs (0: free)\n"
-    "  --precision R       megatron (= bf16, 18 B a parameter; default), zero (= fp16), "
-    "deepspeed,\n"
-    "                      fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, bf16-moments,\n"
-    "                      bf16-grad16, fp8-grad32, mxfp8, nvfp4 (--list says their bytes)\n"
+    "  --gpus N            use N GPUs: whole nodes, or a part of one; N may exceed the machine\n"
+    "  --seq S             tokens per sample\n"
+    "  --batch B           samples per step of all GPUs; 0 lets the search choose\n"
+    "  --precision R       megatron (= bf16, 18 bytes per parameter; the default), zero (= fp16),\n"
+    "                      deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8,\n"
+    "                      bf16-moments, bf16-grad16, fp8-grad32, mxfp8, nvfp4 (--list has all)\n"
     "  --fix tp=8,pp=2     search only strategies with these values\n"
-    "  --evaluate \"tp=8,pp=12,dp=4,mbs=1,m=64\"   price this one configuration\n"
-    "  --stack S           megatron | core | torch | compiled: the software assumed, today's; or "
-    "a\n"
-    "                      generation: llm-foundry (2023) | torchtitan | nanotron | nemo | deepep "
-    "|\n"
-    "                      maxtext; S@YEAR: as it was then (core@2024)\n"
+    "  --evaluate \"tp=8,pp=12,dp=4,mbs=1,m=64\"   price only this strategy\n"
+    "  --stack S           assume this software: megatron | core | torch | compiled, or a "
+    "generation\n"
+    "                      of one: llm-foundry (2023) | torchtitan | nanotron | nemo | deepep |\n"
+    "                      maxtext; S@YEAR is the software of that year (core@2024)\n"
     "  --attention A       unfused | flash1 | flash\n"
-    "  --top K             how many plans to show, 1 to 64 (default 8)\n"
-    "  --whole             search every divisor and option (millions of configurations; Ctrl-C\n"
-    "                      prints the best so far)\n"
-    "  --min-gpus          the fewest GPUs of this kind on which it fits\n"
-    "  --recommend         one strategy in words, with why and warnings; with --fix one of those, "
-    "and\n"
-    "                      what it would be without\n"
-    "  --explain           the first plan in full, term by term, and why not its neighbours\n"
-    "  --memory            what each pipeline stage of the first plan holds, and when it is most\n"
-    "  --json              everything as one JSON object on stdout\n"
-    "  --svg FILE, --csv FILE   a picture, a table\n"
-    "  --list              the presets of models, GPUs, machines and precisions\n"
-    "  --quiet             no progress line\n"
-    "  -h, --help          this text\n"
-    "  --version           which dpar this is\n"
+    "  --top K             show K plans, 1 to 64 (default 8)\n"
+    "  --whole             search every divisor and option, which can be millions of strategies;\n"
+    "                      Ctrl-C stops the search and prints the best plans found so far\n"
+    "  --min-gpus          find the smallest number of GPUs of this kind on which the model fits\n"
+    "  --recommend         recommend one strategy in words, with reasons and warnings; with --fix\n"
+    "                      also what would be recommended without it\n"
+    "  --explain           show the first plan term by term, and why its neighbours are worse\n"
+    "  --memory            show what each pipeline stage of the first plan holds, and when most\n"
+    "  --json              print everything as one JSON object on stdout\n"
+    "  --svg FILE, --csv FILE   write a picture, a table\n"
+    "  --list              list the presets of models, GPUs, machines and precisions\n"
+    "  --quiet             show no progress\n"
+    "  -h, --help          show this text\n"
+    "  --version           show the version of dpar\n"
     "\n"
-    "Strategies: tp sp cp dp shard pp vp ep etp mbs m recompute_layers = numbers, zero = 0 to 3,\n"
-    "  tiles = 2x4, cp_kind = ring | ulysses | gather, recompute = none | selective | full |\n"
-    "  alternate (every second product is kept), or norm + activation + experts,\n"
-    "  schedule = gpipe | 1f1b | interleaved | breadth-first | zb-h1 | zb-2p | zbv | v-half |\n"
-    "  v-min | dualpipe | dualpipev, offload = none | optimizer + weights + activations,\n"
-    "  overlap = default | none | dp + tp + pp + ep\n"
-    "Exit code: 0 done, 1 nothing fits, 2 bad input (one sentence on stderr)\n"
+    "A strategy is a list of: tp, sp, cp, dp, shard, pp, vp, ep, etp, mbs, m and recompute_layers, "
+    "which\n"
+    "  are numbers; zero = 0 to 3; tiles = 2x4; cp_kind = ring | ulysses | gather;\n"
+    "  recompute = none | selective | full | alternate (keep every second product), or\n"
+    "  norm + activation + experts; schedule = gpipe | 1f1b | interleaved | breadth-first | zb-h1 "
+    "|\n"
+    "  zb-2p | zbv | v-half | v-min | dualpipe | dualpipev;\n"
+    "  offload = none | optimizer + weights + activations; overlap = default | none | dp + tp + pp "
+    "+ ep\n"
+    "Exit code: 0 done, 1 nothing fits, 2 bad input (one message on stderr)\n"
     "\n"
     "examples\n"
     "  plan llama-3-70b --cluster 8x8:a100-80 --batch 512 --explain --svg plan.svg\n"
@@ -93,7 +92,7 @@ typedef struct options {
     int top, whole, min_gpus, recommend, explain, memory, json, list, quiet;
 } options;
 
-/* -1: go on; else the exit code. */
+/* Returns -1 to go on, or the exit code. */
 static int read_options(options *o, int argc, char **argv)
 {
     const option list[] = {{"--cluster", OPTION_WORD, &o->cluster, 0, 0},
@@ -121,7 +120,9 @@ static int read_options(options *o, int argc, char **argv)
     return options_read(argc, argv, list, sizeof list / sizeof *list, &o->model, 1);
 }
 
-/* The words of dpar_plan_query_read, of those options that it knows; 0: there is a blank in one. */
+/* Writes the options that dpar_plan_query_read knows as its words. Returns 1, or 0 if a value has a
+ * blank.
+ */
 static int words_of(const options *o, char *text, size_t room)
 {
     const char *const name[] = {"gpus",  "seq",       "batch", "precision",
@@ -133,7 +134,7 @@ static int words_of(const options *o, char *text, size_t room)
     for (i = 0; i < sizeof name / sizeof *name; i++) {
         if (value[i] != NULL && strpbrk(value[i], " \t\n") != NULL) {
             char what[60];
-            snprintf(what, sizeof what, "--%s takes one word, no blank:", name[i]);
+            snprintf(what, sizeof what, "--%s takes a value without blanks, not", name[i]);
             complain(what, value[i]);
             return 0;
         }
@@ -157,7 +158,7 @@ static int is_file(const char *path)
     return f != NULL;
 }
 
-/* The whole file, NULL with a sentence on stderr. */
+/* Reads a whole file. Returns NULL after a message on stderr. */
 static char *read_file(const char *path)
 {
     FILE *f;
@@ -166,7 +167,7 @@ static char *read_file(const char *path)
 #if defined(__unix__) || defined(__APPLE__)
     struct stat info;
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        complain("this is a folder, a file was expected:", path);
+        complain("a folder, not a file:", path);
         return NULL;
     }
 #endif
@@ -197,8 +198,7 @@ static int ends_in(const char *s, const char *tail)
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
 
-/* The first n characters of a path and a name behind them, as long as they are; NULL without
- * memory. */
+/* Returns the first n characters of a path followed by a name, or NULL if there is no memory. */
 static char *path_of(const char *path, size_t n, const char *name)
 {
     char *whole = (char *)malloc(n + strlen(name) + 1);
@@ -209,8 +209,8 @@ static char *path_of(const char *path, size_t n, const char *name)
     return whole;
 }
 
-/* The path of the configuration in a model's folder, as it is downloaded, which the caller frees;
- * NULL where there is none. */
+/* Returns the path of the configuration in a model's folder, or NULL if there is none. The caller
+ * frees it. */
 static char *in_folder(const char *path)
 {
     const char *const name[] = {"/config.json", "/params.json"};
@@ -225,7 +225,7 @@ static char *in_folder(const char *path)
     return NULL;
 }
 
-/* A file's text without blanks at its end, and settings behind it; the text is freed. */
+/* Returns a file's text without blanks at its end, followed by settings, and frees the text. */
 static char *joined(char *text, const char *settings)
 {
     size_t n = strlen(text);
@@ -241,8 +241,8 @@ static char *joined(char *text, const char *settings)
     return both;
 }
 
-/* What the report says next to the plans, a line each: one of up to 400 characters for each of 64
- * plans, and some of up to 600 about the search. */
+/* The notes below the plans, one per line: up to 400 characters for each of 64 plans, and a few of
+ * up to 600 about the search. */
 static char note[64 * 400 + 4000];
 
 static void add_note(const char *text)
@@ -251,7 +251,7 @@ static void add_note(const char *text)
     snprintf(note + used, sizeof note - used, "%s%s", used > 0 ? "\n" : "", text);
 }
 
-/* What was asked, read: 0, or 2 with a sentence. */
+/* Reads the request. Returns 0, or 2 after a message. */
 static int ask(const options *o, const char *words, dpar_plan_query *asked, char **model,
                char **machine)
 {
@@ -297,7 +297,7 @@ static int ask(const options *o, const char *words, dpar_plan_query *asked, char
 
 /* ---- output --------------------------------------------------------------------------------- */
 
-/* Writes the report, however long: once to measure, once to fill. */
+/* Writes a report of any length: draws it once to measure it, and again to fill the buffer. */
 static int write_report(FILE *to, int32_t format, const dpar_plan_draw_desc *r)
 {
     dpar_text t;
@@ -329,7 +329,8 @@ static int write_file(const char *path, int32_t format, const dpar_plan_draw_des
     return bad ? complain("cannot write", path) : 0;
 }
 
-/* Before anything is printed: where a file cannot be written, stdout stays empty. */
+/* Writes the files before anything is printed, so that stdout stays empty if one cannot be written.
+ */
 static int write_files(const options *o, dpar_plan_draw_desc *r)
 {
     int bad = 0;
@@ -424,7 +425,7 @@ static int show_smallest(const options *o, const dpar_job *job, const dpar_plann
     int gpus;
     if (dpar_plan_smallest(job, q, most, &plan, &why) != DPAR_OK) {
         fprintf(stderr, "plan: %s%s\n", why.text,
-                o->whole ? "" : " (--whole searches tp across nodes, offload and more)");
+                o->whole ? "" : " (--whole also searches tp across nodes, offload and more)");
         return 1;
     }
     gpus = dpar_strategy_ranks(&plan.strategy);
@@ -438,7 +439,7 @@ static int show_smallest(const options *o, const dpar_job *job, const dpar_plann
     r.global_batch = q->global_batch;
     r.evaluated = 1;
     if (!o->json) {
-        printf("the fewest GPUs that hold it: %d\n\n", gpus);
+        printf("smallest number of GPUs that hold it: %d\n\n", gpus);
     }
     return show_all(o, &r);
 }
@@ -455,7 +456,7 @@ static int same_memory(const dpar_memory_usage *a, const dpar_memory_usage *b)
     return memcmp(a->term, b->term, sizeof a->term) == 0 && a->moment == b->moment;
 }
 
-/* What each stage holds, neighbours that hold the same in one line; GB. */
+/* Prints what each stage holds in GB, with one line for neighbours that hold the same. */
 static void show_memory(const options *o, const dpar_job *job, const dpar_plan *plan)
 {
     const dpar_strategy *s = &plan->strategy;
@@ -464,7 +465,7 @@ static void show_memory(const options *o, const dpar_job *job, const dpar_plan *
     if (!o->memory || o->json) {
         return;
     }
-    printf("\nmemory of a GPU by pipeline stage, GB; the worst is %d, %s\n",
+    printf("\nmemory of a GPU by pipeline stage in GB; stage %d needs the most, %s\n",
            (int)plan->memory.worst,
            plan->memory.moment == DPAR_MEMORY_PEAK_LOSS ? "at the loss" : "in a layer's backward");
     for (rank = from = 0; rank < s->pp; rank++) {
@@ -476,12 +477,12 @@ static void show_memory(const options *o, const dpar_job *job, const dpar_plan *
             }
         }
         printf(from < rank ? "  stages %d to %d" : "  stage %d", (int)from, (int)rank);
-        printf(": %.1f most, %s: %.1f allocated", m.total * 1e-9,
+        printf(": %.1f at most, %s: %.1f allocated", m.total * 1e-9,
                m.moment == DPAR_MEMORY_PEAK_LOSS ? "at the loss" : "in a layer's backward",
                m.allocated * 1e-9);
         for (i = 0; i < DPAR_MEMORY_COUNT; i++) {
             if (i == DPAR_MEMORY_COMM) {
-                printf("); reserved beside it (");
+                printf("); reserved in addition (");
             }
             if (m.term[i] >= 0.05e9) {
                 printf("%s%s %.1f",
@@ -498,12 +499,11 @@ static void show_memory(const options *o, const dpar_job *job, const dpar_plan *
     }
 }
 
-/* ---- what would fit ---------------------------------------------------------------------------
- */
+/* ---- changes that would fit ------------------------------------------------------------------ */
 
 enum { WAYS = 24 };
 
-/* A change that makes it fit, and the memory that it gives. */
+/* A change that makes the plan fit, and the memory that the plan then needs. */
 typedef struct way {
     char change[120];
     double bytes;
@@ -512,7 +512,7 @@ typedef struct way {
 typedef struct ways {
     way of[WAYS];
     int n;
-    const char *before; /* changes that all of them stand on */
+    const char *before; /* changes that all of them include */
 } ways;
 
 static void try_way(ways *w, const char *change, const dpar_job *job, const dpar_strategy *s)
@@ -520,10 +520,12 @@ static void try_way(ways *w, const char *change, const dpar_job *job, const dpar
     dpar_plan plan;
     int i;
     if (w->n == WAYS || dpar_plan_price(job, s, 0, &plan, NULL, NULL) != DPAR_OK ||
-        plan.memory.total > job->cluster->gpu.memory_bytes) { /* close is not enough here */
+        plan.memory.total >
+            job->cluster->gpu.memory_bytes) { /* a plan that only just runs is no advice */
         return;
     }
-    for (i = w->n++; i > 0 && w->of[i - 1].bytes < plan.memory.total; i--) { /* the nearest first */
+    for (i = w->n++; i > 0 && w->of[i - 1].bytes < plan.memory.total;
+         i--) { /* the smallest change of memory first */
         w->of[i] = w->of[i - 1];
     }
     snprintf(w->of[i].change, sizeof w->of[i].change, "%s%s%s", w->before,
@@ -564,7 +566,7 @@ static void try_strategies(ways *w, const dpar_job *job, const dpar_strategy *s)
     try_way(w, "offload=optimizer+weights+activations", job, &v);
 }
 
-/* More GPUs of the kind, two to 64 times as many, in more replicas. */
+/* Tries 2 to 64 times as many GPUs of the kind, with more replicas. */
 static void try_gpus(ways *w, const dpar_job *job, const dpar_strategy *s)
 {
     static dpar_cluster more;
@@ -575,7 +577,7 @@ static void try_gpus(ways *w, const dpar_job *job, const dpar_strategy *s)
     v.zero = v.zero > 0 ? v.zero : 1;
     for (times = 2; times <= 64 && w->n == before; times *= 2) {
         more = *job->cluster;
-        if (more.nics == 0) { /* how fast is not asked here */
+        if (more.nics == 0) { /* only the memory matters here, not the speed */
             more.nics = 1;
             more.nic_Bps = 25e9;
         }
@@ -606,7 +608,7 @@ static void try_recipes(ways *w, const dpar_job *job, const dpar_strategy *s)
     }
 }
 
-/* Half and a quarter of the sequence. */
+/* Tries half and a quarter of the sequence. */
 static void try_sequences(ways *w, const options *o, const char *model, const char *machine,
                           const dpar_job *job, const dpar_strategy *s)
 {
@@ -629,7 +631,8 @@ static void try_sequences(ways *w, const options *o, const char *model, const ch
     }
 }
 
-/* Shards, then recomputes, then cuts the micro-batch; -1: all is done. */
+/* Shards, then recomputes, then cuts the micro-batch. Returns the step done, or -1 if none is left.
+ */
 static int next_change(dpar_strategy *s, int done)
 {
     if (done < 1 && s->dp > 1 && s->zero < 3) {
@@ -649,7 +652,8 @@ static int next_change(dpar_strategy *s, int done)
     return -1;
 }
 
-/* Nearest first, what would fit: one change, and where none does, one more on top of others. */
+/* Lists the changes that would make the plan fit, the smallest first. If no single change suffices,
+ * it applies the next general one and tries again. */
 static void say_ways(const options *o, const char *model, const char *machine, const dpar_job *job,
                      const dpar_strategy *strategy)
 {
@@ -681,9 +685,9 @@ static void say_ways(const options *o, const char *model, const char *machine, c
     }
 }
 
-/* ---- one configuration ---------------------------------------------------------------------- */
+/* ---- one strategy --------------------------------------------------------------------------- */
 
-/* Why a strategy is illegal is known; what would be legal instead? */
+/* Prints why a strategy is not legal, and the nearest one that is. */
 static int refuse(const dpar_job *job, const dpar_strategy *s, long long batch, const char *reason)
 {
     dpar_strategy legal;
@@ -732,7 +736,7 @@ static int run_evaluate(const options *o, const char *words, const char *model, 
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-/* Nothing is legal: the rule that what was fixed breaks, if it breaks one alone. */
+/* Nothing is legal. Prints the rule that the fixed values break on their own, if there is one. */
 static int refuse_fixed(const options *o, const dpar_job *job, const dpar_planner_desc *q,
                         const char *reason)
 {
@@ -745,7 +749,7 @@ static int refuse_fixed(const options *o, const dpar_job *job, const dpar_planne
         return 2;
     }
     if (s.vp > 1 && !(q->fixed_fields >> DPAR_STRATEGY_FIELD_PP & 1u)) {
-        /* its reason is not that the default has one stage: the fewest that there can be */
+        /* the default of one stage would be the reason given; take the fewest stages possible */
         int gpus = gpus_of(job);
         for (s.pp = 2; s.pp < gpus && gpus % s.pp != 0; s.pp++) {
         }
@@ -758,7 +762,8 @@ static int refuse_fixed(const options *o, const dpar_job *job, const dpar_planne
                   st != DPAR_OK && st != DPAR_E_MEMORY ? why.text : reason);
 }
 
-/* A neighbour that fits and is faster than the best lies outside the space that was searched. */
+/* Marks neighbours that fit and are faster than the best plan: the usual space does not have them.
+ */
 static void mark_outside(dpar_plan_draw_desc *r, dpar_plan_rejection *rejected)
 {
     int i;
@@ -771,7 +776,7 @@ static void mark_outside(dpar_plan_draw_desc *r, dpar_plan_rejection *rejected)
     }
 }
 
-/* On how many GPUs it would fit. */
+/* Prints on how many GPUs the model would fit. */
 static void say_enough(const dpar_plan_query *asked)
 {
     long long most = 64LL * gpus_of(&asked->job);
@@ -788,8 +793,8 @@ static void say_enough(const dpar_plan_query *asked)
     }
 }
 
-/* Why the best is not one of its neighbours: of those that break the rule the nearest, by time or
- * by memory. A neighbour that is as fast says nothing. */
+/* Returns the neighbour that explains best why the first plan won: of those rejected by `rule` the
+ * nearest in time or in memory. A neighbour that is as fast explains nothing. */
 static const dpar_plan_rejection *closest(const dpar_plan_draw_desc *r, int rule)
 {
     const dpar_plan_rejection *best = NULL;
@@ -807,7 +812,7 @@ static const dpar_plan_rejection *closest(const dpar_plan_draw_desc *r, int rule
     return best;
 }
 
-/* What a person wants to see first: the winner, why, and where the picture is. */
+/* Prints the best plan, why it won, and where the picture is. */
 static int show_first(const options *o, const dpar_plan_draw_desc *r)
 {
     const dpar_plan_rejection *slower = closest(r, DPAR_STRATEGY_RULE_NONE),
@@ -828,8 +833,9 @@ static int show_first(const options *o, const dpar_plan_draw_desc *r)
     return 0;
 }
 
-/* Sharded over all, everything recomputed; with tensor parallelism in the node where it takes less.
- */
+/* Lists the changes that would make a search succeed. They start from a plan that is sharded over
+ * all GPUs and recomputes everything, with tensor parallelism in the node if that needs less
+ * memory. */
 static void say_ways_of_search(const options *o, const char *model, const char *machine,
                                const dpar_job *job)
 {
@@ -856,13 +862,12 @@ static void say_ways_of_search(const options *o, const char *model, const char *
     say_ways(o, model, machine, job, &s);
 }
 
-/* ---- what else is said ------------------------------------------------------------------------
- */
+/* ---- notes ---------------------------------------------------------------------------------- */
 
 enum { SIMULATION_BYTES = 32 * 1024 * 1024 };
 
-/* The plans by the schedules that they would run, simulated: where that says something else by more
- * than 2 % it is noted and decides the order. */
+/* Simulates the schedules of the plans. If the result differs by more than 2 % from the closed
+ * forms, it is noted and decides the order. */
 static void simulate(const dpar_job *job, dpar_plan *top, int n, int shown)
 {
     static double rate[64], slower[64], larger[64], seconds[64], bytes[64];
@@ -922,7 +927,8 @@ static void simulate(const dpar_job *job, dpar_plan *top, int n, int shown)
     }
 }
 
-/* Tokens a second and GPU of the best plan with one word more; 0: nothing fits. */
+/* Returns the tokens per second and GPU of the best plan with one more word, 0 if nothing fits, or
+ * -1 if the word is not allowed. */
 static double other_rate(const char *model, const char *machine, const char *words,
                          const char *more)
 {
@@ -966,11 +972,11 @@ static void assume(char *text, size_t room, const char *what, const char *other,
     }
 }
 
-/* What the user left open and the answer hangs on, each with the price of another choice. */
+/* Notes the assumptions on which the result depends, each with the effect of another choice. */
 static void say_assumed(const options *o, const dpar_plan_query *asked, const char *words,
                         const char *model, const char *machine, const dpar_plan *best)
 {
-    /* another stack, and another age */
+    /* for each stack another one, and another generation of it */
     static const char *const stack[DPAR_MODEL_STACK_END] = {
         "",      "core", "torch", "core", "torch", "torch", "torch",
         "torch", "core", "core",  "core", "core",  "torch"};
@@ -1063,8 +1069,8 @@ static int run_search(const options *o, const dpar_plan_query *asked, const char
     double since = options_now();
     dpar_status st;
     q->top = top;
-    q->top_room = o->top < 8 ? 8 : o->top; /* simulated, they may change their order */
-    q->front = front; /* in the whole space it costs time: only where it is shown */
+    q->top_room = o->top < 8 ? 8 : o->top; /* the simulation may change their order */
+    q->front = front; /* costs time in the whole space, so only if it is shown */
     q->front_room = o->whole && !o->explain && !o->json && o->svg == NULL ? 0 : 32;
     st = dpar_planner_init(&p, job, q, &why);
     if (st != DPAR_OK) {
@@ -1182,7 +1188,7 @@ static int run_recommend(const options *o, const dpar_plan_query *asked, const c
                100.0 * a.plan.step.mfu, a.plan.memory.total * 1e-9);
         show_part("  fastest:   ", a.fastest);
         show_part(q->fixed_fields == 0 ? "  simpler:   " : "  runner-up: ", a.runner_up);
-        show_part("  mind:      ", a.warning_text);
+        show_part("  warning:   ", a.warning_text);
         putchar('\n');
     }
     if (show_all(o, &r) != 0) {
@@ -1209,7 +1215,7 @@ static int run(int argc, char **argv)
         return code;
     }
     if (argc == 1) {
-        fputs("usage: plan MODEL --cluster MACHINE [options]; plan --help says more\n", stderr);
+        fputs("usage: plan MODEL --cluster MACHINE [options]; see plan --help\n", stderr);
         return 2;
     }
     if (o.list) {
@@ -1220,8 +1226,8 @@ static int run(int argc, char **argv)
     }
     if ((o.evaluate != NULL) + (o.min_gpus != 0) + (o.recommend != 0) > 1 ||
         (o.evaluate != NULL && o.fix != NULL)) {
-        return complain("--evaluate, --min-gpus and --recommend exclude each other, and --fix "
-                        "goes with a search only",
+        return complain("--evaluate, --min-gpus and --recommend exclude each other, and so do "
+                        "--evaluate and --fix",
                         NULL);
     }
     if (!words_of(&o, words, sizeof words) || ask(&o, words, &asked, &model, &machine) != 0) {
@@ -1233,7 +1239,7 @@ static int run(int argc, char **argv)
     } else if (o.min_gpus) {
         dpar_planner_desc q = asked.search;
         q.global_batch =
-            asked.batch > 0 ? asked.batch : 0; /* the usual one is the whole machine's */
+            asked.batch > 0 ? asked.batch : 0; /* the default would be that of the whole machine */
         code = show_smallest(&o, &asked.job, &q, 1 << 20);
     } else {
         const char *of = model != NULL ? model : o.model;

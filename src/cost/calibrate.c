@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Fits calibration constants by coordinate descent: each constant is tried a factor up and down,
+ * and the factor shrinks when no trial improves the score. Called by programs that measure a
+ * machine. */
 #include "calibrate.h"
 
 #include "../base/real.h"
@@ -20,7 +23,7 @@ static double dpari_absolute(double x)
     return x < 0.0 ? -x : x;
 }
 
-/* |e|, rounded at the bottom over 2 %: a search along one constant at a time gets stuck in the
+/* Returns |e|, smoothed below 2 %, because a search along one constant at a time gets stuck in the
  * kinks of the plain absolute value. */
 static double dpari_cal_rounded(double e)
 {
@@ -52,7 +55,8 @@ static double dpari_cal_error(const dpar_calibration *cal, const dpar_measuremen
     return sum / weights;
 }
 
-/* A factor e from where it began costs as much as 0.3 % of error: only rows that speak move it. */
+/* A change by a factor e costs as much as 0.3 % of error, so only rows that depend on a constant
+ * move it. */
 static double dpari_cal_pull(const dpar_calibration *cal, const dpar_calibration *start,
                              uint32_t which)
 {
@@ -73,7 +77,7 @@ static double dpari_cal_score(const dpar_calibration *cal, const dpar_calibratio
     return dpari_cal_error(cal, rows, n, 0) + dpari_cal_pull(cal, start, which);
 }
 
-/* Tries one constant up and down by `factor`; keeps what is better. */
+/* Tries one constant up and down by `factor` and keeps the better value. */
 static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
                          const dpar_measurement *rows, int32_t n, uint32_t which, int32_t i,
                          double factor, double *best)
@@ -93,7 +97,8 @@ static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
     return 0;
 }
 
-/* Relative change that worsens the mean error by one standard error of it. */
+/* Sets each error to the relative change that worsens the mean error by one standard error of it.
+ */
 static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
                            uint32_t which)
 {

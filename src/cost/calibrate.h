@@ -14,28 +14,33 @@
 
 #include "step.h"
 
-/* One measured step: what ran, how, and how long it took. */
+/* One measured step: the model, the machine, the plan and the time. */
 typedef struct dpar_measurement {
     const dpar_workload *work;
-    const dpar_cluster *cluster; /* its own cal does not count: the fitted one does */
+    const dpar_cluster *cluster; /* its own calibration is ignored: the fitted one replaces it */
     dpar_recipe recipe;
     dpar_strategy strategy;
-    double seconds; /* of one step, > 0 */
-    double weight;  /* how much the row counts, > 0; 1 for most */
+    double seconds; /* measured time of one step, > 0 */
+    double weight;  /* weight of this row in the fit, > 0; usually 1 */
 } dpar_measurement;
 
-/* Fits the constants whose bits are set in `which` (bit i = DPAR_CAL_i); the others stay as *cal
- * has them. It makes the mean absolute log ratio of predicted to measured time least. *mean_error
- * (may be NULL) gets the mean |predicted/measured - 1|. Never judge a model with rows that were
- * used here. Deterministic; about 2000 step evaluations a row.
+/* Fits chosen constants of a machine to measured step times. The fit minimises the mean absolute
+ * logarithm of predicted over measured time.
+ *
+ * cal:        in: the starting values. Out: the fitted constants and their errors, written on
+ *             success only. Constants that are not fitted keep their values.
+ * rows:       n >= 1 measurements.
+ * which:      bit i selects constant i (DPAR_CAL_*).
+ * mean_error: gets the mean |predicted / measured - 1|; may be NULL.
  *
  * Constants stay within physical bounds: shares in (0.05, 1], times in [1e-8, 1] s. A weak pull
- * towards the start keeps constants where they were that the rows do not determine. An error bar is
- * the relative change of a constant that worsens the mean by one standard error of the residuals; 1
- * where the rows say nothing.
+ * towards the starting values keeps a constant where it was if the rows do not determine it. The
+ * error of a constant is the relative change that worsens the mean by one standard error of the
+ * residuals. It is 1 if the rows say nothing about the constant.
  *
- * E_ARG: no rows, no constants, a time that is not positive and finite, or a weight that is not
- * positive. *cal is written on success only. */
+ * Do not test a model on the rows that it was fitted to. Deterministic. About 2000 step evaluations
+ * per row. Fails with DPAR_E_ARG if there are no rows or no constants, if a time is not positive
+ * and finite, or if a weight is not positive. */
 DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
                                           int32_t n, uint32_t which, double *mean_error,
                                           dpar_why *why);

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* The tables of chips, machines and calibration constants, the search for a name in them, and the
+ * reader of the text form. A text is read twice: first for the shape and the chip, then for the
+ * numbers, so that the order of settings does not matter. */
 #include "cluster.h"
 
 #include "../base/inner.h"
@@ -271,7 +274,7 @@ static int32_t dpari_calibration_find(const char *name, size_t length)
     return -1;
 }
 
-/* In which unit a person gives a constant. */
+/* Returns the unit in which a constant is given. */
 static double dpari_cal_unit(int32_t which)
 {
     return which == DPAR_CAL_STEP_S ? 1e-3
@@ -343,7 +346,7 @@ static void dpari_cluster_power(dpar_cluster *c)
 
 /* ---- finding a preset ----------------------------------------------------------------------- */
 
-/* Text `index` of a list of texts of `each` parts; NULL for a negative index. */
+/* Returns text `index` of a list of texts with `each` parts, or NULL for a negative index. */
 static const char *dpari_nth(const char *list, int32_t index, int32_t each)
 {
     int32_t i;
@@ -371,7 +374,7 @@ DPARI_API DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *n
     return best;
 }
 
-/* The preset of that name, case apart; -1: none, `nearest` is like it. */
+/* Returns the preset of a name in upper or lower case, or -1 and the nearest one in *nearest. */
 static DPARI_COLD int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(int32_t),
                                             int32_t *nearest)
 {
@@ -388,7 +391,7 @@ static DPARI_COLD int32_t dpari_preset_find(const char *s, size_t n, const char 
     return -1;
 }
 
-/* "unknown GPU 'h10'; the nearest is 'h100-80'", and two more that are as near. */
+/* Reports "unknown GPU 'h10'; the nearest is 'h100-80'", with up to two more that are as near. */
 static DPARI_COLD dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const char *s,
                                                    size_t n, const char *(*name)(int32_t),
                                                    int32_t nearest, const char *more)
@@ -449,14 +452,14 @@ static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_
     return dpari_preset_unknown(why, "unknown GPU '@'", s, n, dpar_gpu_name, nearest, "");
 }
 
-/* The chip's row; -1 when it is none. */
+/* Returns the chip's row, or -1 if it is not in the table. */
 static int32_t dpari_gpu_row(const dpar_gpu *gpu)
 {
     int32_t unused = 0;
     return dpari_preset_find(gpu->name, dpari_length(gpu->name), dpar_gpu_name, &unused);
 }
 
-/* What a machine of several nodes has when nobody says: a NIC a chip. */
+/* Sets the NICs of a machine of several nodes for which none are given: one per chip. */
 static void dpari_cluster_usual_nics(dpar_cluster *c)
 {
     int32_t i = dpari_gpu_row(&c->gpu);
@@ -464,7 +467,8 @@ static void dpari_cluster_usual_nics(dpar_cluster *c)
     c->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].value[DPARI_GPU_NIC] * 1e9;
 }
 
-/* `nodes` nodes of `per_node` such GPUs with the links that they usually have. */
+/* Makes a machine of `nodes` nodes with `per_node` GPUs each and the links that are usual for them.
+ */
 static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
 {
     int32_t i = dpari_gpu_row(&c->gpu);
@@ -525,7 +529,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *c, const char *n
 
 /* ---- the text form -------------------------------------------------------------------------- */
 
-/* A whole number 1 .. limit that is all of the slice; 0 otherwise. */
+/* Returns the whole number 1 .. limit that the slice consists of, or 0. */
 static DPARI_COLD int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
 {
     int64_t v = 0;
@@ -589,7 +593,7 @@ static const char dpari_key_name[DPARI_KEYS][12] = {
     "halo_msg",   "halo_nic", "halo_cache", "halo_far", "settings",  "link_reduce", "link_send",
     "net_reduce", "net_send", "machine"};
 
-/* "8x50": eight NICs of 50 GB/s. */
+/* Reads "8x50": eight NICs of 50 GB/s. */
 static DPARI_COLD int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
 {
     size_t k = 0;
@@ -606,7 +610,7 @@ static DPARI_COLD int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t 
     return 1;
 }
 
-/* "2x65536x1.7": two ranks, 65536 bytes, 1.7 us. */
+/* Reads "2x65536x1.7": two ranks, 65536 bytes, 1.7 us. */
 static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n)
 {
     double of[3] = {0.0, 0.0, 0.0};
@@ -630,8 +634,8 @@ static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n
     return 1;
 }
 
-/* Where a number goes, in doubles from the beginning of dpar_cluster, and its unit: nvlink and on.
- */
+/* The place of each number, in doubles from the beginning of dpar_cluster, and its unit. The keys
+ * begin with nvlink. */
 #define DPARI_PLACE(field) (int16_t)(offsetof(dpar_cluster, field) / sizeof(double))
 static const struct {
     int16_t place, unit;
@@ -675,8 +679,8 @@ static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double 
     return 1;
 }
 
-/* Another chip: in a form like 8x8:GPU with its own links, in a named machine with those of the
- * machine. */
+/* Replaces the chip. In a text like 8x8:GPU it brings its own links; a named machine keeps its
+ * links. */
 static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n,
                                                      dpar_why *why)
 {
@@ -696,7 +700,8 @@ static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char
     return DPAR_OK;
 }
 
-/* nodes=, gpus=: NICs follow the number of GPUs a node; the first further node brings NICs. */
+/* Sets nodes= or gpus=. NICs follow the number of GPUs per node; a second node brings NICs if there
+ * were none. */
 static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char *s,
                                                   size_t n, size_t value, dpar_why *why)
 {
@@ -718,7 +723,7 @@ static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, 
     return DPAR_OK;
 }
 
-/* "'nvlnk' is no setting ...; the nearest is 'nvlink'". */
+/* Reports "'nvlnk' is no setting ...; the nearest is 'nvlink'". */
 static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
 {
     const char *best = dpari_key_name[0];
@@ -740,8 +745,8 @@ static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar
                           text, sizeof(text), 0, 0, 0, 0);
 }
 
-/* One "key=value". Twice over all: first the shape and the chip, then the numbers, so that their
- * order does not matter. */
+/* Reads one "key=value": in pass 0 the shape and the chip, in pass 1 the numbers, so that the order
+ * of the settings does not matter. */
 static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n,
                                                     int32_t pass, dpar_why *why)
 {
@@ -796,7 +801,7 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
                : dpari_cluster_bad(s, n, why, "'@' may only come first, before the settings");
 }
 
-/* "2x8": nodes and GPUs, and not of which kind. */
+/* Reports that "2x8" gives nodes and GPUs but not the kind of GPU. */
 static DPARI_COLD dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar_why *why)
 {
     char text[80];
@@ -813,7 +818,7 @@ static DPARI_COLD dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar
                           text, sizeof text, 0, 0, 0, 0);
 }
 
-/* Digits alone, or digits, x, digits. */
+/* Returns 1 for digits, or digits x digits. */
 static int dpari_cluster_is_counts(const char *s, size_t n)
 {
     size_t i, x = 0;
@@ -823,7 +828,7 @@ static int dpari_cluster_is_counts(const char *s, size_t n)
     return i == n && n > 0 && x <= 1 && s[0] >= '0' && s[0] <= '9' && s[n - 1] <= '9';
 }
 
-/* The first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
+/* Reads the first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
 static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
                                                   dpar_why *why)
 {
@@ -869,7 +874,8 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
     return dpari_cluster_slice(c, s, n, why);
 }
 
-/* The next item: up to a comma or the end of the line, without blanks and comments around it. */
+/* Finds the next item: up to a comma or the end of the line, without blanks and comments around it.
+ */
 static DPARI_COLD size_t dpari_cluster_item(const char *text, size_t bytes, size_t *at,
                                             size_t *start)
 {
@@ -896,7 +902,7 @@ static DPARI_COLD size_t dpari_cluster_item(const char *text, size_t bytes, size
     return end - *start;
 }
 
-/* "key = value" as people write it in files: without the blanks. */
+/* Removes the blanks of "key = value", as people write it in files. */
 static DPARI_COLD size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t n)
 {
     size_t i, k = 0;
@@ -909,7 +915,8 @@ static DPARI_COLD size_t dpari_cluster_squeeze(char *to, size_t room, const char
     return k;
 }
 
-/* A list of settings alone: one node of one of the chip that gpu=NAME says, wherever it stands. */
+/* Starts a machine from a list that has only settings: one node with one chip, that of gpu=NAME,
+ * which may be anywhere in the list. */
 static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const char *text,
                                                         size_t bytes, dpar_why *why)
 {
@@ -941,7 +948,7 @@ static int dpari_cluster_is_setting(const char *item, size_t n)
     return i < n;
 }
 
-/* "line 7: ..." where the text has several lines. */
+/* Puts "line 7: " before a message if the text has several lines. */
 static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes, size_t at,
                                                  dpar_status st, dpar_why *why)
 {
@@ -959,7 +966,7 @@ static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes,
     return dpari_say_word(st, why, "line #: @", was.text, sizeof(was.text), line, 0, 0, 0);
 }
 
-/* Counts settings behind "settings=#": a file that was cut short has fewer. */
+/* Counts the settings after "settings=#", because a file that was cut short has fewer. */
 static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, int32_t *left,
                                                     dpar_why *why)
 {
@@ -973,7 +980,7 @@ static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, 
                            *left, 0, 0, 0);
 }
 
-/* One pass over the text: the machine, then the settings that belong to the pass. */
+/* Makes one pass over the text: the machine, then the settings that belong to the pass. */
 static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
                                                  int32_t pass, dpar_why *why)
 {
@@ -989,9 +996,8 @@ static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *te
             break;
         }
         if (n >= sizeof(item)) {
-            st = dpari_say_word(DPAR_E_PARSE, why,
-                                "'@...' has # bytes: a setting has at most #", text + start, 60,
-                                (int64_t)n, sizeof(item) - 1, 0, 0);
+            st = dpari_say_word(DPAR_E_PARSE, why, "'@...' has # bytes: a setting has at most #",
+                                text + start, 60, (int64_t)n, sizeof(item) - 1, 0, 0);
             break;
         }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
@@ -1038,7 +1044,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const c
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
-/* Positive and no more than a billion of the usual unit, so that no product of them overflows. */
+/* Returns 1 if v is positive and at most `limit`, so that no product of such numbers overflows. */
 static int dpari_positive(double v, double limit)
 {
     return v > 0.0 && v <= limit;

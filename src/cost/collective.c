@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* The cost model of collectives. A call takes the time of the fastest algorithm and protocol that
+ * NCCL would have on this machine, or interpolates measured times if the machine has them. Each
+ * constant names its source; T6 and T8 are explained in tests/cost/collective.c. */
 #include "collective.h"
 
 #include "../base/real.h"
@@ -100,7 +103,7 @@ static DPARI_COLD double dpari_torus_share(int32_t dims, int32_t all, int32_t n)
     return n == 2 ? 0.5 / dims : (double)axes / dims;
 }
 
-/* Share of a chip's wired (not switched) links that n of the node's chips can use. */
+/* Returns the share of a chip's wired (not switched) links that n of the node's chips can use. */
 static double dpari_wired_share(const dpar_cluster *c, int32_t n)
 {
     /* 2..7 of the eight V100 of a hybrid cube mesh (vTrain's V100 table, of 134 GB/s) */
@@ -133,8 +136,8 @@ static double dpari_link_of(const dpar_cluster *c, int32_t n)
     return B * dpari_wired_share(c, n);
 }
 
-/* Seconds and latency of the faster protocol. floor: the least a call takes; steps: seconds of
- * its steps under the quick one; wire: seconds on the wire at full bandwidth. */
+/* Returns seconds and latency of the faster protocol. floor: the least time of a call; steps:
+ * seconds of its steps under the quick protocol; wire: seconds on the wire at full bandwidth. */
 typedef struct dpari_timing {
     double seconds, latency;
 } dpari_timing;
@@ -149,8 +152,8 @@ static dpari_timing dpari_protocols(double base, double steps, double wire, doub
     return simple.seconds < t.seconds ? simple : t;
 }
 
-/* A pipeline that takes `fill` to fill and `wire` to carry all: cut in the best pieces it takes
- * (sqrt(fill) + sqrt(wire))^2, as textbooks have it of pipelined trees. */
+/* Returns the time of a pipeline that takes `fill` to fill and `wire` to carry everything. With the
+ * best size of pieces it is (sqrt(fill) + sqrt(wire))^2, as in textbooks on pipelined trees. */
 static dpari_timing dpari_pieces(double base, double fill, double wire)
 {
     dpari_timing t;
@@ -180,7 +183,7 @@ static void dpari_keep_least(dpar_collective_cost *cost, dpari_timing t, int32_t
     }
 }
 
-/* Inside a node: a ring or pairs under the faster protocol, or the switch. */
+/* Prices a call inside a node: a ring or pairs under the faster protocol, or the switch. */
 static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double bytes,
                          dpar_collective_cost *cost)
 {
@@ -215,7 +218,8 @@ static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double 
     dpari_keep_least(cost, t, DPAR_ALG_RING);
 }
 
-/* GB/s of the NICs for one rank of a group, when all groups of the node talk at once. */
+/* Returns the bytes/s of the NICs for one rank of a group when all groups of the node send at once.
+ */
 static double dpari_nic_rate(const dpar_cluster *c, const dpar_cluster_group *g)
 {
     double node = c->nics * c->nic_Bps * c->taper * c->cal.value[DPAR_CAL_NET_SHARE];
@@ -225,7 +229,7 @@ static double dpari_nic_rate(const dpar_cluster *c, const dpar_cluster_group *g)
     return dpari_leastf(rate, own);
 }
 
-/* A tree between nodes, quick or in pieces. */
+/* Returns the time of a tree between nodes, under the quick protocol or in pieces. */
 static dpari_timing dpari_tree(double base, double inside, double hops, double wire)
 {
     dpari_timing t;
@@ -263,7 +267,8 @@ static void dpari_phases(const dpar_cluster *c, const dpar_cluster_group *g, dou
     }
 }
 
-/* A ring over nodes of `steps` steps of `piece` bytes that is `wire` seconds on the wire. */
+/* Returns the time of a ring over nodes with `steps` steps of `piece` bytes and `wire` seconds on
+ * the wire. */
 static dpari_timing dpari_ring_timing(const dpar_cluster *c, double steps, double piece,
                                       double wire)
 {
@@ -315,8 +320,8 @@ static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int
     cost->link_bytes = per > 1.0 ? ways * (per - 1.0) / per * bytes : 0.0;
 }
 
-/* All-to-all: what stays in the node goes over its links, (nodes-1)/nodes over the rank's own share
- * of the NICs, both at once. */
+/* Prices an all-to-all: what stays in the node is sent over its links, and at the same time
+ * (nodes-1)/nodes over the rank's own share of the NICs. */
 static void dpari_across_all(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
                              dpar_collective_cost *cost)
 {
@@ -335,7 +340,8 @@ static void dpari_across_all(const dpar_cluster *c, const dpar_cluster_group *g,
 
 /* ---- measured calls ---- */
 
-/* Straight lines between the points and beyond the last; the first one's time below it. */
+/* Returns the time at a size: straight lines between the points and beyond the last, below the
+ * first its time. */
 static DPARI_COLD double dpari_curve_at(const dpar_curve *v, double bytes)
 {
     int32_t i = 1;
@@ -350,8 +356,8 @@ static DPARI_COLD double dpari_curve_at(const dpar_curve *v, double bytes)
     return v->seconds[i - 1] + (bytes - v->bytes[i - 1]) * s;
 }
 
-/* A call of n ranks by the measured one, an all-reduce of v->ranks: the wire by its bytes, what it
- * takes without any by its steps. */
+/* Scales the measured all-reduce of v->ranks ranks to another call of n ranks: the time on the wire
+ * by the bytes, the latency by the steps. */
 static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, double n, double bytes)
 {
     const double wire = dpari_wire(kind, n) / dpari_wire(DPAR_CALL_ALL_REDUCE, v->ranks);
@@ -359,7 +365,8 @@ static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, dou
     return dpari_curve_at(v, bytes * wire) + (steps - 1.0) * v->seconds[0];
 }
 
-/* Inside a node; or between nodes, one rank of each, all those of a node at once. */
+/* Prices a call from measurements: inside a node, or between nodes with all ranks of a node at
+ * once. */
 static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_cluster_group *g,
                                            int32_t kind, double bytes, dpar_collective_cost *cost)
 {

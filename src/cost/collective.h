@@ -1,61 +1,72 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* collective - how many seconds a collective takes on a real machine: the model that the planner
- * uses.
+/* collective - predicts the time of a collective operation on a machine. The planner uses it for
+ * all communication.
  *
- *     dpar_cluster_group_init(&g, &cluster, 8, 1);                          8 ranks side by side
+ *     dpar_cluster_group_init(&g, &cluster, 8, 1);                          8 neighbouring ranks
  *     dpar_collective_predict(&cluster, &g, DPAR_CALL_ALL_REDUCE, 1e9, &cost);
  *     cost.seconds
  *
- * Bytes are those of the FULL vector, the "size" of nccl-tests: all-gather's output,
- * reduce-scatter's input, all-to-all's buffer of one rank. A textbook's ring all-reduce of n ranks
- * takes 2 (n-1)/n * bytes / Bps. The bus bandwidth of nccl-tests is bytes / time, times 2 (n-1)/n
- * for an all-reduce and (n-1)/n for gathers, scatters and all-to-all. */
+ * Bytes always count the FULL vector, which is the "size" of nccl-tests: the output of an
+ * all-gather, the input of a reduce-scatter, one rank's buffer of an all-to-all. A ring all-reduce
+ * of n ranks in a textbook takes 2 (n-1)/n * bytes / Bps. The bus bandwidth of nccl-tests is bytes
+ * / time times a factor: 2 (n-1)/n for an all-reduce, (n-1)/n for all-gather, reduce-scatter and
+ * all-to-all. */
 #ifndef DPARI_COST_COLLECTIVE_H
 #define DPARI_COST_COLLECTIVE_H
 
 #include "cluster.h"
 
-/* The algorithm that was found the cheapest. */
+/* The algorithms of a collective. dpar_collective_predict names the one that it found fastest. */
 enum {
-    DPAR_ALG_RING,
-    DPAR_ALG_PAIRWISE,
-    DPAR_ALG_TREE,
-    DPAR_ALG_IN_SWITCH,    /* NVLS, SHARP */
-    DPAR_ALG_HIERARCHICAL, /* inside the node, across, inside */
-    DPAR_ALG_COUNT
+    DPAR_ALG_RING,         /* a ring over all ranks */
+    DPAR_ALG_PAIRWISE,     /* messages between pairs: all-to-all, point to point */
+    DPAR_ALG_TREE,         /* trees between the nodes */
+    DPAR_ALG_IN_SWITCH,    /* the switch adds the values: NVLS, SHARP */
+    DPAR_ALG_HIERARCHICAL, /* first inside the nodes, then between them, then inside again */
+    DPAR_ALG_COUNT         /* number of algorithms */
 };
 
-/* A group of ranks as it lies on the machine. */
+/* A group of ranks and its place on the machine. */
 typedef struct dpar_cluster_group {
-    int32_t size;     /* ranks */
+    int32_t size;     /* ranks of the group */
     int32_t per_node; /* ranks of the group on one node, >= 1 */
-    int32_t nodes;    /* = ceil(size / per_node) */
-    int32_t sharing;  /* such groups at once on one node, which share its NICs; >= 1 */
+    int32_t nodes;    /* nodes that the group spans: size / per_node, rounded up */
+    int32_t sharing;  /* groups of this kind on one node, which share its NICs; >= 1 */
 } dpar_cluster_group;
 
-/* What a collective takes. */
+/* The predicted cost of a collective. */
 typedef struct dpar_collective_cost {
-    double seconds;
+    double seconds;    /* time of the call */
     int32_t algorithm; /* DPAR_ALG_* */
-    double link_bytes; /* sent by a GPU over the in-node links */
-    double nic_bytes;  /* sent by a GPU over the NICs */
-    double nic_Bps;    /* bytes/s a GPU that the group gets of the NICs */
+    double link_bytes; /* bytes that a GPU sends over the links inside the node */
+    double nic_bytes;  /* bytes that a GPU sends over the NICs */
+    double nic_Bps;    /* bytes/s that the NICs give to each GPU of the group */
     double latency_s;  /* the part of `seconds` that does not shrink with the bytes */
 } dpar_collective_cost;
 
-/* The group of n ranks that are `stride` ranks apart, and how many such groups share a node. All
- * groups together fill the machine. Where they do not lie alike (4 ranks on nodes of 6) it is one
- * that straddles two nodes: the slowest paces the others. O(1). */
+/* Describes a group of n ranks that are `stride` ranks apart, and counts how many such groups share
+ * a node. All these groups together fill the machine. If they are placed differently (groups of 4
+ * ranks on nodes of 6 GPUs), the result is one that spans two nodes, because the slowest group
+ * holds up the others. O(1). */
 DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster *c, int32_t n,
                                       int32_t stride);
 
-/* The predictor: the cheapest of the algorithms that the machine has. These are flat ring, tree,
- * hierarchical, in-switch (all-reduce only, from the size where it wins) and a low-latency
- * protocol. Gathers and scatters across nodes are rings, as NCCL's are. O(1), about 50 ns.
+/* Predicts the time of one collective call.
  *
- * The calibration of `c` gives latency by step, saturation by size and ranks. A node's groups share
- * its NICs. bytes <= 0, size 1 and a kind that is none cost nothing. Rules and sources:
- * collective.c. tests/cost/collective.c prints the errors against published tables. */
+ * c:     the machine. Calls that were measured (c->curve) replace the formulas.
+ * g:     the group of ranks; the groups of a node share its NICs.
+ * kind:  DPAR_CALL_ALL_REDUCE, ...
+ * bytes: of the full vector; a barrier has none.
+ * cost:  the result. All of it is 0 for a group of one rank, for no bytes, and for an unknown kind.
+ *
+ * The prediction is that of the fastest algorithm that the machine has: flat ring, tree,
+ * hierarchical, a low-latency protocol, and in-switch reduction, which exists for all-reduce only
+ * and pays from some size on. All-gather and reduce-scatter between nodes are rings, as in NCCL.
+ * With one rank per node they may also be trees on Hopper and Blackwell (NCCL's PAT). The latency
+ * of a step and the bandwidth by size and ranks come from the calibration of `c`.
+ *
+ * O(1), about 50 ns. The rules and their sources are in collective.c; tests/cost/collective.c
+ * prints the errors against published tables. */
 DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_group *g,
                                       int32_t kind, double bytes, dpar_collective_cost *cost);
 

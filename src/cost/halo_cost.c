@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Predicts a halo exchange from the sides of a block: its bytes, its contiguous runs, and whether
+ * the neighbour is on the same node. The best grid is found by trying all of them. */
 #include "halo_cost.h"
 
 #include "../base/arith.h"
@@ -67,7 +69,7 @@ typedef struct dpari_halo_sum {
     int32_t peers, messages;
 } dpari_halo_sum;
 
-/* The rank of a neighbour; -1 beyond an open end. */
+/* Returns the rank of a neighbour, or -1 beyond an open end. */
 static int32_t dpari_halo_cost_peer(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
                                     const int32_t *coord, const int32_t *side)
 {
@@ -82,7 +84,7 @@ static int32_t dpari_halo_cost_peer(const dpar_halo_cost_desc *j, const dpar_hal
     return rank;
 }
 
-/* The halo on one side: its bytes and the runs that it is made of. */
+/* Computes the bytes of the halo on one side and the contiguous runs that it consists of. */
 static void dpari_halo_cost_piece(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
                                   const int32_t *side, int64_t *bytes, int64_t *runs)
 {
@@ -97,7 +99,8 @@ static void dpari_halo_cost_piece(const dpar_halo_cost_desc *j, const dpar_halo_
     }
 }
 
-/* Seconds of a run: by whether the block, with its halo, stays in the cache. */
+/* Returns the seconds of a run, which depend on whether the block with its halo stays in the cache.
+ */
 static double dpari_halo_cost_run(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
                                   const dpar_halo_cost *g)
 {
@@ -133,7 +136,7 @@ static void dpari_halo_cost_side(const dpar_halo_cost_desc *j, const dpar_halo_r
     }
 }
 
-/* All sides of a rank; a peer that is met on several is counted each time. */
+/* Sums all sides of a rank. A peer on several sides is counted once for each. */
 static void dpari_halo_cost_rank(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
                                  const dpar_halo_cost *g, int32_t rank, dpari_halo_sum *sum)
 {
@@ -161,7 +164,7 @@ static void dpari_halo_cost_rank(const dpar_halo_cost_desc *j, const dpar_halo_r
     }
 }
 
-/* The ranks [first, last) of a node, into the grid's figures. */
+/* Enters the ranks [first, last) of a node into the figures of the grid. */
 static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
                                             dpar_halo_cost *g, int32_t first, int32_t last)
 {
@@ -254,7 +257,9 @@ DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
     return s;
 }
 
-/* The next permutation of n numbers in lexicographic order; 0 after the last. */
+/* Advances to the next permutation of n numbers in lexicographic order. Returns 1, or 0 after the
+ * last.
+ */
 static int dpari_halo_next_order(int32_t *order, int32_t n)
 {
     int32_t i = n - 2, k = n - 1, t;
@@ -274,7 +279,7 @@ static int dpari_halo_next_order(int32_t *order, int32_t n)
     return 1;
 }
 
-/* The best order of the axes for these parts; `best` has seconds < 0 while there is none. */
+/* Tries the orders of the axes for these parts. `best` has seconds < 0 while there is none. */
 static void dpari_halo_best_order(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
                                   const int32_t *parts, dpar_halo_cost *best)
 {

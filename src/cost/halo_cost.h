@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_cost - how long an exchange of halos takes on a process grid, and which grid is the best. It
- * looks at the runs of memory that faces are made of, at their area, and at the network.
+/* halo_cost - predicts the time of a halo exchange on a process grid and chooses the best grid. The
+ * prediction counts the contiguous runs of memory that the faces consist of, their area, and what
+ * the network carries.
  *
  *     dpar_halo_cost_desc job = {0};
  *     dpar_halo_cost grid = {0};
@@ -17,87 +18,107 @@
 #include "../base/base.h"
 #include "../index/cart.h"
 
-/* What the machine reaches. dpar_halo_plan_tune and bench/ measure such numbers. */
+/* The rates that a machine reaches in a halo exchange. dpar_halo_plan_tune and the programs in
+ * bench/ measure them. */
 typedef struct dpar_halo_rates {
-    double copy_Bps;  /* bytes/s that a rank moves out of one array into another, long runs */
-    double run_s;     /* s for each run (a piece without gaps), whatever its length */
-    double peer_s;    /* s for each peer on the node */
-    double message_s; /* s for each peer on another node */
-    double nic_Bps;   /* bytes/s out of a node, shared by its ranks; 0: no network */
-    /* A block of more bytes, with its halo, lies in memory: there a run takes far_s, not run_s. 0:
-     * no block does. */
+    double copy_Bps;  /* bytes/s that a rank copies from one array to another in long runs */
+    double run_s;     /* seconds for each contiguous run, whatever its length */
+    double peer_s;    /* seconds for each peer on the same node */
+    double message_s; /* seconds for each peer on another node */
+    double nic_Bps;   /* bytes/s out of a node, shared by its ranks; 0 if there is no network */
+    /* A block that is larger than cache_bytes, its halo included, does not stay in the cache. A run
+     * of it takes far_s seconds instead of run_s. cache_bytes = 0 turns this rule off. */
     double cache_bytes, far_s;
 } dpar_halo_rates;
 
-/* Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/records/performance.md), a NIC of
- * 200 Gb/s a node. O(1). */
+/* Sets the default rates: those of faces of 64^3 and 128^3 doubles on a Xeon (docs/records/performance.md)
+ * and of one NIC of 200 Gb/s per node. O(1). */
 DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
-/* An exchange of halos. Zero it and fill it in. Dim 0 is the slowest in memory. */
+/* Describes a halo exchange. Zero the struct, then fill it in. Dim 0 is the slowest in memory. */
 typedef struct dpar_halo_cost_desc {
-    int32_t ranks, per_node;      /* rank r is on node r / per_node; per_node 0: one node */
+    int32_t ranks, per_node;      /* rank r is on node r / per_node; 0 if all are on one node */
     int32_t dims;                 /* 1..DPAR_MAX_DIMS */
     int32_t shape;                /* DPAR_STENCIL_STAR, ... */
-    uint32_t periodic;            /* bit d */
-    int64_t cells[DPAR_MAX_DIMS]; /* of the whole grid */
-    int64_t width[DPAR_MAX_DIMS]; /* of the halo, on either side */
-    int64_t bytes;                /* a cell, of all fields together */
-    int64_t together;             /* bytes of them that lie side by side (one field's components) */
+    uint32_t periodic;            /* bit d is set if dim d is periodic */
+    int64_t cells[DPAR_MAX_DIMS]; /* cells of the whole grid along each dim */
+    int64_t width[DPAR_MAX_DIMS]; /* cells of the halo on either side */
+    int64_t bytes;                /* bytes of one cell, all fields together */
+    int64_t together;             /* bytes of these that are contiguous: one field's components */
 } dpar_halo_cost_desc;
 
-/* A process grid and what one exchange costs on it. Rank = sum over d of coordinate[d] * stride[d]:
- * axes of a dpar_mesh. */
+/* A process grid and the predicted cost of one exchange on it. The rank at a position is the sum
+ * over the dims of coordinate[d] * stride[d], as on the axes of a dpar_mesh. */
 typedef struct dpar_halo_cost {
     int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim */
-    int32_t stride[DPAR_MAX_DIMS]; /* ranks from one part to the next */
-    double seconds;
-    double copy_s;    /* of these: the busiest rank's copies, those to itself round a ring too */
-    double network_s; /* of these: the network of the busiest node */
-    int64_t bytes;    /* received by a rank in the middle, from itself too */
-    int64_t network_bytes; /* sent by a node in the middle to others */
-    int32_t peers;         /* of a rank in the middle, besides itself */
+    int32_t stride[DPAR_MAX_DIMS]; /* distance in ranks from one part to the next */
+    double seconds;                /* predicted time of the exchange */
+    double copy_s;    /* part of `seconds`: the busiest rank's copies, also to itself if periodic */
+    double network_s; /* part of `seconds`: the network of the busiest node */
+    int64_t bytes;    /* received by a rank in the middle of the grid, also from itself */
+    int64_t network_bytes; /* sent to other nodes by a node in the middle of the grid */
+    int32_t peers;         /* peers of a rank in the middle of the grid, itself not counted */
 } dpar_halo_cost;
 
-/* The cost of the grid with these parts and strides. strides: a permutation of the axes, each the
- * product of the parts of the faster ones. It takes the largest block, and the ranks of the first
- * node and of the one in the middle of the grid:
+/* Predicts the cost of an exchange on a given process grid.
  *
- *     copies = bytes / copy_Bps + runs run_s        of all halos; twice those that are packed (from
- *                                                   other nodes, or in runs below 64 bytes); far_s
- *                                                   in place of run_s for a block beyond the cache
+ * job:   the exchange.
+ * rates: rates of the machine; NULL selects those of dpar_halo_rates_init.
+ * grid:  the caller sets parts and strides; the function writes the other fields. The strides order
+ *        the axes: each is the product of the parts of all faster axes.
+ *
+ * The prediction takes the largest block, and the ranks of two nodes: the first and the one in the
+ * middle of the grid.
+ *
+ *     copies = bytes / copy_Bps + runs run_s        summed over all halos; counted twice if packed
+ *                                                   (from another node, or in runs below 64 bytes);
+ *                                                   far_s replaces run_s for blocks beyond the
+ *                                                   cache
  *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
  *
- * E_ARG, E_RANGE with a sentence. Not collective. O(ranks of a node x 3^dims). */
+ * Local. O(ranks of a node x 3^dims). Fails with DPAR_E_ARG if a number is not allowed and with
+ * DPAR_E_RANGE if the grid is larger than 2^61 bytes. */
 DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
                                             const dpar_halo_rates *rates, dpar_halo_cost *grid,
                                             dpar_why *why);
-/* The grid and the order of its axes with the least seconds. Of equal ones it takes the one that
- * cuts the slower dims more often, then the last dim fastest. Blocks hold at least one cell. rates
- * NULL: the default. E_ARG, E_RANGE, E_NONE (no such grid) with a sentence.
+
+/* Chooses the process grid and the order of its axes that dpar_halo_cost_predict predicts to be the
+ * fastest. Each block holds at least one cell. Of equally fast grids it takes the one that cuts the
+ * slower dims more often, then the one whose last dim has the smallest stride.
  *
- * All ranks that compute it get the same; between unlike machines let one rank decide. It tries
- * every ordered factorisation x permutation: milliseconds to 1000 ranks in 3 dims. */
+ * job:   the exchange.
+ * rates: rates of the machine; NULL selects those of dpar_halo_rates_init.
+ * grid:  written on success only.
+ *
+ * Local. All ranks that pass the same arguments get the same grid; if the machines are not alike,
+ * let one rank decide. It tries every ordered factorisation with every order of the axes, which
+ * takes milliseconds for up to 1000 ranks in 3 dims. Fails with DPAR_E_NONE if no grid gives each
+ * rank a cell, and otherwise like dpar_halo_cost_predict. */
 DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
                                            const dpar_halo_rates *rates, dpar_halo_cost *grid,
                                            dpar_why *why);
 
-/* What comes from a neighbour at each exchange, where no grid says it: lists of ids or indices
- * (dpar_points_peer counts them). */
+/* What a rank receives from one neighbour in each exchange. For exchanges that no grid describes,
+ * such as lists of ids or indices (dpar_points_peer counts them). */
 typedef struct dpar_neighbour {
-    int64_t bytes;
-    int64_t runs;   /* pieces without gaps in which they are copied, of both copies together */
-    int32_t copies; /* 1: read where they lie; 2: packed and unpacked, as messages are */
-    int32_t away;   /* 1: on another node; 2 where the neighbour is the rank itself */
+    int64_t bytes;  /* bytes received */
+    int64_t runs;   /* contiguous pieces that are copied, in all copies together */
+    int32_t copies; /* 1 if read where they are; 2 if packed and unpacked, as messages are */
+    int32_t away;   /* 0 if on the same node, 1 if on another node, 2 if it is the rank itself */
 } dpar_neighbour;
 
-/* The seconds of such an exchange on a rank, as dpar_halo_cost_predict counts them:
+/* Predicts the seconds that one rank takes for an exchange with n neighbours.
  *
  *     copies = sum of copies bytes / copy_Bps + runs run_s
  *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
  *
- * The job waits for the rank with the most (dpar_max of it). n neighbours, with none of them 0.
- * per_node: ranks that share the node's NIC and send as much. rates: those of a dpar_cluster
- * (`halo`); NULL: the default. Numbers are not checked. Local. O(n). */
+ * neighbour: n entries; the result is 0 if n is 0.
+ * per_node:  ranks that share the node's NIC and send as much as this one.
+ * rates:     rates of the machine, such as dpar_cluster.halo; NULL selects those of
+ *            dpar_halo_rates_init.
+ *
+ * The job waits for its slowest rank, so its time is the maximum over the ranks (dpar_max). The
+ * arguments are not checked. Local. O(n). */
 DPAR_API double dpar_neighbours_cost(const dpar_neighbour *neighbour, int32_t n, int32_t per_node,
                                      const dpar_halo_rates *rates);
 

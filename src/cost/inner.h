@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* inner - private: what modules of cost ask of a machine, a workload and a strategy. */
+/* inner - private: functions on machines, workloads and strategies that the modules of cost share.
+ */
 #ifndef DPARI_COST_INNER_H
 #define DPARI_COST_INNER_H
 
@@ -8,8 +9,9 @@
 
 /* cluster.c */
 
-/* How far s is from `name`: 6 for each edit that leads to a beginning of it, 1 for each letter of
- * the rest: "a100" is near "a100-80". */
+/* Returns the distance of a word s from `name`: 6 for each edit that turns s into a prefix of
+ * `name`, and 1 for each letter that then remains. So "a100" is near "a100-80". A part of a name
+ * and a name with a suffix are near as well. */
 DPARI_API int32_t dpari_unlike(const char *s, size_t n, const char *name);
 
 DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
@@ -17,63 +19,71 @@ DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
     return c->nodes * c->gpus_per_node;
 }
 
-/* Is the description usable? Every number positive where it must be, none NaN. */
+/* Checks that every number of the machine is in its range and none is NaN. */
 DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
 
 /* workload.c */
 
-/* "megatron", "core", ...; "unfused", "flash1", ...; "?" for others. */
+/* Returns "megatron", "core", ..., or "?" for an unknown stack. */
 DPARI_API const char *dpari_stack_name(int32_t stack);
-/* Sets m->stack by such a name, or name@year; a year without runs is a line of the note. 0: no
- * name. */
+/* Sets m->stack from such a name or from name@year. Returns 1, or 0 if there is no such name. If no
+ * run of that year is known, m->note says so. */
 DPARI_API int dpari_stack_read(dpar_model *m, const char *s, size_t n);
-/* A generation of software. On chips from Hopper on, which came while it was written, it reaches
- * these shares of today's rates. */
+/* A generation of a software stack. */
 typedef struct dpari_generation {
-    int8_t stack, overlap; /* whose layers it runs; bits DPAR_OVERLAP_* */
-    int8_t by_work;        /* cuts stages by work, the head included */
-    int8_t copies;         /* bytes a parameter that ZeRO-3 moves beside its messages */
-    int8_t sliced; /* ZeRO-1 reduces whole gradients, and handles each rank's slice of each tensor
-                    * by a call of its own */
-    int8_t once;   /* a token crosses to a node once, whatever experts it has there */
+    int8_t stack, overlap; /* the stack whose layers it runs; bits DPAR_OVERLAP_* */
+    int8_t by_work;        /* 1 if it cuts stages by work, the head included */
+    int8_t copies;         /* bytes per parameter that ZeRO-3 copies in addition to its messages */
+    int8_t sliced; /* 1 if ZeRO-1 reduces whole gradients, and handles each rank's slice of each
+                    * tensor in a call of its own */
+    int8_t once;   /* 1 if a token is sent to a node once, however many of its experts are there */
+    /* shares of today's rates that it reaches on Hopper and later chips, which were new when it was
+     * written */
     float products, attention, streams;
-    float contention; /* share of hidden communication that the compute loses; 0: the machine's */
-    int8_t of;        /* DPAR_MODEL_STACK_* that it is a generation of */
+    float contention; /* as DPAR_CAL_CONTENTION; 0 selects that of the machine */
+    int8_t of;        /* DPAR_STACK_* that it is a generation of */
     int16_t from, to; /* years of its runs */
 } dpari_generation;
+/* Returns the generation that the workload names. */
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w);
+/* Return "unfused", "flash1", ... and "eager", "compiled", ..., or "?" for an unknown number. */
 DPARI_API const char *dpari_attention_name(int32_t attention);
 DPARI_API const char *dpari_loss_name(int32_t loss);
-/* Parameters of one layer of class `layer` of 0..layers-1, 0 for others. */
+/* Returns the parameters of one layer of a class, or 0 if there is no such class. */
 DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer);
-/* Saved activation bytes of one layer for one token, nothing cut, under a recomputation. 0 for a
- * layer that is none. */
+/* Returns the bytes that one layer of a class saves per token under a recomputation, before
+ * anything is cut, or 0 if there is no such class. */
 DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
-/* Index of the class whose single layer has the most parameters. */
+/* Returns the index of the class whose layers have the most parameters each. */
 DPARI_API int32_t dpari_workload_largest(const dpar_workload *w);
-/* Counts in order, shapes positive and finite, parameters below 2^62. */
+/* Checks that the counts are consistent, the shapes positive and finite, and the parameters fewer
+ * than 2^62. */
 DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
 
-/* Counts m->kinds from a list of letters (as dpar_model.pattern, repeated; mixes 0: the pattern)
- * and of DPAR_MODEL_FFN_* of the first n layers; the others follow the model's settings. */
+/* Counts m->kinds from two lists. `mix` has `mixes` letters as in dpar_model.pattern, repeated;
+ * with mixes = 0 the pattern itself is used. `feeds` has DPAR_FEED_* of the first n layers; the
+ * others follow the settings of the model. */
 DPARI_API void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes, const int8_t *feeds,
                                  int32_t n);
 
 /* strategy.c */
 
+/* Appends "full", "selective+norm", ... */
 DPARI_API void dpari_write_recompute(dpar_text *t, int32_t recompute);
-/* Where a field's value stands; of TILES the first of three. */
+/* Returns the place of a field's value; for TILES that of the first of three. */
 DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field);
+/* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */
 DPARI_API const char *dpari_cp_name(int32_t cp_kind);
-/* Appends name and "dp+pp" or "optimizer+nvme"; "2x4". */
+/* Appends a name and bits: "dp+pp", or with `offload` "optimizer+nvme". */
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);
+/* Appends "2x4". */
 DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles);
-/* Ranks that share the state of ZeRO: its group, their context-parallel ranks, their tiles. */
+/* Returns the number of ranks that share the state of ZeRO: its group times cp times the tiles. */
 DPARI_API double dpari_zero_ranks(const dpar_strategy *s);
-/* Does tp x cp divide the sequence? Sequence parallelism cuts it so. */
+/* Returns 1 if tp x cp divides the sequence, which sequence parallelism needs, otherwise 0. */
 DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
-/* Is the strategy legal for this job (memory apart)? OK, or an error with the sentence; *rule (may
- * be NULL) says which. global_batch 0: any. O(1). */
+/* Checks that a strategy is legal for a job, memory apart. On failure *rule gets DPAR_RULE_*; it
+ * may be NULL. global_batch 0 allows any batch. O(1). */
 DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
                                            int64_t global_batch, int32_t *rule, dpar_why *why);
 

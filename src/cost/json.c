@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* The JSON reader. It is a state machine: `expect` says what may come next, and one bit per level
+ * remembers whether the level is an object or an array. */
 #include "json.h"
 
 #include "../base/inner.h"
 #include "../base/text.h"
 
-/* What may come next. */
+/* What may come next in the text. */
 enum {
     DPARI_JSON_VALUE,       /* a value */
     DPARI_JSON_FIRST_KEY,   /* after '{': a key or '}' */
@@ -47,7 +49,7 @@ static int dpari_json_hex(char c)
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/* At a backslash: the length of the escape, 0 when it is none. */
+/* Returns the length of the escape at a backslash, or 0 if it is not valid. */
 static size_t dpari_json_escape(const dpari_json *j)
 {
     size_t i;
@@ -68,7 +70,7 @@ static size_t dpari_json_escape(const dpari_json *j)
     return c == 'u' ? 6 : 0;
 }
 
-/* At the opening quote; leaves `at` behind the closing one. */
+/* Reads a string from its opening quote on. `at` is then after the closing one. */
 static dpar_status dpari_json_string(dpari_json *j, const char **s, size_t *n, dpar_why *why)
 {
     size_t start = ++j->at;
@@ -231,7 +233,7 @@ static dpar_status dpari_json_key(dpari_json *j, dpari_json_item *item, dpar_why
     return DPAR_OK;
 }
 
-/* Between two values of an array or object, or before its end. */
+/* Reads the text between two values of an array or object, or before its end. */
 static dpar_status dpari_json_comma(dpari_json *j, dpar_why *why)
 {
     int object = dpari_json_in_object(j);

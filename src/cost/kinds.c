@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Sorts plans into kinds by what they need in the program that runs them. The planner calls
+ * dpari_kind_keep for each plan that fits when dpar_plan_recommend asks for it. */
 #include "kinds.h"
 
 DPARI_API int dpari_over_pcie(const dpar_cluster *c)
@@ -6,8 +8,9 @@ DPARI_API int dpari_over_pcie(const dpar_cluster *c)
     return c->link_Bps < 130e9 && c->link_Bps <= 1.3 * c->gpu.pcie_Bps;
 }
 
-/* Tensor parallelism waits for its messages in every layer: over PCIe and between nodes they are
- * slow, and the model knows them least. Codes with experts do not cut them. */
+/* Returns 1 if a plan is not recommended while another one fits. Tensor parallelism waits for
+ * messages in every layer; over PCIe and between nodes they are slow, and their predictions are the
+ * least certain. Cut experts are not found in existing programs. */
 static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *s)
 {
     const dpar_cluster *c = job->cluster;
@@ -33,7 +36,9 @@ DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_s
 {
     int32_t bits = dpari_kind_bits(job, s), i, at = 0;
     for (i = 0; i < k->n && k->of[i].bits != bits; i++) {
-        at = k->of[i].seconds > k->of[at].seconds ? i : at; /* the slowest, where all are taken */
+        at = k->of[i].seconds > k->of[at].seconds
+                 ? i
+                 : at; /* the slowest, to be replaced if all entries are taken */
     }
     if (i < k->n) {
         at = i;

@@ -1,41 +1,45 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* kinds - private: the best plan of each kind, kept while a search walks. recommend.c chooses among
- * them. */
+/* kinds - private: keeps the best plan of each kind during a search. recommend.c chooses among
+ * them.
+ */
 #ifndef DPARI_COST_KINDS_H
 #define DPARI_COST_KINDS_H
 
 #include "../base/arith.h"
 #include "strategy.h"
 
-/* What a plan asks of the code that runs it. A mixture of experts has expert parallelism anyway:
- * its codes do it first. */
+/* Bits of a kind: what a plan needs in the program that runs it. Expert parallelism is not among
+ * them, because programs with a mixture of experts have it anyway. */
 enum {
     DPARI_KIND_TP = 1,
-    DPARI_KIND_CUT = 2, /* of the sequence, or of a grid */
+    DPARI_KIND_CUT = 2, /* the sequence or the grid is cut */
     DPARI_KIND_PP = 4,
-    DPARI_KIND_CHUNKS = 8, /* several stages a rank */
+    DPARI_KIND_CHUNKS = 8, /* several stages per rank */
     DPARI_KIND_RECOMPUTE = 16,
     DPARI_KIND_SHARDS = 32, /* ZeRO 1 and 2 */
     DPARI_KIND_FSDP = 64,
     DPARI_KIND_GROUPS = 128, /* shards inside groups: HSDP */
-    DPARI_KIND_SHORT = 256,  /* stages of a single layer: messages above all */
-    DPARI_KIND_POOR = 512    /* not advised while something else fits */
+    DPARI_KIND_SHORT = 256,  /* stages of a single layer, which mostly send messages */
+    DPARI_KIND_POOR = 512    /* not recommended while another kind fits */
 };
 
-/* Messages inside a node go over PCIe: its links are no faster. */
+/* Returns 1 if messages inside a node are sent over PCIe, because the links are no faster,
+ * otherwise 0. */
 DPARI_API int dpari_over_pcie(const dpar_cluster *c);
 
-/* The fastest plan that has just these bits. Where there are more kinds the slowest ones go. */
+/* The fastest plan with exactly these bits. If there are more kinds than entries, the slowest are
+ * dropped. */
 enum { DPARI_KINDS = 64 };
 typedef struct dpari_kind {
     int32_t bits;
-    double seconds; /* a sample */
+    double seconds; /* per sample */
     dpar_strategy strategy;
 } dpari_kind;
 typedef struct dpari_kinds {
     int32_t n;
     dpari_kind of[DPARI_KINDS];
 } dpari_kinds;
+/* Enters a plan if it is the fastest of its kind. */
 DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
                                double seconds);
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Predicts the memory of a stage term by term, as published for Megatron, FSDP and DeepSpeed, and
+ * takes the worst stage. */
 #include "memory.h"
 
 #include "terms.h"
@@ -47,9 +49,9 @@ DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32
 
 /* ---- terms ---------------------------------------------------------------------------------- */
 
-/* Divisors of weights, gradients and optimizer state under a ZeRO stage. Context-parallel ranks and
- * the tiles of a sample hold the same weights, so they share the state too (Megatron's distributed
- * optimizer). */
+/* Computes the divisors of weights, gradients and optimizer state under a ZeRO stage.
+ * Context-parallel ranks and the tiles of a sample hold the same weights, so they share the state
+ * too (Megatron's distributed optimizer). */
 static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                 dpar_memory_usage *m)
 {
@@ -76,7 +78,7 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     m->term[DPAR_MEMORY_OPTIMIZER] = state * r->moments;
 }
 
-/* Moves a term to the host, but for what stays. */
+/* Moves a term to the host, except for what stays on the GPU. */
 static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *m, int32_t term, double stay, int keep)
 {
     double left = dpari_leastf(m->term[term], stay);

@@ -1,57 +1,67 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* memory - how many bytes a rank needs, by term. dpar_plan_price fills it in.
+/* memory - predicts the bytes that a rank needs, by term. dpar_plan_price fills in the struct.
  *
- *     plan.memory.total <= cluster.gpu.memory_bytes                  does it fit?
+ *     plan.memory.total <= cluster.gpu.memory_bytes                  true if the plan fits
  *     plan.memory.term[DPAR_MEMORY_ACTIVATIONS]
  *
- * ZeRO divides the bytes of a parameter over its ranks: from stage 1 on master and moments, from 2
- * on gradients, from 3 on weights (Rajbhandari 2020). Formulas and their sources: memory.c. */
+ * ZeRO divides the state of a parameter among its ranks: master weights and moments from stage 1
+ * on, gradients from stage 2 on, weights from stage 3 on (Rajbhandari 2020). The formulas and their
+ * sources are in memory.c. */
 #ifndef DPARI_COST_MEMORY_H
 #define DPARI_COST_MEMORY_H
 
 #include "strategy.h"
 
+/* The terms of a rank's memory. */
 enum {
     DPAR_MEMORY_WEIGHTS,
     DPAR_MEMORY_GRADIENTS,
-    DPAR_MEMORY_MASTER,
-    DPAR_MEMORY_OPTIMIZER,
-    DPAR_MEMORY_ACTIVATIONS,   /* kept from forward to backward, all micro-batches in flight */
-    DPAR_MEMORY_LOGITS,        /* last stage: logits and loss, beyond TRANSIENT */
-    DPAR_MEMORY_GATHERED,      /* ZeRO-3: what is gathered at once */
-    DPAR_MEMORY_BUCKETS,       /* gradient buckets in flight */
-    DPAR_MEMORY_HALO,          /* halo cells and their buffers */
-    DPAR_MEMORY_TRANSIENT,     /* alive only while one layer's backward runs */
-    DPAR_MEMORY_COMM,          /* the communication library's buffers */
-    DPAR_MEMORY_CONTEXT,       /* runtime context and library workspaces */
-    DPAR_MEMORY_FRAGMENTATION, /* the allocator's reserve over what is allocated */
-    DPAR_MEMORY_COUNT
+    DPAR_MEMORY_MASTER,      /* master copies of the weights */
+    DPAR_MEMORY_OPTIMIZER,   /* moments of the optimizer */
+    DPAR_MEMORY_ACTIVATIONS, /* kept from forward to backward, for all micro-batches in flight */
+    DPAR_MEMORY_LOGITS,      /* logits and loss of the last stage that TRANSIENT does not include */
+    DPAR_MEMORY_GATHERED,    /* ZeRO-3: weights that are gathered at the same time */
+    DPAR_MEMORY_BUCKETS,     /* gradient buckets in flight */
+    DPAR_MEMORY_HALO,        /* halo cells and their buffers */
+    DPAR_MEMORY_TRANSIENT,   /* exists only during the backward of one layer */
+    DPAR_MEMORY_COMM,        /* buffers of the communication library */
+    DPAR_MEMORY_CONTEXT,     /* runtime context and library workspaces */
+    DPAR_MEMORY_FRAGMENTATION, /* memory that the allocator reserves beyond what is allocated */
+    DPAR_MEMORY_COUNT          /* number of terms */
 };
 
-/* When a rank holds the most. */
+/* The moment at which a rank holds the most. */
 enum {
-    DPAR_MEMORY_PEAK_LAYER,
-    DPAR_MEMORY_PEAK_LOSS
-}; /* in the backward of a layer, or at the loss */
+    DPAR_MEMORY_PEAK_LAYER, /* in the backward of a layer */
+    DPAR_MEMORY_PEAK_LOSS   /* while the loss is computed */
+};
 
-/* Bytes of a rank, by term. */
+/* The memory of one rank in bytes, by term. */
 typedef struct dpar_memory_usage {
-    double term[DPAR_MEMORY_COUNT]; /* of the worst stage, bytes */
-    double allocated;    /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
-    double total;        /* sum of all terms: the expected use */
-    double lower, upper; /* the total with 3 % and with 10 % of fragmentation */
-    double late;         /* of GATHERED: what is let go of late, and given back to make room */
-    double first, last;  /* totals of the first and of the last stage */
-    int32_t worst;       /* pipeline rank of the worst stage */
-    int32_t moment;      /* DPAR_MEMORY_PEAK_*: when that is */
-    double host;         /* bytes of host memory a rank, by offloading (not to NVMe) */
-    double params;       /* weights of the worst stage's rank, before ZeRO */
+    double term[DPAR_MEMORY_COUNT]; /* by DPAR_MEM_*, on the worst stage */
+    double allocated; /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
+    double total;     /* sum of all terms: the expected use */
+    /* The range of the total. It assumes 3 % to 10 % of fragmentation in place of the expected 5 %;
+     * with ZeRO-3 in DeepSpeed 12 % to 25 % in place of 20 %. `lower` does not include `late`. */
+    double lower, upper;
+    double late;        /* part of GATHERED that is released late, or earlier if memory is needed */
+    double first, last; /* totals of the first and of the last stage */
+    int32_t worst;      /* pipeline rank of the stage that needs the most */
+    int32_t moment;     /* DPAR_PEAK_*: when it needs the most */
+    double host;        /* bytes of host memory per rank that offloading takes, NVMe not included */
+    double params;      /* weights on a rank of the worst stage, before ZeRO divides them */
 } dpar_memory_usage;
 
-/* The name of a term, as in JSON: "weights", ...; "?" for any other number. Static text. O(1). */
+/* Returns the name of a term as in the JSON output ("weights", ...), or "?" if there is no such
+ * term. Static text. O(1). */
 DPAR_API const char *dpar_memory_name(int32_t term);
-/* The memory of one pipeline rank (the nearest one to `rank`), for a strategy that dpar_plan_price
- * takes: totals of the others are in no field. O(layer classes). */
+/* Predicts the memory of one pipeline rank.
+ *
+ * s:    a strategy that dpar_plan_price accepts.
+ * rank: 0..pp-1; a value outside selects the nearest one.
+ * m:    the result; `first` and `last` are this rank's total.
+ *
+ * O(layer classes). */
 DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
                                 dpar_memory_usage *m);
 

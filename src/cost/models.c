@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* The presets and the readers of models: the text form, and config.json files of transformers, of
+ * Meta and of others. A file's settings are collected first and then completed by what is known of
+ * its type. */
 #include "models.h"
 
 #include "../base/inner.h"
@@ -325,7 +328,7 @@ DPARI_APART dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, 
     return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
 }
 
-/* "'attention=slow': one of unfused, flash1, flash was expected" */
+/* Reports "'attention=slow': one of unfused, flash1, flash was expected". */
 static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
                                       const char *(*name)(int32_t), int32_t end)
 {
@@ -352,7 +355,7 @@ static int dpari_spells_one(char letter, const char *letters)
     return *letters != 0;
 }
 
-/* A whole number of at most `limit`, negative allowed, that is all of the slice. */
+/* Reads a whole number of at most `limit`, possibly negative, that the slice consists of. */
 static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *value)
 {
     int64_t v = 0;
@@ -370,7 +373,7 @@ static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *va
     return v <= limit;
 }
 
-/* "1440x720x100": how many extents, 0 when it is none. */
+/* Reads "1440x720x100". Returns the number of extents, or 0 if it is not of this form. */
 static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int32_t most)
 {
     int32_t k = 0;
@@ -389,7 +392,7 @@ static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int
     return n == 0 ? k : 0;
 }
 
-/* Widths and counts that no model has none of. */
+/* Widths and counts that are at least 1 in every model. */
 static int64_t dpari_model_least(int32_t key)
 {
     return (key >= DPARI_M_LAYERS && key <= DPARI_M_SEQ) || key == DPARI_M_FIELDS ||
@@ -397,7 +400,9 @@ static int64_t dpari_model_least(int32_t key)
            key == DPARI_M_PATCH || key == DPARI_M_CHANNELS || key == DPARI_M_ELEMENT;
 }
 
-/* The value begins at s[k] of the setting [s, s + n), which the sentence quotes whole; so below. */
+/* Reads the value from s[k] on. A message quotes the whole setting [s, s + n). So do the functions
+ * below.
+ */
 static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
                                        size_t n, dpar_why *why)
 {
@@ -420,7 +425,7 @@ static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s
                           n < 60 ? n : 60, low, high, 0, 0);
 }
 
-/* The bound keeps sums over a grid finite. */
+/* Reads a real number. The bound keeps sums over a grid finite. */
 static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, size_t k, size_t n,
                                     dpar_why *why)
 {
@@ -439,7 +444,7 @@ static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, s
     return DPAR_OK;
 }
 
-/* A name of a list, 1 to end - 1. */
+/* Reads a name of a list with indices 1 to end - 1. */
 static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, size_t n,
                                       const char *(*name)(int32_t), int32_t end, dpar_why *why)
 {
@@ -481,8 +486,8 @@ static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, s
     return DPAR_OK;
 }
 
-/* "32/4096/32/8/14336/128256/8192", as the tables have it: layers, hidden, heads, kv_heads, ffn,
- * vocab, seq; 0 says nothing. */
+/* Reads "32/4096/32/8/14336/128256/8192" of the tables: layers, hidden, heads, kv_heads, ffn,
+ * vocab, seq. 0 means not given. */
 static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     static const uint8_t key[7] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS,
@@ -509,7 +514,7 @@ static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_
                                      "hidden/heads/kv_heads/ffn/vocab/seq");
 }
 
-/* "key=value" */
+/* Reads "key=value". */
 static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t seen[2],
                                        dpar_why *why)
 {
@@ -559,7 +564,7 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
     }
 }
 
-/* Settings with commas between them; at least one. */
+/* Reads one or more settings with commas between. */
 static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     size_t at = 0;
@@ -577,7 +582,7 @@ static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, 
     return st;
 }
 
-/* "FAMILY:settings"; a grid begins with its extents. */
+/* Reads "FAMILY:settings". A grid begins with its extents. */
 static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon, size_t n,
                                       dpar_why *why)
 {
@@ -605,7 +610,8 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
     return k < n ? dpari_model_settings(m, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
 
-/* "; of that size are 'llama-13b', 'mpt-13b'": up to three names that end so. */
+/* Appends "; of that size are 'llama-13b', 'mpt-13b'" with up to three names that end so. Returns
+ * their number. */
 static DPARI_COLD int32_t dpari_model_sizes(dpar_text *t, const char *s, size_t n)
 {
     const char *row;
@@ -619,8 +625,8 @@ static DPARI_COLD int32_t dpari_model_sizes(dpar_text *t, const char *s, size_t 
     return found;
 }
 
-/* The names of the size that was said, or the nearest name. More than half of the letters wrong is
- * not near. */
+/* Reports an unknown model, with the names of the size that was given or the nearest name. A name
+ * with more than half of the letters wrong is not near. */
 static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const char *best,
                                                   dpar_why *why)
 {
@@ -668,7 +674,7 @@ DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *m, const char *name,
 
 /* ---- config.json ---------------------------------------------------------------------------- */
 
-/* Members that are no field of their own, behind the fields; the last ones are true or false. */
+/* Members without a field of their own. They follow the fields; the last ones are true or false. */
 enum {
     DPARI_C_SHARED = DPARI_M_KEYS, /* DeepSeek counts them; each is moe_intermediate_size wide */
     DPARI_C_SIDE,                  /* of a square image */
@@ -691,7 +697,7 @@ enum {
     DPARI_C_MERGE,     /* sides of the square of patches that become a token */
     DPARI_C_TIME,      /* frames of a patch */
     DPARI_C_ROWS,      /* of the tower's positions */
-    DPARI_C_MORE,      /* layers of the tower beside */
+    DPARI_C_MORE,      /* additional layers of the tower */
     DPARI_C_PROJECTS,
     DPARI_C_OUT, /* what the tower gives */
     DPARI_C_FLAGS,
@@ -1068,7 +1074,7 @@ typedef struct dpari_slice {
     size_t n;
 } dpari_slice;
 
-/* What was read so far. */
+/* The state of the reader. */
 typedef struct dpari_config_state {
     int32_t value[DPARI_INS][DPARI_C_KEYS]; /* -1: not said */
     dpari_slice type[DPARI_INS];            /* model_type, or diffusers' _class_name */
@@ -1101,7 +1107,7 @@ static int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
     return (int32_t)dpari_most(low, dpari_least(v, high));
 }
 
-/* The word [s, s + n) in a list of words with blanks between them, as their index; -1. */
+/* Returns the index of the word [s, s + n) in a list of words with blanks between, or -1. */
 static int32_t dpari_word_in_list(const char *list, const char *s, size_t n)
 {
     int32_t i = 0;
@@ -1135,7 +1141,7 @@ static int dpari_slice_holds(const char *s, size_t n, const char *part)
     return 0;
 }
 
-/* Settings of a type in one of the tables; NULL: not there. */
+/* Returns the settings of a type in one of the tables, or NULL. */
 static const char *dpari_type_row(const char *row, const dpari_slice *type)
 {
     for (; *row != 0; row = dpari_behind(dpari_behind(row))) {
@@ -1161,7 +1167,7 @@ static void dpari_type_read(dpar_model *m, const char *row)
     (void)dpari_model_family(m, row, n, dpari_length(row), NULL);
 }
 
-/* A line of the note: `form`, its '@' the word and its '#' the number. */
+/* Adds a line to the note: `form` with the word in place of '@' and the number in place of '#'. */
 static void dpari_config_note(dpari_config_state *c, const char *form, const char *word, size_t n,
                               int64_t number)
 {
@@ -1183,7 +1189,7 @@ static dpar_status dpari_config_bad(const dpari_slice *name, dpar_why *why, cons
                           0);
 }
 
-/* Which key a member says; -1: none. */
+/* Returns the key of a member, or -1. */
 static int32_t dpari_config_find(const char *s, size_t n)
 {
     const char *names = dpari_config_names;
@@ -1197,7 +1203,7 @@ static int32_t dpari_config_find(const char *s, size_t n)
     return -1;
 }
 
-/* The object of that name inside another one. */
+/* Returns the object of a name inside another one. */
 static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari_json_item *item)
 {
     static const char names[] =
@@ -1218,12 +1224,12 @@ static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari
                                                                  : DPARI_IN_NOTHING;
 }
 
-/* Members that make another model of it, and are not modelled. */
+/* Members that change the model in a way that is not modelled. */
 static const char dpari_config_left[] =
     "altup_num_inputs laurel_rank num_kv_shared_layers compress_ratios "
     "sparse_attention_config routed_expert_hidden_size attn_res_block_size block_configs hc_mult "
     "use_full_rank_gate";
-/* Numbers about experts that change neither sizes nor work. */
+/* Members about experts that change neither sizes nor work. */
 static const char dpari_config_idle[] = "moe_layer_end_index expert_capacity";
 
 static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
@@ -1253,7 +1259,7 @@ static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
     return DPAR_OK;
 }
 
-/* A letter of a pattern from a layer's word. */
+/* Returns the letter of a pattern for the word of a layer. */
 static char dpari_config_letter(const char *s, size_t n)
 {
     static const char part[12][10] = {"linear", "mamba",  "recurrent", "conv",   "ssm", "sliding",
@@ -1281,7 +1287,7 @@ static void dpari_config_feed(dpari_config_state *c, int32_t feed)
     c->feeds++;
 }
 
-/* Layer `at` is another one than those before it: the list is made as long. */
+/* Extends the list to layer `at`, which is of another kind than those before. */
 static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
 {
     int32_t at = number >= 0.0 && number < (double)DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
@@ -1331,7 +1337,8 @@ static void dpari_config_element(dpari_config_state *c, const dpari_json_item *i
     }
 }
 
-/* One number for a key that a list says: of every layer the same, or their mean. */
+/* Takes one number for a key that has a list: the number if all layers have the same, or the mean.
+ */
 static void dpari_config_listed(dpari_config_state *c)
 {
     int32_t *value;
@@ -1477,7 +1484,7 @@ DPARI_APART dpar_status dpari_config_member(dpari_config_state *c, const dpari_j
     return key >= 0 ? dpari_config_value(c, in, key, item, why) : dpari_config_unknown(c, in, item);
 }
 
-/* "config.json: num_hidden_layers (or n_layer, num_layers, n_layers) is missing ..." */
+/* Reports "config.json: num_hidden_layers (or n_layer, num_layers, n_layers) is missing ...". */
 static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
 {
     char text[160];
@@ -1530,7 +1537,7 @@ static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *
     return key < 0 ? DPAR_OK : dpari_config_missing(key, why);
 }
 
-/* a * b, 0 (not said) when it is too large. */
+/* Returns a * b, or 0 (not given) if it is too large. */
 DPARI_APART int32_t dpari_config_product(int32_t a, int64_t b)
 {
     int64_t v = 0;
@@ -1542,8 +1549,9 @@ static int dpari_config_gates(const dpari_slice *s)
     return dpari_slice_is(s, "silu swish swiglu swigluoai situ geglu");
 }
 
-/* What the type says, into *m. Others have Llama's shapes, as most do, if they have kv heads (an
- * encoder or a state-space model does not) and silu (others may not be gated), or both unsaid. */
+/* Writes what the type implies into *m. An unknown type gets Llama's shapes, as most have, if the
+ * file gives kv heads (an encoder or a state-space model has none) and silu (others may not be
+ * gated), or neither. */
 static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_model *m,
                                      dpar_why *why)
 {
@@ -1589,7 +1597,7 @@ static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_mod
     return DPAR_OK;
 }
 
-/* The fields that the file says, over what the type said. */
+/* Overwrites what the type implies with the fields that the file has. */
 static void dpari_config_fields(dpar_model *m, const int32_t *v)
 {
     int32_t key;
@@ -1609,7 +1617,7 @@ DPARI_APART int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t f
                : ffn;
 }
 
-/* What the file leaves to its type: one line. */
+/* Notes in one line what the file leaves to its type. */
 static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, const int32_t *value)
 {
     static const uint8_t key[] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS,
@@ -1636,7 +1644,7 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
     dpar_text_put(&c->note, said > 0 ? "\n" : "");
 }
 
-/* Widths that are products or choices of what was said. */
+/* Sets widths that follow from other members. */
 DPARI_APART void dpari_config_widths(dpar_model *m, const dpari_config_state *c, const int32_t *v,
                                      const dpari_slice *type)
 {
@@ -1719,7 +1727,7 @@ DPARI_APART void dpari_config_widths(dpar_model *m, const dpari_config_state *c,
     }
 }
 
-/* A language model's head by the class that the file was saved with. */
+/* Sets the head of a language model by the class with which the file was saved. */
 static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_slice *type)
 {
     int vocabulary = dpari_slice_holds(a->at, a->n, "ForCausalLM") ||
@@ -1751,7 +1759,7 @@ static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_s
     }
 }
 
-/* The tower of `in`, after what the type of the whole has. */
+/* Reads the tower of `in`, after what the type of the whole model implies. */
 static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
 {
     const int32_t *v = c->value[in];
@@ -1840,7 +1848,7 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
     }
 }
 
-/* Windows, experts and recurrences, layer by layer. */
+/* Counts windows, experts and recurrences layer by layer. */
 static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, const int32_t *v,
                                        const dpari_slice *type, dpar_why *why)
 {
@@ -2056,7 +2064,7 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
 
 /* ---- any of these texts --------------------------------------------------------------------- */
 
-/* Behind a byte order mark and blanks. */
+/* Returns the place after a byte order mark and blanks. */
 static int dpari_model_is_json(const char *text, size_t bytes)
 {
     size_t n = bytes, i = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* models - models by name and from text: presets, settings, Hugging Face's config.json.
+/* models - reads models from text: a preset's name, settings, or Hugging Face's config.json.
  *
  *     dpar_model_read(&m, "llama-3-8b,seq=32k", 18, &why); */
 #ifndef DPARI_COST_MODELS_H
@@ -7,30 +7,37 @@
 
 #include "workload.h"
 
-/* A model by name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...), case apart. E_UNKNOWN names
- * the nearest; *m is written on success only. O(presets x letters). */
+/* Finds a model by its name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...), in upper or lower
+ * case. *m is written on success only. O(presets x letters). Fails with DPAR_E_UNKNOWN; the message
+ * names similar models, if there are any. */
 DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why);
-/* Their names: index 0..n-1; NULL past the end. O(1). */
+/* Returns the name of a preset model, or NULL if there is no model of that index. Indices count
+ * from 0. O(1). */
 DPAR_API const char *dpar_model_name(int32_t index);
 
-/* A model from text: "PRESET[,key=value...]", "FAMILY:key=value,...", or a Hugging Face
- * config.json, whose first character is a '{'. *m is written on success only. O(bytes).
+/* Reads a model from text: "PRESET[,key=value...]", "FAMILY:key=value,...", or a Hugging Face
+ * config.json, which begins with '{'.
  *
  *     "llama-3-8b,seq=32768"
  *     "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048"
  *     "grid:1440x720x100,fields=5,halo=2"
  *     "unet:image=1440x720,channels=104,hidden=64,levels=4"
  *
- * Keys are the field names of dpar_model, and attention=unfused|flash1|flash,
- * stack=megatron|core|torch|compiled (or llm-foundry, torchtitan, nanotron, nemo, deepep, maxtext;
- * or one with a year, core@2024: as it was then),
- * loss=eager|compiled|fused|inplace|chunked|parallel. seq=32k is 32768; image=224 is square. Preset
- * names may be in any case. E_PARSE for a setting, E_UNKNOWN for a preset or family, with a
- * sentence.
+ * The keys are the field names of dpar_model, and these three:
  *
- * A config.json is transformers', MoE and MLA families too; unknown members are skipped. E_PARSE:
- * it is no JSON, or a needed member is missing or of another kind. E_RANGE: a number outside 0 ..
- * 2^31 - 1. E_UNKNOWN: a model_type that is not modelled. Each is named. */
+ *     attention=unfused|flash1|flash
+ *     loss=eager|compiled|fused|inplace|chunked|parallel
+ *     stack=megatron|core|torch|compiled|llm-foundry|torchtitan|nanotron|nemo|deepep|maxtext;
+ *     a year may follow, as in core@2024, and selects the software of that time
+ *
+ * seq=32k is 32768, and image=224 is a square. Preset names may be in upper or lower case. A
+ * config.json is one of transformers, with MoE and MLA families; unknown members are skipped. *m is
+ * written on success only. O(bytes).
+ *
+ * Fails with DPAR_E_UNKNOWN for a preset, family or model_type that does not exist here. Fails with
+ * DPAR_E_PARSE for a setting that cannot be read, and for a config.json that is not JSON or lacks a
+ * member that is needed. Fails with DPAR_E_RANGE for a number of a config.json outside 0..2^31 - 1.
+ * The message names the setting or member. */
 DPAR_API dpar_status dpar_model_read(dpar_model *m, const char *text, size_t bytes, dpar_why *why);
 
 #endif

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Draws plans as a table, in full, as CSV, JSON and SVG. All formats are written to a dpar_text,
+ * which may be too small and then only counts. */
 #include "plan_show.h"
 
 #include "../base/inner.h"
@@ -17,7 +19,7 @@ static void dpari_show_seconds(dpar_text *t, double s)
     }
 }
 
-/* Numbers of people's size: 1.2k, 3.4M, 5.6G. */
+/* Appends a number in a readable size: 1.2k, 3.4M, 5.6G. */
 static void dpari_show_count(dpar_text *t, double v)
 {
     static const char unit[6][2] = {"", "k", "M", "G", "T", "P"};
@@ -63,8 +65,8 @@ static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r,
     return width;
 }
 
-/* Each term as many letters as its share of the longest step; rounded so that they add up. Their
- * bits come into *shown. */
+/* Appends a bar: for each term as many letters as its share of the longest step, rounded so that
+ * they add up. *shown gets the bits of the terms. */
 static int32_t dpari_show_time_bar(dpar_text *t, const dpar_plan_draw_desc *r,
                                    const dpar_step_cost *s, double longest, int32_t width,
                                    uint32_t *shown)
@@ -94,7 +96,7 @@ static void dpari_show_blank(dpar_text *t, int32_t n)
     }
 }
 
-/* What was assumed of the model, a line each. */
+/* Appends what was assumed of the model, one line each. */
 static void dpari_show_notes(dpar_text *t, const char *note)
 {
     int first = 1;
@@ -251,7 +253,7 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
     dpari_text_char(t, '\n');
 }
 
-/* Time against memory: what is given up for each GB. */
+/* Appends the front of time against memory: how much slower each plan with less memory is. */
 static void dpari_show_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
@@ -321,7 +323,7 @@ static void dpari_json_text(dpar_text *t, const char *s)
     dpari_text_char(t, '"');
 }
 
-/* A term of memory in GB, of time in seconds. */
+/* Appends a term of memory in GB or of time in seconds. */
 static void dpari_json_terms(dpar_text *t, const char *(*name)(int32_t i), const double *term,
                              int32_t terms, double unit)
 {
@@ -456,7 +458,7 @@ static void dpari_json_rejected(dpar_text *t, const dpar_plan_draw_desc *r)
     dpar_text_put(t, "},\n");
 }
 
-/* A constant's error, known where it is a default. */
+/* Appends the error of a constant, which is known if the constant is a default. */
 static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t points)
 {
     if (points > 0 || !(error > 0.0)) {
@@ -503,7 +505,8 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_plan_draw_desc *r)
                      "with recomputation; GB = 1e9 bytes\"\n  ]\n");
 }
 
-/* Time against memory: nothing else is both faster and smaller; fastest first. */
+/* Appends the front of time against memory: no other plan is both faster and smaller. Fastest
+ * first. */
 static void dpari_json_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
@@ -595,7 +598,7 @@ static void dpari_report_csv(dpar_text *t, const dpar_plan_draw_desc *r)
 
 /* ---- SVG ------------------------------------------------------------------------------------ */
 
-/* Okabe and Ito's colours, told apart with any colour vision, and tints of them. */
+/* Okabe and Ito's colours, which can be distinguished with any colour vision, and tints of them. */
 static const char dpari_svg_colour[DPAR_TIME_COUNT][8] = {
     "#0072B2", "#56B4E9", "#9AD1F0", "#D55E00", "#E8935A", "#CC79A7", "#E3AFCC",
     "#F0E442", "#BBBBBB", "#777777", "#009E73", "#E69F00", "#F4CE7F", "#333333"};
@@ -613,7 +616,7 @@ DPARI_APART void dpari_svg_open(dpar_text *t, double x, double y, const char *st
     dpari_text_print(t, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, style);
 }
 
-/* The same with &, < and > spelled out. */
+/* Appends a text with &, < and > as entities. */
 static void dpari_svg_escaped(dpar_text *t, const char *s)
 {
     for (; *s != 0; s++) {
@@ -679,7 +682,7 @@ static void dpari_svg_legend(dpar_text *t, const dpar_plan_draw_desc *r, double 
     }
 }
 
-/* One plan: its name, the time by term, the memory against the capacity. */
+/* Draws one plan: its name, the time by term, the memory against the capacity. */
 static void dpari_svg_plan(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i, double y,
                            double longest)
 {
@@ -715,7 +718,7 @@ static void dpari_svg_axis(dpar_text *t, double x, double y, double v, const cha
     dpari_text_print(t, "%.3g</text>\n", v);
 }
 
-/* Step time over memory, each point a configuration that no other beats in both. */
+/* Draws step time over memory. No other plan is better than a point in both. */
 static void dpari_svg_front(dpar_text *t, const dpar_plan_draw_desc *r, double top)
 {
     double x0 = 90, y0 = top + 40, w = 900, h = 200, most = 0.0, capacity, px = 0.0, py = 0.0;

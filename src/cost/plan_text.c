@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Reads a request for a plan from words, then prices or searches as the words say. */
 #include "plan_text.h"
 
 #include "../base/inner.h"
@@ -27,14 +28,15 @@ static const char *dpari_ask_name(int32_t i)
     return name[i];
 }
 
-/* The value of each word: where it begins and its length; NULL: it was not said. */
+/* The values of the words: the beginning and the length of each; NULL if it was not given. */
 typedef struct dpari_ask {
     const char *value[DPARI_ASKS];
     size_t length[DPARI_ASKS];
-    int64_t number[DPARI_ASK_BATCH + 1]; /* -1: not said */
+    int64_t number[DPARI_ASK_BATCH + 1]; /* -1 if not given */
 } dpari_ask;
 
-/* Of one word [s, s + n): which it is; *value: the rest behind '=', NULL where there is none. */
+/* Returns which word [s, s + n) is, or -1. *value gets the text after '=', or NULL if there is
+ * none. */
 static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
 {
     int32_t i;
@@ -51,7 +53,7 @@ static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
     return -1;
 }
 
-/* Digits alone; -1: it is no number of `least` to `most`. */
+/* Returns a number of digits only, or -1 if it is not one of `least` to `most`. */
 static int64_t dpari_ask_number(const char *s, size_t n, int64_t least, int64_t most)
 {
     int64_t v = 0;
@@ -112,7 +114,7 @@ static dpar_status dpari_ask_words(dpari_ask *a, const char *s, dpar_why *why)
     return st;
 }
 
-/* Is value `which` this name? */
+/* Returns 1 if the value of word `which` is this name, otherwise 0. */
 static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
 {
     size_t k;
@@ -147,8 +149,7 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_wh
     return DPAR_OK;
 }
 
-/* ---- what they say ------------------------------------------------------------------------------
- */
+/* ---- meaning -------------------------------------------------------------------------------- */
 
 static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *r, dpar_why *why)
 {
@@ -195,8 +196,9 @@ static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_
     return st;
 }
 
-/* About four million tokens a step for language models, 16 samples a GPU for the rest; a power of
- * two times the GPUs, so that every data-parallel degree and micro-batch divides it. */
+/* Returns the default batch: about four million tokens per step for language models, 16 samples per
+ * GPU for others. It is a power of two times the GPUs, so that every data-parallel degree and
+ * micro-batch divides it. */
 static int64_t dpari_ask_batch(const dpar_workload *w, int32_t gpus)
 {
     const double wanted = w->vocab > 0 ? 4194304.0 / w->tokens : 16.0 * gpus;
@@ -255,10 +257,9 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const ch
     return st;
 }
 
-/* ---- the answer ---------------------------------------------------------------------------------
- */
+/* ---- the result ----------------------------------------------------------------------------- */
 
-/* Prices the one that was given. Its batch is what it says, where nobody asked for another. */
+/* Prices the given strategy. Without the option batch its own batch counts. */
 static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
 {
     dpar_plan_query *a = &p->asked;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* plan_text - a plan from words, those of the command `plan`, in one call.
+/* plan_text - finds a plan from text in one call, with the options of the command `plan`.
  *
  *     static dpar_plan_result plan;
  *     dpar_plan_search("llama-3-70b", "8x8:a100-80", "batch=512", &plan, &why);
  *     plan.step seconds a step, plan.memory bytes a GPU
- *     dpar_plan_draw(&text, &plan.report, DPAR_PLAN_DRAW_LINE, &why);        what it is, in a line
+ *     dpar_plan_draw(&text, &plan.report, DPAR_PLAN_DRAW_LINE, &why);        the plan in one line
  */
 #ifndef DPARI_COST_PLAN_TEXT_H
 #define DPARI_COST_PLAN_TEXT_H
@@ -13,55 +13,66 @@
 #include "plan_show.h"
 #include "planner.h"
 
-/* What was asked, read. 27 KB; job points into it: it does not move. */
+/* A request for a plan, as dpar_plan_query_read reads it from text. It has 29 KB and must not be
+ * moved or copied, because job points into it. */
 typedef struct dpar_plan_query {
-    dpar_job job;             /* what to price, where, in which precision */
-    dpar_planner_desc search; /* of it gpus, top and front are not set */
-    dpar_strategy given;      /* evaluate=...; else the default, and given_fields is 0 */
-    uint32_t given_fields;
-    int64_t batch; /* as it was said; -1: it was not, and search.global_batch is a usual one */
-    int32_t had;   /* GPUs of the machine, when more were asked for; else 0 */
+    dpar_job job;             /* the workload, the machine and the precision */
+    dpar_planner_desc search; /* the search; its fields gpus, top and front are not set */
+    dpar_strategy given;      /* the strategy of evaluate=..., or the default without that option */
+    uint32_t given_fields;    /* bits 1 << DPAR_FIELD_* of its fields; 0 without evaluate=... */
+    int64_t batch; /* the option batch; -1 without it, then search.global_batch is a usual one */
+    int32_t had;   /* GPUs of the machine if the option gpus asks for more, otherwise 0 */
     dpar_workload work;
     dpar_cluster cluster;
 } dpar_plan_query;
 
-/* Reads the words. model: as dpar_model_read ("llama-3-8b,seq=32768", a config.json's text);
- * machine: as dpar_cluster_read ("8x8:h100-80,nic=8x50"); options: words between blanks, each once,
- * NULL or "": none of them.
- *     batch=512        samples a step of all GPUs, 2^31 - 1 at most; 0: free; left out: about 4
- *                      million tokens, or 16 samples a GPU
- *     gpus=64          whole nodes, or part of one; more than the machine has are of its kind
- *     seq=8192         tokens a sample
- *     precision=fp8    as dpar_recipe_find; left out: megatron
+/* Reads a request for a plan from text.
+ *
+ * model:   as in dpar_model_read: "llama-3-8b,seq=32768", or the text of a config.json.
+ * machine: as in dpar_cluster_read: "8x8:h100-80,nic=8x50".
+ * options: words with blanks between them, each at most once; NULL or "" if there are none.
+ *
+ *     batch=512        samples per step of all GPUs, at most 2^31 - 1; 0 if it is free; the default
+ *                      is about 4 million tokens, or 16 samples per GPU
+ *     gpus=64          whole nodes, or a part of one; may be more than the machine has
+ *     seq=8192         tokens per sample
+ *     precision=fp8    as in dpar_recipe_find; the default is megatron
  *     stack=torch, attention=flash    as in dpar_model_read
  *     fix=tp=8,pp=2         only strategies with these values
- *     evaluate=tp=8,pp=2    this one strategy (dpar_strategy_complete adds what is not named)
- *     whole                 every divisor and option, not the usual ones
- * E_ARG, E_PARSE, E_UNKNOWN, ... with a sentence that names what is near. O(bytes). */
+ *     evaluate=tp=8,pp=2    this strategy only; dpar_strategy_complete adds what is not named
+ *     whole                 every divisor and option, not only the usual ones
+ *
+ * O(bytes). Fails with DPAR_E_ARG, DPAR_E_PARSE, DPAR_E_UNKNOWN or another status of the functions
+ * named above. The message names the word and, if there is one, a similar word that exists. */
 DPAR_API dpar_status dpar_plan_query_read(const char *model, const char *machine,
                                           const char *options, dpar_plan_query *asked,
                                           dpar_why *why);
 
-/* The answer. 40 KB of the caller's; report points into it: it does not move. */
+/* The result of dpar_plan_search. It has 40 KB and must not be moved or copied, because report
+ * points into it. */
 typedef struct dpar_plan_result {
-    double step;                /* seconds that a step of the best plan takes */
-    double memory;              /* bytes that it holds on a GPU */
-    dpar_plan_draw_desc report; /* of all plans, for dpar_plan_draw */
-    dpar_plan plan[8];          /* report.plans of them, the best first */
-    dpar_plan_query asked;
-    dpar_planner planner; /* private: the search */
+    double step;                /* seconds of a step with the best plan */
+    double memory;              /* bytes that this plan needs on a GPU */
+    dpar_plan_draw_desc report; /* all plans, for dpar_plan_draw */
+    dpar_plan plan[8];          /* the first report.plans of them are set, the best first */
+    dpar_plan_query asked;      /* the request */
+    dpar_planner planner;       /* private: the search */
 } dpar_plan_result;
 
-/* Reads the words as dpar_plan_query_read and searches (evaluate: prices) as they say. E_NONE:
- * nothing fits or is legal, and *why says what came nearest; E_MEMORY: the one that was to be
- * evaluated does not fit, step and memory are its own. Other errors as dpar_plan_query_read and
- * dpar_plan_price. Milliseconds as a rule; `whole` and large machines take seconds:
- * dpar_plan_query_read and dpar_planner can be stopped meanwhile.
+/* Reads a request like dpar_plan_query_read and finds the best plans for it, or prices the strategy
+ * of the option evaluate. The arguments are those of dpar_plan_query_read.
  *
- * Times and order are those of the closed forms. The command simulates the schedules of its first
- * plans besides, which takes megabytes of memory that this library does not allocate: that is a
- * call of dpar_plan_simulate for each plan. Uneven stages and schedules of two halves are then a
- * few per cent slower or faster. */
+ * The times and the order of the plans are those of the closed forms. The command `plan` also
+ * simulates the schedules of its first plans with dpar_plan_simulate, which takes megabytes of
+ * memory; this library allocates none. The simulated times of uneven stages and of schedules with
+ * split backwards differ by a few per cent.
+ *
+ * Usually takes milliseconds. With `whole` and on large machines it takes seconds; use
+ * dpar_plan_query_read and dpar_planner if the search must be interruptible.
+ *
+ * Fails with DPAR_E_NONE if no strategy fits or none is legal (the message says what came nearest).
+ * Fails with DPAR_E_MEMORY if the strategy of `evaluate` does not fit; step and memory are then
+ * those of this strategy. Otherwise it fails like dpar_plan_query_read and dpar_plan_price. */
 DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, const char *options,
                                       dpar_plan_result *planned, dpar_why *why);
 

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* The search. An odometer walks the outer options, on which the prices of layers depend: tiles, tp,
+ * sp, cp, ep, etp, micro-batch. At each of its positions the layers are priced once; inside it
+ * loops walk pipelines and recomputation, which price stages, and then ZeRO, offload, shards and
+ * overlap, which combine those prices. Bounds at each level leave out what cannot be among the
+ * best. */
 #include "planner.h"
 
 #include "../base/inner.h"
@@ -8,13 +13,14 @@
 
 /* ---- one configuration ---------------------------------------------------------------------- */
 
-/* Tenths of a GB, rounded up. */
+/* Returns tenths of a GB, rounded up. */
 static int64_t dpari_tenths(double bytes)
 {
     return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
 }
 
-/* By how much, and where it is close, which term would have to be how much less. */
+/* Reports how much memory is missing. If it is little, names the largest term and how much smaller
+ * it would have to be. */
 static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar_memory_usage *m,
                                                  dpar_why *why)
 {
@@ -72,7 +78,7 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
 
 /* ---- the axes of the walk ------------------------------------------------------------------- */
 
-/* Outer options, one price of the layers each: an odometer over lists of values. */
+/* The axes of the odometer. The prices of the layers depend on these options only. */
 enum {
     DPARI_AXIS_TILES_0,
     DPARI_AXIS_TILES_1,
@@ -88,17 +94,18 @@ enum {
     DPARI_AXES
 };
 
-/* state[]: the odometer, its lengths, the position and the whole; what came nearest; and the rule
- * under which configurations are being counted out (0: they are priced). */
+/* The layout of state[]: the odometer, the lengths of its axes, the position and the number of
+ * positions, the least bytes found, and the rule that counts strategies out (0 if they are priced).
+ */
 enum {
-    DPARI_LENGTH = DPARI_AXES, /* before them the odometer */
+    DPARI_LENGTH = DPARI_AXES, /* the odometer comes first */
     DPARI_POSITION = 2 * DPARI_AXES,
     DPARI_TOTAL,
     DPARI_NEAREST_BYTES,
     DPARI_OUT_RULE,
-    DPARI_PRICED /* are the layers of this position? */
+    DPARI_PRICED /* 1 if the layers of this position are priced */
 };
-/* In the place of a rule: legal, but slower than what is kept. */
+/* In place of a rule: legal, but slower than the plans that are kept. */
 enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
 
 static int dpari_fixed(const dpar_planner_desc *q, int32_t field)
@@ -106,7 +113,7 @@ static int dpari_fixed(const dpar_planner_desc *q, int32_t field)
     return (q->fixed_fields >> field & 1u) != 0;
 }
 
-/* The i-th divisor of n in ascending order, 0 past the last. O(sqrt n). */
+/* Returns the i-th divisor of n in ascending order, or 0 after the last. O(sqrt n). */
 static int32_t dpari_divisor(int32_t n, int32_t index)
 {
     int32_t d, lower = 0;
@@ -134,7 +141,8 @@ static int32_t dpari_up_to(int32_t value, int64_t limit)
     return value <= limit ? value : 0;
 }
 
-/* The i-th micro-batch: powers of two to 64; in the whole space divisors of the batch to 512. */
+/* Returns the i-th micro-batch: powers of two up to 64, in the whole space divisors of the batch up
+ * to 512. */
 static int32_t dpari_micro_batch(const dpar_planner_desc *q, int32_t index)
 {
     if (q->space != DPAR_SPACE_WHOLE) {
@@ -145,8 +153,8 @@ static int32_t dpari_micro_batch(const dpar_planner_desc *q, int32_t index)
                : dpari_up_to(dpari_divisor((int32_t)q->global_batch, index), 512);
 }
 
-/* The i-th value of an axis, 0 past the last. Values that a rule forbids are among them, so that
- * the rule can be counted; values that mean nothing for this job are not. */
+/* Returns the i-th value of an axis, or 0 after the last. It includes values that a rule forbids,
+ * so that the rule can be counted, but not values without a meaning for this job. */
 static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
 {
     const dpar_workload *w = p->job.work;
@@ -188,8 +196,8 @@ static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
     return n > 0 ? n : 1;
 }
 
-/* Cuts the grid into `parts` so that the surface is small: prime factors, the greatest first, go to
- * the axis whose tiles are longest. */
+/* Cuts the grid into `parts` with a small surface: each prime factor, the greatest first, cuts the
+ * axis whose tiles are the longest. */
 static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
@@ -227,7 +235,8 @@ static void dpari_walk_tiles(const dpar_planner *p, dpar_strategy *s)
     }
 }
 
-/* Fixed fields replace what the odometer says; one of its positions stands for all of an axis. */
+/* Replaces the odometer's values by the fixed ones. Returns 1 at the first position of a fixed
+ * axis, otherwise 0, so that the fixed value is visited once. */
 static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
 {
     static const int8_t field[8] = {DPAR_STRATEGY_FIELD_TILES,   DPAR_STRATEGY_FIELD_TP,
@@ -260,7 +269,8 @@ static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
     return 1;
 }
 
-/* Fills the outer options of the odometer's position; 0 when it repeats another one. */
+/* Sets the outer options of the odometer's position. Returns 1, or 0 if it repeats another
+ * position. */
 static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 {
     const dpar_planner_desc *q = &p->search;
@@ -295,7 +305,9 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 
 /* ---- keeping the best ----------------------------------------------------------------------- */
 
-/* Is a better than b? Samples a second; then less memory; then what was found first. */
+/* Returns 1 if a is better than b: by samples per second, then by memory, then by which was found
+ * first.
+ */
 static int dpari_better(const dpar_plan *a, const dpar_plan *b)
 {
     double x = a->step.samples / a->step.total, y = b->step.samples / b->step.total;
@@ -320,7 +332,8 @@ static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
     p->top[i] = *plan;
 }
 
-/* Time x memory: drops what the new one dominates; fastest first. A full front keeps its ends. */
+/* Enters a plan into the front of time x memory, fastest first, and drops the plans that it
+ * dominates. A full front keeps its ends. */
 static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
 {
     double rate = plan->step.samples / plan->step.total;
@@ -341,7 +354,7 @@ static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
         }
     }
     p->fronts = k;
-    if (p->fronts == p->front_room) { /* the inner one nearest in memory to its neighbour goes */
+    if (p->fronts == p->front_room) { /* drop the inner one nearest in memory to its neighbour */
         int32_t drop = 1;
         double best = -1.0;
         for (i = 1; i + 1 < p->fronts; i++) {
@@ -374,8 +387,8 @@ static double dpari_limit(const dpar_planner *p)
     return p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
 }
 
-/* Is this ZeRO stage among the options? Usual: 1 at most with pipelines, which would gather for
- * every micro-batch. */
+/* Returns 1 if a ZeRO stage is among the options. The usual space has at most 1 with pipelines,
+ * which would gather for every micro-batch. */
 static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
 {
     const dpar_planner_desc *q = &p->search;
@@ -389,7 +402,7 @@ static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_
     return q->space == DPAR_SPACE_WHOLE || zero < 2 || s->pp == 1;
 }
 
-/* The k-th shard group: all of dp, or the ranks of one node (HSDP); 0: there is none. */
+/* Returns the k-th shard group: all of dp, or the ranks of one node (HSDP); 0 if there is none. */
 static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, int32_t k)
 {
     const dpar_planner_desc *q = &p->search;
@@ -414,7 +427,7 @@ static int32_t dpari_walk_offloads(const dpar_planner *p)
                : 1;
 }
 
-/* The k-th offload: every set of three, then those that put the optimizer on NVMe. */
+/* Returns the k-th offload: every subset of three, then those with the optimizer on NVMe. */
 static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
 {
     return dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD) ? p->search.fixed.offload
@@ -422,7 +435,7 @@ static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
                    : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
 }
 
-/* How many overlaps: bit 0 data parallelism, bit 1 pipeline. */
+/* Returns the number of overlaps: bit 0 is data parallelism, bit 1 the pipeline. */
 static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s)
 {
     if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
@@ -432,7 +445,7 @@ static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s
     return s->pp > 1 ? 4 : 2;
 }
 
-/* How many configurations the data level holds. */
+/* Returns the number of strategies of the data level. */
 static int64_t dpari_walk_count(const dpar_planner *p, const dpar_strategy *outer)
 {
     dpar_strategy s = *outer;
@@ -445,14 +458,14 @@ static int64_t dpari_walk_count(const dpar_planner *p, const dpar_strategy *oute
     return n * dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
 }
 
-/* Counts configurations out, by the rule that cut them. */
+/* Counts strategies by the rule that excludes them. */
 static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
 {
     p->rejected[rule] += n;
     p->walked += n;
 }
 
-/* What does not fit, and what came nearest. */
+/* Counts a strategy that does not fit and remembers the least bytes. */
 static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
 {
     double limit = dpari_limit(p), bytes = m->upper - m->late;
@@ -467,9 +480,10 @@ static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
     }
 }
 
-/* Can plans of at most so many samples a second, of at least so many bytes, change what is kept?
- * Not when all of `top` are faster and one of `front` is as fast and as small. They would be
- * refused now, so leaving them out changes nothing. Usual searches with a front price everything.
+/* Returns 1 if plans of at most so many samples per second and at least so many bytes can change
+ * what is kept. They cannot if all of `top` are faster and one of `front` is as fast and as small.
+ * Such plans would be refused, so leaving them out changes nothing. Usual searches with a front
+ * price everything.
  */
 static int dpari_walk_beaten(const dpar_planner *p, double rate, double bytes)
 {
@@ -529,8 +543,8 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
     }
 }
 
-/* Does nothing of this ZeRO stage fit, whatever is offloaded and however it is sharded? Then all of
- * it is counted out at once: what is offloaded and sharded most comes nearest. */
+/* Returns 1 if nothing of a ZeRO stage fits, whatever is offloaded and however it is sharded. Then
+ * all of it is counted at once; the plan that offloads and shards the most comes nearest. */
 static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy *outer,
                                            const dpari_stages *stages)
 {
@@ -559,7 +573,7 @@ static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy 
     return 1;
 }
 
-/* ZeRO stage, offload, shard group. */
+/* Walks ZeRO stages, offloads and shard groups. */
 static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages,
                             double rate)
 {
@@ -584,7 +598,8 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
     }
 }
 
-/* Micro-batches from the global batch; a free batch takes four a stage. 0: it does not divide. */
+/* Sets the micro-batches from the global batch; a free batch has four per stage. Returns 1, or 0 if
+ * it does not divide. */
 static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
 {
     int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
@@ -599,9 +614,9 @@ static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
     return per > 0 && batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
 }
 
-/* Bytes that the plans of these stages hold at least: everything sharded and offloaded, without the
- * buffers that this takes. Each term falls with the ZeRO stage and with each offload. `upper`: of
- * the figure that must fit. */
+/* Returns a lower bound of the bytes of all plans with these stages: everything sharded and
+ * offloaded, without the buffers that this takes. Each term falls with the ZeRO stage and with each
+ * offload. With `upper` it bounds the figure that must fit. */
 static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpar_strategy *outer,
                                                 const dpari_stages *stages, int upper)
 {
@@ -615,8 +630,9 @@ static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpa
            1.1 * (m.term[DPAR_MEMORY_GATHERED] + m.term[DPAR_MEMORY_BUCKETS]);
 }
 
-/* A step takes at least its micro-batches on the slowest stage, the filling and the messages, all
- * that can be hidden hidden: without gradients, optimizer and offload. *bound: samples a second. */
+/* Bounds the speed with these stages: a step takes at least its micro-batches on the slowest stage,
+ * the filling and the messages that cannot be hidden, without gradients, optimizer and offload.
+ * *bound gets samples per second. */
 static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer,
                                const dpari_stages *stages, double *bound)
 {
@@ -628,7 +644,7 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
     if (p->tops == 0 || p->tops < p->top_room) {
         return 0;
     }
-    for (i = 0; i < stages->n; i++) { /* most are seen to be too slow by this alone */
+    for (i = 0; i < stages->n; i++) { /* this excludes most of them */
         slow = dpari_mostf(slow, stages->of[i].total);
     }
     rate = (double)s.dp * s.micro_batch / slow;
@@ -649,7 +665,8 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
            dpari_walk_beaten(p, rate, dpari_walk_least_bytes(p, outer, stages, 0));
 }
 
-/* The layers of one outer position lie in the planner, not on the stack; both are plain doubles. */
+/* The prices of layers of one outer position are stored in the planner, not on the stack. Both are
+ * plain doubles. */
 typedef char dpari_layers_fit[sizeof(dpari_layers) <= sizeof(((dpar_planner *)0)->layers) ? 1 : -1];
 
 static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
@@ -662,8 +679,8 @@ static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
     return layers;
 }
 
-/* All that stands at this position computes every layer once: on pp ranks the slowest takes at
- * least its share of the sum, so samples a second do not pass this, whatever pp and schedule. */
+/* Bounds the samples per second of an outer position, whatever pp and schedule. Each strategy
+ * computes every layer once, so on pp ranks the slowest takes at least its share of the sum. */
 static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_strategy *s,
                                                  int32_t rest)
 {
@@ -690,7 +707,7 @@ static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_str
     return device > 0.0 && dpari_walk_beaten(p, (double)rest * s->micro_batch / device, bytes);
 }
 
-/* The stages of one recomputation, priced; then the data level. */
+/* Prices the stages of one recomputation, then walks the data level. */
 static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
 {
     int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
@@ -712,8 +729,8 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
     }
 }
 
-/* None, selective where scores are kept, full: of all layers, and of half of a stage's; of PyTorch
- * every second product, as its users do. */
+/* Walks the recomputations: none, selective if scores are kept, full for all layers and for half of
+ * a stage's, and for PyTorch every second product, as its users do. */
 DPARI_APART void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_planner_desc *q = &p->search;
@@ -744,7 +761,7 @@ DPARI_APART void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
     }
 }
 
-/* Which schedules are tried with this vp: usual ones, or all. */
+/* Returns 1 if a schedule is tried with this vp: a usual one, or in the whole space any. */
 static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *s, int32_t schedule)
 {
     int whole = q->space == DPAR_SPACE_WHOLE;
@@ -766,8 +783,9 @@ static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *
                         schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV))));
 }
 
-/* Which interleavings are tried: chunks of one length, or chunks of which only the last round's are
- * shorter, as where 126 layers are cut for 128. With others a chunk waits for longer ones. */
+/* Returns 1 if an interleaving is tried: one with chunks of one length, or with shorter chunks in
+ * the last round only, as when 126 layers are cut for 128. With others a chunk waits for longer
+ * ones. */
 static int dpari_walk_chunks(const dpar_workload *w, const dpar_strategy *s)
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
@@ -801,7 +819,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
     }
 }
 
-/* Pipelines that divide the `rest` of the ranks; what remains is data parallelism. */
+/* Walks the pipelines that divide the `rest` of the ranks; the quotient is the data parallelism. */
 DPARI_APART void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 {
     const dpar_planner_desc *q = &p->search;
@@ -830,7 +848,8 @@ DPARI_APART void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t res
     }
 }
 
-/* The rule that a position breaks whatever comes further in; the cheapest to see first. */
+/* Returns the rule that a position breaks whatever the inner options are. The least expensive
+ * checks come first. */
 static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s,
                                            int64_t ranks)
 {
@@ -849,7 +868,7 @@ static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_str
     return DPAR_STRATEGY_RULE_NONE;
 }
 
-/* All of one outer position. */
+/* Walks all strategies of one outer position. */
 DPARI_APART void dpari_walk_position(dpar_planner *p)
 {
     dpar_strategy s;
@@ -915,7 +934,7 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
     return DPAR_OK;
 }
 
-/* No configuration is legal: the rule that most of them break says why. */
+/* Reports that no strategy is legal, with the rule that most of them break. */
 static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *p, dpar_why *why)
 {
     const char *name;
@@ -968,7 +987,9 @@ static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to
     dpari_text_print(t, "%s %d -> %d", name, from, to);
 }
 
-/* The options: ZeRO stage, recomputation, HSDP or all. 0 when the change cannot be made. */
+/* Changes an option: ZeRO stage, recomputation or shard group. Returns 1, or 0 if it cannot be
+ * changed.
+ */
 static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, int32_t pair,
                                   int32_t up, dpar_strategy *n, dpar_text *t)
 {
@@ -994,7 +1015,8 @@ static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, i
     return s->zero > 0 && n->shard > 1 && n->shard != all && s->dp % n->shard == 0;
 }
 
-/* The k-th change of a plan, in words and as a strategy; 0 when it cannot be made. */
+/* Makes the k-th change of a plan, in words and as a strategy. Returns 1, or 0 if it cannot be
+ * made. */
 static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k, dpar_strategy *n,
                            dpar_text *t)
 {
@@ -1113,7 +1135,7 @@ static double dpari_apart(int32_t a, int32_t b)
     return x > y ? x / y : y / x;
 }
 
-/* The divisors of n, at most `limit`, nearest to `want` in ratio, the nearest first. */
+/* Lists the divisors of n up to `limit` that are nearest to `want` in ratio, the nearest first. */
 static DPARI_COLD int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
 {
     int32_t i, k, d, count = 0;
@@ -1144,8 +1166,8 @@ static int32_t dpari_common(int32_t a, int32_t b)
     return (int32_t)dpari_most(1, dpari_gcd(a, b));
 }
 
-/* How far two strategies are apart: twice the ratio for a degree that differs, twice for an option;
- * the product of all. 1: the same. */
+/* Returns the distance of two strategies: the product of twice the ratio for each degree that
+ * differs and of 2 for each option that differs. It is 1 if they are equal. */
 static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
 {
     int32_t x[10], y[10], i;
@@ -1184,7 +1206,7 @@ static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
     return v < least ? least : v > most ? most : v;
 }
 
-/* Options into their ranges; what has no effect here is switched off. */
+/* Brings the options into their ranges and switches off those without an effect for this job. */
 static void dpari_sane(const dpar_job *job, dpar_strategy *s)
 {
     const dpar_workload *w = job->work;
@@ -1209,7 +1231,7 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     s->etp = w->experts > 0 ? dpari_within(s->etp, 1, INT32_MAX) : 1;
 }
 
-/* What follows from the degrees: data parallelism, experts, shards, micro-batches. */
+/* Sets what follows from the degrees: data parallelism, experts, shards, micro-batches. */
 static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, int64_t batch)
 {
     const dpar_workload *w = job->work;
@@ -1229,7 +1251,8 @@ static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, in
     }
 }
 
-/* The strategy as it is, or with a plain pipeline: what is legal and nearer than `best`. */
+/* Tries a strategy as it is and with a plain pipeline. Returns the distance if one is legal and
+ * nearer than `best`, otherwise `best`. */
 static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dpar_strategy *n,
                              int64_t batch, double best, dpar_strategy *near_one)
 {
@@ -1250,7 +1273,7 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
     return best;
 }
 
-/* All degrees near those asked for, given the tiles. */
+/* Tries all degrees near those of the request, with these tiles. */
 static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
                                            const dpar_strategy *sane, int32_t rest, int64_t batch,
                                            double best, dpar_strategy *near_one)
@@ -1312,7 +1335,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const
 
 /* ---- smallest machine ----------------------------------------------------------------------- */
 
-/* The sizes that a machine can have: parts of a node, then whole nodes. 0 past 2^31. */
+/* Returns the next size of a machine: parts of a node, then whole nodes. 0 beyond 2^31. */
 static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 {
     int64_t nodes = gpus / node, next;
@@ -1323,7 +1346,7 @@ static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
     return next <= INT32_MAX ? (int32_t)next : 0;
 }
 
-/* The best plan on so many GPUs of the cluster's kind. */
+/* Finds the best plan on a number of GPUs of the cluster's kind. */
 static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job,
                                                 const dpar_planner_desc *search, int32_t gpus,
                                                 dpar_plan *plan, int64_t *nearest, dpar_why *why)
@@ -1363,9 +1386,10 @@ static void dpari_size_fix(dpar_planner_desc *q, int32_t field, int32_t *at, int
     }
 }
 
-/* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
- * and everything recomputed and, if the search may, offloaded; the whole question only when that
- * misses by less than a quarter (one layer in flight is less without recomputation). */
+/* Returns DPAR_DONE if some plan fits on a number of GPUs. It first searches where the memory is
+ * least: micro-batches of one sample, everything recomputed and, if the search may, offloaded. Only
+ * if that misses by less than a quarter it searches everything (without recomputation one layer in
+ * flight needs less). */
 static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_planner_desc *search,
                                               int32_t gpus, int64_t *priced, dpar_why *why)
 {
@@ -1394,7 +1418,7 @@ static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_pl
     return dpari_size_search(job, search, gpus, &plan, &nearest, why);
 }
 
-/* Fewer GPUs than this cannot even hold the state between them. */
+/* Returns a number of GPUs below which not even the state fits. */
 static int32_t dpari_size_least(const dpar_job *job, const dpar_planner_desc *search)
 {
     const dpar_recipe *r = &job->recipe;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* planner - walks every legal way to spread a job and keeps the best, with reasons.
- * dpar_plan_search (plan_text.h) is the short way.
+/* planner - searches all legal strategies of a job and keeps the best plans, with reasons.
+ * dpar_plan_search (plan_text.h) does it all in one call.
  *
  *     dpar_plan best;
  *     dpar_planner_desc search = {0};                            the whole cluster, a free batch
@@ -16,125 +16,151 @@
 #include "memory.h"
 #include "step.h"
 
-/* A configuration and its price. */
+/* A strategy and its price. */
 typedef struct dpar_plan {
     dpar_strategy strategy;
     dpar_memory_usage memory;
     dpar_step_cost step;
-    int32_t fits; /* 1: memory.lower fits the GPU (of plans that a search found, memory.upper), and
-                   * what is offloaded the node's memory */
+    /* 1 if memory.lower fits into the GPU and the offloaded bytes into the node's memory. A search
+     * is stricter: it keeps a plan only if memory.upper without memory.late fits. */
+    int32_t fits;
 } dpar_plan;
 
-/* Prices one configuration: is it legal, what does it hold, how long is its step? global_batch 0:
- * any. O(layer classes), about 300 ns.
+/* Prices one strategy: checks that it is legal and predicts its memory and its time.
  *
- * E_DIVIDE, E_ARG, ... with a sentence: it is not legal; *rule (may be NULL) says which rule it
- * breaks. E_MEMORY, with *plan written: it does not fit. */
+ * global_batch: samples per step that the strategy must have; 0 if it is free.
+ * plan:         the result; also written if the plan does not fit.
+ * rule:         gets the rule that the strategy breaks, DPAR_RULE_*; may be NULL.
+ *
+ * O(layer classes), about 300 ns. Fails with DPAR_E_DIVIDE, DPAR_E_ARG or another status if the
+ * strategy is not legal, and with DPAR_E_MEMORY if it does not fit. The message has the numbers. */
 DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
                                      int64_t global_batch, dpar_plan *plan, int32_t *rule,
                                      dpar_why *why);
 
-/* How much is searched. */
+/* The spaces of a search. */
 enum {
-    /* The usual choices. tp: divisors of a node, with sequence parallelism. cp, micro-batch: powers
-     * of two. Pipelines: 1F1B, or interleaved in chunks of equal length. (Those of the last round
-     * may be one shorter, and a fixed vp may cut as it likes.) ZeRO 0 and 1; without pipelines 2
-     * and 3 too. etp 1. Overlap as the stack has it. Grids are cut where the surface is least. No
-     * offload: of activations it can be a few percent faster on paper.
+    /* The strategies that are usual. tp divides a node and comes with sequence parallelism. cp and
+     * micro-batch are powers of two. Pipelines are 1F1B, or interleaved with chunks of equal
+     * length; those of the last round may be one layer shorter, and a fixed vp may cut otherwise.
+     * ZeRO is 0 or 1, without pipelines also 2 or 3. etp is 1. Overlap is as in the software stack.
+     * Grids are cut where the surface is smallest. Nothing is offloaded, although offloading
+     * activations can be a few per cent faster on paper.
      *
-     * When only the top is wanted (no front), what cannot reach it is left unpriced and counted in
-     * `cut`. With a front everything is priced. */
+     * A search without a front does not price strategies that cannot reach the top; it counts them
+     * in `cut`. With a front it prices all. */
     DPAR_SPACE_USUAL,
-    /* Every divisor for tp (across nodes too), cp, pp, ep and micro-batch; vp as above; sp 0/1; all
-     * kinds of cp; all schedules. ZeRO 0 to 3, HSDP, the offloads, three overlaps, every cut of a
-     * grid.
+    /* All strategies. tp (also across nodes), cp, pp, ep and micro-batch take every divisor, and vp
+     * is as above. The options are sp 0 and 1, all kinds of cp, all schedules, ZeRO 0 to 3, HSDP,
+     * the offloads, three overlaps, and every cut of a grid.
      *
-     * Branch and bound: what cannot change the top, nor the front where one is wanted, is counted
-     * in `cut`. The bounds never pass the truth, so the plans are those of the full walk. Without
-     * top and front everything is priced.
+     * The search is branch and bound: strategies that cannot change the top, or the front if one is
+     * wanted, are counted in `cut`. The bounds are safe, so the plans found are those of the full
+     * walk. Without top and front it prices everything.
      *
-     * It holds Calculon's space but for two choices: its network for each degree (here that follows
-     * from the placement) and how it splits an all-reduce of TP. */
+     * The space includes that of Calculon except for two choices: a network for each degree (here
+     * the placement decides that) and the way in which an all-reduce of TP is split. */
     DPAR_SPACE_WHOLE
 };
 
-/* What is searched. Zero it: all of the cluster, a free batch, the usual space. */
+/* Describes a search. Zero selects the whole cluster, a free batch and the usual space. */
 typedef struct dpar_planner_desc {
-    int32_t gpus;          /* 0: all of the cluster */
-    int64_t global_batch;  /* samples a step; 0: free, four micro-batches a pipeline stage */
+    int32_t gpus;          /* GPUs of the cluster; 0 selects all of them */
+    int64_t global_batch;  /* samples per step; 0 if free: four micro-batches per pipeline stage */
     int32_t space;         /* DPAR_SPACE_* */
     dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
-    uint32_t fixed_fields; /* bits DPAR_STRATEGY_FIELD_* */
-    double memory_bytes;   /* limit a GPU; 0: what the GPU has */
-    /* Read by dpar_planner_init alone: where its plans go, filled as it searches. */
-    dpar_plan *top;   /* [top_room]: best first; may be NULL */
-    dpar_plan *front; /* [front_room]: Pareto front of step time x memory; may be NULL */
-    int32_t top_room, front_room;
+    uint32_t fixed_fields; /* bits 1 << DPAR_FIELD_* */
+    double memory_bytes;   /* limit per GPU; 0 selects the memory of the GPU */
+    /* Where the search writes its plans. Only dpar_planner_init reads these fields. */
+    dpar_plan *top;               /* [top_room] the best plans, best first; may be NULL */
+    dpar_plan *front;             /* [front_room] Pareto front of step time x memory; may be NULL */
+    int32_t top_room, front_room; /* capacities */
 } dpar_planner_desc;
 
-/* Why a good-looking neighbour of the winner was not taken. */
+/* A neighbour of a plan, and the reason why it was not chosen. */
 typedef struct dpar_plan_rejection {
     dpar_strategy strategy;
-    int32_t rule;      /* DPAR_STRATEGY_RULE_*; NONE: legal, but slower */
-    double seconds;    /* predicted step, 0 if it was not priced */
-    double bytes_over; /* for DPAR_STRATEGY_RULE_MEMORY */
-    char text[160];
+    int32_t rule;      /* DPAR_RULE_*; NONE if it is legal but slower */
+    double seconds;    /* predicted time of a step; 0 if it was not priced */
+    double bytes_over; /* bytes by which it exceeds the GPU; only for DPAR_STRATEGY_RULE_MEMORY */
+    char text[160];    /* the reason in words */
 } dpar_plan_rejection;
 
-/* The state of a search. You own it and the slots for plans. Nothing else is allocated: O(1) memory
- * whatever the space. */
+/* The state of a search. The caller owns it and the arrays for the plans. A search allocates
+ * nothing else, whatever the size of the space. */
 typedef struct dpar_planner {
-    dpar_job job; /* the pointers must outlive the search */
+    dpar_job job; /* the objects that it points to must outlive the search */
     dpar_planner_desc search;
-    dpar_plan *top; /* best first, by samples/s (fixed batch: by step time) */
+    dpar_plan *top; /* best first: by samples/s, which for a fixed batch is by step time */
     int32_t top_room, tops;
     dpar_plan *front; /* Pareto front of step time x memory, fastest first */
     int32_t front_room, fronts;
-    int64_t evaluated; /* configurations priced: memory, and time where it fits */
-    int64_t rejected[DPAR_STRATEGY_RULE_COUNT]; /* configurations by the rule that they break; those
-                                     of MEMORY were priced */
-    int64_t cut;               /* legal, but not priced: bounds say that they would not be kept */
-    int64_t walked;            /* evaluated + cut + rejected by other rules than MEMORY */
+    int64_t evaluated; /* strategies that were priced: their memory, and their time if they fit */
+    int64_t rejected[DPAR_STRATEGY_RULE_COUNT]; /* strategies by the rule that they break; those of
+                                     MEMORY were priced */
+    int64_t cut;               /* legal strategies not priced, because a bound excludes them */
+    int64_t walked;            /* evaluated + cut + rejected by rules other than MEMORY */
     double progress;           /* share of the space that is done, 0..1 */
-    int64_t state[64];         /* private: where the walk is */
-    struct dpari_kinds *kinds; /* private: of dpar_plan_recommend */
-    double slack;              /* private: so much slower than the plans kept is still priced */
-    /* private: prices of layers, shared by many configurations */
+    int64_t state[64];         /* private: the position of the walk */
+    struct dpari_kinds *kinds; /* private: used by dpar_plan_recommend */
+    double slack; /* private: a strategy slower than the kept ones by up to this factor is priced */
+    /* private: prices of layers, shared by many strategies */
     double layers[DPAR_MAX_LAYER_CLASSES * 32];
 } dpar_planner;
 
-/* Makes a search ready. The cluster must already have search->gpus GPUs. E_ARG, E_RANGE with a
- * sentence: a job or a search that cannot be. */
+/* Prepares a search. If search->gpus is not 0, it must be the number of GPUs of the cluster
+ * (dpar_cluster_resize). Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the job or of the
+ * search is not allowed. */
 DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
                                        const dpar_planner_desc *search, dpar_why *why);
-/* Searches on for about `budget` configurations. MORE: call again; what was found so far is valid,
- * so you may show progress, look at the clock, or stop. DONE: the space is exhausted. E_NONE:
- * exhausted and nothing fits; *why says what came nearest. Deterministic: ties go to the canonical
- * order. O(budget x layer classes). */
+/* Continues a search for about `budget` strategies. Returns DPAR_MORE while there are more to
+ * visit, and DPAR_DONE at the end. Between calls the plans found so far are valid: the caller may
+ * show the progress, look at the clock, or stop.
+ *
+ * Deterministic: of equally good plans the first in the order of the walk is kept. O(budget x layer
+ * classes). If `top` has room for a plan, the function fails with DPAR_E_NONE at the end if no
+ * strategy fits or none is legal; the message says what came nearest. */
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why);
 
-/* Neighbours of a plan at the same batch, each with the reason why it was not chosen: slower by how
- * much, over memory by how much, or the rule that it breaks. They have twice or half of tp, pp,
- * micro-batch, vp, ep or cp, or another ZeRO stage, recomputation or shard group. Writes and
- * returns at most 18. Costs at most 18 times dpar_plan_price. */
+/* Lists the neighbours of a plan at the same batch, each with the reason why it was not chosen: how
+ * much slower it is, how much memory it lacks, or which rule it breaks. Returns their number, at
+ * most `room` and at most 18.
+ *
+ * global_batch: samples per step; 0 if it is free.
+ * out:          array of `room` entries.
+ *
+ * A neighbour has twice or half of tp, pp, micro-batch, vp, ep or cp, or another ZeRO stage,
+ * recomputation or shard group. Costs at most 18 times dpar_plan_price. */
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
                                       int64_t global_batch, dpar_plan_rejection *out, int32_t room);
 
-/* The legal configuration nearest to `s`, which is `s` itself when it is legal. Memory does not
- * count. Nearest: fewest and smallest changes; a change of a degree counts as its ratio. E_NONE:
- * none is near, and *why says what is wrong with `s`. About 200 checks. */
+/* Finds the legal strategy nearest to `s`, which is `s` itself if it is legal. Memory is not
+ * considered. The nearest strategy has the fewest and smallest changes; a change of a degree counts
+ * as the ratio of its values.
+ *
+ * global_batch: samples per step that the result must have; 0 if it is free.
+ * near_one:     written on success only.
+ *
+ * About 200 checks. Fails with DPAR_E_NONE if no legal strategy is near; the message says which
+ * rule `s` breaks. */
 DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
                                            int64_t global_batch, dpar_strategy *near_one,
                                            dpar_why *why);
 
-/* The fewest GPUs of this cluster's kind on which the job fits, and the best plan there: parts of a
- * node, then whole nodes. Leave global_batch 0 (free) unless it must be kept: a fixed one forbids
- * the sizes that do not divide it. E_NONE: most_gpus are not enough. Some tenths of a ms a size in
- * the usual space.
+/* Finds the smallest number of GPUs on which a job fits, and the best plan there. The GPUs are a
+ * part of one node of the cluster's kind, or whole nodes.
  *
- * It first looks for a size that is enough: each number of nodes up to 32, then steps of a
- * sixteenth. Then it tries every smaller one, so the answer is the least of all. A cluster without
- * a network gets one NIC of 25 GB/s a GPU beyond its node. */
+ * search:    leave global_batch 0 unless it must be kept, because a fixed batch excludes the sizes
+ *            that do not divide it.
+ * most_gpus: the largest size to try.
+ * plan:      the result; dpar_strategy_ranks of its strategy is the number of GPUs.
+ *
+ * The function first looks for a size that suffices: each number of nodes up to 32, then steps of a
+ * sixteenth. Then it tries every smaller size, so the answer is the smallest of all. If the cluster
+ * has no network, more than one node of it gets one NIC of 25 GB/s per GPU.
+ *
+ * Takes some tenths of a millisecond per size in the usual space. Fails with DPAR_E_NONE if
+ * most_gpus are not enough. */
 DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_planner_desc *search,
                                         int32_t most_gpus, dpar_plan *plan, dpar_why *why);
 

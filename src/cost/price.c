@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Prices the operations of a layer, forward and backward, and sums them into stages. Compute is a
+ * share of the peak that depends on the shape; communication is priced by dpar_collective_predict.
+ */
 #include "price.h"
 
 #include "../base/real.h"
@@ -50,7 +53,7 @@ static const double dpari_ring_merge_back = 9.0;
 /* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
 static const double dpari_scores_share = 0.62;
 
-/* Did the chip come while the software of dpari_age was written? */
+/* Returns 1 if the chip was new when the software of dpari_age was written: Hopper and later. */
 static int dpari_is_young(const dpar_gpu *g)
 {
     return g->generation == DPAR_GEN_HOPPER || g->generation == DPAR_GEN_BLACKWELL;
@@ -143,7 +146,8 @@ static double dpari_split_sum(const dpari_rates *r, double outputs)
     return outputs < r->wave ? outputs / r->wave : 1.0;
 }
 
-/* [rows, k] x [k, n]. Rows of any number do: only the widths lie side by side in memory. */
+/* Returns the seconds of [rows, k] x [k, n]. Only the widths need to be multiples, because only
+ * they are contiguous in memory; any number of rows will do. */
 static double dpari_product(const dpari_rates *r, double rows, double n, double k, double lost,
                             double share)
 {
@@ -229,7 +233,7 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
     p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
 }
 
-/* Do the bits of a recomputation drop what this operation keeps? */
+/* Returns 1 if the bits of a recomputation drop what this operation keeps, otherwise 0. */
 static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
 {
     return op->keep == DPAR_KEEP_NORM ? recompute & DPAR_RECOMPUTE_NORM
@@ -240,8 +244,8 @@ static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
                                            : 0;
 }
 
-/* What products in 8 or 4 bits keep of their input over what they would in 16: of the attention's
- * output both, as attention itself needs the wide one. */
+/* Returns how much of its input a product in 8 or 4 bits keeps, relative to 16 bits. Of the output
+ * of attention it keeps both, because attention itself needs the wide one. */
 static DPARI_COLD double dpari_narrowed(const dpar_op *op, double narrow)
 {
     return op->kind == DPAR_OP_EXPERTS ||
@@ -333,7 +337,8 @@ DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32
     t->backward[what][kind] += all * backward;
 }
 
-/* Seconds of one call; its bytes as often as it is made, forward and backward. */
+/* Returns the seconds of one call, and adds its bytes for each time it is made, forward and
+ * backward. */
 static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
                           double bytes, dpari_layer_price *p, double forward, double backward)
 {
@@ -346,7 +351,7 @@ static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int3
     return c.seconds;
 }
 
-/* The same, told to the tally. */
+/* The same, and counts the call in the tally. */
 static double dpari_spend_told(const dpar_job *job, const dpar_cluster_group *g, int32_t what,
                                int32_t kind, double bytes, dpari_layer_price *p, double forward,
                                double backward)
@@ -436,7 +441,7 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
     }
 }
 
-/* How many of n places k balls reach that fall at random. */
+/* Returns the expected number of places hit by k balls that fall at random on n places. */
 static DPARI_COLD double dpari_places_reached(double n, int32_t k)
 {
     double missed = 1.0;
@@ -446,7 +451,8 @@ static DPARI_COLD double dpari_places_reached(double n, int32_t k)
     return n * (1.0 - missed);
 }
 
-/* Nodes that a token's experts can lie on: of routing limited to groups, those of its groups. */
+/* Returns the number of nodes on which a token's experts can be; if its routing is limited to
+ * groups, those of its groups. */
 static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes)
 {
     const double groups = w->expert_groups;
@@ -457,9 +463,9 @@ static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes
                            : dpari_places_reached(nodes, w->topk_groups);
 }
 
-/* One all-to-all of routed tokens. Where the code sends a token once to each node that has experts
- * of it, of topk copies as many are sent as nodes are reached, and all of them are handed out
- * inside the nodes meanwhile. */
+/* Returns the seconds of one all-to-all of routed tokens. Software that sends a token once to each
+ * node sends as many copies as it reaches nodes, not topk; the copies are distributed inside the
+ * nodes at the same time. */
 static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cluster_group *g,
                                               double bytes, dpari_layer_price *p)
 {
@@ -481,12 +487,12 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cl
     return dpari_mostf(t, dpari_spend(job, &inside, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0));
 }
 
-/* Assumed, not measured: a tenth of the experts' messages finds nothing to hide behind, nor does a
- * fifth of the layer hide any (the command plan says so where it counts). */
+/* Assumed, not measured: a tenth of the experts' messages cannot be hidden, and a fifth of the
+ * layer cannot hide any. The command plan notes this assumption where it matters. */
 static const double dpari_ep_hidden = 0.9;
 static const double dpari_ep_hides = 0.8;
 
-/* t seconds of messages each way behind work of so many seconds forward and backward. */
+/* Hides t seconds of messages each way behind the work of the forward and the backward. */
 static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forward, double backward,
                                      dpari_layer_price *p)
 {
@@ -537,7 +543,8 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
     }
 }
 
-/* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
+/* Returns the cells of the faces of a tile: both sides of every cut axis, which a full-duplex link
+ * carries at the same time. */
 static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_workload_layer *l,
                                           const dpar_strategy *s)
 {
@@ -684,7 +691,7 @@ DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_w
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
-/* Blocks of class i inside [from, to) of the sequence of blocks. */
+/* Returns the blocks of class i inside [from, to) of the sequence of blocks. */
 static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
 {
     const dpar_workload_layer *l = &w->layer[i];
@@ -693,9 +700,9 @@ static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t fro
     return to > from ? (double)(to - from) * ((double)l->count / l->span) : 0.0;
 }
 
-/* Chunk c of `chunks`: blocks in even shares, the first ones one longer: the last stage, which has
- * the logits, is never the longer one. Where that leaves a rest and two layers more would not, the
- * embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
+/* Computes the blocks of chunk c of `chunks`: equal shares, with the first chunks one longer, so
+ * that the last stage, which has the logits, is never the longer one. If the blocks do not divide
+ * but two more would, the embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
 static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t c)
 {
     int64_t blocks = w->blocks, rest = blocks % chunks;
@@ -709,7 +716,7 @@ static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t
     return blocks / chunks * c + dpari_least(c, rest);
 }
 
-/* Round the ranks, or there and back (V schedules). */
+/* Places chunks round the ranks, or in V schedules there and back. */
 DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 {
     int there_and_back = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
@@ -761,7 +768,7 @@ static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari
     st->boundary = dpari_mostf(st->boundary, p->send / s->tp);
 }
 
-/* One class in a stage: `count` of its layers, `full` of them fully recomputed. */
+/* Adds a class to a stage: `count` of its layers, of which `full` are fully recomputed. */
 static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
                               double count, double full)
 {
@@ -816,9 +823,10 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
     }
 }
 
-/* Host and device work at once. A quick host is hidden; a slow one is all there is; in between the
- * device waits now and then. Under TP every rank waits for the one whose host is last, at each
- * collective: more is exposed (vTrain's single-node rows, tp 1 against 2 to 8). */
+/* Sets the time of a stage from those of host and device, which work at the same time. A fast host
+ * is hidden, a slow one determines the time, and in between the device waits now and then. With TP
+ * every rank waits at each collective for the one whose host is last, so more is exposed (vTrain's
+ * single-node rows, tp 1 against 2 to 8). */
 static void dpari_stage_total(const dpar_strategy *s, dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
@@ -867,7 +875,8 @@ DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
     dpari_stage_total(s, st);
 }
 
-/* Does a class of blocks begin inside this rank's chunks? Then its mix is its own. */
+/* Returns 1 if a class of blocks begins inside the chunks of a rank, so that its mix of classes is
+ * like that of no other rank. */
 static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
@@ -895,7 +904,7 @@ static int32_t dpari_block_classes(const dpar_workload *w)
     return n;
 }
 
-/* All ranks together: every layer once. */
+/* Sums all ranks: every layer once. */
 static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
                                          const dpari_layers *layers, dpari_stage *whole)
 {
@@ -917,14 +926,15 @@ static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strateg
     dpari_stage_total(s, whole);
 }
 
-/* The ranks beside a mixed one too: they are the longest of the pure ones on their side. */
+/* Also adds the ranks next to a mixed one: they are the longest of the pure ones on their side. */
 static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
 {
     return dpari_stage_mixed(w, s, rank - 1) || dpari_stage_mixed(w, s, rank) ||
            (rank + 1 < s->pp && dpari_stage_mixed(w, s, rank + 1));
 }
 
-/* Room for one more stage: where the list is full the quickest of the inner ones goes. */
+/* Returns an entry for one more stage. If the list is full, the fastest of the inner ones is
+ * replaced. */
 static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
 {
     int32_t i, quick = 1;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Chooses the plan to recommend. The planner keeps the fastest plan of each kind (kinds.h); of the
+ * kinds near the fastest the simplest wins. The rest of the file puts the result into words. */
 #include "recommend.h"
 
 #include "../base/inner.h"
@@ -9,7 +11,7 @@
 
 /* ---- what does not fit ---------------------------------------------------------------------- */
 
-/* What decides: bytes of one replica on one GPU. */
+/* The numbers that decide what fits: bytes of one replica on one GPU. */
 typedef struct dpari_need {
     double state;       /* weights, gradients, optimizer of one replica */
     double activations; /* of one sample, nothing cut, nothing recomputed */
@@ -19,16 +21,16 @@ typedef struct dpari_need {
 } dpari_need;
 
 enum { DPARI_NAME = sizeof(((dpar_advice *)0)->name) };
-/* Sequence parallelism is named from such sequences on: there it is what makes them fit. */
+/* Sequence parallelism is named from this length on, because only it makes such sequences fit. */
 static const double dpari_medium_sequence = 16384.0;
-/* What is advised is at most this much slower than the fastest of the search; inside, what it saves
- * (dpari_kind_weight) counts 1.6 % of the time each, nearly all of it for one kind of parallelism:
- * fewer kinds are fewer things to go wrong. */
+/* The recommended plan is at most this much slower than the fastest. Within that limit each unit of
+ * dpari_kind_weight counts 1.6 % of the time, so a kind of parallelism, which has three, nearly
+ * counts as much as the limit: fewer kinds are fewer things to go wrong. */
 static const double dpari_near_best = 1.05;
 static const double dpari_kind_unit = 0.016;
-/* Without tensor parallelism over slow links, unless it takes more than twice as long. */
+/* Tensor parallelism over slow links is only recommended if everything else takes twice as long. */
 static const double dpari_poor_pays = 2.0;
-/* A simpler plan is worth a line up to here. */
+/* A simpler plan is mentioned up to this ratio of times. */
 static const double dpari_worth_saying = 1.6;
 
 static int dpari_asks(const dpar_planner_desc *asked, int32_t field)
@@ -61,8 +63,9 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
 
 /* ---- kinds ---------------------------------------------------------------------------------- */
 
-/* How much of it: a kind counts three, an option one. Sharded optimizer state is a kind of its own
- * beside plain DDP and a flag beside others. */
+/* Returns the weight of a plan: three for each kind of parallelism, one for each option. Sharded
+ * optimizer state is a kind of its own with plain DDP, and only a setting of the software with tp
+ * or pp. */
 static int32_t dpari_kind_weight(int32_t bits)
 {
     static const int8_t weight[9] = {3, 3, 3, 1, 1, 3, 3, 1, 2};
@@ -73,7 +76,7 @@ static int32_t dpari_kind_weight(int32_t bits)
     return sum - (bits & (DPARI_KIND_TP | DPARI_KIND_PP) && bits & DPARI_KIND_SHARDS ? 3 : 0);
 }
 
-/* One walk through all usual plans; the best of each kind. OK, E_NONE or what is wrong. */
+/* Walks all usual plans and keeps the best of each kind. */
 DPARI_APART DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
                                                     const dpar_planner_desc *asked, dpari_kinds *k,
                                                     dpar_why *why)
@@ -96,7 +99,7 @@ DPARI_APART DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
     return st == DPAR_DONE ? DPAR_OK : st;
 }
 
-/* The fastest kind of those whose bits have nothing of `without`; NULL: there is none. */
+/* Returns the fastest kind that has none of the bits `without`, or NULL. */
 static const dpari_kind *dpari_kind_fastest(const dpari_kinds *k, int32_t without)
 {
     const dpari_kind *best = NULL;
@@ -110,7 +113,7 @@ static const dpari_kind *dpari_kind_fastest(const dpari_kinds *k, int32_t withou
     return best;
 }
 
-/* What is advised: of all near the fastest the one whose time and simplicity are best. */
+/* Chooses the plan to recommend: of all near the fastest the best by time and simplicity. */
 static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
 {
     const dpari_kind *best = dpari_kind_fastest(k, DPARI_KIND_POOR), *chosen = NULL;
@@ -130,7 +133,8 @@ static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
     return chosen;
 }
 
-/* The fastest of those that are simpler by more than an option; NULL: none is worth saying. */
+/* Returns the fastest plan that is simpler by more than an option, or NULL if none is worth a line.
+ */
 static const dpari_kind *dpari_kind_simpler(const dpari_kinds *k, const dpari_kind *than)
 {
     const dpari_kind *best = NULL;
@@ -257,7 +261,7 @@ static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *te
     dpari_text_print(t, "%s%s", t->used > 0 ? " " : "", text);
 }
 
-/* Mistakes that the plan makes. */
+/* Lists the common mistakes that the plan makes. */
 static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *asked,
                                   const dpari_need *n, dpar_advice *a)
 {
@@ -297,7 +301,7 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *
     }
 }
 
-/* What the first kind needs and the second does not, in words. */
+/* Appends in words what the first kind needs and the second does not. */
 static DPARI_COLD void dpari_advice_saved(dpar_text *t, const char *how, int32_t bits, int32_t than)
 {
     static const char name[9][24] = {
@@ -313,7 +317,7 @@ static DPARI_COLD void dpari_advice_saved(dpar_text *t, const char *how, int32_t
     }
 }
 
-/* "12 % slower, ", "3.1 % faster, ": the ratio of its time to another one's. */
+/* Appends "12 % slower, " or "3.1 % faster, " for a ratio of times. */
 static DPARI_COLD void dpari_advice_ratio(dpar_text *t, double ratio)
 {
     double by = 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 / ratio - 1.0);
@@ -350,7 +354,7 @@ static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planne
     }
 }
 
-/* The fastest of the search, where the plan is another one; what would be simpler still. */
+/* Describes the fastest plan, if it is another one, and a simpler one. */
 static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_planner_desc *asked,
                                            const dpari_kinds *k, const dpari_kind *chosen,
                                            dpar_advice *a)
@@ -369,7 +373,7 @@ static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_plann
     }
 }
 
-/* Something is fixed: what would be recommended otherwise stands in the runner-up's place. */
+/* If something is fixed, replaces the runner-up by what would be recommended otherwise. */
 static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *asked, dpar_advice *a)
 {
     dpar_advice other;
@@ -392,7 +396,8 @@ static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *aske
     dpar_text_put(&t, " a GPU");
 }
 
-/* What comes nearest when nothing fits: E_MEMORY and a->plan, E_NONE where nothing is legal. */
+/* Finds what comes nearest when nothing fits. Returns DPAR_E_MEMORY with a->plan, or DPAR_E_NONE if
+ * nothing is legal. */
 static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_desc *asked,
                                      const dpari_need *n, dpar_advice *a)
 {
@@ -407,7 +412,7 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
         one = one == DPAR_OK ? dpar_plan_price(job, &s, 0, &a->plan, NULL, NULL) : one;
         return one == DPAR_OK || one == DPAR_E_MEMORY ? DPAR_E_MEMORY : DPAR_E_NONE;
     }
-    for (k = 0; k < 2; k++) { /* sharded over all alone, then with TP in the node */
+    for (k = 0; k < 2; k++) { /* only sharded over all GPUs, then also with TP in the node */
         dpar_strategy_init(&s);
         s.tp = k == 1 ? n->tp : 1;
         s.sp = s.tp > 1;
@@ -423,7 +428,8 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
     return st;
 }
 
-/* Nothing fits: what comes nearest, by how much it misses, and on how many GPUs it would fit. */
+/* Reports that nothing fits: what comes nearest, how much memory it lacks, and on how many GPUs it
+ * would fit. */
 static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *asked,
                                      const dpari_need *n, dpar_advice *a, dpar_why *why)
 {

@@ -1,48 +1,58 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* recommend - one strategy in words, as an engineer would put it, and why.
+/* recommend - recommends one strategy in words, as an engineer would, and gives the reason.
  *
  *     dpar_plan_recommend(&job, &search, &advice, &why);
- *     puts(advice.name), puts(advice.why);                 "TP=4 + FSDP=4", and the reason */
+ *     puts(advice.name);                                   "TP=4 + FSDP=4"
+ *     puts(advice.why);                                    the reason */
 #ifndef DPARI_COST_RECOMMEND_H
 #define DPARI_COST_RECOMMEND_H
 
 #include "planner.h"
 
-/* Warnings of common mistakes, bits of dpar_advice.warnings. */
+/* Bits of dpar_advice.warnings: common mistakes. */
 enum {
-    DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits: FSDP only adds traffic */
+    DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits without FSDP, which only adds traffic */
     DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes, or over PCIe */
-    DPAR_WARN_FEW_MICRO = 4,     /* fewer micro-batches than 4 pp */
-    DPAR_WARN_ACTIVATIONS = 8,   /* activations dominate: FSDP does not shard them */
-    DPAR_WARN_DDP_STATE = 16,    /* replicated state does not fit */
-    DPAR_WARN_LEARNING_RATE = 32 /* the global batch was scaled: scale the learning rate */
+    DPAR_WARN_FEW_MICRO = 4,     /* fewer than 4 pp micro-batches */
+    DPAR_WARN_ACTIVATIONS = 8,   /* activations dominate, and FSDP does not shard them */
+    DPAR_WARN_DDP_STATE = 16,    /* the replicated state does not fit */
+    DPAR_WARN_LEARNING_RATE = 32 /* the global batch was scaled, so scale the learning rate */
 };
+/* A recommended plan, with the reason and the alternatives in words. */
 typedef struct dpar_advice {
     dpar_plan plan;
-    char name[64]; /* "TP=4 + FSDP=4" */
-    char why[400];
-    char runner_up[256]; /* a simpler plan: how much slower, what it saves; may be empty */
-    char fastest[256];   /* where the plan is not the fastest: what is, and what it needs more */
-    double slower;       /* than that one, as a share: 0.03 */
+    char name[64];       /* "TP=4 + FSDP=4" */
+    char why[400];       /* the reason */
+    char runner_up[256]; /* a simpler plan, how much slower it is and what it saves; may be empty */
+    char fastest[256];   /* the fastest plan and what it needs in addition; empty if it is `plan` */
+    double slower;       /* time of `plan` over the fastest, less 1: 0.03 is 3 % slower */
     int32_t warnings;    /* bits DPAR_WARN_* of the plan */
     char warning_text[400];
 } dpar_advice;
-/* The simplest plan near the fastest. All usual plans are priced and the best of each kind is kept.
- * What makes a kind are tensor, sequence, pipeline and domain parallelism, sharding and
- * recomputation. Expert parallelism is free: codes with experts have it. Of the kinds at most 5 %
- * slower than the fastest it is the one with the least time, where a kind of parallelism more
- * counts 4.8 % and an option 1.6 %.
+/* Recommends the simplest plan that is nearly as fast as the fastest one.
  *
- * Tensor parallelism over PCIe or between nodes, and cut experts, are left to where nothing else
- * fits or all else takes twice as long. `fastest` then says by how much they would be faster.
+ * job:    the workload, the machine and the precision.
+ * search: what is fixed holds for the answer, and the warnings refer to the answer. If the
+ *         recommendation with nothing fixed is another one, runner_up names it.
+ * advice: the result.
  *
- * What search->fixed fixes binds the answer, and the warnings judge it. runner_up then says what
- * would be recommended with nothing fixed, where that is another one. E_MEMORY when nothing fits:
- * *advice then has what comes nearest, by how much it misses, and how many GPUs would hold it.
- * E_NONE: no way divides the batch, or what is fixed is not legal. E_ARG: a batch below 0, or gpus
- * that are not the cluster's. One search, two where something is fixed: milliseconds.
+ * The function prices all usual plans and keeps the best of each kind. A kind is a combination of
+ * tensor, sequence, pipeline and domain parallelism, sharding and recomputation; expert parallelism
+ * does not count, because codes with experts have it anyway. Of the kinds that are at most 5 %
+ * slower than the fastest, it takes the one with the least time after a penalty: 4.8 % for each
+ * kind of parallelism, 1.6 % for each option.
  *
- * The plan's times are those of the closed forms; dpar_plan_simulate has the schedule's own. */
+ * It recommends tensor parallelism over PCIe or between nodes, and experts cut over ranks, only if
+ * nothing else fits or everything else takes more than twice as long. Otherwise `fastest` says how
+ * much faster they would be.
+ *
+ * The times are those of the closed forms; dpar_plan_simulate gives those of the schedule. Takes
+ * milliseconds: one search, or two if something is fixed.
+ *
+ * Fails with DPAR_E_MEMORY if nothing fits; *advice then has the plan that comes nearest, how much
+ * memory it lacks, and how many GPUs would hold it. Fails with DPAR_E_NONE if no legal plan divides
+ * the batch, and with DPAR_E_ARG if a number is not allowed or search->gpus is not the number of
+ * the cluster's GPUs. */
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_planner_desc *search,
                                          dpar_advice *advice, dpar_why *why);
 

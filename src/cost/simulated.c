@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Simulates a plan's pipeline with dpar_schedule_simulate. The stages' prices become the times of
+ * the schedule's chunks. */
 #include "simulated.h"
 
 #include "../base/inner.h"
 #include "../schedule/simulate.h"
 #include "terms.h"
 
-/* Times and bytes of each stage of the schedule, in the caller's memory. */
+/* Times and bytes of each stage of the schedule. The arrays are in the caller's memory. */
 typedef struct dpari_sim_rows {
     int64_t *forward, *input, *weight, *back, *kept;
     dpar_rank_timing *rank;
@@ -17,8 +19,8 @@ static int dpari_sim_chains(const dpar_strategy *s)
     return s->schedule == DPAR_SCHEDULE_DUALPIPE;
 }
 
-/* So many micro-batches are simulated: all, or as many as keep the list short and the last group as
- * it is. */
+/* Returns how many micro-batches to simulate: all, or so many that the list stays short and the
+ * last group is complete. */
 static int32_t dpari_simulated_micros(const dpar_strategy *s)
 {
     const int64_t most = INT64_C(100000) / ((int64_t)s->pp * s->vp), group = 2 * (int64_t)s->pp;
@@ -29,15 +31,16 @@ static int32_t dpari_simulated_micros(const dpar_strategy *s)
     return (int32_t)m;
 }
 
-/* The forward's share of what a stage takes: its compute and its messages. */
+/* Returns the share of a stage's time that its forward takes, compute and messages together. */
 static double dpari_forward_share(const dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
     return device > 0.0 ? (st->forward + st->sent) / device : 0.5;
 }
 
-/* Each chunk as a pipeline of so many ranks has it, scaled so that a rank's chunks add up to what
- * the rank takes: the host's waits, and layers that are recomputed in part. */
+/* Prices each chunk as a stage of a pipeline with as many ranks as chunks. The prices are scaled so
+ * that a rank's chunks add up to the rank's own price, which includes waits for the host and layers
+ * that are recomputed in part. */
 static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy *s,
                                        double held_send, dpari_sim_rows *c)
 {
@@ -81,7 +84,9 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
     }
 }
 
-/* Memory of the rank with most, with the activations that the simulation counts. */
+/* Returns the memory of the rank that needs the most, with the activations that the simulation
+ * counts.
+ */
 static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_plan *plan,
                                                 const dpari_sim_rows *c)
 {

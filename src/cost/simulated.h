@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* simulated - a plan's pipeline once more, action by action: what the closed forms of step.h and
- * memory.h say of the bubble and of the activations, checked on the schedule that would run.
+/* simulated - checks the time and memory of a plan by simulating its pipeline action by action. The
+ * closed forms of step.h and memory.h estimate the bubble and the activations; the simulation
+ * counts them on the schedule that would run.
  *
  *     dpar_plan_simulation sim;
  *     dpar_plan_simulate(&job, &plan, &sim, memory, sizeof memory, &why);
@@ -10,26 +11,32 @@
 
 #include "planner.h"
 
-/* What the simulation says of a plan. */
+/* The result of the simulation of a plan. */
 typedef struct dpar_plan_simulation {
     double total;  /* seconds of the step */
-    double slower; /* than plan.step.total, as a share; below 0: faster */
-    double bubble; /* share of the makespan of all ranks that they stand idle */
-    double memory; /* bytes of the rank with most */
-    double larger; /* than plan.memory.total, as a share */
+    double slower; /* total / plan.step.total - 1; negative if the simulation is faster */
+    double bubble; /* share of the makespan, over all ranks, in which they are idle */
+    double memory; /* bytes of the rank that needs the most */
+    double larger; /* memory / plan.memory.total - 1 */
 } dpar_plan_simulation;
 
-/* Simulates the plan's schedule with the times, messages and activations of each stage: uneven
- * ones, the first with its embedding, the last with its logits. The backward's two halves take the
- * compute's half each. A plan without a pipeline is as it was priced.
+/* Simulates the plan's pipeline schedule with the times, messages and activations of each stage.
+ * Stages may be uneven: the first one includes the embedding, the last one the logits. Each half of
+ * a split backward takes half of its compute. For a plan without a pipeline the result is its
+ * price.
  *
- * Messages wait for their data only, not for other messages. On one NCCL communicator, where they
- * do wait, the lists of dpar_schedule_lower take up to 8 % longer while a message takes less than a
- * fifth of a forward. dpar_schedule_times.transport gives the time where it takes more.
+ * job, plan: a job and a plan that dpar_plan_price or a search has written.
+ * sim:       the result.
+ * mem:       scratch memory of `bytes` bytes, aligned as for int64_t. 16 MB are enough for about
+ *            100,000 forwards. Beyond that fewer micro-batches are simulated, and the slowest
+ * rank's time is added for each of the others.
  *
- * mem is aligned as for int64_t; 16 MB are enough for some 100,000 forwards. From there on fewer
- * micro-batches are simulated, and the slowest rank's time is added for the rest. E_ROOM says how
- * many bytes. Errors as dpar_schedule_generate and dpar_plan_price. O(stages x micro-batches). */
+ * Messages wait for their data only, not for other messages. On one NCCL communicator they do wait
+ * for each other: the lists of dpar_schedule_lower then take up to 8 % longer while a message takes
+ * less than a fifth of a forward. For longer messages use dpar_schedule_times.transport.
+ *
+ * Local. O(stages x micro-batches). Fails with DPAR_E_ROOM if mem is too small (the message says
+ * how many bytes are needed), and otherwise like dpar_schedule_generate and dpar_plan_price. */
 DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
                                         dpar_plan_simulation *sim, void *mem, int64_t bytes,
                                         dpar_why *why);

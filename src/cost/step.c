@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Combines the prices of stages into the time of a step: pipeline, data parallelism, optimizer. */
 #include "step.h"
 
 #include "../base/real.h"
@@ -102,7 +103,8 @@ DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, con
     (void)dpari_data_time(job, s, st, tally);
 }
 
-/* What is left of communication t beside compute w; what is hidden still costs the compute. */
+/* Returns the part of communication t that compute w does not hide. The hidden part still slows the
+ * compute down. */
 static double dpari_exposed(double t, double w, double contention, double *hidden)
 {
     double h = dpari_leastf(t, w);
@@ -110,7 +112,7 @@ static double dpari_exposed(double t, double w, double contention, double *hidde
     return t - h + contention * h;
 }
 
-/* Tensors of a block, as many as operations have parameters. */
+/* Returns the number of tensors of a block: one for each operation that has parameters. */
 static DPARI_COLD double dpari_block_tensors(const dpar_workload *w)
 {
     double n = 0.0;
@@ -269,7 +271,8 @@ DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy
     return dpari_send_seconds(job, s, stages.send, &t, 0.0);
 }
 
-/* Bubble, imbalance and messages. The slowest stage paces every micro-batch; the others wait. */
+/* Computes bubble, imbalance and messages. The slowest stage sets the pace; the others wait for it.
+ */
 static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
                                 const dpari_stages *stages, const dpari_stage *slow,
                                 dpar_step_cost *t)
@@ -326,8 +329,9 @@ static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages,
     t->nic_bytes = k * all->nic_bytes;
 }
 
-/* Forward FLOP of a layer and sample that run once more, attention counted in full: all of them, or
- * with SELECTIVE those of the scores. */
+/* Returns the forward FLOP of a layer and sample that recomputation repeats, with attention counted
+ * in full: all with FULL, half of the products with ALTERNATE, those of the scores with SELECTIVE.
+ */
 static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t recompute)
 {
     const dpar_workload_layer *l = &w->layer[layer];

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Strategies: recipes, the text form, and the rules of what is legal. */
 #include "strategy.h"
 
 #include "../base/inner.h"
@@ -7,7 +8,7 @@
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-/* Those of DPAR_RECOMPUTE_*, the bits behind them. */
+/* The names of DPAR_RECOMPUTE_*: the four values, then the bits. */
 static const char dpari_recompute_word[7][12] = {"none", "selective",  "full",   "alternate",
                                                  "norm", "activation", "experts"};
 
@@ -25,7 +26,8 @@ DPARI_API DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
     }
 }
 
-/* Words joined by '+': one of the first four, and bits; -1 for what is none. */
+/* Reads words joined by '+': one of the first four, and bits. Returns -1 if a word does not exist.
+ */
 static int32_t dpari_read_recompute(const char *s, size_t n)
 {
     int32_t bits = 0, i;
@@ -62,10 +64,10 @@ DPAR_API const char *dpar_strategy_rule_name(int32_t rule)
 
 /* ---- recipes -------------------------------------------------------------------------------- */
 
-/* weight, gradient, master, moments, gathered, reduced; sources: cost facts 5.3 - ZeRO paper,
- * Megatron's distributed optimizer, DeepSpeed's estimator, FSDP2 mixed precision. Casts: a 16-bit
- * number read, it and its transposed copy written in 8; where the scale is of the whole tensor and
- * of this step it is read twice (FSDP's). */
+/* weight, gradient, master, moments, gathered, reduced; sources: ZeRO paper,
+ * Megatron's distributed optimizer, DeepSpeed's estimator, FSDP2 mixed precision. Casts: a
+ * 16-bit number is read, and written in 8 bits together with a transposed copy. It is read twice if
+ * the scale is that of the whole tensor in this step (FSDP's). */
 static const struct {
     char name[16];
     float weight, gradient, master, moments, gathered, reduced;
@@ -188,7 +190,7 @@ DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
     }
 }
 
-/* A whole number 0 .. 2^31-1 that is all of the slice; -1 otherwise. */
+/* Returns the whole number 0 .. 2^31-1 that the slice consists of, or -1. */
 static int32_t dpari_read_count(const char *s, size_t n)
 {
     int64_t v = 0;
@@ -202,7 +204,8 @@ static int32_t dpari_read_count(const char *s, size_t n)
     return n > 0 && v <= INT32_MAX ? (int32_t)v : -1;
 }
 
-/* Names joined by '+', each a bit: "optimizer+activations". -1 for an unknown one. */
+/* Returns the bits of names joined by '+', as in "optimizer+activations", or -1 for an unknown
+ * name. */
 static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
 {
     static const char name[2][7][12] = {
@@ -230,7 +233,7 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
     return bits;
 }
 
-/* "2x4" into tiles. */
+/* Reads tiles from "2x4". */
 static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
 {
     int32_t axis = 0;
@@ -261,7 +264,7 @@ static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int3
     return -1;
 }
 
-/* Reads the value of one field; 0 when it is not of the field's kind. */
+/* Reads the value of one field. Returns 1, or 0 if the field does not take it. */
 static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size_t n)
 {
     int32_t *at;
@@ -280,7 +283,7 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
     }
 }
 
-/* What a field takes, behind "the value is not one that exists". */
+/* Returns the text about what a field takes, which follows "the value is not one that exists". */
 static const char *dpari_field_takes(int32_t field)
 {
     switch (field) {
@@ -459,7 +462,7 @@ static dpar_status dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, con
                      b, c, 0);
 }
 
-/* The first field that is out of its domain: the rule and the sentence. */
+/* Reports the first field that is out of its range. */
 static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t *rule,
                                                  dpar_why *why)
 {

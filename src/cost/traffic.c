@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Counts traffic by pricing with a tally, which records every call that the prices include, and
+ * adds the calls that are too small to be priced. */
 #include "traffic.h"
 
 #include "terms.h"
 
-/* Layers of class i of all stages together, and how many of them run forward once more. */
+/* Counts the layers of class i of all stages together, and those whose forward is repeated. */
 static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, int32_t i,
                                  double *layers, double *again)
 {
@@ -27,7 +29,7 @@ static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, in
     *again = s->recompute == DPAR_RECOMPUTE_FULL ? *again : 0.0;
 }
 
-/* What layers send in the micro-batches of a step. */
+/* Adds what the layers send in the micro-batches of a step. */
 static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s, double ranks,
                                     dpar_traffic *t)
 {
@@ -50,8 +52,8 @@ static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s,
     }
 }
 
-/* Sequence parallel ranks have gradients of their own tokens only for what is not cut: these are
- * added up once a step. */
+/* Adds the all-reduce of the weights that are not cut: with sequence parallelism a rank has their
+ * gradients for its own tokens only, so they are summed once per step. */
 static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, dpari_tally *t)
 {
     const dpar_workload *w = job->work;
@@ -69,7 +71,7 @@ static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, 
     }
 }
 
-/* Weights of the first two and of the last two units that have any, experts' or the others'. */
+/* Returns the weights of the first two units that have any, or with step -1 of the last two. */
 static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *layers, int experts,
                                  int32_t step)
 {
@@ -84,8 +86,8 @@ static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *lay
     return sum;
 }
 
-/* What ZeRO-3 need not gather again: the units at the turn from forward to backward, m times, and
- * those at the turn back. */
+/* Subtracts what ZeRO-3 does not gather again: the units at the m turns from forward to backward,
+ * and those at the m - 1 turns back. */
 static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
                                    const dpari_layers *layers, dpari_tally *t)
 {
@@ -100,7 +102,7 @@ static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
     }
 }
 
-/* Neighbouring chunks on different ranks. */
+/* Returns the number of neighbouring chunks on different ranks. */
 static double dpari_traffic_borders(const dpar_strategy *s)
 {
     double n = 0.0;
@@ -116,8 +118,8 @@ static double dpari_traffic_borders(const dpar_strategy *s)
     return n;
 }
 
-/* Messages of the micro-batches, and the gradient of a table that the first stage and the last
- * share. */
+/* Adds the messages of the micro-batches, and the gradient of an embedding that the first and the
+ * last stage share. */
 static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *s,
                                       const dpari_layers *layers, dpari_tally *t)
 {

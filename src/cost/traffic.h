@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* traffic - how many bytes a step sends, by what for and by which operation. They are what
- * communicators count (dpar_comm.sent), to the byte.
+/* traffic - counts the bytes that a step sends, by purpose and by operation. The numbers are those
+ * that communicators count (dpar_comm.sent), to the byte.
  *
  *     dpar_traffic_count(&job, &strategy, &t);
  *     t.bytes[DPAR_TRAFFIC_DP][DPAR_CALL_ALL_REDUCE] */
@@ -10,48 +10,52 @@
 #include "../base/type.h"
 #include "strategy.h"
 
-/* Bytes that all ranks of the job together hand to others in one step. A rank's mean is that over
- * dpar_strategy_ranks, and its own number where all cuts are even. */
+/* The bytes that all ranks of the job together send in one step. Divided by dpar_strategy_ranks
+ * they are the mean of a rank; if all cuts are even, they are the bytes of every rank. */
 typedef struct dpar_traffic {
-    double bytes[DPAR_TRAFFIC_COUNT]
-                [DPAR_CALL_COLLECTIVE_COUNT]; /* by DPAR_TRAFFIC_*; messages: DPAR_CALL_SEND_RECV */
-    double total;
+    /* bytes by purpose, DPAR_TRAFFIC_*, and by operation; messages are under DPAR_CALL_SEND_RECV */
+    double bytes[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
+    double total; /* sum of them all */
 } dpar_traffic;
 
-/* The traffic of one step of a strategy that dpar_plan_price takes. The calls are those that it
- * prices, and what is too small to be priced. Whole numbers, exact, where degrees divide what they
- * cut. O(pp x layer classes).
+/* Counts the traffic of one step of a strategy that dpar_plan_price accepts. It counts all calls
+ * that dpar_plan_price prices, and those that are too small to be priced. The numbers are whole and
+ * exact if the degrees divide what they cut. O(pp x layer classes).
  *
- * Each operation counts as dpar_comm.sent does (comm.h), for the n ranks of a group together and a
- * full vector of S bytes. An all-reduce is 2 (n-1) S; all-gather, reduce-scatter and all-to-all are
- * (n-1) S; a message is S.
+ * An operation counts as in dpar_comm.sent (comm.h), for all n ranks of a group together. With a
+ * full vector of S bytes an all-reduce is 2 (n-1) S bytes. All-gather, reduce-scatter and
+ * all-to-all are (n-1) S bytes, and a message is S bytes.
  *
- *     DP    zero=0: an all-reduce of the gradients (ddp.h). 1: a reduce-scatter and an all-gather
- *           of the weights. 2: a reduce-scatter each micro-batch (fsdp.h with once: as 1). 3: as 2,
- *           and weights gathered twice a micro-batch; without a pipeline less the two units that
- *           are still there at each turn from forward to backward and back (fsdp.h: prefetch=1;
- *           dpar_plan_price counts them). Replicas: an all-reduce of the shards.
- *     TP    a layer's regions forward and backward: all-reduces; sp=1: all-gathers and
- *           reduce-scatters, what a column layer gathered is gathered again (tensor.h: kept=0), and
- *           once a step an all-reduce of the gradients of what sees a rank's tokens only (norms,
- *           positions). The loss: an all-gather of three numbers a token.
- *     CP    ring: keys and values forward and backward, and their gradients, each cp - 1 hops, in
- *           the model's element (of 16 bits: sequence.h sends gradients in f32, twice that).
- *           Ulysses: q, k, v and out, and their gradients.
- *     EP    rows there and back, forward and backward; counts of rows, and an all-reduce of three
- *           numbers that says whether there is room (expert.h: DROP_NONE). Tokens go to all ranks
- *           alike. etp > 1: rows gathered and summed over it.
- *     PP    a message for each micro-batch and pair of neighbouring chunks on different ranks,
- *           there and back.
- *     HALO  of a tile with neighbours on all sides.
+ *     DP    zero=0: an all-reduce of the gradients (ddp.h).
+ *           zero=1: a reduce-scatter of the gradients and an all-gather of the weights.
+ *           zero=2: the reduce-scatter in each micro-batch (fsdp.h with `once`: as zero=1).
+ *           zero=3: as zero=2, with the weights gathered twice in each micro-batch. Without a
+ *           pipeline, two units are not gathered again at each turn from forward to backward and
+ *           back, because they are still there (fsdp.h: prefetch=1; dpar_plan_price counts them).
+ *           Replicas add an all-reduce of the shards.
+ *     TP    all-reduces of a layer's regions, forward and backward. With sp=1 all-gathers and
+ *           reduce-scatters instead; a column layer's input is gathered again in the backward
+ *           (tensor.h: kept=0), and once per step there is an all-reduce of the gradients of norms
+ *           and positions, which see only the tokens of their rank. The loss adds an all-gather of
+ *           three numbers per token.
+ *     CP    ring: keys and values forward and backward, and their gradients, with cp - 1 hops each,
+ *           in the model's element (16 bits; sequence.h sends gradients in f32, which is twice as
+ *           much). Ulysses: q, k, v and the output, and their gradients.
+ *     EP    rows to the experts and back, forward and backward; the numbers of rows; an all-reduce
+ *           of three numbers that tells whether the capacity suffices (expert.h: DROP_NONE). All
+ *           ranks are assumed to get the same number of tokens. With etp > 1 rows are gathered and
+ *           summed over etp ranks.
+ *     PP    one message each way for each micro-batch and pair of neighbouring chunks on different
+ *           ranks; tied embeddings add an all-reduce of their gradient.
+ *     HALO  the halo of a tile with neighbours on all sides.
  *
- * Not in it:
+ * Not counted are:
  *
- *  - padding. ddp.h starts parameters at multiples of 64 elements, fsdp.h makes shards of a unit
- *    equal; dpar_ddp_bucket and dpar_fsdp_layout say by how much.
- *  - what a run asks for besides a step of the model: a norm for clipping (dpar_fsdp_norm, 8
- *    bytes), the balancing loss, losses to print.
- *  - what the planner does not know of: copies of key-value heads with tp > kv_heads, the second
+ *  - padding: ddp.h starts parameters at multiples of 64 elements, and fsdp.h makes the shards of a
+ *    unit equal. dpar_ddp_bucket and dpar_fsdp_layout report how much that is.
+ *  - what a training run sends besides the step of the model: a norm for clipping (dpar_fsdp_norm,
+ * 8 bytes), the balancing loss, losses to print.
+ *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second
  *    copy of the weights in DualPipe. */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
 

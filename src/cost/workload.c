@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Builds a workload from a model: first completes and checks the model, then appends the operations
+ * of each class of layers. Sums over the list follow at the end. */
 #include "workload.h"
 
 #include "../base/inner.h"
@@ -48,7 +50,7 @@ DPARI_API const dpari_generation *dpari_age(const dpar_workload *w)
     return dpari_generation_at(w->age > 0 && w->age < DPAR_MODEL_STACK_END ? w->age : w->stack);
 }
 
-/* The latest generation of a stack that had begun by then, or its first. */
+/* Returns the latest generation of a stack that had begun by a year, or its first one. */
 static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
 {
     const int32_t of = dpari_generation_at(stack)->of;
@@ -195,7 +197,7 @@ static dpar_workload_layer *dpari_add_layer(dpar_workload *w, const char *name, 
     return l;
 }
 
-/* Appends an operation to the newest layer; a full table is caught by dpari_workload_check. */
+/* Appends an operation to the newest layer. dpari_workload_check reports a full table. */
 static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 {
     dpar_op *op = &w->op[w->ops < DPAR_MAX_LAYER_OPS ? w->ops++ : DPAR_MAX_LAYER_OPS - 1];
@@ -215,7 +217,7 @@ static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
     return op;
 }
 
-/* [tokens, k] x [k, n]; its input is kept for the weight gradient. */
+/* Appends [tokens, k] x [k, n]. Its input is kept for the weight gradient. */
 static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, int biases)
 {
     dpar_op *op = dpari_add_op(w, DPAR_OP_GEMM, cut, biases ? 2 : 1);
@@ -281,7 +283,7 @@ static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int
     op->keep = (int8_t)keep;
 }
 
-/* Residual addition, with dropout and bias where the model has them. */
+/* Appends a residual addition, with dropout and bias if the model has them. */
 static void dpari_add_residual(dpar_workload *w, const dpari_style *s, double h)
 {
     double mask = s->drop ? 1.0 : 0.0;
@@ -308,7 +310,8 @@ static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double head
     op->keep = DPAR_KEEP_SELECTIVE;
 }
 
-/* Causal attention sees half of the keys on average, in a window less. */
+/* Returns the keys that a token sees: with causal attention half of them on average, in a window
+ * fewer. */
 static double dpari_keys_seen(double keys, int causal, double window)
 {
     if (window > 0.0 && window < keys) {
@@ -649,7 +652,7 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
     l->tp_regions = 1;
 }
 
-/* One class of a decoder's layers. */
+/* Appends one class of a decoder's layers. */
 static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_style *s, double seq,
                            int32_t mix, int32_t feed, int32_t count)
 {
@@ -685,7 +688,7 @@ static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_st
     }
 }
 
-/* A letter of a pattern: how the layer mixes; *feed where the letter says that. */
+/* Returns the mixing of a letter of a pattern, and sets *feed if the letter implies it. */
 static int32_t dpari_kind_of(char letter, int32_t *feed)
 {
     static const char letters[11] = "FWSBfwsbDE";
@@ -1166,7 +1169,7 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
 
 #define DPARI_AT(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
 
-/* An integer of the model that is below -1, or 0: none. */
+/* Returns an integer of the model that is below -1, or 0 if there is none. */
 static int32_t dpari_model_negative(const dpar_model *m)
 {
     /* integers stand in runs, with real and longer ones between them */
@@ -1186,7 +1189,7 @@ static int32_t dpari_model_negative(const dpar_model *m)
 }
 #undef DPARI_AT
 
-/* Fills in what follows from what was said; refuses what cannot be. */
+/* Fills in the fields that follow from the given ones, and refuses numbers that are not allowed. */
 static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *why)
 {
     dpar_status st;
@@ -1295,7 +1298,7 @@ DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     }
 }
 
-/* Work of the products of the head over those of the first kind of block. */
+/* Returns how many blocks have as much work in products as the head. */
 static DPARI_COLD int32_t dpari_head_blocks(const dpar_workload *w)
 {
     double head = 0.0, block = 0.0;

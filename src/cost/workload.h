@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* workload - a job's work: a short list of layer classes, each a short list of operations with
- * their shapes. Prices, memory and plans are sums over it. So a new architecture is a new list, and
- * the cost of pricing does not grow with the number of layers.
+/* workload - describes the work of a job as a short list of layer classes, each of which is a short
+ * list of operations with their shapes. Prices, memory and plans are sums over this list. Therefore
+ * a new architecture is a new list, and the cost of pricing does not grow with the number of
+ * layers.
  *
  *     static dpar_workload w;                                  27 KB
  *     dpar_model_find(&model, "llama-3-8b", &why);             models.h
@@ -11,99 +12,109 @@
 
 #include "../base/base.h"
 
-enum { DPAR_MAX_LAYER_CLASSES = 24, DPAR_MAX_LAYER_OPS = 320, DPAR_MAX_NOTE = 800 };
-
-/* What an operation does. */
 enum {
-    DPAR_OP_GEMM,      /* [tokens, k] x [k, n], `copies` times */
-    DPAR_OP_EXPERTS,   /* grouped GEMM: `copies` rows a token in all, [rows, k] x [k, n] */
-    DPAR_OP_ATTENTION, /* fused: 2 * n * k FLOP a token, n = heads (d_qk + d_v), k = keys seen */
-    DPAR_OP_SCORES,    /* the same product unfused (batched GEMMs) */
-    DPAR_OP_CONV,      /* as GEMM with k = C_in/groups * taps */
-    DPAR_OP_STREAM,    /* element-wise: only bytes (and few FLOP) */
-    DPAR_OP_SCAN       /* a recurrence by chunks in matrix products: as ATTENTION, nothing halved */
+    DPAR_MAX_LAYER_CLASSES = 24, /* most layer classes of a workload */
+    DPAR_MAX_LAYER_OPS = 320,    /* most operations of a workload */
+    DPAR_MAX_NOTE = 800          /* bytes of a note */
 };
 
-/* How tensor parallelism (TP) cuts it. */
+/* The kinds of operations. n, k and copies are fields of dpar_op. */
 enum {
-    DPAR_CUT_NONE,     /* every TP rank does or holds all of it */
-    DPAR_CUT_SEQUENCE, /* as NONE; under sequence parallelism 1/tp of the tokens */
+    DPAR_OP_GEMM,      /* [tokens, k] x [k, n], `copies` times */
+    DPAR_OP_EXPERTS,   /* grouped GEMM: [rows, k] x [k, n] with `copies` rows per token in all */
+    DPAR_OP_ATTENTION, /* fused: 2 * n * k FLOP per token, n = heads (d_qk + d_v), k = keys seen */
+    DPAR_OP_SCORES,    /* the same product unfused (batched GEMMs) */
+    DPAR_OP_CONV,      /* convolution: a GEMM with k = C_in/groups * taps */
+    DPAR_OP_STREAM,    /* element-wise: moves bytes and has few FLOP */
+    DPAR_OP_SCAN       /* a recurrence in chunks: FLOP as in ATTENTION, never halved as if causal */
+};
+
+/* How tensor parallelism (TP) divides an operation among its ranks. */
+enum {
+    DPAR_CUT_NONE,     /* every TP rank computes or holds all of it */
+    DPAR_CUT_SEQUENCE, /* as NONE, but with sequence parallelism 1/tp of the tokens */
     DPAR_CUT_COLUMN,   /* output width / tp */
     DPAR_CUT_ROW,      /* inner width / tp */
     DPAR_CUT_TENSOR,   /* bytes or heads / tp */
-    /* Of a mixture of experts: experts over ep, each over etp. Sequence parallelism shares the
-     * tokens out. */
-    DPAR_CUT_EXPERT,        /* every rank of etp does or holds all of it */
+    /* For a mixture of experts: the experts are spread over ep ranks, and each expert is cut over
+     * etp ranks. Sequence parallelism divides the tokens. */
+    DPAR_CUT_EXPERT,        /* every rank of etp computes or holds all of it */
     DPAR_CUT_EXPERT_COLUMN, /* output width / etp */
     DPAR_CUT_EXPERT_ROW,    /* inner width / etp */
     DPAR_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
 
-/* Which activations are dropped and computed again in the backward: one of the first four, and with
- * NONE and SELECTIVE any of the bits behind them (Megatron-Core's recompute modules). */
+/* The activations that are dropped and computed again in the backward. A value is one of the first
+ * four; NONE and SELECTIVE may be combined with the bits below (Megatron-Core's recompute modules).
+ */
 enum {
     DPAR_RECOMPUTE_NONE,
     DPAR_RECOMPUTE_SELECTIVE, /* the scores of unfused attention */
     DPAR_RECOMPUTE_FULL,      /* all but the layer's input */
     DPAR_RECOMPUTE_ALTERNATE, /* all but every second product and attention: torchtitan's "op" */
-    DPAR_RECOMPUTE_COUNT,
-    DPAR_RECOMPUTE_NORM = 4,       /* what norms give */
-    DPAR_RECOMPUTE_ACTIVATION = 8, /* what activations give, those of experts too */
-    DPAR_RECOMPUTE_EXPERTS = 16    /* all inside the experts */
+    DPAR_RECOMPUTE_COUNT,     /* number of the values above */
+    DPAR_RECOMPUTE_NORM = 4,  /* bit: outputs of norms */
+    DPAR_RECOMPUTE_ACTIVATION = 8, /* bit: outputs of activation functions, also in experts */
+    DPAR_RECOMPUTE_EXPERTS = 16    /* bit: everything inside the experts */
 };
 
-/* When its saved activation is dropped and computed again. */
+/* The recomputation that drops an operation's saved activation. */
 enum {
-    DPAR_KEEP_ALWAYS,     /* kept under none and selective recomputation */
-    DPAR_KEEP_SELECTIVE,  /* dropped by selective recomputation (attention scores) */
-    DPAR_KEEP_INPUT,      /* the layer's input */
-    DPAR_KEEP_NORM,       /* what a norm gave */
-    DPAR_KEEP_ACTIVATION, /* what an activation gave */
-    DPAR_KEEP_EXPERTS     /* inside the experts, and no activation's */
+    DPAR_KEEP_ALWAYS,     /* kept without recomputation and with SELECTIVE */
+    DPAR_KEEP_SELECTIVE,  /* dropped by SELECTIVE (attention scores) */
+    DPAR_KEEP_INPUT,      /* the layer's input, which is always kept */
+    DPAR_KEEP_NORM,       /* the output of a norm */
+    DPAR_KEEP_ACTIVATION, /* the output of an activation function */
+    DPAR_KEEP_EXPERTS     /* inside the experts, but not the output of an activation function */
 };
 
 /* An operation of a layer. */
 typedef struct dpar_op {
     int8_t kind;       /* DPAR_OP_* */
-    int8_t cut;        /* DPAR_CUT_*, of the work and the weights */
-    int8_t save_cut;   /* DPAR_CUT_*, of the saved bytes */
+    int8_t cut;        /* DPAR_CUT_*, for the work and the weights */
+    int8_t save_cut;   /* DPAR_CUT_*, for the saved bytes */
     int8_t keep;       /* DPAR_KEEP_* */
     int16_t kernels;   /* kernels of the forward pass; the backward has twice as many */
-    int16_t heads;     /* attention: heads (to cut); 0 otherwise */
-    double n, k;       /* as DPAR_OP_* says */
-    double copies;     /* as DPAR_OP_* says; 1 for most */
+    int16_t heads;     /* attention: heads that TP divides; 0 for other operations */
+    double n, k;       /* sizes, see DPAR_OP_* */
+    double copies;     /* number of products or rows, see DPAR_OP_*; usually 1 */
     double params;     /* weights, all ranks together */
-    double touch;      /* HBM bytes a token that the forward moves besides GEMM operands */
-    double touch_back; /* and that the backward moves */
-    double save;       /* bytes a token kept for the backward */
-    double transient;  /* bytes a token alive only while its backward runs */
+    double touch;      /* bytes of device memory per token that the forward moves, without GEMM
+                          operands */
+    double touch_back; /* the same for the backward */
+    double save;       /* bytes per token kept for the backward */
+    double transient;  /* bytes per token that exist only during this backward */
 } dpar_op;
 
-/* Where a layer may stand in a pipeline. */
-enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
+/* The position of a layer in a pipeline. */
+enum {
+    DPAR_LAYER_EMBED, /* an embedding, on the first stage */
+    DPAR_LAYER_BLOCK, /* a block, on any stage */
+    DPAR_LAYER_HEAD   /* the head, on the last stage */
+};
 
-/* A class of layers: so many alike ones in a row. */
+/* A class of equal layers. */
 typedef struct dpar_workload_layer {
     char name[12];              /* "embed", "block", "moe", "head", ... */
     int32_t kind;               /* DPAR_LAYER_* */
-    int32_t count;              /* how many */
+    int32_t count;              /* number of layers */
     int32_t from, span;         /* blocks: spread evenly over [from, from + span) of all blocks */
-    int32_t first, ops;         /* its operations in workload.op */
-    int32_t shared, shared_ops; /* of them those of shared experts */
-    double tokens;              /* tokens (pixels, cells) a sample */
-    double width_bytes;         /* bytes a token of its output: what a pipeline stage sends */
-    double alternate;   /* bytes a token that every second product and attention give, all ranks */
-    int32_t tp_regions; /* column-row pairs: each one all-reduce forward and one backward */
-    double cp_kv_bytes; /* keys and values, bytes a token, all heads */
-    double cp_qo_bytes; /* queries and attention outputs, bytes a token, all heads */
-    double ep_bytes;    /* bytes a token sent to experts (top-k copies); 0: no experts */
-    double reach_bytes; /* halo: the sum over its convolutions of (cells deep) x bytes a cell */
-    int32_t reach;      /* cells: the deepest of its halos */
+    int32_t first, ops;         /* its operations: `ops` entries of workload.op from `first` on */
+    int32_t shared, shared_ops; /* the part of these that belongs to shared experts */
+    double tokens;              /* tokens (pixels, cells) per sample */
+    double width_bytes;         /* bytes per token of its output, which a pipeline stage sends */
+    double alternate;   /* bytes per token that RECOMPUTE_ALTERNATE keeps, all ranks together */
+    int32_t tp_regions; /* column-row pairs; each has one all-reduce forward and one backward */
+    double cp_kv_bytes; /* bytes per token of keys and values, all heads */
+    double cp_qo_bytes; /* bytes per token of queries and attention outputs, all heads */
+    double ep_bytes;    /* bytes per token sent to experts (top-k copies); 0 without experts */
+    double reach_bytes; /* halo: sum over its convolutions of depth in cells x bytes per cell */
+    int32_t reach;      /* depth in cells of the deepest of its halos */
     int32_t exchanges;  /* halo exchanges in its forward */
-    int32_t shrink;     /* cells along an axis = extent / shrink */
+    int32_t shrink;     /* the layer has extent / shrink cells along an axis */
 } dpar_workload_layer;
 
-/* How attention is computed. 0 in a model: as its family and stack have it. */
+/* How attention is computed. 0 in a model selects the usual one of its family and stack. */
 enum {
     DPAR_MODEL_ATTENTION_UNFUSED = 1, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
     DPAR_MODEL_ATTENTION_FLASH1,      /* the first fused kernels (2022-23, Triton included) */
@@ -111,78 +122,76 @@ enum {
     DPAR_MODEL_ATTENTION_END          /* one past the last */
 };
 
-/* How the loss is computed: it decides how many bytes a logit are alive at once. 0 in a model: as
- * the stack has it. */
+/* How the loss is computed. The number is the bytes per logit that exist at the same time. 0 in a
+ * model selects the usual one of the stack. */
 enum {
-    DPAR_MODEL_LOSS_EAGER =
-        1, /* 16 bits, an fp32 softmax, two gradients: 14; with tp a fourth: 18 */
-    DPAR_MODEL_LOSS_COMPILED, /* 6 */
-    DPAR_MODEL_LOSS_FUSED,    /* one kernel, a gradient beside the logits: 4 */
-    DPAR_MODEL_LOSS_INPLACE,  /* one kernel, the gradient in the logits' place: 2 */
-    DPAR_MODEL_LOSS_CHUNKED,  /* eager, in 8 chunks of the tokens */
-    DPAR_MODEL_LOSS_PARALLEL, /* Megatron's over a cut vocabulary: an fp32 copy, its exponentials:
-                                 10 */
-    DPAR_MODEL_LOSS_END       /* one past the last */
+    DPAR_MODEL_LOSS_EAGER = 1, /* 14: 16-bit logits, an fp32 softmax, two gradients; 18 with tp */
+    DPAR_MODEL_LOSS_COMPILED,  /* 6 */
+    DPAR_MODEL_LOSS_FUSED,     /* 4: one kernel, with the gradient next to the logits */
+    DPAR_MODEL_LOSS_INPLACE,   /* 2: one kernel, with the gradient in place of the logits */
+    DPAR_MODEL_LOSS_CHUNKED,   /* as eager, but in 8 chunks of the tokens */
+    DPAR_MODEL_LOSS_PARALLEL,  /* 10: Megatron's over a cut vocabulary, with an fp32 copy */
+    DPAR_MODEL_LOSS_END        /* one past the last */
 };
 
-/* Which software runs the layers. It decides what is fused, what is kept, and how much the host
- * does. Every prediction says which one it assumed. 0 in a model: as its family has it. In text a
- * year may follow, as in core@2024: the latest generation up to then, and where no run of that year
- * is known a line of the note. */
+/* The software stack that runs the layers. It decides what is fused, what is kept, and how much the
+ * host does. Every prediction names the stack that it assumed. 0 in a model selects the usual one
+ * of its family. In text a year may follow, as in core@2024. It selects the latest generation up to
+ * that year; if no run of that year is known, the note says so. */
 enum {
     DPAR_MODEL_STACK_MEGATRON =
-        1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
+        1, /* Megatron-LM of 2022, Megatron-DeepSpeed: apex kernels; only TP overlaps */
     DPAR_MODEL_STACK_MEGATRON_CORE, /* Megatron-Core with TransformerEngine */
     DPAR_MODEL_STACK_TORCH,         /* PyTorch FSDP, eager */
     DPAR_MODEL_STACK_TORCH_COMPILE, /* PyTorch FSDP, torch.compile */
-    /* These are today's. Generations of them that share what they fuse and keep: */
+    /* The four above are the basic stacks. Those below are generations and variants of them, which
+     * fuse and keep the same as their stack. */
     DPAR_MODEL_STACK_LLM_FOUNDRY, /* llm-foundry: torch of 2023 */
-    DPAR_MODEL_STACK_TORCHTITAN,  /* compiled, of 2025 */
-    DPAR_MODEL_STACK_NANOTRON,    /* torch; gradients reduced after the last micro-batch, stages by
-                                     work */
-    DPAR_MODEL_STACK_NEMO,        /* core of 2025-26, the experts' messages behind other work */
-    DPAR_MODEL_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8
-                                bits */
-    DPAR_MODEL_STACK_MEGATRON_2021, /* before gradients were reduced behind the weight gradient */
+    DPAR_MODEL_STACK_TORCHTITAN,  /* torchtitan: compiled, of 2025 */
+    DPAR_MODEL_STACK_NANOTRON,    /* torch; reduces gradients at the end, cuts stages by work */
+    DPAR_MODEL_STACK_NEMO,        /* core of 2025-26; the experts' messages overlap other work */
+    DPAR_MODEL_STACK_DEEPEP, /* nemo; sends a token to a node once, with 8-bit recipes in 8 bits */
+    DPAR_MODEL_STACK_MEGATRON_2021, /* megatron before TP messages overlapped the weight gradient */
     DPAR_MODEL_STACK_NEMO_2024,     /* core of 2024 */
-    DPAR_MODEL_STACK_MAXTEXT,       /* XLA: fused as compiled, its collectives are asynchronous */
+    DPAR_MODEL_STACK_MAXTEXT,       /* XLA: fuses like compiled, its collectives are asynchronous */
     DPAR_MODEL_STACK_END            /* one past the last */
 };
 
-/* A job's work. dpar_workload_init builds it. */
+/* The work of a job. dpar_workload_init builds it. */
 typedef struct dpar_workload {
     char name[32];
     int32_t layers, ops;
     dpar_workload_layer layer[DPAR_MAX_LAYER_CLASSES]; /* in order of execution */
     dpar_op op[DPAR_MAX_LAYER_OPS];
     int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
-    int32_t attention; /* DPAR_MODEL_ATTENTION_* */
-    int32_t stack;     /* DPAR_MODEL_STACK_*, one of the first four */
-    int32_t age;       /* DPAR_MODEL_STACK_* as it was said */
-    int32_t loss;      /* DPAR_MODEL_LOSS_* */
-    int32_t causal;    /* attention sees half of the keys */
-    double tokens;     /* of a sample: what tokens/s counts */
-    int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
-    int32_t expert_groups, topk_groups;                            /* as the model has them */
-    int32_t head_blocks;     /* blocks that the head counts for where stages are cut by work */
-    int32_t dims;            /* of the spatial grid, 0: none */
-    int64_t extent[3];       /* cells of the grid */
-    int32_t time_steps;      /* of a simulation: time steps that one "step" stands for; else 0 */
-    int32_t trains;          /* 1: forward and backward and an optimizer; 0: forward only (grids) */
-    int32_t shard_units;     /* parameter groups that ZeRO-3 gathers at a time: layers, usually */
-    double params;           /* all weights */
-    double model_flops_full; /* forward + backward a sample, attention as if not causal */
-    double model_flops_causal; /* the same, causal attention at half */
-    double capacity; /* mixture of experts: load of the fullest expert over the mean, >= 1 */
-    char note[DPAR_MAX_NOTE]; /* of the model: what was assumed or left out, a line each */
+    int32_t attention; /* DPAR_ATTENTION_* */
+    int32_t stack;     /* DPAR_STACK_*, one of the first four */
+    int32_t age;       /* DPAR_STACK_*, the generation or variant that the model names */
+    int32_t loss;      /* DPAR_LOSS_* */
+    int32_t causal;    /* 1 if attention is causal and sees half of the keys on average */
+    double tokens;     /* tokens (pixels, cells) of a sample, which tokens/s counts */
+    int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* 0 if there are none */
+    int32_t expert_groups, topk_groups;                            /* as in dpar_model */
+    int32_t head_blocks;       /* blocks with as much work as the head, if stages are cut by work */
+    int32_t dims;              /* axes of the spatial grid; 0 if there is none */
+    int64_t extent[3];         /* cells of the grid along each axis */
+    int32_t time_steps;        /* grid solver: time steps in one "step"; 0 for other families */
+    int32_t trains;            /* 1 if it has a backward and an optimizer, 0 if forward only */
+    int32_t shard_units;       /* parameter groups that ZeRO-3 gathers one by one, usually layers */
+    double params;             /* all weights */
+    double model_flops_full;   /* FLOP per sample, forward and backward, as if not causal */
+    double model_flops_causal; /* the same with causal attention at half */
+    double capacity;           /* mixture of experts: load of the fullest expert / mean, >= 1 */
+    char note[DPAR_MAX_NOTE];  /* what was assumed or left out, one line each */
 } dpar_workload;
 
+/* The families of models. */
 enum {
     DPAR_MODEL_FAMILY_GPT =
-        1, /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
+        1, /* learned positions, LayerNorm, GELU, biases, dropout: Megatron's GPT */
     DPAR_MODEL_FAMILY_LLAMA,  /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields
                                */
-    DPAR_MODEL_FAMILY_VIT,    /* patches, not causal */
+    DPAR_MODEL_FAMILY_VIT,    /* vision transformer: patches, not causal */
     DPAR_MODEL_FAMILY_DIT,    /* diffusion transformer: ViT with adaptive norms */
     DPAR_MODEL_FAMILY_T5,     /* encoder-decoder */
     DPAR_MODEL_FAMILY_RESNET, /* bottleneck conv net */
@@ -191,23 +200,24 @@ enum {
     DPAR_MODEL_FAMILY_END     /* one past the last */
 };
 
-/* How a layer mixes tokens: in dpar_model.kinds, with what it does behind that. */
+/* The kinds of layers. dpar_model.kinds counts layers by DPAR_MIX_*, which is how a layer mixes
+ * tokens, and by DPAR_FEED_*, which is the part that follows. */
 enum {
-    DPAR_MODEL_MIXER_FULL,   /* attention to every token */
-    DPAR_MODEL_MIXER_WINDOW, /* attention to the last `window` tokens */
-    DPAR_MODEL_MIXER_SCAN,   /* a recurrence: state space, linear attention, short convolution */
-    DPAR_MODEL_MIXER_BOTH,   /* attention and a recurrence side by side */
-    DPAR_MODEL_MIXER_NONE,
-    DPAR_MODEL_MIXER_COUNT, /* one past the last */
-    DPAR_MODEL_FFN_DENSE = 0,
-    DPAR_MODEL_FFN_EXPERTS,
-    DPAR_MODEL_FFN_NONE,
-    DPAR_MODEL_FFN_COUNT
+    DPAR_MODEL_MIXER_FULL,    /* attention to every token */
+    DPAR_MODEL_MIXER_WINDOW,  /* attention to the last `window` tokens */
+    DPAR_MODEL_MIXER_SCAN,    /* a recurrence: state space, linear attention, short convolution */
+    DPAR_MODEL_MIXER_BOTH,    /* attention and a recurrence in parallel */
+    DPAR_MODEL_MIXER_NONE,    /* no mixing: only the part that follows */
+    DPAR_MODEL_MIXER_COUNT,   /* one past the last */
+    DPAR_MODEL_FFN_DENSE = 0, /* a dense MLP */
+    DPAR_MODEL_FFN_EXPERTS,   /* a mixture of experts */
+    DPAR_MODEL_FFN_NONE,      /* only mixing: nothing follows */
+    DPAR_MODEL_FFN_COUNT      /* one past the last */
 };
 
-/* Recurrences, by the layer that made them known. */
+/* The kinds of recurrences, named after the layer that made them known. */
 enum {
-    DPAR_MODEL_SCAN_MAMBA = 1, /* scan_width channels, scan_state states a channel */
+    DPAR_MODEL_SCAN_MAMBA = 1, /* scan_width channels with scan_state states each */
     DPAR_MODEL_SCAN_MAMBA2,    /* scan_heads of scan_width, scan_groups of scan_state */
     DPAR_MODEL_SCAN_DELTA,     /* gated delta rule: scan_groups keys of scan_state */
     DPAR_MODEL_SCAN_KDA,       /* the same with a decay for each channel */
@@ -218,62 +228,76 @@ enum {
     DPAR_MODEL_SCAN_END        /* one past the last */
 };
 
-/* What a language model ends in. */
-enum { DPAR_MODEL_HEAD_VOCAB, DPAR_MODEL_HEAD_NONE, DPAR_MODEL_HEAD_POOL, DPAR_MODEL_HEAD_MASKED };
+/* The kinds of heads. */
+enum {
+    DPAR_MODEL_HEAD_VOCAB, /* logits over the vocabulary */
+    DPAR_MODEL_HEAD_NONE,  /* no head */
+    DPAR_MODEL_HEAD_POOL,  /* a pooler */
+    DPAR_MODEL_HEAD_MASKED /* masked language model: a transform, then logits over the vocabulary */
+};
 
-/* A model in the words of its paper. Zero it and fill it in. 0 means "not said": dpar_workload_init
- * fills in what follows from the rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden)
- * and refuses what cannot be. */
+/* A model with the parameters that its paper gives. Zero the struct, then fill it in. 0 means "not
+ * given". dpar_workload_init derives such fields from the others: head_width = hidden / heads,
+ * kv_heads = heads, ffn = 4 hidden. */
 typedef struct dpar_model {
     char name[32];
-    int32_t family; /* DPAR_MODEL_FAMILY_*; must be said */
+    int32_t family; /* DPAR_FAMILY_*; must be given */
     int32_t layers, hidden, heads, kv_heads, head_width, ffn, vocab;
-    int32_t seq;    /* tokens a sample (positions of learned embeddings too) */
-    int32_t tied;   /* input and output embedding share their weights */
-    int32_t biases; /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
+    int32_t seq;    /* tokens per sample, and rows of learned positions */
+    int32_t tied;   /* 1 if input and output embedding share their weights */
+    int32_t biases; /* 1 yes, -1 no, 0 as usual in the family (yes in GPT, ViT and DiT) */
     int32_t rotary; /* GPT: 1 without learned positions (GPT-NeoX, Falcon, ALiBi) */
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
-    int32_t expert_groups, topk_groups; /* a token's experts lie in so many of the groups; 0: all */
-    double capacity; /* load of the fullest expert over the mean; 0: 1 (balanced) */
-    int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA when kv_lora > 0 */
-    int32_t decoder_layers; /* T5: layers of the decoder (0: as many as the encoder) */
+    int32_t expert_groups, topk_groups; /* groups of experts; groups that a token uses, 0 for all */
+    double capacity; /* load of the fullest expert over the mean; 0 selects 1, balanced */
+    int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA if kv_lora > 0 */
+    int32_t decoder_layers; /* T5: layers of the decoder; 0 selects as many as in the encoder */
     int32_t image[2], patch, channels, out_channels; /* ViT, DiT, conv nets */
     int32_t levels, blocks_per_level, kernel;        /* U-Net: level l has hidden * 2^l channels */
-    int64_t extent[3];                               /* GRID: cells; U-Net on a grid uses image */
-    int32_t dims, fields, halo;
-    double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
-    int32_t attention;                     /* DPAR_MODEL_ATTENTION_*; 0: the family's default */
-    int32_t stack;                         /* DPAR_MODEL_STACK_*; 0: the family's default */
-    int32_t loss;                          /* DPAR_MODEL_LOSS_*; 0: the stack's */
+    int64_t extent[3];                               /* GRID: cells; a U-Net uses image instead */
+    int32_t dims, fields, halo;                      /* GRID */
+    double flops_per_cell, bytes_per_cell; /* GRID, per time step; 0: from fields and stencil */
+    int32_t attention;                     /* DPAR_ATTENTION_*; 0 selects the usual one */
+    int32_t stack;                         /* DPAR_STACK_*; 0 selects the family's usual one */
+    int32_t loss;                          /* DPAR_LOSS_*; 0 selects the stack's */
     int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
-    int32_t inference;                     /* 1: forward only */
-    int32_t gated;     /* MLP of three matrices: 1 yes, -1 no, 0 as the family has it */
-    int32_t causal;    /* 1 yes, -1 no, 0 as the family has it */
-    int32_t positions; /* rows of learned positions and the like; -1 none, 0 as the family has it */
-    int32_t head;      /* DPAR_MODEL_HEAD_* */
-    int32_t embed;     /* width of the token embedding, 0: hidden */
-    int32_t aside, aside_vocab;      /* width and rows of a second embedding, one for each layer */
-    int32_t q_gate;                  /* 1: as many output gates as queries */
-    int32_t window, window_kv_heads; /* tokens that a layer of a window sees */
-    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_MODEL_SCAN_* */
-    int32_t expert_step, expert_offset;           /* experts where layer % step = offset; 0: all */
-    int32_t o_lora, o_groups;                     /* low-rank output of attention, block diagonal */
+    int32_t inference;                     /* 1 for forward only */
+    int32_t gated;              /* MLP of three matrices: 1 yes, -1 no, 0 as usual in the family */
+    int32_t causal;             /* 1 yes, -1 no, 0 as usual in the family */
+    int32_t positions;          /* rows of learned positions; -1 none, 0 as usual in the family */
+    int32_t head;               /* DPAR_HEAD_* */
+    int32_t embed;              /* width of the token embedding; 0 selects hidden */
+    int32_t aside, aside_vocab; /* width and rows of a second embedding, one for each layer */
+    int32_t q_gate;             /* 1 if there are as many output gates as queries */
+    int32_t window, window_kv_heads; /* tokens that a window layer sees; its key-value heads */
+    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_SCAN_* */
+    int32_t expert_step,
+        expert_offset;        /* layers with experts: layer % step = offset; step 0: all */
+    int32_t o_lora, o_groups; /* low-rank, block-diagonal output projection of attention */
     int32_t index_heads, index_width, index_topk; /* sparse attention: an indexer picks top-k */
-    int32_t mtp; /* blocks more that predict tokens further on; counted where it is said */
-    /* A tower that sees or hears, in front: ViT blocks on tower_tokens patches of tower_patch
-     * numbers, and projectors of tower_merge tokens each, over tower_inner, to hidden. */
+    int32_t mtp; /* extra blocks that predict tokens further ahead; only counted if given */
+    /* A vision or audio tower in front of the model: ViT blocks on tower_tokens patches of
+     * tower_patch numbers. Its projectors join tower_merge tokens and map them, over a width of
+     * tower_inner, to hidden. */
     int32_t tower_layers, tower_hidden, tower_heads, tower_ffn, tower_tokens, tower_patch;
     int32_t tower_positions, tower_merge, tower_inner, tower_mergers, tower_gated, tower_params;
-    /* Layers in turn, repeated: F sees all, W a window, S is a scan, B both; small letters have
-     * nothing behind that; D and E are a dense MLP or experts alone. Empty: all F. */
+    /* The kinds of the layers in order, repeated: F attends to all tokens, W to a window, S is a
+     * scan, B is both. Lower-case letters are such layers without MLP or experts. D is only a dense
+     * MLP, E only experts. Empty selects F for all. */
     char pattern[16];
     int32_t kinds[DPAR_MODEL_MIXER_COUNT *
-                  DPAR_MODEL_FFN_COUNT]; /* layers of each kind; all 0: by the pattern */
-    char note[DPAR_MAX_NOTE];            /* what a reader assumed or left out, a line each */
+                  DPAR_MODEL_FFN_COUNT]; /* layers of each kind; all 0 selects the pattern */
+    char note[DPAR_MAX_NOTE];            /* what the reader assumed or left out, one line each */
 } dpar_model;
 
-/* The workload of a model, built in place. seq > 0 overrides m->seq. E_ARG with the numbers: zero
- * heads, hidden that heads do not divide, ... *w is undefined then. O(layer classes). */
+/* Builds the workload of a model.
+ *
+ * w:   the result; undefined on failure.
+ * m:   the model.
+ * seq: tokens per sample; 0 selects m->seq.
+ *
+ * O(layer classes). Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the model is not allowed:
+ * no heads, a hidden size that the heads do not divide, ... The message has the numbers. */
 DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *m, int32_t seq,
                                         dpar_why *why);
 

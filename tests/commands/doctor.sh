@@ -25,7 +25,7 @@ expect 0 'Exit code' -h
 expect 0 "^doctor, dpar $version\$" --version
 expect 2 "^doctor: unknown option; .*: '--bogus'" --bogus
 expect 2 "^doctor: given twice: '--join'" --join --join
-expect 2 "^doctor: options begin with --, this does not: 'join'" join
+expect 2 "^doctor: options begin with --, but this does not: 'join'" join
 # a machine measured: the file says what it is of, a second measurement keeps what was better
 expect 0 '2 ranks on 1 node' --cluster "$work/two" --ranks 2 --seconds 0.2
 grep -q '^machine  *= 1x2:core$' "$work/two" && [ "$(grep -c '^link_reduce' "$work/two")" -eq 14 ] ||
@@ -38,7 +38,7 @@ awk -F '[=#x ]*' '/^link_|^#.*us:/ { n++; k = $1 == "" ? $2 $5 $9 : $1 $3; t = $
     END { exit bad || seen < 30 }' "$work/first" "$work/two" || { echo 'a second measurement is worse'; bad=1; }
 head -n 20 "$work/first" > "$work/cut"
 expect 2 ": line 20: the file ends too early: [0-9]* settings are missing\$" --cluster "$work/cut" --ranks 2 --seconds 0.01 --again
-expect 2 ": --again: '$work/first' is of other ranks\$" --cluster "$work/first" --ranks 1 --seconds 0.01 --again
+expect 2 ": --again: '$work/first' was measured with other ranks\$" --cluster "$work/first" --ranks 1 --seconds 0.01 --again
 expect 2 ": cannot write '/none/x'\$" --cluster /none/x --ranks 1 --seconds 0.01
 expect 2 "^doctor: --ranks is for --cluster without --join" --ranks 2
 # this machine may have faults, which are said: 0 or 1, and the last line counts them

@@ -62,7 +62,7 @@ done << 'E'
 8 4 16 360 213
 16 2 32 467 237
 E
-expect 2 'has messages already' --check "$work/turns.csv" --order data
+expect 2 'already has messages' --check "$work/turns.csv" --order data
 expect 2 'takes data or turns' --schedule 1f1b --stages 4 --micro 8 --order random
 expect 0 'no deadlock over edge' --check $stuck --transport edge
 expect 0 'no deadlock over eager' --check $stuck --transport eager --room 2
@@ -109,14 +109,14 @@ done
 # the README's and the facts' figures for 8 ranks, 32 micro-batches, a latency of 0.2
 expect 0 '1 auto on a V  *106.1 ' --compare --stages 8 --micro 32 --latency 0.2 --memory 9 --virtual 4
 head -n 2 "$work/out" > "$work/first"
-grep -q '^best: auto on a V: makespan 106.1, 9.5 % idle, 8 activations a rank$' "$work/first" &&
+grep -q '^best: auto on a V: makespan 106.1, 9.5 % idle, 8 activations per rank$' "$work/first" &&
     grep -q '^why:  zbv takes as long; ' "$work/first" || { echo 'it does not open with the winner'; cat "$work/first"; bad=1; }
 for line in 'zbv  *106.1 ' 'interleaved-zb v=2  *106.7 ' 'zb-h1  *108.6 ' 'v-half  *114.1 ' \
     'dualpipev  *118.9 ' '1f1b  *130.6 ' 'v-min  *147.1 ' 'gpipe  *does not fit: rank 0 holds 32 '; do
     grep -q " $line" "$work/out" || { echo "--compare lacks '$line'"; bad=1; }
 done
 parses --compare --stages 3 --micro 7 --format json
-expect 0 'dualpipe .*none: ' --compare --stages 3 --micro 7
+expect 0 'dualpipe .*not legal: ' --compare --stages 3 --micro 7
 expect 1 'does not fit' --compare --stages 4 --micro 8 --memory 0.1
 
 expect 0 '"simulated": 33, "applies": true, "value": 33' --schedule 1f1b --stages 4 --micro 8 --format json
@@ -156,7 +156,7 @@ expect 2 'is needed' --stages 4 --micro 8
 expect 2 'is odd' --schedule dualpipe --stages 4 --micro 7
 expect 2 "no schedule 'foo'" --schedule foo --stages 4 --micro 7
 # what it knows, in the order of --list, whatever else is missing
-expect 2 "^pipeline: --schedule: no schedule 'foo': $("$work/pipeline" --list | paste -sd , | sed 's/,/, /g')\$" --schedule foo
+expect 2 "^pipeline: --schedule: no schedule 'foo'; there are $("$work/pipeline" --list | paste -sd , | sed 's/,/, /g')\$" --schedule foo
 printf '0F0,0B0\n' > "$work/one.csv"
 expect 0 '^ok 1 rank, 1 stage, 1 micro-batch, .* at most 1 activation;' --check "$work/one.csv"
 expect 2 'takes blocking' --check $stuck --transport tcp
@@ -203,10 +203,10 @@ for want in 'own 18' 'pair 24' 'rank 26'; do
 done
 # slices of 1/2 have messages of 1/2: (m s + p - 1) (F + B) / 2 = 4.5, and 2 x 1/2 for the way
 expect 0 'seq1f1b  *5.5 ' --compare --stages 2 --micro 1 --bytes 1 --bandwidth 1
-expect 2 'go together' --schedule gpipe --stages 2 --micro 1 --bytes 3
-expect 2 'go together' --schedule gpipe --stages 2 --micro 1 --bandwidth 3
+expect 2 'must be given together' --schedule gpipe --stages 2 --micro 1 --bytes 3
+expect 2 'must be given together' --schedule gpipe --stages 2 --micro 1 --bandwidth 3
 expect 2 'more than 0' --schedule gpipe --stages 2 --micro 1 --bytes 3 --bandwidth 0
-expect 2 'goes with --bytes' --schedule gpipe --stages 2 --micro 1 --links pair
+expect 2 'needs --bytes' --schedule gpipe --stages 2 --micro 1 --links pair
 expect 2 'send buffered' --schedule gpipe --stages 2 --micro 1 --bytes 3 --bandwidth 4 --links pair --send async
 # '=' before a value is as good as a blank
 expect 0 'gpipe' --schedule=gpipe --stages=2 --micro=1 --bytes=2 --bandwidth=1
@@ -260,12 +260,12 @@ expect 2 'has no groups' --schedule gpipe --stages 4 --micro 8 --group 4
 expect 2 'seq1f1b cuts' --schedule 1f1b --stages 4 --micro 8 --slices 2
 expect 2 'for gpipe' --schedule 1f1b --stages 4 --micro 8 --lifo
 expect 2 'gpipe has 1 on each rank' --schedule gpipe --stages 4 --micro 8 --virtual 2
-expect 2 'map says already' --schedule auto --stages 2 --micro 8 --virtual 2 --map 0,1,1,0
-expect 2 'goes with --transport eager' --schedule 1f1b --stages 4 --micro 8 --room 2 --transport pair
-expect 2 'goes with --format csv' --schedule 1f1b --stages 4 --micro 8 --lowered
-expect 2 'goes with --format ascii' --schedule 1f1b --stages 4 --micro 8 --width 90 --format svg
-expect 2 'has what --fwd' --schedule gpipe --stages 2 --micro 2 --stage-times "$work/times" --fwd 1
-expect 2 'has messages already' --check $stuck --transport edge --shards
+expect 2 'already given by --map' --schedule auto --stages 2 --micro 8 --virtual 2 --map 0,1,1,0
+expect 2 'needs --transport eager' --schedule 1f1b --stages 4 --micro 8 --room 2 --transport pair
+expect 2 'needs --format csv' --schedule 1f1b --stages 4 --micro 8 --lowered
+expect 2 'needs --format ascii' --schedule 1f1b --stages 4 --micro 8 --width 90 --format svg
+expect 2 'replaces --fwd' --schedule gpipe --stages 2 --micro 2 --stage-times "$work/times" --fwd 1
+expect 2 'already has messages' --check $stuck --transport edge --shards
 expect 0 'seq1f1b  *[0-9]' --compare --stages 2 --micro 4 --slices 4 --lifo --group 4
 grep -q ' gpipe  *[0-9]' "$work/out" || { echo '--slices is for seq1f1b alone'; bad=1; }
 "$work/pipeline" --check "$work/two.csv" -o "$work/said" --svg "$work/two.svg" > "$work/out" || bad=1

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The command: exit codes, one sentence for each bad input, JSON that parses, files that are written.
+# The command: exit codes, one message for each bad input, JSON that parses, files that are written.
 : "${CC:=cc}" "${CFLAGS:=-O1}"
 [ -e build/libdpar.a ] || make -s build/libdpar.a || exit 1
 library=build/libdpar.a
@@ -20,7 +20,7 @@ expect() { # exit code, a word of the output, command...
     elif ! grep -q -e "$word" "$work/out" "$work/err"; then
         echo "no '$word' in: plan $*"; head -n 3 "$work/out" "$work/err"; bad=1
     elif [ "$want" -eq 2 ] && { [ -s "$work/out" ] || [ "$(wc -l < "$work/err")" -ne 1 ]; }; then
-        echo "not one sentence on stderr: plan $*"; bad=1
+        echo "not one message on stderr: plan $*"; bad=1
     fi
 }
 
@@ -46,7 +46,7 @@ expect 0 "nine tenths of the experts' messages hidden, no measurement (none: [0-
 expect 0 'over PCIe' llama-3-8b --cluster 1x4:l40s --recommend
 expect 0 'its schedule, simulated: .* s, +' llama-3-70b --cluster 8x8:h100-80 --fix schedule=v-min --top 8
 expect 0 'configurations more cannot be among these' deepseek-v3 --cluster 256x8:h100-80 --whole --top 1
-expect 0 'fewest' llama-3-70b --cluster 8x8:h100-80 --min-gpus
+expect 0 'smallest number of GPUs' llama-3-70b --cluster 8x8:h100-80 --min-gpus
 expect 0 'tiles' grid:1440x720x100,fields=5 --cluster derecho --gpus 64
 expect 0 'tp=8' gpt3-175b --cluster selene --gpus 1024 --batch 1536 --evaluate tp=8,sp=1,pp=16,mbs=1,recompute=selective
 expect 0 'tp=2' llama-3-8b --cluster 1x8:h100-80 --fix tp=2 --top 2
@@ -147,9 +147,9 @@ expect 2 'at least 1: vp=0' llama-3-8b --cluster 2x8:a100-80 --fix vp=0
 expect 2 'at least 1: micro_batch=0' llama-3-8b --cluster 2x8:a100-80 --fix mbs=0
 expect 2 'nothing stands between two commas' llama-3-8b --cluster 2x8:a100-80 --fix tp=8,,pp=2
 expect 2 "'overlap=dp+': the value" llama-3-8b --cluster 2x8:a100-80 --fix overlap=dp+
-expect 2 "nearest is --gpus, --help has all: '--gpu'" llama-3-8b --cluster 2x8:a100-80 --gpu 3
+expect 2 "nearest is --gpus, --help lists all: '--gpu'" llama-3-8b --cluster 2x8:a100-80 --gpu 3
 expect 2 "takes no value: '--json=1'" llama-3-8b --cluster 2x8:a100-80 --json=1
-expect 2 "one word, no blank: 'tp= 8'" llama-3-8b --cluster 2x8:a100-80 --fix 'tp= 8'
+expect 2 "takes a value without blanks, not 'tp= 8'" llama-3-8b --cluster 2x8:a100-80 --fix 'tp= 8'
 expect 2 "rule 'batch'" grid:10 --cluster 2x8:a100-80
 expect 0 'llama-3-8b' llama-3-8b --cluster=2x8:a100-80 --top=1
 # Llama-3.1-405B's 126 layers do not divide: what --evaluate prices --fix searches too

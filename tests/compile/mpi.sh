@@ -158,7 +158,7 @@ doctor() {
     else
         echo 'skipped: doctor with a small /dev/shm (needs unshare -m, and a large one)'
     fi
-    [ "${mpis#* .*.}" = "$mpis" ] || says 'WRONG: .*started 2 ranks, and MPI knows of this one alone -> start it with the mpirun' \
+    [ "${mpis#* .*.}" = "$mpis" ] || says 'WRONG: .*started 2 ranks, but MPI knows only this one -> start it with the mpirun' \
         timeout 60 "mpiexec$other" -np 2 "$work/doctor"
 }
 

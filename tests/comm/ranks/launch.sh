@@ -188,7 +188,7 @@ DPAR_RANK=1 DPAR_SIZE=2 DPAR_JOB=$$ DPAR_TIMEOUT=0.3 "$work/doctor" --join > "$w
 [ $? -eq 1 ] || { echo 'doctor --join, rank 0 does not come: exit code'; bad=1; }
 tail -n 1 "$work/out" | grep -q 'wrong$' && ! grep -q 'nothing is wrong' "$work/out" ||
     { echo 'doctor --join: last line'; cat "$work/out"; bad=1; }
-said 'doctor --join, rank 0 does not come' 1 '^WRONG: the ranks do not meet: rank 0 of 2 did not come .* -> '
+said 'doctor --join, rank 0 does not come' 1 '^WRONG: the ranks could not connect: rank 0 of 2 did not come .* -> '
 (ulimit -f 100000; "$work/doctor") > "$work/out"
 said 'doctor, ulimit -f' 1 '^WRONG: ulimit -f is [0-9]* KiB'
 "$work/doctor" --no > "$work/out" 2>&1; [ $? -eq 2 ] || { echo 'doctor --no'; bad=1; }
