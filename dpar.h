@@ -1,70 +1,97 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar.h - who owns what: ranks with named axes, arrays that lie on them, what must be sent where.
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+/* dpar.h - computes which rank owns which part of an array, and which parts ranks must send to each other.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
- * Begin here: the map of the family is below. This header needs no library, no memory and no operating
- * system. A rank of a million finds its own part in O(axes), without a table.
+ * Ranks form a mesh with named axes. An array is cut over the axes of a mesh, and each rank computes from that
+ * description alone what it owns, what it sends and what it receives. No function of this header communicates,
+ * allocates memory or calls a library. One query costs O(axes) also on a million ranks, because there are no tables.
  *
- *     #include "dpar.h"                     in as many files as you like
- *     cc -O2 -DDPAR_IMPLEMENTATION -I. ...   one file: the code; or #define it there, before the include
+ *     #include "dpar.h"
+ *     #include <stdio.h>
+ *     int main(void)
+ *     {
+ *         const int32_t sizes[2] = {4, 2};
+ *         const int64_t extent[2] = {1000, 64};
+ *         const dpar_placement cuts[2] = {dpar_shard(0), dpar_shard(1)};
+ *         int64_t shape[2], offset[2];
+ *         dpar_mesh mesh;
+ *         dpar_layout layout;
+ *         dpar_why why;
+ *         if (dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_ORDER_LAST_FASTEST, 0, &why) < 0 ||
+ *             dpar_layout_init(&layout, &mesh, 2, extent, cuts, &why) < 0) {
+ *             puts(why.text);
+ *             return 1;
+ *         }
+ *         dpar_layout_local(&layout, 5, shape, offset);
+ *         printf("rank 5 owns %d x %d elements from (%d, %d) on\n", (int)shape[0], (int)shape[1],
+ *                (int)offset[0], (int)offset[1]);
+ *         return 0;
+ *     }
  *
- *     dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_ORDER_LAST_FASTEST, 0, &why);    8 ranks as 4 x 2
- *     dpar_layout_init(&layout, &mesh, 2, extent, cuts, &why);              a matrix on them
- *     dpar_layout_local(&layout, rank, shape, offset);                      the part of one rank
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours && ./yours
+ *     rank 5 owns 250 x 32 elements from (500, 32) on
  *
- * The family. A program includes the header that it needs and gets what that one stands on.
+ * In a program of several files, include the headers wherever you need them and define DPAR_IMPLEMENTATION in one
+ * file only.
  *
- *     dpar_schedule.h   In which order do pipeline stages work? 18 published orders, made, proved, timed, drawn.
+ * The other headers build on this one. Include the header that you need; it includes those below it.
+ *
+ *     dpar_schedule.h   orders the work of pipeline stages: 18 published orders, checked, simulated and drawn
  *                           dpar_schedule_find(&order, "zbv", &why);
  *                           dpar_schedule_generate(&schedule, &order, memory, bytes, &why);
  *                           dpar_schedule_simulate(&schedule, &how, &timing, work, work_bytes, &why);
- *     dpar_cost.h       What does a run cost? Memory and time of a model on a machine; the best way to spread it.
+ *     dpar_cost.h       predicts memory and time of training a model on a machine, and finds the best plan
  *                           dpar_model_find(&model, "llama-3-8b", &why);
  *                           dpar_workload_init(&work, &model, 0, &why);
  *                           dpar_plan_price(&job, &strategy, 0, &plan, NULL, &why);
- *     dpar_comm.h       Ranks that talk: started here or found, over shared memory (POSIX).
+ *     dpar_comm.h       starts ranks or joins those that a launcher started; collectives and messages (POSIX)
  *                           dpar_init(&world, NULL, &why);
  *                           dpar_all_reduce(world, in, out, count, DPAR_F32, DPAR_SUM, NULL);
  *                           dpar_comm_free(world);
- *     dpar_halo.h       Grids: arrays cut over ranks, and their halos; the adjoint too.
+ *     dpar_halo.h       distributes grids, exchanges their halos, and adds halos back to their owners (the adjoint)
  *                           dpar_grid_make(world, &desc, &g, &why);
  *                           u = dpar_grid_array(g, DPAR_F64);
  *                           dpar_grid_exchange(g, u);
- *     dpar_points.h     Meshes without boxes: values that ranks read of others, by ids or index lists.
+ *     dpar_points.h     exchanges values of unstructured meshes, by global ids or by index lists
  *                           dpar_points_make(world, own, n, ghosts, m, &p, &why);
  *                           dpar_points_exchange(p, x);
  *                           dpar_points_reduce(p, b);
- *     dpar_train.h      Training: ddp, fsdp (ZeRO), tensor, sequence, expert, pipeline parallelism, optimizers.
+ *     dpar_train.h      trains: ddp, fsdp (ZeRO), tensor, sequence, expert and pipeline parallelism, optimizers
  *                           dpar_ddp_begin(ddp, 1);
  *                           dpar_ddp_ready(ddp, i);
  *                           dpar_ddp_end(ddp);
- *     dpar_spatial.h    Networks on grids: convolution, pooling, norms, window attention over blocks.
+ *     dpar_spatial.h    runs convolution, pooling, norms and window attention on grids that ranks share
  *                           dpar_spatial_init(memory, bytes, world, &layer, &plan, &why);
  *                           dpar_spatial_forward(plan, &call);
  *                           dpar_spatial_backward(plan, &call);
- *     dpar_debug.h      Looking for faults: what this machine allows, and whether an exchange was right.
+ *     dpar_debug.h      finds faults: reports what this machine allows, and checks whether an exchange was right
  *                           faults = dpar_doctor(world, &text);
  *                           dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);
  *                           dpar_halo_plan_report(x, &text);
- *     dpar_mpi.h        dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why): the same calls over MPI.
- *     dpar_nccl.h       dpar_nccl_make(host, NULL, &world, &why): the same calls over NCCL.
- *     dpar_cuda.h       dpar_cuda_open(&gpu, NULL, &why): memory and kernels of an NVIDIA GPU.
+ *     dpar_mpi.h        dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why): the same calls over MPI
+ *     dpar_nccl.h       dpar_nccl_make(host, NULL, &world, &why): the same calls over NCCL
+ *     dpar_cuda.h       dpar_cuda_open(&gpu, NULL, &why): memory and kernels of an NVIDIA GPU
  *
- * Define before the include:
- *     DPAR_IMPLEMENTATION         in one file: the code of all headers of dpar that it includes
- *     DPAR_INDEX_IMPLEMENTATION   the code of dpar.h alone (DPAR_HALO_IMPLEMENTATION: of dpar_halo.h, and so on)
- *     DPAR_STATIC                 in each file alike: all of it private to the file, and the compiler keeps only
- *                                 what the file calls. The quickest way to compile a program of one file
- *     DPAR_API                    your own linkage (dllexport, ...)
+ * Macros that you may define before the include:
+ *     DPAR_IMPLEMENTATION         compiles the code of all dpar headers that this file includes
+ *     DPAR_INDEX_IMPLEMENTATION   compiles the code of dpar.h only. Each other header has such a macro, named after
+ *                                 itself: DPAR_HALO_IMPLEMENTATION for dpar_halo.h
+ *     DPAR_STATIC                 makes all functions static, so that the compiler drops those that the file does not
+ *                                 call. Define it in every file or in none. This is the quickest build for a program
+ *                                 of one file
+ *     DPAR_API                    replaces the linkage of public functions (dllexport, ...)
  *
- * Conventions: a function returns a dpar_status: 0 is fine, negative an error. A function that judges what
- * a user wrote takes a nullable `dpar_why *` last and writes one sentence there. Outputs are
- * written only on success. C99, C++11 and later, MSVC 2015 and later. */
+ * Conventions. Most functions return a dpar_status: 0 is success, a positive number a condition that is no error, a
+ * negative number an error. The comment of a function names the errors, DPAR_E_x, that a caller should expect. If the
+ * last parameter of a function is a `dpar_why *`, a failing call writes a message for a person there; pass NULL if you
+ * do not want it. Outputs are written on success only, unless the comment says otherwise. A size in brackets, as in
+ * [ranks], is the length of an array. C99, C++11 and later, MSVC 2015 and later. */
 
 #ifndef DPAR_H
 #define DPAR_H
 
-/* What the implementations that ask the operating system need of its headers. */
+/* The implementations that call the operating system need its extensions, and this line comes before
+ * the first system header. */
 #if defined(__linux__) && !defined(_GNU_SOURCE) &&                                                 \
     (defined(DPAR_IMPLEMENTATION) || defined(DPAR_COMM_IMPLEMENTATION) ||                          \
      defined(DPAR_HALO_IMPLEMENTATION) || defined(DPAR_POINTS_IMPLEMENTATION) ||                   \
@@ -78,21 +105,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The headers of src/ are pasted into one. */
-#define DPARI_PASTED
-/* A unit that implements nothing calls nothing of the inner doors. */
-#if !defined(DPAR_IMPLEMENTATION) && !defined(DPAR_INDEX_IMPLEMENTATION) &&                        \
-    !defined(DPAR_SCHEDULE_IMPLEMENTATION) && !defined(DPAR_COST_IMPLEMENTATION) &&                \
-    !defined(DPAR_COMM_IMPLEMENTATION) && !defined(DPAR_HALO_IMPLEMENTATION) &&                    \
-    !defined(DPAR_POINTS_IMPLEMENTATION) && !defined(DPAR_TRAIN_IMPLEMENTATION) &&                 \
-    !defined(DPAR_SPATIAL_IMPLEMENTATION) && !defined(DPAR_DEBUG_IMPLEMENTATION) &&                \
-    !defined(DPAR_MPI_IMPLEMENTATION) && !defined(DPAR_NCCL_IMPLEMENTATION)
-#define DPARI_NO_CODE
-#endif
-
 /* ==== base/base.h ==== */
 
-/* base - what every header shares: linkage, status, the sentence that says why. */
+/* base - declares what every header shares: version, linkage, statuses and messages. */
 
 #include <limits.h>
 #include <stddef.h>
@@ -101,10 +116,10 @@
 #define DPAR_VERSION_MAJOR 0
 #define DPAR_VERSION_MINOR 2
 #define DPAR_VERSION_PATCH 0
-/* Major x 10000 + minor x 100 + patch. */
+/* The version as one number: major x 10000 + minor x 100 + patch. */
 #define DPAR_VERSION (DPAR_VERSION_MAJOR * 10000 + DPAR_VERSION_MINOR * 100 + DPAR_VERSION_PATCH)
 
-/* DPAR_STATIC: every function is private to the including file; nothing is exported. */
+/* With DPAR_STATIC every function is private to the file that includes the header. */
 #if defined(__GNUC__) || defined(__clang__)
 #define DPARI_UNUSED __attribute__((unused))
 #else
@@ -127,7 +142,8 @@
 #define DPARI_POSIX 0
 #endif
 
-/* Every status: negative is an error, 0 is fine, positive is a condition and no failure. */
+/* Lists every status with its name, its number and its text. Negative numbers are errors, 0 is
+ * success, positive numbers are conditions that are no error. */
 #define DPAR_STATUS_LIST(X)                                                                        \
     X(OK, 0, "ok")                                                                                 \
     X(DONE, 1, "nothing is left to do")                                                            \
@@ -146,7 +162,7 @@
     X(E_MISMATCH, -12, "ranks called different operations")                                        \
     X(E_SYSTEM, -13, "the operating system refused")
 
-/* How a call ended: one of these. */
+/* The result of a call: one of the DPAR_x above. */
 typedef int32_t dpar_status;
 
 enum {
@@ -156,27 +172,28 @@ enum {
         DPARI_STATUS_END = -1000
 };
 
-/* The sentence for a person that goes with a status: "tp=12 does not divide 32 attention heads".
- * Functions that judge a user's description take a `dpar_why *` last; NULL is allowed. Written
- * only when the status is an error. Always ends in NUL; a longer sentence is cut. */
+/* The message that explains an error, such as "tp=12 does not divide 32 attention heads". Functions
+ * that check a user's input take a `dpar_why *` as their last parameter, which may be NULL. They
+ * write it only if they return an error. */
 typedef struct dpar_why {
-    char text[240];
+    char text[240]; /* ends in NUL; a longer message is cut */
 } dpar_why;
 
-/* The meaning of a status, in a few words; "unknown status" for any other number. Static text. */
+/* Returns the meaning of a status in a few words, or "unknown status". The text is static. */
 DPAR_API const char *dpar_status_text(dpar_status status);
 
 /* ==== base/type.h ==== */
 
-/* type - constants that all headers share: number formats, and the collectives. */
+/* type - names the number formats and the collectives that all headers share. */
 
-/* Number formats: what an array holds, what a message carries, what a chip computes in.
+/* The number format of an array, a message or an arithmetic unit.
  *
- * DPAR_TYPE_NONE is a field that was left out. That is E_ARG where the field describes data. Where
- * it may be left out, as for what travels or an optimizer's moments, the field says what 0 means.
+ * DPAR_TYPE_NONE is the value of a field that was left out. A field that describes data must not be
+ * left out (DPAR_E_ARG); an optional field documents what 0 selects.
  *
- * For the formats from F64 on, below DPAR_FORMAT_COUNT, chips state a peak of FLOP/s. BF16 there
- * stands for F16 too. The types from F16 on only say how numbers are stored. */
+ * dpar_cost.h knows a chip's peak FLOP/s in the formats from DPAR_F64 up to DPAR_FORMAT_COUNT,
+ * where DPAR_BF16 stands for DPAR_F16 too. The types from DPAR_F16 on only say how numbers are
+ * stored. */
 enum {
     DPAR_TYPE_NONE,
     DPAR_F64,
@@ -196,16 +213,18 @@ enum {
     DPAR_TYPE_COUNT
 };
 
-/* Bytes of one element: 0 for F4, which has no address of its own, and for what is no type.
- * O(1). */
+/* Returns the bytes of one element. Returns 0 for DPAR_F4, whose elements share bytes, and for a
+ * number that is no type. */
 DPAR_API int32_t dpar_type_bytes(int32_t type);
-/* "f32", "bf16", ...; "none" for DPAR_TYPE_NONE; "?" for others. Static text. */
+/* Returns the name of a type: "f32", "bf16", ..., "none" for DPAR_TYPE_NONE, or "?" for a number
+ * that is no type. The text is static. */
 DPAR_API const char *dpar_type_name(int32_t type);
-/* Can ranks add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. O(1). */
+/* Tests whether reductions support a type. Returns 1 for F64, F32, BF16, F16 and the integers, and
+ * 0 for TF32, F8, F4 and a number that is no type. */
 DPAR_API int32_t dpar_type_reduces(int32_t type);
 
-/* The collectives, as MPI and NCCL have them, and the two halves of a message. DPAR_CALL_NONE is a
- * kind that was left out. */
+/* The collectives, named as in MPI and NCCL, and the two halves of a message. DPAR_CALL_NONE is the
+ * value of a field that was left out. */
 enum {
     DPAR_CALL_NONE,
     DPAR_CALL_ALL_REDUCE,
@@ -216,7 +235,7 @@ enum {
     DPAR_CALL_REDUCE,
     DPAR_CALL_GATHER,
     DPAR_CALL_SCATTER,
-    DPAR_CALL_SEND_RECV, /* a message, as a cost */
+    DPAR_CALL_SEND_RECV, /* a message, where its cost is computed */
     DPAR_CALL_BARRIER,
     DPAR_CALL_COLLECTIVE_COUNT,
     DPAR_CALL_SEND = DPAR_CALL_COLLECTIVE_COUNT,
@@ -224,350 +243,419 @@ enum {
     DPAR_CALL_COUNT
 };
 
-/* "all-reduce", ..., "send", "recv"; "none" for DPAR_CALL_NONE, "?" for others. Static text. */
+/* Returns the name of a collective: "all-reduce", ..., "send", "recv", "none" for DPAR_CALL_NONE,
+ * or
+ * "?" for any other number. The text is static. */
 DPAR_API const char *dpar_call_name(int32_t kind);
 
 /* ==== base/box.h ==== */
 
-/* box - a rectangle of indices, and a rectangle that travels from one rank to another. */
+/* box - describes a box of indices, and a box of values that one rank sends to another. */
 
-enum { DPAR_MAX_DIMS = 6 };
+enum { DPAR_MAX_DIMS = 6 }; /* the most dimensions that an array may have */
 
-/* Indices lo[d] <= i < hi[d] of every dim; empty when hi[d] <= lo[d] for one of them. Dim 0 is the
- * slowest in memory, as in C and torch. */
+/* A box of indices: lo[d] <= i < hi[d] in every dim d. It is empty if hi[d] <= lo[d] in any dim.
+ * Dim 0 is the slowest in memory, as in C and torch. */
 typedef struct dpar_box {
-    int32_t dims; /* 0..DPAR_MAX_DIMS; a box of no dims holds one element */
+    int32_t dims; /* 0..DPAR_MAX_DIMS; a box with 0 dims holds one element */
     int64_t lo[DPAR_MAX_DIMS], hi[DPAR_MAX_DIMS];
 } dpar_box;
 
-/* Elements of a box: 0 when it is empty, -1 when there are more than 2^63 - 1. O(dims). */
+/* Counts the elements of a box. Returns 0 if the box is empty and -1 if there are more than
+ * 2^63 - 1. Costs O(dims). */
 DPAR_API int64_t dpar_box_volume(const dpar_box *box);
 
-/* One rectangle that goes from one rank to another, or stays where peer is the rank itself.
- * Layouts, redistributions and halos list these.
+/* A box of values that one rank sends to another, or copies within itself if `peer` is the rank
+ * itself. Redistributions and halos are lists of transfers.
  *
- *     send:     element j of dim d goes from mine[d] + j here to theirs[d] + j at the peer
- *     receive:  it comes from theirs[d] + j at the peer to mine[d] + j here
+ *     send:     element j of dim d is sent from mine[d] + j here to theirs[d] + j at the peer
+ *     receive:  it is received from theirs[d] + j at the peer into mine[d] + j here
  *
  * Both sides list the same transfers in the same order: the k-th send from a to b is the k-th
  * receive of b from a. A packed message holds the box in the sender's order, the last dim fastest.
  *
- * Folded grids, poles and cubed spheres use the rest. Where bit d of `flip` is set, the receiver
- * counts dim d backwards: extent[d] - 1 - j in place of j. Where swap[0] and swap[1] differ, these
- * two dims change places on the way. `extent` is then the sender's: what the sender has at j
- * arrives at j with the two exchanged. `flip` reverses dims of the receiver.
+ * Only folded grids, poles and cubed spheres set flip, swap and turn. If bit d of `flip` is set,
+ * the receiver counts its dim d backwards, so that element j arrives at extent[d] - 1 - j. If
+ * swap[0] and swap[1] differ, the receiver has these two dims exchanged: `extent` is the sender's,
+ * and what the sender has at index j arrives at j with the two indices exchanged.
  *
- * Vectors turn where the grid does. A pair (u along the last dim, v along the one before) arrives
- * after `turn` quarter turns as (-v, u) for 1, (-u, -v) for 2, (v, -u) for 3. Over folds and poles
- * `turn` is 2: each component changes its sign. */
+ * Vectors must be rotated where the grid is. After `turn` quarter turns a pair (u along the last
+ * dim, v along the one before it) becomes (-v, u) for 1, (-u, -v) for 2 and (v, -u) for 3. Across
+ * folds and poles `turn` is 2, which means that each component changes its sign. */
 typedef struct dpar_transfer {
-    int32_t peer;                  /* the other rank */
-    int32_t dims;                  /* 0..DPAR_MAX_DIMS */
-    int32_t op;                    /* DPAR_COPY, or how the receiver combines: DPAR_SUM, ... */
-    uint32_t flip;                 /* bit d: dim d arrives in reverse order */
-    int64_t extent[DPAR_MAX_DIMS]; /* elements along each dim, >= 1 */
-    int64_t mine[DPAR_MAX_DIMS];   /* where it begins in this rank's local array */
-    int64_t theirs[DPAR_MAX_DIMS]; /* and in the peer's */
-    int64_t global[DPAR_MAX_DIMS]; /* and in the whole array, on this rank's side */
-    int32_t swap[2];               /* these dims change places; the same twice: none do */
-    int32_t turn;                  /* quarter turns of a vector, 0..3 */
+    int32_t peer;  /* the other rank */
+    int32_t dims;  /* 0..DPAR_MAX_DIMS */
+    int32_t op;    /* DPAR_COPY, DPAR_SUM, ...: what the receiver does with the values */
+    uint32_t flip; /* bit d: dim d of the receiver is reversed */
+    int64_t extent[DPAR_MAX_DIMS]; /* elements along each dim, at least 1 */
+    int64_t mine[DPAR_MAX_DIMS];   /* first element in this rank's local array */
+    int64_t theirs[DPAR_MAX_DIMS]; /* first element in the peer's local array */
+    int64_t global[DPAR_MAX_DIMS]; /* first element in the global array, on this rank's side */
+    int32_t swap[2];               /* the two dims that are exchanged; equal if there are none */
+    int32_t turn;                  /* quarter turns of vectors, 0..3 */
 } dpar_transfer;
 
-/* How what arrives meets what is there. */
-enum { DPAR_COPY, DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN, DPAR_OP_COUNT };
+/* How a received value is combined with the value that is already there. */
+enum {
+    DPAR_COPY, /* replaces it */
+    DPAR_SUM,
+    DPAR_AVG,
+    DPAR_PRODUCT,
+    DPAR_MAX,
+    DPAR_MIN,
+    DPAR_OP_COUNT
+};
 
-/* Elements of a transfer: the product of its extents, -1 past 2^63 - 1. O(dims). */
+/* Counts the elements of a transfer, the product of its extents. Returns -1 if there are more than
+ * 2^63 - 1. Costs O(dims). */
 DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);
 
 /* ==== base/text.h ==== */
 
-/* text - writes text into the caller's buffer, as snprintf does. It never passes the end, always
- * leaves a NUL, and counts the characters of the whole text. It uses no locale and no libc.
+/* text - writes text into the caller's buffer. As with snprintf, the text always ends in NUL, is
+ * cut if the buffer is too small, and is counted in full. It uses neither a locale nor the C
+ * library.
  *
  *     static char buffer[2000];
  *     dpar_text t;
  *     dpar_text_init(&t, buffer, sizeof buffer);
- *     dpar_schedule_draw(&t, &gantt, DPAR_SCHEDULE_DRAW_TEXT, &why);    what draws and reports
- * appends to it puts(buffer); */
+ *     dpar_schedule_draw(&t, &gantt, DPAR_SCHEDULE_DRAW_TEXT, &why);
+ *     puts(buffer); */
 
-/* Where text goes, and how much of it there was. */
+/* A text that functions append to. */
 typedef struct dpar_text {
-    char *at;     /* the caller's */
-    size_t room;  /* bytes of the buffer; 0: nothing is written, only `used` counts */
-    size_t used;  /* characters of the whole text, without the NUL; the text was cut when used >=
-                     room */
-    size_t line;  /* where the current line began */
-    size_t width; /* UTF-8 characters since then */
+    char *at;     /* the caller's buffer */
+    size_t room;  /* bytes of the buffer; if 0, nothing is written and only `used` counts */
+    size_t used;  /* bytes of the whole text, without the NUL; the text was cut if used >= room */
+    size_t line;  /* private: where the current line begins */
+    size_t width; /* private: UTF-8 characters of the current line */
 } dpar_text;
 
-/* Begins an empty text in `buffer` (may be NULL with bytes 0). O(1). */
+/* Begins an empty text in a buffer of `bytes` bytes. The buffer may be NULL if `bytes` is 0. */
 DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes);
-/* Appends a text. O(length). */
+/* Appends the string `s`. */
 DPAR_API void dpar_text_put(dpar_text *t, const char *s);
 
 /* ==== index/mesh.h ==== */
 
-/* mesh - ranks with named axes: where a rank stands, and who shares a group with it. A mesh is a
- * list of (size, stride), without tables: a rank of a million finds its place in O(axes).
+/* mesh - gives ranks named axes, so that a rank has coordinates and shares groups with other ranks.
+ * A mesh is a list of sizes and strides without tables, so that a rank among a million finds its
+ * coordinates in O(axes).
  *
  *     const int32_t sizes[2] = {4, 2};
  *     int32_t at[2];
  *     dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_ORDER_LAST_FASTEST, 0, &why);    ranks 0..7
  *     dpar_mesh_coords(&mesh, 5, at);                                       dp 2, tp 1
- *     dpar_mesh_group_member(&mesh, 1, 5, 0);                               along dp: 1, 3, 5, 7 */
+ *     dpar_mesh_group_member(&mesh, 1, 5, 0);                               along dp: 1, 3, 5, 7
+ */
 
+/* The most axes that a mesh may have. */
 enum { DPAR_MAX_AXES = 8 };
 
 /* One axis of a mesh. */
 typedef struct dpar_mesh_axis {
     char name[16];  /* "tp", "dp", "dp_replicate", ... */
-    int32_t size;   /* >= 1 */
-    int32_t stride; /* ranks between two neighbours along this axis */
+    int32_t size;   /* at least 1 */
+    int32_t stride; /* distance in ranks between neighbours along this axis */
 } dpar_mesh_axis;
 
-/* Ranks with named axes: a value that the functions below make. rank = offset + the sum of coord[i]
- * * axis[i].stride, at most 2^31 - 1; no rank has two coordinates. Keep both true when you set
- * offset yourself.
+/* Ranks with named axes, made by the functions below. The rank at coord[] is offset + the sum of
+ * coord[i] * axis[i].stride, at most 2^31 - 1, and no two coordinates have the same rank. Keep both
+ * true if you set `offset` yourself.
  *
- * A set of axes is a number: bit i is axis i. Bits of axes that the mesh does not have do not
- * count. */
+ * Functions take a set of axes as a number in which bit i stands for axis i. They ignore bits of
+ * axes that the mesh does not have.
+ */
 typedef struct dpar_mesh {
-    int32_t axes;   /* axes in use, 0..DPAR_MAX_AXES */
-    int32_t size;   /* ranks in all: the product of the sizes */
-    int32_t offset; /* the first rank of the mesh */
+    int32_t axes;   /* number of axes, 0..DPAR_MAX_AXES */
+    int32_t size;   /* number of ranks, the product of the sizes */
+    int32_t offset; /* rank at coordinate 0, 0, ... */
     dpar_mesh_axis axis[DPAR_MAX_AXES];
 } dpar_mesh;
 
-/* The order of ranks. Systems differ, so it is always said. */
+/* The order in which ranks are numbered. Systems differ, so every caller states it. */
 enum {
-    DPAR_ORDER_LAST_FASTEST, /* torch DeviceMesh, JAX, MPI_Cart: the last axis has stride 1 */
-    DPAR_ORDER_FIRST_FASTEST /* Megatron's order strings, PETSc: the first axis has stride 1 */
+    DPAR_ORDER_LAST_FASTEST, /* the last axis has stride 1, as in torch's DeviceMesh, JAX and
+                                MPI_Cart */
+    DPAR_ORDER_FIRST_FASTEST /* the first axis has stride 1, as in PETSc and Megatron's order
+                                strings */
 };
 
-/* A mesh of named axes. `names` lists them, "dp tp" or "dp-tp": each once, 1 to 15 characters.
- * sizes[i] >= 1 is the size of the i-th. ranks > 0: the product of the sizes must equal it, and one
- * size may be -1, found from it. ranks = 0: any product.
+/* Makes a mesh of named axes with first rank 0. Set mesh->offset afterwards for another first rank.
  *
- * The first rank is 0; set mesh->offset for another one. Nodes and the ranks inside them, as JAX's
- * hybrid meshes: "dp.node tp.node dp tp", last-fastest; the whole of dp is then the set of its two
- * axes. E_ARG, E_DIVIDE or E_RANGE with a sentence. Not collective. O(axes^2). */
+ * names:  one name of 1 to 15 characters for each axis, all different, such as "dp tp" or "dp-tp".
+ * sizes:  one size for each name, at least 1. One size may be -1 if `ranks` is given, and is then
+ *         computed.
+ * order:  DPAR_ORDER_LAST_FASTEST or DPAR_ORDER_FIRST_FASTEST.
+ * ranks:  the number of ranks, which the product of the sizes must equal; 0 allows any product.
+ *
+ * For nodes and the ranks inside them, as in JAX's hybrid meshes, give each dimension two axes:
+ * "dp.node tp.node dp tp". The set of both dp axes is then the whole of dp. Fails with DPAR_E_ARG,
+ * DPAR_E_DIVIDE if the product is not `ranks`, or DPAR_E_RANGE. Costs O(axes^2).
+ */
 DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names, const int32_t *sizes,
                                     int32_t order, int32_t ranks, dpar_why *why);
 
-/* A mesh by Megatron's order string, "tp-cp-ep-dp-pp": its first name is the fastest axis. sizes[i]
- * belongs to the i-th of `names`, which may come in any order. The mesh's axes are in the order of
- * the string.
+/* Makes a mesh from Megatron's order string, such as "tp-cp-ep-dp-pp", whose first name is the
+ * fastest axis. The mesh has its axes in the order of the string.
  *
- * An axis whose name the string lacks must have size 1; it is appended. A name of the string that
- * has no size is E_UNKNOWN. One size may be -1. Other errors as dpar_mesh_init. Not collective.
- * O(axes^2). */
+ * sizes:  sizes[i] belongs to the i-th name of `names`, which may list the axes in any order. One
+ *         size may be -1.
+ *
+ * A name of `names` that the string does not have must have size 1, and its axis is appended. Fails
+ * with DPAR_E_UNKNOWN if a name of the string has no size, otherwise as dpar_mesh_init. Costs
+ * O(axes^2).
+ */
 DPAR_API dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const char *order,
                                                const char *names, const int32_t *sizes,
                                                int32_t ranks, dpar_why *why);
-/* Other axes over the same ranks: experts' etp-ep-edp-pp beside tp-cp-dp-pp. The sizes must make
- * mesh->size ranks; one may be -1. E_DIVIDE with a sentence: they do not, mesh's ranks are not
- * evenly spaced, or an axis that both name has other groups. Other errors as dpar_mesh_init. Not
- * collective. O(axes^2). */
+
+/* Makes another mesh over the ranks of a mesh, such as the experts' etp-ep-edp-pp next to
+ * tp-cp-dp-pp. The sizes must multiply to mesh->size; one may be -1.
+ *
+ * Fails with DPAR_E_DIVIDE if they do not, if the ranks of `mesh` are not evenly spaced, or if both
+ * meshes have an axis of the same name whose groups differ. Otherwise fails as dpar_mesh_init.
+ * Costs O(axes^2).
+ */
 DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, const char *names,
                                     const int32_t *sizes, int32_t order, dpar_why *why);
 
-/* The axes in `which` through `rank`, as a mesh of their own: MPI_Cart_sub, a slice of DeviceMesh.
- * E_ARG with a sentence: the rank is not in the mesh. Not collective. O(axes^2). */
+/* Makes a mesh of the ranks that differ from `rank` only along the axes in the set `which`, as
+ * MPI_Cart_sub or a slice of a DeviceMesh does. Fails with DPAR_E_ARG if the rank is not in the
+ * mesh. Costs O(axes^2). */
 DPAR_API dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
                                      int32_t rank, dpar_why *why);
 
-/* The index of the axis with that name; -1 when there is none. O(axes). */
+/* Finds an axis by name. Returns its index, or -1 if there is none. Costs O(axes). */
 DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name);
 
-/* Writes the coordinates of `rank`, one an axis, and returns 1. Returns 0, coord untouched, when
- * the rank is not in the mesh. O(axes^2). */
+/* Computes the coordinates of a rank, one for each axis. Returns 1, or 0 if the rank is not in the
+ * mesh; `coord` is then unchanged. Costs O(axes^2). */
 DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coord);
 
-/* The rank at coord[0 .. axes-1]; -1 when a coordinate is out of range. O(axes). */
+/* Computes the rank at coord[0 .. axes-1]. Returns -1 if a coordinate is out of range. Costs
+ * O(axes). */
 DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord);
-/* The rank `steps` further along an axis. Beyond the end: -1, or with `wrap` round it. Steps may be
- * negative or longer than the axis; the source of an MPI_Cart_shift is at -steps. -1 for a rank
- * outside the mesh. O(axes^2). */
+
+/* Computes the rank that is `steps` further along an axis. With `wrap` the axis is a ring. Returns
+ * -1 beyond an end of an open axis and for a rank outside the mesh.
+ *
+ * `steps` may be negative, or longer than the axis. MPI_Cart_shift's destination is at +steps and
+ * its source at -steps. Costs O(axes^2).
+ */
 DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t axis, int64_t steps,
                                  int wrap);
 
-/* A rank's group: the ranks that differ from it only along the axes in `which`. Its size, its
- * member number `index`, and the index of `rank` in it. -1 for ranks outside the mesh. O(axes^2).
- *
- * Members are counted with the axis of the smallest stride fastest. So they ascend in all meshes
- * that the functions above make; an all-gather has this order.
- *
- * There are mesh->size / group_size groups. A rank's group has the number group_index(mesh, ~which,
- * rank). The first rank of group g is group_member(mesh, ~which, mesh->offset, g). */
+/* Counts the ranks in a rank's group: the ranks that differ from each other only along the axes in
+ * the set `which`. There are mesh->size / group_size such groups. Costs O(axes). */
 DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which);
+
+/* Finds member number `index` of a rank's group. Returns -1 if there is no such member or the rank
+ * is outside the mesh. Costs O(axes^2).
+ *
+ * Members are counted with the axis of the smallest stride fastest. In every mesh that the
+ * functions above make, member ranks therefore ascend, which is also the order of an all-gather.
+ * The first rank of group g is dpar_mesh_group_member(mesh, ~which, mesh->offset, g).
+ */
 DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                         int32_t index);
+
+/* Finds the index of a rank in its group. Returns -1 for a rank outside the mesh. The number of the
+ * rank's group among all groups is dpar_mesh_group_index(mesh, ~which, rank). Costs O(axes^2). */
 DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, int32_t rank);
 
 /* ==== index/cart.h ==== */
 
-/* cart - process grids: how many ranks along each axis, who owns which cells, which rank goes on
- * which node. Integers only, no tables. A grid has parts[d] ranks along axis d.
+/* cart - computes process grids: how many ranks each axis gets, which rank owns which cells, and
+ * which rank runs on which node. Integers only, no tables. A grid has parts[d] ranks along axis d.
  *
  *     const int64_t cells[2] = {120, 100};
  *     int32_t parts[2] = {0, 0};
  *     dpar_cart_dims(8, 2, parts, &why);                          4 x 2 ranks
- *     dpar_cart_range(2, cells, parts, rank, first, count);       the block of one
- *     dpar_cart_owner(2, cells, parts, cell);                     the rank that has a cell */
+ *     dpar_cart_range(2, cells, parts, rank, first, count);       the block of one rank
+ *     dpar_cart_owner(2, cells, parts, cell);                     the rank that owns a cell
+ */
 
-enum { DPAR_PROC_NULL = -1 }; /* no rank: beyond an open border */
+enum { DPAR_PROC_NULL = -1 }; /* "no rank", such as the neighbour beyond an open border */
 
 /* ---- shapes ---- */
 
-/* MPI_Dims_create: fills parts[0 .. dims-1] so that their product is `ranks`. On entry a positive
- * part is fixed, 0 is to be chosen. It knows neither cells nor nodes: dpar_cart_choose_parts does.
+/* Chooses the number of ranks along each axis, as MPI_Dims_create does. It knows neither cells nor
+ * nodes; use dpar_cart_choose_parts if you have cells.
  *
- * The chosen parts do not increase from axis to axis. Of all such factorisations it takes the least
- * (largest - smallest), then the largest smallest part, then the lexicographically least. MPICH
- * 4.0.2 answers the same for all ranks <= 3000. Open MPI differs for few numbers: 72 is 9 x 8 here
- * and 12 x 6 there.
+ * ranks:  at least 1.
+ * dims:   0..DPAR_MAX_AXES.
+ * parts:  [dims]. On entry a positive number is kept and 0 is chosen. On return the product is
+ *         `ranks`.
  *
- * ranks >= 1, 0 <= dims <= DPAR_MAX_AXES. E_ARG. E_DIVIDE: the fixed parts do not divide the ranks,
- * or all are fixed and their product is smaller. Not collective. Microseconds for usual numbers; at
- * most sqrt(ranks) steps for the prime factors. */
+ * The chosen numbers do not increase from axis to axis. Among all such factorisations the function
+ * takes the one with the least difference between largest and smallest number, then the one with
+ * the largest smallest number, then the lexicographically least. MPICH 4.0.2 gives the same result
+ * for all ranks <= 3000. Open MPI differs for a few numbers: 72 is 9 x 8 here and 12 x 6 there.
+ *
+ * Fails with DPAR_E_ARG, or DPAR_E_DIVIDE if the fixed numbers do not divide the ranks, or all are
+ * fixed and their product is smaller. Costs microseconds for usual numbers, and at most sqrt(ranks)
+ * steps to find the prime factors.
+ */
 DPAR_API dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts, dpar_why *why);
 
-/* A grid of cells that ranks are to share. Zero it and fill it in. */
+/* A grid of cells to distribute over ranks. Zero it, then set the fields that you need. */
 typedef struct dpar_cart_choose_desc {
-    int32_t ranks, dims;           /* 1 or more; 0..DPAR_MAX_DIMS */
-    int64_t cells[DPAR_MAX_DIMS];  /* at least 1 */
-    int64_t weight[DPAR_MAX_DIMS]; /* cost of a cell face between two ranks along the dim; all 0: 1
-                                      each */
-    uint32_t periodic;             /* bit d: dim d wraps around */
+    int32_t ranks, dims;          /* at least 1; 0..DPAR_MAX_DIMS */
+    int64_t cells[DPAR_MAX_DIMS]; /* cells along each dim, at least 1 */
+    /* The cost of one cell face between two ranks, by the dim that the face is normal to. If all
+     * are 0, each face costs 1. */
+    int64_t weight[DPAR_MAX_DIMS];
+    uint32_t periodic; /* bit d: dim d is periodic */
 } dpar_cart_choose_desc;
 
-/* The process grid with the least cut: product(parts) = ranks, parts[d] <= cells[d]. On entry a
- * positive part is fixed, 0 is to be chosen. Of equal cuts it takes the lexicographically least
- * parts.
+/* Finds the process grid that cuts the fewest cell faces, with at most cells[d] parts in each dim.
  *
- * The cut counts the cell faces between two ranks, each weight[d] times. It is the sum over d of
- * weight[d] * planes[d] * the product of the other dims' cells. planes[d] is parts[d] - 1, or
- * parts[d] in a periodic dim of more than one part. One halo exchange of width h and b bytes a cell
- * moves 2 h b times the unweighted cut. *cut may be NULL; with all parts fixed it is theirs.
+ * parts:  [dims]. On entry a positive number is kept and 0 is chosen. On return the product is
+ *         grid->ranks. Among equal cuts the function takes the lexicographically least parts.
+ * cut:    receives the weighted number of faces that are cut; may be NULL. If all parts are fixed,
+ *         it is their cut.
  *
- * E_ARG. E_DIVIDE: the fixed parts do not divide the ranks. E_NONE: no factorisation has parts <=
- * cells. E_RANGE: the worst cut passes 2^63 - 1. Each has a sentence. Not collective. 10
- * microseconds for 10^6 ranks in 3 dims; at worst tenths of a second (6 dims, 2^31 ranks, 1600
- * divisors).
+ * The cut counts the cell faces between two ranks, weight[d] for each. It is the sum over d of
+ * weight[d] * planes[d] * the product of the other dims' cells, where planes[d] is parts[d] - 1, or
+ * parts[d] in a periodic dim of more than one part. A halo exchange of width h with b bytes per
+ * cell moves 2 h b bytes for each cut face (weights 1).
  *
- * Exact: branch and bound over the ordered factorisations. The bound is the inequality of the
- * means, sum a_d p_d >= k (product a_d p_d)^(1/k). */
+ * Fails with DPAR_E_ARG, DPAR_E_DIVIDE if the fixed parts do not divide the ranks, DPAR_E_NONE if
+ * no factorisation has parts[d] <= cells[d], or DPAR_E_RANGE if the largest cut exceeds 2^63 - 1.
+ * Costs 10 microseconds for 10^6 ranks in 3 dims, and tenths of a second at worst (6 dims, 2^31
+ * ranks, 1600 divisors).
+ *
+ * The result is exact: branch and bound over the ordered factorisations, bounded by the inequality
+ * of arithmetic and geometric means, sum a_d p_d >= k (product a_d p_d)^(1/k).
+ */
 DPAR_API dpar_status dpar_cart_choose_parts(const dpar_cart_choose_desc *grid, int32_t *parts,
                                             int64_t *cut, dpar_why *why);
 
-/* ---- who owns what of a grid ----
+/* ---- which rank owns which cells ----
  *
- * Each dim is cut by EVEN of split.h; ranks are row-major, the last dim fastest, as in MPI_Cart and
- * PETSc's DMDA. The functions above choose `parts`. */
+ * Each dim is cut by the rule DPAR_SPLIT_EVEN of split.h. Ranks are row-major with the last dim
+ * fastest, as in MPI_Cart and PETSc's DMDA. The functions above choose `parts`.
+ */
 
-/* The rank that has a cell. -1 when the cell is outside or there is no such grid: dims is not
- * 1..DPAR_MAX_DIMS, a part is below 1, or the ranks pass 2^31 - 1. O(dims). */
+/* Finds the rank that owns a cell. Returns -1 if the cell is outside the grid or there is no such
+ * grid: dims is not 1..DPAR_MAX_DIMS, a part is below 1, or there are more than 2^31 - 1 ranks.
+ * Costs O(dims). */
 DPAR_API int32_t dpar_cart_owner(int32_t dims, const int64_t *cells, const int32_t *parts,
                                  const int64_t *cell);
-/* The block of a rank: count[d] cells from first[d] on, for each d < dims. Where cells[d] <
- * parts[d] the last parts have none. E_ARG, nothing written: no such rank, no such grid, or cells
- * below 0. O(dims). */
+
+/* Computes the block of a rank: count[d] cells from first[d] on, in each dim d < dims. If cells[d]
+ * < parts[d], the last parts have no cells.
+ *
+ * Fails with DPAR_E_ARG if there is no such rank or no such grid, or if a number of cells is
+ * negative. Costs O(dims).
+ */
 DPAR_API dpar_status dpar_cart_range(int32_t dims, const int64_t *cells, const int32_t *parts,
                                      int32_t rank, int64_t *first, int64_t *count);
 
 /* ---- a grid of ranks, to be placed on nodes ---- */
 
-/* A grid of ranks. */
+/* A grid of ranks, made by dpar_cart_init. */
 typedef struct dpar_cart {
     int32_t dims;                 /* 0..DPAR_MAX_DIMS */
-    int32_t size;                 /* ranks: the product of the parts */
-    uint32_t periodic;            /* bit d: axis d wraps around */
-    int32_t parts[DPAR_MAX_DIMS]; /* ranks along each axis, >= 1 */
+    int32_t size;                 /* number of ranks, the product of the parts */
+    uint32_t periodic;            /* bit d: axis d is periodic */
+    int32_t parts[DPAR_MAX_DIMS]; /* ranks along each axis, at least 1 */
 } dpar_cart;
 
+/* Which neighbours a stencil reads. */
 enum {
     DPAR_STENCIL_STAR, /* the two neighbours along each axis */
-    DPAR_STENCIL_BOX,  /* edges and corners too: all 3^dims - 1 */
-    DPAR_STENCIL_EDGES /* edges, no corners: along two axes at most, 2 dims^2; D3Q19's 18 */
+    DPAR_STENCIL_BOX,  /* all 3^dims - 1 neighbours, with edges and corners */
+    DPAR_STENCIL_EDGES /* the 2 dims^2 neighbours that differ along one or two axes, as the 18 of
+                          D3Q19 */
 };
 
-/* A grid of parts[d] ranks; bit d of `periodic` closes axis d. A mesh of the same parts has its
- * coordinates, neighbours and sub-grids. E_ARG, or E_RANGE above 2^31 - 1 ranks, with a sentence.
- * O(dims). */
+/* Makes a grid of parts[d] ranks along axis d. Bit d of `periodic` makes axis d a ring. Make a
+ * dpar_mesh with the same sizes to get coordinates, neighbours and sub-grids. Fails with
+ * DPAR_E_ARG, or DPAR_E_RANGE above 2^31 - 1 ranks. Costs O(dims). */
 DPAR_API dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t *parts,
                                     uint32_t periodic, dpar_why *why);
 
-/* ---- placement: which rank stands at which coordinate; node = rank / per_node ---- */
+/* ---- placement of the grid's ranks on nodes; the node of a rank is rank / per_node ---- */
 
+/* How ranks are placed on the coordinates of a grid. */
 enum {
-    DPAR_MAPPING_ROW_MAJOR, /* as MPI_Cart: the last axis fastest */
-    DPAR_MAPPING_BRICKS,    /* every node holds a brick of the grid */
-    DPAR_MAPPING_MORTON,    /* bits interleaved, axis 0 lowest */
-    DPAR_MAPPING_HILBERT,   /* Hilbert's curve, any number of dims */
+    DPAR_MAPPING_ROW_MAJOR, /* the last axis fastest, as in MPI_Cart */
+    DPAR_MAPPING_BRICKS,    /* each node has a brick of the grid */
+    DPAR_MAPPING_MORTON,    /* Morton's curve: bits interleaved, axis 0 lowest */
+    DPAR_MAPPING_HILBERT,   /* Hilbert's curve, for any number of dims */
     DPAR_MAPPING_COUNT
 };
 
-/* A placement: which rank stands at which coordinate. dpar_mapping_init and _best make it. For
- * bricks of your own set kind, order and brick: sides that divide the parts, of product per_node.
- * LAMMPS' two-level order "xyz" is order {0, 1, 2}. */
+/* A placement, which says which rank is at which coordinate. dpar_mapping_init and
+ * dpar_mapping_choose make it. For bricks of your own, set kind, order and brick; the sides must
+ * divide the parts and multiply to per_node. LAMMPS' two-level order "xyz" is order {0, 1, 2}. */
 typedef struct dpar_mapping {
     dpar_cart grid;
-    int32_t kind;                 /* DPAR_MAPPING_ROW_MAJOR, ... */
-    int32_t per_node;             /* ranks a node; the last may hold fewer */
-    int32_t brick[DPAR_MAX_DIMS]; /* sides of the bricks; 1 for the other kinds */
-    int32_t order[DPAR_MAX_DIMS]; /* bricks: axes from fastest to slowest */
+    int32_t kind;                 /* DPAR_MAPPING_x */
+    int32_t per_node;             /* ranks per node; the last node may have fewer */
+    int32_t brick[DPAR_MAX_DIMS]; /* sides of a brick; 1 for the other kinds */
+    int32_t order[DPAR_MAX_DIMS]; /* for bricks, the axes from fastest to slowest */
 } dpar_mapping;
 
-/* What one exchange with the neighbours carries. The message to a neighbour at offset o of the
- * stencil has bytes * the product over d of (o_d != 0 ? width[d] : block[d]). */
+/* The messages of one exchange with the neighbours. The message to the neighbour at offset o has
+ * bytes * the product over d of (o_d != 0 ? width[d] : block[d]) bytes. */
 typedef struct dpar_stencil {
-    int32_t shape;                /* DPAR_STENCIL_STAR, ... */
-    int64_t bytes;                /* of a cell; 0: each message counts 1, whatever it carries */
+    int32_t shape;                /* DPAR_STENCIL_x */
+    int64_t bytes;                /* bytes of a cell; 0 counts messages instead of bytes */
     int64_t block[DPAR_MAX_DIMS]; /* cells of a rank along each axis */
-    int64_t width[DPAR_MAX_DIMS]; /* of the halo */
+    int64_t width[DPAR_MAX_DIMS]; /* width of the halo in cells */
 } dpar_stencil;
 
-/* A placement of a kind, with nodes of per_node >= 1 ranks.
+/* Makes a placement of a kind on nodes of per_node >= 1 ranks.
  *
- * Bricks have sides q with product(q) = per_node, q[d] dividing parts[d], and the least surface
+ * Bricks have sides q[d] that divide parts[d] and multiply to per_node, with the least surface
  * between nodes. The surface is the cut of dpar_cart_choose_parts with parts[d] / q[d] nodes along
- * axis d. Of equal ones it takes the fewest nodes along axis 0, then 1, and so on. Nodes in the
- * grid and ranks in a brick are both row-major. Morton and Hilbert number the cells of the smallest
- * power-of-two cube around the grid and skip those outside.
+ * axis d. Among equal ones the function takes the fewest nodes along axis 0, then along axis 1, and
+ * so on. Nodes in the grid and ranks in a brick are both row-major. Morton and Hilbert number the
+ * cells of the smallest power-of-two cube around the grid and skip cells outside the grid.
  *
- * E_ARG; bricks also E_DIVIDE: per_node does not divide the ranks (use Hilbert). O(1); bricks as
- * dpar_cart_choose_parts for size / per_node ranks. */
+ * Fails with DPAR_E_ARG, and for bricks with DPAR_E_DIVIDE if per_node does not divide the ranks
+ * (use DPAR_MAPPING_HILBERT). Costs O(1), and for bricks as much as dpar_cart_choose_parts for size
+ * / per_node ranks.
+ */
 DPAR_API dpar_status dpar_mapping_init(dpar_mapping *place, const dpar_cart *grid, int32_t kind,
                                        int32_t per_node, dpar_why *why);
 
-/* The rank at coord; DPAR_PROC_NULL outside. Row-major and bricks O(dims). Morton and Hilbert
- * O(2^dims * dims * bits of the longest axis): skipped cells are counted by whole cubes. */
+/* Computes the rank at a coordinate. Returns DPAR_PROC_NULL outside the grid. Costs O(dims) for
+ * row-major and bricks. Morton and Hilbert cost O(2^dims * dims * bits of the longest axis),
+ * because skipped cells are counted by whole cubes. */
 DPAR_API int32_t dpar_mapping_rank(const dpar_mapping *place, const int32_t *coord);
 
-/* The coordinate of a rank: the inverse of dpar_mapping_rank, at the same cost. E_ARG, without a
- * sentence: no such rank. */
+/* Computes the coordinate of a rank, the inverse of dpar_mapping_rank at the same cost. Fails with
+ * DPAR_E_ARG if there is no such rank. */
 DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank, int32_t *coord);
 
-/* What crosses between nodes in one exchange, one way; as much comes back. *total is the machine's,
- * *worst the busiest node's. A message between two nodes counts once in the total and at both
- * nodes. Along a periodic axis of 2 two messages join the same two ranks.
+/* Computes the traffic between nodes in one exchange, in the units of stencil->bytes.
  *
- * E_ARG, or E_RANGE where a sum could pass 2^63 - 1, with a sentence. Bricks, and row-major with
- * one rank a node, take a closed form: O(3^dims * dims). The others take O(ranks * 3^dims * dims)
- * times the cost of dpar_mapping_rank. */
+ * total:  what all pairs of nodes exchange in one direction; as much is sent back.
+ * worst:  what the busiest node sends; it receives as much.
+ *
+ * Along a periodic axis of 2 parts, two messages connect the same two ranks. Fails with DPAR_E_ARG,
+ * or DPAR_E_RANGE if a sum could exceed 2^63 - 1. Costs O(3^dims * dims) for bricks, and for
+ * row-major with one rank per node. Costs O(ranks * 3^dims * dims) times dpar_mapping_rank for the
+ * others.
+ */
 DPAR_API dpar_status dpar_mapping_cost(const dpar_mapping *place, const dpar_stencil *stencil,
                                        int64_t *total, int64_t *worst, dpar_why *why);
 
-/* The kind whose busiest node sends least, then the least total, then the first kind. Bricks are
- * searched with the stencil's faces as weights, and left out where none fits. Errors and cost as
- * dpar_mapping_cost for every kind. */
+/* Chooses the kind of placement whose busiest node sends least, then the least total, then the
+ * first kind. Bricks are computed with the stencil's faces as weights, and are skipped if none
+ * fits. Fails and costs as dpar_mapping_cost for every kind. */
 DPAR_API dpar_status dpar_mapping_choose(dpar_mapping *place, const dpar_cart *grid,
                                          int32_t per_node, const dpar_stencil *stencil,
                                          dpar_why *why);
 
-/* ---- a torus network: logical mesh axes on physical axes, as JAX's mesh_utils has it ---- */
+/* ---- assignment of mesh axes to a torus network, as JAX's mesh_utils does it ---- */
 
-/* Fill in the sizes; dpar_torus_assign writes the rest. */
+/* An assignment of mesh axes to the axes of a torus. Set the four sizes; dpar_torus_assign fills
+ * the rest. */
 typedef struct dpar_torus {
     int32_t physical_axes, logical_axes;        /* 1..DPAR_MAX_DIMS, 1..DPAR_MAX_AXES */
     int32_t physical[DPAR_MAX_DIMS];            /* chips along each axis of the network */
@@ -576,296 +664,420 @@ typedef struct dpar_torus {
     uint32_t axes[DPAR_MAX_AXES];               /* bit p: logical axis l uses physical axis p */
 } dpar_torus;
 
-/* Assigns the mesh's axes, listed by increasing traffic, to the axes of a torus. From the last
- * logical axis to the first it takes the most free physical axes whose product is the logical size;
- * of those the lexicographically first. (JAX looks at up to 3 axes: all its tori have 3.)
+/* Assigns the axes of a mesh to the axes of a torus. List the mesh's axes by increasing traffic.
  *
- * Where that fails and split is not 0, it starts over and may split physical axes. It tries every
- * way to write a logical size as a product of divisors of what is left of each axis. It prefers
+ * split:  1 allows the function to split a physical axis among several mesh axes; 0 forbids it.
  *
- *     (1) the larger product over axes taken wholly,
+ * From the last logical axis to the first, the function takes the most free physical axes whose
+ * product is the logical size, and among those sets the lexicographically first. (JAX looks at up
+ * to 3 axes, because all its tori have 3.) If that fails and `split` is set, it starts over and
+ * tries every way to write a logical size as a product of divisors of what is left of each physical
+ * axis. It prefers
+ *
+ *     (1) the larger product over axes that are taken wholly,
  *     (2) more such axes longer than 1,
- *     (3) the larger product over axes already partly taken (as JAX's code; its comment says
- *         the opposite),
+ *     (3) the larger product over axes that are already partly taken (as JAX's code does; its
+ *         comment says the opposite),
  *     (4) the lexicographically largest.
  *
- * JAX's special ring orders of single trays are not here. Sizes such as 10, 14, 15 keep all their
- * prime factors; JAX 0.10 drops some when it splits, and fails or answers otherwise.
+ * JAX's special ring orders of single trays are not included. Sizes such as 10, 14 and 15 keep all
+ * their prime factors, whereas JAX 0.10 drops some when it splits and then fails or gives another
+ * result.
  *
- * E_ARG. E_RANGE: more than 2^31 - 1 chips or ranks. E_DIVIDE: the products of the sizes differ.
- * E_NONE: only splitting would do, and split is 0. O(factorisations). */
+ * Fails with DPAR_E_ARG, DPAR_E_RANGE above 2^31 - 1 chips or ranks, DPAR_E_DIVIDE if the products
+ * of the sizes differ, or DPAR_E_NONE if only splitting would do and `split` is 0. Costs
+ * O(factorisations).
+ */
 DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why);
 
-/* The chip at a logical coordinate, and back. A logical index counts through its parts row-major,
- * in the order of the physical axes. A split physical axis gives its fastest digits to the last
- * logical axis. E_ARG, without a sentence: a coordinate is outside. O(axes^2). */
+/* Computes the chip at a logical coordinate.
+ *
+ * A logical index counts through its parts row-major, in the order of the physical axes. A physical
+ * axis that is split gives its fastest digits to the last logical axis. Fails with DPAR_E_ARG if a
+ * coordinate is outside. Costs O(axes^2).
+ */
 DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
                                          int32_t *physical);
+
+/* Computes the logical coordinate of a chip, the inverse of dpar_torus_physical with the same
+ * errors and cost. */
 DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,
                                         int32_t *logical);
 
 /* ==== index/split.h ==== */
 
-/* split - who has which elements of one dim: `count` elements over `parts` parts, by a rule that
- * has a name. The systems that people use disagree about what "block" means. Integers only, no
+/* split - computes which part owns which elements of one dim: `count` elements over `parts` parts,
+ * by a named rule, because the common systems disagree about what "block" means. Integers only, no
  * tables.
  *
- *     dpar_split_owner(DPAR_SPLIT_CHUNK, 1000, 7, 500);                     part 3 has element 500
- *     dpar_split_range(DPAR_SPLIT_CHUNK, 1000, 7, 3, &first, &count);       part 3 has 143, from
+ *     dpar_split_owner(DPAR_SPLIT_CHUNK, 1000, 7, 500);                     part 3 owns element 500
+ *     dpar_split_range(DPAR_SPLIT_CHUNK, 1000, 7, 3, &first, &count);       part 3 owns 143, from
  * 429 on
  *
- * A dpar_split answers by all rules, and quicker in a loop. */
+ * These two functions answer for some rules. A dpar_split answers for all rules, and faster in a
+ * loop.
+ */
 
-/* The rules, for part p of P and N elements. The example: 10 elements over 4 parts. */
+/* The rules by which N elements are divided over P parts. The numbers are the sizes of 10 elements
+ * over 4 parts. */
 enum {
-    /* b = ceil(N/P): [min(N, p b), min(N, (p+1) b)): 3 3 3 1. torch.chunk, DTensor, FSDP, FFTW-MPI,
-     * MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts are the last ones. */
+    /* Blocks of b = ceil(N/P): part p owns [min(N, p b), min(N, (p+1) b)): 3 3 3 1. As torch.chunk,
+     * DTensor, FSDP, FFTW-MPI, MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts
+     * are last. */
     DPAR_SPLIT_CHUNK,
-    /* N/P + (p < N%P) elements: 3 3 2 2. numpy.array_split, torch.tensor_split, PETSc DMDA,
-     * DeepSpeed, cuDecomp, heFFTe, AMReX, hypre. Empty parts are the last ones. */
+    /* Balanced: part p owns N/P + (p < N%P) elements: 3 3 2 2. As numpy.array_split,
+     * torch.tensor_split, PETSc DMDA, DeepSpeed, cuDecomp, heFFTe, AMReX, hypre. Empty parts are
+     * last. */
     DPAR_SPLIT_EVEN,
-    /* [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. p4est. Empty parts lie between full ones. */
+    /* Rounded down: part p owns [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. As p4est. Empty parts
+     * are between full ones. */
     DPAR_SPLIT_FLOOR,
-    /* Blocks of `block`, dealt round from part `source`. ScaLAPACK, MPI darray CYCLIC(k). */
+    /* Blocks of `block` elements, dealt in turn from part `source` on. As ScaLAPACK, MPI darray
+     * CYCLIC(k). */
     DPAR_SPLIT_BLOCK_CYCLIC,
-    /* Any ascending cuts: [cuts[p], cuts[p+1]). Ragged and weighted shards, whole atoms. */
+    /* Any ascending cuts: part p owns [cuts[p], cuts[p+1]). For ragged and weighted shards and
+     * whole atoms. */
     DPAR_SPLIT_RAGGED,
-    /* CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th part of every
-     * piece. DTensor's strided shard (FSDP over TP), fused QKV and gate/up. */
+    /* `block` pieces by CHUNK, each of them divided over P by CHUNK; part p owns the p-th share of
+     * every piece. As DTensor's strided shard (FSDP over TP), fused QKV and gate/up weights. */
     DPAR_SPLIT_STRIDED,
-    /* CHUNK into 2P chunks; part p has chunks p and 2P-1-p. Causal context parallelism. */
+    /* 2P chunks by CHUNK; part p owns chunks p and 2P-1-p. For causal context parallelism. */
     DPAR_SPLIT_ZIGZAG,
-    /* p, p+P, p+2P, ...: BLOCK_CYCLIC(1). Striped attention. */
+    /* Every P-th element: part p owns p, p+P, p+2P, ..., as BLOCK_CYCLIC with blocks of 1. For
+     * striped attention. */
     DPAR_SPLIT_CYCLIC,
     DPAR_SPLIT_RULE_COUNT
 };
 
-/* The part that has element i of `count`, by any rule but BLOCK_CYCLIC, RAGGED and STRIDED. -1 when
- * i is outside, or where dpar_split_init would refuse. O(1). */
+/* Finds the part that owns element i of `count`, by any rule except BLOCK_CYCLIC, RAGGED and
+ * STRIDED. Returns -1 if i is outside or dpar_split_init would refuse the numbers. Costs O(1). */
 DPAR_API int32_t dpar_split_owner(int32_t rule, int64_t count, int32_t parts, int64_t i);
-/* The elements of a part by CHUNK, EVEN or FLOOR, whose parts are one run: *elements of them, from
- * *first on. A part that has none has *first = `count`. E_ARG or E_RANGE, nothing written: another
- * rule, no such part, or what dpar_split_init would refuse. O(1). */
+
+/* Computes the elements of a part by CHUNK, EVEN or FLOOR, whose parts are contiguous: *elements of
+ * them, from *first on. A part without elements has *first = `count`.
+ *
+ * Fails with DPAR_E_ARG or DPAR_E_RANGE for another rule, a part that does not exist, or numbers
+ * that dpar_split_init would refuse. Costs O(1).
+ */
 DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts, int32_t part,
                                       int64_t *first, int64_t *elements);
 
-/* A value; make it with an init function. Within a part, local indices 0, 1, ... run through its
- * elements in ascending global order. */
+/* A division of elements over parts, made by dpar_split_init or dpar_split_init_ragged. Within a
+ * part, local indices 0, 1, ... number its elements in ascending global order. */
 typedef struct dpar_split {
-    int32_t rule;     /* DPAR_SPLIT_CHUNK, ... */
-    int32_t parts;    /* P, at least 1 */
-    int32_t source;   /* BLOCK_CYCLIC: the part of the first block, 0..parts-1. The init sets 0; set
-                         yours after it */
-    uint8_t shift[2]; /* private: see inverse */
-    int64_t count;    /* N, elements, 0..2^62 */
-    int64_t block;    /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
-    const int64_t *cuts;         /* RAGGED: parts + 1 of them, the caller's */
-    int64_t by[2];               /* private: what indices are divided by */
+    int32_t rule;  /* DPAR_SPLIT_CHUNK, ... */
+    int32_t parts; /* number of parts, at least 1 */
+    /* For BLOCK_CYCLIC, the part of the first block, 0..parts-1. dpar_split_init sets 0; set yours
+     * after it. */
+    int32_t source;
+    uint8_t shift[2];            /* private: see inverse */
+    int64_t count;               /* number of elements, 0..2^62 */
+    int64_t block;               /* BLOCK_CYCLIC: elements of a block; STRIDED: number of pieces */
+    const int64_t *cuts;         /* RAGGED: [parts + 1], the caller's */
+    int64_t by[2];               /* private: the divisors of indices */
     uint64_t inverse[2];         /* private: their inverses, times 2^shift */
     int64_t rounds, extra, tail; /* private: the count in whole rounds, and what is left */
 } dpar_split;
 
-/* A split by any rule but RAGGED, which has its own init. `block`: BLOCK_CYCLIC's block and
- * STRIDED's pieces, at least 1; other rules ignore it. E_ARG or E_RANGE with a sentence, *s
- * untouched. O(1). */
+/* Makes a split by any rule except RAGGED, which has dpar_split_init_ragged.
+ *
+ * block:  the block of BLOCK_CYCLIC or the pieces of STRIDED, at least 1; other rules ignore it.
+ *
+ * Fails with DPAR_E_ARG or DPAR_E_RANGE and leaves *s unchanged. Costs O(1).
+ */
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why);
-/* Changes the number of elements to another, 0..2^62; the rule stays. RAGGED keeps its cuts, which
- * must end there. Cannot fail. O(1). */
+
+/* Changes the number of elements to `count`, 0..2^62, and keeps the rule. RAGGED keeps its cuts,
+ * whose last one must be `count`. Cannot fail. Costs O(1). */
 DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
-/* RAGGED: parts by cuts, cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts] = the number of elements. The
- * array must outlive the split. E_ARG: no parts, or cuts that do not begin at 0 or do not ascend.
- * E_RANGE: more than 2^62 elements. Each has a sentence. O(parts).
+
+/* Makes a RAGGED split from cuts, 0 = cuts[0] <= cuts[1] <= ... <= cuts[parts] = the number of
+ * elements. The array must live as long as the split.
  *
  * cuDecomp's gdims_dist splits the first `even` elements by EVEN and gives the rest to the last
- * part that has some. Its cuts are the offsets of that EVEN, and `count` from the first empty part
- * on. */
+ * part that has some. Its cuts are the offsets of that EVEN split, and `count` from the first empty
+ * part on.
+ *
+ * Fails with DPAR_E_ARG if there are no parts or the cuts do not begin at 0 or do not ascend, or
+ * DPAR_E_RANGE above 2^62 elements. Costs O(parts).
+ */
 DPAR_API dpar_status dpar_split_init_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
                                             dpar_why *why);
-/* Cuts by weights: fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum),
- * in whole atoms of `atom` elements; the last atom may be short. No part is an atom or more away
- * from its share: cut(p) = floor(A W(p) / W) atoms, A = ceil(count / atom), W(p) the sum of the
- * first p weights.
+
+/* Computes cuts so that part p gets about count weights[p] / (sum of the weights) elements, in
+ * whole atoms.
  *
- * Weights are at least 0, not all 0, of a sum below 2^31. E_ARG: a number out of its domain.
- * E_RANGE: too large a one. Each has a sentence, cuts untouched. O(parts). */
+ * cuts:     [parts + 1], receives the cuts, which dpar_split_init_ragged takes.
+ * weights:  [parts], at least 0, not all 0, with a sum below 2^31.
+ * atom:     elements of an atom; the last atom may be shorter.
+ *
+ * No part is an atom or more away from its share: cut(p) = floor(A W(p) / W) atoms, with A =
+ * ceil(count / atom), W(p) the sum of the first p weights and W the sum of all. Fails with
+ * DPAR_E_ARG for a number out of its domain or DPAR_E_RANGE for one that is too large. Costs
+ * O(parts).
+ */
 DPAR_API dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t count, int32_t parts,
                                               const int64_t *weights, int64_t atom, dpar_why *why);
-/* Cuts a row of items, as the layers of a model, into `parts` runs so that the heaviest run is as
- * light as can be. Part p has items cuts[p] to cuts[p+1] - 1.
+
+/* Cuts a row of items, such as the layers of a model, into runs so that the most expensive run is
+ * as inexpensive as possible. Part p gets items cuts[p] to cuts[p+1] - 1.
  *
- * Within that least maximum each run, from the first on, comes as near as it can to an even share
- * of what is left. While there are enough items no run is empty. Costs are at least 0, of a sum
- * below 2^62. E_ARG: a number out of its domain. E_RANGE: too large a one. Each has a sentence.
- * O(items x log(sum)). */
+ * cost:  [items], at least 0, with a sum below 2^62.
+ *
+ * Within that least maximum each run, from the first on, is as close as possible to an even share
+ * of what is left. No run is empty as long as there are enough items. Fails with DPAR_E_ARG for a
+ * number out of its domain or DPAR_E_RANGE for one that is too large. Costs O(items log(sum)).
+ */
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);
 
-/* Elements of a part; 0 for parts outside 0..P-1. The largest part is 0; of BLOCK_CYCLIC `source`,
- * of ZIGZAG 0 or P-1, of FLOOR and RAGGED any. O(1). */
+/* Counts the elements of a part. Returns 0 for a part outside 0..parts-1. The largest part is part
+ * 0; for BLOCK_CYCLIC it is `source`, for ZIGZAG part 0 or parts-1, for FLOOR and RAGGED any. Costs
+ * O(1). */
 DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part);
-/* The first element of a part; `count` for a part that has none, as in DTensor: an empty shard is
- * never taken for another one. O(1). */
+
+/* Finds the first element of a part. Returns `count` for a part without elements, as DTensor does,
+ * so that an empty shard cannot be mistaken for another one. Costs O(1). */
 DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part);
-/* Where element i lies: returns the part that has it, -1 when i is not in 0..N-1. *local: its index
- * in the part. *run: how many elements from i on lie one after another there. Both may be NULL.
- * O(1); RAGGED, and FLOOR when N P passes 2^63 - 1, O(log parts). */
+
+/* Finds the part that owns element i. Returns -1 if i is not in 0..count-1.
+ *
+ * local:  receives the index of the element in the part; may be NULL.
+ * run:    receives how many elements from i on are consecutive in the part; may be NULL.
+ *
+ * Costs O(1). RAGGED, and FLOOR if count * parts exceeds 2^63 - 1, cost O(log parts).
+ */
 DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
-/* The element that is number `local` of `part`; -1 when there is none. *run as above. The runs [g,
- * g + n) of a part:
+
+/* Finds the element with local index `local` in a part. Returns -1 if there is none. `run` is as in
+ * dpar_split_locate. This loop visits the runs [g, g + n) of a part:
  *
  *     for (l = 0; (g = dpar_split_global(&s, p, l, &n)) >= 0; l += n)
  *
- * O(1). */
+ * Costs O(1).
+ */
 DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run);
 
 /* ==== index/layout.h ==== */
 
-/* layout - an n-d array on a mesh: which rank has which part. Each mesh axis shards a dim,
- * replicates, or holds partial sums. Local shapes and offsets are those of DTensor and FSDP2 where
- * they have them.
+/* layout - computes which part of an n-d array each rank of a mesh owns. Each mesh axis shards a
+ * dim of the array, replicates the array, or holds partial sums. Local shapes and offsets equal
+ * those of DTensor and FSDP2 for every layout that these have.
  *
  *     const int64_t extent[2] = {1000, 64};
  *     const dpar_placement cut[2] = {dpar_shard(0), dpar_shard(1)};    by dp, by tp
  *     dpar_layout_init(&layout, &mesh, 2, extent, cut, &why);
- *     dpar_layout_local(&layout, rank, shape, offset);                 what `rank` has */
+ *     dpar_layout_local(&layout, rank, shape, offset);                 the part of `rank`
+ */
 
-/* What a mesh axis does with the array. */
-enum { DPAR_PLACEMENT_REPLICATE, DPAR_PLACEMENT_SHARD, DPAR_PLACEMENT_PARTIAL };
+/* The kinds of a placement. */
+enum {
+    DPAR_PLACEMENT_REPLICATE, /* each rank along the axis holds a copy */
+    DPAR_PLACEMENT_SHARD,     /* each rank along the axis holds a part of one dim */
+    DPAR_PLACEMENT_PARTIAL /* each rank along the axis holds values that must be combined with the
+                              others' */
+};
 
 /* What one mesh axis does with the array. */
 typedef struct dpar_placement {
-    int32_t kind;   /* DPAR_PLACEMENT_REPLICATE, ... */
-    int32_t dim;    /* SHARD: the dim that the axis cuts; negative counts from the end */
+    int32_t kind;   /* DPAR_PLACEMENT_REPLICATE, DPAR_PLACEMENT_SHARD or DPAR_PLACEMENT_PARTIAL */
+    int32_t dim;    /* SHARD: the dim that the axis cuts; a negative number counts from the end */
     int32_t rule;   /* SHARD: DPAR_SPLIT_CHUNK (0), ... */
     int32_t op;     /* PARTIAL: DPAR_SUM, ... */
-    int64_t block;  /* SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor) */
+    int64_t block;  /* SHARD: BLOCK_CYCLIC's block, or STRIDED's pieces (split factor) */
     int32_t source; /* SHARD: BLOCK_CYCLIC's first part */
-    int32_t order;  /* SHARD: of axes that cut the same dim the smallest cuts first; equal ones (all
-                       0) in the order of the mesh */
-    const int64_t *cuts; /* SHARD by RAGGED: parts + 1 of them, the caller's; only the first cut of
-                            a dim may be RAGGED */
+    /* SHARD: if several axes cut the same dim, the one with the smallest `order` cuts first. Axes
+     * with equal numbers, such as all 0, cut in the order of the mesh. */
+    int32_t order;
+    /* SHARD by RAGGED: [parts + 1], the caller's. Only the first cut of a dim may be RAGGED. */
+    const int64_t *cuts;
 } dpar_placement;
 
-/* Shorthands: a shard by CHUNK, a shard by any rule, a replica, partial values of an op.
- * dpar_layout_init judges them. O(1). */
+/* Makes a placement that shards `dim` by DPAR_SPLIT_CHUNK. dpar_layout_init checks it, as it does
+ * the placements of the next functions. */
 DPAR_API dpar_placement dpar_shard(int32_t dim);
+
+/* Makes a placement that shards `dim` by a rule. `block` is the block of BLOCK_CYCLIC or the pieces
+ * of STRIDED. */
 DPAR_API dpar_placement dpar_shard_by(int32_t dim, int32_t rule, int64_t block);
+
+/* Makes a placement that replicates the array. */
 DPAR_API dpar_placement dpar_replicate(void);
+
+/* Makes a placement whose ranks hold partial values to be combined by `op`, such as DPAR_SUM. */
 DPAR_API dpar_placement dpar_partial(int32_t op);
 
-/* How an array lies on a mesh: a value that dpar_layout_init makes. Of each dim a rank owns an
- * ascending set of indices; its local array holds their product densely, in order. */
+/* The distribution of an array over a mesh, made by dpar_layout_init. In each dim a rank owns an
+ * ascending set of indices. Its local array holds the product of these sets densely and in order.
+ */
 typedef struct dpar_layout {
     dpar_mesh mesh;
     int32_t dims; /* 0..DPAR_MAX_DIMS */
     int64_t extent[DPAR_MAX_DIMS];
-    dpar_placement axis[DPAR_MAX_AXES]; /* what each mesh axis does */
+    dpar_placement axis[DPAR_MAX_AXES]; /* the placement of each mesh axis */
     int8_t order[DPAR_MAX_AXES];        /* the axes in the order in which they cut */
 } dpar_layout;
 
-/* An array of extent[0 .. dims-1] on a mesh; placement[i] is for mesh axis i. Axes that shard the
- * same dim cut one after another, in the order of the mesh as in DTensor, or by their `order`. Each
- * cuts what the axes before it left: 18 over (4, 2) is 3 2 3 2 3 2 2 1. E_ARG, E_RANGE with a
- * sentence. Not collective. O(axes^2 + parts of RAGGED). */
+/* Makes the layout of an array on a mesh.
+ *
+ * extent:     [dims], the elements of the array in each dim.
+ * placement:  [mesh->axes], one for each axis of the mesh.
+ *
+ * Axes that shard the same dim cut one after another, in the order of the mesh as in DTensor, or by
+ * their `order`. Each axis cuts what the axes before it left: 18 over (4, 2) is 3 2 3 2 3 2 2 1.
+ * Fails with DPAR_E_ARG or DPAR_E_RANGE. Costs O(axes^2 + parts of RAGGED).
+ */
 DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
                                       const int64_t *extent, const dpar_placement *placement,
                                       dpar_why *why);
 
-/* The local shape of a rank, and the first index that it owns of each dim. Where a rank has nothing
- * of a dim, that offset is the dim's extent, as in DTensor. A rank outside the mesh owns nothing:
- * its shape is all 0. Either array may be NULL. O(axes). */
+/* Computes the local shape of a rank and the first index that it owns in each dim.
+ *
+ * shape:   [dims], all 0 for a rank outside the mesh; may be NULL.
+ * offset:  [dims], the extent of a dim in which the rank owns nothing, as in DTensor; may be NULL.
+ *
+ * Costs O(axes).
+ */
 DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *shape,
                                 int64_t *offset);
-/* The largest local shape of any rank: collectives pad short shards to it. O(axes); O(ranks) where
- * STRIDED cuts what another axis left: its longest part may come from a shorter whole. */
+
+/* Computes the largest local shape of any rank, to which collectives pad shorter shards. Costs
+ * O(axes). If STRIDED cuts what another axis left, it costs O(ranks), because the longest part may
+ * then come from a shorter whole. */
 DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape);
-/* Elements of a rank's local array: 0 for a rank outside the mesh, -1 past 2^63 - 1. O(axes^2). */
+
+/* Counts the elements of a rank's local array. Returns 0 for a rank outside the mesh and -1 above
+ * 2^63 - 1. Costs O(axes^2). */
 DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank);
 
-/* One dim of one rank: the global index that lies at `local`; -1 past the end. *run (may be NULL):
- * how many indices from there on follow one another. The runs [g, g + n):
+/* Finds the global index at a local index, in one dim of one rank. Returns -1 past the end.
+ *
+ * run:  receives how many global indices from there on are consecutive; may be NULL.
+ *
+ * This loop visits the runs [g, g + n):
  *
  *     for (i = 0; (g = dpar_layout_global(l, r, d, i, &n)) >= 0; i += n)
  *
- * O(axes). */
+ * Costs O(axes).
+ */
 DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t dim, int64_t local,
                                     int64_t *run);
-/* Where index i of a dim lies. Sets coord[] of the axes that shard the dim and no other, *local to
- * its local index and *run to how many follow one another from there. Each may be NULL. 1; 0 when i
- * is outside. O(axes). */
+
+/* Finds the ranks that own index i of a dim. Returns 1, or 0 if i is outside.
+ *
+ * coord:  [mesh.axes]. Receives the coordinates along the axes that shard the dim; other entries
+ *         keep their values. May be NULL.
+ * local:  receives the local index; may be NULL.
+ * run:    receives how many indices from there on are consecutive; may be NULL.
+ *
+ * Costs O(axes).
+ */
 DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
                                 int64_t *local, int64_t *run);
 
-/* The rank that holds copy number `copy` of the element at index[0 .. dims-1]. local[] (may be
- * NULL): where it lies there. Copy 0 is the primary one; copies are counted with the smallest
- * stride fastest. -1 when the index or the copy does not exist. O(axes^2). */
+/* Finds the rank that holds copy number `copy` of an element. Returns -1 if the element or the copy
+ * does not exist.
+ *
+ * index:  [dims], the global index of the element.
+ * local:  [dims], receives the element's index in the rank's local array; may be NULL.
+ *
+ * Copy 0 is the primary one. Copies are counted with the axis of the smallest stride fastest. Costs
+ * O(axes^2).
+ */
 DPAR_API int32_t dpar_layout_owner(const dpar_layout *l, const int64_t *index, int32_t copy,
                                    int64_t *local);
-/* Does the rank hold copy 0 of what it has? That rank writes it to a checkpoint. 0 for a rank
- * outside the mesh. O(axes^2). */
+
+/* Tests whether a rank holds copy 0 of its part, so that it writes the part to a checkpoint.
+ * Returns 0 for a rank outside the mesh. Costs O(axes^2). */
 DPAR_API int dpar_layout_is_primary(const dpar_layout *l, int32_t rank);
 
-/* The boxes that a rank owns, in order, the last dim fastest. Begin with an all-zero cursor. 1:
- * *box in global indices, and *at (may be NULL), where its first element lies in the local array.
- * 0: no more. There is one box where every dim is one run. O(axes) each. */
+/* The position of dpar_layout_next in a rank's boxes. Begin with an all-zero cursor. */
 typedef struct dpar_box_cursor {
     int32_t begun;
     int64_t local[DPAR_MAX_DIMS];
 } dpar_box_cursor;
+
+/* Advances to the next box that a rank owns. Returns 1, or 0 when there is none left.
+ *
+ * box:  receives the box in global indices.
+ * at:   [dims], receives the local index of the box's first element; may be NULL.
+ *
+ * Boxes are in order, the last dim fastest. There is one box if the rank's indices are contiguous
+ * in every dim. Costs O(axes) for each box.
+ */
 DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
                               dpar_box *box, int64_t *at);
 
-/* The strides of a rank's local array, which is dense in its own shape. `whole` NULL: C order. Else
- * `whole` has the strides of the whole array (Fortran's, channels last), and the local array keeps
- * their order, as in DTensor. The dim of the smallest stride is the fastest; of equal ones the
- * later dim. O(dims^2). */
+/* Computes the strides of a rank's local array, which is dense in its own shape.
+ *
+ * whole:   [dims], strides of the global array, whose order the local array keeps (Fortran's,
+ *          channels last), as in DTensor. NULL selects C order.
+ * stride:  [dims], receives the strides in elements.
+ *
+ * The dim with the smallest stride in `whole` is the fastest; of equal ones the later dim. Costs
+ * O(dims^2).
+ */
 DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
                                   int64_t *stride);
-/* The plain cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then by axis 0. Fills
- * plain[], one an axis, with `order`; dpar_layout_init makes the layout of them. E_NONE with a
- * sentence: a split factor is not the product of the later axes that shard the same dim, so that
- * there is no such order. O(axes^2). */
+
+/* Converts strided shards to the plain cuts that they are equivalent to: [SS(0,4), S0] cuts by axis
+ * 1, then by axis 0. dpar_layout_init makes the layout from them.
+ *
+ * plain:  [mesh.axes], receives the placements, with `order` set.
+ *
+ * Fails with DPAR_E_NONE if there is no such order, because a split factor is not the product of
+ * the later axes that shard the same dim. Costs O(axes^2).
+ */
 DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
                                           dpar_why *why);
 
 /* ==== index/redistribute.h ==== */
 
-/* redistribute - an array from one layout to another, on the same ranks or on others: who sends
- * which box to whom. Each rank lists its own transfers without talking, and no rank's list
- * contradicts another's.
+/* redistribute - lists the transfers that move an array from one layout to another, on the same
+ * ranks or on others. Each rank computes its own list without communication, and the lists of all
+ * ranks agree.
  *
  *     dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_RECV, 0);
  *     while (dpar_redistribute_next(&w, &t)) {
  *         t.peer sends t.extent elements, which arrive at t.mine
  *     }
  *
- * dpar_redistribute of dpar_comm.h moves the array. Rank n of both meshes is one process. Ranks
- * of another job are other processes: give that mesh an offset. Files that another job's rank n
- * wrote are not what rank n holds: read them with DPAR_REDISTRIBUTE_PRIMARY. */
+ * dpar_redistribute of dpar_comm.h moves the array. Rank n of both meshes is the same process,
+ * unless the meshes have different offsets: give the mesh of another job an offset, because its
+ * ranks are other processes. Use DPAR_REDISTRIBUTE_PRIMARY to read files that another job's ranks
+ * wrote, because rank n here does not hold what rank n wrote.
+ */
 
-/* Can `from` become `to`? E_ARG with a sentence when not. O(axes).
+/* Checks whether an array can be redistributed from layout `from` to layout `to`. Fails with
+ * DPAR_E_ARG if not. Costs O(axes).
  *
- * Both have the same dims and extents. A Partial axis of `to` is one of two things. It is Partial
- * in `from` too, at the same place of the same mesh with the same op: sums stay as they are. Or a
- * sum begins: coordinate 0 of that axis receives the array, and the others must fill theirs with
- * zeros. */
+ * Both layouts must have the same dims and extents. There are two cases in which an axis of `to`
+ * may be Partial. Either the axis is Partial in `from` too, at the same place of the same mesh and
+ * with the same op, and its sums stay as they are. Or a sum begins: coordinate 0 of the axis
+ * receives the array, and the others must fill theirs with zeros.
+ */
 DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
                                              dpar_why *why);
 
-/* The walk over one rank's transfers: first, then next until 0. It copies the layouts. About 2 KB,
- * the caller's. */
-enum { DPAR_TRANSFER_RECV, DPAR_TRANSFER_SEND };
+/* The direction of a walk. */
 enum {
-    DPAR_REDISTRIBUTE_PRIMARY = -1
-}; /* as per_node: copy 0 always sends, as where copy 0 wrote the files */
+    DPAR_TRANSFER_RECV, /* the transfers that a rank receives */
+    DPAR_TRANSFER_SEND  /* the transfers that a rank sends */
+};
+
+/* A value of `per_node`: copy 0 sends everything, as files need that copy 0 wrote. */
+enum { DPAR_REDISTRIBUTE_PRIMARY = -1 };
+
+/* A walk over one rank's transfers: call dpar_redistribute_first, then dpar_redistribute_next until
+ * it returns 0. It holds copies of both layouts and takes about 2 KB. */
 typedef struct dpar_redistribute_cursor {
-    dpar_layout mine, other; /* private, all of it */
+    dpar_layout mine, other; /* private, as are all fields */
     int32_t rank, me, sends, per_node, nested, state;
     int32_t copies, copy, partials, partial, combine;
     int32_t phase, fresh, node, mate, mates, taker, takers, around;
     int32_t first, line, units, left;
-    int32_t now, op; /* the transfer that was reached */
+    int32_t now, op; /* the current transfer */
     uint32_t free_from, part_from, free_to;
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES], base[DPAR_MAX_AXES];
     int32_t guest[DPAR_MAX_AXES];
@@ -875,167 +1087,213 @@ typedef struct dpar_redistribute_cursor {
     int64_t held[DPAR_MAX_DIMS], lead[DPAR_MAX_DIMS], cut[DPAR_MAX_DIMS], cut_length[DPAR_MAX_DIMS];
 } dpar_redistribute_cursor;
 
-/* Begins the list of all that `rank` receives, or of all that it sends. It receives its elements of
- * `to`, each once. From Partial sources it receives each contribution once: the first with
- * DPAR_COPY, the others with the op. Not collective: no rank talks. The k-th send from a to b is
- * the k-th receive of b from a.
+/* Begins the list of the transfers that a rank receives, or of those that it sends.
  *
- * Where several ranks have a copy, the receiver takes its own. Else the copies on its node send it;
- * else all copies do. per_node > 0 consecutive ranks are a node, for meshes whose strides nest, as
- * those of every init. per_node 0: there are no nodes.
+ * direction:  DPAR_TRANSFER_RECV or DPAR_TRANSFER_SEND.
+ * per_node:   consecutive ranks of a node, for meshes whose strides nest, as those of every init
+ *             do. 0 ignores nodes. DPAR_REDISTRIBUTE_PRIMARY lets copy 0 send everything.
  *
- * Copies share the sending evenly. While a box has at least as many receivers as copies, each copy
- * serves as many of them. Several copies serve each receiver that is left over, with even shares. A
- * copy sends at most its even share and the largest box more. So a box may come in pieces. It stays
- * whole where receivers cut rows (CHUNK, EVEN, FLOOR) and their number and that of the copies have
- * a common divisor: shares end where rows do.
+ * A rank receives each of its elements of `to` once. From Partial sources it receives each
+ * contribution once, the first with DPAR_COPY and the others with the op. The k-th send from a to b
+ * is the k-th receive of b from a.
  *
- * Each Partial rank sends its contribution directly. From P to S that is a reduce-scatter. From P
- * to R it is dear: see dpar_redistribute_reduced.
+ * If several ranks hold a copy, the receiver takes its own. If it has none, the copies on its node
+ * send, or all copies if its node has none. Copies share the sending evenly. As long as a box has
+ * at least as many receivers as copies, each copy serves the same number of whole receivers;
+ * several copies serve each receiver that is left over, in even shares. A copy sends at most its
+ * even share plus the largest box, so a box may arrive in pieces. It arrives whole if the receivers
+ * cut rows (CHUNK, EVEN, FLOOR) and their number and the number of copies have a common divisor,
+ * because shares then end where rows end.
  *
- * E_ARG, without a sentence: what dpar_redistribute_check refuses, a per_node below -1, another
- * direction. A step costs O(axes x dims), a list O(its transfers). A sender with copies also takes
- * O(what the ranks of its node receive of it), and passes over receivers that have a nearer
- * copy. */
+ * Each Partial rank sends its contribution directly. From Partial to Shard that is a
+ * reduce-scatter. From Partial to Replicate it is expensive; see dpar_redistribute_reduced.
+ *
+ * Fails with DPAR_E_ARG if dpar_redistribute_check refuses the layouts, per_node is below -1 or
+ * there is no such direction. A step costs O(axes x dims), and a list O(its transfers). A sender
+ * with copies also spends O(what the ranks of its node receive of it), and skips receivers that
+ * have a nearer copy.
+ */
 DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *w, const dpar_layout *from,
                                              const dpar_layout *to, int32_t rank, int32_t direction,
                                              int32_t per_node);
-/* 1 and the next transfer, or 0 at the end. Receives come by box, the last dim fastest, each box by
- * its senders. Sends come to the node first, rank by rank, then to all others. O(axes x dims). */
+
+/* Advances to the next transfer of the list. Returns 1, or 0 when there is none left.
+ *
+ * Receives are ordered by box, the last dim fastest, and within a box by sender. Sends are ordered
+ * by rank, with the ranks of the own node before all others. Costs O(axes x dims).
+ */
 DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *t);
 
-/* What a rank's walk adds up to, in elements; 2^63 - 1 stands for that and more. */
+/* The totals of a rank's walk, in elements. A total that does not fit is 2^63 - 1. */
 typedef struct dpar_transfer_totals {
-    int64_t transfers; /* how many, those to itself too */
+    int64_t transfers; /* number of transfers, with those from the rank to itself */
     int64_t kept;      /* elements that stay on the rank */
-    int64_t near_by;   /* elements that go to another rank of the node */
-    int64_t away;      /* elements that go to another node; without per_node all that move */
+    int64_t near_by;   /* elements exchanged with other ranks of the same node */
+    int64_t
+        away; /* elements exchanged with other nodes; without per_node, all that are exchanged */
 } dpar_transfer_totals;
-/* Walks what is left of w: what a redistribution costs a rank. It takes as long as the rest of the
- * walk. For the memory at once, add dpar_layout_count of both layouts. */
+
+/* Adds up the transfers that are left in a walk, and so computes what a redistribution costs a
+ * rank. Costs as much as the rest of the walk. The memory needed at the same time is
+ * dpar_layout_count of both layouts. */
 DPAR_API void dpar_transfers_total(dpar_redistribute_cursor *w, dpar_transfer_totals *sum);
 
-/* A cheaper way where `to` replicates Partial axes (an all-reduce): shard the sums first. MORE: go
- * from -> *middle -> to. OK: go directly. *middle cuts the longest dim by the Partial axes,
- * innermost. O(axes). */
+/* Finds a less expensive route if `to` replicates Partial axes, which is an all-reduce: shard the
+ * sums first. Returns DPAR_MORE if the array should be moved from -> *middle -> to, or DPAR_OK if
+ * it should be moved directly. *middle cuts the longest dim by the Partial axes, innermost. Costs
+ * O(axes). */
 DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
                                                dpar_layout *middle);
-/* A cheaper way to read a saved array where `to` has replicas: not all of them read all. MORE: go
- * saved -> *middle -> to. *middle shards `to` over its replicated axes, so that the first move
- * reads each element once and the second passes it on. OK: there are no replicas. O(axes). */
+
+/* Finds a less expensive route to read a saved array if `to` has replicas, so that not all of them
+ * read everything. Returns DPAR_MORE if the array should be moved saved -> *middle -> to, or
+ * DPAR_OK if there are no replicas. *middle shards `to` over its replicated axes, so that the first
+ * move reads each element once and the second passes it on. Costs O(axes). */
 DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle);
 
-/* Which rank should play which part of `to`, so that least moves? rank_of[p] becomes the rank of
- * `from` that plays rank p of `to`. All are different; what they have already is the most there can
- * be (the assignment problem, solved exactly).
+/* Assigns the parts of `to` to ranks so that the fewest elements move.
  *
- * Both meshes have n <= 2^15 ranks, counted with the last axis fastest, as dpar_mesh_group_member
- * counts over all axes. scratch: n^2 + 4 (n + 1) numbers. E_ARG: they have not, the arrays differ,
- * or one is Partial (a share of a sum is not the sum). E_RANGE: a share is above 2^46 elements.
- * O(n^3 + n^2 x runs of a rank x axes). */
+ * rank_of:  [ranks], receives for each rank of `to` the rank of `from` that should take its part.
+ *           All are different.
+ * scratch:  [n^2 + 4 (n + 1)] for n ranks.
+ *
+ * The elements that stay in place are the most possible, because the assignment problem is solved
+ * exactly. Both meshes have the same number of ranks, n <= 2^15, counted with the last axis
+ * fastest, as dpar_mesh_group_member counts over all axes.
+ *
+ * Fails with DPAR_E_ARG if the meshes differ in size or have more than 2^15 ranks, the arrays
+ * differ, or one is Partial, because a share of a sum is not the sum. Fails with DPAR_E_RANGE if a
+ * share has more than 2^46 elements. Costs O(n^3 + n^2 x runs of a rank x axes).
+ */
 DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpar_layout *to,
                                               int32_t *rank_of, int64_t *scratch, dpar_why *why);
 
 /* ==== index/exchange.h ==== */
 
-/* exchange - many transfers seen at once: in which rounds they go, and whether boxes cover an
- * array. These need the whole picture; its memory is the caller's.
+/* exchange - schedules messages in rounds, and checks whether boxes cover an array. Both need all
+ * messages or boxes at once, in the caller's memory.
  *
  *     dpar_exchange e = {edge, n, senders, receivers, scratch, cells};
- *     dpar_exchange_rounds(&e, &rounds, round, &why);    round[k]: when edge[k] goes */
+ *     dpar_exchange_rounds(&e, &rounds, round, &why);    edge[k] is sent in round round[k]
+ */
 
-/* One message, from a member of one set to a member of another. Where both sets are the same ranks,
- * each is counted once as sender and once as receiver: a rank sends and receives at once. */
+/* One message, from a member of one set to a member of another. If both sets are the same ranks,
+ * each rank counts once as sender and once as receiver, because it can send and receive at the same
+ * time. */
 typedef struct dpar_edge {
     int32_t from, to; /* 0 .. senders-1, 0 .. receivers-1 */
 } dpar_edge;
 
-/* The messages, and scratch of `cells` numbers: senders + receivers; times the rounds when `round`
- * is to be filled. */
+/* A set of messages to be scheduled. */
 typedef struct dpar_exchange {
     const dpar_edge *edge;
-    int64_t n; /* messages */
+    int64_t n; /* number of messages */
     int32_t senders, receivers;
+    /* [cells]. Needs senders + receivers numbers, times the number of rounds if `round` is to be
+     * filled. */
     int64_t *scratch;
     int64_t cells;
 } dpar_exchange;
 
-/* In how many rounds can all messages go, when in each a rank sends at most one and receives at
- * most one? *rounds is the most that any rank sends or receives (Koenig 1916). round[k] (round may
- * be NULL) is message k's, 0 .. *rounds - 1. The same on all ranks.
+/* Computes the least number of rounds in which all messages can be sent, if a rank sends at most
+ * one and receives at most one message per round. It is the most messages that any rank sends or
+ * receives (Koenig 1916). The result is the same on all ranks.
  *
- * E_ARG: an edge is outside or a number negative. E_ROOM: the scratch is too small; *rounds is
- * still written where there are senders + receivers numbers, round[] never. E_RANGE: a rank has
- * more than 2^31 - 1 messages. O(n (senders + receivers)) at worst, mostly O(n rounds). */
+ * round:  [n], receives the round of each message, 0 .. *rounds - 1; may be NULL.
+ *
+ * Fails with DPAR_E_ARG if an edge is outside the sets or a number is negative, DPAR_E_ROOM if the
+ * scratch is too small, or DPAR_E_RANGE if a rank has more than 2^31 - 1 messages. With DPAR_E_ROOM
+ * *rounds is still written if there are senders + receivers numbers; round[] is not. Costs O(n
+ * (senders + receivers)) at worst, and mostly O(n rounds).
+ */
 DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
                                           dpar_why *why);
 
-/* Do n boxes cover an array of extent[0 .. dims-1], each element once? OK, or E_ARG with a
- * sentence: which box is outside, which two overlap, or how many elements no box has and which is
- * the first. E_RANGE: the array has more than 2^63 - 1 elements. Empty boxes are ignored. order:
- * scratch of n numbers. O(n log n + pairs that overlap in the dim where the boxes are thinnest). */
+/* Checks whether n boxes cover an array so that each element is in exactly one box. Empty boxes are
+ * ignored.
+ *
+ * extent:  [dims], the shape of the array.
+ * order:   [n], scratch.
+ *
+ * Fails with DPAR_E_ARG if not. The message then names a box that is outside, two boxes that
+ * overlap, or the number of elements that no box has and the first of them. Fails with DPAR_E_RANGE
+ * if the array has more than 2^63 - 1 elements. Costs O(n log n + pairs that overlap in the dim
+ * where the boxes are thinnest).
+ */
 DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
                                     int32_t n, int32_t *order, dpar_why *why);
 
 /* ==== index/route.h ==== */
 
-/* route - a redistribution on one mesh as a sequence of collectives: the cheapest there is.
+/* route - finds the least expensive sequence of collectives that redistributes an array on one
+ * mesh.
  *
  *     dpar_route_desc q = {&from, &to, NULL, 0, nodes, 1000};
- *     dpar_route_plan(&q, steps, 8, &count, &why);    as all-gather, then all-to-all */
+ *     dpar_route_plan(&q, steps, 8, &count, &why);    such as all-gather, then all-to-all
+ */
 
-/* What one step does, along one mesh axis. */
+/* The kinds of steps, each along one mesh axis. R is replicated, S(d) a shard of dim d, P partial.
+ */
 enum {
-    DPAR_ROUTE_STEP_SLICE,          /* R -> S(to): each rank keeps its part; nothing moves */
-    DPAR_ROUTE_STEP_TO_PARTIAL,     /* R -> P: rank 0 of the axis keeps the array, others zeros */
-    DPAR_ROUTE_STEP_ALL_GATHER,     /* S(from) -> R */
-    DPAR_ROUTE_STEP_ALL_TO_ALL,     /* S(from) -> S(to) */
+    DPAR_ROUTE_STEP_SLICE,      /* R -> S(to): each rank keeps its part, and nothing is sent */
+    DPAR_ROUTE_STEP_TO_PARTIAL, /* R -> P: rank 0 of the axis keeps the array, the others hold zeros
+                                 */
+    DPAR_ROUTE_STEP_ALL_GATHER, /* S(from) -> R */
+    DPAR_ROUTE_STEP_ALL_TO_ALL, /* S(from) -> S(to) */
     DPAR_ROUTE_STEP_REDUCE_SCATTER, /* P -> S(to) */
     DPAR_ROUTE_STEP_ALL_REDUCE,     /* P -> R */
-    DPAR_ROUTE_STEP_SWAP,           /* two axes change roles: whole tiles change ranks */
-    DPAR_ROUTE_STEP_PERMUTE,        /* to the goal at once: whole tiles change ranks */
+    DPAR_ROUTE_STEP_SWAP, /* two axes exchange their roles: whole tiles are sent to other ranks */
+    DPAR_ROUTE_STEP_PERMUTE, /* directly to the goal: whole tiles are sent to other ranks */
     DPAR_ROUTE_STEP_COUNT
 };
-/* "all-gather", ...; "?" for others. Static text. O(1). */
+
+/* Returns the name of a kind of step, "all-gather", ..., or "?" for any other number. The text is
+ * static. */
 DPAR_API const char *dpar_route_step_name(int32_t kind);
 
-/* One collective of the sequence. */
+/* One step of a plan. */
 typedef struct dpar_route_step {
-    int32_t kind, axis; /* axis -1: PERMUTE */
-    int32_t from, to;   /* dims, -1 where there is none; SWAP: `to` is the other axis */
-    int64_t elements;   /* received by a rank, at most */
-    int64_t held;       /* held by a rank at once, at most: what it has and what it gets, padded */
+    int32_t kind, axis; /* axis is -1 for PERMUTE */
+    int32_t from, to;   /* dims, -1 if the step has none; for SWAP, `to` is the other axis */
+    int64_t elements;   /* elements that a rank receives at most */
+    /* Elements that a rank holds at most at one time: what it has and what it receives, padded. */
+    int64_t held;
 } dpar_route_step;
 
-/* A node of the search: scratch, the caller's. */
+/* A node of the search, for which the caller provides the memory. */
 typedef struct dpar_route_node {
-    uint64_t state; /* private, all of it */
+    uint64_t state; /* private, as are all fields */
     int64_t cost;
     int32_t before, heap, slot, hash;
     dpar_route_step step;
 } dpar_route_node;
 
-/* A redistribution to be planned. Zero it and fill it in. */
+/* A redistribution to be planned. Zero it, then set the fields. */
 typedef struct dpar_route_desc {
-    const dpar_layout *from, *to; /* on one mesh */
-    const int64_t *byte_cost;     /* cost of an element along each mesh axis; NULL: 1 for each */
-    int64_t step_cost;            /* cost of a step in which something moves, 0..2^31 - 1 */
-    /* scratch; 1,000 suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4 */
+    const dpar_layout *from, *to; /* two layouts of one array on the same mesh */
+    /* [axes], cost of an element along each mesh axis; NULL makes each cost 1 */
+    const int64_t *byte_cost;
+    int64_t step_cost; /* cost of a step that sends anything, 0..2^31 - 1 */
+    /* [node_room], scratch. 1,000 nodes suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4
+     * dims. */
     dpar_route_node *nodes;
     int32_t node_room;
 } dpar_route_desc;
 
-/* The cheapest sequence of collectives from one layout to another on the same mesh. Shards are
- * CHUNK; dpar_layout_unstride turns strided ones into these. *count steps are written to `steps`,
- * which has room for `room`. Not collective: the same on all ranks.
+/* Finds the least expensive sequence of collectives from one layout to another on the same mesh.
+ * The result is the same on all ranks.
  *
- * The moves are DTensor's: a cut can be gathered or moved when it is the innermost of its dim, and
- * arrives as the innermost. Where cuts are even there are two more. SWAP: two axes change roles
- * when they cut the same dim or are of one size. PERMUTE ends a route when both layouts have the
- * same tiles (the collective permutes of arXiv 2112.01075).
+ * steps:  [room], receives the steps.
+ * count:  receives the number of steps.
  *
- * A step costs the elements received times byte_cost[axis], of SWAP and PERMUTE the dearest axis's.
- * step_cost is added where something moves. A rank receives, of padded sizes over n ranks:
+ * Shards must be CHUNK; dpar_layout_unstride converts strided ones. The moves are DTensor's: a cut
+ * can be gathered or moved if it is the innermost of its dim, and becomes the innermost of its new
+ * dim. If all cuts are even there are two more moves. SWAP lets two axes exchange roles if they cut
+ * the same dim or have the same size. PERMUTE ends a route if both layouts have the same tiles (the
+ * collective permutes of arXiv 2112.01075).
+ *
+ * A step costs the elements received times byte_cost[axis], plus step_cost if anything is sent.
+ * SWAP and PERMUTE use the most expensive axis. Over n ranks, with padded sizes, a rank receives
  *
  *     all-gather                     (n-1) x what a rank has
  *     all-to-all, reduce-scatter     (n-1)/n of it, dim `to` padded to n equal parts
@@ -1043,20 +1301,24 @@ typedef struct dpar_route_desc {
  *     swap, permute                  all of it
  *     slice, start of a sum          nothing
  *
- * The search is exact (Dijkstra): no other sequence of these moves is cheaper. E_ROOM: too few
- * steps or nodes. E_ARG: the layouts are not as above. E_NONE: no sequence does it. */
+ * The search is exact (Dijkstra's algorithm), so that no other sequence of these moves is less
+ * expensive. Fails with DPAR_E_ROOM if there are too few steps or nodes, DPAR_E_ARG if the layouts
+ * are not as described, or DPAR_E_NONE if no sequence exists.
+ */
 DPAR_API dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_route_step *steps, int32_t room,
                                      int32_t *count, dpar_why *why);
-/* The layout after a step of a plan that begins at l. It does not notice a step of another plan.
- * E_ARG with a sentence: no such axis or dim. O(axes). */
+
+/* Computes the layout after a step of a plan, from the layout `l` before it. It does not detect a
+ * step of another plan. Fails with DPAR_E_ARG if there is no such axis or dim. Costs O(axes). */
 DPAR_API dpar_status dpar_route_step_apply(const dpar_layout *l, const dpar_route_step *step,
                                            const dpar_layout *goal, dpar_layout *after,
                                            dpar_why *why);
 
 /* ==== index/flat.h ==== */
 
-/* flat - arrays laid end to end in one buffer that ranks share: FSDP's flat parameter, the buckets
- * of DDP and of the distributed optimizer. Also: which boxes an interval of such a buffer is.
+/* flat - places arrays one after another in a buffer that ranks share: FSDP's flat parameter, and
+ * the buckets of DDP and of the distributed optimizer. It also splits an interval of a flattened
+ * array into boxes.
  *
  *     dpar_buckets_desc how = {0};
  *     how.params = 3;
@@ -1064,457 +1326,602 @@ DPAR_API dpar_status dpar_route_step_apply(const dpar_layout *l, const dpar_rout
  *     how.ranks = 4;                          one bucket, 4 equal shards
  *     how.forward = 1;
  *     dpar_buckets_init(&how, start, bucket, 1, &buckets, &why);
- *     dpar_bucket_piece(&bucket[0], 4, start[i], numel[i], rank, &piece); */
+ *     dpar_bucket_piece(&bucket[0], 4, start[i], numel[i], rank, &piece);
+ */
 
 /* ---- buckets ---- */
 
-/* How parameters lie in a buffer, and how the buffer is cut. Zero it and fill it in.
+/* The order of parameters in a buffer, and how the buffer is cut into buckets. Zero it, then set
+ * the fields.
  *
- * PyTorch's DDP: size 25 MiB / bytes of an element, first 1 MiB / the same, nothing padded.
- * Megatron's distributed optimizer: align 64, multiple 128 (65536 in its high-bandwidth mode),
- * ranks: the data-parallel ones. The flat parameter of FSDP1 or ZeRO: forward, size 0, ranks, align
- * (16 bytes, or 1). That is one bucket of equal shards, the last one padded. */
+ * For PyTorch's DDP set size to 25 MiB / bytes of an element and first to 1 MiB / bytes of an
+ * element; nothing is padded. For Megatron's distributed optimizer set align to 64, multiple to 128
+ * (65536 in its high-bandwidth mode) and ranks to the number of data-parallel ranks. For the flat
+ * parameter of FSDP1 or ZeRO set forward, size 0, ranks and align (16 bytes, or 1), which gives one
+ * bucket of equal shards, the last one padded.
+ */
 typedef struct dpar_buckets_desc {
-    int32_t params;
-    int32_t ranks;        /* ranks that share each bucket equally; 0: 1 */
-    const int64_t *numel; /* elements of each parameter */
-    int64_t first;        /* the first bucket ends when it has as many elements; 0: as the others */
-    int64_t size;     /* the others end when they have as many; 0: all parameters in one bucket */
-    int64_t align;    /* parameters begin at multiples of it; 0: 1 */
-    int64_t multiple; /* buckets end at multiples of lcm(ranks, multiple); 0: 1 */
-    int32_t forward;  /* 0: from the last parameter to the first, as gradients become ready; 1: from
-                         the first */
+    int32_t params;       /* number of parameters */
+    int32_t ranks;        /* ranks that share each bucket equally; 0 selects 1 */
+    const int64_t *numel; /* [params], elements of each parameter */
+    int64_t first; /* the first bucket ends once it has this many elements; 0 selects `size` */
+    /* other buckets end once they have this many elements; 0 puts all parameters in one bucket */
+    int64_t size;
+    int64_t align;    /* parameters begin at multiples of this number; 0 selects 1 */
+    int64_t multiple; /* buckets end at multiples of lcm(ranks, multiple); 0 selects 1 */
+    /* 0 places parameters from the last to the first, the order in which gradients become ready; 1
+     * places them from the first to the last. */
+    int32_t forward;
 } dpar_buckets_desc;
 
 /* A bucket: a part of the buffer that holds whole parameters. */
 typedef struct dpar_bucket {
-    int64_t lo, hi; /* in the buffer, padding included; each rank has (hi - lo) / ranks elements */
-    int64_t used;   /* elements without the padding at the end: lo + used <= hi */
-    int32_t first, last; /* parameters first <= i < last */
+    /* The bucket's range in the buffer, with padding: lo <= i < hi. Each rank has (hi - lo) / ranks
+     * elements. */
+    int64_t lo, hi;
+    int64_t used;        /* elements without the padding at the end: lo + used <= hi */
+    int32_t first, last; /* the bucket holds parameters first <= i < last */
 } dpar_bucket;
-/* Fills start[0 .. params-1], where each parameter begins, and up to `room` buckets in the buffer's
- * order. *buckets: how many there are; call with room 0 to count. E_ARG, E_RANGE with a sentence.
- * Not collective: the same on all ranks. O(params). */
+
+/* Computes where each parameter begins and how the buffer is cut into buckets. The result is the
+ * same on all ranks.
+ *
+ * start:    [params], receives the first element of each parameter in the buffer.
+ * bucket:   [room], receives the buckets in the order of the buffer.
+ * buckets:  receives the number of buckets, which may exceed `room`. Call with room 0 to count
+ *           them.
+ *
+ * Fails with DPAR_E_ARG or DPAR_E_RANGE. Costs O(params).
+ */
 DPAR_API dpar_status dpar_buckets_init(const dpar_buckets_desc *how, int64_t *start,
                                        dpar_bucket *bucket, int32_t room, int32_t *buckets,
                                        dpar_why *why);
 
 /* The part of one parameter that a rank has. */
 typedef struct dpar_piece {
-    int64_t count;     /* elements */
-    int64_t in_param;  /* where they begin: in the parameter */
-    int64_t in_shard;  /* in the rank's shard */
-    int64_t in_bucket; /* in the bucket */
-    int64_t in_buffer; /* in the buffer */
+    int64_t count;     /* number of elements */
+    int64_t in_param;  /* first element, as an index in the parameter */
+    int64_t in_shard;  /* the same, in the rank's shard */
+    int64_t in_bucket; /* the same, in the bucket */
+    int64_t in_buffer; /* the same, in the buffer */
 } dpar_piece;
-/* The part of a parameter (of numel elements from start on) in a rank's share of a bucket, one of
- * `ranks` equal ones. 1; 0, nothing written, when there is none. O(1). */
+
+/* Computes the part of a parameter that is in a rank's share of a bucket. Returns 1, or 0 if there
+ * is none; *piece is then unchanged.
+ *
+ * ranks:         the number of equal shares of the bucket. start, numel:  the first element of the
+ *                parameter in the buffer, and its number of elements.
+ *
+ * Costs O(1).
+ */
 DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t start,
                                int64_t numel, int32_t rank, dpar_piece *piece);
 
 /* ---- intervals of a flattened array ---- */
 
-/* The boxes that elements [*at, end) of an array in C order make up, in order: at most 2 dims - 1.
- * Begin with *at = the first element. 1: the next box, *at moved behind it. 0: no more.
+/* Advances to the next of the boxes that make up elements [*at, end) of a flattened array. Returns
+ * 1, or 0 when there is none left.
  *
- * An `end` past the array is its end. 0 too where an extent is below 1, *at is negative, or the
- * product of the extents does not fit 63 bits. RaggedShard, BlockShard: split rows or blocks by a
- * dpar_split, times their elements. O(dims). */
+ * extent:  [dims], the shape of the array, which is in C order.
+ * at:      the first element on the first call; the function moves it past the box.
+ * end:     past the last element; a larger number than the array has means its end.
+ *
+ * There are at most 2 dims - 1 boxes. Also returns 0 if an extent is below 1, *at is negative, or
+ * the product of the extents does not fit in 63 bits. For RaggedShard and BlockShard, split rows or
+ * blocks by a dpar_split and multiply by their elements. Costs O(dims).
+ */
 DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
                             dpar_box *box);
 
 /* ==== index/heads.h ==== */
 
-/* heads - what tensor, sequence and pipeline parallel ranks have of a transformer: attention heads,
- * rows of fused weights, the vocabulary, layers.
+/* heads - computes which parts of a transformer each tensor, sequence or pipeline parallel rank
+ * has: attention heads, rows of fused weights, rows of the vocabulary, layers.
  *
  *     dpar_heads_init(&h, 64, 8, 16, DPAR_SPLIT_EVEN, &why);    64 queries in 8 groups on 16 ranks
- *     share = dpar_heads_local(&h, rank);                 4 queries, 1 group, held twice */
+ *     share = dpar_heads_local(&h, rank);                 4 queries and 1 group, held by 2 ranks
+ */
 
 /* ---- attention heads ----
  *
- * Grouped queries (GQA); one group is MQA, as many groups as heads MHA. */
+ * Query heads share key-value heads in groups (grouped-query attention, GQA). One group is
+ * multi-query attention (MQA), and as many groups as query heads is multi-head attention (MHA).
+ */
 
-/* How the heads of an attention layer are cut. dpar_heads_init makes it. */
+/* The distribution of the heads of an attention layer, made by dpar_heads_init. */
 typedef struct dpar_heads {
-    int32_t queries; /* query heads */
-    int32_t groups;  /* key-value heads; must divide queries */
-    int32_t ranks;   /* tensor parallel */
-    int32_t rule; /* DPAR_SPLIT_EVEN: balanced; DPAR_SPLIT_CHUNK: the last ranks have less, as with
-                     padding */
+    int32_t queries; /* number of query heads */
+    int32_t groups;  /* number of groups, which is the number of key-value heads; divides queries */
+    int32_t ranks;   /* number of tensor-parallel ranks */
+    /* DPAR_SPLIT_EVEN balances the shares. DPAR_SPLIT_CHUNK gives the last ranks less, as padding
+     * does. DPAR_HEADS_DIVIDE requires equal shares. */
+    int32_t rule;
 } dpar_heads;
 enum {
     DPAR_HEADS_DIVIDE = DPAR_SPLIT_RULE_COUNT
-}; /* a rule: equal shares or E_DIVIDE, as Megatron */
+}; /* a rule: equal shares, or DPAR_E_DIVIDE as in Megatron */
 
-/* Heads over tensor-parallel ranks. With at least as many groups as ranks the rule splits the
- * groups, and their queries go with them. With fewer, the ranks are split among the groups: each
- * has a copy of its group's key-value head and a share of its queries. Where Megatron's sizes
- * divide, this is Megatron's answer.
+/* Distributes heads over tensor-parallel ranks. If there are at least as many groups as ranks, the
+ * rule splits the groups, together with their queries. If there are fewer, the ranks are split
+ * among the groups, and each rank has a copy of its group's key-value head and a share of its
+ * queries. The result is Megatron's wherever Megatron's sizes divide.
  *
- * E_DIVIDE with a sentence: groups do not divide queries, or with DPAR_HEADS_DIVIDE shares are not
- * equal. E_ARG. O(1). */
+ * Fails with DPAR_E_ARG, or DPAR_E_DIVIDE if `groups` does not divide `queries` or, with
+ * DPAR_HEADS_DIVIDE, shares are not equal. Costs O(1).
+ */
 DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
                                      int32_t rule, dpar_why *why);
 
-/* What one rank has of the heads. */
+/* The heads that one rank has. */
 typedef struct dpar_heads_share {
-    int32_t query, queries; /* the first query head of a rank, and how many */
-    int32_t group, groups;  /* the first key-value head, and how many */
-    int32_t copy, copies;   /* which of how many ranks that hold these groups. Copy 0 is primary: it
-                               saves them, and the others' gradients are added to its own */
+    int32_t query, queries; /* the first query head of the rank, and how many it has */
+    int32_t group, groups;  /* the first key-value head of the rank, and how many it has */
+    /* This rank is number `copy` of `copies` ranks that hold these groups. Copy 0 is primary: it
+     * saves them, and the gradients of the other copies are added to its own. */
+    int32_t copy, copies;
 } dpar_heads_share;
-/* What a rank has of the heads: all zero for a rank outside. A rank without heads has queries 0;
- * with at least as many groups as ranks its groups and copies are 0 too. O(1).
+
+/* Computes the heads that a rank has. All fields are 0 for a rank outside. A rank without heads has
+ * queries 0; if there are at least as many groups as ranks, its groups and copies are 0 too. Costs
+ * O(1).
  *
- * The others are padded to the most of any rank. Rank 0 has the most groups, and the most queries.
- * With fewer groups than ranks the first rank of the last group has the most queries. */
+ * Ranks pad their heads to the most that any rank has. Rank 0 has the most groups and the most
+ * queries, except that with fewer groups than ranks the first rank of the last group has the most
+ * queries.
+ */
 DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank);
 
-/* Rows of the fused query-key-value weight that a rank has. */
+/* The order of rows in the fused query-key-value weight. */
 enum {
-    DPAR_HEADS_QKV_BY_GROUP, /* each group's queries, key, value, then the next group's: Megatron */
-    DPAR_HEADS_QKV_BY_KIND   /* all queries, all keys, all values: Hugging Face, vLLM */
+    DPAR_HEADS_QKV_BY_GROUP, /* queries, key and value of the first group, then those of the next
+                          group, as in Megatron */
+    DPAR_HEADS_QKV_BY_KIND   /* all queries, then all keys, then all values, as in Hugging Face and
+                                vLLM */
 };
-/* The n-th run of rows [rows[0], rows[1]) of a rank, in order, each as long as it can be. 0 past
- * the last; there are at most three. `width`: rows of a head. (The fused gate and up weight is
- * DPAR_SPLIT_STRIDED with 2 pieces.) O(1). */
+
+/* Finds the n-th run of rows [rows[0], rows[1]) of the fused weight that a rank has. Returns 1, or
+ * 0 past the last run.
+ *
+ * order:  DPAR_HEADS_QKV_BY_GROUP or DPAR_HEADS_QKV_BY_KIND.
+ * width:  rows of a head.
+ *
+ * Runs are in ascending order and as long as possible; there are at most three. (For the fused gate
+ * and up weight use DPAR_SPLIT_STRIDED with 2 pieces.) Costs O(1).
+ */
 DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
                              int32_t n, int64_t rows[2]);
 
 /* ---- vocabulary ---- */
 
-/* A vocabulary whose rows ranks share. dpar_vocab_init makes it. */
+/* A vocabulary whose rows are distributed over ranks, made by dpar_vocab_init. */
 typedef struct dpar_vocab {
-    int64_t count, added;         /* tokens of the model; tokens added to it later */
-    int64_t padded, padded_added; /* rows for each, over all ranks */
+    int64_t count, added;         /* tokens of the model, and tokens added to it later */
+    int64_t padded, padded_added; /* rows for each of the two, over all ranks */
     int32_t ranks;
 } dpar_vocab;
-/* A vocabulary over ranks: rows are padded to whole multiples and cut into equal shares. Megatron:
- * multiple = divisor (128) x ranks. vLLM: multiple 64, first for the model's tokens, then for all
- * together. E_DIVIDE: shares are not equal. E_ARG, E_RANGE. O(1). */
+
+/* Distributes a vocabulary over ranks. Rows are padded to whole multiples and cut into equal
+ * shares. For Megatron, multiple is its divisor (128) x ranks. For vLLM, multiple is 64, applied
+ * first to the model's tokens and then to all tokens together.
+ *
+ * Fails with DPAR_E_ARG, DPAR_E_RANGE, or DPAR_E_DIVIDE if shares are not equal. Costs O(1).
+ */
 DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added, int64_t multiple,
                                      int32_t ranks, dpar_why *why);
-/* Rows of a rank: padded / ranks for the model's tokens, then padded_added / ranks for added ones.
- * O(1). */
+
+/* Counts the rows of a rank: padded / ranks for the model's tokens, then padded_added / ranks for
+ * added ones. Costs O(1). */
 DPAR_API int64_t dpar_vocab_row_count(const dpar_vocab *v);
-/* The row at which a rank holds token `id`; added ids begin at `count`. -1: another rank holds it,
- * or there is no such token. Then look up row 0, zero the result, and sum over the ranks. O(1). */
+
+/* Finds the row at which a rank holds token `id`. Returns -1 if another rank holds it or there is
+ * no such token; then look up row 0, set the result to zero, and sum over the ranks. Ids of added
+ * tokens begin at `count`. Costs O(1). */
 DPAR_API int64_t dpar_vocab_row(const dpar_vocab *v, int32_t rank, int64_t id);
-/* The token in that row; -1 for padding. O(1). */
+
+/* Finds the token in a row of a rank. Returns -1 for padding. Costs O(1). */
 DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row);
 
 /* ---- layers over pipeline stages ---- */
 
-/* How layers are cut into stages. Zero it and fill it in. */
+/* A distribution of layers over pipeline stages. Zero it, then set the fields. */
 typedef struct dpar_stage_layers_desc {
     int32_t layers, stages;
-    int32_t chunks; /* runs of layers on a stage (interleaved schedules); 0: 1 */
-    /* layers of the first and of the last stage, all chunks; 0: as the others */
+    int32_t chunks; /* runs of layers on a stage (interleaved schedules); 0 selects 1 */
+    /* Layers of the first and of the last stage, over all chunks; 0 gives them as many as the
+     * others. */
     int32_t first, last;
-    int32_t embedding, loss; /* 1: counts as a layer, before the first and after the last */
-    int32_t turns; /* 1: V schedules: every second chunk runs backwards, so that stage 0 has both
-                      ends */
+    int32_t embedding, loss; /* 1 counts it as a layer, before the first or after the last */
+    /* 1 lets every second chunk run from the last stage to the first, so that stage 0 has both ends
+     * of the model (V schedules). */
+    int32_t turns;
 } dpar_stage_layers_desc;
-/* Layers [*lo, *hi) of one chunk of a stage: equal shares; where they do not divide, the first ones
- * have one layer more. dpar_split_balance cuts by cost. E_ARG, E_DIVIDE with a sentence. O(1). */
+
+/* Computes the layers [*lo, *hi) of one chunk of a stage. Shares are equal; if they do not divide,
+ * the first ones have one layer more. To cut by cost use dpar_split_balance. Fails with DPAR_E_ARG
+ * or DPAR_E_DIVIDE. Costs O(1). */
 DPAR_API dpar_status dpar_stage_layers(const dpar_stage_layers_desc *s, int32_t stage,
                                        int32_t chunk, int32_t *lo, int32_t *hi, dpar_why *why);
 
 /* ==== index/context.h ==== */
 
-/* context - which tokens of a packed sequence a context-parallel rank has. Three ways: each
- * document cut by a rule, tokens dealt by their cost, contiguous slices. A single sequence is one
- * document, or just a dpar_split (DPAR_SPLIT_ZIGZAG, DPAR_SPLIT_CYCLIC).
+/* context - computes which tokens of a packed sequence each context-parallel rank has. There are
+ * three methods: a rule cuts each document, tokens are dealt by their cost, or each rank has a
+ * contiguous slice. A single sequence is one document, or simply a dpar_split (DPAR_SPLIT_ZIGZAG,
+ * DPAR_SPLIT_CYCLIC).
  *
  *     const int64_t ends[4] = {0, 4000, 4096, 8192};    three documents
  *     dpar_packed_init(&p, 3, ends, 8, DPAR_SPLIT_ZIGZAG, &why);
  *     dpar_packed_cursor at = {0, 0};
  *     while (dpar_packed_next(&p, rank, &at, &doc, &first, &count)) {
  *         tokens first to first + count - 1 of document doc
- *     } */
+ *     }
+ */
 
 /* ---- each document by itself ---- */
 
-/* Documents laid end to end: document k is tokens [ends[k], ends[k + 1]), ends[0] = 0 (THD's
- * cumulative lengths). Some may be empty. `rule` cuts each into `ranks` parts; a rank has its parts
- * in the order of the documents.
+/* Documents laid end to end, each cut into parts for the ranks, made by dpar_packed_init. Document
+ * k is tokens [ends[k], ends[k + 1]) with ends[0] = 0 (THD's cumulative lengths), and may be empty.
+ * `rule` cuts each document into `ranks` parts; a rank has its parts in the order of the documents.
  *
- * ZIGZAG is torch's head-tail, and what Megatron and TransformerEngine do. They pad each document
- * so that 2 x ranks divides its length. Here other lengths are cut unevenly; nothing is lost. */
+ * ZIGZAG is torch's head-tail method, which Megatron and TransformerEngine use too. They pad each
+ * document so that 2 x ranks divides its length. Here other lengths are cut unevenly and nothing is
+ * padded.
+ */
 typedef struct dpar_packed {
     int32_t docs, ranks, rule;
-    const int64_t *ends; /* docs + 1 of them, the caller's */
+    const int64_t *ends; /* [docs + 1], the caller's */
 } dpar_packed;
-/* rule: DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_ZIGZAG or DPAR_SPLIT_CYCLIC. E_ARG, and
- * E_RANGE above 2^61 tokens, with a sentence. O(docs). */
+
+/* Distributes documents over ranks by DPAR_SPLIT_CHUNK, DPAR_SPLIT_EVEN, DPAR_SPLIT_ZIGZAG or
+ * DPAR_SPLIT_CYCLIC. `ends` must live as long as *p. Fails with DPAR_E_ARG, or DPAR_E_RANGE above
+ * 2^61 tokens. Costs O(docs).
+ */
 DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
                                       int32_t ranks, int32_t rule, dpar_why *why);
-/* Tokens of a rank; 0 for a rank outside. local_ends (docs + 1 entries, or NULL) receives where
- * each document ends in them: the rank's own cumulative lengths. O(docs). */
+
+/* Counts the tokens of a rank. Returns 0 for a rank outside.
+ *
+ * local_ends:  [docs + 1], receives where each document ends in the rank's tokens: its own
+ *              cumulative lengths. May be NULL.
+ *
+ * Costs O(docs).
+ */
 DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int64_t *local_ends);
-/* Where token i lies: its rank, and its local index there (may be NULL); -1 outside. O(docs). */
+
+/* Finds the rank that has token i. Returns -1 if i is outside. `local` receives the token's index
+ * among the rank's tokens and may be NULL. Costs O(docs). */
 DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *local);
-/* The runs of a rank in order; begin with a zeroed cursor. 1: tokens [*first, *first + *count) of
- * document *doc. 0: no more. O(1) each, and O(docs) over all. */
+
+/* The position of dpar_packed_next in a rank's runs. Begin with an all-zero cursor. */
 typedef struct dpar_packed_cursor {
     int32_t doc;
     int64_t local;
 } dpar_packed_cursor;
+
+/* Advances to the next run of a rank, tokens [*first, *first + *count) of document *doc. Returns 1,
+ * or 0 when there is none left. Costs O(1) for each run, and O(docs) over all. */
 DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cursor *cursor,
                               int32_t *doc, int64_t *first, int64_t *count);
-/* Query-key pairs of a rank under causal attention inside documents: its share of the work. At most
- * 2^63 - 1. O(runs), STRIPE O(docs). */
+
+/* Counts the query-key pairs of a rank under causal attention inside documents, which is its share
+ * of the work. The result is at most 2^63 - 1. Costs O(runs), and O(docs) for STRIPE. */
 DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
 
 /* ---- by cost ---- */
 
-/* torch's PTRR: blocks of tokens dealt to ranks by their cost. Units in descending order of cost,
- * equal ones in their order, go to the ranks in rows, every second row backwards.
+/* Deals blocks of tokens to ranks by their cost, as torch's PTRR does. Units in descending order of
+ * cost, equal ones in their own order, are dealt to the ranks in rows, every second row in reverse.
  *
- * owner[i] is the rank of unit i. order lists rank 0's units ascending, then rank 1's, and so on.
- * Both are `units` long, the caller's. E_DIVIDE: ranks do not divide units. E_ARG: units below 0 or
- * ranks below 1. Each has a sentence. O(units log(units)). */
+ * cost:   [units], the cost of each unit.
+ * owner:  [units], receives the rank of each unit.
+ * order:  [units], receives rank 0's units in ascending order, then rank 1's, and so on.
+ *
+ * Fails with DPAR_E_DIVIDE if `ranks` does not divide `units`, or DPAR_E_ARG if units is negative
+ * or ranks below 1. Costs O(units log(units)).
+ */
 DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
                                           int32_t *owner, int64_t *order, dpar_why *why);
 
 /* ---- contiguous slices ---- */
 
-/* What a rank of "llama3" attention needs. Queries [q_lo, q_hi) are its slice. Documents first <= k
- * < first + docs have tokens in it. It gathers keys [k_lo, k_hi). */
+/* The slice of a rank in "llama3" attention. Its queries are tokens [q_lo, q_hi), and documents
+ * first <= k < first + docs have tokens in them. It gathers the keys of tokens [k_lo, k_hi). */
 typedef struct dpar_varlen {
     int64_t q_lo, q_hi, k_lo, k_hi;
-    int64_t longest_q, longest_k; /* of its documents, as kernels ask for */
+    int64_t longest_q, longest_k; /* the longest of its documents, which kernels ask for */
     int32_t first, docs;
 } dpar_varlen;
-/* A rank's contiguous slice of all tokens, by CHUNK whatever p->rule is. causal: keys end with the
- * slice; else with its last document.
+
+/* Computes a rank's contiguous slice of all tokens, by CHUNK whatever p->rule is.
  *
- * q_ends and k_ends (each docs + 1 long, or NULL) receive cumulative lengths of the queries and
- * keys of its documents, from 0 on: the arguments of a variable-length attention. Empty documents
- * in between are kept. E_ARG, without a sentence: no such rank. O(docs). */
+ * causal:  1 ends the keys with the slice; 0 ends them with the slice's last document.
+ * q_ends:  [docs + 1], receives the cumulative lengths, from 0 on, of the queries of the slice's
+ *          documents; may be NULL.
+ * k_ends:  [docs + 1], the same for the keys; may be NULL.
+ *
+ * The two arrays are the arguments of a variable-length attention; empty documents in between are
+ * kept. Fails with DPAR_E_ARG if there is no such rank. Costs O(docs).
+ */
 DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
                                        dpar_varlen *v, int64_t *q_ends, int64_t *k_ends);
 
 /* ==== index/window.h ==== */
 
-/* window - operators whose outputs read windows of their inputs, along one dim: how many outputs
- * there are. dpar_halo.window says who computes them and which inputs they need.
+/* window - counts the outputs of operators that read windows of their inputs, along one dim. The
+ * field `window` of dpar_halo distributes these outputs over ranks and adds the inputs that they
+ * need.
  *
  *     dpar_window v = {0};
  *     v.kernel = 3;
  *     v.stride = 2;
  *     v.pad_low = v.pad_high = 1;
- *     dpar_window_outputs(&v, 32, &outputs, &why);    16 */
+ *     dpar_window_outputs(&v, 32, &outputs, &why);    16
+ */
 
+/* The kinds of operators. */
 enum {
-    DPAR_WINDOW_CONVOLUTION,   /* pooling and stencils too: output y reads inputs stride y - pad +
-                                  dilation k */
-    DPAR_WINDOW_TRANSPOSED,    /* input i goes to outputs stride i - pad + dilation k */
-    DPAR_WINDOW_INTERPOLATION, /* `kernel` taps around y's place among the inputs: 1 nearest, 2
-                                  linear, 4 cubic, any even number. Beyond the ends the last input
-                                  counts */
-    DPAR_WINDOW_NEIGHBOURHOOD  /* attention: query y sees `kernel` keys, `dilation` (to 4096) apart.
-                                  They are centred, and moved inward at the ends of its dilation
-                                  group. In a periodic dim it is a convolution padded by dilation
-                                  (kernel / 2) */
+    /* A convolution, pooling or stencil: output y reads inputs stride y - pad + dilation k. */
+    DPAR_WINDOW_CONVOLUTION,
+    /* A transposed convolution: input i contributes to outputs stride i - pad + dilation k. */
+    DPAR_WINDOW_TRANSPOSED,
+    /* An interpolation with `kernel` taps around y's position among the inputs: 1 is nearest, 2
+     * linear, 4 cubic; any even number is allowed. Beyond the ends the last input is repeated. */
+    DPAR_WINDOW_INTERPOLATION,
+    /* Neighbourhood attention: query y reads `kernel` keys that are `dilation` (at most 4096)
+     * apart. The keys are centred on the query, and moved inward at the ends of its dilation group.
+     * In a periodic dim use a convolution padded by dilation (kernel / 2) instead. */
+    DPAR_WINDOW_NEIGHBOURHOOD
 };
 
-/* An operator along one dim. Zero it and fill it in. */
+/* An operator along one dim. Zero it, then set the fields. */
 typedef struct dpar_window {
-    int64_t kernel;           /* taps, at least 1 */
-    int64_t stride, dilation; /* 0 means 1 */
+    int64_t kernel;           /* number of taps, at least 1 */
+    int64_t stride, dilation; /* 0 selects 1 */
+    /* elements of padding below and above the inputs */
     int64_t pad_low, pad_high;
-    int32_t ceil_mode;     /* pooling: a last window that begins inside counts */
-    int32_t kind;          /* DPAR_WINDOW_x */
-    int32_t align_corners; /* interpolation, torch's word. 1: the first and last outputs lie on the
-                              first and last inputs. 0: the ends of the cells coincide */
+    int32_t ceil_mode; /* pooling: 1 counts a last window that begins inside */
+    int32_t kind;      /* DPAR_WINDOW_x */
+    /* For interpolation, as in torch. With 1 the first and last outputs are at the first and last
+     * inputs; with 0 the outer edges of the first and last cells coincide. */
+    int32_t align_corners;
 } dpar_window;
 
-/* How many outputs n inputs have; as torch and cuDNN. pads = pad_low + pad_high.
+/* Counts the outputs of an operator on `inputs` inputs, as torch and cuDNN count them. With n
+ * inputs and pads = pad_low + pad_high there are
  *
  *     convolution      floor((n + pads - dilation (kernel - 1) - 1) / stride) + 1
  *     transposed       stride (n - 1) - pads + dilation (kernel - 1) + 1, no output_padding
  *     neighbourhood    n
  *
- * E_ARG or E_RANGE with a sentence: a number out of its domain, a kernel that does not fit, or an
- * interpolation, which may have any number. *outputs is written on success only. O(1). */
+ * Fails with DPAR_E_ARG or DPAR_E_RANGE for a number out of its domain, a kernel that does not fit,
+ * or an interpolation, because that may have any number of outputs. Costs O(1).
+ */
 DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
                                          dpar_why *why);
 
 /* ==== index/halo.h ==== */
 
-/* halo - an n-d grid on a mesh whose ranks also hold the points around their block: who sends which
- * points to whom, and what can be computed before they arrive. dpar_halo.h moves them, and
- * dpar_grid there is the short way.
+/* halo - computes which points each rank of a distributed n-d grid sends to which other rank to
+ * fill the halo around its block, and what can be computed before the halo arrives. dpar_halo.h
+ * sends them, and dpar_grid there is the short way to do it.
  *
  *     dpar_halo h = {0};
- *     h.grid = layout;                                cells on a mesh, dpar_layout_init
+ *     h.grid = layout;                                cells on a mesh, from dpar_layout_init
  *     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
- *     h.periodic = 1 << 1;                            dim 1 is a ring
+ *     h.periodic = 1 << 1;                            dim 1 is periodic
  *     dpar_halo_check(&h, &why);
- *     dpar_halo_box(&h, rank, &box);                  the local array, halo included
+ *     dpar_halo_box(&h, rank, &box);                  the local array with its halo
  *     dpar_halo_first(&w, &h, rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, &why);
- *     while (dpar_halo_next(&w, &t))                  what arrives from whom */
+ *     while (dpar_halo_next(&w, &t))                  each t is received from t.peer
+ */
 
-/* Which points a dim of a staggered field has, when the grid has N cells there. */
+/* The points of a staggered field in one dim of a grid with N cells. */
 enum {
-    DPAR_HALO_AT_CELLS,     /* N, in the middle of the cells */
-    DPAR_HALO_AT_LOW_FACES, /* N + 1; each rank owns those below its cells, the last also the end */
-    DPAR_HALO_AT_HIGH_FACES /* N + 1; each rank owns those above its cells, the first also face 0 */
+    DPAR_HALO_AT_CELLS, /* N points, in the middle of the cells */
+    /* N + 1 points. Each rank owns the faces below its cells, and the last rank also the face at
+     * the end. */
+    DPAR_HALO_AT_LOW_FACES,
+    /* N + 1 points. Each rank owns the faces above its cells, and the first rank also face 0. */
+    DPAR_HALO_AT_HIGH_FACES
 };
 
-/* How the faces of a cubed sphere meet (dpar_halo.cube). They are tiles 1 to 6 of the cubic mosaic
- * of GFDL's FMS (FV3), less 1: the twelve contacts of define_cubic_mosaic in its test_mpp_domains.
- * On a cube:
+/* How the six faces of a cubed sphere meet (dpar_halo.cube). Face n is tile n + 1 of the cubic
+ * mosaic of GFDL's FMS (FV3), with the twelve contacts of define_cubic_mosaic in its
+ * test_mpp_domains. On a cube:
  *
  *     face  0   1   2   3   4   5
  *     is   +X  +Y  +Z  -X  -Y  -Z
  *     x to +Y  -X  -X  -Z  -Z  +Y
  *     y to +Z  +Z  -Y  -Y  +X  +X
  *
- * From even faces east leads to the next face as it is, and north to the one after it, turned. From
- * odd faces it is the other way round. All are right-handed, seen from outside. Halos are at most N
- * wide. At the cube's corners three faces meet: halo points there have no image and stay as they
- * are.
+ * From an even face, east leads to the next face without a turn and north to the face after that
+ * with a turn. From an odd face it is the other way round. All faces are right-handed, seen from
+ * outside. Halos are at most N wide. At the cube's corners three faces meet, and halo points there
+ * have no image and stay as they are.
  *
- * Points on faces of cells (C- and D-grids): each face of the cube has N x N for each component,
- * numbered with the cells. With DPAR_HALO_AT_LOW_FACES a face owns those on its west or south edge.
- * Those on its east or north edge are the first points beyond, and the next face's: each edge is
- * west or south of one of its two faces. DPAR_HALO_AT_HIGH_FACES is the other way round.
+ * Fields on the faces of cells (C- and D-grids) have N x N points per component on each face of the
+ * cube, numbered with the cells. With DPAR_HALO_AT_LOW_FACES a face of the cube owns the points on
+ * its west or south edge. The points on its east or north edge are the first points beyond it and
+ * belong to the next face, because each edge is the west or south edge of one of its two faces.
+ * With DPAR_HALO_AT_HIGH_FACES it is the other way round.
  *
- * Beyond an edge all points of the face there have an image, its border too. Where a third face
- * owns the border it comes from there, with both turns. Points at corners of cells (both dims) are
- * E_ARG: two of the cube's 8 corners would be nobody's. */
+ * All points beyond an edge have an image on the face there, also those on its border. If a third
+ * face owns the border, they are received from that face, with both turns. Points at the corners of
+ * cells (faces in both dims) fail with DPAR_E_ARG, because two of the cube's 8 corners would have
+ * no owner.
+ */
 
-/* A grid and its halo. Zero it, fill it in, and let dpar_halo_check judge it; reuse it for every
- * field on the same points.
+/* A distributed grid and its halo. Zero it, set the fields that you need, and check it with
+ * dpar_halo_check. One description serves all fields on the same points.
  *
- * A rank's local array has its own points and low[d] + high[d] more around them in dim d, in C
- * order; dpar_halo_box says which. A rank without cells has no array. In a periodic dim, and on a
- * cubed sphere, there are as many faces as cells, numbered with them.
+ * A rank's local array has its own points and, in dim d, low[d] + high[d] more around them, in C
+ * order; dpar_halo_box says which. A rank without cells has no array. A periodic dim, and a dim of
+ * a cubed sphere, has as many faces as cells, with the same numbers.
  *
- * Two ranks hold the faces between their blocks; the owner's value counts. A width of 1 and
- * DPAR_HALO_SYNC make the copies equal; a plan with dpar_halo_plan_desc.shared runs it. */
+ * Two ranks hold the faces between their blocks, and the owner's value counts. With a width of 1,
+ * an exchange in the mode DPAR_HALO_SYNC makes the copies equal; a plan with
+ * dpar_halo_plan_desc.shared runs it.
+ */
 typedef struct dpar_halo {
-    dpar_layout grid; /* the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
-    int32_t shape; /* what arrives. 0, DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_EDGES:
-                      no corners; DPAR_STENCIL_BOX: all, for codes that read diagonal neighbours */
-    int64_t low[DPAR_MAX_DIMS];    /* width below the block, in points, 0..2^60; less than 16 times
-                                      round a ring */
-    int64_t high[DPAR_MAX_DIMS];   /* and above */
+    dpar_layout grid; /* the cells; dims are cut by CHUNK, EVEN, FLOOR or RAGGED, also nested */
+    /* The part of the halo that is filled: DPAR_STENCIL_STAR (0) without edges and corners,
+     * DPAR_STENCIL_EDGES without corners, or DPAR_STENCIL_BOX, all of it, for codes that read
+     * diagonal neighbours. */
+    int32_t shape;
+    /* Width of the halo below the block in points, 0..2^60; less than 16 times the length of a
+     * periodic dim. */
+    int64_t low[DPAR_MAX_DIMS];
+    int64_t high[DPAR_MAX_DIMS];   /* width above the block, with the same limits */
     int32_t points[DPAR_MAX_DIMS]; /* DPAR_HALO_AT_CELLS, ... */
-    uint32_t periodic;             /* bit d: the end of dim d meets its beginning */
-    /* A fold, as the north of a tripolar ocean grid: beyond the end of dim `fold` lies the same
-     * edge again, reversed in the later, periodic dim `mirror`. With n rows of N columns, point (j,
-     * i) beyond is (2 (n - 1) + 1 - on_row - j, (N - 1 + shift - i) mod N).
+    uint32_t periodic;             /* bit d: dim d is periodic */
+    /* A fold, such as the north of a tripolar ocean grid. Beyond the end of dim `fold` follows the
+     * same edge again, reversed in the later, periodic dim `mirror`. With n rows of N columns, the
+     * point (j, i) beyond the end is (2 (n - 1) + 1 - on_row - j, (N - 1 + shift - i) mod N).
      *
-     * Pivot on a corner of T cells: T points have on_row 0, shift 0; u (E) 0, -1; v (N) 1, 0;
-     * corners 1, -1; all have the rows of T. Pivot on a T point: T has 1, 1; u 1, 0; v 0, 1;
-     * corners 0, 0. There v and corners have one row less than T, since their row above T's last
-     * one lies beyond the fold. With on_row the last row lies on the fold and is there twice: its
-     * first half overwrites the second. What comes over the fold has `turn` 2: components of
-     * vectors change sign. */
-    int32_t folds; /* 1: there is one */
+     * If the pivot is a corner of T cells, T points have on_row 0, shift 0; u (E) points 0, -1; v
+     * (N) points 1, 0; corners 1, -1. All have the rows of T. If the pivot is a T point, T points
+     * have on_row 1, shift 1; u points 1, 0; v points 0, 1; corners 0, 0. Then v and corners have
+     * one row less than T, because their row above T's last one is beyond the fold. With on_row 1
+     * the last row is on the fold and holds each point twice; its first half overwrites its second
+     * half. Transfers over the fold have `turn` 2: components of vectors change sign.
+     */
+    int32_t folds; /* 1 if there is a fold */
     int32_t fold, mirror, on_row, shift;
-    /* Poles of a latitude-longitude grid at the ends of dim `fold`, round which the later, periodic
-     * dim `mirror` goes; its N columns are even. Beyond the high pole (j, i) is (2 (n - 1) + 1 -
-     * on_row - j, i + N/2 mod N). Beyond the low one it is (on_row - 1 - j, the same).
+    /* Poles of a latitude-longitude grid, at the ends of dim `fold`. The later, periodic dim
+     * `mirror` goes around them and has an even number N of columns. Beyond the high pole, (j, i)
+     * is (2 (n - 1) + 1 - on_row - j, i + N/2 mod N). Beyond the low pole it is (on_row - 1 - j, i
+     * + N/2 mod N).
      *
-     * on_row is the pole's bit in pole_rows: the end row lies on the pole itself, and its points
-     * are left to their owners. A low pole may stand opposite a fold. Vectors change sign as over a
-     * fold. */
-    uint32_t poles;     /* DPAR_HALO_POLE_LOW, DPAR_HALO_POLE_HIGH or both */
-    uint32_t pole_rows; /* poles whose end row lies on the pole; others are half a cell away */
-    /* The six faces of a cubed sphere, which meet as said above. Dim 0 is the face, the last two
-     * dims are y and x, both of N cells; dims between them are levels. */
-    int32_t cube; /* 1: it is one */
-    /* The partner of a field of faces on a cubed sphere; NULL: none. Such fields come in pairs (u,
-     * v). On a C-grid u lies on faces along x and v on faces along y; on a D-grid the other way
-     * round. Over an edge with one or three quarter turns u's halo gets v's points.
+     * on_row is the pole's bit in pole_rows. If it is set, the end row is on the pole itself, and
+     * its points are left to their owners. A grid may have a low pole and a fold at its high end.
+     * Vectors change sign as over a fold.
+     */
+    uint32_t poles; /* DPAR_HALO_POLE_LOW, DPAR_HALO_POLE_HIGH or both */
+    /* Poles whose end row is on the pole. The end rows of other poles are half a cell away from it.
+     */
+    uint32_t pole_rows;
+    /* 1 if the grid is a cubed sphere, whose faces meet as described above. Dim 0 is the face, the
+     * last two dims are y and x with N cells each, and dims between them are levels. */
+    int32_t cube;
+    /* The halo of the partner field on a cubed sphere, for fields on faces of cells; otherwise
+     * NULL. Such fields come in pairs (u, v). On a C-grid u is on faces along x and v on faces
+     * along y; on a D-grid it is the other way round. Over an edge with one or three quarter turns,
+     * u's halo receives v's points.
      *
-     * This is the other field's halo, for dpar_halo_first alone; an exchange finds it by
-     * dpar_halo_field.pair. It has the same grid and owners, no windows, the points of y and x
-     * exchanged, and widths of its own. */
+     * Only dpar_halo_first reads this field; an exchange uses dpar_halo_field.pair instead. The
+     * partner has the same grid and owners, no windows, the points of y and x exchanged, and its
+     * own widths.
+     */
     const struct dpar_halo *partner;
-    /* Who owns a block, where block n is not rank n's; NULL: it is. owner[number of the block in
-     * the mesh] is a rank of the communicator, each at most once. -1 masks a block: its points do
-     * not exist, and halos there stay as they are.
+    /* [blocks], the rank of the communicator that owns each block, in the mesh's numbering, each
+     * rank at most once. -1 masks a block: its points do not exist, and halos there stay as they
+     * are. NULL gives block n to rank n.
      *
-     * With owners `rank` means that of the communicator, also in transfers. Functions take
-     * O(blocks) to find a rank's block. The array is the caller's and must live as long as this. */
+     * With owners, `rank` always means the rank in the communicator, also in transfers, and
+     * functions take O(blocks) to find a rank's block. The array is the caller's and must live as
+     * long as this struct.
+     */
     const int32_t *owner;
-    /* Operators that read windows, as convolutions. Where window[d].kernel is not 0, a rank's local
-     * array in dim d begins and ends with the first and last of its own points and of those that
-     * its outputs read. A convolution's padding counts; an exchange leaves it as it is. low and
-     * high come beyond. The shape is then a box.
+    /* Operators that read windows, such as convolutions. If window[d].kernel is not 0, a rank's
+     * local array in dim d reaches from the first to the last of its own points and of the points
+     * that its outputs read. A convolution's padding is part of the array, and an exchange leaves
+     * it as it is. `low` and `high` are added beyond that. The shape is then a box.
      *
-     * Only a convolution goes round a periodic dim. A rank without points of its own may have
-     * outputs, and so an array: it only receives. */
+     * Only a convolution reads across the ends of a periodic dim; neighbourhood attention is
+     * refused there. A rank without points of its own may have outputs, and therefore an array; it
+     * only receives.
+     */
     dpar_window window[DPAR_MAX_DIMS];
-    /* The layout of the outputs: the same mesh, whose axes cut the same dims in the same order, by
-     * any rule that leaves blocks in one piece. Dims without window: as the inputs. The caller's;
-     * it must live as long as this.
+    /* The layout of the outputs. It is on the same mesh, whose axes cut the same dims in the same
+     * order, by any rule with contiguous blocks. Dims without a window are as those of the inputs.
+     * It is the caller's and must live as long as this struct.
      *
-     * NULL: outputs go with their inputs. A rank has the outputs y whose input lies in its block:
-     * stride y, transposed y / stride, interpolation y inputs / outputs. */
+     * NULL keeps outputs with their inputs: a rank has the outputs y whose input is in its block.
+     * The input is stride y for a convolution, y / stride for a transposed one, y inputs / outputs
+     * for an interpolation.
+     */
     const dpar_layout *outputs;
 } dpar_halo;
 
+/* Bits of dpar_halo.poles. */
 enum { DPAR_HALO_POLE_LOW = 1, DPAR_HALO_POLE_HIGH = 2 };
 
-/* Judges a grid and its halo. E_ARG or E_RANGE with a sentence. Not collective. O(axes), with
- * owners O(blocks). */
+/* Checks a grid and its halo. Fails with DPAR_E_ARG or DPAR_E_RANGE. Costs O(axes), and O(blocks)
+ * with owners. */
 DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why);
 
-/* ---- boxes; dpar_halo_check took h. O(axes x dims) ---- */
-
-/* Points of a dim over all ranks: its cells, and one more for faces unless periodic. */
-DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim);
-/* The points that a rank owns. 1; 0, nothing written, when it owns none. */
-DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The points of a rank's local array: those that it owns and the halo. lo may be negative and hi
- * may pass the end. Point i has the local index i - lo. 1; 0 when the rank has no array. With
- * windows a rank that owns nothing may have one. */
-DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* What a rank computes: the points that it owns, with windows its outputs. 1; 0 when none. */
-DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The part of what a rank computes that reads nothing that an exchange brings: compute it while the
- * exchange runs. Physical boundaries do not shrink it. With windows single outputs outside of it
- * may wait for nothing, too: those all in padding or in gaps of a dilation. 1; 0 when there is
- * none. */
-DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The n-th of the disjoint boxes that make up the rest of what a rank computes: compute them when
- * the exchange has ended. There are at most 2 dims of them. 1 and *box; 0 past the last and for an
- * n below 0. */
-DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
-/* The n-th of the disjoint boxes that make up the halo: the local box outside the owned points.
- * They are the compact form, a halo beside an untouched block. First those below and above dim 0,
- * whole; then those of dim 1 between them; and so on. A star's have no edges and corners, where
- * nothing arrives.
+/* ---- boxes ----
  *
- * There are at most 2 a dim, none empty. A transfer lies in one of them, or in the row on a fold. 1
- * and *box; 0 past the last and for an n below 0. */
+ * For these functions dpar_halo_check must have accepted h. Each costs O(axes x dims). Those that
+ * fill *box return 1, or 0 if there is no such box; *box is then unchanged.
+ */
+
+/* Counts the points of a dim over all ranks: its cells, and one more for faces unless the dim is
+ * periodic. */
+DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim);
+
+/* Computes the box of points that a rank owns. Returns 1, or 0 if it owns none. */
+DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box);
+
+/* Computes the box of points in a rank's local array: those that it owns and the halo. Returns 1,
+ * or 0 if the rank has no array.
+ *
+ * lo may be negative and hi may exceed the dim. Point i has the local index i - lo. With windows, a
+ * rank that owns nothing may have an array.
+ */
+DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
+
+/* Computes the box of points that a rank computes: those that it owns, or with windows its outputs.
+ * Returns 1, or 0 if there are none. */
+DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
+
+/* Computes the box of points that a rank can compute while the exchange runs, because they read
+ * nothing that it brings. Returns 1, or 0 if there are none.
+ *
+ * Physical boundaries do not shrink the box. With windows, single outputs outside the box may not
+ * need the exchange either: those all of whose inputs are padding or in the gaps of a dilation.
+ */
+DPAR_API int dpar_halo_interior(const dpar_halo *h, int32_t rank, dpar_box *box);
+
+/* Computes the n-th of the disjoint boxes that a rank can compute only after the exchange: all that
+ * dpar_halo_interior leaves. Returns 1, or 0 past the last box and for n < 0. There are at most 2
+ * dims boxes. */
+DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
+
+/* Computes the n-th of the disjoint boxes that make up the halo, which is the local box without the
+ * owned points. Returns 1, or 0 past the last box and for n < 0.
+ *
+ * First come the boxes below and above dim 0, in full; then those of dim 1 between them; and so on.
+ * A star has no edges and corners, because nothing is received there. There are at most 2 dims
+ * boxes, none empty. A transfer is inside one of them, or in the row on a fold. Together they are
+ * the compact form, a halo next to a block without one.
+ */
 DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
-/* Points of all slabs of a rank: 0 when it has none, -1 past 2^63 - 1. */
+
+/* Counts the points of all slabs of a rank. Returns 0 if it has none, and -1 above 2^63 - 1. */
 DPAR_API int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t rank);
 
 /* ---- transfers ---- */
 
-/* A walk over one rank's transfers: first, then next until 0. Modes: */
+/* The modes of a walk. */
 enum {
-    DPAR_HALO_FORWARD, /* halos receive copies of what their owners have */
-    DPAR_HALO_ADJOINT, /* owners receive what halos collected: the transpose. Zero the halos after
-                          it, and the half row that a fold overwrote */
-    DPAR_HALO_SYNC, /* only points that two ranks hold: faces at the end of a block whose owner is
-                       the neighbour, and the half row on a fold. To check that copies agree,
-                       compare what arrives with what is there. It needs `high` of at least 1 in
-                       dims with DPAR_HALO_AT_LOW_FACES, `low` with DPAR_HALO_AT_HIGH_FACES */
-    DPAR_HALO_SYNC_ADJOINT /* owners receive what copies collected */
+    DPAR_HALO_FORWARD, /* halos receive copies of their owners' values */
+    /* Owners receive the values collected in halos (the transpose). Set the halos to zero
+     * afterwards, and the half row that a fold overwrote. */
+    DPAR_HALO_ADJOINT,
+    /* Only points that two ranks hold: faces at the end of a block whose owner is the neighbour,
+     * and the half row on a fold. To check that copies agree, compare what is received with what is
+     * there. This mode needs `high` of at least 1 in dims with DPAR_HALO_AT_LOW_FACES, and `low`
+     * with DPAR_HALO_AT_HIGH_FACES. */
+    DPAR_HALO_SYNC,
+    DPAR_HALO_SYNC_ADJOINT /* owners receive the values collected in these copies */
 };
+
+/* A walk over one rank's transfers: call dpar_halo_first, then dpar_halo_next until it returns 0.
+ */
 typedef struct dpar_halo_cursor {
-    const dpar_halo *h; /* private, all of it; `h` is read on the way */
-    int32_t rank, sends, mode, outside, pass, state; /* outside: of so many dims at most */
+    const dpar_halo *h; /* private, as are all fields; *h must live during the walk */
+    int32_t rank, sends, mode, outside, pass, state; /* outside: in at most so many dims */
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
     int64_t own[DPAR_MAX_DIMS][2];                   /* this rank's; */
     int64_t want[DPAR_MAX_DIMS][2];                  /* sends: points that have images here, */
@@ -1527,68 +1934,78 @@ typedef struct dpar_halo_cursor {
     uint32_t inside, reversed;
 } dpar_halo_cursor;
 
-/* Begins the list of what `rank` receives, or of what it sends. It receives each halo point that
- * has an image (inside, round a ring, over a fold) exactly once, and nothing else. Not collective:
- * no rank talks. The k-th send from a to b is the k-th receive of b from a. That holds too when b
- * is a's neighbour on both sides, or a itself.
+/* Begins the list of the transfers that a rank receives, or of those that it sends.
  *
- * A halo may reach past the neighbour and round the domain more than once; empty blocks are passed
- * over. `mine` and `theirs` count in local arrays (dpar_halo_box), `global` in points, on this
- * rank's side. Fields of vectors heed the transfer's `turn`. The adjoint's receives are the
- * forward's sends in the same order, with op DPAR_SUM. Add in that order, and the result does not
- * depend on arrival.
+ * direction:  DPAR_TRANSFER_RECV or DPAR_TRANSFER_SEND of redistribute.h.
+ * mode:       DPAR_HALO_FORWARD, ...
  *
- * With a partner, a transfer of odd `turn` leads from the partner's array into this one's halo; the
- * sender's side counts there.
+ * A rank receives each halo point that has an image (inside the grid, around a periodic dim, over a
+ * fold) exactly once, and nothing else. The k-th send from a to b is the k-th receive of b from a,
+ * also if b is a's neighbour on both sides or a itself.
  *
- * E_ARG: as dpar_halo_check, a direction that is neither DPAR_TRANSFER_RECV nor DPAR_TRANSFER_SEND
- * (redistribute.h), a rank that has two blocks, or faces of a cube's cells without partner. A step
- * costs O(dims x axes), a list O(its transfers x dims). With windows, and for the sender, a list
- * also costs O(blocks of the dims). */
+ * A halo may reach past the neighbour, and around the domain more than once; empty blocks are
+ * skipped. In transfers, `mine` and `theirs` are indices of local arrays (dpar_halo_box) and
+ * `global` is in points, on this rank's side. Apply the transfer's `turn` to fields of vectors. The
+ * adjoint's receives are the forward's sends in the same order, with op DPAR_SUM. If you add in
+ * that order, the result does not depend on the order of arrival. With a partner, a transfer of odd
+ * `turn` leads from the partner's array into this one's halo, and the sender's indices are the
+ * partner's.
+ *
+ * Fails with DPAR_E_ARG as dpar_halo_check does, and if there is no such direction, a rank has two
+ * blocks, or a field on faces of a cubed sphere has no partner. A step costs O(dims x axes), and a
+ * list O(its transfers x dims). With windows, and for the sender, a list also costs O(blocks of the
+ * dims).
+ */
 DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
-/* 1 and the next transfer; 0 at the end. Cost as dpar_halo_first says. */
+
+/* Advances to the next transfer. Returns 1, or 0 when there is none left. The cost is stated at
+ * dpar_halo_first. */
 DPAR_API int dpar_halo_next(dpar_halo_cursor *w, dpar_transfer *t);
 
 /* ==== index/halo_show.h ==== */
 
-/* halo_show - a picture of an exchange of halos: who sends what to whom.
+/* halo_show - draws an exchange of halos: which ranks send what to which.
  *
  *     dpar_halo_draw_desc p = {0};
  *     p.halo = &h;
  *     p.rank = 5;
- *     dpar_halo_draw(&text, &p, DPAR_HALO_SVG, &why); */
+ *     dpar_halo_draw(&text, &p, DPAR_HALO_SVG, &why);
+ */
 
-/* What is shown: the blocks of all ranks in two dims of the grid, and the halo of one rank. */
+/* A picture of the blocks of all ranks in two dims of a grid, and of the halo of one rank. Zero it,
+ * then set the fields. */
 typedef struct dpar_halo_draw_desc {
-    const dpar_halo *halo; /* dpar_halo_check took it */
-    int32_t rank;          /* whose halo */
-    int32_t across, down;  /* the dims; equal (all zero): the last and the one before it. Of other
-                              dims what lies in the rank's own range is shown */
-    int64_t bytes;         /* of a point; 0: count points */
-    const char *title;     /* printable ASCII; NULL: none */
+    const dpar_halo *halo; /* accepted by dpar_halo_check */
+    int32_t rank;          /* the rank whose halo is drawn */
+    /* The two dims that are drawn. If they are equal, such as all zero, they are the last dim and
+     * the one before it. In other dims the picture shows the rank's own range. */
+    int32_t across, down;
+    int64_t bytes;     /* bytes of a point; 0 counts points instead of bytes */
+    const char *title; /* printable ASCII; NULL if there is none */
 } dpar_halo_draw_desc;
 
-/* What a picture is drawn as. */
+/* The formats of a picture. */
 enum { DPAR_HALO_SVG };
 
-/* Draws the picture as SVG. Blocks have their rank's number. The rank's own block is framed, with
- * its halo dashed around it. Each piece has the colour of the rank that it comes from; so have the
- * cells that it copies, with an arrow. A table lists the peers, with pieces and bytes received and
- * sent.
+/* Draws a picture as SVG and appends it to a text. Each block has its rank's number. The rank's own
+ * block is framed, with its halo dashed around it. Each piece of the halo, and the cells that it
+ * copies, have the colour of the rank that sends it, and an arrow connects them. A table lists the
+ * peers with the pieces and bytes received and sent.
  *
- * Pieces over a fold or round an end are drawn where their cells are, and where they arrive. Grids
- * of more than 4096 blocks show the rank's peers alone. The file is valid XML, without script, with
- * no font but sans-serif. E_ARG with a sentence: no such rank, dim or format, or a rank without
- * points. O(blocks + transfers). */
+ * Pieces that cross a fold or a periodic end are drawn where their cells are, and where they
+ * arrive. Grids of more than 4096 blocks show only the rank's peers. The file is valid XML without
+ * scripts and without fonts other than sans-serif. Fails with DPAR_E_ARG if there is no such rank,
+ * dim or format, or the rank has no points. Costs O(blocks + transfers).
+ */
 DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_draw_desc *p, int32_t format,
                                     dpar_why *why);
 
 /* ==== index/sampler.h ==== */
 
-/* sampler - which sample of a data set a rank reads next: torch's DistributedSampler and randperm
- * bit for bit, or Megatron's consecutive batches. It also covers each sample exactly once, resumes
- * inside an epoch, and shuffles without memory.
+/* sampler - computes which sample of a data set a rank reads next: as torch's DistributedSampler
+ * and randperm bit for bit, or as Megatron's consecutive batches. It can also read each sample
+ * exactly once, resume inside an epoch, and shuffle without memory.
  *
  *     dpar_sampler s = {0};
  *     s.count = 50000;                            samples
@@ -1596,80 +2013,127 @@ DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_draw_desc *p, 
  *     s.shuffle = 1;
  *     s.epoch = 3;
  *     dpar_sampler_init(&s, &why);
- *     for (k = 0; (i = dpar_sampler_at(&s, rank, k)) >= 0; k++) */
+ *     for (k = 0; (i = dpar_sampler_at(&s, rank, k)) >= 0; k++)
+ */
 
-/* What happens to the samples that the ranks cannot share evenly. */
+/* What is done with the samples that the ranks cannot share evenly. */
 enum {
-    DPAR_SAMPLER_PAD,  /* begin again until they can: some are read twice; torch's default */
-    DPAR_SAMPLER_DROP, /* leave them out: drop_last of torch and Megatron */
-    DPAR_SAMPLER_EXACT /* each exactly once, so that metrics are exact. Ranks' numbers differ by up
-                          to `run`: collectives must stop after dpar_sampler_common_count samples */
+    DPAR_SAMPLER_PAD,  /* repeat samples from the beginning until they can, which is torch's default
+                        */
+    DPAR_SAMPLER_DROP, /* leave them out, as drop_last of torch and Megatron does */
+    /* Read each sample exactly once, so that metrics are exact. The numbers of samples of two ranks
+     * then differ by up to `run`, and collectives must stop after dpar_sampler_common_count
+     * samples. */
+    DPAR_SAMPLER_EXACT
 };
 
-/* How samples are dealt. Zero it, fill it in, and let dpar_sampler_init judge it. Positions first,
- * first + 1, ... of an epoch's order are dealt to the ranks in turn, `run` at a time.
+/* A distribution of the samples of an epoch over ranks. Zero it, set the fields, and call
+ * dpar_sampler_init. Positions first, first + 1, ... of the epoch's order are dealt to the ranks in
+ * turn, `run` at a time.
  *
- * torch: set rest, count, ranks. Megatron: run = micro-batch, DROP; EXACT for drop_last=False. To
- * resume, set first to dpar_sampler_consumed. The same number of ranks then goes on exactly as it
- * would have; another number may resume, too. */
+ * For torch set rest, count and ranks. For Megatron set run to the micro-batch and rest to
+ * DPAR_SAMPLER_DROP, or DPAR_SAMPLER_EXACT for drop_last=False. To resume, set first to
+ * dpar_sampler_consumed. The same number of ranks then continues exactly as it would have; another
+ * number may resume, too.
+ */
 typedef struct dpar_sampler {
-    int32_t rest;    /* DPAR_SAMPLER_PAD, ... */
-    int32_t ranks;   /* ranks that read: the data-parallel ones */
-    int64_t count;   /* samples of an epoch, 0..2^62 */
-    int64_t first;   /* positions already consumed, by all ranks together */
-    int64_t run;     /* 0 or 1: rank r takes r, r + ranks, ... (torch). Megatron: the micro-batch */
-    int32_t shuffle; /* 0: dpar_sampler_at gives a position. The order is the caller's: 0, 1, 2,
-                        ..., or what dpar_sampler_shuffle filled. 1: it gives a sample, in an order
-                        of `seed` and `epoch` that takes no memory and is the same on every machine
-                        (a Feistel network; not for secrets) */
+    int32_t rest;  /* DPAR_SAMPLER_PAD, ... */
+    int32_t ranks; /* ranks that read samples: the data-parallel ones */
+    int64_t count; /* samples of an epoch, 0..2^62 */
+    int64_t first; /* positions already consumed by all ranks together */
+    /* Consecutive positions that a rank gets at a time, such as Megatron's micro-batch. With 0 or 1
+     * rank r reads r, r + ranks, ..., as in torch. */
+    int64_t run;
+    /* With 0 dpar_sampler_at returns a position in the caller's order, which is 0, 1, 2, ... or an
+     * array that dpar_sampler_shuffle filled. With 1 it returns a sample, in an order that depends
+     * on `seed` and `epoch`, takes no memory and is the same on every machine (a Feistel network;
+     * not for secrets). */
+    int32_t shuffle;
     int32_t low, high; /* private */
     uint64_t seed, epoch;
     uint64_t key; /* private */
 } dpar_sampler;
 
-/* Judges s and fills its private part, on success only. E_ARG, E_RANGE with a sentence. Not
- * collective. O(1). */
+/* Checks the fields of *s and sets its private ones. On failure *s is unchanged. Fails with
+ * DPAR_E_ARG or DPAR_E_RANGE. Costs O(1). */
 DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why);
-/* Samples that `rank` reads: at least as many as a later rank. 0 outside. O(1). */
+
+/* Counts the samples that a rank reads: at least as many as a later rank. Returns 0 for a rank
+ * outside. Costs O(1). */
 DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *s, int32_t rank);
-/* Samples that every rank reads, in whole runs: so far collectives for each sample or batch are
- * safe. After that some ranks have a shorter batch or none, and such a collective hangs. O(1). */
+
+/* Counts the samples, in whole runs, that every rank reads. Up to this number a collective for each
+ * sample or batch is safe. Afterwards some ranks have a shorter batch or none, and such a
+ * collective hangs. Costs O(1). */
 DPAR_API int64_t dpar_sampler_common_count(const dpar_sampler *s);
-/* The k-th sample that `rank` reads: its position, or with `shuffle` what lies there, 0..count-1.
- * -1 past its last. O(1). */
+
+/* Finds the k-th sample that a rank reads, 0..count-1: its position, or with `shuffle` the sample
+ * at that position. Returns -1 past the rank's last sample. Costs O(1). */
 DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k);
-/* Positions consumed when each rank has read k samples: what a checkpoint must remember. At most
- * count. k is a multiple of run, or all that the rank has; -1 for another k. O(1). */
+
+/* Counts the positions that are consumed when each rank has read k samples, which is the number
+ * that a checkpoint must store. The result is at most count. Returns -1 if k is neither a multiple
+ * of `run` nor all that the rank has. Costs O(1). */
 DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k);
 
-/* The order of an epoch in torch, bit for bit: order[0 .. count-1] becomes torch.randperm(count) on
- * the CPU after manual_seed(seed). DistributedSampler's seed for an epoch is seed + epoch. Only the
- * low 32 bits count. E_ARG with a sentence: a negative count. O(count).
- *
- * The generator is MT19937, std::mt19937 of C++; `scratch` is its state. Below 214748364 elements
- * it is Fisher-Yates with a 32-bit draw each, from there on inside out with 64-bit draws. */
+/* The state of MT19937, the generator std::mt19937 of C++: scratch memory of 2.5 KB for
+ * dpar_sampler_shuffle. */
 typedef struct dpar_mt19937 {
-    uint32_t word[624]; /* private, all of it; 2.5 KB, the caller's */
-    int32_t at;         /* of the next word; 624: make new ones */
+    uint32_t word[624]; /* private */
+    int32_t at;         /* private: index of the next word; 624 if new ones must be made */
 } dpar_mt19937;
+
+/* Computes the order of an epoch in torch, bit for bit: order[0 .. count-1] becomes
+ * torch.randperm(count) on the CPU after manual_seed(seed). DistributedSampler's seed for an epoch
+ * is seed + epoch. Only the low 32 bits of `seed` are used.
+ *
+ * Below 214748364 elements the method is Fisher-Yates with one 32-bit draw for each element; from
+ * there on it works inside out with 64-bit draws. Fails with DPAR_E_ARG for a negative count. Costs
+ * O(count).
+ */
 DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_t seed,
                                           dpar_mt19937 *scratch, dpar_why *why);
 
 /* ==== index/selftest.h ==== */
 
-/* selftest - does this compiler, for this processor, compute what all others do?
+/* selftest - tests whether this compiler computes for this processor what all others compute.
  *
  *     if (dpar_selftest(&why) != DPAR_OK) {
  *         puts(why.text);
- *     } */
+ *     }
+ */
 
-/* Computes some hundred answers and compares their sums with those of all other targets: 64-bit
- * arithmetic, splits, a mesh, a layout, the transfers of a halo. They are integers of fixed widths,
- * so that no target may differ. E_MISMATCH with a sentence: what differs first; a compiler, or its
- * library for 64-bit integers, is at fault. Not collective. About 3 KB of stack; milliseconds. */
+/* Computes some hundred results and compares their checksums with those of all other targets:
+ * 64-bit arithmetic, splits, a mesh, a layout, the transfers of a halo. All results are integers of
+ * fixed widths, so that no target may differ.
+ *
+ * Fails with DPAR_E_MISMATCH, and the message names the first difference. The fault is then in the
+ * compiler or in its library for 64-bit integers. Needs about 3 KB of stack and takes milliseconds.
+ */
 DPAR_API dpar_status dpar_selftest(dpar_why *why);
 
-/* The inner door: what the headers above this one call. Private: it changes without notice. */
+#elif DPAR_VERSION != 200
+#error two dpar.h of different versions in one unit: take all headers from one release
+
+#endif /* DPAR_H */
+
+/* Stop here if you only want the API. All that follows is private and changes without notice. */
+
+/* The inner door: what the headers that stand on this one call. */
+#ifndef DPARI_INDEX_DOOR_H
+#define DPARI_INDEX_DOOR_H
+
+/* Tells the private headers of src/ that they are pasted into one file. */
+#define DPARI_PASTED
+/* Set in a file that implements no header and therefore calls no private function. */
+#if !defined(DPAR_IMPLEMENTATION) && !defined(DPAR_INDEX_IMPLEMENTATION) &&                        \
+    !defined(DPAR_SCHEDULE_IMPLEMENTATION) && !defined(DPAR_COST_IMPLEMENTATION) &&                \
+    !defined(DPAR_COMM_IMPLEMENTATION) && !defined(DPAR_HALO_IMPLEMENTATION) &&                    \
+    !defined(DPAR_POINTS_IMPLEMENTATION) && !defined(DPAR_TRAIN_IMPLEMENTATION) &&                 \
+    !defined(DPAR_SPATIAL_IMPLEMENTATION) && !defined(DPAR_DEBUG_IMPLEMENTATION) &&                \
+    !defined(DPAR_MPI_IMPLEMENTATION) && !defined(DPAR_NCCL_IMPLEMENTATION)
+#define DPARI_NO_CODE
+#endif
 
 /* ==== base/arith.h ==== */
 
@@ -1818,7 +2282,7 @@ DPARI_FN int dpari_same(const char *a, const char *b)
     return a[i] == b[i];
 }
 
-/* Does the slice [s, s + n) spell `word`? */
+/* True if the slice [s, s + n) is the text `word`. */
 DPARI_FN int dpari_spells(const char *s, size_t n, const char *word)
 {
     size_t i;
@@ -1975,7 +2439,7 @@ DPARI_DOOR void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTS
  * caller refuses. */
 DPARI_DOOR size_t dpari_text_number(const char *s, size_t n, double *value);
 
-/* Is every element of `inner` in `outer`? An empty box is in every box of as many dims. */
+/* True if every element of `inner` is in `outer`. An empty box is in every box of as many dims. */
 DPARI_DOOR int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 
 /* ==== base/real.h ==== */
@@ -2129,13 +2593,14 @@ DPARI_DOOR uint32_t dpari_digest(uint32_t sum, int64_t v);
 /* OK where both sums are the same; else E_MISMATCH, and the sentence says what differs. */
 DPARI_DOOR dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what, dpar_why *why);
 
-/* Do the parts follow one another, each in one piece? */
+/* True if the parts follow one another and each is contiguous. */
 DPARI_DOOR int dpari_split_in_order(const dpar_split *s);
 
-/* The same ranks at the same coordinates, whatever the names? */
+/* True if both meshes have the same ranks at the same coordinates, whatever their axes are called.
+ */
 DPARI_DOOR int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b);
-/* Does every rank have one coordinate only? For a mesh that the caller filled in by hand. Exact; as
- * quick as O(axes^2) for nested strides. */
+/* True if no two coordinates have the same rank, for a mesh that the caller filled in by hand.
+ * Exact; costs only O(axes^2) for nested strides. */
 DPARI_DOOR int dpari_mesh_injective(const dpar_mesh *mesh);
 
 /* The first index and one past the last of a dim that the ranks at coord[] own, with what others
@@ -2201,7 +2666,7 @@ DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int
 
 /* The coordinates of a rank's block; 0: it has none. */
 DPARI_DOOR int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
-/* Does nothing arrive outside of two dims? */
+/* True if every halo point is outside the block in one dim only. */
 DPARI_DOOR int dpari_halo_star(const dpar_halo *h);
 enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
 /* The face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns
@@ -2209,12 +2674,9 @@ enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
  * face or edge. */
 DPARI_DOOR int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
-#elif DPAR_VERSION != 200
-#error two dpar.h of different versions in one unit: take all headers from one release
+#endif /* DPARI_INDEX_DOOR_H */
 
-#endif /* DPAR_H */
-
-/* Stop here if you only want the API. The implementation follows. */
+/* The implementation. */
 
 #if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_INDEX_IMPLEMENTATION)) && \
     !defined(DPAR_INDEX_IMPLEMENTATION_DONE)
@@ -2239,7 +2701,8 @@ DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t 
 /* How many indices before i the rank owns in a dim: the local index of the first one at or after i.
  * O(axes). */
 DPARI_API int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i);
-/* Do two layouts put the same indices on the same ranks (same mesh, extents, cuts)? O(axes). */
+/* True if two layouts put the same indices on the same ranks (same mesh, extents and cuts).
+ * O(axes). */
 DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b);
 /* Cuts by the axes in that order. */
 DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order);
@@ -2250,8 +2713,9 @@ DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order);
 DPARI_API dpar_status dpari_exchange_assign(int32_t n, const int64_t *kept, int32_t *rank_of,
                                             int64_t *scratch, dpar_why *why);
 
-/* Can v have so many outputs? Those of dpar_window_outputs; transposed: up to the larger of stride
- * and dilation, less 1, more; interpolation: any, inputs and outputs 1..2^30. O(1). */
+/* Checks whether v can have so many outputs: the number of dpar_window_outputs; for a transposed
+ * convolution up to max(stride, dilation) - 1 more; for an interpolation any number, with inputs
+ * and outputs 1..2^30. O(1). */
 DPARI_API dpar_status dpari_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
                                          dpar_why *why);
 /* Of outputs [*y0, *y1) those that read nothing outside of inputs [lo, hi): what can be computed of
@@ -2274,7 +2738,7 @@ DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_
  * own they are empty and lie at the beginning. 0 when it has neither. */
 DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
                                int64_t *box);
-/* Does the end of a dim meet other points, so that it has as many faces as cells? */
+/* True if the end of a dim meets other points, so that the dim has as many faces as cells. */
 DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d);
 /* Of how many dims at once halo points may lie outside. */
 DPARI_API int32_t dpari_halo_outside(const dpar_halo *h);
@@ -2282,6 +2746,8 @@ DPARI_API int32_t dpari_halo_outside(const dpar_halo *h);
 DPARI_API int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole);
 
 /* ==== base/base.c ==== */
+
+/* Names the statuses. The names come from DPAR_STATUS_LIST, so that the list exists once. */
 
 DPAR_API DPARI_COLD const char *dpar_status_text(dpar_status status)
 {
@@ -2295,6 +2761,11 @@ DPAR_API DPARI_COLD const char *dpar_status_text(dpar_status status)
 }
 
 /* ==== base/arith.c ==== */
+
+/* Builds error messages. Each dpari_say_x writes a form with its numbers and words into a dpar_why
+ * and returns the status, so that a check can end with `return dpari_say(...)`. The variants differ
+ * only in the number of arguments: a call with few arguments is shorter in machine code, and there
+ * are hundreds of calls. All headers call these functions. */
 
 DPARI_DOOR DPARI_COLD size_t dpari_say_int(char *at, size_t room, int64_t v)
 {
@@ -2397,6 +2868,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_type(dpar_why *why, const char
 
 /* ==== base/type.c ==== */
 
+/* Tables of number formats and collectives. */
+
 DPAR_API int32_t dpar_type_bytes(int32_t type)
 {
     switch (type) {
@@ -2451,6 +2924,9 @@ DPAR_API const char *dpar_call_name(int32_t kind)
 }
 
 /* ==== base/box.c ==== */
+
+/* Counts the elements of boxes and transfers without overflow, and compares and intersects boxes.
+ * Called by layouts, redistributions and halos. */
 
 DPAR_API int64_t dpar_box_volume(const dpar_box *box)
 {
@@ -2526,6 +3002,10 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t)
 }
 
 /* ==== base/text.c ==== */
+
+/* Formats text without the C library, for everything that draws or reports, and reads numbers. Real
+ * numbers are exact: a double is expanded to all of its decimal digits, in limbs of nine digits,
+ * and then rounded, so that the same value gives the same text on every machine. */
 
 #include <stdarg.h>
 
@@ -3059,6 +3539,11 @@ DPARI_DOOR DPARI_COLD size_t dpari_text_number(const char *s, size_t n, double *
 
 /* ==== index/mesh.c ==== */
 
+/* Meshes. A rank is offset + the sum of coordinate x stride, so coordinates are the digits of a
+ * number. For strides that nest they follow by division; for other strides, as a caller may set
+ * them, a depth-first search bounds each digit by what the smaller strides can still reach. Groups
+ * are the same sums over some of the axes. */
+
 static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
 {
     int32_t i, stride = 1;
@@ -3509,8 +3994,8 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
     return st == DPAR_OK ? dpari_mesh_finish(&l, DPAR_ORDER_FIRST_FASTEST, mesh, why) : st;
 }
 
-/* Are the axes that two meshes share by name the same groups of ranks (size, stride, first rank)?
- */
+/* Checks that axes with the same name in two meshes have the same groups of ranks (size, stride,
+ * first rank). */
 static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar_why *why)
 {
     int32_t i, k;
@@ -3558,6 +4043,13 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh 
 }
 
 /* ==== index/cart.c ==== */
+
+/* Process grids. Every function here works on ordered factorisations of a number of ranks, which it
+ * enumerates from the prime factors. dpar_cart_dims takes the most balanced factorisation;
+ * dpar_cart_choose_parts finds the one with the least cut by branch and bound; placements on nodes
+ * use the same search for bricks; the torus functions write each logical size as a product of parts
+ * of physical axes. Space-filling curves walk down a cube of side 2^k and skip whole subcubes
+ * outside the grid, so that no table of ranks is needed. */
 
 /* ---- prime factors and divisors ---- */
 
@@ -3881,9 +4373,10 @@ static int32_t dpari_cart_log2(int64_t v)
     return log;
 }
 
-/* Could axes j.. still end below the limit? With z axes of faces a_d > 0 that must make r ranks,
- * sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d; compared as logarithms, rounded so that
- * a `no` is certain. Axes that cost nothing take as many ranks as they have cells. */
+/* True if a choice for axes j.. may still end below the limit. With z axes of faces a_d > 0 that
+ * must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d; compared as
+ * logarithms, rounded so that a `no` is certain. Axes that cost nothing take as many ranks as they
+ * have cells. */
 static int dpari_grid_hopes(const dpari_cart_grid *g, int32_t j)
 {
     const int64_t slack = g->limit - g->cost[j]; /* more than 0: what costs more was left */
@@ -4763,7 +5256,8 @@ static int dpari_torus_by_axes(dpar_torus *t, int32_t *failed)
     return 1;
 }
 
-/* Is z preferred to y by rules (1) to (3)? taken: what other logical axes have of each axis. */
+/* True if z is preferred to y by rules (1) to (3). taken: what other logical axes have of each
+ * axis. */
 static int dpari_torus_prefers(const dpar_torus *t, const int32_t *taken, const int32_t *z,
                                const int32_t *y)
 {
@@ -4919,6 +5413,10 @@ DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *
 
 /* ==== index/split.c ==== */
 
+/* Splits. Queries are called in loops, so division by the block or the number of parts is replaced
+ * by multiplication with an inverse that dpar_split_init computes. Contiguous rules are described
+ * by where a part begins; scattered rules by whole rounds of blocks and what is left after them. */
+
 static const int64_t dpari_split_limit = INT64_C(1) << 62;
 
 /* What is called for single elements goes into its callers, unless they are to be small. */
@@ -5030,7 +5528,7 @@ DPAR_API void dpar_split_resize(dpar_split *s, int64_t count)
         dpari_split_by(s, 1, s->rounds);
         break;
     case DPAR_SPLIT_FLOOR:
-        s->tail = count <= INT64_MAX / parts; /* does P N fit? */
+        s->tail = count <= INT64_MAX / parts; /* P N fits */
         dpari_split_by(s, 0, count);
         dpari_split_by(s, 1, parts);
         break;
@@ -5616,6 +6114,11 @@ DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts
 
 /* ==== index/layout.c ==== */
 
+/* Layouts. The cuts of a dim form a chain: each mesh axis that shards it splits what the axes
+ * before it left, by a dpar_split. A local index becomes a global one from the innermost cut
+ * outwards, and a global index is located from the outermost cut inwards. All other functions apply
+ * this to each dim. */
+
 DPAR_API dpar_placement dpar_shard_by(int32_t dim, int32_t rule, int64_t block)
 {
     dpar_placement p;
@@ -5716,7 +6219,8 @@ static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32
     return DPAR_OK;
 }
 
-/* The axes in the order in which they cut; is RAGGED the first cut of its dim? */
+/* Sorts the axes into the order in which they cut, and checks that RAGGED is the first cut of its
+ * dim. */
 static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int32_t dims,
                                      int8_t *order, dpar_why *why)
 {
@@ -5962,7 +6466,7 @@ DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *sha
     }
 }
 
-/* Does a rule give the longest part when the whole is longest? STRIDED does not: 9 in 3 pieces over
+/* True if a rule gives the longest part of the longest whole. STRIDED does not: 9 in 3 pieces over
  * 2 parts is 6 + 3, 10 is 5 + 5. (ZIGZAG does: part P - 1 of 2 P b + 1 has 2 b of them or more.) */
 static int dpari_grows(const dpar_placement *p)
 {
@@ -6227,6 +6731,14 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_
 
 /* ==== index/reach.c ==== */
 
+/* The walk over a halo's transfers: for a receiver, from which owners its halo points come; for a
+ * sender, which receivers read its points. A receiver's points are visited in several passes, one
+ * for each way in which they may be reached (inside the grid, over a fold or a pole, over each edge
+ * of a cubed sphere). Within a pass each dim is cut into segments with one owner, and a product of
+ * segments is one transfer. A sender walks what its receivers would walk and keeps the transfers
+ * that name it. Both sides therefore list the same transfers in the same order without
+ * communication. */
+
 /* ---- where points come from -------------------------------------------------------------------
  */
 
@@ -6271,7 +6783,7 @@ static int32_t dpari_halo_along(const dpar_halo *h, int32_t pass)
     return h->points[h->grid.dims - (dpari_halo_pass_edge(pass) >= DPARI_EDGE_SOUTH ? 1 : 2)];
 }
 
-/* Is there anything to do in a pass? */
+/* True if a pass has anything to do. */
 static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
 {
     switch (pass) {
@@ -6523,7 +7035,7 @@ static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
 /* ---- the walk over one receiver ---------------------------------------------------------------
  */
 
-/* Outside of how many of the first n dims? */
+/* Counts in how many of the first n dims the point is outside. */
 static int32_t dpari_halo_beyond(const dpar_halo_cursor *w, int32_t n)
 {
     int32_t d, beyond = 0;
@@ -6580,7 +7092,7 @@ static int dpari_halo_seek(dpar_halo_cursor *w, int32_t d)
     return 0;
 }
 
-/* Does the box of segments travel? Its own cells stay. */
+/* True if the box of segments is sent. The rank's own cells are not. */
 static int dpari_halo_travels(const dpar_halo_cursor *w)
 {
     const int32_t beyond = dpari_halo_beyond(w, w->h->grid.dims);
@@ -6686,7 +7198,8 @@ static void dpari_halo_reach(dpar_halo_cursor *w, int32_t d)
     w->from[d][1] = dpari_least(hi, lo + points); /* once round at most */
 }
 
-/* Do points `want`, on a line or any number of times round, meet those that may be filled? */
+/* True if the points `want`, on a line or any number of times around, overlap those that may be
+ * filled. */
 static int dpari_halo_meets(const dpar_halo_cursor *w, int32_t d)
 {
     int64_t lo = w->want[d][0], hi = w->want[d][1], points = dpar_halo_points(w->h, d);
@@ -6909,12 +7422,19 @@ DPAR_API int dpar_halo_next(dpar_halo_cursor *w, dpar_transfer *t)
 
 /* ==== index/redistribute.c ==== */
 
+/* The walk over a redistribution's transfers. The boxes that a rank owns under both layouts are
+ * products over dims, so a transfer is a product of runs that are consecutive on both sides. If
+ * several ranks hold a copy, every rank computes by the same rules which copy serves which
+ * receiver: first its own, then those on its node, then shares of equal size. A sender walks the
+ * receivers that it may serve as they would walk themselves, which keeps both lists in the same
+ * order without communication. */
+
 /* Where the walk of a sender is. */
 enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_TO_OTHER, DPARI_DONE };
 
 /* ---- checking ------------------------------------------------------------------------------- */
 
-/* Is this Partial axis of `to` the same one in `from`? */
+/* True if this Partial axis of `to` is the same one in `from`. */
 static DPARI_COLD int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to,
                                           int32_t axis)
 {
@@ -7039,7 +7559,7 @@ static const dpar_layout *dpari_to(const dpar_redistribute_cursor *w)
     return w->sends ? &w->other : &w->mine;
 }
 
-/* Does rank q hold what the ranks at `coord` (0 on replicated axes) hold? */
+/* True if rank q holds what the ranks at `coord` (0 on replicated axes) hold. */
 static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32_t *coord,
                        int32_t q)
 {
@@ -7105,8 +7625,9 @@ DPARI_APART int32_t dpari_takers(const dpar_redistribute_cursor *w, int32_t q, i
 
 enum { DPARI_SCATTERED, DPARI_ROWS, DPARI_EVEN_ROWS };
 
-/* Into how many parts the axes of a layout cut dim d. *rows: does each get indices in a row, and
- * nearly as many? SCATTERED too when nothing cuts it. */
+/* Counts the parts into which the axes of a layout cut dim d. *rows says whether the indices of a
+ * part are consecutive (ROWS) and all parts nearly equal (EVEN_ROWS); it is SCATTERED otherwise,
+ * and if nothing cuts the dim. */
 static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
 {
     int32_t parts = 1, i, worst = DPARI_EVEN_ROWS;
@@ -7877,6 +8398,11 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_assign(const dpar_layout *from
 
 /* ==== index/exchange.c ==== */
 
+/* Problems that need all messages or boxes at once. Rounds are an edge colouring of a bipartite
+ * graph: edges are added one by one, and if no round is free at both ends, an alternating path of
+ * two rounds is exchanged. The assignment of parts to ranks uses shortest augmenting paths.
+ * Coverage sorts the boxes along the dim in which they are thinnest and compares neighbours. */
+
 /* ---- rounds --------------------------------------------------------------------------------- */
 
 /* The most that any rank sends or any receives. */
@@ -8247,6 +8773,10 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
 
 /* ==== index/route.c ==== */
 
+/* Plans a redistribution as collectives. A layout is encoded as a 64-bit state, one byte for each
+ * mesh axis, and each collective is an edge from one state to another with a cost. Dijkstra's
+ * algorithm finds the least expensive path, with a hash table and a heap in the caller's nodes. */
+
 DPAR_API DPARI_COLD const char *dpar_route_step_name(int32_t kind)
 {
     switch (kind) {
@@ -8346,7 +8876,8 @@ static int64_t dpari_state_elements(const dpar_layout *l, uint64_t state)
     return n;
 }
 
-/* Are both cut into equal tiles of the same shape? Then tiles only change ranks. */
+/* True if both layouts are cut into equal tiles of the same shape, so that tiles only change ranks.
+ */
 static int dpari_state_tiles(const dpar_layout *l, uint64_t a, uint64_t b)
 {
     int32_t d, i;
@@ -8563,7 +9094,7 @@ static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
     return ok;
 }
 
-/* Does a dim have equal tiles under a state? What is no dim (replicated) has. */
+/* True if a dim has equal tiles under a state. Replication, which is no dim, counts as equal. */
 static int dpari_state_even(const dpar_layout *l, uint64_t state, int32_t dim)
 {
     int64_t parts = 1;
@@ -8735,6 +9266,10 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
 }
 
 /* ==== index/flat.c ==== */
+
+/* Flat buffers. Parameters are laid out in order, each at a multiple of the alignment, and a bucket
+ * ends once it is full and its end is rounded up to a whole multiple. The part of a parameter on a
+ * rank is the intersection of two intervals. dpar_train.h calls this for DDP and FSDP. */
 
 static const int64_t dpari_flat_limit = INT64_C(1) << 62;
 
@@ -8958,6 +9493,8 @@ DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, in
 }
 
 /* ==== index/heads.c ==== */
+
+/* Divides a transformer's heads, vocabulary and layers over ranks, by closed formulas in O(1). */
 
 /* ---- heads -------------------------------------------------------------------------------------
  */
@@ -9251,6 +9788,10 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
 
 /* ==== index/context.c ==== */
 
+/* Context parallelism. Packed documents are one dpar_split per document, made when it is needed, so
+ * that memory does not grow with the number of documents. The balanced method sorts units by cost
+ * and deals them out in rows. */
+
 /* ---- each document by itself --------------------------------------------------------------------
  */
 
@@ -9542,6 +10083,10 @@ DPAR_API DPARI_COLD dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t 
 }
 
 /* ==== index/window.c ==== */
+
+/* Operators that read windows. For each kind it computes the inputs that a range of outputs reads,
+ * and the outputs that read only a given range of inputs. halo.c uses both to size the local arrays
+ * and to find what can be computed before an exchange. */
 
 static const int64_t dpari_window_limit = INT64_C(1) << 60;
 
@@ -9841,6 +10386,10 @@ DPARI_API int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64
 }
 
 /* ==== index/halo.c ==== */
+
+/* Checks descriptions of halos and computes their boxes: which points a rank owns, holds, computes,
+ * and can compute before an exchange. Each box is a product over dims, so that every question is
+ * answered in one dim at a time. The transfers are in reach.c. */
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
@@ -10149,13 +10698,13 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 /* ---- points and their owners ------------------------------------------------------------------
  */
 
-/* Does the end of a dim meet other points? */
+/* True if the end of a dim meets other points. */
 DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d)
 {
     return (h->periodic >> d & 1u) != 0 || (h->cube && d >= h->grid.dims - 2);
 }
 
-/* One more point than cells? */
+/* 1 if the dim has one more point than cells, otherwise 0. */
 static int dpari_halo_more(const dpar_halo *h, int32_t d)
 {
     return h->points[d] != DPAR_HALO_AT_CELLS && !dpari_halo_closed(h, d);
@@ -10167,7 +10716,7 @@ DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim)
     return cells > 0 ? cells + dpari_halo_more(h, dim) : 0;
 }
 
-/* Cells [at[0], at[1]) own which points? */
+/* Turns the cells [at[0], at[1]) into the points that they own. */
 static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_t *at)
 {
     if (!dpari_halo_more(h, d)) {
@@ -10273,7 +10822,7 @@ DPARI_DOOR int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coor
 /* ---- boxes ------------------------------------------------------------------------------------
  */
 
-/* Does nothing ever arrive from beyond the low (0) or high (1) end of a dim? */
+/* True if nothing is ever received from beyond the low (0) or high (1) end of a dim. */
 static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
 {
     if (dpari_halo_closed(h, d)) {
@@ -10479,6 +11028,9 @@ DPAR_API DPARI_COLD int64_t dpar_halo_slab_points(const dpar_halo *h, int32_t ra
 
 /* ==== index/halo_show.c ==== */
 
+/* Draws an exchange of halos as SVG. The picture is built from the same walk over transfers that an
+ * exchange uses, so that it shows what is really sent. */
+
 /* Lengths are in tenths of a pixel. */
 enum {
     DPARI_HSHOW_WIDE = 7200, /* of the longer side of what is drawn */
@@ -10593,7 +11145,7 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_draw_desc *
     return DPAR_OK;
 }
 
-/* Does the block share the dims that are not drawn with the rank's? */
+/* True if the block and the rank's block overlap in the dims that are not drawn. */
 static int dpari_hshow_level(const dpari_hshow *s, const dpar_box *b)
 {
     int32_t d;
@@ -10837,6 +11389,10 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_dra
 
 /* ==== index/sampler.c ==== */
 
+/* Samplers. Positions are dealt to ranks by arithmetic alone. Shuffling without memory is a Feistel
+ * network on just enough bits for the count, applied again until the result is below the count.
+ * dpar_sampler_shuffle repeats torch's generator and algorithm bit for bit. */
+
 /* ---- who reads what -------------------------------------------------------------------------- */
 
 static void dpari_permutation_set(dpar_sampler *s);
@@ -11051,6 +11607,9 @@ static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
 }
 
 /* ==== index/selftest.c ==== */
+
+/* Computes many results of this header, mixes them into checksums and compares these with constants
+ * that were computed on other targets. */
 
 DPARI_DOOR DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_comm.h - ranks that talk: started here or found, collectives, messages, moves of arrays.
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+/* dpar_comm.h - starts or joins ranks and lets them communicate: collectives, messages, moves of arrays.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
- * The engine in this header is shared memory: processes or threads of one machine, POSIX. dpar_mpi.h and
- * dpar_nccl.h give the same calls over MPI and NCCL. A rank that dies or does not come ends the others' waits with a
- * sentence that names it.
+ * The ranks of this header are processes or threads of one machine, which communicate through shared memory (POSIX).
+ * dpar_mpi.h and dpar_nccl.h provide the same calls over MPI and NCCL. If a rank dies or does not arrive in time, the
+ * waits of the others end with an error whose message names it.
  *
  *     #include "dpar_comm.h"
  *     #include <stdio.h>
@@ -24,7 +24,7 @@
  *     }
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours
- *     ./yours --ranks 4                    or: mpiexec -n 4 ./yours, srun, torchrun, on one node */
+ *     ./yours --ranks 4                    or, on one node: mpiexec -n 4 ./yours, srun, torchrun */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -46,141 +46,150 @@
 
 /* ==== comm/mem.h ==== */
 
-/* mem - memory that the CPU does not reach, such as a device's: a table of functions that
- * communicators and halos call. Who has such memory fills the table in; dpar_cuda.h does so for
- * NVIDIA GPUs. dpar_mem_host gives the table of the host's memory, which shows what each function
- * is to compute. Layers of training ask for more: layers.h.
+/* mem - describes memory that the CPU does not reach, such as a device's, by a table of functions
+ * that communicators and halos call. dpar_cuda.h fills in the table for NVIDIA GPUs; for another
+ * device you write the functions. dpar_mem_host returns the table of the host's memory, whose
+ * functions show what each one must compute. Layers of training need more functions: layers.h.
  *
  *     dpar_cuda_mem(&gpu, &mem);           dpar_cuda.h fills the table
  *     comm->mem = &mem;                    strategies on comm now work in the GPU's memory
  *
  * dpar calls the functions from the thread that calls dpar. Each takes one struct in the host's
- * memory. It is read before the function returns, and so are the arrays of boxes and spans. Its
- * pointers, those to scalars and indices too, name device memory, or host memory that the device
- * reaches (pinned, managed). That memory is read and written in stream order, after all work that
- * was given to ctx before. It may be done later: `wait` waits. No other function waits, and none
- * allocates.
+ * memory, which it reads before it returns, together with its arrays of boxes and spans. All
+ * pointers in it, also those to scalars and indices, name device memory, or host memory that the
+ * device reaches (pinned, managed). That memory is read and written in stream order, after all work
+ * that was given to ctx before. The work may be done later; only `wait` waits for it. No function
+ * allocates memory.
  *
- * E_ARG, and nothing is done: a type or number outside the domain. Sizes of 0 are fine, and then
- * pointers may be NULL. Pointers are aligned to their type. Outputs overlap inputs only where they
- * are said to be the same.
+ * A type or number that is not allowed gives DPAR_E_ARG, and nothing is done. Sizes may be 0, and
+ * pointers may then be NULL. Pointers are aligned to their type. Outputs may overlap inputs only
+ * where the comment says so.
  *
- * "In f64" means: inputs become doubles, and each product and each sum is rounded to f64 (not
- * fused). The result is rounded to its type, to nearest even, BF16 and F16 by way of F32. A NaN
- * that is not just copied becomes the quiet one without sign and payload where it becomes fewer
- * bits. */
+ * "In f64" means that inputs become doubles and that each product and each sum is rounded to f64
+ * (not fused). The result is rounded to its type, to nearest even; BF16 and F16 are rounded to F32
+ * first. Where a NaN becomes a type of fewer bits, it becomes the quiet NaN without sign and
+ * payload. */
 
-enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
+enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* dims of a box; the last one is for components */
 
-/* One box to be copied: packed, unpacked, filled. For each index i < extent, in all dims,
+/* A box of elements to be copied, as when it is packed, unpacked or filled. For each index
+ * i < extent, in all dims,
  *
  *     v = from[i . from_stride], of type from_type
- *     v is rounded to `through`, negated where `negate`, and becomes to_type
+ *     v is rounded to `through`, negated if `negate`, and converted to to_type
  *     to[i . to_stride] = v, or itself op v
- *     from[i . from_stride] = 0 where `clear`
+ *     from[i . from_stride] = 0 if `clear`
  *
  * Both types are the same, or are two of {F64, F32}, {F32, F16}, {F32, BF16}. */
 typedef struct dpar_mem_box {
     void *to, *from;            /* index 0 of either side; one or both in the device's memory */
     int32_t to_type, from_type; /* DPAR_F64, ... */
-    int32_t through;            /* no wider than either; 0, or the same as both: no rounding */
-    int32_t op;                 /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit
-                                   floats in F32 */
-    int32_t negate;             /* 1: change the sign bit of floats; integers wrap */
-    int32_t clear;              /* 1: `from` is 0 afterwards */
-    int32_t dims;               /* 0 .. DPAR_MEM_DIMS */
-    int32_t room;               /* 0 */
+    int32_t through;            /* a type no wider than either; no rounding if it is 0 or both
+                                   types */
+    int32_t op;                 /* DPAR_COPY; or DPAR_SUM, DPAR_MAX, DPAR_MIN, computed in to_type,
+                                   16-bit floats in F32 */
+    int32_t negate; /* 1 flips the sign bit of floats and negates integers, which wrap */
+    int32_t clear;  /* 1 sets `from` to 0 afterwards */
+    int32_t dims;   /* 0..DPAR_MEM_DIMS */
+    int32_t room;   /* reserved; 0 */
     int64_t extent[DPAR_MEM_DIMS];
-    int64_t to_stride[DPAR_MEM_DIMS];   /* elements, of either sign */
-    int64_t from_stride[DPAR_MEM_DIMS]; /* 0 in a dim: the same all along it; in all: one element
-                                           everywhere */
+    int64_t to_stride[DPAR_MEM_DIMS];   /* in elements, of either sign */
+    int64_t from_stride[DPAR_MEM_DIMS]; /* in elements; 0 in a dim repeats the same element along
+                                           that dim */
 } dpar_mem_box;
 
-/* Elements that lie one after the other: flatten, unflatten, cast, accumulate, fill. v = scale
- * from[i], in f64 (scale 1: from[i] itself). to[i] = v, or to[i] + v (in f64, rounded once). */
+/* Contiguous elements to be flattened, unflattened, converted, accumulated or filled. Computes
+ * v = scale * from[i] in f64 (from[i] itself if scale is 1). Then to[i] = v, or to[i] + v in f64,
+ * rounded once. */
 typedef struct dpar_mem_span {
     void *to;
-    const void *from; /* may be `to` where both types have as many bytes. NULL: v = scale */
+    const void *from; /* may equal `to` if both types have as many bytes. If NULL, v = scale */
     int64_t count;
-    /* F64, F32, BF16, F16, any two. With one type, scale 1 and no add: any type that has bytes,
-     * every bit as it is. From NULL with scale 0: any type that has bytes. */
+    /* Any two of F64, F32, BF16 and F16. If both are the same, scale is 1 and add is 0, any type
+     * that has bytes is allowed and every bit is copied. If from is NULL and scale 0, to_type may
+     * be any type that has bytes. */
     int32_t to_type, from_type;
-    int32_t add;  /* 1 */
-    int32_t room; /* 0 */
+    int32_t add;  /* 1 adds to what `to` holds; 0 overwrites it */
+    int32_t room; /* reserved; 0 */
     double scale;
 } dpar_mem_span;
 
-/* A reduction of parts. v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as the
- * collectives do; AVG divides by parts. Then v times scale; to[i] = v, or to[i] + v. All is in type
- * `sums`, rounded once to to_type. Of integers sums and products wrap, and AVG divides what wrapped
+/* A reduction of several parts, in the order of the collectives. Computes v = x[0] op x[1] op ...,
+ * where x[p] = from[p * stride + i]; DPAR_AVG divides by the number of parts. Then v is multiplied
+ * by scale, and to[i] = v, or to[i] + v. All is computed in the type `sums` and rounded once to
+ * to_type. Sums and products of integers wrap, and DPAR_AVG divides the wrapped sum, rounding
  * towards zero. */
 typedef struct dpar_mem_reduce {
-    void *to; /* may be a part */
+    void *to; /* may be one of the parts */
     const void *from;
-    int64_t count, parts, stride; /* parts >= 1; stride in elements: at least count, or 0 */
-    int32_t to_type, from_type;   /* F64, F32, BF16, F16; or both one type of integers */
-    int32_t sums;                 /* F64; F32 where neither is F64. Integers: their type */
-    int32_t op;                   /* DPAR_SUM, AVG, PRODUCT, MAX, MIN: NaN where one is NaN */
-    int32_t add;                  /* 1; integers: 0 */
-    int32_t room;                 /* 0 */
-    double scale;                 /* 1: no multiplication. It is rounded to `sums`. Integers: 1 */
+    int64_t count, parts, stride; /* at least 1 part; stride in elements is 0 or at least count */
+    int32_t to_type, from_type;   /* F64, F32, BF16, F16; or both the same type of integers */
+    int32_t sums;                 /* F64, or F32 if neither type is F64; for integers their type */
+    int32_t op;                   /* DPAR_SUM, AVG, PRODUCT, MAX or MIN; NaN if any part is NaN */
+    int32_t add;                  /* 1 adds to what `to` holds; must be 0 for integers */
+    int32_t room;                 /* reserved; 0 */
+    double scale;                 /* rounded to `sums`; 1 skips the multiplication. Must be 1 for
+                                     integers */
 } dpar_mem_reduce;
 
-/* Looks for NaN and infinity: *found = first + the smallest i with such an in[i]; -1: there is
- * none. */
+/* A search for NaN and infinity. Sets *found to first + the smallest i for which in[i] is one, or
+ * to -1 if there is none. */
 typedef struct dpar_mem_finite {
     const void *in;
     int64_t count, first;
-    int32_t type; /* F64, F32, BF16, F16 */
-    /* 1: *found stays where it is 0 or more: for several arrays, one after the other */
+    int32_t type; /* F64, F32, BF16 or F16 */
+    /* 1 leaves *found unchanged if it is 0 or more, so that several arrays can be searched one
+     * after the other */
     int32_t keep;
     int64_t *found;
 } dpar_mem_finite;
 
-/* What a device's memory can do: a table of functions. They return DPAR_OK or an error, which
- * breaks the communicator for all ranks. Halo exchanges need `move` alone; strategies of training
- * say what they need. E_UNKNOWN: one that is needed is NULL. */
+/* A device's memory, as a table of functions. They return DPAR_OK, or an error, which breaks the
+ * communicator for all ranks. Halo exchanges need only `move`; training strategies document what
+ * they need. If a function that is needed is NULL, the caller fails with DPAR_E_UNKNOWN. */
 typedef struct dpar_mem {
-    void *ctx; /* the first argument of each: a device, a stream */
-    /* Copies n boxes, after all work that was given to ctx before (kernels that computed what is
-     * packed). It may return before it is done. With DPAR_COPY no box writes what another one reads
-     * or writes: one kernel can do all of them. With SUM, MAX and MIN boxes may meet in `to`: then
-     * in the order of the array, so that results do not depend on timing. */
+    void *ctx; /* first argument of each function, such as a device or a stream */
+    /* Copies n boxes, after all work that was given to ctx before, such as the kernels that
+     * computed what is packed. It may return before the copies are done. With DPAR_COPY no box
+     * writes elements that another box reads or writes, so that one kernel can copy all of them.
+     * With DPAR_SUM, DPAR_MAX and DPAR_MIN several boxes may write the same elements of `to`. They
+     * are then combined in the order of the array, so that results do not depend on timing. */
     dpar_status (*move)(void *ctx, const dpar_mem_box *boxes, int32_t n);
-    /* Returns when all moves and operations are done. */
+    /* Waits until all moves and operations are done. */
     dpar_status (*wait)(void *ctx);
-    /* `memory` of the host (this rank's, or a peer's that is mapped here) will be one side of
-     * moves, until unpin: page-lock it, map it. Ranks that are threads may name the same twice.
-     * Whole pages are locked, and CUDA copies no array of which only a part is. So memory of plans
-     * (of ddp, fsdp, halos, the others) best begins and ends with pages of its own. */
+    /* Prepares host memory for moves (page-locks and maps it) until unpin. It is this rank's memory
+     * or a peer's that is mapped here. Ranks that are threads may pin the same memory twice. Whole
+     * pages are locked, and CUDA cannot copy an array of which only a part is locked. Therefore the
+     * memory of plans (ddp, fsdp, halos and others) should begin and end at pages of its own. */
     dpar_status (*pin)(void *ctx, void *memory, int64_t bytes);
     dpar_status (*unpin)(void *ctx, void *memory);
-    /* Does n spans, of which none writes what another one reads or writes. */
+    /* Computes n spans, none of which writes elements that another one reads or writes. */
     dpar_status (*span)(void *ctx, const dpar_mem_span *spans, int32_t n);
     dpar_status (*reduce)(void *ctx, const dpar_mem_reduce *reduce);
     dpar_status (*finite)(void *ctx, const dpar_mem_finite *finite);
-    /* What layers of training need beyond that: a dpar_mem_layers (dpar_train.h), whose functions
-     * take this ctx. NULL: there is none, and what needs it is E_UNKNOWN. comm and halo never read
-     * it. */
+    /* The functions that layers of training need in addition: a dpar_mem_layers (dpar_train.h),
+     * whose functions take this ctx. If NULL, layers that need it fail with DPAR_E_UNKNOWN.
+     * Communicators and halos do not read it. */
     const void *layers;
 } dpar_mem;
 
-/* Copies one box in the host's memory, as a `move` does. Compare a move with it, or call it for
- * memory that the CPU reaches after all (managed, mapped). E_ARG, without a sentence: types or an
- * op that do not fit. Local. O(elements). */
+/* Copies one box in the host's memory, as the `move` of a table does. Use it to test a `move`, or
+ * for device memory that the CPU can reach (managed, mapped). Local. Fails with DPAR_E_ARG, without
+ * a message, if types or op are not allowed. Costs O(elements). */
 DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box);
 
-/* The host's own table: plain loops that are done at once; ctx does not count. A device's functions
- * give equal bits. wait, pin and unpin do nothing; layers is NULL (dpar_mem_host_layers). Local.
- * O(1). */
+/* Returns the table of the host's memory. Its functions are plain loops that are done when they
+ * return and ignore ctx. The functions of a device must give the same bits. `wait`, `pin` and
+ * `unpin` do nothing, and `layers` is NULL (use dpar_mem_host_layers). Local. Costs O(1). */
 DPAR_API dpar_mem dpar_mem_host(void);
 
 /* ==== comm/comm.h ==== */
 
-/* comm - a communicator: ranks that move and add memory together. Rank and size mean what MPI
- * means. The calls are the same over three engines: shared memory (in this header), MPI
- * (dpar_mpi.h), NCCL (dpar_nccl.h). dpar_launch_main, dpar_launch and dpar_init (launch.h) make a
- * communicator, or dpar_mpi_make (dpar_mpi.h).
+/* comm - communicates: collectives and messages among the ranks of a communicator. Rank and size
+ * mean what they mean in MPI. The calls are the same over three engines: shared memory (in this
+ * header), MPI (dpar_mpi.h) and NCCL (dpar_nccl.h). dpar_launch_main, dpar_init_or_launch,
+ * dpar_launch and dpar_init make a communicator over shared memory; dpar_mpi_make and
+ * dpar_nccl_make make the others.
  *
  *     dpar_all_reduce(world, in, out, n, DPAR_F32, DPAR_SUM, NULL);    done when it returns
  *     dpar_work work = {0};
@@ -188,79 +197,86 @@ DPAR_API dpar_mem dpar_mem_host(void);
  *     ... compute something else ...
  *     dpar_wait(&work);                                                done
  *
- * Every operation is COLLECTIVE over the communicator; send and recv over the two ranks. All its
- * ranks call it, in the same order, with the same type, count, op and root. That is checked at
- * every call, at no cost. A collective returns on no rank before all have entered it, so that
- * errors are known at once.
+ * All operations but messages are collective: all ranks of the communicator call them in the same
+ * order with the same type, count, op and root. dpar_send and dpar_recv concern two ranks only.
+ * Every call compares what the ranks pass, at no extra cost. No rank returns from a collective
+ * before all ranks have entered it, so that errors are known at once.
  *
- * Errors. A call that does not fit ends in DPAR_E_MISMATCH on all ranks, with a sentence that names
- * both sides. A rank that is gone ends every wait for it in DPAR_E_PEER. One that does not come
- * before the deadline ends it in DPAR_E_TIMEOUT. Where that rank waits for a third one, the
- * sentence says for whom (shared memory). The sentence of every error is in c->why, that of a work
- * in the why of the communicator that it was posted on.
+ * Errors. If the calls of two ranks do not match, all ranks get DPAR_E_MISMATCH and a message that
+ * names both calls. If a rank has died, every wait for it ends with DPAR_E_PEER. If a rank makes no
+ * progress before the deadline (timeout_s), waits for it end with DPAR_E_TIMEOUT. In shared memory
+ * that message also says which third rank the late one waits for. The message of every error is in
+ * c->why; for posted work, in the `why` of the communicator that it was posted on.
  *
- * After such an error the communicator is broken: each later call returns the same status at once.
- * Close it. A rank that was only late may still write into registered memory of the operation that
- * was given up, until it has seen that. (MPI cannot tell: see there.)
+ * After such an error the communicator is broken: each later call returns the same status at once,
+ * and all that is left to do is to close or shrink it. A rank that was only late may still write
+ * into registered memory of the operation that timed out, until it notices the error. (dpar_mpi.h
+ * says what differs over MPI.)
  *
- * work: NULL waits until the operation is done. Else it is posted. It goes on inside dpar_test,
- * dpar_wait and every other call on communicators of the same world, or all the time, with
- * dpar_comm_progress. Buffers, counts and offsets stay untouched until the work is done.
- * Collectives of one communicator run in the order of their posting.
+ * work: NULL makes a call wait until the operation is done. Otherwise the call posts the operation
+ * and returns. It then advances inside dpar_test, dpar_wait and every other call on communicators
+ * of the same world, or all the time if dpar_comm_progress is on. Leave its buffers, counts and
+ * offsets untouched until the work is done. Collectives of one communicator run in the order in
+ * which they are posted.
  *
- * Threads: a communicator, those split from it, their works and memory are one world. One thread at
- * a time may use it; it can be another each time, where a lock or a barrier orders them. Others may
- * compute meanwhile, on all but the buffers of what is under way. Worlds share nothing: threads
- * that call at once each need one of their own.
+ * Threads. A communicator, those split from it, their works and their memory form one world. Only
+ * one thread at a time may use a world. It may be a different thread each time, if a lock or a
+ * barrier orders them. Other threads may compute meanwhile, but not touch the buffers of operations
+ * in progress. Worlds share nothing, so threads that communicate at the same time need one world
+ * each.
  *
- * Where messages of MPI carry anything (dpar_comm_describe), MPI_Init_thread must be asked for
+ * If MPI messages carry any of the traffic (dpar_comm_describe), request from MPI_Init_thread
  *
- *     MPI_THREAD_FUNNELED     if only the main thread calls
+ *     MPI_THREAD_FUNNELED     if only the main thread calls dpar
  *     MPI_THREAD_SERIALIZED   if threads take turns
- *     MPI_THREAD_MULTIPLE     if threads call at once, each with a world of its own: a
- *                             dpar_mpi_make each, in the same order on all ranks
+ *     MPI_THREAD_MULTIPLE     if threads call at the same time, each with a world of its own that
+ *                             dpar_mpi_make made, in the same order on all ranks
  *
- * Counts are elements; 0 is fine, 2^31 and more are. In place, `out` is exactly where `in` lies:
+ * Counts are in elements. They may be 0, or exceed 2^31. An operation is in place if `out` is the
+ * very address of `in`, or of the rank's own piece:
  *
  *     reduce, all_reduce, all_to_all   out == in
  *     all_gather, gather at the root   in is rank's own piece of out
  *     reduce_scatter, scatter (root)   out is rank's own piece of in
  *
- * Any other overlap of in and out is DPAR_E_ARG.
+ * Any other overlap of `in` and `out` is DPAR_E_ARG.
  *
- * Reductions go in rank order, ((x0 op x1) op x2) ..., once per element: the same bits on all
- * ranks, in every run, whatever the size. (Over MPI only if told, see dpar_mpi.h.) F16 and BF16 add
- * in f32 and round once. DPAR_AVG is the sum over the number of ranks. Integers wrap; averages of
- * integers round towards zero. MAX and MIN give NaN where one is NaN. */
+ * Reductions combine in rank order, ((x0 op x1) op x2) ..., so that all ranks get the same bits in
+ * every run and at every size. (Over MPI only with rank_order, see dpar_mpi.h.) F16 and BF16 are
+ * added in f32 and rounded once. DPAR_AVG is the sum divided by the number of ranks. Integer sums
+ * wrap; integer averages round towards zero. MAX and MIN give NaN if any value is NaN. */
 
-/* One operation, as data: the functions below fill it in. Fields that a kind does not use are 0. */
+/* An operation as data. The functions below fill it in; dpar_post and dpar_batch take it. Fields
+ * that a kind does not use are 0. */
 typedef struct dpar_call {
-    int32_t kind; /* DPAR_CALL_ALL_REDUCE ... DPAR_CALL_BARRIER, DPAR_CALL_SEND, DPAR_CALL_RECV;
-                     must be said, as the type */
-    int32_t type; /* DPAR_F32, ... */
-    int32_t op;   /* DPAR_SUM, ... where something is reduced */
-    int32_t root; /* broadcast, reduce, gather, scatter; the peer of send and recv */
-    int32_t tag; /* send, recv: 0 .. 2^31 - 1. Collectives: 0, or a number of yours that is compared
-                    as the count is: which buffer, which layer */
-    int32_t varies;           /* 1: pieces differ by rank (the _v forms); counts below */
-    const void *in;           /* broadcast: the same as out */
-    void *out;                /* what arrives; broadcast: what is sent, on the root */
-    int64_t count;            /* elements of the rank's own piece; each function says more */
-    const int64_t *in_count;  /* elements of the piece for each rank */
-    const int64_t *in_begin;  /* where it begins in `in`, in elements; NULL: one after the other */
-    const int64_t *out_count; /* of the piece from each rank */
-    const int64_t *out_begin; /* where it begins in `out`; NULL: one after the other */
+    int32_t kind; /* DPAR_CALL_ALL_REDUCE ... DPAR_CALL_BARRIER, DPAR_CALL_SEND or DPAR_CALL_RECV;
+                     no default */
+    int32_t type; /* DPAR_F32, ...; no default */
+    int32_t op;   /* DPAR_SUM, ..., for reductions */
+    int32_t root; /* of broadcast, reduce, gather and scatter; for send and recv the peer */
+    int32_t tag;  /* for send and recv 0 .. 2^31 - 1. For collectives 0, or a number of yours, such
+                     as that of a buffer or layer, which ranks compare as they compare counts */
+    int32_t varies;           /* 1 if pieces differ by rank (the _v forms) */
+    const void *in;           /* input; for broadcast the same as out */
+    void *out;                /* output; for broadcast the root's is the input */
+    int64_t count;            /* elements of this rank's own piece, as the function defines it */
+    const int64_t *in_count;  /* [size] elements of the piece for each rank */
+    const int64_t *in_begin;  /* [size] first element of each piece in `in`; NULL if they are
+                                 contiguous in rank order */
+    const int64_t *out_count; /* [size] elements of the piece from each rank */
+    const int64_t *out_begin; /* [size] first element of each piece in `out`; NULL if they are
+                                 contiguous in rank order */
 } dpar_call;
 
 typedef struct dpar_comm dpar_comm;
 
-/* An operation under way, in your memory. Until it is done it neither moves nor is posted again. A
- * zeroed one counts as done. Memory with any other content may be posted, too, but before that
- * dpar_wait and dpar_test cannot always recognise that nothing is under way in it. */
+/* A posted operation, in the caller's memory. Until it is done, do not move it or post it again. A
+ * zeroed work counts as done. Memory with other contents may be posted too, but before that
+ * dpar_wait and dpar_test cannot always recognise that no operation is posted in it. */
 typedef struct dpar_work {
-    dpar_comm *comm;    /* NULL: nothing is under way */
-    dpar_status status; /* how it ended */
-    int32_t phase;      /* private, as all that follows */
+    dpar_comm *comm;    /* NULL if no operation is in progress */
+    dpar_status status; /* the result of the operation */
+    int32_t phase;      /* private, as are all fields that follow */
     dpar_call call;
     int64_t sequence;
     dpar_comm *home;
@@ -268,15 +284,15 @@ typedef struct dpar_work {
     int64_t record;
     int64_t state[16];
     struct dpar_work *next, *behind;
-    const struct dpar_work *self; /* its own address once posted: other bytes were never posted */
+    const struct dpar_work *self; /* its own address once posted, which tells it from other bytes */
 } dpar_work;
 
-/* What an engine does. Only who writes one needs this. */
+/* The functions of an engine. You need them only to write an engine. */
 typedef struct dpar_engine {
-    char name[8];                                            /* "shm", "mpi", "nccl" */
-    dpar_status (*run)(dpar_comm *c, const dpar_call *call); /* to the end; the call was checked */
+    char name[8];                                            /* "shm", "mpi" or "nccl" */
+    dpar_status (*run)(dpar_comm *c, const dpar_call *call); /* completes a checked call */
     dpar_status (*post)(dpar_comm *c, const dpar_call *call, dpar_work *work);
-    dpar_status (*test)(dpar_work *work); /* OK: done, MORE: not yet */
+    dpar_status (*test)(dpar_work *work); /* DPAR_OK if done, DPAR_MORE if not yet */
     dpar_status (*wait)(dpar_work *work);
     dpar_status (*batch)(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
     dpar_status (*split)(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
@@ -285,32 +301,35 @@ typedef struct dpar_engine {
     dpar_status (*progress)(dpar_comm *c, int32_t on);
     void (*abort)(dpar_comm *c, dpar_status status, const char *text);
     void (*report)(dpar_comm *c, dpar_text *out);
-    void (*describe)(dpar_comm *c, dpar_text *out); /* NULL: its name says it */
+    void (*describe)(dpar_comm *c, dpar_text *out); /* NULL if the name says enough */
     dpar_status (*close)(dpar_comm *c);
     dpar_status (*shrink)(dpar_comm *c, dpar_comm **out, int32_t *was,
-                          dpar_why *why); /* NULL: it cannot */
-    /* Memory that devices of other ranks read where it lies. All NULL: there is none.
+                          dpar_why *why); /* NULL if the engine cannot shrink */
+    /* Memory that the devices of other ranks can read directly. All three are NULL if there is
+     * none.
      *
-     * lend: as alloc, and COLLECTIVE. Ranks give different bytes; where one has can = 0, or devices
-     * do not reach each other, it is plain memory.
+     * lend: allocates, as `alloc` does, but collectively. Ranks may pass different numbers of
+     * bytes. If any rank has can = 0, or devices do not reach each other, the memory is private.
      *
-     * reach: this rank's address of what another one has got from the same lend; NULL: out of its
-     * device's reach, as all of plain memory.
+     * reach: returns this rank's address of the memory that another rank got from the same lend, or
+     * NULL if its device cannot reach it. Private memory is out of reach.
      *
-     * meet: with a work, an operation: tells ranks[n], which name this one too, that what was
-     * computed before may be read, and ends when they have said so. Without one, before it: which
-     * of three parts of the memory is to be written, 0 to 2; nobody reads that any more. */
+     * meet: with a work, posts an operation that tells ranks[n], which include this rank, that what
+     * was computed before may be read. It ends when all of them have said so. Without a work, it
+     * returns which of three parts of the memory, 0 to 2, to write next; nobody reads that part any
+     * more. */
     dpar_status (*lend)(dpar_comm *c, int64_t bytes, int32_t can, void **memory);
     void *(*reach)(dpar_comm *c, void *memory, int32_t rank);
     dpar_status (*meet)(dpar_comm *c, void *memory, const int32_t *ranks, int32_t n,
                         dpar_work *work);
 } dpar_engine;
 
-/* A communicator. An engine makes it. Read rank, size and sent, leave the rest.
+/* A communicator, made by an engine. You may read rank, size, status, why and sent, and set
+ * timeout_s and mem; leave the rest alone.
  *
- * `sent` counts an operation by what it is: each element goes once, straight from the rank that has
- * it to the one that needs it. S is the bytes that a rank gives in, s[r] the part that is, or comes
- * to be, rank r's:
+ * `sent` counts the bytes that an operation must send whatever engine runs it: each element once,
+ * directly from the rank that has it to the rank that needs it. Let S be the bytes of this rank's
+ * input, and s[r] the part of them that is or becomes rank r's. One operation then counts
  *
  *     all_gather, gather (not the root)   s[rank] to each of the other ranks; to the root
  *     reduce_scatter, all_to_all, scatter (the root)   S - s[rank]
@@ -318,312 +337,361 @@ typedef struct dpar_engine {
  *                  first, and their all-gather: S - s[rank] + (size - 1) s[rank]
  *     broadcast (the root)   (size - 1) S;   reduce (not the root)   S;   send to another   S
  *
- * All else counts nothing. Where parts are equal it is what a ring sends: 2 (size - 1) / size S for
- * all_reduce, half of that for its halves. Over all ranks it always adds up to that, times size.
- * dpar_traffic_count of dpar_cost.h predicts it, whatever way an engine goes: shared memory moves
- * less. Halo exchanges that read other ranks' memory directly do not count. */
+ * and nothing otherwise. If the parts are equal, this is what a ring sends: 2 (size - 1) / size S
+ * for all_reduce, and half of that for reduce_scatter and all_gather. Summed over all ranks it is
+ * always that number times size. dpar_traffic_count of dpar_cost.h predicts it. Shared memory moves
+ * fewer bytes. Halo exchanges that read the memory of other ranks directly are not counted. */
 struct dpar_comm {
     int32_t rank, size;
-    /* How long an operation waits for others without getting on, in seconds; <= 0: for ever. Time
-     * for which this process itself was suspended (a batch system stops the job, a laptop sleeps)
-     * does not count: between two calls of dpar_test a quarter of a second at most. */
+    /* How long an operation may wait for other ranks without progress, in seconds; there is no
+     * limit if it is 0 or less. Time during which this process itself was suspended, by a batch
+     * system or a sleeping laptop, does not count. Between two calls of dpar_test at most a quarter
+     * of a second counts. */
     double timeout_s;
-    dpar_status status;            /* 0, or how it broke: then every further call returns it */
-    dpar_why why;                  /* the sentence of the last error on this communicator */
-    int64_t sent[DPAR_CALL_COUNT]; /* bytes that this rank has handed to others through it so far,
-                                 by kind (DPAR_CALL_ALL_REDUCE, ... DPAR_CALL_SEND), as said above.
-                                 You may set them to 0 */
-    /* The memory that strategies on this communicator work in: a device's; NULL: the host's. Its
-     * engine sets it, or you do, before the first strategy. It lives as long as they are in use.
-     * All communicators split from this one have it. */
+    dpar_status status;            /* 0, or the error that broke the communicator */
+    dpar_why why;                  /* the message of the last error on this communicator */
+    int64_t sent[DPAR_CALL_COUNT]; /* bytes that this rank has sent, by kind of operation
+                                 (DPAR_CALL_ALL_REDUCE, ... DPAR_CALL_SEND), counted as above. You
+                                 may set them to 0 */
+    /* The device memory that training strategies on this communicator work in; NULL for the host's
+     * memory. Its engine sets it, or you do so before the first strategy. It must exist as long as
+     * the strategies. Communicators that are split from this one inherit it. */
     const dpar_mem *mem;
-    dpar_engine engine; /* private, as all that follows */
+    dpar_engine engine; /* private, as are all fields that follow */
     void *context;
-    dpar_status (*rest)(void *rest_of); /* posts what an operation under way has left to post */
-    void *rest_of;                      /* that operation; NULL: none has left anything */
-    dpar_comm *node; /* its ranks that share memory with this one, where its engine has none */
-    struct dpari_on_end *ends; /* handles that are told when it goes */
+    dpar_status (*rest)(void *rest_of); /* posts the steps that an operation has left to post */
+    void *rest_of;                      /* that operation; NULL if none has steps left */
+    dpar_comm *node; /* communicator of the ranks that share memory with this one, where the
+                        engine itself has no shared memory */
+    struct dpari_on_end *ends; /* handles to be notified when the communicator is closed */
 };
 
 /* ---- collectives ----
  *
- * All of these return OK, or E_ARG, E_RANGE where dpar_post refuses the call. Else E_MISMATCH,
- * E_PEER, E_TIMEOUT as above, E_SYSTEM, E_MEMORY of an engine, or the status of a communicator that
- * is broken. With a work most of these come from dpar_wait.
+ * All of these functions are collective. They return DPAR_OK, or DPAR_E_ARG or DPAR_E_RANGE if
+ * dpar_post refuses the call. They fail with DPAR_E_MISMATCH, DPAR_E_PEER or DPAR_E_TIMEOUT as
+ * described above, with DPAR_E_SYSTEM or DPAR_E_MEMORY of an engine, or with the status of a broken
+ * communicator. If the operation is posted, dpar_wait returns most of these errors.
  *
  * Cost: a wait for all ranks, O(size), and the bytes that `sent` counts. In shared memory a rank
- * copies or reduces what `in` and `out` hold. It does so about once where they are registered
- * (dpar_comm_alloc), about twice where they are not. */
+ * copies or reduces the bytes of `in` and `out` about once if they are registered
+ * (dpar_comm_alloc), and about twice if they are not. */
 
-/* Returns when all ranks have come. */
+/* Waits until all ranks have called it. */
 DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work);
-/* buffer[count] of rank `root` goes into buffer[count] of all. */
+/* Copies buffer[count] of rank `root` to buffer[count] of all ranks. */
 DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
                                     int32_t root, dpar_work *work);
-/* out[i] on the root becomes in[i] of rank 0 op in[i] of rank 1 op ..., for i < count. On the other
- * ranks out is untouched and may be NULL. */
+/* Combines in[count] of all ranks elementwise into out[count] of the root, in rank order. On other
+ * ranks `out` is not used and may be NULL. */
 DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t op, int32_t root, dpar_work *work);
-/* A reduction into the out of every rank; else as dpar_reduce. */
+/* Combines in[count] of all ranks elementwise into out[count] of every rank, in rank order. */
 DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, int32_t op, dpar_work *work);
-/* in[count] of rank r goes to out[r * count] of every rank; out holds size * count elements. */
+/* Copies in[count] of each rank r to out[r * count] of every rank; `out` has size * count
+ * elements. */
 DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work);
-/* in[size * count] is reduced; elements rank * count ... of the result go to out[count]. */
+/* Combines in[size * count] of all ranks elementwise, in rank order, and gives this rank elements
+ * rank * count .. (rank + 1) * count - 1 of the result in out[count]. */
 DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
                                          int32_t type, int32_t op, dpar_work *work);
-/* Piece s of in[size * count] goes to rank s, which puts it at out[rank * count]. */
+/* Sends piece s of in[size * count] to rank s, which receives it at out[rank * count]. */
 DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work);
-/* in[count] of rank r goes to out[r * count] of the root; elsewhere out may be NULL. */
+/* Copies in[count] of each rank r to out[r * count] of the root. On other ranks `out` may be
+ * NULL. */
 DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t root, dpar_work *work);
-/* Piece r of in[size * count] of the root goes to out[count] of rank r; elsewhere in may be NULL.
- * O(count). */
+/* Copies piece r of in[size * count] of the root to out[count] of each rank r. On other ranks `in`
+ * may be NULL. */
 DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
                                   int32_t type, int32_t root, dpar_work *work);
 
-/* Collectives with pieces of different sizes. Counts and begins are arrays of `size` numbers, in
- * elements; begin NULL: one piece after the other. For all_gather_v and reduce_scatter_v all ranks
- * give the same counts. Pieces of an `out` must not overlap. A piece that its two ranks give
- * different sizes is DPAR_E_MISMATCH. */
+/* Gathers pieces of different sizes from all ranks on all ranks, as dpar_all_gather does for equal
+ * ones.
+ *
+ * count: [size] elements of each rank's piece, the same on all ranks.
+ * begin: [size] first element of each piece; NULL if the pieces are contiguous in rank order.
+ *        Pieces of `out` must not overlap.
+ *
+ * Fails with DPAR_E_MISMATCH if ranks pass different counts. */
 DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
                                        const int64_t *count, const int64_t *begin, int32_t type,
                                        dpar_work *work);
+/* Combines `in` of all ranks elementwise, in rank order, and gives each rank r the next count[r]
+ * elements of the result. count is [size], the same on all ranks. Fails with DPAR_E_MISMATCH if it
+ * is not. */
 DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *out,
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work);
+/* Sends a piece of its own size from each rank to each other. Counts and begins are [size], as in
+ * dpar_all_gather_v. Fails with DPAR_E_MISMATCH if two ranks pass different sizes for the piece
+ * between them. */
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
                                        const int64_t *in_begin, void *out, const int64_t *out_count,
                                        const int64_t *out_begin, int32_t type, dpar_work *work);
-/* Each rank gives in_count elements; count and begin matter on the root alone. */
+/* Gathers in_count elements of each rank into `out` of the root, at `begin`. Only the root reads
+ * count and begin, which are as in dpar_all_gather_v. */
 DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
                                    const int64_t *count, const int64_t *begin, int32_t type,
                                    int32_t root, dpar_work *work);
-/* Each rank gets out_count elements; count and begin matter on the root alone. */
+/* Sends pieces of the root's `in` to all ranks, each of which receives out_count elements. Only the
+ * root reads count and begin, which are as in dpar_all_gather_v. */
 DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
                                     const int64_t *begin, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work);
 
 /* ---- messages, and any operation ---- */
 
-/* One message to another rank, or from it. Of messages between two ranks with the same tag the
- * first sent is the first received. (NCCL has no tags: it matches in the order of posting and wants
- * equal tags.) Counts and types of both sides are equal, else DPAR_E_MISMATCH.
+/* Sends a message to another rank. Messages between two ranks with the same tag are received in the
+ * order in which they were sent. (NCCL has no tags: it matches messages in the order of posting and
+ * requires equal tags.)
  *
- * To oneself: post one of the two. A blocking send may return before its receive is posted, or not:
- * do not count on either. Errors as the collectives'; E_PEER where the other rank has closed c
- * (shared memory). O(count). */
+ * To send to oneself, post one of the two calls. A blocking send may or may not return before its
+ * receive is posted; do not rely on either. Fails as the collectives do: with DPAR_E_MISMATCH if
+ * counts or types of the two sides differ, and in shared memory with DPAR_E_PEER if the other rank
+ * has closed c. Costs O(count). */
 DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work);
+/* Receives a message of another rank, under the rules of dpar_send. */
 DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
                                int32_t tag, dpar_work *work);
-/* n sends and receives at once, in any order: they do not wait for each other. works: n of them;
- * NULL: return when all are done. E_ARG: a kind that is neither DPAR_CALL_SEND nor DPAR_CALL_RECV.
- * Else the first error of any. O(n + their elements). */
-DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
-/* Any operation from its description; the functions above call it. Errors and cost are those of the
- * operation.
+/* Starts n sends and receives at once. Their order does not matter, because none of them waits for
+ * another.
  *
- * A call is refused with E_ARG for a number, type, pointer or overlap out of its domain, or a work
- * that is under way; with E_RANGE above 2^62 bytes. Only this rank refuses; the others wait for it
- * until the deadline. A work that was not posted keeps that status for dpar_wait. */
+ * works: [n]; NULL returns only when all are done.
+ *
+ * Fails with DPAR_E_ARG if a kind is neither DPAR_CALL_SEND nor DPAR_CALL_RECV, otherwise with the
+ * first error of any of them. Costs O(n + their elements). */
+DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
+/* Runs or posts any operation from its description. The functions above call it. Errors and cost
+ * are those of the operation.
+ *
+ * Fails with DPAR_E_ARG if a number, type or pointer is not allowed, if buffers overlap or if
+ * `work` is in progress, and with DPAR_E_RANGE above 2^62 bytes. Only this rank refuses; the others
+ * wait for it until the deadline. A work whose call was refused keeps that status for dpar_wait. */
 DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 
-/* Is it done? OK: yes, MORE: not yet, negative: it failed. E_ARG: NULL, or not zeroed and never
- * posted, where that shows. Local: it makes progress without waiting. */
+/* Tests whether a posted operation is done. Returns DPAR_OK if it is, DPAR_MORE if it is not yet,
+ * or the error with which it failed. Local: it makes progress without waiting. Fails with
+ * DPAR_E_ARG if `work` is NULL, or recognisably neither zeroed nor posted. */
 DPAR_API dpar_status dpar_test(dpar_work *work);
-/* Waits until it is done (over NCCL: until the stream will be) and says how it ended. OK for a
- * zeroed one. E_ARG: NULL, or not zeroed and never posted, where that shows. */
+/* Waits until a posted operation is done and returns its result. Over NCCL it waits only until the
+ * operation is ordered on the stream. Returns DPAR_OK for a zeroed work. Fails with DPAR_E_ARG if
+ * `work` is NULL, or recognisably neither zeroed nor posted. */
 DPAR_API dpar_status dpar_wait(dpar_work *work);
-/* Waits for all of them, even after one failed, and returns the first failure. E_ARG: works is
- * NULL. */
+/* Waits for works[n], even after one has failed, and returns the first failure. Fails with
+ * DPAR_E_ARG if `works` is NULL. */
 DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
 
 /* ---- communicators ---- */
 
-/* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank. A
- * negative color gets none: *out = NULL. With color 0 and key 0 on all ranks it is a second one
- * over the same ranks, whose operations are independent of the first's. It inherits the deadline.
- * COLLECTIVE.
+/* Splits a communicator: the ranks that pass the same color form a new one.
  *
- * E_MEMORY: a rank has no room for it. Costs an all-gather of 40 bytes. With shared memory each
- * takes twice options.slot_bytes and a few pages of a rank; when it is closed, the next one takes
- * them over. */
+ * color: at least 0; ranks with a negative color get *out = NULL.
+ * key:   orders the ranks of the new communicator; ties are ordered by rank in c.
+ *
+ * With color 0 and key 0 on all ranks, *out has the same ranks as c, and its operations are
+ * independent of those of c. The new communicator inherits the deadline. Collective. Fails with
+ * DPAR_E_MEMORY if a rank has no memory for it. Costs an all-gather of 40 bytes. In shared memory
+ * each communicator takes twice options.slot_bytes and a few pages per rank, which are used again
+ * for the next one after it is closed. */
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
-/* The group of this rank along some axes of a mesh (bit i: axis i) over the ranks of c: those that
- * differ from it in these coordinates only, in the order of dpar_mesh_group_member. Ranks outside
- * the mesh get *out = NULL. E_ARG: the mesh does not hold ranks of c, each once. COLLECTIVE; else
- * as dpar_comm_split. */
+/* Splits off the group of this rank along some axes of a mesh over the ranks of c.
+ *
+ * axes: bit i is set for axis i. The group consists of the ranks that differ from this rank only in
+ *       these coordinates, in the order of dpar_mesh_group_member.
+ *
+ * Ranks outside the mesh get *out = NULL. Fails with DPAR_E_ARG if the mesh has a rank that c does
+ * not have or has a rank twice; otherwise as dpar_comm_split. Collective. */
 DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
                                           dpar_comm **out);
-/* Goes on without ranks that are gone: those that call it become a communicator, in their old
- * order, with c's deadline. A program that keeps a copy of its state does this on all ranks:
+/* Makes a communicator of the ranks that are still alive and call this function, in their old order
+ * and with c's deadline. A program that keeps a copy of its state calls it on all ranks:
  *
  *     st = steps(c);                                 E_PEER, E_TIMEOUT: a rank died, or hangs
  *     while (st == DPAR_E_PEER || st == DPAR_E_TIMEOUT) {
- *         st = dpar_comm_shrink(c, &next, was, &why);     was[r]: what rank r of next is in c
+ *         st = dpar_comm_shrink(c, &next, was, &why);     rank r of next is rank was[r] of c
  *         if (st == DPAR_OK) {
  *             c = next;
- *             st = restore(c, was) == DPAR_OK ? steps(c) : c->status;
+ *             st = restore(c, was);
+ *         }
+ *         if (st == DPAR_OK) {
+ *             st = steps(c);
  *         }
  *     }
  *
- * was: c->size numbers, or NULL. COLLECTIVE over the ranks of c that are alive. It breaks c
- * (E_PEER) if nothing has, and ends what is posted on it. All that go on have the same
- * communicator. A rank that waits on another communicator, for one that shrinks, does not hear of
- * it: first abort those (dpar_comm_abort).
+ * was: [c->size], receives the old ranks; may be NULL.
  *
- * It does not wait for a rank that is dead or has closed c. It waits for one that is late or
- * stopped until c's deadline has passed since the last other one came. A rank that comes later gets
- * E_TIMEOUT and a sentence that names those that went on. One that dies after it came may still be
- * in the new communicator, whose first operation then says E_PEER: shrink that.
+ * Collective over the ranks of c that are alive. It breaks c with DPAR_E_PEER unless c is broken
+ * already, and ends the operations that are posted on it. All ranks that take part get the same
+ * communicator. A rank that waits on another communicator for a rank that shrinks is not notified,
+ * so call dpar_comm_abort on such communicators first.
  *
- * E_ARG: this rank has shrunk or closed c before. E_MEMORY: it has no room for a communicator.
- * E_SYSTEM: the engine cannot (MPI on several nodes, but with ULFM, see dpar_mpi.h; NCCL, which has
- * dpar_nccl_shrink).
+ * The call does not wait for ranks that have died or have closed c. It waits for a late or stopped
+ * rank until c's deadline has passed since the last other rank arrived. A rank that arrives later
+ * gets DPAR_E_TIMEOUT and a message that names the ranks that went on. A rank that dies after it
+ * has arrived may still be in the new communicator, whose first operation then fails with
+ * DPAR_E_PEER: shrink that one too.
  *
- * In shared memory *out is of c's world, as one that is split from c: close it before that. Close c
- * as any that broke; that waits for nobody. Registered memory stays, and may be used on *out. But a
- * rank that is only stopped may still write into what its last operations on c were given. So let
- * *out move other memory, from dpar_comm_alloc of *out, where such a rank never writes.
+ * Fails with DPAR_E_ARG if this rank has shrunk or closed c before, DPAR_E_MEMORY if it has no
+ * memory for a communicator, and DPAR_E_SYSTEM if the engine cannot shrink. That is MPI on several
+ * nodes without ULFM (see dpar_mpi.h), and NCCL, which has dpar_nccl_shrink.
  *
- * dpar_launch lets ranks work on that have left a dead one behind. Other launchers end the job when
- * a rank dies, unless told not to. O(size), and the wait. */
+ * In shared memory *out belongs to c's world, as if it were split from c: close it before c. Close
+ * c as any broken communicator, which waits for nobody. Registered memory stays valid, also for
+ * operations on *out. But a rank that is only stopped may still write into the buffers of its last
+ * operations on c. Therefore use other memory on *out, from dpar_comm_alloc of *out, where such a
+ * rank never writes.
+ *
+ * dpar_launch lets ranks go on that have shrunk away a dead one. Other launchers end the job when a
+ * rank dies, unless they are told not to. Costs O(size) and the wait. */
 DPAR_API dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why);
-/* Closes a communicator. Closing the world's ends the rank's part in the job and all communicators
- * split from it. NULL is fine. COLLECTIVE, a barrier, in the same order on all ranks, unless it or
- * another of the world is broken. Close plans that use it before it.
+/* Closes a communicator. NULL does nothing. Closing the world also ends this rank's part in the job
+ * and closes all communicators split from it. Close plans that use a communicator before it.
  *
- * It returns how the wait for the others ended. E_ARG: work on it was not waited for; that work is
- * lost, and ends broken on the other ranks. E_ARG too for the one that dpar_launch gave:
- * dpar_launch closes it. While the world is open, a call on one of its last 16 that were closed, by
- * a plan or directly, is E_ARG: "closed before". */
+ * Collective: it is a barrier, called in the same order on all ranks, unless this or another
+ * communicator of the world is broken. Returns the result of that wait. Fails with DPAR_E_ARG if
+ * posted work on it was not waited for; that work is lost and fails on the other ranks. Fails with
+ * DPAR_E_ARG also for the communicator that dpar_launch passes to a rank, because dpar_launch
+ * closes it. While the world is open, a call on one of its last 16 closed communicators, directly
+ * or by a plan, fails with DPAR_E_ARG and "closed before". */
 DPAR_API dpar_status dpar_comm_free(dpar_comm *c);
 
-/* Registered memory: other ranks reach it directly, so that collectives on it read and write each
- * byte once. It is zeroed and aligned to 4096. Release it before its communicator's world closes,
- * or let the close do so. Not collective. E_MEMORY: there is not so much. E_ARG: bytes below 0.
- * O(bytes) for memory that was in use before, else O(allocations). */
+/* Allocates registered memory. Other ranks reach it directly, so that collectives on it read and
+ * write each byte once. It is zeroed and aligned to 4096 bytes. Release it before its
+ * communicator's world is closed, or let the close release it.
+ *
+ * Not collective. Fails with DPAR_E_MEMORY if there is not enough memory and DPAR_E_ARG if `bytes`
+ * is negative. Costs O(bytes) for memory that was used before, otherwise O(allocations). */
 DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory);
+/* Releases memory of dpar_comm_alloc. NULL does nothing. Not collective. */
 DPAR_API void dpar_comm_release(dpar_comm *c, void *memory);
 
-/* Lets posted work go on by itself, in a thread of the engine, until turned off. Starts a thread,
- * or waits for its end. Not collective. E_ARG: NULL. E_SYSTEM: there are no threads, or messages of
- * MPI carry anything; then the sentence says whether MPI would allow a thread
- * (MPI_THREAD_MULTIPLE). */
+/* Starts a thread of the engine in which posted work advances by itself, or ends that thread if
+ * `on` is 0. Not collective. Fails with DPAR_E_ARG if c is NULL, and with DPAR_E_SYSTEM if the
+ * engine has no such thread or MPI messages carry any of the traffic. In the latter case the
+ * message says whether MPI would allow a thread (MPI_THREAD_MULTIPLE). */
 DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
-/* Breaks a communicator on all ranks: their waits end with `status` (negative; else E_PEER) and the
- * text. The first rank to break it counts. Local: it waits for nobody. O(size). */
+/* Breaks a communicator on all ranks: their waits fail with `status` and the message `text`. A
+ * status that is not negative is replaced by DPAR_E_PEER. If several ranks abort, the first one
+ * counts. Local: it waits for nobody. Costs O(size). */
 DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text);
-/* How its ranks reach each other, as a line of text: the engine, how many nodes, how they share
- * memory, and why no faster way is taken. Local. O(1). */
+/* Describes how the ranks reach each other, in a line of text: the engine, the number of nodes, how
+ * ranks share memory, and why no faster method is used. Local. Costs O(1). */
 DPAR_API void dpar_comm_describe(dpar_comm *c, dpar_text *out);
-/* What each rank did last, as text: its last operations with sequence number, type, count and
- * state. Ranks that were killed are there too. Not collective. O(size). */
+/* Lists the last operations of each rank as text, with sequence number, type, count and state. It
+ * includes ranks that were killed. Not collective. Costs O(size). */
 DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
 
 /* ==== comm/options.h ==== */
 
-/* options - how ranks that share memory are to run.
+/* options - sets deadlines, memory sizes and mechanisms of ranks that share memory.
  *
  *     dpar_world_desc o = {0};
  *     o.timeout_s = 20;
  *     dpar_launch_with(4, work, NULL, &o, &why);    or dpar_init(&world, &o, &why) */
 
-/* Options of ranks that share memory. All zero means the defaults. */
+/* Options of ranks that share memory. Zero selects every default. */
 typedef struct dpar_world_desc {
-    double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none. Time for which the job
-                           was suspended does not count */
-    double grace_s;     /* dpar_launch kills ranks that go on this long after another failed, unless
-                           they have gone on without it (dpar_comm_shrink); 0: 10 s */
-    int64_t heap_bytes; /* registered memory (dpar_comm_alloc) that one rank may have at a time, in
-                           whole pages; more gives DPAR_E_MEMORY. 0: the machine's memory. Takes
-                           neither memory nor addresses until it is used. What the library needs
-                           itself does not count: some 1 MiB a communicator and 270 KiB for each
-                           rank that this one sends messages to. Smaller where the limit on files
-                           (ulimit -f) is smaller */
-    int64_t slot_bytes; /* staging memory of one rank in one communicator, for messages from memory
-                           that is not registered; 0: 256 KiB; a power of two, 4 KiB .. 16 MiB */
-    int32_t threads;    /* dpar_launch: 1: ranks are threads of this process */
-    int32_t plain;      /* bits of DPAR_WORLD_NO_x: what not to use, for tests and comparisons */
-    int32_t ranks; /* dpar_init_or_launch: how many to start where neither --ranks nor DPAR_RANKS
-                      nor a launcher says; 0: 1 */
+    double timeout_s;   /* deadline of one operation, in seconds. 0 selects 300 s, a negative
+                           number no deadline. Time during which the job was suspended does not
+                           count */
+    double grace_s;     /* how long ranks may go on after another one has failed, in seconds, before
+                           dpar_launch kills them. Ranks that have shrunk the failed one away
+                           (dpar_comm_shrink) are not killed. 0 selects 10 s */
+    int64_t heap_bytes; /* the most registered memory (dpar_comm_alloc) that one rank may have at a
+                           time, in whole pages; beyond it dpar_comm_alloc fails with DPAR_E_MEMORY.
+                           0 selects the memory of the machine. Unused heap takes neither memory nor
+                           addresses. The library's own needs do not count, about 1 MiB for each
+                           communicator and 270 KiB for each rank that this one sends messages to.
+                           The heap is smaller if the limit on files (ulimit -f) is */
+    int64_t slot_bytes; /* staging memory of one rank in one communicator, for data that is not in
+                           registered memory: a power of two, 4 KiB .. 16 MiB. 0 selects 256 KiB */
+    int32_t threads;    /* dpar_launch only: 1 makes ranks threads of this process */
+    int32_t plain;      /* a sum of DPAR_WORLD_NO_x, which disables mechanisms for tests and
+                           comparisons */
+    int32_t ranks; /* dpar_init_or_launch only: the number of ranks to start if neither --ranks nor
+                      DPAR_RANKS nor a launcher sets it. 0 selects 1 */
 } dpar_world_desc;
 
-/* For options.plain. */
+/* Bits of options.plain. */
 enum {
-    DPAR_WORLD_NO_CMA = 1,   /* do not read other processes' memory (process_vm_readv) */
-    DPAR_WORLD_NO_MEMFD = 2, /* use a named segment, unlinked at once, in place of a nameless one */
-    DPAR_WORLD_NO_DIRECT = 4,            /* treat registered memory as private */
-    DPAR_WORLD_NO_FUTEX = 8,             /* wait only by yielding and short sleeps */
-    DPAR_WORLD_NO_STREAMING_STORES = 16, /* use no streaming stores */
-    DPAR_WORLD_NO_FLAT = 32, /* collectives by levels from 3 ranks on, and where ranks share cores.
-                               Otherwise they are from 17 ranks on that have a core each */
-    DPAR_WORLD_NO_MIGRATION = 64, /* leave it to the system on which of its CPUs a rank runs.
-                                Otherwise a rank that finds its peer on its own CPU, while there is
-                                one for each rank, moves to another CPU that it may use. */
-    DPAR_WORLD_NO_DONTDUMP = 128 /* core files hold all shared memory that the rank has mapped, with
-                                  the heaps of other ranks: large, and the system takes memory for
-                                  what nobody has used. Otherwise they hold what this rank got from
-                                  dpar_comm_alloc (its first 1024 arrays), as if malloc had given
-                                  it; /proc/self/coredump_filter leaves that out, too */
+    DPAR_WORLD_NO_CMA = 1,   /* does not read the memory of other processes (process_vm_readv) */
+    DPAR_WORLD_NO_MEMFD = 2, /* uses a named segment, unlinked at once, instead of a nameless one */
+    DPAR_WORLD_NO_DIRECT = 4,            /* treats registered memory as private */
+    DPAR_WORLD_NO_FUTEX = 8,             /* waits only by yielding and short sleeps */
+    DPAR_WORLD_NO_STREAMING_STORES = 16, /* uses no streaming stores */
+    DPAR_WORLD_NO_FLAT = 32, /* runs collectives by levels from 3 ranks on, also where ranks share
+                               cores. By default this begins at 17 ranks that have a core each */
+    DPAR_WORLD_NO_MIGRATION = 64, /* leaves it to the system on which CPU a rank runs. By default a
+                                rank that finds its peer on its own CPU moves to another CPU that it
+                                may use, if there is one for each rank */
+    DPAR_WORLD_NO_DONTDUMP = 128 /* puts all shared memory that the rank has mapped into core files,
+                                   with the heaps of other ranks. They are large, and the system
+                                   then allocates memory that nobody has used. By default a core
+                                   file has the rank's own first 1024 arrays of dpar_comm_alloc, as
+                                   if malloc had made them, and /proc/self/coredump_filter can leave
+                                   them out too */
 };
 
 /* ==== comm/launch.h ==== */
 
-/* launch - where ranks come from: forked here, threads, or started by a launcher and found.
- * dpar_launch_main (simple.h) does the usual thing in one line, dpar_init_or_launch with new
- * processes.
+/* launch - starts ranks on this machine, as processes or threads, or joins ranks that a launcher
+ * has started. For most programs dpar_launch_main or dpar_init_or_launch (simple.h) is enough.
  *
  *     dpar_launch(4, work, NULL);          forks four ranks; work(world, NULL) in each
  *     dpar_init(&world, NULL, &why);       joins the ranks that mpiexec, srun, torchrun started */
 
-/* What a rank runs. It returns 0 when all went well. The communicator is closed for it. */
+/* The function that a rank runs. It returns 0 on success. The communicator is closed after it
+ * returns. */
 typedef int (*dpar_main)(dpar_comm *world, void *arg);
 
-/* Starts n ranks (1 .. 1024) on this machine, runs fn(world, arg) in each, waits for all. OK: all
- * returned 0. Four ranks take about a millisecond. Needs POSIX.
+/* Starts n ranks on this machine, runs fn(world, arg) in each, and waits until all have ended.
+ * Returns DPAR_OK if fn returned 0 on all ranks.
  *
- * Ranks are forked: each has its own copy of all memory, arg too. None outlives this process: on
- * Linux they are killed when it dies, elsewhere their next wait ends. n = 1 runs in this process,
- * and a rank may launch others. With options.threads ranks are threads and share memory; nobody can
- * kill them.
+ * n: 1 .. 1024. A single rank runs in this process. A rank may launch other ranks.
  *
- * printf's buffers are written before the fork and when a rank ends. What the program does at its
- * end (atexit) it does once, here. Other children of this process are left alone, and SIGCHLD may
- * be ignored. A rank that leaves by exit, even with 0, has failed.
+ * Ranks are forked, so each has its own copy of all memory, including `arg`. With options.threads
+ * they are threads, which share memory and cannot be killed. No rank outlives this process: on
+ * Linux ranks are killed when it dies, elsewhere their next wait fails. The buffers of printf are
+ * written before the fork and when a rank ends. Functions that the program registered with atexit
+ * run only here, once. Other children of this process are left alone, and SIGCHLD may be ignored. A
+ * rank that ends by exit, even with 0, has failed.
  *
- * Threads. A fork copies the thread that calls, and no other. A library that keeps threads, and
- * waits for them in a rank, would wait there for ever. OpenMP's runtimes do not: dpar_launch lets
- * them end their threads before it forks (omp_pause_resource_all, from GCC 9 and LLVM 9 on).
- * Parallel regions work before, in and after the ranks. Threadprivate copies of OpenMP's other
- * threads are lost. Threads that no rank waits for do no harm. For all others (TBB, a GPU's
- * runtime) launch before they start, or take dpar_init_or_launch, whose ranks are new processes.
+ * Threads. A fork copies only the thread that calls it. A library that has started threads, and
+ * waits for them in a rank, would wait without end. OpenMP is safe, because dpar_launch ends its
+ * threads before it forks (omp_pause_resource_all, from GCC 9 and LLVM 9 on). Parallel regions
+ * therefore work before, in and after the ranks, but threadprivate copies of the other threads are
+ * lost. Threads that no rank waits for do no harm. If you use another library with threads (TBB, a
+ * GPU's runtime), launch before it starts them, or use dpar_init_or_launch, whose ranks are new
+ * processes.
  *
- * E_TIMEOUT: this process had several threads when it forked its ranks, and for timeout_s no rank
- * has begun an operation, waited in one or used its processor. All are killed. The message has the
- * number of threads, as messages of E_PEER have where a rank was killed. Only Linux tells; ranks
- * that spin in vain are not found.
+ * Fails with DPAR_E_PEER if a rank did not return 0, was killed, or hung. The waits of the others
+ * for it end at once. Ranks that go on for more than grace_s are killed, unless they have shrunk
+ * the failed one away (dpar_comm_shrink). Once some ranks have ended, the others count as hung if,
+ * for the longer of timeout_s and grace_s, they neither begin an operation nor wait in one. They
+ * are then killed.
  *
- * E_PEER: a rank did not return 0, was killed, or hung. The others' waits end at once. Those that
- * go on for grace_s more are killed, unless they have left the failed one behind
- * (dpar_comm_shrink). A rank hangs that is left when others have ended and neither begins an
- * operation nor waits in one for timeout_s or grace_s, the longer of both. It is killed, too.
+ * Fails with DPAR_E_TIMEOUT if this process had several threads when it forked, and for timeout_s
+ * no rank has begun an operation, waited in one or used its processor. All ranks are killed. The
+ * message has the number of threads, as have messages of DPAR_E_PEER about a rank that was killed.
+ * This is detected on Linux only, and not for ranks that wait in a busy loop.
  *
- * E_ARG, E_SYSTEM: ranks could not be started; then none has begun. dpar_launch_with gives the
- * sentence of an error. */
+ * Fails with DPAR_E_ARG or DPAR_E_SYSTEM if ranks could not be started; then fn has run on none.
+ * Starting four ranks takes about a millisecond. Needs POSIX. */
 DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
-/* dpar_launch with options (NULL: defaults) and the sentence that says which rank failed and how.
- * Errors and cost as dpar_launch. */
+/* Starts ranks as dpar_launch does, with options (NULL selects the defaults). On failure `why` says
+ * which rank failed and how. Errors and cost are those of dpar_launch. */
 DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
                                       const dpar_world_desc *options, dpar_why *why);
 
-/* The launchers that dpar knows, in the order in which it looks for them. All numbers come from one
- * of them. */
+/* The launchers that dpar knows, in the order in which it looks for them. The first one found
+ * provides all numbers. */
 enum {
-    DPAR_LAUNCHER_NONE, /* alone: one rank */
+    DPAR_LAUNCHER_NONE, /* not launched: a single rank */
     DPAR_LAUNCHER_DPAR, /* DPAR_RANK, DPAR_SIZE, ... */
     DPAR_LAUNCHER_TORCHRUN,
     DPAR_LAUNCHER_OPENMPI,
@@ -632,46 +700,51 @@ enum {
     DPAR_LAUNCHER_MVAPICH,
     DPAR_LAUNCHER_FLUX,
     DPAR_LAUNCHER_JSRUN,
-    DPAR_LAUNCHER_SLURM, /* inside a step (srun) only */
+    DPAR_LAUNCHER_SLURM, /* only inside a step (srun) */
     DPAR_LAUNCHER_COUNT
 };
+/* A process as its launcher numbers it, filled in by dpar_launcher_detect. */
 typedef struct dpar_launcher_info {
     int32_t launcher;               /* DPAR_LAUNCHER_x */
-    int32_t rank, size;             /* of the whole job */
-    int32_t local_rank, local_size; /* on this node; -1 where the launcher does not say */
+    int32_t rank, size;             /* in the whole job */
+    int32_t local_rank, local_size; /* on this node; -1 if the launcher does not say */
     char id[64];                    /* the same on all ranks of the job, different between jobs */
 } dpar_launcher_info;
 
-/* Who started this process? Reads the launcher's environment variables. Not collective. *job is
- * written on success only.
+/* Finds out which launcher started this process, and its rank, from environment variables.
  *
- * By hand: DPAR_RANK and DPAR_SIZE, where wanted DPAR_LOCAL_RANK, DPAR_LOCAL_SIZE, and DPAR_JOB,
- * any word of your own that other jobs do not have. Without DPAR_JOB the process that started this
- * one says which job it is. Slurm counts only inside srun.
+ * To launch by hand, set DPAR_RANK and DPAR_SIZE, and optionally DPAR_LOCAL_RANK, DPAR_LOCAL_SIZE
+ * and DPAR_JOB, a word that no other job uses. Without DPAR_JOB the parent process identifies the
+ * job. Slurm's variables count only inside srun.
  *
- * E_ARG with a sentence: a launcher's numbers do not fit together (a rank without a size, a rank
- * outside, "12x"), or PMIx alone is there, which does not say the size. */
+ * Local. Fails with DPAR_E_ARG if the variables of a launcher contradict each other (a rank without
+ * a size, a rank outside the size, "12x"), or if only PMIx's are set, which do not include the
+ * size. */
 DPAR_API dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why);
 
-/* Joins the job that this process was started in, over shared memory. Started by nothing it becomes
- * one rank. *world: closed with dpar_comm_free. COLLECTIVE over the job. Milliseconds.
+/* Joins the ranks of the job that this process belongs to, over shared memory. A process that no
+ * launcher started becomes the only rank.
  *
- * The memory is as rank 0's options say; `threads` does not count. DPAR_TIMEOUT (seconds) in the
- * environment overrides options.timeout_s.
+ * world:   the communicator of all ranks; close it with dpar_comm_free.
+ * options: NULL selects the defaults. Memory sizes are those of rank 0; `threads` is ignored.
+ *          DPAR_TIMEOUT (seconds) in the environment overrides timeout_s.
  *
- * E_ARG: the ranks are not all on one node; the sentence says what to use. Ranks meet at a socket
- * of this user's and job's. All are told the names of those that do not come before the deadline
- * (E_TIMEOUT), that end meanwhile (E_PEER), or that are of another build or another number of ranks
- * (E_MISMATCH). */
+ * Collective over the job. Ranks find each other at a socket that belongs to this user and job.
+ * Fails with DPAR_E_ARG if the ranks are not all on one node; the message says what to use instead.
+ * Fails on all ranks with DPAR_E_TIMEOUT if ranks do not arrive before the deadline, DPAR_E_PEER if
+ * ranks end meanwhile, and DPAR_E_MISMATCH if ranks have another build or another number of ranks.
+ * The message names those ranks. Takes milliseconds. */
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *options, dpar_why *why);
 
 /* ==== comm/simple.h ==== */
 
-/* simple - the short way to ranks: one line in main, one error exit, one number from all.
+/* simple - makes a program parallel in a few lines: one call in main, one way to report errors, and
+ * reductions of one number.
  *
  *     static int work(dpar_comm *world, void *unused)
  *     {
  *         const double sum = dpar_sum(world, world->rank + 1);
+ *         (void)unused;
  *         if (world->status < 0) {
  *             return dpar_fail(world, NULL);
  *         }
@@ -684,31 +757,33 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *options
  *     }
  *
  *     ./sum --ranks 4         forks four ranks
- *     mpiexec -n 4 ./sum      joins the four that mpiexec has started; so with srun and torchrun
+ *     mpiexec -n 4 ./sum      joins the four ranks that mpiexec started; so do srun and torchrun
  *
- * A main that was serial becomes parallel by two lines, dpar_init_or_launch and dpar_finalize; its
- * ranks are new processes, which OpenMP and GPUs want.
- *
- * All of it is made of the functions of comm.h and launch.h. */
+ * A serial main becomes parallel by two calls, dpar_init_or_launch and dpar_finalize. Their ranks
+ * are new processes, as OpenMP and GPUs require. All of this is built on comm.h and launch.h. */
 
-/* Runs fn(world, arg) on every rank and returns the program's exit code. Where a launcher has
- * started several processes (dpar_launcher_detect finds it), this one joins them: dpar_init. Else
- * it forks N ranks, as dpar_launch does. COLLECTIVE over the job.
+/* Runs fn(world, arg) on every rank and returns the program's exit code. If a launcher started this
+ * process (dpar_launcher_detect finds that out), it joins the launcher's ranks as dpar_init does.
+ * Otherwise it forks N ranks as dpar_launch does.
  *
- * N comes from `--ranks N` or `--ranks=N` among the arguments, or else from DPAR_RANKS in the
- * environment. Without both it is the number of cores, 4 at most. The last --ranks counts, those
- * behind "--" do not. argv is only read; its other words are yours. Under a launcher N must be its
- * number of ranks. Where neither says N, a word that is nearly --ranks (--rank, -ranks=4, --rnaks)
- * is refused. A program with such an option of its own says --ranks beside it, or passes argc 1 and
- * argv[0]. DPAR_TIMEOUT in the environment is the deadline of operations, in seconds (300).
+ * argc, argv: as main has them; they are only read. N is the number after the last `--ranks N` or
+ *             `--ranks=N` before "--". Without that it is DPAR_RANKS in the environment, or else
+ *             the number of cores, at most 4. Under a launcher N must be the launcher's number of
+ *             ranks. If neither says N, a word that resembles --ranks (--rank, -ranks=4, --rnaks)
+ *             is refused. A program with such an option of its own must get --ranks too, or passes
+ *             argc 1 and argv[0]. All other words are yours.
  *
- * Exit code 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks,
- * DPAR_TIMEOUT or a launcher's variables are wrong. Else what the first rank returned that failed,
- * or 1 where that is not 1 .. 255. The sentence goes to stderr, once, unless dpar_fail has said
- * one. Where processes of a launcher do not meet, each says it. */
+ * DPAR_TIMEOUT in the environment sets the deadline of operations in seconds (300). Collective over
+ * the job.
+ *
+ * The exit code is 0 if fn returned 0 on all ranks. It is 1 if the program could not start or a
+ * rank was killed, and 2 if --ranks, DPAR_TIMEOUT or the variables of a launcher are wrong.
+ * Otherwise it is what fn returned on the first rank that failed, or 1 if that is not in 1 .. 255.
+ * The error is printed to stderr once, unless dpar_fail has printed it. If processes of a launcher
+ * do not find each other, each of them prints it. */
 DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
 
-/* Starts ranks or joins those that were started, and returns in each with its communicator:
+/* Starts ranks, or joins those that a launcher started, and returns in each with its communicator:
  *
  *     int main(int argc, char **argv)
  *     {
@@ -721,68 +796,80 @@ DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
  *         return dpar_finalize(world);
  *     }
  *
- * argc, argv: as main has them. --ranks and its number are taken out, the rest is yours.
- * options:    NULL selects the defaults. `threads` does not count.
+ * argc, argv: as main has them. --ranks and its number are removed; the rest is yours.
+ * options:    NULL selects the defaults. `threads` is ignored.
+ * world:      the communicator of all ranks; close it with dpar_finalize.
  *
  * Under a launcher it joins, as dpar_init does. Otherwise the number of ranks is that of --ranks,
- * of DPAR_RANKS in the environment, or options->ranks, the first that is there, else 1. More than
- * one rank are new processes of this program with the same arguments. Each runs main from its
- * start, as under mpiexec, so do nothing before dpar_init_or_launch that only one process should
- * do. They inherit no thread and no lock, and are safe where forked ranks are not (dpar_launch):
- * after OpenMP, with a GPU's runtime, with any library that has threads.
+ * of DPAR_RANKS in the environment, or options->ranks, the first that is set, and 1 if none is.
+ * More than one rank are new processes of this program with the same arguments. Each runs main from
+ * its start, as under mpiexec, so do nothing before dpar_init_or_launch that only one process
+ * should do. New processes inherit neither threads nor locks. They are therefore safe where forked
+ * ranks are not (dpar_launch): after OpenMP, with a GPU's runtime, with any library that has
+ * threads.
  *
  * The process that started them does not return. It watches them as dpar_launch does, kills those
- * that hang, and calls exit with 0 or the exit status of the first rank that failed. It says on
- * stderr who failed and how, unless dpar_fail did. A rank fails if it ends without dpar_finalize.
+ * that hang, and calls exit with 0 or the exit status of the first rank that failed. It prints to
+ * stderr which rank failed and how, unless dpar_fail did. A rank that ends without dpar_finalize
+ * has failed.
  *
- * COLLECTIVE. Starting takes milliseconds. Call it once. E_ARG: --ranks, DPAR_RANKS, DPAR_TIMEOUT,
- * options or a launcher's variables are wrong. Else as dpar_init. */
+ * Collective; call it once. Fails with DPAR_E_ARG if --ranks, DPAR_RANKS, DPAR_TIMEOUT, options or
+ * the variables of a launcher are wrong, otherwise as dpar_init. Starting takes milliseconds. */
 DPAR_API dpar_status dpar_init_or_launch(int *argc, char ***argv, const dpar_world_desc *options,
                                          dpar_comm **world, dpar_why *why);
 /* Waits for all ranks, closes the communicator of dpar_init_or_launch and returns the program's
- * exit code: 0, or 1 if a rank is gone, world is broken or NULL, or work was not waited for. The
- * reason goes to stderr, once, as by dpar_fail. COLLECTIVE. */
+ * exit code. The code is 0, or 1 if a rank has died, world is broken or NULL, or posted work was
+ * not waited for. The reason is printed to stderr once, as by dpar_fail. Collective. */
 DPAR_API int dpar_finalize(dpar_comm *world);
 
-/* Ends the job in order: `return dpar_fail(world, &why);`. Returns 1. The first rank that comes
- * here writes "rank 2 of 4: " and the sentence to stderr. All others keep quiet: they were refused
- * the same call, or their operations now end in E_PEER because c is broken.
+/* Reports an error and ends the job: `return dpar_fail(world, &why);`. Returns 1. The first rank
+ * that calls it prints "rank 2 of 4: " and the message to stderr. The others print nothing, because
+ * they were refused the same call, or their operations fail with DPAR_E_PEER now that c is broken.
  *
- * why NULL: the sentence of c->why. c NULL (it could not be made): the sentence alone. Over MPI one
- * rank a node writes. Not collective: it waits for nobody. */
+ * c:   NULL if the communicator could not be made; then only the message is printed.
+ * why: NULL prints the message of c->why.
+ *
+ * Over MPI one rank of each node prints. Not collective: it waits for nobody. */
 DPAR_API int dpar_fail(dpar_comm *c, const dpar_why *why);
 
-/* Memory that other ranks reach directly, by dpar_comm_alloc: zeroed, aligned to 4096, until
- * dpar_comm_release or the end of the world. NULL: c->why has the sentence. Not collective. */
+/* Allocates registered memory, as dpar_comm_alloc does: other ranks reach it directly, and it is
+ * zeroed and aligned to 4096 bytes. Returns NULL on failure; the message is in c->why. It can be
+ * used until dpar_comm_release or the end of the world. Not collective. */
 DPAR_API void *dpar_alloc(dpar_comm *c, int64_t bytes);
 
-/* The largest or smallest x of all ranks, their sum, their mean: the same bits on all ranks. NaN
- * after an error: c->status and c->why say which, and later ones are NaN at once. Where an x is NaN
- * the result is NaN, too, but c->status stays 0. COLLECTIVE: an all-reduce of 8 bytes. */
+/* Computes the largest x of all ranks, with the same bits on all ranks. Returns NaN after an error.
+ * c->status and c->why then say which error it is, and later calls return NaN at once. If an x is
+ * NaN, the result is NaN too, but c->status stays 0. Collective. Costs an all-reduce of 8 bytes. */
 DPAR_API double dpar_max(dpar_comm *c, double x);
+/* Computes the smallest x of all ranks, otherwise as dpar_max. */
 DPAR_API double dpar_min(dpar_comm *c, double x);
+/* Computes the sum of x over all ranks, otherwise as dpar_max. */
 DPAR_API double dpar_sum(dpar_comm *c, double x);
+/* Computes the mean of x over all ranks, otherwise as dpar_max. */
 DPAR_API double dpar_mean(dpar_comm *c, double x);
 
-/* Do all ranks have the same count elements of `type` at data, bit by bit? Training asks this of
- * its first weights. data: memory that the CPU reads. COLLECTIVE. OK: yes.
+/* Checks that all ranks have the same count elements of `type` at data, bit by bit, as initial
+ * weights in training must be. Returns DPAR_OK if they have.
  *
- * E_MISMATCH: no. On all ranks *why names the first element in which any rank differs from rank 0,
- * "element 7 is 0.25 on rank 0, 0.75 on rank 3", or what differs of count and type. E_ARG: a type
- * without an address (F4), a count below 0, NULL; all ranks hear of it. Else as the collectives.
- * The sentence is in c->why, too.
+ * data: [count], in memory that the CPU reads.
  *
- * It reads the data once, and takes two all-reduces of 24 bytes. Where data differ it reads them
- * once more, with an all-reduce for each bit of count. */
+ * Collective. Fails with DPAR_E_MISMATCH if they differ. On all ranks the message then names the
+ * first element in which a rank differs from rank 0, "element 7 is 0.25 on rank 0, 0.75 on rank 3".
+ * It names the count or type instead if that differs. Fails on all ranks with DPAR_E_ARG for a type
+ * whose elements share bytes (F4), a negative count or NULL; otherwise as the collectives. The
+ * message is in c->why, too.
+ *
+ * Reads the data once and costs two all-reduces of 24 bytes. If data differ, it reads them once
+ * more and costs an all-reduce for each bit of count. */
 DPAR_API dpar_status dpar_comm_check_equal(dpar_comm *c, const void *data, int64_t count,
                                            int32_t type, dpar_why *why);
 
 /* ==== comm/move.h ==== */
 
-/* move - moves an array from one layout to another, or carries out any transfer lists of yours
- * (halos, checkpoints), over any communicator. Rank n of a mesh is rank n of the communicator.
- * Arrays lie in the memory of the communicator (comm->mem: a device's, else the host's), dense in C
- * order of a shape.
+/* move - moves an array from one layout to another, or sends the boxes of two lists of transfers
+ * (for halos or checkpoints), over any communicator. Rank n of a mesh is rank n of the
+ * communicator. Arrays are in the memory of the communicator (comm->mem: a device's, otherwise the
+ * host's), dense in C order.
  *
  *     dpar_redistribute_desc move = {0};
  *     move.type = DPAR_F32;
@@ -792,92 +879,108 @@ DPAR_API dpar_status dpar_comm_check_equal(dpar_comm *c, const void *data, int64
  *     move.out = theirs;                          becomes its part of columns
  *     dpar_redistribute(world, &move, &why);
  *
- * What one rank sends another is one stream: its boxes in the order of the list. Small boxes share
- * a message, large ones go in pieces. Moves go on in rounds, and in each round a stream has at most
- * one message under way. So a rank needs the memory of a message for each peer, and no second copy
- * of an array. Boxes that are contiguous are sent and received where they lie. What a rank sends to
- * itself is copied.
+ * The boxes that one rank sends to another form one stream, in the order of the list. Small boxes
+ * share a message, large ones are cut into pieces. A move proceeds in rounds, and in each round a
+ * stream has at most one message in progress. A rank therefore needs memory for one message per
+ * peer, and no second copy of an array. Contiguous boxes are sent and received in place. Boxes that
+ * a rank sends to itself are copied.
  *
- * Reductions go in the order of the receiving list: a DPAR_COPY puts the first part there, each op
- * that follows combines ((x0 op x1) op x2). Boxes that follow each other with the same place and
- * extents, from different ranks, are reduced at once: F16 and BF16 add in f32 and round once. The
- * result depends neither on the way of moving nor on who comes first.
+ * Reductions combine in the order of the receiving list. A DPAR_COPY stores the first part, and
+ * each op that follows combines another one: ((x0 op x1) op x2). Boxes that follow each other with
+ * the same place and extents, from different ranks, are reduced together: F16 and BF16 add in f32
+ * and round once. The result depends neither on the method nor on which rank is first.
  *
- * In a device's memory comm->mem packs, unpacks and adds boxes, in stream order. With scratch of
- * both memories nothing waits, but for small lists of who sends when, where large boxes are
- * combined. Without it the end of a move waits. No two boxes of a message may be one place. */
+ * In a device's memory comm->mem packs, unpacks and adds boxes, in stream order. If scratch of both
+ * memories is given, the host does not wait for the device, except for small messages about who
+ * sends when, where large boxes are combined. Without scratch the end of a move waits. Boxes of one
+ * message must not write the same elements. */
 
-/* How messages travel. */
+/* How messages are sent. */
 enum {
-    DPAR_MOVE_AUTO,      /* the best way; today P2P */
+    DPAR_MOVE_AUTO,      /* the best method; today P2P */
     DPAR_MOVE_P2P,       /* sends and receives between the ranks that the transfers name */
-    DPAR_MOVE_COLLECTIVE /* an all-to-all a round, over all ranks of the communicator */
+    DPAR_MOVE_COLLECTIVE /* one all-to-all per round, over all ranks of the communicator */
 };
 
-/* What is moved: an array from one layout to another (from, to), or the boxes of two lists. Zero it
- * and fill in what is needed. how, per_node, tag and piece_bytes are the same on all ranks. */
+/* A move: of an array from one layout to another (from, to), or of the boxes of two lists (send,
+ * receive). Zero it, then set the fields that you need. Fields how, per_node, tag and piece_bytes
+ * are the same on all ranks. */
 typedef struct dpar_redistribute_desc {
-    int32_t type;                 /* of the elements; must be said: DPAR_F32, ... */
+    int32_t type;                 /* of the elements, DPAR_F32, ...; no default */
     int32_t how;                  /* DPAR_MOVE_x */
-    int32_t per_node;             /* layouts: ranks of a node, as dpar_redistribute_first */
+    int32_t per_node;             /* for layouts: ranks per node, as in dpar_redistribute_first */
     int32_t tag;                  /* of the messages */
-    const dpar_layout *from;      /* layouts: `in` is this rank's part of one */
-    const dpar_layout *to;        /* `out` becomes its part of the other */
-    const dpar_transfer *send;    /* lists: [sends] boxes of `in` and where they go */
-    const dpar_transfer *receive; /* [receives] boxes that come into `out` */
+    const dpar_layout *from;      /* for layouts: `in` is this rank's part of `from` */
+    const dpar_layout *to;        /* for layouts: `out` becomes this rank's part of `to` */
+    const dpar_transfer *send;    /* for lists: [sends] boxes of `in` and where they are sent */
+    const dpar_transfer *receive; /* for lists: [receives] boxes that are received in `out` */
     int64_t sends, receives;
-    const void *in; /* NULL for a rank without a part */
+    const void *in; /* NULL on a rank without a part */
     void *out;
-    const int64_t *in_shape;  /* shape of the array that `in` is. Layouts: NULL: the local shape; a
-                                 larger one has the local shape in its corner (padding) */
-    const int64_t *out_shape; /* the same for out; elements beyond the local shape stay */
-    int64_t piece_bytes;      /* bytes of a message at most; 0: 64 KiB .. 1 MiB */
-    void *scratch; /* of the host. NULL: dpar_comm_alloc gives it (on a device: pages of the system)
-                      and takes it back */
-    int64_t scratch_bytes; /* aligned to 64; dpar_move_bytes says how many are needed */
-    void *there; /* on a device: as many bytes of its memory. NULL: dpar_comm_alloc gives it, and
-                    takes it back when all is done */
+    const int64_t *in_shape;  /* [dims] shape of the array `in`. For layouts, NULL selects the local
+                                 shape; a larger shape is padding behind it in each dim */
+    const int64_t *out_shape; /* [dims] the same for `out`; padding is left unchanged */
+    int64_t piece_bytes;      /* the most bytes of a message; 0 selects 64 KiB .. 1 MiB */
+    void *scratch; /* host memory, aligned to 64. If NULL, dpar_comm_alloc provides it (for a
+                      device, the system) for the time of the call */
+    int64_t scratch_bytes; /* dpar_move_bytes says how many are needed */
+    void *there; /* for a device: as many bytes of its memory. If NULL, dpar_comm_alloc provides it
+                    until all is done */
     int64_t there_bytes;
 } dpar_redistribute_desc;
 
-/* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`. A rank
- * without a part gives NULL. COLLECTIVE over c, whose other ranks call it too. O(its transfers +
- * its elements); what crosses is what dpar_transfers_total counts, and small messages of who sends
- * when. Each rank walks its transfers two times and keeps 96 bytes for each while it runs.
+/* Moves an array from one layout to another. Each rank passes its part of `from` in `in` and
+ * receives its part of `to` in `out`; a rank without a part passes NULL.
  *
- * Partial sources are reduced (DPAR_AVG: the sum over their number). Where a sum begins, ranks that
- * hold none of it get zeros. Replicas send as dpar.h chose, except that copy 0 sends all where
- * shares would cut 16-bit sums or averages apart.
+ * Partial sources are reduced; DPAR_AVG divides the sum by their number. Where a sum begins, ranks
+ * that hold none of it get zeros. Replicas share the sending as dpar.h chooses, except that copy 0
+ * sends all if shares would cut 16-bit sums or averages apart.
  *
- * All ranks return E_MISMATCH, E_ARG, E_ROOM and E_MEMORY alike, and nothing was moved. E_MISMATCH:
- * layouts, type or how it travels differ between ranks. E_ARG: as dpar_redistribute_check, a mesh
- * has ranks that c does not have, or in and out overlap. E_ROOM: scratch is too small. E_MEMORY:
- * there is none. Else errors of the communicator. */
+ * Collective over c, including ranks without a part. Fails on all ranks alike, before anything is
+ * moved, with DPAR_E_MISMATCH if layouts, type or method differ between ranks, DPAR_E_ROOM if
+ * scratch is too small, and DPAR_E_MEMORY if there is none. Fails with DPAR_E_ARG as
+ * dpar_redistribute_check, or if a mesh has ranks that c does not have, or `in` and `out` overlap.
+ * Otherwise fails as the communicator.
+ *
+ * Costs O(its transfers + its elements). The bytes sent are those that dpar_transfers_total counts,
+ * and small messages about who sends when. Each rank walks its transfers twice and keeps 96 bytes
+ * for each during the call. */
 DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_desc *move,
                                        dpar_why *why);
 
-/* Moves lists: the boxes of in[in_shape] to where send[] says, those of receive[] into
- * out[out_shape]. The k-th send from a to b is the k-th receive of b from a, with the same extents
- * (halo.h, redistribute.h). All have the dims of the shapes. in may be out (halos), when no box
- * that is sent is also written to; else they do not overlap. DPAR_AVG only comes right behind a
- * DPAR_COPY to the same box and its other parts.
+/* Moves the boxes of two lists: the boxes send[] of the array in[in_shape] to other ranks, and
+ * those that arrive into the boxes receive[] of out[out_shape].
  *
- * COLLECTIVE over c: ranks without transfers call it with empty lists. Before anything is sent,
- * type, tag and how it travels are compared on all ranks, and each list with those of its peers.
- * E_MISMATCH, on all ranks: the sentence names both ranks and what does not fit. E_ARG, E_ROOM and
- * E_MEMORY of one rank are told to all, and nothing was moved. O(sends + receives + elements +
- * ranks), and two small all-reduces and an all-to-all of 16 bytes a rank. */
+ * The k-th send from a to b is the k-th receive of b from a and has the same extents (halo.h,
+ * redistribute.h). All boxes have the dims of the shapes. `in` may equal `out`, as for halos, if no
+ * box that is sent is also written; otherwise the two must not overlap. DPAR_AVG may only follow a
+ * DPAR_COPY to the same box and that box's other parts.
+ *
+ * Collective over c: ranks without transfers pass empty lists. Before anything is sent, ranks
+ * compare type, tag and method, and each list with those of its peers. Fails on all ranks with
+ * DPAR_E_MISMATCH if they do not match; the message names both ranks and the difference.
+ * DPAR_E_ARG, DPAR_E_ROOM and DPAR_E_MEMORY of one rank are also returned on all ranks, and nothing
+ * is moved.
+ *
+ * Costs O(sends + receives + elements + ranks), and two small all-reduces and an all-to-all of 16
+ * bytes per rank. */
 DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *c, const dpar_redistribute_desc *move,
                                              dpar_why *why);
 
-/* Bytes of scratch that either uses on this rank, at most: with from and to those of
- * dpar_redistribute, else those of dpar_transfers_exchange. It does not look at arrays. Errors as
- * theirs; E_RANGE: more than 2^62 bytes or elements. Local; walks the rank's transfers. O(its
- * transfers). */
+/* Computes the most scratch that a move needs on this rank, in bytes. If from and to are set it is
+ * that of dpar_redistribute, otherwise that of dpar_transfers_exchange. The arrays are not read.
+ * Local. Fails as those functions, and with DPAR_E_RANGE above 2^62 bytes or elements. Costs O(the
+ * rank's transfers), because it walks them. */
 DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_redistribute_desc *move,
                                      int64_t *bytes, dpar_why *why);
 
-/* The inner door: what the headers above this one call. Private: it changes without notice. */
+#endif /* DPAR_COMM_H */
+
+/* Stop here if you only want the API. All that follows is private and changes without notice. */
+
+/* The inner door: what the headers that stand on this one call. */
+#ifndef DPARI_COMM_DOOR_H
+#define DPARI_COMM_DOOR_H
 
 /* ==== comm/os.h ==== */
 
@@ -945,8 +1048,9 @@ DPARI_DOOR uint64_t dpari_os_namespace(const char *kind);
 /* Bytes of physical memory; 0 where it cannot be had. */
 DPARI_DOOR int64_t dpari_os_memory(void);
 DPARI_DOOR int64_t dpari_os_page(void);
-/* Has this CPU vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and does the system keep
- * them? 2: of 64 bytes, too. Takes microseconds in a virtual machine. */
+/* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
+ * system saves them. Returns 2 if it has vectors of 64 bytes, too, and otherwise 0. Takes
+ * microseconds in a virtual machine. */
 DPARI_DOOR int dpari_os_wide(void);
 
 /* Threads; -1 where the program is linked without them. The handle is the system's. */
@@ -985,19 +1089,19 @@ typedef struct dpari_pace {
  * other operation fits them. */
 enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
-/* Does an operation of this kind combine elements, has it a root, is it a message? */
+/* Test whether an operation of this kind combines elements, has a root, or is a message. */
 DPARI_DOOR int dpari_kind_reduces(int32_t kind);
 DPARI_DOOR int dpari_kind_rooted(int32_t kind);
 DPARI_DOOR int dpari_kind_sends(int32_t kind);
-/* Has this rank something in call->in, in call->out? */
+/* Test whether this rank has an input in call->in, or an output in call->out. */
 DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call);
 DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
 /* "sum", "avg", ... */
 DPARI_DOOR const char *dpari_op_name(int32_t op);
 /* Tags of collectives that are below name what the ranks plan by them, and are not compared. */
 enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
-/* The tag of the all-reduce by which ranks agree before a plan, so that sentences name the plan. 0:
- * a plan that sentences have no words for. */
+/* The tag of the all-reduce by which ranks agree before a plan, so that messages name the plan. 0:
+ * a plan that messages have no words for. */
 DPARI_DOOR int32_t dpari_plan_tag(const char *plan);
 /* A collective's tag as ranks compare it. */
 static inline int32_t dpari_tag_compared(int32_t tag)
@@ -1024,7 +1128,7 @@ DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_
  *
  * Plans hold their communicator, and may be run when it was closed. An engine keeps the last ones
  * that it closed, for as long as their world is open: each call of such a one is E_ARG with a
- * sentence. */
+ * message. */
 enum { DPARI_ENDED = 16 };
 typedef struct dpari_ended {
     dpar_comm *last[DPARI_ENDED];
@@ -1032,7 +1136,7 @@ typedef struct dpari_ended {
 } dpari_ended;
 /* Keeps c, whose engine has nothing left to do; returns one that is to be freed now, or NULL. */
 DPARI_DOOR dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
-/* Is it one of those? */
+/* True if c is one of those closed communicators. */
 DPARI_DOOR int dpari_ended_is(const dpar_comm *c);
 /* At the end: the next one to be freed, NULL when there is none. */
 DPARI_DOOR dpar_comm *dpari_ended_take(dpari_ended *closed);
@@ -1249,8 +1353,9 @@ typedef struct dpari_world {
 
 /* ---- memory ---- */
 
-/* Do the addresses [low, high) keep to one allocation of this rank, or out of its heap? 0: *within
- * are the bytes of the allocation that holds low, 0 when none does. O(log allocations). */
+/* True if the addresses [low, high) are within one allocation of this rank, or outside its heap. If
+ * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
+ * O(log allocations). */
 DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
 /* What every rank can turn into the address of `at`; 0 where [at, at + bytes) is not memory that
  * all can reach. And back, for this rank. */
@@ -1296,13 +1401,13 @@ DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t ran
 DPARI_DOOR void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
 /* 1 for the first in this world that asks with this turn (1, 2, ...), or a later one. */
 DPARI_DOOR int dpari_world_speaks(dpari_world *w, uint32_t turn);
-/* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
+/* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
 DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
 /* ==== comm/group.h ==== */
 
 /* group - ranks of a world that have a communicator in common: who they are, where their words lie,
- * how it breaks, and sentences about that. Private. What the words say is told in coll.c; coll and
+ * how it breaks, and messages about that. Private. What the words say is told in coll.c; coll and
  * p2p advance the operations of a group, shm decides when and for how long. */
 
 enum { DPARI_INLINE = 120 }; /* bytes of payload in an entry */
@@ -1392,7 +1497,7 @@ typedef struct dpari_group {
     dpari_levels levels;
     const void **in; /* scratch: an address a rank */
     void **out;
-    const int32_t *called; /* by which numbers sentences call its ranks; NULL: their own, */
+    const int32_t *called; /* by which numbers messages call its ranks; NULL: their own, */
     const char *place;     /* and which node's memory it is */
 } dpari_group;
 
@@ -1421,23 +1526,25 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
  * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
 DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double quiet,
                                        int32_t *links);
-/* An engine of several nodes has this one for the ranks of a node: sentences say "rank number[r] on
+/* An engine of several nodes has this one for the ranks of a node: messages say "rank number[r] on
  * place" (number NULL: as ever, but for dpari_put_place). Both stay the caller's. */
 DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
 /* " on n2", or nothing. */
 DPARI_DOOR void dpari_put_place(dpar_text *t, const dpari_group *g);
-/* Has one of its ranks ended? Then its sentence: "rank 3 on n2 has ended (in ...)". */
+/* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
+ * ...)". */
 DPARI_DOOR int dpari_group_ended(dpar_comm *c, dpar_text *t);
 /* dpari_at gave NULL for this ref: breaks the communicator, which is of this engine, with a
- * sentence that says so. */
+ * message that says so. */
 DPARI_DOOR dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
-/* Has this rank of the world begun to close the communicator, and said all that it owes of
- * messages? It sends and takes nothing more. */
+/* True if this rank of the world has begun to close the communicator and has completed its
+ * messages. It neither sends nor receives any more. */
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
 /* For a deadline: a quarter of it, a second at most. */
 DPARI_DOOR double dpari_quiet(double timeout);
-/* Does a rank wait now, as it has said within the last `quiet` seconds, for this one in a
- * collective of g that this one has not called? Then its number there. */
+/* Tests whether a rank waits for this one in a collective of g that this one has not called, as it
+ * has reported within the last `quiet` seconds. If so, *sequence is the number of that
+ * collective. */
 DPARI_DOOR int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
                                    int64_t *sequence);
 /* " called barrier #7": that collective. */
@@ -1798,7 +1905,7 @@ DPARI_DOOR uint64_t dpari_hash(uint64_t h, int64_t v);
 DPARI_DOOR uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
 
 /* All ranks hear how the worst of them fares: a rank that fails keeps its own status and *why, the
- * others get the worst status and "rank 2: " before its sentence (its status in words, where its
+ * others get the worst status and "rank 2: " before its message (its status in words, where its
  * why is NULL). COLLECTIVE: one all-reduce of 24 bytes; a broadcast when one fails. */
 DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
 
@@ -1822,7 +1929,7 @@ typedef void dpari_state(dpari_facts *f, const void *given);
 DPARI_DOOR void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
 DPARI_DOOR void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
 DPARI_DOOR void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
-/* Of what is too long for a sentence. */
+/* Of what is too long for a message. */
 DPARI_DOOR void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
 
 /* Of what all state for this kind of plan, never 0. */
@@ -1830,7 +1937,7 @@ DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const
 
 /* As dpari_agree; where all are well and not all state the same, E_MISMATCH with the first in which
  * two of them differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3". plan: its kind,
- * what the sentence begins with. given is read when st is OK; state NULL: there is nothing to
+ * what the message begins with. given is read when st is OK; state NULL: there is nothing to
  * compare. COLLECTIVE; where they differ, some broadcasts more: the logarithm of the number of
  * facts, twice.
  */
@@ -1839,7 +1946,7 @@ DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *
 
 DPARI_DOOR uint64_t dpari_hash_real(uint64_t h, double v);
 
-/* A broadcast from rank 0, which sentences name as the planning of that. */
+/* A broadcast from rank 0, which messages name as the planning of that. */
 DPARI_DOOR dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count, int32_t type,
                                           const char *plan);
 
@@ -1848,8 +1955,8 @@ DPARI_DOOR dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t co
 DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
                                         const char *what, dpar_work *work);
 
-/* A call that one rank makes wrongly: st, with a sentence in c->why, as dpari_say. Of a broken
- * communicator its own status, and its sentence stays: it says why the call came to be wrong. */
+/* A call that one rank makes wrongly: st, with a message in c->why, as dpari_say. Of a broken
+ * communicator its own status, and its message stays: it says why the call came to be wrong. */
 DPARI_DOOR dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
                                              const char *word, size_t length, int64_t a, int64_t b,
                                              int64_t x, int64_t y);
@@ -1929,7 +2036,7 @@ DPARI_DOOR const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_
 /* All have read. sent: the bytes of this rank that others took; they count as an all-to-all's.
  * COLLECTIVE: a barrier. */
 DPARI_DOOR dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
-/* Are so many bytes better written past the cache? */
+/* True if so many bytes are better written with streaming stores, past the cache. */
 DPARI_DOOR int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
 
 /* ==== comm/job.h ==== */
@@ -1971,7 +2078,8 @@ DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const c
  */
 DPARI_DOOR dpar_status dpari_job_join(const dpar_launcher_info *job, const dpar_world_desc *options,
                                       dpar_comm **world, dpar_why *why);
-/* Would it fail on this rank before it meets the others, who would then wait in vain? Local. */
+/* Checks whether joining would fail on this rank before it meets the others, which would then wait
+ * for it in vain. Local. */
 DPARI_DOOR dpar_status dpari_job_try(const dpar_launcher_info *job, const dpar_world_desc *options,
                                      dpar_why *why);
 
@@ -1995,9 +2103,9 @@ DPARI_DOOR dpar_status dpari_launch_programs(int32_t n, char **words,
                                              const dpar_world_desc *options, dpari_verdict *verdict,
                                              dpar_why *why);
 
-#endif /* DPAR_COMM_H */
+#endif /* DPARI_COMM_DOOR_H */
 
-/* Stop here if you only want the API. The implementation follows. */
+/* The implementation. */
 
 #if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_COMM_IMPLEMENTATION)) && \
     !defined(DPAR_COMM_IMPLEMENTATION_DONE)
@@ -2059,7 +2167,7 @@ DPARI_API void *dpari_os_map(int fd, int64_t begin, int64_t bytes);
 /* Keeps mapped memory out of core files, or takes it in again. The system would write all of a
  * shared mapping, and take a page of memory for each page of it that was never used. */
 DPARI_API void dpari_os_dump(void *at, int64_t bytes, int dumped);
-/* Does that process write a core file now? */
+/* True if that process is writing a core file. */
 DPARI_API int dpari_os_dumps(int32_t pid);
 /* The namespace in which this process has its pid, if /proc shows that one; 0: unknown. */
 DPARI_API uint64_t dpari_os_pids(void);
@@ -2074,7 +2182,8 @@ DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
 enum { DPARI_OS_LARGE = 1 << 21 };
 DPARI_API void dpari_os_large_pages(void *at, int64_t bytes);
 
-/* This process holds byte `at` of the file for as long as it lives; does anyone else hold it? */
+/* Locks byte `at` of the file for as long as this process lives; the second tests whether another
+ * process has locked it. */
 DPARI_API int dpari_os_hold(int fd, int64_t at);
 DPARI_API int dpari_os_is_held(int fd, int64_t at);
 
@@ -2122,13 +2231,13 @@ DPARI_API void dpari_os_available(dpari_available *a);
  * directory where groups are mounted: lowers bytes and cpus of *a. */
 DPARI_API void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
-/* The sentence "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
+/* The message "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
 DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
 
 /* ==== comm/world.h ==== */
 
 /* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
- * E_SYSTEM with a sentence. */
+ * E_SYSTEM with a message. */
 DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
                                          const dpar_world_desc *options, dpar_why *why);
 /* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
@@ -2147,11 +2256,11 @@ DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_wh
 /* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
  * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
 DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
-/* Has any of its ranks been the first to speak? */
+/* True if any of its ranks has printed an error. */
 DPARI_API int dpari_segment_said(const dpari_segment *s);
-/* Has it left in order, by closing the world's communicator? */
+/* True if the rank has left in order, by closing the world's communicator. */
 DPARI_API int dpari_segment_has_left(const dpari_segment *s, int32_t rank);
-/* Have others gone on without it? */
+/* True if others have gone on without the rank (dpar_comm_shrink). */
 DPARI_API int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
 /* A number that changes with each operation that it begins, and while it waits in one. */
 DPARI_API uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
@@ -2173,7 +2282,8 @@ DPARI_API double dpari_beat_age(dpari_world *w, int32_t rank);
 /* "; 2 of 3 other ranks cannot be read: rank 2 (another PID namespace), ...", or nothing. */
 DPARI_API void dpari_put_unread(dpar_text *t, dpari_world *w);
 
-/* May `reader` read the memory of `rank` (process_vm_readv)? Each rank tries all when it enters. */
+/* True if `reader` may read the memory of `rank` (process_vm_readv). Each rank tries all others
+ * when it enters. */
 DPARI_API int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank);
 /* Copies from a rank's private memory. 0, or -1 with errno when that is not possible, or not any
  * more: this rank does not try again then. */
@@ -2217,14 +2327,14 @@ DPARI_API int64_t dpari_member_bytes(const dpari_world *w);
 DPARI_API dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
 DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank);
 
-/* The rank is gone: breaks the communicator with a sentence that says so, of this operation. */
+/* The rank is gone: breaks the communicator with a message that says so, of this operation. */
 DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
-/* dpari_at gave NULL for this ref: breaks the communicator with a sentence that says so. */
+/* dpari_at gave NULL for this ref: breaks the communicator with a message that says so. */
 DPARI_API dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
 /* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 
-/* ---- sentences ---- */
+/* ---- messages ---- */
 
 /* Copies the text into *why, if there is one. */
 DPARI_API void dpari_why_set(dpar_why *why, const char *text);
@@ -2342,8 +2452,9 @@ enum {
 /* Cuts a group into clusters, the same on all its ranks; in `tables`, dpari_gate_bytes of them. */
 DPARI_API int64_t dpari_gate_bytes(int32_t size);
 DPARI_API void dpari_gate_cut(dpari_group *g, void *tables);
-/* One look by levels: have all words `which` of k reached the target? 1 yes, 0 not yet; -1: look at
- * all of them, from cursor 0 on. Entries are equal to the target, or of a later collective. */
+/* Looks once, by levels, whether all words `which` of k have reached the target. Returns 1 if they
+ * have, 0 if not yet, and -1 if the caller must look at all words, from cursor 0 on. Entries are
+ * equal to the target, or of a later collective. */
 DPARI_API int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at, int32_t which,
                               uint64_t target);
 /* A leader that has passed, in whatever way, tells the others: first the other leaders, if it has
@@ -2366,7 +2477,7 @@ DPARI_API const void *dpari_gate_result(const dpari_group *g, const dpari_watch 
 /* A step of the collective that is first in the queue, from phase 0 on: OK done, MORE (g->blocker:
  * for whom), negative: failed. */
 DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k);
-/* Has that rank not done what k waits for? */
+/* True if that rank has not yet done what k waits for. */
 DPARI_API int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32_t rank);
 
 /* ==== comm/p2p.h ==== */
@@ -2546,13 +2657,13 @@ DPARI_STRIDE_INLINE void dpari_stride_ask(const dpari_stride *s, unsigned char *
 
 /* ---- one run: inlined with a constant loop ---- */
 
-/* Is it a loop of sums? */
+/* True if the loop computes sums. */
 DPARI_STRIDE_INLINE int dpari_stride_sums(int32_t loop)
 {
     return loop >= DPARI_STRIDE_SUM_F32 && loop <= DPARI_STRIDE_SUM_F64_7;
 }
 
-/* Can the loop make what it has moved 0? */
+/* True if the loop can set to 0 what it has moved. */
 DPARI_STRIDE_INLINE int dpari_stride_zeroes(int32_t loop)
 {
     return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
@@ -2870,6 +2981,12 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
 #endif /* DPARI_STRIDED_RUN_H */
 
 /* ==== comm/os.c ==== */
+
+/* Wraps what ranks need of POSIX and Linux: clocks, futexes, mappings, files, processes, CPUs and
+ * threads.
+ *
+ * Most of what differs between systems is in this file. If a feature is missing (memfd, futex,
+ * process_vm_readv), a function says so, and callers use a slower method. */
 
 /* ---- time and waiting -------------------------------------------------------------------------
  */
@@ -3845,6 +3962,14 @@ DPARI_API DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, i
 
 /* ==== comm/kernel.c ==== */
 
+/* Implements the loops over memory: copy, fill, convert, reduce and scale.
+ *
+ * The cost of a collective is to read every input and write every output once, and these loops come
+ * close to the bandwidth of the memory. There is one loop for each type and operation, in plain C
+ * or in vector types of the compiler. Conversions are also compiled for vectors of 32 bytes, which
+ * are used if the CPU has them. Large copies may use streaming stores, which bypass the caches.
+ * Called by coll.c, p2p.c, mem.c, points_list.c and the strategies of dpar_train.h. */
+
 /* x87 rounds when it stores, not when it adds: there, and where there are no vector types, the loop
  * over elements further below. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) &&                                              \
@@ -3909,14 +4034,15 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_get(const unsigned char *from)
     return v;
 }
 
-/* Where `mask`, a, else b. */
+/* Returns a where `mask` is set, and b elsewhere. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_pick(dpari_kern_u4 mask, dpari_kern_u4 a,
                                                 dpari_kern_u4 b)
 {
     return (a & mask) | (b & ~mask);
 }
 
-/* Is any bit of a mask of whole elements set? Seldom: what is behind it may be slow. */
+/* True if any bit of a mask of whole elements is set. It is marked as unlikely, so the code behind
+ * it may be slow. */
 DPARI_KERN_INLINE int dpari_kern_some(dpari_kern_u4 mask)
 {
 #if defined(__SSE2__)
@@ -3958,7 +4084,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_f16(dpari_kern_u4 x)
     return (sum - shifter + (above >> 13)) | ((x ^ size) >> 16);
 }
 
-/* The same for what may be larger, infinite or NaN. */
+/* The same for values that may be too large, infinite or NaN. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_f16(dpari_kern_u4 x)
 {
     const dpari_kern_u4 size = x & 0x7fffffffu;
@@ -4070,7 +4196,7 @@ DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x)
     }
 }
 
-/* Elements of memory as what they are accumulated in. */
+/* Loads elements and converts them to the type in which they are accumulated. */
 DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *from, int32_t type)
 {
     if (dpari_kern_is16(type)) {
@@ -4194,8 +4320,8 @@ DPARI_KERN_INLINE void dpari_kern_store(unsigned char *to, const dpari_kern_quad
     }
 }
 
-/* The address may lie behind the array: an address asked for ahead never faults, and as a number
- * it is no pointer out of bounds. */
+/* Prefetches. The address may be behind the array, because a prefetch never faults. It is computed
+ * as a number, so that it is no pointer out of bounds. */
 DPARI_KERN_INLINE void dpari_kern_ahead(const unsigned char *from)
 {
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_AHEAD));
@@ -4435,7 +4561,7 @@ static void dpari_kern_divide_any(dpari_kern_u4 *x, int32_t n, int32_t type, int
     }
 }
 
-/* From accumulators to what is stored. */
+/* Converts accumulators to the type that is stored. */
 static void dpari_kern_finish_any(dpari_kern_u4 *x, int32_t n, int32_t type)
 {
     int32_t k;
@@ -5788,7 +5914,7 @@ DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
 /* ---- looking for NaN and Inf ------------------------------------------------------------------
  */
 
-/* Are all bits of its exponent set? */
+/* True if all bits of the exponent are set, as in NaN and infinity. */
 static int dpari_kern_odd(const unsigned char *at, int32_t type)
 {
     uint64_t f64;
@@ -5882,6 +6008,13 @@ DPARI_DOOR int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type
 }
 
 /* ==== comm/strided.c ==== */
+
+/* Copies boxes between strided arrays. strided.h has the calls.
+ *
+ * dpari_stride_prepare does all decisions once: it drops dims of one element, merges dims that are
+ * contiguous on both sides, sorts the others, and chooses a loop by run length, types and
+ * operation. dpari_stride_run then only walks. Conversions and long sums go through a small buffer.
+ * Called by halo_prepare.c, grid.c and mem.c. */
 
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
 #define DPARI_STRIDE_NEAR 64  /* runs after which their lines are surely still near */
@@ -6330,7 +6463,7 @@ static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
             255) == 0;
 }
 
-/* Rows by way of `room`, where what was read becomes 0. */
+/* Adds rows by way of the buffer `room`, and sets to 0 what was read. */
 static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *room,
                                    dpari_stride_loop *add, int64_t size)
 {
@@ -6437,8 +6570,9 @@ DPARI_APART void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int3
     }
 }
 
-/* Runs that are to lie densely in what another core has used last: gathered in near memory while
- * those lines come, then stored in one piece, as whole lines. At most DPARI_STRIDE_PACK bytes. */
+/* Packs runs into lines that another core has used last. They are gathered in a local buffer while
+ * those lines are fetched, and then stored in one piece, as whole lines. At most DPARI_STRIDE_PACK
+ * bytes. */
 static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char room[DPARI_STRIDE_PACK];
@@ -6634,7 +6768,8 @@ DPARI_APART void dpari_stride_lengthen(dpari_stride *s, int32_t d)
     }
 }
 
-/* The loop of what is not just copied. `together`: the innermost dim lies in one piece. */
+/* Chooses the loop for a box that is not just copied. `together` is set if the innermost dim is
+ * contiguous. */
 static int32_t dpari_stride_choose(const dpari_stride *s, int together)
 {
     static const int32_t f32[DPARI_STRIDE_FULL] = {DPARI_STRIDE_NONE,      DPARI_STRIDE_SUM_F32,
@@ -6801,9 +6936,16 @@ DPARI_DOOR DPARI_COLD void dpari_stride_prepare(dpari_stride *s, const dpari_str
 
 /* ==== comm/mem.c ==== */
 
+/* Implements the operations of mem.h in the host's memory as plain loops, and calls those of a
+ * communicator's memory for strategies.
+ *
+ * The loops define what the functions of a device must compute, bit for bit. The last part
+ * (dpari_do_...) calls the table of comm->mem, or these loops if it is NULL, and breaks the
+ * communicator if a function fails. It is used by move.c and the strategies of dpar_train.h. */
+
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
-/* Are they one, or two of {F64, F32}, {F32, F16}, {F32, BF16}? */
+/* True if both types are the same, or are {F64, F32}, {F32, F16} or {F32, BF16}. */
 static int dpari_mem_box_meet(int32_t a, int32_t b)
 {
     return a == b || dpari_narrows(a, b) || dpari_narrows(b, a);
@@ -7051,7 +7193,7 @@ static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
     }
 }
 
-/* Are types and numbers in the domain? */
+/* True if types and numbers are allowed. */
 static int dpari_mem_reduce_fits(const dpar_mem_reduce *r)
 {
     const int ints = dpar_type_reduces(r->to_type) && !dpari_is_float(r->to_type);
@@ -7245,10 +7387,18 @@ DPARI_DOOR dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, co
 
 /* ==== comm/comm.c ==== */
 
-/* ---- sentences --------------------------------------------------------------------------------
+/* Implements the public functions of a communicator: they fill in a dpar_call, check it, and pass
+ * it to the engine.
+ *
+ * dpar_post checks kind, type, counts, pointers and overlap of a call on this rank only; the engine
+ * then compares the calls of all ranks. The file also writes messages about calls, tracks posted
+ * work, and connects handles to the communicators that they use (engine.h), so that a closed
+ * communicator is recognised. It knows no engine: all go through the table dpar_engine. */
+
+/* ---- messages ----------------------------------------------------------------------------------
  */
 
-/* "all-reduce: " and what is wrong, into the communicator's sentence. */
+/* "all-reduce: " and what is wrong, into the communicator's message. */
 static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
 {
     dpar_text_init(t, c->why.text, sizeof c->why.text);
@@ -7394,7 +7544,7 @@ DPARI_DOOR int dpari_kind_sends(int32_t kind)
     return kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
 }
 
-/* Does this rank look at `size` pieces on that side? */
+/* True if this rank passes one piece for each rank in `in`; the next function tests `out`. */
 static int dpari_call_cuts_in(const dpar_comm *c, const dpar_call *call)
 {
     return call->kind == DPAR_CALL_REDUCE_SCATTER || call->kind == DPAR_CALL_ALL_TO_ALL ||
@@ -7530,7 +7680,7 @@ static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
     return 1;
 }
 
-/* Are in and out where the in-place form has them? */
+/* True if `in` and `out` have the positions of an in-place call. */
 static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
 {
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
@@ -7571,7 +7721,7 @@ static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
     return DPAR_OK;
 }
 
-/* Is it a call that a communicator of this size can run? A sentence in c->why where not. */
+/* Checks a call against the size of its communicator. On failure the message is in c->why. */
 static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
 {
     int32_t unit = dpar_type_bytes(call->type);
@@ -8257,6 +8407,16 @@ DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *c, dpar_text *out)
 
 /* ==== comm/agree.c ==== */
 
+/* Compares descriptions across ranks before they plan something together, and divides the caller's
+ * memory into pieces.
+ *
+ * A collective constructor describes its arguments as facts: names with numbers. dpari_agree_on
+ * hashes them, and compares the hashes and the ranks' own statuses in one small all-reduce. Only if
+ * the hashes differ does it search, by bisection with broadcasts between two ranks' facts, for the
+ * first fact that differs. All ranks then fail with DPAR_E_MISMATCH, and the message names two
+ * ranks and both values. If a rank failed before, all ranks fail with its status. Called by the
+ * constructors of all headers from move.c up. */
+
 DPARI_DOOR DPARI_ONE_COPY uint64_t dpari_hash(uint64_t h, int64_t v)
 {
     h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
@@ -8304,7 +8464,8 @@ DPARI_DOOR DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *
     return h;
 }
 
-/* Rank `who` has failed with `worst`: those that have not themselves hear its sentence. */
+/* Rank `who` has failed with `worst`: broadcasts its message to the ranks that have not failed
+ * themselves. */
 static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst, int32_t who,
                               dpar_why *why)
 {
@@ -8327,8 +8488,8 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
     return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
 }
 
-/* Ranks whose hashes differ are who[0] < who[1], E_MISMATCH without a sentence; both are -1 when
- * none do, one fails, or this rank cannot know. */
+/* Finds two ranks whose hashes differ, who[0] < who[1], and returns DPAR_E_MISMATCH without a
+ * message. Both are -1 if none differ, a rank has failed, or this rank cannot know. */
 static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, const char *plan,
                                                uint64_t hash, int32_t *who, dpar_why *why)
 {
@@ -8464,8 +8625,9 @@ DPARI_DOOR DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *s
     return f.hash | UINT64_C(1) << 63; /* not that of no plan, 0, when its last bits are lost */
 }
 
-/* The number of the first in which ranks who[0] and who[1] differ, found by halves: the one tells
- * what those up to the middle hash to, the other whether that is so on it. */
+/* Finds the number of the first fact in which ranks who[0] and who[1] differ, by bisection. In each
+ * step the first rank broadcasts the hash of the facts up to the middle, and the second whether its
+ * hash is the same. */
 static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const char *plan,
                                      dpari_state *state, const void *given, int64_t *first)
 {
@@ -8661,6 +8823,13 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t b
 
 /* ==== comm/pace.c ==== */
 
+/* Chooses the faster of two methods of copying by measuring both in use. pace.h explains the
+ * methods.
+ *
+ * Each size class keeps the time per byte of both. The faster one is used, and now and then the
+ * other one is tried again, less often the longer it has been slower. Called by coll.c and
+ * p2p.c. */
+
 DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
 {
     return &pace[bytes < INT64_C(32) << 10    ? 0
@@ -8720,6 +8889,15 @@ DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double
 }
 
 /* ==== comm/world.c ==== */
+
+/* Implements the world: the segment that ranks share, their heaps, sleeping and waking, and signs
+ * of life. world.h has the memory layout.
+ *
+ * Segments: a memfd or an unlinked file, mapped by each rank. Sleeping: a rank polls, yields, then
+ * sleeps on a futex that others wake. Life: each rank holds a lock that the system releases when it
+ * dies, so that the others notice, and advances a counter while it works. Heap: each rank allocates
+ * from extents of its own, without locks. The flight recorder keeps the last operations of each
+ * rank for dpar_comm_report. Called by all other modules of the shared-memory engine. */
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
 enum { DPARI_VERSION = 3 };
@@ -9340,8 +9518,8 @@ DPARI_API DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, int32_
 
 #define DPARI_BEAT_FRESH 0.1 /* seconds */
 
-/* Has it crashed, and writes a core file? It keeps its lock until that is done, which may take
- * minutes. One that has just said that it waits has not. */
+/* True if the rank has crashed and is writing a core file. It keeps its lock until that is done,
+ * which may take minutes. A rank that has just reported that it waits has not crashed. */
 static int dpari_rank_dumps(dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
@@ -9623,10 +9801,11 @@ static DPARI_COLD int64_t dpari_heap_place(dpari_world *w, int64_t take, int32_t
     return at >= 0 || unit == page ? at : dpari_heap_gap(w, take, page, place, number);
 }
 
-/* Would the system end some process instead of refusing the memory? Ranks often allocate at the
- * same time, and each sees what is free before the others have taken theirs: so they announce it,
- * and where there is not enough for all who are about to, one waits for those before it. 0 leaves
- * the announcement to dpari_heap_took. */
+/* True if there is not enough memory, so that the system would kill some process rather than refuse
+ * it. Ranks often allocate at the same time, and each sees the memory that is free before the
+ * others have taken theirs. They therefore announce allocations, and if there is not enough for
+ * all, a rank waits for those before it. If the result is 0, dpari_heap_took ends the
+ * announcement. */
 static DPARI_COLD int dpari_heap_is_short(dpari_world *w, int64_t take)
 {
     dpari_available now;
@@ -9879,7 +10058,7 @@ DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32
     return w;
 }
 
-/* Who has not come; the sentence. */
+/* Who has not come; the message. */
 static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *why)
 {
     dpar_status status = DPAR_E_TIMEOUT;
@@ -10252,6 +10431,14 @@ DPARI_DOOR DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, 
 
 /* ==== comm/group.c ==== */
 
+/* Implements groups: the ranks of a world that share a communicator.
+ *
+ * A group finds the memory of each member, breaks on all ranks if one fails, and decides which
+ * ranks go on when it shrinks. Most of the file writes the messages of errors: who is missing,
+ * where each rank waits, and which rank is the cause. The last part is the wait of an exchange
+ * (halo, points) for one peer, with the same deadline and messages. Called by coll.c, p2p.c, shm.c,
+ * and by the exchanges of dpar_halo.h and dpar_points.h. */
+
 /* ---- the memory behind a member ---------------------------------------------------------------
  */
 
@@ -10395,7 +10582,7 @@ DPARI_API DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
     return (int)(stay[rank / 64] >> rank % 64 & 1U);
 }
 
-/* ---- sentences --------------------------------------------------------------------------------
+/* ---- messages ----------------------------------------------------------------------------------
  */
 
 DPARI_DOOR DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
@@ -10458,7 +10645,7 @@ DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, con
     dpari_text_print(t, "%d ranks: ", g->comm.size);
 }
 
-enum { DPARI_NAMED = 8 }; /* ranks that a sentence names */
+enum { DPARI_NAMED = 8 }; /* ranks that a message names */
 
 /* When several died, the first that is missed may not be the one to look for. */
 static DPARI_COLD void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t rank)
@@ -10621,8 +10808,9 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_g
                : DPAR_OK;
 }
 
-/* Does the peer, which has not begun this exchange, wait in a collective for this rank, which has
- * not called that? For as long as `quiet`: a wait that this rank's progress ends is shorter. */
+/* True if the peer has not begun this exchange and waits in a collective that this rank has not
+ * called. It must do so for `quiet` seconds, because a wait that the progress of this rank can end
+ * is shorter. */
 static DPARI_COLD int dpari_peer_crossed(dpari_peer_wait *p)
 {
     const double now = dpari_os_now(), timeout = p->comm->timeout_s;
@@ -10638,8 +10826,9 @@ static DPARI_COLD int dpari_peer_crossed(dpari_peer_wait *p)
     return p->crossed > 0.0 && now - p->crossed > quiet;
 }
 
-/* Is the deadline over, and is it known who does not come: the same for a quarter of the time
- * allowed, a second at most? Where that changes again and again, the last after four times that. */
+/* True if the deadline has passed and the late rank is known: the suspect has been the same for
+ * `quiet` seconds (a quarter of the deadline, at most a second). If the suspect keeps changing, the
+ * last one counts after four times that. */
 static DPARI_COLD int dpari_peer_late(dpari_peer_wait *p, double began)
 {
     const double timeout = p->comm->timeout_s, quiet = dpari_quiet(timeout);
@@ -10698,15 +10887,20 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uin
 
 /* ==== comm/gate.c ==== */
 
-/* Why one line of each kind is enough, or two by parity, as with entries (coll.c):
+/* Tells the ranks of a large group that all have arrived, by levels. gate.h has the idea and the
+ * protocol; coll.c calls it while it waits for words.
  *
- * `up` of k + 1 is written when the leader's cluster has entered k + 1, while another leader may
- * still read `up` of k: so there are two. `up` of k + 2 is written when all have entered k + 1,
- * which each does when it is done with k.
- * `down` of k + 1 is written when all have entered k + 1, and so are done with `down` of k.
- * A word that is ahead of the target says more than the target: its leader has passed this gate.
- * After a barrier that closes a communicator, words may be ahead because their rank has taken its
- * member into another one; a barrier carries nothing. */
+ * One line of each kind is enough, or two by parity, as for the entries of coll.c:
+ *
+ * `up` of k + 1 is written once the leader's cluster has entered k + 1, while another leader may
+ * still read `up` of k. Therefore there are two. `up` of k + 2 is written once all have entered k +
+ * 1, which each rank does after it is done with k.
+ *
+ * `down` of k + 1 is written once all have entered k + 1 and so are done with `down` of k.
+ *
+ * A word that is ahead of the target implies the target, because its leader has passed this gate.
+ * After a barrier that closes a communicator, words may be ahead because their rank has reused its
+ * member for another communicator. A barrier carries no data, so that does no harm. */
 
 enum {
     DPARI_LEVELS_FROM = 17, /* ranks: fewer look at all words in a microsecond */
@@ -10842,7 +11036,7 @@ static int dpari_gate_came(const uint64_t *at, int32_t which, uint64_t target)
     return (int64_t)(word - target) >= 0;
 }
 
-/* The cluster has come: tells the other leaders, with what the cluster gives. */
+/* Publishes to the other leaders that this cluster has arrived, together with its small input. */
 static void dpari_gate_tell_leaders(dpari_group *g, const dpar_work *k, int32_t which,
                                     uint64_t target)
 {
@@ -10939,26 +11133,30 @@ DPARI_API void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_w
 
 /* ==== comm/coll.c ==== */
 
-/* The collectives of the shared-memory engine, as steps that never wait.
+/* Implements the collectives of the shared-memory engine as steps that never wait. shm.c calls the
+ * steps, and decides when and for how long to wait between them.
  *
- * Collective k of a communicator, on every rank:
- *   1. What it gives is put where others can read it: inside the entry line (small), in the slot of
- *      parity k & 1, or it lies in registered memory already. Then the rank publishes its entry:
- *      word = k << 32 | fingerprint of the call.
- *   2. It waits for the entries of ALL (many ranks do so by levels: gate.h). So two parities are
- *      enough: who begins k + 2 has seen all entries k + 1, and a rank that has entered k + 1 has
- *      finished reading k. And each rank compares all fingerprints: ranks that called different
- *      things find out here, all of them.
- *   3. All now know the same entries and choose the same way:
- *      box     everything is readable: each takes what it needs; if some lies in users' memory,
- *              nobody returns before all have said (word a) that they are done with it;
- *      push    reductions, outputs are reachable too: a rank reduces its part of everybody's input
- *              and stores it into everybody's output: each byte is read and written once;
- *      cma     the kernel copies from the other processes;
- *      chunks  pieces go through the slots, four buffers deep. Step j: put in chunk j (word a = j +
- *              1) once all are done with chunk j - 4; reduce or take (word b), take results (c).
- * Words have one writer and only grow. A published word makes visible all that its writer wrote
- * before: release and acquire are all the order that is needed. */
+ * Collective k of a communicator proceeds in these steps on every rank:
+ *
+ *   1. Input is put where others can read it: small input into the rank's entry line, other input
+ *      into the slot of parity k & 1, unless it is in registered memory already. Then the rank
+ *      publishes its entry: word = k << 32 | fingerprint of the call.
+ *   2. The rank waits for the entries of ALL ranks (many ranks do so by levels: gate.h), and
+ *      compares their fingerprints. If ranks have called different operations, all of them notice
+ *      here. The wait also makes two parities sufficient. A rank that begins k + 2 has seen all
+ *      entries of k + 1, and a rank that has entered k + 1 has finished reading k.
+ *   3. All ranks have now seen the same entries, so they choose the same method:
+ *      box     All input is readable, and each rank takes what it needs. If some of it is in users'
+ *              memory, nobody returns before all have published (word a) that they are done.
+ *      push    For reductions whose outputs can be reached too. A rank reduces its part of all
+ *              inputs and stores it into all outputs, so that each byte is read and written once.
+ *      cma     The kernel copies from the other processes.
+ *      chunks  Pieces are passed through the slots, four buffers deep. Step j: write chunk j (word
+ *              a = j + 1) once all ranks are done with chunk j - 4; reduce or take (word b); take
+ *              results (word c).
+ *
+ * Each word has one writer and only grows. A published word makes everything visible that its
+ * writer wrote before, so release and acquire are sufficient. */
 
 enum {
     DPARI_DIRECT_FROM = 1024,      /* bytes from which two waits are cheaper than a copy */
@@ -11079,7 +11277,7 @@ static dpari_piece dpari_piece_to(const dpari_group *g, const dpar_call *call, i
     return p;
 }
 
-/* Where in this rank's `out` goes what comes from `from`. */
+/* Returns the piece of this rank's `out` that receives the data of rank `from`. */
 static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call, int32_t from)
 {
     const int64_t unit = dpari_unit(call);
@@ -11105,7 +11303,7 @@ static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call,
     return p;
 }
 
-/* Does a rank give every other the same bytes? */
+/* True if a rank gives the same bytes to every other rank. */
 static int dpari_gives_one(const dpar_call *call)
 {
     return call->kind == DPAR_CALL_BROADCAST || call->kind == DPAR_CALL_GATHER ||
@@ -11148,7 +11346,7 @@ static int dpari_is_reduction(const dpar_call *call)
            call->kind == DPAR_CALL_REDUCE_SCATTER;
 }
 
-/* Has this rank anything in `in`? */
+/* True if this rank has an input. */
 static int dpari_gives_any(const dpari_group *g, const dpar_call *call)
 {
     return (call->kind != DPAR_CALL_BROADCAST && call->kind != DPAR_CALL_SCATTER) ||
@@ -11184,7 +11382,8 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
 /* ---- waiting for words ------------------------------------------------------------------------
  */
 
-/* Has everyone's word reached the target? Where not, who is the first that has not: the blocker. */
+/* Tests whether the words of all ranks have reached the target. If not, records the first rank
+ * whose word has not as the blocker. */
 static int dpari_reached(dpari_group *g, dpar_work *k, int32_t which, uint64_t target)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -11252,7 +11451,8 @@ static int64_t dpari_table_fill(const dpari_group *g, const dpar_work *k, int pa
     return at;
 }
 
-/* Is there memory from the first to the last byte of `in` that all can reach? */
+/* Returns a reference to `in` if all ranks can reach it from its first to its last byte, otherwise
+ * 0. */
 static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
 {
     int64_t bytes = dpari_gives(g, call);
@@ -11281,7 +11481,8 @@ static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
     return dpari_ref(g->world, call->out, call->count * dpari_unit(call));
 }
 
-/* Does a rank write over what others still read of it, when all is where the user has it? */
+/* Returns DPARI_IN_PLACE if a rank would overwrite input that others may still read, were
+ * everything done in the users' buffers. */
 static int64_t dpari_in_place(const dpar_call *call)
 {
     int over = call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ||
@@ -11289,7 +11490,7 @@ static int64_t dpari_in_place(const dpar_call *call)
     return over && call->in == call->out ? DPARI_IN_PLACE : 0;
 }
 
-/* May this rank of the group read the memory of all others? */
+/* True if this rank may read the memory of all others in its group (process_vm_readv). */
 static int dpari_reads_all(const dpari_group *g, int32_t rank)
 {
     const dpari_world *w = g->world;
@@ -11304,7 +11505,8 @@ static int dpari_reads_all(const dpari_group *g, int32_t rank)
     return r == g->comm.size;
 }
 
-/* May each read the others' memory? What a rank finds out by and by only makes it offer less. */
+/* True if each rank may read the memory of all others. What a rank learns later can only make it
+ * offer less. */
 static int dpari_all_cma(dpari_group *g)
 {
     for (int32_t r = 0; r < g->comm.size && !g->all_cma; r++) {
@@ -11331,7 +11533,8 @@ static int64_t dpari_box_most(dpari_group *g, const dpar_call *call, int64_t lar
                                                                                    : g->slot_bytes;
 }
 
-/* Bytes that this rank gives; where sizes vary the table says of what each other may take. */
+/* Returns the bytes of this rank's input. If sizes vary, a table lists what each other rank may
+ * take. */
 static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_offer *offer)
 {
     const dpar_call *call = &k->call;
@@ -11397,7 +11600,7 @@ static int32_t dpari_streams(const dpari_group *g, int64_t bytes)
     return bytes >= DPARI_STREAM_FROM && !(g->world->head->plain & DPAR_WORLD_NO_STREAMING_STORES);
 }
 
-/* Its own piece of `in`, where it lies. */
+/* Copies the rank's own piece from `in` to `out`. */
 static void dpari_take_own(dpari_group *g, const dpar_call *call, int32_t stream)
 {
     const dpari_piece to = dpari_piece_from(g, call, g->comm.rank);
@@ -11434,7 +11637,7 @@ static void dpari_enter(dpari_group *g, dpar_work *k)
     }
 }
 
-/* What a rank says that it called; 1 when that was leaving. */
+/* Appends the call that a rank has published. Returns 1 if that call closes the communicator. */
 static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work *k, int32_t rank)
 {
     dpari_flight f;
@@ -11453,7 +11656,7 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
     return 0;
 }
 
-/* Pieces of different sizes, and nothing else that a sentence could show. */
+/* Pieces of different sizes, and nothing else that a message could show. */
 static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32_t other)
 {
     dpari_flight f;
@@ -11484,7 +11687,8 @@ static DPARI_COLD dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_wor
     return dpari_group_break(g, left ? DPAR_E_PEER : DPAR_E_MISMATCH, why.text);
 }
 
-/* Have all entered, and the same? OK: yes, MORE: not yet. */
+/* Returns DPAR_OK if all ranks have entered the same call, DPAR_MORE if some have not entered, and
+ * DPAR_E_MISMATCH if calls differ. */
 static dpar_status dpari_entries_of_all(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -11524,7 +11728,7 @@ static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
     return came ? DPAR_OK : DPAR_MORE;
 }
 
-/* Have all said their last word of it? */
+/* True if all ranks have published their last word for this operation. */
 static int dpari_last_words(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -11541,8 +11745,8 @@ static int dpari_last_words(dpari_group *g, dpar_work *k)
 /* ---- everything is readable -------------------------------------------------------------------
  */
 
-/* Does a reduction write where it reads? Those lines are in the caches: stores past these take
- * three times as long. */
+/* True if a reduction writes over its own input. Those lines are in the caches, where streaming
+ * stores would take three times as long. */
 static int dpari_over_input(const dpari_group *g, int32_t outs)
 {
     for (int32_t j = 0; j < outs; j++) {
@@ -11894,8 +12098,8 @@ static dpari_piece dpari_chunk(dpari_piece p, int64_t size, int64_t step)
     return c;
 }
 
-/* Bytes of a piece and how many buffers: a broadcast goes in small pieces, so that the others begin
- * soon, and its root fills all the room there is before it has to wait. */
+/* Chooses the bytes of a chunk and the number of buffers. A broadcast is sent in small chunks, so
+ * that the others begin soon, and its root fills all buffers before it has to wait. */
 static void dpari_chunks_cut(const dpari_group *g, const dpar_call *call, dpari_coll *o,
                              int64_t largest)
 {
@@ -11935,7 +12139,7 @@ static void dpari_chunks_begin(dpari_group *g, dpar_work *k, int64_t largest)
     }
 }
 
-/* Puts in what the others are to take or reduce of this chunk. */
+/* Writes the part of this chunk that the others will take or reduce. */
 static void dpari_chunk_in(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     char *buffer = dpari_buffer(g, o, g->comm.rank, o->in_step);
@@ -12212,29 +12416,31 @@ DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
 
 /* ==== comm/p2p.c ==== */
 
-/* Messages of the shared-memory engine.
+/* Implements messages of the shared-memory engine as steps that never wait. Called by shm.c.
  *
- * One channel an ordered pair of ranks, in the sender's heap, opened at its first record: a ring of
- * cells, each with a block. A cell's word is the index of its record + 1, written last. The
- * receiver takes the records of a channel in order, always, and counts them in `consumed`, so that
- * the ring comes free however the receives are posted: what nobody has asked for yet moves into a
- * note in private memory.
+ * There is one channel for each ordered pair of ranks. It is in the sender's heap and is made when
+ * the first record is written: a ring of cells, each with a block. A cell's word is the index of
+ * its record + 1, and is written last. The receiver always takes the records of a channel in order,
+ * and counts them in `consumed`. A message that no receive asks for yet is moved into a note in
+ * private memory, so that the ring becomes free in whatever order receives are posted. Records are:
  *
- *     EAGER  envelope and the first bytes: in the cell, or in its block; DATA follows if there are
- *            more, until all is told. The sender is done when the last is in the ring.
- *     RTS    envelope of a large message. Once it is matched the receiver copies from the sender's
- *            registered memory, or from its process, and answers FIN;
- *            or it answers CTS: with a ref to its own registered memory, into which the sender
- *            copies, then PUT; or without, for DATA. Where both memories are registered and the
+ *     EAGER  the envelope and the first bytes, in the cell or in its block. DATA records with the
+ *            rest follow. The sender is done when the last one is in the ring.
+ *     RTS    the envelope of a large message. Once it is matched, the receiver copies from the
+ *            sender's registered memory, or from its process, and answers FIN. Or the receiver
+ *            answers CTS. With a ref to its own registered memory, the sender copies there and
+ *            sends PUT; without one the sender sends DATA. If both memories are registered and the
  *            sender waits, each copies a half: CTS, both copy, PUT and FIN.
- *     DATA   a piece: in the block, or in the cell; bytes: where in the message, tag: how many
+ *     DATA   a piece of a message, in the block or in the cell. `bytes` is its place in the
+ *            message, `tag` its length.
  *
- * CTS and FIN go the other way, in the channel of that pair. An id is the sender's number of the
- * message; answers and pieces carry it. Whatever names an id that is not (or no longer) known is
- * dropped: its communicator broke here.
+ * CTS and FIN are sent the other way, in the channel of that pair. An id is the sender's number of
+ * the message; answers and pieces carry it. A record whose id is not known, or no longer, is
+ * dropped, because its communicator has broken here.
  *
- * Blocking waits look at one channel, and at all of them now and then: so every rank that waits for
- * anything moves everything that others sent to it. */
+ * A blocking wait looks at one channel, and at all of them now and then, so that every rank that
+ * waits for anything also moves what others have sent to it. */
+
 enum {
     DPARI_P2P_CELLS = 32, /* of a channel */
     DPARI_P2P_TELL = 8,   /* records between two looks that the sender gets at `consumed` */
@@ -12754,7 +12960,8 @@ static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link, int32_t peer
     return 1;
 }
 
-/* Writes what there is room for: answers, then messages in their order, then what was asked for. */
+/* Writes records as long as the channel has space: answers first, then messages in their order,
+ * then the data that receivers have requested. */
 static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 {
     dpari_world *w = p->world;
@@ -12778,8 +12985,8 @@ static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 /* ---- a message meets its receive --------------------------------------------------------------
  */
 
-/* The sentence, the same on all ranks: "recv #7 of 4 f32 on rank 0 from rank 1, tag 3: rank 1
- * sent 8 f32". */
+/* Breaks the communicator with the same message on all ranks, as in "recv #7 of 4 f32 on rank 0
+ * from rank 1, tag 3: rank 1 sent 8 f32". */
 static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head *head)
 {
     dpari_group *g = dpari_group_of(k->comm);
@@ -13130,7 +13337,8 @@ static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dp
 /* ---- what the engine calls --------------------------------------------------------------------
  */
 
-/* Is there a note for this receive? Then it begins with that. */
+/* Matches a receive with a message that arrived before it was posted. Returns 1 if there is such a
+ * message. */
 static int dpari_p2p_recv_early(dpari_p2p *p, int32_t peer, uint32_t comm, dpar_work *k)
 {
     dpari_p2p_link *link = &p->link[peer];
@@ -13266,12 +13474,18 @@ DPARI_API int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g)
 
 /* ==== comm/shm.c ==== */
 
-/* The shared-memory engine: what is posted where, who waits how, what happens when a rank does not
- * come. The collectives themselves are coll.c, messages p2p.c, how a communicator breaks group.c.
+/* Implements the shared-memory engine: its table of functions, posted work, waiting, and what
+ * happens if a rank does not arrive. The collectives are in coll.c, messages in p2p.c, and how a
+ * communicator breaks in group.c.
  *
- * A member (a rank's part of a communicator) is never given back to the heap: a slow peer may still
- * look at its words after the last operation. It waits for the next communicator of its rank, which
- * counts on from where the members of its ranks have stopped, so that words still only grow. */
+ * Operations are state machines that never block (coll.c, p2p.c), and this file advances them.
+ * Collectives of a communicator run in the order in which they were posted. Between looks a waiting
+ * rank spins, then sleeps. Now and then it checks whether the others are alive and the deadline has
+ * passed.
+ *
+ * A member (a rank's part of a communicator) is never returned to the heap, because a slow peer may
+ * still read its words after the last operation. It is kept for the next communicator of its rank,
+ * whose numbers continue where those of its members ended, so that words still only grow. */
 
 /* A communicator of this rank. */
 typedef struct dpari_shm {
@@ -13335,7 +13549,7 @@ static void dpari_unlock(dpari_node *n)
     }
 }
 
-/* ---- sentences --------------------------------------------------------------------------------
+/* ---- messages ----------------------------------------------------------------------------------
  */
 
 static int dpari_work_misses(const dpari_group *g, const dpar_work *k, int32_t rank)
@@ -13408,7 +13622,8 @@ static int dpari_close_in_vain(dpari_shm *s)
     return 0;
 }
 
-/* Time has passed: does it still make sense to wait? OK: yes; E_PEER: *rank is gone; E_TIMEOUT. */
+/* Checks now and then whether a wait still makes sense. Returns DPAR_OK if it does, DPAR_E_PEER if
+ * *rank is gone, or DPAR_E_TIMEOUT. */
 static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
 {
     dpari_group *g = &s->group;
@@ -13528,7 +13743,7 @@ DPARI_DOOR void dpari_shm_progress_all(dpar_comm *c)
     }
 }
 
-/* Gives up what cannot end any more. */
+/* Fails an operation that can no longer complete. */
 static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
 {
     dpari_group *g = &s->group;
@@ -13543,7 +13758,8 @@ static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
     }
 }
 
-/* Has the operation come further since the last look? The deadline is for waits without news. */
+/* True if the operation has made progress since the last look. The deadline limits waits without
+ * progress only. */
 static int dpari_gets_on(dpari_node *n, const dpar_work *k)
 {
     uint64_t seen = (uint64_t)k->sequence * 31 + (uint64_t)k->phase;
@@ -13555,7 +13771,7 @@ static int dpari_gets_on(dpari_node *n, const dpar_work *k)
     return seen != before;
 }
 
-/* Looks at everything, and gives up where nobody will come. */
+/* Checks all that an operation waits for, and fails it if a rank will not arrive. */
 static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
 {
     dpari_group *g = &s->group;
@@ -13751,7 +13967,7 @@ static dpar_status dpari_shm_test(dpar_work *k)
 
 enum { DPARI_BATCH = 12 }; /* works that fit on the stack */
 
-/* Receives first: what arrives then goes straight to its place. */
+/* Posts receives first, so that messages arrive directly in their place. */
 static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
                                    dpar_work *works)
 {
@@ -14221,7 +14437,7 @@ DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t 
     return status;
 }
 
-/* What each rank says of itself in a split. */
+/* What each rank publishes about itself in a split. */
 typedef struct dpari_card {
     int32_t color, key, world_rank, good;
     uint64_t member;
@@ -14450,7 +14666,7 @@ static dpar_status dpari_shrink_make(dpari_shm *s, const uint64_t *stay, dpar_co
     return status;
 }
 
-/* Ends what is posted on it, for all. */
+/* Fails all operations that are posted on the communicator, on all ranks. */
 static void dpari_shrink_break(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -14516,6 +14732,14 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, in
 }
 
 /* ==== comm/peers.c ==== */
+
+/* Lets a rank read the registered arrays of all other ranks in place. peers.h has the calls in
+ * order.
+ *
+ * Ranks exchange references to their arrays in an all-gather, and then read what they need. A final
+ * barrier ensures that no rank changes its array while others read it. If any array is not in
+ * registered memory, all ranks learn so and use an all-to-all. Called by train/expert.c and
+ * train/ulysses.c. */
 
 /* Bytes from which the collectives of shared memory write past the cache, too. */
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)
@@ -14598,6 +14822,14 @@ DPARI_DOOR int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
 }
 
 /* ==== comm/job.c ==== */
+
+/* Finds out which launcher started this process, and its rank and size.
+ *
+ * A table has a row of environment variables for each launcher. Launchers start each other and set
+ * each other's variables (Slurm sets PMI's for an MPI, for example). dpari_job_seen therefore
+ * decides which launcher really started the job; all numbers are then taken from its row. Variables
+ * and files are read through a dpari_site, which tests replace. Called by dpar_launcher_detect, and
+ * by launch.c and simple.c. */
 
 /* One row of the table of launchers: the variables that hold its numbers. The second name of a
  * pair is looked at when the first is not set; NULL: there is none. */
@@ -14862,7 +15094,8 @@ static int dpari_job_in_step(const dpari_site *s)
            !(dpari_job_number(step, INT64_MAX, &number) && number >= INT64_C(4294967280));
 }
 
-/* Are PMI's and PALS's variables there, and do they say what those of the row say that began it? */
+/* True if PMI or PALS variables are set and agree with the rank and size of the launcher that
+ * started the job. */
 static int dpari_job_is_of(const dpari_site *s, const char *rank, const char *size)
 {
     const int pmi = dpari_job_has(s, "PMI_RANK"), pals = dpari_job_has(s, "PALS_RANKID");
@@ -14906,13 +15139,14 @@ DPARI_API DPARI_COLD int dpari_job_segment(const dpari_site *site)
     return fd;
 }
 
-/* Are DPAR_RANK and DPAR_SIZE those of a rank of dpar_init_or_launch that started this process? */
+/* True if DPAR_RANK and DPAR_SIZE were meant for another process: a rank of dpar_init_or_launch
+ * that started this one as its child. */
 static int dpari_job_is_anothers(const dpari_site *s)
 {
     return dpari_job_has(s, DPARI_JOB_SEGMENT) && dpari_job_segment(s) < 0;
 }
 
-/* Did this launcher leave its mark? Its row must then be whole. */
+/* True if a variable of this launcher is set. Its other variables must then be set, too. */
 DPARI_APART int dpari_job_seen(const dpari_site *s, int32_t launcher)
 {
     switch (launcher) {
@@ -15065,7 +15299,7 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job,
     return DPAR_OK;
 }
 
-/* Do the numbers of a row fit together? */
+/* Checks that the numbers of a launcher fit together. */
 static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->launcher);
@@ -15098,7 +15332,8 @@ static void dpari_job_part(const dpari_site *s, dpar_text *t, const char *before
     }
 }
 
-/* Job and step: what a second job of the same user has otherwise. Empty where nothing says. */
+/* Appends what distinguishes this job from a second one of the same user, such as job and step
+ * numbers. Appends nothing if no variable has them. */
 static void dpari_job_id(const dpari_site *s, int32_t launcher, dpar_text *t)
 {
     switch (launcher) {
@@ -15284,6 +15519,13 @@ DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dp
 
 /* ==== comm/meet.c ==== */
 
+/* Lets the ranks of a job that a launcher started find each other and share one segment. meet.h has
+ * the protocol; launch.c calls it.
+ *
+ * Rank 0 is the host. It serves all connections in one poll loop, and drops those that do not speak
+ * the protocol or belong to other users. The other ranks are guests, which retry until the
+ * deadline. */
+
 #define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064)
 
 #if !defined(MSG_NOSIGNAL)
@@ -15420,7 +15662,7 @@ static int dpari_meet_socket(void)
     return fd;
 }
 
-/* Does the process at the other end run as this user? */
+/* True if the process at the other end of the socket runs as this user. */
 static int dpari_meet_is_mine(int fd)
 {
     int64_t pid, user;
@@ -15455,8 +15697,9 @@ static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
     return sent == (ssize_t)sizeof copy;
 }
 
-/* Reads on into h from byte *got; a descriptor that comes along goes to *passed (one that is there
- * already is closed). 1: whole, 0: more is to come, -1: the other end is closed. */
+/* Continues to read a greeting into h from byte *got. A descriptor that arrives with it is stored
+ * in *passed, whose previous one is closed. Returns 1 if the greeting is complete, 0 if not yet,
+ * and -1 if the other end is closed. */
 static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
 {
     dpari_rights rights;
@@ -15632,14 +15875,15 @@ static void dpari_host_accept_all(dpari_host *h)
     }
 }
 
-/* Has the guest gone without our having seen it? */
+/* True if the guest has closed its connection and this was not noticed yet. */
 static int dpari_host_is_gone(const dpari_host *h, int32_t i)
 {
     char byte;
     return recv(h->poll[1 + i].fd, &byte, 1, MSG_PEEK) == 0;
 }
 
-/* A first message: is it a rank of this job, of the same build, and the first that says so? */
+/* Checks the first message of a guest: it must be a rank of this job and of the same build, and the
+ * first with its number. */
 static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
 {
     dpari_guest *g = &h->guest[i];
@@ -15806,7 +16050,7 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
     return status;
 }
 
-/* Tells a guest how it ended; it has said who it is. */
+/* Sends the result to a guest that has identified itself. */
 static void dpari_host_tell(dpari_host *h, int32_t i, dpar_status status, const dpar_why *why)
 {
     dpari_hello mine;
@@ -15960,14 +16204,14 @@ static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadli
     }
 }
 
-/* Is this the answer of this job's rank 0 to this hello? */
+/* True if this is the answer of this job's rank 0 to this hello. */
 static int dpari_meet_answers(const dpari_hello *answer, const dpari_hello *mine)
 {
     return answer->magic == mine->magic && answer->job == mine->job &&
            answer->nonce == mine->nonce && answer->rank == 0;
 }
 
-/* The sentence of a refusal. */
+/* The message of a refusal. */
 static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
 {
     answer->text[sizeof answer->text - 1] = 0;
@@ -15991,7 +16235,7 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     if (status != DPAR_OK) {
         return dpari_say_word(status, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
     }
-    /* rank 0 counts the time; its sentence is the better one */
+    /* rank 0 counts the time; its message is the better one */
     got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
     if (none >= 0) {
         close(none);
@@ -16096,6 +16340,16 @@ DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info *job,
 }
 
 /* ==== comm/launch.c ==== */
+
+/* Starts ranks on this machine and supervises them, for dpar_launch and dpar_init_or_launch; joins
+ * ranks that a launcher started, for dpar_init.
+ *
+ * The calling process makes the shared segment and forks one process per rank (or starts a new
+ * process of the program, for dpar_init_or_launch, or a thread). It then waits for them as their
+ * supervisor: it records how each ends, breaks the communicator if one fails, and kills ranks that
+ * do not end in time. A rank whose function never returns is detected by counters in the segment
+ * that each rank advances when it begins an operation or waits. The first rank that failed
+ * determines status and message. */
 
 /* What a launch knows of one rank. The first part is written by the rank, before it ends, the rest
  * by the supervisor. It lies in memory that both see. */
@@ -16262,7 +16516,7 @@ static void dpari_seat_live(dpari_launch *l, int32_t rank)
  * launching process has made, which it inherits as an open file. So whoever launched watches it as
  * it does forked ranks. */
 
-/* Is this one of the variables that dpari_seat_exec says? */
+/* True if this entry of the environment is a variable that dpari_seat_exec sets. */
 static int dpari_image_says(const dpari_image *image, const char *entry)
 {
     int i;
@@ -16356,8 +16610,8 @@ static int dpari_seat_failed(const dpari_seat *s)
     return !s->returned || s->result != 0 || s->status != DPAR_OK || s->ending != 0;
 }
 
-/* Has it ended? Then its ending is kept. Each is asked for by its own number: other children of
- * the program are not ours to wait for. */
+/* Tests whether a rank has ended, and records how. Each rank is waited for by its own process id,
+ * because the program may have other children that it waits for itself. */
 static int dpari_seat_reap(const dpari_launch *l, dpari_seat *s)
 {
     int ending = 0;
@@ -16401,7 +16655,7 @@ static void dpari_launch_reap(dpari_launch *l)
     }
 }
 
-/* Since when has a rank failed which the others have not left behind? 0: none has. */
+/* Returns when the first rank failed that the others have not shrunk away, or 0 if none has. */
 static double dpari_launch_failed(const dpari_launch *l)
 {
     double first = 0.0;
@@ -16416,7 +16670,7 @@ static double dpari_launch_failed(const dpari_launch *l)
     return first;
 }
 
-/* Since when has none ended and have those that are left done nothing? */
+/* Returns the time since which no rank has ended and the remaining ranks have done nothing. */
 static double dpari_launch_still(dpari_launch *l, double now)
 {
     double last = 0.0;
@@ -16433,8 +16687,8 @@ static double dpari_launch_still(dpari_launch *l, double now)
     return last;
 }
 
-/* Has this rank neither begun an operation, nor waited in one, nor used its processor since the
- * last look? */
+/* True if this rank has neither begun an operation, nor waited in one, nor used its processor since
+ * the last look. */
 static int dpari_launch_is_silent(dpari_launch *l, int32_t rank)
 {
     dpari_seat *s = &l->seat[rank];
@@ -16838,7 +17092,8 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     return status;
 }
 
-/* n, options and what the ranks run are in l, the rest is zero. */
+/* Starts all ranks and waits for them. n, options and the function are set in l; the rest is
+ * zero. */
 static dpar_status dpari_launch_all(dpari_launch *l, dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_world_desc *options = l->options;
@@ -17055,6 +17310,14 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_de
 
 /* ==== comm/simple.c ==== */
 
+/* Implements the short forms: dpar_launch_main, dpar_init_or_launch and dpar_finalize, dpar_fail,
+ * dpar_max and the like, and dpar_comm_check_equal.
+ *
+ * dpar_fail prints one message per job. Ranks that share memory claim the right to print by a word
+ * in the segment; over MPI rank 0 prints, and a rank whose communicator is not broken yet.
+ * dpar_comm_check_equal compares hashes, and if they differ finds the first different element by
+ * bisection, with one all-reduce for each bit of the count. */
+
 /* ---- the error exit ----------------------------------------------------------------------------
  */
 
@@ -17075,8 +17338,8 @@ static void dpari_main_write(dpar_text *t)
     }
 }
 
-/* Is it this rank that says for all what went wrong? Where ranks share memory the first one does;
- * elsewhere rank 0, and one that finds c whole. */
+/* True if this rank prints the error for all. Where ranks share memory it is the first one that
+ * fails; elsewhere it is rank 0, and a rank whose c is not broken yet. */
 static int dpari_fail_speaks(dpar_comm *c)
 {
     dpar_comm *shared = dpari_world_of(c) != NULL ? c : c->node;
@@ -17086,7 +17349,8 @@ static int dpari_fail_speaks(dpar_comm *c)
     return c->rank == 0 || c->status == DPAR_OK;
 }
 
-/* "rank 2 of 4", and what follows, on stderr, if nobody has said anything so far; then c breaks. */
+/* Prints "rank 2 of 4" and the text to stderr, if no rank has printed anything so far, and breaks
+ * c. */
 static void dpari_fail_text(dpar_comm *c, const char *between, const char *text)
 {
     char line[400];
@@ -17121,7 +17385,7 @@ DPAR_API DPARI_COLD int dpar_fail(dpar_comm *c, const dpar_why *why)
 /* ---- main -------------------------------------------------------------------------------------
  */
 
-/* "heat: " and the sentence. */
+/* "heat: " and the message. */
 static void dpari_main_says(const char *program, const char *text)
 {
     const char *name = program != NULL ? program : "dpar";
@@ -17152,9 +17416,9 @@ static const char *dpari_main_ranks(int argc, char **argv)
     return found;
 }
 
-/* Is this nearly --ranks? After its dashes and up to '=' or a digit, capitals apart: "ranks", of
- * which one letter but the first was changed, put in or left out, or two beside each other changed
- * places; or "nranks". */
+/* True if a word resembles --ranks. The part between its dashes and '=' or a digit must be "nranks"
+ * or "ranks", ignoring case. One letter except the first may be wrong, added or missing, or two
+ * adjacent ones exchanged. */
 static DPARI_COLD int dpari_main_nearly(const char *word)
 {
     static const char name[] = "ranks";
@@ -17250,9 +17514,9 @@ static dpar_status dpari_main_number(const char *name, const char *text, int64_t
     return dpari_job_says(DPAR_E_ARG, why, line, text, "\"", NULL);
 }
 
-/* Who started this process, and how many ranks there are to be; *n = 0 where nobody says that. A
- * launcher that started one process alone, as an interactive allocation does, leaves the number to
- * --ranks, and to DPAR_RANKS. */
+/* Finds out which launcher started this process, and the number of ranks, or *n = 0 if it is not
+ * set. If a launcher started only one process, as an interactive allocation does, --ranks or
+ * DPAR_RANKS set the number. */
 static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *job, int32_t *n,
                                    dpar_why *why)
 {
@@ -17290,7 +17554,8 @@ static int dpari_main_code(int result)
     return result > 0 && result < 256 ? result : result != 0;
 }
 
-/* What a launch ends in, said where no rank has said it: the program's exit code. */
+/* Returns the program's exit code after a launch, and prints the error if no rank has printed
+ * one. */
 static int dpari_main_ends(const char *program, dpar_status st, const dpari_verdict *verdict,
                            const dpar_why *why)
 {
@@ -17320,7 +17585,8 @@ static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *a
     return dpari_main_ends(program, st, &verdict, &why);
 }
 
-/* What the ranks of dpar_launch are told by whoever watches them, here each says itself. */
+/* Joins the ranks of a launcher and runs fn. Without a supervisor, each rank reports its own
+ * failure. */
 static int dpari_main_join(const char *program, dpar_main fn, void *arg)
 {
     dpar_comm *world = NULL;
@@ -17467,8 +17733,7 @@ DPAR_API double dpar_mean(dpar_comm *c, double x)
     return dpari_scalar(c, x, DPAR_AVG);
 }
 
-/* ---- the same on all ranks? ---------------------------------------------------------------------
- */
+/* ---- comparing data of all ranks ------------------------------------------------------------- */
 
 typedef struct dpari_alike {
     const unsigned char *data;
@@ -17510,7 +17775,7 @@ static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
     return dpari_hash(h, last);
 }
 
-/* Do elements [low, high) hash to the same on all ranks? 0, 1; negative: a status. */
+/* Tests whether elements [low, high) have the same hash on all ranks. Returns 1, 0, or an error. */
 static dpar_status dpari_alike_part(dpar_comm *c, const dpari_alike *s, int64_t low, int64_t high)
 {
     uint64_t in[2], out[2] = {0, 0};
@@ -17645,9 +17910,19 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *
 
 /* ==== comm/move.c ==== */
 
+/* Moves arrays between layouts, and boxes of transfer lists.
+ *
+ * A list of transfers becomes a list of items, grouped by peer into streams. A stream is cut into
+ * messages of about piece_bytes; each round sends and receives at most one message of each stream,
+ * so that scratch is one message per peer. Received parts that are reduced must be combined in the
+ * order of the list, not of arrival. A message is therefore kept until the parts before it have
+ * been combined, and its receiver grants the next one only then. In a device's memory the same
+ * items become boxes for comm->mem. dpar_redistribute makes its items from dpar_redistribute_next
+ * of dpar.h, dpar_transfers_exchange from the user's lists after ranks have compared them. */
+
 struct dpari_move;
 
-/* A local array. One of the pointers is set: what is read from, what is written to. */
+/* A local array. One of the two pointers is set, depending on whether it is read or written. */
 typedef struct dpari_move_array {
     struct dpari_move *there; /* in a device's memory; NULL: in the host's */
     int32_t dims, bytes, type;
@@ -17672,7 +17947,7 @@ static int32_t dpari_swapped(const int32_t *swap, int32_t d)
     return d == swap[0] ? swap[1] : d == swap[1] ? swap[0] : d;
 }
 
-/* All that goes from one rank to another, cut into messages. */
+/* All data from one rank to another, cut into messages. */
 typedef struct dpari_move_stream {
     int32_t peer, ops;           /* ops: some box is combined: its receiver says when it comes */
     int32_t loaded, fresh;       /* receives: the message holds parts to combine; it is due */
@@ -17991,7 +18266,7 @@ static int64_t dpari_item_run(const dpari_move_array *a, const dpari_move_item *
     return run;
 }
 
-/* Where element i lies. */
+/* Returns the position of element i in the array. */
 static int64_t dpari_item_at(const dpari_move_array *a, const dpari_move_item *it, int64_t i)
 {
     int64_t at = it->at;
@@ -18059,9 +18334,9 @@ static void dpari_item_combine_there(const dpari_move_array *a, const dpari_move
     dpari_move_flush(a->there);
 }
 
-/* Elements [begin, end) become (what is there) op part[1] op ... op part[parts - 1], each of which
- * begins at `begin`. part[0] and part[parts ..] are this function's. Runs that are long are reduced
- * where they lie, others in a buffer. */
+/* Combines parts: elements [begin, end) become themselves op part[1] op ... op part[parts - 1],
+ * each of which begins at `begin`. part[0] and part[parts ..] are scratch of this function. Long
+ * runs are reduced in place, others in a buffer. */
 static void dpari_item_combine(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
                                int64_t end, const void **part, int32_t parts, int32_t op)
 {
@@ -18254,7 +18529,7 @@ static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
     return 1;
 }
 
-/* Is b a part of the same box as a, which came right before? */
+/* True if b is another part of the same box as a, the transfer right before it. */
 static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
 {
     int32_t d;
@@ -18467,7 +18742,7 @@ static DPARI_COLD void dpari_side_build(dpari_move *m, dpari_move_side *side,
 
 /* ---- receiving in order ---------------------------------------------------------------------- */
 
-/* Is item i a part of the same box as the one before it? */
+/* True if item i is another part of the same box as the item before it. */
 static int dpari_item_continues(const dpari_move_side *in, int64_t i)
 {
     const dpari_move_item *a = &in->item[i - 1], *b = &in->item[i];
@@ -18552,7 +18827,8 @@ static void dpari_group_reduce(dpari_move *m, int64_t begin, int64_t end, int64_
     }
 }
 
-/* Combines what has come, in the order of the list, as far as it goes. dry: only counts. */
+/* Combines the parts that have arrived, in the order of the list, as far as possible. With `dry` it
+ * only counts them. */
 static void dpari_move_combine(dpari_move *m, int dry)
 {
     dpari_move_side *in = &m->in;
@@ -18609,8 +18885,9 @@ static void dpari_stream_arrive(dpari_move *m, dpari_move_stream *s, int dry)
     dpari_move_flush(m);
 }
 
-/* Does the next message of a stream come, or go, in this round? Boxes that are combined come when
- * the message before is used up: their receiver says when. */
+/* True if the next message of a stream is received in this round; the next function tests sends.
+ * The message of boxes that are combined is received when the one before has been used up, and its
+ * receiver tells the sender when that is. */
 static int dpari_comes(const dpari_move_stream *s)
 {
     return s->message < s->messages && !s->loaded;
@@ -18679,7 +18956,7 @@ static int64_t dpari_move_plan(dpari_move *m)
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
-/* The communicator's own sentence. */
+/* The communicator's own message. */
 static dpar_status dpari_move_failed(const dpari_move *m, dpar_status st, dpar_why *why)
 {
     if (why != NULL && st < 0) {
@@ -19103,7 +19380,8 @@ static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, i
     }
 }
 
-/* Does each rank receive what the others send it? Each tells each, and all hear of it. */
+/* Compares the lists of all ranks: each must receive what the others send to it. If any two differ,
+ * all ranks fail. */
 static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
 {
     const int32_t me = m->c->rank;
@@ -19140,7 +19418,7 @@ static DPARI_COLD void dpari_move_state(dpari_facts *f, const void *given)
     dpari_fact(f, "elements of a message", 0, m->piece);
 }
 
-/* Arrays and lists of one rank, judged. */
+/* Checks the arrays and lists of one rank. */
 static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s,
                                      const dpar_redistribute_desc *o, dpar_why *why)
 {
@@ -19203,7 +19481,7 @@ static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_redistribute_desc 
     return st;
 }
 
-/* Scratch is taken, the lists lie in it. */
+/* Builds the lists in the scratch, which has been taken. */
 static dpar_status dpari_lists_build(dpari_move *m, dpari_move_source *source,
                                      const dpar_redistribute_desc *o, dpari_move_memory *memory,
                                      dpar_why *why)
@@ -19265,8 +19543,8 @@ static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mes
                            mesh->offset, last, c->size, 0);
 }
 
-/* May replicas cut parts of one sum differently where that would be heard: 16-bit sums round at
- * every step, averages need all their parts at once? */
+/* True if replicas must not cut parts of one sum differently, because results would depend on it:
+ * 16-bit sums round at every step, and averages need all their parts at once. */
 static int dpari_sums_apart(const dpar_layout *from, int32_t type)
 {
     int32_t i, sums = 0, averages = 0;
@@ -19406,7 +19684,8 @@ static void dpari_redistribution_state(dpari_facts *f, const void *given)
     dpari_fact(f, "per_node", 0, r->source.per_node);
 }
 
-/* All ranks hear of one that cannot, and what differs. *apart: on any of them. */
+/* Compares the arguments of all ranks; all fail if one has failed or if they differ. *apart is the
+ * same on all ranks: set if it is set on any. */
 static dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st,
                                               const dpari_redistribution *r, int32_t *apart,
                                               dpar_why *why)

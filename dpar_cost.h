@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_cost.h - what a run costs: memory, traffic and time of a model or a grid on a machine; the best plan.
+/* dpar_cost.h - predicts the memory, traffic and time of a model or a grid on a machine and finds the best plan.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
- * Bandwidths are bytes/s in one direction, times seconds, 1 GB = 1e9 bytes. Nothing is allocated.
+ * A plan says how a job is spread over GPUs: the degrees of data, tensor, pipeline and other parallelism, and options
+ * such as ZeRO and recomputation. The header prices one plan, or searches all legal ones. It allocates no memory.
+ *
+ * Times are in seconds and sizes in bytes; 1 GB = 1e9 bytes. Bandwidths are in bytes/s and count one direction.
  * docs/records/accuracy.md compares the predictions with published measurements, row by row.
  *
  *     #include "dpar_cost.h"
@@ -11,14 +14,16 @@
  *     {
  *         static dpar_plan_result plan;
  *         char line[200];
- *         dpar_text t;
+ *         dpar_text text;
  *         dpar_why why;
  *         if (dpar_plan_search("llama-3-8b", "dgx-h100", "batch=512", &plan, &why) < 0) {
- *             return puts(why.text);
+ *             fprintf(stderr, "%s\n", why.text);
+ *             return 1;
  *         }
- *         dpar_text_init(&t, line, sizeof line);
- *         dpar_plan_draw(&t, &plan.report, DPAR_PLAN_DRAW_LINE, NULL);
- *         return printf("%.1f GB, %.1f s a step: %s", plan.memory * 1e-9, plan.step, line) < 0;
+ *         dpar_text_init(&text, line, sizeof line);
+ *         dpar_plan_draw(&text, &plan.report, DPAR_PLAN_DRAW_LINE, NULL);
+ *         printf("%.1f GB, %.1f s a step: %s", plan.memory * 1e-9, plan.step, line);
+ *         return 0;
  *     }
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
@@ -40,8 +45,9 @@
 
 /* ==== cost/halo_cost.h ==== */
 
-/* halo_cost - how long an exchange of halos takes on a process grid, and which grid is the best. It
- * looks at the runs of memory that faces are made of, at their area, and at the network.
+/* halo_cost - predicts the time of a halo exchange on a process grid and chooses the best grid. The
+ * prediction counts the contiguous runs of memory that the faces consist of, their area, and what
+ * the network carries.
  *
  *     dpar_halo_cost_desc job = {0};
  *     dpar_halo_cost grid = {0};
@@ -53,100 +59,120 @@
  *     job.bytes = 8;
  *     dpar_halo_cost_choose(&job, NULL, &grid, &why);      grid.parts, grid.stride, grid.seconds */
 
-/* What the machine reaches. dpar_halo_plan_tune and bench/ measure such numbers. */
+/* The rates that a machine reaches in a halo exchange. dpar_halo_plan_tune and the programs in
+ * bench/ measure them. */
 typedef struct dpar_halo_rates {
-    double copy_Bps;  /* bytes/s that a rank moves out of one array into another, long runs */
-    double run_s;     /* s for each run (a piece without gaps), whatever its length */
-    double peer_s;    /* s for each peer on the node */
-    double message_s; /* s for each peer on another node */
-    double nic_Bps;   /* bytes/s out of a node, shared by its ranks; 0: no network */
-    /* A block of more bytes, with its halo, lies in memory: there a run takes far_s, not run_s. 0:
-     * no block does. */
+    double copy_Bps;  /* bytes/s that a rank copies from one array to another in long runs */
+    double run_s;     /* seconds for each contiguous run, whatever its length */
+    double peer_s;    /* seconds for each peer on the same node */
+    double message_s; /* seconds for each peer on another node */
+    double nic_Bps;   /* bytes/s out of a node, shared by its ranks; 0 if there is no network */
+    /* A block that is larger than cache_bytes, its halo included, does not stay in the cache. A run
+     * of it takes far_s seconds instead of run_s. cache_bytes = 0 turns this rule off. */
     double cache_bytes, far_s;
 } dpar_halo_rates;
 
-/* Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/records/performance.md), a NIC of
- * 200 Gb/s a node. O(1). */
+/* Sets the default rates: those of faces of 64^3 and 128^3 doubles on a Xeon
+ * (docs/records/performance.md) and of one NIC of 200 Gb/s per node. O(1). */
 DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
-/* An exchange of halos. Zero it and fill it in. Dim 0 is the slowest in memory. */
+/* Describes a halo exchange. Zero the struct, then fill it in. Dim 0 is the slowest in memory. */
 typedef struct dpar_halo_cost_desc {
-    int32_t ranks, per_node;      /* rank r is on node r / per_node; per_node 0: one node */
+    int32_t ranks, per_node;      /* rank r is on node r / per_node; 0 if all are on one node */
     int32_t dims;                 /* 1..DPAR_MAX_DIMS */
     int32_t shape;                /* DPAR_STENCIL_STAR, ... */
-    uint32_t periodic;            /* bit d */
-    int64_t cells[DPAR_MAX_DIMS]; /* of the whole grid */
-    int64_t width[DPAR_MAX_DIMS]; /* of the halo, on either side */
-    int64_t bytes;                /* a cell, of all fields together */
-    int64_t together;             /* bytes of them that lie side by side (one field's components) */
+    uint32_t periodic;            /* bit d is set if dim d is periodic */
+    int64_t cells[DPAR_MAX_DIMS]; /* cells of the whole grid along each dim */
+    int64_t width[DPAR_MAX_DIMS]; /* cells of the halo on either side */
+    int64_t bytes;                /* bytes of one cell, all fields together */
+    int64_t together;             /* bytes of these that are contiguous: one field's components */
 } dpar_halo_cost_desc;
 
-/* A process grid and what one exchange costs on it. Rank = sum over d of coordinate[d] * stride[d]:
- * axes of a dpar_mesh. */
+/* A process grid and the predicted cost of one exchange on it. The rank at a position is the sum
+ * over the dims of coordinate[d] * stride[d], as on the axes of a dpar_mesh. */
 typedef struct dpar_halo_cost {
     int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim */
-    int32_t stride[DPAR_MAX_DIMS]; /* ranks from one part to the next */
-    double seconds;
-    double copy_s;    /* of these: the busiest rank's copies, those to itself round a ring too */
-    double network_s; /* of these: the network of the busiest node */
-    int64_t bytes;    /* received by a rank in the middle, from itself too */
-    int64_t network_bytes; /* sent by a node in the middle to others */
-    int32_t peers;         /* of a rank in the middle, besides itself */
+    int32_t stride[DPAR_MAX_DIMS]; /* distance in ranks from one part to the next */
+    double seconds;                /* predicted time of the exchange */
+    double copy_s;    /* part of `seconds`: the busiest rank's copies, also to itself if periodic */
+    double network_s; /* part of `seconds`: the network of the busiest node */
+    int64_t bytes;    /* received by a rank in the middle of the grid, also from itself */
+    int64_t network_bytes; /* sent to other nodes by a node in the middle of the grid */
+    int32_t peers;         /* peers of a rank in the middle of the grid, itself not counted */
 } dpar_halo_cost;
 
-/* The cost of the grid with these parts and strides. strides: a permutation of the axes, each the
- * product of the parts of the faster ones. It takes the largest block, and the ranks of the first
- * node and of the one in the middle of the grid:
+/* Predicts the cost of an exchange on a given process grid.
  *
- *     copies = bytes / copy_Bps + runs run_s        of all halos; twice those that are packed (from
- *                                                   other nodes, or in runs below 64 bytes); far_s
- *                                                   in place of run_s for a block beyond the cache
+ * job:   the exchange.
+ * rates: rates of the machine; NULL selects those of dpar_halo_rates_init.
+ * grid:  the caller sets parts and strides; the function writes the other fields. The strides order
+ *        the axes: each is the product of the parts of all faster axes.
+ *
+ * The prediction takes the largest block, and the ranks of two nodes: the first and the one in the
+ * middle of the grid.
+ *
+ *     copies = bytes / copy_Bps + runs run_s        summed over all halos; counted twice if packed
+ *                                                   (from another node, or in runs below 64 bytes);
+ *                                                   far_s replaces run_s for blocks beyond the
+ *                                                   cache
  *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
  *
- * E_ARG, E_RANGE with a sentence. Not collective. O(ranks of a node x 3^dims). */
+ * Local. O(ranks of a node x 3^dims). Fails with DPAR_E_ARG if a number is not allowed and with
+ * DPAR_E_RANGE if the grid is larger than 2^61 bytes. */
 DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
                                             const dpar_halo_rates *rates, dpar_halo_cost *grid,
                                             dpar_why *why);
-/* The grid and the order of its axes with the least seconds. Of equal ones it takes the one that
- * cuts the slower dims more often, then the last dim fastest. Blocks hold at least one cell. rates
- * NULL: the default. E_ARG, E_RANGE, E_NONE (no such grid) with a sentence.
+
+/* Chooses the process grid and the order of its axes that dpar_halo_cost_predict predicts to be the
+ * fastest. Each block holds at least one cell. Of equally fast grids it takes the one that cuts the
+ * slower dims more often, then the one whose last dim has the smallest stride.
  *
- * All ranks that compute it get the same; between unlike machines let one rank decide. It tries
- * every ordered factorisation x permutation: milliseconds to 1000 ranks in 3 dims. */
+ * job:   the exchange.
+ * rates: rates of the machine; NULL selects those of dpar_halo_rates_init.
+ * grid:  written on success only.
+ *
+ * Local. All ranks that pass the same arguments get the same grid; if the machines are not alike,
+ * let one rank decide. It tries every ordered factorisation with every order of the axes, which
+ * takes milliseconds for up to 1000 ranks in 3 dims. Fails with DPAR_E_NONE if no grid gives each
+ * rank a cell, and otherwise like dpar_halo_cost_predict. */
 DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
                                            const dpar_halo_rates *rates, dpar_halo_cost *grid,
                                            dpar_why *why);
 
-/* What comes from a neighbour at each exchange, where no grid says it: lists of ids or indices
- * (dpar_points_peer counts them). */
+/* What a rank receives from one neighbour in each exchange. For exchanges that no grid describes,
+ * such as lists of ids or indices (dpar_points_peer counts them). */
 typedef struct dpar_neighbour {
-    int64_t bytes;
-    int64_t runs;   /* pieces without gaps in which they are copied, of both copies together */
-    int32_t copies; /* 1: read where they lie; 2: packed and unpacked, as messages are */
-    int32_t away;   /* 1: on another node; 2 where the neighbour is the rank itself */
+    int64_t bytes;  /* bytes received */
+    int64_t runs;   /* contiguous pieces that are copied, in all copies together */
+    int32_t copies; /* 1 if read where they are; 2 if packed and unpacked, as messages are */
+    int32_t away;   /* 0 if on the same node, 1 if on another node, 2 if it is the rank itself */
 } dpar_neighbour;
 
-/* The seconds of such an exchange on a rank, as dpar_halo_cost_predict counts them:
+/* Predicts the seconds that one rank takes for an exchange with n neighbours.
  *
  *     copies = sum of copies bytes / copy_Bps + runs run_s
  *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
  *
- * The job waits for the rank with the most (dpar_max of it). n neighbours, with none of them 0.
- * per_node: ranks that share the node's NIC and send as much. rates: those of a dpar_cluster
- * (`halo`); NULL: the default. Numbers are not checked. Local. O(n). */
+ * neighbour: n entries; the result is 0 if n is 0.
+ * per_node:  ranks that share the node's NIC and send as much as this one.
+ * rates:     rates of the machine, such as dpar_cluster.halo; NULL selects those of
+ *            dpar_halo_rates_init.
+ *
+ * The job waits for its slowest rank, so its time is the maximum over the ranks (dpar_max). The
+ * arguments are not checked. Local. O(n). */
 DPAR_API double dpar_neighbours_cost(const dpar_neighbour *neighbour, int32_t n, int32_t per_node,
                                      const dpar_halo_rates *rates);
 
 /* ==== cost/cluster.h ==== */
 
-/* cluster - a machine as its costs are seen: a chip, the links inside a node, a node's NICs, the
- * fabric. A few constants say what share of the data sheet is reached. Bandwidths are bytes/s in
- * ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30.
+/* cluster - describes a machine for the predictions: its chip, the links inside a node, the NICs
+ * and the network. Calibration constants say which share of the data sheet programs reach.
+ * Bandwidths are in bytes/s and count ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30 bytes.
  *
  *     dpar_cluster c;
  *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs */
 
-/* Generations: chips that share one set of calibration constants. */
+/* Chip generations. The chips of a generation share one set of calibration constants. */
 enum {
     DPAR_GEN_OTHER,
     DPAR_GEN_VOLTA,
@@ -155,292 +181,324 @@ enum {
     DPAR_GEN_BLACKWELL,
     DPAR_GEN_CDNA,
     DPAR_GEN_TPU,
-    DPAR_GEN_CPU, /* a core: a rank each, which computes and copies in turns */
-    DPAR_GEN_COUNT
+    DPAR_GEN_CPU,  /* one core is one rank, which either computes or copies, never both at once */
+    DPAR_GEN_COUNT /* number of generations */
 };
 
-/* A chip, as its data sheet has it. */
+/* A chip with the numbers of its data sheet. */
 typedef struct dpar_gpu {
     char name[20];
     int32_t generation;              /* DPAR_GEN_* */
-    int32_t units;                   /* streaming multiprocessors (CUs, cores); 0 unknown */
-    double flops[DPAR_FORMAT_COUNT]; /* dense peak, FLOP/s; 0: the chip has no such format */
-    double memory_bytes;             /* what a program can allocate, bytes */
-    double memory_Bps;               /* HBM bandwidth, bytes/s */
-    double pcie_Bps;                 /* to the host, one direction, bytes/s */
-    char source[64];                 /* the source of the numbers, with its date */
+    int32_t units;                   /* streaming multiprocessors (CUs, cores); 0 if unknown */
+    double flops[DPAR_FORMAT_COUNT]; /* dense peak in FLOP/s by format; 0 if the chip lacks the
+                                        format */
+    double memory_bytes;             /* bytes that a program can allocate */
+    double memory_Bps;               /* bandwidth of the device memory, bytes/s */
+    double pcie_Bps;                 /* bandwidth to the host, one direction, bytes/s */
+    char source[64];                 /* source of the numbers, with its date */
 } dpar_gpu;
 
-/* The constants of a machine. Each has a default for each generation, can be given by name
- * ("gemm=0.8") and can be fitted to measurements (calibrate.h). */
+/* The calibration constants of a machine. Each one has a default for each generation. It can be set
+ * by name ("gemm=0.8") and fitted to measurements (calibrate.h). */
 enum {
     DPAR_CAL_GEMM,       /* share of the matrix peak that a large GEMM reaches */
     DPAR_CAL_ATTENTION,  /* share of the matrix peak that fused attention reaches */
     DPAR_CAL_HBM,        /* share of memory_Bps that streaming kernels reach */
-    DPAR_CAL_LAUNCH_S,   /* host seconds a kernel: the least time of small layers */
+    DPAR_CAL_LAUNCH_S,   /* seconds of the host per kernel; small layers take at least that */
     DPAR_CAL_LINK_SHARE, /* share of the in-node link bandwidth that collectives reach */
-    DPAR_CAL_LINK_S,     /* seconds a step of a collective inside a node */
+    DPAR_CAL_LINK_S,     /* seconds per step of a collective inside a node */
     DPAR_CAL_NET_SHARE,  /* share of the NIC bandwidth that collectives reach */
-    DPAR_CAL_NET_S,      /* seconds a step of a collective across nodes */
-    DPAR_CAL_BASE_S,     /* seconds that any collective costs before its first step */
-    DPAR_CAL_CONTENTION, /* share of hidden communication that the compute loses */
-    DPAR_CAL_SKEW,   /* waiting for the slowest: share of the compute for each doubling of dp x cp x
-                        tiles */
-    DPAR_CAL_STEP_S, /* seconds a step outside of layers (data, loss sync, host) */
+    DPAR_CAL_NET_S,      /* seconds per step of a collective between nodes */
+    DPAR_CAL_BASE_S,     /* seconds that any collective takes before its first step */
+    DPAR_CAL_CONTENTION, /* compute time lost per second of communication that it hides */
+    DPAR_CAL_SKEW,   /* time spent waiting for the slowest rank, as a share of the compute for each
+                        doubling of dp x cp x tiles */
+    DPAR_CAL_STEP_S, /* seconds per step outside of the layers (data, loss sync, host) */
     DPAR_CAL_HOP_S,  /* seconds of a piece up and down one level of a tree between nodes */
-    DPAR_CAL_COUNT
+    DPAR_CAL_COUNT   /* number of constants */
 };
 
-/* The values of these constants. */
+/* The values of the calibration constants. */
 typedef struct dpar_calibration {
-    double value[DPAR_CAL_COUNT];
-    double error[DPAR_CAL_COUNT]; /* one standard deviation, relative; 0 unknown */
-    int32_t rows;                 /* measurements behind it; 0: defaults */
+    double value[DPAR_CAL_COUNT]; /* by DPAR_CAL_* */
+    double error[DPAR_CAL_COUNT]; /* relative error, one standard deviation; 0 if unknown */
+    int32_t rows;                 /* measurements that were fitted; 0 for defaults */
     char source[64];              /* which measurements, with the date */
 } dpar_calibration;
 
-/* A call as it was measured, by size: it goes before the formulas of dpar_collective_predict. */
-enum { DPAR_CURVE_POINTS = 16 };
+enum { DPAR_CURVE_POINTS = 16 }; /* most points of a measured curve */
+/* Measured times of a call by message size. They replace the formulas of dpar_collective_predict.
+ */
 typedef struct dpar_curve {
-    int32_t n;     /* points, by ascending bytes; 0: not measured */
-    int32_t ranks; /* that took part, >= 2 */
+    int32_t n;     /* points, in ascending order of bytes; 0 if not measured */
+    int32_t ranks; /* ranks that took part, >= 2 */
     double bytes[DPAR_CURVE_POINTS], seconds[DPAR_CURVE_POINTS];
 } dpar_curve;
+/* The calls that can be measured. */
 enum {
     DPAR_CURVE_LINK,      /* all_reduce of the ranks of a node */
     DPAR_CURVE_LINK_SEND, /* a message inside a node, one way */
-    DPAR_CURVE_NET,       /* all_reduce of one rank a node, all those of a node at once */
+    DPAR_CURVE_NET,       /* all_reduce of one rank per node, for all ranks of a node at once */
     DPAR_CURVE_NET_SEND,  /* a message between nodes, one way */
-    DPAR_CURVE_COUNT
+    DPAR_CURVE_COUNT      /* number of measured calls */
 };
 
-/* A machine: nodes of alike chips, their links and their network. */
+/* A machine: nodes with equal chips, their links and their network. */
 typedef struct dpar_cluster {
     char name[24];
     dpar_gpu gpu;
     int32_t nodes;         /* >= 1 */
     int32_t gpus_per_node; /* ranks that share the in-node links; >= 1 */
-    double link_Bps;       /* bytes/s inside a node, a GPU, one direction */
-    int32_t link_switched; /* 1: any pair gets link_Bps (NVSwitch); 0: split over the peers */
-    int32_t link_reduces;  /* 1: reduction in the switch inside a node (NVLS) */
-    int32_t nics;          /* NICs a node; 0: no network (one node) */
-    double nic_Bps;        /* bytes/s of a NIC, one direction */
-    int32_t net_reduces;   /* 1: reduction in the network between nodes (SHARP) */
-    double taper;          /* share of the injection bandwidth that the fabric carries, (0, 1] */
-    double host_bytes;     /* host memory of a node; 0 unknown (offload is refused) */
-    double nvme_Bps;       /* bytes/s of a node's NVMe; 0: none */
+    double link_Bps;       /* bandwidth of a GPU inside the node, bytes/s, one direction */
+    int32_t link_switched; /* 1 if any pair gets link_Bps (NVSwitch), 0 if the peers share it */
+    int32_t link_reduces;  /* 1 if the switch inside a node can reduce (NVLS) */
+    int32_t nics;          /* NICs of a node; 0 if there is no network (one node) */
+    double nic_Bps;        /* bandwidth of one NIC, bytes/s, one direction */
+    int32_t net_reduces;   /* 1 if the network between nodes can reduce (SHARP) */
+    double taper;          /* share of the NICs' bandwidth that the network carries, (0, 1] */
+    double host_bytes;     /* host memory of a node; 0 if unknown, and then nothing is offloaded */
+    double nvme_Bps;       /* bandwidth of a node's NVMe, bytes/s; 0 if it has none */
     dpar_calibration cal;
-    dpar_curve curve[DPAR_CURVE_COUNT]; /* measured calls */
-    dpar_halo_rates halo;               /* for dpar_halo_cost_predict */
-    char source[96];                    /* the source of the machine's numbers, with the date */
+    dpar_curve curve[DPAR_CURVE_COUNT]; /* measured calls, by DPAR_CURVE_* */
+    dpar_halo_rates halo;               /* rates for dpar_halo_cost_predict */
+    char source[96];                    /* source of the machine's numbers, with the date */
 } dpar_cluster;
 
-/* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest; *c is written
- * on success only. O(presets). */
+/* Finds a machine by its name ("derecho", "dgx-h100"), in upper or lower case. *c is written on
+ * success only. O(presets). Fails with DPAR_E_UNKNOWN; the message names the nearest machine. */
 DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why);
-/* The names of machines, and of chips: index 0..n-1; NULL past the end. A chip alone is the gpu of
- * the machine "1:NAME" (dpar_cluster_read). O(1). */
+/* Returns the name of a machine, or NULL if there is no machine of that index. Indices count from
+ * 0. Static text. O(1). */
 DPAR_API const char *dpar_cluster_name(int32_t index);
+/* Returns the name of a chip, or NULL if there is no chip of that index. Indices count from 0. The
+ * chip itself is the gpu of the machine "1:NAME" (dpar_cluster_read). Static text. O(1). */
 DPAR_API const char *dpar_gpu_name(int32_t index);
 
-/* The default constants of a generation, with source, date and error bars. Any other number: those
- * of DPAR_GEN_OTHER. O(1). */
+/* Sets the default constants of a generation, with their source, date and errors. An unknown
+ * generation gets those of DPAR_GEN_OTHER. O(1). */
 DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation);
-/* The name of a constant, a key of dpar_cluster_read: "gemm", "attention", "hbm", "launch_us",
- * "link_share", ... NULL for a number that is none. Static text. O(1). */
+/* Returns the name of a calibration constant, or NULL if there is no such constant. The names are
+ * keys of dpar_cluster_read: "gemm", "attention", "hbm", "launch_us", "link_share", ... Static
+ * text. O(1). */
 DPAR_API const char *dpar_calibration_name(int32_t which);
 
 /* Reads a machine from text: a preset's name or NODESxGPUS:GPU, followed by ",key=value" settings.
- * One setting a line with '#' comments, a file, is fine too.
+ * The text may also be a file with one setting per line and comments that begin with '#'.
  *
  *     "8x8:h100-80,nvlink=450,nic=8x50"        8 nodes of 8, GB/s one direction, 8 NICs of 50 GB/s
  *     "derecho,nodes=16"   "16xdgx-h100"       "64:a100-80" is one node of 64
  *
- * Keys, in any order; of the same key the last counts:
+ * Keys may come in any order; if a key is repeated, the last value counts.
  *
- *     nodes, gpus (a node), gpu, nvlink (GB/s), switched, nvls, nic (COUNTxGB/s), sharp, taper,
- *     memory (GB a GPU), hbm (GB/s), tflops (dense bf16), pcie (GB/s), host (GB a node),
- *     nvme (GB/s), and every name of a constant;
- *     stream (GB/s a GPU: hbm, however small), tflops32, tflops64 (dense);
- *     link_reduce, link_send, net_reduce, net_send: RANKSxBYTESxMICROSECONDS, a point each,
- *     by ascending bytes;
+ *     nodes, gpus (per node), gpu, nvlink (GB/s), switched, nvls, nic (COUNTxGB/s), sharp, taper,
+ *     memory (GB per GPU), hbm (GB/s), tflops (dense bf16), pcie (GB/s), host (GB per node),
+ *     nvme (GB/s), and the name of every calibration constant;
+ *     stream (GB/s per GPU: as hbm, but also for small values), tflops32, tflops64 (dense);
+ *     link_reduce, link_send, net_reduce, net_send: RANKSxBYTESxMICROSECONDS, one point each,
+ *     in ascending order of bytes;
  *     halo_copy (GB/s), halo_run (ns), halo_peer, halo_msg (us), halo_nic (GB/s),
- *     halo_cache (MB), halo_far (ns): `halo`;
- *     settings (how many stand behind it, at least: a file that was cut short is refused)
+ *     halo_cache (MB), halo_far (ns): the fields of dpar_cluster.halo;
+ *     settings (the least number of settings that follow; a file that was cut short is refused)
  *
- * "hbm" is both: up to 2 it is the share, above it GB/s. What NODESxGPUS:GPU does not say is the
- * chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
- * sentence, which in a text of several lines begins with the line's number; *c is written on
- * success only. O(bytes + presets). */
+ * "hbm" has two meanings: a value up to 2 is the share DPAR_CAL_HBM, a larger one is GB/s. Links
+ * and NICs that NODESxGPUS:GPU leaves open are the usual ones of the chip, with one NIC per GPU,
+ * and `source` says so. *c is written on success only. O(bytes + presets).
+ *
+ * Fails with DPAR_E_PARSE if the text cannot be read, DPAR_E_UNKNOWN for an unknown name, and
+ * DPAR_E_ARG for a value that is not allowed. If the text has several lines, the message begins
+ * with the line's number. */
 DPAR_API dpar_status dpar_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
                                        dpar_why *why);
 
-/* Changes the number of GPUs: whole nodes, or with gpus < gpus_per_node a part of one node and of
- * its NICs. E_DIVIDE: neither. E_ARG: gpus < 1, or several nodes of a machine without NICs. Each
- * has a sentence; *c is written on success only. O(1). */
+/* Changes the number of GPUs of a machine. `gpus` is a multiple of gpus_per_node, or fewer: then
+ * the machine becomes a part of one node, with the same share of its NICs. *c is written on success
+ * only. O(1). Fails with DPAR_E_DIVIDE if the last node would not be full, and with DPAR_E_ARG if
+ * gpus < 1 or if a machine without NICs would get several nodes. */
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
 
 /* ==== cost/collective.h ==== */
 
-/* collective - how many seconds a collective takes on a real machine: the model that the planner
- * uses.
+/* collective - predicts the time of a collective operation on a machine. The planner uses it for
+ * all communication.
  *
- *     dpar_cluster_group_init(&g, &cluster, 8, 1);                          8 ranks side by side
+ *     dpar_cluster_group_init(&g, &cluster, 8, 1);                          8 neighbouring ranks
  *     dpar_collective_predict(&cluster, &g, DPAR_CALL_ALL_REDUCE, 1e9, &cost);
  *     cost.seconds
  *
- * Bytes are those of the FULL vector, the "size" of nccl-tests: all-gather's output,
- * reduce-scatter's input, all-to-all's buffer of one rank. A textbook's ring all-reduce of n ranks
- * takes 2 (n-1)/n * bytes / Bps. The bus bandwidth of nccl-tests is bytes / time, times 2 (n-1)/n
- * for an all-reduce and (n-1)/n for gathers, scatters and all-to-all. */
+ * Bytes always count the FULL vector, which is the "size" of nccl-tests: the output of an
+ * all-gather, the input of a reduce-scatter, one rank's buffer of an all-to-all. A ring all-reduce
+ * of n ranks in a textbook takes 2 (n-1)/n * bytes / Bps. The bus bandwidth of nccl-tests is bytes
+ * / time times a factor: 2 (n-1)/n for an all-reduce, (n-1)/n for all-gather, reduce-scatter and
+ * all-to-all. */
 
-/* The algorithm that was found the cheapest. */
+/* The algorithms of a collective. dpar_collective_predict names the one that it found fastest. */
 enum {
-    DPAR_ALG_RING,
-    DPAR_ALG_PAIRWISE,
-    DPAR_ALG_TREE,
-    DPAR_ALG_IN_SWITCH,    /* NVLS, SHARP */
-    DPAR_ALG_HIERARCHICAL, /* inside the node, across, inside */
-    DPAR_ALG_COUNT
+    DPAR_ALG_RING,         /* a ring over all ranks */
+    DPAR_ALG_PAIRWISE,     /* messages between pairs: all-to-all, point to point */
+    DPAR_ALG_TREE,         /* trees between the nodes */
+    DPAR_ALG_IN_SWITCH,    /* the switch adds the values: NVLS, SHARP */
+    DPAR_ALG_HIERARCHICAL, /* first inside the nodes, then between them, then inside again */
+    DPAR_ALG_COUNT         /* number of algorithms */
 };
 
-/* A group of ranks as it lies on the machine. */
+/* A group of ranks and its place on the machine. */
 typedef struct dpar_cluster_group {
-    int32_t size;     /* ranks */
+    int32_t size;     /* ranks of the group */
     int32_t per_node; /* ranks of the group on one node, >= 1 */
-    int32_t nodes;    /* = ceil(size / per_node) */
-    int32_t sharing;  /* such groups at once on one node, which share its NICs; >= 1 */
+    int32_t nodes;    /* nodes that the group spans: size / per_node, rounded up */
+    int32_t sharing;  /* groups of this kind on one node, which share its NICs; >= 1 */
 } dpar_cluster_group;
 
-/* What a collective takes. */
+/* The predicted cost of a collective. */
 typedef struct dpar_collective_cost {
-    double seconds;
+    double seconds;    /* time of the call */
     int32_t algorithm; /* DPAR_ALG_* */
-    double link_bytes; /* sent by a GPU over the in-node links */
-    double nic_bytes;  /* sent by a GPU over the NICs */
-    double nic_Bps;    /* bytes/s a GPU that the group gets of the NICs */
+    double link_bytes; /* bytes that a GPU sends over the links inside the node */
+    double nic_bytes;  /* bytes that a GPU sends over the NICs */
+    double nic_Bps;    /* bytes/s that the NICs give to each GPU of the group */
     double latency_s;  /* the part of `seconds` that does not shrink with the bytes */
 } dpar_collective_cost;
 
-/* The group of n ranks that are `stride` ranks apart, and how many such groups share a node. All
- * groups together fill the machine. Where they do not lie alike (4 ranks on nodes of 6) it is one
- * that straddles two nodes: the slowest paces the others. O(1). */
+/* Describes a group of n ranks that are `stride` ranks apart, and counts how many such groups share
+ * a node. All these groups together fill the machine. If they are placed differently (groups of 4
+ * ranks on nodes of 6 GPUs), the result is one that spans two nodes, because the slowest group
+ * holds up the others. O(1). */
 DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster *c, int32_t n,
                                       int32_t stride);
 
-/* The predictor: the cheapest of the algorithms that the machine has. These are flat ring, tree,
- * hierarchical, in-switch (all-reduce only, from the size where it wins) and a low-latency
- * protocol. Gathers and scatters across nodes are rings, as NCCL's are. O(1), about 50 ns.
+/* Predicts the time of one collective call.
  *
- * The calibration of `c` gives latency by step, saturation by size and ranks. A node's groups share
- * its NICs. bytes <= 0, size 1 and a kind that is none cost nothing. Rules and sources:
- * collective.c. tests/cost/collective.c prints the errors against published tables. */
+ * c:     the machine. Calls that were measured (c->curve) replace the formulas.
+ * g:     the group of ranks; the groups of a node share its NICs.
+ * kind:  DPAR_CALL_ALL_REDUCE, ...
+ * bytes: of the full vector; a barrier has none.
+ * cost:  the result. All of it is 0 for a group of one rank, for no bytes, and for an unknown kind.
+ *
+ * The prediction is that of the fastest algorithm that the machine has: flat ring, tree,
+ * hierarchical, a low-latency protocol, and in-switch reduction, which exists for all-reduce only
+ * and pays from some size on. All-gather and reduce-scatter between nodes are rings, as in NCCL.
+ * With one rank per node they may also be trees on Hopper and Blackwell (NCCL's PAT). The latency
+ * of a step and the bandwidth by size and ranks come from the calibration of `c`.
+ *
+ * O(1), about 50 ns. The rules and their sources are in collective.c; tests/cost/collective.c
+ * prints the errors against published tables. */
 DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_group *g,
                                       int32_t kind, double bytes, dpar_collective_cost *cost);
 
 /* ==== cost/workload.h ==== */
 
-/* workload - a job's work: a short list of layer classes, each a short list of operations with
- * their shapes. Prices, memory and plans are sums over it. So a new architecture is a new list, and
- * the cost of pricing does not grow with the number of layers.
+/* workload - describes the work of a job as a short list of layer classes, each of which is a short
+ * list of operations with their shapes. Prices, memory and plans are sums over this list. Therefore
+ * a new architecture is a new list, and the cost of pricing does not grow with the number of
+ * layers.
  *
  *     static dpar_workload w;                                  27 KB
  *     dpar_model_find(&model, "llama-3-8b", &why);             models.h
  *     dpar_workload_init(&w, &model, 0, &why); */
 
-enum { DPAR_MAX_LAYER_CLASSES = 24, DPAR_MAX_LAYER_OPS = 320, DPAR_MAX_NOTE = 800 };
-
-/* What an operation does. */
 enum {
-    DPAR_OP_GEMM,      /* [tokens, k] x [k, n], `copies` times */
-    DPAR_OP_EXPERTS,   /* grouped GEMM: `copies` rows a token in all, [rows, k] x [k, n] */
-    DPAR_OP_ATTENTION, /* fused: 2 * n * k FLOP a token, n = heads (d_qk + d_v), k = keys seen */
-    DPAR_OP_SCORES,    /* the same product unfused (batched GEMMs) */
-    DPAR_OP_CONV,      /* as GEMM with k = C_in/groups * taps */
-    DPAR_OP_STREAM,    /* element-wise: only bytes (and few FLOP) */
-    DPAR_OP_SCAN       /* a recurrence by chunks in matrix products: as ATTENTION, nothing halved */
+    DPAR_MAX_LAYER_CLASSES = 24, /* most layer classes of a workload */
+    DPAR_MAX_LAYER_OPS = 320,    /* most operations of a workload */
+    DPAR_MAX_NOTE = 800          /* bytes of a note */
 };
 
-/* How tensor parallelism (TP) cuts it. */
+/* The kinds of operations. n, k and copies are fields of dpar_op. */
 enum {
-    DPAR_CUT_NONE,     /* every TP rank does or holds all of it */
-    DPAR_CUT_SEQUENCE, /* as NONE; under sequence parallelism 1/tp of the tokens */
+    DPAR_OP_GEMM,      /* [tokens, k] x [k, n], `copies` times */
+    DPAR_OP_EXPERTS,   /* grouped GEMM: [rows, k] x [k, n] with `copies` rows per token in all */
+    DPAR_OP_ATTENTION, /* fused: 2 * n * k FLOP per token, n = heads (d_qk + d_v), k = keys seen */
+    DPAR_OP_SCORES,    /* the same product unfused (batched GEMMs) */
+    DPAR_OP_CONV,      /* convolution: a GEMM with k = C_in/groups * taps */
+    DPAR_OP_STREAM,    /* element-wise: moves bytes and has few FLOP */
+    DPAR_OP_SCAN       /* a recurrence in chunks: FLOP as in ATTENTION, never halved as if causal */
+};
+
+/* How tensor parallelism (TP) divides an operation among its ranks. */
+enum {
+    DPAR_CUT_NONE,     /* every TP rank computes or holds all of it */
+    DPAR_CUT_SEQUENCE, /* as NONE, but with sequence parallelism 1/tp of the tokens */
     DPAR_CUT_COLUMN,   /* output width / tp */
     DPAR_CUT_ROW,      /* inner width / tp */
     DPAR_CUT_TENSOR,   /* bytes or heads / tp */
-    /* Of a mixture of experts: experts over ep, each over etp. Sequence parallelism shares the
-     * tokens out. */
-    DPAR_CUT_EXPERT,        /* every rank of etp does or holds all of it */
+    /* For a mixture of experts: the experts are spread over ep ranks, and each expert is cut over
+     * etp ranks. Sequence parallelism divides the tokens. */
+    DPAR_CUT_EXPERT,        /* every rank of etp computes or holds all of it */
     DPAR_CUT_EXPERT_COLUMN, /* output width / etp */
     DPAR_CUT_EXPERT_ROW,    /* inner width / etp */
     DPAR_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
 
-/* Which activations are dropped and computed again in the backward: one of the first four, and with
- * NONE and SELECTIVE any of the bits behind them (Megatron-Core's recompute modules). */
+/* The activations that are dropped and computed again in the backward. A value is one of the first
+ * four; NONE and SELECTIVE may be combined with the bits below (Megatron-Core's recompute modules).
+ */
 enum {
     DPAR_RECOMPUTE_NONE,
     DPAR_RECOMPUTE_SELECTIVE, /* the scores of unfused attention */
     DPAR_RECOMPUTE_FULL,      /* all but the layer's input */
     DPAR_RECOMPUTE_ALTERNATE, /* all but every second product and attention: torchtitan's "op" */
-    DPAR_RECOMPUTE_COUNT,
-    DPAR_RECOMPUTE_NORM = 4,       /* what norms give */
-    DPAR_RECOMPUTE_ACTIVATION = 8, /* what activations give, those of experts too */
-    DPAR_RECOMPUTE_EXPERTS = 16    /* all inside the experts */
+    DPAR_RECOMPUTE_COUNT,     /* number of the values above */
+    DPAR_RECOMPUTE_NORM = 4,  /* bit: outputs of norms */
+    DPAR_RECOMPUTE_ACTIVATION = 8, /* bit: outputs of activation functions, also in experts */
+    DPAR_RECOMPUTE_EXPERTS = 16    /* bit: everything inside the experts */
 };
 
-/* When its saved activation is dropped and computed again. */
+/* The recomputation that drops an operation's saved activation. */
 enum {
-    DPAR_KEEP_ALWAYS,     /* kept under none and selective recomputation */
-    DPAR_KEEP_SELECTIVE,  /* dropped by selective recomputation (attention scores) */
-    DPAR_KEEP_INPUT,      /* the layer's input */
-    DPAR_KEEP_NORM,       /* what a norm gave */
-    DPAR_KEEP_ACTIVATION, /* what an activation gave */
-    DPAR_KEEP_EXPERTS     /* inside the experts, and no activation's */
+    DPAR_KEEP_ALWAYS,     /* kept without recomputation and with SELECTIVE */
+    DPAR_KEEP_SELECTIVE,  /* dropped by SELECTIVE (attention scores) */
+    DPAR_KEEP_INPUT,      /* the layer's input, which is always kept */
+    DPAR_KEEP_NORM,       /* the output of a norm */
+    DPAR_KEEP_ACTIVATION, /* the output of an activation function */
+    DPAR_KEEP_EXPERTS     /* inside the experts, but not the output of an activation function */
 };
 
 /* An operation of a layer. */
 typedef struct dpar_op {
     int8_t kind;       /* DPAR_OP_* */
-    int8_t cut;        /* DPAR_CUT_*, of the work and the weights */
-    int8_t save_cut;   /* DPAR_CUT_*, of the saved bytes */
+    int8_t cut;        /* DPAR_CUT_*, for the work and the weights */
+    int8_t save_cut;   /* DPAR_CUT_*, for the saved bytes */
     int8_t keep;       /* DPAR_KEEP_* */
     int16_t kernels;   /* kernels of the forward pass; the backward has twice as many */
-    int16_t heads;     /* attention: heads (to cut); 0 otherwise */
-    double n, k;       /* as DPAR_OP_* says */
-    double copies;     /* as DPAR_OP_* says; 1 for most */
+    int16_t heads;     /* attention: heads that TP divides; 0 for other operations */
+    double n, k;       /* sizes, see DPAR_OP_* */
+    double copies;     /* number of products or rows, see DPAR_OP_*; usually 1 */
     double params;     /* weights, all ranks together */
-    double touch;      /* HBM bytes a token that the forward moves besides GEMM operands */
-    double touch_back; /* and that the backward moves */
-    double save;       /* bytes a token kept for the backward */
-    double transient;  /* bytes a token alive only while its backward runs */
+    double touch;      /* bytes of device memory per token that the forward moves, without GEMM
+                          operands */
+    double touch_back; /* the same for the backward */
+    double save;       /* bytes per token kept for the backward */
+    double transient;  /* bytes per token that exist only during this backward */
 } dpar_op;
 
-/* Where a layer may stand in a pipeline. */
-enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
+/* The position of a layer in a pipeline. */
+enum {
+    DPAR_LAYER_EMBED, /* an embedding, on the first stage */
+    DPAR_LAYER_BLOCK, /* a block, on any stage */
+    DPAR_LAYER_HEAD   /* the head, on the last stage */
+};
 
-/* A class of layers: so many alike ones in a row. */
+/* A class of equal layers. */
 typedef struct dpar_workload_layer {
     char name[12];              /* "embed", "block", "moe", "head", ... */
     int32_t kind;               /* DPAR_LAYER_* */
-    int32_t count;              /* how many */
+    int32_t count;              /* number of layers */
     int32_t from, span;         /* blocks: spread evenly over [from, from + span) of all blocks */
-    int32_t first, ops;         /* its operations in workload.op */
-    int32_t shared, shared_ops; /* of them those of shared experts */
-    double tokens;              /* tokens (pixels, cells) a sample */
-    double width_bytes;         /* bytes a token of its output: what a pipeline stage sends */
-    double alternate;   /* bytes a token that every second product and attention give, all ranks */
-    int32_t tp_regions; /* column-row pairs: each one all-reduce forward and one backward */
-    double cp_kv_bytes; /* keys and values, bytes a token, all heads */
-    double cp_qo_bytes; /* queries and attention outputs, bytes a token, all heads */
-    double ep_bytes;    /* bytes a token sent to experts (top-k copies); 0: no experts */
-    double reach_bytes; /* halo: the sum over its convolutions of (cells deep) x bytes a cell */
-    int32_t reach;      /* cells: the deepest of its halos */
+    int32_t first, ops;         /* its operations: `ops` entries of workload.op from `first` on */
+    int32_t shared, shared_ops; /* the part of these that belongs to shared experts */
+    double tokens;              /* tokens (pixels, cells) per sample */
+    double width_bytes;         /* bytes per token of its output, which a pipeline stage sends */
+    double alternate;   /* bytes per token that RECOMPUTE_ALTERNATE keeps, all ranks together */
+    int32_t tp_regions; /* column-row pairs; each has one all-reduce forward and one backward */
+    double cp_kv_bytes; /* bytes per token of keys and values, all heads */
+    double cp_qo_bytes; /* bytes per token of queries and attention outputs, all heads */
+    double ep_bytes;    /* bytes per token sent to experts (top-k copies); 0 without experts */
+    double reach_bytes; /* halo: sum over its convolutions of depth in cells x bytes per cell */
+    int32_t reach;      /* depth in cells of the deepest of its halos */
     int32_t exchanges;  /* halo exchanges in its forward */
-    int32_t shrink;     /* cells along an axis = extent / shrink */
+    int32_t shrink;     /* the layer has extent / shrink cells along an axis */
 } dpar_workload_layer;
 
-/* How attention is computed. 0 in a model: as its family and stack have it. */
+/* How attention is computed. 0 in a model selects the usual one of its family and stack. */
 enum {
     DPAR_MODEL_ATTENTION_UNFUSED = 1, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
     DPAR_MODEL_ATTENTION_FLASH1,      /* the first fused kernels (2022-23, Triton included) */
@@ -448,45 +506,42 @@ enum {
     DPAR_MODEL_ATTENTION_END          /* one past the last */
 };
 
-/* How the loss is computed: it decides how many bytes a logit are alive at once. 0 in a model: as
- * the stack has it. */
+/* How the loss is computed. The number is the bytes per logit that exist at the same time. 0 in a
+ * model selects the usual one of the stack. */
 enum {
-    DPAR_MODEL_LOSS_EAGER =
-        1, /* 16 bits, an fp32 softmax, two gradients: 14; with tp a fourth: 18 */
-    DPAR_MODEL_LOSS_COMPILED, /* 6 */
-    DPAR_MODEL_LOSS_FUSED,    /* one kernel, a gradient beside the logits: 4 */
-    DPAR_MODEL_LOSS_INPLACE,  /* one kernel, the gradient in the logits' place: 2 */
-    DPAR_MODEL_LOSS_CHUNKED,  /* eager, in 8 chunks of the tokens */
-    DPAR_MODEL_LOSS_PARALLEL, /* Megatron's over a cut vocabulary: an fp32 copy, its exponentials:
-                                 10 */
-    DPAR_MODEL_LOSS_END       /* one past the last */
+    DPAR_MODEL_LOSS_EAGER = 1, /* 14: 16-bit logits, an fp32 softmax, two gradients; 18 with tp */
+    DPAR_MODEL_LOSS_COMPILED,  /* 6 */
+    DPAR_MODEL_LOSS_FUSED,     /* 4: one kernel, with the gradient next to the logits */
+    DPAR_MODEL_LOSS_INPLACE,   /* 2: one kernel, with the gradient in place of the logits */
+    DPAR_MODEL_LOSS_CHUNKED,   /* as eager, but in 8 chunks of the tokens */
+    DPAR_MODEL_LOSS_PARALLEL,  /* 10: Megatron's over a cut vocabulary, with an fp32 copy */
+    DPAR_MODEL_LOSS_END        /* one past the last */
 };
 
-/* Which software runs the layers. It decides what is fused, what is kept, and how much the host
- * does. Every prediction says which one it assumed. 0 in a model: as its family has it. In text a
- * year may follow, as in core@2024: the latest generation up to then, and where no run of that year
- * is known a line of the note. */
+/* The software stack that runs the layers. It decides what is fused, what is kept, and how much the
+ * host does. Every prediction names the stack that it assumed. 0 in a model selects the usual one
+ * of its family. In text a year may follow, as in core@2024. It selects the latest generation up to
+ * that year; if no run of that year is known, the note says so. */
 enum {
     DPAR_MODEL_STACK_MEGATRON =
-        1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
+        1, /* Megatron-LM of 2022, Megatron-DeepSpeed: apex kernels; only TP overlaps */
     DPAR_MODEL_STACK_MEGATRON_CORE, /* Megatron-Core with TransformerEngine */
     DPAR_MODEL_STACK_TORCH,         /* PyTorch FSDP, eager */
     DPAR_MODEL_STACK_TORCH_COMPILE, /* PyTorch FSDP, torch.compile */
-    /* These are today's. Generations of them that share what they fuse and keep: */
+    /* The four above are the basic stacks. Those below are generations and variants of them, which
+     * fuse and keep the same as their stack. */
     DPAR_MODEL_STACK_LLM_FOUNDRY, /* llm-foundry: torch of 2023 */
-    DPAR_MODEL_STACK_TORCHTITAN,  /* compiled, of 2025 */
-    DPAR_MODEL_STACK_NANOTRON,    /* torch; gradients reduced after the last micro-batch, stages by
-                                     work */
-    DPAR_MODEL_STACK_NEMO,        /* core of 2025-26, the experts' messages behind other work */
-    DPAR_MODEL_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8
-                                bits */
-    DPAR_MODEL_STACK_MEGATRON_2021, /* before gradients were reduced behind the weight gradient */
+    DPAR_MODEL_STACK_TORCHTITAN,  /* torchtitan: compiled, of 2025 */
+    DPAR_MODEL_STACK_NANOTRON,    /* torch; reduces gradients at the end, cuts stages by work */
+    DPAR_MODEL_STACK_NEMO,        /* core of 2025-26; the experts' messages overlap other work */
+    DPAR_MODEL_STACK_DEEPEP, /* nemo; sends a token to a node once, with 8-bit recipes in 8 bits */
+    DPAR_MODEL_STACK_MEGATRON_2021, /* megatron before TP messages overlapped the weight gradient */
     DPAR_MODEL_STACK_NEMO_2024,     /* core of 2024 */
-    DPAR_MODEL_STACK_MAXTEXT,       /* XLA: fused as compiled, its collectives are asynchronous */
+    DPAR_MODEL_STACK_MAXTEXT,       /* XLA: fuses like compiled, its collectives are asynchronous */
     DPAR_MODEL_STACK_END            /* one past the last */
 };
 
-/* A job's work. dpar_workload_init builds it. */
+/* The work of a job. dpar_workload_init builds it. */
 typedef struct dpar_workload {
     char name[32];
     int32_t layers, ops;
@@ -495,31 +550,32 @@ typedef struct dpar_workload {
     int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
     int32_t attention; /* DPAR_MODEL_ATTENTION_* */
     int32_t stack;     /* DPAR_MODEL_STACK_*, one of the first four */
-    int32_t age;       /* DPAR_MODEL_STACK_* as it was said */
+    int32_t age;       /* DPAR_MODEL_STACK_*, the generation or variant that the model names */
     int32_t loss;      /* DPAR_MODEL_LOSS_* */
-    int32_t causal;    /* attention sees half of the keys */
-    double tokens;     /* of a sample: what tokens/s counts */
-    int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
-    int32_t expert_groups, topk_groups;                            /* as the model has them */
-    int32_t head_blocks;     /* blocks that the head counts for where stages are cut by work */
-    int32_t dims;            /* of the spatial grid, 0: none */
-    int64_t extent[3];       /* cells of the grid */
-    int32_t time_steps;      /* of a simulation: time steps that one "step" stands for; else 0 */
-    int32_t trains;          /* 1: forward and backward and an optimizer; 0: forward only (grids) */
-    int32_t shard_units;     /* parameter groups that ZeRO-3 gathers at a time: layers, usually */
-    double params;           /* all weights */
-    double model_flops_full; /* forward + backward a sample, attention as if not causal */
-    double model_flops_causal; /* the same, causal attention at half */
-    double capacity; /* mixture of experts: load of the fullest expert over the mean, >= 1 */
-    char note[DPAR_MAX_NOTE]; /* of the model: what was assumed or left out, a line each */
+    int32_t causal;    /* 1 if attention is causal and sees half of the keys on average */
+    double tokens;     /* tokens (pixels, cells) of a sample, which tokens/s counts */
+    int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* 0 if there are none */
+    int32_t expert_groups, topk_groups;                            /* as in dpar_model */
+    int32_t head_blocks;       /* blocks with as much work as the head, if stages are cut by work */
+    int32_t dims;              /* axes of the spatial grid; 0 if there is none */
+    int64_t extent[3];         /* cells of the grid along each axis */
+    int32_t time_steps;        /* grid solver: time steps in one "step"; 0 for other families */
+    int32_t trains;            /* 1 if it has a backward and an optimizer, 0 if forward only */
+    int32_t shard_units;       /* parameter groups that ZeRO-3 gathers one by one, usually layers */
+    double params;             /* all weights */
+    double model_flops_full;   /* FLOP per sample, forward and backward, as if not causal */
+    double model_flops_causal; /* the same with causal attention at half */
+    double capacity;           /* mixture of experts: load of the fullest expert / mean, >= 1 */
+    char note[DPAR_MAX_NOTE];  /* what was assumed or left out, one line each */
 } dpar_workload;
 
+/* The families of models. */
 enum {
     DPAR_MODEL_FAMILY_GPT =
-        1, /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
+        1, /* learned positions, LayerNorm, GELU, biases, dropout: Megatron's GPT */
     DPAR_MODEL_FAMILY_LLAMA,  /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields
                                */
-    DPAR_MODEL_FAMILY_VIT,    /* patches, not causal */
+    DPAR_MODEL_FAMILY_VIT,    /* vision transformer: patches, not causal */
     DPAR_MODEL_FAMILY_DIT,    /* diffusion transformer: ViT with adaptive norms */
     DPAR_MODEL_FAMILY_T5,     /* encoder-decoder */
     DPAR_MODEL_FAMILY_RESNET, /* bottleneck conv net */
@@ -528,23 +584,24 @@ enum {
     DPAR_MODEL_FAMILY_END     /* one past the last */
 };
 
-/* How a layer mixes tokens: in dpar_model.kinds, with what it does behind that. */
+/* The kinds of layers. dpar_model.kinds counts layers by DPAR_MODEL_MIXER_*, which is how a layer
+ * mixes tokens, and by DPAR_MODEL_FFN_*, which is the part that follows. */
 enum {
-    DPAR_MODEL_MIXER_FULL,   /* attention to every token */
-    DPAR_MODEL_MIXER_WINDOW, /* attention to the last `window` tokens */
-    DPAR_MODEL_MIXER_SCAN,   /* a recurrence: state space, linear attention, short convolution */
-    DPAR_MODEL_MIXER_BOTH,   /* attention and a recurrence side by side */
-    DPAR_MODEL_MIXER_NONE,
-    DPAR_MODEL_MIXER_COUNT, /* one past the last */
-    DPAR_MODEL_FFN_DENSE = 0,
-    DPAR_MODEL_FFN_EXPERTS,
-    DPAR_MODEL_FFN_NONE,
-    DPAR_MODEL_FFN_COUNT
+    DPAR_MODEL_MIXER_FULL,    /* attention to every token */
+    DPAR_MODEL_MIXER_WINDOW,  /* attention to the last `window` tokens */
+    DPAR_MODEL_MIXER_SCAN,    /* a recurrence: state space, linear attention, short convolution */
+    DPAR_MODEL_MIXER_BOTH,    /* attention and a recurrence in parallel */
+    DPAR_MODEL_MIXER_NONE,    /* no mixing: only the part that follows */
+    DPAR_MODEL_MIXER_COUNT,   /* one past the last */
+    DPAR_MODEL_FFN_DENSE = 0, /* a dense MLP */
+    DPAR_MODEL_FFN_EXPERTS,   /* a mixture of experts */
+    DPAR_MODEL_FFN_NONE,      /* only mixing: nothing follows */
+    DPAR_MODEL_FFN_COUNT      /* one past the last */
 };
 
-/* Recurrences, by the layer that made them known. */
+/* The kinds of recurrences, named after the layer that made them known. */
 enum {
-    DPAR_MODEL_SCAN_MAMBA = 1, /* scan_width channels, scan_state states a channel */
+    DPAR_MODEL_SCAN_MAMBA = 1, /* scan_width channels with scan_state states each */
     DPAR_MODEL_SCAN_MAMBA2,    /* scan_heads of scan_width, scan_groups of scan_state */
     DPAR_MODEL_SCAN_DELTA,     /* gated delta rule: scan_groups keys of scan_state */
     DPAR_MODEL_SCAN_KDA,       /* the same with a decay for each channel */
@@ -555,142 +612,169 @@ enum {
     DPAR_MODEL_SCAN_END        /* one past the last */
 };
 
-/* What a language model ends in. */
-enum { DPAR_MODEL_HEAD_VOCAB, DPAR_MODEL_HEAD_NONE, DPAR_MODEL_HEAD_POOL, DPAR_MODEL_HEAD_MASKED };
+/* The kinds of heads. */
+enum {
+    DPAR_MODEL_HEAD_VOCAB, /* logits over the vocabulary */
+    DPAR_MODEL_HEAD_NONE,  /* no head */
+    DPAR_MODEL_HEAD_POOL,  /* a pooler */
+    DPAR_MODEL_HEAD_MASKED /* masked language model: a transform, then logits over the vocabulary */
+};
 
-/* A model in the words of its paper. Zero it and fill it in. 0 means "not said": dpar_workload_init
- * fills in what follows from the rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden)
- * and refuses what cannot be. */
+/* A model with the parameters that its paper gives. Zero the struct, then fill it in. 0 means "not
+ * given". dpar_workload_init derives such fields from the others: head_width = hidden / heads,
+ * kv_heads = heads, ffn = 4 hidden. */
 typedef struct dpar_model {
     char name[32];
-    int32_t family; /* DPAR_MODEL_FAMILY_*; must be said */
+    int32_t family; /* DPAR_MODEL_FAMILY_*; must be given */
     int32_t layers, hidden, heads, kv_heads, head_width, ffn, vocab;
-    int32_t seq;    /* tokens a sample (positions of learned embeddings too) */
-    int32_t tied;   /* input and output embedding share their weights */
-    int32_t biases; /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
+    int32_t seq;    /* tokens per sample, and rows of learned positions */
+    int32_t tied;   /* 1 if input and output embedding share their weights */
+    int32_t biases; /* 1 yes, -1 no, 0 as usual in the family (yes in GPT, ViT and DiT) */
     int32_t rotary; /* GPT: 1 without learned positions (GPT-NeoX, Falcon, ALiBi) */
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
-    int32_t expert_groups, topk_groups; /* a token's experts lie in so many of the groups; 0: all */
-    double capacity; /* load of the fullest expert over the mean; 0: 1 (balanced) */
-    int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA when kv_lora > 0 */
-    int32_t decoder_layers; /* T5: layers of the decoder (0: as many as the encoder) */
+    int32_t expert_groups, topk_groups; /* groups of experts; groups that a token uses, 0 for all */
+    double capacity; /* load of the fullest expert over the mean; 0 selects 1, balanced */
+    int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA if kv_lora > 0 */
+    int32_t decoder_layers; /* T5: layers of the decoder; 0 selects as many as in the encoder */
     int32_t image[2], patch, channels, out_channels; /* ViT, DiT, conv nets */
     int32_t levels, blocks_per_level, kernel;        /* U-Net: level l has hidden * 2^l channels */
-    int64_t extent[3];                               /* GRID: cells; U-Net on a grid uses image */
-    int32_t dims, fields, halo;
-    double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
-    int32_t attention;                     /* DPAR_MODEL_ATTENTION_*; 0: the family's default */
-    int32_t stack;                         /* DPAR_MODEL_STACK_*; 0: the family's default */
-    int32_t loss;                          /* DPAR_MODEL_LOSS_*; 0: the stack's */
-    int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
-    int32_t inference;                     /* 1: forward only */
-    int32_t gated;     /* MLP of three matrices: 1 yes, -1 no, 0 as the family has it */
-    int32_t causal;    /* 1 yes, -1 no, 0 as the family has it */
-    int32_t positions; /* rows of learned positions and the like; -1 none, 0 as the family has it */
-    int32_t head;      /* DPAR_MODEL_HEAD_* */
-    int32_t embed;     /* width of the token embedding, 0: hidden */
-    int32_t aside, aside_vocab;      /* width and rows of a second embedding, one for each layer */
-    int32_t q_gate;                  /* 1: as many output gates as queries */
-    int32_t window, window_kv_heads; /* tokens that a layer of a window sees */
+    int64_t extent[3];                               /* GRID: cells; a U-Net uses image instead */
+    int32_t dims, fields, halo;                      /* GRID */
+    double flops_per_cell, bytes_per_cell; /* GRID, per time step; 0: from fields and stencil */
+    int32_t attention;                     /* DPAR_MODEL_ATTENTION_*; 0 selects the usual one */
+    int32_t stack;              /* DPAR_MODEL_STACK_*; 0 selects the family's usual one */
+    int32_t loss;               /* DPAR_MODEL_LOSS_*; 0 selects the stack's */
+    int32_t element;            /* bytes of an activation element; 0: 2 (GRID: 4) */
+    int32_t inference;          /* 1 for forward only */
+    int32_t gated;              /* MLP of three matrices: 1 yes, -1 no, 0 as usual in the family */
+    int32_t causal;             /* 1 yes, -1 no, 0 as usual in the family */
+    int32_t positions;          /* rows of learned positions; -1 none, 0 as usual in the family */
+    int32_t head;               /* DPAR_MODEL_HEAD_* */
+    int32_t embed;              /* width of the token embedding; 0 selects hidden */
+    int32_t aside, aside_vocab; /* width and rows of a second embedding, one for each layer */
+    int32_t q_gate;             /* 1 if there are as many output gates as queries */
+    int32_t window, window_kv_heads; /* tokens that a window layer sees; its key-value heads */
     int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_MODEL_SCAN_* */
-    int32_t expert_step, expert_offset;           /* experts where layer % step = offset; 0: all */
-    int32_t o_lora, o_groups;                     /* low-rank output of attention, block diagonal */
+    int32_t expert_step,
+        expert_offset;        /* layers with experts: layer % step = offset; step 0: all */
+    int32_t o_lora, o_groups; /* low-rank, block-diagonal output projection of attention */
     int32_t index_heads, index_width, index_topk; /* sparse attention: an indexer picks top-k */
-    int32_t mtp; /* blocks more that predict tokens further on; counted where it is said */
-    /* A tower that sees or hears, in front: ViT blocks on tower_tokens patches of tower_patch
-     * numbers, and projectors of tower_merge tokens each, over tower_inner, to hidden. */
+    int32_t mtp; /* extra blocks that predict tokens further ahead; only counted if given */
+    /* A vision or audio tower in front of the model: ViT blocks on tower_tokens patches of
+     * tower_patch numbers. Its projectors join tower_merge tokens and map them, over a width of
+     * tower_inner, to hidden. */
     int32_t tower_layers, tower_hidden, tower_heads, tower_ffn, tower_tokens, tower_patch;
     int32_t tower_positions, tower_merge, tower_inner, tower_mergers, tower_gated, tower_params;
-    /* Layers in turn, repeated: F sees all, W a window, S is a scan, B both; small letters have
-     * nothing behind that; D and E are a dense MLP or experts alone. Empty: all F. */
+    /* The kinds of the layers in order, repeated: F attends to all tokens, W to a window, S is a
+     * scan, B is both. Lower-case letters are such layers without MLP or experts. D is only a dense
+     * MLP, E only experts. Empty selects F for all. */
     char pattern[16];
     int32_t kinds[DPAR_MODEL_MIXER_COUNT *
-                  DPAR_MODEL_FFN_COUNT]; /* layers of each kind; all 0: by the pattern */
-    char note[DPAR_MAX_NOTE];            /* what a reader assumed or left out, a line each */
+                  DPAR_MODEL_FFN_COUNT]; /* layers of each kind; all 0 selects the pattern */
+    char note[DPAR_MAX_NOTE];            /* what the reader assumed or left out, one line each */
 } dpar_model;
 
-/* The workload of a model, built in place. seq > 0 overrides m->seq. E_ARG with the numbers: zero
- * heads, hidden that heads do not divide, ... *w is undefined then. O(layer classes). */
+/* Builds the workload of a model.
+ *
+ * w:   the result; undefined on failure.
+ * m:   the model.
+ * seq: tokens per sample; 0 selects m->seq.
+ *
+ * O(layer classes). Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the model is not allowed:
+ * no heads, a hidden size that the heads do not divide, ... The message has the numbers. */
 DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *m, int32_t seq,
                                         dpar_why *why);
 
 /* ==== cost/models.h ==== */
 
-/* models - models by name and from text: presets, settings, Hugging Face's config.json.
+/* models - reads models from text: a preset's name, settings, or Hugging Face's config.json.
  *
  *     dpar_model_read(&m, "llama-3-8b,seq=32k", 18, &why); */
 
-/* A model by name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...), case apart. E_UNKNOWN names
- * the nearest; *m is written on success only. O(presets x letters). */
+/* Finds a model by its name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...), in upper or lower
+ * case. *m is written on success only. O(presets x letters). Fails with DPAR_E_UNKNOWN; the message
+ * names similar models, if there are any. */
 DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why);
-/* Their names: index 0..n-1; NULL past the end. O(1). */
+/* Returns the name of a preset model, or NULL if there is no model of that index. Indices count
+ * from 0. O(1). */
 DPAR_API const char *dpar_model_name(int32_t index);
 
-/* A model from text: "PRESET[,key=value...]", "FAMILY:key=value,...", or a Hugging Face
- * config.json, whose first character is a '{'. *m is written on success only. O(bytes).
+/* Reads a model from text: "PRESET[,key=value...]", "FAMILY:key=value,...", or a Hugging Face
+ * config.json, which begins with '{'.
  *
  *     "llama-3-8b,seq=32768"
  *     "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048"
  *     "grid:1440x720x100,fields=5,halo=2"
  *     "unet:image=1440x720,channels=104,hidden=64,levels=4"
  *
- * Keys are the field names of dpar_model, and attention=unfused|flash1|flash,
- * stack=megatron|core|torch|compiled (or llm-foundry, torchtitan, nanotron, nemo, deepep, maxtext;
- * or one with a year, core@2024: as it was then),
- * loss=eager|compiled|fused|inplace|chunked|parallel. seq=32k is 32768; image=224 is square. Preset
- * names may be in any case. E_PARSE for a setting, E_UNKNOWN for a preset or family, with a
- * sentence.
+ * The keys are the field names of dpar_model, and these three:
  *
- * A config.json is transformers', MoE and MLA families too; unknown members are skipped. E_PARSE:
- * it is no JSON, or a needed member is missing or of another kind. E_RANGE: a number outside 0 ..
- * 2^31 - 1. E_UNKNOWN: a model_type that is not modelled. Each is named. */
+ *     attention=unfused|flash1|flash
+ *     loss=eager|compiled|fused|inplace|chunked|parallel
+ *     stack=megatron|core|torch|compiled|llm-foundry|torchtitan|nanotron|nemo|deepep|maxtext;
+ *     a year may follow, as in core@2024, and selects the software of that time
+ *
+ * seq=32k is 32768, and image=224 is a square. Preset names may be in upper or lower case. A
+ * config.json is one of transformers, with MoE and MLA families; unknown members are skipped. *m is
+ * written on success only. O(bytes).
+ *
+ * Fails with DPAR_E_UNKNOWN for a preset, family or model_type that does not exist here. Fails with
+ * DPAR_E_PARSE for a setting that cannot be read, and for a config.json that is not JSON or lacks a
+ * member that is needed. Fails with DPAR_E_RANGE for a number of a config.json outside 0..2^31 - 1.
+ * The message names the setting or member. */
 DPAR_API dpar_status dpar_model_read(dpar_model *m, const char *text, size_t bytes, dpar_why *why);
 
 /* ==== cost/strategy.h ==== */
 
-/* strategy - one way to spread a workload: the degrees of parallelism, the options, the bytes a
- * parameter.
+/* strategy - describes how a workload is spread over ranks: the degrees of parallelism, the options
+ * and the bytes per parameter.
  *
  *     dpar_strategy s;
  *     dpar_strategy_init(&s);
  *     dpar_strategy_read(&s, "tp=8,sp=1,pp=4,dp=2,zero=1,m=64", 31, NULL, &why); */
 
-/* How context parallel ranks come to each other's keys. */
-enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KIND_COUNT };
+/* How context-parallel ranks exchange keys and values. */
+enum {
+    DPAR_CP_RING,      /* ring attention: keys and values are passed from rank to rank */
+    DPAR_CP_ULYSSES,   /* all-to-all: each rank gets the whole sequence for some of the heads */
+    DPAR_CP_GATHER,    /* every rank gathers all keys and values */
+    DPAR_CP_KIND_COUNT /* number of kinds */
+};
 enum {
     DPAR_SCHEDULE_PRICED_END = DPAR_SCHEDULE_DUALPIPEV + 1
-}; /* dpar_schedule_desc's rules below it have a price */
-/* What lies in the host's memory. */
+}; /* rules of dpar_schedule_desc below it are priced */
+/* Bits of dpar_strategy.offload: what is kept in the host's memory. */
 enum {
     DPAR_OFFLOAD_OPTIMIZER = 1,
     DPAR_OFFLOAD_WEIGHTS = 2,
     DPAR_OFFLOAD_ACTIVATIONS = 4,
-    DPAR_OFFLOAD_NVME = 8 /* the optimizer's state on the node's NVMe, not in its memory */
+    DPAR_OFFLOAD_NVME = 8 /* the optimizer state is kept on the node's NVMe, not in its memory */
 };
-/* Whose messages travel while ranks compute. */
+/* Bits of dpar_strategy.overlap: which messages are sent while ranks compute. */
 enum {
     DPAR_OVERLAP_DP = 1,
     DPAR_OVERLAP_TP = 2,
     DPAR_OVERLAP_PP = 4,
-    DPAR_OVERLAP_DEFAULT = 8,
-    DPAR_OVERLAP_EP = 16, /* the experts' messages behind another micro-batch, or another chunk */
-    DPAR_OVERLAP_SHARED = 32 /* behind the shared experts of their own layer */
+    DPAR_OVERLAP_DEFAULT = 8, /* as the software stack does it (DPAR_MODEL_STACK_*) */
+    DPAR_OVERLAP_EP = 16,     /* the experts' messages, during another micro-batch or chunk */
+    DPAR_OVERLAP_SHARED = 32  /* the experts' messages, during the shared experts of their layer */
 };
 
-/* Bytes a parameter, by what they are for. Activations do not count here: dpar_model.element says
- * their type; set it to 4 for fp32 training. */
+/* The bytes per parameter, by purpose. Activations are not included: dpar_model.element is their
+ * size. Set it to 4 for training in fp32. */
 typedef struct dpar_recipe {
     char name[16];
-    /* bytes a parameter; their sum is the 8 to 20 of the literature */
+    /* bytes per parameter; their sum is the 8 to 20 of the literature */
     double weight, gradient, master, moments;
-    double gathered; /* bytes of a weight that ZeRO-3 gathered, and of a gathered gradient */
-    double reduced;  /* bytes of a gradient on the wire */
-    double bucket; /* ZeRO-2 and 3: elements of a bucket, where they are none of a layer's; or 0 */
-    double casts;  /* bytes moved for each element of a product's operands to make it narrow */
-    int32_t compute; /* DPAR_BF16, ...: the format of the matrix products; the head's: 16 bits */
+    double gathered; /* bytes of a weight when ZeRO gathers it */
+    double reduced;  /* bytes of a gradient when it is sent */
+    double bucket;   /* ZeRO-2 and 3: elements of a bucket; 0 if the buckets are layers */
+    double casts; /* bytes moved per element of a product's operands to convert it to 8 or 4 bits */
+    int32_t compute; /* format of the matrix products, DPAR_BF16, ...; the head uses 16 bits */
 } dpar_recipe;
 
-/* Recipes by name. "megatron" (alias "bf16") is the default. E_UNKNOWN lists them. O(recipes).
+/* Finds a recipe by its name. "megatron", also called "bf16", is the default. O(recipes). Fails
+ * with DPAR_E_UNKNOWN; the message lists the recipes. The numbers are bytes per parameter.
  *
  *     zero          16 = 2+2+4+8             megatron   18 = 2+4+4+8
  *     deepspeed     20                       fp32       16 = 4+4+8
@@ -702,34 +786,36 @@ typedef struct dpar_recipe {
  *     fsdp-fp8-row  scaled by rows: no faster than 16 bits in PyTorch of 2025 (unverified)
  *     mxfp8         16 = 2.06+2+4+8          nvfp4         17 = 3.12+2+4+8
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
- *                   without its second copy inside nodes: shard= has one) */
+ *                   without its second copy of the weights inside nodes, which shard= describes) */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
-/* Their names: index 0..n-1; NULL past the end. O(1). */
+/* Returns the name of a recipe, or NULL if there is no recipe of that index. Indices count from 0.
+ * Static text. O(1). */
 DPAR_API const char *dpar_recipe_name(int32_t index);
 
-/* One way to spread a workload: tp * cp * dp * pp * tiles ranks. tp is the fastest axis, then cp,
- * then dp, then pp (Megatron's tp-cp-dp-pp). Tiles of a domain take the place of cp. */
+/* How a workload is spread over tp * cp * dp * pp * tiles ranks. tp is the fastest axis, then cp,
+ * then dp, then pp (Megatron's tp-cp-dp-pp). The tiles of a grid take the place of cp. */
 typedef struct dpar_strategy {
-    int32_t tp, sp, cp, cp_kind; /* tensor, sequence (0 or 1), context parallel; DPAR_CP_x */
+    int32_t tp, sp, cp, cp_kind; /* tensor, sequence (0 or 1) and context parallel; DPAR_CP_* */
     int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
-    int32_t shard;               /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
-    int32_t zero;                /* 0..3 */
+    int32_t shard;               /* ranks of a ZeRO group, 1..dp; less than dp is HSDP; 0 is dp */
+    int32_t zero;                /* ZeRO stage, 0..3 */
     int32_t pp, vp,
-        schedule;        /* pipeline: ranks, chunks of each, DPAR_SCHEDULE_1F1B, ... (to be said) */
-    int32_t ep, etp;     /* experts in ep shares, each of them cut by etp */
-    int32_t micro_batch; /* samples */
-    int32_t micro_batches;    /* a step and data-parallel rank */
-    int32_t recompute;        /* DPAR_RECOMPUTE_* */
-    int32_t recompute_layers; /* FULL: how many layers of each stage; 0: all */
+        schedule;          /* pipeline: ranks, chunks per rank, DPAR_SCHEDULE_1F1B, ... (never 0) */
+    int32_t ep, etp;       /* ranks over which the experts are spread; ranks of one expert */
+    int32_t micro_batch;   /* samples */
+    int32_t micro_batches; /* per step and data-parallel rank */
+    int32_t recompute;     /* DPAR_RECOMPUTE_* */
+    int32_t recompute_layers; /* with RECOMPUTE_FULL: layers of each stage; 0 selects all */
     int32_t offload;          /* bits DPAR_OFFLOAD_* */
-    int32_t overlap;          /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
-    int32_t tiles[3];         /* domain parallelism: parts along each grid axis */
+    int32_t overlap;          /* bits DPAR_OVERLAP_* */
+    int32_t tiles[3];         /* domain parallelism: parts along each axis of the grid */
 } dpar_strategy;
 
-/* A strategy of one rank: every degree 1, micro_batch = micro_batches = 1, no recomputation, 1F1B,
- * default overlap. O(1). */
+/* Sets the strategy of a single rank: every degree 1, one micro-batch of one sample, no
+ * recomputation, the schedule 1F1B, default overlap. O(1). */
 DPAR_API void dpar_strategy_init(dpar_strategy *s);
-/* Fields of a strategy, as bits of a mask and in the order of `named`. */
+/* The fields of a strategy. Masks of fields, such as `named`, have bit 1 << DPAR_STRATEGY_FIELD_x.
+ */
 enum {
     DPAR_STRATEGY_FIELD_TP,
     DPAR_STRATEGY_FIELD_SP,
@@ -750,243 +836,264 @@ enum {
     DPAR_STRATEGY_FIELD_OFFLOAD,
     DPAR_STRATEGY_FIELD_OVERLAP,
     DPAR_STRATEGY_FIELD_TILES,
-    DPAR_STRATEGY_FIELD_COUNT
+    DPAR_STRATEGY_FIELD_COUNT /* number of fields */
 };
 
-/* Reads a strategy from text and changes only what is named, in any order:
+/* Reads a strategy from text. Only the fields that the text names change; their order is free.
  *
  *     "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
  *      recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,
  *      overlap=dp+tp,tiles=2x2"
  *
- * `named` (may be NULL) gets bit DPAR_STRATEGY_FIELD_x for each field named. E_PARSE with a
- * sentence: *s is as it was. O(bytes). */
+ * `named` gets bit DPAR_STRATEGY_FIELD_x for each field in the text; it may be NULL. O(bytes).
+ * Fails with DPAR_E_PARSE if the text cannot be read; *s is then unchanged. */
 DPAR_API dpar_status dpar_strategy_read(dpar_strategy *s, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why);
-/* Appends a strategy as text that dpar_strategy_read reads back: "dp=2,zero=1,tp=8,sp=1,pp=4,...".
- * Defaults are left out. O(fields). */
+/* Appends a strategy to a text in the form that dpar_strategy_read reads:
+ * "dp=2,zero=1,tp=8,sp=1,pp=4,...". Fields that have their default are left out. O(fields). */
 DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t);
 
-/* Ranks that the strategy uses: tp x cp x dp x pp x tiles. 0 when a degree is below 1 or the
- * product passes 2^31 - 1. O(1). */
+/* Returns the number of ranks of a strategy, tp x cp x dp x pp x tiles, or 0 if a degree is below 1
+ * or the product exceeds 2^31 - 1. O(1). */
 DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s);
 
-/* What is to be spread, on which machine, with which bytes a parameter. */
+/* A job: the workload, the machine, and the bytes per parameter. */
 typedef struct dpar_job {
     const dpar_workload *work;
     const dpar_cluster *cluster;
     dpar_recipe recipe;
 } dpar_job;
 
-/* What is not among the fields of `named` (bits DPAR_STRATEGY_FIELD_x) follows from the cluster's
- * GPUs and the batch: dp, and with a batch above 0 the micro-batches. E_DIVIDE with a sentence: the
- * GPUs are no multiple of the other degrees. O(1). */
+/* Completes a strategy so that it uses all GPUs of the cluster and the whole batch.
+ *
+ * named: bits DPAR_STRATEGY_FIELD_x of the fields that the caller has set and that do not change.
+ * The function sets dp, and micro_batches if batch > 0, unless their bits are set. batch: samples
+ * per step; 0 if it is free.
+ *
+ * O(1). Fails with DPAR_E_DIVIDE if the GPUs are not a multiple of the other degrees. */
 DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s, uint32_t named,
                                             int64_t batch, dpar_why *why);
 
-/* Which rule a configuration breaks. The planner counts rejections by it. */
+/* The rules of a legal strategy. The planner counts by rule what it rejects. */
 enum {
     DPAR_STRATEGY_RULE_NONE,
-    DPAR_STRATEGY_RULE_DEGREE,   /* a degree below 1, or an option that does not exist */
-    DPAR_STRATEGY_RULE_RANKS,    /* the product is not the number of GPUs */
-    DPAR_STRATEGY_RULE_TP_HEADS, /* tp does not divide the heads, or the hidden size */
-    DPAR_STRATEGY_RULE_TP_WIDE,  /* tp spans nodes: the usual search leaves it out, pricing does not
-                                  */
-    DPAR_STRATEGY_RULE_PP_LAYERS, /* fewer layers than pp * vp */
+    DPAR_STRATEGY_RULE_DEGREE,    /* a degree below 1, or an option that does not exist */
+    DPAR_STRATEGY_RULE_RANKS,     /* the product of the degrees is not the number of GPUs */
+    DPAR_STRATEGY_RULE_TP_HEADS,  /* tp does not divide the heads, or the hidden size */
+    DPAR_STRATEGY_RULE_TP_WIDE,   /* tp spans nodes; only the usual search refuses that */
+    DPAR_STRATEGY_RULE_PP_LAYERS, /* fewer layers than pp * vp, unless embedding and loss count as
+                                     two */
     DPAR_STRATEGY_RULE_SCHEDULE,  /* the schedule cannot have this vp or these micro-batches */
-    DPAR_STRATEGY_RULE_CP,        /* 2 cp does not divide the sequence; heads for Ulysses */
-    DPAR_STRATEGY_RULE_EP,        /* ep does not divide experts or the ranks of a stage */
-    DPAR_STRATEGY_RULE_ZERO,      /* shard does not divide dp */
-    DPAR_STRATEGY_RULE_BATCH,     /* the global batch is not dp * micro_batch * micro_batches */
-    DPAR_STRATEGY_RULE_TILES, /* a tile thinner than its halo, or tiles of a model without a grid */
-    DPAR_STRATEGY_RULE_OPTION,  /* an option without effect here (SP without TP, ...) */
-    DPAR_STRATEGY_RULE_OFFLOAD, /* no host memory, or no NVMe, to offload to */
-    DPAR_STRATEGY_RULE_MEMORY,  /* does not fit */
-    DPAR_STRATEGY_RULE_COUNT
+    DPAR_STRATEGY_RULE_CP, /* cp does not divide the sequence (ring: 2 cp) or the heads (Ulysses) */
+    DPAR_STRATEGY_RULE_EP, /* ep does not divide the experts or the ranks of a stage */
+    DPAR_STRATEGY_RULE_ZERO,    /* shard does not divide dp */
+    DPAR_STRATEGY_RULE_BATCH,   /* the global batch is not dp * micro_batch * micro_batches */
+    DPAR_STRATEGY_RULE_TILES,   /* a tile is thinner than its halo, or the model has no grid */
+    DPAR_STRATEGY_RULE_OPTION,  /* an option has no effect here, such as SP without TP */
+    DPAR_STRATEGY_RULE_OFFLOAD, /* the node has no memory, or no NVMe, to offload to */
+    DPAR_STRATEGY_RULE_MEMORY,  /* the plan does not fit into memory */
+    DPAR_STRATEGY_RULE_COUNT    /* number of rules */
 };
-/* The name of a rule: "degree", "tp-heads", ...; "?" for any other number. Static text. O(1). */
+/* Returns the name of a rule, such as "degree" or "tp-heads", or "?" if there is no such rule.
+ * Static text. O(1). */
 DPAR_API const char *dpar_strategy_rule_name(int32_t rule);
 
-/* What ranks send for. */
+/* The purposes of traffic. */
 enum {
     DPAR_TRAFFIC_DP, /* gradients, and the weights of ZeRO */
     DPAR_TRAFFIC_TP, /* tensor and sequence parallel layers, embedding, loss, gradients of norms */
-    DPAR_TRAFFIC_CP,
-    DPAR_TRAFFIC_EP,
+    DPAR_TRAFFIC_CP, /* attention of a sequence that is cut */
+    DPAR_TRAFFIC_EP, /* tokens to their experts and back */
     DPAR_TRAFFIC_PP, /* messages between stages, and the sum of tied embeddings */
-    DPAR_TRAFFIC_HALO,
-    DPAR_TRAFFIC_COUNT
+    DPAR_TRAFFIC_HALO, /* halos of tiles */
+    DPAR_TRAFFIC_COUNT /* number of purposes */
 };
 
 /* ==== cost/memory.h ==== */
 
-/* memory - how many bytes a rank needs, by term. dpar_plan_price fills it in.
+/* memory - predicts the bytes that a rank needs, by term. dpar_plan_price fills in the struct.
  *
- *     plan.memory.total <= cluster.gpu.memory_bytes                  does it fit?
+ *     plan.memory.total <= cluster.gpu.memory_bytes                  true if the plan fits
  *     plan.memory.term[DPAR_MEMORY_ACTIVATIONS]
  *
- * ZeRO divides the bytes of a parameter over its ranks: from stage 1 on master and moments, from 2
- * on gradients, from 3 on weights (Rajbhandari 2020). Formulas and their sources: memory.c. */
+ * ZeRO divides the state of a parameter among its ranks: master weights and moments from stage 1
+ * on, gradients from stage 2 on, weights from stage 3 on (Rajbhandari 2020). The formulas and their
+ * sources are in memory.c. */
 
+/* The terms of a rank's memory. */
 enum {
     DPAR_MEMORY_WEIGHTS,
     DPAR_MEMORY_GRADIENTS,
-    DPAR_MEMORY_MASTER,
-    DPAR_MEMORY_OPTIMIZER,
-    DPAR_MEMORY_ACTIVATIONS,   /* kept from forward to backward, all micro-batches in flight */
-    DPAR_MEMORY_LOGITS,        /* last stage: logits and loss, beyond TRANSIENT */
-    DPAR_MEMORY_GATHERED,      /* ZeRO-3: what is gathered at once */
-    DPAR_MEMORY_BUCKETS,       /* gradient buckets in flight */
-    DPAR_MEMORY_HALO,          /* halo cells and their buffers */
-    DPAR_MEMORY_TRANSIENT,     /* alive only while one layer's backward runs */
-    DPAR_MEMORY_COMM,          /* the communication library's buffers */
-    DPAR_MEMORY_CONTEXT,       /* runtime context and library workspaces */
-    DPAR_MEMORY_FRAGMENTATION, /* the allocator's reserve over what is allocated */
-    DPAR_MEMORY_COUNT
+    DPAR_MEMORY_MASTER,      /* master copies of the weights */
+    DPAR_MEMORY_OPTIMIZER,   /* moments of the optimizer */
+    DPAR_MEMORY_ACTIVATIONS, /* kept from forward to backward, for all micro-batches in flight */
+    DPAR_MEMORY_LOGITS,      /* logits and loss of the last stage that TRANSIENT does not include */
+    DPAR_MEMORY_GATHERED,    /* ZeRO-3: weights that are gathered at the same time */
+    DPAR_MEMORY_BUCKETS,     /* gradient buckets in flight */
+    DPAR_MEMORY_HALO,        /* halo cells and their buffers */
+    DPAR_MEMORY_TRANSIENT,   /* exists only during the backward of one layer */
+    DPAR_MEMORY_COMM,        /* buffers of the communication library */
+    DPAR_MEMORY_CONTEXT,     /* runtime context and library workspaces */
+    DPAR_MEMORY_FRAGMENTATION, /* memory that the allocator reserves beyond what is allocated */
+    DPAR_MEMORY_COUNT          /* number of terms */
 };
 
-/* When a rank holds the most. */
+/* The moment at which a rank holds the most. */
 enum {
-    DPAR_MEMORY_PEAK_LAYER,
-    DPAR_MEMORY_PEAK_LOSS
-}; /* in the backward of a layer, or at the loss */
+    DPAR_MEMORY_PEAK_LAYER, /* in the backward of a layer */
+    DPAR_MEMORY_PEAK_LOSS   /* while the loss is computed */
+};
 
-/* Bytes of a rank, by term. */
+/* The memory of one rank in bytes, by term. */
 typedef struct dpar_memory_usage {
-    double term[DPAR_MEMORY_COUNT]; /* of the worst stage, bytes */
-    double allocated;    /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
-    double total;        /* sum of all terms: the expected use */
-    double lower, upper; /* the total with 3 % and with 10 % of fragmentation */
-    double late;         /* of GATHERED: what is let go of late, and given back to make room */
-    double first, last;  /* totals of the first and of the last stage */
-    int32_t worst;       /* pipeline rank of the worst stage */
-    int32_t moment;      /* DPAR_MEMORY_PEAK_*: when that is */
-    double host;         /* bytes of host memory a rank, by offloading (not to NVMe) */
-    double params;       /* weights of the worst stage's rank, before ZeRO */
+    double term[DPAR_MEMORY_COUNT]; /* by DPAR_MEM_*, on the worst stage */
+    double allocated; /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
+    double total;     /* sum of all terms: the expected use */
+    /* The range of the total. It assumes 3 % to 10 % of fragmentation in place of the expected 5 %;
+     * with ZeRO-3 in DeepSpeed 12 % to 25 % in place of 20 %. `lower` does not include `late`. */
+    double lower, upper;
+    double late;        /* part of GATHERED that is released late, or earlier if memory is needed */
+    double first, last; /* totals of the first and of the last stage */
+    int32_t worst;      /* pipeline rank of the stage that needs the most */
+    int32_t moment;     /* DPAR_MEMORY_PEAK_*: when it needs the most */
+    double host;        /* bytes of host memory per rank that offloading takes, NVMe not included */
+    double params;      /* weights on a rank of the worst stage, before ZeRO divides them */
 } dpar_memory_usage;
 
-/* The name of a term, as in JSON: "weights", ...; "?" for any other number. Static text. O(1). */
+/* Returns the name of a term as in the JSON output ("weights", ...), or "?" if there is no such
+ * term. Static text. O(1). */
 DPAR_API const char *dpar_memory_name(int32_t term);
-/* The memory of one pipeline rank (the nearest one to `rank`), for a strategy that dpar_plan_price
- * takes: totals of the others are in no field. O(layer classes). */
+/* Predicts the memory of one pipeline rank.
+ *
+ * s:    a strategy that dpar_plan_price accepts.
+ * rank: 0..pp-1; a value outside selects the nearest one.
+ * m:    the result; `first` and `last` are this rank's total.
+ *
+ * O(layer classes). */
 DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
                                 dpar_memory_usage *m);
 
 /* ==== cost/traffic.h ==== */
 
-/* traffic - how many bytes a step sends, by what for and by which operation. They are what
- * communicators count (dpar_comm.sent), to the byte.
+/* traffic - counts the bytes that a step sends, by purpose and by operation. The numbers are those
+ * that communicators count (dpar_comm.sent), to the byte.
  *
  *     dpar_traffic_count(&job, &strategy, &t);
  *     t.bytes[DPAR_TRAFFIC_DP][DPAR_CALL_ALL_REDUCE] */
 
-/* Bytes that all ranks of the job together hand to others in one step. A rank's mean is that over
- * dpar_strategy_ranks, and its own number where all cuts are even. */
+/* The bytes that all ranks of the job together send in one step. Divided by dpar_strategy_ranks
+ * they are the mean of a rank; if all cuts are even, they are the bytes of every rank. */
 typedef struct dpar_traffic {
-    double bytes[DPAR_TRAFFIC_COUNT]
-                [DPAR_CALL_COLLECTIVE_COUNT]; /* by DPAR_TRAFFIC_*; messages: DPAR_CALL_SEND_RECV */
-    double total;
+    /* bytes by purpose, DPAR_TRAFFIC_*, and by operation; messages are under DPAR_CALL_SEND_RECV */
+    double bytes[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
+    double total; /* sum of them all */
 } dpar_traffic;
 
-/* The traffic of one step of a strategy that dpar_plan_price takes. The calls are those that it
- * prices, and what is too small to be priced. Whole numbers, exact, where degrees divide what they
- * cut. O(pp x layer classes).
+/* Counts the traffic of one step of a strategy that dpar_plan_price accepts. It counts all calls
+ * that dpar_plan_price prices, and those that are too small to be priced. The numbers are whole and
+ * exact if the degrees divide what they cut. O(pp x layer classes).
  *
- * Each operation counts as dpar_comm.sent does (comm.h), for the n ranks of a group together and a
- * full vector of S bytes. An all-reduce is 2 (n-1) S; all-gather, reduce-scatter and all-to-all are
- * (n-1) S; a message is S.
+ * An operation counts as in dpar_comm.sent (comm.h), for all n ranks of a group together. With a
+ * full vector of S bytes an all-reduce is 2 (n-1) S bytes. All-gather, reduce-scatter and
+ * all-to-all are (n-1) S bytes, and a message is S bytes.
  *
- *     DP    zero=0: an all-reduce of the gradients (ddp.h). 1: a reduce-scatter and an all-gather
- *           of the weights. 2: a reduce-scatter each micro-batch (fsdp.h with once: as 1). 3: as 2,
- *           and weights gathered twice a micro-batch; without a pipeline less the two units that
- *           are still there at each turn from forward to backward and back (fsdp.h: prefetch=1;
- *           dpar_plan_price counts them). Replicas: an all-reduce of the shards.
- *     TP    a layer's regions forward and backward: all-reduces; sp=1: all-gathers and
- *           reduce-scatters, what a column layer gathered is gathered again (tensor.h: kept=0), and
- *           once a step an all-reduce of the gradients of what sees a rank's tokens only (norms,
- *           positions). The loss: an all-gather of three numbers a token.
- *     CP    ring: keys and values forward and backward, and their gradients, each cp - 1 hops, in
- *           the model's element (of 16 bits: sequence.h sends gradients in f32, twice that).
- *           Ulysses: q, k, v and out, and their gradients.
- *     EP    rows there and back, forward and backward; counts of rows, and an all-reduce of three
- *           numbers that says whether there is room (expert.h: DROP_NONE). Tokens go to all ranks
- *           alike. etp > 1: rows gathered and summed over it.
- *     PP    a message for each micro-batch and pair of neighbouring chunks on different ranks,
- *           there and back.
- *     HALO  of a tile with neighbours on all sides.
+ *     DP    zero=0: an all-reduce of the gradients (ddp.h).
+ *           zero=1: a reduce-scatter of the gradients and an all-gather of the weights.
+ *           zero=2: the reduce-scatter in each micro-batch (fsdp.h with `once`: as zero=1).
+ *           zero=3: as zero=2, with the weights gathered twice in each micro-batch. Without a
+ *           pipeline, two units are not gathered again at each turn from forward to backward and
+ *           back, because they are still there (fsdp.h: prefetch=1; dpar_plan_price counts them).
+ *           Replicas add an all-reduce of the shards.
+ *     TP    all-reduces of a layer's regions, forward and backward. With sp=1 all-gathers and
+ *           reduce-scatters instead; a column layer's input is gathered again in the backward
+ *           (tensor.h: kept=0), and once per step there is an all-reduce of the gradients of norms
+ *           and positions, which see only the tokens of their rank. The loss adds an all-gather of
+ *           three numbers per token.
+ *     CP    ring: keys and values forward and backward, and their gradients, with cp - 1 hops each,
+ *           in the model's element (16 bits; sequence.h sends gradients in f32, which is twice as
+ *           much). Ulysses: q, k, v and the output, and their gradients.
+ *     EP    rows to the experts and back, forward and backward; the numbers of rows; an all-reduce
+ *           of three numbers that tells whether the capacity suffices (expert.h: DROP_NONE). All
+ *           ranks are assumed to get the same number of tokens. With etp > 1 rows are gathered and
+ *           summed over etp ranks.
+ *     PP    one message each way for each micro-batch and pair of neighbouring chunks on different
+ *           ranks; tied embeddings add an all-reduce of their gradient.
+ *     HALO  the halo of a tile with neighbours on all sides.
  *
- * Not in it:
+ * Not counted are:
  *
- *  - padding. ddp.h starts parameters at multiples of 64 elements, fsdp.h makes shards of a unit
- *    equal; dpar_ddp_bucket and dpar_fsdp_layout say by how much.
- *  - what a run asks for besides a step of the model: a norm for clipping (dpar_fsdp_norm, 8
- *    bytes), the balancing loss, losses to print.
- *  - what the planner does not know of: copies of key-value heads with tp > kv_heads, the second
+ *  - padding: ddp.h starts parameters at multiples of 64 elements, and fsdp.h makes the shards of a
+ *    unit equal. dpar_ddp_bucket and dpar_fsdp_layout report how much that is.
+ *  - what a training run sends besides the step of the model: a norm for clipping (dpar_fsdp_norm,
+ * 8 bytes), the balancing loss, losses to print.
+ *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second
  *    copy of the weights in DualPipe. */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
 
 /* ==== cost/step.h ==== */
 
-/* step - how long a training step, or a solver's time steps, takes, by term. dpar_plan_price fills
- * it in.
+/* step - predicts the seconds of a training step, or of a solver's time step, by term.
+ * dpar_plan_price fills in the struct.
  *
  *     plan.step.total                                  seconds
  *     plan.step.term[DPAR_TIME_BUBBLE], plan.step.mfu
  *
- * The model, rule by rule with its source in price.c and step.c:
+ * The rules of the model. Their sources are in price.c and step.c.
  *
  *     products         waves of 128 x 256 tiles over the units, at a share of the peak
- *     element-wise     bytes over HBM
+ *     element-wise     bytes divided by the memory bandwidth
  *     kernels          at least the host's time to launch them
  *     TP SP CP EP DP   the bytes of Megatron (2019, 2022), ring and Ulysses attention (2023) and
  *                      ZeRO (2020), priced by dpar_collective_predict
  *     bubbles          SC21 for 1F1B and interleaving, zero-bubble (2024) and DualPipe (2024)
- *     optimizer        bytes of Adam
+ *     optimizer        bytes that Adam reads and writes
  *
- * Three numbers go by "bubble", for p stages and m micro-batches of equal cost. They are the
- * overhead over the ideal (p-1)/m, the share of the makespan (p-1)/(m+p-1), and what is left of it,
- * m/(m+p-1). */
+ * The literature calls three numbers "bubble". For p stages and m micro-batches of equal cost they
+ * are the overhead over the ideal time, (p-1)/m; the idle share of the makespan, (p-1)/(m+p-1); and
+ * the busy share, m/(m+p-1). Here it is the idle share of the makespan. */
 
+/* The terms of a step's time. */
 enum {
     DPAR_TIME_FORWARD,
     DPAR_TIME_BACKWARD,
     DPAR_TIME_RECOMPUTE,
-    DPAR_TIME_TP,
-    DPAR_TIME_CP,
-    DPAR_TIME_EP,
-    DPAR_TIME_HALO,
-    DPAR_TIME_PP,        /* activations and gradients between stages, as exposed */
-    DPAR_TIME_BUBBLE,    /* waiting to fill and drain the pipeline */
+    DPAR_TIME_TP,        /* messages of tensor and sequence parallelism that are not hidden */
+    DPAR_TIME_CP,        /* messages of context parallelism */
+    DPAR_TIME_EP,        /* messages of expert parallelism */
+    DPAR_TIME_HALO,      /* halo exchanges */
+    DPAR_TIME_PP,        /* messages between stages that are not hidden */
+    DPAR_TIME_BUBBLE,    /* waiting while the pipeline fills and drains */
     DPAR_TIME_IMBALANCE, /* waiting for the slowest stage (logits, uneven layers) */
-    DPAR_TIME_DP,        /* gradient reduction and parameter gathering left after overlap */
+    DPAR_TIME_DP,        /* gradient reduction and parameter gathering that are not hidden */
     DPAR_TIME_OPTIMIZER,
     DPAR_TIME_OFFLOAD,
-    DPAR_TIME_HOST, /* the host's part of a step, and kernels shorter than their launch */
-    DPAR_TIME_COUNT
+    DPAR_TIME_HOST, /* the host's part of a step, and waiting for kernels to be launched */
+    DPAR_TIME_COUNT /* number of terms */
 };
 
-/* The time of a step, by term, and what is derived from it. */
+/* The time of a step by term, and numbers derived from it. "All ranks" means the sum over them. */
 typedef struct dpar_step_cost {
-    double term[DPAR_TIME_COUNT]; /* seconds; they add up to total */
-    double total;
-    double samples; /* of a step, all ranks */
+    double term[DPAR_TIME_COUNT]; /* seconds, by DPAR_TIME_*; they add up to total */
+    double total;                 /* seconds of the step */
+    double samples;               /* of a step, all ranks */
     double tokens_per_s_gpu;
-    double model_flops; /* of a step, all ranks: attention as if not causal, vocabulary counted,
-                           recomputation not (Megatron's and PaLM's MFU) */
+    double model_flops; /* FLOP of a step, all ranks. Attention counts as if it were not causal, the
+                           vocabulary counts, recomputation does not (Megatron's and PaLM's MFU) */
     double model_flops_causal;    /* the same with causal attention at half */
-    double hardware_flops;        /* model_flops plus what is recomputed */
+    double hardware_flops;        /* model_flops plus the recomputation */
     double mfu, mfu_causal, hfu;  /* shares of the dense peak of recipe.compute (TF32 for fp32, fp8
                                      for fp8). With long causal attention mfu may be up to twice
-                                     mfu_causal: it counts what is not computed */
-    double tflops_gpu;            /* model_flops / GPU / second, 1e12 */
-    double link_bytes, nic_bytes; /* sent by a GPU in a step: in-node links, NICs */
-    double dp_bytes;              /* of these by data parallelism */
-    double dp_hidden_s;           /* data-parallel communication that overlap hides */
-    double bubble;                /* filling and draining / makespan of the micro-batches */
-    double largest_stage_s, mean_stage_s; /* of a micro-batch, forward and backward */
+                                     mfu_causal, because it counts products that are skipped */
+    double tflops_gpu;            /* model_flops per GPU and second, in 1e12 */
+    double link_bytes, nic_bytes; /* bytes that a GPU sends in a step: in-node links, NICs */
+    double dp_bytes;              /* the part of these bytes that data parallelism sends */
+    double dp_hidden_s;           /* seconds of data-parallel communication hidden by overlap */
+    double bubble; /* share of the makespan of the micro-batches that filling and draining takes */
+    double largest_stage_s, mean_stage_s; /* seconds of a micro-batch, forward and backward */
 } dpar_step_cost;
 
-/* The name of a term, as in JSON: "forward", ...; "?" for any other number. Static text. O(1). */
+/* Returns the name of a term as in the JSON output ("forward", ...), or "?" if there is no such
+ * term. Static text. O(1). */
 DPAR_API const char *dpar_time_name(int32_t term);
 
 /* ==== cost/calibrate.h ==== */
@@ -1002,36 +1109,41 @@ DPAR_API const char *dpar_time_name(int32_t term);
  *     which = 1u << DPAR_CAL_GEMM | 1u << DPAR_CAL_NET_SHARE;
  *     dpar_calibration_fit(&cluster.cal, rows, n, which, &error, &why); */
 
-/* One measured step: what ran, how, and how long it took. */
+/* One measured step: the model, the machine, the plan and the time. */
 typedef struct dpar_measurement {
     const dpar_workload *work;
-    const dpar_cluster *cluster; /* its own cal does not count: the fitted one does */
+    const dpar_cluster *cluster; /* its own calibration is ignored: the fitted one replaces it */
     dpar_recipe recipe;
     dpar_strategy strategy;
-    double seconds; /* of one step, > 0 */
-    double weight;  /* how much the row counts, > 0; 1 for most */
+    double seconds; /* measured time of one step, > 0 */
+    double weight;  /* weight of this row in the fit, > 0; usually 1 */
 } dpar_measurement;
 
-/* Fits the constants whose bits are set in `which` (bit i = DPAR_CAL_i); the others stay as *cal
- * has them. It makes the mean absolute log ratio of predicted to measured time least. *mean_error
- * (may be NULL) gets the mean |predicted/measured - 1|. Never judge a model with rows that were
- * used here. Deterministic; about 2000 step evaluations a row.
+/* Fits chosen constants of a machine to measured step times. The fit minimises the mean absolute
+ * logarithm of predicted over measured time.
+ *
+ * cal:        in: the starting values. Out: the fitted constants and their errors, written on
+ *             success only. Constants that are not fitted keep their values.
+ * rows:       n >= 1 measurements.
+ * which:      bit i selects constant i (DPAR_CAL_*).
+ * mean_error: gets the mean |predicted / measured - 1|; may be NULL.
  *
  * Constants stay within physical bounds: shares in (0.05, 1], times in [1e-8, 1] s. A weak pull
- * towards the start keeps constants where they were that the rows do not determine. An error bar is
- * the relative change of a constant that worsens the mean by one standard error of the residuals; 1
- * where the rows say nothing.
+ * towards the starting values keeps a constant where it was if the rows do not determine it. The
+ * error of a constant is the relative change that worsens the mean by one standard error of the
+ * residuals. It is 1 if the rows say nothing about the constant.
  *
- * E_ARG: no rows, no constants, a time that is not positive and finite, or a weight that is not
- * positive. *cal is written on success only. */
+ * Do not test a model on the rows that it was fitted to. Deterministic. About 2000 step evaluations
+ * per row. Fails with DPAR_E_ARG if there are no rows or no constants, if a time is not positive
+ * and finite, or if a weight is not positive. */
 DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
                                           int32_t n, uint32_t which, double *mean_error,
                                           dpar_why *why);
 
 /* ==== cost/planner.h ==== */
 
-/* planner - walks every legal way to spread a job and keeps the best, with reasons.
- * dpar_plan_search (plan_text.h) is the short way.
+/* planner - searches all legal strategies of a job and keeps the best plans, with reasons.
+ * dpar_plan_search (plan_text.h) does it all in one call.
  *
  *     dpar_plan best;
  *     dpar_planner_desc search = {0};                            the whole cluster, a free batch
@@ -1042,210 +1154,253 @@ DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_meas
  *         planner.progress                                 0..1
  *     } */
 
-/* A configuration and its price. */
+/* A strategy and its price. */
 typedef struct dpar_plan {
     dpar_strategy strategy;
     dpar_memory_usage memory;
     dpar_step_cost step;
-    int32_t fits; /* 1: memory.lower fits the GPU (of plans that a search found, memory.upper), and
-                   * what is offloaded the node's memory */
+    /* 1 if memory.lower fits into the GPU and the offloaded bytes into the node's memory. A search
+     * is stricter: it keeps a plan only if memory.upper without memory.late fits. */
+    int32_t fits;
 } dpar_plan;
 
-/* Prices one configuration: is it legal, what does it hold, how long is its step? global_batch 0:
- * any. O(layer classes), about 300 ns.
+/* Prices one strategy: checks that it is legal and predicts its memory and its time.
  *
- * E_DIVIDE, E_ARG, ... with a sentence: it is not legal; *rule (may be NULL) says which rule it
- * breaks. E_MEMORY, with *plan written: it does not fit. */
+ * global_batch: samples per step that the strategy must have; 0 if it is free.
+ * plan:         the result; also written if the plan does not fit.
+ * rule:         gets the rule that the strategy breaks, DPAR_STRATEGY_RULE_*; may be NULL.
+ *
+ * O(layer classes), about 300 ns. Fails with DPAR_E_DIVIDE, DPAR_E_ARG or another status if the
+ * strategy is not legal, and with DPAR_E_MEMORY if it does not fit. The message has the numbers. */
 DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
                                      int64_t global_batch, dpar_plan *plan, int32_t *rule,
                                      dpar_why *why);
 
-/* How much is searched. */
+/* The spaces of a search. */
 enum {
-    /* The usual choices. tp: divisors of a node, with sequence parallelism. cp, micro-batch: powers
-     * of two. Pipelines: 1F1B, or interleaved in chunks of equal length. (Those of the last round
-     * may be one shorter, and a fixed vp may cut as it likes.) ZeRO 0 and 1; without pipelines 2
-     * and 3 too. etp 1. Overlap as the stack has it. Grids are cut where the surface is least. No
-     * offload: of activations it can be a few percent faster on paper.
+    /* The strategies that are usual. tp divides a node and comes with sequence parallelism. cp and
+     * micro-batch are powers of two. Pipelines are 1F1B, or interleaved with chunks of equal
+     * length; those of the last round may be one layer shorter, and a fixed vp may cut otherwise.
+     * ZeRO is 0 or 1, without pipelines also 2 or 3. etp is 1. Overlap is as in the software stack.
+     * Grids are cut where the surface is smallest. Nothing is offloaded, although offloading
+     * activations can be a few per cent faster on paper.
      *
-     * When only the top is wanted (no front), what cannot reach it is left unpriced and counted in
-     * `cut`. With a front everything is priced. */
+     * A search without a front does not price strategies that cannot reach the top; it counts them
+     * in `cut`. With a front it prices all. */
     DPAR_SPACE_USUAL,
-    /* Every divisor for tp (across nodes too), cp, pp, ep and micro-batch; vp as above; sp 0/1; all
-     * kinds of cp; all schedules. ZeRO 0 to 3, HSDP, the offloads, three overlaps, every cut of a
-     * grid.
+    /* All strategies. tp (also across nodes), cp, pp, ep and micro-batch take every divisor, and vp
+     * is as above. The options are sp 0 and 1, all kinds of cp, all schedules, ZeRO 0 to 3, HSDP,
+     * the offloads, three overlaps, and every cut of a grid.
      *
-     * Branch and bound: what cannot change the top, nor the front where one is wanted, is counted
-     * in `cut`. The bounds never pass the truth, so the plans are those of the full walk. Without
-     * top and front everything is priced.
+     * The search is branch and bound: strategies that cannot change the top, or the front if one is
+     * wanted, are counted in `cut`. The bounds are safe, so the plans found are those of the full
+     * walk. Without top and front it prices everything.
      *
-     * It holds Calculon's space but for two choices: its network for each degree (here that follows
-     * from the placement) and how it splits an all-reduce of TP. */
+     * The space includes that of Calculon except for two choices: a network for each degree (here
+     * the placement decides that) and the way in which an all-reduce of TP is split. */
     DPAR_SPACE_WHOLE
 };
 
-/* What is searched. Zero it: all of the cluster, a free batch, the usual space. */
+/* Describes a search. Zero selects the whole cluster, a free batch and the usual space. */
 typedef struct dpar_planner_desc {
-    int32_t gpus;          /* 0: all of the cluster */
-    int64_t global_batch;  /* samples a step; 0: free, four micro-batches a pipeline stage */
+    int32_t gpus;          /* GPUs of the cluster; 0 selects all of them */
+    int64_t global_batch;  /* samples per step; 0 if free: four micro-batches per pipeline stage */
     int32_t space;         /* DPAR_SPACE_* */
     dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
-    uint32_t fixed_fields; /* bits DPAR_STRATEGY_FIELD_* */
-    double memory_bytes;   /* limit a GPU; 0: what the GPU has */
-    /* Read by dpar_planner_init alone: where its plans go, filled as it searches. */
-    dpar_plan *top;   /* [top_room]: best first; may be NULL */
-    dpar_plan *front; /* [front_room]: Pareto front of step time x memory; may be NULL */
-    int32_t top_room, front_room;
+    uint32_t fixed_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* */
+    double memory_bytes;   /* limit per GPU; 0 selects the memory of the GPU */
+    /* Where the search writes its plans. Only dpar_planner_init reads these fields. */
+    dpar_plan *top;               /* [top_room] the best plans, best first; may be NULL */
+    dpar_plan *front;             /* [front_room] Pareto front of step time x memory; may be NULL */
+    int32_t top_room, front_room; /* capacities */
 } dpar_planner_desc;
 
-/* Why a good-looking neighbour of the winner was not taken. */
+/* A neighbour of a plan, and the reason why it was not chosen. */
 typedef struct dpar_plan_rejection {
     dpar_strategy strategy;
-    int32_t rule;      /* DPAR_STRATEGY_RULE_*; NONE: legal, but slower */
-    double seconds;    /* predicted step, 0 if it was not priced */
-    double bytes_over; /* for DPAR_STRATEGY_RULE_MEMORY */
-    char text[160];
+    int32_t rule;      /* DPAR_STRATEGY_RULE_*; NONE if it is legal but slower */
+    double seconds;    /* predicted time of a step; 0 if it was not priced */
+    double bytes_over; /* bytes by which it exceeds the GPU; only for DPAR_STRATEGY_RULE_MEMORY */
+    char text[160];    /* the reason in words */
 } dpar_plan_rejection;
 
-/* The state of a search. You own it and the slots for plans. Nothing else is allocated: O(1) memory
- * whatever the space. */
+/* The state of a search. The caller owns it and the arrays for the plans. A search allocates
+ * nothing else, whatever the size of the space. */
 typedef struct dpar_planner {
-    dpar_job job; /* the pointers must outlive the search */
+    dpar_job job; /* the objects that it points to must outlive the search */
     dpar_planner_desc search;
-    dpar_plan *top; /* best first, by samples/s (fixed batch: by step time) */
+    dpar_plan *top; /* best first: by samples/s, which for a fixed batch is by step time */
     int32_t top_room, tops;
     dpar_plan *front; /* Pareto front of step time x memory, fastest first */
     int32_t front_room, fronts;
-    int64_t evaluated; /* configurations priced: memory, and time where it fits */
-    int64_t rejected[DPAR_STRATEGY_RULE_COUNT]; /* configurations by the rule that they break; those
-                                     of MEMORY were priced */
-    int64_t cut;               /* legal, but not priced: bounds say that they would not be kept */
-    int64_t walked;            /* evaluated + cut + rejected by other rules than MEMORY */
+    int64_t evaluated; /* strategies that were priced: their memory, and their time if they fit */
+    int64_t rejected[DPAR_STRATEGY_RULE_COUNT]; /* strategies by the rule that they break; those of
+                                     MEMORY were priced */
+    int64_t cut;               /* legal strategies not priced, because a bound excludes them */
+    int64_t walked;            /* evaluated + cut + rejected by rules other than MEMORY */
     double progress;           /* share of the space that is done, 0..1 */
-    int64_t state[64];         /* private: where the walk is */
-    struct dpari_kinds *kinds; /* private: of dpar_plan_recommend */
-    double slack;              /* private: so much slower than the plans kept is still priced */
-    /* private: prices of layers, shared by many configurations */
+    int64_t state[64];         /* private: the position of the walk */
+    struct dpari_kinds *kinds; /* private: used by dpar_plan_recommend */
+    double slack; /* private: a strategy slower than the kept ones by up to this factor is priced */
+    /* private: prices of layers, shared by many strategies */
     double layers[DPAR_MAX_LAYER_CLASSES * 32];
 } dpar_planner;
 
-/* Makes a search ready. The cluster must already have search->gpus GPUs. E_ARG, E_RANGE with a
- * sentence: a job or a search that cannot be. */
+/* Prepares a search. If search->gpus is not 0, it must be the number of GPUs of the cluster
+ * (dpar_cluster_resize). Fails with DPAR_E_ARG or DPAR_E_RANGE if a number of the job or of the
+ * search is not allowed. */
 DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
                                        const dpar_planner_desc *search, dpar_why *why);
-/* Searches on for about `budget` configurations. MORE: call again; what was found so far is valid,
- * so you may show progress, look at the clock, or stop. DONE: the space is exhausted. E_NONE:
- * exhausted and nothing fits; *why says what came nearest. Deterministic: ties go to the canonical
- * order. O(budget x layer classes). */
+/* Continues a search for about `budget` strategies. Returns DPAR_MORE while there are more to
+ * visit, and DPAR_DONE at the end. Between calls the plans found so far are valid: the caller may
+ * show the progress, look at the clock, or stop.
+ *
+ * Deterministic: of equally good plans the first in the order of the walk is kept. O(budget x layer
+ * classes). If `top` has room for a plan, the function fails with DPAR_E_NONE at the end if no
+ * strategy fits or none is legal; the message says what came nearest. */
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why);
 
-/* Neighbours of a plan at the same batch, each with the reason why it was not chosen: slower by how
- * much, over memory by how much, or the rule that it breaks. They have twice or half of tp, pp,
- * micro-batch, vp, ep or cp, or another ZeRO stage, recomputation or shard group. Writes and
- * returns at most 18. Costs at most 18 times dpar_plan_price. */
+/* Lists the neighbours of a plan at the same batch, each with the reason why it was not chosen: how
+ * much slower it is, how much memory it lacks, or which rule it breaks. Returns their number, at
+ * most `room` and at most 18.
+ *
+ * global_batch: samples per step; 0 if it is free.
+ * out:          array of `room` entries.
+ *
+ * A neighbour has twice or half of tp, pp, micro-batch, vp, ep or cp, or another ZeRO stage,
+ * recomputation or shard group. Costs at most 18 times dpar_plan_price. */
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
                                       int64_t global_batch, dpar_plan_rejection *out, int32_t room);
 
-/* The legal configuration nearest to `s`, which is `s` itself when it is legal. Memory does not
- * count. Nearest: fewest and smallest changes; a change of a degree counts as its ratio. E_NONE:
- * none is near, and *why says what is wrong with `s`. About 200 checks. */
+/* Finds the legal strategy nearest to `s`, which is `s` itself if it is legal. Memory is not
+ * considered. The nearest strategy has the fewest and smallest changes; a change of a degree counts
+ * as the ratio of its values.
+ *
+ * global_batch: samples per step that the result must have; 0 if it is free.
+ * near_one:     written on success only.
+ *
+ * About 200 checks. Fails with DPAR_E_NONE if no legal strategy is near; the message says which
+ * rule `s` breaks. */
 DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
                                            int64_t global_batch, dpar_strategy *near_one,
                                            dpar_why *why);
 
-/* The fewest GPUs of this cluster's kind on which the job fits, and the best plan there: parts of a
- * node, then whole nodes. Leave global_batch 0 (free) unless it must be kept: a fixed one forbids
- * the sizes that do not divide it. E_NONE: most_gpus are not enough. Some tenths of a ms a size in
- * the usual space.
+/* Finds the smallest number of GPUs on which a job fits, and the best plan there. The GPUs are a
+ * part of one node of the cluster's kind, or whole nodes.
  *
- * It first looks for a size that is enough: each number of nodes up to 32, then steps of a
- * sixteenth. Then it tries every smaller one, so the answer is the least of all. A cluster without
- * a network gets one NIC of 25 GB/s a GPU beyond its node. */
+ * search:    leave global_batch 0 unless it must be kept, because a fixed batch excludes the sizes
+ *            that do not divide it.
+ * most_gpus: the largest size to try.
+ * plan:      the result; dpar_strategy_ranks of its strategy is the number of GPUs.
+ *
+ * The function first looks for a size that suffices: each number of nodes up to 32, then steps of a
+ * sixteenth. Then it tries every smaller size, so the answer is the smallest of all. If the cluster
+ * has no network, more than one node of it gets one NIC of 25 GB/s per GPU.
+ *
+ * Takes some tenths of a millisecond per size in the usual space. Fails with DPAR_E_NONE if
+ * most_gpus are not enough. */
 DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_planner_desc *search,
                                         int32_t most_gpus, dpar_plan *plan, dpar_why *why);
 
 /* ==== cost/recommend.h ==== */
 
-/* recommend - one strategy in words, as an engineer would put it, and why.
+/* recommend - recommends one strategy in words, as an engineer would, and gives the reason.
  *
  *     dpar_plan_recommend(&job, &search, &advice, &why);
- *     puts(advice.name), puts(advice.why);                 "TP=4 + FSDP=4", and the reason */
+ *     puts(advice.name);                                   "TP=4 + FSDP=4"
+ *     puts(advice.why);                                    the reason */
 
-/* Warnings of common mistakes, bits of dpar_advice.warnings. */
+/* Bits of dpar_advice.warnings: common mistakes. */
 enum {
-    DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits: FSDP only adds traffic */
+    DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits without FSDP, which only adds traffic */
     DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes, or over PCIe */
-    DPAR_WARN_FEW_MICRO = 4,     /* fewer micro-batches than 4 pp */
-    DPAR_WARN_ACTIVATIONS = 8,   /* activations dominate: FSDP does not shard them */
-    DPAR_WARN_DDP_STATE = 16,    /* replicated state does not fit */
-    DPAR_WARN_LEARNING_RATE = 32 /* the global batch was scaled: scale the learning rate */
+    DPAR_WARN_FEW_MICRO = 4,     /* fewer than 4 pp micro-batches */
+    DPAR_WARN_ACTIVATIONS = 8,   /* activations dominate, and FSDP does not shard them */
+    DPAR_WARN_DDP_STATE = 16,    /* the replicated state does not fit */
+    DPAR_WARN_LEARNING_RATE = 32 /* the global batch was scaled, so scale the learning rate */
 };
+/* A recommended plan, with the reason and the alternatives in words. */
 typedef struct dpar_advice {
     dpar_plan plan;
-    char name[64]; /* "TP=4 + FSDP=4" */
-    char why[400];
-    char runner_up[256]; /* a simpler plan: how much slower, what it saves; may be empty */
-    char fastest[256];   /* where the plan is not the fastest: what is, and what it needs more */
-    double slower;       /* than that one, as a share: 0.03 */
+    char name[64];       /* "TP=4 + FSDP=4" */
+    char why[400];       /* the reason */
+    char runner_up[256]; /* a simpler plan, how much slower it is and what it saves; may be empty */
+    char fastest[256];   /* the fastest plan and what it needs in addition; empty if it is `plan` */
+    double slower;       /* time of `plan` over the fastest, less 1: 0.03 is 3 % slower */
     int32_t warnings;    /* bits DPAR_WARN_* of the plan */
     char warning_text[400];
 } dpar_advice;
-/* The simplest plan near the fastest. All usual plans are priced and the best of each kind is kept.
- * What makes a kind are tensor, sequence, pipeline and domain parallelism, sharding and
- * recomputation. Expert parallelism is free: codes with experts have it. Of the kinds at most 5 %
- * slower than the fastest it is the one with the least time, where a kind of parallelism more
- * counts 4.8 % and an option 1.6 %.
+/* Recommends the simplest plan that is nearly as fast as the fastest one.
  *
- * Tensor parallelism over PCIe or between nodes, and cut experts, are left to where nothing else
- * fits or all else takes twice as long. `fastest` then says by how much they would be faster.
+ * job:    the workload, the machine and the precision.
+ * search: what is fixed holds for the answer, and the warnings refer to the answer. If the
+ *         recommendation with nothing fixed is another one, runner_up names it.
+ * advice: the result.
  *
- * What search->fixed fixes binds the answer, and the warnings judge it. runner_up then says what
- * would be recommended with nothing fixed, where that is another one. E_MEMORY when nothing fits:
- * *advice then has what comes nearest, by how much it misses, and how many GPUs would hold it.
- * E_NONE: no way divides the batch, or what is fixed is not legal. E_ARG: a batch below 0, or gpus
- * that are not the cluster's. One search, two where something is fixed: milliseconds.
+ * The function prices all usual plans and keeps the best of each kind. A kind is a combination of
+ * tensor, sequence, pipeline and domain parallelism, sharding and recomputation; expert parallelism
+ * does not count, because codes with experts have it anyway. Of the kinds that are at most 5 %
+ * slower than the fastest, it takes the one with the least time after a penalty: 4.8 % for each
+ * kind of parallelism, 1.6 % for each option.
  *
- * The plan's times are those of the closed forms; dpar_plan_simulate has the schedule's own. */
+ * It recommends tensor parallelism over PCIe or between nodes, and experts cut over ranks, only if
+ * nothing else fits or everything else takes more than twice as long. Otherwise `fastest` says how
+ * much faster they would be.
+ *
+ * The times are those of the closed forms; dpar_plan_simulate gives those of the schedule. Takes
+ * milliseconds: one search, or two if something is fixed.
+ *
+ * Fails with DPAR_E_MEMORY if nothing fits; *advice then has the plan that comes nearest, how much
+ * memory it lacks, and how many GPUs would hold it. Fails with DPAR_E_NONE if no legal plan divides
+ * the batch, and with DPAR_E_ARG if a number is not allowed or search->gpus is not the number of
+ * the cluster's GPUs. */
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_planner_desc *search,
                                          dpar_advice *advice, dpar_why *why);
 
 /* ==== cost/simulated.h ==== */
 
-/* simulated - a plan's pipeline once more, action by action: what the closed forms of step.h and
- * memory.h say of the bubble and of the activations, checked on the schedule that would run.
+/* simulated - checks the time and memory of a plan by simulating its pipeline action by action. The
+ * closed forms of step.h and memory.h estimate the bubble and the activations; the simulation
+ * counts them on the schedule that would run.
  *
  *     dpar_plan_simulation sim;
  *     dpar_plan_simulate(&job, &plan, &sim, memory, sizeof memory, &why);
  *     sim.slower                                       0.03: 3 % more than plan.step.total */
 
-/* What the simulation says of a plan. */
+/* The result of the simulation of a plan. */
 typedef struct dpar_plan_simulation {
     double total;  /* seconds of the step */
-    double slower; /* than plan.step.total, as a share; below 0: faster */
-    double bubble; /* share of the makespan of all ranks that they stand idle */
-    double memory; /* bytes of the rank with most */
-    double larger; /* than plan.memory.total, as a share */
+    double slower; /* total / plan.step.total - 1; negative if the simulation is faster */
+    double bubble; /* share of the makespan, over all ranks, in which they are idle */
+    double memory; /* bytes of the rank that needs the most */
+    double larger; /* memory / plan.memory.total - 1 */
 } dpar_plan_simulation;
 
-/* Simulates the plan's schedule with the times, messages and activations of each stage: uneven
- * ones, the first with its embedding, the last with its logits. The backward's two halves take the
- * compute's half each. A plan without a pipeline is as it was priced.
+/* Simulates the plan's pipeline schedule with the times, messages and activations of each stage.
+ * Stages may be uneven: the first one includes the embedding, the last one the logits. Each half of
+ * a split backward takes half of its compute. For a plan without a pipeline the result is its
+ * price.
  *
- * Messages wait for their data only, not for other messages. On one NCCL communicator, where they
- * do wait, the lists of dpar_schedule_lower take up to 8 % longer while a message takes less than a
- * fifth of a forward. dpar_schedule_times.transport gives the time where it takes more.
+ * job, plan: a job and a plan that dpar_plan_price or a search has written.
+ * sim:       the result.
+ * mem:       scratch memory of `bytes` bytes, aligned as for int64_t. 16 MB are enough for about
+ *            100,000 forwards. Beyond that fewer micro-batches are simulated, and the slowest
+ * rank's time is added for each of the others.
  *
- * mem is aligned as for int64_t; 16 MB are enough for some 100,000 forwards. From there on fewer
- * micro-batches are simulated, and the slowest rank's time is added for the rest. E_ROOM says how
- * many bytes. Errors as dpar_schedule_generate and dpar_plan_price. O(stages x micro-batches). */
+ * Messages wait for their data only, not for other messages. On one NCCL communicator they do wait
+ * for each other: the lists of dpar_schedule_lower then take up to 8 % longer while a message takes
+ * less than a fifth of a forward. For longer messages use dpar_schedule_times.transport.
+ *
+ * Local. O(stages x micro-batches). Fails with DPAR_E_ROOM if mem is too small (the message says
+ * how many bytes are needed), and otherwise like dpar_schedule_generate and dpar_plan_price. */
 DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
                                         dpar_plan_simulation *sim, void *mem, int64_t bytes,
                                         dpar_why *why);
 
 /* ==== cost/plan_show.h ==== */
 
-/* plan_show - plans as people and scripts read them: a table with bars, one plan in full, CSV,
- * JSON, SVG. Text goes into a dpar_text.
+/* plan_show - writes plans into a text for people and for scripts: a table with bars, one plan in
+ * full, CSV, JSON, SVG.
  *
  *     dpar_plan_draw_desc r = {0};
  *     r.job = &job;
@@ -1253,29 +1408,30 @@ DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *pl
  *     r.plans = planner.tops;
  *     dpar_plan_draw(&text, &r, DPAR_PLAN_DRAW_TEXT, &why); */
 
-/* What is shown: the job, the plans (best first), what the search said. Zero it and fill it in. */
+/* The contents of a report. Zero the struct, then fill it in. */
 typedef struct dpar_plan_draw_desc {
     const dpar_job *job;
-    const dpar_plan *plan;
-    int32_t plans;
-    const dpar_plan *front; /* Pareto front of time x memory; may be NULL */
+    const dpar_plan *plan;  /* [plans] the best first */
+    int32_t plans;          /* number of plans */
+    const dpar_plan *front; /* [fronts] Pareto front of time x memory; may be NULL */
     int32_t fronts;
-    const dpar_plan_rejection *rejected; /* neighbours of the best with reasons; may be NULL */
+    const dpar_plan_rejection *rejected; /* [rejects] neighbours of the best plan; may be NULL */
     int32_t rejects;
-    const int64_t *rejected_by_rule; /* DPAR_STRATEGY_RULE_COUNT counts; may be NULL */
-    int64_t global_batch, evaluated;
-    double seconds;            /* that the search took; 0: there was none */
-    const char *note;          /* one more assumption to say; may be NULL */
-    const dpar_advice *advice; /* for the JSON; may be NULL */
-    int32_t colour;            /* 1: ANSI colours */
+    const int64_t *rejected_by_rule; /* [DPAR_STRATEGY_RULE_COUNT] counts; may be NULL */
+    int64_t global_batch, evaluated; /* samples per step; strategies priced */
+    double seconds;                  /* time of the search; 0 if there was none */
+    const char *note;                /* one more assumption to print; may be NULL */
+    const dpar_advice *advice;       /* for the JSON; may be NULL */
+    int32_t colour;                  /* 1 for ANSI colours */
 } dpar_plan_draw_desc;
 
+/* The formats of a report. */
 enum {
-    DPAR_PLAN_DRAW_TEXT, /* a table, about 150 columns wide: strategy, GB a GPU with a bar against
-                         capacity, step time with a bar by term, tokens/s and MFU */
+    DPAR_PLAN_DRAW_TEXT, /* a table, about 150 columns wide: strategy, GB per GPU with a bar against
+                         the capacity, step time with a bar by term, tokens/s and MFU */
     DPAR_PLAN_DRAW_EXPLAIN, /* the first plan in full: every term of memory and time, bytes sent,
-                            why not its neighbours */
-    DPAR_PLAN_DRAW_CSV,     /* one line a plan, with a header line */
+                            and why its neighbours were not chosen */
+    DPAR_PLAN_DRAW_CSV,     /* a header line, then one line per plan */
     DPAR_PLAN_DRAW_JSON,    /* one object: plans, recommendation (with advice), rejected, evaluated,
                             seconds, assumptions. Always valid JSON */
     DPAR_PLAN_DRAW_SVG,     /* a self-contained picture: time by term, memory against capacity, the
@@ -1283,75 +1439,90 @@ enum {
     DPAR_PLAN_DRAW_LINE /* the first plan: "dp=2,tp=8: 12.3 s a step, 401 tokens/s a GPU, ..." */
 };
 
-/* Appends the report. E_ARG with a sentence, nothing appended: no such format. O(plans). */
+/* Appends a report to a text in one of the formats DPAR_PLAN_DRAW_*. O(plans). Fails with
+ * DPAR_E_ARG if there is no such format, and then appends nothing. */
 DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_draw_desc *r, int32_t format,
                                     dpar_why *why);
 
 /* ==== cost/plan_text.h ==== */
 
-/* plan_text - a plan from words, those of the command `plan`, in one call.
+/* plan_text - finds a plan from text in one call, with the options of the command `plan`.
  *
  *     static dpar_plan_result plan;
  *     dpar_plan_search("llama-3-70b", "8x8:a100-80", "batch=512", &plan, &why);
  *     plan.step seconds a step, plan.memory bytes a GPU
- *     dpar_plan_draw(&text, &plan.report, DPAR_PLAN_DRAW_LINE, &why);        what it is, in a line
+ *     dpar_plan_draw(&text, &plan.report, DPAR_PLAN_DRAW_LINE, &why);        the plan in one line
  */
 
-/* What was asked, read. 27 KB; job points into it: it does not move. */
+/* A request for a plan, as dpar_plan_query_read reads it from text. It has 29 KB and must not be
+ * moved or copied, because job points into it. */
 typedef struct dpar_plan_query {
-    dpar_job job;             /* what to price, where, in which precision */
-    dpar_planner_desc search; /* of it gpus, top and front are not set */
-    dpar_strategy given;      /* evaluate=...; else the default, and given_fields is 0 */
-    uint32_t given_fields;
-    int64_t batch; /* as it was said; -1: it was not, and search.global_batch is a usual one */
-    int32_t had;   /* GPUs of the machine, when more were asked for; else 0 */
+    dpar_job job;             /* the workload, the machine and the precision */
+    dpar_planner_desc search; /* the search; its fields gpus, top and front are not set */
+    dpar_strategy given;      /* the strategy of evaluate=..., or the default without that option */
+    uint32_t
+        given_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* of its fields; 0 without evaluate=... */
+    int64_t batch;    /* the option batch; -1 without it, then search.global_batch is a usual one */
+    int32_t had;      /* GPUs of the machine if the option gpus asks for more, otherwise 0 */
     dpar_workload work;
     dpar_cluster cluster;
 } dpar_plan_query;
 
-/* Reads the words. model: as dpar_model_read ("llama-3-8b,seq=32768", a config.json's text);
- * machine: as dpar_cluster_read ("8x8:h100-80,nic=8x50"); options: words between blanks, each once,
- * NULL or "": none of them.
- *     batch=512        samples a step of all GPUs, 2^31 - 1 at most; 0: free; left out: about 4
- *                      million tokens, or 16 samples a GPU
- *     gpus=64          whole nodes, or part of one; more than the machine has are of its kind
- *     seq=8192         tokens a sample
- *     precision=fp8    as dpar_recipe_find; left out: megatron
+/* Reads a request for a plan from text.
+ *
+ * model:   as in dpar_model_read: "llama-3-8b,seq=32768", or the text of a config.json.
+ * machine: as in dpar_cluster_read: "8x8:h100-80,nic=8x50".
+ * options: words with blanks between them, each at most once; NULL or "" if there are none.
+ *
+ *     batch=512        samples per step of all GPUs, at most 2^31 - 1; 0 if it is free; the default
+ *                      is about 4 million tokens, or 16 samples per GPU
+ *     gpus=64          whole nodes, or a part of one; may be more than the machine has
+ *     seq=8192         tokens per sample
+ *     precision=fp8    as in dpar_recipe_find; the default is megatron
  *     stack=torch, attention=flash    as in dpar_model_read
  *     fix=tp=8,pp=2         only strategies with these values
- *     evaluate=tp=8,pp=2    this one strategy (dpar_strategy_complete adds what is not named)
- *     whole                 every divisor and option, not the usual ones
- * E_ARG, E_PARSE, E_UNKNOWN, ... with a sentence that names what is near. O(bytes). */
+ *     evaluate=tp=8,pp=2    this strategy only; dpar_strategy_complete adds what is not named
+ *     whole                 every divisor and option, not only the usual ones
+ *
+ * O(bytes). Fails with DPAR_E_ARG, DPAR_E_PARSE, DPAR_E_UNKNOWN or another status of the functions
+ * named above. The message names the word and, if there is one, a similar word that exists. */
 DPAR_API dpar_status dpar_plan_query_read(const char *model, const char *machine,
                                           const char *options, dpar_plan_query *asked,
                                           dpar_why *why);
 
-/* The answer. 40 KB of the caller's; report points into it: it does not move. */
+/* The result of dpar_plan_search. It has 40 KB and must not be moved or copied, because report
+ * points into it. */
 typedef struct dpar_plan_result {
-    double step;                /* seconds that a step of the best plan takes */
-    double memory;              /* bytes that it holds on a GPU */
-    dpar_plan_draw_desc report; /* of all plans, for dpar_plan_draw */
-    dpar_plan plan[8];          /* report.plans of them, the best first */
-    dpar_plan_query asked;
-    dpar_planner planner; /* private: the search */
+    double step;                /* seconds of a step with the best plan */
+    double memory;              /* bytes that this plan needs on a GPU */
+    dpar_plan_draw_desc report; /* all plans, for dpar_plan_draw */
+    dpar_plan plan[8];          /* the first report.plans of them are set, the best first */
+    dpar_plan_query asked;      /* the request */
+    dpar_planner planner;       /* private: the search */
 } dpar_plan_result;
 
-/* Reads the words as dpar_plan_query_read and searches (evaluate: prices) as they say. E_NONE:
- * nothing fits or is legal, and *why says what came nearest; E_MEMORY: the one that was to be
- * evaluated does not fit, step and memory are its own. Other errors as dpar_plan_query_read and
- * dpar_plan_price. Milliseconds as a rule; `whole` and large machines take seconds:
- * dpar_plan_query_read and dpar_planner can be stopped meanwhile.
+/* Reads a request like dpar_plan_query_read and finds the best plans for it, or prices the strategy
+ * of the option evaluate. The arguments are those of dpar_plan_query_read.
  *
- * Times and order are those of the closed forms. The command simulates the schedules of its first
- * plans besides, which takes megabytes of memory that this library does not allocate: that is a
- * call of dpar_plan_simulate for each plan. Uneven stages and schedules of two halves are then a
- * few per cent slower or faster. */
+ * The times and the order of the plans are those of the closed forms. The command `plan` also
+ * simulates the schedules of its first plans with dpar_plan_simulate, which takes megabytes of
+ * memory; this library allocates none. The simulated times of uneven stages and of schedules with
+ * split backwards differ by a few per cent.
+ *
+ * Usually takes milliseconds. With `whole` and on large machines it takes seconds; use
+ * dpar_plan_query_read and dpar_planner if the search must be interruptible.
+ *
+ * Fails with DPAR_E_NONE if no strategy fits or none is legal (the message says what came nearest).
+ * Fails with DPAR_E_MEMORY if the strategy of `evaluate` does not fit; step and memory are then
+ * those of this strategy. Otherwise it fails like dpar_plan_query_read and dpar_plan_price. */
 DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, const char *options,
                                       dpar_plan_result *planned, dpar_why *why);
 
 #endif /* DPAR_COST_H */
 
-/* Stop here if you only want the API. The implementation follows. */
+/* Stop here if you only want the API. All that follows is private and changes without notice. */
+
+/* The implementation. */
 
 #if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_COST_IMPLEMENTATION)) && \
     !defined(DPAR_COST_IMPLEMENTATION_DONE)
@@ -1359,12 +1530,14 @@ DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, co
 
 /* ==== cost/inner.h ==== */
 
-/* inner - private: what modules of cost ask of a machine, a workload and a strategy. */
+/* inner - private: functions on machines, workloads and strategies that the modules of cost share.
+ */
 
 /* cluster.c */
 
-/* How far s is from `name`: 6 for each edit that leads to a beginning of it, 1 for each letter of
- * the rest: "a100" is near "a100-80". */
+/* Returns the distance of a word s from `name`: 6 for each edit that turns s into a prefix of
+ * `name`, and 1 for each letter that then remains. So "a100" is near "a100-80". A part of a name
+ * and a name with a suffix are near as well. */
 DPARI_API int32_t dpari_unlike(const char *s, size_t n, const char *name);
 
 DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
@@ -1372,70 +1545,80 @@ DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
     return c->nodes * c->gpus_per_node;
 }
 
-/* Is the description usable? Every number positive where it must be, none NaN. */
+/* Checks that every number of the machine is in its range and none is NaN. */
 DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
 
 /* workload.c */
 
-/* "megatron", "core", ...; "unfused", "flash1", ...; "?" for others. */
+/* Returns "megatron", "core", ..., or "?" for an unknown stack. */
 DPARI_API const char *dpari_stack_name(int32_t stack);
-/* Sets m->stack by such a name, or name@year; a year without runs is a line of the note. 0: no
- * name. */
+/* Sets m->stack from such a name or from name@year. Returns 1, or 0 if there is no such name. If no
+ * run of that year is known, m->note says so. */
 DPARI_API int dpari_stack_read(dpar_model *m, const char *s, size_t n);
-/* A generation of software. On chips from Hopper on, which came while it was written, it reaches
- * these shares of today's rates. */
+/* A generation of a software stack. */
 typedef struct dpari_generation {
-    int8_t stack, overlap; /* whose layers it runs; bits DPAR_OVERLAP_* */
-    int8_t by_work;        /* cuts stages by work, the head included */
-    int8_t copies;         /* bytes a parameter that ZeRO-3 moves beside its messages */
-    int8_t sliced; /* ZeRO-1 reduces whole gradients, and handles each rank's slice of each tensor
-                    * by a call of its own */
-    int8_t once;   /* a token crosses to a node once, whatever experts it has there */
+    int8_t stack, overlap; /* the stack whose layers it runs; bits DPAR_OVERLAP_* */
+    int8_t by_work;        /* 1 if it cuts stages by work, the head included */
+    int8_t copies;         /* bytes per parameter that ZeRO-3 copies in addition to its messages */
+    int8_t sliced; /* 1 if ZeRO-1 reduces whole gradients, and handles each rank's slice of each
+                    * tensor in a call of its own */
+    int8_t once;   /* 1 if a token is sent to a node once, however many of its experts are there */
+    /* shares of today's rates that it reaches on Hopper and later chips, which were new when it was
+     * written */
     float products, attention, streams;
-    float contention; /* share of hidden communication that the compute loses; 0: the machine's */
+    float contention; /* as DPAR_CAL_CONTENTION; 0 selects that of the machine */
     int8_t of;        /* DPAR_MODEL_STACK_* that it is a generation of */
     int16_t from, to; /* years of its runs */
 } dpari_generation;
+/* Returns the generation that the workload names. */
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w);
+/* Return "unfused", "flash1", ... and "eager", "compiled", ..., or "?" for an unknown number. */
 DPARI_API const char *dpari_attention_name(int32_t attention);
 DPARI_API const char *dpari_loss_name(int32_t loss);
-/* Parameters of one layer of class `layer` of 0..layers-1, 0 for others. */
+/* Returns the parameters of one layer of a class, or 0 if there is no such class. */
 DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer);
-/* Saved activation bytes of one layer for one token, nothing cut, under a recomputation. 0 for a
- * layer that is none. */
+/* Returns the bytes that one layer of a class saves per token under a recomputation, before
+ * anything is cut, or 0 if there is no such class. */
 DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
-/* Index of the class whose single layer has the most parameters. */
+/* Returns the index of the class whose layers have the most parameters each. */
 DPARI_API int32_t dpari_workload_largest(const dpar_workload *w);
-/* Counts in order, shapes positive and finite, parameters below 2^62. */
+/* Checks that the counts are consistent, the shapes positive and finite, and the parameters fewer
+ * than 2^62. */
 DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
 
-/* Counts m->kinds from a list of letters (as dpar_model.pattern, repeated; mixes 0: the pattern)
- * and of DPAR_MODEL_FFN_* of the first n layers; the others follow the model's settings. */
+/* Counts m->kinds from two lists. `mix` has `mixes` letters as in dpar_model.pattern, repeated;
+ * with mixes = 0 the pattern itself is used. `feeds` has DPAR_MODEL_FFN_* of the first n layers;
+ * the others follow the settings of the model. */
 DPARI_API void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes, const int8_t *feeds,
                                  int32_t n);
 
 /* strategy.c */
 
+/* Appends "full", "selective+norm", ... */
 DPARI_API void dpari_write_recompute(dpar_text *t, int32_t recompute);
-/* Where a field's value stands; of TILES the first of three. */
+/* Returns the place of a field's value; for TILES that of the first of three. */
 DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field);
+/* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */
 DPARI_API const char *dpari_cp_name(int32_t cp_kind);
-/* Appends name and "dp+pp" or "optimizer+nvme"; "2x4". */
+/* Appends a name and bits: "dp+pp", or with `offload` "optimizer+nvme". */
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);
+/* Appends "2x4". */
 DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles);
-/* Ranks that share the state of ZeRO: its group, their context-parallel ranks, their tiles. */
+/* Returns the number of ranks that share the state of ZeRO: its group times cp times the tiles. */
 DPARI_API double dpari_zero_ranks(const dpar_strategy *s);
-/* Does tp x cp divide the sequence? Sequence parallelism cuts it so. */
+/* Returns 1 if tp x cp divides the sequence, which sequence parallelism needs, otherwise 0. */
 DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
-/* Is the strategy legal for this job (memory apart)? OK, or an error with the sentence; *rule (may
- * be NULL) says which. global_batch 0: any. O(1). */
+/* Checks that a strategy is legal for a job, memory apart. On failure *rule gets
+ * DPAR_STRATEGY_RULE_*; it may be NULL. global_batch 0 allows any batch. O(1). */
 DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
                                            int64_t global_batch, int32_t *rule, dpar_why *why);
 
 /* ==== cost/json.h ==== */
 
-/* json - private: a strict pull reader (RFC 8259) over text in memory: no recursion, no allocation,
- * nesting at most 64 deep, O(1) state. Errors name line and column. */
+/* json - private: reads JSON (RFC 8259) item by item from text in memory. The reader is strict,
+ * does not recurse and does not allocate; nesting is at most 64 levels deep. Errors name line and
+ * column.
+ */
 
 enum {
     DPARI_JSON_END,
@@ -1454,203 +1637,217 @@ typedef struct dpari_json {
     const char *text; /* not copied; must outlive the reader */
     size_t bytes;
     size_t at;
-    uint64_t objects; /* bit d: is level d an object? */
+    uint64_t objects; /* bit d is set if level d is an object */
     int32_t depth;
     int32_t expect; /* private */
 } dpari_json;
 
 typedef struct dpari_json_item {
     int32_t kind;
-    int32_t depth;   /* of the value: 0 for the outermost */
-    const char *key; /* inside an object, else NULL; raw bytes between the quotes */
+    int32_t depth;   /* of the value; 0 for the outermost */
+    const char *key; /* inside an object, otherwise NULL; raw bytes between the quotes */
     size_t key_length;
-    const char *string; /* raw bytes between the quotes, escapes unresolved (but checked) */
+    const char *string; /* raw bytes between the quotes; escapes are checked, not resolved */
     size_t length;
     double number;
 } dpari_json_item;
 
-/* Begins to read; nothing is checked yet. O(1). */
+/* Begins to read. It checks nothing yet. O(1). */
 DPARI_API void dpari_json_init(dpari_json *j, const char *text, size_t bytes);
-/* The next item; kind DPARI_JSON_END after the outermost value and blanks. E_PARSE with line and
- * column otherwise. O(length of the item). */
+/* Reads the next item. Its kind is DPARI_JSON_END after the outermost value. O(length of the item).
+ * Fails with DPAR_E_PARSE; the message has line and column. */
 DPARI_API dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why);
 
 /* ==== cost/price.h ==== */
 
-/* price - private: layers are priced first, then stages, then (terms.h) memory and step; each level
- * depends on fewer options than the one before, so the planner keeps a level while it walks the
- * options of the next. */
+/* price - private: prices layers, then stages; terms.h turns these into memory and time. The layers
+ * depend on few options of a strategy, the stages on more. So the planner keeps the prices of one
+ * level while it walks the options of the next. */
 
-/* FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
+/* Returns the FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
 
-/* What the run does at once (DPAR_OVERLAP_*), when the strategy leaves it to the software. */
+/* Returns what a run overlaps, bits DPAR_OVERLAP_*: the strategy's, or for DEFAULT the stack's. */
 DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
-/* Share of hidden communication that the compute loses. */
+/* Returns the compute time lost per second of hidden communication. */
 DPARI_API double dpari_contention(const dpar_job *job);
 
-/* What is called while something is priced, for dpar_traffic_count; NULL elsewhere. Bytes of all
- * `ranks` ranks of a stage. */
+/* Bytes that all `ranks` ranks of a stage send in the calls that are priced. Only
+ * dpar_traffic_count passes one; other callers pass NULL. */
 typedef struct dpari_tally {
     double ranks;
     double forward[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
     double backward[DPAR_TRAFFIC_COUNT][DPAR_CALL_COLLECTIVE_COUNT];
 } dpari_tally;
-/* A call of n ranks on `bytes` (of the full vector), made so often in forward and in backward. */
+/* Adds a call of n ranks on a full vector of `bytes`, made `forward` times in the forward and
+ * `backward` times in the backward. */
 DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n, double bytes,
                                double forward, double backward);
 
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
 typedef struct dpari_layer_price {
     dpari_tally *tally;
-    double forward, backward;           /* compute, launch floor not yet applied */
+    double forward, backward;           /* compute, without the time of launches */
     double again[DPAR_RECOMPUTE_COUNT]; /* forward work repeated in the backward */
-    double attention; /* of forward: the scores and their product with the values */
-    double host_forward, host_backward; /* the host's time to launch it: a floor */
+    double attention; /* part of forward: scores, and their product with the values */
+    double host_forward, host_backward; /* host's time to launch it, a lower bound */
     double tp_forward, tp_backward, tp_again;
     double cp_forward, cp_backward;
     double ep_forward, ep_backward;
     double halo_forward, halo_backward;
     double params, expert_params;      /* weights on this rank */
     double kept[DPAR_RECOMPUTE_COUNT]; /* activation bytes from forward to backward */
-    double transient;                  /* bytes, alive during its backward only */
+    double transient;                  /* bytes that exist only during its backward */
     double send;                       /* bytes of its output, on this rank */
-    double link_forward, nic_forward;  /* bytes of TP, CP, EP, halo: sent again by recomputation */
+    double link_forward, nic_forward;  /* bytes of TP, CP, EP, halo; recomputation repeats them */
     double link_backward, nic_backward;
 } dpari_layer_price;
 
-/* Depends on tp, sp, cp, cp_kind, ep, etp, micro_batch, tiles (and overlap's TP bit). */
+/* The prices of all layer classes. They depend on tp, sp, cp, cp_kind, ep, etp, micro_batch, tiles
+ * and the TP bit of overlap. */
 typedef struct dpari_layers {
     dpari_layer_price of[DPAR_MAX_LAYER_CLASSES];
-    double dummies, head_dummies; /* bytes of weight gradients that only look like some */
+    double dummies, head_dummies; /* bytes of the dummy weight gradients of Megatron-Core */
 } dpari_layers;
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out);
-/* Layer i alone, and what it calls. */
+/* Counts the calls of one layer of class i. */
 DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
                                  dpari_tally *tally);
 
-/* One pipeline rank: its layers summed, one micro-batch. */
+/* The price of one pipeline rank: the sum over its layers, for one micro-batch. */
 typedef struct dpari_stage {
     int32_t rank;
     double layers; /* blocks */
     double forward, backward, again, host;
     double tp, cp, ep, halo;
-    double sent; /* of these what the forward sends */
+    double sent; /* the part of these in the forward */
     double params, expert_params;
-    double kept;   /* bytes a micro-batch */
+    double kept;   /* bytes per micro-batch */
     double logits; /* bytes, on the last stage */
     double transient;
     double boundary;              /* bytes of the activation that it receives */
     double dummies, head_dummies; /* as in dpari_layers */
     double largest;               /* weights of its largest layer */
     double link_bytes, nic_bytes;
-    double total; /* seconds of one micro-batch, forward and backward, all in */
+    double total; /* seconds of one micro-batch, forward and backward, everything included */
 } dpari_stage;
 
 DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
                                  const dpari_layers *layers, int32_t rank, dpari_stage *st);
 
-/* Layers of class i (blocks) in a pipeline rank. */
+/* Returns the number of layers of class i (blocks) on a pipeline rank. */
 DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s, int32_t rank,
                                     int32_t i);
-/* Which chunk a rank computes as its v-th. */
+/* Returns the v-th chunk of a rank. */
 DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
-/* Are the first and the last chunk on different ranks? */
+/* Returns 1 if the first and the last chunk are on different ranks, otherwise 0. */
 DPARI_API int dpari_ends_apart(const dpar_strategy *s);
-/* The ranks that can be the worst: first, second, last, and with blocks of several classes those
- * around each change of class; the slowest of them where they are too many. Depends also on pp, vp,
- * schedule, recompute, recompute_layers. */
+/* The prices of the pipeline ranks that can be the worst: the first, the second, the last, and
+ * those around each change of class if there are blocks of several classes. If they are too many,
+ * the fastest are left out. The stages depend on pp, vp, schedule, recompute and recompute_layers
+ * in addition to the options of the layers. */
 enum { DPARI_MAX_STAGES = 8 };
 typedef struct dpari_stages {
     int32_t n;
     dpari_stage of[DPARI_MAX_STAGES];
-    dpari_stage whole; /* all pp ranks together */
+    dpari_stage whole; /* sum over all pp ranks */
     double sum_total;  /* seconds of one micro-batch through all of them */
     double send;       /* bytes of one boundary, on one rank */
 } dpari_stages;
 DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_layers *layers, dpari_stages *out);
 
-/* E_ARG with a sentence for bytes that a parameter cannot have, or a format without a peak. */
+/* Checks the bytes per parameter and the format of the products. Fails with DPAR_E_ARG. */
 DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
 
 /* ==== cost/terms.h ==== */
 
-/* terms - private: the memory and the time of a strategy whose stages are priced. */
+/* terms - private: predicts the memory and the time of a strategy from the prices of its stages. */
 
 /* memory.c */
 
-/* Memory of the rank that needs the most. What differs in dp, shard, zero, micro_batches, offload
- * and overlap alone has the same stages. */
+/* Predicts the memory of the rank that needs the most. Strategies that differ only in dp, shard,
+ * zero, micro_batches, offload and overlap have the same stages. */
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_stages *stages, dpar_memory_usage *m);
-/* The same from the start. The strategy must have passed dpari_strategy_check. O(layer classes). */
+/* The same without prices of stages. The strategy must have passed dpari_strategy_check. O(layer
+ * classes). */
 DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory_usage *m);
-/* Does it fit with room to spare? The upper figure, less what is `late`, into `limit` bytes of a
- * GPU (0: what it has), and what is offloaded by all GPUs of a node into the node's memory. */
-DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m, double limit);
-/* Can it run? The allocator gives its cache back before it fails: the least reserve is enough. */
-DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m);
-/* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020).
+/* Returns 1 if a plan fits with a margin, otherwise 0: `upper` less `late` into `limit` bytes of a
+ * GPU (0 selects its memory), and the offloaded bytes of all GPUs of a node into the node's memory.
  */
+DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m, double limit);
+/* Returns 1 if a plan can run, otherwise 0. It compares `lower`, because the allocator releases its
+ * cache before it fails. */
+DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m);
+/* Returns the bytes of state per rank for `params` parameters over d ranks at ZeRO stage 0..3
+ * (Rajbhandari 2020). */
 DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
-/* Micro-batches whose activations pipeline rank `rank` of 0..pp-1 holds, in full-stage units, by
- * schedule; 0 for a rank, degree or schedule that is none. */
+/* Returns how many micro-batches' activations a pipeline rank holds at most under a schedule, in
+ * units of a full stage. Returns 0 if the rank, a degree or the schedule does not exist. */
 DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
                                  int32_t micro_batches);
 
 /* step.c */
 
+/* Predicts the time of a step. */
 DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
                                 const dpari_stages *stages, dpar_step_cost *t);
-/* The same from the start. The strategy must have passed dpari_strategy_check. */
+/* The same without prices of stages. The strategy must have passed dpari_strategy_check. */
 DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t);
-/* Seconds of one message between stages. */
+/* Returns the seconds of one message between stages. */
 DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s);
-/* Gradients and weights of ZeRO that this stage's ranks send in a step. */
+/* Counts the gradients, and the weights of ZeRO, that the ranks of a stage send in a step. */
 DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                 dpari_tally *tally);
 
 /* ==== cost/kinds.h ==== */
 
-/* kinds - private: the best plan of each kind, kept while a search walks. recommend.c chooses among
- * them. */
+/* kinds - private: keeps the best plan of each kind during a search. recommend.c chooses among
+ * them.
+ */
 
-/* What a plan asks of the code that runs it. A mixture of experts has expert parallelism anyway:
- * its codes do it first. */
+/* Bits of a kind: what a plan needs in the program that runs it. Expert parallelism is not among
+ * them, because programs with a mixture of experts have it anyway. */
 enum {
     DPARI_KIND_TP = 1,
-    DPARI_KIND_CUT = 2, /* of the sequence, or of a grid */
+    DPARI_KIND_CUT = 2, /* the sequence or the grid is cut */
     DPARI_KIND_PP = 4,
-    DPARI_KIND_CHUNKS = 8, /* several stages a rank */
+    DPARI_KIND_CHUNKS = 8, /* several stages per rank */
     DPARI_KIND_RECOMPUTE = 16,
     DPARI_KIND_SHARDS = 32, /* ZeRO 1 and 2 */
     DPARI_KIND_FSDP = 64,
     DPARI_KIND_GROUPS = 128, /* shards inside groups: HSDP */
-    DPARI_KIND_SHORT = 256,  /* stages of a single layer: messages above all */
-    DPARI_KIND_POOR = 512    /* not advised while something else fits */
+    DPARI_KIND_SHORT = 256,  /* stages of a single layer, which mostly send messages */
+    DPARI_KIND_POOR = 512    /* not recommended while another kind fits */
 };
 
-/* Messages inside a node go over PCIe: its links are no faster. */
+/* Returns 1 if messages inside a node are sent over PCIe, because the links are no faster,
+ * otherwise 0. */
 DPARI_API int dpari_over_pcie(const dpar_cluster *c);
 
-/* The fastest plan that has just these bits. Where there are more kinds the slowest ones go. */
+/* The fastest plan with exactly these bits. If there are more kinds than entries, the slowest are
+ * dropped. */
 enum { DPARI_KINDS = 64 };
 typedef struct dpari_kind {
     int32_t bits;
-    double seconds; /* a sample */
+    double seconds; /* per sample */
     dpar_strategy strategy;
 } dpari_kind;
 typedef struct dpari_kinds {
     int32_t n;
     dpari_kind of[DPARI_KINDS];
 } dpari_kinds;
+/* Enters a plan if it is the fastest of its kind. */
 DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
                                double seconds);
 
 /* ==== cost/json.c ==== */
 
-/* What may come next. */
+/* The JSON reader. It is a state machine: `expect` says what may come next, and one bit per level
+ * remembers whether the level is an object or an array. */
+
+/* What may come next in the text. */
 enum {
     DPARI_JSON_VALUE,       /* a value */
     DPARI_JSON_FIRST_KEY,   /* after '{': a key or '}' */
@@ -1693,7 +1890,7 @@ static int dpari_json_hex(char c)
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/* At a backslash: the length of the escape, 0 when it is none. */
+/* Returns the length of the escape at a backslash, or 0 if it is not valid. */
 static size_t dpari_json_escape(const dpari_json *j)
 {
     size_t i;
@@ -1714,7 +1911,7 @@ static size_t dpari_json_escape(const dpari_json *j)
     return c == 'u' ? 6 : 0;
 }
 
-/* At the opening quote; leaves `at` behind the closing one. */
+/* Reads a string from its opening quote on. `at` is then after the closing one. */
 static dpar_status dpari_json_string(dpari_json *j, const char **s, size_t *n, dpar_why *why)
 {
     size_t start = ++j->at;
@@ -1877,7 +2074,7 @@ static dpar_status dpari_json_key(dpari_json *j, dpari_json_item *item, dpar_why
     return DPAR_OK;
 }
 
-/* Between two values of an array or object, or before its end. */
+/* Reads the text between two values of an array or object, or before its end. */
 static dpar_status dpari_json_comma(dpari_json *j, dpar_why *why)
 {
     int object = dpari_json_in_object(j);
@@ -1931,6 +2128,10 @@ DPARI_API dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar
 }
 
 /* ==== cost/cluster.c ==== */
+
+/* The tables of chips, machines and calibration constants, the search for a name in them, and the
+ * reader of the text form. A text is read twice: first for the shape and the chip, then for the
+ * numbers, so that the order of settings does not matter. */
 
 /* ---- chips ---------------------------------------------------------------------------------- */
 
@@ -2198,7 +2399,7 @@ static int32_t dpari_calibration_find(const char *name, size_t length)
     return -1;
 }
 
-/* In which unit a person gives a constant. */
+/* Returns the unit in which a constant is given. */
 static double dpari_cal_unit(int32_t which)
 {
     return which == DPAR_CAL_STEP_S ? 1e-3
@@ -2270,7 +2471,7 @@ static void dpari_cluster_power(dpar_cluster *c)
 
 /* ---- finding a preset ----------------------------------------------------------------------- */
 
-/* Text `index` of a list of texts of `each` parts; NULL for a negative index. */
+/* Returns text `index` of a list of texts with `each` parts, or NULL for a negative index. */
 static const char *dpari_nth(const char *list, int32_t index, int32_t each)
 {
     int32_t i;
@@ -2298,7 +2499,7 @@ DPARI_API DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *n
     return best;
 }
 
-/* The preset of that name, case apart; -1: none, `nearest` is like it. */
+/* Returns the preset of a name in upper or lower case, or -1 and the nearest one in *nearest. */
 static DPARI_COLD int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(int32_t),
                                             int32_t *nearest)
 {
@@ -2315,7 +2516,7 @@ static DPARI_COLD int32_t dpari_preset_find(const char *s, size_t n, const char 
     return -1;
 }
 
-/* "unknown GPU 'h10'; the nearest is 'h100-80'", and two more that are as near. */
+/* Reports "unknown GPU 'h10'; the nearest is 'h100-80'", with up to two more that are as near. */
 static DPARI_COLD dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const char *s,
                                                    size_t n, const char *(*name)(int32_t),
                                                    int32_t nearest, const char *more)
@@ -2376,14 +2577,14 @@ static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_
     return dpari_preset_unknown(why, "unknown GPU '@'", s, n, dpar_gpu_name, nearest, "");
 }
 
-/* The chip's row; -1 when it is none. */
+/* Returns the chip's row, or -1 if it is not in the table. */
 static int32_t dpari_gpu_row(const dpar_gpu *gpu)
 {
     int32_t unused = 0;
     return dpari_preset_find(gpu->name, dpari_length(gpu->name), dpar_gpu_name, &unused);
 }
 
-/* What a machine of several nodes has when nobody says: a NIC a chip. */
+/* Sets the NICs of a machine of several nodes for which none are given: one per chip. */
 static void dpari_cluster_usual_nics(dpar_cluster *c)
 {
     int32_t i = dpari_gpu_row(&c->gpu);
@@ -2391,7 +2592,8 @@ static void dpari_cluster_usual_nics(dpar_cluster *c)
     c->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].value[DPARI_GPU_NIC] * 1e9;
 }
 
-/* `nodes` nodes of `per_node` such GPUs with the links that they usually have. */
+/* Makes a machine of `nodes` nodes with `per_node` GPUs each and the links that are usual for them.
+ */
 static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
 {
     int32_t i = dpari_gpu_row(&c->gpu);
@@ -2452,7 +2654,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *c, const char *n
 
 /* ---- the text form -------------------------------------------------------------------------- */
 
-/* A whole number 1 .. limit that is all of the slice; 0 otherwise. */
+/* Returns the whole number 1 .. limit that the slice consists of, or 0. */
 static DPARI_COLD int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
 {
     int64_t v = 0;
@@ -2516,7 +2718,7 @@ static const char dpari_key_name[DPARI_KEYS][12] = {
     "halo_msg",   "halo_nic", "halo_cache", "halo_far", "settings",  "link_reduce", "link_send",
     "net_reduce", "net_send", "machine"};
 
-/* "8x50": eight NICs of 50 GB/s. */
+/* Reads "8x50": eight NICs of 50 GB/s. */
 static DPARI_COLD int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
 {
     size_t k = 0;
@@ -2533,7 +2735,7 @@ static DPARI_COLD int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t 
     return 1;
 }
 
-/* "2x65536x1.7": two ranks, 65536 bytes, 1.7 us. */
+/* Reads "2x65536x1.7": two ranks, 65536 bytes, 1.7 us. */
 static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n)
 {
     double of[3] = {0.0, 0.0, 0.0};
@@ -2557,8 +2759,8 @@ static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n
     return 1;
 }
 
-/* Where a number goes, in doubles from the beginning of dpar_cluster, and its unit: nvlink and on.
- */
+/* The place of each number, in doubles from the beginning of dpar_cluster, and its unit. The keys
+ * begin with nvlink. */
 #define DPARI_PLACE(field) (int16_t)(offsetof(dpar_cluster, field) / sizeof(double))
 static const struct {
     int16_t place, unit;
@@ -2602,8 +2804,8 @@ static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double 
     return 1;
 }
 
-/* Another chip: in a form like 8x8:GPU with its own links, in a named machine with those of the
- * machine. */
+/* Replaces the chip. In a text like 8x8:GPU it brings its own links; a named machine keeps its
+ * links. */
 static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n,
                                                      dpar_why *why)
 {
@@ -2623,7 +2825,8 @@ static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char
     return DPAR_OK;
 }
 
-/* nodes=, gpus=: NICs follow the number of GPUs a node; the first further node brings NICs. */
+/* Sets nodes= or gpus=. NICs follow the number of GPUs per node; a second node brings NICs if there
+ * were none. */
 static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char *s,
                                                   size_t n, size_t value, dpar_why *why)
 {
@@ -2645,7 +2848,7 @@ static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, 
     return DPAR_OK;
 }
 
-/* "'nvlnk' is no setting ...; the nearest is 'nvlink'". */
+/* Reports "'nvlnk' is no setting ...; the nearest is 'nvlink'". */
 static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
 {
     const char *best = dpari_key_name[0];
@@ -2667,8 +2870,8 @@ static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar
                           text, sizeof(text), 0, 0, 0, 0);
 }
 
-/* One "key=value". Twice over all: first the shape and the chip, then the numbers, so that their
- * order does not matter. */
+/* Reads one "key=value": in pass 0 the shape and the chip, in pass 1 the numbers, so that the order
+ * of the settings does not matter. */
 static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n,
                                                     int32_t pass, dpar_why *why)
 {
@@ -2723,7 +2926,7 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
                : dpari_cluster_bad(s, n, why, "'@' may only come first, before the settings");
 }
 
-/* "2x8": nodes and GPUs, and not of which kind. */
+/* Reports that "2x8" gives nodes and GPUs but not the kind of GPU. */
 static DPARI_COLD dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar_why *why)
 {
     char text[80];
@@ -2740,7 +2943,7 @@ static DPARI_COLD dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar
                           text, sizeof text, 0, 0, 0, 0);
 }
 
-/* Digits alone, or digits, x, digits. */
+/* Returns 1 for digits, or digits x digits. */
 static int dpari_cluster_is_counts(const char *s, size_t n)
 {
     size_t i, x = 0;
@@ -2750,7 +2953,7 @@ static int dpari_cluster_is_counts(const char *s, size_t n)
     return i == n && n > 0 && x <= 1 && s[0] >= '0' && s[0] <= '9' && s[n - 1] <= '9';
 }
 
-/* The first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
+/* Reads the first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
 static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
                                                   dpar_why *why)
 {
@@ -2796,7 +2999,8 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
     return dpari_cluster_slice(c, s, n, why);
 }
 
-/* The next item: up to a comma or the end of the line, without blanks and comments around it. */
+/* Finds the next item: up to a comma or the end of the line, without blanks and comments around it.
+ */
 static DPARI_COLD size_t dpari_cluster_item(const char *text, size_t bytes, size_t *at,
                                             size_t *start)
 {
@@ -2823,7 +3027,7 @@ static DPARI_COLD size_t dpari_cluster_item(const char *text, size_t bytes, size
     return end - *start;
 }
 
-/* "key = value" as people write it in files: without the blanks. */
+/* Removes the blanks of "key = value", as people write it in files. */
 static DPARI_COLD size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t n)
 {
     size_t i, k = 0;
@@ -2836,7 +3040,8 @@ static DPARI_COLD size_t dpari_cluster_squeeze(char *to, size_t room, const char
     return k;
 }
 
-/* A list of settings alone: one node of one of the chip that gpu=NAME says, wherever it stands. */
+/* Starts a machine from a list that has only settings: one node with one chip, that of gpu=NAME,
+ * which may be anywhere in the list. */
 static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const char *text,
                                                         size_t bytes, dpar_why *why)
 {
@@ -2868,7 +3073,7 @@ static int dpari_cluster_is_setting(const char *item, size_t n)
     return i < n;
 }
 
-/* "line 7: ..." where the text has several lines. */
+/* Puts "line 7: " before a message if the text has several lines. */
 static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes, size_t at,
                                                  dpar_status st, dpar_why *why)
 {
@@ -2886,7 +3091,7 @@ static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes,
     return dpari_say_word(st, why, "line #: @", was.text, sizeof(was.text), line, 0, 0, 0);
 }
 
-/* Counts settings behind "settings=#": a file that was cut short has fewer. */
+/* Counts the settings after "settings=#", because a file that was cut short has fewer. */
 static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, int32_t *left,
                                                     dpar_why *why)
 {
@@ -2900,7 +3105,7 @@ static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, 
                            *left, 0, 0, 0);
 }
 
-/* One pass over the text: the machine, then the settings that belong to the pass. */
+/* Makes one pass over the text: the machine, then the settings that belong to the pass. */
 static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
                                                  int32_t pass, dpar_why *why)
 {
@@ -2916,9 +3121,8 @@ static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *te
             break;
         }
         if (n >= sizeof(item)) {
-            st = dpari_say_word(DPAR_E_PARSE, why,
-                                "'@...' has # bytes: a setting has at most #", text + start, 60,
-                                (int64_t)n, sizeof(item) - 1, 0, 0);
+            st = dpari_say_word(DPAR_E_PARSE, why, "'@...' has # bytes: a setting has at most #",
+                                text + start, 60, (int64_t)n, sizeof(item) - 1, 0, 0);
             break;
         }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
@@ -2965,7 +3169,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const c
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
-/* Positive and no more than a billion of the usual unit, so that no product of them overflows. */
+/* Returns 1 if v is positive and at most `limit`, so that no product of such numbers overflows. */
 static int dpari_positive(double v, double limit)
 {
     return v > 0.0 && v <= limit;
@@ -3064,6 +3268,10 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpu
 
 /* ==== cost/collective.c ==== */
 
+/* The cost model of collectives. A call takes the time of the fastest algorithm and protocol that
+ * NCCL would have on this machine, or interpolates measured times if the machine has them. Each
+ * constant names its source; T6 and T8 are explained in tests/cost/collective.c. */
+
 /* ---- groups on the machine ------------------------------------------------------------------ */
 
 DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster *c, int32_t n,
@@ -3160,7 +3368,7 @@ static DPARI_COLD double dpari_torus_share(int32_t dims, int32_t all, int32_t n)
     return n == 2 ? 0.5 / dims : (double)axes / dims;
 }
 
-/* Share of a chip's wired (not switched) links that n of the node's chips can use. */
+/* Returns the share of a chip's wired (not switched) links that n of the node's chips can use. */
 static double dpari_wired_share(const dpar_cluster *c, int32_t n)
 {
     /* 2..7 of the eight V100 of a hybrid cube mesh (vTrain's V100 table, of 134 GB/s) */
@@ -3193,8 +3401,8 @@ static double dpari_link_of(const dpar_cluster *c, int32_t n)
     return B * dpari_wired_share(c, n);
 }
 
-/* Seconds and latency of the faster protocol. floor: the least a call takes; steps: seconds of
- * its steps under the quick one; wire: seconds on the wire at full bandwidth. */
+/* Returns seconds and latency of the faster protocol. floor: the least time of a call; steps:
+ * seconds of its steps under the quick protocol; wire: seconds on the wire at full bandwidth. */
 typedef struct dpari_timing {
     double seconds, latency;
 } dpari_timing;
@@ -3209,8 +3417,8 @@ static dpari_timing dpari_protocols(double base, double steps, double wire, doub
     return simple.seconds < t.seconds ? simple : t;
 }
 
-/* A pipeline that takes `fill` to fill and `wire` to carry all: cut in the best pieces it takes
- * (sqrt(fill) + sqrt(wire))^2, as textbooks have it of pipelined trees. */
+/* Returns the time of a pipeline that takes `fill` to fill and `wire` to carry everything. With the
+ * best size of pieces it is (sqrt(fill) + sqrt(wire))^2, as in textbooks on pipelined trees. */
 static dpari_timing dpari_pieces(double base, double fill, double wire)
 {
     dpari_timing t;
@@ -3240,7 +3448,7 @@ static void dpari_keep_least(dpar_collective_cost *cost, dpari_timing t, int32_t
     }
 }
 
-/* Inside a node: a ring or pairs under the faster protocol, or the switch. */
+/* Prices a call inside a node: a ring or pairs under the faster protocol, or the switch. */
 static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double bytes,
                          dpar_collective_cost *cost)
 {
@@ -3275,7 +3483,8 @@ static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double 
     dpari_keep_least(cost, t, DPAR_ALG_RING);
 }
 
-/* GB/s of the NICs for one rank of a group, when all groups of the node talk at once. */
+/* Returns the bytes/s of the NICs for one rank of a group when all groups of the node send at once.
+ */
 static double dpari_nic_rate(const dpar_cluster *c, const dpar_cluster_group *g)
 {
     double node = c->nics * c->nic_Bps * c->taper * c->cal.value[DPAR_CAL_NET_SHARE];
@@ -3285,7 +3494,7 @@ static double dpari_nic_rate(const dpar_cluster *c, const dpar_cluster_group *g)
     return dpari_leastf(rate, own);
 }
 
-/* A tree between nodes, quick or in pieces. */
+/* Returns the time of a tree between nodes, under the quick protocol or in pieces. */
 static dpari_timing dpari_tree(double base, double inside, double hops, double wire)
 {
     dpari_timing t;
@@ -3323,7 +3532,8 @@ static void dpari_phases(const dpar_cluster *c, const dpar_cluster_group *g, dou
     }
 }
 
-/* A ring over nodes of `steps` steps of `piece` bytes that is `wire` seconds on the wire. */
+/* Returns the time of a ring over nodes with `steps` steps of `piece` bytes and `wire` seconds on
+ * the wire. */
 static dpari_timing dpari_ring_timing(const dpar_cluster *c, double steps, double piece,
                                       double wire)
 {
@@ -3375,8 +3585,8 @@ static void dpari_across(const dpar_cluster *c, const dpar_cluster_group *g, int
     cost->link_bytes = per > 1.0 ? ways * (per - 1.0) / per * bytes : 0.0;
 }
 
-/* All-to-all: what stays in the node goes over its links, (nodes-1)/nodes over the rank's own share
- * of the NICs, both at once. */
+/* Prices an all-to-all: what stays in the node is sent over its links, and at the same time
+ * (nodes-1)/nodes over the rank's own share of the NICs. */
 static void dpari_across_all(const dpar_cluster *c, const dpar_cluster_group *g, double bytes,
                              dpar_collective_cost *cost)
 {
@@ -3395,7 +3605,8 @@ static void dpari_across_all(const dpar_cluster *c, const dpar_cluster_group *g,
 
 /* ---- measured calls ---- */
 
-/* Straight lines between the points and beyond the last; the first one's time below it. */
+/* Returns the time at a size: straight lines between the points and beyond the last, below the
+ * first its time. */
 static DPARI_COLD double dpari_curve_at(const dpar_curve *v, double bytes)
 {
     int32_t i = 1;
@@ -3410,8 +3621,8 @@ static DPARI_COLD double dpari_curve_at(const dpar_curve *v, double bytes)
     return v->seconds[i - 1] + (bytes - v->bytes[i - 1]) * s;
 }
 
-/* A call of n ranks by the measured one, an all-reduce of v->ranks: the wire by its bytes, what it
- * takes without any by its steps. */
+/* Scales the measured all-reduce of v->ranks ranks to another call of n ranks: the time on the wire
+ * by the bytes, the latency by the steps. */
 static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, double n, double bytes)
 {
     const double wire = dpari_wire(kind, n) / dpari_wire(DPAR_CALL_ALL_REDUCE, v->ranks);
@@ -3419,7 +3630,8 @@ static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, dou
     return dpari_curve_at(v, bytes * wire) + (steps - 1.0) * v->seconds[0];
 }
 
-/* Inside a node; or between nodes, one rank of each, all those of a node at once. */
+/* Prices a call from measurements: inside a node, or between nodes with all ranks of a node at
+ * once. */
 static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_cluster_group *g,
                                            int32_t kind, double bytes, dpar_collective_cost *cost)
 {
@@ -3473,6 +3685,9 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_
 
 /* ==== cost/workload.c ==== */
 
+/* Builds a workload from a model: first completes and checks the model, then appends the operations
+ * of each class of layers. Sums over the list follow at the end. */
+
 /* ---- sums over the list ---------------------------------------------------------------- */
 
 DPARI_API const char *dpari_stack_name(int32_t stack)
@@ -3517,7 +3732,7 @@ DPARI_API const dpari_generation *dpari_age(const dpar_workload *w)
     return dpari_generation_at(w->age > 0 && w->age < DPAR_MODEL_STACK_END ? w->age : w->stack);
 }
 
-/* The latest generation of a stack that had begun by then, or its first. */
+/* Returns the latest generation of a stack that had begun by a year, or its first one. */
 static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
 {
     const int32_t of = dpari_generation_at(stack)->of;
@@ -3664,7 +3879,7 @@ static dpar_workload_layer *dpari_add_layer(dpar_workload *w, const char *name, 
     return l;
 }
 
-/* Appends an operation to the newest layer; a full table is caught by dpari_workload_check. */
+/* Appends an operation to the newest layer. dpari_workload_check reports a full table. */
 static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 {
     dpar_op *op = &w->op[w->ops < DPAR_MAX_LAYER_OPS ? w->ops++ : DPAR_MAX_LAYER_OPS - 1];
@@ -3684,7 +3899,7 @@ static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
     return op;
 }
 
-/* [tokens, k] x [k, n]; its input is kept for the weight gradient. */
+/* Appends [tokens, k] x [k, n]. Its input is kept for the weight gradient. */
 static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, int biases)
 {
     dpar_op *op = dpari_add_op(w, DPAR_OP_GEMM, cut, biases ? 2 : 1);
@@ -3750,7 +3965,7 @@ static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int
     op->keep = (int8_t)keep;
 }
 
-/* Residual addition, with dropout and bias where the model has them. */
+/* Appends a residual addition, with dropout and bias if the model has them. */
 static void dpari_add_residual(dpar_workload *w, const dpari_style *s, double h)
 {
     double mask = s->drop ? 1.0 : 0.0;
@@ -3777,7 +3992,8 @@ static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double head
     op->keep = DPAR_KEEP_SELECTIVE;
 }
 
-/* Causal attention sees half of the keys on average, in a window less. */
+/* Returns the keys that a token sees: with causal attention half of them on average, in a window
+ * fewer. */
 static double dpari_keys_seen(double keys, int causal, double window)
 {
     if (window > 0.0 && window < keys) {
@@ -4118,7 +4334,7 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
     l->tp_regions = 1;
 }
 
-/* One class of a decoder's layers. */
+/* Appends one class of a decoder's layers. */
 static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_style *s, double seq,
                            int32_t mix, int32_t feed, int32_t count)
 {
@@ -4154,7 +4370,7 @@ static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_st
     }
 }
 
-/* A letter of a pattern: how the layer mixes; *feed where the letter says that. */
+/* Returns the mixing of a letter of a pattern, and sets *feed if the letter implies it. */
 static int32_t dpari_kind_of(char letter, int32_t *feed)
 {
     static const char letters[11] = "FWSBfwsbDE";
@@ -4635,7 +4851,7 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
 
 #define DPARI_AT(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
 
-/* An integer of the model that is below -1, or 0: none. */
+/* Returns an integer of the model that is below -1, or 0 if there is none. */
 static int32_t dpari_model_negative(const dpar_model *m)
 {
     /* integers stand in runs, with real and longer ones between them */
@@ -4655,7 +4871,7 @@ static int32_t dpari_model_negative(const dpar_model *m)
 }
 #undef DPARI_AT
 
-/* Fills in what follows from what was said; refuses what cannot be. */
+/* Fills in the fields that follow from the given ones, and refuses numbers that are not allowed. */
 static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *why)
 {
     dpar_status st;
@@ -4764,7 +4980,7 @@ DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     }
 }
 
-/* Work of the products of the head over those of the first kind of block. */
+/* Returns how many blocks have as much work in products as the head. */
 static DPARI_COLD int32_t dpari_head_blocks(const dpar_workload *w)
 {
     double head = 0.0, block = 0.0;
@@ -4844,6 +5060,10 @@ DPAR_API DPARI_COLD dpar_status dpar_workload_init(dpar_workload *w, const dpar_
 }
 
 /* ==== cost/models.c ==== */
+
+/* The presets and the readers of models: the text form, and config.json files of transformers, of
+ * Meta and of others. A file's settings are collected first and then completed by what is known of
+ * its type. */
 
 /* ---- presets: the same text form that users write ------------------------------------------- */
 
@@ -5164,7 +5384,7 @@ DPARI_APART dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, 
     return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
 }
 
-/* "'attention=slow': one of unfused, flash1, flash was expected" */
+/* Reports "'attention=slow': one of unfused, flash1, flash was expected". */
 static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
                                       const char *(*name)(int32_t), int32_t end)
 {
@@ -5191,7 +5411,7 @@ static int dpari_spells_one(char letter, const char *letters)
     return *letters != 0;
 }
 
-/* A whole number of at most `limit`, negative allowed, that is all of the slice. */
+/* Reads a whole number of at most `limit`, possibly negative, that the slice consists of. */
 static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *value)
 {
     int64_t v = 0;
@@ -5209,7 +5429,7 @@ static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *va
     return v <= limit;
 }
 
-/* "1440x720x100": how many extents, 0 when it is none. */
+/* Reads "1440x720x100". Returns the number of extents, or 0 if it is not of this form. */
 static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int32_t most)
 {
     int32_t k = 0;
@@ -5228,7 +5448,7 @@ static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int
     return n == 0 ? k : 0;
 }
 
-/* Widths and counts that no model has none of. */
+/* Widths and counts that are at least 1 in every model. */
 static int64_t dpari_model_least(int32_t key)
 {
     return (key >= DPARI_M_LAYERS && key <= DPARI_M_SEQ) || key == DPARI_M_FIELDS ||
@@ -5236,7 +5456,9 @@ static int64_t dpari_model_least(int32_t key)
            key == DPARI_M_PATCH || key == DPARI_M_CHANNELS || key == DPARI_M_ELEMENT;
 }
 
-/* The value begins at s[k] of the setting [s, s + n), which the sentence quotes whole; so below. */
+/* Reads the value from s[k] on. A message quotes the whole setting [s, s + n). So do the functions
+ * below.
+ */
 static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
                                        size_t n, dpar_why *why)
 {
@@ -5259,7 +5481,7 @@ static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s
                           n < 60 ? n : 60, low, high, 0, 0);
 }
 
-/* The bound keeps sums over a grid finite. */
+/* Reads a real number. The bound keeps sums over a grid finite. */
 static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, size_t k, size_t n,
                                     dpar_why *why)
 {
@@ -5278,7 +5500,7 @@ static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, s
     return DPAR_OK;
 }
 
-/* A name of a list, 1 to end - 1. */
+/* Reads a name of a list with indices 1 to end - 1. */
 static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, size_t n,
                                       const char *(*name)(int32_t), int32_t end, dpar_why *why)
 {
@@ -5320,8 +5542,8 @@ static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, s
     return DPAR_OK;
 }
 
-/* "32/4096/32/8/14336/128256/8192", as the tables have it: layers, hidden, heads, kv_heads, ffn,
- * vocab, seq; 0 says nothing. */
+/* Reads "32/4096/32/8/14336/128256/8192" of the tables: layers, hidden, heads, kv_heads, ffn,
+ * vocab, seq. 0 means not given. */
 static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     static const uint8_t key[7] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS,
@@ -5348,7 +5570,7 @@ static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_
                                      "hidden/heads/kv_heads/ffn/vocab/seq");
 }
 
-/* "key=value" */
+/* Reads "key=value". */
 static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t seen[2],
                                        dpar_why *why)
 {
@@ -5398,7 +5620,7 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
     }
 }
 
-/* Settings with commas between them; at least one. */
+/* Reads one or more settings with commas between. */
 static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     size_t at = 0;
@@ -5416,7 +5638,7 @@ static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, 
     return st;
 }
 
-/* "FAMILY:settings"; a grid begins with its extents. */
+/* Reads "FAMILY:settings". A grid begins with its extents. */
 static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon, size_t n,
                                       dpar_why *why)
 {
@@ -5444,7 +5666,8 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
     return k < n ? dpari_model_settings(m, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
 
-/* "; of that size are 'llama-13b', 'mpt-13b'": up to three names that end so. */
+/* Appends "; of that size are 'llama-13b', 'mpt-13b'" with up to three names that end so. Returns
+ * their number. */
 static DPARI_COLD int32_t dpari_model_sizes(dpar_text *t, const char *s, size_t n)
 {
     const char *row;
@@ -5458,8 +5681,8 @@ static DPARI_COLD int32_t dpari_model_sizes(dpar_text *t, const char *s, size_t 
     return found;
 }
 
-/* The names of the size that was said, or the nearest name. More than half of the letters wrong is
- * not near. */
+/* Reports an unknown model, with the names of the size that was given or the nearest name. A name
+ * with more than half of the letters wrong is not near. */
 static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const char *best,
                                                   dpar_why *why)
 {
@@ -5507,7 +5730,7 @@ DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *m, const char *name,
 
 /* ---- config.json ---------------------------------------------------------------------------- */
 
-/* Members that are no field of their own, behind the fields; the last ones are true or false. */
+/* Members without a field of their own. They follow the fields; the last ones are true or false. */
 enum {
     DPARI_C_SHARED = DPARI_M_KEYS, /* DeepSeek counts them; each is moe_intermediate_size wide */
     DPARI_C_SIDE,                  /* of a square image */
@@ -5530,7 +5753,7 @@ enum {
     DPARI_C_MERGE,     /* sides of the square of patches that become a token */
     DPARI_C_TIME,      /* frames of a patch */
     DPARI_C_ROWS,      /* of the tower's positions */
-    DPARI_C_MORE,      /* layers of the tower beside */
+    DPARI_C_MORE,      /* additional layers of the tower */
     DPARI_C_PROJECTS,
     DPARI_C_OUT, /* what the tower gives */
     DPARI_C_FLAGS,
@@ -5907,7 +6130,7 @@ typedef struct dpari_slice {
     size_t n;
 } dpari_slice;
 
-/* What was read so far. */
+/* The state of the reader. */
 typedef struct dpari_config_state {
     int32_t value[DPARI_INS][DPARI_C_KEYS]; /* -1: not said */
     dpari_slice type[DPARI_INS];            /* model_type, or diffusers' _class_name */
@@ -5940,7 +6163,7 @@ static int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
     return (int32_t)dpari_most(low, dpari_least(v, high));
 }
 
-/* The word [s, s + n) in a list of words with blanks between them, as their index; -1. */
+/* Returns the index of the word [s, s + n) in a list of words with blanks between, or -1. */
 static int32_t dpari_word_in_list(const char *list, const char *s, size_t n)
 {
     int32_t i = 0;
@@ -5974,7 +6197,7 @@ static int dpari_slice_holds(const char *s, size_t n, const char *part)
     return 0;
 }
 
-/* Settings of a type in one of the tables; NULL: not there. */
+/* Returns the settings of a type in one of the tables, or NULL. */
 static const char *dpari_type_row(const char *row, const dpari_slice *type)
 {
     for (; *row != 0; row = dpari_behind(dpari_behind(row))) {
@@ -6000,7 +6223,7 @@ static void dpari_type_read(dpar_model *m, const char *row)
     (void)dpari_model_family(m, row, n, dpari_length(row), NULL);
 }
 
-/* A line of the note: `form`, its '@' the word and its '#' the number. */
+/* Adds a line to the note: `form` with the word in place of '@' and the number in place of '#'. */
 static void dpari_config_note(dpari_config_state *c, const char *form, const char *word, size_t n,
                               int64_t number)
 {
@@ -6022,7 +6245,7 @@ static dpar_status dpari_config_bad(const dpari_slice *name, dpar_why *why, cons
                           0);
 }
 
-/* Which key a member says; -1: none. */
+/* Returns the key of a member, or -1. */
 static int32_t dpari_config_find(const char *s, size_t n)
 {
     const char *names = dpari_config_names;
@@ -6036,7 +6259,7 @@ static int32_t dpari_config_find(const char *s, size_t n)
     return -1;
 }
 
-/* The object of that name inside another one. */
+/* Returns the object of a name inside another one. */
 static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari_json_item *item)
 {
     static const char names[] =
@@ -6057,12 +6280,12 @@ static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari
                                                                  : DPARI_IN_NOTHING;
 }
 
-/* Members that make another model of it, and are not modelled. */
+/* Members that change the model in a way that is not modelled. */
 static const char dpari_config_left[] =
     "altup_num_inputs laurel_rank num_kv_shared_layers compress_ratios "
     "sparse_attention_config routed_expert_hidden_size attn_res_block_size block_configs hc_mult "
     "use_full_rank_gate";
-/* Numbers about experts that change neither sizes nor work. */
+/* Members about experts that change neither sizes nor work. */
 static const char dpari_config_idle[] = "moe_layer_end_index expert_capacity";
 
 static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
@@ -6092,7 +6315,7 @@ static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
     return DPAR_OK;
 }
 
-/* A letter of a pattern from a layer's word. */
+/* Returns the letter of a pattern for the word of a layer. */
 static char dpari_config_letter(const char *s, size_t n)
 {
     static const char part[12][10] = {"linear", "mamba",  "recurrent", "conv",   "ssm", "sliding",
@@ -6120,7 +6343,7 @@ static void dpari_config_feed(dpari_config_state *c, int32_t feed)
     c->feeds++;
 }
 
-/* Layer `at` is another one than those before it: the list is made as long. */
+/* Extends the list to layer `at`, which is of another kind than those before. */
 static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
 {
     int32_t at = number >= 0.0 && number < (double)DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
@@ -6170,7 +6393,8 @@ static void dpari_config_element(dpari_config_state *c, const dpari_json_item *i
     }
 }
 
-/* One number for a key that a list says: of every layer the same, or their mean. */
+/* Takes one number for a key that has a list: the number if all layers have the same, or the mean.
+ */
 static void dpari_config_listed(dpari_config_state *c)
 {
     int32_t *value;
@@ -6316,7 +6540,7 @@ DPARI_APART dpar_status dpari_config_member(dpari_config_state *c, const dpari_j
     return key >= 0 ? dpari_config_value(c, in, key, item, why) : dpari_config_unknown(c, in, item);
 }
 
-/* "config.json: num_hidden_layers (or n_layer, num_layers, n_layers) is missing ..." */
+/* Reports "config.json: num_hidden_layers (or n_layer, num_layers, n_layers) is missing ...". */
 static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
 {
     char text[160];
@@ -6369,7 +6593,7 @@ static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *
     return key < 0 ? DPAR_OK : dpari_config_missing(key, why);
 }
 
-/* a * b, 0 (not said) when it is too large. */
+/* Returns a * b, or 0 (not given) if it is too large. */
 DPARI_APART int32_t dpari_config_product(int32_t a, int64_t b)
 {
     int64_t v = 0;
@@ -6381,8 +6605,9 @@ static int dpari_config_gates(const dpari_slice *s)
     return dpari_slice_is(s, "silu swish swiglu swigluoai situ geglu");
 }
 
-/* What the type says, into *m. Others have Llama's shapes, as most do, if they have kv heads (an
- * encoder or a state-space model does not) and silu (others may not be gated), or both unsaid. */
+/* Writes what the type implies into *m. An unknown type gets Llama's shapes, as most have, if the
+ * file gives kv heads (an encoder or a state-space model has none) and silu (others may not be
+ * gated), or neither. */
 static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_model *m,
                                      dpar_why *why)
 {
@@ -6428,7 +6653,7 @@ static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_mod
     return DPAR_OK;
 }
 
-/* The fields that the file says, over what the type said. */
+/* Overwrites what the type implies with the fields that the file has. */
 static void dpari_config_fields(dpar_model *m, const int32_t *v)
 {
     int32_t key;
@@ -6448,7 +6673,7 @@ DPARI_APART int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t f
                : ffn;
 }
 
-/* What the file leaves to its type: one line. */
+/* Notes in one line what the file leaves to its type. */
 static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, const int32_t *value)
 {
     static const uint8_t key[] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS,
@@ -6475,7 +6700,7 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
     dpar_text_put(&c->note, said > 0 ? "\n" : "");
 }
 
-/* Widths that are products or choices of what was said. */
+/* Sets widths that follow from other members. */
 DPARI_APART void dpari_config_widths(dpar_model *m, const dpari_config_state *c, const int32_t *v,
                                      const dpari_slice *type)
 {
@@ -6558,7 +6783,7 @@ DPARI_APART void dpari_config_widths(dpar_model *m, const dpari_config_state *c,
     }
 }
 
-/* A language model's head by the class that the file was saved with. */
+/* Sets the head of a language model by the class with which the file was saved. */
 static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_slice *type)
 {
     int vocabulary = dpari_slice_holds(a->at, a->n, "ForCausalLM") ||
@@ -6590,7 +6815,7 @@ static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_s
     }
 }
 
-/* The tower of `in`, after what the type of the whole has. */
+/* Reads the tower of `in`, after what the type of the whole model implies. */
 static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
 {
     const int32_t *v = c->value[in];
@@ -6679,7 +6904,7 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
     }
 }
 
-/* Windows, experts and recurrences, layer by layer. */
+/* Counts windows, experts and recurrences layer by layer. */
 static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, const int32_t *v,
                                        const dpari_slice *type, dpar_why *why)
 {
@@ -6895,7 +7120,7 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
 
 /* ---- any of these texts --------------------------------------------------------------------- */
 
-/* Behind a byte order mark and blanks. */
+/* Returns the place after a byte order mark and blanks. */
 static int dpari_model_is_json(const char *text, size_t bytes)
 {
     size_t n = bytes, i = 0;
@@ -6953,9 +7178,11 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
 
 /* ==== cost/strategy.c ==== */
 
+/* Strategies: recipes, the text form, and the rules of what is legal. */
+
 /* ---- names ---------------------------------------------------------------------------------- */
 
-/* Those of DPAR_RECOMPUTE_*, the bits behind them. */
+/* The names of DPAR_RECOMPUTE_*: the four values, then the bits. */
 static const char dpari_recompute_word[7][12] = {"none", "selective",  "full",   "alternate",
                                                  "norm", "activation", "experts"};
 
@@ -6973,7 +7200,8 @@ DPARI_API DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
     }
 }
 
-/* Words joined by '+': one of the first four, and bits; -1 for what is none. */
+/* Reads words joined by '+': one of the first four, and bits. Returns -1 if a word does not exist.
+ */
 static int32_t dpari_read_recompute(const char *s, size_t n)
 {
     int32_t bits = 0, i;
@@ -7010,10 +7238,10 @@ DPAR_API const char *dpar_strategy_rule_name(int32_t rule)
 
 /* ---- recipes -------------------------------------------------------------------------------- */
 
-/* weight, gradient, master, moments, gathered, reduced; sources: cost facts 5.3 - ZeRO paper,
- * Megatron's distributed optimizer, DeepSpeed's estimator, FSDP2 mixed precision. Casts: a 16-bit
- * number read, it and its transposed copy written in 8; where the scale is of the whole tensor and
- * of this step it is read twice (FSDP's). */
+/* weight, gradient, master, moments, gathered, reduced; sources: ZeRO paper,
+ * Megatron's distributed optimizer, DeepSpeed's estimator, FSDP2 mixed precision. Casts: a
+ * 16-bit number is read, and written in 8 bits together with a transposed copy. It is read twice if
+ * the scale is that of the whole tensor in this step (FSDP's). */
 static const struct {
     char name[16];
     float weight, gradient, master, moments, gathered, reduced;
@@ -7136,7 +7364,7 @@ DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
     }
 }
 
-/* A whole number 0 .. 2^31-1 that is all of the slice; -1 otherwise. */
+/* Returns the whole number 0 .. 2^31-1 that the slice consists of, or -1. */
 static int32_t dpari_read_count(const char *s, size_t n)
 {
     int64_t v = 0;
@@ -7150,7 +7378,8 @@ static int32_t dpari_read_count(const char *s, size_t n)
     return n > 0 && v <= INT32_MAX ? (int32_t)v : -1;
 }
 
-/* Names joined by '+', each a bit: "optimizer+activations". -1 for an unknown one. */
+/* Returns the bits of names joined by '+', as in "optimizer+activations", or -1 for an unknown
+ * name. */
 static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
 {
     static const char name[2][7][12] = {
@@ -7178,7 +7407,7 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
     return bits;
 }
 
-/* "2x4" into tiles. */
+/* Reads tiles from "2x4". */
 static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
 {
     int32_t axis = 0;
@@ -7209,7 +7438,7 @@ static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int3
     return -1;
 }
 
-/* Reads the value of one field; 0 when it is not of the field's kind. */
+/* Reads the value of one field. Returns 1, or 0 if the field does not take it. */
 static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size_t n)
 {
     int32_t *at;
@@ -7228,7 +7457,7 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
     }
 }
 
-/* What a field takes, behind "the value is not one that exists". */
+/* Returns the text about what a field takes, which follows "the value is not one that exists". */
 static const char *dpari_field_takes(int32_t field)
 {
     switch (field) {
@@ -7407,7 +7636,7 @@ static dpar_status dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, con
                      b, c, 0);
 }
 
-/* The first field that is out of its domain: the rule and the sentence. */
+/* Reports the first field that is out of its range. */
 static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t *rule,
                                                  dpar_why *why)
 {
@@ -7740,6 +7969,9 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
 
 /* ==== cost/memory.c ==== */
 
+/* Predicts the memory of a stage term by term, as published for Megatron, FSDP and DeepSpeed, and
+ * takes the worst stage. */
+
 DPAR_API const char *dpar_memory_name(int32_t term)
 {
     static const char name[DPAR_MEMORY_COUNT][16] = {
@@ -7784,9 +8016,9 @@ DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32
 
 /* ---- terms ---------------------------------------------------------------------------------- */
 
-/* Divisors of weights, gradients and optimizer state under a ZeRO stage. Context-parallel ranks and
- * the tiles of a sample hold the same weights, so they share the state too (Megatron's distributed
- * optimizer). */
+/* Computes the divisors of weights, gradients and optimizer state under a ZeRO stage.
+ * Context-parallel ranks and the tiles of a sample hold the same weights, so they share the state
+ * too (Megatron's distributed optimizer). */
 static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                 dpar_memory_usage *m)
 {
@@ -7813,7 +8045,7 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     m->term[DPAR_MEMORY_OPTIMIZER] = state * r->moments;
 }
 
-/* Moves a term to the host, but for what stays. */
+/* Moves a term to the host, except for what stays on the GPU. */
 static DPARI_COLD void dpari_memory_leave(dpar_memory_usage *m, int32_t term, double stay, int keep)
 {
     double left = dpari_leastf(m->term[term], stay);
@@ -8028,7 +8260,10 @@ DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar
 
 /* ==== cost/traffic.c ==== */
 
-/* Layers of class i of all stages together, and how many of them run forward once more. */
+/* Counts traffic by pricing with a tally, which records every call that the prices include, and
+ * adds the calls that are too small to be priced. */
+
+/* Counts the layers of class i of all stages together, and those whose forward is repeated. */
 static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, int32_t i,
                                  double *layers, double *again)
 {
@@ -8052,7 +8287,7 @@ static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, in
     *again = s->recompute == DPAR_RECOMPUTE_FULL ? *again : 0.0;
 }
 
-/* What layers send in the micro-batches of a step. */
+/* Adds what the layers send in the micro-batches of a step. */
 static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s, double ranks,
                                     dpar_traffic *t)
 {
@@ -8075,8 +8310,8 @@ static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s,
     }
 }
 
-/* Sequence parallel ranks have gradients of their own tokens only for what is not cut: these are
- * added up once a step. */
+/* Adds the all-reduce of the weights that are not cut: with sequence parallelism a rank has their
+ * gradients for its own tokens only, so they are summed once per step. */
 static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, dpari_tally *t)
 {
     const dpar_workload *w = job->work;
@@ -8094,7 +8329,7 @@ static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, 
     }
 }
 
-/* Weights of the first two and of the last two units that have any, experts' or the others'. */
+/* Returns the weights of the first two units that have any, or with step -1 of the last two. */
 static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *layers, int experts,
                                  int32_t step)
 {
@@ -8109,8 +8344,8 @@ static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *lay
     return sum;
 }
 
-/* What ZeRO-3 need not gather again: the units at the turn from forward to backward, m times, and
- * those at the turn back. */
+/* Subtracts what ZeRO-3 does not gather again: the units at the m turns from forward to backward,
+ * and those at the m - 1 turns back. */
 static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
                                    const dpari_layers *layers, dpari_tally *t)
 {
@@ -8125,7 +8360,7 @@ static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
     }
 }
 
-/* Neighbouring chunks on different ranks. */
+/* Returns the number of neighbouring chunks on different ranks. */
 static double dpari_traffic_borders(const dpar_strategy *s)
 {
     double n = 0.0;
@@ -8141,8 +8376,8 @@ static double dpari_traffic_borders(const dpar_strategy *s)
     return n;
 }
 
-/* Messages of the micro-batches, and the gradient of a table that the first stage and the last
- * share. */
+/* Adds the messages of the micro-batches, and the gradient of an embedding that the first and the
+ * last stage share. */
 static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *s,
                                       const dpari_layers *layers, dpari_tally *t)
 {
@@ -8190,6 +8425,8 @@ DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_stra
 }
 
 /* ==== cost/step.c ==== */
+
+/* Combines the prices of stages into the time of a step: pipeline, data parallelism, optimizer. */
 
 DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
 {
@@ -8289,7 +8526,8 @@ DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, con
     (void)dpari_data_time(job, s, st, tally);
 }
 
-/* What is left of communication t beside compute w; what is hidden still costs the compute. */
+/* Returns the part of communication t that compute w does not hide. The hidden part still slows the
+ * compute down. */
 static double dpari_exposed(double t, double w, double contention, double *hidden)
 {
     double h = dpari_leastf(t, w);
@@ -8297,7 +8535,7 @@ static double dpari_exposed(double t, double w, double contention, double *hidde
     return t - h + contention * h;
 }
 
-/* Tensors of a block, as many as operations have parameters. */
+/* Returns the number of tensors of a block: one for each operation that has parameters. */
 static DPARI_COLD double dpari_block_tensors(const dpar_workload *w)
 {
     double n = 0.0;
@@ -8456,7 +8694,8 @@ DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy
     return dpari_send_seconds(job, s, stages.send, &t, 0.0);
 }
 
-/* Bubble, imbalance and messages. The slowest stage paces every micro-batch; the others wait. */
+/* Computes bubble, imbalance and messages. The slowest stage sets the pace; the others wait for it.
+ */
 static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
                                 const dpari_stages *stages, const dpari_stage *slow,
                                 dpar_step_cost *t)
@@ -8513,8 +8752,9 @@ static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages,
     t->nic_bytes = k * all->nic_bytes;
 }
 
-/* Forward FLOP of a layer and sample that run once more, attention counted in full: all of them, or
- * with SELECTIVE those of the scores. */
+/* Returns the forward FLOP of a layer and sample that recomputation repeats, with attention counted
+ * in full: all with FULL, half of the products with ALTERNATE, those of the scores with SELECTIVE.
+ */
 static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t recompute)
 {
     const dpar_workload_layer *l = &w->layer[layer];
@@ -8599,6 +8839,10 @@ DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_s
 
 /* ==== cost/calibrate.c ==== */
 
+/* Fits calibration constants by coordinate descent: each constant is tried a factor up and down,
+ * and the factor shrinks when no trial improves the score. Called by programs that measure a
+ * machine. */
+
 /* A share or a time: the range in which a constant still means something. */
 static double dpari_cal_clip(int32_t which, double v)
 {
@@ -8615,7 +8859,7 @@ static double dpari_absolute(double x)
     return x < 0.0 ? -x : x;
 }
 
-/* |e|, rounded at the bottom over 2 %: a search along one constant at a time gets stuck in the
+/* Returns |e|, smoothed below 2 %, because a search along one constant at a time gets stuck in the
  * kinks of the plain absolute value. */
 static double dpari_cal_rounded(double e)
 {
@@ -8647,7 +8891,8 @@ static double dpari_cal_error(const dpar_calibration *cal, const dpar_measuremen
     return sum / weights;
 }
 
-/* A factor e from where it began costs as much as 0.3 % of error: only rows that speak move it. */
+/* A change by a factor e costs as much as 0.3 % of error, so only rows that depend on a constant
+ * move it. */
 static double dpari_cal_pull(const dpar_calibration *cal, const dpar_calibration *start,
                              uint32_t which)
 {
@@ -8668,7 +8913,7 @@ static double dpari_cal_score(const dpar_calibration *cal, const dpar_calibratio
     return dpari_cal_error(cal, rows, n, 0) + dpari_cal_pull(cal, start, which);
 }
 
-/* Tries one constant up and down by `factor`; keeps what is better. */
+/* Tries one constant up and down by `factor` and keeps the better value. */
 static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
                          const dpar_measurement *rows, int32_t n, uint32_t which, int32_t i,
                          double factor, double *best)
@@ -8688,7 +8933,8 @@ static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
     return 0;
 }
 
-/* Relative change that worsens the mean error by one standard error of it. */
+/* Sets each error to the relative change that worsens the mean error by one standard error of it.
+ */
 static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
                            uint32_t which)
 {
@@ -8756,6 +9002,10 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
 
 /* ==== cost/price.c ==== */
 
+/* Prices the operations of a layer, forward and backward, and sums them into stages. Compute is a
+ * share of the peak that depends on the shape; communication is priced by dpar_collective_predict.
+ */
+
 /* ---- one operation -------------------------------------------------------------------------- */
 
 /* What the pricing of a layer needs at every operation, computed once. */
@@ -8803,7 +9053,7 @@ static const double dpari_ring_merge_back = 9.0;
 /* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
 static const double dpari_scores_share = 0.62;
 
-/* Did the chip come while the software of dpari_age was written? */
+/* Returns 1 if the chip was new when the software of dpari_age was written: Hopper and later. */
 static int dpari_is_young(const dpar_gpu *g)
 {
     return g->generation == DPAR_GEN_HOPPER || g->generation == DPAR_GEN_BLACKWELL;
@@ -8896,7 +9146,8 @@ static double dpari_split_sum(const dpari_rates *r, double outputs)
     return outputs < r->wave ? outputs / r->wave : 1.0;
 }
 
-/* [rows, k] x [k, n]. Rows of any number do: only the widths lie side by side in memory. */
+/* Returns the seconds of [rows, k] x [k, n]. Only the widths need to be multiples, because only
+ * they are contiguous in memory; any number of rows will do. */
 static double dpari_product(const dpari_rates *r, double rows, double n, double k, double lost,
                             double share)
 {
@@ -8982,7 +9233,7 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
     p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
 }
 
-/* Do the bits of a recomputation drop what this operation keeps? */
+/* Returns 1 if the bits of a recomputation drop what this operation keeps, otherwise 0. */
 static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
 {
     return op->keep == DPAR_KEEP_NORM ? recompute & DPAR_RECOMPUTE_NORM
@@ -8993,8 +9244,8 @@ static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
                                            : 0;
 }
 
-/* What products in 8 or 4 bits keep of their input over what they would in 16: of the attention's
- * output both, as attention itself needs the wide one. */
+/* Returns how much of its input a product in 8 or 4 bits keeps, relative to 16 bits. Of the output
+ * of attention it keeps both, because attention itself needs the wide one. */
 static DPARI_COLD double dpari_narrowed(const dpar_op *op, double narrow)
 {
     return op->kind == DPAR_OP_EXPERTS ||
@@ -9086,7 +9337,8 @@ DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32
     t->backward[what][kind] += all * backward;
 }
 
-/* Seconds of one call; its bytes as often as it is made, forward and backward. */
+/* Returns the seconds of one call, and adds its bytes for each time it is made, forward and
+ * backward. */
 static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int32_t kind,
                           double bytes, dpari_layer_price *p, double forward, double backward)
 {
@@ -9099,7 +9351,7 @@ static double dpari_spend(const dpar_job *job, const dpar_cluster_group *g, int3
     return c.seconds;
 }
 
-/* The same, told to the tally. */
+/* The same, and counts the call in the tally. */
 static double dpari_spend_told(const dpar_job *job, const dpar_cluster_group *g, int32_t what,
                                int32_t kind, double bytes, dpari_layer_price *p, double forward,
                                double backward)
@@ -9189,7 +9441,7 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
     }
 }
 
-/* How many of n places k balls reach that fall at random. */
+/* Returns the expected number of places hit by k balls that fall at random on n places. */
 static DPARI_COLD double dpari_places_reached(double n, int32_t k)
 {
     double missed = 1.0;
@@ -9199,7 +9451,8 @@ static DPARI_COLD double dpari_places_reached(double n, int32_t k)
     return n * (1.0 - missed);
 }
 
-/* Nodes that a token's experts can lie on: of routing limited to groups, those of its groups. */
+/* Returns the number of nodes on which a token's experts can be; if its routing is limited to
+ * groups, those of its groups. */
 static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes)
 {
     const double groups = w->expert_groups;
@@ -9210,9 +9463,9 @@ static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes
                            : dpari_places_reached(nodes, w->topk_groups);
 }
 
-/* One all-to-all of routed tokens. Where the code sends a token once to each node that has experts
- * of it, of topk copies as many are sent as nodes are reached, and all of them are handed out
- * inside the nodes meanwhile. */
+/* Returns the seconds of one all-to-all of routed tokens. Software that sends a token once to each
+ * node sends as many copies as it reaches nodes, not topk; the copies are distributed inside the
+ * nodes at the same time. */
 static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cluster_group *g,
                                               double bytes, dpari_layer_price *p)
 {
@@ -9234,12 +9487,12 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cl
     return dpari_mostf(t, dpari_spend(job, &inside, DPAR_CALL_ALL_TO_ALL, bytes, p, 2.0, 2.0));
 }
 
-/* Assumed, not measured: a tenth of the experts' messages finds nothing to hide behind, nor does a
- * fifth of the layer hide any (the command plan says so where it counts). */
+/* Assumed, not measured: a tenth of the experts' messages cannot be hidden, and a fifth of the
+ * layer cannot hide any. The command plan notes this assumption where it matters. */
 static const double dpari_ep_hidden = 0.9;
 static const double dpari_ep_hides = 0.8;
 
-/* t seconds of messages each way behind work of so many seconds forward and backward. */
+/* Hides t seconds of messages each way behind the work of the forward and the backward. */
 static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forward, double backward,
                                      dpari_layer_price *p)
 {
@@ -9290,7 +9543,8 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
     }
 }
 
-/* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
+/* Returns the cells of the faces of a tile: both sides of every cut axis, which a full-duplex link
+ * carries at the same time. */
 static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_workload_layer *l,
                                           const dpar_strategy *s)
 {
@@ -9437,7 +9691,7 @@ DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_w
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
-/* Blocks of class i inside [from, to) of the sequence of blocks. */
+/* Returns the blocks of class i inside [from, to) of the sequence of blocks. */
 static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
 {
     const dpar_workload_layer *l = &w->layer[i];
@@ -9446,9 +9700,9 @@ static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t fro
     return to > from ? (double)(to - from) * ((double)l->count / l->span) : 0.0;
 }
 
-/* Chunk c of `chunks`: blocks in even shares, the first ones one longer: the last stage, which has
- * the logits, is never the longer one. Where that leaves a rest and two layers more would not, the
- * embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
+/* Computes the blocks of chunk c of `chunks`: equal shares, with the first chunks one longer, so
+ * that the last stage, which has the logits, is never the longer one. If the blocks do not divide
+ * but two more would, the embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
 static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t c)
 {
     int64_t blocks = w->blocks, rest = blocks % chunks;
@@ -9462,7 +9716,7 @@ static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t
     return blocks / chunks * c + dpari_least(c, rest);
 }
 
-/* Round the ranks, or there and back (V schedules). */
+/* Places chunks round the ranks, or in V schedules there and back. */
 DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 {
     int there_and_back = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
@@ -9514,7 +9768,7 @@ static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari
     st->boundary = dpari_mostf(st->boundary, p->send / s->tp);
 }
 
-/* One class in a stage: `count` of its layers, `full` of them fully recomputed. */
+/* Adds a class to a stage: `count` of its layers, of which `full` are fully recomputed. */
 static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
                               double count, double full)
 {
@@ -9569,9 +9823,10 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
     }
 }
 
-/* Host and device work at once. A quick host is hidden; a slow one is all there is; in between the
- * device waits now and then. Under TP every rank waits for the one whose host is last, at each
- * collective: more is exposed (vTrain's single-node rows, tp 1 against 2 to 8). */
+/* Sets the time of a stage from those of host and device, which work at the same time. A fast host
+ * is hidden, a slow one determines the time, and in between the device waits now and then. With TP
+ * every rank waits at each collective for the one whose host is last, so more is exposed (vTrain's
+ * single-node rows, tp 1 against 2 to 8). */
 static void dpari_stage_total(const dpar_strategy *s, dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
@@ -9620,7 +9875,8 @@ DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
     dpari_stage_total(s, st);
 }
 
-/* Does a class of blocks begin inside this rank's chunks? Then its mix is its own. */
+/* Returns 1 if a class of blocks begins inside the chunks of a rank, so that its mix of classes is
+ * like that of no other rank. */
 static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
@@ -9648,7 +9904,7 @@ static int32_t dpari_block_classes(const dpar_workload *w)
     return n;
 }
 
-/* All ranks together: every layer once. */
+/* Sums all ranks: every layer once. */
 static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
                                          const dpari_layers *layers, dpari_stage *whole)
 {
@@ -9670,14 +9926,15 @@ static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strateg
     dpari_stage_total(s, whole);
 }
 
-/* The ranks beside a mixed one too: they are the longest of the pure ones on their side. */
+/* Also adds the ranks next to a mixed one: they are the longest of the pure ones on their side. */
 static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
 {
     return dpari_stage_mixed(w, s, rank - 1) || dpari_stage_mixed(w, s, rank) ||
            (rank + 1 < s->pp && dpari_stage_mixed(w, s, rank + 1));
 }
 
-/* Room for one more stage: where the list is full the quickest of the inner ones goes. */
+/* Returns an entry for one more stage. If the list is full, the fastest of the inner ones is
+ * replaced. */
 static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
 {
     int32_t i, quick = 1;
@@ -9719,13 +9976,17 @@ DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
 
 /* ==== cost/kinds.c ==== */
 
+/* Sorts plans into kinds by what they need in the program that runs them. The planner calls
+ * dpari_kind_keep for each plan that fits when dpar_plan_recommend asks for it. */
+
 DPARI_API int dpari_over_pcie(const dpar_cluster *c)
 {
     return c->link_Bps < 130e9 && c->link_Bps <= 1.3 * c->gpu.pcie_Bps;
 }
 
-/* Tensor parallelism waits for its messages in every layer: over PCIe and between nodes they are
- * slow, and the model knows them least. Codes with experts do not cut them. */
+/* Returns 1 if a plan is not recommended while another one fits. Tensor parallelism waits for
+ * messages in every layer; over PCIe and between nodes they are slow, and their predictions are the
+ * least certain. Cut experts are not found in existing programs. */
 static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *s)
 {
     const dpar_cluster *c = job->cluster;
@@ -9751,7 +10012,9 @@ DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_s
 {
     int32_t bits = dpari_kind_bits(job, s), i, at = 0;
     for (i = 0; i < k->n && k->of[i].bits != bits; i++) {
-        at = k->of[i].seconds > k->of[at].seconds ? i : at; /* the slowest, where all are taken */
+        at = k->of[i].seconds > k->of[at].seconds
+                 ? i
+                 : at; /* the slowest, to be replaced if all entries are taken */
     }
     if (i < k->n) {
         at = i;
@@ -9768,15 +10031,22 @@ DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_s
 
 /* ==== cost/planner.c ==== */
 
+/* The search. An odometer walks the outer options, on which the prices of layers depend: tiles, tp,
+ * sp, cp, ep, etp, micro-batch. At each of its positions the layers are priced once; inside it
+ * loops walk pipelines and recomputation, which price stages, and then ZeRO, offload, shards and
+ * overlap, which combine those prices. Bounds at each level leave out what cannot be among the
+ * best. */
+
 /* ---- one configuration ---------------------------------------------------------------------- */
 
-/* Tenths of a GB, rounded up. */
+/* Returns tenths of a GB, rounded up. */
 static int64_t dpari_tenths(double bytes)
 {
     return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
 }
 
-/* By how much, and where it is close, which term would have to be how much less. */
+/* Reports how much memory is missing. If it is little, names the largest term and how much smaller
+ * it would have to be. */
 static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar_memory_usage *m,
                                                  dpar_why *why)
 {
@@ -9834,7 +10104,7 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
 
 /* ---- the axes of the walk ------------------------------------------------------------------- */
 
-/* Outer options, one price of the layers each: an odometer over lists of values. */
+/* The axes of the odometer. The prices of the layers depend on these options only. */
 enum {
     DPARI_AXIS_TILES_0,
     DPARI_AXIS_TILES_1,
@@ -9850,17 +10120,18 @@ enum {
     DPARI_AXES
 };
 
-/* state[]: the odometer, its lengths, the position and the whole; what came nearest; and the rule
- * under which configurations are being counted out (0: they are priced). */
+/* The layout of state[]: the odometer, the lengths of its axes, the position and the number of
+ * positions, the least bytes found, and the rule that counts strategies out (0 if they are priced).
+ */
 enum {
-    DPARI_LENGTH = DPARI_AXES, /* before them the odometer */
+    DPARI_LENGTH = DPARI_AXES, /* the odometer comes first */
     DPARI_POSITION = 2 * DPARI_AXES,
     DPARI_TOTAL,
     DPARI_NEAREST_BYTES,
     DPARI_OUT_RULE,
-    DPARI_PRICED /* are the layers of this position? */
+    DPARI_PRICED /* 1 if the layers of this position are priced */
 };
-/* In the place of a rule: legal, but slower than what is kept. */
+/* In place of a rule: legal, but slower than the plans that are kept. */
 enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
 
 static int dpari_fixed(const dpar_planner_desc *q, int32_t field)
@@ -9868,7 +10139,7 @@ static int dpari_fixed(const dpar_planner_desc *q, int32_t field)
     return (q->fixed_fields >> field & 1u) != 0;
 }
 
-/* The i-th divisor of n in ascending order, 0 past the last. O(sqrt n). */
+/* Returns the i-th divisor of n in ascending order, or 0 after the last. O(sqrt n). */
 static int32_t dpari_divisor(int32_t n, int32_t index)
 {
     int32_t d, lower = 0;
@@ -9896,7 +10167,8 @@ static int32_t dpari_up_to(int32_t value, int64_t limit)
     return value <= limit ? value : 0;
 }
 
-/* The i-th micro-batch: powers of two to 64; in the whole space divisors of the batch to 512. */
+/* Returns the i-th micro-batch: powers of two up to 64, in the whole space divisors of the batch up
+ * to 512. */
 static int32_t dpari_micro_batch(const dpar_planner_desc *q, int32_t index)
 {
     if (q->space != DPAR_SPACE_WHOLE) {
@@ -9907,8 +10179,8 @@ static int32_t dpari_micro_batch(const dpar_planner_desc *q, int32_t index)
                : dpari_up_to(dpari_divisor((int32_t)q->global_batch, index), 512);
 }
 
-/* The i-th value of an axis, 0 past the last. Values that a rule forbids are among them, so that
- * the rule can be counted; values that mean nothing for this job are not. */
+/* Returns the i-th value of an axis, or 0 after the last. It includes values that a rule forbids,
+ * so that the rule can be counted, but not values without a meaning for this job. */
 static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
 {
     const dpar_workload *w = p->job.work;
@@ -9950,8 +10222,8 @@ static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
     return n > 0 ? n : 1;
 }
 
-/* Cuts the grid into `parts` so that the surface is small: prime factors, the greatest first, go to
- * the axis whose tiles are longest. */
+/* Cuts the grid into `parts` with a small surface: each prime factor, the greatest first, cuts the
+ * axis whose tiles are the longest. */
 static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
@@ -9989,7 +10261,8 @@ static void dpari_walk_tiles(const dpar_planner *p, dpar_strategy *s)
     }
 }
 
-/* Fixed fields replace what the odometer says; one of its positions stands for all of an axis. */
+/* Replaces the odometer's values by the fixed ones. Returns 1 at the first position of a fixed
+ * axis, otherwise 0, so that the fixed value is visited once. */
 static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
 {
     static const int8_t field[8] = {DPAR_STRATEGY_FIELD_TILES,   DPAR_STRATEGY_FIELD_TP,
@@ -10022,7 +10295,8 @@ static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
     return 1;
 }
 
-/* Fills the outer options of the odometer's position; 0 when it repeats another one. */
+/* Sets the outer options of the odometer's position. Returns 1, or 0 if it repeats another
+ * position. */
 static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 {
     const dpar_planner_desc *q = &p->search;
@@ -10057,7 +10331,9 @@ static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 
 /* ---- keeping the best ----------------------------------------------------------------------- */
 
-/* Is a better than b? Samples a second; then less memory; then what was found first. */
+/* Returns 1 if a is better than b: by samples per second, then by memory, then by which was found
+ * first.
+ */
 static int dpari_better(const dpar_plan *a, const dpar_plan *b)
 {
     double x = a->step.samples / a->step.total, y = b->step.samples / b->step.total;
@@ -10082,7 +10358,8 @@ static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
     p->top[i] = *plan;
 }
 
-/* Time x memory: drops what the new one dominates; fastest first. A full front keeps its ends. */
+/* Enters a plan into the front of time x memory, fastest first, and drops the plans that it
+ * dominates. A full front keeps its ends. */
 static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
 {
     double rate = plan->step.samples / plan->step.total;
@@ -10103,7 +10380,7 @@ static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
         }
     }
     p->fronts = k;
-    if (p->fronts == p->front_room) { /* the inner one nearest in memory to its neighbour goes */
+    if (p->fronts == p->front_room) { /* drop the inner one nearest in memory to its neighbour */
         int32_t drop = 1;
         double best = -1.0;
         for (i = 1; i + 1 < p->fronts; i++) {
@@ -10136,8 +10413,8 @@ static double dpari_limit(const dpar_planner *p)
     return p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
 }
 
-/* Is this ZeRO stage among the options? Usual: 1 at most with pipelines, which would gather for
- * every micro-batch. */
+/* Returns 1 if a ZeRO stage is among the options. The usual space has at most 1 with pipelines,
+ * which would gather for every micro-batch. */
 static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
 {
     const dpar_planner_desc *q = &p->search;
@@ -10151,7 +10428,7 @@ static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_
     return q->space == DPAR_SPACE_WHOLE || zero < 2 || s->pp == 1;
 }
 
-/* The k-th shard group: all of dp, or the ranks of one node (HSDP); 0: there is none. */
+/* Returns the k-th shard group: all of dp, or the ranks of one node (HSDP); 0 if there is none. */
 static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, int32_t k)
 {
     const dpar_planner_desc *q = &p->search;
@@ -10176,7 +10453,7 @@ static int32_t dpari_walk_offloads(const dpar_planner *p)
                : 1;
 }
 
-/* The k-th offload: every set of three, then those that put the optimizer on NVMe. */
+/* Returns the k-th offload: every subset of three, then those with the optimizer on NVMe. */
 static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
 {
     return dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD) ? p->search.fixed.offload
@@ -10184,7 +10461,7 @@ static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
                    : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
 }
 
-/* How many overlaps: bit 0 data parallelism, bit 1 pipeline. */
+/* Returns the number of overlaps: bit 0 is data parallelism, bit 1 the pipeline. */
 static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s)
 {
     if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
@@ -10194,7 +10471,7 @@ static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s
     return s->pp > 1 ? 4 : 2;
 }
 
-/* How many configurations the data level holds. */
+/* Returns the number of strategies of the data level. */
 static int64_t dpari_walk_count(const dpar_planner *p, const dpar_strategy *outer)
 {
     dpar_strategy s = *outer;
@@ -10207,14 +10484,14 @@ static int64_t dpari_walk_count(const dpar_planner *p, const dpar_strategy *oute
     return n * dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
 }
 
-/* Counts configurations out, by the rule that cut them. */
+/* Counts strategies by the rule that excludes them. */
 static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
 {
     p->rejected[rule] += n;
     p->walked += n;
 }
 
-/* What does not fit, and what came nearest. */
+/* Counts a strategy that does not fit and remembers the least bytes. */
 static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
 {
     double limit = dpari_limit(p), bytes = m->upper - m->late;
@@ -10229,9 +10506,10 @@ static void dpari_walk_too_big(dpar_planner *p, const dpar_memory_usage *m)
     }
 }
 
-/* Can plans of at most so many samples a second, of at least so many bytes, change what is kept?
- * Not when all of `top` are faster and one of `front` is as fast and as small. They would be
- * refused now, so leaving them out changes nothing. Usual searches with a front price everything.
+/* Returns 1 if plans of at most so many samples per second and at least so many bytes can change
+ * what is kept. They cannot if all of `top` are faster and one of `front` is as fast and as small.
+ * Such plans would be refused, so leaving them out changes nothing. Usual searches with a front
+ * price everything.
  */
 static int dpari_walk_beaten(const dpar_planner *p, double rate, double bytes)
 {
@@ -10291,8 +10569,8 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
     }
 }
 
-/* Does nothing of this ZeRO stage fit, whatever is offloaded and however it is sharded? Then all of
- * it is counted out at once: what is offloaded and sharded most comes nearest. */
+/* Returns 1 if nothing of a ZeRO stage fits, whatever is offloaded and however it is sharded. Then
+ * all of it is counted at once; the plan that offloads and shards the most comes nearest. */
 static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy *outer,
                                            const dpari_stages *stages)
 {
@@ -10321,7 +10599,7 @@ static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy 
     return 1;
 }
 
-/* ZeRO stage, offload, shard group. */
+/* Walks ZeRO stages, offloads and shard groups. */
 static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages,
                             double rate)
 {
@@ -10346,7 +10624,8 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
     }
 }
 
-/* Micro-batches from the global batch; a free batch takes four a stage. 0: it does not divide. */
+/* Sets the micro-batches from the global batch; a free batch has four per stage. Returns 1, or 0 if
+ * it does not divide. */
 static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
 {
     int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
@@ -10361,9 +10640,9 @@ static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
     return per > 0 && batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
 }
 
-/* Bytes that the plans of these stages hold at least: everything sharded and offloaded, without the
- * buffers that this takes. Each term falls with the ZeRO stage and with each offload. `upper`: of
- * the figure that must fit. */
+/* Returns a lower bound of the bytes of all plans with these stages: everything sharded and
+ * offloaded, without the buffers that this takes. Each term falls with the ZeRO stage and with each
+ * offload. With `upper` it bounds the figure that must fit. */
 static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpar_strategy *outer,
                                                 const dpari_stages *stages, int upper)
 {
@@ -10377,8 +10656,9 @@ static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpa
            1.1 * (m.term[DPAR_MEMORY_GATHERED] + m.term[DPAR_MEMORY_BUCKETS]);
 }
 
-/* A step takes at least its micro-batches on the slowest stage, the filling and the messages, all
- * that can be hidden hidden: without gradients, optimizer and offload. *bound: samples a second. */
+/* Bounds the speed with these stages: a step takes at least its micro-batches on the slowest stage,
+ * the filling and the messages that cannot be hidden, without gradients, optimizer and offload.
+ * *bound gets samples per second. */
 static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer,
                                const dpari_stages *stages, double *bound)
 {
@@ -10390,7 +10670,7 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
     if (p->tops == 0 || p->tops < p->top_room) {
         return 0;
     }
-    for (i = 0; i < stages->n; i++) { /* most are seen to be too slow by this alone */
+    for (i = 0; i < stages->n; i++) { /* this excludes most of them */
         slow = dpari_mostf(slow, stages->of[i].total);
     }
     rate = (double)s.dp * s.micro_batch / slow;
@@ -10411,7 +10691,8 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
            dpari_walk_beaten(p, rate, dpari_walk_least_bytes(p, outer, stages, 0));
 }
 
-/* The layers of one outer position lie in the planner, not on the stack; both are plain doubles. */
+/* The prices of layers of one outer position are stored in the planner, not on the stack. Both are
+ * plain doubles. */
 typedef char dpari_layers_fit[sizeof(dpari_layers) <= sizeof(((dpar_planner *)0)->layers) ? 1 : -1];
 
 static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
@@ -10424,8 +10705,8 @@ static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
     return layers;
 }
 
-/* All that stands at this position computes every layer once: on pp ranks the slowest takes at
- * least its share of the sum, so samples a second do not pass this, whatever pp and schedule. */
+/* Bounds the samples per second of an outer position, whatever pp and schedule. Each strategy
+ * computes every layer once, so on pp ranks the slowest takes at least its share of the sum. */
 static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_strategy *s,
                                                  int32_t rest)
 {
@@ -10452,7 +10733,7 @@ static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_str
     return device > 0.0 && dpari_walk_beaten(p, (double)rest * s->micro_batch / device, bytes);
 }
 
-/* The stages of one recomputation, priced; then the data level. */
+/* Prices the stages of one recomputation, then walks the data level. */
 static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
 {
     int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
@@ -10474,8 +10755,8 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
     }
 }
 
-/* None, selective where scores are kept, full: of all layers, and of half of a stage's; of PyTorch
- * every second product, as its users do. */
+/* Walks the recomputations: none, selective if scores are kept, full for all layers and for half of
+ * a stage's, and for PyTorch every second product, as its users do. */
 DPARI_APART void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_planner_desc *q = &p->search;
@@ -10506,7 +10787,7 @@ DPARI_APART void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
     }
 }
 
-/* Which schedules are tried with this vp: usual ones, or all. */
+/* Returns 1 if a schedule is tried with this vp: a usual one, or in the whole space any. */
 static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *s, int32_t schedule)
 {
     int whole = q->space == DPAR_SPACE_WHOLE;
@@ -10528,8 +10809,9 @@ static int dpari_walk_schedule(const dpar_planner_desc *q, const dpar_strategy *
                         schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV))));
 }
 
-/* Which interleavings are tried: chunks of one length, or chunks of which only the last round's are
- * shorter, as where 126 layers are cut for 128. With others a chunk waits for longer ones. */
+/* Returns 1 if an interleaving is tried: one with chunks of one length, or with shorter chunks in
+ * the last round only, as when 126 layers are cut for 128. With others a chunk waits for longer
+ * ones. */
 static int dpari_walk_chunks(const dpar_workload *w, const dpar_strategy *s)
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
@@ -10563,7 +10845,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
     }
 }
 
-/* Pipelines that divide the `rest` of the ranks; what remains is data parallelism. */
+/* Walks the pipelines that divide the `rest` of the ranks; the quotient is the data parallelism. */
 DPARI_APART void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 {
     const dpar_planner_desc *q = &p->search;
@@ -10592,7 +10874,8 @@ DPARI_APART void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t res
     }
 }
 
-/* The rule that a position breaks whatever comes further in; the cheapest to see first. */
+/* Returns the rule that a position breaks whatever the inner options are. The least expensive
+ * checks come first. */
 static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s,
                                            int64_t ranks)
 {
@@ -10611,7 +10894,7 @@ static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_str
     return DPAR_STRATEGY_RULE_NONE;
 }
 
-/* All of one outer position. */
+/* Walks all strategies of one outer position. */
 DPARI_APART void dpari_walk_position(dpar_planner *p)
 {
     dpar_strategy s;
@@ -10677,7 +10960,7 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
     return DPAR_OK;
 }
 
-/* No configuration is legal: the rule that most of them break says why. */
+/* Reports that no strategy is legal, with the rule that most of them break. */
 static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *p, dpar_why *why)
 {
     const char *name;
@@ -10730,7 +11013,9 @@ static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to
     dpari_text_print(t, "%s %d -> %d", name, from, to);
 }
 
-/* The options: ZeRO stage, recomputation, HSDP or all. 0 when the change cannot be made. */
+/* Changes an option: ZeRO stage, recomputation or shard group. Returns 1, or 0 if it cannot be
+ * changed.
+ */
 static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, int32_t pair,
                                   int32_t up, dpar_strategy *n, dpar_text *t)
 {
@@ -10756,7 +11041,8 @@ static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, i
     return s->zero > 0 && n->shard > 1 && n->shard != all && s->dp % n->shard == 0;
 }
 
-/* The k-th change of a plan, in words and as a strategy; 0 when it cannot be made. */
+/* Makes the k-th change of a plan, in words and as a strategy. Returns 1, or 0 if it cannot be
+ * made. */
 static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k, dpar_strategy *n,
                            dpar_text *t)
 {
@@ -10875,7 +11161,7 @@ static double dpari_apart(int32_t a, int32_t b)
     return x > y ? x / y : y / x;
 }
 
-/* The divisors of n, at most `limit`, nearest to `want` in ratio, the nearest first. */
+/* Lists the divisors of n up to `limit` that are nearest to `want` in ratio, the nearest first. */
 static DPARI_COLD int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
 {
     int32_t i, k, d, count = 0;
@@ -10906,8 +11192,8 @@ static int32_t dpari_common(int32_t a, int32_t b)
     return (int32_t)dpari_most(1, dpari_gcd(a, b));
 }
 
-/* How far two strategies are apart: twice the ratio for a degree that differs, twice for an option;
- * the product of all. 1: the same. */
+/* Returns the distance of two strategies: the product of twice the ratio for each degree that
+ * differs and of 2 for each option that differs. It is 1 if they are equal. */
 static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
 {
     int32_t x[10], y[10], i;
@@ -10946,7 +11232,7 @@ static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
     return v < least ? least : v > most ? most : v;
 }
 
-/* Options into their ranges; what has no effect here is switched off. */
+/* Brings the options into their ranges and switches off those without an effect for this job. */
 static void dpari_sane(const dpar_job *job, dpar_strategy *s)
 {
     const dpar_workload *w = job->work;
@@ -10971,7 +11257,7 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     s->etp = w->experts > 0 ? dpari_within(s->etp, 1, INT32_MAX) : 1;
 }
 
-/* What follows from the degrees: data parallelism, experts, shards, micro-batches. */
+/* Sets what follows from the degrees: data parallelism, experts, shards, micro-batches. */
 static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, int64_t batch)
 {
     const dpar_workload *w = job->work;
@@ -10991,7 +11277,8 @@ static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, in
     }
 }
 
-/* The strategy as it is, or with a plain pipeline: what is legal and nearer than `best`. */
+/* Tries a strategy as it is and with a plain pipeline. Returns the distance if one is legal and
+ * nearer than `best`, otherwise `best`. */
 static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dpar_strategy *n,
                              int64_t batch, double best, dpar_strategy *near_one)
 {
@@ -11012,7 +11299,7 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
     return best;
 }
 
-/* All degrees near those asked for, given the tiles. */
+/* Tries all degrees near those of the request, with these tiles. */
 static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
                                            const dpar_strategy *sane, int32_t rest, int64_t batch,
                                            double best, dpar_strategy *near_one)
@@ -11074,7 +11361,7 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const
 
 /* ---- smallest machine ----------------------------------------------------------------------- */
 
-/* The sizes that a machine can have: parts of a node, then whole nodes. 0 past 2^31. */
+/* Returns the next size of a machine: parts of a node, then whole nodes. 0 beyond 2^31. */
 static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 {
     int64_t nodes = gpus / node, next;
@@ -11085,7 +11372,7 @@ static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
     return next <= INT32_MAX ? (int32_t)next : 0;
 }
 
-/* The best plan on so many GPUs of the cluster's kind. */
+/* Finds the best plan on a number of GPUs of the cluster's kind. */
 static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job,
                                                 const dpar_planner_desc *search, int32_t gpus,
                                                 dpar_plan *plan, int64_t *nearest, dpar_why *why)
@@ -11125,9 +11412,10 @@ static void dpari_size_fix(dpar_planner_desc *q, int32_t field, int32_t *at, int
     }
 }
 
-/* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
- * and everything recomputed and, if the search may, offloaded; the whole question only when that
- * misses by less than a quarter (one layer in flight is less without recomputation). */
+/* Returns DPAR_DONE if some plan fits on a number of GPUs. It first searches where the memory is
+ * least: micro-batches of one sample, everything recomputed and, if the search may, offloaded. Only
+ * if that misses by less than a quarter it searches everything (without recomputation one layer in
+ * flight needs less). */
 static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_planner_desc *search,
                                               int32_t gpus, int64_t *priced, dpar_why *why)
 {
@@ -11156,7 +11444,7 @@ static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_pl
     return dpari_size_search(job, search, gpus, &plan, &nearest, why);
 }
 
-/* Fewer GPUs than this cannot even hold the state between them. */
+/* Returns a number of GPUs below which not even the state fits. */
 static int32_t dpari_size_least(const dpar_job *job, const dpar_planner_desc *search)
 {
     const dpar_recipe *r = &job->recipe;
@@ -11223,9 +11511,12 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
 
 /* ==== cost/recommend.c ==== */
 
+/* Chooses the plan to recommend. The planner keeps the fastest plan of each kind (kinds.h); of the
+ * kinds near the fastest the simplest wins. The rest of the file puts the result into words. */
+
 /* ---- what does not fit ---------------------------------------------------------------------- */
 
-/* What decides: bytes of one replica on one GPU. */
+/* The numbers that decide what fits: bytes of one replica on one GPU. */
 typedef struct dpari_need {
     double state;       /* weights, gradients, optimizer of one replica */
     double activations; /* of one sample, nothing cut, nothing recomputed */
@@ -11235,16 +11526,16 @@ typedef struct dpari_need {
 } dpari_need;
 
 enum { DPARI_NAME = sizeof(((dpar_advice *)0)->name) };
-/* Sequence parallelism is named from such sequences on: there it is what makes them fit. */
+/* Sequence parallelism is named from this length on, because only it makes such sequences fit. */
 static const double dpari_medium_sequence = 16384.0;
-/* What is advised is at most this much slower than the fastest of the search; inside, what it saves
- * (dpari_kind_weight) counts 1.6 % of the time each, nearly all of it for one kind of parallelism:
- * fewer kinds are fewer things to go wrong. */
+/* The recommended plan is at most this much slower than the fastest. Within that limit each unit of
+ * dpari_kind_weight counts 1.6 % of the time, so a kind of parallelism, which has three, nearly
+ * counts as much as the limit: fewer kinds are fewer things to go wrong. */
 static const double dpari_near_best = 1.05;
 static const double dpari_kind_unit = 0.016;
-/* Without tensor parallelism over slow links, unless it takes more than twice as long. */
+/* Tensor parallelism over slow links is only recommended if everything else takes twice as long. */
 static const double dpari_poor_pays = 2.0;
-/* A simpler plan is worth a line up to here. */
+/* A simpler plan is mentioned up to this ratio of times. */
 static const double dpari_worth_saying = 1.6;
 
 static int dpari_asks(const dpar_planner_desc *asked, int32_t field)
@@ -11277,8 +11568,9 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
 
 /* ---- kinds ---------------------------------------------------------------------------------- */
 
-/* How much of it: a kind counts three, an option one. Sharded optimizer state is a kind of its own
- * beside plain DDP and a flag beside others. */
+/* Returns the weight of a plan: three for each kind of parallelism, one for each option. Sharded
+ * optimizer state is a kind of its own with plain DDP, and only a setting of the software with tp
+ * or pp. */
 static int32_t dpari_kind_weight(int32_t bits)
 {
     static const int8_t weight[9] = {3, 3, 3, 1, 1, 3, 3, 1, 2};
@@ -11289,7 +11581,7 @@ static int32_t dpari_kind_weight(int32_t bits)
     return sum - (bits & (DPARI_KIND_TP | DPARI_KIND_PP) && bits & DPARI_KIND_SHARDS ? 3 : 0);
 }
 
-/* One walk through all usual plans; the best of each kind. OK, E_NONE or what is wrong. */
+/* Walks all usual plans and keeps the best of each kind. */
 DPARI_APART DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
                                                     const dpar_planner_desc *asked, dpari_kinds *k,
                                                     dpar_why *why)
@@ -11312,7 +11604,7 @@ DPARI_APART DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
     return st == DPAR_DONE ? DPAR_OK : st;
 }
 
-/* The fastest kind of those whose bits have nothing of `without`; NULL: there is none. */
+/* Returns the fastest kind that has none of the bits `without`, or NULL. */
 static const dpari_kind *dpari_kind_fastest(const dpari_kinds *k, int32_t without)
 {
     const dpari_kind *best = NULL;
@@ -11326,7 +11618,7 @@ static const dpari_kind *dpari_kind_fastest(const dpari_kinds *k, int32_t withou
     return best;
 }
 
-/* What is advised: of all near the fastest the one whose time and simplicity are best. */
+/* Chooses the plan to recommend: of all near the fastest the best by time and simplicity. */
 static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
 {
     const dpari_kind *best = dpari_kind_fastest(k, DPARI_KIND_POOR), *chosen = NULL;
@@ -11346,7 +11638,8 @@ static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
     return chosen;
 }
 
-/* The fastest of those that are simpler by more than an option; NULL: none is worth saying. */
+/* Returns the fastest plan that is simpler by more than an option, or NULL if none is worth a line.
+ */
 static const dpari_kind *dpari_kind_simpler(const dpari_kinds *k, const dpari_kind *than)
 {
     const dpari_kind *best = NULL;
@@ -11473,7 +11766,7 @@ static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *te
     dpari_text_print(t, "%s%s", t->used > 0 ? " " : "", text);
 }
 
-/* Mistakes that the plan makes. */
+/* Lists the common mistakes that the plan makes. */
 static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *asked,
                                   const dpari_need *n, dpar_advice *a)
 {
@@ -11513,7 +11806,7 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_planner_desc *
     }
 }
 
-/* What the first kind needs and the second does not, in words. */
+/* Appends in words what the first kind needs and the second does not. */
 static DPARI_COLD void dpari_advice_saved(dpar_text *t, const char *how, int32_t bits, int32_t than)
 {
     static const char name[9][24] = {
@@ -11529,7 +11822,7 @@ static DPARI_COLD void dpari_advice_saved(dpar_text *t, const char *how, int32_t
     }
 }
 
-/* "12 % slower, ", "3.1 % faster, ": the ratio of its time to another one's. */
+/* Appends "12 % slower, " or "3.1 % faster, " for a ratio of times. */
 static DPARI_COLD void dpari_advice_ratio(dpar_text *t, double ratio)
 {
     double by = 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 / ratio - 1.0);
@@ -11566,7 +11859,7 @@ static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planne
     }
 }
 
-/* The fastest of the search, where the plan is another one; what would be simpler still. */
+/* Describes the fastest plan, if it is another one, and a simpler one. */
 static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_planner_desc *asked,
                                            const dpari_kinds *k, const dpari_kind *chosen,
                                            dpar_advice *a)
@@ -11585,7 +11878,7 @@ static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_plann
     }
 }
 
-/* Something is fixed: what would be recommended otherwise stands in the runner-up's place. */
+/* If something is fixed, replaces the runner-up by what would be recommended otherwise. */
 static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *asked, dpar_advice *a)
 {
     dpar_advice other;
@@ -11608,7 +11901,8 @@ static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *aske
     dpar_text_put(&t, " a GPU");
 }
 
-/* What comes nearest when nothing fits: E_MEMORY and a->plan, E_NONE where nothing is legal. */
+/* Finds what comes nearest when nothing fits. Returns DPAR_E_MEMORY with a->plan, or DPAR_E_NONE if
+ * nothing is legal. */
 static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_desc *asked,
                                      const dpari_need *n, dpar_advice *a)
 {
@@ -11623,7 +11917,7 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
         one = one == DPAR_OK ? dpar_plan_price(job, &s, 0, &a->plan, NULL, NULL) : one;
         return one == DPAR_OK || one == DPAR_E_MEMORY ? DPAR_E_MEMORY : DPAR_E_NONE;
     }
-    for (k = 0; k < 2; k++) { /* sharded over all alone, then with TP in the node */
+    for (k = 0; k < 2; k++) { /* only sharded over all GPUs, then also with TP in the node */
         dpar_strategy_init(&s);
         s.tp = k == 1 ? n->tp : 1;
         s.sp = s.tp > 1;
@@ -11639,7 +11933,8 @@ static dpar_status dpari_advice_near(const dpar_job *job, const dpar_planner_des
     return st;
 }
 
-/* Nothing fits: what comes nearest, by how much it misses, and on how many GPUs it would fit. */
+/* Reports that nothing fits: what comes nearest, how much memory it lacks, and on how many GPUs it
+ * would fit. */
 static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_desc *asked,
                                      const dpari_need *n, dpar_advice *a, dpar_why *why)
 {
@@ -11722,7 +12017,10 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
 
 /* ==== cost/simulated.c ==== */
 
-/* Times and bytes of each stage of the schedule, in the caller's memory. */
+/* Simulates a plan's pipeline with dpar_schedule_simulate. The stages' prices become the times of
+ * the schedule's chunks. */
+
+/* Times and bytes of each stage of the schedule. The arrays are in the caller's memory. */
 typedef struct dpari_sim_rows {
     int64_t *forward, *input, *weight, *back, *kept;
     dpar_rank_timing *rank;
@@ -11734,8 +12032,8 @@ static int dpari_sim_chains(const dpar_strategy *s)
     return s->schedule == DPAR_SCHEDULE_DUALPIPE;
 }
 
-/* So many micro-batches are simulated: all, or as many as keep the list short and the last group as
- * it is. */
+/* Returns how many micro-batches to simulate: all, or so many that the list stays short and the
+ * last group is complete. */
 static int32_t dpari_simulated_micros(const dpar_strategy *s)
 {
     const int64_t most = INT64_C(100000) / ((int64_t)s->pp * s->vp), group = 2 * (int64_t)s->pp;
@@ -11746,15 +12044,16 @@ static int32_t dpari_simulated_micros(const dpar_strategy *s)
     return (int32_t)m;
 }
 
-/* The forward's share of what a stage takes: its compute and its messages. */
+/* Returns the share of a stage's time that its forward takes, compute and messages together. */
 static double dpari_forward_share(const dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
     return device > 0.0 ? (st->forward + st->sent) / device : 0.5;
 }
 
-/* Each chunk as a pipeline of so many ranks has it, scaled so that a rank's chunks add up to what
- * the rank takes: the host's waits, and layers that are recomputed in part. */
+/* Prices each chunk as a stage of a pipeline with as many ranks as chunks. The prices are scaled so
+ * that a rank's chunks add up to the rank's own price, which includes waits for the host and layers
+ * that are recomputed in part. */
 static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy *s,
                                        double held_send, dpari_sim_rows *c)
 {
@@ -11798,7 +12097,9 @@ static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy 
     }
 }
 
-/* Memory of the rank with most, with the activations that the simulation counts. */
+/* Returns the memory of the rank that needs the most, with the activations that the simulation
+ * counts.
+ */
 static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_plan *plan,
                                                 const dpari_sim_rows *c)
 {
@@ -11913,6 +12214,9 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
 
 /* ==== cost/halo_cost.c ==== */
 
+/* Predicts a halo exchange from the sides of a block: its bytes, its contiguous runs, and whether
+ * the neighbour is on the same node. The best grid is found by trying all of them. */
+
 DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
 {
     rates->copy_Bps = 20e9;
@@ -11976,7 +12280,7 @@ typedef struct dpari_halo_sum {
     int32_t peers, messages;
 } dpari_halo_sum;
 
-/* The rank of a neighbour; -1 beyond an open end. */
+/* Returns the rank of a neighbour, or -1 beyond an open end. */
 static int32_t dpari_halo_cost_peer(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
                                     const int32_t *coord, const int32_t *side)
 {
@@ -11991,7 +12295,7 @@ static int32_t dpari_halo_cost_peer(const dpar_halo_cost_desc *j, const dpar_hal
     return rank;
 }
 
-/* The halo on one side: its bytes and the runs that it is made of. */
+/* Computes the bytes of the halo on one side and the contiguous runs that it consists of. */
 static void dpari_halo_cost_piece(const dpar_halo_cost_desc *j, const dpar_halo_cost *g,
                                   const int32_t *side, int64_t *bytes, int64_t *runs)
 {
@@ -12006,7 +12310,8 @@ static void dpari_halo_cost_piece(const dpar_halo_cost_desc *j, const dpar_halo_
     }
 }
 
-/* Seconds of a run: by whether the block, with its halo, stays in the cache. */
+/* Returns the seconds of a run, which depend on whether the block with its halo stays in the cache.
+ */
 static double dpari_halo_cost_run(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
                                   const dpar_halo_cost *g)
 {
@@ -12042,7 +12347,7 @@ static void dpari_halo_cost_side(const dpar_halo_cost_desc *j, const dpar_halo_r
     }
 }
 
-/* All sides of a rank; a peer that is met on several is counted each time. */
+/* Sums all sides of a rank. A peer on several sides is counted once for each. */
 static void dpari_halo_cost_rank(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
                                  const dpar_halo_cost *g, int32_t rank, dpari_halo_sum *sum)
 {
@@ -12070,7 +12375,7 @@ static void dpari_halo_cost_rank(const dpar_halo_cost_desc *j, const dpar_halo_r
     }
 }
 
-/* The ranks [first, last) of a node, into the grid's figures. */
+/* Enters the ranks [first, last) of a node into the figures of the grid. */
 static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
                                             dpar_halo_cost *g, int32_t first, int32_t last)
 {
@@ -12163,7 +12468,9 @@ DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
     return s;
 }
 
-/* The next permutation of n numbers in lexicographic order; 0 after the last. */
+/* Advances to the next permutation of n numbers in lexicographic order. Returns 1, or 0 after the
+ * last.
+ */
 static int dpari_halo_next_order(int32_t *order, int32_t n)
 {
     int32_t i = n - 2, k = n - 1, t;
@@ -12183,7 +12490,7 @@ static int dpari_halo_next_order(int32_t *order, int32_t n)
     return 1;
 }
 
-/* The best order of the axes for these parts; `best` has seconds < 0 while there is none. */
+/* Tries the orders of the axes for these parts. `best` has seconds < 0 while there is none. */
 static void dpari_halo_best_order(const dpar_halo_cost_desc *j, const dpar_halo_rates *r,
                                   const int32_t *parts, dpar_halo_cost *best)
 {
@@ -12274,6 +12581,9 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
 
 /* ==== cost/plan_show.c ==== */
 
+/* Draws plans as a table, in full, as CSV, JSON and SVG. All formats are written to a dpar_text,
+ * which may be too small and then only counts. */
+
 /* ---- pieces --------------------------------------------------------------------------------- */
 
 static void dpari_show_seconds(dpar_text *t, double s)
@@ -12287,7 +12597,7 @@ static void dpari_show_seconds(dpar_text *t, double s)
     }
 }
 
-/* Numbers of people's size: 1.2k, 3.4M, 5.6G. */
+/* Appends a number in a readable size: 1.2k, 3.4M, 5.6G. */
 static void dpari_show_count(dpar_text *t, double v)
 {
     static const char unit[6][2] = {"", "k", "M", "G", "T", "P"};
@@ -12333,8 +12643,8 @@ static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_plan_draw_desc *r,
     return width;
 }
 
-/* Each term as many letters as its share of the longest step; rounded so that they add up. Their
- * bits come into *shown. */
+/* Appends a bar: for each term as many letters as its share of the longest step, rounded so that
+ * they add up. *shown gets the bits of the terms. */
 static int32_t dpari_show_time_bar(dpar_text *t, const dpar_plan_draw_desc *r,
                                    const dpar_step_cost *s, double longest, int32_t width,
                                    uint32_t *shown)
@@ -12364,7 +12674,7 @@ static void dpari_show_blank(dpar_text *t, int32_t n)
     }
 }
 
-/* What was assumed of the model, a line each. */
+/* Appends what was assumed of the model, one line each. */
 static void dpari_show_notes(dpar_text *t, const char *note)
 {
     int first = 1;
@@ -12521,7 +12831,7 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
     dpari_text_char(t, '\n');
 }
 
-/* Time against memory: what is given up for each GB. */
+/* Appends the front of time against memory: how much slower each plan with less memory is. */
 static void dpari_show_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
@@ -12591,7 +12901,7 @@ static void dpari_json_text(dpar_text *t, const char *s)
     dpari_text_char(t, '"');
 }
 
-/* A term of memory in GB, of time in seconds. */
+/* Appends a term of memory in GB or of time in seconds. */
 static void dpari_json_terms(dpar_text *t, const char *(*name)(int32_t i), const double *term,
                              int32_t terms, double unit)
 {
@@ -12726,7 +13036,7 @@ static void dpari_json_rejected(dpar_text *t, const dpar_plan_draw_desc *r)
     dpar_text_put(t, "},\n");
 }
 
-/* A constant's error, known where it is a default. */
+/* Appends the error of a constant, which is known if the constant is a default. */
 static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t points)
 {
     if (points > 0 || !(error > 0.0)) {
@@ -12773,7 +13083,8 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_plan_draw_desc *r)
                      "with recomputation; GB = 1e9 bytes\"\n  ]\n");
 }
 
-/* Time against memory: nothing else is both faster and smaller; fastest first. */
+/* Appends the front of time against memory: no other plan is both faster and smaller. Fastest
+ * first. */
 static void dpari_json_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
@@ -12865,7 +13176,7 @@ static void dpari_report_csv(dpar_text *t, const dpar_plan_draw_desc *r)
 
 /* ---- SVG ------------------------------------------------------------------------------------ */
 
-/* Okabe and Ito's colours, told apart with any colour vision, and tints of them. */
+/* Okabe and Ito's colours, which can be distinguished with any colour vision, and tints of them. */
 static const char dpari_svg_colour[DPAR_TIME_COUNT][8] = {
     "#0072B2", "#56B4E9", "#9AD1F0", "#D55E00", "#E8935A", "#CC79A7", "#E3AFCC",
     "#F0E442", "#BBBBBB", "#777777", "#009E73", "#E69F00", "#F4CE7F", "#333333"};
@@ -12883,7 +13194,7 @@ DPARI_APART void dpari_svg_open(dpar_text *t, double x, double y, const char *st
     dpari_text_print(t, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, style);
 }
 
-/* The same with &, < and > spelled out. */
+/* Appends a text with &, < and > as entities. */
 static void dpari_svg_escaped(dpar_text *t, const char *s)
 {
     for (; *s != 0; s++) {
@@ -12949,7 +13260,7 @@ static void dpari_svg_legend(dpar_text *t, const dpar_plan_draw_desc *r, double 
     }
 }
 
-/* One plan: its name, the time by term, the memory against the capacity. */
+/* Draws one plan: its name, the time by term, the memory against the capacity. */
 static void dpari_svg_plan(dpar_text *t, const dpar_plan_draw_desc *r, int32_t i, double y,
                            double longest)
 {
@@ -12985,7 +13296,7 @@ static void dpari_svg_axis(dpar_text *t, double x, double y, double v, const cha
     dpari_text_print(t, "%.3g</text>\n", v);
 }
 
-/* Step time over memory, each point a configuration that no other beats in both. */
+/* Draws step time over memory. No other plan is better than a point in both. */
 static void dpari_svg_front(dpar_text *t, const dpar_plan_draw_desc *r, double top)
 {
     double x0 = 90, y0 = top + 40, w = 900, h = 200, most = 0.0, capacity, px = 0.0, py = 0.0;
@@ -13065,6 +13376,8 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_dra
 
 /* ==== cost/plan_text.c ==== */
 
+/* Reads a request for a plan from words, then prices or searches as the words say. */
+
 /* ---- words ------------------------------------------------------------------------------------
  */
 
@@ -13088,14 +13401,15 @@ static const char *dpari_ask_name(int32_t i)
     return name[i];
 }
 
-/* The value of each word: where it begins and its length; NULL: it was not said. */
+/* The values of the words: the beginning and the length of each; NULL if it was not given. */
 typedef struct dpari_ask {
     const char *value[DPARI_ASKS];
     size_t length[DPARI_ASKS];
-    int64_t number[DPARI_ASK_BATCH + 1]; /* -1: not said */
+    int64_t number[DPARI_ASK_BATCH + 1]; /* -1 if not given */
 } dpari_ask;
 
-/* Of one word [s, s + n): which it is; *value: the rest behind '=', NULL where there is none. */
+/* Returns which word [s, s + n) is, or -1. *value gets the text after '=', or NULL if there is
+ * none. */
 static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
 {
     int32_t i;
@@ -13112,7 +13426,7 @@ static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
     return -1;
 }
 
-/* Digits alone; -1: it is no number of `least` to `most`. */
+/* Returns a number of digits only, or -1 if it is not one of `least` to `most`. */
 static int64_t dpari_ask_number(const char *s, size_t n, int64_t least, int64_t most)
 {
     int64_t v = 0;
@@ -13173,7 +13487,7 @@ static dpar_status dpari_ask_words(dpari_ask *a, const char *s, dpar_why *why)
     return st;
 }
 
-/* Is value `which` this name? */
+/* Returns 1 if the value of word `which` is this name, otherwise 0. */
 static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
 {
     size_t k;
@@ -13208,8 +13522,7 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_wh
     return DPAR_OK;
 }
 
-/* ---- what they say ------------------------------------------------------------------------------
- */
+/* ---- meaning -------------------------------------------------------------------------------- */
 
 static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *r, dpar_why *why)
 {
@@ -13256,8 +13569,9 @@ static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_
     return st;
 }
 
-/* About four million tokens a step for language models, 16 samples a GPU for the rest; a power of
- * two times the GPUs, so that every data-parallel degree and micro-batch divides it. */
+/* Returns the default batch: about four million tokens per step for language models, 16 samples per
+ * GPU for others. It is a power of two times the GPUs, so that every data-parallel degree and
+ * micro-batch divides it. */
 static int64_t dpari_ask_batch(const dpar_workload *w, int32_t gpus)
 {
     const double wanted = w->vocab > 0 ? 4194304.0 / w->tokens : 16.0 * gpus;
@@ -13316,10 +13630,9 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const ch
     return st;
 }
 
-/* ---- the answer ---------------------------------------------------------------------------------
- */
+/* ---- the result ----------------------------------------------------------------------------- */
 
-/* Prices the one that was given. Its batch is what it says, where nobody asked for another. */
+/* Prices the given strategy. Without the option batch its own batch counts. */
 static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
 {
     dpar_plan_query *a = &p->asked;

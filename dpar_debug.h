@@ -132,7 +132,9 @@ DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_text *out);
 
 #endif /* DPAR_DEBUG_H */
 
-/* Stop here if you only want the API. The implementation follows. */
+/* Stop here if you only want the API. All that follows is private and changes without notice. */
+
+/* The implementation. */
 
 #if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_DEBUG_IMPLEMENTATION)) && \
     !defined(DPAR_DEBUG_IMPLEMENTATION_DONE)

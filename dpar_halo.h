@@ -1,51 +1,63 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_halo.h - grids: arrays cut over ranks, and their halos in one call.
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+/* dpar_halo.h - cuts grids over ranks and exchanges the halos of their arrays in one call.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
- * Heat on a plate whose x is a ring, on any number of ranks:
+ * This program computes the heat on a plate that is hot at the end y < 0 and periodic in x, on any number of ranks:
  *
  *     #include "dpar_halo.h"
  *     #include <stdio.h>
  *     static int heat(dpar_comm *world, void *unused)
  *     {
- *         dpar_grid_desc d = {0};
+ *         dpar_grid_desc desc = {0};
  *         dpar_grid *g;
  *         dpar_why why;
  *         double *u, *v, *t, change;
  *         int64_t y, x;
- *         d.dims = 2;
- *         d.cells[0] = 60;                         y
- *         d.cells[1] = 100;                        x, contiguous in memory
- *         d.halo = 1;                              cells on every side
- *         d.periodic[1] = 1;                       x is a ring
- *         if (dpar_grid_make(world, &d, &g, &why) < 0) {
+ *         (void)unused;
+ *         desc.dims = 2;
+ *         desc.cells[0] = 60;                              y
+ *         desc.cells[1] = 100;                             x, contiguous in memory
+ *         desc.halo = 1;                                   one cell on every side
+ *         desc.periodic[1] = 1;
+ *         if (dpar_grid_make(world, &desc, &g, &why) < 0) {
  *             return dpar_fail(world, &why);
  *         }
- *         u = (double *)dpar_grid_array(g, DPAR_F64);      u[0] is the first own cell, the halo lies around
+ *         u = (double *)dpar_grid_array(g, DPAR_F64);      u[0] is the first own cell; its halo lies around it
  *         v = (double *)dpar_grid_array(g, DPAR_F64);
- *         if (!u || !v) {
+ *         if (u == NULL || v == NULL) {
  *             return dpar_fail(world, NULL);
  *         }
- *         for (x = -1; g->first[0] == 0 && x <= g->own[1]; x++) {
- *             u[x - g->stride[0]] = v[x - g->stride[0]] = 1.0;      beyond y's low end: no exchange touches it
+ *         if (g->first[0] == 0) {                          the hot end; exchanges do not touch these cells
+ *             for (x = -1; x <= g->own[1]; x++) {
+ *                 u[x - g->stride[0]] = 1.0;
+ *                 v[x - g->stride[0]] = 1.0;
+ *             }
  *         }
  *         do {
- *             dpar_grid_exchange(g, u);
+ *             if (dpar_grid_exchange(g, u) < 0) {
+ *                 return dpar_fail(world, NULL);
+ *             }
  *             change = 0.0;
  *             for (y = 0; y < g->own[0]; y++) {
  *                 for (x = 0; x < g->own[1]; x++) {
- *                     const double *c = u + y * g->stride[0] + x;
- *                     double *to = v + y * g->stride[0] + x;
- *                     to[0] = c[0] + 0.2 * (c[-1] + c[1] + c[-g->stride[0]] + c[g->stride[0]] - 4.0 * c[0]);
- *                     change = to[0] - c[0] > change ? to[0] - c[0] : change;
+ *                     const double *from = u + y * g->stride[0] + x;
+ *                     const double around = from[-1] + from[1] + from[-g->stride[0]] + from[g->stride[0]];
+ *                     const double step = 0.2 * (around - 4.0 * from[0]);
+ *                     v[y * g->stride[0] + x] = from[0] + step;
+ *                     change = step > change ? step : change;
  *                 }
  *             }
- *             t = u, u = v, v = t;
+ *             t = u;
+ *             u = v;
+ *             v = t;
  *         } while (dpar_max(world, change) > 1e-3);
  *         if (world->rank == 0) {
- *             printf("%.6f beside the hot end\n", u[0]);
+ *             printf("next to the hot end: %.6f\n", u[0]);
  *         }
- *         return dpar_grid_free(g) < 0 ? dpar_fail(world, NULL) : 0;
+ *         if (dpar_grid_free(g) < 0) {
+ *             return dpar_fail(world, NULL);
+ *         }
+ *         return 0;
  *     }
  *     int main(int argc, char **argv)
  *     {
@@ -54,21 +66,21 @@
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours && ./yours --ranks 4
  *
- * And then:
+ * Other functions that you may need:
  *
- *     dpar_grid_attach(g, u, DPAR_F64, &field, &why)    an array of your own: any order, strides, faces, vertices
- *     dpar_grid_array_of(g, DPAR_F64, &field)           the same in the communicator's memory
- *     dpar_grid_exchange_many(g, list, 3)               several arrays in one message a neighbour
- *     dpar_grid_exchange_some(g, list, 15, mask, 2)     some of them, to a depth of 2 (dpar_grid_prepare)
- *     dpar_grid_begin(g, u)                             computes while messages travel (dpar_grid_begin_many):
- *     dpar_grid_interior(g, &box)                       the cells that read no halo (dpar_grid_test now and then),
- *     dpar_grid_end(g, u)
- *     dpar_grid_boundary(g, n, &box)                    and the others
- *     dpar_grid_gather(g, u, whole)                     the whole array to rank 0, dpar_grid_scatter from there
- *     dpar_grid_block(g, NULL, &part)                   this rank's part, for MPI-IO, HDF5, NetCDF
- *     dpar_grid_draw(g, &text)                          who owns what
- *     dpar_grid_halo(g), dpar_grid_plan(g, list, n)     the full API: folds, poles, cubed spheres, masks, the adjoint,
- *                                                       narrower types on the wire, memory of your own
+ *     dpar_grid_attach(g, u, DPAR_F64, &field, &why)    exchanges your own array: any order, strides, faces, vertices
+ *     dpar_grid_array_of(g, DPAR_F64, &field)           makes such an array in registered memory
+ *     dpar_grid_exchange_many(g, list, 3)                exchanges several arrays, with one message per neighbour
+ *     dpar_grid_exchange_some(g, list, 15, mask, 2)     exchanges some of them, 2 cells deep (dpar_grid_prepare)
+ *     dpar_grid_begin(g, u)                             starts an exchange (dpar_grid_begin_many: of several arrays)
+ *     dpar_grid_interior(g, &box)                           gives the cells to compute meanwhile, with dpar_grid_test
+ *     dpar_grid_end(g, u)                               waits for the end of the exchange
+ *     dpar_grid_boundary(g, n, &box)                         gives the other cells
+ *     dpar_grid_gather(g, u, whole)                     gathers the whole array on rank 0 (back: dpar_grid_scatter)
+ *     dpar_grid_block(g, NULL, &part)                   describes this rank's part for MPI-IO, HDF5, NetCDF
+ *     dpar_grid_draw(g, &text)                          draws which rank owns which cells
+ *     dpar_grid_halo(g), dpar_grid_plan(g, list, n)     lead to the full API: folds, poles, cubed spheres, masks, the
+ *                                                       adjoint, narrower types in messages, memory of your own
  */
 
 #ifndef DPAR_ALL_H
@@ -88,124 +100,147 @@
 
 /* ==== halo/halo_exchange.h ==== */
 
-/* halo_exchange - halos that move: any number of fields of one grid, in your memory, over any
- * communicator. For the usual grid, grid.h is shorter. halo.h of dpar.h says what goes where. Here
- * that is planned once, merged into one message a peer, and run as often as you like.
+/* halo_exchange - exchanges the halos of any number of fields of one grid, in your memory, over any
+ * communicator. For the usual grid, grid.h is shorter. halo.h of dpar.h computes which points a
+ * halo has and who owns them. Here an exchange is planned once, merged into one message per peer,
+ * and run as often as you like.
  *
- * This is what each of 4 ranks runs (start: dpar_launch(4, heat, NULL)) on 120 rows of 100 columns.
- * Rows are cut, columns are a ring, and there is one more point on all sides. The tests compile and
- * run it:
+ * In this example 4 ranks, started by dpar_launch(4, heat, NULL), share 120 rows of 100 columns.
+ * Rows are cut, columns are periodic, and the halo is one point wide on all sides. The tests
+ * compile and run it:
  *
  *     static int heat(dpar_comm *c, void *unused)
  *     {
  *         const int64_t cells[2] = {120, 100};
  *         const dpar_placement cut[1] = {dpar_shard(0)};
  *         dpar_mesh mesh;
- *         dpar_halo h = {0};
- *         dpar_halo_field f = {0};
- *         dpar_halo_plan_desc o = {0};
- *         dpar_halo_plan *x = NULL;
+ *         dpar_halo halo = {0};
+ *         dpar_halo_field field = {0};
+ *         dpar_halo_plan_desc options = {0};
+ *         dpar_halo_plan *plan = NULL;
  *         dpar_box box, todo;
  *         dpar_why why;
  *         int64_t bytes = 0, step;
  *         void *memory = NULL;
- *         int n, bad = dpar_mesh_init(&mesh, "rows", &c->size, DPAR_ORDER_LAST_FASTEST, 0, &why);
- *         bad = bad || dpar_layout_init(&h.grid, &mesh, 2, cells, cut, &why);
- *         h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
- *         h.periodic = 1u << 1;
- *         bad = bad || !dpar_halo_box(&h, c->rank, &box);
- *         f.halo = &h;
- *         f.type = DPAR_F64;
- *         bad = bad || dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &f.data);
- *         o.field = &f;
- *         o.fields = 1;
- *         bad = bad || dpar_halo_plan_bytes(c, &o, &bytes, &why);
- *         bad = bad || dpar_comm_alloc(c, bytes, &memory);
- *         bad = bad || dpar_halo_plan_init(memory, bytes, c, &o, &x, &why);
- *         for (step = 0; step < 10 && !bad; step++) {
- *             bad = dpar_halo_plan_begin(x);
- *             if (dpar_halo_interior(&h, c->rank, &todo)) {
- *                 compute(&f, &box, &todo);
+ *         int n;
+ *         (void)unused;
+ *         if (dpar_mesh_init(&mesh, "rows", &c->size, DPAR_ORDER_LAST_FASTEST, 0, &why) < 0 ||
+ *             dpar_layout_init(&halo.grid, &mesh, 2, cells, cut, &why) < 0) {
+ *             return dpar_fail(c, &why);
+ *         }
+ *         halo.low[0] = halo.high[0] = 1;
+ *         halo.low[1] = halo.high[1] = 1;
+ *         halo.periodic = 1u << 1;
+ *         dpar_halo_box(&halo, c->rank, &box);
+ *         field.halo = &halo;
+ *         field.type = DPAR_F64;
+ *         if (dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &field.data) < 0) {
+ *             return dpar_fail(c, NULL);
+ *         }
+ *         options.field = &field;
+ *         options.fields = 1;
+ *         if (dpar_halo_plan_bytes(c, &options, &bytes, &why) < 0) {
+ *             return dpar_fail(c, &why);
+ *         }
+ *         if (dpar_comm_alloc(c, bytes, &memory) < 0) {
+ *             return dpar_fail(c, NULL);
+ *         }
+ *         if (dpar_halo_plan_init(memory, bytes, c, &options, &plan, &why) < 0) {
+ *             return dpar_fail(c, &why);
+ *         }
+ *         for (step = 0; step < 10; step++) {
+ *             if (dpar_halo_plan_begin(plan) < 0) {
+ *                 return dpar_fail(c, NULL);
  *             }
- *             bad = bad || dpar_halo_plan_end(x);
- *             for (n = 0; dpar_halo_boundary(&h, c->rank, n, &todo); n++) {
- *                 compute(&f, &box, &todo);
+ *             if (dpar_halo_interior(&halo, c->rank, &todo)) {
+ *                 compute(&field, &box, &todo);
+ *             }
+ *             if (dpar_halo_plan_end(plan) < 0) {
+ *                 return dpar_fail(c, NULL);
+ *             }
+ *             for (n = 0; dpar_halo_boundary(&halo, c->rank, n, &todo); n++) {
+ *                 compute(&field, &box, &todo);
  *             }
  *         }
- *         bad = bad || dpar_halo_plan_close(x);
+ *         if (dpar_halo_plan_close(plan) < 0) {
+ *             return dpar_fail(c, NULL);
+ *         }
  *         dpar_comm_release(c, memory);
- *         dpar_comm_release(c, f.data);
- *         (void)unused;
- *         return bad;
+ *         dpar_comm_release(c, field.data);
+ *         return 0;
  *     }
- * Boxes count in points of the whole grid, [lo, hi). `compute` reads this array, whose first
- * element is point box.lo, and writes another; dpar_halo_plan_bind then swaps the two. Arrays
- * of dpar_comm_alloc are the fastest: of c or of any communicator of its world (dpar_comm_split).
- * Arrays of malloc are right, too. They are packed, and dpar_halo_plan_report says so. When
- * something is bad the sentence is in why or in c->why.
+ * Boxes are in points of the whole grid, [lo, hi). `compute` reads this array, whose first element
+ * is point box.lo, and writes another one; dpar_halo_plan_bind then swaps the two. Arrays of
+ * dpar_comm_alloc are exchanged fastest, if they are of c or of another communicator of its world
+ * (dpar_comm_split). Arrays of malloc work too, but are packed, as dpar_halo_plan_report shows.
+ * The message of an error is in `why`, or in c->why for functions without it.
  *
- * What a halo cell gets: what its owner had at `begin`. That holds inside the grid, round a
- * periodic end, over a fold, a pole or an edge of a cube. Cells beyond a physical end are not
- * touched. Own cells are not touched either, but for the half row that a fold has twice. The bits
- * are the same on every engine and in every order of arrival.
+ * A halo cell gets the value that its owner had at `begin`. Owners are inside the grid, around a
+ * periodic end, or across a fold, a pole or an edge of a cube. Cells beyond a physical end are not
+ * touched. Own cells are not touched either, except for the half row that a fold has twice. The
+ * bits are the same on every engine and in every order of arrival.
  *
- * Between begin and end own cells may be read and must not be written: peers may read them where
- * they lie. Halo cells must be neither read nor written.
+ * Between begin and end own cells may be read and must not be written, because peers may read them
+ * in place. Halo cells must be neither read nor written.
  *
- * Cost. Latency is paid once a peer, for all fields together. Between ranks that share memory a
- * halo byte is read and written once where runs are long, twice where they are short or AUTO packs
- * them. With messages it is twice, and once more by what carries them. A rank's piece of itself (a
- * periodic dim of one rank) is a copy, never a message. No memory is allocated after init, but
- * dpar_mpi.h's list of messages may still grow in the first exchanges. */
+ * Cost. Latency is paid once per peer, for all fields together. Between ranks that share memory a
+ * halo byte is read and written once if runs are long, and twice if they are short or AUTO packs
+ * them. With messages it is read and written twice, and once more by the transport. What a rank
+ * sends to itself (in a periodic dim of one rank) is copied without a message. No memory is
+ * allocated after init, except that dpar_mpi.h's list of messages may still grow in the first
+ * exchanges. */
 
-/* One array of a plan. Zero it and fill in what differs: halo, type and data are enough for a dense
- * array in C order of dpar_halo_box. */
+/* A field of a plan: an array with its halo. Zero it, then set the fields that you need: halo, type
+ * and data are enough for a dense array in C order of dpar_halo_box. */
 typedef struct dpar_halo_field {
-    const dpar_halo *halo; /* the field's points, and the widths that are exchanged; checked. Fields
-                              of one plan may have different ones: other points, widths, dims */
-    const dpar_halo *room; /* NULL; or the halo that the array has room for, where that is wider
-                              than the one that is exchanged: see below */
-    int32_t type;          /* DPAR_F64, ...; must be said */
-    int32_t vector; /* 1: each component changes its sign over a fold or a pole. 2: two components,
-                       (u, v) along the last dim and the one before, which turn where the grid does
-                       (cubed sphere) */
-    int32_t pair; /* cubed sphere, faces of cells: DPAR_HALO_PAIR_U, and the next field is V. Signs
-                     with vector 1; with 0 they are scalars at their points */
-    /* 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or BF16), rounded to nearest,
-     * also where no message is needed, so that bits are the same everywhere */
+    const dpar_halo *halo; /* the field's points and the widths to exchange. Fields of one plan may
+                              differ in it: in points, widths and dims */
+    const dpar_halo *room; /* the halo that the array has, if that is wider than the one to exchange
+                              (see "Two widths" below); otherwise NULL */
+    int32_t type;          /* DPAR_F64, ...; no default */
+    int32_t vector;        /* 1: each component changes its sign across a fold or a pole. 2: two
+                              components, u along the last dim and v along the one before, which are
+                              rotated where the grid is (cubed sphere) */
+    int32_t
+        pair; /* for cubed spheres with values at cell faces: DPAR_HALO_PAIR_U, and the next field
+                 is DPAR_HALO_PAIR_V. Signs change with vector 1; with 0 both fields are scalars */
+    /* The type in which values are sent: F32 for F64; F16 or BF16 for F32. 0 sends them as they
+     * are. Values are rounded to nearest, also if no message is needed, so that bits are the same
+     * everywhere */
     int32_t wire;
-    int32_t components;       /* elements at each point; 0: 1 */
-    int64_t component_stride; /* elements between components; 0: 1. Where it is not 1 (a plane for
-                                 each component) strides must be given: E_ARG without */
-    /* Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
-     * component * component_stride], own: dpar_halo_owned. With nothing set: dense, C order,
-     * components last.
+    int32_t components;       /* elements at each point; 0 selects 1 */
+    int64_t component_stride; /* elements between components; 0 selects 1. Any other number, as for
+                                 one plane per component, requires strides (DPAR_E_ARG) */
+    /* Component k of point p is data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
+     * k * component_stride], where `own` is dpar_halo_owned. If no stride is set, the array is
+     * dense in C order with components last.
      *
-     * Any order and any padding will do. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points, x
-     * being dim 1: stride = {nx + 2, 1}, origin = {1, 1}. */
-    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; all 0: dense */
-    int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array. All
-                                      0: data is the address of that point, halos lie before it too.
-                                      Without strides it does not count */
-    void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
-    void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
-                    (dpar_halo_slab), each dense in C order, components last */
-    /* how to reach data and halos where the CPU cannot: a device's table, which lives as long as
-     * the plan. NULL: host memory. It may differ from rank to rank. Where c has a memory of its own
-     * and messages carry all (no ranks share memory) it is c->mem. Nothing then waits for the
-     * device, and dpar_halo_plan_check gives E_ARG */
+     * Any order and any padding is possible. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points,
+     * with x as dim 1, has stride = {nx + 2, 1} and origin = {1, 1}. */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; dense if all 0 */
+    int64_t origin[DPAR_MAX_DIMS]; /* if strides are set, the index of the first own point in the
+                                      array. If all are 0, data is the address of that point, and
+                                      halos are before it too. Ignored without strides */
+    void *data;  /* address of element 0, 0, ... of the array; NULL on a rank without points */
+    void *halos; /* for the compact form: the halo, while `data` has only the own points. It has
+                    slab after slab (dpar_halo_slab), each dense in C order with components last */
+    /* Functions to reach data and halos if the CPU cannot: a device's table, which must exist as
+     * long as the plan. NULL for host memory. It may differ from rank to rank. If c has a memory of
+     * its own and sends everything by messages (no ranks share memory), it is c->mem. The host then
+     * does not wait for the device, and dpar_halo_plan_check fails with DPAR_E_ARG. */
     const dpar_mem *mem;
 } dpar_halo_field;
 
-/* Pairs of fields on a cubed sphere: one after the other in the list, u along the last dim, then v
- * along the one before, each on its own points. A C-grid has u at faces of cells along x and v at
- * faces along y, of the same kind (LOW, HIGH); a D-grid the other way round. Over an edge of the
- * sphere with one or three quarter turns u's halo gets v's points, and v's gets u's.
+/* The roles in a pair of vector fields on a cubed sphere. The two fields are next to each other in
+ * the list: u along the last dim, then v along the one before, each on its own points. A C-grid has
+ * u at faces of cells along x and v at faces along y, of the same kind (LOW, HIGH). A D-grid has
+ * them the other way round. Across an edge of the sphere with one or three quarter turns, u's halo
+ * gets v's points and v's halo gets u's.
  *
- * E_ARG: their halos have windows, or another grid or other owners; or types, wires, components,
- * vector or kinds of memory differ. Widths may. Plans of shared points bring those on edges from
- * their owners. assemble adds them, each in its holder's direction. With dims face, y, x, n + 1
- * faces in a row of n cells:
+ * DPAR_E_ARG is returned if their halos have windows, or differ in grid or owners. So it is if
+ * types, wires, components, vector or kinds of memory differ. Widths may differ. Plans of shared
+ * points bring the points on edges from their owners, and assemble adds them, each in the direction
+ * of its holder. With dims face, y, x and n + 1 faces in a row of n cells:
  *
  *     u.points[2] = v.points[1] = DPAR_HALO_AT_LOW_FACES;
  *     u.low[1] = u.low[2] = u.high[1] = v.low[1] = v.low[2] = v.high[2] = w;
@@ -214,8 +249,8 @@ typedef struct dpar_halo_field {
  *     f[1].halo = &v, f[1].vector = 1, f[1].pair = DPAR_HALO_PAIR_V; */
 enum { DPAR_HALO_PAIR_U = 1, DPAR_HALO_PAIR_V = 2 };
 
-/* Two widths of one array. A code that needs 3 points once a step and 1 in its substeps has two
- * plans over the array, whose fields differ in `halo`. Bind both when arrays swap:
+/* Two widths of one array. A code that needs 3 points once per step and 1 point in its substeps
+ * makes two plans over the array, whose fields differ in `halo`. Bind both when arrays swap:
  *
  *     dpar_halo thin = wide;                           field.halo is &wide
  *     thin.low[0] = thin.high[0] = thin.low[1] = thin.high[1] = 1;
@@ -223,358 +258,422 @@ enum { DPAR_HALO_PAIR_U = 1, DPAR_HALO_PAIR_V = 2 };
  *     inner.halo = &thin;
  *     inner.room = &wide;
  *
- * With strides, too, `origin` is the first own point of the wider one. E_ARG: grid, mesh, owners or
- * points of both differ, or halos are compact (their buffer has one width). E_RANGE: the exchanged
- * box does not lie inside the other. */
+ * With strides, `origin` also refers to the first own point of the wider one. Fails with DPAR_E_ARG
+ * if the two differ in grid, mesh, owners or points, or if halos are compact, because their buffer
+ * has one width. Fails with DPAR_E_RANGE if the exchanged box is not inside the other one. */
 
-/* How it travels. */
+/* How halos are exchanged. */
 enum {
-    DPAR_HALO_AUTO,     /* DIRECT where peers' memory can be reached, else messages. With more ranks
-                           than cores boxes of less than 64 KiB are packed; devices' always */
-    DPAR_HALO_MESSAGES, /* packed, one message a peer */
+    DPAR_HALO_AUTO,     /* DIRECT if peers' memory can be reached, otherwise messages. With more
+                           ranks than cores, boxes of less than 64 KiB are packed; boxes in a
+                           device's memory always are */
+    DPAR_HALO_MESSAGES, /* packed into one message per peer */
     DPAR_HALO_PACKED,   /* packed into memory that the peer reads */
-    DPAR_HALO_DIRECT    /* peers read long runs where they lie; their owner packs short ones */
+    DPAR_HALO_DIRECT    /* peers read long runs in place; their owner packs short ones */
 };
 
-/* What is exchanged, and how. Zero it and fill in field and fields; the rest of 0 are the defaults.
- * The same on all ranks, but for where arrays lie and timers. */
+/* The fields of an exchange and its method. Zero it and set field and fields; 0 selects the default
+ * of all others. All ranks pass the same, except for strides, addresses and timers. */
 typedef struct dpar_halo_plan_desc {
-    const dpar_halo_field *field; /* [fields]; read by bytes, init and tune alone */
+    const dpar_halo_field *field; /* [fields]; read only by bytes, init and tune */
     int32_t fields;               /* 1 .. 4096 */
     int32_t way;                  /* DPAR_HALO_x */
-    /* 1: dim after dim, the last dim first, so that edges and corners travel in two and three
-     * steps: fewer messages, more waits. E_ARG with folds, poles, cubes, masked owners,
-     * windows, compact halos, edges without corners.
+    /* 1 exchanges dim after dim, the last dim first, so that edges and corners arrive in two and
+     * three steps. This takes fewer messages and more waits. It is DPAR_E_ARG with folds, poles,
+     * cubes, masked owners, windows, compact halos, and edges without corners.
      *
-     * 0: ordered where that takes no more waits, else all at once. That is so for fields of
-     * cells in the CPU's memory, with corners, of which one dim at most is cut. If that dim is
-     * not the last, what goes to peers forward waits for no other step: edges and corners are
-     * copied out of it where it has arrived. */
+     * 0 exchanges dim after dim if that takes no more waits, and otherwise all at once. It takes no
+     * more waits for fields of cells in the CPU's memory, with corners, if at most one dim is cut.
+     * If that dim is not the last one, forward messages wait for no other step: edges and corners
+     * are copied from the halo cells that they have filled. */
     int32_t ordered;
-    /* 1: only shared points, which several ranks hold: faces, edges, corners between blocks
-     * (DPAR_AT_x_FACES), and the row that a fold has twice. Widths as DPAR_HALO_SYNC says, else
-     * E_ARG. Not ordered. */
+    /* 1 exchanges only shared points, which several ranks hold: faces, edges and corners between
+     * blocks (DPAR_AT_x_FACES), and the row that a fold has twice. Widths must be as DPAR_HALO_SYNC
+     * documents, otherwise it is DPAR_E_ARG. Such a plan cannot be ordered. */
     int32_t shared;
-    int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
-    int32_t tag; /* of the messages; your own messages between begin and end have another. Plans may
-                    have the same */
-    int32_t timers; /* 1: keep times for dpar_halo_plan_report: two clock readings a phase */
+    int64_t run_bytes; /* for DIRECT: the least bytes of a long run; 0 selects 64 */
+    int32_t tag;    /* of the messages. Several plans may have the same tag, but your own messages
+                       between begin and end must have another one */
+    int32_t timers; /* 1 keeps times for dpar_halo_plan_report, at two clock readings a phase */
 } dpar_halo_plan_desc;
 
-/* A planned exchange: a handle. */
+/* A planned exchange of halos. Its contents are private. */
 typedef struct dpar_halo_plan dpar_halo_plan;
 
-/* Bytes that init needs on this rank of your memory, aligned to 64 (aligned_alloc,
- * dpar_comm_alloc); give it back after close. Errors as init, of this rank alone; it does not look
- * at where arrays lie. Local. O(pieces). */
+/* Computes how many bytes of your memory dpar_halo_plan_init needs on this rank. The memory
+ * must be aligned to 64 (aligned_alloc, dpar_comm_alloc); free it after close. The addresses of
+ * arrays are not read. Local. Fails as init, but on this rank only. Costs O(pieces). */
 DPAR_API dpar_status dpar_halo_plan_bytes(const dpar_comm *c, const dpar_halo_plan_desc *options,
                                           int64_t *bytes, dpar_why *why);
-/* Plans the exchange. COLLECTIVE over c: all ranks give the same fields (their number, types,
- * points, widths), each its own data. Staging memory comes from dpar_comm_alloc. Costs some
- * messages a peer: once, not each step.
+/* Plans an exchange. All ranks describe the same fields (their number, types, points, widths), each
+ * with its own arrays.
  *
- * The fields' arrays and halos stay where they are as long as the plan lives. They may be
- * interleaved. No two have an element in common, cells beyond physical ends apart, nor one with the
- * plan's memory. (E_ARG, as far as 2^20 steps of a search in their strides show it.) An array from
- * dpar_comm_alloc must end inside its allocation, to whole pages of 4096 bytes (E_ARG). For other
- * arrays dpar trusts you.
+ * memory: bytes of memory, aligned to 64, for the plan. It belongs to the plan until close.
  *
- * On all ranks, with a sentence: E_MISMATCH where fields differ between ranks, E_ARG, E_RANGE,
- * E_ROOM, E_MEMORY. */
+ * The fields' arrays and halos must stay in place as long as the plan exists. They may be
+ * interleaved, but no two may have an element in common, except for cells beyond physical ends, nor
+ * one with the plan's memory. This is DPAR_E_ARG where a search of at most 2^20 steps in their
+ * strides finds it. An array from dpar_comm_alloc must end inside its allocation, rounded up to
+ * whole pages of 4096 bytes (DPAR_E_ARG). The extent of other arrays cannot be checked.
+ *
+ * Collective over c. Fails on all ranks with DPAR_E_MISMATCH if fields differ between ranks, and
+ * with DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. Costs several messages per peer,
+ * once and not in each step. Staging memory comes from dpar_comm_alloc. */
 DPAR_API dpar_status dpar_halo_plan_init(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_halo_plan_desc *options, dpar_halo_plan **plan,
                                          dpar_why *why);
-/* Puts another array of the same shape in place of field f's, between exchanges: for codes that
- * swap old and new. It is as large as the old one and has no element in common with other fields;
- * neither is checked. Local. O(1). E_ARG, its sentence in c->why. That is also when the old array
- * is registered, so that peers may read it where it lies, and the new one is not. */
+/* Replaces the array of field f by another array of the same shape, for codes that swap old and new
+ * values. Call it between exchanges. The new array is as large as the old one and has no element in
+ * common with other fields; neither is checked.
+ *
+ * Local. Fails with DPAR_E_ARG, also if the old array is registered, so that peers may read it in
+ * place, and the new one is not. The message is in c->why. Costs O(1). */
 DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data, void *halos);
-/* Starts an exchange: packs what is to be packed, posts messages, copies a rank's pieces of itself
- * (or adds them, where no peer's come before). COLLECTIVE, in the same order on all ranks of c;
- * ranks wait for their peers alone. begin and end together send, or let peers read, the bytes that
- * dpar_halo_plan_report lists: O(pieces + those bytes).
+/* Starts an exchange that fills halos: packs, posts messages and copies what the rank sends to
+ * itself. Until dpar_halo_plan_end own cells may be read, and halo cells must not be touched.
  *
- * begin: halos receive. begin_adjoint is the transpose: owners receive what halos collected,
- * combined with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN, and the halos become 0. Until end
- * neither own cells nor halos may then be read or written. The order of sums is that of the pieces,
- * the walk's, field by field; never of arrival. Ordered plans go dim after dim, the first dim
- * first. So do those with options.ordered 0 where fields in the CPU's memory are ordered; a
- * device's never are.
- *
- * A rank may wait here for peers that have not yet read what it packed two exchanges ago. Several
- * plans may be under way at a time, also over the same fields if what one writes no other reads.
- * Where a plan's messages go in several steps, the next begin over c posts those that are left and
+ * Collective, in the same order on all ranks of c, but ranks wait only for their peers. A rank may
+ * wait here for peers that have not yet read what it packed two exchanges ago. Several plans may be
+ * in progress at a time, also over the same fields if none writes what another one reads. If the
+ * messages of a plan are sent in several steps, the next begin over c posts those that are left and
  * waits for what they need.
  *
- * E_PEER, E_TIMEOUT as comm.h: such an error breaks the communicator, its sentence is c->why.
- * E_MISMATCH: for ranks that notice another mode. E_ARG: another exchange of this plan has not
- * ended, or an op or a type does not combine. */
+ * Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator; the
+ * message is in c->why. Fails with DPAR_E_MISMATCH on ranks that notice that a peer has begun the
+ * adjoint or another op, and with DPAR_E_ARG if an exchange of this plan has not ended. Begin and
+ * end together cost O(pieces + bytes), for the bytes that dpar_halo_plan_report lists. */
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
-DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op);
-/* Goes on as far as it can without waiting. Messages move only inside of calls: call it now and
- * then between tiles of the core. OK: all has come (call end all the same). MORE: not yet. Local;
- * errors as begin, but never E_TIMEOUT: who tests has no deadline. O(peers) and what it moves. */
-DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x);
-/* Returns when halos are filled and own cells may be written again. Several plans under way end in
- * the same order on all ranks. OK when nothing is under way. Errors and cost: see begin. */
-DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x);
-/* begin and end in one. COLLECTIVE; errors and cost as theirs. */
-DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
-/* Combines (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives the result to all
- * of them: begin_adjoint, end, begin, end. With a plan of shared points this is the assembly of
- * finite elements. For an average assemble an array of ones, which counts the holders, and divide
- * by it. COLLECTIVE; errors as begin. Cost: two exchanges.
+/* Starts the adjoint (transpose) of an exchange: owners receive the values of the halos, combined
+ * by `op` with their own, and the halos become 0. Until dpar_halo_plan_end neither own cells
+ * nor halo cells may be read or written.
  *
- * Of two holders the sum has the bits of the serial a + b. With more the order is that of the
- * blocks: the same on all engines, not for another number of ranks. */
+ * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
+ *
+ * The order of sums is that of the pieces, field by field; it never depends on arrival. Ordered
+ * plans proceed dim after dim, the first dim first. Plans with options.ordered 0 do so too, if
+ * their fields are in the CPU's memory and are ordered; fields in a device's memory are not.
+ *
+ * Collective. Errors and cost are those of dpar_halo_plan_begin. Fails also with DPAR_E_ARG if
+ * an op or a type cannot be combined. */
+DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op);
+/* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
+ * must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call it
+ * now and then between tiles of the core. Local. Fails as begin, but never with DPAR_E_TIMEOUT,
+ * because a test has no deadline. Costs O(peers) and the bytes that it moves. */
+DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x);
+/* Waits until halos are filled and own cells may be written again. Several plans in progress end in
+ * the same order on all ranks. Returns DPAR_OK if no exchange is in progress. Errors and cost are
+ * those of begin. */
+DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x);
+/* Runs an exchange: begin and end in one call. Collective, with their errors and cost. */
+DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
+/* Combines the values that all holders of a point have for it, and gives the result to all of them.
+ * It is begin_adjoint, end, begin and end. With a plan of shared points this is the assembly of
+ * finite elements. For an average, assemble an array of ones, which counts the holders, and divide
+ * by it.
+ *
+ * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
+ *
+ * A sum of two holders has the bits of the serial a + b. The order of more holders is that of the
+ * blocks, which is the same on all engines, but not for another number of ranks. Collective. Fails
+ * as begin. Costs two exchanges. */
 DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_plan *x, int32_t op);
-/* Closes a plan: gives the staging memory back, a barrier over c. COLLECTIVE. NULL is fine. E_ARG
- * while an exchange is under way; after one that failed: its status. Close plans before c is
- * closed: dpar_comm_free ends what was planned over c, and no call may have such a plan any
- * more. */
+/* Closes a plan and releases its staging memory. NULL does nothing. Close plans before c, because
+ * dpar_comm_free ends all that was planned over c, and no call may use such a plan afterwards.
+ * Collective: a barrier over c. Fails with DPAR_E_ARG if an exchange is in progress. After an
+ * exchange that failed it returns that exchange's status. */
 DPAR_API dpar_status dpar_halo_plan_close(dpar_halo_plan *x);
 
 /* ---- choosing ---- */
 
-/* Finds the fastest way to exchange these fields: runs forward exchanges in every way that is
- * possible, about 20 ms each. It writes the fastest into way, ordered and run_bytes of the options,
- * which it does not read. They are the same on all ranks, to keep beside the code's own
- * configuration. *seconds (NULL: not wanted): what an exchange took, the slowest rank's median.
+/* Finds the fastest method for an exchange by measuring forward exchanges with each method, about
+ * 20 ms each. Writes it to way, ordered and run_bytes of the options, which are not read. They are
+ * the same on all ranks; keep them with your code's configuration.
  *
- * COLLECTIVE. memory: the larger of what dpar_halo_plan_bytes says with ordered 0 and 1, free
- * again afterwards. The fields' halos are filled afterwards. Errors as init and run. Ordered or
- * not, sums of adjoints differ by rounding: keep the choice where runs repeat their bits. */
+ * memory:  as many bytes as dpar_halo_plan_bytes says for ordered 0 or 1, whichever are more.
+ *          They are yours again afterwards.
+ * seconds: receives the median time of an exchange on the slowest rank; may be NULL.
+ *
+ * The fields' halos are filled afterwards. Collective. Fails as init and run. The sums of ordered
+ * and unordered adjoints differ by rounding, so keep the choice if runs must repeat their bits. */
 DPAR_API dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm *c,
                                          dpar_halo_plan_desc *options, double *seconds,
                                          dpar_why *why);
 
 /* ==== halo/grid.h ==== */
 
-/* grid - a grid cut over ranks, arrays on it, and their halos in one call: the usual case, with
- * memory of its own. The program is in the first lines of this header. In a code that has MPI, a
- * communicator of MPI_Cart_create and arrays of its own it comes to this:
+/* grid - cuts a grid into a block for each rank, makes arrays on it and exchanges their halos in
+ * one call. It is for the usual case, and allocates its own memory. The first lines of this header
+ * have a program. In a code that has MPI, a communicator of MPI_Cart_create and arrays of its own,
+ * these calls are enough:
  *
- *     d.cells[0] = ny, d.cells[1] = nx, d.halo = 1, d.type = DPAR_F64;
- *     dpar_mpi_grid_make(cart, NULL, &d, &g, &why);       its process grid and periods are the
- * grid's
+ *     d.cells[0] = ny;
+ *     d.cells[1] = nx;
+ *     d.halo = 1;
+ *     d.type = DPAR_F64;
+ *     dpar_mpi_grid_make(cart, NULL, &d, &g, &why);       takes process grid and periods from cart
  *     ...
  *     dpar_grid_exchange(g, u);                      u: the address of its first own cell
  *     ...
  *     dpar_grid_free(g);
  *
- * (dpar_mpi.h: shared memory in a node, MPI between nodes.) Arrays that lie otherwise are made
- * known by dpar_grid_attach. With another process grid: dpar_mpi_make, d.parts, dpar_grid_make.
+ * dpar_mpi.h then uses shared memory in a node and MPI between nodes. For another process grid use
+ * dpar_mpi_make, d.parts and dpar_grid_make. Arrays that are not dense in C order with the grid's
+ * halo are attached with dpar_grid_attach.
  *
- * An array is known by the address of its first own point. Its halo lies before and after it: u[-1]
- * is the neighbour below in the last dim. Functions with a `list` take several arrays and send one
- * message to each neighbour for all of them. The first exchange of a combination of shapes plans
- * and allocates; later ones do neither. Arrays of one shape may be swapped without a word. A shape
- * is a type, a dpar_grid_field and whether the array lies in registered memory (dpar_comm_alloc).
+ * An array is named by the address of its first own point. Its halo lies before and after that:
+ * u[-1] is the neighbour below in the last dim. Functions with a `list` take several arrays and
+ * send one message to each neighbour for all of them. The first exchange of a combination of shapes
+ * plans it and allocates memory; later ones do neither. A shape is a type, a dpar_grid_field, and
+ * whether the array is in registered memory (dpar_comm_alloc). Arrays of one shape may be swapped
+ * without any call.
  *
- * Halo cells inside the grid, or round a periodic end, get what their owner has. Those beyond a
- * mirror get the reflected values, edges and corners too. Those beyond other ends are never
- * touched: the code keeps its boundary values there.
+ * Halo cells inside the grid, or around a periodic end, get their owner's values. Halo cells beyond
+ * a mirror get the reflected values, including edges and corners. Halo cells beyond other ends are
+ * never touched, so the code can keep its boundary values there.
  *
- * What has no `why` leaves its sentence in g->comm->why. For all else there is the full API of
- * halo_exchange.h, on which this is built: dpar_grid_halo and dpar_grid_plan lead to it. */
+ * Functions without a `why` leave their message in g->comm->why. Whatever is missing here is in
+ * halo_exchange.h, on which this is built; dpar_grid_halo and dpar_grid_plan give access to it. */
 
-/* Where points lie in a dim of a field (dpar_grid_field.at): in the middle of the cells
- * (DPAR_HALO_AT_CELLS, 0), or on the faces between them. */
+/* Puts the points of a field on the faces between cells in a dim (dpar_grid_field.at).
+ * DPAR_HALO_AT_CELLS, 0, puts them in the middle of the cells. */
 enum { DPAR_HALO_AT_FACES = DPAR_HALO_AT_LOW_FACES };
 
-/* What lies beyond an end of a dim. The wall is the outer face of the end cell, or goes through its
- * middle: then the end cell itself is its own image. */
+/* A mirror at an end of a dim. Its plane is the outer face of the end cell, or goes through the
+ * middle of the end cell, which is then its own image. */
 enum { DPAR_GRID_MIRROR_NONE, DPAR_GRID_MIRROR_FACE, DPAR_GRID_MIRROR_CELL };
 
-/* A grid. Zero it, say dims, cells and halo, and what differs. The same on all ranks. */
+/* The description of a grid, for dpar_grid_make. Zero it, set dims, cells and halo, and what else
+ * you need. All ranks pass the same, except for own, mem and free_why. */
 typedef struct dpar_grid_desc {
     int32_t dims;                       /* 1..DPAR_MAX_DIMS; the last is contiguous in memory */
-    int32_t star;                       /* 1: no edges and corners, but for fields on faces, which
-                                           have them all the same. 0: all neighbours, a box */
-    int64_t cells[DPAR_MAX_DIMS];       /* of the whole grid, at least 1 */
-    int64_t halo;                       /* cells on every side of every dim */
-    int64_t low[DPAR_MAX_DIMS];         /* in place of it, where not 0: below, */
-    int64_t high[DPAR_MAX_DIMS];        /* and above. (One side alone, one dim alone: halo 0) */
-    int32_t periodic[DPAR_MAX_DIMS];    /* 1: the end of the dim meets its beginning */
-    int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_GRID_MIRROR_x, at cell 0, */
-    int32_t mirror_high[DPAR_MAX_DIMS]; /* and at the last one */
-    int32_t parts[DPAR_MAX_DIMS]; /* ranks along the dim; 0: chosen for the least halo. A dim that
-                                     has no halo is then left whole, if another one has. For arrays
-                                     of your own say your parts: attach cannot see their sizes */
-    int32_t order; /* which rank has which block. DPAR_ORDER_LAST_FASTEST (0): neighbours in the
-                      last dim follow one another, as in MPI_Cart; or DPAR_ORDER_FIRST_FASTEST */
-    int32_t check; /* 1: each exchange compares which arrays the ranks handed in: E_MISMATCH. Costs
-                      a small all-reduce an exchange */
-    const int64_t *cuts[DPAR_MAX_DIMS]; /* NULL: the first (cells mod parts) ranks have one cell
-                                           more; or parts + 1 numbers, from 0 to cells: part p has
-                                           cells cuts[p] to cuts[p+1] - 1, one at least. Copied */
-    const dpar_mem *mem; /* where arrays are that the CPU does not reach; as long as the grid. NULL:
-                            as the communicator says, see dpar_comm.mem */
-    int32_t type; /* DPAR_F64, ...: any address that is not known otherwise is an array of cells of
-                     this type, dense in C order with its halo: your own arrays need no
-                     dpar_grid_attach. They may move from call to call, on each rank for itself.
-                     0: an address that is not known is E_ARG */
-    int32_t closes;     /* 1: dpar_grid_free closes the communicator, too */
-    dpar_why *free_why; /* where dpar_grid_free puts its sentence, too: with closes, and with
-                           dpar_mpi_grid_make, grid->comm is gone then. Each rank its own; as long
-                           as the grid. NULL: nowhere */
-    int64_t own[DPAR_MAX_DIMS]; /* this rank's cells as your code has them; they differ by rank. 0:
-                                   not compared. E_ARG on all ranks where the grid's cut gives
-                                   others, because your rule is another or dims are in another
-                                   order */
+    int32_t star;                       /* 0 exchanges with all neighbours, 1 without edges and
+                                           corners. Fields on faces always have edges and corners */
+    int64_t cells[DPAR_MAX_DIMS];       /* cells of the whole grid, at least 1 */
+    int64_t halo;                       /* width of the halo on every side of every dim, in cells */
+    int64_t low[DPAR_MAX_DIMS];         /* width below, if not 0, in place of `halo`. For a halo on
+                                           some sides only, set `halo` to 0 */
+    int64_t high[DPAR_MAX_DIMS];        /* width above, in the same way */
+    int32_t periodic[DPAR_MAX_DIMS];    /* 1 makes the dim periodic */
+    int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_GRID_MIRROR_x, at cell 0 */
+    int32_t mirror_high[DPAR_MAX_DIMS]; /* DPAR_GRID_MIRROR_x, at the last cell */
+    int32_t parts[DPAR_MAX_DIMS]; /* ranks along the dim; 0 lets dpar choose the least halo. A dim
+                                     without halo is then not cut if another dim has a halo. If you
+                                     attach your own arrays, set your parts, because attach cannot
+                                     check sizes */
+    int32_t
+        order; /* which rank owns which block: DPAR_ORDER_LAST_FASTEST (0), where neighbours in the
+                  last dim are consecutive ranks, as in MPI_Cart, or DPAR_ORDER_FIRST_FASTEST */
+    int32_t check; /* 1 compares in each exchange which arrays the ranks pass (DPAR_E_MISMATCH), at
+                      the cost of a small all-reduce */
+    const int64_t *cuts[DPAR_MAX_DIMS]; /* [parts + 1] numbers from 0 to cells: part p owns cells
+                                           cuts[p] to cuts[p+1] - 1, at least one. They are copied.
+                                           NULL gives the first (cells mod parts) ranks one cell
+                                           more */
+    const dpar_mem *mem; /* functions for arrays in memory that the CPU does not reach; must exist
+                            as long as the grid. NULL selects the communicator's, dpar_comm.mem */
+    int32_t type; /* DPAR_F64, ...: makes dpar_grid_attach unnecessary for your arrays of cells. Any
+                     address that is not known is taken for an array of cells of this type, dense in
+                     C order with its halo. It may change from call to call, on each rank
+                     independently. With 0 an unknown address is DPAR_E_ARG */
+    int32_t closes; /* 1 makes dpar_grid_free close the communicator too */
+    dpar_why
+        *free_why; /* receives the message of dpar_grid_free, which is otherwise lost with
+                      `closes` and with dpar_mpi_grid_make, because grid->comm is then closed. Each
+                      rank has its own, which must exist as long as the grid. May be NULL */
+    int64_t own[DPAR_MAX_DIMS]; /* this rank's cells along each dim in your code, which may differ
+                                   by rank. If the grid's cut gives others, because your rule
+                                   differs or dims are in another order, all ranks get DPAR_E_ARG. 0
+                                   skips the comparison */
 } dpar_grid_desc;
 
-/* Made by dpar_grid_make; to be read. */
+/* A grid, made by dpar_grid_make. All fields are read-only. */
 typedef struct dpar_grid {
     dpar_comm *comm;
     int32_t dims;
-    int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim, */
-    int32_t coord[DPAR_MAX_DIMS];  /* and where among them this one is */
-    int64_t cells[DPAR_MAX_DIMS];  /* of the whole grid; */
-    int64_t first[DPAR_MAX_DIMS];  /* of them the first own one, */
-    int64_t own[DPAR_MAX_DIMS];    /* and how many */
-    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours in an array of cells of
-                                      dpar_grid_array (dense, with its halo) */
+    int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim */
+    int32_t coord[DPAR_MAX_DIMS];  /* coordinate of this rank among them */
+    int64_t cells[DPAR_MAX_DIMS];  /* cells of the whole grid */
+    int64_t first[DPAR_MAX_DIMS];  /* first cell that this rank owns */
+    int64_t own[DPAR_MAX_DIMS];    /* number of cells that this rank owns */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours in a dense array of cells with its
+                                      halo, as dpar_grid_array makes it */
 } dpar_grid;
 
-/* What an array holds and how it lies. Zero it and fill in what differs; type and field are the
- * same on all ranks, strides need not be. */
+/* The points, components and strides of an array. Zero it, then set the fields that you need. All
+ * ranks pass the same, except for strides. */
 typedef struct dpar_grid_field {
-    int32_t components; /* elements at each point; 0: 1 */
-    int32_t order; /* dense arrays. DPAR_ORDER_LAST_FASTEST (0): C, or DPAR_ORDER_FIRST_FASTEST: dim
-                      0 is the contiguous one */
-    int32_t at[DPAR_MAX_DIMS]; /* DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES. Faces in one dim: a flux
-                                  or a velocity; in all dims: vertices. A rank has own + 1 faces,
-                                  the outer ones shared with its neighbours, and the halo
-                                  beyond; the upper shared one gets the neighbour's value */
-    uint32_t odd[DPAR_MAX_DIMS];   /* bit k: component k changes its sign at mirrors of this dim, as
-                                      the velocity across it does. No bits of others */
-    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, any order and padding; all 0:
-                                      dense with its halo */
-    int64_t component_stride;      /* elements between components; 0: 1, they lie together */
+    int32_t components;        /* elements at each point; 0 selects 1 */
+    int32_t order;             /* of dense arrays: DPAR_ORDER_LAST_FASTEST (0), C's, or
+                                  DPAR_ORDER_FIRST_FASTEST, where             dim 0 is contiguous */
+    int32_t at[DPAR_MAX_DIMS]; /* DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES. Faces in one dim are for
+                                  a flux or a velocity, in all dims for vertices. A rank has own + 1
+                                  faces and the halo beyond. It shares the outer faces with its
+                                  neighbours; the upper one gets the neighbour's value */
+    uint32_t odd[DPAR_MAX_DIMS]; /* bit k is set if component k changes its sign at mirrors of this
+                                    dim, as the velocity normal to them does. Other bits are 0 */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, in any order with any padding;
+                                      all 0 for a dense array with its halo */
+    int64_t component_stride;      /* elements between components; 0 selects 1 */
 } dpar_grid_field;
 
-/* A rank's part of an array, as MPI_Type_create_subarray, H5Sselect_hyperslab and nc_put_vara want
- * it; components would be one more dim. */
+/* A rank's part of an array, in the terms of MPI_Type_create_subarray, H5Sselect_hyperslab and
+ * nc_put_vara. Components are one more dim. */
 typedef struct dpar_grid_part {
-    int64_t whole[DPAR_MAX_DIMS];  /* points of the whole array, each once; */
-    int64_t start[DPAR_MAX_DIMS];  /* of them the first that this rank owns, */
-    int64_t count[DPAR_MAX_DIMS];  /* and how many */
-    int64_t memory[DPAR_MAX_DIMS]; /* points of its array, with the halo; */
-    int64_t inside[DPAR_MAX_DIMS]; /* of them the first that it owns; */
-    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, */
-    int64_t component_stride;      /* and between components */
+    int64_t whole[DPAR_MAX_DIMS];  /* points of the whole array, each counted once */
+    int64_t start[DPAR_MAX_DIMS];  /* first of them that this rank owns */
+    int64_t count[DPAR_MAX_DIMS];  /* number of them that this rank owns */
+    int64_t memory[DPAR_MAX_DIMS]; /* points of this rank's array, with its halo */
+    int64_t inside[DPAR_MAX_DIMS]; /* first of these that this rank owns */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours */
+    int64_t component_stride;      /* elements between components */
 } dpar_grid_part;
 
 /* ---- a grid and its arrays ---- */
 
-/* Cuts the grid over the ranks of c, a block each. COLLECTIVE. E_ARG, E_DIVIDE, E_NONE, E_RANGE
- * with the sentence on all ranks; E_MISMATCH: ranks gave different grids. O(sum of parts). */
+/* Makes a grid, with one block for each rank of c. Collective. Fails on all ranks with DPAR_E_ARG,
+ * DPAR_E_DIVIDE, DPAR_E_NONE or DPAR_E_RANGE, and with DPAR_E_MISMATCH if ranks describe different
+ * grids. Costs O(sum of parts). */
 DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dpar_grid **grid,
                                     dpar_why *why);
-/* Closes what was planned and gives the arrays of dpar_grid_array back. The grid is gone then:
- * nothing may be asked of it, nor a second free. COLLECTIVE. NULL is fine. E_ARG, and nothing done:
- * an exchange has not ended. Else errors as dpar_halo_plan_close, and all is given back; the
- * sentence is in desc.free_why, and in the communicator's why where that is not closed. After
- * dpar_comm_free of its communicator it is local and gives the grid's own memory back: OK.
- * (Between the two all else that is asked of the grid is E_ARG. After the close of its world
- * grid->comm is NULL.) */
+/* Destroys a grid with its plans and the arrays of dpar_grid_array. NULL does nothing. The grid
+ * must not be used afterwards.
+ *
+ * Collective. Fails with DPAR_E_ARG, and does nothing, if an exchange has not ended. Otherwise
+ * everything is released, and errors are those of dpar_halo_plan_close. The message is in
+ * desc.free_why, and in the communicator's `why` if that is not closed.
+ *
+ * After its communicator has been closed (dpar_comm_free), freeing a grid is local, releases the
+ * grid's own memory and returns DPAR_OK. All other functions then fail with DPAR_E_ARG. After its
+ * world has been closed, grid->comm is NULL. */
 DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
-/* An array with its halo from the communicator's memory, where neighbours read it directly: the
- * fastest. Zeroed. Returns the address of its first own point (aligned to 64); NULL on all ranks:
- * the sentence is in comm->why (E_ARG, E_RANGE, E_MEMORY, E_MISMATCH). The second form takes a
- * field: faces, components. COLLECTIVE: some small all-reduces. */
+/* Allocates a zeroed array with its halo in registered memory, which neighbours read directly; this
+ * is the fastest. Returns the address of its first own point, aligned to 64, or NULL on all ranks.
+ *
+ * On failure the message is in comm->why (DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_MEMORY,
+ * DPAR_E_MISMATCH). Collective. Costs some small all-reduces. */
 DPAR_API void *dpar_grid_array(dpar_grid *grid, int32_t type);
+/* Allocates such an array of a field, with faces or components, otherwise as dpar_grid_array. */
 DPAR_API void *dpar_grid_array_of(dpar_grid *grid, int32_t type, const dpar_grid_field *field);
-/* Makes an array of your own known by `u`, the address of its first own point. field NULL: cells,
- * dense in C order with the grid's halo, as those of desc.type. In registered memory neighbours
- * read it where it lies. It stays where it is as long as it is exchanged. What lies beyond the
- * grid's open ends needs no memory.
+/* Attaches an array of your own to a grid, so that it can be exchanged.
  *
- * A second one at the same address takes its place. So does one that has elements in common with
- * it: memory may be given back and used again. Some components of a known array may be a second
- * one: the same points and strides. Then both are known.
+ * u:     address of its first own point. The array must stay there as long as it is exchanged.
+ *        Points beyond open ends of the grid need no memory.
+ * field: NULL for cells, dense in C order with the grid's halo.
  *
- * COLLECTIVE. E_ARG, E_RANGE, E_MISMATCH with the sentence on all ranks, and nothing is changed.
- * Strides that put two points into one place are E_ARG, those that reach beyond 2^57 bytes E_RANGE.
- * E_ARG: an exchange of what lies there has not ended, or it has elements in common with an array
- * of dpar_grid_array. */
+ * Neighbours read an array in registered memory in place. An array that has elements in common with
+ * an attached one, or the same address, replaces it, because memory may have been freed and used
+ * again. The exception is an array of some components of an attached one, with the same points and
+ * strides: both are then attached.
+ *
+ * Collective. Fails on all ranks, without effect, with DPAR_E_ARG, DPAR_E_RANGE or DPAR_E_MISMATCH.
+ * DPAR_E_ARG is returned if strides put two points into one place, if an exchange of the same
+ * elements has not ended, and if elements belong to an array of dpar_grid_array. DPAR_E_RANGE is
+ * returned if strides reach beyond 2^57 bytes. */
 DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
                                       const dpar_grid_field *field, dpar_why *why);
 
 /* ---- exchanges ----
  *
- * All of these are COLLECTIVE, with the same arrays in the same order on all ranks. The first of a
- * combination costs as dpar_halo_plan_init, later ones as dpar_halo_plan_exchange and some 10 ns
- * an array. E_ARG: an address that is no array of the grid, or one within another array, or an
- * array whose exchange has begun and not ended. It is of this rank alone, whose others then wait
- * for it until the deadline. Else errors as these two.
+ * All of these are collective unless they say local: all ranks pass the same arrays in the same
+ * order. The first exchange of a combination costs as much as dpar_halo_plan_init. Later ones
+ * cost as much as dpar_halo_plan_exchange and about 10 ns per array.
  *
- * A rank that calls another operation instead, a barrier say, is E_MISMATCH. That is told at once
- * in the first exchange of a combination, and in a grid with check = 1. Else it takes a second at
- * most between ranks that share memory. Between others it takes the deadline. The sentence says
- * where each is.
+ * They fail with DPAR_E_ARG if an address is no array of the grid, or is inside another array, or
+ * if an exchange of the array has begun and not ended. Only this rank notices; the others wait for
+ * it until the deadline. Otherwise errors are those of the two functions above.
  *
- * Ranks that exchange different arrays wait for each other until the deadline, where both exchanges
- * are planned and check is 0. Each rank's sentence may then name another one, or itself, as the one
- * that did not come. With check = 1 it is told at once, with the arrays. */
+ * If a rank calls another operation instead, such as a barrier, the result is DPAR_E_MISMATCH, and
+ * the message says where each rank is. It is noticed at once in the first exchange of a combination
+ * and in a grid with check = 1. Otherwise it takes a second at most between ranks that share
+ * memory, and the deadline between others.
+ *
+ * Ranks that exchange different arrays wait for each other until the deadline if both exchanges are
+ * planned already and check is 0. The messages of two ranks may then name different ranks as the
+ * late one. With check = 1 it is noticed at once, and the message names the arrays. */
 
-/* Fills the halo of one array; of n arrays with one message a neighbour. */
+/* Fills the halo of one array. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
+/* Fills the halos of list[n] arrays, with one message to each neighbour. */
 DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *list, int32_t n);
-/* Of list[0 .. n-1] (n <= 64) those whose bit is in `mask`, `depth` halo cells deep (0: all that
- * there are; E_RANGE: more). For codes whose steps need different fields and depths: each
- * combination is planned when it first comes. DONE, and nothing done: mask has none of the bits. */
+/* Fills the halos of some arrays of a list, to a given depth, for codes whose steps need different
+ * fields and depths. Each combination is planned when it first occurs.
+ *
+ * list:  [n], at most 64 arrays.
+ * mask:  bit i selects list[i]. If it selects none, nothing is done and DPAR_DONE is returned.
+ * depth: cells of the halo, counted from the own cells; 0 selects the whole halo. More than that is
+ *        DPAR_E_RANGE. */
 DPAR_API dpar_status dpar_grid_exchange_some(dpar_grid *grid, void *const *list, int32_t n,
                                              uint64_t mask, int32_t depth);
-/* Plans such an exchange now, so that the first one does not. */
+/* Plans an exchange of dpar_grid_exchange_some in advance, so that the first one is as fast as the
+ * others. */
 DPAR_API dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *list, int32_t n, uint64_t mask,
                                        int32_t depth);
-/* Starts an exchange of one array, or as dpar_grid_exchange_some. Until its end own cells may be
- * read, not written, and halos neither: compute the core. Then the rim. Several may be under way.
- */
+/* Starts an exchange of one array. Until its end own cells may be read but not written, and halo
+ * cells must not be touched. Compute the core meanwhile, and the rim after the end. Several
+ * exchanges may be in progress. */
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
+/* Starts an exchange of dpar_grid_exchange_some, otherwise as dpar_grid_begin. */
 DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *list, int32_t n,
                                           uint64_t mask, int32_t depth);
-/* Ends the exchange that u takes part in. Several end in the same order on all ranks. */
+/* Waits until the exchange that u takes part in is done. Several exchanges end in the same order on
+ * all ranks. */
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
-/* Between the two, now and then in a long core: messages move only inside of calls. OK: all has
- * come; MORE: not yet (end all the same). Local; errors as dpar_halo_plan_test. */
+/* Advances the exchange that u takes part in without waiting. Returns DPAR_OK if all has arrived
+ * (end must still be called), or DPAR_MORE if not yet. Messages advance only inside calls, so call
+ * it now and then in a long core. Local. Fails as dpar_halo_plan_test. */
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
-/* core: the own cells that are further than the halo's width from what an exchange or a mirror
- * fills. rim: the n-th of the disjoint boxes that make up the others, at most 2 dims of them. In
- * the numbers of the loops: 0 is the first own cell, hi one past the last. 0: there is none, or no
- * n-th. Local. */
+/* Finds the own cells that can be computed during an exchange (the core). Returns 1, or 0 if there
+ * are none. They are further than the halo's width from all that an exchange or a mirror fills.
+ *
+ * box: in the indices of loops, where 0 is the first own cell and hi is one past the last.
+ *
+ * Local. */
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box);
+/* Finds box n of the own cells that are not in the core (the rim). Returns 1, or 0 if there is no
+ * such box. The rim consists of at most 2 dims disjoint boxes, numbered from 0. Local. */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box);
 
 /* ---- the whole array, files, pictures ---- */
 
-/* All points of an array to `whole` of rank 0, each once, dense in C order, components last; and
- * from there to the own points of all ranks. Elsewhere `whole` is not looked at (NULL). Arrays in a
- * device's memory: whole is memory that the device reaches. COLLECTIVE. E_ARG, E_MEMORY,
- * E_MISMATCH on all ranks. A message a rank, and memory for a block. */
+/* Gathers all points of an array in `whole` on rank 0.
+ *
+ * whole: [points of the whole array][components], dense in C order; ignored on other ranks. For
+ *        arrays in a device's memory it is memory that the device reaches.
+ *
+ * Collective. Fails on all ranks with DPAR_E_ARG, DPAR_E_MEMORY or DPAR_E_MISMATCH. Costs one
+ * message per rank, and memory for a block. */
 DPAR_API dpar_status dpar_grid_gather(dpar_grid *grid, void *u, void *whole);
+/* Scatters `whole` of rank 0 to the own points of all ranks, otherwise as dpar_grid_gather. */
 DPAR_API dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, const void *whole);
-/* Which part of a whole array this rank has: to write and read files (MPI-IO, HDF5, NetCDF) that
- * any number of ranks can read again. field NULL: of cells. Local. E_ARG, E_RANGE without a
- * sentence: what dpar_grid_attach would refuse. */
+/* Computes which part of the whole array this rank has, for files (MPI-IO, HDF5, NetCDF) that any
+ * number of ranks can read again. A NULL field means cells. Local. Fails with DPAR_E_ARG or
+ * DPAR_E_RANGE, without a message, if dpar_grid_attach would refuse the field. */
 DPAR_API dpar_status dpar_grid_block(const dpar_grid *grid, const dpar_grid_field *field,
                                      dpar_grid_part *part);
-/* Who owns what, as text: the grid in one line, then a table of ranks by the cells of the last two
- * dims, one for each part of the others. Local. O(ranks). */
+/* Draws which rank owns which cells, as text. The grid is described in one line. A table of ranks
+ * by the cells of the last two dims follows for each part of the other dims. Local. Costs
+ * O(ranks). */
 DPAR_API void dpar_grid_draw(const dpar_grid *grid, dpar_text *out);
 
 /* ---- the full API ---- */
 
-/* The halo of its cells: for dpar_halo_x of dpar.h. As long as the grid. */
+/* Returns the halo of the grid's cells, for the functions dpar_halo_x of dpar.h. It exists as long
+ * as the grid. */
 DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid);
-/* The plan of an exchange of these arrays, over them, made now where there is none: for adjoints,
- * tests, reports (halo_exchange.h, dpar_debug.h). Mirrors are not in it. As long as the grid. NULL:
- * the sentence is in comm->why. COLLECTIVE. */
+/* Returns the plan of an exchange of these arrays, and makes it if there is none, for adjoints,
+ * tests and reports (halo_exchange.h, dpar_debug.h). The plan is bound to these arrays and does not
+ * include mirrors. It exists as long as the grid. Returns NULL on failure, with the message in
+ * comm->why. Collective. */
 DPAR_API dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n);
 
-/* The inner door: what the headers above this one call. Private: it changes without notice. */
+#endif /* DPAR_HALO_H */
+
+/* Stop here if you only want the API. All that follows is private and changes without notice. */
+
+/* The inner door: what the headers that stand on this one call. */
+#ifndef DPARI_HALO_DOOR_H
+#define DPARI_HALO_DOOR_H
 
 /* ==== halo/halo_beside.h ==== */
 
@@ -594,7 +693,7 @@ typedef struct dpari_stride_spot {
  * these, lowest first,
  *
  *     halo_beside    two boxes in one loop; lists of tiny ones
- *     halo_apart     have two arrays an element in common?
+ *     halo_apart     checks that arrays have no element in common
  *     halo_walk      the boxes of a step
  *     halo_mem       what the CPU cannot move
  *     halo_prepare   how each box is copied
@@ -653,7 +752,7 @@ typedef struct dpari_hx_line {
 typedef struct dpari_hx_array {
     const dpar_halo *h;
     int32_t rank, compact;
-    int32_t reach[2];  /* may peers read it where it lies? */
+    int32_t reach[2];  /* 1 if peers may read it in place; of data and of halos */
     int32_t elsewhere; /* in memory that the CPU does not reach */
     int32_t exists;
     int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS]; /* first own point in the local box; how many */
@@ -733,7 +832,7 @@ typedef struct dpari_hx_step {
     int32_t number; /* dims from the last on, the contiguous one in C order; -1: all at once */
     int32_t along;  /* DPARI_HX_WIDE, ... */
     int32_t cut;    /* the number of the cut dim, where that matters */
-    int32_t modes;  /* bit DPAR_HALO_FORWARD, bit DPAR_HALO_ADJOINT: is it one of these? */
+    int32_t modes;  /* the modes that have this step: bits DPAR_HALO_FORWARD, DPAR_HALO_ADJOINT */
     int32_t line;   /* where ranks tell each other of it */
     int32_t meets;  /* something goes between this rank and one that shares memory */
     int32_t alone;  /* nothing goes to others or comes from them, all is in the CPU's memory */
@@ -812,7 +911,8 @@ DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f);
 DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
 /* The other field of a pair, which lies beside it; NULL: it is alone. */
 DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
-/* Does what arrives after so many quarter turns come from that other's array? With another sign? */
+/* Test whether what arrives after so many quarter turns comes from the other field's array, and
+ * whether its sign changes. */
 DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
 DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
 
@@ -864,9 +964,9 @@ DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
                                      const dpar_halo_plan_desc *options, int32_t later,
                                      dpar_halo_plan **plan, dpar_why *why);
 
-#endif /* DPAR_HALO_H */
+#endif /* DPARI_HALO_DOOR_H */
 
-/* Stop here if you only want the API. The implementation follows. */
+/* The implementation. */
 
 #if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_HALO_IMPLEMENTATION)) && \
     !defined(DPAR_HALO_IMPLEMENTATION_DONE)
@@ -879,7 +979,7 @@ DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
  * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
 DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
                                     dpari_stride_spot *list);
-/* Of two boxes that lists are made of: may they stand in one? */
+/* True if two boxes that lists are made of may be in the same list. */
 DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
 /* n entries, of s and boxes alike, one after the other. */
 DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
@@ -892,9 +992,9 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
 
 /* ==== halo/halo_plan.h ==== */
 
-/* Can this field go dim after dim? */
+/* True if this field can be exchanged dim after dim. */
 DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
-/* Does it say strides of its own? */
+/* True if the field sets strides. */
 DPARI_API int dpari_hx_strided(const dpar_halo_field *f);
 /* Without the points beyond physical ends, which are nobody's: an array need not have them. */
 DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
@@ -927,9 +1027,10 @@ DPARI_API dpar_status dpari_hx_settle(dpar_halo_plan *x);
 
 /* ==== halo/halo_apart.h ==== */
 
-/* halo_apart - have two arrays of a plan an element in common? Private. */
+/* halo_apart - checks that no two arrays of a plan have an element in common. Private. */
 
-/* Has the rank no cell of a field in so many bytes, no element of one field in another's? E_ARG.
+/* Check that this rank has no cell of a field in the plan's memory, and that no two fields have an
+ * element in common. Fail with DPAR_E_ARG and a message otherwise.
  * span: four a field, where its parts begin and end. */
 DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
                                         const void *memory, int64_t bytes, dpar_why *why);
@@ -950,8 +1051,8 @@ typedef struct dpari_hx_walk {
     int32_t cut, above; /* beside the halos of this dim: first those below; -1: none */
     int64_t own;        /* points between the two */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
-    int32_t splits;     /* are a rank's boxes to itself split? Then: */
-    int32_t own_first;  /* does this one come before peers'? */
+    int32_t splits;     /* 1 if boxes that a rank sends to itself are split. Then: */
+    int32_t own_first;  /* 1 if this one precedes those of peers */
     int32_t side;       /* of the box that is being split; 0: none is */
     dpar_box clear;     /* where no peer has added anything so far */
     dpar_transfer rest; /* of that box */
@@ -1099,13 +1200,13 @@ DPARI_STRIDE_INLINE void dpari_stride_ask(const dpari_stride *s, unsigned char *
 
 /* ---- one run: inlined with a constant loop ---- */
 
-/* Is it a loop of sums? */
+/* True if the loop computes sums. */
 DPARI_STRIDE_INLINE int dpari_stride_sums(int32_t loop)
 {
     return loop >= DPARI_STRIDE_SUM_F32 && loop <= DPARI_STRIDE_SUM_F64_7;
 }
 
-/* Can the loop make what it has moved 0? */
+/* True if the loop can set to 0 what it has moved. */
 DPARI_STRIDE_INLINE int dpari_stride_zeroes(int32_t loop)
 {
     return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
@@ -1424,6 +1525,11 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
 
 /* ==== halo/halo_plan.c ==== */
 
+/* Computes where the boxes of a plan are: in arrays, in compact halos and in staging memory.
+ *
+ * These functions turn a point of the grid into an address for the strides and origin of a field.
+ * Planning, mirrors and checks share them, so that all agree on addresses. */
+
 /* ---- fields -----------------------------------------------------------------------------------
  */
 
@@ -1585,7 +1691,7 @@ static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, 
     return 0;
 }
 
-/* Where the box that begins at local point at[] lies in an array. */
+/* Finds the place in an array of the box that begins at local point at[]. */
 DPARI_DOOR DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t *at,
                                           int32_t components, dpari_hx_spot *p)
 {
@@ -1619,7 +1725,7 @@ DPARI_DOOR DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t
     }
 }
 
-/* Bytes that lie in a row. */
+/* Returns the bytes of a box that are contiguous. */
 DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                     int32_t type)
 {
@@ -1646,7 +1752,7 @@ DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_i
     return x->part[it->mine] + it->mine_at;
 }
 
-/* The beginning of the memory where what is taken lies. */
+/* Returns the beginning of the memory from which an item is taken. */
 DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
@@ -1666,8 +1772,11 @@ DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpar
 
 /* ==== halo/halo_apart.c ==== */
 
-/* Have two arrays of a plan an element in common? Their strides say so: exactly, whatever they are,
- * as long as it does not take too long. */
+/* Finds out whether two arrays of a plan have an element in common. Fields may be interleaved with
+ * any strides, so comparing address ranges is not enough. Two arrays meet if some sum of multiples
+ * of their strides is the distance between them. A search over these sums, with bounds on what the
+ * remaining strides can add, is exact. It gives up after a number of tries (2^20 in a plan) and
+ * then assumes that they do not meet. Called by dpar_halo_plan_init. */
 
 enum {
     DPARI_HX_SEARCH = 1 << 20, /* of a plan; arrays that these do not settle are allowed */
@@ -1742,7 +1851,7 @@ static DPARI_COLD void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
 typedef struct dpari_hx_sums {
     int32_t n;
     int64_t step[2 * DPARI_HX_DIMS], least[2 * DPARI_HX_DIMS], most[2 * DPARI_HX_DIMS];
-    int64_t low, high;                                             /* is one of them here? */
+    int64_t low, high;                                             /* the range to be hit */
     int64_t lowest[2 * DPARI_HX_DIMS], highest[2 * DPARI_HX_DIMS]; /* of the steps after this one */
     int64_t left;                                                  /* tries */
 } dpari_hx_sums;
@@ -1775,7 +1884,7 @@ static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t
     z->most[k - 1] += most;
 }
 
-/* Is `sum` plus one over steps k and on between low and high? */
+/* True if `sum` plus some sum over steps k, k + 1, ... is between low and high. */
 static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
 {
     int64_t t, last;
@@ -1820,7 +1929,7 @@ static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_h
     return meet;
 }
 
-/* Do the parts p and q of the fields, two a field, meet? */
+/* True if parts p and q have an element in common. Each field has two parts: data and halos. */
 static DPARI_COLD int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p,
                                           int32_t q, int64_t *left)
 {
@@ -1883,6 +1992,13 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *fields
 }
 
 /* ==== halo/halo_beside.c ==== */
+
+/* Copies two boxes in one loop, or many small boxes from a list.
+ *
+ * The two boxes on opposite sides of a block are often in the same cache lines and pages, so that
+ * one walk over both is faster than two. A box of a few elements costs more to set up than to copy;
+ * lists hold the runs of many such boxes ready. halo_prepare.c decides what is paired or listed,
+ * halo_run.c runs it. */
 
 #define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
 #define DPARI_STRIDE_SOON 48   /* runs until what is asked for then is met: measured, Xeon */
@@ -2124,7 +2240,7 @@ static int dpari_stride_has_pair(int32_t loop)
     }
 }
 
-/* Is there a loop for both? Of short copies and of sums. */
+/* True if one loop can do both boxes, which are short copies or sums. */
 static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
 {
     int32_t d;
@@ -2299,7 +2415,7 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
     X(DPARI_STRIDE_16)                                                                             \
     X(DPARI_STRIDE_TWO_16)
 
-/* k's runs, wherever they lie. */
+/* Copies k's runs, which may be anywhere. */
 DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
                                               const dpari_stride_spot *list, int32_t loop, int zero)
 {
@@ -2395,6 +2511,13 @@ DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_s
 
 /* ==== halo/halo_walk.c ==== */
 
+/* Walks the boxes that one step of an exchange moves for one field.
+ *
+ * It starts from the transfer lists of ../index/halo.h. In an ordered exchange a step's boxes are
+ * extended by the halos that steps before it have filled, which brings edges and corners along.
+ * What a rank adds to itself in an adjoint is split, so that the part that no peer's values precede
+ * need not wait. Called twice by halo_exchange.c: to count, and to fill in. */
+
 /* With a dim the halos of those after it travel along, as far as they have images: the last dim
  * goes first, so that rows are whole when they go along the others. */
 static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_step *step)
@@ -2422,14 +2545,14 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_
     }
 }
 
-/* What moves: halos, or shared points alone. */
+/* Returns what is exchanged: halos, or shared points only. */
 DPARI_API int32_t dpari_hx_moves(const dpar_halo_plan_desc *o)
 {
     return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
 
-/* May a rank's boxes to itself be split? Where both sides count alike (nothing is turned), no own
- * point is another's image, and the CPU makes the sums. */
+/* True if boxes that a rank sends to itself may be split. Both sides must count alike (nothing is
+ * turned), no own point may be the image of another one, and the CPU must compute the sums. */
 static int dpari_hx_splits(const dpar_halo_field *f, const dpari_hx_step *step, int32_t moves)
 {
     const dpar_halo *h = f->halo;
@@ -2513,7 +2636,7 @@ static int dpari_hx_next_box(dpari_hx_walk *w, dpar_transfer *t)
     return 1;
 }
 
-/* A peer's box: takes it out of what is clear, with as little else as possible. */
+/* Removes a peer's box from the clear part, with as few other points as possible. */
 static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
 {
     dpar_box *b = &w->clear;
@@ -2536,7 +2659,7 @@ static void dpari_hx_keep_off(dpari_hx_walk *w, const dpar_transfer *t)
     }
 }
 
-/* Is anything of a box clear? */
+/* True if any point of a box is clear. */
 static int dpari_hx_is_clear(const dpari_hx_walk *w, const dpar_transfer *t)
 {
     int32_t d;
@@ -2569,8 +2692,8 @@ static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
     return 1;
 }
 
-/* The walk. Sums come in its order, box by box; but where no peer's box was before in it, what the
- * rank adds of its own need not wait for peers: it comes first. */
+/* Advances to the next box. Sums are in the order of this walk. What the rank adds of its own comes
+ * first where no peer's box precedes it, because it then need not wait for peers. */
 DPARI_API int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
 {
     w->own_first = 0;
@@ -2606,7 +2729,11 @@ DPARI_API int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *
 
 /* ==== halo/halo_mem.c ==== */
 
-/* Fields in memory that the CPU does not reach: their boxes, in batches. */
+/* Moves the boxes of fields in memory that the CPU does not reach, such as a device's.
+ *
+ * A phase of an exchange passes all its boxes to the `move` of the field's dpar_mem in batches, and
+ * waits once at its end. Host memory that takes part is pinned when the plan is made. Called by
+ * halo_run.c and by the checks of dpar_debug.h. */
 
 /* One box, here or there, done when this returns. */
 DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
@@ -2692,7 +2819,7 @@ DPARI_API void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int ta
     }
 }
 
-/* Is an earlier field in the same memory? */
+/* True if an earlier field uses the same device memory. */
 static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
 {
     int32_t i;
@@ -2701,7 +2828,8 @@ static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
     return i < f;
 }
 
-/* All moves are done, or in order with what follows; what went wrong breaks the communicator. */
+/* Waits until all moves are done, or ordered before what follows. An error breaks the
+ * communicator. */
 DPARI_API dpar_status dpari_hx_settle(dpar_halo_plan *x)
 {
     dpar_status st = x->moved;
@@ -2759,6 +2887,13 @@ DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
 
 /* ==== halo/halo_prepare.c ==== */
 
+/* Prepares how each item of a plan is copied, once, so that an exchange makes no decisions.
+ *
+ * Each item gets its loops (strided.c). Small items of one step are combined into lists, and items
+ * on opposite sides of a block into pairs (halo_beside.c). For a few rows the cache lines that
+ * peers will read are requested early, because they are the slowest part of a small exchange.
+ * Called at the end of planning, and again if the op of an adjoint changes. */
+
 /* ---- loops ------------------------------------------------------------------------------------
  */
 
@@ -2810,14 +2945,14 @@ static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *it, int takes)
     return takes ? &it->taken : &it->given;
 }
 
-/* May it be in one? (What halo_mem.c moves has a mate of -1.) */
+/* True if an item may be in a list. (Items that halo_mem.c moves have a mate of -1.) */
 static int dpari_hx_may_list(const dpari_hx_item *it, int takes)
 {
     return takes ? it->take_mate == 0 && (it->peer < 0 || !it->direct)
                  : it->packs && it->give_mate == 0;
 }
 
-/* In the same? */
+/* True if two items may be in the same list. */
 static int dpari_hx_one_list(const dpar_halo_plan *x, const dpari_hx_item *a,
                              const dpari_hx_item *b, int takes)
 {
@@ -2935,7 +3070,7 @@ static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
     return 1;
 }
 
-/* Have two boxes of own cells no point in common? */
+/* True if two boxes of own cells have no point in common. */
 static int dpari_hx_apart(const dpari_hx_item *a, const dpari_hx_item *b)
 {
     int32_t d;
@@ -2948,8 +3083,9 @@ static int dpari_hx_apart(const dpari_hx_item *a, const dpari_hx_item *b)
     return 0;
 }
 
-/* Of R, what comes from one peer is taken together. Of S, which is combined, two boxes that follow
- * each other and have no point in common: the order of the others is promised. */
+/* True if two items may be taken together. Of R these are all items from one peer. Of S, which are
+ * combined, they are two boxes that follow each other and have no point in common, because the
+ * order of sums is documented. */
 static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *b, int sends)
 {
     return a->take_mate == 0 && b->take_mate == 0 && a->take.run <= DPARI_HX_SHORT &&
@@ -2984,8 +3120,8 @@ static void dpari_hx_pair(const dpar_halo_plan *x, dpari_hx_item *item, int64_t 
     }
 }
 
-/* May the box a of the halo become 0 when what lies beside it, the box b of own cells, is summed?
- * It is packed by then; both lie in the same lines, which are then written once. */
+/* True if box a of the halo may become 0 when box b of own cells, next to it, is summed. Box a has
+ * been packed by then. Both are in the same cache lines, which are then written only once. */
 static int dpari_hx_may_wipe(const dpar_halo_plan *x, const dpari_hx_step *p,
                              const dpari_hx_item *a, const dpari_hx_item *b)
 {
@@ -3048,7 +3184,7 @@ DPARI_API int32_t dpari_hx_row_of(const dpari_hx_item *it)
     return dpari_hx_rows(it, row) <= DPARI_HX_ROWS ? row : -1;
 }
 
-/* Does forward ask for the ends of the rows that peers read? */
+/* True if a forward exchange prefetches the ends of the rows that peers read. */
 static int dpari_hx_asks(const dpar_halo_plan *x)
 {
     const dpari_hx_step *last = &x->step[x->forward - 1];
@@ -3093,7 +3229,12 @@ DPARI_API void dpari_hx_finish_items(dpar_halo_plan *x)
 
 /* ==== halo/halo_run.c ==== */
 
-/* Exchanges: waiting for peers, packing, taking. */
+/* Runs exchanges: begin, test and end, forward and adjoint.
+ *
+ * halo_plan.h has the protocol. An exchange is a sequence of stages for each step: pack, publish
+ * `ready` and post messages, take what has arrived, wait for those who read this rank's arrays.
+ * dpar_halo_plan_begin advances the stages as far as they go without waiting for later steps,
+ * dpar_halo_plan_test does so without any wait, and dpar_halo_plan_end completes them. */
 
 /* ---- waiting for peers ------------------------------------------------------------------------
  */
@@ -3128,7 +3269,7 @@ static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
                                             : "another operation");
 }
 
-/* The peer is gone, or it or the suspect did not come: breaks the communicator with a sentence. */
+/* The peer is gone, or it or the suspect did not come: breaks the communicator with a message. */
 static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t peer,
                                             const dpari_peer_wait *q)
 {
@@ -3236,7 +3377,7 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t p
  * asks the system, which takes 20 us. */
 #define DPARI_HX_LOOK_EVERY 10e-3
 
-/* *word >= value? MORE: not yet, and wait is 0. */
+/* Waits until *word >= value. If `wait` is 0, returns DPAR_MORE if it is not yet. */
 static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_t *word,
                                   uint64_t value, int wait)
 {
@@ -3265,7 +3406,7 @@ static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_
 
 enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_LEAVING, DPARI_HX_FINISHED };
 
-/* Does anything come from the peer in this mode? */
+/* True if something is received from the peer in this mode. */
 static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
 {
     return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
@@ -3296,10 +3437,11 @@ static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *it)
     } while (d < it->dims);
 }
 
-/* Peers have read boxes where they lie, and with them the lines that halos of other sides share,
- * where rows begin and end: stores there wait for each line, one after the other, unless all are
- * asked for. Blocks of 32^3 cut along planes take a quarter less. Of too many the first are gone
- * again when they are met: eight fields of 64^3 take 2 % less without. */
+/* Prefetches the lines at the ends of rows. Peers that read boxes in place have also read these
+ * lines, which halos of other sides share. Without the prefetch, stores would wait for one line
+ * after the other. Blocks of 32^3 cut along planes take a quarter less time. If there are too many
+ * lines, the first are evicted before they are used: eight fields of 64^3 take 2 % less without
+ * it. */
 static void dpari_hx_ask(const dpar_halo_plan *x)
 {
     const dpari_hx_step *last = &x->step[x->forward - 1];
@@ -3473,13 +3615,13 @@ static dpar_status dpari_hx_begin_step(dpar_halo_plan *x, int32_t s)
     return st;
 }
 
-/* Is there such a step in an exchange of this mode? */
+/* True if an exchange of this mode has step s. */
 static int dpari_hx_has(const dpar_halo_plan *x, int32_t s)
 {
     return s >= 0 && s < x->steps && (x->step[s].modes >> x->mode & 1) != 0;
 }
 
-/* Steps from s on, as far as they are this rank's alone; then x->next comes. */
+/* Takes the steps from s on that only concern this rank. x->next is then the first other one. */
 static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
 {
     const int forward = x->mode == DPAR_HALO_FORWARD;
@@ -3490,7 +3632,8 @@ static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
     x->next = s;
 }
 
-/* The peer says that it is ready: for the same? Where are its arrays? */
+/* Waits until the peer is ready, checks that it runs the same exchange and reads the addresses of
+ * its arrays. */
 static dpar_status dpari_hx_meet(dpar_halo_plan *x, int32_t i, int32_t s, int wait)
 {
     dpari_hx_peer *p = &x->peer[i];
@@ -3587,8 +3730,8 @@ static dpar_status dpari_hx_take_messages(dpar_halo_plan *x, int32_t s, int wait
     return all == DPAR_OK && x->reached > 0 ? dpari_hx_wait_message(x, x->messages - 1, wait) : all;
 }
 
-/* Have those who read this rank's arrays read them (and made 0 of halos that were added), and have
- * messages left? */
+/* Waits until peers have read this rank's arrays (and have set halos to 0 that were added), and
+ * until messages have been sent. */
 static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
 {
     dpar_status st = DPAR_OK;
@@ -3605,8 +3748,8 @@ static dpar_status dpari_hx_leave(dpar_halo_plan *x, int32_t s, int wait)
     return st;
 }
 
-/* As far as it goes in a step and in those of this rank alone that follow; OK: it is finished. What
- * they write none of its peers reads. */
+/* Advances a step, and the steps after it that only concern this rank, as far as possible. Returns
+ * DPAR_OK when they are finished. No peer reads what those steps write. */
 static dpar_status dpari_hx_go(dpar_halo_plan *x, int wait)
 {
     const int32_t s = x->now;
@@ -3643,7 +3786,7 @@ static dpar_status dpari_hx_go(dpar_halo_plan *x, int wait)
     return st;
 }
 
-/* Do messages of this rank belong to steps that have not begun? */
+/* True if this rank has messages of steps that have not begun. */
 static int dpari_hx_unposted(const dpar_halo_plan *x)
 {
     const int32_t on = x->mode == DPAR_HALO_FORWARD ? 1 : -1;
@@ -3868,7 +4011,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_close(dpar_halo_plan *x)
 
 /* ==== halo/halo_traffic.c ==== */
 
-/* What an exchange moves: to whom, how much and in which way. */
+/* Lists what an exchange moves: the peers, the bytes and the method. Called by
+ * dpar_halo_plan_report in dpar_debug.h and by the layers of dpar_spatial.h. */
 
 /* Blocks between two ranks along a mesh axis, at most, in the mesh of field 0. */
 static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
@@ -3939,6 +4083,14 @@ DPARI_DOOR DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k
 }
 
 /* ==== halo/halo_exchange.c ==== */
+
+/* Plans exchanges: checks fields, compares them between ranks, and divides the plan's memory into
+ * its tables.
+ *
+ * Planning walks the transfers of each field (halo_walk.c) and groups the boxes by peer into items.
+ * Peers that share memory exchange references to staging memory and arrays; the others get one
+ * message each way. Both sides make the same decisions from the same numbers, so nothing else is
+ * negotiated. halo_plan.h explains how the exchange then runs. */
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -4054,11 +4206,12 @@ static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
     return 1;
 }
 
-/* Does it go dim by dim by itself? Edges and corners are then no boxes of their own, rows are whole
- * along all dims but one, and ranks meet once all the same. *cut: along this dim, counted from the
- * last on, with the others' halos filled by each rank itself (DPARI_HX_CUT); -1: none, or the last,
- * whose halos have no rows: what lies beside them is points here and there, dearer than waiting
- * (64^3, 2 wide: 24 us, 27 so). */
+/* True if a plan with options.ordered 0 exchanges dim by dim. Edges and corners are then no boxes
+ * of their own, rows are whole along all dims but one, and ranks still meet only once. *cut is the
+ * dim that is cut, whose messages wait for no other step while each rank fills the halos of the
+ * other dims itself (DPARI_HX_CUT). It is -1 if no dim is cut, or only the last one. The last dim's
+ * halos have no rows, only scattered points, which cost more than waiting (64^3, 2 wide: 24 us, 27
+ * us so). */
 static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
                                   const dpar_halo_plan_desc *o, int32_t *cut)
 {
@@ -4081,7 +4234,7 @@ static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
     return 1;
 }
 
-/* Has a compact form room for points that blocks share? A star's has no corners. */
+/* True if a compact form can hold the points that blocks share. That of a star has no corners. */
 static int dpari_hx_can_share(const dpar_halo_field *f)
 {
     int32_t d, between = 0;
@@ -4109,8 +4262,8 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
     return DPAR_OK;
 }
 
-/* Do all addresses of the array lie within 2^60 bytes of its index 0? What is told apart later is
- * then far from 2^63. */
+/* True if all addresses of the array are within 2^60 bytes of its index 0, so that later
+ * differences cannot overflow. */
 static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
 {
     const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
@@ -4137,8 +4290,8 @@ static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
     return sum <= most / unit;
 }
 
-/* Two points in one place? Each stride has to pass all that the shorter ones reach, as in any array
- * that is padded or permuted. */
+/* True if two points are in one place. Each stride must exceed the reach of all shorter ones, as in
+ * any array that is padded or permuted. */
 static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *array)
 {
     const int32_t last = array->dims;
@@ -4169,7 +4322,7 @@ static int dpari_hx_overlaps(const dpar_halo_field *f, int32_t rank, dpar_box *a
     return 0;
 }
 
-/* Are fields i and the one beside it what a pair is? */
+/* Checks that field i and the next one form a pair (DPAR_HALO_PAIR_U, DPAR_HALO_PAIR_V). */
 static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
                                        dpar_why *why)
 {
@@ -4203,7 +4356,7 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
     return DPAR_OK;
 }
 
-/* Points on faces of a cube's cells: pairs alone have them. */
+/* True if points are on faces of a cube's cells, which only pairs may have. */
 static int dpari_hx_needs_pair(const dpar_halo *h)
 {
     const int32_t y = h->grid.dims - 2;
@@ -4211,7 +4364,7 @@ static int dpari_hx_needs_pair(const dpar_halo *h)
            (h->points[y] != DPAR_HALO_AT_CELLS || h->points[y + 1] != DPAR_HALO_AT_CELLS);
 }
 
-/* Does an array with room for another halo hold the one that is exchanged? */
+/* Checks that an array with a wider halo holds the one that is exchanged. */
 static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int32_t rank,
                                        dpar_why *why)
 {
@@ -4541,8 +4694,8 @@ static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
     }
 }
 
-/* Dim by dim on all ranks, or on none: arrays may be elsewhere, or halos beside them, on some ranks
- * alone. */
+/* Makes all ranks exchange dim by dim, or none. Ranks may differ, because arrays may be in device
+ * memory, or compact, on some of them only. */
 static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_why *why)
 {
     int32_t all = 0;
@@ -4616,7 +4769,7 @@ static void dpari_hx_mark_peers(dpar_halo_plan *x)
     }
 }
 
-/* Which of the peers share memory with this rank? COLLECTIVE over the node. */
+/* Finds the peers that share memory with this rank. Collective over the node. */
 static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
 {
     const dpari_group *g = dpari_group_of(x->node);
@@ -4641,7 +4794,7 @@ static dpar_status dpari_hx_find_node(dpar_halo_plan *x)
     return DPAR_OK;
 }
 
-/* Tells the peers how this rank's arrays lie, and hears how theirs do. */
+/* Exchanges the strides and references of arrays with the peers. */
 static dpar_status dpari_hx_swap_arrays(dpar_halo_plan *x)
 {
     const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
@@ -4708,10 +4861,11 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
     it->elements = step;
 }
 
-/* Does the taker read where it lies? The same on both sides: the run is that of whoever gives, and
- * all ranks of a world have counted the same cores. Ranks that share cores pack what is small: they
- * wait for peers to be ready, not for them to be done, too (8 ranks on 2 cores, 32^3: 80 us
- * without, 58 packed; boxes of 128 KiB take longer packed). */
+/* True if the receiver reads a box in place. Both sides get the same result, because the run is
+ * that of the sender, and all ranks of a world have counted the same cores. Ranks that share cores
+ * pack small boxes, so that they wait only for peers to be ready, and not for them to be done as
+ * well (8 ranks on 2 cores, 32^3: 80 us in place, 58 us packed; boxes of 128 KiB take longer
+ * packed). */
 static int dpari_hx_is_direct(const dpar_halo_plan *x, const dpari_hx_array *giver,
                               const dpari_hx_array *taker, const dpari_hx_spot *p,
                               const dpari_hx_item *it, int32_t world)
@@ -4748,8 +4902,8 @@ static void dpari_hx_turn(const dpar_transfer *t, dpari_hx_spot *p)
     }
 }
 
-/* Which component arrives as component k of a pair, and does its sign change? Turned by 1: (-v, u),
- * by 3: (v, -u). */
+/* Finds the component that arrives as component k of a pair, and whether its sign changes. Turned
+ * by 1 the pair is (-v, u), by 3 (v, -u). */
 static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_t k,
                                dpari_hx_spot *sender, dpari_hx_spot *receiver)
 {
@@ -4929,8 +5083,8 @@ static void dpari_hx_mark_packed(dpar_halo_plan *x)
     }
 }
 
-/* Places of the flows in this rank's memory: what it packs, by step, the same for both modes; what
- * comes by messages. */
+/* Assigns positions in this rank's staging memory: to what it packs, by step, the same for both
+ * modes, and to what it receives in messages. */
 static void dpari_hx_flows(dpar_halo_plan *x)
 {
     int32_t s, i, mode;
@@ -5023,7 +5177,8 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
     }
 }
 
-/* Tells each peer where its messages lie, and compares what each thinks that goes between them. */
+/* Exchanges positions in staging memory with each peer, and checks that both expect the same data
+ * between them. */
 static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
 {
     const int64_t words = DPARI_HX_HEAD * (int64_t)x->steps;
@@ -5059,7 +5214,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
             p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
             p->staging = memory + (x->staging - x->memory);
             p->turn = r[5];
-        } else if (r[7] && x->nears) { /* and this rank reaches it? */
+        } else if (r[7] && x->nears) { /* staging memory that this rank can reach, or NULL */
             p->staging = (unsigned char *)x->c->engine.reach(x->c, x->memory, p->rank);
             p->reached = p->staging != NULL;
             p->turn = r[5];
@@ -5129,8 +5284,8 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
     return DPAR_OK;
 }
 
-/* This rank's arrays: can peers read them where they lie? Of those that come later all can where
- * that is asked for, and else none. */
+/* Finds out whether peers can read this rank's arrays in place. For arrays that are bound later,
+ * either all can, if `later` asks for it, or none. */
 static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
 {
     const int32_t way = x->options.way;
@@ -5166,7 +5321,8 @@ static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_fie
     return DPAR_OK;
 }
 
-/* Is there room for a plan, where no array lies, and do arrays keep clear of each other? */
+/* Checks that the memory is large enough for the plan and that neither it nor the arrays
+ * overlap. */
 static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_field *fields,
                                          const dpar_comm *node, const dpari_hx_size *z,
                                          void *memory, int64_t bytes, int32_t later, dpar_why *why)
@@ -5314,7 +5470,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
 
 /* ==== halo/halo_tune.c ==== */
 
-/* The fastest way, by trying. */
+/* Finds the fastest method of an exchange by measuring all that are possible. Ranks compare the
+ * slowest rank's median, so that all choose the same method. It implements
+ * dpar_halo_plan_tune. */
 
 /* ---- choosing ---------------------------------------------------------------------------------
  */
@@ -5363,7 +5521,7 @@ static void dpari_hx_try(dpar_halo_plan_desc *o, int32_t n)
     o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
 }
 
-/* Can all fields be ordered? They were judged. */
+/* True if all fields can be ordered. The fields have been checked. */
 static int dpari_hx_all_order(const dpar_halo_plan_desc *o)
 {
     int32_t k;
@@ -5431,6 +5589,15 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
 
 /* ==== halo/grid.c ==== */
 
+/* Implements grids: arrays with halos, exchanged by address.
+ *
+ * A grid keeps a table of known arrays and their shapes, and a list of plans. An exchange looks up
+ * its arrays, and finds the plan for this combination of shapes and depth or makes one with
+ * halo_exchange.c. It then binds the arrays to the plan, runs it, and fills the halos at mirrors.
+ * The plan that ran last with one array is tried first, so that codes that swap two arrays pay no
+ * lookup. Mirrors are lists of boxes, dim after dim, each of which also reflects the halos that the
+ * dims before it have filled. */
+
 /* A grid knows arrays by their addresses. Each has a shape; ranks agree on its number when an array
  * becomes known, so that a plan is found, or missing, on all ranks alike: plans are kept by the
  * shapes of their arrays and by depth, and bound to the addresses that are handed in. */
@@ -5449,8 +5616,8 @@ typedef struct dpari_gx_shape {
     dpar_halo halo;    /* as wide as there is room for */
     dpar_grid_field f; /* strides and component_stride filled in */
     int32_t number, type, components;
-    int32_t reach;  /* may peers read it where it lies? */
-    int32_t packed; /* never: this rank's arrays come and go, some in memory that peers reach */
+    int32_t reach;  /* 1 if peers may read the arrays in place */
+    int32_t packed; /* 1 for arrays of desc.type, which may change from call to call: always pack */
 } dpari_gx_shape;
 
 typedef struct dpari_gx_array {
@@ -5625,7 +5792,7 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *g, int32_t ranks, dpar_wh
     return st;
 }
 
-/* Cells of a dim in all that a mirror of this rank reflects: are they in its array? */
+/* Checks that the array of this rank holds all cells that its mirrors of a dim reflect. */
 static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *g, int32_t d, dpar_why *why)
 {
     const int64_t n = g->head.cells[d], first = g->head.first[d], end = first + g->head.own[d];
@@ -5713,7 +5880,7 @@ static DPARI_COLD void dpari_gx_state(dpari_facts *f, const void *given)
     }
 }
 
-/* Memory of a grid, behind it room for its cuts. */
+/* Allocates a grid, followed by its cuts. */
 static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **grid, dpar_why *why)
 {
     int64_t bytes = (int64_t)sizeof(dpari_gx), *room, i;
@@ -5856,7 +6023,8 @@ static DPARI_COLD int64_t dpari_gx_met(const dpari_gx *g, const dpar_grid_field 
            (ring || g->d.mirror_high[d] ? 0 : dpari_most(g->high[d] - after, 0));
 }
 
-/* Two points in one place? Each stride has to pass all that the shorter ones take. */
+/* Checks that no two points are in one place: each stride must exceed the extent of all shorter
+ * ones. */
 static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpari_gx_shape *s,
                                                    int32_t rank, dpar_why *why)
 {
@@ -5890,7 +6058,8 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpar
     return DPAR_OK;
 }
 
-/* Where the array lies: neither too far nor upon itself. */
+/* Checks that the addresses of an array are not too far apart and that it does not overlap
+ * itself. */
 static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *g, const dpari_gx_shape *s,
                                                   int32_t rank, int64_t *low, int64_t *high,
                                                   dpar_why *why)
@@ -5931,7 +6100,7 @@ static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *g, int32_t rank, dpar_why
     return st;
 }
 
-/* With what the caller has. */
+/* Compares the rank's block with the caller's (dpar_grid_desc.own). */
 static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *g, int32_t rank, dpar_why *why)
 {
     int32_t d;
@@ -6112,7 +6281,8 @@ DPARI_APART DPARI_COLD void dpari_gx_field(const dpari_gx *g, const dpari_gx_sha
     }
 }
 
-/* Some components of another array: the same points at the same strides? */
+/* True if the array consists of some components of another one, with the same points and
+ * strides. */
 static DPARI_COLD int dpari_gx_part_of(const dpari_gx *g, const dpari_gx_shape *s, const void *at,
                                        const dpari_gx_array *a)
 {
@@ -6186,7 +6356,7 @@ static dpari_gx_plan *dpari_gx_way(const dpari_gx *g, const void *u)
     return NULL;
 }
 
-/* May an array be attached there? */
+/* Checks that an array may be attached at this address. */
 static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *g, const dpari_gx_shape *s,
                                                    void *u, int64_t low, int64_t high,
                                                    dpar_why *why)
@@ -6206,7 +6376,7 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *g, const dpar
                : DPAR_OK;
 }
 
-/* Memory for what is to be remembered of one more array. */
+/* Allocates the entry of one more array. */
 static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *g, dpari_gx_shape **fresh, dpar_why *why)
 {
     dpari_gx_page *p = g->pages;
@@ -6546,7 +6716,7 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *g, dpari_gx_plan *p, in
     }
 }
 
-/* The pieces of a plan's two memories; NULL: counted alone. */
+/* Divides a plan's two memories into pieces. With NULL it only counts bytes. */
 static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *p, int32_t n, int32_t depth)
 {
     dpari_gx_plan none;
@@ -6580,7 +6750,8 @@ static DPARI_COLD void *dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *
     return x;
 }
 
-/* Arrays that come and go are packed by all: where they lie need not be the same each time. */
+/* Sets the options of a plan. Arrays that may change from call to call are packed on all ranks,
+ * because their addresses may differ each time. */
 static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_plan_desc *o)
 {
     int32_t i;
@@ -6592,7 +6763,7 @@ static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_plan_d
     }
 }
 
-/* What this rank does alone: memory, the description. */
+/* Does the local part of planning: allocates memory and describes the plan. */
 static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
@@ -6804,7 +6975,8 @@ static dpar_status dpari_gx_take(dpari_gx *g, void *const *list, int32_t n, int3
     return DPAR_OK;
 }
 
-/* Was u, before, the array of the plan that ran last? Then it is again. */
+/* Fast path for codes that swap two arrays: if u was the array of the plan that ran last before its
+ * current one, binds it again and returns 1. */
 static int dpari_gx_back(dpari_gx *g, void *u)
 {
     dpari_gx_plan *p = g->quick;
@@ -6840,7 +7012,7 @@ static dpar_status dpari_gx_pick(dpari_gx *g, void *const *list, int32_t n, uint
 /* ---- exchanges --------------------------------------------------------------------------------
  */
 
-/* While others are under way: may these be exchanged? */
+/* Checks that none of these arrays takes part in an exchange that has begun and not ended. */
 static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *g, void *const *list, int32_t n)
 {
     int32_t i;

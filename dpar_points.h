@@ -1,51 +1,60 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_points.h - meshes without boxes: exchanges by lists of ids or indices.
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+/* dpar_points.h - exchanges values of unstructured meshes, by global ids or by index lists.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
- * Finite elements, polyhedra, sparse matrices, graphs: each rank has values of its own and behind them copies of
- * others' (ghosts), which it names by their ids. A chain of springs whose ids are dealt out like cards:
+ * It is for finite elements, polyhedral meshes, sparse matrices and graphs. A vector of a rank has the rank's own
+ * values first. Behind them it has ghosts, which are copies of values that other ranks own, named by their ids. In
+ * this program the points of a ring are distributed round-robin, and each rank reads the neighbours of its points:
  *
  *     #include "dpar_points.h"
  *     #include <stdio.h>
- *     static int chain(dpar_comm *world, void *unused)
+ *     static int ring(dpar_comm *world, void *unused)
  *     {
- *         int64_t own[10], ghost[20], left = world->rank, i;
+ *         const int64_t whole = 10 * (int64_t)world->size;
+ *         int64_t own[10], ghost[20], i;
  *         dpar_points *p = NULL;
  *         dpar_why why;
  *         double *x;
- *         for (i = 0; i < 10; i++, left += world->size) {
- *             own[i] = left;                           rank r has r, r + size, r + 2 size, ...
- *             ghost[2 * i] = (left + 1) % (10 * world->size);
- *             ghost[2 * i + 1] = (left + 10 * world->size - 1) % (10 * world->size);
+ *         (void)unused;
+ *         for (i = 0; i < 10; i++) {
+ *             own[i] = world->rank + i * world->size;      rank r owns r, r + size, r + 2 size, ...
+ *             ghost[2 * i] = (own[i] + 1) % whole;
+ *             ghost[2 * i + 1] = (own[i] + whole - 1) % whole;
  *         }
  *         if (dpar_points_make(world, own, 10, ghost, 20, &p, &why) < 0) {
  *             return dpar_fail(world, &why);
  *         }
- *         x = (double *)dpar_points_array(p, DPAR_F64, 1);          x[10 + 20]; or any array of yours
- *         for (i = 0; x && i < 10; i++) {
- *             x[i] = (double)own[i];
- *         }
- *         if (!x || unused || dpar_points_exchange(p, x) < 0) {     x[10 .. 29] are the neighbours'
+ *         x = (double *)dpar_points_array(p, DPAR_F64, 1);          x[10 + 20]; any array of yours works, too
+ *         if (x == NULL) {
  *             return dpar_fail(world, NULL);
  *         }
- *         printf("beside %g are %g and %g\n", x[1], x[12], x[13]);
- *         return dpar_points_free(p) < 0 ? dpar_fail(world, NULL) : 0;
+ *         for (i = 0; i < 10; i++) {
+ *             x[i] = (double)own[i];
+ *         }
+ *         if (dpar_points_exchange(p, x) < 0) {                     sets x[10 .. 29]
+ *             return dpar_fail(world, NULL);
+ *         }
+ *         printf("the neighbours of %g are %g and %g\n", x[1], x[12], x[13]);
+ *         if (dpar_points_free(p) < 0) {
+ *             return dpar_fail(world, NULL);
+ *         }
+ *         return 0;
  *     }
  *     int main(int argc, char **argv)
  *     {
- *         return dpar_launch_main(argc, argv, chain, NULL);         --ranks 4, or under mpiexec, srun, torchrun
+ *         return dpar_launch_main(argc, argv, ring, NULL);          --ranks 4, or under mpiexec, srun, torchrun
  *     }
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours && ./yours --ranks 4
  *
- * And then:
+ * Other functions that you may need:
  *
- *     dpar_points_reduce(p, b)                       ghosts of b are added to their owners: assembly
- *     dpar_points_to_local(p, ids, n, at)            columns, corners of elements in local numbers
- *     dpar_points_interior_rows(p, rows, begin, column, row, &core)     rows that read no ghost: between
- *     dpar_points_begin(p, v, n)                  begin, of any vectors in one message a peer,
- *     dpar_points_end(p)                          and end
- *     dpar_points_make_of(world, &d, &p, &why)    consecutive ids, owners that you know, index lists of both sides
+ *     dpar_points_reduce(p, b)                       adds the ghosts of b to their owners' values (assembly)
+ *     dpar_points_to_local(p, ids, n, at)            converts ids to local indices, as for matrix columns
+ *     dpar_points_interior_rows(p, rows, begin, column, row, &core)     finds the rows that read no ghost
+ *     dpar_points_begin(p, v, n)                     starts an exchange of several vectors; compute those rows, then
+ *     dpar_points_end(p)                             finish it
+ *     dpar_points_make_of(world, &d, &p, &why)    takes consecutive ids, known owners, or index lists too
  */
 
 #ifndef DPAR_ALL_H
@@ -65,226 +74,265 @@
 
 /* ==== points/points.h ==== */
 
-/* points - values that ranks own and values that they read of others, by lists of ids or indices:
- * finite elements, finite volumes on polyhedra, sparse matrices, graphs. What goes where is planned
- * once. Then any vectors are exchanged, as often as you like, in one message a peer.
+/* points - exchanges values of unstructured meshes, by lists of ids or indices, for finite
+ * elements, finite volumes on polyhedra, sparse matrices and graphs. An exchange is planned once.
+ * Then any vectors can be exchanged, as often as you like, in one message per peer.
  *
- * A rank has `own` values and behind them `ghosts`, copies of others' values. Local index i is own
- * value i below own, ghost i - own from there on. Points may be named in two ways.
+ * A vector of a rank has `own` values, and behind them `ghosts`, copies of values that other ranks
+ * own. Local index i is an own value if i < own, and ghost i - own otherwise. There are two ways to
+ * say what is exchanged.
  *
- * By ids, numbers of yours for all points of the job. A rank says which it owns and which it reads.
- * Whom it reads them from is found out:
+ * By ids: numbers of your choice for all points of the job. Each rank lists the ids that it owns
+ * and those that it reads. dpar finds the owners of the latter:
  *
- *     d.own = n;                              own_id NULL: ids go on from rank to rank, 0, 1, ...
- *     d.ghosts = m, d.ghost_id = needed;      in any order, repeats allowed
+ *     d.own = n;                              own_id NULL: consecutive ids from rank to rank
+ *     d.ghosts = m;
+ *     d.ghost_id = needed;                    in any order, repeats allowed
  *
- * By lists for both sides, as HPCG, PETSc and hypre have them: which own values go to whom, and how
- * many come from whom (dpar_points_lists).
+ * By lists of both sides, as HPCG, PETSc and hypre have them: which own values are sent to which
+ * rank, and how many are received from which rank (dpar_points_lists).
  *
- *     bad = dpar_points_bytes(c, &d, &bytes, &why);
- *     bad = bad || dpar_comm_alloc(c, bytes, &memory);
- *     bad = bad || dpar_points_init(memory, bytes, c, &d, &p, &why);
+ *     dpar_points_bytes(c, &d, &bytes, &why);                 each call returns a dpar_status
+ *     dpar_comm_alloc(c, bytes, &memory);
+ *     dpar_points_init(memory, bytes, c, &d, &p, &why);
  *     v[0].type = v[1].type = DPAR_F64;
  *     v[0].data = x;                          x[n + m]
- *     v[1].data = u, v[1].components = 3;     u[3 * (n + m)], three together at each point
- *     bad = bad || dpar_points_begin(p, v, 2);
+ *     v[1].data = u;                          u[3 * (n + m)], three together at each point
+ *     v[1].components = 3;
+ *     dpar_points_begin(p, v, 2);
  *     ... rows that read no ghost: dpar_points_interior_rows ...
- *     bad = bad || dpar_points_end(p);
+ *     dpar_points_end(p);
  *     ... the other rows ...
- *     bad = bad || dpar_points_close(p);
+ *     dpar_points_close(p);
  *
- * Vectors are named in each call: nothing is bound, and they may differ from call to call. Vectors
- * of dpar_comm_alloc are the fastest: peers in a node read long runs where they lie. Others are
- * packed into memory that peers read. Between nodes messages go.
+ * Vectors are passed to each call and may differ from call to call. Vectors of dpar_comm_alloc are
+ * exchanged fastest, because peers in a node read long runs in place. Others are packed into memory
+ * that peers read. Between nodes values are sent in messages.
  *
- * Between begin and end own values may be read and must not be written, ghosts must be neither read
- * nor written. Several plans may be under way at a time, if what one writes no other reads.
+ * Between begin and end own values may be read but not written, and ghosts must be neither read nor
+ * written. Several plans may be in progress at a time, if none writes what another one reads.
  *
- * Memory. Of the caller: 1 KiB, and with ids 24 to 48 bytes for each ghost and for each own id that
- * own_id names (lists: a bit a ghost). The rest is of dpar_comm_alloc. It is 1.2 KiB a peer, and 4
- * bytes a value sent and a ghost (8 a run where runs are long, 0 where there is one). The packed
- * values take their bytes three times, four times with messages. init takes up to 64 bytes an id
- * for a while, and 48 bytes a rank of the communicator.
+ * Memory. The caller provides 1 KiB. Plans by ids need another 24 to 48 bytes for each ghost and
+ * for each own id that own_id lists; plans by lists need a bit for each ghost. The rest comes from
+ * dpar_comm_alloc. It is 1.2 KiB per peer, and 4 bytes for each value sent and each ghost. Instead
+ * of the latter it is 8 bytes for each run if runs are long, and nothing if there is one run.
+ * Packed values take three times their bytes, four times with messages. During init up to 64 bytes
+ * per id and 48 bytes per rank of the communicator are needed.
  *
- * Plans share none of this. Four levels of a multigrid, each half as fine, take 1.4 times what the
- * finest takes alone. If they shared it each exchange would wait until all have read the one
- * before, which costs small ones a fifth of their time. */
+ * Plans share none of this memory. Four levels of a multigrid, each half as fine, take 1.4 times
+ * the memory of the finest. If they shared it, each exchange would have to wait until all ranks had
+ * read the one before, which costs small ones a fifth of their time. */
 
-/* Where ghosts lie behind the own values. */
+/* The order of ghosts behind the own values. */
 enum {
-    DPAR_POINTS_ORDER_GIVEN,   /* in the order of ghost_id */
-    DPAR_POINTS_ORDER_BY_OWNER /* by the owner's rank, then by id: what comes from a peer is one run
-                            that needs no unpacking. dpar_points_to_local says where each is */
+    DPAR_POINTS_ORDER_GIVEN,   /* the order of ghost_id */
+    DPAR_POINTS_ORDER_BY_OWNER /* by the owner's rank, then by id, so that what a peer sends is one
+                            run that needs no unpacking. dpar_points_to_local finds the place of an
+                            id */
 };
 
-/* How values travel. */
+/* How values are exchanged. */
 enum {
-    DPAR_POINTS_AUTO,     /* DIRECT where peers' memory can be reached, else messages */
-    DPAR_POINTS_MESSAGES, /* one message a peer */
+    DPAR_POINTS_AUTO,     /* DIRECT if peers' memory can be reached, otherwise messages */
+    DPAR_POINTS_MESSAGES, /* one message per peer */
     DPAR_POINTS_PACKED,   /* packed by their owner into memory that the peer reads */
-    DPAR_POINTS_DIRECT    /* long runs are read where they lie, the others packed */
+    DPAR_POINTS_DIRECT    /* long runs are read in place, others are packed */
 };
 
-/* Both sides of an exchange, as many codes have them already. Peer k gets `sends[k]` own values,
- * those at the next so many of send_at. The next `receives[k]` places of receive_at get its values,
- * in the order of its list. All arrays are copied. */
+/* The lists of both sides of an exchange, as many codes have them already. The first `sends[0]`
+ * indices of send_at are the values for peer[0], the next `sends[1]` those for peer[1], and so on.
+ * Likewise the first `receives[0]` indices of receive_at receive the values of peer[0], in the
+ * order of its list. All arrays are copied. */
 typedef struct dpar_points_lists {
     int32_t peers;
-    const int32_t *peer;       /* [peers] ranks, each once, in any order; oneself, too */
-    const int64_t *sends;      /* [peers] */
-    const int64_t *receives;   /* [peers]; what two ranks say of each other fits, else E_MISMATCH */
-    const int32_t *send_at;    /* local indices of own values; a value may go to several */
-    const int32_t *receive_at; /* local indices of ghosts, each once. NULL: own, own + 1, ... */
+    const int32_t *peer;     /* [peers] ranks, each once, in any order; may include this rank */
+    const int64_t *sends;    /* [peers] number of values sent to each peer */
+    const int64_t *receives; /* [peers] number of values received from each peer; must equal what
+                                the peer sends (DPAR_E_MISMATCH) */
+    const int32_t *send_at;  /* local indices of own values; a value may be sent to several peers */
+    const int32_t
+        *receive_at; /* local indices of ghosts, each once; NULL means own, own + 1, ... */
 } dpar_points_lists;
 
-/* Points of this rank. Zero it and fill in own and either ids or lists. Ranks give the same kind,
- * order, way, run_bytes and tag; E_MISMATCH on all ranks where they do not. */
+/* The points of this rank. Zero it, then set own, and either ids or lists. All ranks pass ids or
+ * all pass lists, with the same order, way, run_bytes and tag; otherwise all get DPAR_E_MISMATCH.
+ */
 typedef struct dpar_points_desc {
-    int64_t own;             /* values that this rank owns: 0 .. 2^31 - 1, with the ghosts */
+    int64_t own;             /* number of values that this rank owns: 0 .. 2^31 - 1, with ghosts */
     const int64_t *own_id;   /* [own] any numbers, each once in the job, in any order. NULL on all
-                                ranks: consecutive, rank after rank, from 0; or with a rule, what
-                                it gives this rank */
-    int64_t ghosts;          /* values of others that it reads; its own ids are allowed, too */
+                                ranks selects consecutive ids from 0, rank after rank, or the
+                                elements that `rule` gives this rank */
+    int64_t ghosts;          /* number of values that this rank reads; may include its own ids */
     const int64_t *ghost_id; /* [ghosts] */
-    const int32_t *owner;    /* [ghosts] who has each, where you know. NULL on all ranks otherwise:
-                                it is looked up */
-    const dpar_layout *rule; /* NULL; or who has what: ids are the elements of this array in C
-                                order, of its whole shape. Its primary copies own them */
-    int32_t order;           /* DPAR_POINTS_x */
-    int32_t way;             /* DPAR_POINTS_x */
-    const dpar_points_lists *lists; /* in place of ids; ghosts and own count */
-    int64_t run_bytes; /* DIRECT: lists whose runs have so many bytes on average are read where they
-                          lie; 0: 64 */
-    int32_t tag;       /* of the messages; your own between begin and end have another */
-    int32_t timers;    /* 1: keep times for dpar_points_report */
+    const int32_t *owner;    /* [ghosts] the rank that owns each ghost, if you know it. NULL on all
+                                ranks looks it up */
+    const dpar_layout *rule; /* a layout that defines the owners; may be NULL. Ids are then the
+                                elements of its whole array in C order, owned by its primary
+                                copies */
+    int32_t order;           /* DPAR_POINTS_ORDER_GIVEN or DPAR_POINTS_ORDER_BY_OWNER */
+    int32_t way;             /* DPAR_POINTS_AUTO, _MESSAGES, _PACKED or _DIRECT */
+    const dpar_points_lists *lists; /* replaces the ids; own and ghosts must be set, too */
+    int64_t run_bytes; /* for DIRECT: the least average bytes of the runs of a list that is read in
+                          place; 0 selects 64 */
+    int32_t tag;       /* of the messages; your own between begin and end must have another one */
+    int32_t timers;    /* 1 keeps times for dpar_points_report */
 } dpar_points_desc;
 
-/* A vector over own values and ghosts: element `component` of local index i is at
- * data[i * stride + component * component_stride]. Zero it, say type and data, and what differs. */
+/* A vector over own values and ghosts. Zero it, then set type and data, and what else differs.
+ * Component k of local index i is
+ *
+ *     data[i * stride + k * component_stride] */
 typedef struct dpar_points_field {
-    int32_t type;             /* DPAR_F64, ...: any that has bytes; must be said */
-    int32_t components;       /* elements at each point; 0: 1 */
-    int64_t stride;           /* elements between points; 0: components (1 with component_stride) */
-    int64_t component_stride; /* elements between components; 0: 1. Planes: how long one is */
+    int32_t type;             /* DPAR_F64, ...; any type that has bytes; no default */
+    int32_t components;       /* elements at each point; 0 selects 1 */
+    int64_t stride;           /* elements between points; 0 selects components, or 1 if
+                                 component_stride is set */
+    int64_t component_stride; /* elements between components; 0 selects 1. For planes it is the
+                                 length of a plane */
     void *data;
-    void *ghosts; /* NULL: behind the own values. Else ghost g is ghosts[g * stride + ...] */
+    void *ghosts; /* NULL if ghosts follow the own values; otherwise ghost g is
+                     ghosts[g * stride + ...] */
 } dpar_points_field;
 
-/* A plan: a handle. Read these, leave the rest. */
+/* A plan of exchanges of points. You may read these fields; the rest is private. */
 typedef struct dpar_points {
     dpar_comm *comm;
     int64_t own, ghosts; /* values of this rank */
-    int64_t first;       /* consecutive ids: that of own value 0; else 0 */
-    int64_t whole;       /* own values of all ranks */
-    int32_t peers;       /* that it sends to or receives from, itself too */
+    int64_t first;       /* the id of own value 0 if ids are consecutive; otherwise 0 */
+    int64_t whole;       /* own values of all ranks together */
+    int32_t peers;       /* ranks that this rank sends to or receives from, including itself */
 } dpar_points;
 
-/* Bytes that init needs on this rank of your memory, aligned to 64; give it back after close.
- * E_ARG, E_RANGE: the description itself is wrong. Local. O(1). */
+/* Computes how many bytes of your memory dpar_points_init needs on this rank. The memory must be
+ * aligned to 64; free it after close. Local. Fails with DPAR_E_ARG or DPAR_E_RANGE if the
+ * description itself is wrong. Costs O(1). */
 DPAR_API dpar_status dpar_points_bytes(const dpar_comm *c, const dpar_points_desc *d,
                                        int64_t *bytes, dpar_why *why);
-/* Plans exchanges. COLLECTIVE over c. The arrays of d are read here alone.
+/* Plans exchanges. The arrays of d are not used after the call.
  *
- * What any rank gives wrongly all ranks hear, with a sentence. E_ARG: an index out of its range, an
- * id that no rank owns, or two ("id 17, which rank 2 reads, is owned by nobody"); or a
- * communicator whose memory is a device's. Where `owner` or `rule` says who has an id, nobody looks
- * for a second owner. E_MISMATCH: ranks describe different kinds of plans, or what one sends is not
- * what the other receives. E_RANGE: more than 2^31 - 1 values on a rank. E_ROOM, E_MEMORY, and
- * errors of the communicator.
+ * memory: bytes of memory, aligned to 64, for the plan. It belongs to the plan until close.
  *
- * Without `owner` and `rule` an id that own_id names is looked up in a directory: rank hash(id) mod
- * size knows who owns it. No rank knows all ids. Consecutive ids need an all-gather of 8 bytes a
- * rank instead. Costs three all-to-alls, O(own_id + ghosts + size) a rank: once, not each step. */
+ * Collective over c. All errors are returned on all ranks. Fails with DPAR_E_ARG if an index is out
+ * of range, c has a device's memory, or an id has two owners or none ("id 17, which rank 2 reads,
+ * is owned by nobody"). If `owner` or `rule` defines the owner, a second one is not looked for.
+ * Fails with DPAR_E_MISMATCH if ranks describe different kinds of plans, or a rank sends other
+ * values than its peer receives. Fails with DPAR_E_RANGE above 2^31 - 1 values on a rank, with
+ * DPAR_E_ROOM, DPAR_E_MEMORY, or as the communicator.
+ *
+ * Ids in own_id are looked up in a distributed directory, unless `owner` or `rule` is given: rank
+ * hash(id) mod size knows the owner. No rank knows all ids. Consecutive ids need an all-gather of 8
+ * bytes per rank instead. Costs three all-to-alls and O(own_id + ghosts + size) per rank, once and
+ * not in each step. */
 DPAR_API dpar_status dpar_points_init(void *memory, int64_t bytes, dpar_comm *c,
                                       const dpar_points_desc *d, dpar_points **plan, dpar_why *why);
-/* Closes a plan: gives what it has of dpar_comm_alloc back, a barrier over its communicator.
- * COLLECTIVE. NULL is fine. E_ARG while an exchange is under way; after one that failed: its
- * status. */
+/* Closes a plan and releases what it has of dpar_comm_alloc. NULL does nothing. Collective: a
+ * barrier over its communicator. Fails with DPAR_E_ARG if an exchange is in progress. After an
+ * exchange that failed it returns that exchange's status. */
 DPAR_API dpar_status dpar_points_close(dpar_points *p);
 
 /* ---- exchanges ---- */
 
-/* Starts an exchange: ghosts of n vectors get what their owners have now. v is read before begin
- * returns. COLLECTIVE, in the same order on all ranks of the plan's communicator, with the same n,
- * types and components. (Strides and addresses may differ.) Ranks wait for their peers alone.
+/* Starts an exchange, which copies owners' values to the ghosts of n vectors.
  *
- * The first exchange of vectors that have more bytes a point than any before takes memory for them
- * from dpar_comm_alloc. O(values sent and received).
+ * v: [n] vectors, read before begin returns. All ranks pass the same n, types and components;
+ *    strides and addresses may differ.
  *
- * E_ARG, its sentence in c->why: no plan, no vectors, a type without bytes, an exchange that has
- * not ended. Then this rank has begun nothing, and the others wait. E_MISMATCH: ranks name
- * different vectors or operations; where messages go between them, only if these have other sizes.
- * E_PEER, E_TIMEOUT as comm.h: they break the communicator. */
+ * Collective, in the same order on all ranks of the plan's communicator, but ranks wait only for
+ * their peers. Fails with DPAR_E_ARG if there is no plan or no vector, if a type has no bytes, or
+ * if an exchange has not ended. The message is in c->why. This rank has then begun nothing, and the
+ * others wait for it. Fails with DPAR_E_MISMATCH if ranks pass different vectors or operations;
+ * between ranks that send messages this is noticed only if sizes differ. Fails with DPAR_E_PEER or
+ * DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator.
+ *
+ * Costs O(values sent and received). The first exchange with more bytes per point than any before
+ * allocates memory for them (dpar_comm_alloc). */
 DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_field *v, int32_t n);
-/* Starts the transpose: each owner's value becomes itself op what ranks have for it in their
- * ghosts, and all ghosts become 0. op: DPAR_SUM, DPAR_MAX, DPAR_MIN. Until end neither own values
- * nor ghosts may be read or written. COLLECTIVE.
+/* Starts the adjoint (transpose) of an exchange: owners' values are combined with those of all
+ * their ghosts, and the ghosts become 0. Until dpar_points_end neither own values nor ghosts may be
+ * read or written.
  *
- * The order is that of the ranks, ascending, and of one rank's ghosts in their order: (((own op
- * rank 0's first) op its second) op rank 3's) ... It never depends on arrival or engine. F16 and
- * BF16 are rounded after each. Errors as begin; E_ARG: such a type does not combine. */
+ * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
+ *
+ * Ghosts are combined in ascending order of ranks, and those of one rank in their order, as in
+ *
+ *     ((own op rank 0's first) op rank 0's second) op rank 3's first
+ *
+ * The order does not depend on arrival or engine. F16 and BF16 are rounded after each step.
+ * Collective. Fails as dpar_points_begin, and with DPAR_E_ARG if a type cannot be combined. */
 DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *p, const dpar_points_field *v, int32_t n,
                                               int32_t op);
-/* Goes on as far as it can without waiting. OK: all has come (call end all the same). MORE: not
- * yet. Local; errors as begin, but never E_TIMEOUT. */
+/* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
+ * must still be called), or DPAR_MORE if not yet. Local. Fails as begin, but never with
+ * DPAR_E_TIMEOUT. */
 DPAR_API dpar_status dpar_points_test(dpar_points *p);
-/* Returns when ghosts (of an adjoint: own values) are whole and own values may be written again. OK
- * when nothing is under way. Errors as begin. */
+/* Waits until ghosts (of an adjoint: own values) are complete and own values may be written again.
+ * Returns DPAR_OK if no exchange is in progress. Fails as begin. */
 DPAR_API dpar_status dpar_points_end(dpar_points *p);
-/* begin and end in one. */
+/* Runs an exchange: begin and end in one call. */
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *p, const dpar_points_field *v,
                                                int32_t n);
-/* Combines what all who hold a point have for it, and gives the result to all of them: an adjoint,
- * then an exchange. This is the assembly of finite elements. COLLECTIVE. */
+/* Combines the values that all holders of a point have for it, and gives the result to all of them:
+ * an adjoint, then an exchange. This is the assembly of finite elements. op is that of
+ * dpar_points_reduce_begin. Collective. */
 DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_field *v, int32_t n,
                                           int32_t op);
 
 /* ---- numbering ---- */
 
-/* Local indices of n ids that this rank owns or reads: at[i] is where ids[i] lies in a vector; of
- * an id that ghost_id repeats the first place. It renumbers columns of matrices and corners of
- * elements. ids and `at` do not overlap. Plans of ids alone. Local. O(n).
+/* Converts ids that this rank owns or reads to local indices, as for the columns of matrices and
+ * the corners of elements.
  *
- * E_ARG, its sentence in c->why, at[] is then -1 there: an id that this rank neither owns nor
- * reads, a plan of lists, NULL. */
+ * ids: [n].
+ * at:  [n] receives the index of each id, or the first one if ghost_id repeats it, or -1 if the
+ * rank neither owns nor reads the id. Must not overlap ids.
+ *
+ * Only for plans by ids. Local. Fails with DPAR_E_ARG if any id is neither owned nor read, for a
+ * plan by lists and for NULL; the message is in c->why. Costs O(n). */
 DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *ids, int64_t n,
                                           int32_t *at);
-/* Which rows of a sparse matrix read no ghost? row[0 .. *core - 1], ascending, do not: they are
- * computed between begin and end. row[*core .. rows - 1], ascending, do. Row i has the columns
- * column[begin[i] .. begin[i + 1] - 1], local indices. Elements of a mesh are rows, too, their
- * corners columns. Local. O(columns).
+/* Sorts the rows of a sparse matrix into those that read no ghost, which can be computed between
+ * begin and end, and the others. Elements of a mesh are rows too, with their corners as columns.
  *
- * E_ARG, its sentence in c->why: a column that is no local index, begin that descends, NULL. */
+ * begin:  [rows + 1], where the columns of each row begin.
+ * column: [begin[rows]], local indices; row i has column[begin[i] .. begin[i + 1] - 1].
+ * row:    [rows], receives the rows that read no ghost in row[0 .. *core - 1], then the others,
+ * both ascending.
+ *
+ * Local. Fails with DPAR_E_ARG if a column is no local index, begin descends, or a pointer is NULL;
+ * the message is in c->why. Costs O(columns). */
 DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t rows,
                                                const int64_t *begin, const int32_t *column,
                                                int32_t *row, int64_t *core);
 
-/* ---- what goes where ---- */
+/* ---- reports ---- */
 
-/* What goes between this rank and one peer at each exchange: values, each with all its components
- * of all vectors; in one message each way, or in shared memory. */
+/* The traffic between this rank and one peer in each exchange. Values are counted once, with all
+ * their components in all vectors. They are sent in one message each way, or through shared
+ * memory. */
 typedef struct dpar_points_traffic {
-    int32_t rank;
-    int32_t way;             /* DPAR_POINTS_MESSAGES; PACKED where memory is shared. Of a vector in
-                                memory of dpar_comm_alloc whose runs are long: DIRECT */
-    int64_t sends, receives; /* values */
-    int64_t send_runs;       /* pieces of consecutive indices that the sent ones are in, */
-    int64_t receive_runs;    /* and the received ones; 1: nothing is unpacked */
+    int32_t rank; /* of the peer */
+    int32_t way;  /* DPAR_POINTS_MESSAGES, or PACKED if memory is shared. It is DIRECT for
+                     vectors of dpar_comm_alloc whose runs are long */
+    int64_t sends, receives; /* number of values */
+    int64_t send_runs;       /* runs of consecutive indices among the values sent */
+    int64_t receive_runs;    /* the same of those received; with 1 nothing is unpacked */
 } dpar_points_traffic;
-/* Peer k of p->peers, ascending by rank. 1; 0 past the last. Local. O(1). */
+/* Describes the traffic with peer k of p->peers, in ascending order of ranks. Returns 1, or 0 if
+ * there is no such peer. Local. Costs O(1). */
 DPAR_API int dpar_points_peer(const dpar_points *p, int32_t k, dpar_points_traffic *t);
-/* What this rank moves in an exchange, as a table: a line a peer. With d.timers the times of the
- * phases, us an exchange. Local. O(peers). */
+/* Lists the traffic of this rank in an exchange as a table, with a line for each peer. If d.timers
+ * was set, it includes the times of the phases in microseconds per exchange. Local. Costs
+ * O(peers). */
 DPAR_API void dpar_points_report(const dpar_points *p, dpar_text *out);
-/* Who sends how many values to whom, as a matrix of all ranks: rows send, columns receive. On all
- * ranks; out NULL where it is not wanted. COLLECTIVE: an all-gather of 8 bytes for each pair of
- * ranks. E_RANGE: more than 64 ranks. */
+/* Draws how many values each rank sends to each other as a matrix, whose rows send and whose
+ * columns receive. All ranks get it; `out` may be NULL on ranks that do not need it. Collective.
+ * Fails with DPAR_E_RANGE above 64 ranks. Costs an all-gather of 8 bytes for each pair of ranks. */
 DPAR_API dpar_status dpar_points_draw(const dpar_points *p, dpar_text *out);
 
 /* ==== points/points_simple.h ==== */
 
-/* points_simple - points in few lines, with memory of their own. In a code that has its own arrays
- * and ids it comes to this:
+/* points_simple - makes plans of points that allocate their own memory, for codes that have arrays
+ * and ids of their own:
  *
  *     dpar_points_make(comm, own, n, ghosts, m, &p, &why);     ids that this rank owns, and reads
  *     dpar_points_to_local(p, column_id, entries, column);   columns of the matrix, as local
@@ -294,197 +342,223 @@ DPAR_API dpar_status dpar_points_draw(const dpar_points *p, dpar_text *out);
  *     ...
  *     dpar_points_free(p);
  *
- * Elements that add to points of others: dpar_points_reduce(p, b) adds what lies in the ghosts of b
- * to their owners. All that points.h has takes such a plan, too. What has no `why` leaves its
- * sentence in p->comm->why. */
+ * If elements add to points that other ranks own, dpar_points_reduce(p, b) adds the ghosts of b to
+ * their owners' values. All functions of points.h accept such a plan, too. Functions without a
+ * `why` leave their message in p->comm->why. */
 
-/* Plans for n own ids and m ghost ids, in the order in which they are given: dpar_points_init with
- * memory of dpar_comm_alloc. own NULL on all ranks: ids are consecutive, rank after rank from 0.
- * COLLECTIVE. Errors and cost as dpar_points_init. */
+/* Makes a plan from n own ids and m ghost ids, in the order in which they are given. It is
+ * dpar_points_init with memory of dpar_comm_alloc.
+ *
+ * own:    [n]; NULL on all ranks selects consecutive ids from 0, rank after rank.
+ * ghosts: [m].
+ *
+ * Collective. Errors and cost are those of dpar_points_init. */
 DPAR_API dpar_status dpar_points_make(dpar_comm *comm, const int64_t *own, int64_t n,
                                       const int64_t *ghosts, int64_t m, dpar_points **plan,
                                       dpar_why *why);
-/* The same of a description: order, owners, lists. */
+/* Makes a plan from a description, which may have another order, owners, or lists. Otherwise as
+ * dpar_points_make. */
 DPAR_API dpar_status dpar_points_make_of(dpar_comm *comm, const dpar_points_desc *d,
                                          dpar_points **plan, dpar_why *why);
-/* A zeroed vector for own values and ghosts, of memory that peers read directly; until
- * dpar_comm_release or the end of the communicator's world. NULL: c->why has the sentence. Not
- * collective. */
+/* Allocates a zeroed vector for own values and ghosts, in registered memory that peers read
+ * directly. Returns NULL on failure, with the message in c->why. The vector can be used until
+ * dpar_comm_release or the end of the communicator's world. Not collective. */
 DPAR_API void *dpar_points_array(dpar_points *p, int32_t type, int32_t components);
-/* Ghosts of x get what their owners have: own + ghosts doubles, of any memory. (Other types:
- * dpar_points_exchange_many.) COLLECTIVE. Errors and cost as dpar_points_exchange_many. */
+/* Copies owners' values to the ghosts of x.
+ *
+ * x: [own + ghosts], in any memory. For other types use dpar_points_exchange_many.
+ *
+ * Collective. Errors and cost are those of dpar_points_exchange_many. */
 DPAR_API dpar_status dpar_points_exchange(dpar_points *p, double *x);
-/* The owners' values of x become the sums of themselves and all ghosts, which become 0. COLLECTIVE.
- * Errors, cost and order of the sums as dpar_points_reduce_begin. */
+/* Adds the ghosts of x to their owners' values; the ghosts become 0. Collective. Errors, cost and
+ * the order of sums are those of dpar_points_reduce_begin. */
 DPAR_API dpar_status dpar_points_reduce(dpar_points *p, double *x);
-/* Ends a plan of make or make_of. COLLECTIVE; errors as dpar_points_close. NULL is fine. */
+/* Destroys a plan of dpar_points_make or dpar_points_make_of. NULL does nothing. Collective. Errors
+ * are those of dpar_points_close. */
 DPAR_API dpar_status dpar_points_free(dpar_points *p);
 
 /* ==== points/points_check.h ==== */
 
-/* points_check - did an exchange of points bring the right values? For a code that is suspected, or
- * its tests.
+/* points_check - checks whether exchanges of points brought the right values, for tests and for
+ * codes that may have forgotten an exchange.
  *
- *     dpar_points_check(p, v, n, DPAR_POINTS_POISON, &why);         ghosts are NaN
+ *     dpar_points_check(p, v, n, DPAR_POINTS_POISON, &why);         sets ghosts to NaN
  *     dpar_points_exchange_many(p, v, n);
- *     st = dpar_points_check(p, v, n, DPAR_POINTS_UNFILLED, &why);  none is left
+ *     st = dpar_points_check(p, v, n, DPAR_POINTS_UNFILLED, &why);  fails if a NaN is left
  *     ... steps ...
- *     st = dpar_points_check(p, v, n, DPAR_POINTS_STALE, &why);     nobody forgot an exchange */
+ *     st = dpar_points_check(p, v, n, DPAR_POINTS_STALE, &why);     fails if a ghost is out of date
+ */
 
-/* What to look for. 0 is none of these. */
+/* What to check. 0 is not allowed. */
 enum {
-    /* Looks for nothing: ghosts become NaN (integers: all bits 1). Local. */
+    /* Checks nothing, but sets all ghosts to NaN (integers: all bits 1). Local. */
     DPAR_POINTS_POISON = 1,
-    /* A ghost that is still so, of vectors whose own values are not. E_ARG with vector, index and
-     * rank. Local. */
+    /* Finds a ghost that still has that value, in vectors whose own values do not have it. Returns
+     * DPAR_E_ARG with vector, index and rank. Local. */
     DPAR_POINTS_UNFILLED,
-    /* A ghost that is not its owner's value, bit for bit. E_MISMATCH on all ranks with the first:
-     * vector, index, both ranks. Nothing changes. COLLECTIVE: an exchange into a copy of the ghosts
-     * (dpar_comm_alloc). */
+    /* Finds a ghost that differs from its owner's value in any bit. Returns DPAR_E_MISMATCH on all
+     * ranks with the first one: vector, index, both ranks. Changes nothing. Collective: it
+     * exchanges into a copy of the ghosts (dpar_comm_alloc). */
     DPAR_POINTS_STALE
 };
-/* Checks vectors between exchanges. OK: nothing was found. E_ARG: found, as said there; or vectors
- * are named wrongly, which of STALE all ranks hear. Else errors of the communicator. O(values). */
+/* Checks vectors between exchanges. Returns DPAR_OK if nothing was found, or the error that the
+ * enumerator documents. Fails with DPAR_E_ARG if vectors are described wrongly, for STALE on all
+ * ranks; otherwise as the communicator. Costs O(values). */
 DPAR_API dpar_status dpar_points_check(dpar_points *p, const dpar_points_field *v, int32_t n,
                                        int32_t what, dpar_why *why);
 
 /* ==== points/points_part.h ==== */
 
-/* points_part - a partition to start from: points, or the centres of elements, cut along Hilbert's
- * curve into parts of equal weight. Each part is a compact piece of space.
+/* points_part - partitions points, or the centres of elements, into parts of equal weight along
+ * Hilbert's curve. Each part is compact in space, so that it is a good partition to start from.
  *
  *     dpar_points_partition_desc d = {0};
  *     d.dims = 3;
  *     d.points = n;
  *     d.at = xyz;                                     x, y, z of each
- *     d.id = id;                                      of all ranks different
- *     bad = dpar_points_partition(c, &d, owner, NULL, &why);      owner[i]: whose point i is to be
- *     bad = bad || dpar_points_migration_make(...);             points_move.h
+ *     d.id = id;                                      different on all ranks
+ *     dpar_points_partition(c, &d, owner, NULL, &why);      owner[i]: the new owner of point i
+ *     dpar_points_migration_make(...);                                points_move.h
  *
- * A partition of ParMETIS or Scotch is the same array: for each local point or element the rank
- * that is to own it. It is `part` of ParMETIS_V3_PartMeshKway, partloctab of SCOTCH_dgraphPart.
- * (Where idx_t or SCOTCH_Num has 64 bits, copy it.) What follows does not ask who made it. */
+ * A partition of ParMETIS or Scotch is an array of the same form, with the new owner of each local
+ * point or element: `part` of ParMETIS_V3_PartMeshKway, partloctab of SCOTCH_dgraphPart. If idx_t
+ * or SCOTCH_Num has 64 bits, convert it. The functions that follow accept either. */
 
-/* Points of this rank. Zero it and fill it in. */
+/* The points of this rank that are to be partitioned. Zero it, then set the fields that you need.
+ */
 typedef struct dpar_points_partition_desc {
     int32_t dims;         /* 2 or 3 */
-    int32_t parts;        /* 0: as many as there are ranks; to 2^20 */
+    int32_t parts;        /* at most 2^20; 0 selects the number of ranks */
     int64_t points;       /* of this rank: 0 .. 2^31 - 1 */
-    const double *at;     /* [points][dims] where they are; finite */
-    const double *weight; /* [points] 0 and more, finite; NULL: 1 each */
-    const int64_t *id;    /* [points] each once in the job: it decides where points lie together.
-                             NULL: numbered from rank to rank */
+    const double *at;     /* [points][dims] coordinates, finite */
+    const double *weight; /* [points] finite and not negative; NULL selects 1 for each */
+    const int64_t *id;    /* [points] each once in the job, to order points at the same place. NULL
+                             numbers them from rank to rank */
 } dpar_points_partition_desc;
 
-/* Which part is each point to belong to? The points of all ranks lie along the curve, those of one
- * place by their ids. Where the weights so far reach k / parts of the whole, part k begins: before
- * or behind the point in which that is, whichever is nearer.
+/* Computes which part each point should belong to. The points of all ranks are ordered along the
+ * curve, those at the same place by id. Part k begins where the sum of weights reaches k / parts of
+ * the total: before or behind the point in which that happens, whichever is nearer.
  *
- * So the weight of a part differs from the mean by less than the largest weight of a point: by less
- * than 1 % where a part has 100 points of equal weight or more. Some parts may have no points where
- * a point weighs more than the mean. Ids that are equal at the same place stay together.
+ * owner: [points], receives the part of each point. It does not depend on how points are
+ * distributed over the ranks, if they have ids, and is the same on all machines with IEEE doubles.
+ * key:   [points], receives the position of each point on the curve, for
+ * dpar_points_migration_make's order; may be NULL.
  *
- * owner[points] does not depend on how the points were spread over the ranks, if they have ids. It
- * is the same on all machines whose doubles are IEEE's. key NULL, or key[points]: where each point
- * lies on the curve, for dpar_points_migration_make's order.
+ * The weight of a part therefore differs from the mean by less than the largest weight of a point.
+ * That is less than 1 % for parts of 100 points or more of equal weight. Parts may be empty if a
+ * point weighs more than the mean. Points of the same place and id are not separated.
  *
- * Places: the smallest cube that holds all points, in 2^31 steps a side in 2 dims, 2^21 in 3.
- * Weights: rounded to the largest one / 2^k, where points of all ranks times 2^k <= 2^61; k <= 52.
+ * Coordinates are rounded within the smallest cube that holds all points, to 2^31 steps a side in 2
+ * dims and 2^21 in 3. Weights are rounded to multiples of the largest one / 2^k. k is at most 52,
+ * and the number of all points times 2^k is at most 2^61.
  *
- * COLLECTIVE. What any rank gives wrongly all ranks hear, with a sentence. E_ARG: dims, parts, a
- * coordinate or weight that is not finite, a negative weight, weights that are all 0, NULL.
- * E_RANGE: more points. E_MISMATCH: ranks give different dims or parts. E_MEMORY, and errors
- * of the communicator.
+ * Collective. All errors are returned on all ranks. Fails with DPAR_E_ARG if dims or parts are out
+ * of range, a coordinate or weight is not finite, a weight is negative, all weights are 0, or a
+ * pointer is NULL. Fails with DPAR_E_RANGE for too many points, DPAR_E_MISMATCH if ranks pass
+ * different dims or parts, DPAR_E_MEMORY, or as the communicator.
  *
- * Sorts its own points, O(points). The cuts are searched by counts: about 25 all-reduces
- * of 56 bytes a part, 20 more where points lie at one place or have long ids. No rank has all
- * points. It needs 56 bytes a point for a while, and 100 a part. */
+ * Costs a sort of this rank's points, O(points), and a search of the cuts by counting: about 25
+ * all-reduces of 56 bytes per part, and 20 more if points coincide or have long ids. No rank holds
+ * all points. Needs 56 bytes per point and 100 per part during the call. */
 DPAR_API dpar_status dpar_points_partition(dpar_comm *c, const dpar_points_partition_desc *d,
                                            int32_t *owner, int64_t *key, dpar_why *why);
 
-/* Where a cell lies on Hilbert's curve through a square of 2^31 cells a side or a cube of 2^21.
- * The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.
- * 381). Cells that follow each other on it have a side in common. -1: dims is not 2 or 3, or the
- * cell lies outside. Local. O(1). */
+/* Computes the position of a cell on Hilbert's curve, through a square of 2^31 cells a side or a
+ * cube of 2^21. Returns -1 if dims is not 2 or 3, or the cell is outside. Consecutive cells of the
+ * curve share a side. The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf.
+ * Proc. 707, 2004, p. 381). Local. Costs O(1). */
 DPAR_API int64_t dpar_points_curve(int32_t dims, const uint32_t *cell);
 
 /* ==== points/points_move.h ==== */
 
-/* points_move - a mesh goes to new owners: points with their ids, elements with the ids of their
+/* points_move - moves a mesh to new owners: points with their ids, elements with the ids of their
  * corners, and any values of both.
  *
  *     dpar_points_migration_desc d = {0};
- *     d.points = n, d.id = id;
- *     d.elements = m, d.corners = 4, d.corner = corner;          ids of 4 points each
+ *     d.points = n;
+ *     d.id = id;
+ *     d.elements = m;
+ *     d.corners = 4;
+ *     d.corner = corner;                           ids of 4 points each
  *     d.element_owner = owner;                     of dpar_points_partition, METIS, Scotch, yours
- *     bad = dpar_points_migration_make(c, &d, &to, &why);    points go with elements that have them
- *     v.type = DPAR_F64, v.components = 3;
- *     v.data = xyz;                                [n][3] as they lay
- *     v.ghosts = xyz_new;                          [to->desc.own][3]
- *     bad = bad || dpar_points_exchange_many(to->points, &v, 1);           values move, any number
- * of times bad = bad || dpar_points_make_of(c, &to->desc, &p, &why);  exchanges from now on
+ *     dpar_points_migration_make(c, &d, &to, &why);          each point moves with an element that
+ * has it v.type = DPAR_F64; v.components = 3; v.data = xyz;                                [n][3]
+ * the old values v.ghosts = xyz_new;                          [to->desc.own][3]
+ *     dpar_points_exchange_many(to->points, &v, 1);          values move, any number of times
+ *     dpar_points_make_of(c, &to->desc, &p, &why); a plan for the exchanges from now on
  *     ... to->corner[4 * e + k]: local indices ...
  *
- * A movement is a plan of points.h: its own values are the old ones, its ghosts the new ones. All
- * that such a plan can do it can: several vectors in one message a peer, of any type. Back: begin
- * with 0 in the old array, dpar_points_reduce_begin with DPAR_SUM, dpar_points_end. */
+ * A movement is a plan of points.h, whose own values are the old ones and whose ghosts are the new
+ * ones. It can do all that such a plan can: move several vectors of any type in one message per
+ * peer. To move values back, set the old array to 0 and call dpar_points_reduce_begin with
+ * DPAR_SUM and dpar_points_end. */
 
-/* What this rank has of a mesh, and whose it is to be. Zero it and fill it in. One of owner and
- * element_owner is given on all ranks, or both; ranks without points may leave owner out. */
+/* This rank's piece of a mesh, and its new owners. Zero it, then set the fields that you need. All
+ * ranks give owner, or all give element_owner, or both; a rank without points may leave owner out.
+ */
 typedef struct dpar_points_migration_desc {
-    int64_t points;        /* of this rank */
-    const int64_t *id;     /* [points] each once in the job. NULL on all ranks: consecutive, rank
-                              after rank, from 0 */
-    const int32_t *owner;  /* [points] the rank that is to have it. NULL: one of those that are to
-                              have an element with it; without an element it stays */
-    const int64_t *order;  /* [points] at its new rank they lie in ascending order of these, where
-                              equal of their ids. NULL: of ids */
-    int64_t elements;      /* of this rank */
-    int32_t corners;       /* of each element, 1 to 64, the same on all ranks with elements. Of
-                              mixed shapes: the most; repeat the last corner */
-    const int64_t *corner; /* [elements][corners] ids of points, of any rank */
-    const int64_t *element_id;    /* [elements] as id */
-    const int32_t *element_owner; /* [elements] as owner. NULL: the rank that is to have most of its
-                                     corners; of several the smallest */
-    const int64_t *element_order; /* [elements] as order */
+    int64_t points;       /* number of points of this rank */
+    const int64_t *id;    /* [points] each once in the job. NULL on all ranks selects consecutive
+                             ids from 0, rank after rank */
+    const int32_t *owner; /* [points] the new owner of each. If NULL, a point is given to one of the
+                             ranks that get an element with it; without an element it stays */
+    const int64_t *order; /* [points] sorts the points of each new owner, ascending; ties are sorted
+                             by id. NULL sorts by id */
+    int64_t elements;     /* number of elements of this rank */
+    int32_t corners;      /* corners of each element, 1 to 64, the same on all ranks with elements.
+                             For mixed shapes it is the largest number; repeat the last corner */
+    const int64_t *corner;        /* [elements][corners] ids of points, which any rank may have */
+    const int64_t *element_id;    /* [elements] like id */
+    const int32_t *element_owner; /* [elements] like owner. If NULL, an element is given to the rank
+                                     that gets most of its corners, the smallest such rank */
+    const int64_t *element_order; /* [elements] like order */
 } dpar_points_migration_desc;
 
-/* What this rank has after the movement. Read it; change desc as you like (its way, tag, timers;
- * with another order than GIVEN `corner` counts otherwise). All arrays are its own. */
+/* What this rank has after the movement. You may change way, tag and timers of desc. If you change
+ * its order from GIVEN, the indices in `corner` no longer apply. All arrays belong to this struct.
+ */
 typedef struct dpar_points_migration {
-    dpar_points_desc desc; /* its points, and as ghosts those that its elements read: by owner's
-                              rank, then id, with the owners. For dpar_points_make_of */
+    dpar_points_desc
+        desc; /* the rank's points, with those that its elements read as ghosts: by
+                 owner's rank, then by id, with their owners. For dpar_points_make_of */
     int64_t elements;
     int64_t *element_id;      /* [elements] */
     int32_t *corner;          /* [elements][corners] local indices: own points, then ghosts */
-    dpar_points *points;      /* plan: old points are its own values, new ones its ghosts */
-    dpar_points *of_elements; /* the same of elements; NULL where no rank has any */
-    dpar_comm *comm;          /* private, as all that follows */
+    dpar_points *points;      /* plan from old points (own values) to new points (ghosts) */
+    dpar_points *of_elements; /* the same for elements; NULL if no rank has any */
+    dpar_comm *comm;          /* private, as are all fields that follow */
     void *memory[3];
 } dpar_points_migration;
 
-/* Plans the movement of a mesh, moves ids and corners, numbers the corners anew. Values are moved
- * by the plans in `moved`. COLLECTIVE.
+/* Plans the movement of a mesh, moves ids and corners, and converts the corners to local indices.
+ * The plans in `moved` then move values.
  *
- * The result depends on ids, corners, owners and orders, not on how points and elements were spread
- * before (but for points without elements that stay). Of several ranks that may have a point, a
- * hash of rank and id takes one: no rank gets all of them.
+ * moved: free it with dpar_points_migration_free.
  *
- * What any rank gives wrongly all ranks hear, with a sentence. E_ARG: a rank that is none, an id
- * that two ranks have or none, neither owner nor element_owner, NULL; E_MISMATCH: some ranks give
- * what others do not, or other corners. E_RANGE, E_MEMORY, and errors of the communicator.
+ * The result depends on ids, corners, owners and orders only, not on how points and elements were
+ * distributed before, except for points without elements, which stay. If several ranks could get a
+ * point, a hash of rank and id selects one, so that no rank gets all of them.
  *
- * Costs sorting what it has and gets, O(n), and about 12 all-to-alls; 80 bytes a corner and a point
- * for a while. What is kept: 4 bytes a corner, 12 a ghost, 8 an id, and the two plans. */
+ * Collective. All errors are returned on all ranks. Fails with DPAR_E_ARG if an owner is no rank,
+ * an id is on two ranks or none, neither owner nor element_owner is given, or a pointer is NULL.
+ * Fails with DPAR_E_MISMATCH if some ranks give what others do not, or another number of corners;
+ * with DPAR_E_RANGE, DPAR_E_MEMORY, or as the communicator.
+ *
+ * Costs sorting what the rank has and gets, O(n), and about 12 all-to-alls. Needs 80 bytes per
+ * corner and per point during the call. Keeps 4 bytes per corner, 12 per ghost, 8 per id, and the
+ * two plans. */
 DPAR_API dpar_status dpar_points_migration_make(dpar_comm *c, const dpar_points_migration_desc *d,
                                                 dpar_points_migration **moved, dpar_why *why);
-/* Ends it: the plans, then its arrays, which plans made of its desc no longer need. COLLECTIVE;
- * errors as dpar_points_close. NULL is fine. */
+/* Destroys the result of a movement: its plans, then its arrays. Plans that were made from its desc
+ * do not need it. NULL does nothing. Collective. Errors are those of dpar_points_close. */
 DPAR_API dpar_status dpar_points_migration_free(dpar_points_migration *moved);
 
 #endif /* DPAR_POINTS_H */
 
-/* Stop here if you only want the API. The implementation follows. */
+/* Stop here if you only want the API. All that follows is private and changes without notice. */
+
+/* The implementation. */
 
 #if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_POINTS_IMPLEMENTATION)) && \
     !defined(DPAR_POINTS_IMPLEMENTATION_DONE)
@@ -701,7 +775,7 @@ DPARI_FN int64_t dpari_pt_block(int64_t values, int64_t point)
     return (values * point + DPARI_PT_PAD - 1) / DPARI_PT_PAD * DPARI_PT_PAD;
 }
 
-/* Is a vector of the giver read where it lies, `values` of it in `runs` runs? */
+/* True if `values` values of a sender's vector, in `runs` runs, are read in place. */
 DPARI_FN int dpari_pt_is_direct(const dpari_points *x, uint64_t ref, int64_t size, int64_t values,
                                 int64_t runs)
 {
@@ -754,8 +828,8 @@ DPARI_API void dpari_pt_both_free(dpari_pt_both *both);
 
 /* How the plan's communicators broke; OK. */
 DPARI_API dpar_status dpari_pt_broken(const dpari_points *x);
-/* *word >= value, of peer i? MORE: not yet, and wait is not 1. Errors break the communicator, which
- * PEEK does not look for. */
+/* Waits until *word of peer i is at least value. Unless wait is 1, returns DPAR_MORE if it is not
+ * yet. Errors break the communicator; PEEK does not look for errors. */
 enum { DPARI_PT_PEEK = -1 };
 DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
                                      uint64_t value, int wait);
@@ -777,7 +851,7 @@ typedef struct dpari_po_item {
     int64_t key, id, at;
 } dpari_po_item;
 
-/* Is a before b (-1), equal (0), behind (1)? */
+/* Compares an item with a key and an id: -1 if it is before them, 0 if equal, 1 if behind. */
 DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t id)
 {
     return a->key != key ? (a->key < key ? -1 : 1) : a->id != id ? (a->id < id ? -1 : 1) : 0;
@@ -794,19 +868,25 @@ typedef struct dpari_po_pages {
     int64_t bytes[DPARI_PO_PAGES];
     int32_t used;
 } dpari_po_pages;
-/* n things of so many bytes, zeroed. Nothing after a failure: *st, with a sentence. */
+/* n things of so many bytes, zeroed. Nothing after a failure: *st, with a message. */
 DPARI_API void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes, dpar_status *st,
                               dpar_why *why);
 DPARI_API void dpari_po_free(dpari_po_pages *p);
 
 /* E_ARG: the communicator reaches a device's memory alone. */
 DPARI_API dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why);
-/* st, with the sentence of c where it is an error. */
+/* st, with the message of c where it is an error. */
 DPARI_API dpar_status dpari_po_said(const dpar_comm *c, dpar_status st, dpar_why *why);
 /* How many come before this rank's n, numbered from rank to rank. COLLECTIVE. */
 DPARI_API dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first, dpar_why *why);
 
 /* ==== points/points_list.c ==== */
+
+/* Stores lists of local indices as runs, and copies, compares and combines what they name.
+ *
+ * A list of consecutive indices needs only its first one, a list of long runs 8 bytes each, and
+ * others 4 bytes an index. There is a loop for each form and element size. Called by points_run.c
+ * and points_check.c. */
 
 /* ---- lists ---- */
 
@@ -1091,6 +1171,9 @@ DPARI_API void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_
 
 /* ==== points/points_owner.c ==== */
 
+/* Finds the owner of each ghost, and which ranks read each own value. points_owner.h has the three
+ * rounds of messages; points.c calls it when a plan is made. */
+
 /* ---- tables of ids ----------------------------------------------------------------------------
  */
 
@@ -1224,8 +1307,9 @@ static dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *w
                : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
-/* Counts n numbers by the rank that each goes to, and makes room for what goes and comes. m->count
- * + size then says where the next one for each rank goes. COLLECTIVE; st: what was wrong before. */
+/* Begins an all-to-all of n numbers: counts them by destination, exchanges the counts and allocates
+ * both sides. m->count + size then has the place of the next number for each rank. st is an error
+ * from before. Collective. */
 static dpar_status dpari_pt_open(dpari_pt_mail *m, dpar_comm *c, const int32_t *to, int64_t n,
                                  dpar_status st, dpar_why *why)
 {
@@ -1356,7 +1440,7 @@ static int32_t dpari_pt_home(int64_t id, int32_t ranks)
     return (int32_t)((dpari_pt_hash(0, id) >> 20) % (uint64_t)ranks);
 }
 
-/* Where each of n ids has its home, then its place among what goes there. */
+/* Computes the home of each of n ids; it is later replaced by the place in what is sent there. */
 static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t *home)
 {
     int64_t i;
@@ -1376,7 +1460,7 @@ static void dpari_pt_deal(dpari_pt_mail *m, const int64_t *number, int64_t n, in
     }
 }
 
-/* The home's part: who owns what came in. */
+/* Enters the ids that owners have registered into the table of this home. */
 static dpar_status dpari_pt_note(dpari_pt_table *t, const dpari_pt_mail *m, dpar_why *why)
 {
     const int64_t *n = m->count + 2 * m->c->size;
@@ -1398,7 +1482,7 @@ static dpar_status dpari_pt_note(dpari_pt_table *t, const dpari_pt_mail *m, dpar
     return st;
 }
 
-/* Rounds 1 and 2. `to` has room for the larger of own and ghosts. */
+/* Runs rounds 1 and 2. `to` has as many elements as the larger of own and ghosts. */
 static dpar_status dpari_pt_by_directory(dpari_points *x, const dpar_points_desc *d, int32_t *owner,
                                          int32_t *to, dpar_why *why)
 {
@@ -1497,7 +1581,7 @@ static dpar_status dpari_pt_pages(dpari_pt_both *both, int32_t i, int64_t n, int
                            both->bytes[i], 0, 0, 0);
 }
 
-/* Counts of both sides, and what is sent. */
+/* Sets the counts of both sides, and the list of what is sent. */
 static dpar_status dpari_pt_set_both(dpari_pt_both *both, const dpari_pt_mail *m, int32_t size,
                                      dpar_why *why)
 {
@@ -1537,8 +1621,8 @@ static dpar_status dpari_pt_look_up(const dpari_points *x, const dpari_pt_mail *
     return DPAR_OK;
 }
 
-/* The places of ghosts: of what comes from each rank in order, and in the table. to: their places
- * in m->out. */
+/* Sets the places of ghosts, in the order of what each rank sends, and enters them in the table.
+ * `to` has their places in m->out. */
 static void dpari_pt_set_places(dpari_points *x, const dpar_points_desc *d, dpari_pt_mail *m,
                                 const int32_t *to, int32_t *spare, int64_t *spare_id,
                                 dpari_pt_both *both)
@@ -1672,6 +1756,9 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_p
 }
 
 /* ==== points/points_wait.c ==== */
+
+/* Waits for peers that share memory, and reports those that have died, are late or do something
+ * else. It uses the waits of ../comm/group.h. Called by points_run.c. */
 
 #define DPARI_PT_LOOK_EVERY 10e-3 /* seconds between two looks at peers while one tests */
 
@@ -1844,14 +1931,18 @@ DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t 
 
 /* ==== points/points_run.c ==== */
 
-/* Exchanges: packing, telling, taking. */
+/* Runs exchanges of points: begin, test and end, forward and adjoint.
+ *
+ * points_plan.h has the protocol. Values are packed peer after peer into staging memory, published
+ * by `ready` or posted as messages, and taken into ghosts, or combined into owners in the order of
+ * ranks. Long runs in registered memory are read in place. */
 
 enum { DPARI_PT_TAKING, DPARI_PT_LEAVING };
 
 /* ---- vectors ----------------------------------------------------------------------------------
  */
 
-/* A vector as the caller names it: E_ARG with a sentence in c->why. */
+/* A vector as the caller names it: E_ARG with a message in c->why. */
 static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_points_field *v,
                                          int32_t i)
 {
@@ -1906,7 +1997,8 @@ static void dpari_pt_set_vector(const dpari_points *x, const dpar_points_field *
     }
 }
 
-/* Bytes of a turn: the vectors' places, then what is packed. */
+/* Returns the bytes at the beginning of a turn, which hold the vectors' places. Packed values
+ * follow. */
 static int64_t dpari_pt_places_bytes(int64_t n)
 {
     const int64_t bytes = n * (int64_t)sizeof(dpari_pt_place);
@@ -1918,7 +2010,7 @@ static int64_t dpari_pt_packed_bytes(const dpari_points *x, int64_t n, int64_t p
     return dpari_pt_begins(dpari_most(x->sends, x->receives), x->head.peers, point, n) + DPARI_LINE;
 }
 
-/* Peers are done with what was given them in exchange `last`. */
+/* Waits until peers have taken what they were given in exchange `last`. */
 static dpar_status dpari_pt_await_done(dpari_points *x, int64_t last)
 {
     dpar_status st = DPAR_OK;
@@ -1979,8 +2071,9 @@ static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_field *v,
                                                                                 : 3);
 }
 
-/* A vector like the one before, which need not be looked at again; where it lies may differ. (What
- * peers read where it lies may be other memory by now though its address is the same.) */
+/* True if there is one vector, with the type, components and strides of the one before, so that it
+ * need not be checked again. Its address may differ. (Plans whose peers read in place are excluded,
+ * because memory at the same address may be other memory by now.) */
 static int dpari_pt_is_named(const dpari_points *x, const dpar_points_field *v, int32_t n)
 {
     const dpar_points_field *a = &x->named;
@@ -1989,7 +2082,7 @@ static int dpari_pt_is_named(const dpari_points *x, const dpar_points_field *v, 
            v->component_stride == a->component_stride;
 }
 
-/* Takes over what the caller names. */
+/* Checks and stores the vectors that the caller passes. */
 static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_field *v, int32_t n)
 {
     dpar_comm *c = x->head.comm;
@@ -2042,7 +2135,7 @@ static unsigned char *dpari_pt_packed(const dpari_points *x)
     return dpari_pt_turn(x) + dpari_pt_places_bytes(x->vectors);
 }
 
-/* Where what this rank packs for a peer begins, of all peers' */
+/* Returns where the values that this rank packs for a peer begin, counted over all peers, */
 static int64_t dpari_pt_out_at(const dpari_points *x, int32_t i)
 {
     const dpari_pt_peer *p = &x->peer[i];
@@ -2050,7 +2143,7 @@ static int64_t dpari_pt_out_at(const dpari_points *x, int32_t i)
                            x->vectors);
 }
 
-/* and what a peer has packed for this one, in its memory. */
+/* and where a peer has packed those for this rank, in the peer's memory. */
 static int64_t dpari_pt_in_at(const dpari_points *x, int32_t i)
 {
     const dpari_pt_record *r = &x->peer[i].theirs;
@@ -2092,7 +2185,7 @@ static int dpari_pt_is_whole(const dpari_points *x, const dpari_pt_list *l)
            x->vector[0].stride == x->vector[0].size;
 }
 
-/* Bytes of what goes between this rank and a peer, packed. */
+/* Returns the packed bytes of `values` values of all vectors. */
 static int64_t dpari_pt_bytes(const dpari_points *x, int64_t values)
 {
     int64_t bytes = 0;
@@ -2106,16 +2199,16 @@ static int64_t dpari_pt_bytes(const dpari_points *x, int64_t values)
     return bytes;
 }
 
-/* Does a peer read this vector where it lies? */
+/* True if a peer reads this vector in place. */
 static int dpari_pt_lends(const dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v)
 {
     return !x->adjoint && p->world >= 0 &&
            dpari_pt_is_direct(x, v->ref, v->size, p->send.count, p->send.runs);
 }
 
-/* The core gets these lines of 64 bytes for itself before it writes to them. All: of a pair of
- * which one is asked for the prefetcher brings the other one to be read alone, and a write to that
- * waits twice (measured: 4.5 us in place of 2.5 for 8 KiB). */
+/* Prefetches all these lines of 64 bytes for writing. If only one line of a pair were prefetched,
+ * the hardware would fetch the other one for reading only, and a write to it would wait twice
+ * (measured: 4.5 us instead of 2.5 for 8 KiB). */
 static void dpari_pt_own_lines(const unsigned char *at, int64_t bytes)
 {
 #if defined(__GNUC__)
@@ -2205,7 +2298,7 @@ static unsigned char *dpari_pt_pack(dpari_points *x, int32_t i)
     return out;
 }
 
-/* Tells that all is packed, and where vectors lie that are not. */
+/* Publishes that all is packed, and the references of vectors that are read in place. */
 static void dpari_pt_tell(dpari_points *x)
 {
     dpari_pt_place *place = (dpari_pt_place *)(void *)dpari_pt_turn(x);
@@ -2440,7 +2533,7 @@ static void dpari_pt_take_self(dpari_points *x)
     }
 }
 
-/* Is the peer ready, for the same exchange? */
+/* Waits until the peer is ready, and checks that it runs the same exchange. */
 static dpar_status dpari_pt_meet(dpari_points *x, int32_t i, int wait)
 {
     dpari_pt_peer *p = &x->peer[i];
@@ -2536,7 +2629,7 @@ static dpar_status dpari_pt_take_all(dpari_points *x, int wait)
     return all;
 }
 
-/* Have those who read this rank's vectors read them, and have messages left? */
+/* Waits until peers have read this rank's vectors, and until messages have been sent. */
 static dpar_status dpari_pt_leave(dpari_points *x, int wait)
 {
     dpar_status st = DPAR_OK;
@@ -2575,7 +2668,8 @@ static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *x, dpar_status st)
     return st;
 }
 
-/* Packs for peers that share memory, once they are done with what lies there, and tells them. */
+/* Packs for peers that share memory, once they have taken what the staging memory held before, and
+ * publishes it. */
 static dpar_status dpari_pt_offer(dpari_points *x)
 {
     dpar_status st = dpari_pt_await_done(x, x->count - 2);
@@ -2682,7 +2776,7 @@ static dpar_status dpari_pt_further(dpari_points *x, int wait)
         x->stage = DPARI_PT_LEAVING;
     } else if (x->stage == DPARI_PT_TAKING) {
         st = dpari_pt_take_all(x, wait);
-        if (st == DPAR_OK && x->shared > 0) { /* not from who had given up, and written again? */
+        if (st == DPAR_OK && x->shared > 0) { /* a peer that had timed out may have written again */
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             st = dpari_group_broken(dpari_group_of(x->node));
         }
@@ -2777,6 +2871,13 @@ DPAR_API DPARI_COLD dpar_status dpar_points_close(dpar_points *p)
 
 /* ==== points/points.c ==== */
 
+/* Plans exchanges of points: checks the description, compares it between ranks, and divides memory.
+ *
+ * Ids become lists of local indices for both sides (points_owner.c), and lists become runs
+ * (points_list.c). Peers that share memory find each other and exchange references to staging
+ * memory. The file also converts ids, sorts rows, and writes reports. points_plan.h explains how
+ * the exchange then runs. */
+
 /* ---- checks -----------------------------------------------------------------------------------
  */
 
@@ -2869,7 +2970,7 @@ static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_des
     return DPAR_OK;
 }
 
-/* What this rank says, but for what own_id and ghost_id hold. */
+/* Checks the description of this rank, except for the contents of own_id and ghost_id. */
 static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
 {
     if (d->own < 0 || d->ghosts < 0) {
@@ -3075,7 +3176,7 @@ static void dpari_pt_set_peers(dpari_points *x, const dpari_pt_both *b)
     }
 }
 
-/* Which of the peers share memory with this rank? COLLECTIVE over the node. */
+/* Finds the peers that share memory with this rank. Collective over the node. */
 static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
 {
     const dpari_group *g = dpari_group_of(x->node);
@@ -3122,7 +3223,7 @@ static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
     r->at = r->line && p->send.at ? (int64_t)dpari_ref(x->world, p->send.at, 1) : 0;
 }
 
-/* What a peer has told. */
+/* Reads what a peer has published about its memory. */
 static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
 {
     dpari_pt_peer *p = &x->peer[i];
@@ -3147,7 +3248,7 @@ static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
     return r->at && p->source.at == NULL ? dpari_pt_unreachable(x, (uint64_t)r->at) : DPAR_OK;
 }
 
-/* Peers tell each other where things lie. */
+/* Exchanges references to staging memory with the peers. */
 static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
 {
     dpari_pt_record *mine = x->record, *theirs = x->record + x->head.peers;
@@ -3306,7 +3407,7 @@ DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *i
                                        ids[lost], p->comm->rank, 0);
 }
 
-/* Does row i read a ghost? -1: a column is no index. */
+/* Tests whether row i reads a ghost. Returns 1, 0, or -1 if a column is no local index. */
 static int dpari_pt_reads_ghost(const dpar_points *p, const int64_t *begin, const int32_t *column,
                                 int64_t i)
 {
@@ -3448,7 +3549,12 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *p, dpar_text
 
 /* ==== points/points_check.c ==== */
 
-/* Where a number of a vector lies. */
+/* Checks the ghosts of vectors: sets them to NaN, finds those that are still NaN, or compares them
+ * with their owners' values. It implements dpar_points_check.
+ *
+ * To compare, it exchanges into a copy of the ghosts and looks for the first difference. */
+
+/* Returns the address of an element of a vector. */
 static unsigned char *dpari_pt_number(const dpar_points *p, const dpar_points_field *v,
                                       int64_t index, int32_t component)
 {
@@ -3507,7 +3613,7 @@ static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_fie
     return DPAR_OK;
 }
 
-/* The first ghost of a vector that is not what came; -1: none. */
+/* Returns the first ghost of a vector that differs from the value that was received, or -1. */
 static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_field *v,
                               const dpar_points_field *copy)
 {
@@ -3596,6 +3702,9 @@ DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_poi
 
 /* ==== points/points_simple.c ==== */
 
+/* Makes plans that own their memory, and exchanges vectors of doubles. All work is done by points.c
+ * and points_run.c. */
+
 DPAR_API DPARI_COLD dpar_status dpar_points_make_of(dpar_comm *comm, const dpar_points_desc *d,
                                                     dpar_points **plan, dpar_why *why)
 {
@@ -3683,6 +3792,9 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *p)
 }
 
 /* ==== points/points_order.c ==== */
+
+/* Sorts, numbers items from rank to rank, and allocates temporary pages, for partitions and
+ * movements (points_part.c, points_move.c). */
 
 /* A byte of a number, so that numbers ascend with their bytes: the sign is turned. */
 DPARI_FN size_t dpari_po_digit(const dpari_po_item *item, int by_id, int32_t shift)
@@ -3801,6 +3913,14 @@ DPARI_API DPARI_COLD dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t
 }
 
 /* ==== points/points_part.c ==== */
+
+/* Partitions points along Hilbert's curve. It implements dpar_points_partition.
+ *
+ * Each rank sorts its points by their place on the curve and sums their weights. The cuts between
+ * parts are then searched for by all ranks together. Every cut has a bracket that is divided in
+ * eight: each rank counts its weights below the seven probes, an all-reduce adds them up, and one
+ * eighth remains. If several points are at the place of a cut, their ids are searched in the same
+ * way. Integers throughout, so that the result does not depend on the distribution of points. */
 
 enum {
     DPARI_PC_PROBES = 7,        /* counts of each cut in a round: a bracket becomes an eighth */
@@ -4083,7 +4203,8 @@ static dpar_status dpari_pc_search(dpari_pc *x, int by_id, dpar_why *why)
     return st;
 }
 
-/* The place of each cut is known: which ids are there, of all ranks? */
+/* Finds the smallest and largest id at the place of each cut, over all ranks. The places are known
+ * by now. */
 static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *x, dpar_why *why)
 {
     const int64_t cuts = x->parts - 1;
@@ -4106,7 +4227,8 @@ static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *x, dpar_why *why)
     return dpari_po_said(x->c, st, why);
 }
 
-/* On which side of a cut's point does the part begin? Its middle decides. */
+/* Decides for each cut whether the part begins before or behind its point: the cut is behind it if
+ * the middle of the point's weight is before the cut. */
 static DPARI_COLD dpar_status dpari_pc_sides(dpari_pc *x, dpar_why *why)
 {
     const int64_t cuts = x->parts - 1;
@@ -4195,6 +4317,14 @@ DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *c,
 
 /* ==== points/points_move.c ==== */
 
+/* Moves a mesh to new owners. It implements dpar_points_migration_make.
+ *
+ * If points have no owner, each rank that gets elements bids for their points by a hash of id and
+ * rank. An adjoint exchange with DPAR_MIN over a plan of the old mesh finds the least bid, which
+ * gets the point. Points and elements are then sorted at their new owners, and for each a plan from
+ * old to new places is made. These plans move ids and corners, and corners are converted to local
+ * indices at the end. No rank has the whole mesh. */
+
 /* What the ranks say of what they give: the largest of each over all of them. */
 enum {
     DPARI_PM_OWNER, /* a rank with points gives it; the next: one does not */
@@ -4277,7 +4407,8 @@ static DPARI_COLD dpar_status dpari_pm_some(const int64_t *said, const char *wha
                : DPAR_OK;
 }
 
-/* Do all give the same? COLLECTIVE; all ranks come to the same sentence. */
+/* Checks that all ranks describe the same kind of movement. Collective; all ranks get the same
+ * message. */
 static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *x, dpar_why *why)
 {
     const dpar_points_migration_desc *d = x->d;
@@ -4377,7 +4508,7 @@ static int64_t dpari_pm_bid(int64_t id, int32_t rank)
     return (int64_t)(dpari_hash(dpari_hash(0, id), rank) >> 33 << 31) | rank;
 }
 
-/* A point goes to a rank that is to have an element with it. */
+/* Gives each point to one of the ranks that will have an element with it. */
 static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
 {
     const dpar_points_migration_desc *d = x->d;
@@ -4477,7 +4608,7 @@ typedef struct dpari_pm_move {
     dpari_po_pages pages;
 } dpari_pm_move;
 
-/* By rank what goes there, in its order; counts to all ranks. */
+/* Sorts items by the rank that gets them, in their order, and sends the counts to all ranks. */
 static dpar_status dpari_pm_send(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
@@ -4510,7 +4641,7 @@ static dpar_status dpari_pm_send(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
     return dpari_po_said(c, dpar_all_to_all(c, m->sends, m->receives, 1, DPAR_I64, NULL), why);
 }
 
-/* Orders and ids come; where each thing lies. */
+/* Receives orders and ids, and computes the place of each item. */
 static dpar_status dpari_pm_receive(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
@@ -4554,7 +4685,7 @@ static dpar_status dpari_pm_receive(dpar_comm *c, dpari_pm_move *m, dpar_why *wh
     return DPAR_OK;
 }
 
-/* The plan from where things lie to where they are to lie. */
+/* Makes the plan from the old places of items to the new ones. */
 static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
 {
     dpar_points_desc d;

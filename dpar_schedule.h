@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_schedule.h - in which order the stages of a pipeline work: schedules made, proved, timed, drawn.
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+/* dpar_schedule.h - makes, checks, simulates and draws the order in which the stages of a pipeline work.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
- * Integers only. All memory is the caller's. A schedule that dpar_schedule_check takes cannot get stuck.
+ * All arithmetic is in integers, so that results are the same on every machine. All memory is the caller's. Ranks
+ * cannot deadlock on a schedule that dpar_schedule_check accepts.
  *
  *     #include "dpar_schedule.h"
  *     #include <stdio.h>
@@ -16,12 +17,14 @@
  *         dpar_text_init(&t, text, sizeof text);
  *         if (dpar_schedule_make(memory, sizeof memory, "zb-h1", 4, 8, &s, &why) < 0 ||
  *             dpar_schedule_sketch(&s, DPAR_SCHEDULE_DRAW_TEXT, work, sizeof work, &t, &why) < 0) {
- *             return puts(why.text);
+ *             puts(why.text);
+ *             return 1;
  *         }
- *         return fputs(text, stdout) < 0;
+ *         puts(text);
+ *         return 0;
  *     }
  *
- *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours && ./yours */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -40,334 +43,396 @@
 
 /* ==== schedule/schedule.h ==== */
 
-/* schedule - a pipeline's order of work: for each rank a list of actions, 8 bytes each, in the
- * caller's memory. As text it is the CSV that PyTorch's pipelining reads and writes.
+/* schedule - holds a pipeline's order of work: for each rank a list of actions of 8 bytes each, in
+ * the caller's memory. It also reads and writes schedules as the CSV text of PyTorch's pipelining.
  *
  *     dpar_schedule_make(memory, sizeof memory, "1f1b", 4, 8, &s, &why);    generate.h
  *     for (k = s.begin[rank]; k < s.begin[rank + 1]; k++) {
  *         dpar_action_write(&s.action[k], &text);                           0F0 0F1 ... 0B7
- *     } */
+ *     }
+ */
 
-/* What an action does, and its name in the text. Micro-batches and stages count from 0. B is I and
- * W in one, as in PyTorch; papers on zero bubbles write B for what is I here. */
+/* The kinds of actions, with their names in the text. Micro-batches and stages count from 0. B is I
+ * and W in one action, as in PyTorch; papers on zero bubbles write B for what is called I here. */
 enum {
-    DPAR_ACTION_IDLE,    /* a pause that somebody wrote down; passes may drop it */
-    DPAR_ACTION_FORWARD, /* F: needs the forward of the stage before; its activation lives from here
-                            on */
-    DPAR_ACTION_BACKWARD,    /* B: gradients of input and weights; needs the backward of the stage
-                         behind;    ends the activation */
-    DPAR_ACTION_INPUT,       /* I: gradient of the input alone */
-    DPAR_ACTION_WEIGHT,      /* W: gradient of the weights alone, after I; ends the activation */
-    DPAR_ACTION_SEND_F,      /* the stage's output, to the rank of the stage behind */
-    DPAR_ACTION_RECV_F,      /* the stage's input, from the rank of the stage before */
-    DPAR_ACTION_SEND_B,      /* the gradient of its input, to the rank of the stage before */
-    DPAR_ACTION_RECV_B,      /* the gradient of its output, from the rank of the stage behind */
-    DPAR_ACTION_UNSHARD,     /* gather the stage's parameters */
-    DPAR_ACTION_RESHARD,     /* let go of them */
-    DPAR_ACTION_REDUCE_GRAD, /* reduce the stage's gradients over data-parallel ranks */
-    DPAR_ACTION_RECOMPUTE,   /* the forward again, before the backward */
-    DPAR_ACTION_OFFLOAD,     /* the activation to the host */
-    DPAR_ACTION_RELOAD,      /* and back */
-    DPAR_ACTION_WAIT_REDUCE, /* WAIT_REDUCE_GRAD: until the stage's REDUCE_GRAD is through */
+    DPAR_ACTION_IDLE, /* a pause that was written down; passes may drop it */
+    /* F: the forward. Needs the forward of the previous stage. Its activation is held from here on.
+     */
+    DPAR_ACTION_FORWARD,
+    /* B: the gradients of input and weights. Needs the backward of the next stage. Releases the
+     * activation. */
+    DPAR_ACTION_BACKWARD,
+    DPAR_ACTION_INPUT,  /* I: the gradient of the input only */
+    DPAR_ACTION_WEIGHT, /* W: the gradient of the weights only, after I; releases the activation */
+    DPAR_ACTION_SEND_F, /* sends the stage's output to the rank of the next stage */
+    DPAR_ACTION_RECV_F, /* receives the stage's input from the rank of the previous stage */
+    DPAR_ACTION_SEND_B, /* sends the gradient of the stage's input to the rank of the previous stage
+                         */
+    DPAR_ACTION_RECV_B, /* receives the gradient of the stage's output from the rank of the next
+                           stage */
+    DPAR_ACTION_UNSHARD,     /* gathers the stage's parameters */
+    DPAR_ACTION_RESHARD,     /* frees the gathered parameters */
+    DPAR_ACTION_REDUCE_GRAD, /* reduces the stage's gradients over data-parallel ranks */
+    DPAR_ACTION_RECOMPUTE,   /* repeats the forward before the backward */
+    DPAR_ACTION_OFFLOAD,     /* moves the activation to the host */
+    DPAR_ACTION_RELOAD,      /* moves the activation back */
+    DPAR_ACTION_WAIT_REDUCE, /* WAIT_REDUCE_GRAD: waits until the stage's REDUCE_GRAD has finished
+                              */
     DPAR_ACTION_COUNT
 };
-#define DPAR_MAX_STAGES INT32_C(65535) /* and ranks */
-#define DPAR_MAX_MICRO_BATCHES INT32_C(65535)
+#define DPAR_MAX_STAGES INT32_C(65535) /* the most stages of a schedule, and the most ranks */
+#define DPAR_MAX_MICRO_BATCHES INT32_C(65535) /* the most micro-batches of a schedule */
 
-/* What a rank does at one place of its list. */
+/* One action in a rank's list. */
 typedef struct dpar_action {
     uint8_t kind;   /* DPAR_ACTION_FORWARD, ... */
-    uint8_t joined; /* 1: a forward that runs together with the backward next in the list */
+    uint8_t joined; /* 1 for a forward that runs together with the backward after it in the list */
     uint16_t stage;
     uint16_t micro; /* micro-batch; 0 for kinds that have none */
-    uint16_t peer;  /* SEND, RECV: the other rank; else 0 */
+    uint16_t peer;  /* SEND, RECV: the other rank; otherwise 0 */
 } dpar_action;
 
-/* The actions of all ranks. Pointers lead into the memory that was handed over: copy the struct
- * freely while that lives.
+/* The actions of all ranks. The pointers point into memory that the caller provided, so the struct
+ * may be copied as long as that memory lives.
  *
- * Stage s feeds s + 1 unless it ends a chain. One pipeline is one chain of all stages. A
+ * Stage s feeds s + 1 unless it ends a chain. An ordinary pipeline is one chain of all stages. A
  * bidirectional one (Chimera, DualPipe) has two: stages 0 .. chain-1 down and chain .. 2 chain - 1
- * up. A micro-batch goes through one of them. Sliced micro-batches (Seq1F1B): micro = micro-batch x
- * slices + slice. Backward goes from a micro-batch's last slice to its first. */
+ * up, and a micro-batch passes through one of them. With sliced micro-batches (Seq1F1B), micro =
+ * micro-batch x slices + slice, and the backward runs from a micro-batch's last slice to its first.
+ */
 typedef struct dpar_schedule {
-    int32_t ranks, stages, micros; /* micros: with slices, all of them */
+    int32_t ranks, stages, micros; /* micros counts the slices of all micro-batches */
     int32_t chain;                 /* stages of a chain; divides stages */
-    int32_t slices;                /* slices of a micro-batch: 1, but for Seq1F1B */
-    int64_t *begin; /* [ranks + 1]: rank r has action[begin[r]] .. begin[r + 1] - 1 */
+    int32_t slices;                /* slices of a micro-batch: 1 except for Seq1F1B */
+    int64_t *begin; /* [ranks + 1]; rank r has action[begin[r]] .. action[begin[r + 1] - 1] */
     dpar_action *action;
-    uint16_t *rank_of; /* [stages] */
+    uint16_t *rank_of; /* [stages], the rank of each stage */
 } dpar_schedule;
 
-/* Which rank a stage is on. LOOP: s mod p. V: down and up again, 0 1 2 3 3 2 1 0. BIDIRECTIONAL:
- * two chains of p stages, the second from the last rank to the first. */
-enum { DPAR_STAGE_MAP_LOOP, DPAR_STAGE_MAP_V, DPAR_STAGE_MAP_BIDIRECTIONAL, DPAR_STAGE_MAP_COUNT };
+/* The rank of each stage, for p ranks. */
+enum {
+    DPAR_STAGE_MAP_LOOP,          /* stage s is on rank s mod p */
+    DPAR_STAGE_MAP_V,             /* down and up again: 0 1 2 3 3 2 1 0 */
+    DPAR_STAGE_MAP_BIDIRECTIONAL, /* two chains of p stages, the second from the last rank to the
+                                     first */
+    DPAR_STAGE_MAP_COUNT
+};
 
-/* Bytes of memory for a schedule, rounded up to a multiple of 8 as all sizes of this header are, so
- * that memory behind it is aligned, too. -1 when a number is out of its domain: 1 to 65535 ranks
- * and stages, 0 or more actions. O(1). */
+/* Computes the bytes of memory for a schedule. Returns -1 unless there are 1 to 65535 ranks and
+ * stages and 0 or more actions. Like all sizes of this header, the result is a multiple of 8, so
+ * that memory behind the schedule is aligned too. Costs O(1). */
 DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-/* Makes an empty schedule in mem (aligned as for int64_t), with room for `actions`. Set s->ranks
- * and s->stages first. It writes chain = stages, slices = 1, micros = 0, all begins 0. E_ARG,
- * E_ROOM with a sentence. O(ranks). */
+
+/* Makes an empty schedule in the caller's memory, with capacity for `actions` actions. Set s->ranks
+ * and s->stages before. The function sets chain = stages, slices = 1, micros = 0 and all of begin
+ * to 0.
+ *
+ * mem:  aligned as for int64_t; dpar_schedule_bytes computes how many bytes are needed.
+ *
+ * Fails with DPAR_E_ARG, or DPAR_E_ROOM if `bytes` is too small. Costs O(ranks).
+ */
 DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem, int64_t bytes,
                                         dpar_why *why);
 
-/* The stage at the other end of a message, or of F, B and I the stage that needs the result.
- * SEND_F, RECV_B: the stage that this one feeds. RECV_F, SEND_B: the stage that feeds it. -1 at a
- * chain's end and for other kinds. O(1). */
+/* Finds the stage at the other end of a message, or for F, B and I the stage that needs the result.
+ * That is the next stage for F, SEND_F and RECV_B, and the previous one for B, I, SEND_B and
+ * RECV_F. Returns -1 at a chain's end and for other kinds. Costs O(1). */
 DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage);
-/* Appends an action as text: "3F12", "(0F7;7B3)OVERLAP_F_B" for a joined one and the next, "" for
- * an idle one. O(1). */
+
+/* Appends an action as text: "3F12", or "(0F7;7B3)OVERLAP_F_B" for a joined action and the one
+ * after it. An idle action appends nothing. Costs O(1). */
 DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
 
-/* ---- the text: one line a rank, cells between commas, an empty cell is idle ----
+/* ---- schedules as text ----
  *
- * PyTorch's CSV, format compute_only or compute_comms, read strictly. A cell is
- * <stage><name><micro-batch> or (<F>;<B or I>)OVERLAP_F_B, with blanks around it or without. Lines
- * end in LF or CRLF; one that begins with '#' is a comment. A line of nothing is a rank without
- * actions, "" (quoted) a single idle one. Anything else is E_PARSE with line, column and what was
- * expected.
+ * The text has one line for each rank, with cells between commas. It is PyTorch's CSV in the
+ * formats compute_only and compute_comms, read strictly. A cell is <stage><name><micro-batch> or
+ * (<F>;<B or I>)OVERLAP_F_B, and blanks around it are ignored. An empty cell is idle. Lines end in
+ * LF or CRLF, and a line that begins with '#' is a comment. An empty line is a rank without
+ * actions, and a line "" (two quotes) is a rank with a single idle action. Any other text fails
+ * with DPAR_E_PARSE; the message gives line, column and what was expected.
  *
- * A stage is on the rank in whose line it stands. E_ARG: it stands in two, or a stage below the
- * largest stands in none. Peers follow from that. */
+ * A stage is on the rank in whose line it appears, and peers follow from that. It is DPAR_E_ARG if
+ * a stage appears in two lines, or a stage below the largest in none.
+ */
 
-/* A text to read. Zero it, then set the first two. */
+/* A text to read. Zero it, then set `text` and `bytes`. */
 typedef struct dpar_schedule_read_desc {
     const char *text;
     size_t bytes;
-    int32_t chain; /* stages of a chain; 0: all are one chain */
+    int32_t chain; /* stages of a chain; 0 makes all stages one chain */
 } dpar_schedule_read_desc;
 
-/* Bytes of memory that reading this text takes. -1 with a sentence: as dpar_schedule_read.
- * O(text). */
+/* Computes the bytes of memory that dpar_schedule_read needs for a text. Returns -1 if the text
+ * cannot be read, and `why` receives the message of dpar_schedule_read. Costs O(text). */
 DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
-/* Reads a text into mem. micros is the largest + 1. slices is 1: set yours after it. E_PARSE: see
- * above. E_ARG: that too, or a message between stages that are no neighbours in a chain, or on one
- * rank. E_ROOM. O(text). */
+
+/* Reads a schedule from text into the caller's memory. micros becomes the largest micro-batch + 1
+ * and slices becomes 1; set your own number of slices afterwards.
+ *
+ * mem:  aligned as for int64_t; dpar_schedule_read_bytes computes how many bytes are needed.
+ *
+ * Fails with DPAR_E_PARSE or DPAR_E_ARG as described above, or DPAR_E_ROOM if `bytes` is too small.
+ * DPAR_E_ARG also means a message between stages that are not neighbours in a chain or are on the
+ * same rank. Costs O(text).
+ */
 DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_read_desc *in,
                                         void *mem, int64_t bytes, dpar_why *why);
-/* Appends a schedule as text, which reads back as the same actions. `end` ends the lines: "\r\n" as
- * Python's csv writes it, or "\n". O(actions). */
+
+/* Appends a schedule as text, from which dpar_schedule_read makes the same actions again. `end`
+ * ends each line: "\r\n" as Python's csv module writes it, or "\n". Costs O(actions). */
 DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t);
 
 /* ==== schedule/generate.h ==== */
 
-/* generate - the published pipeline orders by name: who computes what after what.
+/* generate - makes the published pipeline schedules by name.
  *
  *     static int64_t memory[1000];
  *     dpar_schedule s;
  *     dpar_schedule_make(memory, sizeof memory, "zbv", 4, 8, &s, &why);    4 ranks, 8 micro-batches
  *
- * A dpar_schedule_desc says more: stages a rank, groups, slices, where stages are.
- * dpar_schedule_lower adds messages, dpar_schedule_simulate times. */
+ * A dpar_schedule_desc also sets stages per rank, groups, slices and the rank of each stage.
+ * Afterwards dpar_schedule_lower adds messages, and dpar_schedule_simulate computes times.
+ */
 
-/* The rules: p ranks, v stages a rank, m micro-batches, a rank r; F, B, I, W as in schedule.h.
- * "Live" are the activations that a rank holds at most, in stages x micro-batches: from F to B or
- * W. */
+/* The rules, for p ranks, v stages per rank, m micro-batches and a rank r; F, B, I, W as in
+ * schedule.h. "Live" is the most activations that a rank holds at one time, in stages x
+ * micro-batches, each from F to B or W. */
 enum {
-    /* All F, then all B in the same order (PyTorch, DeepSpeed), with `lifo` from the last
-     * micro-batch to the first (as Huang 2019 draws it). Live: m. */
+    /* GPipe: all F, then all B in the same order (PyTorch, DeepSpeed), or with `lifo` from the last
+     * micro-batch to the first (as drawn in Huang 2019). Live: m. */
     DPAR_SCHEDULE_GPIPE = 1,
-    /* p-1-r F ahead, then F and B in turn (PipeDream-flush; Narayanan 2021). Live: p-r. Fewer
-     * micro-batches than ranks are fine. */
+    /* 1F1B: p-1-r F ahead, then F and B in turn (PipeDream-flush; Narayanan 2021). Fewer
+     * micro-batches than ranks are allowed. Live: p-r. */
     DPAR_SCHEDULE_1F1B,
-    /* v stages a rank: r, r+p, r+2p, ... Micro-batches go in groups of N (`group`), each group
-     * through all of a rank's stages before the next. (v-1) N + 2 (p-1-r) F ahead (Narayanan 2021).
-     * Live: one more than are ahead. */
+    /* Interleaved 1F1B: a rank has the v stages r, r+p, r+2p and so on. Micro-batches are run in
+     * groups of N
+     * (`group`), each group through all stages of a rank before the next group. (v-1) N + 2 (p-1-r)
+     * F ahead (Narayanan 2021). Live: one more than are ahead. */
     DPAR_SCHEDULE_INTERLEAVED,
-    /* All micro-batches through a rank's first stage, then all through its second, and so on. Then
-     * back, the last micro-batch first (Lamy-Poirier 2022, PyTorch's LoopedBFS). Live: m v. */
+    /* Breadth first: all micro-batches through a rank's first stage, then all through its second,
+     * and so on; then back, the last micro-batch first (Lamy-Poirier 2022, PyTorch's LoopedBFS).
+     * Live: m v. */
     DPAR_SCHEDULE_BREADTH_FIRST,
-    /* Zero bubble by hand (Qi 2023), I and W apart: 1F1B's start, and the W of an I comes r
-     * micro-batches after it. Live: p on every rank. Also called ZB-1P. */
+    /* ZB-H1 or ZB-1P, a handcrafted zero-bubble schedule (Qi 2023) with I and W apart: it starts as
+     * 1F1B, and the W of an I follows r micro-batches later. Live: p on every rank. */
     DPAR_SCHEDULE_ZB_H1,
-    /* The same with 2 (p-1-r) F ahead and W 2 r behind. With F = I = W no rank pauses between its
-     * first F and its last W. Live: 2p-1 on every rank. Also called ZB-2P. */
+    /* ZB-2P: as ZB-H1, but with 2 (p-1-r) F ahead and W 2 r behind. If F = I = W, no rank pauses
+     * between its first F and its last W. Live: 2p-1 on every rank. */
     DPAR_SCHEDULE_ZB_2P,
-    /* Zero bubble on a V: a rank has stages r and 2p-1-r. Below 2p-1 micro-batches it is the list
-     * of 2p-1 with the others left out. Live: 2p. */
+    /* ZB-V: zero bubble on a V, in which a rank has stages r and 2p-1-r. With fewer than 2p-1
+     * micro-batches it is the schedule of 2p-1 with the others left out. Live: 2p. */
     DPAR_SCHEDULE_ZBV,
-    /* The same V with half and a third of the memory (Qi 2024). A block of 6 slots a micro-batch is
-     * repeated, then moved to the front where memory allows. Live: 2 ((p+2)/2), 2 ((p+4)/3),
-     * rounded down as in C. */
+    /* V-Half: the V of ZB-V with half of the memory (Qi 2024). A block of 6 slots is repeated for
+     * each micro-batch, then actions move forward where memory allows. Live: 2 ((p+2)/2), rounded
+     * down as in C. */
     DPAR_SCHEDULE_V_HALF,
+    /* V-Min: the same with a third of the memory. Live: 2 ((p+4)/3), rounded down as in C. */
     DPAR_SCHEDULE_V_MIN,
-    /* Two pipelines in opposite directions, stages 0 .. p-1 and p .. 2p-1, with half the
-     * micro-batches through each. F of one runs together with B of the other (DeepSeek 2024). p and
-     * m even, m >= 2p. Live: p+1. */
+    /* DualPipe: two pipelines in opposite directions, stages 0 .. p-1 and p .. 2p-1, each with half
+     * of the micro-batches. F of one runs together with B of the other (DeepSeek 2024). p and m
+     * must be even, and m >= 2p. Live: p+1. */
     DPAR_SCHEDULE_DUALPIPE,
-    /* The same folded onto a V: m >= 2p. Live: 2p+1. */
+    /* DualPipeV: DualPipe folded onto a V, with m >= 2p. Live: 2p+1. */
     DPAR_SCHEDULE_DUALPIPEV,
-    /* 1F1B with 2 (p-1-r) F ahead: latency between ranks is paid once, not for each micro-batch
-     * (Alpa's overlap-friendly 1F1B). Live: 2 (p-r) - 1. */
+    /* Eager 1F1B: 1F1B with 2 (p-1-r) F ahead, so that the latency between ranks is paid once, not
+     * for each micro-batch (Alpa's overlap-friendly 1F1B). Live: 2 (p-r) - 1. */
     DPAR_SCHEDULE_EAGER_1F1B,
-    /* ZB-H1 with v stages a rank, grouped as INTERLEAVED, (v-1) N + p-1-r F ahead (PyTorch's
-     * InterleavedZeroBubble). Live with N = p: v p. */
+    /* Interleaved zero bubble: ZB-H1 with v stages per rank, grouped as INTERLEAVED, (v-1) N +
+     * p-1-r F ahead (PyTorch's InterleavedZeroBubble). Live with N = p: v p. */
     DPAR_SCHEDULE_INTERLEAVED_ZB,
-    /* V_HALF with whole backwards: 2/3 of 1F1B's memory (Qi 2024). Live: 2 (2p/3 + 1), rounded down
-     * as in C. */
+    /* 1F1B-V: V_HALF with unsplit backwards, and 2/3 of the memory of 1F1B (Qi 2024). Live: 2 (2p/3
+     * + 1), rounded down as in C. */
     DPAR_SCHEDULE_1F1B_V,
-    /* INTERLEAVED (v = 1: EAGER_1F1B) with one F more ahead. So each F runs together with a B that
-     * does not need it (Megatron's overlap of experts' all-to-all). */
+    /* MoE overlap: INTERLEAVED, or for v = 1 EAGER_1F1B, with one F more ahead, so that each F runs
+     * together with a B that does not need it (Megatron's overlap of the experts' all-to-all). */
     DPAR_SCHEDULE_MOE_OVERLAP,
-    /* 1F1B over slices of the sequence: p-2-r + slices F ahead. Of a micro-batch the last slice
-     * goes back first (Sun 2024). Live: p-1-r + slices, of slices. */
+    /* Seq1F1B: 1F1B over slices of the sequence, with p-2-r + slices F ahead. The backward of a
+     * micro-batch begins with its last slice (Sun 2024). Live: p-1-r + slices, in slices. */
     DPAR_SCHEDULE_SEQ1F1B,
-    /* Two 1F1B pipelines in opposite directions (Li 2021). Units of p micro-batches follow each
-     * other: micro-batches u p .. u p + p/2 - 1 of unit u go down, the rest up. F and B take equal
-     * slots. p even. Live: p/2+1 on the outer ranks, p on the inner. */
+    /* Chimera: two 1F1B pipelines in opposite directions (Li 2021). Micro-batches form units of p
+     * that follow each other. In unit u, micro-batches u p .. u p + p/2 - 1 go down and the rest
+     * up. F and B take equal slots. p must be even. Live: p/2+1 on the outer ranks, p on the inner
+     * ones. */
     DPAR_SCHEDULE_CHIMERA,
     /* Inference: only F, a rank's stages one after another. */
     DPAR_SCHEDULE_FORWARD_ONLY,
-    DPAR_SCHEDULE_END /* one past the last: rules are 1 to DPAR_SCHEDULE_END - 1, 0 is none */
+    DPAR_SCHEDULE_END /* one past the last rule; rules are 1 to DPAR_SCHEDULE_END - 1, and 0 is no
+                         rule */
 };
 
-/* A schedule to be made. Zero it, then set rule, ranks and micros; 0 elsewhere is the rule's own.
- * It has ranks x chunks stages; bidirectional rules have 2 x ranks, in two chains. */
+/* A schedule to be made. Zero it, then set rule, ranks and micros; 0 in another field selects the
+ * rule's own value. A schedule has ranks x chunks stages; a rule in two directions has 2 x ranks,
+ * in two chains. */
 typedef struct dpar_schedule_desc {
-    int32_t rule;   /* DPAR_SCHEDULE_GPIPE, ...; must be said */
+    int32_t rule;   /* DPAR_SCHEDULE_GPIPE, ...; required */
     int32_t ranks;  /* 1 to 65535 */
-    int32_t micros; /* 1 to 65535; SEQ1F1B: x slices */
-    /* Stages a rank. Any for INTERLEAVED, BREADTH_FIRST, INTERLEAVED_ZB (0: 2), MOE_OVERLAP and
-     * FORWARD_ONLY (0: 1); 2 for the rules on a V or in two directions; 1 for the others. */
+    int32_t micros; /* 1 to 65535; for SEQ1F1B, micros x slices at most 65535 */
+    /* Stages per rank: any number for INTERLEAVED, BREADTH_FIRST and INTERLEAVED_ZB (0 selects 2),
+     * and for MOE_OVERLAP and FORWARD_ONLY (0 selects 1); 2 for rules on a V or in two directions;
+     * 1 for the others. */
     int32_t chunks;
-    /* INTERLEAVED, INTERLEAVED_ZB, MOE_OVERLAP: micro-batches of a group, at least `ranks`; 0:
-     * ranks. Fewer in all than `ranks` are one group.
+    /* For INTERLEAVED, INTERLEAVED_ZB and MOE_OVERLAP, the micro-batches of a group, at least
+     * `ranks`; 0 selects `ranks`. If there are fewer micro-batches than `ranks`, they are one
+     * group.
      *
-     * A last group of `ranks` or more may be shorter (Megatron's rule). When fewer would be left,
-     * the full groups share them as evenly as possible, the first ones getting one more. PyTorch
-     * does so where all come out equal: 10 on 4 ranks are 5 and 5. */
+     * A last group may be shorter if it has `ranks` or more (Megatron's rule). If fewer would be
+     * left, the full groups share them as evenly as possible, and the first groups get one more.
+     * PyTorch does so if all groups come out equal: 10 micro-batches on 4 ranks are groups of 5 and
+     * 5.
+     */
     int32_t group;
-    int32_t slices; /* SEQ1F1B: slices of a micro-batch; 0: 2 */
-    int32_t lifo;   /* GPIPE: 1: backward from the last micro-batch to the first */
-    /* [stages]: the rank of each stage. NULL: stage s on rank s mod p; V and bidirectional: there
-     * and back. GPIPE, BREADTH_FIRST and FORWARD_ONLY take any map. The others take that one with
-     * its ranks relabelled: what the rule puts on one rank is on one rank. */
+    int32_t slices; /* SEQ1F1B: slices of a micro-batch; 0 selects 2 */
+    int32_t lifo;   /* GPIPE: 1 runs backwards from the last micro-batch to the first */
+    /* [stages], the rank of each stage. NULL puts stage s on rank s mod p, or on a V and in two
+     * directions there and back. GPIPE, BREADTH_FIRST and FORWARD_ONLY accept any map. The other
+     * rules accept their own map with its ranks renumbered, so that stages which the rule puts on
+     * one rank stay together. */
     const uint16_t *rank_of;
-    int32_t stages; /* BREADTH_FIRST, FORWARD_ONLY with rank_of: stages of all ranks; 0: ranks x
-                       chunks */
+    /* For BREADTH_FIRST and FORWARD_ONLY with rank_of, the number of stages of all ranks; 0 selects
+     * ranks x chunks. */
+    int32_t stages;
 } dpar_schedule_desc;
 
-/* Bytes of memory that dpar_schedule_generate takes: dpar_schedule_bytes, and for V_HALF, V_MIN and
- * 1F1B_V 88 m + 72 p + 248 bytes a rank to work in. -1 with a sentence where there is no such
- * schedule. O(stages). */
+/* Computes the bytes of memory that dpar_schedule_generate needs: dpar_schedule_bytes, and for
+ * V_HALF, V_MIN and 1F1B_V another 88 m + 72 p + 248 bytes per rank to work in. Returns -1 if there
+ * is no such schedule, and `why` receives the reason. Costs O(stages). */
 DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why);
-/* Makes the schedule in mem (aligned as for int64_t): F, B, I and W, no messages, no idle cells.
- * mem behind the schedule's own bytes is free again. E_ARG, E_DIVIDE, E_RANGE: there is no such
- * schedule. E_ROOM. O(actions); V_HALF, V_MIN, 1F1B_V O(actions + p^2), more where much moves. */
+
+/* Makes a schedule in the caller's memory: F, B, I and W, without messages and idle actions.
+ *
+ * mem:  aligned as for int64_t. Memory behind the schedule's own bytes is free again afterwards.
+ *
+ * Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE if there is no such schedule, or DPAR_E_ROOM
+ * if `bytes` is too small. Costs O(actions); V_HALF, V_MIN and 1F1B_V cost O(actions + p^2), and
+ * more if many actions move.
+ */
 DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
                                             const dpar_schedule_desc *order, void *mem,
                                             int64_t bytes, dpar_why *why);
 
-/* The name of a rule: "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-2p", "zbv",
- * "v-half", "v-min", "dualpipe", "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",
- * "moe-overlap", "seq1f1b", "chimera", "forward-only". "?" for any other number. Static text. */
+/* Returns the name of a rule: "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-2p",
+ * "zbv", "v-half", "v-min", "dualpipe", "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",
+ * "moe-overlap", "seq1f1b", "chimera", "forward-only". Returns "?" for any other number. The text
+ * is static. */
 DPAR_API const char *dpar_schedule_name(int32_t rule);
-/* The rule of a name: sets order->rule and order->lifo, nothing else. Case, '-', '_' and a leading
- * "Schedule" do not matter, so PyTorch's class names do. E_UNKNOWN lists the names. O(rules).
+
+/* Finds the rule with a given name, and sets order->rule and order->lifo. Case, '-', '_' and a
+ * leading "Schedule" do not matter, so PyTorch's class names are found too. Fails with
+ * DPAR_E_UNKNOWN; the message lists the names. Costs O(rules).
  *
- * Further names: gpipe-lifo, interleaved-1f1b, bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v,
+ * Further names are gpipe-lifo, interleaved-1f1b, bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v,
  * zbv-zero-bubble, izb, interleaved-zero-bubble, flexible-interleaved-1f1b, eager, v1f1b,
- * overlap-1f1b, seq-1f1b, inference. */
+ * overlap-1f1b, seq-1f1b, inference.
+ */
 DPAR_API dpar_status dpar_schedule_find(dpar_schedule_desc *order, const char *name, dpar_why *why);
 
-/* A schedule by name, all else the rule's own: dpar_schedule_find and dpar_schedule_generate in
- * one. mem: aligned as for int64_t; E_ROOM says how many bytes. Other errors and cost as theirs. */
+/* Makes a schedule by name, with the rule's own values for all other settings: dpar_schedule_find
+ * and dpar_schedule_generate in one call.
+ *
+ * mem:  aligned as for int64_t. If `bytes` is too small, DPAR_E_ROOM says how many are needed.
+ *
+ * Other errors and the cost are those of the two functions.
+ */
 DPAR_API dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *name, int32_t ranks,
                                         int32_t micros, dpar_schedule *s, dpar_why *why);
 
 /* ==== schedule/check.h ==== */
 
-/* check - is a schedule right, and does it come to its end on a given transport?
+/* check - proves that a schedule is correct, and that it cannot deadlock on a given transport.
  *
  *     dpar_schedule_check_desc how = {0};
  *     how.transport = DPAR_TRANSPORT_PAIR;                 NCCL, a communicator for each pair
- *     st = dpar_schedule_check(&lowered, &how, memory, sizeof memory, &why); */
+ *     st = dpar_schedule_check(&lowered, &how, memory, sizeof memory, &why);
+ */
 
-/* What counts as right, beyond the rules below. */
+/* Bits that change what counts as correct. */
 enum {
-    DPAR_CHECK_TRAINS =
-        1, /* a list without any backward is refused; without the flag it counts as forward-only */
-    DPAR_CHECK_TAGGED = 2 /* messages have tags (MPI): any order on a channel is right */
+    /* Refuses a list without any backward, which otherwise counts as forward-only. */
+    DPAR_CHECK_TRAINS = 1,
+    /* Says that messages have tags (MPI), so that any order on a channel is correct. */
+    DPAR_CHECK_TAGGED = 2
 };
 
-/* How messages travel. What passes BLOCKING passes all.
+/* How messages are transported. A schedule that passes BLOCKING passes all.
  *
- *     BLOCKING   a rank does its actions in order and stays at a message until the other rank
- *                is at its other end (MPI_Ssend, MPI_Recv)
- *     RANK       messages are posted and wait in a queue; one goes when both its ends are first
- *                in their queues; a computation waits for what it receives (NCCL).
- *                One queue a rank, for all messages: one communicator
- *     DIR        the same, a queue for the forward's and one for the backward's
- *     PAIR       a queue for each other rank: communicators of 2 ranks
- *     EDGE       a queue for each other rank and direction: PyTorch's p2p_per_edge
- *     EAGER      a rank does its actions in order. From each rank to each other one there is a
- *                buffer of `room` messages, first in first out. A send waits for a place in it,
- *                a receive for its message at the front */
+ * With the four kinds from RANK to EDGE, messages are posted and wait in queues. A message is
+ * transferred once it is first in the queues of both its ends, and a computation waits for what it
+ * receives. With BLOCKING and EAGER a rank does its actions in order.
+ */
 enum {
-    DPAR_TRANSPORT_NONE, /* messages wait for nothing but the data */
-    DPAR_TRANSPORT_BLOCKING,
-    DPAR_TRANSPORT_RANK,
-    DPAR_TRANSPORT_DIRECTION,
-    DPAR_TRANSPORT_PAIR,
-    DPAR_TRANSPORT_EDGE,
+    DPAR_TRANSPORT_NONE,      /* messages wait for nothing but their data */
+    DPAR_TRANSPORT_BLOCKING,  /* a message holds each end until the other arrives (MPI_Ssend) */
+    DPAR_TRANSPORT_RANK,      /* one queue per rank: one NCCL communicator */
+    DPAR_TRANSPORT_DIRECTION, /* one queue for the forward's, one for the backward's messages */
+    DPAR_TRANSPORT_PAIR,      /* a queue for each other rank: communicators of 2 ranks */
+    DPAR_TRANSPORT_EDGE,      /* a queue for each other rank and direction: torch's p2p_per_edge */
+    /* From each rank to each other one there is a first-in, first-out buffer of `room` messages. A
+     * send waits until the buffer has a free place, a receive until its message is at the front. */
     DPAR_TRANSPORT_EAGER,
     DPAR_TRANSPORT_COUNT
 };
 
-/* What is checked. Zero it: the proof alone. */
+/* What to check. Zero it to prove the schedule without a transport. */
 typedef struct dpar_schedule_check_desc {
-    int32_t flags;     /* DPAR_CHECK_...; with a transport TAGGED is implied */
-    int32_t transport; /* DPAR_TRANSPORT_... */
-    int32_t room;      /* messages of an EAGER buffer, 1 and more; else ignored */
-    int64_t *stuck; /* NULL, or [ranks], written only when the transport gets stuck: where each rank
-                       stands, as an index in s->action; -1 when it is through. Of queued messages
-                       it is the first of the queue that holds up the rank */
+    int32_t flags;     /* DPAR_CHECK_x; DPAR_CHECK_TAGGED is implied by a transport */
+    int32_t transport; /* DPAR_TRANSPORT_x */
+    int32_t room;      /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
+    /* [ranks], receives where each rank is stuck, as an index of s->action, or -1 if it has
+     * finished. For queued messages it is the first of the queue that holds up the rank. Written
+     * only if the transport gets stuck; may be NULL. */
+    int64_t *stuck;
 } dpar_schedule_check_desc;
 
-/* Bytes of working memory. -1 when ranks, stages, chain, micros, slices or begin are not those of a
- * schedule; the check says why. `how` may be NULL: all zero. O(ranks). */
+/* Computes the bytes of working memory that dpar_schedule_check needs. Returns -1 if ranks, stages,
+ * chain, micros, slices or begin are not those of a schedule; the check then says why. `how` may be
+ * NULL, which means all zero. Costs O(ranks). */
 DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s,
                                            const dpar_schedule_check_desc *how);
 
-/* Proves a schedule, with messages or without: DPAR_OK, or E_ARG with the first fault in one
- * sentence, "rank 2: 1B3 is there twice". mem is aligned as for int64_t; E_ROOM when it is too
- * small. `how` may be NULL. O(actions). A right schedule keeps these rules:
+/* Proves that a schedule is correct, with messages or without. With a transport it also proves that
+ * all ranks reach their end on it.
  *
- *  - Kinds, stages and micro-batches are in range, stages on their rank. Behind a joined forward
- *    comes a B or I of the same rank, of another stage or micro-batch.
- *  - Every micro-batch goes through all stages of one chain, its slices through the same. Each
- *    stage has F once, and B once or I and W once; or no backward is anywhere.
- *  - In a rank's list F, OFFLOAD, RELOAD, RECOMPUTE, B or I, W come in this order.
- *  - What a stage gives to another of the same rank is made before it is used.
- *  - Slices go forward in ascending, backward in descending order.
+ * how:  NULL means all zero. With a transport, the schedule must have its messages.
+ * mem:  aligned as for int64_t; dpar_schedule_check_bytes computes how many bytes are needed.
+ *
+ * Fails with DPAR_E_ARG if the schedule is not correct, and the message names the first fault,
+ * "rank 2: 1B3 is there twice". Fails with DPAR_E_STUCK if ranks wait for each other, and the
+ * message names the circle: "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after
+ * 1SEND_F0; rank 1 ...". Fails with DPAR_E_ROOM if `bytes` is too small. Costs O(actions).
+ *
+ * The outcome does not depend on the speed of ranks, so that one run proves all runs. (PyTorch
+ * issue #172668 and PR #195760 are about such a deadlock.) A correct schedule keeps these rules:
+ *
+ *  - Kinds, stages and micro-batches are in range, and stages are on their rank. After a joined
+ *    forward comes a B or I of the same rank, of another stage or micro-batch.
+ *  - Every micro-batch passes all stages of one chain, and its slices the same chain. Each stage
+ *    has F once, and B once or I and W once, unless there is no backward at all.
+ *  - In a rank's list F, OFFLOAD, RELOAD, RECOMPUTE, B or I, W of a stage and micro-batch come in
+ *    this order.
+ *  - What a stage gives to another stage of the same rank is made before it is used.
+ *  - Slices go forward in ascending and backward in descending order.
  *  - There is an OFFLOAD for every RELOAD, and with backwards a RELOAD for every OFFLOAD.
- *  - Messages, if there is one: what goes between neighbouring stages on different ranks has its
- *    SEND and its RECV once, with the right peer, and there is no other message. RECV comes before
- *    its consumer, SEND after its producer. What one rank sends to another is received in the order
- *    in which it is sent, whatever it carries. (NCCL has no tags: another order is no error there
- *    but wrong data.)
- *  - UNSHARD and RESHARD, if there is one: they alternate for each stage, the last is a RESHARD,
- *    and F, B, I, W, RECOMPUTE stand in between.
- *  - REDUCE_GRAD, if there is one: once for each stage that has backwards, after them; at most one
- *    WAIT_REDUCE_GRAD behind it.
- *  - All ranks together come to the end when they wait for the data alone; else E_STUCK and the
- *    circle.
- *
- * With a transport it also asks whether the list, which must have its messages, comes to its end on
- * it. When not: E_STUCK and the circle, "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1
- * has after 1SEND_F0; rank 1 ...". The outcome does not depend on the ranks' speed, so that one run
- * proves all. (The case of PyTorch issue #172668 and PR #195760.) */
+ *  - If there are messages, each value between neighbouring stages on different ranks has one SEND
+ *    and one RECV with the right peer, and there is no other message. RECV comes before its
+ *    consumer and SEND after its producer. The messages from one rank to another are received in
+ *    the order in which they are sent. (NCCL has no tags, so another order there gives wrong data
+ *    without an error.)
+ *  - If there are UNSHARD and RESHARD, they alternate for each stage, the last is a RESHARD, and F,
+ *    B, I, W and RECOMPUTE are between them.
+ *  - If there is a REDUCE_GRAD, there is one for each stage that has backwards, after them, and at
+ *    most one WAIT_REDUCE_GRAD after it.
+ *  - All ranks together reach the end if actions wait for their data only.
+ */
 DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
                                          const dpar_schedule_check_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why);
 
 /* ==== schedule/simulate.h ==== */
 
-/* simulate - when each action of a schedule starts and ends, how long the whole takes, where ranks
- * stand idle and why, and the memory that they hold. All in whole numbers, the same on every
- * machine.
+/* simulate - computes when each action of a schedule starts and ends, how long the schedule takes,
+ * where ranks are idle and why, and how much memory they hold. Integers only, so that results are
+ * the same on every machine.
  *
  *     dpar_schedule_times t = {0};
  *     dpar_schedule_simulate_desc how = {0};
@@ -375,179 +440,206 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
  *     t.backward.all = 2000;
  *     how.times = &t;
  *     dpar_schedule_simulate(&s, &how, &timing, memory, sizeof memory, &why);
- *     timing.makespan, timing.bubble_of_work.part, ... */
+ *     timing.makespan, timing.bubble_of_work.part, ...
+ */
 
-/* A number for each stage: of[stage] when `of` is given (the caller's, [stages]), else `all`. Of
- * edges, of[s] is the one between stages s and s + 1, both ways; where a chain ends it is read and
- * unused. */
+/* A number for each stage: of[stage] if `of` is not NULL, otherwise `all`. For numbers of edges,
+ * of[s] belongs to the edge between stages s and s + 1, in both directions; the entry of a stage
+ * that ends a chain is read and not used. */
 typedef struct dpar_stage_values {
     int64_t all;
+    /* [stages], the caller's; may be NULL */
     const int64_t *of;
 } dpar_stage_values;
 
-/* How messages go. */
+/* How messages are sent. */
 enum {
-    DPAR_SEND_MODE_BUFFERED, /* a message leaves when it is sent and arrives whether or not its RECV
-                            was reached; neither holds a rank. A list without messages implies this
-                          */
-    DPAR_SEND_MODE_POSTED, /* it leaves when both its SEND and its RECV were reached; neither holds
-                          a rank, and it waits for no other message. For lists with messages */
-    DPAR_SEND_MODE_BLOCKING, /* as POSTED, and each holds its rank until it is done: rendezvous in
-                            the order of the list (MPI_Ssend, MPI_Recv) */
+    /* A message starts when its SEND is reached, and arrives whether or not its RECV has been
+     * reached. Neither holds a rank. A list without messages implies this. */
+    DPAR_SEND_MODE_BUFFERED,
+    /* A message starts when both its SEND and its RECV have been reached. Neither holds a rank, and
+     * it waits for no other message. For lists with messages. */
+    DPAR_SEND_MODE_POSTED,
+    /* As POSTED, and each end holds its rank until the message has arrived: rendezvous in the order
+     * of the list (MPI_Ssend, MPI_Recv). */
+    DPAR_SEND_MODE_BLOCKING,
     DPAR_SEND_MODE_COUNT
 };
-/* Which messages take turns. */
+
+/* Which messages share a link. */
 enum {
-    DPAR_CONTENTION_NONE, /* each message has a link to itself */
-    DPAR_CONTENTION_PAIR, /* messages from one rank to one other take turns, in the order of their
-                           sends. bytes / bandwidth is a turn, latency is not. With
-                           DPAR_SEND_MODE_BUFFERED */
-    DPAR_CONTENTION_RANK, /* all messages that leave a rank take turns */
+    DPAR_CONTENTION_NONE, /* each message has its own link */
+    /* Messages from one rank to another use one link in turn, in the order of their sends. A turn
+     * takes bytes / bandwidth; the latency is not part of it. Only with DPAR_SEND_MODE_BUFFERED. */
+    DPAR_CONTENTION_PAIR,
+    DPAR_CONTENTION_RANK, /* all messages that a rank sends use one link in turn */
     DPAR_CONTENTION_COUNT
 };
-/* What actions and messages take, in any unit of time, 0 or more. Zero it and fill it in. */
+
+/* The times of actions and messages, in any unit, 0 or more. Zero it, then set the fields that you
+ * need. */
 typedef struct dpar_schedule_times {
-    dpar_stage_values forward, input, weight; /* F, I, W of a stage */
-    dpar_stage_values backward;               /* B; 0: input + weight */
-    dpar_stage_values overlap; /* a joined pair, of its forward's stage; 0: both in turn */
-    /* These hold the rank too. WAIT_REDUCE_GRAD takes no time: its REDUCE_GRAD is over. */
+    dpar_stage_values forward, input, weight; /* F, I and W of a stage */
+    dpar_stage_values backward;               /* B; 0 selects input + weight */
+    dpar_stage_values overlap; /* a joined pair, by the stage of its forward; 0 runs F and B one
+                          after the other */
+    /* These actions hold the rank too. WAIT_REDUCE_GRAD takes no time, because its REDUCE_GRAD is
+     * over. */
     dpar_stage_values unshard, reshard, reduce_grad, recompute, offload, reload;
 
-    /* A message takes latency + bytes * 10^9 / bandwidth, the quotient rounded up. */
+    /* A message takes latency + bytes * 10^9 / bandwidth, with the quotient rounded up. */
     dpar_stage_values latency;
-    dpar_stage_values bytes; /* of one message */
-    dpar_stage_values
-        bandwidth; /* bytes in 10^9 units of time: bytes/s when the unit is ns; 0: infinite */
+    dpar_stage_values bytes;     /* bytes of one message */
+    dpar_stage_values bandwidth; /* bytes in 10^9 units of time, which is bytes/s if the unit is ns;
+                            0 is infinite */
+    /* DPAR_SEND_MODE_x and DPAR_CONTENTION_x */
     int32_t sends, links;
 
-    /* The transport on which the list runs: DPAR_TRANSPORT_... of check.h. For lists with messages;
-     * `sends` and `links` are then 0. NONE: they say how messages go.
+    /* The transport, DPAR_TRANSPORT_x of check.h, for lists with messages; `sends` and `links` must
+     * then be 0. With DPAR_TRANSPORT_NONE, `sends` and `links` say how messages are sent.
      *
-     * RANK, DIR, PAIR, EDGE: as POSTED, but a message leaves when it is the first in the queues of
-     * both its ends, and those behind it wait until it has arrived. So a NCCL communicator does its
-     * operations, one after the other. EAGER: a SEND holds its rank until the buffer to the other
-     * rank has a place, a RECV until its message is the first there and has arrived. BLOCKING: as
-     * DPAR_SEND_MODE_BLOCKING. */
+     * RANK, DIR, PAIR and EDGE are as POSTED, but a message starts when it is the first in the
+     * queues of both its ends. Messages behind it wait until it has arrived, because an NCCL
+     * communicator runs its operations one after the other. With EAGER, a SEND holds its rank until
+     * the buffer to the other rank has a free place, and a RECV until its message is the first
+     * there and has arrived. BLOCKING is as DPAR_SEND_MODE_BLOCKING.
+     */
     int32_t transport;
-    int32_t room; /* EAGER: messages of a buffer, 1 or more; else ignored */
+    int32_t room; /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
 
-    /* Bytes that F, I and W of a micro-batch add to the rank's memory: F above 0, I and W as a rule
-     * below. B adds what I and W add. What is added counts from the start of the action, what goes,
-     * goes at its end; a joined pair holds both. OFFLOAD takes away what F added, RELOAD adds it
-     * again. */
+    /* Bytes that F, I and W of a micro-batch add to the rank's memory. F adds a positive number; I
+     * and W usually add negative ones. B adds what I and W add. Memory grows at the start of an
+     * action and shrinks at its end; a joined pair holds both. OFFLOAD subtracts what F added, and
+     * RELOAD adds it again. */
     dpar_stage_values hold_forward, hold_input, hold_weight;
     dpar_stage_values
-        hold_always; /* parameters, gradients, optimizer: of each stage, all the time */
+        hold_always; /* bytes of each stage at all times: parameters, gradients, optimizer */
 
-    /* Bytes that a rank may hold: of[rank], [ranks]; 0: no limit. A cap moves nothing. It says
-     * which idle time is for want of memory, and what passes it (over_cap).
+    /* Bytes that a rank may hold, by rank; 0 is no limit. A cap does not change any time. It
+     * decides which idle time is counted as lack of memory, and what exceeds it is reported in
+     * over_cap.
      *
      * With a cap (`of`, or `all` not 0) and no hold_forward, an activation counts as 1 from F to B
-     * or W, as in a dpar_schedule_optimize_desc. hold_input and hold_weight are then not read. The
-     * cap and peak_bytes count activations, on top of hold_always. */
+     * or W, as in a dpar_schedule_optimize_desc, and hold_input and hold_weight are not read. The
+     * cap and peak_bytes then count activations, on top of hold_always.
+     */
     dpar_stage_values cap;
 } dpar_schedule_times;
 
-/* A fraction, part / whole; 0 / 0 when nothing takes time. */
+/* A fraction, part / whole; 0 / 0 if nothing takes time. */
 typedef struct dpar_ratio {
     int64_t part, whole;
 } dpar_ratio;
 
-/* One rank. busy + the five kinds of idle = makespan. Idle time belongs to the gap before an
- * action: the rank waits there for its last input.
+/* The timing of one rank. busy + the five kinds of idle time = makespan. Idle time belongs to the
+ * gap before an action, in which the rank waits for the action's last input.
  *
- * When does a gap count as memory? A rank does its list in order, so memory delays no action; with
- * more of it the rank might have run ahead of its list. Take the next forward behind the action
- * that the gap is before. (With blocking sends a message may be that action. Of a joined pair the
- * forward alone counts.) The forward could start when its input has arrived, reached or not, and
- * what it needs on this rank is done. From then on the gap counts as memory when it would not fit:
- * what the rank holds before the gap, plus the forward's hold_forward, passes the cap.
+ * A gap counts as lack of memory under the following rule. A rank does its list in order, so memory
+ * delays no action; but with more of it the rank might have run ahead of its list. Take the next
+ * forward after the action that ends the gap. (With blocking sends that action may be a message. Of
+ * a joined pair only the forward counts.) The forward could start once its input has arrived,
+ * whether or not the list has reached it, and what it needs on this rank is done. From then on the
+ * gap counts as memory if the forward would not fit, which means that what the rank holds before
+ * the gap plus hold_forward exceeds the cap.
  *
- * The part before that moment keeps its cause. So does the whole gap when no forward is left. A
- * larger cap never gives more of it. A list that itself passes its cap is not refused: over_cap
- * says so, and its gaps count as if the rank kept to the cap. */
+ * The part of the gap before that moment keeps its cause, and so does the whole gap if there is no
+ * forward left. A larger cap never gives more of this time. A list that itself exceeds its cap is
+ * not refused: over_cap reports it, and its gaps count as if the rank kept to the cap.
+ */
 typedef struct dpar_rank_timing {
-    int64_t busy;          /* all that holds the rank, but for blocking messages */
-    int64_t warm_up;       /* before its first work; all of the makespan when there is none */
-    int64_t dependency;    /* the work that it waits for is not done */
-    int64_t communication; /* the work is done and its message not here, or a message holds the rank
-                              (BLOCKING, EAGER) */
-    int64_t memory;        /* the next forward could start, but does not fit; 0 without a cap */
-    int64_t drain;         /* behind its last work */
-    int64_t first, last;   /* start of its first work, end of its last; 0, 0 without any */
-    int64_t peak_bytes;    /* most that its stages hold at once, hold_always included */
-    int64_t over_cap;      /* by how much that passes the cap; 0: it fits, or there is none */
-    int32_t peak_count; /* most activations at once, in stages x micro-batches, from F through B or
-                           W; without those that are offloaded */
+    int64_t busy;       /* everything that holds the rank except blocking messages */
+    int64_t warm_up;    /* before its first work; the whole makespan if it has none */
+    int64_t dependency; /* the work that it waits for is not done */
+    /* The work is done but its message has not arrived, or a message holds the rank (BLOCKING,
+     * EAGER). */
+    int64_t communication;
+    int64_t memory;      /* the next forward could start but does not fit; 0 without a cap */
+    int64_t drain;       /* after its last work */
+    int64_t first, last; /* start of its first work and end of its last; 0, 0 if it has none */
+    int64_t peak_bytes;  /* most bytes that its stages hold at once, with hold_always */
+    int64_t over_cap;    /* by how much that exceeds the cap; 0 if it fits or there is none */
+    /* Most activations at once, in stages x micro-batches, from F through B or W, without those
+     * that are offloaded. */
+    int32_t peak_count;
     int32_t reserved;
 } dpar_rank_timing;
 
-/* What the simulation of a schedule says. */
+/* The results of a simulation. */
 typedef struct dpar_timing {
-    int64_t makespan; /* from 0 until the last rank is free */
-    int64_t span; /* most over ranks of last - first: the step's time when no rank waits for others
-                     before its optimizer's step */
-    int64_t busy; /* of all ranks */
+    int64_t makespan; /* from 0 until the last rank has finished */
+    /* The largest last - first of any rank: the time of a step if no rank waits for others before
+     * its optimizer's step. */
+    int64_t span;
+    int64_t busy; /* busy time of all ranks together */
 
-    /* The bubble, as each source counts it. They differ: say which you mean. */
+    /* The bubble as different sources define it. The values differ, so state which one you mean. */
     dpar_ratio bubble_of_makespan; /* 1 - busy / (ranks x makespan): GPipe, Chimera; below 1 */
-    dpar_ratio bubble_of_work;     /* idle / busy: Megatron's (p - 1) / m; may pass 1 */
-    dpar_ratio bubble_of_span; /* 1 - busy / (ranks x span): zero-bubble papers; a late start of a
-                                  rank does not count */
-    int64_t bubble_worst;      /* idle time of the rank with most: DualPipe's table */
-    int64_t bubble_first;      /* idle time of rank 0: the zero-bubble paper's formulas */
+    dpar_ratio bubble_of_work;     /* idle / busy: Megatron's (p - 1) / m; may exceed 1 */
+    /* 1 - busy / (ranks x span): zero-bubble papers; a late start of a rank does not count */
+    dpar_ratio bubble_of_span;
+    int64_t bubble_worst; /* idle time of the rank with most: DualPipe's table */
+    int64_t bubble_first; /* idle time of rank 0: the zero-bubble paper's formulas */
 
-    int64_t peak_bytes; /* of the rank with most */
-    int32_t peak_count; /* of the rank with most */
-    int32_t lowered;    /* 1: the list has messages; 0: they were implied */
-    int64_t over_cap;   /* of the rank that passes its cap by most; 0: all fit */
+    int64_t peak_bytes; /* peak_bytes of the rank with most */
+    int32_t peak_count; /* peak_count of the rank with most */
+    int32_t lowered;    /* 1 if the list has messages; 0 if they were implied */
+    int64_t over_cap;   /* over_cap of the rank with most; 0 if all fit */
 
-    /* The chain of actions that bounds the makespan: each starts when the one before it lets it. */
-    int64_t path_actions;       /* how many actions */
-    int64_t path_compute;       /* their time */
-    int64_t path_communication; /* the rest of the makespan: messages on the chain */
+    /* The critical path, a chain of actions that bounds the makespan: each starts when the one
+     * before it allows. */
+    int64_t path_actions;       /* number of actions */
+    int64_t path_compute;       /* time of these actions */
+    int64_t path_communication; /* the rest of the makespan: messages on the path */
 } dpar_timing;
 
-/* What to simulate, and where the answers go; NULL where they are not wanted. Zero it. */
+/* What to simulate, and where results are stored. Zero it, then set `times`, and the arrays of the
+ * results that you want. */
 typedef struct dpar_schedule_simulate_desc {
     const dpar_schedule_times *times;
-    int64_t *start, *end;   /* [actions]: when each starts and ends. A message: from the moment that
-                               it was reached to its arrival (a buffered one may have come before).
-                               Both of a joined pair have the pair's */
-    dpar_rank_timing *rank; /* [ranks] */
-    int64_t *path; /* [actions], of which timing->path_actions are written: the critical path, first
-                      action first, as indices of s->action. It has work and the messages of the
-                      list; of a joined pair the forward. Of chains equally long it is the one that
-                      stays on its rank, of ranks that end last the first */
+    /* [actions], receive when each action starts and ends. A message starts when its SEND or RECV
+     * is reached and ends when it arrives, which for a buffered one may be earlier. Both actions of
+     * a joined pair have the pair's times. */
+    int64_t *start, *end;
+    dpar_rank_timing *rank; /* [ranks], receives the timing of each rank */
+    /* [actions], receives the critical path, first action first, as timing->path_actions indices of
+     * s->action. It has work and the messages of the list, and the forward of a joined pair. Of
+     * equally long chains it is the one that stays on its rank, and of ranks that end last it is
+     * the first. */
+    int64_t *path;
 } dpar_schedule_simulate_desc;
 
-/* Bytes of working memory for this schedule: 12 an action, 28 a stage and micro-batch, 240 a stage,
- * 156 a rank. Shared links take 8 more an action, 20 a stage; transports from RANK to EAGER 8 more
- * an action, 24 a rank. -1 when the struct is no schedule (slices that do not divide micros, say)
- * or has more than 2^32 - 2 actions. O(1). */
+/* Computes the bytes of working memory that dpar_schedule_simulate needs: 12 per action, 28 per
+ * stage and micro-batch, 240 per stage, 156 per rank. Shared links take 8 more per action and 20
+ * per stage; transports from RANK to EAGER take 8 more per action and 24 per rank. Returns -1 if
+ * the struct is no schedule (slices that do not divide micros, for example) or has more than 2^32 -
+ * 2 actions. Costs O(1). */
 DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s,
                                               const dpar_schedule_simulate_desc *how);
 
-/* Simulates the schedule. Each rank does its list in order; an action starts when the rank is free
- * and its inputs are here. A joined pair starts with the inputs of both and ends both at once. mem:
- * aligned as for int64_t. O(actions + stages + ranks), however long the times are.
+/* Simulates a schedule. Each rank does its list in order, and an action starts when the rank is
+ * free and its inputs have arrived. A joined pair starts with the inputs of both actions and ends
+ * both at once.
  *
- * Without any SEND or RECV in the list messages are implied: between ranks an input arrives one
- * message after the end of its producer. With them work waits for the message that its RECV names.
- * Messages go where the stages are; `peer` is not read.
+ * mem:  aligned as for int64_t; dpar_schedule_simulate_bytes computes how many bytes are needed.
  *
- * E_ARG, with a sentence, is one of
+ * If the list has no SEND or RECV, messages are implied: between ranks an input arrives one message
+ * time after the end of its producer. Otherwise work waits for the message that its RECV names.
+ * Messages are sent to where the stages are; `peer` is not read.
+ *
+ * Fails with DPAR_E_ARG for
  *
  *  - a negative time, size or cap;
- *  - an action out of the schedule's domain, or one that stands twice;
+ *  - an action that is out of the schedule's domain or appears twice;
  *  - work before what it needs on its own rank: B before F, W before I, the V's turn, slices;
  *  - a message without its other half;
  *  - sends that are not BUFFERED on a list without messages or with shared links;
- *  - a transport on a list without messages, or beside sends and links that are not 0.
+ *  - a transport on a list without messages, or with sends and links that are not 0.
  *
- * E_STUCK: ranks wait for each other in a circle; the sentence names a rank and the actions (that
- * of dpar_schedule_check with the transport names the circle).
- * E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM. */
+ * Fails with DPAR_E_STUCK if ranks wait for each other in a circle; the message names a rank and
+ * the actions, and dpar_schedule_check with the transport names the circle. Fails with DPAR_E_RANGE
+ * if a sum of times or bytes exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs
+ * O(actions + stages + ranks), however long the times are.
+ */
 DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
                                             const dpar_schedule_simulate_desc *how,
                                             dpar_timing *timing, void *mem, int64_t bytes,
@@ -555,203 +647,256 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
 
 /* ==== schedule/lower.h ==== */
 
-/* lower - from a list of computations to a list that a runner executes. Passes add messages,
+/* lower - turns a list of computations into a list that a runner can execute. Passes add messages,
  * gathers of a stage's parameters and reductions of its gradients, merge a split backward, and move
  * receives.
  *
  *     dpar_schedule_lower_desc how = {0};                           messages
  *     bytes = dpar_schedule_lower_bytes(&s, &how, &why);
- *     dpar_schedule_lower(&out, &s, &how, memory, bytes, &why); */
+ *     dpar_schedule_lower(&out, &s, &how, memory, bytes, &why);
+ */
 
-/* The passes. SHARDS, REDUCE and MESSAGES go together, in this order. They are the three lowering
- * passes of PyTorch (torch/distributed/pipelining/schedules.py): the first two with its results,
- * MESSAGES in a better order, and with TURNS in PyTorch's. MERGE and LATE_RECV each go alone.
+/* The passes of dpar_schedule_lower.
  *
- * SHARDS: a stage's parameters are gathered (UNSHARD) while it is among the first `max_active`
- * different stages that this rank computes from here on. Both stages of a joined pair count, so
- * that there may be one more. Else they are let go of (RESHARD). Of several the smaller stage goes
- * first, where PyTorch has a set's order. REDUCE: REDUCE_GRAD comes behind a stage's last B or W
- * (PyTorch: the m-th). Both passes drop idle actions.
- *
- * MESSAGES: adds SEND and RECV between neighbours of a chain that are on two ranks. Stages on one
- * rank hand over in memory. Messages are listed in the order in which their data are made: the SEND
- * directly behind the action that makes them, the RECV before whatever the peer computes at that
- * moment. The moments are those of a simulation with `times`, or without them of F = I = W = 1,
- * B = 2, and messages that take next to nothing. Idle actions are dropped. E_STUCK names a rank
- * that can never go on and what it waits for.
- *
- * All lists follow one order of all messages. So no transport that keeps the order of a channel can
- * deadlock, and both ends of a pair of ranks see the same order. When the data of a message are
- * there, both of its ends and all messages before it were posted. If the times are right, none
- * waits in a queue behind one whose data are still to come. A schedule whose messages take no time
- * is then as fast with one queue a rank (DPAR_TRANSPORT_RANK: one NCCL communicator) as with links
- * of its own. Where a receive holds its rank (BLOCKING, EAGER), run LATE_RECV on the result.
- *
- * TURNS: the order of PyTorch (_add_send_recv), action by action, instead. Ranks take turns in
- * ascending order. A rank puts its next action in its list when the receive that it needs, or the
- * neighbour's result on its own rank, is there. The SEND then goes behind the action and the RECV
- * into the peer's list, at the same moment. This is free of deadlock too, but a turn is not a time.
- * On one queue a rank, messages that are ready wait for others that are not, and interleaved
- * schedules take up to twice as long. IDLE: TURNS, and idle actions take their turn before they are
- * dropped, as in a call of _add_send_recv alone. Other actions (UNSHARD, W) always do.
- *
- * MERGE: W directly behind I of the same stage and micro-batch becomes one B with it. Idle actions
- * are dropped. A joined I stays as it is.
- *
- * LATE_RECV: each RECV moves as late as it may, so that fewer buffers wait with nobody reading
- * them. It passes computations, but never the one that needs it (F; B or I) and never a message of
- * its channel. A list that MESSAGES made stays free of deadlock over these channels. ANY is safe
- * whatever keeps order, even blocking rendezvous. PEER is a channel for each pair of ranks, or
- * finer. EDGE is one for each sender and receiver. */
+ * SHARDS, REDUCE and MESSAGES may be combined and run in this order. They are the three lowering
+ * passes of PyTorch (torch/distributed/pipelining/schedules.py). The first two give PyTorch's
+ * results; MESSAGES gives a better order, and PyTorch's with TURNS. MERGE and LATE_RECV each run on
+ * their own. SHARDS, REDUCE, MESSAGES and MERGE drop idle actions.
+ */
 enum {
+    /* Gathers a stage's parameters (UNSHARD) while the stage is among the first `max_active`
+     * different stages that the rank computes from that point on, and otherwise frees them
+     * (RESHARD). Both stages of a joined pair count, so there may be one more. Of several stages
+     * the smaller number comes first, where PyTorch has the order of a set. */
     DPAR_LOWER_SHARDS = 1,
+    /* Puts a REDUCE_GRAD after a stage's last B or W (PyTorch: after the m-th). */
     DPAR_LOWER_REDUCE = 2,
+    /* Adds SEND and RECV between neighbours of a chain that are on two ranks. Stages on the same
+     * rank pass values in memory. Messages are listed in the order in which their data are made:
+     * the SEND directly after the action that makes them, the RECV before whatever the peer
+     * computes at that time. The times are those of a simulation with
+     * dpar_schedule_lower_desc.times. Fails with DPAR_E_STUCK if a rank can never continue; the
+     * message names it and what it waits for.
+     *
+     * All lists follow one global order of messages. Therefore no transport that keeps the order of
+     * a channel can deadlock, and both ends of a pair of ranks see the same order. Once the data of
+     * a message are there, both of its ends and all messages before it have been posted. If the
+     * times are right, no message waits in a queue behind one whose data do not exist yet. If
+     * messages take no time, one queue per rank (DPAR_TRANSPORT_RANK: one NCCL communicator) is
+     * then as fast as a link for every message. If a receive holds its rank (BLOCKING, EAGER), run
+     * LATE_RECV on the result. */
     DPAR_LOWER_MESSAGES = 4,
+    /* As TURNS, but idle actions take a turn before they are dropped, as in a direct call of
+     * _add_send_recv. Other actions (UNSHARD, W) always take a turn. */
     DPAR_LOWER_IDLE = 8,
+    /* Joins a W directly after the I of the same stage and micro-batch into one B. A joined I stays
+     * as it is. */
     DPAR_LOWER_MERGE = 16,
+    /* Moves each RECV as late as possible, so that fewer buffers hold data that nobody reads yet. A
+     * RECV moves past computations, but never past the one that needs it (F; B or I) and never past
+     * a message of its channel. A list made by MESSAGES stays free of deadlock over these
+     * channels. */
     DPAR_LOWER_LATE_RECV = 32,
+    /* Makes MESSAGES use PyTorch's order (_add_send_recv) instead, action by action. Ranks take
+     * turns in ascending order. A rank appends its next action to its list if the receive that it
+     * needs, or the neighbouring stage's result on the same rank, is there. At the same moment the
+     * SEND is appended after the action and the RECV to the peer's list.
+     *
+     * This is free of deadlock too, but a turn is not a time. On one queue per rank, messages that
+     * are ready wait for others that are not, and interleaved schedules take up to twice as
+     * long. */
     DPAR_LOWER_TURNS = 64
 };
-enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNEL_COUNT };
+
+/* The channels whose order LATE_RECV keeps. */
+enum {
+    /* One channel for all messages. Safe whatever the transport keeps in order, even for blocking
+     * rendezvous. */
+    DPAR_CHANNEL_ANY,
+    DPAR_CHANNEL_PEER, /* a channel for each pair of ranks, or finer */
+    DPAR_CHANNEL_EDGE, /* a channel for each sender and receiver */
+    DPAR_CHANNEL_COUNT
+};
+
+/* The largest max_active. */
 enum { DPAR_LOWER_MAX_ACTIVE = 24 };
 
-/* Which passes, and how. Zero it and fill it in. */
+/* The passes to run and their settings. Zero it, then set the fields that you need. */
 typedef struct dpar_schedule_lower_desc {
-    int32_t passes;     /* sum of DPAR_LOWER_...; 0: MESSAGES */
-    int32_t max_active; /* SHARDS: 1 to DPAR_LOWER_MAX_ACTIVE stages; 0 is 3, as in PyTorch */
-    int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
-    /* MESSAGES, but not by turns: what actions and messages take, each of them 0 to INT64_MAX / 3
-     * (bandwidth: / 10). sends, links, transport and memory are not read. On one queue a rank give
-     * latency or bytes and bandwidth, too, where messages take more than a tenth of F. NULL: F, I,
-     * W and RECOMPUTE take 1, B 2, messages less than all of these, all others nothing. */
+    int32_t passes;     /* sum of DPAR_LOWER_x; 0 selects DPAR_LOWER_MESSAGES */
+    int32_t max_active; /* SHARDS: 1 to DPAR_LOWER_MAX_ACTIVE stages; 0 selects 3, as in PyTorch */
+    int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_x */
+    /* For MESSAGES without TURNS, the times of actions and messages, each of them 0 to INT64_MAX /
+     * 3 (bandwidth: / 10). sends, links, transport and memory are not read. If you have one queue
+     * per rank and messages take more than a tenth of F, set latency or bytes and bandwidth too.
+     * NULL means that F, I, W and RECOMPUTE take 1, B takes 2, messages take less than any of
+     * these, and all other actions take nothing. */
     const dpar_schedule_times *times;
 } dpar_schedule_lower_desc;
 
-/* Bytes of memory that the passes take. `how` may be NULL: all zero. O(actions x max_active).
+/* Computes the bytes of memory that dpar_schedule_lower needs. Returns -1 if times are out of their
+ * domain or no pass accepts the list, and `why` receives the reason. A list is refused if a kind,
+ * stage or micro-batch does not exist, or a stage is on another rank than rank_of says. It is also
+ * refused if a joined forward has no B or I after it, or a message connects stages that are not
+ * neighbours.
  *
- * -1 with a sentence for times out of their domain, or a list that no pass takes. It has a kind,
- * stage or micro-batch that does not exist, or a stage on another rank than rank_of says. Or a
- * joined forward has no B or I behind it, or a message goes between stages that are no neighbours.
+ * how:  NULL means all zero.
  *
- * The size is exact; REDUCE has room for one action a stage. Beside the schedule MERGE takes
- * nothing. LATE_RECV takes 16 bytes a rank, 8 an action of the longest list, and one for each stage
- * and micro-batch. The others take 52 bytes a rank (by turns 48 and a few bits), 8 a stage, and 16
- * for each stage and micro-batch. */
+ * The size is exact; with REDUCE it has capacity for one action per stage. MERGE needs only the
+ * schedule. LATE_RECV adds 16 bytes per rank, 8 per action of the longest list, and one for each
+ * stage and micro-batch. The others add 52 bytes per rank (48 and a few bits with TURNS), 8 per
+ * stage, and 16 for each stage and micro-batch. Costs O(actions x max_active).
+ */
 DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in,
                                            const dpar_schedule_lower_desc *how, dpar_why *why);
-/* Reads `in`, writes `out` into mem (aligned as for int64_t). mem must not be in's; it is out's
- * from then on. The schedule lies first, and what is behind its rank_of is free again. E_ARG: as
- * above, or the list already has what a pass adds. E_RANGE: times whose sum passes INT64_MAX.
- * E_ROOM. `out` is written on success only. O(actions x (max_active + log ranks)). */
+
+/* Runs the passes on schedule `in` and makes schedule `out` in the caller's memory.
+ *
+ * mem:  aligned as for int64_t and not the memory of `in`. The schedule is first in it, and memory
+ *       behind out->rank_of is free again afterwards.
+ *
+ * Fails with DPAR_E_ARG if dpar_schedule_lower_bytes would refuse the list or it already has what a
+ * pass adds. Fails with DPAR_E_STUCK as described above, DPAR_E_RANGE if a sum of times exceeds
+ * INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs O(actions x (max_active + log ranks)).
+ */
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
                                          const dpar_schedule_lower_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why);
 
 /* ==== schedule/steps.h ==== */
 
-/* steps - what a runner needs of a schedule: numbers of buffers, as few as there can be, and the
- * next thing to do.
+/* steps - assigns buffers to the actions of a schedule, as few as possible, and steps through a
+ * rank's actions at run time.
  *
  *     dpar_schedule_slots(&s, &how, memory, bytes, &why);         how.slots: one for each action
  *     n = dpar_steps_first(&steps, &s, how.slots, rank, &task);
  *     while (n > 0) {                                             a training step
- *         do task.action[0], and with n == 2 task.action[1] beside it
+ *         do task.action[0], and if n is 2 also task.action[1], at the same time
  *         n = dpar_steps_next(&steps, &task);
- *     } */
+ *     }
+ */
 
-/* The buffers that an action uses, numbered from 0 in each rank and kind; DPAR_SLOT_NONE: none. F
- * uses receive, activation and send; I all four; W activation and weight; RECV and SEND their own.
+/* The buffers (slots) that an action uses, numbered from 0 for each rank and kind. DPAR_SLOT_NONE
+ * means none. F and B use receive, activation and send; I uses all four; W uses activation and
+ * weight; RECV and SEND use their own.
  *
- *  - receive: what comes in, from RECV to the end of the F, B or I that uses it. What the backward
+ *  - receive holds an input from RECV to the end of the F, B or I that uses it. What the backward
  *    needs of a stage's input belongs to the activation.
- *  - activation: from F to B, or to W where the backward is split; without backwards to the end. An
- *    OFFLOAD frees it, its RELOAD takes another. In a joined pair F takes before B frees.
- *  - send: what goes out, from the F, B or I that makes it to the SEND, and some sends more
- *    (in_flight).
- *  - weight: what I leaves to W, the gradients in between.
+ *  - activation is taken by F and freed by B, or by W if the backward is split; without backwards
+ *    it is held to the end. An OFFLOAD frees it, and its RELOAD takes another one. In a joined pair
+ *    F takes a slot before B frees one.
+ *  - send holds a result from the F, B or I that makes it to its SEND, and while some later sends
+ *    are posted (in_flight).
+ *  - weight holds what I leaves to W, the gradients in between.
  *
- * A list without messages has neither receives nor sends. Between stages of one rank data goes from
- * hand to hand, without slots. */
+ * A list without messages has neither receives nor sends. Data between stages of one rank use no
+ * slots.
+ */
 enum { DPAR_SLOT_NONE = 65535 };
 typedef struct dpar_action_slots {
     uint16_t receive, activation, send, weight;
 } dpar_action_slots;
-/* How many slots a rank needs. */
+
+/* The number of slots that a rank needs, by kind. */
 typedef struct dpar_slot_counts {
     int32_t receive, activation, send, weight;
 } dpar_slot_counts;
 
-/* How sends wait, and where the slots go. Zero it. */
+/* How many sends are in flight, and where results are stored. Zero it, then set the fields that you
+ * need. */
 typedef struct dpar_schedule_slots_desc {
-    /* A send's slot stays taken while the next `in_flight` sends of the rank are posted. 0: a SEND
-     * has the data out of its slot when it returns. k: the runner posts k sends at a time, then
-     * waits for the oldest. INT32_MAX: it waits at the end of the step only, as PyTorch does.
+    /* A send's slot stays taken while the next `in_flight` sends of the rank are posted. With 0, a
+     * SEND has copied the data out of its slot when it returns. With k, the runner posts k sends at
+     * a time and then waits for the oldest. With INT32_MAX, it waits at the end of the step only,
+     * as PyTorch does.
      *
-     * With 0 a runner may also wait, before it fills a slot, for the send that was the last to use
-     * it. A list that passes DPAR_TRANSPORT_BLOCKING stands that. */
+     * With 0 a runner may instead wait, before it fills a slot, for the last send that used it.
+     * This cannot deadlock if the list passes DPAR_TRANSPORT_BLOCKING.
+     */
     int32_t in_flight;
-    dpar_action_slots *slots; /* NULL, or one for each of s->action */
-    dpar_slot_counts *counts; /* NULL, or [ranks] */
+    dpar_action_slots *slots; /* [actions], receives the slots of each action; may be NULL */
+    dpar_slot_counts *counts; /* [ranks], receives the number of slots of each rank; may be NULL */
 } dpar_schedule_slots_desc;
 
-/* Bytes of working memory; -1 as dpar_schedule_check_bytes. O(ranks). */
+/* Computes the bytes of working memory that dpar_schedule_slots needs. Returns -1 in the cases of
+ * dpar_schedule_check_bytes. Costs O(ranks). */
 DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s);
-/* Assigns slots: no two live things share one, and of each kind a rank has no more than are alive
- * at once. E_ARG: dpar_schedule_check (tagged) refuses s, or in_flight < 0. E_RANGE: more than
- * 65535 slots. E_ROOM. O(actions). */
+
+/* Assigns slots to all actions so that no two values share a slot while both are needed. Of each
+ * kind a rank gets no more slots than it has values at one time.
+ *
+ * mem:  aligned as for int64_t; dpar_schedule_slots_bytes computes how many bytes are needed.
+ *
+ * Fails with DPAR_E_ARG if dpar_schedule_check with DPAR_CHECK_TAGGED refuses the schedule or
+ * in_flight is negative, DPAR_E_RANGE above 65535 slots, or DPAR_E_ROOM if `bytes` is too small.
+ * Costs O(actions).
+ */
 DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
                                          const dpar_schedule_slots_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why);
 
-/* A rank's way through its list. Both pointers are the caller's and must live. */
+/* The position of a rank in its list. Both pointers are the caller's and must live as long as this
+ * struct. */
 typedef struct dpar_steps {
     const dpar_schedule *schedule;
-    const dpar_action_slots *slots; /* NULL: every step says DPAR_SLOT_NONE */
+    const dpar_action_slots *slots; /* NULL makes every slot DPAR_SLOT_NONE */
     int64_t at, end;
 } dpar_steps;
-/* What to do next: one action, or a forward and a backward that run together. */
+
+/* The next thing to do: one action, or a forward and a backward that run together. */
 typedef struct dpar_task {
-    int64_t index; /* of the first, in schedule->action */
+    int64_t index; /* index of the first action in schedule->action */
     dpar_action action[2];
     dpar_action_slots slots[2];
 } dpar_task;
 
-/* The first task of `rank`; call it for each training step. Returns the number of actions in *task:
- * 1, or 2 that are joined; 0 at the end, *task untouched. Idle actions are passed over. A rank
- * outside has nothing to do. dpar_schedule_check must have taken the list. O(1). */
+/* Begins a training step and gives the first task of a rank. Returns the number of actions in
+ * *task: 1, 2 if they are joined, or 0 if there is none; *task is then unchanged.
+ *
+ * slots:  what dpar_schedule_slots filled, or NULL.
+ *
+ * Idle actions are skipped. A rank outside has nothing to do. dpar_schedule_check must have
+ * accepted the schedule. Costs O(1).
+ */
 DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s,
                               const dpar_action_slots *slots, int32_t rank, dpar_task *task);
-/* The next task, as dpar_steps_first. O(1). */
+
+/* Advances to the next task. Returns what dpar_steps_first returns. Costs O(1). */
 DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task);
 
 /* ==== schedule/closed.h ==== */
 
-/* closed - the published formulas of pipeline schedules, each only where simulation agrees with it.
- * Elsewhere a sentence says which condition is not met.
+/* closed - evaluates the published formulas for pipeline schedules. A formula is only given where
+ * simulation agrees with it; elsewhere a message says which condition is not met.
  *
  *     dpar_schedule_closed_form(&order, &times, DPAR_FORMULA_MAKESPAN, 0, &formula, &why);
- *     formula.text                                     "(m + p - 1) (F + B)" */
+ *     formula.text                                     "(m + p - 1) (F + B)"
+ */
 
-/* What a formula gives, in the units of dpar_schedule_times. Times are those of a stage: 1/v of a
- * rank's layers. Activations count in stages x micro-batches. */
+/* The quantities that a formula may give, in the units of dpar_schedule_times. Times of a stage are
+ * those of 1/v of a rank's layers. Activations are counted in stages x micro-batches. */
 enum {
-    DPAR_FORMULA_MAKESPAN, /* with the latency term when there is a latency */
-    DPAR_FORMULA_SPAN,
-    DPAR_FORMULA_LATENCY, /* what a latency adds to the makespan */
-    DPAR_FORMULA_IDLE,    /* idle time of the rank with most */
-    DPAR_FORMULA_PEAK,    /* most activations that `rank` holds */
+    DPAR_FORMULA_MAKESPAN, /* the makespan, with the latency term if there is a latency */
+    DPAR_FORMULA_SPAN,     /* the longest time from a rank's first start to its last end */
+    DPAR_FORMULA_LATENCY,  /* what the latency adds to the makespan */
+    DPAR_FORMULA_IDLE,     /* idle time of the rank with most */
+    DPAR_FORMULA_PEAK,     /* most activations that `rank` holds at one time */
     DPAR_FORMULA_COUNT
 };
+
+/* A formula and its value. */
 typedef struct dpar_formula {
     int64_t value;
-    const char *text; /* static: "(m + p - 1) (F + B)" */
+    const char *text; /* static text, such as "(m + p - 1) (F + B)" */
 } dpar_formula;
 
-/* The formulas, for stages that are all alike: p ranks, v stages a rank, m micro-batches, s slices;
- * F, B, I, W, FB (joined) of one stage. Messages are buffered, of latency c; groups have p
- * micro-batches.
+/* Evaluates a formula for p ranks, v stages per rank, m micro-batches and s slices, if all stages
+ * are alike. F, B, I, W and FB (joined) are the times of one stage. Messages are buffered, with
+ * latency c, and groups have p micro-batches.
  *
- * MAKESPAN (c = 0, else LATENCY is added)
+ * rank:  read for DPAR_FORMULA_PEAK only, where it is r.
+ *
+ * MAKESPAN (if c > 0, LATENCY is added)
  *     gpipe, 1f1b, eager-1f1b      (m + p - 1) (F + B)
  *     interleaved, breadth-first   (m v + p - 1) (F + B)                    m >= p or v = 1
  *     zb-h1                        m (F + I + W) + (p - 1) (F + I - W)      W <= I, F; m >= p
@@ -796,96 +941,111 @@ typedef struct dpar_formula {
  *     chimera                      p / 2 + 1 + min(r, p - 1 - r)            p divides m
  *
  * Sources: Huang 2019, Narayanan 2021, Lamy-Poirier 2022, Qi 2023 and 2024, Li 2021, DeepSeek's
- * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024. Simulation says where they hold.
+ * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024. Simulation showed where they hold.
  *
- * `rank` matters for PEAK alone. E_NONE with a sentence: no formula holds. E_ARG, E_DIVIDE,
- * E_RANGE: there is no such order, a time is below 0, or a value passes INT64_MAX. *formula is
- * written on success only. O(stages), the check of the order. */
+ * Fails with DPAR_E_NONE if no formula holds, or DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE if there
+ * is no such order, a time is negative, or a value exceeds INT64_MAX. Costs O(stages), for the
+ * check of the order.
+ */
 DPAR_API dpar_status dpar_schedule_closed_form(const dpar_schedule_desc *order,
                                                const dpar_schedule_times *t, int32_t what,
                                                int32_t rank, dpar_formula *formula, dpar_why *why);
 
 /* ==== schedule/job.h ==== */
 
-/* job - what a pipeline has to do and within which memory: the question that dpar_schedule_optimize
- * answers. Integers only. */
+/* job - describes the work of a pipeline and the memory of its ranks, the input of
+ * dpar_schedule_optimize. Integers only. */
 
-/* What is made small: the makespan, or the span. The span is the longest time from a rank's first
- * start to its last end. It is the step's time when each rank may step its optimizer and go on
- * alone; papers on zero bubbles measure it. Each action starts as early as the order of its rank
- * lets it. */
-enum { DPAR_OBJECTIVE_MAKESPAN, DPAR_OBJECTIVE_SPAN };
-enum { DPAR_PIPE_RANKS = 4096, DPAR_PIPE_STAGES = 16384 }; /* at most */
+/* What dpar_schedule_optimize minimises. Each action starts as early as the order of its rank
+ * allows.
+ */
+enum {
+    DPAR_OBJECTIVE_MAKESPAN, /* the time until the last rank has finished */
+    /* The span, which is the longest time from a rank's first start to its last end. It is the time
+     * of a step if each rank may step its optimizer and continue without waiting for the others;
+     * papers on zero bubbles measure it. */
+    DPAR_OBJECTIVE_SPAN
+};
 
-/* One step of a pipeline of one chain. Each micro-batch goes F(0) .. F(stages - 1), then I (or B)
- * back to stage 0; W of a stage comes any time after its I. Zero it and fill it in. */
+enum { DPAR_PIPE_RANKS = 4096, DPAR_PIPE_STAGES = 16384 }; /* the most ranks and stages */
+
+/* One step of a pipeline of one chain. Each micro-batch runs F(0) .. F(stages - 1), then I (or B)
+ * back to stage 0; W of a stage may run at any time after its I. Zero it, then set the fields. */
 typedef struct dpar_schedule_optimize_desc {
-    int32_t ranks, stages, micros; /* at least 1; stages x micros at most 2^28 */
-    int32_t map;       /* DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V; not read when rank_of is given */
-    int32_t split;     /* 1: I and W are two actions; 0: B is both in one piece */
+    int32_t ranks, stages, micros; /* at least 1 each; stages x micros at most 2^28 */
+    int32_t map;       /* DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V; not read if rank_of is given */
+    int32_t split;     /* 1 makes I and W two actions; 0 makes B one action */
     int32_t objective; /* DPAR_OBJECTIVE_MAKESPAN or DPAR_OBJECTIVE_SPAN */
-    const uint16_t *rank_of; /* [stages], each rank has a stage; NULL: map */
-    /* Times, messages and memory, as dpar_schedule_times has them. Without any hold_forward an
-     * activation counts as 1, from F to B or W. Messages are DPAR_SEND_MODE_BUFFERED on links of
-     * their own.
+    const uint16_t *rank_of; /* [stages], in which each rank has a stage; NULL selects `map` */
+    /* Times, messages and memory, as in dpar_schedule_times. Without hold_forward an activation
+     * counts as 1, from F to B or W. Messages are DPAR_SEND_MODE_BUFFERED on links of their own.
      *
-     * Read are forward, input, weight, backward, latency, bytes, bandwidth (at most INT64_MAX / 10)
-     * and hold_always; hold_forward (0 or more), hold_input and hold_weight (0 or less). With
-     * hold_forward the three add up to 0. */
+     * The fields read are forward, input, weight, backward, latency, bytes, bandwidth (at most
+     * INT64_MAX / 10) and hold_always, and hold_forward (0 or more), hold_input and hold_weight (0
+     * or less). With hold_forward these three must add up to 0.
+     */
     const dpar_schedule_times *times;
-    dpar_stage_values cap; /* [ranks]: the most that a rank may hold at any time; 0: no limit */
-    int64_t nodes; /* dpar_schedule_optimize: how long it goes on searching; 0: it does not */
+    dpar_stage_values cap; /* by rank, the most that a rank may hold at any time; 0 is no limit */
+    int64_t nodes;         /* nodes that dpar_schedule_optimize may search; 0 disables the search */
 } dpar_schedule_optimize_desc;
 
-/* How good the schedule is that was found. */
+/* How good a schedule is. */
 typedef struct dpar_schedule_optimize_result {
-    int64_t makespan, span; /* of the schedule */
-    int64_t bound; /* no schedule has a smaller objective; equal to it: this one is the best */
-    int64_t nodes; /* nodes that the search visited; 0: it did not search */
+    int64_t makespan, span; /* makespan and span of the schedule */
+    /* A lower bound of the objective over all schedules. If the schedule reaches it, the schedule
+     * is the best. */
+    int64_t bound;
+    int64_t nodes; /* nodes that the search visited; 0 if it did not search */
 } dpar_schedule_optimize_result;
 
 /* ==== schedule/auto.h ==== */
 
-/* auto - a schedule made for the times, the messages and the memory that a pipeline really has,
- * stage by stage.
+/* auto - makes a schedule for the times, messages and memory that a pipeline really has, stage by
+ * stage.
  *
  *     job.ranks = job.stages = 4;
  *     job.micros = 8;
  *     job.split = 1;                                  I and W apart
  *     job.times = &times;                             measured
- *     dpar_schedule_optimize(&s, &job, &result, memory, sizeof memory, &why); */
-
-/* Bytes of memory that dpar_schedule_optimize needs at least: the schedule, and mostly 16 bytes a
- * stage and micro-batch and 8 an action to work in. More memory becomes the table of the exact
- * search. -1 with a sentence for a job that is out of its domain or cannot fit. O(stages x ranks).
+ *     dpar_schedule_optimize(&s, &job, &result, memory, sizeof memory, &why);
  */
+
+/* Computes the bytes of memory that dpar_schedule_optimize needs at least: the schedule, and
+ * usually 16 bytes per stage and micro-batch and 8 per action to work in. More memory gives the
+ * exact search a larger table. Returns -1 if a job is out of its domain or cannot fit, and `why`
+ * receives the reason. Costs O(stages x ranks). */
 DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_schedule_optimize_desc *job, dpar_why *why);
 
-/* Makes a schedule that keeps the caps, in mem (aligned as for int64_t): F, I and W, or F and B; no
- * messages. It is never worse than the orders of generate.h. DPAR_OK: no schedule is better; its
- * objective is result->bound. DPAR_MORE: one may be. Both leave a schedule, the same on every
- * machine. mem behind its own bytes is free again.
+/* Makes the best schedule that it finds for a job within its caps: F, I and W, or F and B, without
+ * messages. Returns DPAR_OK if no schedule is better, because the objective equals result->bound,
+ * or DPAR_MORE if one may be. The schedule is the same on every machine, and never worse than the
+ * orders of generate.h.
  *
- * It is the best, in the objective and then in the other measure, of
+ * mem:  aligned as for int64_t. Memory behind the schedule's own bytes is free again afterwards.
  *
- *  - with one stage a rank, the eight variants of the heuristic of sail-sg's zero-bubble scheduler
- *    (Qi 2023), with times and memory of each stage. Rounds of an I on every stage go from the last
- *    to the first, with F's before and W's in the gaps;
- *  - list schedules: a free rank takes the best of what is there, by twelve rules of preference,
- *    each with nine limits on the micro-batches between a stage's F and its I. A micro-batch is let
- *    in only while the oldest one can still get through: no deadlock;
+ * The result is the best, by the objective and then by the other measure, of
+ *
+ *  - with one stage per rank, the eight variants of the heuristic of sail-sg's zero-bubble
+ *    scheduler (Qi 2023), with the times and memory of each stage. Rounds with an I on every stage
+ *    run from the last stage to the first, with F before and W in the gaps;
+ *  - list schedules, in which a free rank takes the best action that is ready, by twelve rules of
+ *    preference, each with nine limits on the micro-batches between a stage's F and its I. A
+ *    micro-batch is admitted only if the oldest one can still finish, which prevents deadlock;
  *  - the orders of generate.h that have this shape and keep the caps;
- *  - the best list with its limits changed stage by stage while that helps, for at most job->nodes
- *    actions tried;
- *  - where stages x micro-batches is at most 48 and the bound is not met, an exact search of at
+ *  - the best list schedule with its limits changed stage by stage as long as that helps, for at
+ *    most job->nodes actions tried;
+ *  - if stages x micro-batches is at most 48 and the bound is not reached, an exact search of at
  *    most job->nodes nodes (10^6 take about a second).
  *
- * About 2^25 actions are tried before `nodes` count: 64 ranks and 512 micro-batches take half a
- * second. job->nodes = 0 leaves out the last two. O(rules x actions x ranks).
+ * With job->nodes = 0 the last two are skipped. About 2^25 actions are tried before `nodes` counts:
+ * 64 ranks and 512 micro-batches take half a second. Costs O(rules x actions x ranks).
  *
- * E_ARG: a job out of its domain. E_RANGE: a sum of times or bytes passes 2^60. E_ROOM. E_MEMORY: a
- * cap cannot hold one micro-batch on all stages of its rank, which every order needs and which is
- * enough: "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is 20". */
+ * Fails with DPAR_E_ARG for a job out of its domain, DPAR_E_RANGE if a sum of times or bytes
+ * exceeds 2^60, or DPAR_E_ROOM if `bytes` is too small. Fails with DPAR_E_MEMORY if a cap cannot
+ * hold one micro-batch on all stages of its rank, which every schedule needs and which is
+ * sufficient. The message is, for example, "cannot fit: rank 2 needs 3 activations of 10 bytes, its
+ * cap is 20".
+ */
 DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
                                             const dpar_schedule_optimize_desc *job,
                                             dpar_schedule_optimize_result *result, void *mem,
@@ -893,49 +1053,60 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
 
 /* ==== schedule/place.h ==== */
 
-/* place - how many of a model's layers each stage of a pipeline gets, chosen together with the
- * schedule. An embedding before and a loss behind make the outer stages heavier, and what a stage
- * may weigh depends on when others wait for it.
+/* place - chooses how many layers of a model each stage of a pipeline gets, together with the
+ * schedule. An embedding at the start and a loss at the end make the outer stages heavier, and how
+ * heavy a stage may be depends on when other stages wait for it.
  *
  *     how.job = &job;                                 times of layers, not of stages
  *     how.layers = 32;
  *     how.tries = 200;
  *     how.cuts = cuts;                                [stages + 1]
- *     dpar_schedule_partition(&s, &how, &result, memory, dpar_schedule_place_bytes(&how), &why); */
+ *     dpar_schedule_partition(&s, &how, &result, memory, dpar_schedule_place_bytes(&how), &why);
+ */
 
-/* Layers to be placed. Zero it and fill it in. */
+/* Layers to be placed on stages. Zero it, then set the fields. */
 typedef struct dpar_schedule_partition_desc {
-    /* As for dpar_schedule_optimize, but for layers. In job->times forward, input, weight,
-     * backward, hold_forward, hold_input, hold_weight and hold_always are of layers, of[layers]. A
-     * stage has the sum of its own; without hold_forward its activation counts as 1. latency, bytes
-     * and bandwidth are of the edges between stages. job->nodes is not read. */
+    /* The job as for dpar_schedule_optimize, but with numbers for layers. In job->times forward,
+     * input, weight, backward, hold_forward, hold_input, hold_weight and hold_always are those of
+     * layers, of[layers]. A stage has the sum of its layers; without hold_forward its activation
+     * counts as
+     * 1. latency, bytes and bandwidth are those of the edges between stages. job->nodes is not
+     * read. */
     const dpar_schedule_optimize_desc *job;
     int32_t layers;
-    /* NULL: each way to cut gets the schedule that dpar_schedule_optimize makes for it. Else a
-     * schedule of one chain on the job's ranks, stages and micro-batches, say from
-     * dpar_schedule_generate. Its lists stay, layers move, dpar_schedule_simulate judges. */
+    /* NULL makes a schedule with dpar_schedule_optimize for each cut. Otherwise a schedule of one
+     * chain on the job's ranks, stages and micro-batches, such as one of dpar_schedule_generate:
+     * its lists stay as they are, layers move, and dpar_schedule_simulate computes the objective.
+     */
     const dpar_schedule *given;
-    int64_t tries; /* ways to cut that are judged, at most */
-    /* [stages + 1], the answer: stage s gets the layers cuts[s] .. cuts[s + 1] - 1. */
+    int64_t tries; /* the most cuts to evaluate */
+    /* [stages + 1], receives the result: stage s gets layers cuts[s] .. cuts[s + 1] - 1. */
     int64_t *cuts;
 } dpar_schedule_partition_desc;
 
-/* Bytes of memory that dpar_schedule_partition takes. -1 when the numbers are out of their domain.
- * O(1). */
+/* Computes the bytes of memory that dpar_schedule_partition needs. Returns -1 if a number is out of
+ * its domain. Costs O(1). */
 DPAR_API int64_t dpar_schedule_place_bytes(const dpar_schedule_partition_desc *how);
-/* Cuts the layers into job->stages runs, none empty. The best cut's schedule goes into *s and the
- * first bytes of mem (aligned as for int64_t). Where `given` is set, *s is untouched and may be
- * NULL. result->bound is of this cut; result->nodes says how many were judged.
+
+/* Cuts the layers into job->stages runs, none empty, so that the objective is as small as the
+ * search can make it. Returns DPAR_OK, or DPAR_MORE if `tries` cuts were evaluated before the
+ * search ended.
  *
- * It starts from the runs of dpar_split_balance over the time of a micro-batch, and from equal
- * numbers of layers. Then it moves a layer from one stage to another, the stages between passing
- * one on, while the objective or the bytes over the caps get smaller. Of 1486 random small jobs
- * 1450 came out as good as the best of all cuts, the others up to 4 % longer.
+ * s:       receives the schedule of the best cut. With `given` it is unchanged and may be NULL.
+ * result:  receives makespan, span and bound of this cut, and in `nodes` the number of cuts that
+ *          were evaluated.
+ * mem:     aligned as for int64_t. The schedule is first in it.
  *
- * DPAR_OK. DPAR_MORE: `tries` were used up. E_MEMORY: no cut was found that keeps the caps; the
- * sentence is that of dpar_schedule_optimize, or names the rank with its peak. E_ARG, E_RANGE,
- * E_ROOM, and what dpar_schedule_simulate says of `given`. It costs about `tries` times
- * dpar_schedule_optimize, or dpar_schedule_simulate of `given`. */
+ * The search starts from the runs of dpar_split_balance over the time of a micro-batch, and from
+ * equal numbers of layers. Then it moves a layer from one stage to another, with each stage in
+ * between passing one on, as long as the objective or the bytes over the caps decrease. Of 1486
+ * random small jobs 1450 came out as good as the best of all cuts, the others up to 4 % longer.
+ *
+ * Fails with DPAR_E_MEMORY if no cut was found that keeps the caps; the message is that of
+ * dpar_schedule_optimize, or names the rank with its peak. Fails with DPAR_E_ARG, DPAR_E_RANGE,
+ * DPAR_E_ROOM, and as dpar_schedule_simulate does for `given`. Costs about `tries` times
+ * dpar_schedule_optimize, or dpar_schedule_simulate with `given`.
+ */
 DPAR_API dpar_status dpar_schedule_partition(dpar_schedule *s,
                                              const dpar_schedule_partition_desc *how,
                                              dpar_schedule_optimize_result *result, void *mem,
@@ -943,81 +1114,95 @@ DPAR_API dpar_status dpar_schedule_partition(dpar_schedule *s,
 
 /* ==== schedule/schedule_show.h ==== */
 
-/* schedule_show - pictures of a schedule and of when its actions ran: a Gantt chart in plain
- * characters, SVG, a Chrome trace. Integers only.
+/* schedule_show - draws a schedule with the times of its actions: as a Gantt chart in plain
+ * characters, as SVG, or as a Chrome trace. Integers only.
  *
- *     dpar_schedule_draw_desc g = {&s, start, end, 1000, "1f1b", 0};          as
- * dpar_schedule_simulate filled dpar_schedule_draw(&text, &g, DPAR_SCHEDULE_DRAW_SVG, &why); */
+ *     dpar_schedule_draw_desc g = {&s, start, end, 1000, "1f1b", 0};          times from
+ * dpar_schedule_simulate dpar_schedule_draw(&text, &g, DPAR_SCHEDULE_DRAW_SVG, &why);
+ */
 
-/* A Gantt chart to be drawn. Times are whole ticks, 0 or more, start <= end; only a message that
- * had arrived before its RECV was reached may end before it starts. Of a joined pair both actions
- * have the pair's times.
+/* A Gantt chart to be drawn. Times are whole ticks, 0 or more, with start <= end, except that a
+ * message which arrived before its RECV was reached ends before it starts. Both actions of a joined
+ * pair have the pair's times.
  *
- * Times are printed as ticks / unit. With ticks of a nanosecond and unit = 1000 all numbers are
- * microseconds; with F = 1000 ticks and unit = 1000 they are forwards. */
+ * Times are printed as ticks / unit. If ticks are nanoseconds, unit = 1000 prints microseconds; if
+ * F takes 1000 ticks, unit = 1000 prints multiples of F.
+ */
 typedef struct dpar_schedule_draw_desc {
     const dpar_schedule *schedule;
-    const int64_t *start, *end; /* of schedule->action[k], as dpar_schedule_simulate fills them */
-    int64_t unit;               /* ticks, 1 to 10^12 */
-    const char *title;          /* printable ASCII; NULL: none */
-    int32_t width;              /* TEXT: characters, 32 to 4096; 0: 80 */
+    const int64_t *start, *end; /* [actions], as dpar_schedule_simulate fills them */
+    int64_t unit;               /* ticks of a printed unit, 1 to 10^12 */
+    const char *title;          /* printable ASCII; NULL if there is none */
+    int32_t width;              /* TEXT: characters of a line, 32 to 4096; 0 selects 80 */
 } dpar_schedule_draw_desc;
 
-/* The formats.
- *
- * TEXT: 7-bit ASCII, one line a rank, at most `width` characters. O(actions x width). A time step
- * is one column or more where they fit, and slices are exact. Else columns are scaled: each shows
- * what ran in its middle, and the first line says so. With room each slice is a letter, its
- * micro-batch and dashes, "B3--". Lower case marks the rank's odd chunks; '*' is overlapped, the
- * first half the forward. Without room each column has a mark: 0-9 F, A-Z B, a-z I, '+' W. '.' is
- * idle. Messages and collectives are left out. The legend says all this.
- *
- * SVG: slices by kind, a rank's later chunks lighter, overlapped pairs as two halves, idle hatched,
- * messages as arrows. Collectives and offloads lie on a strip below. There are an axis, a legend
- * and tooltips. Valid XML, no script, no font but sans-serif. O(actions), when messages are
- * received nearly in the order of their sends.
- *
- * TRACE: for Perfetto (ui.perfetto.dev) or Chrome's own page. A rank is a process with threads for
- * compute, each direction's sends and receives, and the rest. Events are complete, in microseconds
- * = ticks / unit; an OVERLAP_F_B slice holds its F and its B. A flow arrow goes from each send to
- * its receive. A receive is drawn from when the message leaves. Messages in flight at once have
- * threads of their own, 8 a kind, because slices of one thread must nest. O(actions), as above. */
-enum { DPAR_SCHEDULE_DRAW_TEXT, DPAR_SCHEDULE_DRAW_SVG, DPAR_SCHEDULE_DRAW_TRACE };
+/* The formats of a picture. */
+enum {
+    /* 7-bit ASCII text with one line per rank of at most `width` characters. If they fit, a time
+     * step is one column or more, and slices are exact. Otherwise columns are scaled: each shows
+     * what ran at its middle, and the first line says so. A wide slice is a letter, its micro-batch
+     * and dashes, "B3--". Lower case marks the rank's odd chunks, and '*' an overlapped pair, whose
+     * first half is the forward. A narrow chart has one mark per column: 0-9 F, A-Z B, a-z I, '+'
+     * W. '.' is idle. Messages and collectives are left out. The legend explains all this. Costs
+     * O(actions x width). */
+    DPAR_SCHEDULE_DRAW_TEXT,
+    /* SVG. Slices are coloured by kind, with a rank's later chunks lighter; overlapped pairs are
+     * two halves, idle time is hatched, and messages are arrows. Collectives and offloads are on a
+     * strip below. There are an axis, a legend and tooltips. The file is valid XML without scripts
+     * and without fonts other than sans-serif. Costs O(actions) if messages are received nearly in
+     * the order of their sends. */
+    DPAR_SCHEDULE_DRAW_SVG,
+    /* A trace for Perfetto (ui.perfetto.dev) or Chrome's own page. A rank is a process with threads
+     * for compute, for each direction's sends and receives, and for the rest. Events are complete
+     * events in microseconds = ticks / unit; an OVERLAP_F_B slice contains its F and its B. A flow
+     * arrow leads from each send to its receive, and a receive is drawn from the time at which its
+     * message is sent. Messages that are in flight together get threads of their own, up to 8 per
+     * kind, because slices of one thread must nest. Costs O(actions) as for SVG. */
+    DPAR_SCHEDULE_DRAW_TRACE
+};
 
-/* Appends the picture; the format says what it costs. E_ARG with a sentence, nothing appended: a
- * time is negative or ends before it starts, an action is none of the schedule, or there is no such
- * format. */
+/* Draws a Gantt chart and appends it to a text, at the cost that the format states. Fails with
+ * DPAR_E_ARG and appends nothing if a time is negative or ends before it starts, an action is not
+ * of the schedule, or there is no such format. */
 DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_schedule_draw_desc *g,
                                         int32_t format, dpar_why *why);
 
 /* ==== schedule/sketch.h ==== */
 
-/* sketch - a picture of a schedule in one call, where every action takes the same time.
+/* sketch - draws a schedule in one call, with F = I = W.
  *
  *     dpar_schedule_make(memory, sizeof memory, "zbv", 4, 8, &s, &why);
  *     dpar_schedule_sketch(&s, DPAR_SCHEDULE_DRAW_TEXT, work, sizeof work, &text, &why);
  *
- * With times of your own: dpar_schedule_simulate, then dpar_schedule_draw. */
+ * To draw with times of your own, call dpar_schedule_simulate and dpar_schedule_draw.
+ */
 
-/* Appends the picture of s with F = I = W = 1, B = 2 and messages that take no time:
- * DPAR_SCHEDULE_DRAW_TEXT (at most 100 characters a line), DPAR_SCHEDULE_DRAW_SVG or
- * DPAR_SCHEDULE_DRAW_TRACE. mem: to work in, aligned as for int64_t; E_ROOM says how many bytes.
- * E_ARG, E_STUCK, nothing appended: s is no schedule, or its ranks wait for each other. It costs a
- * simulation and the picture, O(actions x 100). */
+/* Draws a schedule with F = I = W = 1, B = 2 and messages that take no time, and appends the
+ * picture to a text.
+ *
+ * format:  DPAR_SCHEDULE_DRAW_TEXT (at most 100 characters a line), DPAR_SCHEDULE_DRAW_SVG or
+ * DPAR_SCHEDULE_DRAW_TRACE. mem:     working memory, aligned as for int64_t. If it is too small,
+ * DPAR_E_ROOM says how many bytes are needed.
+ *
+ * Fails with DPAR_E_ARG if s is no schedule, or DPAR_E_STUCK if its ranks wait for each other;
+ * nothing is appended. Costs a simulation and the picture, O(actions x 100).
+ */
 DPAR_API dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format, void *mem,
                                           int64_t bytes, dpar_text *t, dpar_why *why);
 
 /* ==== schedule/schedule_selftest.h ==== */
 
-/* schedule_selftest - dpar_selftest of schedules. */
+/* schedule_selftest - tests whether this compiler makes the same schedules as all others. */
 
-/* Makes a schedule by each rule and compares their sum with that of all other targets. E_MISMATCH
- * with a sentence. Not collective. About 2 KB of stack. */
+/* Makes a schedule by each rule and compares their checksum with that of all other targets. Fails
+ * with DPAR_E_MISMATCH. Needs about 2 KB of stack. */
 DPAR_API dpar_status dpar_schedule_selftest(dpar_why *why);
 
 #endif /* DPAR_SCHEDULE_H */
 
-/* Stop here if you only want the API. The implementation follows. */
+/* Stop here if you only want the API. All that follows is private and changes without notice. */
+
+/* The implementation. */
 
 #if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_SCHEDULE_IMPLEMENTATION)) && \
     !defined(DPAR_SCHEDULE_IMPLEMENTATION_DONE)
@@ -1058,7 +1243,8 @@ DPARI_FN int64_t dpari_whole_words(int64_t bytes)
     return (bytes + 7) & ~(int64_t)7;
 }
 
-/* Is there a micro-batch in this kind's text? (F, B, I, W, messages, RECOMPUTE, OFFLOAD, RELOAD) */
+/* True if the text of this kind has a micro-batch: F, B, I, W, messages, RECOMPUTE, OFFLOAD,
+ * RELOAD. */
 DPARI_FN int dpari_action_has_micro(int32_t kind)
 {
     return kind > DPAR_ACTION_IDLE && kind < DPAR_ACTION_COUNT &&
@@ -1099,7 +1285,8 @@ DPARI_API dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int3
 
 /* order - private: what generate.c tells closed.c of an order. */
 
-/* Is there such a schedule? OK, or E_ARG, E_DIVIDE, E_RANGE with a sentence why not. O(stages). */
+/* Checks whether there is such a schedule. Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE.
+ * O(stages). */
 DPARI_API dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why);
 
 /* ==== schedule/vshape.h ==== */
@@ -1117,10 +1304,10 @@ DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
 /* exact - private: is a job possible, how good can its schedule be, and the best one of a tiny job,
  * by exhaustive search. Integers only. */
 
-/* Is the job in its domain, and does it fit? E_ARG; E_RANGE when a sum of times or bytes passes
- * 2^60; E_MEMORY when a cap cannot hold one micro-batch on all stages of its rank, which every
- * order needs and which is enough: "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is
- * 20". O(stages x ranks). */
+/* Checks whether a job is in its domain and fits. Fails with DPAR_E_ARG, DPAR_E_RANGE if a sum of
+ * times or bytes exceeds 2^60, or DPAR_E_MEMORY if a cap cannot hold one micro-batch on all stages
+ * of its rank, which every schedule needs and which is sufficient: "cannot fit: rank 2 needs 3
+ * activations of 10 bytes, its cap is 20". O(stages x ranks). */
 DPARI_API dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job, dpar_why *why);
 /* Actions of a schedule of this job: stages x micros x 3 when split, else 2. O(1). */
 DPARI_API int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job);
@@ -1276,8 +1463,8 @@ DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *q, int kind, int32_t stage
            (last ? 0 : q->lag[kind == DPARI_F ? from : stage]);
 }
 
-/* Does the stage's next action of this kind exist and may it be started, as soon as what it needs
- * has arrived? */
+/* True if the stage has a next action of this kind and its memory fits, so that it may start once
+ * its input has arrived. */
 DPARI_FN int dpari_pipe_may(const dpari_pipe *q, int kind, int32_t stage)
 {
     if (kind == DPARI_W) {
@@ -1446,6 +1633,9 @@ DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_schedule_optimize_desc *
 }
 
 /* ==== schedule/schedule.c ==== */
+
+/* Lays a schedule out in the caller's memory, and reads and writes it as PyTorch's CSV. Reading
+ * takes two passes over the text: the first counts, the second writes. */
 
 /* ---- maps and memory ------------------------------------------------------------------------ */
 
@@ -1676,7 +1866,7 @@ static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
     return st == DPAR_OK ? dpari_csv_word(c, ")OVERLAP_F_B", why) : st;
 }
 
-/* Is this the end of a line? Goes behind the CR of a CRLF. */
+/* True at the end of a line. Moves past the CR of a CRLF. */
 static int dpari_csv_line_ends(dpari_csv *c)
 {
     if (c->n - c->at > 1 && c->s[c->at] == '\r' && c->s[c->at + 1] == '\n') {
@@ -1892,6 +2082,10 @@ DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *s, const char 
 
 /* ==== schedule/generate.c ==== */
 
+/* Makes the published schedules. Most rules are lists that take F and backward in turn and differ
+ * in how many F a rank is ahead and in the order of micro-batches; the others have a section each.
+ * The three rules on a V with controlled memory are in vshape.c. */
+
 /* ---- names ---------------------------------------------------------------------------------- */
 
 DPAR_API const char *dpar_schedule_name(int32_t rule)
@@ -1915,7 +2109,7 @@ static char dpari_name_next(const char *name, size_t *at)
     return dpari_lower(c);
 }
 
-/* Do both spell the same, but for case, '-' and '_'? */
+/* True if both names are equal apart from case, '-' and '_'. */
 static int dpari_name_same(const char *a, const char *b)
 {
     size_t i = 0, j = 0;
@@ -2074,7 +2268,7 @@ static dpari_plan dpari_plan_of(const dpar_schedule_desc *o)
     return k;
 }
 
-/* ---- is there such an order? ---------------------------------------------------------------- */
+/* ---- checks of an order --------------------------------------------------------------------- */
 
 static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *why)
 {
@@ -2160,8 +2354,8 @@ static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Does rank_of give every rank of the rule one of its own? A window of ranks at a time, since there
- * is no memory here for all. */
+/* Checks that rank_of only renumbers the ranks of the rule. It looks at a window of ranks at a
+ * time, because there is no memory here for all. */
 static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
 {
     enum { WINDOW = 1024 };
@@ -2665,6 +2859,12 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_make(void *mem, int64_t bytes, con
 
 /* ==== schedule/lower.c ==== */
 
+/* The passes over a schedule. Each reads one list and writes another one. MESSAGES simulates all
+ * ranks with the given times and lists every message at the time at which its data are made, so
+ * that all lists follow one global order; with TURNS it imitates PyTorch's loop instead. LATE_RECV
+ * holds receives in queues, one for each channel, and releases each one, with those before it in
+ * its queue, just before the action that needs it. */
+
 /* ---- what every pass asks of its list ------------------------------------------------------- */
 
 static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
@@ -3034,7 +3234,7 @@ typedef struct dpari_turns {
     int too_long;    /* a time passed INT64_MAX */
 } dpari_turns;
 
-/* Is there a neighbour to whom this action's result goes? Its stage, else -1. */
+/* Finds the neighbouring stage that receives this action's result. Returns -1 if there is none. */
 static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a)
 {
     return a->kind == DPAR_ACTION_FORWARD                 ? dpari_schedule_behind(s, a->stage)
@@ -3065,7 +3265,7 @@ static int dpari_lower_has(const dpari_turns *l, const dpar_action *a)
     return dpari_lower_arrival(l, a) != DPARI_NOT_GIVEN;
 }
 
-/* May the rank put its next action down, or start it? */
+/* True if the rank may append its next action to its list, or start it. */
 static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
 {
     const dpari_head *h = &l->head[rank];
@@ -3136,7 +3336,7 @@ static int64_t dpari_lower_sum(dpari_turns *l, int64_t a, int64_t b)
     return a + b;
 }
 
-/* Does rank a's action end before rank b's? Of two at once the lower rank's does. */
+/* True if rank a's action ends before rank b's. If both end at once, the lower rank's is first. */
 static int dpari_lower_earlier(const dpari_turns *l, int32_t a, int32_t b)
 {
     const int64_t x = l->head[a].done, y = l->head[b].done;
@@ -3816,6 +4016,12 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
 
 /* ==== schedule/check.c ==== */
 
+/* Proves schedules. Each action is checked alone, then against what its rank has done before, then
+ * against the totals of all ranks. To find deadlocks the ranks run their lists as far as possible
+ * under the rules of the transport. Whether they reach the end does not depend on the order in
+ * which ranks are advanced, because a step of one rank never disables another's; so one run
+ * decides. If they get stuck, the circle of waiting ranks is followed and reported. */
+
 /* Sets of kinds, a bit each. */
 enum {
     DPARI_SET_F = 1 << DPAR_ACTION_FORWARD,
@@ -3856,7 +4062,7 @@ typedef struct dpari_proof_link {
 
 typedef struct dpari_proof_lane {
     int32_t at, end; /* of a rank: the next action, and behind the last */
-    int32_t queued;  /* is it in `ready`? */
+    int32_t queued;  /* 1 while it is in `ready` */
 } dpari_proof_lane;
 
 typedef struct dpari_proof {
@@ -4144,7 +4350,8 @@ static uint32_t dpari_proof_later(int32_t kind)
     }
 }
 
-/* Is one of `set` of this stage and micro-batch in front of a, which it needs? */
+/* Checks that one action of `set`, of the same stage and micro-batch, comes before a, which needs
+ * it. */
 static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar_action *a,
                                      uint32_t set, int32_t stage, int32_t micro)
 {
@@ -4941,6 +5148,10 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
 
 /* ==== schedule/steps.c ==== */
 
+/* Assigns buffers by running each rank's list and taking a slot when a value is made and freeing it
+ * after its last use. The slot that was freed last is taken first, so a rank never has more slots
+ * than values at one time. */
+
 /* The slots of a stage and a micro-batch: 0 with the forward, 1 with the backward. */
 typedef struct dpari_slots_cell {
     uint16_t receive[2], send[2], activation, weight;
@@ -4957,7 +5168,7 @@ typedef struct dpari_slots {
     const dpar_schedule *s;
     dpari_slots_cell *cell;
     dpari_slots_pool receive, activation, send, weight;
-    int messages;      /* are there any? */
+    int messages;      /* 1 if the list has messages */
     int32_t in_flight; /* sends that stay */
     int64_t sends, at; /* sends of the rank so far; behind the last that let its slot go */
 } dpari_slots;
@@ -5223,6 +5434,12 @@ DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s,
 
 /* ==== schedule/simulate.c ==== */
 
+/* Simulates schedules. One pass over the list enters each action in a table by stage, micro-batch
+ * and kind, and adds up memory, which depends on the order alone. The run then advances ranks as
+ * far as their inputs allow; a rank that waits is taken up again when its input arrives. Each
+ * action is visited a bounded number of times, so the cost does not depend on the lengths of times.
+ */
+
 /* Where an action stands, by what it is: rows of a table over stages and micro-batches. To each of
  * the first three add 0 for what goes forward, 1 for what goes backward. */
 enum {
@@ -5314,7 +5531,7 @@ DPARI_APART void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
     return at;
 }
 
-/* Does a message of this transport wait for others? */
+/* True if messages of this transport wait for other messages. */
 static int dpari_sim_lines(int32_t transport)
 {
     return transport >= DPAR_TRANSPORT_RANK && transport <= DPAR_TRANSPORT_EAGER;
@@ -5643,7 +5860,8 @@ DPARI_COLD DPARI_APART dpar_status dpari_sim_say(dpar_why *why, int32_t rank, co
     return DPAR_E_ARG;
 }
 
-/* Does what a needs on its own rank stand before it? Names the first that does not. */
+/* Checks that what action i needs on its own rank comes before it. The message names the first that
+ * does not. */
 static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
 {
     static const char before[] = " stands before ";
@@ -5740,7 +5958,7 @@ static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int ki
     return dpari_sim_hold(q, more);
 }
 
-/* Is it in the schedule's domain? */
+/* Checks that action i is in the schedule's domain. */
 static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
 {
     const dpar_schedule *s = &m->s;
@@ -5760,7 +5978,7 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
     return DPAR_OK;
 }
 
-/* Does a message leave with it? */
+/* True if an action of this kind sends a message. */
 static int dpari_sim_leaves(const dpari_sim *m, int kind)
 {
     return m->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
@@ -6322,7 +6540,7 @@ static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Does it hold its rank? Work does, and so do messages of transports that block. */
+/* True if the action holds its rank, as work and messages of blocking transports do. */
 static int dpari_sim_holds(const dpari_sim *m, int kind)
 {
     if (dpari_sim_is_message(kind)) {
@@ -6365,7 +6583,7 @@ static int64_t dpari_sim_could(const dpari_sim *m, int64_t i)
     return at;
 }
 
-/* Would `more` on top of what is held pass the cap? cap > 0. */
+/* True if `more` on top of what is held exceeds the cap, which is above 0. */
 static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
 {
     return more > 0 ? held > cap - more : held > cap && held + more > cap;
@@ -6603,7 +6821,7 @@ static int32_t dpari_sim_has_messages(const dpar_schedule *s)
     return 0;
 }
 
-/* Are two neighbours on different ranks? */
+/* True if two neighbouring stages are on different ranks. */
 static int dpari_sim_crosses(const dpar_schedule *s)
 {
     int32_t i;
@@ -6707,6 +6925,9 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
 }
 
 /* ==== schedule/closed.c ==== */
+
+/* Published formulas with the conditions under which simulation agrees with them. Each formula
+ * returns its value and text, or the condition that is not met. */
 
 /* The numbers that the formulas speak of, and the sum that one of them builds up. */
 typedef struct dpari_closed {
@@ -7077,7 +7298,7 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
     return DPAR_OK;
 }
 
-/* Are all stages alike, with nothing that the formulas leave out? */
+/* True if all stages are alike and times have nothing that the formulas leave out. */
 static int dpari_closed_plain(const dpar_schedule_times *t)
 {
     return t->forward.of == NULL && t->input.of == NULL && t->weight.of == NULL &&
@@ -7177,6 +7398,10 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
 }
 
 /* ==== schedule/vshape.c ==== */
+
+/* Schedules on a V with controlled memory. A block of 6 slots is repeated for each micro-batch;
+ * then actions are brought forward, slot by slot, where a free slot and the memory limit allow, and
+ * each W takes the first free slot after its I. generate.c calls this. */
 
 /* What a slot of a rank holds. F0, F1: forward of the stage on the way down and on the way up; B1,
  * B0: their backwards (I alone, or all of B in two slots). Each needs the one before it in this
@@ -7308,10 +7533,10 @@ static int32_t dpari_v_peak(dpari_v *v, int filled)
     return most;
 }
 
-/* A cell has moved from slot `from` to `to` before it: does the rank stay within `limit`? Followed
- * until all is as it was, which is seen by `live`: behind `from` as many F and I were done as
- * before, and live - owed is their difference. In the last slot nothing is live. With `keep` the
- * new numbers are written. */
+/* A cell has moved from slot `from` to `to` before it: true if the rank stays within `limit`. The
+ * change is followed until all is as it was. `live` shows that, because after `from` as many F and
+ * I were done as before, and live - owed is their difference. In the last slot nothing is live.
+ * With `keep` the new numbers are written. */
 static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
                           int32_t limit, int keep)
 {
@@ -7611,6 +7836,11 @@ DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work)
 
 /* ==== schedule/exact.c ==== */
 
+/* Checks jobs, computes lower bounds, and searches the best schedule of a tiny job. The search is a
+ * depth-first branch and bound over the decisions of the rank that is free first. States that were
+ * searched to the end are kept in a table, relative to their time, and are not searched again.
+ * auto.c calls all of this. */
+
 enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes stay below 2^60 */
 
 /* ---- the job -------------------------------------------------------------------------------- */
@@ -7714,7 +7944,7 @@ static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_
     return DPAR_OK;
 }
 
-/* One rank: has it a stage, and does one micro-batch fit on all that it has? */
+/* Checks that a rank has a stage, and that one micro-batch fits on all stages that it has. */
 static dpar_status dpari_job_fits(const dpar_schedule_optimize_desc *job, int32_t rank,
                                   dpar_why *why)
 {
@@ -7938,7 +8168,7 @@ typedef struct dpari_search {
     int32_t keys, sinces, size; /* 32-bit numbers of a key, 64-bit ones of since, bytes */
 } dpari_search;
 
-/* Has the head of this queue arrived by `at`, and may it be begun? */
+/* True if the head of this queue has arrived by `at` and may begin. */
 static int dpari_exact_ready(const dpari_search *x, int kind, int32_t s, int64_t at)
 {
     int32_t r = x->q.rank[s];
@@ -8158,7 +8388,7 @@ static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
     return home;
 }
 
-/* Was this state, no later, searched to its end? */
+/* True if this state was searched to its end before, at the same time or an earlier one. */
 static int dpari_exact_known(dpari_search *x, int64_t at)
 {
     uint32_t name;
@@ -8208,8 +8438,8 @@ static int dpari_exact_turn(const dpari_search *x, int32_t *rank, int64_t *at)
     return *at != INT64_MAX;
 }
 
-/* Does the same action stand at a stage before this one of the rank, with the same time and bytes?
- * Then doing that one is as good. */
+/* True if an earlier stage of the rank has the same action with the same time and bytes. Doing that
+ * one is then as good. */
 static int dpari_exact_twin(const dpari_search *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
@@ -8224,9 +8454,9 @@ static int dpari_exact_twin(const dpari_search *x, int32_t s)
     return 0;
 }
 
-/* Is waiting of use? Not when nothing can arrive, and not when an action that takes no memory is
- * over before anything can. (Nor an F without a cap; but in a span, where an early F may start
- * another rank's clock.) */
+/* True if waiting may help. It cannot if nothing can arrive, or if an action that takes no memory
+ * ends before anything can arrive. (Nor an F without a cap; but in a span, where an early F may
+ * start another rank's clock.) */
 static int dpari_exact_may_wait(const dpari_search *x, const dpari_place *p)
 {
     const dpari_pipe *q = &x->q;
@@ -8487,6 +8717,12 @@ DPARI_API dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job,
 
 /* ==== schedule/auto.c ==== */
 
+/* Makes a schedule for measured times. It runs many inexpensive constructions (the zero-bubble
+ * heuristic, list schedules by several rules and limits, the published orders), keeps the best,
+ * improves it by local search over the limits, and for tiny jobs proves or improves it with the
+ * exact search of exact.c. The bound of exact.c tells when to stop. place.c calls it for each cut.
+ */
+
 enum { DPARI_AUTO_ROUNDS = 8, DPARI_PREFERS = 3, DPARI_WEIGHTS = 2 };
 enum { DPARI_PUBLISHED = 1024 };           /* rules from here on are those of generate.h */
 #define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions that are tried: some two seconds */
@@ -8501,7 +8737,7 @@ typedef struct dpari_found {
 /* What a run works in. */
 typedef struct dpari_auto {
     dpari_pipe q;
-    int span;                  /* is that the objective? */
+    int span;                  /* 1 if the span is the objective */
     dpari_found found[2];      /* the best of the lists; of the others */
     int64_t bound, work;       /* of the objective; actions tried */
     int64_t most;              /* rounds: of idle */
@@ -8526,7 +8762,7 @@ static int64_t dpari_auto_actions(const dpari_pipe *q)
     return (int64_t)q->stages * q->micros * (2 + q->split);
 }
 
-/* Was all done? */
+/* True if all actions have been done. */
 static int dpari_auto_all(const dpari_pipe *q)
 {
     int64_t all = 0;
@@ -8615,8 +8851,8 @@ static void dpari_rounds_begin(dpari_auto *x)
     }
 }
 
-/* Is it time for the stage's next F? Not, with back_first, when it is two or more ahead of the
- * stage behind and that one would wait for its I. */
+/* True if it is time for the stage's next F. With back_first it is not if the stage is two or more
+ * ahead of the next stage and that one would wait for its I. */
 static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
@@ -8698,9 +8934,9 @@ static int dpari_rounds_run(dpari_auto *x, int rule)
 enum { DPARI_BACK, DPARI_FORTH, DPARI_IN_TURN };      /* prefer */
 enum { DPARI_W_IDLE, DPARI_W_FITS, DPARI_W_AT_ONCE }; /* weights */
 
-/* May the stage's next F be begun? The oldest micro-batch that is not through all stages only needs
- * room. The others must leave, besides, all that one micro-batch takes on this rank: so the oldest
- * always gets through, and there is no deadlock. */
+/* True if the stage's next F may begin. The oldest micro-batch that has not passed all stages only
+ * needs memory for itself. The others must also leave free all that one micro-batch takes on this
+ * rank. The oldest can therefore always finish, and there is no deadlock. */
 static int dpari_list_admits(const dpari_auto *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
@@ -8762,7 +8998,7 @@ static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
     return best;
 }
 
-/* Does memory alone keep an F of the rank that is here from being begun? */
+/* True if only memory keeps the rank from beginning an F whose input has arrived. */
 static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
 {
     const dpari_pipe *q = &x->q;
@@ -8967,7 +9203,7 @@ static int dpari_auto_run(dpari_auto *x, const dpar_schedule_optimize_desc *job,
                                        : dpari_rounds_run(x, rule);
 }
 
-/* Is a better than b: in the objective, or as good in it and better in the other measure? */
+/* True if a is better than b: in the objective, or equal in it and better in the other measure. */
 static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dpari_found *b)
 {
     int64_t more = x->span ? a->span - b->span : a->makespan - b->makespan;
@@ -8994,7 +9230,7 @@ static int dpari_auto_try(dpari_auto *x, const dpar_schedule_optimize_desc *job,
     return 1;
 }
 
-/* Is nothing left to find? */
+/* True if nothing better can be found. */
 static int dpari_auto_done(const dpari_auto *x)
 {
     int k, done = 0;
@@ -9196,6 +9432,10 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
 
 /* ==== schedule/place.c ==== */
 
+/* Chooses cuts of a model's layers into stages by local search: it moves one layer at a time from
+ * one stage to another and keeps the move if the schedule of the new cut is better. The schedule is
+ * made by dpar_schedule_optimize, or a given one is simulated again. */
+
 enum { DPARI_LAYERS_SUMS = 8, DPARI_LAYERS_STARTS = 2 };
 
 /* How good a way to cut is: first the bytes over the caps, then the objective. */
@@ -9318,7 +9558,7 @@ static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds,
     }
 }
 
-/* Does the job say what an activation holds? Else it counts as 1. */
+/* True if the job says how much an activation holds. Otherwise an activation counts as 1. */
 static int dpari_placing_holds(const dpar_schedule_optimize_desc *job)
 {
     return job->times->hold_forward.of != NULL || job->times->hold_forward.all != 0;
@@ -9654,9 +9894,13 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
 
 /* ==== schedule/schedule_show.c ==== */
 
+/* Draws schedules as text, as SVG and as a trace. All positions are computed in integers, so that
+ * pictures are the same on every machine. */
+
 /* ---- what all three need -------------------------------------------------------------------- */
 
-/* Does it take the rank's time, on the main lane? (The rest are messages, collectives, copies.) */
+/* True if the action takes the rank's time on the main lane. (The others are messages, collectives
+ * and copies.) */
 static int dpari_gantt_is_work(int32_t kind)
 {
     return (kind >= DPAR_ACTION_FORWARD && kind <= DPAR_ACTION_WEIGHT) ||
@@ -10163,7 +10407,7 @@ static const char *dpari_figure_strip(int32_t kind)
     }
 }
 
-/* What the colours mean; only what there is. */
+/* The legend: the meaning of each colour that the picture uses. */
 static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
 {
     static const struct {
@@ -10540,6 +10784,8 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_sche
 
 /* ==== schedule/sketch.c ==== */
 
+/* A simulation with unit times and a picture of it, in one call. */
+
 DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format,
                                                      void *mem, int64_t bytes, dpar_text *t,
                                                      dpar_why *why)
@@ -10581,6 +10827,9 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
 }
 
 /* ==== schedule/schedule_selftest.c ==== */
+
+/* Makes a schedule by each rule and compares a checksum of all actions with that of other targets.
+ */
 
 DPAR_API DPARI_COLD dpar_status dpar_schedule_selftest(dpar_why *why)
 {

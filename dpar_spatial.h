@@ -349,7 +349,9 @@ DPAR_API void dpar_attention_halo(struct dpari_attention_method *way);
 
 #endif /* DPAR_SPATIAL_H */
 
-/* Stop here if you only want the API. The implementation follows. */
+/* Stop here if you only want the API. All that follows is private and changes without notice. */
+
+/* The implementation. */
 
 #if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_SPATIAL_IMPLEMENTATION)) && \
     !defined(DPAR_SPATIAL_IMPLEMENTATION_DONE)

@@ -1950,7 +1950,13 @@ DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t
 /* Ends what dpar_pipeline_make made, as dpar_pipeline_close. COLLECTIVE. NULL is fine. */
 DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
 
-/* The inner door: what the headers above this one call. Private: it changes without notice. */
+#endif /* DPAR_TRAIN_H */
+
+/* Stop here if you only want the API. All that follows is private and changes without notice. */
+
+/* The inner door: what the headers that stand on this one call. */
+#ifndef DPARI_TRAIN_DOOR_H
+#define DPARI_TRAIN_DOOR_H
 
 /* ==== train/layers_run.h ==== */
 
@@ -2027,9 +2033,9 @@ DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_
 DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
                                       const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
 
-#endif /* DPAR_TRAIN_H */
+#endif /* DPARI_TRAIN_DOOR_H */
 
-/* Stop here if you only want the API. The implementation follows. */
+/* The implementation. */
 
 #if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_TRAIN_IMPLEMENTATION)) && \
     !defined(DPAR_TRAIN_IMPLEMENTATION_DONE)

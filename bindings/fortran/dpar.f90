@@ -49,7 +49,7 @@ module dpar
     public
 
     ! ==== base ====
-    ! what every header shares: linkage, status, the sentence that says why.
+    ! declares what every header shares.
 
     integer(c_int32_t), parameter :: DPAR_VERSION_MAJOR = 0
     integer(c_int32_t), parameter :: DPAR_VERSION_MINOR = 2
@@ -72,15 +72,15 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_E_MISMATCH = -12 ! ranks called different operations
     integer(c_int32_t), parameter :: DPAR_E_SYSTEM = -13 ! the operating system refused
 
-    ! The sentence for a person that goes with a status.
+    ! The message that explains an error, such as "tp=12 does not divide 32 attention heads".
     type, bind(c) :: dpar_why
-        character(kind=c_char) :: text(240) = c_null_char
+        character(kind=c_char) :: text(240) = c_null_char ! ends in NUL; a longer message is cut
     end type
 
     ! ==== type ====
-    ! constants that all headers share.
+    ! names the number formats and the collectives that all headers share.
 
-    ! Number formats: what an array holds, what a message carries, what a chip computes in.
+    ! The number format of an array, a message or an arithmetic unit.
     integer(c_int32_t), parameter :: DPAR_TYPE_NONE = 0
     integer(c_int32_t), parameter :: DPAR_F64 = 1
     integer(c_int32_t), parameter :: DPAR_F32 = 2
@@ -98,7 +98,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_U64 = 13
     integer(c_int32_t), parameter :: DPAR_TYPE_COUNT = 14
 
-    ! The collectives, as MPI and NCCL have them, and the two halves of a message.
+    ! The collectives, named as in MPI and NCCL, and the two halves of a message.
     integer(c_int32_t), parameter :: DPAR_CALL_NONE = 0
     integer(c_int32_t), parameter :: DPAR_CALL_ALL_REDUCE = 1
     integer(c_int32_t), parameter :: DPAR_CALL_ALL_GATHER = 2
@@ -108,7 +108,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_CALL_REDUCE = 6
     integer(c_int32_t), parameter :: DPAR_CALL_GATHER = 7
     integer(c_int32_t), parameter :: DPAR_CALL_SCATTER = 8
-    integer(c_int32_t), parameter :: DPAR_CALL_SEND_RECV = 9 ! a message, as a cost
+    integer(c_int32_t), parameter :: DPAR_CALL_SEND_RECV = 9 ! a message, where its cost is computed
     integer(c_int32_t), parameter :: DPAR_CALL_BARRIER = 10
     integer(c_int32_t), parameter :: DPAR_CALL_COLLECTIVE_COUNT = 11
     integer(c_int32_t), parameter :: DPAR_CALL_SEND = 11
@@ -116,35 +116,39 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_CALL_COUNT = 13
 
     ! ==== box ====
-    ! a rectangle of indices, and a rectangle that travels from one rank to another.
+    ! describes a box of indices, and a box of values that one rank sends to another.
 
     integer(c_int32_t), parameter :: DPAR_MAX_DIMS = 6
 
-    ! Indices lo[d] <= i < hi[d] of every dim.
+    ! A box of indices: lo[d] <= i < hi[d] in every dim d.
     type, bind(c) :: dpar_box
-        integer(c_int32_t) :: dims = 0 ! 0..DPAR_MAX_DIMS; a box of no dims holds one element
+        integer(c_int32_t) :: dims = 0 ! 0..DPAR_MAX_DIMS; a box with 0 dims holds one element
         integer(c_int64_t) :: lo(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: hi(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
-    ! One rectangle that goes from one rank to another, or stays where peer is the rank itself.
+    ! A box of values that one rank sends to another, or copies within itself if `peer` is the rank
+    ! itself.
     type, bind(c) :: dpar_transfer
         integer(c_int32_t) :: peer = 0 ! the other rank
         integer(c_int32_t) :: dims = 0 ! 0..DPAR_MAX_DIMS
-        integer(c_int32_t) :: op = 0 ! DPAR_COPY, or how the receiver combines: DPAR_SUM, ...
-        integer(c_int32_t) :: flip = 0 ! bit d: dim d arrives in reverse order
-        integer(c_int64_t) :: extent(0:DPAR_MAX_DIMS - 1) = 0 ! elements along each dim, >= 1
-        ! where it begins in this rank's local array
+        ! DPAR_COPY, DPAR_SUM, ...: what the receiver does with the values
+        integer(c_int32_t) :: op = 0
+        integer(c_int32_t) :: flip = 0 ! bit d: dim d of the receiver is reversed
+        integer(c_int64_t) :: extent(0:DPAR_MAX_DIMS - 1) = 0 ! elements along each dim, at least 1
+        ! first element in this rank's local array
         integer(c_int64_t) :: mine(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: theirs(0:DPAR_MAX_DIMS - 1) = 0 ! and in the peer's
-        ! and in the whole array, on this rank's side
+        ! first element in the peer's local array
+        integer(c_int64_t) :: theirs(0:DPAR_MAX_DIMS - 1) = 0
+        ! first element in the global array, on this rank's side
         integer(c_int64_t) :: global(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int32_t) :: swap(0:1) = 0 ! these dims change places; the same twice: none do
-        integer(c_int32_t) :: turn = 0 ! quarter turns of a vector, 0..3
+        ! the two dims that are exchanged.
+        integer(c_int32_t) :: swap(0:1) = 0
+        integer(c_int32_t) :: turn = 0 ! quarter turns of vectors, 0..3
     end type
 
-    ! How what arrives meets what is there.
-    integer(c_int32_t), parameter :: DPAR_COPY = 0
+    ! How a received value is combined with the value that is already there.
+    integer(c_int32_t), parameter :: DPAR_COPY = 0 ! replaces it
     integer(c_int32_t), parameter :: DPAR_SUM = 1
     integer(c_int32_t), parameter :: DPAR_AVG = 2
     integer(c_int32_t), parameter :: DPAR_PRODUCT = 3
@@ -153,99 +157,107 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_OP_COUNT = 6
 
     ! ==== text ====
-    ! writes text into the caller's buffer, as snprintf does.
+    ! writes text into the caller's buffer.
 
-    ! Where text goes, and how much of it there was.
+    ! A text that functions append to.
     type, bind(c) :: dpar_text
-        type(c_ptr) :: at = c_null_ptr ! the caller's
-        ! bytes of the buffer; 0: nothing is written, only `used` counts
+        type(c_ptr) :: at = c_null_ptr ! the caller's buffer
+        ! bytes of the buffer; if 0, nothing is written and only `used` counts
         integer(c_size_t) :: room = 0
-        ! characters of the whole text, without the NUL.
+        ! bytes of the whole text, without the NUL.
         integer(c_size_t) :: used = 0
-        integer(c_size_t) :: line = 0 ! where the current line began
-        integer(c_size_t) :: width = 0 ! UTF-8 characters since then
+        integer(c_size_t) :: line = 0 ! private: where the current line begins
+        integer(c_size_t) :: width = 0 ! private: UTF-8 characters of the current line
     end type
 
     ! ==== mesh ====
-    ! ranks with named axes: where a rank stands, and who shares a group with it.
+    ! gives ranks named axes, so that a rank has coordinates and shares groups with other ranks.
 
+    ! The most axes that a mesh may have.
     integer(c_int32_t), parameter :: DPAR_MAX_AXES = 8
 
     ! One axis of a mesh.
     type, bind(c) :: dpar_mesh_axis
         character(kind=c_char) :: name(16) = c_null_char ! "tp", "dp", "dp_replicate", ...
-        integer(c_int32_t) :: size = 0 ! >= 1
-        integer(c_int32_t) :: stride = 0 ! ranks between two neighbours along this axis
+        integer(c_int32_t) :: size = 0 ! at least 1
+        integer(c_int32_t) :: stride = 0 ! distance in ranks between neighbours along this axis
     end type
 
-    ! Ranks with named axes: a value that the functions below make.
+    ! Ranks with named axes, made by the functions below.
     type, bind(c) :: dpar_mesh
-        integer(c_int32_t) :: axes = 0 ! axes in use, 0..DPAR_MAX_AXES
-        integer(c_int32_t) :: size = 0 ! ranks in all: the product of the sizes
-        integer(c_int32_t) :: offset = 0 ! the first rank of the mesh
+        integer(c_int32_t) :: axes = 0 ! number of axes, 0..DPAR_MAX_AXES
+        integer(c_int32_t) :: size = 0 ! number of ranks, the product of the sizes
+        integer(c_int32_t) :: offset = 0 ! rank at coordinate 0, 0, ...
         type(dpar_mesh_axis) :: axis(0:DPAR_MAX_AXES - 1)
     end type
 
-    ! The order of ranks. Systems differ, so it is always said.
-    ! torch DeviceMesh, JAX, MPI_Cart.
+    ! The order in which ranks are numbered.
+    ! the last axis has stride 1, as in torch's DeviceMesh, JAX and MPI_Cart
     integer(c_int32_t), parameter :: DPAR_ORDER_LAST_FASTEST = 0
-    ! Megatron's order strings, PETSc.
+    ! the first axis has stride 1, as in PETSc and Megatron's order strings
     integer(c_int32_t), parameter :: DPAR_ORDER_FIRST_FASTEST = 1
 
     ! ==== cart ====
-    ! process grids: how many ranks along each axis, who owns which cells, which rank goes on which
-    ! node.
+    ! computes process grids: how many ranks each axis gets, which rank owns which cells, and which
+    ! rank runs on which node.
 
     integer(c_int32_t), parameter :: DPAR_PROC_NULL = -1
 
-    ! A grid of cells that ranks are to share.
+    ! A grid of cells to distribute over ranks.
     type, bind(c) :: dpar_cart_choose_desc
-        integer(c_int32_t) :: ranks = 0 ! 1 or more; 0..DPAR_MAX_DIMS
+        integer(c_int32_t) :: ranks = 0 ! at least 1; 0..DPAR_MAX_DIMS
         integer(c_int32_t) :: dims = 0
-        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! at least 1
-        ! cost of a cell face between two ranks along the dim.
+        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! cells along each dim, at least 1
+        ! The cost of one cell face between two ranks, by the dim that the face is normal to.
         integer(c_int64_t) :: weight(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int32_t) :: periodic = 0 ! bit d: dim d wraps around
+        integer(c_int32_t) :: periodic = 0 ! bit d: dim d is periodic
     end type
 
-    ! A grid of ranks.
+    ! A grid of ranks, made by dpar_cart_init.
     type, bind(c) :: dpar_cart
         integer(c_int32_t) :: dims = 0 ! 0..DPAR_MAX_DIMS
-        integer(c_int32_t) :: size = 0 ! ranks: the product of the parts
-        integer(c_int32_t) :: periodic = 0 ! bit d: axis d wraps around
-        integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0 ! ranks along each axis, >= 1
+        integer(c_int32_t) :: size = 0 ! number of ranks, the product of the parts
+        integer(c_int32_t) :: periodic = 0 ! bit d: axis d is periodic
+        integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0 ! ranks along each axis, at least 1
     end type
 
+    ! Which neighbours a stencil reads.
     integer(c_int32_t), parameter :: DPAR_STENCIL_STAR = 0 ! the two neighbours along each axis
-    integer(c_int32_t), parameter :: DPAR_STENCIL_BOX = 1 ! edges and corners too: all 3^dims - 1
-    ! edges, no corners: along two axes at most, 2 dims^2.
+    ! all 3^dims - 1 neighbours, with edges and corners
+    integer(c_int32_t), parameter :: DPAR_STENCIL_BOX = 1
+    ! the 2 dims^2 neighbours that differ along one or two axes, as the 18 of D3Q19
     integer(c_int32_t), parameter :: DPAR_STENCIL_EDGES = 2
 
-    integer(c_int32_t), parameter :: DPAR_MAPPING_ROW_MAJOR = 0 ! as MPI_Cart: the last axis fastest
-    integer(c_int32_t), parameter :: DPAR_MAPPING_BRICKS = 1 ! every node holds a brick of the grid
-    integer(c_int32_t), parameter :: DPAR_MAPPING_MORTON = 2 ! bits interleaved, axis 0 lowest
-    integer(c_int32_t), parameter :: DPAR_MAPPING_HILBERT = 3 ! Hilbert's curve, any number of dims
+    ! How ranks are placed on the coordinates of a grid.
+    ! the last axis fastest, as in MPI_Cart
+    integer(c_int32_t), parameter :: DPAR_MAPPING_ROW_MAJOR = 0
+    integer(c_int32_t), parameter :: DPAR_MAPPING_BRICKS = 1 ! each node has a brick of the grid
+    ! Morton's curve: bits interleaved, axis 0 lowest
+    integer(c_int32_t), parameter :: DPAR_MAPPING_MORTON = 2
+    ! Hilbert's curve, for any number of dims
+    integer(c_int32_t), parameter :: DPAR_MAPPING_HILBERT = 3
     integer(c_int32_t), parameter :: DPAR_MAPPING_COUNT = 4
 
-    ! A placement: which rank stands at which coordinate.
+    ! A placement, which says which rank is at which coordinate.
     type, bind(c) :: dpar_mapping
         type(dpar_cart) :: grid
-        integer(c_int32_t) :: kind = 0 ! DPAR_MAPPING_ROW_MAJOR, ...
-        integer(c_int32_t) :: per_node = 0 ! ranks a node; the last may hold fewer
-        ! sides of the bricks; 1 for the other kinds
+        integer(c_int32_t) :: kind = 0 ! DPAR_MAPPING_x
+        integer(c_int32_t) :: per_node = 0 ! ranks per node; the last node may have fewer
+        ! sides of a brick; 1 for the other kinds
         integer(c_int32_t) :: brick(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int32_t) :: order(0:DPAR_MAX_DIMS - 1) = 0 ! bricks: axes from fastest to slowest
+        ! for bricks, the axes from fastest to slowest
+        integer(c_int32_t) :: order(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
-    ! What one exchange with the neighbours carries.
+    ! The messages of one exchange with the neighbours.
     type, bind(c) :: dpar_stencil
-        integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR, ...
-        integer(c_int64_t) :: bytes = 0 ! of a cell; 0: each message counts 1, whatever it carries
+        integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_x
+        integer(c_int64_t) :: bytes = 0 ! bytes of a cell; 0 counts messages instead of bytes
         integer(c_int64_t) :: block(0:DPAR_MAX_DIMS - 1) = 0 ! cells of a rank along each axis
-        integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! of the halo
+        integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! width of the halo in cells
     end type
 
-    ! Fill in the sizes; dpar_torus_assign writes the rest.
+    ! An assignment of mesh axes to the axes of a torus.
     type, bind(c) :: dpar_torus
         integer(c_int32_t) :: physical_axes = 0 ! 1..DPAR_MAX_DIMS, 1..DPAR_MAX_AXES
         integer(c_int32_t) :: logical_axes = 0
@@ -259,41 +271,48 @@ module dpar
     end type
 
     ! ==== split ====
-    ! who has which elements of one dim.
+    ! computes which part owns which elements of one dim.
 
-    ! The rules, for part p of P and N elements.
-    ! b = ceil(N/P): [min(N, p b), min(N, (p+1) b)): 3 3 3 1. torch.chunk, DTensor, FSDP, FFTW-MPI,
-    ! MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts are the last ones.
+    ! The rules by which N elements are divided over P parts.
+    ! Blocks of b = ceil(N/P): part p owns [min(N, p b), min(N, (p+1) b)): 3 3 3 1. As torch.chunk,
+    ! DTensor, FSDP, FFTW-MPI, MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts
+    ! are last.
     integer(c_int32_t), parameter :: DPAR_SPLIT_CHUNK = 0
-    ! N/P + (p < N%P) elements: 3 3 2 2. numpy.array_split, torch.tensor_split, PETSc DMDA,
-    ! DeepSpeed, cuDecomp, heFFTe, AMReX, hypre. Empty parts are the last ones.
+    ! Balanced: part p owns N/P + (p < N%P) elements: 3 3 2 2. As numpy.array_split,
+    ! torch.tensor_split, PETSc DMDA, DeepSpeed, cuDecomp, heFFTe, AMReX, hypre. Empty parts are
+    ! last.
     integer(c_int32_t), parameter :: DPAR_SPLIT_EVEN = 1
-    ! [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. p4est. Empty parts lie between full ones.
+    ! Rounded down: part p owns [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. As p4est. Empty parts are
+    ! between full ones.
     integer(c_int32_t), parameter :: DPAR_SPLIT_FLOOR = 2
-    ! Blocks of `block`, dealt round from part `source`. ScaLAPACK, MPI darray CYCLIC(k).
+    ! Blocks of `block` elements, dealt in turn from part `source` on. As ScaLAPACK, MPI darray
+    ! CYCLIC(k).
     integer(c_int32_t), parameter :: DPAR_SPLIT_BLOCK_CYCLIC = 3
-    ! Any ascending cuts: [cuts[p], cuts[p+1]). Ragged and weighted shards, whole atoms.
+    ! Any ascending cuts: part p owns [cuts[p], cuts[p+1]). For ragged and weighted shards and whole
+    ! atoms.
     integer(c_int32_t), parameter :: DPAR_SPLIT_RAGGED = 4
-    ! CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th part of every piece.
-    ! DTensor's strided shard (FSDP over TP), fused QKV and gate/up.
+    ! `block` pieces by CHUNK, each of them divided over P by CHUNK; part p owns the p-th share of
+    ! every piece. As DTensor's strided shard (FSDP over TP), fused QKV and gate/up weights.
     integer(c_int32_t), parameter :: DPAR_SPLIT_STRIDED = 5
-    ! CHUNK into 2P chunks; part p has chunks p and 2P-1-p. Causal context parallelism.
+    ! 2P chunks by CHUNK; part p owns chunks p and 2P-1-p. For causal context parallelism.
     integer(c_int32_t), parameter :: DPAR_SPLIT_ZIGZAG = 6
-    ! p, p+P, p+2P, ...: BLOCK_CYCLIC(1). Striped attention.
+    ! Every P-th element: part p owns p, p+P, p+2P, ..., as BLOCK_CYCLIC with blocks of 1. For
+    ! striped attention.
     integer(c_int32_t), parameter :: DPAR_SPLIT_CYCLIC = 7
     integer(c_int32_t), parameter :: DPAR_SPLIT_RULE_COUNT = 8
 
-    ! A value; make it with an init function.
+    ! A division of elements over parts, made by dpar_split_init or dpar_split_init_ragged.
     type, bind(c) :: dpar_split
         integer(c_int32_t) :: rule = 0 ! DPAR_SPLIT_CHUNK, ...
-        integer(c_int32_t) :: parts = 0 ! P, at least 1
-        ! BLOCK_CYCLIC: the part of the first block, 0..parts-1.
+        integer(c_int32_t) :: parts = 0 ! number of parts, at least 1
+        ! For BLOCK_CYCLIC, the part of the first block, 0..parts-1.
         integer(c_int32_t) :: source = 0
         integer(c_int8_t) :: shift(0:1) = 0 ! private: see inverse
-        integer(c_int64_t) :: count = 0 ! N, elements, 0..2^62
-        integer(c_int64_t) :: block = 0 ! BLOCK_CYCLIC: elements of a block; STRIDED: pieces
-        type(c_ptr) :: cuts = c_null_ptr ! RAGGED: parts + 1 of them, the caller's
-        integer(c_int64_t) :: by(0:1) = 0 ! private: what indices are divided by
+        integer(c_int64_t) :: count = 0 ! number of elements, 0..2^62
+        ! BLOCK_CYCLIC: elements of a block.
+        integer(c_int64_t) :: block = 0
+        type(c_ptr) :: cuts = c_null_ptr ! RAGGED: [parts + 1], the caller's
+        integer(c_int64_t) :: by(0:1) = 0 ! private: the divisors of indices
         integer(c_int64_t) :: inverse(0:1) = 0 ! private: their inverses, times 2^shift
         integer(c_int64_t) :: rounds = 0 ! private: the count in whole rounds, and what is left
         integer(c_int64_t) :: extra = 0
@@ -301,57 +320,63 @@ module dpar
     end type
 
     ! ==== layout ====
-    ! an n-d array on a mesh: which rank has which part.
+    ! computes which part of an n-d array each rank of a mesh owns.
 
-    ! What a mesh axis does with the array.
+    ! The kinds of a placement.
+    ! each rank along the axis holds a copy
     integer(c_int32_t), parameter :: DPAR_PLACEMENT_REPLICATE = 0
+    ! each rank along the axis holds a part of one dim
     integer(c_int32_t), parameter :: DPAR_PLACEMENT_SHARD = 1
+    ! each rank along the axis holds values that must be combined with the others'
     integer(c_int32_t), parameter :: DPAR_PLACEMENT_PARTIAL = 2
 
     ! What one mesh axis does with the array.
     type, bind(c) :: dpar_placement
-        integer(c_int32_t) :: kind = 0 ! DPAR_PLACEMENT_REPLICATE, ...
+        ! DPAR_PLACEMENT_REPLICATE, DPAR_PLACEMENT_SHARD or DPAR_PLACEMENT_PARTIAL
+        integer(c_int32_t) :: kind = 0
         ! SHARD: the dim that the axis cuts.
         integer(c_int32_t) :: dim = 0
         integer(c_int32_t) :: rule = 0 ! SHARD: DPAR_SPLIT_CHUNK (0), ...
         integer(c_int32_t) :: op = 0 ! PARTIAL: DPAR_SUM, ...
-        ! SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor)
+        ! SHARD: BLOCK_CYCLIC's block, or STRIDED's pieces (split factor)
         integer(c_int64_t) :: block = 0
         integer(c_int32_t) :: source = 0 ! SHARD: BLOCK_CYCLIC's first part
-        ! SHARD: of axes that cut the same dim the smallest cuts first.
+        ! SHARD: if several axes cut the same dim, the one with the smallest `order` cuts first.
         integer(c_int32_t) :: order = 0
-        ! SHARD by RAGGED: parts + 1 of them, the caller's.
+        ! SHARD by RAGGED: [parts + 1], the caller's.
         type(c_ptr) :: cuts = c_null_ptr
     end type
 
-    ! How an array lies on a mesh: a value that dpar_layout_init makes.
+    ! The distribution of an array over a mesh, made by dpar_layout_init.
     type, bind(c) :: dpar_layout
         type(dpar_mesh) :: mesh
         integer(c_int32_t) :: dims = 0 ! 0..DPAR_MAX_DIMS
         integer(c_int64_t) :: extent(0:DPAR_MAX_DIMS - 1) = 0
-        type(dpar_placement) :: axis(0:DPAR_MAX_AXES - 1) ! what each mesh axis does
+        type(dpar_placement) :: axis(0:DPAR_MAX_AXES - 1) ! the placement of each mesh axis
         ! the axes in the order in which they cut
         integer(c_int8_t) :: order(0:DPAR_MAX_AXES - 1) = 0
     end type
 
-    ! The boxes that a rank owns, in order, the last dim fastest.
+    ! The position of dpar_layout_next in a rank's boxes.
     type, bind(c) :: dpar_box_cursor
         integer(c_int32_t) :: begun = 0
         integer(c_int64_t) :: local(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
     ! ==== redistribute ====
-    ! an array from one layout to another, on the same ranks or on others.
+    ! lists the transfers that move an array from one layout to another, on the same ranks or on
+    ! others.
 
-    ! The walk over one rank's transfers.
-    integer(c_int32_t), parameter :: DPAR_TRANSFER_RECV = 0
-    integer(c_int32_t), parameter :: DPAR_TRANSFER_SEND = 1
+    ! The direction of a walk.
+    integer(c_int32_t), parameter :: DPAR_TRANSFER_RECV = 0 ! the transfers that a rank receives
+    integer(c_int32_t), parameter :: DPAR_TRANSFER_SEND = 1 ! the transfers that a rank sends
 
+    ! A value of `per_node`: copy 0 sends everything, as files need that copy 0 wrote.
     integer(c_int32_t), parameter :: DPAR_REDISTRIBUTE_PRIMARY = -1
 
-    ! as per_node: copy 0 always sends, as where copy 0 wrote the files
+    ! A walk over one rank's transfers.
     type, bind(c) :: dpar_redistribute_cursor
-        type(dpar_layout) :: mine ! private, all of it
+        type(dpar_layout) :: mine ! private, as are all fields
         type(dpar_layout) :: other
         integer(c_int32_t) :: rank = 0
         integer(c_int32_t) :: me = 0
@@ -376,7 +401,7 @@ module dpar
         integer(c_int32_t) :: line = 0
         integer(c_int32_t) :: units = 0
         integer(c_int32_t) :: left = 0
-        integer(c_int32_t) :: now = 0 ! the transfer that was reached
+        integer(c_int32_t) :: now = 0 ! the current transfer
         integer(c_int32_t) :: op = 0
         integer(c_int32_t) :: free_from = 0
         integer(c_int32_t) :: part_from = 0
@@ -401,100 +426,115 @@ module dpar
         integer(c_int64_t) :: cut_length(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
-    ! What a rank's walk adds up to, in elements.
+    ! The totals of a rank's walk, in elements.
     type, bind(c) :: dpar_transfer_totals
-        integer(c_int64_t) :: transfers = 0 ! how many, those to itself too
+        ! number of transfers, with those from the rank to itself
+        integer(c_int64_t) :: transfers = 0
         integer(c_int64_t) :: kept = 0 ! elements that stay on the rank
-        integer(c_int64_t) :: near_by = 0 ! elements that go to another rank of the node
-        ! elements that go to another node.
+        integer(c_int64_t) :: near_by = 0 ! elements exchanged with other ranks of the same node
+        ! elements exchanged with other nodes.
         integer(c_int64_t) :: away = 0
     end type
 
     ! ==== window ====
-    ! operators whose outputs read windows of their inputs, along one dim.
+    ! counts the outputs of operators that read windows of their inputs, along one dim.
 
-    ! pooling and stencils too: output y reads inputs stride y - pad + dilation k
+    ! The kinds of operators.
+    ! A convolution, pooling or stencil: output y reads inputs stride y - pad + dilation k.
     integer(c_int32_t), parameter :: DPAR_WINDOW_CONVOLUTION = 0
-    ! input i goes to outputs stride i - pad + dilation k
+    ! A transposed convolution: input i contributes to outputs stride i - pad + dilation k.
     integer(c_int32_t), parameter :: DPAR_WINDOW_TRANSPOSED = 1
-    ! `kernel` taps around y's place among the inputs.
+    ! An interpolation with `kernel` taps around y's position among the inputs: 1 is nearest, 2
+    ! linear, 4 cubic; any even number is allowed. Beyond the ends the last input is repeated.
     integer(c_int32_t), parameter :: DPAR_WINDOW_INTERPOLATION = 2
-    ! attention: query y sees `kernel` keys, `dilation` (to 4096) apart.
+    ! Neighbourhood attention: query y reads `kernel` keys that are `dilation` (at most 4096) apart.
+    ! The keys are centred on the query, and moved inward at the ends of its dilation group. In a
+    ! periodic dim use a convolution padded by dilation (kernel / 2) instead.
     integer(c_int32_t), parameter :: DPAR_WINDOW_NEIGHBOURHOOD = 3
 
-    ! An operator along one dim. Zero it and fill it in.
+    ! An operator along one dim. Zero it, then set the fields.
     type, bind(c) :: dpar_window
-        integer(c_int64_t) :: kernel = 0 ! taps, at least 1
-        integer(c_int64_t) :: stride = 0 ! 0 means 1
+        integer(c_int64_t) :: kernel = 0 ! number of taps, at least 1
+        integer(c_int64_t) :: stride = 0 ! 0 selects 1
         integer(c_int64_t) :: dilation = 0
-        integer(c_int64_t) :: pad_low = 0
+        integer(c_int64_t) :: pad_low = 0 ! elements of padding below and above the inputs
         integer(c_int64_t) :: pad_high = 0
-        integer(c_int32_t) :: ceil_mode = 0 ! pooling: a last window that begins inside counts
+        integer(c_int32_t) :: ceil_mode = 0 ! pooling: 1 counts a last window that begins inside
         integer(c_int32_t) :: kind = 0 ! DPAR_WINDOW_x
-        ! interpolation, torch's word. 1.
+        ! For interpolation, as in torch.
         integer(c_int32_t) :: align_corners = 0
     end type
 
     ! ==== halo ====
-    ! an n-d grid on a mesh whose ranks also hold the points around their block.
+    ! computes which points each rank of a distributed n-d grid sends to which other rank to fill
+    ! the halo around its block, and what can be computed before the halo arrives.
 
-    ! Which points a dim of a staggered field has, when the grid has N cells there.
-    integer(c_int32_t), parameter :: DPAR_HALO_AT_CELLS = 0 ! N, in the middle of the cells
-    ! N + 1; each rank owns those below its cells, the last also the end
+    ! The points of a staggered field in one dim of a grid with N cells.
+    integer(c_int32_t), parameter :: DPAR_HALO_AT_CELLS = 0 ! N points, in the middle of the cells
+    ! N + 1 points. Each rank owns the faces below its cells, and the last rank also the face at the
+    ! end.
     integer(c_int32_t), parameter :: DPAR_HALO_AT_LOW_FACES = 1
-    ! N + 1; each rank owns those above its cells, the first also face 0
+    ! N + 1 points. Each rank owns the faces above its cells, and the first rank also face 0.
     integer(c_int32_t), parameter :: DPAR_HALO_AT_HIGH_FACES = 2
 
-    ! A grid and its halo. Zero it, fill it in, and let dpar_halo_check judge it.
+    ! A distributed grid and its halo.
     type, bind(c) :: dpar_halo
-        type(dpar_layout) :: grid ! the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too
-        ! what arrives. 0, DPAR_STENCIL_STAR.
+        ! the cells; dims are cut by CHUNK, EVEN, FLOOR or RAGGED, also nested
+        type(dpar_layout) :: grid
+        ! The part of the halo that is filled.
         integer(c_int32_t) :: shape = 0
-        ! width below the block, in points, 0..2^60.
+        ! Width of the halo below the block in points, 0..2^60.
         integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: high(0:DPAR_MAX_DIMS - 1) = 0 ! and above
+        ! width above the block, with the same limits
+        integer(c_int64_t) :: high(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int32_t) :: points(0:DPAR_MAX_DIMS - 1) = 0 ! DPAR_HALO_AT_CELLS, ...
-        integer(c_int32_t) :: periodic = 0 ! bit d: the end of dim d meets its beginning
-        ! A fold, as the north of a tripolar ocean grid.
+        integer(c_int32_t) :: periodic = 0 ! bit d: dim d is periodic
+        ! A fold, such as the north of a tripolar ocean grid.
         integer(c_int32_t) :: folds = 0
         integer(c_int32_t) :: fold = 0
         integer(c_int32_t) :: mirror = 0
         integer(c_int32_t) :: on_row = 0
         integer(c_int32_t) :: shift = 0
-        ! Poles of a latitude-longitude grid at the ends of dim `fold`, round which the later,
-        ! periodic dim `mirror` goes.
+        ! Poles of a latitude-longitude grid, at the ends of dim `fold`.
         integer(c_int32_t) :: poles = 0
-        ! poles whose end row lies on the pole.
+        ! Poles whose end row is on the pole.
         integer(c_int32_t) :: pole_rows = 0
-        ! The six faces of a cubed sphere, which meet as said above.
+        ! 1 if the grid is a cubed sphere, whose faces meet as described above.
         integer(c_int32_t) :: cube = 0
-        ! The partner of a field of faces on a cubed sphere.
+        ! The halo of the partner field on a cubed sphere, for fields on faces of cells.
         type(c_ptr) :: partner = c_null_ptr
-        ! Who owns a block, where block n is not rank n's.
+        ! [blocks], the rank of the communicator that owns each block, in the mesh's numbering, each
+        ! rank at most once.
         type(c_ptr) :: owner = c_null_ptr
-        ! Operators that read windows, as convolutions.
+        ! Operators that read windows, such as convolutions.
         type(dpar_window) :: window(0:DPAR_MAX_DIMS - 1)
-        ! The layout of the outputs: the same mesh, whose axes cut the same dims in the same order,
-        ! by any rule that leaves blocks in one piece.
+        ! The layout of the outputs. It is on the same mesh, whose axes cut the same dims in the
+        ! same order, by any rule with contiguous blocks.
         type(c_ptr) :: outputs = c_null_ptr
     end type
 
+    ! Bits of dpar_halo.poles.
     integer(c_int32_t), parameter :: DPAR_HALO_POLE_LOW = 1
     integer(c_int32_t), parameter :: DPAR_HALO_POLE_HIGH = 2
 
-    ! A walk over one rank's transfers.
-    ! halos receive copies of what their owners have
+    ! The modes of a walk.
+    ! halos receive copies of their owners' values
     integer(c_int32_t), parameter :: DPAR_HALO_FORWARD = 0
-    ! owners receive what halos collected.
+    ! Owners receive the values collected in halos (the transpose). Set the halos to zero
+    ! afterwards, and the half row that a fold overwrote.
     integer(c_int32_t), parameter :: DPAR_HALO_ADJOINT = 1
-    ! only points that two ranks hold.
+    ! Only points that two ranks hold: faces at the end of a block whose owner is the neighbour, and
+    ! the half row on a fold. To check that copies agree, compare what is received with what is
+    ! there. This mode needs `high` of at least 1 in dims with DPAR_HALO_AT_LOW_FACES, and `low`
+    ! with DPAR_HALO_AT_HIGH_FACES.
     integer(c_int32_t), parameter :: DPAR_HALO_SYNC = 2
-    ! owners receive what copies collected
+    ! owners receive the values collected in these copies
     integer(c_int32_t), parameter :: DPAR_HALO_SYNC_ADJOINT = 3
 
+    ! A walk over one rank's transfers.
     type, bind(c) :: dpar_halo_cursor
-        type(c_ptr) :: h = c_null_ptr ! private, all of it; `h` is read on the way
-        integer(c_int32_t) :: rank = 0 ! outside: of so many dims at most
+        type(c_ptr) :: h = c_null_ptr ! private, as are all fields; *h must live during the walk
+        integer(c_int32_t) :: rank = 0 ! outside: in at most so many dims
         integer(c_int32_t) :: sends = 0
         integer(c_int32_t) :: mode = 0
         integer(c_int32_t) :: outside = 0
@@ -518,90 +558,97 @@ module dpar
     end type
 
     ! ==== halo_cost ====
-    ! how long an exchange of halos takes on a process grid, and which grid is the best.
+    ! predicts the time of a halo exchange on a process grid and chooses the best grid.
 
-    ! What the machine reaches. dpar_halo_plan_tune and bench/ measure such numbers.
+    ! The rates that a machine reaches in a halo exchange.
     type, bind(c) :: dpar_halo_rates
-        ! bytes/s that a rank moves out of one array into another, long runs
+        ! bytes/s that a rank copies from one array to another in long runs
         real(c_double) :: copy_Bps = 0.0_c_double
-        ! s for each run (a piece without gaps), whatever its length
+        ! seconds for each contiguous run, whatever its length
         real(c_double) :: run_s = 0.0_c_double
-        real(c_double) :: peer_s = 0.0_c_double ! s for each peer on the node
-        real(c_double) :: message_s = 0.0_c_double ! s for each peer on another node
+        real(c_double) :: peer_s = 0.0_c_double ! seconds for each peer on the same node
+        real(c_double) :: message_s = 0.0_c_double ! seconds for each peer on another node
         ! bytes/s out of a node, shared by its ranks.
         real(c_double) :: nic_Bps = 0.0_c_double
-        ! A block of more bytes, with its halo, lies in memory.
+        ! A block that is larger than cache_bytes, its halo included, does not stay in the cache.
         real(c_double) :: cache_bytes = 0.0_c_double
         real(c_double) :: far_s = 0.0_c_double
     end type
 
-    ! An exchange of halos. Zero it and fill it in.
+    ! Describes a halo exchange. Zero the struct, then fill it in.
     type, bind(c) :: dpar_halo_cost_desc
-        integer(c_int32_t) :: ranks = 0 ! rank r is on node r / per_node; per_node 0: one node
+        integer(c_int32_t) :: ranks = 0 ! rank r is on node r / per_node; 0 if all are on one node
         integer(c_int32_t) :: per_node = 0
         integer(c_int32_t) :: dims = 0 ! 1..DPAR_MAX_DIMS
         integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR, ...
-        integer(c_int32_t) :: periodic = 0 ! bit d
-        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! of the whole grid
-        integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! of the halo, on either side
-        integer(c_int64_t) :: bytes = 0 ! a cell, of all fields together
-        ! bytes of them that lie side by side (one field's components)
+        integer(c_int32_t) :: periodic = 0 ! bit d is set if dim d is periodic
+        ! cells of the whole grid along each dim
+        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! cells of the halo on either side
+        integer(c_int64_t) :: bytes = 0 ! bytes of one cell, all fields together
+        ! bytes of these that are contiguous.
         integer(c_int64_t) :: together = 0
     end type
 
-    ! A process grid and what one exchange costs on it.
+    ! A process grid and the predicted cost of one exchange on it.
     type, bind(c) :: dpar_halo_cost
         integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0 ! ranks along each dim
-        integer(c_int32_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0 ! ranks from one part to the next
-        real(c_double) :: seconds = 0.0_c_double
-        ! of these: the busiest rank's copies, those to itself round a ring too
+        ! distance in ranks from one part to the next
+        integer(c_int32_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
+        real(c_double) :: seconds = 0.0_c_double ! predicted time of the exchange
+        ! part of `seconds`: the busiest rank's copies, also to itself if periodic
         real(c_double) :: copy_s = 0.0_c_double
-        real(c_double) :: network_s = 0.0_c_double ! of these: the network of the busiest node
-        integer(c_int64_t) :: bytes = 0 ! received by a rank in the middle, from itself too
-        integer(c_int64_t) :: network_bytes = 0 ! sent by a node in the middle to others
-        integer(c_int32_t) :: peers = 0 ! of a rank in the middle, besides itself
+        ! part of `seconds`: the network of the busiest node
+        real(c_double) :: network_s = 0.0_c_double
+        ! received by a rank in the middle of the grid, also from itself
+        integer(c_int64_t) :: bytes = 0
+        ! sent to other nodes by a node in the middle of the grid
+        integer(c_int64_t) :: network_bytes = 0
+        ! peers of a rank in the middle of the grid, itself not counted
+        integer(c_int32_t) :: peers = 0
     end type
 
-    ! What comes from a neighbour at each exchange, where no grid says it.
+    ! What a rank receives from one neighbour in each exchange.
     type, bind(c) :: dpar_neighbour
-        integer(c_int64_t) :: bytes = 0
-        ! pieces without gaps in which they are copied, of both copies together
-        integer(c_int64_t) :: runs = 0
-        ! 1: read where they lie; 2: packed and unpacked, as messages are
+        integer(c_int64_t) :: bytes = 0 ! bytes received
+        integer(c_int64_t) :: runs = 0 ! contiguous pieces that are copied, in all copies together
+        ! 1 if read where they are; 2 if packed and unpacked, as messages are
         integer(c_int32_t) :: copies = 0
-        ! 1: on another node; 2 where the neighbour is the rank itself
+        ! 0 if on the same node, 1 if on another node, 2 if it is the rank itself
         integer(c_int32_t) :: away = 0
     end type
 
     ! ==== comm ====
-    ! a communicator: ranks that move and add memory together.
+    ! communicates: collectives and messages among the ranks of a communicator.
 
-    ! One operation, as data: the functions below fill it in.
+    ! An operation as data. The functions below fill it in.
     type, bind(c) :: dpar_call
-        ! DPAR_CALL_ALL_REDUCE ... DPAR_CALL_BARRIER, DPAR_CALL_SEND, DPAR_CALL_RECV.
+        ! DPAR_CALL_ALL_REDUCE ... DPAR_CALL_BARRIER, DPAR_CALL_SEND or DPAR_CALL_RECV.
         integer(c_int32_t) :: kind = 0
-        integer(c_int32_t) :: type = 0 ! DPAR_F32, ...
-        integer(c_int32_t) :: op = 0 ! DPAR_SUM, ... where something is reduced
-        ! broadcast, reduce, gather, scatter.
+        integer(c_int32_t) :: type = 0 ! DPAR_F32, ...; no default
+        integer(c_int32_t) :: op = 0 ! DPAR_SUM, ..., for reductions
+        ! of broadcast, reduce, gather and scatter.
         integer(c_int32_t) :: root = 0
-        ! send, recv: 0 .. 2^31 - 1. Collectives.
+        ! for send and recv 0 .. 2^31 - 1.
         integer(c_int32_t) :: tag = 0
-        integer(c_int32_t) :: varies = 0 ! 1: pieces differ by rank (the _v forms); counts below
-        type(c_ptr) :: in = c_null_ptr ! broadcast: the same as out
-        type(c_ptr) :: out = c_null_ptr ! what arrives; broadcast: what is sent, on the root
-        integer(c_int64_t) :: count = 0 ! elements of the rank's own piece; each function says more
-        type(c_ptr) :: in_count = c_null_ptr ! elements of the piece for each rank
-        ! where it begins in `in`, in elements.
+        integer(c_int32_t) :: varies = 0 ! 1 if pieces differ by rank (the _v forms)
+        type(c_ptr) :: in = c_null_ptr ! input; for broadcast the same as out
+        type(c_ptr) :: out = c_null_ptr ! output; for broadcast the root's is the input
+        ! elements of this rank's own piece, as the function defines it
+        integer(c_int64_t) :: count = 0
+        type(c_ptr) :: in_count = c_null_ptr ! [size] elements of the piece for each rank
+        ! [size] first element of each piece in `in`.
         type(c_ptr) :: in_begin = c_null_ptr
-        type(c_ptr) :: out_count = c_null_ptr ! of the piece from each rank
-        type(c_ptr) :: out_begin = c_null_ptr ! where it begins in `out`; NULL: one after the other
+        type(c_ptr) :: out_count = c_null_ptr ! [size] elements of the piece from each rank
+        ! [size] first element of each piece in `out`.
+        type(c_ptr) :: out_begin = c_null_ptr
     end type
 
-    ! An operation under way, in your memory.
+    ! A posted operation, in the caller's memory.
     type, bind(c) :: dpar_work
-        type(c_ptr) :: comm = c_null_ptr ! NULL: nothing is under way
-        integer(c_int32_t) :: status = 0 ! how it ended
-        integer(c_int32_t) :: phase = 0 ! private, as all that follows
+        type(c_ptr) :: comm = c_null_ptr ! NULL if no operation is in progress
+        integer(c_int32_t) :: status = 0 ! the result of the operation
+        integer(c_int32_t) :: phase = 0 ! private, as are all fields that follow
         type(dpar_call) :: call
         integer(c_int64_t) :: sequence = 0
         type(c_ptr) :: home = c_null_ptr
@@ -610,16 +657,16 @@ module dpar
         integer(c_int64_t) :: state(0:15) = 0
         type(c_ptr) :: next = c_null_ptr
         type(c_ptr) :: behind = c_null_ptr
-        ! its own address once posted: other bytes were never posted
+        ! its own address once posted, which tells it from other bytes
         type(c_ptr) :: self = c_null_ptr
     end type
 
-    ! What an engine does. Only who writes one needs this.
+    ! The functions of an engine. You need them only to write an engine.
     type, bind(c) :: dpar_engine
-        character(kind=c_char) :: name(8) = c_null_char ! "shm", "mpi", "nccl"
-        type(c_funptr) :: run = c_null_funptr ! to the end; the call was checked
+        character(kind=c_char) :: name(8) = c_null_char ! "shm", "mpi" or "nccl"
+        type(c_funptr) :: run = c_null_funptr ! completes a checked call
         type(c_funptr) :: post = c_null_funptr
-        type(c_funptr) :: test = c_null_funptr ! OK: done, MORE: not yet
+        type(c_funptr) :: test = c_null_funptr ! DPAR_OK if done, DPAR_MORE if not yet
         type(c_funptr) :: wait = c_null_funptr
         type(c_funptr) :: batch = c_null_funptr
         type(c_funptr) :: split = c_null_funptr
@@ -628,81 +675,84 @@ module dpar
         type(c_funptr) :: progress = c_null_funptr
         type(c_funptr) :: abort = c_null_funptr
         type(c_funptr) :: report = c_null_funptr
-        type(c_funptr) :: describe = c_null_funptr ! NULL: its name says it
+        type(c_funptr) :: describe = c_null_funptr ! NULL if the name says enough
         type(c_funptr) :: close = c_null_funptr
-        type(c_funptr) :: shrink = c_null_funptr ! NULL: it cannot
-        ! Memory that devices of other ranks read where it lies.
+        type(c_funptr) :: shrink = c_null_funptr ! NULL if the engine cannot shrink
+        ! Memory that the devices of other ranks can read directly.
         type(c_funptr) :: lend = c_null_funptr
         type(c_funptr) :: reach = c_null_funptr
         type(c_funptr) :: meet = c_null_funptr
     end type
 
-    ! A communicator. An engine makes it.
+    ! A communicator, made by an engine.
     type, bind(c) :: dpar_comm
         integer(c_int32_t) :: rank = 0
         integer(c_int32_t) :: size = 0
-        ! How long an operation waits for others without getting on, in seconds.
+        ! How long an operation may wait for other ranks without progress, in seconds.
         real(c_double) :: timeout_s = 0.0_c_double
-        integer(c_int32_t) :: status = 0 ! 0, or how it broke: then every further call returns it
-        type(dpar_why) :: why ! the sentence of the last error on this communicator
-        ! bytes that this rank has handed to others through it so far, by kind
-        ! (DPAR_CALL_ALL_REDUCE, ... DPAR_CALL_SEND), as said above.
+        integer(c_int32_t) :: status = 0 ! 0, or the error that broke the communicator
+        type(dpar_why) :: why ! the message of the last error on this communicator
+        ! bytes that this rank has sent, by kind of operation (DPAR_CALL_ALL_REDUCE, ...
+        ! DPAR_CALL_SEND), counted as above.
         integer(c_int64_t) :: sent(0:DPAR_CALL_COUNT - 1) = 0
-        ! The memory that strategies on this communicator work in.
+        ! The device memory that training strategies on this communicator work in.
         type(c_ptr) :: mem = c_null_ptr
-        type(dpar_engine) :: engine ! private, as all that follows
+        type(dpar_engine) :: engine ! private, as are all fields that follow
         type(c_ptr) :: context = c_null_ptr
-        type(c_funptr) :: rest = c_null_funptr ! posts what an operation under way has left to post
-        type(c_ptr) :: rest_of = c_null_ptr ! that operation; NULL: none has left anything
-        ! its ranks that share memory with this one, where its engine has none
+        type(c_funptr) :: rest = c_null_funptr ! posts the steps that an operation has left to post
+        type(c_ptr) :: rest_of = c_null_ptr ! that operation; NULL if none has steps left
+        ! communicator of the ranks that share memory with this one, where the engine itself has no
+        ! shared memory
         type(c_ptr) :: node = c_null_ptr
-        type(c_ptr) :: ends = c_null_ptr ! handles that are told when it goes
+        type(c_ptr) :: ends = c_null_ptr ! handles to be notified when the communicator is closed
     end type
 
     ! ==== options ====
-    ! how ranks that share memory are to run.
+    ! sets deadlines, memory sizes and mechanisms of ranks that share memory.
 
     ! Options of ranks that share memory.
     type, bind(c) :: dpar_world_desc
-        ! deadline of one operation; 0: 300 s.
+        ! deadline of one operation, in seconds.
         real(c_double) :: timeout_s = 0.0_c_double
-        ! dpar_launch kills ranks that go on this long after another failed, unless they have gone
-        ! on without it (dpar_comm_shrink).
+        ! how long ranks may go on after another one has failed, in seconds, before dpar_launch
+        ! kills them.
         real(c_double) :: grace_s = 0.0_c_double
-        ! registered memory (dpar_comm_alloc) that one rank may have at a time, in whole pages.
+        ! the most registered memory (dpar_comm_alloc) that one rank may have at a time, in whole
+        ! pages.
         integer(c_int64_t) :: heap_bytes = 0
-        ! staging memory of one rank in one communicator, for messages from memory that is not
-        ! registered.
+        ! staging memory of one rank in one communicator, for data that is not in registered memory.
         integer(c_int64_t) :: slot_bytes = 0
-        integer(c_int32_t) :: threads = 0 ! dpar_launch: 1: ranks are threads of this process
-        ! bits of DPAR_WORLD_NO_x: what not to use, for tests and comparisons
+        integer(c_int32_t) :: threads = 0 ! dpar_launch only: 1 makes ranks threads of this process
+        ! a sum of DPAR_WORLD_NO_x, which disables mechanisms for tests and comparisons
         integer(c_int32_t) :: plain = 0
-        ! dpar_init_or_launch: how many to start where neither --ranks nor DPAR_RANKS nor a launcher
-        ! says.
+        ! dpar_init_or_launch only: the number of ranks to start if neither --ranks nor DPAR_RANKS
+        ! nor a launcher sets it.
         integer(c_int32_t) :: ranks = 0
     end type
 
-    ! For options.plain.
-    ! do not read other processes' memory (process_vm_readv)
+    ! Bits of options.plain.
+    ! does not read the memory of other processes (process_vm_readv)
     integer(c_int32_t), parameter :: DPAR_WORLD_NO_CMA = 1
-    ! use a named segment, unlinked at once, in place of a nameless one
+    ! uses a named segment, unlinked at once, instead of a nameless one
     integer(c_int32_t), parameter :: DPAR_WORLD_NO_MEMFD = 2
-    integer(c_int32_t), parameter :: DPAR_WORLD_NO_DIRECT = 4 ! treat registered memory as private
-    ! wait only by yielding and short sleeps
+    integer(c_int32_t), parameter :: DPAR_WORLD_NO_DIRECT = 4 ! treats registered memory as private
+    ! waits only by yielding and short sleeps
     integer(c_int32_t), parameter :: DPAR_WORLD_NO_FUTEX = 8
-    integer(c_int32_t), parameter :: DPAR_WORLD_NO_STREAMING_STORES = 16 ! use no streaming stores
-    ! collectives by levels from 3 ranks on, and where ranks share cores.
+    integer(c_int32_t), parameter :: DPAR_WORLD_NO_STREAMING_STORES = 16 ! uses no streaming stores
+    ! runs collectives by levels from 3 ranks on, also where ranks share cores.
     integer(c_int32_t), parameter :: DPAR_WORLD_NO_FLAT = 32
-    ! leave it to the system on which of its CPUs a rank runs.
+    ! leaves it to the system on which CPU a rank runs.
     integer(c_int32_t), parameter :: DPAR_WORLD_NO_MIGRATION = 64
-    ! core files hold all shared memory that the rank has mapped, with the heaps of other ranks.
+    ! puts all shared memory that the rank has mapped into core files, with the heaps of other
+    ! ranks.
     integer(c_int32_t), parameter :: DPAR_WORLD_NO_DONTDUMP = 128
 
     ! ==== launch ====
-    ! where ranks come from: forked here, threads, or started by a launcher and found.
+    ! starts ranks on this machine, as processes or threads, or joins ranks that a launcher has
+    ! started.
 
     ! The launchers that dpar knows, in the order in which it looks for them.
-    integer(c_int32_t), parameter :: DPAR_LAUNCHER_NONE = 0 ! alone: one rank
+    integer(c_int32_t), parameter :: DPAR_LAUNCHER_NONE = 0 ! not launched: a single rank
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_DPAR = 1 ! DPAR_RANK, DPAR_SIZE, ...
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_TORCHRUN = 2
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_OPENMPI = 3
@@ -711,311 +761,325 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_MVAPICH = 6
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_FLUX = 7
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_JSRUN = 8
-    integer(c_int32_t), parameter :: DPAR_LAUNCHER_SLURM = 9 ! inside a step (srun) only
+    integer(c_int32_t), parameter :: DPAR_LAUNCHER_SLURM = 9 ! only inside a step (srun)
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_COUNT = 10
 
+    ! A process as its launcher numbers it, filled in by dpar_launcher_detect.
     type, bind(c) :: dpar_launcher_info
         integer(c_int32_t) :: launcher = 0 ! DPAR_LAUNCHER_x
-        integer(c_int32_t) :: rank = 0 ! of the whole job
+        integer(c_int32_t) :: rank = 0 ! in the whole job
         integer(c_int32_t) :: size = 0
-        integer(c_int32_t) :: local_rank = 0 ! on this node; -1 where the launcher does not say
+        integer(c_int32_t) :: local_rank = 0 ! on this node; -1 if the launcher does not say
         integer(c_int32_t) :: local_size = 0
         ! the same on all ranks of the job, different between jobs
         character(kind=c_char) :: id(64) = c_null_char
     end type
 
     ! ==== move ====
-    ! moves an array from one layout to another, or carries out any transfer lists of yours (halos,
-    ! checkpoints), over any communicator.
+    ! moves an array from one layout to another, or sends the boxes of two lists of transfers (for
+    ! halos or checkpoints), over any communicator.
 
-    ! How messages travel.
-    integer(c_int32_t), parameter :: DPAR_MOVE_AUTO = 0 ! the best way; today P2P
+    ! How messages are sent.
+    integer(c_int32_t), parameter :: DPAR_MOVE_AUTO = 0 ! the best method; today P2P
     ! sends and receives between the ranks that the transfers name
     integer(c_int32_t), parameter :: DPAR_MOVE_P2P = 1
-    ! an all-to-all a round, over all ranks of the communicator
+    ! one all-to-all per round, over all ranks of the communicator
     integer(c_int32_t), parameter :: DPAR_MOVE_COLLECTIVE = 2
 
-    ! What is moved: an array from one layout to another (from, to), or the boxes of two lists.
+    ! A move: of an array from one layout to another (from, to), or of the boxes of two lists (send,
+    ! receive).
     type, bind(c) :: dpar_redistribute_desc
-        integer(c_int32_t) :: type = 0 ! of the elements; must be said: DPAR_F32, ...
+        integer(c_int32_t) :: type = 0 ! of the elements, DPAR_F32, ...; no default
         integer(c_int32_t) :: how = 0 ! DPAR_MOVE_x
-        integer(c_int32_t) :: per_node = 0 ! layouts: ranks of a node, as dpar_redistribute_first
+        ! for layouts: ranks per node, as in dpar_redistribute_first
+        integer(c_int32_t) :: per_node = 0
         integer(c_int32_t) :: tag = 0 ! of the messages
-        type(c_ptr) :: from = c_null_ptr ! layouts: `in` is this rank's part of one
-        type(c_ptr) :: to = c_null_ptr ! `out` becomes its part of the other
-        type(c_ptr) :: send = c_null_ptr ! lists: [sends] boxes of `in` and where they go
-        type(c_ptr) :: receive = c_null_ptr ! [receives] boxes that come into `out`
+        type(c_ptr) :: from = c_null_ptr ! for layouts: `in` is this rank's part of `from`
+        type(c_ptr) :: to = c_null_ptr ! for layouts: `out` becomes this rank's part of `to`
+        type(c_ptr) :: send = c_null_ptr ! for lists: [sends] boxes of `in` and where they are sent
+        type(c_ptr) :: receive = c_null_ptr ! for lists: [receives] boxes that are received in `out`
         integer(c_int64_t) :: sends = 0
         integer(c_int64_t) :: receives = 0
-        type(c_ptr) :: in = c_null_ptr ! NULL for a rank without a part
+        type(c_ptr) :: in = c_null_ptr ! NULL on a rank without a part
         type(c_ptr) :: out = c_null_ptr
-        ! shape of the array that `in` is.
+        ! [dims] shape of the array `in`.
         type(c_ptr) :: in_shape = c_null_ptr
-        ! the same for out; elements beyond the local shape stay
-        type(c_ptr) :: out_shape = c_null_ptr
-        integer(c_int64_t) :: piece_bytes = 0 ! bytes of a message at most; 0: 64 KiB .. 1 MiB
-        ! of the host. NULL: dpar_comm_alloc gives it (on a device: pages of the system) and takes
-        ! it back
+        type(c_ptr) :: out_shape = c_null_ptr ! [dims] the same for `out`; padding is left unchanged
+        ! the most bytes of a message; 0 selects 64 KiB ..
+        integer(c_int64_t) :: piece_bytes = 0
+        ! host memory, aligned to 64. If NULL, dpar_comm_alloc provides it (for a device, the
+        ! system) for the time of the call
         type(c_ptr) :: scratch = c_null_ptr
-        ! aligned to 64; dpar_move_bytes says how many are needed
-        integer(c_int64_t) :: scratch_bytes = 0
-        ! on a device: as many bytes of its memory.
+        integer(c_int64_t) :: scratch_bytes = 0 ! dpar_move_bytes says how many are needed
+        ! for a device: as many bytes of its memory.
         type(c_ptr) :: there = c_null_ptr
         integer(c_int64_t) :: there_bytes = 0
     end type
 
     ! ==== mem ====
-    ! memory that the CPU does not reach, such as a device's.
+    ! describes memory that the CPU does not reach, such as a device's, by a table of functions that
+    ! communicators and halos call.
 
     integer(c_int32_t), parameter :: DPAR_MEM_DIMS = 7
 
-    ! One box to be copied: packed, unpacked, filled.
+    ! A box of elements to be copied, as when it is packed, unpacked or filled.
     type, bind(c) :: dpar_mem_box
         type(c_ptr) :: to = c_null_ptr ! index 0 of either side; one or both in the device's memory
         type(c_ptr) :: from = c_null_ptr
         integer(c_int32_t) :: to_type = 0 ! DPAR_F64, ...
         integer(c_int32_t) :: from_type = 0
-        ! no wider than either; 0, or the same as both.
+        ! a type no wider than either; no rounding if it is 0 or both types
         integer(c_int32_t) :: through = 0
-        ! DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit floats in F32
+        ! DPAR_COPY; or DPAR_SUM, DPAR_MAX, DPAR_MIN, computed in to_type, 16-bit floats in F32
         integer(c_int32_t) :: op = 0
-        integer(c_int32_t) :: negate = 0 ! 1: change the sign bit of floats; integers wrap
-        integer(c_int32_t) :: clear = 0 ! 1: `from` is 0 afterwards
-        integer(c_int32_t) :: dims = 0 ! 0 .. DPAR_MEM_DIMS
-        integer(c_int32_t) :: room = 0 ! 0
+        ! 1 flips the sign bit of floats and negates integers, which wrap
+        integer(c_int32_t) :: negate = 0
+        integer(c_int32_t) :: clear = 0 ! 1 sets `from` to 0 afterwards
+        integer(c_int32_t) :: dims = 0 ! 0..DPAR_MEM_DIMS
+        integer(c_int32_t) :: room = 0 ! reserved; 0
         integer(c_int64_t) :: extent(0:DPAR_MEM_DIMS - 1) = 0
-        integer(c_int64_t) :: to_stride(0:DPAR_MEM_DIMS - 1) = 0 ! elements, of either sign
-        ! 0 in a dim: the same all along it.
+        integer(c_int64_t) :: to_stride(0:DPAR_MEM_DIMS - 1) = 0 ! in elements, of either sign
+        ! in elements; 0 in a dim repeats the same element along that dim
         integer(c_int64_t) :: from_stride(0:DPAR_MEM_DIMS - 1) = 0
     end type
 
-    ! Elements that lie one after the other.
+    ! Contiguous elements to be flattened, unflattened, converted, accumulated or filled.
     type, bind(c) :: dpar_mem_span
         type(c_ptr) :: to = c_null_ptr
-        ! may be `to` where both types have as many bytes.
+        ! may equal `to` if both types have as many bytes.
         type(c_ptr) :: from = c_null_ptr
         integer(c_int64_t) :: count = 0
-        ! F64, F32, BF16, F16, any two. With one type, scale 1 and no add.
+        ! Any two of F64, F32, BF16 and F16.
         integer(c_int32_t) :: to_type = 0
         integer(c_int32_t) :: from_type = 0
-        integer(c_int32_t) :: add = 0 ! 1
-        integer(c_int32_t) :: room = 0 ! 0
+        integer(c_int32_t) :: add = 0 ! 1 adds to what `to` holds; 0 overwrites it
+        integer(c_int32_t) :: room = 0 ! reserved; 0
         real(c_double) :: scale = 0.0_c_double
     end type
 
-    ! A reduction of parts. v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as
-    ! the collectives do.
+    ! A reduction of several parts, in the order of the collectives.
     type, bind(c) :: dpar_mem_reduce
-        type(c_ptr) :: to = c_null_ptr ! may be a part
+        type(c_ptr) :: to = c_null_ptr ! may be one of the parts
         type(c_ptr) :: from = c_null_ptr
-        integer(c_int64_t) :: count = 0 ! parts >= 1; stride in elements: at least count, or 0
+        integer(c_int64_t) :: count = 0 ! at least 1 part; stride in elements is 0 or at least count
         integer(c_int64_t) :: parts = 0
         integer(c_int64_t) :: stride = 0
-        integer(c_int32_t) :: to_type = 0 ! F64, F32, BF16, F16; or both one type of integers
+        integer(c_int32_t) :: to_type = 0 ! F64, F32, BF16, F16; or both the same type of integers
         integer(c_int32_t) :: from_type = 0
-        integer(c_int32_t) :: sums = 0 ! F64; F32 where neither is F64. Integers: their type
-        integer(c_int32_t) :: op = 0 ! DPAR_SUM, AVG, PRODUCT, MAX, MIN: NaN where one is NaN
-        integer(c_int32_t) :: add = 0 ! 1; integers: 0
-        integer(c_int32_t) :: room = 0 ! 0
-        ! 1: no multiplication. It is rounded to `sums`.
+        integer(c_int32_t) :: sums = 0 ! F64, or F32 if neither type is F64; for integers their type
+        integer(c_int32_t) :: op = 0 ! DPAR_SUM, AVG, PRODUCT, MAX or MIN; NaN if any part is NaN
+        integer(c_int32_t) :: add = 0 ! 1 adds to what `to` holds; must be 0 for integers
+        integer(c_int32_t) :: room = 0 ! reserved; 0
+        ! rounded to `sums`; 1 skips the multiplication.
         real(c_double) :: scale = 0.0_c_double
     end type
 
-    ! Looks for NaN and infinity: *found = first + the smallest i with such an in[i].
+    ! A search for NaN and infinity. Sets *found to first + the smallest i for which in[i] is one,
+    ! or to -1 if there is none.
     type, bind(c) :: dpar_mem_finite
         type(c_ptr) :: in = c_null_ptr
         integer(c_int64_t) :: count = 0
         integer(c_int64_t) :: first = 0
-        integer(c_int32_t) :: type = 0 ! F64, F32, BF16, F16
-        ! 1: *found stays where it is 0 or more.
+        integer(c_int32_t) :: type = 0 ! F64, F32, BF16 or F16
+        ! 1 leaves *found unchanged if it is 0 or more, so that several arrays can be searched one
+        ! after the other
         integer(c_int32_t) :: keep = 0
         type(c_ptr) :: found = c_null_ptr
     end type
 
-    ! What a device's memory can do: a table of functions.
+    ! A device's memory, as a table of functions.
     type, bind(c) :: dpar_mem
-        type(c_ptr) :: ctx = c_null_ptr ! the first argument of each: a device, a stream
-        ! Copies n boxes, after all work that was given to ctx before (kernels that computed what is
-        ! packed).
+        ! first argument of each function, such as a device or a stream
+        type(c_ptr) :: ctx = c_null_ptr
+        ! Copies n boxes, after all work that was given to ctx before, such as the kernels that
+        ! computed what is packed.
         type(c_funptr) :: move = c_null_funptr
-        type(c_funptr) :: wait = c_null_funptr ! Returns when all moves and operations are done.
-        ! `memory` of the host (this rank's, or a peer's that is mapped here) will be one side of
-        ! moves, until unpin.
+        type(c_funptr) :: wait = c_null_funptr ! Waits until all moves and operations are done.
+        ! Prepares host memory for moves (page-locks and maps it) until unpin.
         type(c_funptr) :: pin = c_null_funptr
         type(c_funptr) :: unpin = c_null_funptr
-        ! Does n spans, of which none writes what another one reads or writes.
+        ! Computes n spans, none of which writes elements that another one reads or writes.
         type(c_funptr) :: span = c_null_funptr
         type(c_funptr) :: reduce = c_null_funptr
         type(c_funptr) :: finite = c_null_funptr
-        ! What layers of training need beyond that.
+        ! The functions that layers of training need in addition.
         type(c_ptr) :: layers = c_null_ptr
     end type
 
     ! ==== halo_exchange ====
-    ! halos that move: any number of fields of one grid, in your memory, over any communicator.
+    ! exchanges the halos of any number of fields of one grid, in your memory, over any
+    ! communicator.
 
-    ! One array of a plan. Zero it and fill in what differs.
+    ! A field of a plan: an array with its halo.
     type, bind(c) :: dpar_halo_field
-        ! the field's points, and the widths that are exchanged.
+        ! the field's points and the widths to exchange.
         type(c_ptr) :: halo = c_null_ptr
-        ! NULL; or the halo that the array has room for, where that is wider than the one that is
-        ! exchanged.
+        ! the halo that the array has, if that is wider than the one to exchange (see "Two widths"
+        ! below).
         type(c_ptr) :: room = c_null_ptr
-        integer(c_int32_t) :: type = 0 ! DPAR_F64, ...; must be said
-        ! 1: each component changes its sign over a fold or a pole.
+        integer(c_int32_t) :: type = 0 ! DPAR_F64, ...; no default
+        ! 1: each component changes its sign across a fold or a pole.
         integer(c_int32_t) :: vector = 0
-        ! cubed sphere, faces of cells: DPAR_HALO_PAIR_U, and the next field is V.
+        ! for cubed spheres with values at cell faces.
         integer(c_int32_t) :: pair = 0
-        ! 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or BF16), rounded to
-        ! nearest, also where no message is needed, so that bits are the same everywhere
+        ! The type in which values are sent.
         integer(c_int32_t) :: wire = 0
-        integer(c_int32_t) :: components = 0 ! elements at each point; 0: 1
-        ! elements between components; 0.
+        integer(c_int32_t) :: components = 0 ! elements at each point; 0 selects 1
+        ! elements between components; 0 selects 1.
         integer(c_int64_t) :: component_stride = 0
-        ! Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d]
-        ! + component * component_stride], own.
+        ! Component k of point p is data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
+        ! k * component_stride], where `own` is dpar_halo_owned.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
-        ! with strides: index of the first own point in the array.
+        ! if strides are set, the index of the first own point in the array.
         integer(c_int64_t) :: origin(0:DPAR_MAX_DIMS - 1) = 0
-        ! address of index 0, 0, ... of the array.
+        ! address of element 0, 0, ... of the array.
         type(c_ptr) :: data = c_null_ptr
-        ! compact form: the halo goes here, `data` holds own points alone.
+        ! for the compact form: the halo, while `data` has only the own points.
         type(c_ptr) :: halos = c_null_ptr
-        ! how to reach data and halos where the CPU cannot.
+        ! Functions to reach data and halos if the CPU cannot.
         type(c_ptr) :: mem = c_null_ptr
     end type
 
-    ! Pairs of fields on a cubed sphere.
+    ! The roles in a pair of vector fields on a cubed sphere.
     integer(c_int32_t), parameter :: DPAR_HALO_PAIR_U = 1
     integer(c_int32_t), parameter :: DPAR_HALO_PAIR_V = 2
 
-    ! How it travels.
-    ! DIRECT where peers' memory can be reached, else messages.
+    ! How halos are exchanged.
+    ! DIRECT if peers' memory can be reached, otherwise messages.
     integer(c_int32_t), parameter :: DPAR_HALO_AUTO = 0
-    integer(c_int32_t), parameter :: DPAR_HALO_MESSAGES = 1 ! packed, one message a peer
+    integer(c_int32_t), parameter :: DPAR_HALO_MESSAGES = 1 ! packed into one message per peer
     integer(c_int32_t), parameter :: DPAR_HALO_PACKED = 2 ! packed into memory that the peer reads
-    ! peers read long runs where they lie.
+    ! peers read long runs in place; their owner packs short ones
     integer(c_int32_t), parameter :: DPAR_HALO_DIRECT = 3
 
-    ! What is exchanged, and how. Zero it and fill in field and fields.
+    ! The fields of an exchange and its method.
     type, bind(c) :: dpar_halo_plan_desc
-        type(c_ptr) :: field = c_null_ptr ! [fields]; read by bytes, init and tune alone
+        type(c_ptr) :: field = c_null_ptr ! [fields]; read only by bytes, init and tune
         integer(c_int32_t) :: fields = 0 ! 1 .. 4096
         integer(c_int32_t) :: way = 0 ! DPAR_HALO_x
-        ! 1: dim after dim, the last dim first, so that edges and corners travel in two and three
-        ! steps.
+        ! 1 exchanges dim after dim, the last dim first, so that edges and corners arrive in two and
+        ! three steps.
         integer(c_int32_t) :: ordered = 0
-        ! 1: only shared points, which several ranks hold.
+        ! 1 exchanges only shared points, which several ranks hold.
         integer(c_int32_t) :: shared = 0
-        integer(c_int64_t) :: run_bytes = 0 ! DIRECT: runs of so many bytes are long; 0: 64
-        ! of the messages; your own messages between begin and end have another.
+        ! for DIRECT: the least bytes of a long run.
+        integer(c_int64_t) :: run_bytes = 0
+        ! of the messages. Several plans may have the same tag, but your own messages between begin
+        ! and end must have another one
         integer(c_int32_t) :: tag = 0
-        ! 1: keep times for dpar_halo_plan_report.
+        ! 1 keeps times for dpar_halo_plan_report, at two clock readings a phase
         integer(c_int32_t) :: timers = 0
     end type
 
     ! ==== grid ====
-    ! a grid cut over ranks, arrays on it, and their halos in one call.
+    ! cuts a grid into a block for each rank, makes arrays on it and exchanges their halos in one
+    ! call.
 
-    ! Where points lie in a dim of a field (dpar_grid_field.at).
+    ! Puts the points of a field on the faces between cells in a dim (dpar_grid_field.at).
     integer(c_int32_t), parameter :: DPAR_HALO_AT_FACES = 1
 
-    ! What lies beyond an end of a dim.
+    ! A mirror at an end of a dim. Its plane is the outer face of the end cell, or goes through the
+    ! middle of the end cell, which is then its own image.
     integer(c_int32_t), parameter :: DPAR_GRID_MIRROR_NONE = 0
     integer(c_int32_t), parameter :: DPAR_GRID_MIRROR_FACE = 1
     integer(c_int32_t), parameter :: DPAR_GRID_MIRROR_CELL = 2
 
-    ! A grid. Zero it, say dims, cells and halo, and what differs.
+    ! The description of a grid, for dpar_grid_make.
     type, bind(c) :: dpar_grid_desc
         integer(c_int32_t) :: dims = 0 ! 1..DPAR_MAX_DIMS; the last is contiguous in memory
-        ! 1: no edges and corners, but for fields on faces, which have them all the same.
+        ! 0 exchanges with all neighbours, 1 without edges and corners.
         integer(c_int32_t) :: star = 0
-        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! of the whole grid, at least 1
-        integer(c_int64_t) :: halo = 0 ! cells on every side of every dim
-        integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0 ! in place of it, where not 0: below,
-        ! and above. (One side alone, one dim alone: halo 0)
-        integer(c_int64_t) :: high(0:DPAR_MAX_DIMS - 1) = 0
-        ! 1: the end of the dim meets its beginning
-        integer(c_int32_t) :: periodic(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int32_t) :: mirror_low(0:DPAR_MAX_DIMS - 1) = 0 ! DPAR_GRID_MIRROR_x, at cell 0,
-        integer(c_int32_t) :: mirror_high(0:DPAR_MAX_DIMS - 1) = 0 ! and at the last one
-        ! ranks along the dim; 0: chosen for the least halo.
+        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! cells of the whole grid, at least 1
+        integer(c_int64_t) :: halo = 0 ! width of the halo on every side of every dim, in cells
+        ! width below, if not 0, in place of `halo`.
+        integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: high(0:DPAR_MAX_DIMS - 1) = 0 ! width above, in the same way
+        integer(c_int32_t) :: periodic(0:DPAR_MAX_DIMS - 1) = 0 ! 1 makes the dim periodic
+        integer(c_int32_t) :: mirror_low(0:DPAR_MAX_DIMS - 1) = 0 ! DPAR_GRID_MIRROR_x, at cell 0
+        ! DPAR_GRID_MIRROR_x, at the last cell
+        integer(c_int32_t) :: mirror_high(0:DPAR_MAX_DIMS - 1) = 0
+        ! ranks along the dim; 0 lets dpar choose the least halo.
         integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0
-        ! which rank has which block. DPAR_ORDER_LAST_FASTEST (0).
+        ! which rank owns which block: DPAR_ORDER_LAST_FASTEST (0), where neighbours in the last dim
+        ! are consecutive ranks, as in MPI_Cart, or DPAR_ORDER_FIRST_FASTEST
         integer(c_int32_t) :: order = 0
-        ! 1: each exchange compares which arrays the ranks handed in.
+        ! 1 compares in each exchange which arrays the ranks pass (DPAR_E_MISMATCH), at the cost of
+        ! a small all-reduce
         integer(c_int32_t) :: check = 0
-        ! NULL: the first (cells mod parts) ranks have one cell more.
+        ! [parts + 1] numbers from 0 to cells.
         type(c_ptr) :: cuts(0:DPAR_MAX_DIMS - 1) = c_null_ptr
-        ! where arrays are that the CPU does not reach.
+        ! functions for arrays in memory that the CPU does not reach.
         type(c_ptr) :: mem = c_null_ptr
-        ! DPAR_F64, ...: any address that is not known otherwise is an array of cells of this type,
-        ! dense in C order with its halo.
+        ! DPAR_F64, ...: makes dpar_grid_attach unnecessary for your arrays of cells.
         integer(c_int32_t) :: type = 0
-        integer(c_int32_t) :: closes = 0 ! 1: dpar_grid_free closes the communicator, too
-        ! where dpar_grid_free puts its sentence, too.
+        integer(c_int32_t) :: closes = 0 ! 1 makes dpar_grid_free close the communicator too
+        ! receives the message of dpar_grid_free, which is otherwise lost with `closes` and with
+        ! dpar_mpi_grid_make, because grid->comm is then closed.
         type(c_ptr) :: free_why = c_null_ptr
-        ! this rank's cells as your code has them.
+        ! this rank's cells along each dim in your code, which may differ by rank.
         integer(c_int64_t) :: own(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
-    ! Made by dpar_grid_make; to be read.
+    ! A grid, made by dpar_grid_make.
     type, bind(c) :: dpar_grid
         type(c_ptr) :: comm = c_null_ptr
         integer(c_int32_t) :: dims = 0
-        integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0 ! ranks along each dim,
-        integer(c_int32_t) :: coord(0:DPAR_MAX_DIMS - 1) = 0 ! and where among them this one is
-        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! of the whole grid;
-        integer(c_int64_t) :: first(0:DPAR_MAX_DIMS - 1) = 0 ! of them the first own one,
-        integer(c_int64_t) :: own(0:DPAR_MAX_DIMS - 1) = 0 ! and how many
-        ! elements between neighbours in an array of cells of dpar_grid_array (dense, with its halo)
+        integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0 ! ranks along each dim
+        integer(c_int32_t) :: coord(0:DPAR_MAX_DIMS - 1) = 0 ! coordinate of this rank among them
+        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! cells of the whole grid
+        integer(c_int64_t) :: first(0:DPAR_MAX_DIMS - 1) = 0 ! first cell that this rank owns
+        integer(c_int64_t) :: own(0:DPAR_MAX_DIMS - 1) = 0 ! number of cells that this rank owns
+        ! elements between neighbours in a dense array of cells with its halo, as dpar_grid_array
+        ! makes it
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
-    ! What an array holds and how it lies.
+    ! The points, components and strides of an array.
     type, bind(c) :: dpar_grid_field
-        integer(c_int32_t) :: components = 0 ! elements at each point; 0: 1
-        ! dense arrays. DPAR_ORDER_LAST_FASTEST (0).
+        integer(c_int32_t) :: components = 0 ! elements at each point; 0 selects 1
+        ! of dense arrays: DPAR_ORDER_LAST_FASTEST (0), C's, or DPAR_ORDER_FIRST_FASTEST, where dim
+        ! 0 is contiguous
         integer(c_int32_t) :: order = 0
         ! DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES.
         integer(c_int32_t) :: at(0:DPAR_MAX_DIMS - 1) = 0
-        ! bit k: component k changes its sign at mirrors of this dim, as the velocity across it
-        ! does.
+        ! bit k is set if component k changes its sign at mirrors of this dim, as the velocity
+        ! normal to them does.
         integer(c_int32_t) :: odd(0:DPAR_MAX_DIMS - 1) = 0
-        ! elements between neighbours, any order and padding.
+        ! elements between neighbours, in any order with any padding.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
-        ! elements between components; 0.
-        integer(c_int64_t) :: component_stride = 0
+        integer(c_int64_t) :: component_stride = 0 ! elements between components; 0 selects 1
     end type
 
-    ! A rank's part of an array, as MPI_Type_create_subarray, H5Sselect_hyperslab and nc_put_vara
-    ! want it.
+    ! A rank's part of an array, in the terms of MPI_Type_create_subarray, H5Sselect_hyperslab and
+    ! nc_put_vara.
     type, bind(c) :: dpar_grid_part
-        integer(c_int64_t) :: whole(0:DPAR_MAX_DIMS - 1) = 0 ! points of the whole array, each once;
-        ! of them the first that this rank owns,
-        integer(c_int64_t) :: start(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: count(0:DPAR_MAX_DIMS - 1) = 0 ! and how many
-        integer(c_int64_t) :: memory(0:DPAR_MAX_DIMS - 1) = 0 ! points of its array, with the halo;
-        integer(c_int64_t) :: inside(0:DPAR_MAX_DIMS - 1) = 0 ! of them the first that it owns;
-        integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0 ! elements between neighbours,
-        integer(c_int64_t) :: component_stride = 0 ! and between components
+        ! points of the whole array, each counted once
+        integer(c_int64_t) :: whole(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: start(0:DPAR_MAX_DIMS - 1) = 0 ! first of them that this rank owns
+        integer(c_int64_t) :: count(0:DPAR_MAX_DIMS - 1) = 0 ! number of them that this rank owns
+        ! points of this rank's array, with its halo
+        integer(c_int64_t) :: memory(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: inside(0:DPAR_MAX_DIMS - 1) = 0 ! first of these that this rank owns
+        integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0 ! elements between neighbours
+        integer(c_int64_t) :: component_stride = 0 ! elements between components
     end type
 
     ! ==== halo_show ====
-    ! a picture of an exchange of halos.
+    ! draws an exchange of halos: which ranks send what to which.
 
-    ! What is shown: the blocks of all ranks in two dims of the grid, and the halo of one rank.
+    ! A picture of the blocks of all ranks in two dims of a grid, and of the halo of one rank.
     type, bind(c) :: dpar_halo_draw_desc
-        type(c_ptr) :: halo = c_null_ptr ! dpar_halo_check took it
-        integer(c_int32_t) :: rank = 0 ! whose halo
-        ! the dims; equal (all zero): the last and the one before it.
+        type(c_ptr) :: halo = c_null_ptr ! accepted by dpar_halo_check
+        integer(c_int32_t) :: rank = 0 ! the rank whose halo is drawn
+        ! The two dims that are drawn. If they are equal, such as all zero, they are the last dim
+        ! and the one before it.
         integer(c_int32_t) :: across = 0
         integer(c_int32_t) :: down = 0
-        integer(c_int64_t) :: bytes = 0 ! of a point; 0: count points
-        type(c_ptr) :: title = c_null_ptr ! printable ASCII; NULL: none
+        integer(c_int64_t) :: bytes = 0 ! bytes of a point; 0 counts points instead of bytes
+        type(c_ptr) :: title = c_null_ptr ! printable ASCII; NULL if there is none
     end type
 
-    ! What a picture is drawn as.
+    ! The formats of a picture.
     integer(c_int32_t), parameter :: DPAR_HALO_SVG = 0
 
     ! ==== doctor ====
@@ -1045,157 +1109,169 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_HALO_WRONG = 4
 
     ! ==== points ====
-    ! values that ranks own and values that they read of others, by lists of ids or indices.
+    ! exchanges values of unstructured meshes, by lists of ids or indices, for finite elements,
+    ! finite volumes on polyhedra, sparse matrices and graphs.
 
-    ! Where ghosts lie behind the own values.
-    integer(c_int32_t), parameter :: DPAR_POINTS_ORDER_GIVEN = 0 ! in the order of ghost_id
-    ! by the owner's rank, then by id.
+    ! The order of ghosts behind the own values.
+    integer(c_int32_t), parameter :: DPAR_POINTS_ORDER_GIVEN = 0 ! the order of ghost_id
+    ! by the owner's rank, then by id, so that what a peer sends is one run that needs no unpacking.
     integer(c_int32_t), parameter :: DPAR_POINTS_ORDER_BY_OWNER = 1
 
-    ! How values travel.
-    ! DIRECT where peers' memory can be reached, else messages
+    ! How values are exchanged.
+    ! DIRECT if peers' memory can be reached, otherwise messages
     integer(c_int32_t), parameter :: DPAR_POINTS_AUTO = 0
-    integer(c_int32_t), parameter :: DPAR_POINTS_MESSAGES = 1 ! one message a peer
+    integer(c_int32_t), parameter :: DPAR_POINTS_MESSAGES = 1 ! one message per peer
     ! packed by their owner into memory that the peer reads
     integer(c_int32_t), parameter :: DPAR_POINTS_PACKED = 2
-    ! long runs are read where they lie, the others packed
+    ! long runs are read in place, others are packed
     integer(c_int32_t), parameter :: DPAR_POINTS_DIRECT = 3
 
-    ! Both sides of an exchange, as many codes have them already.
+    ! The lists of both sides of an exchange, as many codes have them already.
     type, bind(c) :: dpar_points_lists
         integer(c_int32_t) :: peers = 0
-        type(c_ptr) :: peer = c_null_ptr ! [peers] ranks, each once, in any order; oneself, too
-        type(c_ptr) :: sends = c_null_ptr ! [peers]
-        ! [peers]; what two ranks say of each other fits, else E_MISMATCH
+        ! [peers] ranks, each once, in any order.
+        type(c_ptr) :: peer = c_null_ptr
+        type(c_ptr) :: sends = c_null_ptr ! [peers] number of values sent to each peer
+        ! [peers] number of values received from each peer.
         type(c_ptr) :: receives = c_null_ptr
-        type(c_ptr) :: send_at = c_null_ptr ! local indices of own values; a value may go to several
+        ! local indices of own values; a value may be sent to several peers
+        type(c_ptr) :: send_at = c_null_ptr
         ! local indices of ghosts, each once.
         type(c_ptr) :: receive_at = c_null_ptr
     end type
 
-    ! Points of this rank. Zero it and fill in own and either ids or lists.
+    ! The points of this rank. Zero it, then set own, and either ids or lists.
     type, bind(c) :: dpar_points_desc
-        integer(c_int64_t) :: own = 0 ! values that this rank owns: 0 .. 2^31 - 1, with the ghosts
+        ! number of values that this rank owns.
+        integer(c_int64_t) :: own = 0
         ! [own] any numbers, each once in the job, in any order.
         type(c_ptr) :: own_id = c_null_ptr
-        ! values of others that it reads.
+        ! number of values that this rank reads.
         integer(c_int64_t) :: ghosts = 0
         type(c_ptr) :: ghost_id = c_null_ptr ! [ghosts]
-        ! [ghosts] who has each, where you know.
+        ! [ghosts] the rank that owns each ghost, if you know it.
         type(c_ptr) :: owner = c_null_ptr
-        ! NULL; or who has what: ids are the elements of this array in C order, of its whole shape.
+        ! a layout that defines the owners.
         type(c_ptr) :: rule = c_null_ptr
-        integer(c_int32_t) :: order = 0 ! DPAR_POINTS_x
-        integer(c_int32_t) :: way = 0 ! DPAR_POINTS_x
-        type(c_ptr) :: lists = c_null_ptr ! in place of ids; ghosts and own count
-        ! DIRECT: lists whose runs have so many bytes on average are read where they lie.
+        integer(c_int32_t) :: order = 0 ! DPAR_POINTS_ORDER_GIVEN or DPAR_POINTS_ORDER_BY_OWNER
+        integer(c_int32_t) :: way = 0 ! DPAR_POINTS_AUTO, _MESSAGES, _PACKED or _DIRECT
+        type(c_ptr) :: lists = c_null_ptr ! replaces the ids; own and ghosts must be set, too
+        ! for DIRECT: the least average bytes of the runs of a list that is read in place.
         integer(c_int64_t) :: run_bytes = 0
-        integer(c_int32_t) :: tag = 0 ! of the messages; your own between begin and end have another
-        integer(c_int32_t) :: timers = 0 ! 1: keep times for dpar_points_report
+        ! of the messages; your own between begin and end must have another one
+        integer(c_int32_t) :: tag = 0
+        integer(c_int32_t) :: timers = 0 ! 1 keeps times for dpar_points_report
     end type
 
     ! A vector over own values and ghosts.
     type, bind(c) :: dpar_points_field
-        integer(c_int32_t) :: type = 0 ! DPAR_F64, ...: any that has bytes; must be said
-        integer(c_int32_t) :: components = 0 ! elements at each point; 0: 1
-        ! elements between points; 0: components (1 with component_stride)
+        integer(c_int32_t) :: type = 0 ! DPAR_F64, ...; any type that has bytes; no default
+        integer(c_int32_t) :: components = 0 ! elements at each point; 0 selects 1
+        ! elements between points; 0 selects components, or 1 if component_stride is set
         integer(c_int64_t) :: stride = 0
-        ! elements between components; 0.
+        ! elements between components; 0 selects 1.
         integer(c_int64_t) :: component_stride = 0
         type(c_ptr) :: data = c_null_ptr
-        ! NULL: behind the own values. Else ghost g is ghosts[g * stride + ...]
+        ! NULL if ghosts follow the own values.
         type(c_ptr) :: ghosts = c_null_ptr
     end type
 
-    ! A plan: a handle. Read these, leave the rest.
+    ! A plan of exchanges of points. You may read these fields.
     type, bind(c) :: dpar_points
         type(c_ptr) :: comm = c_null_ptr
         integer(c_int64_t) :: own = 0 ! values of this rank
         integer(c_int64_t) :: ghosts = 0
-        integer(c_int64_t) :: first = 0 ! consecutive ids: that of own value 0; else 0
-        integer(c_int64_t) :: whole = 0 ! own values of all ranks
-        integer(c_int32_t) :: peers = 0 ! that it sends to or receives from, itself too
+        integer(c_int64_t) :: first = 0 ! the id of own value 0 if ids are consecutive; otherwise 0
+        integer(c_int64_t) :: whole = 0 ! own values of all ranks together
+        ! ranks that this rank sends to or receives from, including itself
+        integer(c_int32_t) :: peers = 0
     end type
 
-    ! What goes between this rank and one peer at each exchange.
+    ! The traffic between this rank and one peer in each exchange.
     type, bind(c) :: dpar_points_traffic
-        integer(c_int32_t) :: rank = 0
-        ! DPAR_POINTS_MESSAGES; PACKED where memory is shared.
+        integer(c_int32_t) :: rank = 0 ! of the peer
+        ! DPAR_POINTS_MESSAGES, or PACKED if memory is shared.
         integer(c_int32_t) :: way = 0
-        integer(c_int64_t) :: sends = 0 ! values
+        integer(c_int64_t) :: sends = 0 ! number of values
         integer(c_int64_t) :: receives = 0
-        ! pieces of consecutive indices that the sent ones are in,
-        integer(c_int64_t) :: send_runs = 0
-        integer(c_int64_t) :: receive_runs = 0 ! and the received ones; 1: nothing is unpacked
+        integer(c_int64_t) :: send_runs = 0 ! runs of consecutive indices among the values sent
+        ! the same of those received; with 1 nothing is unpacked
+        integer(c_int64_t) :: receive_runs = 0
     end type
 
     ! ==== points_simple ====
-    ! points in few lines, with memory of their own.
+    ! makes plans of points that allocate their own memory, for codes that have arrays and ids of
+    ! their own.
 
     ! ==== points_check ====
-    ! did an exchange of points bring the right values? For a code that is suspected, or its tests.
+    ! checks whether exchanges of points brought the right values, for tests and for codes that may
+    ! have forgotten an exchange.
 
-    ! What to look for. 0 is none of these.
-    ! Looks for nothing: ghosts become NaN (integers: all bits 1). Local.
+    ! What to check. 0 is not allowed.
+    ! Checks nothing, but sets all ghosts to NaN (integers: all bits 1). Local.
     integer(c_int32_t), parameter :: DPAR_POINTS_POISON = 1
-    ! A ghost that is still so, of vectors whose own values are not. E_ARG with vector, index and
-    ! rank. Local.
+    ! Finds a ghost that still has that value, in vectors whose own values do not have it. Returns
+    ! DPAR_E_ARG with vector, index and rank. Local.
     integer(c_int32_t), parameter :: DPAR_POINTS_UNFILLED = 2
-    ! A ghost that is not its owner's value, bit for bit. E_MISMATCH on all ranks with the first:
-    ! vector, index, both ranks. Nothing changes. COLLECTIVE: an exchange into a copy of the ghosts
-    ! (dpar_comm_alloc).
+    ! Finds a ghost that differs from its owner's value in any bit. Returns DPAR_E_MISMATCH on all
+    ! ranks with the first one: vector, index, both ranks. Changes nothing. Collective: it exchanges
+    ! into a copy of the ghosts (dpar_comm_alloc).
     integer(c_int32_t), parameter :: DPAR_POINTS_STALE = 3
 
     ! ==== points_part ====
-    ! a partition to start from: points, or the centres of elements, cut along Hilbert's curve into
-    ! parts of equal weight.
+    ! partitions points, or the centres of elements, into parts of equal weight along Hilbert's
+    ! curve.
 
-    ! Points of this rank. Zero it and fill it in.
+    ! The points of this rank that are to be partitioned.
     type, bind(c) :: dpar_points_partition_desc
         integer(c_int32_t) :: dims = 0 ! 2 or 3
-        integer(c_int32_t) :: parts = 0 ! 0: as many as there are ranks; to 2^20
+        integer(c_int32_t) :: parts = 0 ! at most 2^20; 0 selects the number of ranks
         integer(c_int64_t) :: points = 0 ! of this rank: 0 .. 2^31 - 1
-        type(c_ptr) :: at = c_null_ptr ! [points][dims] where they are; finite
-        type(c_ptr) :: weight = c_null_ptr ! [points] 0 and more, finite; NULL: 1 each
-        ! [points] each once in the job: it decides where points lie together.
+        type(c_ptr) :: at = c_null_ptr ! [points][dims] coordinates, finite
+        ! [points] finite and not negative.
+        type(c_ptr) :: weight = c_null_ptr
+        ! [points] each once in the job, to order points at the same place.
         type(c_ptr) :: id = c_null_ptr
     end type
 
     ! ==== points_move ====
-    ! a mesh goes to new owners: points with their ids, elements with the ids of their corners, and
+    ! moves a mesh to new owners: points with their ids, elements with the ids of their corners, and
     ! any values of both.
 
-    ! What this rank has of a mesh, and whose it is to be.
+    ! This rank's piece of a mesh, and its new owners.
     type, bind(c) :: dpar_points_migration_desc
-        integer(c_int64_t) :: points = 0 ! of this rank
-        ! [points] each once in the job. NULL on all ranks.
+        integer(c_int64_t) :: points = 0 ! number of points of this rank
+        ! [points] each once in the job. NULL on all ranks selects consecutive ids from 0, rank
+        ! after rank
         type(c_ptr) :: id = c_null_ptr
-        ! [points] the rank that is to have it.
+        ! [points] the new owner of each.
         type(c_ptr) :: owner = c_null_ptr
-        ! [points] at its new rank they lie in ascending order of these, where equal of their ids.
+        ! [points] sorts the points of each new owner, ascending.
         type(c_ptr) :: order = c_null_ptr
-        integer(c_int64_t) :: elements = 0 ! of this rank
-        ! of each element, 1 to 64, the same on all ranks with elements.
+        integer(c_int64_t) :: elements = 0 ! number of elements of this rank
+        ! corners of each element, 1 to 64, the same on all ranks with elements.
         integer(c_int32_t) :: corners = 0
-        type(c_ptr) :: corner = c_null_ptr ! [elements][corners] ids of points, of any rank
-        type(c_ptr) :: element_id = c_null_ptr ! [elements] as id
-        ! [elements] as owner. NULL: the rank that is to have most of its corners.
+        ! [elements][corners] ids of points, which any rank may have
+        type(c_ptr) :: corner = c_null_ptr
+        type(c_ptr) :: element_id = c_null_ptr ! [elements] like id
+        ! [elements] like owner. If NULL, an element is given to the rank that gets most of its
+        ! corners, the smallest such rank
         type(c_ptr) :: element_owner = c_null_ptr
-        type(c_ptr) :: element_order = c_null_ptr ! [elements] as order
+        type(c_ptr) :: element_order = c_null_ptr ! [elements] like order
     end type
 
     ! What this rank has after the movement.
     type, bind(c) :: dpar_points_migration
-        ! its points, and as ghosts those that its elements read.
+        ! the rank's points, with those that its elements read as ghosts.
         type(dpar_points_desc) :: desc
         integer(c_int64_t) :: elements = 0
         type(c_ptr) :: element_id = c_null_ptr ! [elements]
         ! [elements][corners] local indices.
         type(c_ptr) :: corner = c_null_ptr
-        ! plan: old points are its own values, new ones its ghosts
+        ! plan from old points (own values) to new points (ghosts)
         type(c_ptr) :: points = c_null_ptr
-        type(c_ptr) :: of_elements = c_null_ptr ! the same of elements; NULL where no rank has any
-        type(c_ptr) :: comm = c_null_ptr ! private, as all that follows
+        type(c_ptr) :: of_elements = c_null_ptr ! the same for elements; NULL if no rank has any
+        type(c_ptr) :: comm = c_null_ptr ! private, as are all fields that follow
         type(c_ptr) :: memory(0:2) = c_null_ptr
     end type
 
@@ -1219,7 +1295,7 @@ module dpar
     end type
 
     abstract interface
-        ! What a rank runs. It returns 0 when all went well.
+        ! The function that a rank runs. It returns 0 on success.
         function dpar_main(world, arg) bind(c)
             import
             type(c_ptr), value :: world
@@ -1231,7 +1307,7 @@ module dpar
     interface
         ! ==== base ====
 
-        ! The meaning of a status, in a few words.
+        ! Returns the meaning of a status in a few words, or "unknown status".
         function dpar_status_text(status) bind(c)
             import
             integer(c_int32_t), value :: status
@@ -1240,28 +1316,29 @@ module dpar
 
         ! ==== type ====
 
-        ! Bytes of one element: 0 for F4, which has no address of its own, and for what is no type.
+        ! Returns the bytes of one element.
         function dpar_type_bytes(type) bind(c)
             import
             integer(c_int32_t), value :: type
             integer(c_int32_t) :: dpar_type_bytes
         end function
 
-        ! "f32", "bf16", ...; "none" for DPAR_TYPE_NONE.
+        ! Returns the name of a type: "f32", "bf16", ..., "none" for DPAR_TYPE_NONE, or "?" for a
+        ! number that is no type.
         function dpar_type_name(type) bind(c)
             import
             integer(c_int32_t), value :: type
             type(c_ptr) :: dpar_type_name
         end function
 
-        ! Can ranks add such elements? F64 F32 BF16 F16 and the integers.
+        ! Tests whether reductions support a type.
         function dpar_type_reduces(type) bind(c)
             import
             integer(c_int32_t), value :: type
             integer(c_int32_t) :: dpar_type_reduces
         end function
 
-        ! "all-reduce", ..., "send", "recv".
+        ! Returns the name of a collective.
         function dpar_call_name(kind) bind(c)
             import
             integer(c_int32_t), value :: kind
@@ -1270,14 +1347,15 @@ module dpar
 
         ! ==== box ====
 
-        ! Elements of a box: 0 when it is empty, -1 when there are more than 2^63 - 1.
+        ! Counts the elements of a box. Returns 0 if the box is empty and -1 if there are more than
+        ! 2^63 - 1.
         function dpar_box_volume(box) bind(c)
             import
             type(dpar_box), intent(in), target :: box
             integer(c_int64_t) :: dpar_box_volume
         end function
 
-        ! Elements of a transfer: the product of its extents, -1 past 2^63 - 1.
+        ! Counts the elements of a transfer, the product of its extents.
         function dpar_transfer_volume(t) bind(c)
             import
             type(dpar_transfer), intent(in), target :: t
@@ -1286,7 +1364,7 @@ module dpar
 
         ! ==== text ====
 
-        ! Begins an empty text in `buffer` (may be NULL with bytes 0).
+        ! Begins an empty text in a buffer of `bytes` bytes.
         subroutine dpar_text_init(t, buffer, bytes) bind(c)
             import
             type(dpar_text), intent(inout), target :: t
@@ -1294,7 +1372,7 @@ module dpar
             integer(c_size_t), value :: bytes
         end subroutine
 
-        ! Appends a text. O(length).
+        ! Appends the string `s`.
         subroutine dpar_text_put(t, s) bind(c)
             import
             type(dpar_text), intent(inout), target :: t
@@ -1303,7 +1381,7 @@ module dpar
 
         ! ==== mesh ====
 
-        ! A mesh of named axes. `names` lists them, "dp tp" or "dp-tp".
+        ! Makes a mesh of named axes with first rank 0.
         function dpar_mesh_init(mesh, names, sizes, order, ranks, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: mesh
@@ -1315,7 +1393,8 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_init
         end function
 
-        ! A mesh by Megatron's order string, "tp-cp-ep-dp-pp".
+        ! Makes a mesh from Megatron's order string, such as "tp-cp-ep-dp-pp", whose first name is
+        ! the fastest axis.
         function dpar_mesh_init_from_order(mesh, order, names, sizes, ranks, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: mesh
@@ -1327,7 +1406,8 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_init_from_order
         end function
 
-        ! Other axes over the same ranks.
+        ! Makes another mesh over the ranks of a mesh, such as the experts' etp-ep-edp-pp next to
+        ! tp-cp-dp-pp.
         function dpar_mesh_view(view, mesh, names, sizes, order, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: view
@@ -1339,7 +1419,8 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_view
         end function
 
-        ! The axes in `which` through `rank`, as a mesh of their own.
+        ! Makes a mesh of the ranks that differ from `rank` only along the axes in the set `which`,
+        ! as MPI_Cart_sub or a slice of a DeviceMesh does.
         function dpar_mesh_slice(out, mesh, which, rank, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: out
@@ -1350,7 +1431,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_slice
         end function
 
-        ! The index of the axis with that name.
+        ! Finds an axis by name. Returns its index, or -1 if there is none.
         function dpar_mesh_find(mesh, name) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1358,7 +1439,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_find
         end function
 
-        ! Writes the coordinates of `rank`, one an axis, and returns 1.
+        ! Computes the coordinates of a rank, one for each axis.
         function dpar_mesh_coords(mesh, rank, coord) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1367,7 +1448,7 @@ module dpar
             integer(c_int) :: dpar_mesh_coords
         end function
 
-        ! The rank at coord[0 .. axes-1].
+        ! Computes the rank at coord[0 ..
         function dpar_mesh_rank(mesh, coord) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1375,7 +1456,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_rank
         end function
 
-        ! The rank `steps` further along an axis.
+        ! Computes the rank that is `steps` further along an axis.
         function dpar_mesh_shift(mesh, rank, axis, steps, wrap) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1386,7 +1467,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_shift
         end function
 
-        ! A rank's group: the ranks that differ from it only along the axes in `which`.
+        ! Counts the ranks in a rank's group.
         function dpar_mesh_group_size(mesh, which) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1394,6 +1475,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_group_size
         end function
 
+        ! Finds member number `index` of a rank's group.
         function dpar_mesh_group_member(mesh, which, rank, index) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1403,6 +1485,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_group_member
         end function
 
+        ! Finds the index of a rank in its group.
         function dpar_mesh_group_index(mesh, which, rank) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1413,7 +1496,7 @@ module dpar
 
         ! ==== cart ====
 
-        ! MPI_Dims_create: fills parts[0 ..
+        ! Chooses the number of ranks along each axis, as MPI_Dims_create does.
         function dpar_cart_dims(ranks, dims, parts, why) bind(c)
             import
             integer(c_int32_t), value :: ranks
@@ -1423,7 +1506,8 @@ module dpar
             integer(c_int32_t) :: dpar_cart_dims
         end function
 
-        ! The process grid with the least cut.
+        ! Finds the process grid that cuts the fewest cell faces, with at most cells[d] parts in
+        ! each dim.
         function dpar_cart_choose_parts(grid, parts, cut, why) bind(c)
             import
             type(dpar_cart_choose_desc), intent(in), target :: grid
@@ -1433,7 +1517,7 @@ module dpar
             integer(c_int32_t) :: dpar_cart_choose_parts
         end function
 
-        ! The rank that has a cell. -1 when the cell is outside or there is no such grid.
+        ! Finds the rank that owns a cell.
         function dpar_cart_owner(dims, cells, parts, cell) bind(c)
             import
             integer(c_int32_t), value :: dims
@@ -1443,7 +1527,7 @@ module dpar
             integer(c_int32_t) :: dpar_cart_owner
         end function
 
-        ! The block of a rank: count[d] cells from first[d] on, for each d < dims.
+        ! Computes the block of a rank: count[d] cells from first[d] on, in each dim d < dims.
         function dpar_cart_range(dims, cells, parts, rank, first, count) bind(c)
             import
             integer(c_int32_t), value :: dims
@@ -1455,7 +1539,7 @@ module dpar
             integer(c_int32_t) :: dpar_cart_range
         end function
 
-        ! A grid of parts[d] ranks; bit d of `periodic` closes axis d.
+        ! Makes a grid of parts[d] ranks along axis d.
         function dpar_cart_init(cart, dims, parts, periodic, why) bind(c)
             import
             type(dpar_cart), intent(inout), target :: cart
@@ -1466,7 +1550,7 @@ module dpar
             integer(c_int32_t) :: dpar_cart_init
         end function
 
-        ! A placement of a kind, with nodes of per_node >= 1 ranks.
+        ! Makes a placement of a kind on nodes of per_node >= 1 ranks.
         function dpar_mapping_init(place, grid, kind, per_node, why) bind(c)
             import
             type(dpar_mapping), intent(inout), target :: place
@@ -1477,7 +1561,7 @@ module dpar
             integer(c_int32_t) :: dpar_mapping_init
         end function
 
-        ! The rank at coord; DPAR_PROC_NULL outside.
+        ! Computes the rank at a coordinate.
         function dpar_mapping_rank(place, coord) bind(c)
             import
             type(dpar_mapping), intent(in), target :: place
@@ -1485,7 +1569,7 @@ module dpar
             integer(c_int32_t) :: dpar_mapping_rank
         end function
 
-        ! The coordinate of a rank: the inverse of dpar_mapping_rank, at the same cost.
+        ! Computes the coordinate of a rank, the inverse of dpar_mapping_rank at the same cost.
         function dpar_mapping_coords(place, rank, coord) bind(c)
             import
             type(dpar_mapping), intent(in), target :: place
@@ -1494,7 +1578,7 @@ module dpar
             integer(c_int32_t) :: dpar_mapping_coords
         end function
 
-        ! What crosses between nodes in one exchange, one way.
+        ! Computes the traffic between nodes in one exchange, in the units of stencil->bytes.
         function dpar_mapping_cost(place, stencil, total, worst, why) bind(c)
             import
             type(dpar_mapping), intent(in), target :: place
@@ -1505,7 +1589,8 @@ module dpar
             integer(c_int32_t) :: dpar_mapping_cost
         end function
 
-        ! The kind whose busiest node sends least, then the least total, then the first kind.
+        ! Chooses the kind of placement whose busiest node sends least, then the least total, then
+        ! the first kind.
         function dpar_mapping_choose(place, grid, per_node, stencil, why) bind(c)
             import
             type(dpar_mapping), intent(inout), target :: place
@@ -1516,7 +1601,7 @@ module dpar
             integer(c_int32_t) :: dpar_mapping_choose
         end function
 
-        ! Assigns the mesh's axes, listed by increasing traffic, to the axes of a torus.
+        ! Assigns the axes of a mesh to the axes of a torus.
         function dpar_torus_assign(torus, split, why) bind(c)
             import
             type(dpar_torus), intent(inout), target :: torus
@@ -1525,7 +1610,7 @@ module dpar
             integer(c_int32_t) :: dpar_torus_assign
         end function
 
-        ! The chip at a logical coordinate, and back.
+        ! Computes the chip at a logical coordinate.
         function dpar_torus_physical(torus, logical, physical) bind(c)
             import
             type(dpar_torus), intent(in), target :: torus
@@ -1534,6 +1619,8 @@ module dpar
             integer(c_int32_t) :: dpar_torus_physical
         end function
 
+        ! Computes the logical coordinate of a chip, the inverse of dpar_torus_physical with the
+        ! same errors and cost.
         function dpar_torus_logical(torus, physical, logical) bind(c)
             import
             type(dpar_torus), intent(in), target :: torus
@@ -1544,7 +1631,8 @@ module dpar
 
         ! ==== split ====
 
-        ! The part that has element i of `count`, by any rule but BLOCK_CYCLIC, RAGGED and STRIDED.
+        ! Finds the part that owns element i of `count`, by any rule except BLOCK_CYCLIC, RAGGED and
+        ! STRIDED.
         function dpar_split_owner(rule, count, parts, i) bind(c)
             import
             integer(c_int32_t), value :: rule
@@ -1554,7 +1642,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_owner
         end function
 
-        ! The elements of a part by CHUNK, EVEN or FLOOR, whose parts are one run.
+        ! Computes the elements of a part by CHUNK, EVEN or FLOOR, whose parts are contiguous.
         function dpar_split_range(rule, count, parts, part, first, elements) bind(c)
             import
             integer(c_int32_t), value :: rule
@@ -1566,7 +1654,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_range
         end function
 
-        ! A split by any rule but RAGGED, which has its own init.
+        ! Makes a split by any rule except RAGGED, which has dpar_split_init_ragged.
         function dpar_split_init(s, rule, count, parts, block, why) bind(c)
             import
             type(dpar_split), intent(inout), target :: s
@@ -1578,14 +1666,14 @@ module dpar
             integer(c_int32_t) :: dpar_split_init
         end function
 
-        ! Changes the number of elements to another, 0..2^62.
+        ! Changes the number of elements to `count`, 0..2^62, and keeps the rule.
         subroutine dpar_split_resize(s, count) bind(c)
             import
             type(dpar_split), intent(inout), target :: s
             integer(c_int64_t), value :: count
         end subroutine
 
-        ! RAGGED: parts by cuts, cuts[0] = 0 <= cuts[1] <= ...
+        ! Makes a RAGGED split from cuts, 0 = cuts[0] <= cuts[1] <= ...
         function dpar_split_init_ragged(s, parts, cuts, why) bind(c)
             import
             type(dpar_split), intent(inout), target :: s
@@ -1595,7 +1683,8 @@ module dpar
             integer(c_int32_t) :: dpar_split_init_ragged
         end function
 
-        ! Cuts by weights: fills cuts[0 ..
+        ! Computes cuts so that part p gets about count weights[p] / (sum of the weights) elements,
+        ! in whole atoms.
         function dpar_split_weighted_cuts(cuts, count, parts, weights, atom, why) bind(c)
             import
             integer(c_int64_t), intent(inout), target :: cuts(*)
@@ -1607,8 +1696,8 @@ module dpar
             integer(c_int32_t) :: dpar_split_weighted_cuts
         end function
 
-        ! Cuts a row of items, as the layers of a model, into `parts` runs so that the heaviest run
-        ! is as light as can be.
+        ! Cuts a row of items, such as the layers of a model, into runs so that the most expensive
+        ! run is as inexpensive as possible.
         function dpar_split_balance(cuts, items, cost, parts, why) bind(c)
             import
             integer(c_int64_t), intent(inout), target :: cuts(*)
@@ -1619,7 +1708,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_balance
         end function
 
-        ! Elements of a part; 0 for parts outside 0..P-1.
+        ! Counts the elements of a part. Returns 0 for a part outside 0..parts-1.
         function dpar_split_part_count(s, part) bind(c)
             import
             type(dpar_split), intent(in), target :: s
@@ -1627,7 +1716,7 @@ module dpar
             integer(c_int64_t) :: dpar_split_part_count
         end function
 
-        ! The first element of a part; `count` for a part that has none, as in DTensor.
+        ! Finds the first element of a part.
         function dpar_split_part_first(s, part) bind(c)
             import
             type(dpar_split), intent(in), target :: s
@@ -1635,7 +1724,7 @@ module dpar
             integer(c_int64_t) :: dpar_split_part_first
         end function
 
-        ! Where element i lies: returns the part that has it, -1 when i is not in 0..N-1.
+        ! Finds the part that owns element i.
         function dpar_split_locate(s, i, local, run) bind(c)
             import
             type(dpar_split), intent(in), target :: s
@@ -1645,7 +1734,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_locate
         end function
 
-        ! The element that is number `local` of `part`.
+        ! Finds the element with local index `local` in a part.
         function dpar_split_global(s, part, local, run) bind(c)
             import
             type(dpar_split), intent(in), target :: s
@@ -1657,13 +1746,14 @@ module dpar
 
         ! ==== layout ====
 
-        ! Shorthands: a shard by CHUNK, a shard by any rule, a replica, partial values of an op.
+        ! Makes a placement that shards `dim` by DPAR_SPLIT_CHUNK.
         function dpar_shard(dim) bind(c)
             import
             integer(c_int32_t), value :: dim
             type(dpar_placement) :: dpar_shard
         end function
 
+        ! Makes a placement that shards `dim` by a rule.
         function dpar_shard_by(dim, rule, block) bind(c)
             import
             integer(c_int32_t), value :: dim
@@ -1672,18 +1762,21 @@ module dpar
             type(dpar_placement) :: dpar_shard_by
         end function
 
+        ! Makes a placement that replicates the array.
         function dpar_replicate() bind(c)
             import
             type(dpar_placement) :: dpar_replicate
         end function
 
+        ! Makes a placement whose ranks hold partial values to be combined by `op`, such as
+        ! DPAR_SUM.
         function dpar_partial(op) bind(c)
             import
             integer(c_int32_t), value :: op
             type(dpar_placement) :: dpar_partial
         end function
 
-        ! An array of extent[0 .. dims-1] on a mesh.
+        ! Makes the layout of an array on a mesh.
         function dpar_layout_init(l, mesh, dims, extent, placement, why) bind(c)
             import
             type(dpar_layout), intent(inout), target :: l
@@ -1695,7 +1788,7 @@ module dpar
             integer(c_int32_t) :: dpar_layout_init
         end function
 
-        ! The local shape of a rank, and the first index that it owns of each dim.
+        ! Computes the local shape of a rank and the first index that it owns in each dim.
         subroutine dpar_layout_local(l, rank, shape, offset) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1704,14 +1797,14 @@ module dpar
             integer(c_int64_t), intent(inout), optional, target :: offset(*)
         end subroutine
 
-        ! The largest local shape of any rank.
+        ! Computes the largest local shape of any rank, to which collectives pad shorter shards.
         subroutine dpar_layout_padded(l, shape) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
             integer(c_int64_t), intent(inout), target :: shape(*)
         end subroutine
 
-        ! Elements of a rank's local array.
+        ! Counts the elements of a rank's local array.
         function dpar_layout_count(l, rank) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1719,7 +1812,7 @@ module dpar
             integer(c_int64_t) :: dpar_layout_count
         end function
 
-        ! One dim of one rank: the global index that lies at `local`.
+        ! Finds the global index at a local index, in one dim of one rank.
         function dpar_layout_global(l, rank, dim, local, run) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1730,8 +1823,7 @@ module dpar
             integer(c_int64_t) :: dpar_layout_global
         end function
 
-        ! Where index i of a dim lies. Sets coord[] of the axes that shard the dim and no other,
-        ! *local to its local index and *run to how many follow one another from there.
+        ! Finds the ranks that own index i of a dim.
         function dpar_layout_locate(l, dim, i, coord, local, run) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1743,7 +1835,7 @@ module dpar
             integer(c_int) :: dpar_layout_locate
         end function
 
-        ! The rank that holds copy number `copy` of the element at index[0 ..
+        ! Finds the rank that holds copy number `copy` of an element.
         function dpar_layout_owner(l, index, copy, local) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1753,7 +1845,7 @@ module dpar
             integer(c_int32_t) :: dpar_layout_owner
         end function
 
-        ! Does the rank hold copy 0 of what it has? That rank writes it to a checkpoint.
+        ! Tests whether a rank holds copy 0 of its part, so that it writes the part to a checkpoint.
         function dpar_layout_is_primary(l, rank) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1761,6 +1853,7 @@ module dpar
             integer(c_int) :: dpar_layout_is_primary
         end function
 
+        ! Advances to the next box that a rank owns.
         function dpar_layout_next(l, rank, cursor, box, at) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1771,7 +1864,7 @@ module dpar
             integer(c_int) :: dpar_layout_next
         end function
 
-        ! The strides of a rank's local array, which is dense in its own shape.
+        ! Computes the strides of a rank's local array, which is dense in its own shape.
         subroutine dpar_layout_strides(l, rank, whole, stride) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1780,7 +1873,7 @@ module dpar
             integer(c_int64_t), intent(inout), target :: stride(*)
         end subroutine
 
-        ! The plain cuts that strided shards stand for.
+        ! Converts strided shards to the plain cuts that they are equivalent to.
         function dpar_layout_unstride(l, plain, why) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1791,7 +1884,7 @@ module dpar
 
         ! ==== redistribute ====
 
-        ! Can `from` become `to`? E_ARG with a sentence when not.
+        ! Checks whether an array can be redistributed from layout `from` to layout `to`.
         function dpar_redistribute_check(from, to, why) bind(c)
             import
             type(dpar_layout), intent(in), target :: from
@@ -1800,7 +1893,7 @@ module dpar
             integer(c_int32_t) :: dpar_redistribute_check
         end function
 
-        ! Begins the list of all that `rank` receives, or of all that it sends.
+        ! Begins the list of the transfers that a rank receives, or of those that it sends.
         function dpar_redistribute_first(w, from, to, rank, direction, per_node) bind(c)
             import
             type(dpar_redistribute_cursor), intent(inout), target :: w
@@ -1812,7 +1905,7 @@ module dpar
             integer(c_int32_t) :: dpar_redistribute_first
         end function
 
-        ! 1 and the next transfer, or 0 at the end.
+        ! Advances to the next transfer of the list.
         function dpar_redistribute_next(w, t) bind(c)
             import
             type(dpar_redistribute_cursor), intent(inout), target :: w
@@ -1820,14 +1913,15 @@ module dpar
             integer(c_int) :: dpar_redistribute_next
         end function
 
-        ! Walks what is left of w: what a redistribution costs a rank.
+        ! Adds up the transfers that are left in a walk, and so computes what a redistribution costs
+        ! a rank.
         subroutine dpar_transfers_total(w, sum) bind(c)
             import
             type(dpar_redistribute_cursor), intent(inout), target :: w
             type(dpar_transfer_totals), intent(inout), target :: sum
         end subroutine
 
-        ! A cheaper way where `to` replicates Partial axes (an all-reduce).
+        ! Finds a less expensive route if `to` replicates Partial axes, which is an all-reduce.
         function dpar_redistribute_reduced(from, to, middle) bind(c)
             import
             type(dpar_layout), intent(in), target :: from
@@ -1836,7 +1930,8 @@ module dpar
             integer(c_int32_t) :: dpar_redistribute_reduced
         end function
 
-        ! A cheaper way to read a saved array where `to` has replicas.
+        ! Finds a less expensive route to read a saved array if `to` has replicas, so that not all
+        ! of them read everything.
         function dpar_redistribute_spread(to, middle) bind(c)
             import
             type(dpar_layout), intent(in), target :: to
@@ -1844,8 +1939,7 @@ module dpar
             integer(c_int32_t) :: dpar_redistribute_spread
         end function
 
-        ! Which rank should play which part of `to`, so that least moves? rank_of[p] becomes the
-        ! rank of `from` that plays rank p of `to`.
+        ! Assigns the parts of `to` to ranks so that the fewest elements move.
         function dpar_redistribute_assign(from, to, rank_of, scratch, why) bind(c)
             import
             type(dpar_layout), intent(in), target :: from
@@ -1858,7 +1952,7 @@ module dpar
 
         ! ==== window ====
 
-        ! How many outputs n inputs have.
+        ! Counts the outputs of an operator on `inputs` inputs, as torch and cuDNN count them.
         function dpar_window_outputs(v, inputs, outputs, why) bind(c)
             import
             type(dpar_window), intent(in), target :: v
@@ -1870,7 +1964,7 @@ module dpar
 
         ! ==== halo ====
 
-        ! Judges a grid and its halo. E_ARG or E_RANGE with a sentence.
+        ! Checks a grid and its halo. Fails with DPAR_E_ARG or DPAR_E_RANGE.
         function dpar_halo_check(h, why) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1878,7 +1972,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_check
         end function
 
-        ! Points of a dim over all ranks.
+        ! Counts the points of a dim over all ranks.
         function dpar_halo_points(h, dim) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1886,7 +1980,7 @@ module dpar
             integer(c_int64_t) :: dpar_halo_points
         end function
 
-        ! The points that a rank owns. 1.
+        ! Computes the box of points that a rank owns.
         function dpar_halo_owned(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1895,7 +1989,7 @@ module dpar
             integer(c_int) :: dpar_halo_owned
         end function
 
-        ! The points of a rank's local array.
+        ! Computes the box of points in a rank's local array.
         function dpar_halo_box(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1904,7 +1998,7 @@ module dpar
             integer(c_int) :: dpar_halo_box
         end function
 
-        ! What a rank computes: the points that it owns, with windows its outputs.
+        ! Computes the box of points that a rank computes.
         function dpar_halo_outputs(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1913,7 +2007,8 @@ module dpar
             integer(c_int) :: dpar_halo_outputs
         end function
 
-        ! The part of what a rank computes that reads nothing that an exchange brings.
+        ! Computes the box of points that a rank can compute while the exchange runs, because they
+        ! read nothing that it brings.
         function dpar_halo_interior(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1922,7 +2017,7 @@ module dpar
             integer(c_int) :: dpar_halo_interior
         end function
 
-        ! The n-th of the disjoint boxes that make up the rest of what a rank computes.
+        ! Computes the n-th of the disjoint boxes that a rank can compute only after the exchange.
         function dpar_halo_boundary(h, rank, n, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1932,7 +2027,8 @@ module dpar
             integer(c_int) :: dpar_halo_boundary
         end function
 
-        ! The n-th of the disjoint boxes that make up the halo.
+        ! Computes the n-th of the disjoint boxes that make up the halo, which is the local box
+        ! without the owned points.
         function dpar_halo_slab(h, rank, n, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1942,7 +2038,7 @@ module dpar
             integer(c_int) :: dpar_halo_slab
         end function
 
-        ! Points of all slabs of a rank: 0 when it has none, -1 past 2^63 - 1.
+        ! Counts the points of all slabs of a rank.
         function dpar_halo_slab_points(h, rank) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1950,7 +2046,7 @@ module dpar
             integer(c_int64_t) :: dpar_halo_slab_points
         end function
 
-        ! Begins the list of what `rank` receives, or of what it sends.
+        ! Begins the list of the transfers that a rank receives, or of those that it sends.
         function dpar_halo_first(w, h, rank, direction, mode, why) bind(c)
             import
             type(dpar_halo_cursor), intent(inout), target :: w
@@ -1962,7 +2058,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_first
         end function
 
-        ! 1 and the next transfer; 0 at the end.
+        ! Advances to the next transfer. Returns 1, or 0 when there is none left.
         function dpar_halo_next(w, t) bind(c)
             import
             type(dpar_halo_cursor), intent(inout), target :: w
@@ -1972,14 +2068,14 @@ module dpar
 
         ! ==== halo_cost ====
 
-        ! Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/records/performance.md), a
-        ! NIC of 200 Gb/s a node.
+        ! Sets the default rates: those of faces of 64^3 and 128^3 doubles on a Xeon
+        ! (docs/records/performance.md) and of one NIC of 200 Gb/s per node.
         subroutine dpar_halo_rates_init(rates) bind(c)
             import
             type(dpar_halo_rates), intent(inout), optional, target :: rates
         end subroutine
 
-        ! The cost of the grid with these parts and strides.
+        ! Predicts the cost of an exchange on a given process grid.
         function dpar_halo_cost_predict(job, rates, grid, why) bind(c)
             import
             type(dpar_halo_cost_desc), intent(in), target :: job
@@ -1989,7 +2085,8 @@ module dpar
             integer(c_int32_t) :: dpar_halo_cost_predict
         end function
 
-        ! The grid and the order of its axes with the least seconds.
+        ! Chooses the process grid and the order of its axes that dpar_halo_cost_predict predicts to
+        ! be the fastest.
         function dpar_halo_cost_choose(job, rates, grid, why) bind(c)
             import
             type(dpar_halo_cost_desc), intent(in), target :: job
@@ -1999,7 +2096,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_cost_choose
         end function
 
-        ! The seconds of such an exchange on a rank, as dpar_halo_cost_predict counts them.
+        ! Predicts the seconds that one rank takes for an exchange with n neighbours.
         function dpar_neighbours_cost(neighbour, n, per_node, rates) bind(c)
             import
             type(dpar_neighbour), intent(in), target :: neighbour(*)
@@ -2011,7 +2108,7 @@ module dpar
 
         ! ==== comm ====
 
-        ! Returns when all ranks have come.
+        ! Waits until all ranks have called it.
         function dpar_barrier(c, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2019,7 +2116,7 @@ module dpar
             integer(c_int32_t) :: dpar_barrier
         end function
 
-        ! buffer[count] of rank `root` goes into buffer[count] of all.
+        ! Copies buffer[count] of rank `root` to buffer[count] of all ranks.
         function dpar_broadcast(c, buffer, count, type, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2031,7 +2128,7 @@ module dpar
             integer(c_int32_t) :: dpar_broadcast
         end function
 
-        ! out[i] on the root becomes in[i] of rank 0 op in[i] of rank 1 op ..., for i < count.
+        ! Combines in[count] of all ranks elementwise into out[count] of the root, in rank order.
         function dpar_reduce(c, in, out, count, type, op, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2045,7 +2142,7 @@ module dpar
             integer(c_int32_t) :: dpar_reduce
         end function
 
-        ! A reduction into the out of every rank.
+        ! Combines in[count] of all ranks elementwise into out[count] of every rank, in rank order.
         function dpar_all_reduce(c, in, out, count, type, op, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2058,7 +2155,7 @@ module dpar
             integer(c_int32_t) :: dpar_all_reduce
         end function
 
-        ! in[count] of rank r goes to out[r * count] of every rank.
+        ! Copies in[count] of each rank r to out[r * count] of every rank.
         function dpar_all_gather(c, in, out, count, type, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2070,7 +2167,8 @@ module dpar
             integer(c_int32_t) :: dpar_all_gather
         end function
 
-        ! in[size * count] is reduced; elements rank * count ...
+        ! Combines in[size * count] of all ranks elementwise, in rank order, and gives this rank
+        ! elements rank * count ..
         function dpar_reduce_scatter(c, in, out, count, type, op, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2083,7 +2181,7 @@ module dpar
             integer(c_int32_t) :: dpar_reduce_scatter
         end function
 
-        ! Piece s of in[size * count] goes to rank s, which puts it at out[rank * count].
+        ! Sends piece s of in[size * count] to rank s, which receives it at out[rank * count].
         function dpar_all_to_all(c, in, out, count, type, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2095,7 +2193,7 @@ module dpar
             integer(c_int32_t) :: dpar_all_to_all
         end function
 
-        ! in[count] of rank r goes to out[r * count] of the root.
+        ! Copies in[count] of each rank r to out[r * count] of the root.
         function dpar_gather(c, in, out, count, type, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2108,7 +2206,7 @@ module dpar
             integer(c_int32_t) :: dpar_gather
         end function
 
-        ! Piece r of in[size * count] of the root goes to out[count] of rank r.
+        ! Copies piece r of in[size * count] of the root to out[count] of each rank r.
         function dpar_scatter(c, in, out, count, type, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2121,7 +2219,8 @@ module dpar
             integer(c_int32_t) :: dpar_scatter
         end function
 
-        ! Collectives with pieces of different sizes.
+        ! Gathers pieces of different sizes from all ranks on all ranks, as dpar_all_gather does for
+        ! equal ones.
         function dpar_all_gather_v(c, in, out, count, begin, type, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2134,6 +2233,8 @@ module dpar
             integer(c_int32_t) :: dpar_all_gather_v
         end function
 
+        ! Combines `in` of all ranks elementwise, in rank order, and gives each rank r the next
+        ! count[r] elements of the result.
         function dpar_reduce_scatter_v(c, in, out, count, type, op, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2146,6 +2247,7 @@ module dpar
             integer(c_int32_t) :: dpar_reduce_scatter_v
         end function
 
+        ! Sends a piece of its own size from each rank to each other.
         function dpar_all_to_all_v(c, in, in_count, in_begin, out, out_count, out_begin, type, &
         work) bind(c)
             import
@@ -2161,7 +2263,7 @@ module dpar
             integer(c_int32_t) :: dpar_all_to_all_v
         end function
 
-        ! Each rank gives in_count elements.
+        ! Gathers in_count elements of each rank into `out` of the root, at `begin`.
         function dpar_gather_v(c, in, in_count, out, count, begin, type, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2176,7 +2278,7 @@ module dpar
             integer(c_int32_t) :: dpar_gather_v
         end function
 
-        ! Each rank gets out_count elements.
+        ! Sends pieces of the root's `in` to all ranks, each of which receives out_count elements.
         function dpar_scatter_v(c, in, count, begin, out, out_count, type, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2191,7 +2293,7 @@ module dpar
             integer(c_int32_t) :: dpar_scatter_v
         end function
 
-        ! One message to another rank, or from it.
+        ! Sends a message to another rank.
         function dpar_send(c, in, count, type, to, tag, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2204,6 +2306,7 @@ module dpar
             integer(c_int32_t) :: dpar_send
         end function
 
+        ! Receives a message of another rank, under the rules of dpar_send.
         function dpar_recv(c, out, count, type, from, tag, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2216,7 +2319,7 @@ module dpar
             integer(c_int32_t) :: dpar_recv
         end function
 
-        ! n sends and receives at once, in any order.
+        ! Starts n sends and receives at once.
         function dpar_batch(c, calls, n, works) bind(c)
             import
             type(c_ptr), value :: c
@@ -2226,7 +2329,7 @@ module dpar
             integer(c_int32_t) :: dpar_batch
         end function
 
-        ! Any operation from its description.
+        ! Runs or posts any operation from its description.
         function dpar_post(c, call, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2235,21 +2338,21 @@ module dpar
             integer(c_int32_t) :: dpar_post
         end function
 
-        ! Is it done? OK: yes, MORE: not yet, negative.
+        ! Tests whether a posted operation is done.
         function dpar_test(work) bind(c)
             import
             type(dpar_work), intent(inout), optional, target :: work
             integer(c_int32_t) :: dpar_test
         end function
 
-        ! Waits until it is done (over NCCL: until the stream will be) and says how it ended.
+        ! Waits until a posted operation is done and returns its result.
         function dpar_wait(work) bind(c)
             import
             type(dpar_work), intent(inout), optional, target :: work
             integer(c_int32_t) :: dpar_wait
         end function
 
-        ! Waits for all of them, even after one failed, and returns the first failure.
+        ! Waits for works[n], even after one has failed, and returns the first failure.
         function dpar_wait_all(works, n) bind(c)
             import
             type(dpar_work), intent(inout), optional, target :: works(*)
@@ -2257,8 +2360,7 @@ module dpar
             integer(c_int32_t) :: dpar_wait_all
         end function
 
-        ! The ranks that give the same color (>= 0) become a communicator, ordered by key, then by
-        ! rank.
+        ! Splits a communicator: the ranks that pass the same color form a new one.
         function dpar_comm_split(c, color, key, out) bind(c)
             import
             type(c_ptr), value :: c
@@ -2268,7 +2370,7 @@ module dpar
             integer(c_int32_t) :: dpar_comm_split
         end function
 
-        ! The group of this rank along some axes of a mesh (bit i: axis i) over the ranks of c.
+        ! Splits off the group of this rank along some axes of a mesh over the ranks of c.
         function dpar_comm_split_axes(c, mesh, axes, out) bind(c)
             import
             type(c_ptr), value :: c
@@ -2278,7 +2380,8 @@ module dpar
             integer(c_int32_t) :: dpar_comm_split_axes
         end function
 
-        ! Goes on without ranks that are gone.
+        ! Makes a communicator of the ranks that are still alive and call this function, in their
+        ! old order and with c's deadline.
         function dpar_comm_shrink(c, out, was, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2288,16 +2391,15 @@ module dpar
             integer(c_int32_t) :: dpar_comm_shrink
         end function
 
-        ! Closes a communicator. Closing the world's ends the rank's part in the job and all
-        ! communicators split from it.
+        ! Closes a communicator. NULL does nothing.
         function dpar_comm_free(c) bind(c)
             import
             type(c_ptr), value :: c
             integer(c_int32_t) :: dpar_comm_free
         end function
 
-        ! Registered memory: other ranks reach it directly, so that collectives on it read and write
-        ! each byte once.
+        ! Allocates registered memory. Other ranks reach it directly, so that collectives on it read
+        ! and write each byte once.
         function dpar_comm_alloc(c, bytes, memory) bind(c)
             import
             type(c_ptr), value :: c
@@ -2306,13 +2408,15 @@ module dpar
             integer(c_int32_t) :: dpar_comm_alloc
         end function
 
+        ! Releases memory of dpar_comm_alloc.
         subroutine dpar_comm_release(c, memory) bind(c)
             import
             type(c_ptr), value :: c
             type(c_ptr), value :: memory
         end subroutine
 
-        ! Lets posted work go on by itself, in a thread of the engine, until turned off.
+        ! Starts a thread of the engine in which posted work advances by itself, or ends that thread
+        ! if `on` is 0.
         function dpar_comm_progress(c, on) bind(c)
             import
             type(c_ptr), value :: c
@@ -2328,14 +2432,15 @@ module dpar
             character(kind=c_char), intent(in), target :: text(*)
         end subroutine
 
-        ! How its ranks reach each other, as a line of text.
+        ! Describes how the ranks reach each other, in a line of text.
         subroutine dpar_comm_describe(c, out) bind(c)
             import
             type(c_ptr), value :: c
             type(dpar_text), intent(inout), target :: out
         end subroutine
 
-        ! What each rank did last, as text.
+        ! Lists the last operations of each rank as text, with sequence number, type, count and
+        ! state.
         subroutine dpar_comm_report(c, out) bind(c)
             import
             type(c_ptr), value :: c
@@ -2346,7 +2451,8 @@ module dpar
 
         ! ==== launch ====
 
-        ! Starts n ranks (1 .. 1024) on this machine, runs fn(world, arg) in each, waits for all.
+        ! Starts n ranks on this machine, runs fn(world, arg) in each, and waits until all have
+        ! ended.
         function dpar_launch(n, fn, arg) bind(c)
             import
             integer(c_int32_t), value :: n
@@ -2355,8 +2461,7 @@ module dpar
             integer(c_int32_t) :: dpar_launch
         end function
 
-        ! dpar_launch with options (NULL: defaults) and the sentence that says which rank failed and
-        ! how.
+        ! Starts ranks as dpar_launch does, with options (NULL selects the defaults).
         function dpar_launch_with(n, fn, arg, options, why) bind(c)
             import
             integer(c_int32_t), value :: n
@@ -2367,7 +2472,7 @@ module dpar
             integer(c_int32_t) :: dpar_launch_with
         end function
 
-        ! Who started this process? Reads the launcher's environment variables.
+        ! Finds out which launcher started this process, and its rank, from environment variables.
         function dpar_launcher_detect(job, why) bind(c)
             import
             type(dpar_launcher_info), intent(inout), target :: job
@@ -2375,7 +2480,7 @@ module dpar
             integer(c_int32_t) :: dpar_launcher_detect
         end function
 
-        ! Joins the job that this process was started in, over shared memory.
+        ! Joins the ranks of the job that this process belongs to, over shared memory.
         function dpar_init(world, options, why) bind(c)
             import
             type(c_ptr), intent(inout), target :: world
@@ -2386,7 +2491,7 @@ module dpar
 
         ! ==== move ====
 
-        ! Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`.
+        ! Moves an array from one layout to another.
         function dpar_redistribute(c, move, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2395,8 +2500,8 @@ module dpar
             integer(c_int32_t) :: dpar_redistribute
         end function
 
-        ! Moves lists: the boxes of in[in_shape] to where send[] says, those of receive[] into
-        ! out[out_shape].
+        ! Moves the boxes of two lists: the boxes send[] of the array in[in_shape] to other ranks,
+        ! and those that arrive into the boxes receive[] of out[out_shape].
         function dpar_transfers_exchange(c, move, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2405,7 +2510,7 @@ module dpar
             integer(c_int32_t) :: dpar_transfers_exchange
         end function
 
-        ! Bytes of scratch that either uses on this rank, at most.
+        ! Computes the most scratch that a move needs on this rank, in bytes.
         function dpar_move_bytes(c, move, bytes, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2417,14 +2522,14 @@ module dpar
 
         ! ==== mem ====
 
-        ! Copies one box in the host's memory, as a `move` does.
+        ! Copies one box in the host's memory, as the `move` of a table does.
         function dpar_mem_move_box(box) bind(c)
             import
             type(dpar_mem_box), intent(in), target :: box
             integer(c_int32_t) :: dpar_mem_move_box
         end function
 
-        ! The host's own table: plain loops that are done at once.
+        ! Returns the table of the host's memory.
         function dpar_mem_host() bind(c)
             import
             type(dpar_mem) :: dpar_mem_host
@@ -2432,8 +2537,7 @@ module dpar
 
         ! ==== halo_exchange ====
 
-        ! Bytes that init needs on this rank of your memory, aligned to 64 (aligned_alloc,
-        ! dpar_comm_alloc).
+        ! Computes how many bytes of your memory dpar_halo_plan_init needs on this rank.
         function dpar_halo_plan_bytes(c, options, bytes, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2443,7 +2547,8 @@ module dpar
             integer(c_int32_t) :: dpar_halo_plan_bytes
         end function
 
-        ! Plans the exchange. COLLECTIVE over c.
+        ! Plans an exchange. All ranks describe the same fields (their number, types, points,
+        ! widths), each with its own arrays.
         function dpar_halo_plan_init(memory, bytes, c, options, plan, why) bind(c)
             import
             type(c_ptr), value :: memory
@@ -2455,7 +2560,8 @@ module dpar
             integer(c_int32_t) :: dpar_halo_plan_init
         end function
 
-        ! Puts another array of the same shape in place of field f's, between exchanges.
+        ! Replaces the array of field f by another array of the same shape, for codes that swap old
+        ! and new values.
         function dpar_halo_plan_bind(x, f, data, halos) bind(c)
             import
             type(c_ptr), value :: x
@@ -2465,14 +2571,14 @@ module dpar
             integer(c_int32_t) :: dpar_halo_plan_bind
         end function
 
-        ! Starts an exchange: packs what is to be packed, posts messages, copies a rank's pieces of
-        ! itself (or adds them, where no peer's come before).
+        ! Starts an exchange that fills halos.
         function dpar_halo_plan_begin(x) bind(c)
             import
             type(c_ptr), value :: x
             integer(c_int32_t) :: dpar_halo_plan_begin
         end function
 
+        ! Starts the adjoint (transpose) of an exchange.
         function dpar_halo_plan_reduce_begin(x, op) bind(c)
             import
             type(c_ptr), value :: x
@@ -2480,29 +2586,29 @@ module dpar
             integer(c_int32_t) :: dpar_halo_plan_reduce_begin
         end function
 
-        ! Goes on as far as it can without waiting.
+        ! Advances an exchange as far as possible without waiting.
         function dpar_halo_plan_test(x) bind(c)
             import
             type(c_ptr), value :: x
             integer(c_int32_t) :: dpar_halo_plan_test
         end function
 
-        ! Returns when halos are filled and own cells may be written again.
+        ! Waits until halos are filled and own cells may be written again.
         function dpar_halo_plan_end(x) bind(c)
             import
             type(c_ptr), value :: x
             integer(c_int32_t) :: dpar_halo_plan_end
         end function
 
-        ! begin and end in one. COLLECTIVE.
+        ! Runs an exchange: begin and end in one call.
         function dpar_halo_plan_exchange(x) bind(c)
             import
             type(c_ptr), value :: x
             integer(c_int32_t) :: dpar_halo_plan_exchange
         end function
 
-        ! Combines (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives the result
-        ! to all of them.
+        ! Combines the values that all holders of a point have for it, and gives the result to all
+        ! of them.
         function dpar_halo_exchange_assemble(x, op) bind(c)
             import
             type(c_ptr), value :: x
@@ -2510,14 +2616,15 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_assemble
         end function
 
-        ! Closes a plan: gives the staging memory back, a barrier over c.
+        ! Closes a plan and releases its staging memory.
         function dpar_halo_plan_close(x) bind(c)
             import
             type(c_ptr), value :: x
             integer(c_int32_t) :: dpar_halo_plan_close
         end function
 
-        ! Finds the fastest way to exchange these fields.
+        ! Finds the fastest method for an exchange by measuring forward exchanges with each method,
+        ! about 20 ms each.
         function dpar_halo_plan_tune(memory, bytes, c, options, seconds, why) bind(c)
             import
             type(c_ptr), value :: memory
@@ -2531,7 +2638,7 @@ module dpar
 
         ! ==== grid ====
 
-        ! Cuts the grid over the ranks of c, a block each.
+        ! Makes a grid, with one block for each rank of c.
         function dpar_grid_make(c, desc, grid, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2541,14 +2648,15 @@ module dpar
             integer(c_int32_t) :: dpar_grid_make
         end function
 
-        ! Closes what was planned and gives the arrays of dpar_grid_array back.
+        ! Destroys a grid with its plans and the arrays of dpar_grid_array.
         function dpar_grid_free(grid) bind(c)
             import
             type(c_ptr), value :: grid
             integer(c_int32_t) :: dpar_grid_free
         end function
 
-        ! An array with its halo from the communicator's memory, where neighbours read it directly.
+        ! Allocates a zeroed array with its halo in registered memory, which neighbours read
+        ! directly.
         function dpar_grid_array(grid, type) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2556,6 +2664,8 @@ module dpar
             type(c_ptr) :: dpar_grid_array
         end function
 
+        ! Allocates such an array of a field, with faces or components, otherwise as
+        ! dpar_grid_array.
         function dpar_grid_array_of(grid, type, field) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2564,7 +2674,7 @@ module dpar
             type(c_ptr) :: dpar_grid_array_of
         end function
 
-        ! Makes an array of your own known by `u`, the address of its first own point.
+        ! Attaches an array of your own to a grid, so that it can be exchanged.
         function dpar_grid_attach(grid, u, type, field, why) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2575,7 +2685,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_attach
         end function
 
-        ! Fills the halo of one array; of n arrays with one message a neighbour.
+        ! Fills the halo of one array.
         function dpar_grid_exchange(grid, u) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2583,6 +2693,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_exchange
         end function
 
+        ! Fills the halos of list[n] arrays, with one message to each neighbour.
         function dpar_grid_exchange_many(grid, list, n) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2591,8 +2702,8 @@ module dpar
             integer(c_int32_t) :: dpar_grid_exchange_many
         end function
 
-        ! Of list[0 .. n-1] (n <= 64) those whose bit is in `mask`, `depth` halo cells deep (0: all
-        ! that there are; E_RANGE: more).
+        ! Fills the halos of some arrays of a list, to a given depth, for codes whose steps need
+        ! different fields and depths.
         function dpar_grid_exchange_some(grid, list, n, mask, depth) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2603,7 +2714,8 @@ module dpar
             integer(c_int32_t) :: dpar_grid_exchange_some
         end function
 
-        ! Plans such an exchange now, so that the first one does not.
+        ! Plans an exchange of dpar_grid_exchange_some in advance, so that the first one is as fast
+        ! as the others.
         function dpar_grid_prepare(grid, list, n, mask, depth) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2614,7 +2726,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_prepare
         end function
 
-        ! Starts an exchange of one array, or as dpar_grid_exchange_some.
+        ! Starts an exchange of one array.
         function dpar_grid_begin(grid, u) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2622,6 +2734,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_begin
         end function
 
+        ! Starts an exchange of dpar_grid_exchange_some, otherwise as dpar_grid_begin.
         function dpar_grid_begin_many(grid, list, n, mask, depth) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2632,7 +2745,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_begin_many
         end function
 
-        ! Ends the exchange that u takes part in.
+        ! Waits until the exchange that u takes part in is done.
         function dpar_grid_end(grid, u) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2640,7 +2753,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_end
         end function
 
-        ! Between the two, now and then in a long core.
+        ! Advances the exchange that u takes part in without waiting.
         function dpar_grid_test(grid, u) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2648,8 +2761,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_test
         end function
 
-        ! core: the own cells that are further than the halo's width from what an exchange or a
-        ! mirror fills.
+        ! Finds the own cells that can be computed during an exchange (the core).
         function dpar_grid_interior(grid, box) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2657,6 +2769,7 @@ module dpar
             integer(c_int) :: dpar_grid_interior
         end function
 
+        ! Finds box n of the own cells that are not in the core (the rim).
         function dpar_grid_boundary(grid, n, box) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2665,7 +2778,7 @@ module dpar
             integer(c_int) :: dpar_grid_boundary
         end function
 
-        ! All points of an array to `whole` of rank 0, each once, dense in C order, components last.
+        ! Gathers all points of an array in `whole` on rank 0.
         function dpar_grid_gather(grid, u, whole) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2674,6 +2787,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_gather
         end function
 
+        ! Scatters `whole` of rank 0 to the own points of all ranks, otherwise as dpar_grid_gather.
         function dpar_grid_scatter(grid, u, whole) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2682,7 +2796,8 @@ module dpar
             integer(c_int32_t) :: dpar_grid_scatter
         end function
 
-        ! Which part of a whole array this rank has.
+        ! Computes which part of the whole array this rank has, for files (MPI-IO, HDF5, NetCDF)
+        ! that any number of ranks can read again.
         function dpar_grid_block(grid, field, part) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2691,22 +2806,22 @@ module dpar
             integer(c_int32_t) :: dpar_grid_block
         end function
 
-        ! Who owns what, as text: the grid in one line, then a table of ranks by the cells of the
-        ! last two dims, one for each part of the others.
+        ! Draws which rank owns which cells, as text.
         subroutine dpar_grid_draw(grid, out) bind(c)
             import
             type(c_ptr), value :: grid
             type(dpar_text), intent(inout), target :: out
         end subroutine
 
-        ! The halo of its cells: for dpar_halo_x of dpar.h.
+        ! Returns the halo of the grid's cells, for the functions dpar_halo_x of dpar.h.
         function dpar_grid_halo(grid) bind(c)
             import
             type(c_ptr), value :: grid
             type(c_ptr) :: dpar_grid_halo
         end function
 
-        ! The plan of an exchange of these arrays, over them, made now where there is none.
+        ! Returns the plan of an exchange of these arrays, and makes it if there is none, for
+        ! adjoints, tests and reports (halo_exchange.h, dpar_debug.h).
         function dpar_grid_plan(grid, list, n) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2717,7 +2832,7 @@ module dpar
 
         ! ==== halo_show ====
 
-        ! Draws the picture as SVG. Blocks have their rank's number.
+        ! Draws a picture as SVG and appends it to a text.
         function dpar_halo_draw(t, p, format, why) bind(c)
             import
             type(dpar_text), intent(inout), target :: t
@@ -2757,7 +2872,7 @@ module dpar
 
         ! ==== points ====
 
-        ! Bytes that init needs on this rank of your memory, aligned to 64.
+        ! Computes how many bytes of your memory dpar_points_init needs on this rank.
         function dpar_points_bytes(c, d, bytes, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2767,7 +2882,7 @@ module dpar
             integer(c_int32_t) :: dpar_points_bytes
         end function
 
-        ! Plans exchanges. COLLECTIVE over c.
+        ! Plans exchanges. The arrays of d are not used after the call.
         function dpar_points_init(memory, bytes, c, d, plan, why) bind(c)
             import
             type(c_ptr), value :: memory
@@ -2779,14 +2894,14 @@ module dpar
             integer(c_int32_t) :: dpar_points_init
         end function
 
-        ! Closes a plan: gives what it has of dpar_comm_alloc back, a barrier over its communicator.
+        ! Closes a plan and releases what it has of dpar_comm_alloc.
         function dpar_points_close(p) bind(c)
             import
             type(c_ptr), value :: p
             integer(c_int32_t) :: dpar_points_close
         end function
 
-        ! Starts an exchange: ghosts of n vectors get what their owners have now.
+        ! Starts an exchange, which copies owners' values to the ghosts of n vectors.
         function dpar_points_begin(p, v, n) bind(c)
             import
             type(c_ptr), value :: p
@@ -2795,8 +2910,7 @@ module dpar
             integer(c_int32_t) :: dpar_points_begin
         end function
 
-        ! Starts the transpose: each owner's value becomes itself op what ranks have for it in their
-        ! ghosts, and all ghosts become 0.
+        ! Starts the adjoint (transpose) of an exchange.
         function dpar_points_reduce_begin(p, v, n, op) bind(c)
             import
             type(c_ptr), value :: p
@@ -2806,14 +2920,14 @@ module dpar
             integer(c_int32_t) :: dpar_points_reduce_begin
         end function
 
-        ! Goes on as far as it can without waiting.
+        ! Advances an exchange as far as possible without waiting.
         function dpar_points_test(p) bind(c)
             import
             type(c_ptr), value :: p
             integer(c_int32_t) :: dpar_points_test
         end function
 
-        ! Returns when ghosts (of an adjoint: own values) are whole and own values may be written
+        ! Waits until ghosts (of an adjoint: own values) are complete and own values may be written
         ! again.
         function dpar_points_end(p) bind(c)
             import
@@ -2821,7 +2935,7 @@ module dpar
             integer(c_int32_t) :: dpar_points_end
         end function
 
-        ! begin and end in one.
+        ! Runs an exchange: begin and end in one call.
         function dpar_points_exchange_many(p, v, n) bind(c)
             import
             type(c_ptr), value :: p
@@ -2830,7 +2944,8 @@ module dpar
             integer(c_int32_t) :: dpar_points_exchange_many
         end function
 
-        ! Combines what all who hold a point have for it, and gives the result to all of them.
+        ! Combines the values that all holders of a point have for it, and gives the result to all
+        ! of them.
         function dpar_points_assemble(p, v, n, op) bind(c)
             import
             type(c_ptr), value :: p
@@ -2840,7 +2955,8 @@ module dpar
             integer(c_int32_t) :: dpar_points_assemble
         end function
 
-        ! Local indices of n ids that this rank owns or reads.
+        ! Converts ids that this rank owns or reads to local indices, as for the columns of matrices
+        ! and the corners of elements.
         function dpar_points_to_local(p, ids, n, at) bind(c)
             import
             type(c_ptr), value :: p
@@ -2850,7 +2966,8 @@ module dpar
             integer(c_int32_t) :: dpar_points_to_local
         end function
 
-        ! Which rows of a sparse matrix read no ghost? row[0 ..
+        ! Sorts the rows of a sparse matrix into those that read no ghost, which can be computed
+        ! between begin and end, and the others.
         function dpar_points_interior_rows(p, rows, begin, column, row, core) bind(c)
             import
             type(c_ptr), value :: p
@@ -2862,7 +2979,7 @@ module dpar
             integer(c_int32_t) :: dpar_points_interior_rows
         end function
 
-        ! Peer k of p->peers, ascending by rank.
+        ! Describes the traffic with peer k of p->peers, in ascending order of ranks.
         function dpar_points_peer(p, k, t) bind(c)
             import
             type(c_ptr), value :: p
@@ -2871,14 +2988,15 @@ module dpar
             integer(c_int) :: dpar_points_peer
         end function
 
-        ! What this rank moves in an exchange, as a table.
+        ! Lists the traffic of this rank in an exchange as a table, with a line for each peer.
         subroutine dpar_points_report(p, out) bind(c)
             import
             type(c_ptr), value :: p
             type(dpar_text), intent(inout), target :: out
         end subroutine
 
-        ! Who sends how many values to whom, as a matrix of all ranks.
+        ! Draws how many values each rank sends to each other as a matrix, whose rows send and whose
+        ! columns receive.
         function dpar_points_draw(p, out) bind(c)
             import
             type(c_ptr), value :: p
@@ -2888,7 +3006,7 @@ module dpar
 
         ! ==== points_simple ====
 
-        ! Plans for n own ids and m ghost ids, in the order in which they are given.
+        ! Makes a plan from n own ids and m ghost ids, in the order in which they are given.
         function dpar_points_make(comm, own, n, ghosts, m, plan, why) bind(c)
             import
             type(c_ptr), value :: comm
@@ -2901,7 +3019,7 @@ module dpar
             integer(c_int32_t) :: dpar_points_make
         end function
 
-        ! The same of a description: order, owners, lists.
+        ! Makes a plan from a description, which may have another order, owners, or lists.
         function dpar_points_make_of(comm, d, plan, why) bind(c)
             import
             type(c_ptr), value :: comm
@@ -2911,7 +3029,8 @@ module dpar
             integer(c_int32_t) :: dpar_points_make_of
         end function
 
-        ! A zeroed vector for own values and ghosts, of memory that peers read directly.
+        ! Allocates a zeroed vector for own values and ghosts, in registered memory that peers read
+        ! directly.
         function dpar_points_array(p, type, components) bind(c)
             import
             type(c_ptr), value :: p
@@ -2920,7 +3039,7 @@ module dpar
             type(c_ptr) :: dpar_points_array
         end function
 
-        ! Ghosts of x get what their owners have.
+        ! Copies owners' values to the ghosts of x.
         function dpar_points_exchange(p, x) bind(c)
             import
             type(c_ptr), value :: p
@@ -2928,7 +3047,7 @@ module dpar
             integer(c_int32_t) :: dpar_points_exchange
         end function
 
-        ! The owners' values of x become the sums of themselves and all ghosts, which become 0.
+        ! Adds the ghosts of x to their owners' values.
         function dpar_points_reduce(p, x) bind(c)
             import
             type(c_ptr), value :: p
@@ -2936,7 +3055,7 @@ module dpar
             integer(c_int32_t) :: dpar_points_reduce
         end function
 
-        ! Ends a plan of make or make_of.
+        ! Destroys a plan of dpar_points_make or dpar_points_make_of.
         function dpar_points_free(p) bind(c)
             import
             type(c_ptr), value :: p
@@ -2958,8 +3077,7 @@ module dpar
 
         ! ==== points_part ====
 
-        ! Which part is each point to belong to? The points of all ranks lie along the curve, those
-        ! of one place by their ids.
+        ! Computes which part each point should belong to.
         function dpar_points_partition(c, d, owner, key, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2970,8 +3088,8 @@ module dpar
             integer(c_int32_t) :: dpar_points_partition
         end function
 
-        ! Where a cell lies on Hilbert's curve through a square of 2^31 cells a side or a cube of
-        ! 2^21.
+        ! Computes the position of a cell on Hilbert's curve, through a square of 2^31 cells a side
+        ! or a cube of 2^21.
         function dpar_points_curve(dims, cell) bind(c)
             import
             integer(c_int32_t), value :: dims
@@ -2981,7 +3099,8 @@ module dpar
 
         ! ==== points_move ====
 
-        ! Plans the movement of a mesh, moves ids and corners, numbers the corners anew.
+        ! Plans the movement of a mesh, moves ids and corners, and converts the corners to local
+        ! indices.
         function dpar_points_migration_make(c, d, moved, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2991,7 +3110,7 @@ module dpar
             integer(c_int32_t) :: dpar_points_migration_make
         end function
 
-        ! Ends it: the plans, then its arrays, which plans made of its desc no longer need.
+        ! Destroys the result of a movement.
         function dpar_points_migration_free(moved) bind(c)
             import
             type(c_ptr), value :: moved

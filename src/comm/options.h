@@ -26,7 +26,7 @@ typedef struct dpar_world_desc {
     int64_t slot_bytes; /* staging memory of one rank in one communicator, for data that is not in
                            registered memory: a power of two, 4 KiB .. 16 MiB. 0 selects 256 KiB */
     int32_t threads;    /* dpar_launch only: 1 makes ranks threads of this process */
-    int32_t plain;      /* a sum of DPAR_WITHOUT_x, which disables mechanisms for tests and
+    int32_t plain;      /* a sum of DPAR_WORLD_NO_x, which disables mechanisms for tests and
                            comparisons */
     int32_t ranks; /* dpar_init_or_launch only: the number of ranks to start if neither --ranks nor
                       DPAR_RANKS nor a launcher sets it. 0 selects 1 */

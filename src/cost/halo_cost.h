@@ -31,8 +31,8 @@ typedef struct dpar_halo_rates {
     double cache_bytes, far_s;
 } dpar_halo_rates;
 
-/* Sets the default rates: those of faces of 64^3 and 128^3 doubles on a Xeon (docs/records/performance.md)
- * and of one NIC of 200 Gb/s per node. O(1). */
+/* Sets the default rates: those of faces of 64^3 and 128^3 doubles on a Xeon
+ * (docs/records/performance.md) and of one NIC of 200 Gb/s per node. O(1). */
 DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
 /* Describes a halo exchange. Zero the struct, then fill it in. Dim 0 is the slowest in memory. */

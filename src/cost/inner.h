@@ -41,7 +41,7 @@ typedef struct dpari_generation {
      * written */
     float products, attention, streams;
     float contention; /* as DPAR_CAL_CONTENTION; 0 selects that of the machine */
-    int8_t of;        /* DPAR_STACK_* that it is a generation of */
+    int8_t of;        /* DPAR_MODEL_STACK_* that it is a generation of */
     int16_t from, to; /* years of its runs */
 } dpari_generation;
 /* Returns the generation that the workload names. */
@@ -61,8 +61,8 @@ DPARI_API int32_t dpari_workload_largest(const dpar_workload *w);
 DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
 
 /* Counts m->kinds from two lists. `mix` has `mixes` letters as in dpar_model.pattern, repeated;
- * with mixes = 0 the pattern itself is used. `feeds` has DPAR_FEED_* of the first n layers; the
- * others follow the settings of the model. */
+ * with mixes = 0 the pattern itself is used. `feeds` has DPAR_MODEL_FFN_* of the first n layers;
+ * the others follow the settings of the model. */
 DPARI_API void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes, const int8_t *feeds,
                                  int32_t n);
 
@@ -82,8 +82,8 @@ DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles);
 DPARI_API double dpari_zero_ranks(const dpar_strategy *s);
 /* Returns 1 if tp x cp divides the sequence, which sequence parallelism needs, otherwise 0. */
 DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
-/* Checks that a strategy is legal for a job, memory apart. On failure *rule gets DPAR_RULE_*; it
- * may be NULL. global_batch 0 allows any batch. O(1). */
+/* Checks that a strategy is legal for a job, memory apart. On failure *rule gets
+ * DPAR_STRATEGY_RULE_*; it may be NULL. global_batch 0 allows any batch. O(1). */
 DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
                                            int64_t global_batch, int32_t *rule, dpar_why *why);
 

@@ -47,7 +47,7 @@ typedef struct dpar_memory_usage {
     double late;        /* part of GATHERED that is released late, or earlier if memory is needed */
     double first, last; /* totals of the first and of the last stage */
     int32_t worst;      /* pipeline rank of the stage that needs the most */
-    int32_t moment;     /* DPAR_PEAK_*: when it needs the most */
+    int32_t moment;     /* DPAR_MEMORY_PEAK_*: when it needs the most */
     double host;        /* bytes of host memory per rank that offloading takes, NVMe not included */
     double params;      /* weights on a rank of the worst stage, before ZeRO divides them */
 } dpar_memory_usage;

@@ -44,8 +44,8 @@ enum {
     DPAR_PLAN_DRAW_LINE /* the first plan: "dp=2,tp=8: 12.3 s a step, 401 tokens/s a GPU, ..." */
 };
 
-/* Appends a report to a text in one of the formats DPAR_REPORT_*. O(plans). Fails with DPAR_E_ARG
- * if there is no such format, and then appends nothing. */
+/* Appends a report to a text in one of the formats DPAR_PLAN_DRAW_*. O(plans). Fails with
+ * DPAR_E_ARG if there is no such format, and then appends nothing. */
 DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_draw_desc *r, int32_t format,
                                     dpar_why *why);
 

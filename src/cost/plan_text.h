@@ -19,9 +19,10 @@ typedef struct dpar_plan_query {
     dpar_job job;             /* the workload, the machine and the precision */
     dpar_planner_desc search; /* the search; its fields gpus, top and front are not set */
     dpar_strategy given;      /* the strategy of evaluate=..., or the default without that option */
-    uint32_t given_fields;    /* bits 1 << DPAR_FIELD_* of its fields; 0 without evaluate=... */
-    int64_t batch; /* the option batch; -1 without it, then search.global_batch is a usual one */
-    int32_t had;   /* GPUs of the machine if the option gpus asks for more, otherwise 0 */
+    uint32_t
+        given_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* of its fields; 0 without evaluate=... */
+    int64_t batch;    /* the option batch; -1 without it, then search.global_batch is a usual one */
+    int32_t had;      /* GPUs of the machine if the option gpus asks for more, otherwise 0 */
     dpar_workload work;
     dpar_cluster cluster;
 } dpar_plan_query;

@@ -30,7 +30,7 @@ typedef struct dpar_plan {
  *
  * global_batch: samples per step that the strategy must have; 0 if it is free.
  * plan:         the result; also written if the plan does not fit.
- * rule:         gets the rule that the strategy breaks, DPAR_RULE_*; may be NULL.
+ * rule:         gets the rule that the strategy breaks, DPAR_STRATEGY_RULE_*; may be NULL.
  *
  * O(layer classes), about 300 ns. Fails with DPAR_E_DIVIDE, DPAR_E_ARG or another status if the
  * strategy is not legal, and with DPAR_E_MEMORY if it does not fit. The message has the numbers. */
@@ -69,7 +69,7 @@ typedef struct dpar_planner_desc {
     int64_t global_batch;  /* samples per step; 0 if free: four micro-batches per pipeline stage */
     int32_t space;         /* DPAR_SPACE_* */
     dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
-    uint32_t fixed_fields; /* bits 1 << DPAR_FIELD_* */
+    uint32_t fixed_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* */
     double memory_bytes;   /* limit per GPU; 0 selects the memory of the GPU */
     /* Where the search writes its plans. Only dpar_planner_init reads these fields. */
     dpar_plan *top;               /* [top_room] the best plans, best first; may be NULL */
@@ -80,7 +80,7 @@ typedef struct dpar_planner_desc {
 /* A neighbour of a plan, and the reason why it was not chosen. */
 typedef struct dpar_plan_rejection {
     dpar_strategy strategy;
-    int32_t rule;      /* DPAR_RULE_*; NONE if it is legal but slower */
+    int32_t rule;      /* DPAR_STRATEGY_RULE_*; NONE if it is legal but slower */
     double seconds;    /* predicted time of a step; 0 if it was not priced */
     double bytes_over; /* bytes by which it exceeds the GPU; only for DPAR_STRATEGY_RULE_MEMORY */
     char text[160];    /* the reason in words */

@@ -35,7 +35,7 @@ enum {
     DPAR_OVERLAP_DP = 1,
     DPAR_OVERLAP_TP = 2,
     DPAR_OVERLAP_PP = 4,
-    DPAR_OVERLAP_DEFAULT = 8, /* as the software stack does it (DPAR_STACK_*) */
+    DPAR_OVERLAP_DEFAULT = 8, /* as the software stack does it (DPAR_MODEL_STACK_*) */
     DPAR_OVERLAP_EP = 16,     /* the experts' messages, during another micro-batch or chunk */
     DPAR_OVERLAP_SHARED = 32  /* the experts' messages, during the shared experts of their layer */
 };
@@ -94,7 +94,8 @@ typedef struct dpar_strategy {
 /* Sets the strategy of a single rank: every degree 1, one micro-batch of one sample, no
  * recomputation, the schedule 1F1B, default overlap. O(1). */
 DPAR_API void dpar_strategy_init(dpar_strategy *s);
-/* The fields of a strategy. Masks of fields, such as `named`, have bit 1 << DPAR_FIELD_x. */
+/* The fields of a strategy. Masks of fields, such as `named`, have bit 1 << DPAR_STRATEGY_FIELD_x.
+ */
 enum {
     DPAR_STRATEGY_FIELD_TP,
     DPAR_STRATEGY_FIELD_SP,
@@ -124,8 +125,8 @@ enum {
  *      recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,
  *      overlap=dp+tp,tiles=2x2"
  *
- * `named` gets bit DPAR_FIELD_x for each field in the text; it may be NULL. O(bytes). Fails with
- * DPAR_E_PARSE if the text cannot be read; *s is then unchanged. */
+ * `named` gets bit DPAR_STRATEGY_FIELD_x for each field in the text; it may be NULL. O(bytes).
+ * Fails with DPAR_E_PARSE if the text cannot be read; *s is then unchanged. */
 DPAR_API dpar_status dpar_strategy_read(dpar_strategy *s, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why);
 /* Appends a strategy to a text in the form that dpar_strategy_read reads:
@@ -145,9 +146,9 @@ typedef struct dpar_job {
 
 /* Completes a strategy so that it uses all GPUs of the cluster and the whole batch.
  *
- * named: bits DPAR_FIELD_x of the fields that the caller has set and that do not change. The
- * function sets dp, and micro_batches if batch > 0, unless their bits are set. batch: samples per
- * step; 0 if it is free.
+ * named: bits DPAR_STRATEGY_FIELD_x of the fields that the caller has set and that do not change.
+ * The function sets dp, and micro_batches if batch > 0, unless their bits are set. batch: samples
+ * per step; 0 if it is free.
  *
  * O(1). Fails with DPAR_E_DIVIDE if the GPUs are not a multiple of the other degrees. */
 DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s, uint32_t named,

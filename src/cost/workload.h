@@ -164,10 +164,10 @@ typedef struct dpar_workload {
     dpar_workload_layer layer[DPAR_MAX_LAYER_CLASSES]; /* in order of execution */
     dpar_op op[DPAR_MAX_LAYER_OPS];
     int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
-    int32_t attention; /* DPAR_ATTENTION_* */
-    int32_t stack;     /* DPAR_STACK_*, one of the first four */
-    int32_t age;       /* DPAR_STACK_*, the generation or variant that the model names */
-    int32_t loss;      /* DPAR_LOSS_* */
+    int32_t attention; /* DPAR_MODEL_ATTENTION_* */
+    int32_t stack;     /* DPAR_MODEL_STACK_*, one of the first four */
+    int32_t age;       /* DPAR_MODEL_STACK_*, the generation or variant that the model names */
+    int32_t loss;      /* DPAR_MODEL_LOSS_* */
     int32_t causal;    /* 1 if attention is causal and sees half of the keys on average */
     double tokens;     /* tokens (pixels, cells) of a sample, which tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* 0 if there are none */
@@ -200,8 +200,8 @@ enum {
     DPAR_MODEL_FAMILY_END     /* one past the last */
 };
 
-/* The kinds of layers. dpar_model.kinds counts layers by DPAR_MIX_*, which is how a layer mixes
- * tokens, and by DPAR_FEED_*, which is the part that follows. */
+/* The kinds of layers. dpar_model.kinds counts layers by DPAR_MODEL_MIXER_*, which is how a layer
+ * mixes tokens, and by DPAR_MODEL_FFN_*, which is the part that follows. */
 enum {
     DPAR_MODEL_MIXER_FULL,    /* attention to every token */
     DPAR_MODEL_MIXER_WINDOW,  /* attention to the last `window` tokens */
@@ -241,7 +241,7 @@ enum {
  * kv_heads = heads, ffn = 4 hidden. */
 typedef struct dpar_model {
     char name[32];
-    int32_t family; /* DPAR_FAMILY_*; must be given */
+    int32_t family; /* DPAR_MODEL_FAMILY_*; must be given */
     int32_t layers, hidden, heads, kv_heads, head_width, ffn, vocab;
     int32_t seq;    /* tokens per sample, and rows of learned positions */
     int32_t tied;   /* 1 if input and output embedding share their weights */
@@ -257,20 +257,20 @@ typedef struct dpar_model {
     int64_t extent[3];                               /* GRID: cells; a U-Net uses image instead */
     int32_t dims, fields, halo;                      /* GRID */
     double flops_per_cell, bytes_per_cell; /* GRID, per time step; 0: from fields and stencil */
-    int32_t attention;                     /* DPAR_ATTENTION_*; 0 selects the usual one */
-    int32_t stack;                         /* DPAR_STACK_*; 0 selects the family's usual one */
-    int32_t loss;                          /* DPAR_LOSS_*; 0 selects the stack's */
-    int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
-    int32_t inference;                     /* 1 for forward only */
+    int32_t attention;                     /* DPAR_MODEL_ATTENTION_*; 0 selects the usual one */
+    int32_t stack;              /* DPAR_MODEL_STACK_*; 0 selects the family's usual one */
+    int32_t loss;               /* DPAR_MODEL_LOSS_*; 0 selects the stack's */
+    int32_t element;            /* bytes of an activation element; 0: 2 (GRID: 4) */
+    int32_t inference;          /* 1 for forward only */
     int32_t gated;              /* MLP of three matrices: 1 yes, -1 no, 0 as usual in the family */
     int32_t causal;             /* 1 yes, -1 no, 0 as usual in the family */
     int32_t positions;          /* rows of learned positions; -1 none, 0 as usual in the family */
-    int32_t head;               /* DPAR_HEAD_* */
+    int32_t head;               /* DPAR_MODEL_HEAD_* */
     int32_t embed;              /* width of the token embedding; 0 selects hidden */
     int32_t aside, aside_vocab; /* width and rows of a second embedding, one for each layer */
     int32_t q_gate;             /* 1 if there are as many output gates as queries */
     int32_t window, window_kv_heads; /* tokens that a window layer sees; its key-value heads */
-    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_SCAN_* */
+    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_MODEL_SCAN_* */
     int32_t expert_step,
         expert_offset;        /* layers with experts: layer % step = offset; step 0: all */
     int32_t o_lora, o_groups; /* low-rank, block-diagonal output projection of attention */

@@ -58,8 +58,8 @@ typedef struct dpar_grid_desc {
                                            some sides only, set `halo` to 0 */
     int64_t high[DPAR_MAX_DIMS];        /* width above, in the same way */
     int32_t periodic[DPAR_MAX_DIMS];    /* 1 makes the dim periodic */
-    int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_MIRROR_x, at cell 0 */
-    int32_t mirror_high[DPAR_MAX_DIMS]; /* DPAR_MIRROR_x, at the last cell */
+    int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_GRID_MIRROR_x, at cell 0 */
+    int32_t mirror_high[DPAR_MAX_DIMS]; /* DPAR_GRID_MIRROR_x, at the last cell */
     int32_t parts[DPAR_MAX_DIMS]; /* ranks along the dim; 0 lets dpar choose the least halo. A dim
                                      without halo is then not cut if another dim has a halo. If you
                                      attach your own arrays, set your parts, because attach cannot

@@ -131,7 +131,7 @@ enum {
  * divide the parts and multiply to per_node. LAMMPS' two-level order "xyz" is order {0, 1, 2}. */
 typedef struct dpar_mapping {
     dpar_cart grid;
-    int32_t kind;                 /* DPAR_PLACE_x */
+    int32_t kind;                 /* DPAR_MAPPING_x */
     int32_t per_node;             /* ranks per node; the last node may have fewer */
     int32_t brick[DPAR_MAX_DIMS]; /* sides of a brick; 1 for the other kinds */
     int32_t order[DPAR_MAX_DIMS]; /* for bricks, the axes from fastest to slowest */

@@ -65,7 +65,7 @@ typedef struct dpar_schedule_times {
     dpar_stage_values bytes;     /* bytes of one message */
     dpar_stage_values bandwidth; /* bytes in 10^9 units of time, which is bytes/s if the unit is ns;
                             0 is infinite */
-    /* DPAR_SENDS_x and DPAR_LINKS_x */
+    /* DPAR_SEND_MODE_x and DPAR_CONTENTION_x */
     int32_t sends, links;
 
     /* The transport, DPAR_TRANSPORT_x of check.h, for lists with messages; `sends` and `links` must
