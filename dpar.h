@@ -652,58 +652,6 @@ DPAR_API dpar_status dpar_mapping_choose(dpar_mapping *place, const dpar_cart *g
                                          int32_t per_node, const dpar_stencil *stencil,
                                          dpar_why *why);
 
-/* ---- assignment of mesh axes to a torus network, as JAX's mesh_utils does it ---- */
-
-/* An assignment of mesh axes to the axes of a torus. Set the four sizes; dpar_torus_assign fills
- * the rest. */
-typedef struct dpar_torus {
-    int32_t physical_axes, logical_axes;        /* 1..DPAR_MAX_DIMS, 1..DPAR_MAX_AXES */
-    int32_t physical[DPAR_MAX_DIMS];            /* chips along each axis of the network */
-    int32_t logical[DPAR_MAX_AXES];             /* ranks along each axis of the mesh */
-    int32_t part[DPAR_MAX_AXES][DPAR_MAX_DIMS]; /* ranks of logical axis l along physical axis p */
-    uint32_t axes[DPAR_MAX_AXES];               /* bit p: logical axis l uses physical axis p */
-} dpar_torus;
-
-/* Assigns the axes of a mesh to the axes of a torus. List the mesh's axes by increasing traffic.
- *
- * split:  1 allows the function to split a physical axis among several mesh axes; 0 forbids it.
- *
- * From the last logical axis to the first, the function takes the most free physical axes whose
- * product is the logical size, and among those sets the lexicographically first. (JAX looks at up
- * to 3 axes, because all its tori have 3.) If that fails and `split` is set, it starts over and
- * tries every way to write a logical size as a product of divisors of what is left of each physical
- * axis. It prefers
- *
- *     (1) the larger product over axes that are taken wholly,
- *     (2) more such axes longer than 1,
- *     (3) the larger product over axes that are already partly taken (as JAX's code does; its
- *         comment says the opposite),
- *     (4) the lexicographically largest.
- *
- * JAX's special ring orders of single trays are not included. Sizes such as 10, 14 and 15 keep all
- * their prime factors, whereas JAX 0.10 drops some when it splits and then fails or gives another
- * result.
- *
- * Fails with DPAR_E_ARG, DPAR_E_RANGE above 2^31 - 1 chips or ranks, DPAR_E_DIVIDE if the products
- * of the sizes differ, or DPAR_E_NONE if only splitting would do and `split` is 0. Costs
- * O(factorisations).
- */
-DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why);
-
-/* Computes the chip at a logical coordinate.
- *
- * A logical index counts through its parts row-major, in the order of the physical axes. A physical
- * axis that is split gives its fastest digits to the last logical axis. Fails with DPAR_E_ARG if a
- * coordinate is outside. Costs O(axes^2).
- */
-DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
-                                         int32_t *physical);
-
-/* Computes the logical coordinate of a chip, the inverse of dpar_torus_physical with the same
- * errors and cost. */
-DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,
-                                        int32_t *logical);
-
 /* ==== index/split.h ==== */
 
 /* split - computes which part owns which elements of one dim: `count` elements over `parts` parts,
@@ -1106,7 +1054,8 @@ typedef struct dpar_redistribute_cursor {
  * because shares then end where rows end.
  *
  * Each Partial rank sends its contribution directly. From Partial to Shard that is a
- * reduce-scatter. From Partial to Replicate it is expensive; see dpar_redistribute_reduced.
+ * reduce-scatter. From Partial to Replicate each rank receives every contribution, so it costs less
+ * to shard the sums first, by a layout in between, as dpar_route_plan does.
  *
  * Fails with DPAR_E_ARG if dpar_redistribute_check refuses the layouts, per_node is below -1 or
  * there is no such direction. A step costs O(axes x dims), and a list O(its transfers). A sender
@@ -1129,8 +1078,7 @@ typedef struct dpar_transfer_totals {
     int64_t transfers; /* number of transfers, with those from the rank to itself */
     int64_t kept;      /* elements that stay on the rank */
     int64_t near_by;   /* elements exchanged with other ranks of the same node */
-    int64_t
-        away; /* elements exchanged with other nodes; without per_node, all that are exchanged */
+    int64_t away;      /* elements exchanged with other nodes; all of them without per_node */
 } dpar_transfer_totals;
 
 /* Adds up the transfers that are left in a walk, and so computes what a redistribution costs a
@@ -1138,76 +1086,13 @@ typedef struct dpar_transfer_totals {
  * dpar_layout_count of both layouts. */
 DPAR_API void dpar_transfers_total(dpar_redistribute_cursor *w, dpar_transfer_totals *sum);
 
-/* Finds a less expensive route if `to` replicates Partial axes, which is an all-reduce: shard the
- * sums first. Returns DPAR_MORE if the array should be moved from -> *middle -> to, or DPAR_OK if
- * it should be moved directly. *middle cuts the longest dim by the Partial axes, innermost. Costs
- * O(axes). */
-DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
-                                               dpar_layout *middle);
+/* ==== index/cover.h ==== */
 
-/* Finds a less expensive route to read a saved array if `to` has replicas, so that not all of them
- * read everything. Returns DPAR_MORE if the array should be moved saved -> *middle -> to, or
- * DPAR_OK if there are no replicas. *middle shards `to` over its replicated axes, so that the first
- * move reads each element once and the second passes it on. Costs O(axes). */
-DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle);
-
-/* Assigns the parts of `to` to ranks so that the fewest elements move.
+/* cover - checks whether boxes cover an array. That needs all boxes at once, in the caller's
+ * memory.
  *
- * rank_of:  [ranks], receives for each rank of `to` the rank of `from` that should take its part.
- *           All are different.
- * scratch:  [n^2 + 4 (n + 1)] for n ranks.
- *
- * The elements that stay in place are the most possible, because the assignment problem is solved
- * exactly. Both meshes have the same number of ranks, n <= 2^15, counted with the last axis
- * fastest, as dpar_mesh_group_member counts over all axes.
- *
- * Fails with DPAR_E_ARG if the meshes differ in size or have more than 2^15 ranks, the arrays
- * differ, or one is Partial, because a share of a sum is not the sum. Fails with DPAR_E_RANGE if a
- * share has more than 2^46 elements. Costs O(n^3 + n^2 x runs of a rank x axes).
+ *     dpar_box_cover(2, extent, box, n, order, &why);    DPAR_OK if each element is in one box
  */
-DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpar_layout *to,
-                                              int32_t *rank_of, int64_t *scratch, dpar_why *why);
-
-/* ==== index/exchange.h ==== */
-
-/* exchange - schedules messages in rounds, and checks whether boxes cover an array. Both need all
- * messages or boxes at once, in the caller's memory.
- *
- *     dpar_exchange e = {edge, n, senders, receivers, scratch, cells};
- *     dpar_exchange_rounds(&e, &rounds, round, &why);    edge[k] is sent in round round[k]
- */
-
-/* One message, from a member of one set to a member of another. If both sets are the same ranks,
- * each rank counts once as sender and once as receiver, because it can send and receive at the same
- * time. */
-typedef struct dpar_edge {
-    int32_t from, to; /* 0 .. senders-1, 0 .. receivers-1 */
-} dpar_edge;
-
-/* A set of messages to be scheduled. */
-typedef struct dpar_exchange {
-    const dpar_edge *edge;
-    int64_t n; /* number of messages */
-    int32_t senders, receivers;
-    /* [cells]. Needs senders + receivers numbers, times the number of rounds if `round` is to be
-     * filled. */
-    int64_t *scratch;
-    int64_t cells;
-} dpar_exchange;
-
-/* Computes the least number of rounds in which all messages can be sent, if a rank sends at most
- * one and receives at most one message per round. It is the most messages that any rank sends or
- * receives (Koenig 1916). The result is the same on all ranks.
- *
- * round:  [n], receives the round of each message, 0 .. *rounds - 1; may be NULL.
- *
- * Fails with DPAR_E_ARG if an edge is outside the sets or a number is negative, DPAR_E_ROOM if the
- * scratch is too small, or DPAR_E_RANGE if a rank has more than 2^31 - 1 messages. With DPAR_E_ROOM
- * *rounds is still written if there are senders + receivers numbers; round[] is not. Costs O(n
- * (senders + receivers)) at worst, and mostly O(n rounds).
- */
-DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
-                                          dpar_why *why);
 
 /* Checks whether n boxes cover an array so that each element is in exactly one box. Empty boxes are
  * ignored.
@@ -1544,9 +1429,8 @@ DPAR_API dpar_status dpar_stage_layers(const dpar_stage_layers_desc *s, int32_t 
 
 /* ==== index/context.h ==== */
 
-/* context - computes which tokens of a packed sequence each context-parallel rank has. There are
- * three methods: a rule cuts each document, tokens are dealt by their cost, or each rank has a
- * contiguous slice. A single sequence is one document, or simply a dpar_split (DPAR_SPLIT_ZIGZAG,
+/* context - computes which tokens of a packed sequence each context-parallel rank has, if a rule
+ * cuts each document. A single sequence is one document, or simply a dpar_split (DPAR_SPLIT_ZIGZAG,
  * DPAR_SPLIT_CYCLIC).
  *
  *     const int64_t ends[4] = {0, 4000, 4096, 8192};    three documents
@@ -1556,8 +1440,6 @@ DPAR_API dpar_status dpar_stage_layers(const dpar_stage_layers_desc *s, int32_t 
  *         tokens first to first + count - 1 of document doc
  *     }
  */
-
-/* ---- each document by itself ---- */
 
 /* Documents laid end to end, each cut into parts for the ranks, made by dpar_packed_init. Document
  * k is tokens [ends[k], ends[k + 1]) with ends[0] = 0 (THD's cumulative lengths), and may be empty.
@@ -1604,46 +1486,8 @@ DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cu
                               int32_t *doc, int64_t *first, int64_t *count);
 
 /* Counts the query-key pairs of a rank under causal attention inside documents, which is its share
- * of the work. The result is at most 2^63 - 1. Costs O(runs), and O(docs) for STRIPE. */
+ * of the work. The result is at most 2^63 - 1. Costs O(runs), and O(docs) for CYCLIC. */
 DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
-
-/* ---- by cost ---- */
-
-/* Deals blocks of tokens to ranks by their cost, as torch's PTRR does. Units in descending order of
- * cost, equal ones in their own order, are dealt to the ranks in rows, every second row in reverse.
- *
- * cost:   [units], the cost of each unit.
- * owner:  [units], receives the rank of each unit.
- * order:  [units], receives rank 0's units in ascending order, then rank 1's, and so on.
- *
- * Fails with DPAR_E_DIVIDE if `ranks` does not divide `units`, or DPAR_E_ARG if units is negative
- * or ranks below 1. Costs O(units log(units)).
- */
-DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
-                                          int32_t *owner, int64_t *order, dpar_why *why);
-
-/* ---- contiguous slices ---- */
-
-/* The slice of a rank in "llama3" attention. Its queries are tokens [q_lo, q_hi), and documents
- * first <= k < first + docs have tokens in them. It gathers the keys of tokens [k_lo, k_hi). */
-typedef struct dpar_varlen {
-    int64_t q_lo, q_hi, k_lo, k_hi;
-    int64_t longest_q, longest_k; /* the longest of its documents, which kernels ask for */
-    int32_t first, docs;
-} dpar_varlen;
-
-/* Computes a rank's contiguous slice of all tokens, by CHUNK whatever p->rule is.
- *
- * causal:  1 ends the keys with the slice; 0 ends them with the slice's last document.
- * q_ends:  [docs + 1], receives the cumulative lengths, from 0 on, of the queries of the slice's
- *          documents; may be NULL.
- * k_ends:  [docs + 1], the same for the keys; may be NULL.
- *
- * The two arrays are the arguments of a variable-length attention; empty documents in between are
- * kept. Fails with DPAR_E_ARG if there is no such rank. Costs O(docs).
- */
-DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
-                                       dpar_varlen *v, int64_t *q_ends, int64_t *k_ends);
 
 /* ==== index/window.h ==== */
 
@@ -2578,12 +2422,11 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 /* inner - private: what the modules of index, and the folders above, use of one another beyond what
  * is public. */
 
-/* The next ordered factorisation of `ranks` into parts[0 .. dims-1], each dividing room[d] (room =
- * NULL: any), in lexicographic order; parts[0] = 0 on entry asks for the first. OK; DONE when there
- * is none left (parts untouched); E_ARG. All state is in parts. ranks >= 1, 1 <= dims <=
- * DPAR_MAX_DIMS. O(dims * divisors of ranks) a step, and finding the prime factors. */
-DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const int32_t *room,
-                                             int32_t *parts);
+/* The next ordered factorisation of `ranks` into parts[0 .. dims-1], in lexicographic order;
+ * parts[0] = 0 on entry asks for the first. OK; DONE when there is none left (parts untouched);
+ * E_ARG. All state is in parts. ranks >= 1, 1 <= dims <= DPAR_MAX_DIMS. O(dims * divisors of ranks)
+ * a step, and finding the prime factors. */
+DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, int32_t *parts);
 /* Along how many axes at once neighbours of that shape lie: 1, dims, 2; 0: there is no such shape.
  */
 DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
@@ -2706,12 +2549,6 @@ DPARI_API int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_
 DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b);
 /* Cuts by the axes in that order. */
 DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order);
-
-/* kept[r * n + p] is what rank r has already of what part p needs; rank_of[p] becomes the rank for
- * part p, all different, the sum of what is kept the greatest there is (exact). n <= 2^15, kept
- * 0 .. 2^46. scratch: 4 (n + 1) numbers. O(n^3). */
-DPARI_API dpar_status dpari_exchange_assign(int32_t n, const int64_t *kept, int32_t *rank_of,
-                                            int64_t *scratch, dpar_why *why);
 
 /* Checks whether v can have so many outputs: the number of dpar_window_outputs; for a transposed
  * convolution up to max(stride, dilation) - 1 more; for an interpolation any number, with inputs
@@ -4282,8 +4119,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
 
 /* ---- ordered factorisations ---- */
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims,
-                                                        const int32_t *room, int32_t *parts)
+DPARI_DOOR DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, int32_t *parts)
 {
     dpari_cart_primes f;
     int32_t x[DPAR_MAX_DIMS], rest[DPAR_MAX_DIMS], j, d;
@@ -4310,13 +4146,13 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t d
         }
         if (x[j] == 0) {
             j--;
-        } else if (room == NULL || room[j] % x[j] == 0) {
-            if (j == dims - 1) {
-                break;
-            }
-            rest[j + 1] = rest[j] / x[j];
-            x[++j] = 0;
+            continue;
         }
+        if (j == dims - 1) {
+            break;
+        }
+        rest[j + 1] = rest[j] / x[j];
+        x[++j] = 0;
     }
     for (d = 0; d < dims && j >= 0; d++) {
         parts[d] = x[d];
@@ -5195,220 +5031,6 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *place, const d
         }
     }
     return st == DPAR_OK ? dpari_place_try(place, grid, best, per_node, weight) : st;
-}
-
-/* ---- torus ---- */
-
-/* The largest set of free physical axes with that product, of those the first in lexicographic
- * order; 0 when there is none. Bit n - 1 - i stands for axis i, so that larger sets of equal count
- * come first. */
-static uint32_t dpari_torus_whole(const dpar_torus *t, uint32_t used, int32_t size)
-{
-    const int32_t n = t->physical_axes;
-    uint32_t best = 0, set;
-    int32_t most = 0, i;
-    for (set = ((uint32_t)1 << n) - 1; set > 0; set--) {
-        uint32_t axes = 0;
-        int64_t product = 1;
-        int32_t count = 0;
-        for (i = 0; i < n; i++) {
-            if (set >> (n - 1 - i) & 1u) {
-                axes |= (uint32_t)1 << i;
-                product *= product <= size ? t->physical[i] : 1;
-                count++;
-            }
-        }
-        if (product == size && (axes & used) == 0 && count > most) {
-            best = axes;
-            most = count;
-        }
-    }
-    return best;
-}
-
-static void dpari_torus_clear(dpar_torus *t)
-{
-    int32_t l, i;
-    for (l = 0; l < DPAR_MAX_AXES; l++) {
-        t->axes[l] = 0;
-        for (i = 0; i < DPAR_MAX_DIMS; i++) {
-            t->part[l][i] = 1;
-        }
-    }
-}
-
-/* Whole physical axes only: 0, and which logical axis, when one finds none. */
-static int dpari_torus_by_axes(dpar_torus *t, int32_t *failed)
-{
-    uint32_t used = 0;
-    int32_t l, i;
-    for (l = t->logical_axes - 1; l >= 0; l--) {
-        t->axes[l] = dpari_torus_whole(t, used, t->logical[l]);
-        used |= t->axes[l];
-        if (t->axes[l] == 0 && t->logical[l] > 1) {
-            *failed = l;
-            return 0;
-        }
-        for (i = 0; i < t->physical_axes; i++) {
-            t->part[l][i] = (t->axes[l] >> i & 1u) ? t->physical[i] : 1;
-        }
-    }
-    return 1;
-}
-
-/* True if z is preferred to y by rules (1) to (3). taken: what other logical axes have of each
- * axis. */
-static int dpari_torus_prefers(const dpar_torus *t, const int32_t *taken, const int32_t *z,
-                               const int32_t *y)
-{
-    int64_t whole[2] = {1, 1}, shared[2] = {1, 1};
-    int32_t count[2] = {0, 0}, i, k;
-    for (k = 0; k < 2; k++) {
-        const int32_t *x = k == 0 ? z : y;
-        for (i = 0; i < t->physical_axes; i++) {
-            whole[k] *= x[i] == t->physical[i] ? x[i] : 1;
-            count[k] += x[i] == t->physical[i] && x[i] > 1;
-            shared[k] *= taken[i] > 1 ? x[i] : 1;
-        }
-    }
-    if (whole[0] != whole[1]) {
-        return whole[0] > whole[1];
-    }
-    return count[0] != count[1] ? count[0] > count[1] : shared[0] >= shared[1];
-}
-
-/* Splitting: the preferred factorisation for each logical axis. They come in lexicographic order,
- * so that the last of equals is (4). There always is one: the primes that are left suffice. */
-static void dpari_torus_by_parts(dpar_torus *t)
-{
-    int32_t taken[DPAR_MAX_DIMS], room[DPAR_MAX_DIMS], z[DPAR_MAX_DIMS], l, i;
-    for (i = 0; i < t->physical_axes; i++) {
-        taken[i] = 1;
-    }
-    for (l = t->logical_axes - 1; l >= 0; l--) {
-        int first = 1;
-        for (i = 0; i < t->physical_axes; i++) {
-            room[i] = t->physical[i] / taken[i];
-        }
-        z[0] = 0;
-        while (dpari_cart_next_parts(t->logical[l], t->physical_axes, room, z) == DPAR_OK) {
-            if (first || dpari_torus_prefers(t, taken, z, t->part[l])) {
-                for (i = 0; i < t->physical_axes; i++) {
-                    t->part[l][i] = z[i];
-                }
-                first = 0;
-            }
-        }
-        for (i = 0; i < t->physical_axes; i++) {
-            taken[i] *= t->part[l][i];
-            t->axes[l] |= (uint32_t)(t->part[l][i] > 1) << i;
-        }
-    }
-}
-
-/* Multiplies sizes >= 1; E_RANGE above 2^31 - 1. */
-static dpar_status dpari_torus_sizes(int32_t n, const int32_t *size, int64_t *product,
-                                     dpar_why *why)
-{
-    int32_t i;
-    *product = 1;
-    for (i = 0; i < n; i++) {
-        if (size[i] < 1) {
-            return dpari_say(DPAR_E_ARG, why, "axis # has size #: at least 1", i, size[i], 0, 0);
-        }
-        *product *= size[i];
-        if (*product > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "axes 0 to # have # chips: 2^31 - 1 at most", i,
-                             *product, 0, 0);
-        }
-    }
-    return DPAR_OK;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why)
-{
-    dpar_torus t = *torus;
-    int64_t chips, ranks;
-    int32_t failed = 0;
-    dpar_status st;
-    if (t.physical_axes < 1 || t.physical_axes > DPAR_MAX_DIMS || t.logical_axes < 1 ||
-        t.logical_axes > DPAR_MAX_AXES) {
-        return dpari_say(DPAR_E_ARG, why, "# logical axes (1 to #) on # physical ones (1 to #)",
-                         t.logical_axes, DPAR_MAX_AXES, t.physical_axes, DPAR_MAX_DIMS);
-    }
-    st = dpari_torus_sizes(t.physical_axes, t.physical, &chips, why);
-    if (st == DPAR_OK) {
-        st = dpari_torus_sizes(t.logical_axes, t.logical, &ranks, why);
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (chips != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the logical mesh has # ranks, the torus # chips",
-                         ranks, chips, 0, 0);
-    }
-    dpari_torus_clear(&t);
-    if (!dpari_torus_by_axes(&t, &failed)) {
-        if (!split) {
-            return dpari_say(DPAR_E_NONE, why,
-                             "logical axis # of size # is no product of physical axes that are "
-                             "left: allow splitting",
-                             failed, t.logical[failed], 0, 0);
-        }
-        dpari_torus_clear(&t);
-        dpari_torus_by_parts(&t);
-    }
-    *torus = t;
-    return DPAR_OK;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
-                                                    int32_t *physical)
-{
-    int32_t at[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], l, i;
-    for (i = 0; i < torus->physical_axes; i++) {
-        at[i] = 0;
-        stride[i] = 1;
-    }
-    for (l = torus->logical_axes - 1; l >= 0; l--) {
-        int32_t rest = logical[l];
-        if (rest < 0 || rest >= torus->logical[l]) {
-            return DPAR_E_ARG;
-        }
-        for (i = torus->physical_axes - 1; i >= 0; i--) {
-            const int32_t n = torus->part[l][i];
-            at[i] += rest % n * stride[i];
-            stride[i] *= n;
-            rest /= n;
-        }
-    }
-    for (i = 0; i < torus->physical_axes; i++) {
-        physical[i] = at[i];
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,
-                                        int32_t *logical)
-{
-    int32_t rest[DPAR_MAX_DIMS], l, i;
-    for (i = 0; i < torus->physical_axes; i++) {
-        rest[i] = physical[i];
-        if (rest[i] < 0 || rest[i] >= torus->physical[i]) {
-            return DPAR_E_ARG;
-        }
-    }
-    for (l = torus->logical_axes - 1; l >= 0; l--) {
-        int32_t at = 0, stride = 1;
-        for (i = torus->physical_axes - 1; i >= 0; i--) {
-            const int32_t n = torus->part[l][i];
-            at += rest[i] % n * stride;
-            stride *= n;
-            rest[i] /= n;
-        }
-        logical[l] = at;
-    }
-    return DPAR_OK;
 }
 
 /* ==== index/split.c ==== */
@@ -8277,331 +7899,7 @@ DPAR_API void dpar_transfers_total(dpar_redistribute_cursor *w, dpar_transfer_to
     }
 }
 
-/* ---- reduce first --------------------------------------------------------------------------- */
-
-/* The axes of a set cut the dim of the longest parts, after all that cuts it already. */
-static void dpari_put_on_longest(const dpar_layout *l, uint32_t set, dpar_layout *out)
-{
-    int32_t i, longest = 0, n = 0, pass, rows;
-    int64_t most = 0;
-    int8_t order[DPAR_MAX_AXES];
-    if (out != l) {
-        *out = *l;
-    }
-    for (i = 0; i < l->dims; i++) {
-        int64_t length = l->extent[i] / dpari_parts_of(l, i, &rows);
-        longest = length > most ? i : longest;
-        most = dpari_most(most, length);
-    }
-    for (pass = 0; pass < 2; pass++) {
-        for (i = 0; i < l->mesh.axes; i++) {
-            int32_t axis = out->order[i];
-            if ((int32_t)(set >> axis & 1u) == pass) {
-                order[n++] = (int8_t)axis;
-                out->axis[axis] = pass ? dpar_shard(longest) : out->axis[axis];
-            }
-        }
-    }
-    dpari_layout_cut_in(out, order);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_redistribute_reduced(const dpar_layout *from,
-                                                          const dpar_layout *to,
-                                                          dpar_layout *middle)
-{
-    uint32_t reduces = 0;
-    int32_t i;
-    for (i = 0; i < from->mesh.axes; i++) {
-        if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && from->mesh.axis[i].size > 1 &&
-            !(i < to->mesh.axes && to->axis[i].kind == DPAR_PLACEMENT_PARTIAL)) {
-            reduces |= (uint32_t)1 << i;
-        }
-    }
-    if (reduces == 0 || from->dims == 0 ||
-        dpari_layout_copies(to) <=
-            dpar_mesh_group_size(&from->mesh, dpari_axes_of(from, DPAR_PLACEMENT_REPLICATE))) {
-        return DPAR_OK; /* no more of them need a sum than compute it anyway */
-    }
-    dpari_put_on_longest(from, reduces, middle);
-    return DPAR_MORE;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle)
-{
-    if (dpari_layout_copies(to) < 2 || to->dims == 0) {
-        return DPAR_OK;
-    }
-    dpari_put_on_longest(to, dpari_axes_of(to, DPAR_PLACEMENT_REPLICATE), middle);
-    return DPAR_MORE;
-}
-
-/* ---- what stays where it is ----------------------------------------------------------------- */
-
-/* How many indices of dim d both ranks own. */
-static int64_t dpari_kept_in(const dpar_layout *from, int32_t r, const dpar_layout *to, int32_t p,
-                             int32_t d)
-{
-    int64_t i, n, at, both = 0;
-    for (i = 0; (at = dpar_layout_global(to, p, d, i, &n)) >= 0; i += n) {
-        both += dpari_layout_before(from, r, d, at + n) - dpari_layout_before(from, r, d, at);
-    }
-    return both;
-}
-
-/* kept[r * n + p], the elements that the r-th rank of `from` has already of what the p-th rank of
- * `to` holds. */
-static dpar_status dpari_redistribute_kept(const dpar_layout *from, const dpar_layout *to,
-                                           int64_t *kept, dpar_why *why)
-{
-    dpar_status st = dpar_redistribute_check(from, to, why);
-    int32_t n = from->mesh.size, r, p, d;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (to->mesh.size != n) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks cannot play the parts of #", n, to->mesh.size, 0,
-                         0);
-    }
-    if (dpari_axes_of(from, DPAR_PLACEMENT_PARTIAL) != 0 ||
-        dpari_axes_of(to, DPAR_PLACEMENT_PARTIAL) != 0) {
-        return dpari_say(DPAR_E_ARG, why, "a partial sum is no part of the array: reduce first", 0,
-                         0, 0, 0);
-    }
-    for (r = 0; r < n; r++) {
-        int32_t has = dpar_mesh_group_member(&from->mesh, UINT32_MAX, from->mesh.offset, r);
-        for (p = 0; p < n; p++) {
-            int32_t needs = dpar_mesh_group_member(&to->mesh, UINT32_MAX, to->mesh.offset, p);
-            int64_t both = 1;
-            for (d = 0; d < from->dims; d++) {
-                int64_t in = dpari_kept_in(from, has, to, needs, d);
-                both = dpari_mul(both, in, &both) ? both : INT64_MAX;
-            }
-            kept[(int64_t)r * n + p] = both;
-        }
-    }
-    return DPAR_OK;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_redistribute_assign(const dpar_layout *from,
-                                                         const dpar_layout *to, int32_t *rank_of,
-                                                         int64_t *scratch, dpar_why *why)
-{
-    const int32_t n = from->mesh.size;
-    dpar_status st;
-    if (n > 32768) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks: up to 32768 can be assigned", n, 0, 0, 0);
-    }
-    st = dpari_redistribute_kept(from, to, scratch, why);
-    return st == DPAR_OK ? dpari_exchange_assign(n, scratch, rank_of, scratch + (int64_t)n * n, why)
-                         : st;
-}
-
-/* ==== index/exchange.c ==== */
-
-/* Problems that need all messages or boxes at once. Rounds are an edge colouring of a bipartite
- * graph: edges are added one by one, and if no round is free at both ends, an alternating path of
- * two rounds is exchanged. The assignment of parts to ranks uses shortest augmenting paths.
- * Coverage sorts the boxes along the dim in which they are thinnest and compares neighbours. */
-
-/* ---- rounds --------------------------------------------------------------------------------- */
-
-/* The most that any rank sends or any receives. */
-static dpar_status dpari_rounds_count(const dpar_exchange *e, int32_t *rounds, dpar_why *why)
-{
-    int64_t *sent = e->scratch, *received = sent + e->senders, most = 0, k;
-    dpari_zero(sent, sizeof(*sent) * ((size_t)e->senders + (size_t)e->receivers));
-    for (k = 0; k < e->n; k++) {
-        const dpar_edge *m = &e->edge[k];
-        if (m->from < 0 || m->from >= e->senders || m->to < 0 || m->to >= e->receivers) {
-            return dpari_say(DPAR_E_ARG, why, "message # goes from # to #: that is outside", k,
-                             m->from, m->to, 0);
-        }
-        most = dpari_most(most, dpari_most(++sent[m->from], ++received[m->to]));
-    }
-    if (most > INT32_MAX) {
-        return dpari_say(DPAR_E_RANGE, why, "# messages of one rank", most, 0, 0, 0);
-    }
-    *rounds = (int32_t)most;
-    return DPAR_OK;
-}
-
-/* The first round in which a rank is idle; `rounds` when there is none. A row holds, for each
- * round, one more than the edge that the rank has then. */
-static int32_t dpari_idle(const int64_t *row, int32_t rounds)
-{
-    int32_t c = 0;
-    while (c < rounds && row[c] != 0) {
-        c++;
-    }
-    return c;
-}
-
-/* Puts edge k into round a. Its sender is idle in a, its receiver in b; who has a at the receiver
- * moves to b, who has b at the other end of that one moves to a, and so on: the graph has two
- * sides, so the path never comes back to the sender. */
-static void dpari_color_edge(const dpar_edge *edge, int64_t k, int32_t senders, int32_t rounds,
-                             int64_t *table, int32_t *round, int32_t a, int32_t b)
-{
-    int64_t *row = table + ((int64_t)senders + edge[k].to) * rounds;
-    int receiving = 1;
-    table[(int64_t)edge[k].from * rounds + a] = k + 1;
-    for (;;) {
-        int64_t displaced = row[a];
-        int32_t swap = a;
-        row[a] = k + 1;
-        round[k] = a;
-        if (displaced == 0) {
-            return;
-        }
-        row[b] = displaced;
-        k = displaced - 1;
-        receiving = !receiving;
-        row = table + (receiving ? (int64_t)senders + edge[k].to : (int64_t)edge[k].from) * rounds;
-        row[a] = 0;
-        a = b;
-        b = swap;
-    }
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds,
-                                                     int32_t *round, dpar_why *why)
-{
-    int64_t ranks = (int64_t)e->senders + e->receivers, cells, k;
-    int32_t needed = 0;
-    dpar_status st;
-    if (e->n < 0 || e->senders < 0 || e->receivers < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# messages from # to # ranks", e->n, e->senders,
-                         e->receivers, 0);
-    }
-    if (e->cells < ranks) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of # numbers for # senders and # receivers",
-                         e->cells, e->senders, e->receivers, 0);
-    }
-    st = dpari_rounds_count(e, &needed, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    *rounds = needed;
-    if (round == NULL) {
-        return DPAR_OK;
-    }
-    if (!dpari_mul(ranks, needed, &cells) || cells > e->cells) {
-        return dpari_say(DPAR_E_ROOM, why, "# rounds of # ranks: scratch of # numbers is too small",
-                         needed, ranks, e->cells, 0);
-    }
-    for (k = 0; k < cells; k++) {
-        e->scratch[k] = 0;
-    }
-    for (k = 0; k < e->n; k++) {
-        const dpar_edge *m = &e->edge[k];
-        int32_t a = dpari_idle(e->scratch + (int64_t)m->from * needed, needed);
-        int32_t b = dpari_idle(e->scratch + ((int64_t)e->senders + m->to) * needed, needed);
-        dpari_color_edge(e->edge, k, e->senders, needed, e->scratch, round, a, b);
-    }
-    return DPAR_OK;
-}
-
-/* ---- assigning ------------------------------------------------------------------------------ */
-
-/* Shortest augmenting paths (Jonker and Volgenant 1987), one part at a time. Parts and ranks count
- * from 1; 0 is the part being placed. Potentials u (parts), v (ranks) keep every reduced cost
- * cost - u - v >= 0, 0 where matched. */
-typedef struct dpari_match {
-    int32_t n;
-    const int64_t *kept;
-    int64_t *u, *v, *near_by, *state; /* state[r]: part of rank r, times 2, plus 1 when visited */
-    int32_t *way;                     /* the rank before r on the path: rank_of while it works */
-} dpari_match;
-
-static int64_t dpari_match_part(const dpari_match *m, int32_t rank)
-{
-    return m->state[rank] / 2;
-}
-
-/* Extends the tree by the nearest rank outside; returns it. */
-static int32_t dpari_match_step(dpari_match *m, int32_t rank)
-{
-    int64_t part = dpari_match_part(m, rank), best = INT64_MAX;
-    int32_t r, next = 0;
-    m->state[rank] |= 1;
-    for (r = 1; r <= m->n; r++) {
-        int64_t cost;
-        if (m->state[r] & 1) {
-            continue;
-        }
-        cost = -m->kept[(int64_t)(r - 1) * m->n + part - 1] - m->u[part] - m->v[r];
-        if (cost < m->near_by[r]) {
-            m->near_by[r] = cost;
-            m->way[r - 1] = rank;
-        }
-        if (m->near_by[r] < best) {
-            best = m->near_by[r];
-            next = r;
-        }
-    }
-    for (r = 0; r <= m->n; r++) {
-        if (m->state[r] & 1) {
-            m->u[dpari_match_part(m, r)] += best;
-            m->v[r] -= best;
-        } else {
-            m->near_by[r] -= best;
-        }
-    }
-    return next;
-}
-
-static void dpari_match_place(dpari_match *m, int32_t part)
-{
-    int32_t r, rank = 0, before;
-    m->state[0] = 2 * (int64_t)part;
-    for (r = 0; r <= m->n; r++) {
-        m->near_by[r] = INT64_MAX / 2;
-        m->state[r] &= ~(int64_t)1;
-    }
-    do {
-        rank = dpari_match_step(m, rank);
-    } while (dpari_match_part(m, rank) != 0);
-    for (; rank != 0; rank = before) { /* along the path each rank takes the part before */
-        before = m->way[rank - 1];
-        m->state[rank] = 2 * dpari_match_part(m, before);
-    }
-}
-
-DPARI_API dpar_status dpari_exchange_assign(int32_t n, const int64_t *kept, int32_t *rank_of,
-                                            int64_t *scratch, dpar_why *why)
-{
-    dpari_match m;
-    int64_t k;
-    int32_t i;
-    if (n < 0 || n > 32768) {
-        return dpari_say(DPAR_E_ARG, why, "# parts: 0 to 32768 can be matched", n, 0, 0, 0);
-    }
-    for (k = 0; k < (int64_t)n * n; k++) {
-        if (kept[k] < 0 || kept[k] > INT64_C(1) << 46) {
-            return dpari_say(DPAR_E_RANGE, why, "rank # keeps # of part #: 0 to 2^46 are possible",
-                             k / n, kept[k], k % n, 0);
-        }
-    }
-    m.n = n;
-    m.kept = kept;
-    m.u = scratch;
-    m.v = scratch + n + 1;
-    m.near_by = scratch + 2 * ((int64_t)n + 1);
-    m.state = scratch + 3 * ((int64_t)n + 1);
-    m.way = rank_of;
-    for (k = 0; k < 4 * ((int64_t)n + 1); k++) {
-        scratch[k] = 0;
-    }
-    for (i = 1; i <= n; i++) {
-        dpari_match_place(&m, i);
-    }
-    for (i = 1; i <= n; i++) {
-        rank_of[dpari_match_part(&m, i) - 1] = i - 1;
-    }
-    return DPAR_OK;
-}
-
-/* ---- coverage ------------------------------------------------------------------------------- */
+/* ==== index/cover.c ==== */
 
 static int dpari_box_empty(const dpar_box *b)
 {
@@ -9792,9 +9090,6 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
  * that memory does not grow with the number of documents. The balanced method sorts units by cost
  * and deals them out in rows. */
 
-/* ---- each document by itself --------------------------------------------------------------------
- */
-
 static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t ranks,
                                       dpar_why *why)
 {
@@ -9959,127 +9254,6 @@ DPAR_API DPARI_COLD int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank
         pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
     }
     return pairs;
-}
-
-/* ---- by cost ------------------------------------------------------------------------------------
- */
-
-/* What is sorted: units by descending cost, or by owner, equal ones by number. */
-typedef struct dpari_deal {
-    const int64_t *cost; /* or NULL: */
-    const int32_t *owner;
-} dpari_deal;
-
-static int dpari_deal_before(const dpari_deal *by, int64_t a, int64_t b)
-{
-    if (by->cost != NULL && by->cost[a] != by->cost[b]) {
-        return by->cost[a] > by->cost[b];
-    }
-    if (by->cost == NULL && by->owner[a] != by->owner[b]) {
-        return by->owner[a] < by->owner[b];
-    }
-    return a < b;
-}
-
-static void dpari_deal_swap(int64_t *order, int64_t a, int64_t b)
-{
-    int64_t swap = order[a];
-    order[a] = order[b];
-    order[b] = swap;
-}
-
-/* Heapsort: no memory, no recursion, always n log n; the order is total, so the result is unique.
- */
-static DPARI_COLD void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
-{
-    int64_t begin, end = n, at, child;
-    for (begin = n / 2; end > 1;) {
-        if (begin > 0) {
-            begin--;
-        } else {
-            dpari_deal_swap(order, 0, --end);
-        }
-        for (at = begin; (child = 2 * at + 1) < end; at = child) { /* sink */
-            if (child + 1 < end && dpari_deal_before(by, order[child], order[child + 1])) {
-                child++;
-            }
-            if (!dpari_deal_before(by, order[at], order[child])) {
-                break;
-            }
-            dpari_deal_swap(order, at, child);
-        }
-    }
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_context_balance(int64_t units, const int64_t *cost,
-                                                     int32_t ranks, int32_t *owner, int64_t *order,
-                                                     dpar_why *why)
-{
-    dpari_deal by;
-    int64_t i;
-    if (units < 0 || ranks < 1) {
-        return dpari_say(DPAR_E_ARG, why, "# units for # ranks", units, ranks, 0, 0);
-    }
-    if (units % ranks != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "# ranks do not divide # units", ranks, units, 0, 0);
-    }
-    for (i = 0; i < units; i++) {
-        order[i] = i;
-    }
-    by.cost = cost;
-    by.owner = owner;
-    dpari_deal_sort(&by, units, order);
-    for (i = 0; i < units; i++) {
-        int32_t column = (int32_t)(i % ranks);
-        owner[order[i]] = i / ranks % 2 == 0 ? column : ranks - 1 - column;
-    }
-    by.cost = NULL;
-    dpari_deal_sort(&by, units, order);
-    return DPAR_OK;
-}
-
-/* ---- contiguous slices --------------------------------------------------------------------------
- */
-
-DPAR_API DPARI_COLD dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
-                                                  dpar_varlen *v, int64_t *q_ends, int64_t *k_ends)
-{
-    const int64_t *ends = p->ends;
-    const int32_t docs = p->docs;
-    dpar_varlen made;
-    dpar_split s;
-    int64_t q = 0, k = 0;
-    int32_t j;
-    if (rank < 0 || rank >= p->ranks) {
-        return DPAR_E_ARG;
-    }
-    (void)dpar_split_init(&s, DPAR_SPLIT_CHUNK, ends[docs], p->ranks, 0, NULL);
-    dpari_zero(&made, sizeof(made));
-    made.q_lo = made.q_hi = made.k_lo = made.k_hi = dpar_split_part_first(&s, rank);
-    made.q_hi += dpar_split_part_count(&s, rank);
-    if (made.q_hi > made.q_lo) {
-        made.first = dpari_packed_doc(docs, ends, made.q_lo);
-        made.docs = dpari_packed_doc(docs, ends, made.q_hi - 1) + 1 - made.first;
-        made.k_lo = ends[made.first];
-        made.k_hi = causal ? made.q_hi : ends[made.first + made.docs];
-    }
-    for (j = 0; j <= made.docs; j++) {
-        int64_t end = ends[made.first + j], q_end, k_end;
-        q_end = dpari_most(0, dpari_least(end, made.q_hi) - made.q_lo);
-        k_end = dpari_most(0, dpari_least(end, made.k_hi) - made.k_lo);
-        made.longest_q = dpari_most(made.longest_q, j > 0 ? q_end - q : 0);
-        made.longest_k = dpari_most(made.longest_k, j > 0 ? k_end - k : 0);
-        q = q_end;
-        k = k_end;
-        if (q_ends != NULL) {
-            q_ends[j] = q;
-        }
-        if (k_ends != NULL) {
-            k_ends[j] = k;
-        }
-    }
-    *v = made;
-    return DPAR_OK;
 }
 
 /* ==== index/window.c ==== */

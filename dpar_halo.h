@@ -201,9 +201,9 @@ typedef struct dpar_halo_field {
     int32_t vector;        /* 1: each component changes its sign across a fold or a pole. 2: two
                               components, u along the last dim and v along the one before, which are
                               rotated where the grid is (cubed sphere) */
-    int32_t
-        pair; /* for cubed spheres with values at cell faces: DPAR_HALO_PAIR_U, and the next field
-                 is DPAR_HALO_PAIR_V. Signs change with vector 1; with 0 both fields are scalars */
+    /* For cubed spheres with values at cell faces: DPAR_HALO_PAIR_U, and the next field is
+     * DPAR_HALO_PAIR_V. Signs change with vector 1; with 0 both fields are scalars. */
+    int32_t pair;
     /* The type in which values are sent: F32 for F64; F16 or BF16 for F32. 0 sends them as they
      * are. Values are rounded to nearest, also if no message is needed, so that bits are the same
      * everywhere */
@@ -461,9 +461,9 @@ typedef struct dpar_grid_desc {
                                      without halo is then not cut if another dim has a halo. If you
                                      attach your own arrays, set your parts, because attach cannot
                                      check sizes */
-    int32_t
-        order; /* which rank owns which block: DPAR_ORDER_LAST_FASTEST (0), where neighbours in the
-                  last dim are consecutive ranks, as in MPI_Cart, or DPAR_ORDER_FIRST_FASTEST */
+    /* Which rank owns which block: DPAR_ORDER_LAST_FASTEST (0), where neighbours in the last dim
+     * are consecutive ranks, as in MPI_Cart, or DPAR_ORDER_FIRST_FASTEST. */
+    int32_t order;
     int32_t check; /* 1 compares in each exchange which arrays the ranks pass (DPAR_E_MISMATCH), at
                       the cost of a small all-reduce */
     const int64_t *cuts[DPAR_MAX_DIMS]; /* [parts + 1] numbers from 0 to cells: part p owns cells

@@ -24,7 +24,7 @@ done
     done
     printf '#ifdef MUTANT\n#include MUTANT\n#endif\n#endif\n'
 } > "$work/inc/dpar.h"
-beside=' cart exchange mesh redistribute sampler '
+beside=' cart mesh sampler '
 
 list_mutants() {
     awk -f tests/mutants.awk "$1" |

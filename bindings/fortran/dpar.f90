@@ -257,19 +257,6 @@ module dpar
         integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! width of the halo in cells
     end type
 
-    ! An assignment of mesh axes to the axes of a torus.
-    type, bind(c) :: dpar_torus
-        integer(c_int32_t) :: physical_axes = 0 ! 1..DPAR_MAX_DIMS, 1..DPAR_MAX_AXES
-        integer(c_int32_t) :: logical_axes = 0
-        ! chips along each axis of the network
-        integer(c_int32_t) :: physical(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int32_t) :: logical(0:DPAR_MAX_AXES - 1) = 0 ! ranks along each axis of the mesh
-        ! ranks of logical axis l along physical axis p
-        integer(c_int32_t) :: part(0:DPAR_MAX_DIMS - 1, 0:DPAR_MAX_AXES - 1) = 0
-        ! bit p: logical axis l uses physical axis p
-        integer(c_int32_t) :: axes(0:DPAR_MAX_AXES - 1) = 0
-    end type
-
     ! ==== split ====
     ! computes which part owns which elements of one dim.
 
@@ -920,7 +907,7 @@ module dpar
         integer(c_int32_t) :: type = 0 ! DPAR_F64, ...; no default
         ! 1: each component changes its sign across a fold or a pole.
         integer(c_int32_t) :: vector = 0
-        ! for cubed spheres with values at cell faces.
+        ! For cubed spheres with values at cell faces.
         integer(c_int32_t) :: pair = 0
         ! The type in which values are sent.
         integer(c_int32_t) :: wire = 0
@@ -1000,8 +987,8 @@ module dpar
         integer(c_int32_t) :: mirror_high(0:DPAR_MAX_DIMS - 1) = 0
         ! ranks along the dim; 0 lets dpar choose the least halo.
         integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0
-        ! which rank owns which block: DPAR_ORDER_LAST_FASTEST (0), where neighbours in the last dim
-        ! are consecutive ranks, as in MPI_Cart, or DPAR_ORDER_FIRST_FASTEST
+        ! Which rank owns which block: DPAR_ORDER_LAST_FASTEST (0), where neighbours in the last dim
+        ! are consecutive ranks, as in MPI_Cart, or DPAR_ORDER_FIRST_FASTEST.
         integer(c_int32_t) :: order = 0
         ! 1 compares in each exchange which arrays the ranks pass (DPAR_E_MISMATCH), at the cost of
         ! a small all-reduce
@@ -1601,34 +1588,6 @@ module dpar
             integer(c_int32_t) :: dpar_mapping_choose
         end function
 
-        ! Assigns the axes of a mesh to the axes of a torus.
-        function dpar_torus_assign(torus, split, why) bind(c)
-            import
-            type(dpar_torus), intent(inout), target :: torus
-            integer(c_int32_t), value :: split
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_torus_assign
-        end function
-
-        ! Computes the chip at a logical coordinate.
-        function dpar_torus_physical(torus, logical, physical) bind(c)
-            import
-            type(dpar_torus), intent(in), target :: torus
-            integer(c_int32_t), intent(in), target :: logical(*)
-            integer(c_int32_t), intent(inout), target :: physical(*)
-            integer(c_int32_t) :: dpar_torus_physical
-        end function
-
-        ! Computes the logical coordinate of a chip, the inverse of dpar_torus_physical with the
-        ! same errors and cost.
-        function dpar_torus_logical(torus, physical, logical) bind(c)
-            import
-            type(dpar_torus), intent(in), target :: torus
-            integer(c_int32_t), intent(in), target :: physical(*)
-            integer(c_int32_t), intent(inout), target :: logical(*)
-            integer(c_int32_t) :: dpar_torus_logical
-        end function
-
         ! ==== split ====
 
         ! Finds the part that owns element i of `count`, by any rule except BLOCK_CYCLIC, RAGGED and
@@ -1920,35 +1879,6 @@ module dpar
             type(dpar_redistribute_cursor), intent(inout), target :: w
             type(dpar_transfer_totals), intent(inout), target :: sum
         end subroutine
-
-        ! Finds a less expensive route if `to` replicates Partial axes, which is an all-reduce.
-        function dpar_redistribute_reduced(from, to, middle) bind(c)
-            import
-            type(dpar_layout), intent(in), target :: from
-            type(dpar_layout), intent(in), target :: to
-            type(dpar_layout), intent(inout), target :: middle
-            integer(c_int32_t) :: dpar_redistribute_reduced
-        end function
-
-        ! Finds a less expensive route to read a saved array if `to` has replicas, so that not all
-        ! of them read everything.
-        function dpar_redistribute_spread(to, middle) bind(c)
-            import
-            type(dpar_layout), intent(in), target :: to
-            type(dpar_layout), intent(inout), target :: middle
-            integer(c_int32_t) :: dpar_redistribute_spread
-        end function
-
-        ! Assigns the parts of `to` to ranks so that the fewest elements move.
-        function dpar_redistribute_assign(from, to, rank_of, scratch, why) bind(c)
-            import
-            type(dpar_layout), intent(in), target :: from
-            type(dpar_layout), intent(in), target :: to
-            integer(c_int32_t), intent(inout), target :: rank_of(*)
-            integer(c_int64_t), intent(inout), target :: scratch(*)
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_redistribute_assign
-        end function
 
         ! ==== window ====
 

@@ -329,7 +329,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc 
     }
     dpari_zero(&best, sizeof best);
     best.seconds = -1;
-    while (dpari_cart_next_parts(job->ranks, job->dims, NULL, parts) == DPAR_OK) {
+    while (dpari_cart_next_parts(job->ranks, job->dims, parts) == DPAR_OK) {
         int fits = 1;
         for (d = 0; d < job->dims; d++) {
             fits = fits && parts[d] <= job->cells[d];

@@ -64,9 +64,9 @@ typedef struct dpar_grid_desc {
                                      without halo is then not cut if another dim has a halo. If you
                                      attach your own arrays, set your parts, because attach cannot
                                      check sizes */
-    int32_t
-        order; /* which rank owns which block: DPAR_ORDER_LAST_FASTEST (0), where neighbours in the
-                  last dim are consecutive ranks, as in MPI_Cart, or DPAR_ORDER_FIRST_FASTEST */
+    /* Which rank owns which block: DPAR_ORDER_LAST_FASTEST (0), where neighbours in the last dim
+     * are consecutive ranks, as in MPI_Cart, or DPAR_ORDER_FIRST_FASTEST. */
+    int32_t order;
     int32_t check; /* 1 compares in each exchange which arrays the ranks pass (DPAR_E_MISMATCH), at
                       the cost of a small all-reduce */
     const int64_t *cuts[DPAR_MAX_DIMS]; /* [parts + 1] numbers from 0 to cells: part p owns cells

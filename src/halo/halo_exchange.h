@@ -106,9 +106,9 @@ typedef struct dpar_halo_field {
     int32_t vector;        /* 1: each component changes its sign across a fold or a pole. 2: two
                               components, u along the last dim and v along the one before, which are
                               rotated where the grid is (cubed sphere) */
-    int32_t
-        pair; /* for cubed spheres with values at cell faces: DPAR_HALO_PAIR_U, and the next field
-                 is DPAR_HALO_PAIR_V. Signs change with vector 1; with 0 both fields are scalars */
+    /* For cubed spheres with values at cell faces: DPAR_HALO_PAIR_U, and the next field is
+     * DPAR_HALO_PAIR_V. Signs change with vector 1; with 0 both fields are scalars. */
+    int32_t pair;
     /* The type in which values are sent: F32 for F64; F16 or BF16 for F32. 0 sends them as they
      * are. Values are rounded to nearest, also if no message is needed, so that bits are the same
      * everywhere */

@@ -240,8 +240,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
 
 /* ---- ordered factorisations ---- */
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims,
-                                                        const int32_t *room, int32_t *parts)
+DPARI_DOOR DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, int32_t *parts)
 {
     dpari_cart_primes f;
     int32_t x[DPAR_MAX_DIMS], rest[DPAR_MAX_DIMS], j, d;
@@ -268,13 +267,13 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t d
         }
         if (x[j] == 0) {
             j--;
-        } else if (room == NULL || room[j] % x[j] == 0) {
-            if (j == dims - 1) {
-                break;
-            }
-            rest[j + 1] = rest[j] / x[j];
-            x[++j] = 0;
+            continue;
         }
+        if (j == dims - 1) {
+            break;
+        }
+        rest[j + 1] = rest[j] / x[j];
+        x[++j] = 0;
     }
     for (d = 0; d < dims && j >= 0; d++) {
         parts[d] = x[d];
@@ -1153,218 +1152,4 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *place, const d
         }
     }
     return st == DPAR_OK ? dpari_place_try(place, grid, best, per_node, weight) : st;
-}
-
-/* ---- torus ---- */
-
-/* The largest set of free physical axes with that product, of those the first in lexicographic
- * order; 0 when there is none. Bit n - 1 - i stands for axis i, so that larger sets of equal count
- * come first. */
-static uint32_t dpari_torus_whole(const dpar_torus *t, uint32_t used, int32_t size)
-{
-    const int32_t n = t->physical_axes;
-    uint32_t best = 0, set;
-    int32_t most = 0, i;
-    for (set = ((uint32_t)1 << n) - 1; set > 0; set--) {
-        uint32_t axes = 0;
-        int64_t product = 1;
-        int32_t count = 0;
-        for (i = 0; i < n; i++) {
-            if (set >> (n - 1 - i) & 1u) {
-                axes |= (uint32_t)1 << i;
-                product *= product <= size ? t->physical[i] : 1;
-                count++;
-            }
-        }
-        if (product == size && (axes & used) == 0 && count > most) {
-            best = axes;
-            most = count;
-        }
-    }
-    return best;
-}
-
-static void dpari_torus_clear(dpar_torus *t)
-{
-    int32_t l, i;
-    for (l = 0; l < DPAR_MAX_AXES; l++) {
-        t->axes[l] = 0;
-        for (i = 0; i < DPAR_MAX_DIMS; i++) {
-            t->part[l][i] = 1;
-        }
-    }
-}
-
-/* Whole physical axes only: 0, and which logical axis, when one finds none. */
-static int dpari_torus_by_axes(dpar_torus *t, int32_t *failed)
-{
-    uint32_t used = 0;
-    int32_t l, i;
-    for (l = t->logical_axes - 1; l >= 0; l--) {
-        t->axes[l] = dpari_torus_whole(t, used, t->logical[l]);
-        used |= t->axes[l];
-        if (t->axes[l] == 0 && t->logical[l] > 1) {
-            *failed = l;
-            return 0;
-        }
-        for (i = 0; i < t->physical_axes; i++) {
-            t->part[l][i] = (t->axes[l] >> i & 1u) ? t->physical[i] : 1;
-        }
-    }
-    return 1;
-}
-
-/* True if z is preferred to y by rules (1) to (3). taken: what other logical axes have of each
- * axis. */
-static int dpari_torus_prefers(const dpar_torus *t, const int32_t *taken, const int32_t *z,
-                               const int32_t *y)
-{
-    int64_t whole[2] = {1, 1}, shared[2] = {1, 1};
-    int32_t count[2] = {0, 0}, i, k;
-    for (k = 0; k < 2; k++) {
-        const int32_t *x = k == 0 ? z : y;
-        for (i = 0; i < t->physical_axes; i++) {
-            whole[k] *= x[i] == t->physical[i] ? x[i] : 1;
-            count[k] += x[i] == t->physical[i] && x[i] > 1;
-            shared[k] *= taken[i] > 1 ? x[i] : 1;
-        }
-    }
-    if (whole[0] != whole[1]) {
-        return whole[0] > whole[1];
-    }
-    return count[0] != count[1] ? count[0] > count[1] : shared[0] >= shared[1];
-}
-
-/* Splitting: the preferred factorisation for each logical axis. They come in lexicographic order,
- * so that the last of equals is (4). There always is one: the primes that are left suffice. */
-static void dpari_torus_by_parts(dpar_torus *t)
-{
-    int32_t taken[DPAR_MAX_DIMS], room[DPAR_MAX_DIMS], z[DPAR_MAX_DIMS], l, i;
-    for (i = 0; i < t->physical_axes; i++) {
-        taken[i] = 1;
-    }
-    for (l = t->logical_axes - 1; l >= 0; l--) {
-        int first = 1;
-        for (i = 0; i < t->physical_axes; i++) {
-            room[i] = t->physical[i] / taken[i];
-        }
-        z[0] = 0;
-        while (dpari_cart_next_parts(t->logical[l], t->physical_axes, room, z) == DPAR_OK) {
-            if (first || dpari_torus_prefers(t, taken, z, t->part[l])) {
-                for (i = 0; i < t->physical_axes; i++) {
-                    t->part[l][i] = z[i];
-                }
-                first = 0;
-            }
-        }
-        for (i = 0; i < t->physical_axes; i++) {
-            taken[i] *= t->part[l][i];
-            t->axes[l] |= (uint32_t)(t->part[l][i] > 1) << i;
-        }
-    }
-}
-
-/* Multiplies sizes >= 1; E_RANGE above 2^31 - 1. */
-static dpar_status dpari_torus_sizes(int32_t n, const int32_t *size, int64_t *product,
-                                     dpar_why *why)
-{
-    int32_t i;
-    *product = 1;
-    for (i = 0; i < n; i++) {
-        if (size[i] < 1) {
-            return dpari_say(DPAR_E_ARG, why, "axis # has size #: at least 1", i, size[i], 0, 0);
-        }
-        *product *= size[i];
-        if (*product > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "axes 0 to # have # chips: 2^31 - 1 at most", i,
-                             *product, 0, 0);
-        }
-    }
-    return DPAR_OK;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why)
-{
-    dpar_torus t = *torus;
-    int64_t chips, ranks;
-    int32_t failed = 0;
-    dpar_status st;
-    if (t.physical_axes < 1 || t.physical_axes > DPAR_MAX_DIMS || t.logical_axes < 1 ||
-        t.logical_axes > DPAR_MAX_AXES) {
-        return dpari_say(DPAR_E_ARG, why, "# logical axes (1 to #) on # physical ones (1 to #)",
-                         t.logical_axes, DPAR_MAX_AXES, t.physical_axes, DPAR_MAX_DIMS);
-    }
-    st = dpari_torus_sizes(t.physical_axes, t.physical, &chips, why);
-    if (st == DPAR_OK) {
-        st = dpari_torus_sizes(t.logical_axes, t.logical, &ranks, why);
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (chips != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the logical mesh has # ranks, the torus # chips",
-                         ranks, chips, 0, 0);
-    }
-    dpari_torus_clear(&t);
-    if (!dpari_torus_by_axes(&t, &failed)) {
-        if (!split) {
-            return dpari_say(DPAR_E_NONE, why,
-                             "logical axis # of size # is no product of physical axes that are "
-                             "left: allow splitting",
-                             failed, t.logical[failed], 0, 0);
-        }
-        dpari_torus_clear(&t);
-        dpari_torus_by_parts(&t);
-    }
-    *torus = t;
-    return DPAR_OK;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
-                                                    int32_t *physical)
-{
-    int32_t at[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], l, i;
-    for (i = 0; i < torus->physical_axes; i++) {
-        at[i] = 0;
-        stride[i] = 1;
-    }
-    for (l = torus->logical_axes - 1; l >= 0; l--) {
-        int32_t rest = logical[l];
-        if (rest < 0 || rest >= torus->logical[l]) {
-            return DPAR_E_ARG;
-        }
-        for (i = torus->physical_axes - 1; i >= 0; i--) {
-            const int32_t n = torus->part[l][i];
-            at[i] += rest % n * stride[i];
-            stride[i] *= n;
-            rest /= n;
-        }
-    }
-    for (i = 0; i < torus->physical_axes; i++) {
-        physical[i] = at[i];
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,
-                                        int32_t *logical)
-{
-    int32_t rest[DPAR_MAX_DIMS], l, i;
-    for (i = 0; i < torus->physical_axes; i++) {
-        rest[i] = physical[i];
-        if (rest[i] < 0 || rest[i] >= torus->physical[i]) {
-            return DPAR_E_ARG;
-        }
-    }
-    for (l = torus->logical_axes - 1; l >= 0; l--) {
-        int32_t at = 0, stride = 1;
-        for (i = torus->physical_axes - 1; i >= 0; i--) {
-            const int32_t n = torus->part[l][i];
-            at += rest[i] % n * stride;
-            stride *= n;
-            rest[i] /= n;
-        }
-        logical[l] = at;
-    }
-    return DPAR_OK;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* context - computes which tokens of a packed sequence each context-parallel rank has. There are
- * three methods: a rule cuts each document, tokens are dealt by their cost, or each rank has a
- * contiguous slice. A single sequence is one document, or simply a dpar_split (DPAR_SPLIT_ZIGZAG,
+/* context - computes which tokens of a packed sequence each context-parallel rank has, if a rule
+ * cuts each document. A single sequence is one document, or simply a dpar_split (DPAR_SPLIT_ZIGZAG,
  * DPAR_SPLIT_CYCLIC).
  *
  *     const int64_t ends[4] = {0, 4000, 4096, 8192};    three documents
@@ -15,8 +14,6 @@
 #define DPARI_INDEX_CONTEXT_H
 
 #include "split.h"
-
-/* ---- each document by itself ---- */
 
 /* Documents laid end to end, each cut into parts for the ranks, made by dpar_packed_init. Document
  * k is tokens [ends[k], ends[k + 1]) with ends[0] = 0 (THD's cumulative lengths), and may be empty.
@@ -63,45 +60,7 @@ DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cu
                               int32_t *doc, int64_t *first, int64_t *count);
 
 /* Counts the query-key pairs of a rank under causal attention inside documents, which is its share
- * of the work. The result is at most 2^63 - 1. Costs O(runs), and O(docs) for STRIPE. */
+ * of the work. The result is at most 2^63 - 1. Costs O(runs), and O(docs) for CYCLIC. */
 DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
-
-/* ---- by cost ---- */
-
-/* Deals blocks of tokens to ranks by their cost, as torch's PTRR does. Units in descending order of
- * cost, equal ones in their own order, are dealt to the ranks in rows, every second row in reverse.
- *
- * cost:   [units], the cost of each unit.
- * owner:  [units], receives the rank of each unit.
- * order:  [units], receives rank 0's units in ascending order, then rank 1's, and so on.
- *
- * Fails with DPAR_E_DIVIDE if `ranks` does not divide `units`, or DPAR_E_ARG if units is negative
- * or ranks below 1. Costs O(units log(units)).
- */
-DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
-                                          int32_t *owner, int64_t *order, dpar_why *why);
-
-/* ---- contiguous slices ---- */
-
-/* The slice of a rank in "llama3" attention. Its queries are tokens [q_lo, q_hi), and documents
- * first <= k < first + docs have tokens in them. It gathers the keys of tokens [k_lo, k_hi). */
-typedef struct dpar_varlen {
-    int64_t q_lo, q_hi, k_lo, k_hi;
-    int64_t longest_q, longest_k; /* the longest of its documents, which kernels ask for */
-    int32_t first, docs;
-} dpar_varlen;
-
-/* Computes a rank's contiguous slice of all tokens, by CHUNK whatever p->rule is.
- *
- * causal:  1 ends the keys with the slice; 0 ends them with the slice's last document.
- * q_ends:  [docs + 1], receives the cumulative lengths, from 0 on, of the queries of the slice's
- *          documents; may be NULL.
- * k_ends:  [docs + 1], the same for the keys; may be NULL.
- *
- * The two arrays are the arguments of a variable-length attention; empty documents in between are
- * kept. Fails with DPAR_E_ARG if there is no such rank. Costs O(docs).
- */
-DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
-                                       dpar_varlen *v, int64_t *q_ends, int64_t *k_ends);
 
 #endif

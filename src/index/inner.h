@@ -12,12 +12,11 @@
 #include "split.h"
 #include "window.h"
 
-/* The next ordered factorisation of `ranks` into parts[0 .. dims-1], each dividing room[d] (room =
- * NULL: any), in lexicographic order; parts[0] = 0 on entry asks for the first. OK; DONE when there
- * is none left (parts untouched); E_ARG. All state is in parts. ranks >= 1, 1 <= dims <=
- * DPAR_MAX_DIMS. O(dims * divisors of ranks) a step, and finding the prime factors. */
-DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const int32_t *room,
-                                             int32_t *parts);
+/* The next ordered factorisation of `ranks` into parts[0 .. dims-1], in lexicographic order;
+ * parts[0] = 0 on entry asks for the first. OK; DONE when there is none left (parts untouched);
+ * E_ARG. All state is in parts. ranks >= 1, 1 <= dims <= DPAR_MAX_DIMS. O(dims * divisors of ranks)
+ * a step, and finding the prime factors. */
+DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, int32_t *parts);
 /* Along how many axes at once neighbours of that shape lie: 1, dims, 2; 0: there is no such shape.
  */
 DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
@@ -112,12 +111,6 @@ DPARI_API int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_
 DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b);
 /* Cuts by the axes in that order. */
 DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order);
-
-/* kept[r * n + p] is what rank r has already of what part p needs; rank_of[p] becomes the rank for
- * part p, all different, the sum of what is kept the greatest there is (exact). n <= 2^15, kept
- * 0 .. 2^46. scratch: 4 (n + 1) numbers. O(n^3). */
-DPARI_API dpar_status dpari_exchange_assign(int32_t n, const int64_t *kept, int32_t *rank_of,
-                                            int64_t *scratch, dpar_why *why);
 
 /* Checks whether v can have so many outputs: the number of dpar_window_outputs; for a transposed
  * convolution up to max(stride, dilation) - 1 more; for an interpolation any number, with inputs

@@ -75,7 +75,8 @@ typedef struct dpar_redistribute_cursor {
  * because shares then end where rows end.
  *
  * Each Partial rank sends its contribution directly. From Partial to Shard that is a
- * reduce-scatter. From Partial to Replicate it is expensive; see dpar_redistribute_reduced.
+ * reduce-scatter. From Partial to Replicate each rank receives every contribution, so it costs less
+ * to shard the sums first, by a layout in between, as dpar_route_plan does.
  *
  * Fails with DPAR_E_ARG if dpar_redistribute_check refuses the layouts, per_node is below -1 or
  * there is no such direction. A step costs O(axes x dims), and a list O(its transfers). A sender
@@ -98,43 +99,12 @@ typedef struct dpar_transfer_totals {
     int64_t transfers; /* number of transfers, with those from the rank to itself */
     int64_t kept;      /* elements that stay on the rank */
     int64_t near_by;   /* elements exchanged with other ranks of the same node */
-    int64_t
-        away; /* elements exchanged with other nodes; without per_node, all that are exchanged */
+    int64_t away;      /* elements exchanged with other nodes; all of them without per_node */
 } dpar_transfer_totals;
 
 /* Adds up the transfers that are left in a walk, and so computes what a redistribution costs a
  * rank. Costs as much as the rest of the walk. The memory needed at the same time is
  * dpar_layout_count of both layouts. */
 DPAR_API void dpar_transfers_total(dpar_redistribute_cursor *w, dpar_transfer_totals *sum);
-
-/* Finds a less expensive route if `to` replicates Partial axes, which is an all-reduce: shard the
- * sums first. Returns DPAR_MORE if the array should be moved from -> *middle -> to, or DPAR_OK if
- * it should be moved directly. *middle cuts the longest dim by the Partial axes, innermost. Costs
- * O(axes). */
-DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
-                                               dpar_layout *middle);
-
-/* Finds a less expensive route to read a saved array if `to` has replicas, so that not all of them
- * read everything. Returns DPAR_MORE if the array should be moved saved -> *middle -> to, or
- * DPAR_OK if there are no replicas. *middle shards `to` over its replicated axes, so that the first
- * move reads each element once and the second passes it on. Costs O(axes). */
-DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle);
-
-/* Assigns the parts of `to` to ranks so that the fewest elements move.
- *
- * rank_of:  [ranks], receives for each rank of `to` the rank of `from` that should take its part.
- *           All are different.
- * scratch:  [n^2 + 4 (n + 1)] for n ranks.
- *
- * The elements that stay in place are the most possible, because the assignment problem is solved
- * exactly. Both meshes have the same number of ranks, n <= 2^15, counted with the last axis
- * fastest, as dpar_mesh_group_member counts over all axes.
- *
- * Fails with DPAR_E_ARG if the meshes differ in size or have more than 2^15 ranks, the arrays
- * differ, or one is Partial, because a share of a sum is not the sum. Fails with DPAR_E_RANGE if a
- * share has more than 2^46 elements. Costs O(n^3 + n^2 x runs of a rank x axes).
- */
-DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpar_layout *to,
-                                              int32_t *rank_of, int64_t *scratch, dpar_why *why);
 
 #endif

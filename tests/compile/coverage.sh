@@ -45,7 +45,7 @@ read_all() {
 if [ -z "$COVERAGE" ] && [ "${DPAR_PARTS_OF:-1}" -gt 1 ]; then
     # folder:module, where its own test and that of refusals take all that any takes, and are quick
     modules=$(some_of index:flat schedule:lower index:heads schedule:steps index:context \
-        schedule:check index:sampler schedule:sketch index:exchange)
+        schedule:check index:sampler schedule:sketch index:cover)
     tests=
     for each in $modules; do
         tests="$tests tests/${each%:*}/${each#*:}.c tests/${each%:*}/${each%:*}_refusals.c"

@@ -24,9 +24,8 @@ contains
         type(dpar_split) :: split
         type(dpar_layout) :: layout
         type(dpar_cart_choose_desc) :: grid
-        type(dpar_torus) :: torus
         type(dpar_placement) :: placement(2)
-        integer(c_int32_t) :: parts(3), coord(2), physical(2)
+        integer(c_int32_t) :: parts(3), coord(2)
         integer(c_int32_t) :: status
         integer(c_int64_t) :: cut, shape_(2), offset(2), run, local
         call check(dpar_string(dpar_status_text(DPAR_E_ROOM)) &
@@ -87,17 +86,6 @@ contains
         call check(all(shape_ == [3, 2]) .and. all(offset == [4, 4]), "a local shape")
         call dpar_layout_local(layout, 5, offset=offset)
         call check(all(offset == 4), "an argument left out")
-        ! two logical axes of 4 and 4 x 4 on a torus of 4 x 4 x 4
-        torus%physical_axes = 3
-        torus%physical(:2) = 4
-        torus%logical_axes = 2
-        torus%logical(:1) = [4, 16]
-        call check(dpar_torus_assign(torus, 0) == 0, "torus")
-        call check(torus%physical_axes == 3 .and. sum(torus%part(:2, 1)) == 4 + 4 + 1, &
-                  "a table of two indices")
-        call check(dpar_torus_physical(torus, [1, 5], parts) == 0, "a chip")
-        call check(dpar_torus_logical(torus, parts, physical) == 0, "a chip's coordinate")
-        call check(all(physical == [1, 5]), "there and back")
         call pictures()
     end subroutine
 
@@ -108,6 +96,7 @@ contains
         type(dpar_halo_rates) :: rates
         type(dpar_mesh) :: mesh
         type(dpar_halo), target :: halo
+        type(dpar_halo_cursor) :: walk
         type(dpar_halo_draw_desc) :: picture
         type(dpar_text) :: text
         character(kind=c_char), target :: svg(65536)
@@ -130,6 +119,9 @@ contains
         call check(dpar_layout_init(halo%grid, mesh, 3, job%cells(:2), &
                   [(dpar_shard(d), d=0, 2)]) == 0, "its layout")
         halo%low(0:2) = 1
+        call check(dpar_halo_first(walk, halo, 0, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD) == 0, "a walk")
+        call check(all(walk%own(0, :2) == 0) .and. all(walk%own(1, :2) == 64 / best%parts(:2)), &
+                  "a table of two indices")
         picture%halo = c_loc(halo)
         picture%across = 1
         call dpar_text_init(text, c_loc(svg), int(size(svg), c_size_t))

@@ -316,15 +316,11 @@ static void cuts(bytes *b)
 {
     dpar_split s;
     dpar_heads h;
-    dpar_exchange e;
-    dpar_edge edge[8];
     dpar_box box[4];
-    int64_t weight[8], cut[10], scratch[64], order64[8], extent[3];
-    int32_t owner[8], order[8], round[8], n, i, d;
+    int64_t weight[8], cut[10], extent[3];
+    int32_t order[8], n, i, d;
     for (i = 0; i < 8; i++) {
         weight[i] = odd64(b);
-        edge[i].from = take(b, 16) ? take(b, 5) : odd32(b);
-        edge[i].to = take(b, 16) ? take(b, 5) : odd32(b);
     }
     n = take(b, 9) - (take(b, 16) == 0);
     if (fine(dpar_split_weighted_cuts(cut, odd64(b), n, weight, odd64(b), &why))) {
@@ -338,18 +334,9 @@ static void cuts(bytes *b)
     if (fine(dpar_split_balance(cut, n, weight, i, &why))) {
         must(cut[0] == 0 && cut[i] == n);
     }
-    if (fine(dpar_context_balance(n, weight, odd32(b), owner, order64, &why))) {
-        for (i = 0; i < n; i++) {
-            must(owner[i] >= 0);
-        }
-    }
     if (fine(dpar_heads_init(&h, odd32(b), odd32(b), odd32(b), odd32(b), &why))) {
         (void)dpar_heads_local(&h, 0);
     }
-    memset(&e, 0, sizeof e);
-    e.edge = edge, e.n = take(b, 9) - (take(b, 16) == 0), e.senders = odd32(b);
-    e.receivers = odd32(b), e.scratch = scratch, e.cells = take(b, 65);
-    (void)fine(dpar_exchange_rounds(&e, &i, take(b, 2) ? round : NULL, &why));
     memset(box, 0, sizeof box);
     for (i = 0; i < 4; i++) {
         box[i].dims = 3;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Fuzzes what judges a shape: meshes by names, orders and views, grids of ranks and their
- * placement, tori, windows, buckets, vocabularies, layers on stages, packed documents, samplers. A
+ * placement, windows, buckets, vocabularies, layers on stages, packed documents, samplers. A
  * refusal has a sentence; what is taken is used at its ends. libFuzzer's entry, and with
  * -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random inputs. */
 #include "dpar.h"
@@ -61,12 +61,10 @@ static void carts(bytes *b)
     dpar_cart cart;
     dpar_mapping place;
     dpar_stencil s;
-    dpar_torus t;
-    int32_t parts[DPAR_MAX_DIMS], coord[DPAR_MAX_DIMS], back[DPAR_MAX_DIMS], d, rank;
+    int32_t parts[DPAR_MAX_DIMS], coord[DPAR_MAX_DIMS], d, rank;
     int64_t cut, first[DPAR_MAX_DIMS], count[DPAR_MAX_DIMS], total, worst;
     memset(&g, 0, sizeof g);
     memset(&s, 0, sizeof s);
-    memset(&t, 0, sizeof t);
     g.ranks = take(b, 4) ? 1 + take(b, 64) : odd32(b);
     g.dims = take(b, 5) - (take(b, 16) == 0);
     g.periodic = (uint32_t)take(b, 16);
@@ -106,20 +104,6 @@ static void carts(bytes *b)
         for (rank = 0; rank < cart.size; rank++) {
             must(dpar_mapping_coords(&place, rank, coord) == DPAR_OK);
             must(dpar_mapping_rank(&place, coord) == rank);
-        }
-    }
-    t.physical_axes = take(b, 4) + (take(b, 16) == 0 ? 7 : 0);
-    t.logical_axes = take(b, 4);
-    for (d = 0; d < 4; d++) {
-        t.physical[d] = take(b, 16) == 0 ? odd32(b) : 1 << take(b, 4);
-        t.logical[d] = take(b, 16) == 0 ? odd32(b) : 1 << take(b, 4);
-    }
-    if (fine(dpar_torus_assign(&t, take(b, 2), &why))) {
-        int32_t zero[DPAR_MAX_AXES] = {0};
-        must(dpar_torus_physical(&t, zero, coord) == DPAR_OK);
-        must(dpar_torus_logical(&t, coord, back) == DPAR_OK);
-        for (d = 0; d < t.logical_axes; d++) {
-            must(back[d] == 0);
         }
     }
 }

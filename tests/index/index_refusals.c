@@ -70,9 +70,8 @@ static void test_cart(void)
     dpar_cart cart, line;
     dpar_mapping place;
     dpar_stencil s;
-    dpar_torus t;
     dpar_cart_choose_desc g;
-    int32_t parts[DPAR_MAX_DIMS] = {2, 2}, room[2] = {8, 8}, i;
+    int32_t parts[DPAR_MAX_DIMS] = {2, 2}, i;
     int64_t cut, zero = 0;
     CHECK_INT(dpar_cart_init(&cart, 2, parts, 0, &why), DPAR_OK);
     REFUSED(dpar_cart_init(&cart, -1, parts, 0, &why), DPAR_E_ARG, "not -1");
@@ -105,22 +104,16 @@ static void test_cart(void)
     parts[0] = 3;
     CHECK_INT(dpar_cart_init(&line, 1, parts, 0, NULL), DPAR_OK);
     REFUSED(dpar_mapping_choose(&place, &line, 2, &s, NULL), DPAR_OK, NULL); /* no bricks of 2 */
-    memset(&t, 0, sizeof t);
-    t.physical_axes = t.logical_axes = 1;
-    t.logical[0] = 4;
-    REFUSED(dpar_torus_assign(&t, 0, &why), DPAR_E_ARG, "");
-    t.physical[0] = 4, t.logical[0] = 0;
-    REFUSED(dpar_torus_assign(&t, 0, &why), DPAR_E_ARG, "");
     memset(parts, 0, sizeof parts);
-    CHECK_INT(dpari_cart_next_parts(0, 2, room, parts), DPAR_E_ARG);
-    CHECK_INT(dpari_cart_next_parts(4, 0, room, parts), DPAR_E_ARG);
-    CHECK_INT(dpari_cart_next_parts(4, 9, room, parts), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_next_parts(0, 2, parts), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_next_parts(4, 0, parts), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_next_parts(4, 9, parts), DPAR_E_ARG);
     parts[0] = -1;
-    CHECK_INT(dpari_cart_next_parts(4, 2, room, parts), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_next_parts(4, 2, parts), DPAR_E_ARG);
     parts[0] = 3; /* no divisor of 4 */
-    CHECK_INT(dpari_cart_next_parts(4, 2, room, parts), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_next_parts(4, 2, parts), DPAR_E_ARG);
     parts[0] = 2, parts[1] = 0;
-    CHECK_INT(dpari_cart_next_parts(4, 2, room, parts), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_next_parts(4, 2, parts), DPAR_E_ARG);
     memset(parts, 0, sizeof parts);
     for (i = 0; i < DPAR_MAX_DIMS; i++) {
         g.cells[i] = INT64_MAX, g.weight[i] = 0;
@@ -214,12 +207,12 @@ static void test_layout(void)
 static void test_redistribute(void)
 {
     dpar_mesh m = mesh_of("a b", 2, 2), small = mesh_of("a", 4, 0);
-    dpar_layout from, to, middle, other;
+    dpar_layout from, to, other;
     dpar_redistribute_cursor w;
     dpar_transfer_totals sum;
     dpar_why why;
-    int64_t extent[DPAR_MAX_DIMS] = {8, 8}, scratch[16], huge[3];
-    int32_t rank_of[4], n;
+    int64_t extent[DPAR_MAX_DIMS] = {8, 8}, huge[3];
+    int32_t n;
     from = layout_of(&m, 2, extent, dpar_shard(0), dpar_replicate());
     to = layout_of(&m, 2, extent, dpar_replicate(), dpar_shard(1));
     CHECK_INT(dpar_redistribute_first(&w, &from, &to, 0, 2, 0), DPAR_E_ARG);
@@ -228,17 +221,9 @@ static void test_redistribute(void)
     other = from;
     other.extent[0] = 9;
     CHECK_INT(dpar_redistribute_first(&w, &from, &other, 0, DPAR_TRANSFER_SEND, 0), DPAR_E_ARG);
-    n = from.mesh.size;
-    from.mesh.size = 32769;
-    REFUSED(dpar_redistribute_assign(&from, &to, rank_of, scratch, &why), DPAR_E_ARG,
-            "up to 32768 can be assigned");
-    from.mesh.size = n;
     /* partial sums that go to a mesh of fewer axes, or to an axis that is not partial */
     from = layout_of(&m, 2, extent, dpar_partial(DPAR_SUM), dpar_partial(DPAR_SUM));
     to = layout_of(&small, 2, extent, dpar_partial(DPAR_SUM), dpar_replicate());
-    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE); /* of axis b */
-    CHECK_INT(middle.axis[0].kind, DPAR_PLACEMENT_PARTIAL);
-    CHECK(middle.axis[1].kind != DPAR_PLACEMENT_PARTIAL);
     REFUSED(dpar_redistribute_check(&from, &to, &why), DPAR_E_ARG, "a partial one must stay");
     to = layout_of(&small, 2, extent, dpar_replicate(), dpar_replicate());
     CHECK_INT(dpar_redistribute_check(&from, &to, NULL), DPAR_OK);
@@ -251,8 +236,6 @@ static void test_redistribute(void)
         dpar_transfers_total(&w, &sum);
         CHECK_INT(sum.away, INT64_MAX);
     }
-    from = layout_of(&m, 3, huge, dpar_shard(0), dpar_replicate());
-    REFUSED(dpar_redistribute_assign(&from, &from, rank_of, scratch, &why), DPAR_E_RANGE, "");
     /* in sums: 2^62 - 1 and the same again, and a third time */
     huge[0] = (INT64_C(1) << 62) - 1;
     huge[1] = 4;
@@ -273,36 +256,14 @@ static void test_redistribute(void)
     CHECK_INT(dpar_redistribute_first(&w, &from, &to, 1, DPAR_TRANSFER_RECV, 2), DPAR_OK);
     dpar_transfers_total(&w, &sum);
     CHECK_INT(sum.away, INT64_MAX); /* of rank 2, which has the half that rank 1 needs */
-    to = layout_of(&small, 2, extent, dpar_partial(DPAR_SUM), dpar_replicate());
-    from = layout_of(&m, 2, extent, dpar_partial(DPAR_SUM), dpar_partial(DPAR_SUM));
-    CHECK_INT(dpar_redistribute_reduced(&from, &to, &to), DPAR_MORE); /* in place */
-    CHECK_INT(memcmp(&to, &middle, sizeof to), 0);
-    to = middle = layout_of(&m, 2, extent, dpar_shard(0), dpar_replicate());
-    CHECK_INT(dpar_redistribute_spread(&to, &middle), DPAR_MORE);
-    CHECK_INT(dpar_redistribute_spread(&to, &to), DPAR_MORE);
-    CHECK_INT(memcmp(&to, &middle, sizeof to), 0);
 }
 
-static void test_exchange(void)
+static void test_cover(void)
 {
-    dpar_exchange e;
-    dpar_edge edge[1];
     dpar_why why;
     dpar_box box[1];
-    int64_t scratch[8], extent[3] = {4, 4, 4};
-    int32_t rounds, round[1], order[1], k;
-    static const int32_t wrong[4][2] = {{-1, 0}, {2, 0}, {0, -1}, {0, 2}};
-    memset(&e, 0, sizeof e);
-    e.edge = edge, e.n = 1, e.senders = e.receivers = 2, e.scratch = scratch, e.cells = 8;
-    for (k = 0; k < 4; k++) {
-        edge[0].from = wrong[k][0], edge[0].to = wrong[k][1];
-        REFUSED(dpar_exchange_rounds(&e, &rounds, NULL, &why), DPAR_E_ARG, "message 0 goes from");
-    }
-    edge[0].from = 0, edge[0].to = 1;
-    e.cells = 4;
-    CHECK_INT(dpar_exchange_rounds(&e, &rounds, round, NULL), DPAR_OK);
-    e.cells = 3;
-    REFUSED(dpar_exchange_rounds(&e, &rounds, round, &why), DPAR_E_ROOM, "");
+    int64_t extent[3] = {4, 4, 4};
+    int32_t order[1], k;
     box[0].dims = 2;
     REFUSED(dpar_box_cover(3, extent, box, 1, order, &why), DPAR_E_ARG, "box 0 has 2 dims");
     box[0].dims = 3;
@@ -458,13 +419,10 @@ static void test_ulysses(void)
     dpar_split seq, heads;
     dpar_why why;
     int64_t n[4][4];
-    int32_t rank_of[1];
     CHECK_INT(dpar_split_init(&seq, DPAR_SPLIT_CHUNK, INT64_C(1) << 40, 4, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_split_init(&heads, DPAR_SPLIT_CHUNK, 8, 4, 0, NULL), DPAR_OK);
     REFUSED(dpari_ulysses_counts(&seq, &heads, 0, INT64_C(1) << 30, n[0], n[1], n[2], n[3], &why),
             DPAR_E_RANGE, "pass 2^63");
-    REFUSED(dpari_exchange_assign(-1, n[0], rank_of, n[1], &why), DPAR_E_ARG, "-1 parts");
-    REFUSED(dpari_exchange_assign(32769, n[0], rank_of, n[1], &why), DPAR_E_ARG, "32769 parts");
 }
 
 static void test_context(void)
@@ -752,7 +710,7 @@ int main(void)
     test_split();
     test_layout();
     test_redistribute();
-    test_exchange();
+    test_cover();
     test_route();
     test_flat_and_heads();
     test_ulysses();

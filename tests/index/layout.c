@@ -76,6 +76,7 @@ static void check_owners(const dpar_layout *l)
             for (copy = 0; copy < copies; copy++) {
                 rank = dpar_layout_owner(l, index, copy, local);
                 CHECK(rank >= 0 && rank < l->mesh.size);
+                CHECK_INT(dpar_layout_owner(l, index, copy, NULL), rank);
                 CHECK_INT(dpar_layout_is_primary(l, rank), copy == 0);
                 CHECK_INT(dpar_layout_global(l, rank, 0, local[0], &run), i);
                 CHECK(l->dims < 2 || dpar_layout_global(l, rank, 1, local[1], &run) == j);

@@ -547,75 +547,6 @@ static void test_own_sends(void)
     CHECK(total > 0);
 }
 
-/* P to R by way of P to S: each rank receives 2 (n - 1) / n of the array, not n - 1 of them. */
-static void test_reduced(void)
-{
-    static const int32_t size[] = {4};
-    static const int64_t extent[] = {8, 6};
-    dpar_placement p = dpar_partial(DPAR_SUM), r = dpar_replicate(), s = dpar_shard(1);
-    dpar_mesh m;
-    dpar_layout from, to, middle, shard;
-    dpar_redistribute_cursor w;
-    dpar_transfer_totals one, two;
-    CHECK_INT(dpar_mesh_init(&m, "a", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&from, &m, 2, extent, &p, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&to, &m, 2, extent, &r, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&shard, &m, 2, extent, &s, NULL), DPAR_OK);
-    CHECK_INT(dpar_redistribute_reduced(&from, &shard, &middle), DPAR_OK);
-    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
-    check_move(&from, &middle, 0);
-    check_move(&middle, &to, 0);
-    (void)dpar_redistribute_first(&w, &from, &middle, 1, DPAR_TRANSFER_RECV, 0);
-    dpar_transfers_total(&w, &one);
-    (void)dpar_redistribute_first(&w, &middle, &to, 1, DPAR_TRANSFER_RECV, 0);
-    dpar_transfers_total(&w, &two);
-    CHECK_INT(one.away, 48 * 3 / 4);
-    CHECK_INT(two.away, 48 * 3 / 4);
-}
-
-/* Two readers of the same shard read half of it each and pass it on: 48 elements are read once
- * where a plain read fetches 96. */
-static void test_spread(void)
-{
-    static const int32_t size[] = {2, 2};
-    static const int64_t extent[] = {8, 6};
-    dpar_placement p[2], q[2];
-    dpar_mesh a, b;
-    dpar_layout from, to, middle;
-    int32_t rank;
-    int64_t plain = 0, once = 0, passed = 0;
-    p[0] = dpar_shard(0);
-    p[1] = dpar_shard(0);
-    q[0] = dpar_replicate();
-    q[1] = dpar_shard(1);
-    CHECK_INT(dpar_mesh_init(&a, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-    b = a;
-    b.offset = 4;
-    CHECK_INT(dpar_layout_init(&from, &a, 2, extent, p, NULL), DPAR_OK);
-    CHECK_INT(dpar_redistribute_spread(&from, &middle), DPAR_OK); /* no replicas */
-    CHECK_INT(dpar_layout_init(&to, &b, 2, extent, q, NULL), DPAR_OK);
-    CHECK_INT(dpar_redistribute_spread(&to, &middle), DPAR_MORE);
-    CHECK_INT(dpari_layout_copies(&middle), 1);
-    check_move(&from, &middle, 0);
-    check_move(&middle, &to, 0);
-    for (rank = 4; rank < 8; rank++) {
-        dpar_redistribute_cursor w;
-        dpar_transfer_totals sum;
-        (void)dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_RECV, 0);
-        dpar_transfers_total(&w, &sum);
-        plain += sum.away;
-        (void)dpar_redistribute_first(&w, &from, &middle, rank, DPAR_TRANSFER_RECV, 0);
-        dpar_transfers_total(&w, &sum);
-        once += sum.away;
-        (void)dpar_redistribute_first(&w, &middle, &to, rank, DPAR_TRANSFER_RECV, 0);
-        dpar_transfers_total(&w, &sum);
-        passed += sum.away;
-    }
-    CHECK_INT(plain, 96);
-    CHECK_INT(once, 48);
-    CHECK_INT(passed, 48);
-}
-
 static void test_refusals(void)
 {
     static const int32_t size[] = {2, 2};
@@ -1566,79 +1497,6 @@ static void test_turned_cost(void)
     }
 }
 
-/* The sums go on the dim of the longest parts, after what cuts it; the rest of the layout stays. */
-static void test_longest(void)
-{
-    static const int32_t size[] = {2, 2, 2};
-    static const int64_t extent[] = {4, 20, 9}; /* the parts: 4, 10, 9 */
-    dpar_placement p[3], q[3];
-    dpar_mesh m;
-    dpar_layout from, to, middle;
-    int k;
-    p[0] = dpar_partial(DPAR_SUM);
-    p[1] = dpar_shard(1);
-    p[2] = dpar_partial(DPAR_SUM);
-    for (k = 0; k < 3; k++) {
-        q[k] = dpar_replicate();
-    }
-    CHECK_INT(dpar_mesh_init(&m, "a b c", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&from, &m, 3, extent, p, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&to, &m, 3, extent, q, NULL), DPAR_OK);
-    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
-    CHECK(middle.order[0] == 1 && middle.order[1] == 0 && middle.order[2] == 2);
-    CHECK(middle.axis[0].kind == DPAR_PLACEMENT_SHARD && middle.axis[0].dim == 1);
-    CHECK(middle.axis[2].kind == DPAR_PLACEMENT_SHARD && middle.axis[2].dim == 1);
-    CHECK(middle.axis[1].kind == DPAR_PLACEMENT_SHARD && middle.axis[1].dim == 1);
-    from.extent[1] = to.extent[1] = 18; /* as long as those of the last: the first of them */
-    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
-    CHECK(middle.axis[0].dim == 1 && middle.axis[2].dim == 1);
-    from.extent[0] = to.extent[0] = from.extent[1] = to.extent[1] = 0; /* one element is longer */
-    from.extent[2] = to.extent[2] = 1;
-    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
-    CHECK(middle.axis[0].dim == 2 && middle.axis[2].dim == 2);
-    from.extent[2] = to.extent[2] = 0; /* none is long */
-    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
-    CHECK(middle.axis[0].dim == 0 && middle.axis[2].dim == 0);
-    from.extent[0] = to.extent[0] = 4;
-    from.extent[1] = to.extent[1] = 20;
-    from.extent[2] = to.extent[2] = 11; /* now those of the last are the longest */
-    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
-    CHECK(middle.axis[0].dim == 2 && middle.axis[2].dim == 2 && middle.axis[1].dim == 1);
-    from.extent[2] = 9;
-    q[0] = dpar_partial(DPAR_SUM); /* one of the sums stays */
-    CHECK_INT(dpar_layout_init(&to, &m, 3, extent, q, NULL), DPAR_OK);
-    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
-    CHECK(middle.axis[0].kind == DPAR_PLACEMENT_PARTIAL &&
-          middle.axis[2].kind == DPAR_PLACEMENT_SHARD);
-    CHECK(middle.order[0] == 0 && middle.order[1] == 1 && middle.order[2] == 2);
-    q[0] = dpar_shard(0); /* everything is cut: nobody needs the same sum twice */
-    q[1] = dpar_shard(1);
-    q[2] = dpar_shard(2);
-    CHECK_INT(dpar_layout_init(&to, &m, 3, extent, q, NULL), DPAR_OK);
-    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_OK);
-    q[2] = dpar_replicate();
-    CHECK_INT(dpar_layout_init(&to, &m, 3, extent, q, NULL), DPAR_OK);
-    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE); /* two need it */
-    CHECK_INT(dpar_redistribute_reduced(&to, &to, &middle), DPAR_OK);     /* no sums */
-    CHECK_INT(dpar_layout_init(&from, &m, 0, NULL, p + 0, NULL), DPAR_E_ARG);
-    p[1] = dpar_replicate();
-    q[0] = q[1] = q[2];
-    CHECK_INT(dpar_layout_init(&from, &m, 0, NULL, p, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&to, &m, 0, NULL, q, NULL), DPAR_OK);
-    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_OK); /* nothing to cut */
-    CHECK_INT(dpar_redistribute_spread(&to, &middle), DPAR_OK);
-    {
-        static const int32_t alone[] = {1, 4, 2};
-        dpar_mesh one;
-        p[1] = dpar_shard(1); /* the sum of one rank is the whole: nothing to reduce */
-        p[2] = dpar_shard(2);
-        CHECK_INT(dpar_mesh_init(&one, "a b c", alone, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_layout_init(&from, &one, 3, extent, p, NULL), DPAR_OK);
-        CHECK_INT(dpar_layout_init(&to, &one, 3, extent, q, NULL), DPAR_OK);
-        CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_OK);
-    }
-}
-
 static void test_box(void)
 {
     dpar_box a = {2, {0, 0}, {4, 4}}, b = {2, {2, 3}, {9, 9}}, c = {2, {4, 0}, {5, 5}}, out;
@@ -1653,76 +1511,6 @@ static void test_box(void)
           dpari_box_contains(&a, &empty));
 }
 
-/* What ranks keep, element by element; and with it the relabelling that moves least: parts that
- * only changed their ranks all stay. */
-static void test_kept(void)
-{
-    int trial;
-    for (trial = 0; trial < 300; trial++) {
-        dpar_mesh a = random_mesh(1 + below(3), 12), b = random_mesh(1 + below(3), 12);
-        int32_t dims = 1 + below(2), n = a.size, r, p, k;
-        int64_t extent[2], kept[12 * 12], scratch[4 * 13], index[6], at, most = 0;
-        int32_t rank_of[12], again[12];
-        int64_t all[12 * 12 + 4 * 13];
-        dpar_layout from, to;
-        dpar_why why;
-        extent[0] = 1 + below(9);
-        extent[1] = 1 + below(9);
-        from = random_layout(&a, dims, extent, 0);
-        to = random_layout(&b, dims, extent, 0);
-        if (a.size != b.size) {
-            CHECK_INT(dpar_redistribute_assign(&from, &to, again, all, &why), DPAR_E_ARG);
-            CHECK_INT(dpari_redistribute_kept(&from, &to, kept, &why), DPAR_E_ARG);
-            CHECK(strstr(why.text, "cannot play the parts") != NULL);
-            continue;
-        }
-        CHECK_INT(dpari_redistribute_kept(&from, &to, kept, &why), DPAR_OK);
-        for (r = 0; r < n; r++) {
-            for (p = 0; p < n; p++) {
-                int64_t both = 0;
-                for (at = 0; nth(dims, extent, at, index); at++) {
-                    int here = 0, there = 0;
-                    for (k = 0; k < dpari_layout_copies(&from); k++) {
-                        here |= dpar_layout_owner(&from, index, k, NULL) ==
-                                dpar_mesh_group_member(&a, UINT32_MAX, a.offset, r);
-                    }
-                    for (k = 0; k < dpari_layout_copies(&to); k++) {
-                        there |= dpar_layout_owner(&to, index, k, NULL) ==
-                                 dpar_mesh_group_member(&b, UINT32_MAX, b.offset, p);
-                    }
-                    both += here && there;
-                }
-                CHECK_INT(kept[r * n + p], both);
-            }
-        }
-        CHECK_INT(dpari_redistribute_kept(&from, &from, kept, NULL), DPAR_OK);
-        CHECK_INT(dpari_exchange_assign(n, kept, rank_of, scratch, NULL), DPAR_OK);
-        for (p = 0; p < n; p++) {
-            most += kept[rank_of[p] * n + p] - kept[p * n + p];
-        }
-        CHECK_INT(most, 0);
-        CHECK_INT(dpari_redistribute_kept(&from, &to, kept, NULL), DPAR_OK);
-        CHECK_INT(dpari_exchange_assign(n, kept, rank_of, scratch, NULL), DPAR_OK);
-        CHECK_INT(dpar_redistribute_assign(&from, &to, again, all, NULL), DPAR_OK);
-        CHECK(memcmp(again, rank_of, (size_t)n * sizeof rank_of[0]) == 0);
-    }
-    {
-        static const int32_t two = 2;
-        int64_t four = 4, kept[4];
-        dpar_placement p = dpar_partial(DPAR_SUM);
-        dpar_mesh m;
-        dpar_layout from, to;
-        CHECK_INT(dpar_mesh_init(&m, "a", &two, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_layout_init(&from, &m, 1, &four, &p, NULL), DPAR_OK);
-        p = dpar_replicate();
-        CHECK_INT(dpar_layout_init(&to, &m, 1, &four, &p, NULL), DPAR_OK);
-        CHECK_INT(dpari_redistribute_kept(&from, &to, kept, NULL), DPAR_E_ARG);
-        CHECK_INT(dpari_redistribute_kept(&to, &from, kept, NULL), DPAR_E_ARG);
-        to.extent[0] = 5;
-        CHECK_INT(dpari_redistribute_kept(&from, &to, kept, NULL), DPAR_E_ARG);
-    }
-}
-
 int main(void)
 {
     random_seed = 12345;
@@ -1735,8 +1523,6 @@ int main(void)
     test_balance();
     test_bytes();
     test_own_sends();
-    test_reduced();
-    test_spread();
     test_refusals();
     test_partial_stays();
     test_totals();
@@ -1753,8 +1539,6 @@ int main(void)
     test_crossed();
     test_turned_axes();
     test_turned_cost();
-    test_longest();
-    test_kept();
     test_box();
     return CHECK_DONE();
 }

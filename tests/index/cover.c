@@ -1,172 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* exchange: rounds are matchings and as few as the largest degree; relabelling against all
- * permutations; coverage against counting; vectors D8, D9, E9, E10 of facts/index_math.md. */
+/* cover: against counting; vectors D8, D9 of facts/index_math.md. */
 #include "dpar.h"
 
 #include "check.h"
 #include "random.h"
-
-enum { EDGES = 400, SIDE = 16 };
-
-static dpar_exchange many(const dpar_edge *edge, int64_t n, int senders, int receivers,
-                          int64_t *scratch, int64_t cells)
-{
-    dpar_exchange e;
-    e.edge = edge;
-    e.n = n;
-    e.senders = senders;
-    e.receivers = receivers;
-    e.scratch = scratch;
-    e.cells = cells;
-    return e;
-}
-
-static int32_t check_rounds(const dpar_edge *edge, int n, int senders, int receivers)
-{
-    static int64_t table[2 * SIDE * EDGES];
-    static int32_t round[EDGES];
-    dpar_exchange e = many(edge, n, senders, receivers, table, senders + receivers);
-    int32_t rounds = -1, same = -1, degree[2 * SIDE] = {0}, most = 0;
-    int k, j;
-    for (k = 0; k < n; k++) {
-        int a = ++degree[edge[k].from], b = ++degree[SIDE + edge[k].to];
-        most = a > most ? a : most;
-        most = b > most ? b : most;
-    }
-    CHECK_INT(dpar_exchange_rounds(&e, &rounds, NULL, NULL), DPAR_OK);
-    CHECK_INT(rounds, most);
-    round[0] = 99;
-    if (rounds > 1) { /* room for one round alone, then for one number too few */
-        CHECK_INT(dpar_exchange_rounds(&e, &same, round, NULL), DPAR_E_ROOM);
-        e.cells = (int64_t)(senders + receivers) * rounds - 1;
-        CHECK_INT(dpar_exchange_rounds(&e, &same, round, NULL), DPAR_E_ROOM);
-        CHECK(same == rounds && round[0] == 99);
-    }
-    e.cells = (int64_t)(senders + receivers) * (rounds > 1 ? rounds : 1);
-    CHECK_INT(dpar_exchange_rounds(&e, &same, round, NULL), DPAR_OK);
-    CHECK_INT(same, rounds);
-    for (k = 0; k < n; k++) {
-        CHECK(round[k] >= 0 && round[k] < rounds);
-        for (j = 0; j < k; j++) {
-            CHECK(round[k] != round[j] ||
-                  (edge[k].from != edge[j].from && edge[k].to != edge[j].to));
-        }
-    }
-    return rounds;
-}
-
-static void test_rounds(void)
-{
-    static dpar_edge edge[EDGES];
-    static int64_t table[64];
-    int32_t round[4], rounds, trial, n, i, j, k;
-    dpar_why why;
-    for (trial = 0; trial < 400; trial++) { /* multigraphs too */
-        int senders = 1 + below(SIDE), receivers = 1 + below(SIDE);
-        n = below(150);
-        for (k = 0; k < n; k++) {
-            edge[k].from = below(senders);
-            edge[k].to = below(receivers);
-        }
-        (void)check_rounds(edge, n, senders, receivers);
-    }
-    for (n = 2; n <= 8; n++) { /* E10: a complete all-to-all takes n - 1 rounds: 3, 4, 5, 7 */
-        for (i = 0, k = 0; i < n; i++) {
-            for (j = 0; j < n; j++) {
-                edge[k].from = i;
-                edge[k].to = j;
-                k += i != j;
-            }
-        }
-        CHECK_INT(check_rounds(edge, k, n, n), n - 1);
-    }
-    /* what is outside or negative is refused, and nothing is written */
-    for (k = 0; k < 8; k++) {
-        static const int bad[8][4] = {{1, 4, 4, 64},  {1, -4, 4, 64}, {1, 4, -4, 64},
-                                      {-1, 4, 4, 64}, {0, -4, 4, 64}, {0, 4, -4, 64},
-                                      {2, 4, 4, 7},   {2, 4, 4, 64}};
-        dpar_exchange e = many(edge, bad[k][0], bad[k][1], bad[k][2], table, bad[k][3]);
-        edge[0].from = k == 0 ? 4 : 1;
-        edge[0].to = 0;
-        edge[1].from = 1;
-        edge[1].to = k == 7 ? 9 : 1;
-        rounds = round[0] = round[1] = 77;
-        CHECK_INT(dpar_exchange_rounds(&e, &rounds, round, &why),
-                  k == 6 ? DPAR_E_ROOM : DPAR_E_ARG);
-        CHECK(rounds == 77 && round[0] == 77 && round[1] == 77);
-        if (k == 0 || k == 7) {
-            CHECK_TEXT(why.text, k == 0 ? "message 0 goes from 4 to 0: that is outside"
-                                        : "message 1 goes from 1 to 9: that is outside");
-        }
-    }
-    {
-        dpar_exchange e = many(edge, 0, 0, 0, table, 0); /* nothing to do */
-        CHECK_INT(dpar_exchange_rounds(&e, &rounds, round, &why), DPAR_OK);
-        CHECK_INT(rounds, 0);
-        e = many(edge, 2, 4, 4, table, 8);
-        edge[0].from = 0;
-        edge[0].to = edge[1].to = 2; /* two arrive at one rank */
-        CHECK_INT(dpar_exchange_rounds(&e, &rounds, round, &why), DPAR_E_ROOM);
-        CHECK_TEXT(why.text, "2 rounds of 8 ranks: scratch of 8 numbers is too small");
-        CHECK_INT(rounds, 2);
-    }
-}
-
-/* The most that a permutation of n <= 7 keeps, trying all by Heap's exchanges. */
-static int64_t best_of_all(int n, const int64_t *kept)
-{
-    int64_t best = -1, sum;
-    int perm[8], count[8] = {0}, i = 0, k, swap;
-    for (k = 0; k < n; k++) {
-        perm[k] = k;
-    }
-    do {
-        for (k = 0, sum = 0; k < n; k++) {
-            sum += kept[perm[k] * n + k];
-        }
-        best = sum > best ? sum : best;
-        for (; i < n && count[i] >= i; i++) {
-            count[i] = 0;
-        }
-        if (i < n) {
-            k = i % 2 ? count[i] : 0;
-            swap = perm[k];
-            perm[k] = perm[i];
-            perm[i] = swap;
-            count[i]++;
-            i = 0;
-        }
-    } while (i < n);
-    return best;
-}
-
-static void test_relabel(void)
-{
-    static const int64_t cycle[9] = {0, 10, 0, 0, 0, 10, 10, 0, 0}, bad[1] = {-1};
-    int64_t kept[64], scratch[64], sum;
-    int32_t rank_of[8], trial, n, k;
-    dpar_why why;
-    CHECK_INT(dpari_exchange_assign(3, cycle, rank_of, scratch, NULL),
-              DPAR_OK); /* E9: nothing moves */
-    CHECK(rank_of[1] == 0 && rank_of[2] == 1 && rank_of[0] == 2);
-    for (trial = 0; trial < 600; trial++) {
-        uint32_t seen = 0;
-        int most = trial % 2 ? 5 : 1000;
-        n = trial % 8;
-        for (k = 0; k < n * n; k++) {
-            kept[k] = below(most);
-        }
-        CHECK_INT(dpari_exchange_assign(n, kept, rank_of, scratch, NULL), DPAR_OK);
-        for (k = 0, sum = 0; k < n; k++) {
-            sum += kept[rank_of[k] * n + k];
-            seen |= 1u << rank_of[k];
-        }
-        CHECK(seen == (1u << n) - 1u);
-        CHECK_INT(sum, n > 0 ? best_of_all(n, kept) : 0);
-    }
-    CHECK_INT(dpari_exchange_assign(-1, kept, rank_of, scratch, &why), DPAR_E_ARG);
-    CHECK_INT(dpari_exchange_assign(1, bad, rank_of, scratch, &why), DPAR_E_RANGE);
-}
 
 static dpar_box box2(int64_t a, int64_t b, int64_t c, int64_t d)
 {
@@ -360,44 +197,16 @@ static void test_cover_tilings(void)
     }
 }
 
-/* Limits, and arguments that make no sense. */
-static void test_edges(void)
+/* An empty box at the ends of the numbers. */
+static void test_cover_far(void)
 {
-    static const dpar_edge beyond[] = {{0, 2}}, before[] = {{0, -1}}, other[] = {{2, 0}};
-    int64_t kept[9] = {0}, scratch[20];
-    int32_t rounds, rank_of[3] = {7, 7, 7}, n;
+    int64_t extent[2] = {4, 4};
+    dpar_box box[2];
+    int32_t order[2];
     dpar_why why;
-    {
-        static const dpar_edge *const bad[] = {beyond, before, other};
-        dpar_exchange e;
-        for (n = 0; n < 3; n++) {
-            e = many(bad[n], 1, 2, 2, scratch, 20);
-            CHECK_INT(dpar_exchange_rounds(&e, &rounds, NULL, &why), DPAR_E_ARG);
-        }
-        e = many(beyond, 1, 1, 3, scratch + 1, 4);
-        memset(scratch, 0x7f, sizeof scratch);
-        CHECK_INT(dpar_exchange_rounds(&e, &rounds, NULL, NULL), DPAR_OK);
-        CHECK_INT(rounds, 1);
-        CHECK(scratch[0] == INT64_C(0x7f7f7f7f7f7f7f7f) &&
-              scratch[5] == scratch[0]); /* 4 of them */
-    }
-    kept[8] = -1; /* the last */
-    {
-        dpar_box box[2]; /* an empty one at the ends of the numbers */
-        int64_t extent[2] = {4, 4};
-        int32_t order[2];
-        box[0] = box2(0, 4, 0, 4);
-        box[1] = box2(INT64_MAX, INT64_MIN, 0, 1);
-        CHECK_INT(dpar_box_cover(2, extent, box, 2, order, &why), DPAR_OK);
-    }
-    CHECK_INT(dpari_exchange_assign(3, kept, rank_of, scratch, &why), DPAR_E_RANGE);
-    kept[8] = (INT64_C(1) << 46) + 1;
-    CHECK_INT(dpari_exchange_assign(3, kept, rank_of, scratch, &why), DPAR_E_RANGE);
-    CHECK_INT(rank_of[0], 7);
-    kept[8] = INT64_C(1) << 46;
-    memset(scratch, 0x5a, sizeof scratch);
-    CHECK_INT(dpari_exchange_assign(3, kept, rank_of, scratch, NULL), DPAR_OK);
-    CHECK(rank_of[2] == 2 && scratch[16] == INT64_C(0x5a5a5a5a5a5a5a5a)); /* 4 (n + 1) of them */
+    box[0] = box2(0, 4, 0, 4);
+    box[1] = box2(INT64_MAX, INT64_MIN, 0, 1);
+    CHECK_INT(dpar_box_cover(2, extent, box, 2, order, &why), DPAR_OK);
 }
 
 static void test_volume(void)
@@ -413,13 +222,11 @@ static void test_volume(void)
 int main(void)
 {
     random_seed = 7;
-    test_rounds();
-    test_relabel();
     test_cover_vectors();
     test_cover_limits();
     test_cover_random();
     test_cover_tilings();
-    test_edges();
+    test_cover_far();
     test_volume();
     return CHECK_DONE();
 }
