@@ -509,7 +509,7 @@ static void dpari_launch_supervise(dpari_launch *l)
     }
 }
 
-DPARI_APART dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
+DPARI_APART DPARI_COLD dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
 {
     int32_t r, started;
     int number = 0;

@@ -44,7 +44,7 @@ typedef struct dpari_host {
     int32_t named;          /* the only listener is in /tmp */
     int32_t strangers;      /* connections that did not speak the protocol, were of others */
     double deadline, began;
-    double looked; /* at the clock, last */
+    double looked;                 /* at the clock, last */
     struct sockaddr_un name, file; /* file: of the listener in /tmp, if there is one */
     struct pollfd *poll;
     dpari_guest *guest;
@@ -611,8 +611,9 @@ static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *wh
     }
 }
 
-static dpar_status dpari_meet_host(const dpar_launcher_info *job, const dpar_world_desc *o,
-                                   double deadline, dpari_segment *segment, dpar_why *why)
+static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
+                                              const dpar_world_desc *o, double deadline,
+                                              dpari_segment *segment, dpar_why *why)
 {
     const int64_t places = (int64_t)job->size + 33;
     const int64_t bytes =

@@ -829,7 +829,8 @@ static void dpari_trace_rest(dpar_text *t, const dpar_schedule_draw_desc *g, int
     }
 }
 
-static void dpari_trace_rank(dpar_text *t, const dpar_schedule_draw_desc *g, int32_t rank)
+static DPARI_COLD void dpari_trace_rank(dpar_text *t, const dpar_schedule_draw_desc *g,
+                                        int32_t rank)
 {
     const dpar_schedule *s = g->schedule;
     int64_t k, until[DPARI_TRACES * DPARI_TRACE_LANES];
