@@ -63,108 +63,126 @@
 
 /* ==== train/random.h ==== */
 
-/* random - random numbers that no number of ranks changes: for initial values, and for dropout on
- * activations that several ranks have. Number `index` of a stream is a function of (seed, stream,
- * index) alone: it does not matter which rank draws it, in which order, or who drew the others.
- * There is no state.
+/* random - random numbers that do not depend on the number of ranks: for initial values, and for
+ * dropout on activations that several ranks hold. Number `index` of a stream is a function of
+ * (seed, stream, index) only. It does not matter which rank draws it, in which order, or who drew
+ * the others, because there is no state.
  *
- * Element (i, j) of an array of `width` columns, with a stream for each layer and step:
+ * Dropout of element (i, j) of an array of `width` columns, with one stream for each layer and
+ * step:
  *
  *     u = dpar_random_uniform(seed, stream, i width + j);
  *     y = u < p ? 0 : x / (1 - p);
  *     dx = u < p ? 0 : dy / (1 - p);
  *
- * `index` is the place in the whole array. Ranks then have equal numbers where they hold the same
- * elements, and others elsewhere, as one rank would. On a device: dpar_cuda.h has these numbers,
- * and this dropout in f32, as functions for kernels (dpar_cuda_random_four,
- * dpar_cuda_dropout_four). The generator counts: Philox4x32-10 (Salmon, Moraes, Dror and Shaw,
- * SC11). */
+ * Let `index` be the place in the whole array. Ranks that hold the same element then draw the same
+ * number for it, the one that a single rank would draw. For a device, dpar_cuda.h has these numbers
+ * and this dropout in f32 as functions for kernels (dpar_cuda_random_four, dpar_cuda_dropout_four).
+ * The generator is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11), which encrypts a counter.
+ */
 
-/* A uniform number within (0, 1), never an end of it: (word + 1/2) / 2^32. The words of a stream
- * are those of its blocks, four in each: key = seed, counter = (block, stream), low words first.
- * The word is the number times 2^32, cut off. Local, O(1). */
+/* Returns a uniform random number strictly between 0 and 1: (word + 1/2) / 2^32 of the 32-bit word
+ * at this place of the stream. The number times 2^32, cut off, is the word.
+ *
+ * Each Philox block gives four words, with the key = seed and the counter = (block, stream), low
+ * words first. Local. O(1). */
 DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t index);
-/* A normal number of mean 0 and deviation 1, within +-6.34: the inverse of the normal distribution
- * (Wichura's AS 241, within 1e-12) at the uniform number. Local, O(1). */
+/* Returns a normal random number with mean 0 and standard deviation 1, between -6.34 and 6.34. It
+ * is the inverse of the normal distribution (Wichura's AS 241, within 1e-12) at the uniform number
+ * of this place. Local. O(1). */
 DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t index);
 
 /* ==== train/optimizer.h ==== */
 
-/* optimizer - AdamW and SGD on any piece of the parameters, in the host's memory. A rank of ZeRO
- * updates its shard with it, one rank alone all.
+/* optimizer - updates any piece of the parameters with AdamW or SGD, in the memory of the host. A
+ * rank of ZeRO updates its shard with it; a single rank updates everything.
  *
  *     dpar_optimizer o;
  *     dpar_optimizer_init(&o, DPAR_OPTIMIZER_ADAMW);
  *     dpar_optimizer_step(&o, &piece, t, 1e-3, dpar_optimizer_clip(norm, 1.0));    t = 1, 2, ...
  *
- * Each element is loaded into f64, updated there and rounded once as it is stored. So its bits
- * depend neither on where it lies nor on how the parameters are cut.
+ * Each element is converted to f64, updated there, and rounded once when it is stored. Its bits
+ * therefore depend neither on its address nor on how the parameters are cut.
  *
  *     AdamW (Loshchilov and Hutter 2019), decay decoupled from the gradient:
  *         w -= rate decay w;   m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g g
  *         w -= rate / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + epsilon)
- *     SGD (as PyTorch has it: decay is a part of the gradient):
+ *     SGD (as in PyTorch, where decay is a part of the gradient):
  *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
  *
- * g is the gradient times `factor`: the clip, a loss scale, an average. A factor of 0 takes
- * gradients as 0 whatever they are, NaN too. The step then only decays moments and weights.
+ * g is the gradient times `factor`, which combines the clip, a loss scale and an average. A factor
+ * of 0 replaces gradients by 0 whatever they are, NaN included, so that the step only decays
+ * moments and weights.
  *
- * Moments may be BF16 (moment_type). With weights and gradients in BF16, too, a step of AdamW moves
- * 14 bytes an element. The weights take m and v as they are before these are rounded. Let such
- * moments be stochastic: they then follow the sums above on average. Rounded to nearest they do
- * not. With beta2 = 0.999 v never falls: a thousandth of it is less than half a unit of its 8 bits
- * (2^-9 to 2^-8 of it). Nor does it grow before g g is 3 to 5 times v. With beta1 = 0.9 m stays
- * where it is while g is within 2 to 4 % of it. */
+ * Moments may be BF16 (moment_type). If weights and gradients are BF16 too, a step of AdamW moves
+ * 14 bytes for each element. The weights are computed from m and v before these are rounded.
+ *
+ * Round such moments stochastically, because then they follow the sums above on average. Rounded to
+ * nearest they get stuck. With beta2 = 0.999, v never falls, because a thousandth of v is less than
+ * half a unit of its 8 bits (2^-9 to 2^-8 of it). Nor does v grow until g g is 3 to 5 times v. With
+ * beta1 = 0.9, m does not change while g is within 2 to 4 % of it. */
 
-enum { DPAR_OPTIMIZER_ADAMW = 1, DPAR_OPTIMIZER_SGD }; /* 0: not said, E_ARG */
+/* Kinds of optimizers. 0 means that none was chosen and is DPAR_E_ARG. */
+enum { DPAR_OPTIMIZER_ADAMW = 1, DPAR_OPTIMIZER_SGD };
 
-/* Begin with dpar_optimizer_init and change what differs. */
+/* Describes an optimizer. Begin with dpar_optimizer_init and change what differs. */
 typedef struct dpar_optimizer {
-    int32_t kind;     /* DPAR_OPTIMIZER_ADAMW, DPAR_OPTIMIZER_SGD */
-    int32_t nesterov; /* SGD: 0 or 1 */
-    /* 1: what is rounded to BF16 is rounded up with the probability of its remainder, so that small
-     * updates are not lost on average. Element i goes by number index + i of a stream of `seed`
-     * (random.h). Weights: stream t, the high half of each word. Moments: stream t + 2^63, the high
-     * half for m, the low half for v. */
+    int32_t kind;     /* DPAR_OPTIMIZER_ADAMW or DPAR_OPTIMIZER_SGD */
+    int32_t nesterov; /* 1 selects Nesterov's momentum, for SGD */
+    /* 1 rounds stochastically to BF16: up with the probability of the remainder, so that on average
+     * small updates are not lost. Element i uses number index + i of a stream of `seed` (random.h):
+     * for weights the high half of each word of stream t. For moments it is stream t + 2^63, the
+     * high half for m and the low half for v. */
     int32_t stochastic;
-    int32_t moment_type; /* 0: F64 beside F64 weights, else F32. DPAR_BF16: BF16, beside weights
-                            that are not F64 */
-    uint64_t seed;
-    double beta1, beta2, epsilon; /* AdamW */
-    double momentum;              /* SGD */
-    double decay;                 /* of weights */
+    int32_t moment_type; /* 0 selects F64 for F64 weights and F32 for others; DPAR_BF16 selects BF16
+                            for weights that are not F64 */
+    uint64_t seed;       /* of the random numbers for `stochastic` */
+    double beta1, beta2, epsilon; /* of AdamW */
+    double momentum;              /* of SGD */
+    double decay;                 /* weight decay */
 } dpar_optimizer;
-/* The defaults of a kind. DPAR_OPTIMIZER_ADAMW: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01,
- * as torch.optim.AdamW. DPAR_OPTIMIZER_SGD: all 0, no momentum, no decay. Local. O(1). */
+/* Fills in the defaults of a kind of optimizer. DPAR_OPTIMIZER_ADAMW has beta1 0.9, beta2 0.999,
+ * epsilon 1e-8 and decay 0.01, as torch.optim.AdamW has. DPAR_OPTIMIZER_SGD has neither momentum
+ * nor decay. Local. O(1). */
 DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind);
-/* Judges an optimizer of weights of a type. Says how many arrays it keeps beside them (AdamW 2, SGD
- * 1, without momentum 0) and of which type; NULL: not wanted. Local. O(1).
+/* Checks an optimizer for weights of a type, and reports the arrays that it keeps for them.
  *
- * E_ARG with a sentence: a kind, flag, type or number out of its domain, or moments in BF16 beside
- * weights in F64. beta1, beta2 and momentum are within 0 and below 1, decay is not negative,
- * epsilon above 0. */
+ * moments:     set to the number of arrays: 2 for AdamW, 1 for SGD with momentum, 0 without. May be
+ *              NULL.
+ * moment_type: set to the type of their elements. May be NULL.
+ *
+ * Local. O(1). Fails with DPAR_E_ARG if a kind, flag, type or number is outside of its domain, or
+ * for moments in BF16 with weights in F64. beta1, beta2 and momentum are at least 0 and below 1,
+ * decay is at least 0, and epsilon is above 0. */
 DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why);
 
-/* Elements index .. index + count - 1 of all the parameters. */
+/* A piece of the parameters: elements index .. index + count - 1 of all of them. */
 typedef struct dpar_optimizer_piece {
-    void *weight;         /* F64, F32, BF16 or F16 */
-    const void *gradient; /* [count], of any of these types */
-    void *m, *v; /* of the type that dpar_optimizer_check says; 0 before the first step; NULL where
-                    the optimizer has none */
+    void *weight;         /* [count] of weight_type: F64, F32, BF16 or F16 */
+    const void *gradient; /* [count] of gradient_type, any of these types */
+    void *m, *v; /* [count] of the type that dpar_optimizer_check reports; 0 before the first step;
+                    NULL if the optimizer has no such array */
     int32_t weight_type, gradient_type;
     int64_t count;
-    uint64_t index; /* for random numbers: an element has the same however parameters are cut */
+    uint64_t index; /* of the first element; selects the random numbers, so that an element gets the
+                       same number however the parameters are cut */
 } dpar_optimizer_piece;
-/* One step of the optimizer: t = 1 for the first, gradients times `factor`. Local. O(count). E_ARG,
- * nothing done: an optimizer that dpar_optimizer_check refuses (which has the sentence), types, t
- * below 1, a count below 0, p or pointers that are NULL. */
+/* Updates a piece of the parameters by one step of the optimizer.
+ *
+ * t:      number of the step, 1 for the first.
+ * rate:   learning rate.
+ * factor: gradients are multiplied by it.
+ *
+ * Local. O(count). Fails with DPAR_E_ARG, and does nothing, if dpar_optimizer_check rejects the
+ * optimizer (call it for the message), for wrong types, t below 1, count below 0, or a required
+ * pointer that is NULL. */
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
                                          int64_t t, double rate, double factor);
 
-/* The clip: what gradients are multiplied by so that their norm is at most `limit`. min(1, limit /
- * (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
- * gives 0, a step that takes no gradients. Local. O(1). */
+/* Returns the factor that reduces the norm of the gradients to at most `limit`: min(1, limit /
+ * (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ computes it. A limit of 0 or less gives 1. A
+ * norm that is NaN or infinite gives 0, so that the step ignores the gradients. Local. O(1). */
 DPAR_API double dpar_optimizer_clip(double norm, double limit);
 
 /* ==== train/layers.h ==== */
@@ -486,11 +504,13 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
 
 /* ==== train/ddp.h ==== */
 
-/* ddp - gradients become the average over all ranks while backward goes on, for a model that every
- * rank has whole. Where a code has arrays of gradients already, over.h averages them there in three
- * calls. This one lays them out, with all options. Gradients lie end to end in one buffer, the last
- * parameters first, cut into buckets. A bucket travels as soon as all its gradients are there, in
- * the same order on all ranks whatever becomes ready first.
+/* ddp - averages gradients over all ranks while backward runs, for a model that every rank holds
+ * whole. dpar lays the gradients out itself: end to end in one buffer, the last parameters first,
+ * cut into buckets. A bucket is reduced as soon as all its gradients are ready. The buckets are
+ * reduced in the same order on all ranks, whatever order their gradients become ready in.
+ *
+ * If your code already has arrays of gradients, over.h averages them in place with three calls.
+ * This file is for full control.
  *
  *     options.params = n; options.numel = numel; options.type = DPAR_F32;
  *     dpar_ddp_bytes(c, &options, &bytes, &why);
@@ -499,114 +519,147 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
  *     each step:
  *         dpar_ddp_zero(d);
  *         each micro-batch m of M:
- *             dpar_ddp_begin(d, m == M - 1);                            (0: nothing travels yet)
+ *             dpar_ddp_begin(d, m == M - 1);                            (0: nothing is sent yet)
  *             backward: gradient[i] += ...; dpar_ddp_ready(d, i);       (any order)
  *             dpar_ddp_end(d);
  *         update with gradient[i]
  *
- * A weight that is used twice (tied) is one parameter, ready after its second use. Evaluation needs
- * no call. dpar_ddp_gradient gives the same address as long as the ddp lives.
+ * A weight that is used twice (a tied weight) is one parameter, which is ready after its second
+ * use. Evaluation needs no call. dpar_ddp_gradient returns the same address as long as the ddp
+ * exists.
  *
- * Promises. Sums go in rank order (comm.h): the same bits on all ranks, in every run, with one
- * bucket or many. Nothing is allocated after init. What travels is, on each rank, an all-reduce of
- * the buckets' elements, padding included: dpar_ddp_bucket says how many. It overlaps with backward
- * inside the calls here, or all the time with dpar_comm_progress.
+ * Guarantees. Sums are computed in rank order (comm.h), so all ranks get the same bits in every
+ * run, with one bucket or many. Nothing is allocated after init. The traffic of each rank is an
+ * all-reduce of the buckets' elements, padding included; dpar_ddp_bucket reports the sizes. It
+ * overlaps with backward during the calls below, or all the time with dpar_comm_progress.
  *
- * In a device's memory (comm->mem) gradients lie there. ready follows what its stream was given
- * before, end orders what follows. Nothing waits, but each bucket with options.finite. */
+ * If comm->mem is the memory of a device, the gradients are in that memory. dpar_ddp_ready takes
+ * effect after the work that the device's stream was given before, and work given to the stream
+ * after dpar_ddp_end sees the result. The thread never waits for the device, except once for each
+ * bucket with options.finite. */
 
-/* Posts what is done with a bucket in place of the all-reduce. data[count] of type is what this
- * rank has, neither summed nor averaged. *work is done when data holds what all shall have; a hook
- * that waits by itself leaves *work as it is. It is called on all ranks for the same buckets in the
- * same order. An error ends the step on this rank; abort c to end it on all. */
+/* Processes a bucket in place of the all-reduce: a callback of yours, like a DDP communication hook
+ * of PyTorch.
+ *
+ * data:  [count] elements of `type`, this rank's gradients, neither summed nor averaged. When *work
+ *        is done they must be what all ranks shall have.
+ * work:  post the communication with it. A hook that waits by itself leaves it unchanged.
+ *
+ * It is called for the same buckets in the same order on all ranks. An error ends the step on this
+ * rank only; abort c to end it on all ranks. */
 typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, void *data,
                                      int64_t count, int32_t type, dpar_work *work);
 
-/* Options of a ddp. Zero it and fill in what differs. The same on all ranks, but for ctx and
- * names. */
+/* Describes a ddp. Zero it and fill in what differs from the defaults. All ranks give the same
+ * values, except ctx and names. */
 typedef struct dpar_ddp_desc {
-    int32_t params;       /* parameters, in the order in which forward uses them */
-    int32_t type;         /* type of their gradients: DPAR_F64, F32, F16, BF16; must be said */
-    const int64_t *numel; /* [params] elements of each, 0 and more. Read by bytes and init alone */
-    /* 0: gradients travel as they are. Else as this type (F64 as F32; F32 as F16 or BF16), rounded
-     * to nearest, added up in F32 and rounded once more. That takes a copy as large as the
-     * gradients in that type. There is none where ranks share memory and an all-reduce without a
-     * hook rounds F32: it rounds while it adds. */
+    int32_t params;       /* number of parameters, in the order in which forward uses them */
+    int32_t type;         /* of the gradients: DPAR_F64, F32, F16 or BF16. Required */
+    const int64_t *numel; /* [params] elements of each parameter, 0 or more. Only bytes and init
+                             read it */
+    /* Type in which gradients are sent: 0 for the type that they have, F32 for gradients in F64,
+     * F16 or BF16 for gradients in F32. They are rounded to nearest, summed in F32 and rounded once
+     * more. This needs a copy of all gradients in the wire type, unless the ranks share memory and
+     * an all-reduce without a hook rounds F32, because then it rounds while it adds. */
     int32_t wire;
-    int32_t sum;     /* 1: sums over the ranks; 0: averages */
-    int32_t scatter; /* 1: reduce-scatter: this rank gets only its share of each bucket
-                        (dpar_bucket_piece); the rest of it is undefined. Buckets then end at
-                        multiples of the ranks */
-    int32_t unused;  /* 1: parameters may be without a gradient. They count as what lies there, 0
-                        after dpar_ddp_zero; dpar_ddp_gradient tells which. Costs an all-reduce of a
-                        byte a parameter */
-    /* 1: looks for NaN and infinity before a bucket is rounded and travels. They break the
-     * communicator: E_ARG on all ranks, naming parameter, element and rank. For codes in which they
-     * are mistakes; with scaled losses look at what has come back. */
+    int32_t sum; /* 1 computes sums over the ranks; 0 averages */
+    /* 1 selects a reduce-scatter: this rank gets only its share of each bucket
+     * (dpar_bucket_piece), and the rest of the bucket is undefined. Buckets then end at multiples
+     * of the number of ranks. */
+    int32_t scatter;
+    /* 1 allows parameters that get no gradient in a pass. Their contribution is what their memory
+     * holds, which is 0 after dpar_ddp_zero; dpar_ddp_gradient reports which they are. Costs an
+     * all-reduce of one byte for each parameter. */
+    int32_t unused;
+    /* 1 looks for NaN and infinity before a bucket is rounded and sent. If there is one, the
+     * communicator breaks with DPAR_E_ARG on all ranks, naming parameter, element and rank. Use it
+     * where such values are errors; with scaled losses, inspect the reduced gradients instead. */
     int32_t finite;
-    int64_t first_bytes;  /* of the first bucket, which leaves early; 0: 1 MiB */
-    int64_t bucket_bytes; /* of the others; 0: 25 MiB. A parameter is never cut: a larger one makes
-                             its bucket larger */
-    int64_t align;        /* starts of parameters, in elements; 0: 64 */
-    int64_t multiple;     /* buckets end at multiples of this many elements, too; 0: 1 */
-    dpar_ddp_hook hook;   /* NULL: the all-reduce or reduce-scatter */
-    void *ctx;
-    const char *const *names; /* of the parameters, for sentences, as long as the ddp lives; NULL:
-                                 their numbers */
+    int64_t first_bytes;  /* size of the first bucket, which is sent early; 0 selects 1 MiB */
+    int64_t bucket_bytes; /* size of the other buckets; 0 selects 25 MiB. A parameter is never cut,
+                             so that a larger parameter makes its bucket larger */
+    int64_t align;        /* parameters begin at multiples of this many elements; 0 selects 64 */
+    int64_t multiple;     /* buckets also end at multiples of this many elements; 0 selects 1 */
+    dpar_ddp_hook hook;   /* NULL selects the all-reduce, or the reduce-scatter */
+    void *ctx;            /* passed to hook */
+    const char *const *names; /* [params] names of the parameters for messages, kept by you as long
+                                 as the ddp exists. If NULL, messages give their numbers */
 } dpar_ddp_desc;
 
-/* Gradients that are being averaged: a handle. */
+/* Gradients that are averaged over the ranks: a handle. */
 typedef struct dpar_ddp dpar_ddp;
 
-/* Bytes that init needs of your memory (aligned to 64), as long as the ddp lives. The gradients
- * themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local. O(params). */
+/* Computes the bytes of memory that dpar_ddp_init needs from you, aligned to 64, as long as the ddp
+ * exists. The gradients themselves are allocated by dpar_comm_alloc.
+ *
+ * Local. O(params). Fails as dpar_ddp_init does, on this rank only. */
 DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_desc *options,
                                     int64_t *bytes, dpar_why *why);
-/* Lays out the gradients of all parameters, zeroed. COLLECTIVE: all ranks give the same options
- * (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Small
- * collectives compare. O(elements). */
+/* Lays out the gradients of all parameters and sets them to 0.
+ *
+ * Collective over c: all ranks give the same options. Compares them with small collectives.
+ * O(elements). Fails on all ranks with DPAR_E_MISMATCH if the options differ, DPAR_E_ARG,
+ * DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
                                    const dpar_ddp_desc *options, dpar_ddp **ddp, dpar_why *why);
-/* Where the numel elements of parameter i's gradient lie, as long as the ddp lives; NULL: there is
- * no such parameter. *used (NULL: not wanted), after the end of the last pass: 1 if it was ready on
- * any rank since dpar_ddp_zero, without options.unused on this rank. Local. O(1). */
+/* Returns the address of parameter i's gradient, numel[i] elements, or NULL if there is no such
+ * parameter. The address stays the same as long as the ddp exists.
+ *
+ * used: set, after the end of the last pass, to 1 if the parameter was ready since dpar_ddp_zero:
+ *       on any rank with options.unused, otherwise on this rank. May be NULL.
+ *
+ * Local. O(1). */
 DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i, int *used);
-/* Makes all gradients 0, and no parameter counts as used: before the first micro-batch of a step.
- * Local. O(elements). */
+/* Sets all gradients to 0 and marks all parameters as unused. Call it before the first micro-batch
+ * of a step. Local. O(elements). */
 DPAR_API void dpar_ddp_zero(dpar_ddp *d);
-/* Begins a backward pass. last: 1: what has gathered travels in this pass; 0: more micro-batches
- * follow and nothing travels. Local. O(1), every 255th O(params). E_ARG: the pass before has not
- * ended. The status of a broken communicator: no pass has begun. The sentences of errors from here
- * on are in c->why. */
+/* Begins a backward pass.
+ *
+ * last: 1 if the accumulated gradients are sent in this pass, 0 if more micro-batches follow and
+ *       nothing is sent.
+ *
+ * Local. O(1), and O(params) in every 255th call. Fails with DPAR_E_ARG if the pass before has not
+ * ended, and with the status of a broken communicator; no pass has begun then. Here and in the
+ * functions below, the message of an error is in c->why. */
 DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last);
-/* The gradient of parameter i is whole for this pass, and is not touched until the end. Posts
- * buckets whose turn has come. Each rank has its own order. COLLECTIVE in so far as the other
- * ranks' passes wait for this one's. E_ARG: ready twice, no pass under way, no such parameter.
- * E_PEER, E_TIMEOUT, E_MISMATCH as comm.h. O(1) on average, and where a bucket is whole its
- * posting. */
+/* Marks the gradient of parameter i as complete for this pass, and posts the buckets that are next
+ * in order and complete. Do not touch the gradient again before the pass ends. Each rank may report
+ * its parameters in its own order.
+ *
+ * Collective only in that the passes of the other ranks wait for this one. O(1) on average, plus
+ * the posting if a bucket is complete. Fails with DPAR_E_ARG if the parameter is already ready, no
+ * pass is under way or there is no such parameter, and with DPAR_E_PEER, DPAR_E_TIMEOUT or
+ * DPAR_E_MISMATCH as described in comm.h. */
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i);
-/* Ends the pass; after the last one all gradients are what options say. COLLECTIVE with the last
- * pass, else local. Waits for what travels. O(params) beside that. E_ARG on all ranks, naming the
- * parameters: some are not ready and options.unused is 0. That breaks the communicator. Errors as
- * ready: a pass that failed is over, too. */
+/* Ends the pass and waits for the buckets that are under way. After the last pass of a step, all
+ * gradients are averages, or what the options ask for.
+ *
+ * Collective in the last pass, otherwise local. O(params) plus the wait. Fails with DPAR_E_ARG on
+ * all ranks, naming the parameters, if some are not ready and options.unused is 0; this breaks the
+ * communicator. Other errors are those of dpar_ddp_ready. A pass that failed has also ended. */
 DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d);
-/* Where the elements of the k-th bucket to travel lie, one bucket after the other; NULL past the
- * last. *bucket (NULL: not wanted): as flat.h has it, its lo and hi counted from the first bucket's
- * first element. Local. O(1). */
+/* Returns the address of the elements of the k-th bucket, in the order in which buckets are
+ * reduced, or NULL if there are no more. The buckets follow each other in memory.
+ *
+ * bucket: set to the bucket as flat.h describes it, with lo and hi counted from the first element
+ *         of the first bucket. May be NULL.
+ *
+ * Local. O(1). */
 DPAR_API void *dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
-/* Closes a ddp: gives the gradients' memory back. NULL is fine. COLLECTIVE in so far as no other
- * rank may still be in a pass. E_ARG: a pass is under way, on a communicator that is not broken.
- * Afterwards it is a ddp without parameters, while the communicator lives and your memory is left
- * alone. O(buckets). */
+/* Closes a ddp and frees the gradients. NULL is allowed. Afterwards, as long as the communicator
+ * exists and you leave the memory unchanged, the handle is a ddp without parameters.
+ *
+ * Collective only in that no other rank may still be in a pass. O(buckets). Fails with DPAR_E_ARG
+ * if a pass is under way on a communicator that is not broken. */
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
 
 /* ==== train/over.h ==== */
 
-/* over - gradients become averages over all ranks where they lie: in the flat array, or the arrays,
- * that a training code already has.
+/* over - averages gradients over all ranks in place: in the flat array, or the several arrays, that
+ * a training code already has.
  *
  *     grads = (float *)dpar_alloc(world, n * sizeof *grads);       in place of malloc
- *     dpar_broadcast(world, params, n, DPAR_F32, 0, NULL);         all begin alike
+ *     dpar_broadcast(world, params, n, DPAR_F32, 0, NULL);         all ranks begin alike
  *     dpar_ddp_over(world, grads, n, DPAR_F32, &d, &why);
  *     each step:
  *         backward, as before
@@ -614,24 +667,27 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
  *         update, as before
  *     dpar_ddp_free(d);
  *
- * To let gradients travel while backward goes on, say which are whole, anywhere in backward:
+ * To send gradients while backward is still running, report those that are complete, anywhere in
+ * backward:
  *
  *         dpar_ddp_done(d, grads + at, count);
  *
- * What was not said leaves at dpar_ddp_end. In the first pass all of it does, and dpar learns. The
- * parts of rank 0, in the order in which it had them done, are merged to buckets of 4 MiB (of more
- * than 16 GiB: 1/4096 of all). From the second pass on each bucket travels when all of it is done.
- * Each rank has its own order, and its own parts.
+ * Gradients that were not reported are sent by dpar_ddp_end. In the first pass it sends all of
+ * them, and dpar records the parts that rank 0 reported and their order. It merges them to buckets
+ * of 4 MiB, or of 1/4096 of all gradients if these exceed 16 GiB. From the second pass on, a bucket
+ * is sent when all of it has been reported. Each rank may report its own parts in its own order.
  *
- * Micro-batches: add up gradients, and call done and end for the last one alone. A weight that is
- * used twice (tied) is done after its second use. What lies in grads between steps is yours: zero
- * it, or let backward write it. Where nothing is to be averaged leave dpar_ddp_end out: evaluation
- * needs no call at all. `grads` stays where it is as long as d lives.
+ * Micro-batches: accumulate the gradients, and call dpar_ddp_done and dpar_ddp_end only for the
+ * last micro-batch. A weight that is used twice (a tied weight) is complete after its second use.
+ * Between steps the contents of grads belong to you: zero them, or let backward overwrite them.
+ * Where nothing is to be averaged, leave out dpar_ddp_end; evaluation needs no call at all. The
+ * array must stay in place as long as d exists.
  *
- * Sums go in rank order (comm.h): the same bits on all ranks, whatever is done when. Registered
- * memory (dpar_alloc, dpar_comm_alloc) is reduced where it lies; any other is right, too, and
- * copied on the way. For 16 bits on the wire, sums in place of averages, or a look for NaN take the
- * full ddp (ddp.h), which lays gradients out itself. For ZeRO-1 on the same array: zero1.h. */
+ * Sums are computed in rank order (comm.h), so that all ranks get the same bits, whatever was
+ * reported when. Registered memory (dpar_alloc, dpar_comm_alloc) is reduced in place; other memory
+ * gives the same result but is copied on the way. The full ddp (ddp.h), which lays the gradients
+ * out itself, can also send 16 bits, compute sums in place of averages, and look for NaN. zero1.h
+ * is ZeRO-1 on the same array. */
 
 /* One of several arrays of gradients. */
 typedef struct dpar_ddp_array {
@@ -639,37 +695,51 @@ typedef struct dpar_ddp_array {
     int64_t count; /* elements */
 } dpar_ddp_array;
 
-/* Averages grads[n] at each dpar_ddp_end. They are of type F64, F32, F16 or BF16, in the memory of
- * the communicator (host, or c->mem). COLLECTIVE: n and type are the same on all ranks (E_MISMATCH
- * else). E_ARG, E_RANGE, E_MEMORY with a sentence, on all ranks. Small collectives compare; O(n /
- * 2^20). */
+/* Makes a ddp that averages an array of gradients in place at each dpar_ddp_end.
+ *
+ * grads: [n] elements of `type` (F64, F32, F16 or BF16), in the memory of the communicator: the
+ *        host's, or c->mem. It stays yours.
+ *
+ * Collective over c: n and type are the same on all ranks. Compares them with small collectives;
+ * O(n / 2^20). Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG, DPAR_E_RANGE or
+ * DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,
                                    dpar_ddp **ddp, dpar_why *why);
-/* dpar_ddp_over of several arrays. `list` is read here alone. Arrays of less than 64 KiB are
- * copied, to travel as one. Errors as dpar_ddp_over. E_ARG, too: two of them have bytes in common.
- * O(arrays log(arrays)). */
+/* Makes a ddp that averages several arrays of gradients in place, as dpar_ddp_over does with one.
+ *
+ * list: [arrays] the arrays, which must not overlap. Only this call reads the list itself. Arrays
+ *       of less than 64 KiB are copied, so that they can be sent together.
+ *
+ * Collective over c. O(arrays log(arrays)). Fails as dpar_ddp_over does, and with DPAR_E_ARG if two
+ * of the arrays overlap. */
 DPAR_API dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_array *list, int32_t arrays,
                                         int32_t type, dpar_ddp **ddp, dpar_why *why);
-/* Says that these `count` gradients are whole, and are not touched before the end of the pass.
- * Those that are next leave, where they make 4 MiB. Never needed. O(log of the runs that are done),
- * and the posting.
+/* Reports that `count` gradients from `at` on are complete, and sends the buckets that are next in
+ * order and complete. Optional. Do not touch these gradients again before the pass ends.
  *
- * E_ARG, nothing done: some of them are done already in this pass, they lie outside of the
- * gradients, or d is no dpar_ddp_over. E_MEMORY. Errors of the pass so far, as comm.h. The sentence
- * is in c->why. */
+ * Collective only in that the passes of the other ranks wait for this one. O(log of the number of
+ * separate runs reported so far), plus the posting. Fails with DPAR_E_ARG, and does nothing, if
+ * some of these gradients were already reported in this pass, are not part of the arrays, or d was
+ * not made by dpar_ddp_over. Fails with DPAR_E_MEMORY, and with the errors of the pass so far as
+ * described in comm.h. The message is in c->why. */
 DPAR_API dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count);
-/* dpar_ddp_end (ddp.h) makes averages, for all. COLLECTIVE. Errors as comm.h. An all-reduce of n
- * elements less what has left; the first time a broadcast of 16 bytes a bucket. dpar_ddp_begin is
- * not needed; begin(d, 0) to end is a micro-batch in which nothing travels. */
+/* dpar_ddp_end (ddp.h) turns the gradients into averages on all ranks. It is collective and fails
+ * as described in comm.h. It costs an all-reduce of the elements that were not sent before; the
+ * first call also broadcasts 16 bytes for each bucket. dpar_ddp_begin is not needed, but
+ * dpar_ddp_begin(d, 0) begins a micro-batch in which nothing is sent, up to dpar_ddp_end. */
 
-/* Lets go of d; grads is yours. COLLECTIVE in so far as no other rank may still be in a pass. NULL
- * is fine. E_ARG: a pass is under way, on a communicator that is not broken. */
+/* Frees a ddp that dpar_ddp_over or dpar_ddp_over_list made. The arrays of gradients stay yours.
+ * NULL is allowed.
+ *
+ * Collective only in that no other rank may still be in a pass. Fails with DPAR_E_ARG if a pass is
+ * under way on a communicator that is not broken. */
 DPAR_API dpar_status dpar_ddp_free(dpar_ddp *d);
 
 /* ==== train/zero1.h ==== */
 
-/* zero1 - ZeRO-1 on the flat arrays of a training code. Each rank keeps the optimizer's state only
- * for its share of the weights, updates that share, and gathers the others.
+/* zero1 - trains with ZeRO-1 on the flat arrays of a training code. Each rank keeps the optimizer's
+ * state only for its share of the weights, updates that share, and gathers the shares of the other
+ * ranks.
  *
  *     dpar_ddp_over(world, grads, n, DPAR_F32, &d, &why);          over.h
  *     dpar_optimizer_init(&adamw, DPAR_OPTIMIZER_ADAMW);
@@ -677,81 +747,98 @@ DPAR_API dpar_status dpar_ddp_free(dpar_ddp *d);
  *         backward; dpar_ddp_done(d, ...) where you like
  *         dpar_zero1_step(d, params, &adamw, rate, 1.0);           in place of the update
  *
- * dpar_zero1_step ends the pass by itself. Gradients then go only to the owners of their shares,
- * and a step sends as much as dpar_ddp_end does. After dpar_ddp_end it uses the averages that are
- * there, and a step sends half as much more.
+ * dpar_zero1_step ends the pass by itself. Gradients are then sent only to the rank that owns their
+ * share, and a step sends as many bytes as dpar_ddp_end alone does. If you call dpar_ddp_end first,
+ * for instance to inspect the averages, the step uses them and sends half as much again.
  *
- * A rank's share is elements first .. first + count - 1 of the flat array: ceil(n / ranks) each,
- * the last ranks less. To save: each rank writes its state at `first` of a file for each array. To
- * load on any number of ranks: each reads what its share is now.
+ * A rank's share is elements first .. first + count - 1 of the flat array: ceil(n / ranks) for each
+ * rank, fewer for the last ones. To save the state, each rank writes each of its arrays at offset
+ * `first` of that array's file. To load it on any number of ranks, each rank reads the elements of
+ * its present share.
  *
  *     for (k = 0; (m = dpar_zero1_state(d, k, &first, &count, &type)) != NULL; k++) {
  *         pwrite(file[k], m, count * dpar_type_bytes(type), first * dpar_type_bytes(type));
  *     }
  *     dpar_zero1_resume(d, &adamw, steps, &why);      in a new job; then the same loop with pread
  *
- * Weights are those of one rank to the rounding of the gradients' average, element by element
- * (optimizer.h); with a clip, of the norm too. Weights in 16 bits have no masters here: see
- * optimizer.stochastic, or fsdp.h. */
+ * The weights equal those of one rank up to the rounding of the averaged gradients, because the
+ * update is element by element (optimizer.h), and of the norm if there is a clip. There are no
+ * F32 masters for 16-bit weights here: use optimizer.stochastic, or fsdp.h. */
 
-/* One step: updates params[n], of the gradients' type, with the averages of d's gradients.
- * Afterwards params are whole and the same on all ranks, and grads holds averages in this rank's
- * share alone. d is a dpar_ddp_over of one flat array. clip: the largest norm of all gradients
- * (dpar_optimizer_clip); 0 and less: any. The optimizer's numbers may change from step to step, its
- * kind and moment_type not.
+/* Updates the weights with the averages of d's gradients: one step of the optimizer.
  *
- * COLLECTIVE. A reduce-scatter and an all-gather of n, with a clip an all-reduce of 8 bytes; O(n /
- * ranks). The first step takes the state from dpar_comm_alloc: (moments) n / ranks elements.
+ * d:         made by dpar_ddp_over, of one flat array of n gradients. Afterwards only this rank's
+ *            share of that array holds averages.
+ * params:    [n] weights, of the gradients' type. Afterwards they are whole and equal on all ranks.
+ * optimizer: its numbers may change from step to step, its kind and moment_type may not.
+ * rate:      learning rate.
+ * clip:      largest norm of all gradients (dpar_optimizer_clip); 0 or less means no limit.
  *
- * E_ARG: an optimizer that is none or another one, a rate or clip that is no number, params is
- * NULL, d is of a list or not of dpar_ddp_over. Where all ranks are E_ARG nothing is done, and the
- * next step may be right. E_MEMORY, E_MISMATCH in the first step leave all well. Later, where ranks
- * give different numbers or one is E_ARG alone, E_MISMATCH breaks the communicator. Errors as
- * comm.h. The sentence is in c->why. */
+ * Collective. Costs a reduce-scatter and an all-gather of n elements, with a clip an all-reduce of
+ * 8 bytes, and O(n / ranks). The first step allocates the state with dpar_comm_alloc: n / ranks
+ * elements for each moment.
+ *
+ * Fails with DPAR_E_ARG if the optimizer is invalid or not the one of the first step, rate is not
+ * finite, clip is NaN, params is NULL, or d was not made by dpar_ddp_over. If that is so on all
+ * ranks, nothing was done and you may try again. DPAR_E_MEMORY and DPAR_E_MISMATCH in the first
+ * step also do no harm. In later steps DPAR_E_MISMATCH breaks the communicator: ranks gave
+ * different numbers, or only some got DPAR_E_ARG. Other errors are those of comm.h. The message is
+ * in c->why. */
 DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optimizer *optimizer,
                                      double rate, double clip);
 
-/* Elements first .. first + count - 1 of the flat array, which are updated otherwise than the
- * optimizer says. */
+/* A range of elements with its own weight decay and rate, like a parameter group of PyTorch. */
 typedef struct dpar_zero1_group {
-    int64_t first, count;
-    double decay; /* of weights, in place of the optimizer's; 0: none */
-    double rate;  /* times the step's rate; 0: 1 */
+    int64_t first, count; /* elements first .. first + count - 1 of the flat array */
+    double decay;         /* weight decay in place of the optimizer's; 0 means none */
+    double rate;          /* factor for the rate of the step; 0 selects 1 */
 } dpar_zero1_group;
-/* Sets the groups from the next step on. They are in ascending order and do not overlap. Elements
- * in none go by the optimizer's own decay and the step's rate. The array is copied. COLLECTIVE: the
- * same on all ranks (E_MISMATCH else). E_ARG with a sentence, E_MEMORY. Small collectives compare.
- * O(groups). */
+/* Sets the groups that apply from the next step on. Elements in no group use the optimizer's decay
+ * and the rate of the step.
+ *
+ * group: [groups] in ascending order without overlap. The array is copied.
+ *
+ * Collective: the same groups on all ranks, compared with small collectives. O(groups). Fails with
+ * DPAR_E_MISMATCH if they differ, DPAR_E_ARG or DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_group *group, int32_t groups,
                                        dpar_why *why);
 
-/* This rank's share of an array of the optimizer, in the memory of the communicator. array: AdamW 0
- * is m, 1 is v; SGD with momentum has 0. It has `count` elements of `type` (NULL: not wanted), for
- * elements `first` and on of the flat array. NULL: no such array, or none yet: before the first
- * step and dpar_zero1_resume. Local. O(1). */
+/* Returns this rank's share of an array of the optimizer's state, in the memory of the
+ * communicator. Returns NULL if the optimizer has no such array, or no state yet: before the first
+ * step and before dpar_zero1_resume.
+ *
+ * array: for AdamW 0 is m and 1 is v; for SGD with momentum 0 is the momentum.
+ * first: set to the first element of the share in the flat array. May be NULL.
+ * count: set to the number of elements. May be NULL.
+ * type:  set to their type. May be NULL.
+ *
+ * Local. O(1). */
 DPAR_API void *dpar_zero1_state(dpar_ddp *d, int32_t array, int64_t *first, int64_t *count,
                                 int32_t *type);
-/* Resumes: the next step is number steps + 1. Takes the state, which is 0, where there is none yet.
- * With what was saved in it training goes on bit by bit as if it had not stopped, on as many ranks.
- * COLLECTIVE. E_ARG, E_MEMORY with a sentence; E_MISMATCH: ranks gave different optimizers or
- * steps. */
+/* Prepares d to continue a training that was saved after `steps` steps: the next step is number
+ * steps + 1. Allocates the state, filled with 0, if there is none yet. Once you have filled in the
+ * saved state, training on the same number of ranks gives the same bits as if it had not stopped.
+ *
+ * Collective. Fails with DPAR_E_ARG, DPAR_E_MEMORY, or DPAR_E_MISMATCH if ranks gave different
+ * optimizers or steps. */
 DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimizer, int64_t steps,
                                        dpar_why *why);
 
 /* ==== train/fsdp.h ==== */
 
-/* fsdp - training with the optimizer's state, the gradients and the weights of a model cut over the
- * ranks: ZeRO-1, 2 and 3 (FSDP), and hybrids of it with replicas. Parameters come in units, one a
- * layer: a unit is what travels at once. Its parameters lie end to end in C order, padded to equal
- * shards (flat.h). Each rank keeps one shard of the masters and of the optimizer's arrays.
+/* fsdp - trains a model whose optimizer state, gradients and weights are cut over the ranks:
+ * ZeRO-1, 2 and 3 (FSDP), and hybrids with replicas. The parameters form units, usually one for
+ * each layer. A unit is what is sent at once. Its parameters are stored end to end in C order,
+ * padded to equal shards (flat.h). Each rank keeps one shard of the master weights and of the
+ * optimizer's arrays.
  *
  *     ZeRO-1   weights are whole on every rank, gathered once a step; gradients are whole,
  *              reduced in the last micro-batch
- *     ZeRO-2   weights as ZeRO-1 (FSDP: reshard_after_forward = False);
+ *     ZeRO-2   weights as in ZeRO-1 (FSDP: reshard_after_forward = False);
  *              gradients are shards, reduced in each micro-batch
  *     ZeRO-3   weights are gathered before forward and again before backward,
  *              `prefetch` units ahead, into a pool of prefetch + 1 units;
- *              gradients as ZeRO-2
+ *              gradients as in ZeRO-2
  *
  *     options.units = units; options.params_of = params_of; options.numel = numel;
  *     options.zero = 3; options.type = options.compute = options.gradient = DPAR_F32;
@@ -771,99 +858,115 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
  *                 ... uses the weights, adds to the gradients dpar_fsdp_gradient(f, i, NULL)
  *                     (options.assigned: writes them) ...
  *                 dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD);
- *                 dpar_fsdp_ready(f, u);       later, where gradients are computed later
+ *                 dpar_fsdp_ready(f, u);       later, if the gradients are computed later
  *             dpar_fsdp_end(f);
  *         dpar_fsdp_norm(f, &norm);
  *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
  *     dpar_fsdp_free(f);
  *
- * (dpar_fsdp_bytes, _init and _close: the same in memory of yours; _bytes also plans.)
+ * dpar_fsdp_bytes, _init and _close do the same in memory of yours; dpar_fsdp_bytes also helps to
+ * plan a job. fsdp_over.h has the common case in fewer lines.
  *
- * A weight that several layers use (tied: the embedding is the output, too) is a unit of its own
- * that stays in use. Unshard it before the first of them and reshard it after the last, forward and
- * backward; make it ready after the last gradient. options.at_once says how many units are in use
- * together: 2 then.
+ * Tied weights. A weight that several layers use, such as an embedding that is also the output, is
+ * a unit of its own that stays in use. Unshard it before the first of these layers and reshard it
+ * after the last, in forward and in backward, and make it ready after its last gradient. Set
+ * options.at_once to the number of units that are in use together, which is then 2.
  *
- * Evaluation: unshard (DPAR_ACTION_FORWARD) and reshard work outside of a pass, and begin may come
- * just before backward.
+ * Evaluation. dpar_fsdp_unshard (DPAR_ACTION_FORWARD) and dpar_fsdp_reshard also work outside of a
+ * pass. dpar_fsdp_begin may also be called after forward, just before backward.
  *
- * Pointers: with ZeRO-1 and 2 dpar_fsdp_weight gives the same address of a parameter in every step.
- * So does dpar_fsdp_gradient where gradients are whole (ZeRO-1, `once`). With ZeRO-3, and for
- * gradients of ZeRO-2, ask again after each unshard.
+ * Pointers. With ZeRO-1 and 2, dpar_fsdp_weight returns the same address in every step. So does
+ * dpar_fsdp_gradient if gradients are whole (ZeRO-1, options.once). For weights of ZeRO-3, and for
+ * gradients that are shards, ask again after each unshard.
  *
- * A checkpoint: each rank writes what dpar_fsdp_state gives of each unit and array; dpar_fsdp_load
- * reads it, on as many ranks or others.
+ * Checkpoints. Each rank writes what dpar_fsdp_state returns for each unit and array.
+ * dpar_fsdp_load reads it, on the same or another number of ranks.
  *
- * Hybrid: `c` are the ranks that share one copy (a node), options.replicas those that hold the same
- * shard of other copies (dpar_comm_split_axes makes both). Gradients are reduced inside, then their
- * shards across, once a step.
+ * Hybrids. `c` connects the ranks that share one copy of the model, for instance a node, and
+ * options.replicas connects the ranks that hold the same shard of different copies.
+ * dpar_comm_split_axes makes both. Gradients are reduced over c, then their shards are reduced over
+ * the replicas once a step.
  *
- * Pipeline: a whole step is one pass. UNSHARD is unshard (of a stage's first: BACKWARD, so that
- * there is room for its gradients; then FORWARD), RESHARD reshard, REDUCE_GRAD ready; begin and
- * end stand round dpar_pipeline_run. prefetch and buffers: as many as the rank has stages. Of
- * several runs that add up each is a pass; those with last = 0 leave REDUCE_GRAD out: call ready of
- * each unit after them, before the end.
+ * Pipelines. A whole step is one pass, with dpar_fsdp_begin before dpar_pipeline_run and
+ * dpar_fsdp_end after it.
  *
- * Gradients are averaged over the ranks (options.sum: added up) and added up over micro-batches.
- * Where a step is to be the mean over those too, scale the loss by 1 / B, or give step its factor.
+ *  - UNSHARD calls dpar_fsdp_unshard: the first time for a stage with DPAR_ACTION_BACKWARD, which
+ *    reserves space for its gradients, and then with DPAR_ACTION_FORWARD.
+ *  - RESHARD calls dpar_fsdp_reshard.
+ *  - REDUCE_GRAD calls dpar_fsdp_ready.
  *
- * Promises. Nothing is allocated after init: dpar_fsdp_sizes says by term what init takes. Sums go
- * in rank order: the same bits in every run, whatever is prefetched. Replicas stay the same bit by
- * bit. What is in the pool already is not gathered again. All ranks visit units in one order
- * (E_MISMATCH else; over MPI with its option `check`).
+ * Let options.prefetch and options.buffers be the number of stages of the rank. If several runs
+ * accumulate gradients, each is a pass. Runs with last = 0 leave REDUCE_GRAD out, so call
+ * dpar_fsdp_ready for each unit after such a run and before dpar_fsdp_end.
  *
- * In a device's memory (c->mem) all arrays lie there, also those that set and load are given.
- * Functions follow what its stream was given and order what follows. Only norm and load wait. */
+ * Gradients are averaged over the ranks, or summed with options.sum, and summed over micro-batches.
+ * For the mean over micro-batches, scale the loss by 1 / B or pass that factor to dpar_fsdp_step.
+ *
+ * Guarantees. Nothing is allocated after init, and dpar_fsdp_sizes lists what init allocates. Sums
+ * are computed in rank order, which gives the same bits in every run, whatever is prefetched.
+ * Replicas stay equal bit by bit. A unit that is already in the pool is not gathered again. All
+ * ranks must visit units in the same order; otherwise calls fail with DPAR_E_MISMATCH, over MPI
+ * only with its option `check`.
+ *
+ * If c->mem is the memory of a device, all arrays are in that memory, including those passed to
+ * dpar_fsdp_set and dpar_fsdp_load. The functions run after the work that the device's stream was
+ * given before, and before work that it is given later. Only dpar_fsdp_norm and dpar_fsdp_load wait
+ * for the device. */
 
-/* Options of an fsdp. Zero it and fill in what differs. The same on all ranks, but for replicas and
- * names. */
+/* Describes an fsdp. Zero it and fill in what differs from the defaults. All ranks give the same
+ * values, except replicas and names. */
 typedef struct dpar_fsdp_desc {
-    int32_t units;            /* of the model, in the order of forward */
-    int32_t zero;             /* 1, 2, 3 */
-    const int32_t *params_of; /* [units] parameters of each, 0 and more; */
-    const int64_t *numel;     /* [of all] elements of each, 0 and more, unit after unit. Both are
-                                 read by bytes and init alone */
-    dpar_comm *replicas;      /* NULL: none. Of one world with c */
-    int32_t type;     /* of the masters, which are updated: F64, F32; BF16, F16: no masters but the
-                         weights themselves. The optimizer's arrays are what
-                         dpar_optimizer_check says: F64 beside F64, else F32 or BF16.
-                         It and the next two must be said */
-    int32_t compute;  /* of the weights that forward and backward see, and that travel: type, F32 of
-                         F64, BF16 or F16 of F32 */
-    int32_t gradient; /* in which gradients are computed and travel: compute, or a wider one. 16
-                         bits are added up in F32 and rounded once (by ZeRO-1, and with `once`,
-                         over replicas once more); micro-batches are summed in F32
-                         (F64 for type F64) by ZeRO-2 and 3 */
-    int32_t prefetch; /* units gathered ahead of the one in use, 0 and more */
-    int32_t buffers;  /* ZeRO-2, 3: units whose gradients may be under way at once; 0: as
-                         at_once; fewer: E_ROOM */
-    int32_t at_once;  /* units that are in use at the same time, or whose gradients are computed; 0:
-                         1. The pool has prefetch + at_once units, and there are `buffers` for as
-                         many. More is E_ROOM, which names them */
-    int32_t once;     /* ZeRO-2, 3: 1: gradients stay whole in all micro-batches and are reduced in
-                         the last (less traffic, more memory: as ZeRO-1) */
-    int32_t sum;      /* 1: sums over the ranks; 0: averages */
-    /* 0: backward adds to gradients, which are 0 before. 1: it writes them, except where
-     * dpar_fsdp_gradient says so, and nothing is zeroed before. It writes each element of each
-     * parameter of the unit, 0 where it has none. */
+    int32_t units;            /* number of units, in the order of forward */
+    int32_t zero;             /* stage of ZeRO: 1, 2 or 3 */
+    const int32_t *params_of; /* [units] parameters in each unit, 0 or more. Only bytes and init
+                                 read it, as the next */
+    const int64_t *numel;     /* [all parameters] elements of each, 0 or more, unit after unit */
+    dpar_comm *replicas;      /* ranks with the same shard of other copies, made from the same world
+                                 as c; NULL if there are none */
+    /* Type of the master weights, which the optimizer updates: F64 or F32. With BF16 or F16 there
+     * are no masters, and the weights themselves are updated. The optimizer's arrays have the type
+     * that dpar_optimizer_check reports. Required, as are the next two. */
+    int32_t type;
+    /* Type of the weights that forward and backward use and that are gathered: `type`, or F32 for
+     * F64, or BF16 or F16 for F32. */
+    int32_t compute;
+    /* Type in which gradients are computed and reduced: `compute` or a wider one. 16-bit gradients
+     * are summed in F32 and rounded once; ZeRO-1 and `once` round once more over replicas. ZeRO-2
+     * and 3 sum micro-batches in F32, or in F64 if `type` is F64. */
+    int32_t gradient;
+    int32_t prefetch; /* units that are gathered ahead of the one in use, 0 or more */
+    int32_t buffers;  /* ZeRO-2 and 3: units whose gradients may be under way at once. 0 selects
+                         at_once; fewer is DPAR_E_ROOM */
+    /* Units that are in use at the same time, or whose gradients are being computed; 0 selects 1.
+     * The pool has prefetch + at_once units. Using more is DPAR_E_ROOM, which names the units. */
+    int32_t at_once;
+    int32_t once; /* ZeRO-2 and 3: 1 keeps gradients whole in all micro-batches and reduces them in
+                     the last, which is less traffic and more memory, as in ZeRO-1 */
+    int32_t sum;  /* 1 computes sums over the ranks; 0 averages */
+    /* 0 if backward adds to gradients, which are 0 before. 1 if it writes them, except where
+     * dpar_fsdp_gradient asks to add; dpar then need not zero them. Backward must write every
+     * element of every parameter of the unit, 0 where there is no gradient. */
     int32_t assigned;
-    const char *const *names; /* of the units, for sentences, as long as the fsdp lives; NULL: their
-                                 numbers */
-    int64_t align;            /* starts of parameters in their unit, in elements; 0: 1 */
-    /* stochastic: also where F32 masters become BF16 weights. Everything rounds by the number of an
-     * element among all, the units end to end. So copies in other fsdp's (of tensor-parallel ranks)
-     * stay equal where they have the same number there. */
+    const char *const *names; /* [units] names for messages, kept by you as long as the fsdp exists.
+                                 If NULL, messages give the numbers of the units */
+    int64_t align;            /* parameters begin in their unit at multiples of this many elements;
+                                 0 selects 1 */
+    /* Its option `stochastic` also applies where F32 masters are rounded to BF16 weights. The
+     * random number of an element is that of its place among all elements, the units end to end.
+     * Copies in other fsdp objects, such as those of tensor-parallel ranks, stay equal if they have
+     * the same place there. */
     dpar_optimizer optimizer;
 } dpar_fsdp_desc;
 
-/* Bytes of a rank. The sum of the last six, each rounded up to 64, is `registered`. */
+/* Memory of a rank in bytes. `registered` is the sum of the six sizes below it, each rounded up to
+ * a multiple of 64. */
 typedef struct dpar_fsdp_sizes {
-    int64_t plan;       /* that init needs of the caller's memory (aligned to 64) */
-    int64_t registered; /* that it takes from dpar_comm_alloc; never more until close */
-    int64_t weights;    /* ZeRO-1, 2: whole, of type compute */
-    int64_t gradients;  /* whole, of type gradient; or shards */
-    int64_t master;     /* shards; 0 where the masters are pieces of the whole weights */
-    int64_t moments;    /* the optimizer's shards */
+    int64_t plan;       /* needed by init from you, aligned to 64 */
+    int64_t registered; /* allocated by init with dpar_comm_alloc; constant until close */
+    int64_t weights;    /* ZeRO-1 and 2: whole weights, of type compute */
+    int64_t gradients;  /* whole, of type gradient, or shards */
+    int64_t master;     /* shards; 0 if the masters are pieces of the whole weights */
+    int64_t moments;    /* shards of the optimizer's arrays */
     int64_t gathered;   /* ZeRO-3: prefetch + at_once units, each as large as the largest */
     int64_t buckets;    /* gradients under way: `buffers` units of that size */
 } dpar_fsdp_sizes;
@@ -871,133 +974,187 @@ typedef struct dpar_fsdp_sizes {
 /* A model that is cut over the ranks: a handle. */
 typedef struct dpar_fsdp dpar_fsdp;
 
-/* What init takes, for `shards` ranks that share a copy. Errors as init. Local, without a
- * communicator: for planning. O(params). */
+/* Computes the memory of a rank when `shards` ranks share a copy of the model. It needs no
+ * communicator and can be used to plan a job. Local. O(params). Fails as dpar_fsdp_init does. */
 DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_desc *options,
                                      dpar_fsdp_sizes *sizes, dpar_why *why);
-/* Cuts the model over the ranks of c. Weights and state are zero. COLLECTIVE over c and replicas:
- * all ranks give the same options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY with a
- * sentence, on all ranks; of the calls below, on this rank, the sentence is in c->why. Small
- * collectives compare. */
+/* Cuts a model over the ranks of c. The weights and the optimizer's state are 0.
+ *
+ * memory, bytes: the `plan` bytes of dpar_fsdp_bytes, aligned to 64. They are in use until close.
+ *
+ * Collective over c and options.replicas: all ranks give the same options. Compares them with small
+ * collectives. Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG, DPAR_E_RANGE,
+ * DPAR_E_ROOM or DPAR_E_MEMORY. In the functions below, the message of an error is in c->why. */
 DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
                                     const dpar_fsdp_desc *options, dpar_fsdp **fsdp, dpar_why *why);
-/* Parameter i becomes values[numel], of options.type, whole: each rank takes its piece. All ranks
- * call it with the same numbers, between steps. E_ARG: no such parameter, values that are NULL, a
- * pass is under way. Local. O(numel / ranks). */
+/* Sets the weights of parameter i. All ranks call it with the same values, between steps.
+ *
+ * values: [numel[i]] the whole parameter, of options.type. Each rank copies its piece.
+ *
+ * Local. O(numel / ranks). Fails with DPAR_E_ARG if there is no such parameter, values is NULL or a
+ * pass is under way. */
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
 
 /* ---- a step ---- */
 
-/* All gradients become 0: before the first micro-batch (at the latest before its backward). Memory
- * is not touched: passes write it, or zero it where they come to it. Local. O(units). */
+/* Resets all gradients to 0. Call it before the first micro-batch of a step, or at the latest
+ * before its backward. It touches no memory: the passes write the gradients, or zero them when they
+ * reach them. Local. O(units). */
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
-/* A micro-batch begins; last: 1: the step's last. E_ARG: the one before has not ended. The
- * status of a broken communicator. Local. O(units). */
-DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
-/* Unit u is about to be used: returns when its weights are there, and has asked for those of
- * `prefetch` units after it in this direction (DPAR_ACTION_FORWARD, DPAR_ACTION_BACKWARD).
- * Backward: there is room for its gradients: those of earlier micro-batches (ZeRO-1, `once`), else
- * 0; with options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at
- * weights. COLLECTIVE over c: all ranks call it in the same order. E_ARG: no such unit, already in
- * use, backward outside of a pass or twice in it. E_ROOM: more units in use at once than
- * options.at_once, or more with gradients that are not ready; the sentence names them. Then errors
- * as comm.h. An all-gather of each unit that is not there yet: a rank sends its shard to the other
- * ranks, in type compute. */
-DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
-/* The weights of unit u are not needed for now. E_ARG: they were not in use. Local. O(1). */
-DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t direction);
-/* The numel weights of parameter i, of type compute, between unshard and reshard; else NULL.
- * Aligned to the type. Local. O(1). */
-DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
-/* Where the gradient of parameter i is added, of type gradient, from unshard in backward to ready;
- * else NULL. Local. O(1).
+/* Begins a micro-batch.
  *
- * *adds (NULL: not wanted) is the `beta` of the product that computes it. 1: it is added to what
- * lies there. 0: it is written, whatever lies there. Without options.assigned it is always 1. With
- * it, it is 1 once gradients have been looked at since zero (norm, state, step). Where gradients
- * are kept from one micro-batch to the next (ZeRO-1, `once`) it is also 1 after the step's first
- * one that had the unit backward. */
+ * last: 1 for the last micro-batch of the step.
+ *
+ * Local. O(units). Fails with DPAR_E_ARG if the micro-batch before has not ended, and with the
+ * status of a broken communicator. */
+DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
+/* Gathers the weights of unit u, waits until they are complete, and requests those of the
+ * `prefetch` units that follow in this direction. In backward it also provides the memory of the
+ * unit's gradients. They hold the sum of earlier micro-batches (ZeRO-1, options.once) or 0; with
+ * options.assigned they are undefined in place of 0.
+ *
+ * direction: DPAR_ACTION_FORWARD or DPAR_ACTION_BACKWARD. Forward also works outside of a pass, to
+ *            read weights.
+ *
+ * Collective over c: all ranks call it in the same order. Costs an all-gather of each unit that is
+ * not in the pool, in which a rank sends its shard to the other ranks in type compute. Fails with
+ * DPAR_E_ARG if there is no such unit, it is already in use, or for backward outside of a pass or a
+ * second time in it. Fails with DPAR_E_ROOM, naming the units, if more than options.at_once are in
+ * use or have gradients that are not ready. Other errors are those of comm.h. */
+DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
+/* Ends the use of unit u's weights for now. Local. O(1). Fails with DPAR_E_ARG if they were not in
+ * use. */
+DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t direction);
+/* Returns the address of parameter i's weights: numel[i] elements of type compute, aligned to that
+ * type. Returns NULL unless its unit is between unshard and reshard. Local. O(1). */
+DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
+/* Returns the address where the gradient of parameter i is added, of type gradient. Returns NULL
+ * unless its unit is between unshard in backward and ready. Local. O(1).
+ *
+ * adds: set to the `beta` of the matrix product that computes the gradient. 1 means that the
+ *       gradient is added to the present contents, 0 that it overwrites them. May be NULL.
+ *
+ * Without options.assigned it is always 1. With it, it is 1 in two cases. The first is that
+ * gradients were used since dpar_fsdp_zero (by dpar_fsdp_norm, _state or _step). The second is that
+ * gradients are kept from one micro-batch to the next (ZeRO-1, options.once) and an earlier
+ * micro-batch of the step had this unit in backward. */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i, int *adds);
-/* The gradients of unit u are whole for this micro-batch; its reduction is posted. COLLECTIVE over
- * c, as unshard. E_ARG: there are none; else errors as comm.h. ZeRO-1 and `once`: the last
- * micro-batch alone sends; a reduce-scatter of the unit, in type gradient. */
+/* Marks the gradients of unit u as complete for this micro-batch, and posts their reduction.
+ *
+ * Collective over c, in the same order on all ranks. Costs a reduce-scatter of the unit in type
+ * gradient; with ZeRO-1 and options.once only in the last micro-batch. Fails with DPAR_E_ARG if the
+ * unit has no gradients in this pass; other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);
-/* The micro-batch is over; after the last one the gradients of this rank's shards are reduced.
- * COLLECTIVE. E_ARG: a unit is in use, or its gradients have not been made ready (in the last one:
- * of any unit with parameters), which breaks the communicator. Errors as comm.h: a pass that failed
- * is over, too. Waits for what ready has posted; with replicas for an all-reduce of each shard,
- * too. */
+/* Ends the micro-batch. After the last one, the gradients of this rank's shards are reduced.
+ *
+ * Collective. Waits for what dpar_fsdp_ready posted, and with replicas for an all-reduce of each
+ * shard. Fails with DPAR_E_ARG, which breaks the communicator, if a unit is in use or its gradients
+ * were not made ready; in the last micro-batch that applies to every unit with parameters. Other
+ * errors are those of comm.h. A pass that failed has also ended. */
 DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *f);
-/* The 2-norm of all gradients: squares in f64 in the order of the shard, then over the ranks in
- * their order. Where other communicators hold other parameters (stages, tensor parallel), add up
- * the squares of their norms. COLLECTIVE over c. E_ARG: a pass is under way, or norm is NULL; else
- * errors as comm.h. An all-reduce of 8 bytes; O(elements of the shards). */
+/* Computes the 2-norm of all gradients. Squares are summed in f64 in the order of the shard, then
+ * over the ranks in rank order. If other communicators hold other parameters (pipeline stages,
+ * tensor parallelism), sum the squares of their norms.
+ *
+ * Collective over c. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
+ * DPAR_E_ARG if a pass is under way or norm is NULL; other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *f, double *norm);
-/* One step of the optimizer with gradients times `factor`. E_ARG: a pass is under way. Local.
- * O(elements of the shards). */
+/* Updates the weights by one step of the optimizer.
+ *
+ * rate:   learning rate.
+ * factor: gradients are multiplied by it (dpar_optimizer_clip).
+ *
+ * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is under way. */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *f, double rate, double factor);
 
 /* ---- state ---- */
 
-/* What a rank has a shard of: the arrays of a checkpoint, and the reduced gradients. */
+/* Arrays of which a rank has a shard: those of a checkpoint, and the reduced gradients. */
 enum {
     DPAR_FSDP_MASTER,
     DPAR_FSDP_MOMENT_1,
     DPAR_FSDP_MOMENT_2,
-    DPAR_FSDP_ARRAY_COUNT, /* how many a checkpoint has at most */
+    DPAR_FSDP_ARRAY_COUNT, /* the most arrays that a checkpoint has */
     DPAR_FSDP_GRADIENT = DPAR_FSDP_ARRAY_COUNT
 };
 
-/* This rank's shard of an array of unit u, its elements (padding included, which is 0) and their
- * type (NULL: not wanted). NULL, 0 elements and DPAR_TYPE_NONE where there is none: no such unit,
- * an array that the optimizer does not have. dpar_fsdp_piece says which parameter lies where.
- * Local. O(1).
+/* Returns this rank's shard of an array of unit u. If there is none, because there is no such unit
+ * or the optimizer has no such array, it returns NULL with 0 elements and DPAR_TYPE_NONE.
+ * dpar_fsdp_piece reports where a parameter is in it.
  *
- * To save it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAY_COUNT of the ranks of one
- * replica, and how often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients,
- * between the end of a pass and the next zero, for norms that count parameters differently, or sums
- * with other communicators. Those that count as 0 are zeroed here, which takes longer than O(1). */
+ * array:    DPAR_FSDP_MASTER, ... DPAR_FSDP_GRADIENT.
+ * elements: set to the number of elements, including the padding, which is 0. May be NULL.
+ * type:     set to their type. May be NULL.
+ *
+ * A sharded checkpoint consists of the arrays below DPAR_FSDP_ARRAY_COUNT of the ranks of one
+ * replica, and the number of calls of dpar_fsdp_step.
+ *
+ * DPAR_FSDP_GRADIENT gives the reduced gradients, from the end of a pass to the next
+ * dpar_fsdp_zero. Use it for norms that weight parameters differently, or for sums over other
+ * communicators.
+ *
+ * Local. O(1), except that gradients that count as 0 are zeroed here. */
 DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements,
                                int32_t *type);
-/* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit; piece NULL:
- * not wanted); 0: nothing. Local. O(1). */
+/* Finds the piece of parameter i in this rank's shard. Returns 1, or 0 if the shard has no element
+ * of it.
+ *
+ * piece: set to the piece; its in_shard counts from what dpar_fsdp_state returns for the
+ *        parameter's unit. May be NULL.
+ *
+ * Local. O(1). */
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
-/* Unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards are (CHUNK):
- * for redistribute and move. layout->extent[0] are the elements of the unit, padding left out. Each
- * rank's shard is ceil(extent / ranks) of them. A full checkpoint is dpar_gather of the ranks'
- * shards of all units and arrays, each cut off at the extent; it is read as a sharded one of one
- * rank. E_ARG with a sentence. Local. O(1). */
+/* Describes unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards
+ * are (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
+ * elements of the unit without padding, and each rank's shard is ceil(extent / ranks) of them.
+ *
+ * For a full checkpoint, dpar_gather the shards of all ranks for each unit and array, and cut each
+ * off at the extent. It is loaded like a sharded checkpoint of one rank.
+ *
+ * Local. O(1). Fails with DPAR_E_ARG. */
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why);
-/* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
- * an array of unit u. A negative status is a failure. */
+/* Reads a part of a saved shard: a callback of yours. The part is elements first .. first + count -
+ * 1 of the shard that rank `rank` of the saving job had of an array of unit u. Write them to `to`.
+ * A negative status is a failure. */
 typedef dpar_status (*dpar_fsdp_read_callback)(void *ctx, int32_t array, int32_t u, int32_t rank,
                                                int64_t first, int64_t count, void *to);
-/* State that `ranks` ranks saved after `steps` steps, whatever the number of ranks now: reads what
- * this rank needs, each element once. With the same options training goes on bit by bit as if it
- * had not stopped, on as many ranks. COLLECTIVE over both: what fails on one rank all hear of, and
- * have to load again: some of it was read. E_ARG: a pass is under way. E_MISMATCH: ranks gave
- * different numbers. Small collectives compare. */
+/* Loads a checkpoint, whatever the number of ranks is now. Each rank reads what it needs, each
+ * element once. With the same options and number of ranks, training continues with the same bits as
+ * if it had not stopped.
+ *
+ * ranks: number of ranks that saved it.
+ * steps: number of steps that were done when it was saved.
+ *
+ * Collective over c and replicas. Compares the numbers with small collectives. Fails with
+ * DPAR_E_ARG if a pass is under way and DPAR_E_MISMATCH if ranks gave different numbers. A failure
+ * on one rank is reported on all; part of the state may then be replaced, so that you have to load
+ * again. */
 DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps,
                                     dpar_fsdp_read_callback read, void *ctx, dpar_why *why);
 
-/* Gives the memory back. COLLECTIVE in so far as no other rank may still be in a pass. NULL is
- * fine. E_ARG: a pass is under way, on communicators that are not broken. Afterwards, while the
- * communicators live and the plan's memory is left alone, it is one without units and parameters.
- * O(units). */
+/* Closes an fsdp and frees what init allocated. NULL is allowed. Afterwards, as long as the
+ * communicators exist and you leave the plan's memory unchanged, the handle is an fsdp without
+ * units and parameters.
+ *
+ * Collective only in that no other rank may still be in a pass. O(units). Fails with DPAR_E_ARG if
+ * a pass is under way on communicators that are not broken. */
 DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
 
-/* dpar_fsdp_bytes, the memory and dpar_fsdp_init in one, with their errors and cost; E_ROOM, too,
- * where there is no memory. COLLECTIVE over c and replicas. */
+/* Makes an fsdp in memory of its own: dpar_fsdp_bytes, an allocation and dpar_fsdp_init in one.
+ *
+ * Collective over c and options.replicas. Costs and fails as these do, and with DPAR_E_ROOM if the
+ * allocation fails. */
 DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *options, dpar_fsdp **fsdp,
                                     dpar_why *why);
-/* Ends what dpar_fsdp_make made, as dpar_fsdp_close. NULL is fine. */
+/* Frees an fsdp that dpar_fsdp_make or dpar_fsdp_over made, and closes it as dpar_fsdp_close does.
+ * NULL is allowed. */
 DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
 
 /* ==== train/fsdp_over.h ==== */
 
-/* fsdp_over - ZeRO-3 in few lines: weights, gradients and the optimizer's state are cut over the
- * ranks, and a layer's weights are whole while it is used.
+/* fsdp_over - trains with ZeRO-3 in few lines. The weights, gradients and optimizer state are cut
+ * over the ranks, and the weights of a layer are whole only while it is used.
  *
  *     const int64_t numel[] = {embedding, layer, layer, output};      weights of each, in one array
  *     dpar_fsdp_over(world, numel, 4, DPAR_OPTIMIZER_ADAMW, &f, &why);
@@ -1009,38 +1166,55 @@ DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
  *             ...
  *             dpar_fsdp_done(f, u, DPAR_ACTION_FORWARD);
  *         backward, each layer u from the last:
- *             w = dpar_fsdp_use(f, u, DPAR_ACTION_BACKWARD), g = dpar_fsdp_gradient(f, u, NULL);
+ *             w = dpar_fsdp_use(f, u, DPAR_ACTION_BACKWARD);
+ *             g = dpar_fsdp_gradient(f, u, NULL);
  *             ... adds to g ...
- *             dpar_fsdp_done(f, u, DPAR_ACTION_BACKWARD);                     its gradients leave
+ *             dpar_fsdp_done(f, u, DPAR_ACTION_BACKWARD);             its gradients are sent
  *         dpar_fsdp_update(f, rate, 1.0);
  *     dpar_fsdp_free(f);
  *
- * To look at weights, as in evaluation: use and done, forward, between steps.
+ * To read weights between steps, as evaluation does, call dpar_fsdp_use and dpar_fsdp_done with
+ * DPAR_ACTION_FORWARD.
  *
- * All is float, a step is one micro-batch, and the next layer's weights come while one is used.
- * Other types, ZeRO-1 and 2, micro-batches, several parameters a layer, tied weights and replicas:
- * dpar_fsdp_make, of whose functions these are made. They mix: f is a dpar_fsdp, and so are its
- * checkpoints. */
+ * All numbers are float, a step is one micro-batch, and the weights of the next layer are gathered
+ * while one is used. For other types, ZeRO-1 and 2, micro-batches, several parameters in a layer,
+ * tied weights and replicas use dpar_fsdp_make. The functions here are made of those of fsdp.h. You
+ * may mix them, because f is a dpar_fsdp, and its checkpoints are the same. */
 
-/* Cuts `units` arrays over the ranks, numel[u] floats each: dpar_fsdp_make with zero = 3, a unit
- * and a parameter each, a prefetch of 1 and an optimizer (DPAR_OPTIMIZER_ADAMW, DPAR_OPTIMIZER_SGD)
- * with the numbers of dpar_optimizer_init. Weights are 0 before dpar_fsdp_set. COLLECTIVE. Errors
- * and cost as dpar_fsdp_make. */
+/* Makes a model of `units` arrays of floats that are cut over the ranks. It calls dpar_fsdp_make
+ * with zero = 3, one parameter in each unit and a prefetch of 1. The weights are 0 until
+ * dpar_fsdp_set.
+ *
+ * numel:     [units] floats of each array.
+ * optimizer: DPAR_OPTIMIZER_ADAMW or DPAR_OPTIMIZER_SGD, with the numbers of dpar_optimizer_init.
+ *
+ * Collective over c. Costs and fails as dpar_fsdp_make. */
 DPAR_API dpar_status dpar_fsdp_over(dpar_comm *c, const int64_t *numel, int32_t units,
                                     int32_t optimizer, dpar_fsdp **fsdp, dpar_why *why);
 
-/* A step begins: gradients are 0. dpar_fsdp_zero and dpar_fsdp_begin. Local. O(units). */
+/* Begins a step with all gradients 0: dpar_fsdp_zero and dpar_fsdp_begin in one call. Local.
+ * O(units). Fails as dpar_fsdp_begin does. */
 DPAR_API dpar_status dpar_fsdp_start(dpar_fsdp *f);
-/* The weights of unit u, whole until done; NULL after an error, c->why says which. Backward:
- * dpar_fsdp_gradient(f, u, NULL) is where its gradients are added. dpar_fsdp_unshard and _weight.
- * COLLECTIVE: all ranks in the same order. Errors and cost as dpar_fsdp_unshard. */
+/* Gathers the weights of unit u and returns their address, or NULL after an error, whose message is
+ * in c->why. They stay whole until dpar_fsdp_done.
+ *
+ * direction: DPAR_ACTION_FORWARD or DPAR_ACTION_BACKWARD. In backward, add the gradients at
+ *            dpar_fsdp_gradient(f, u, NULL).
+ *
+ * Collective: all ranks call it in the same order. Costs and fails as dpar_fsdp_unshard. */
 DPAR_API const void *dpar_fsdp_use(dpar_fsdp *f, int32_t u, int32_t direction);
-/* Unit u is not used for now; backward: its gradients are whole, and leave. dpar_fsdp_reshard, and
- * backward dpar_fsdp_ready. COLLECTIVE. Errors and cost as theirs. */
+/* Ends the use of unit u. In backward it also marks the unit's gradients as complete and sends
+ * them. It calls dpar_fsdp_reshard, and in backward dpar_fsdp_ready.
+ *
+ * Collective. Costs and fails as those two. */
 DPAR_API dpar_status dpar_fsdp_done(dpar_fsdp *f, int32_t u, int32_t direction);
-/* The step ends: weights are updated with the gradients' averages over the ranks. clip: the largest
- * norm of all gradients (dpar_optimizer_clip); 0 and less: any. dpar_fsdp_end, with a clip
- * dpar_fsdp_norm, and dpar_fsdp_step. COLLECTIVE. Errors and cost as theirs. */
+/* Ends the step and updates the weights with the gradients averaged over the ranks. It calls
+ * dpar_fsdp_end, dpar_fsdp_norm if there is a clip, and dpar_fsdp_step.
+ *
+ * rate: learning rate.
+ * clip: largest norm of all gradients (dpar_optimizer_clip); 0 or less means no limit.
+ *
+ * Collective. Costs and fails as those three. */
 DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *f, double rate, double clip);
 
 /* ==== train/tensor.h ==== */
