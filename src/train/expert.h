@@ -277,9 +277,10 @@ DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts_d
  *         are then allocated with dpar_comm_alloc until close.
  * layer:  cuts of a RAGGED split stay yours, and have to exist as long as the plan.
  *
- * Collective over c: one all-reduce. O(ranks). Fails on all ranks with DPAR_E_MISMATCH if layers
- * differ, DPAR_E_UNKNOWN if comm->mem has no wait or span, or its layers no gather, combine or dot,
- * DPAR_E_MEMORY if the device has too little memory, DPAR_E_ROOM, or as dpar_experts_bytes does. */
+ * Collective over c: one all-reduce. O(ranks). Fails on all ranks, with DPAR_E_MISMATCH if layers
+ * differ, DPAR_E_ROOM, or as dpar_experts_bytes does. With comm->mem it also fails with
+ * DPAR_E_UNKNOWN if that has no wait or span, or its layers have no gather, combine or dot, and
+ * with DPAR_E_MEMORY if the device has too little memory. */
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts_desc *layer, dpar_experts_plan **plan,
                                        dpar_why *why);

@@ -150,9 +150,9 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
  * receives as many gradients, unless that stage is on the same rank. Costs O(actions) plus the
  * callbacks.
  *
- * Fails on all ranks (with options.apart some learn of it in their next step) with the status of a
- * callback, as in "rank 1: 2B3: its message", or with DPAR_E_PEER, DPAR_E_TIMEOUT or
- * DPAR_E_MISMATCH as described in comm.h. This breaks c. Communicators that callbacks use are not
+ * Fails on all ranks with the status of a callback, as in "rank 1: 2B3: its message", or with
+ * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With options.apart some
+ * ranks learn of it in their next step. This breaks c. Communicators that callbacks use are not
  * aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is NULL, closed or in a
  * step. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);

@@ -217,8 +217,8 @@ typedef struct dpar_cross_entropy_arrays {
  * all ranks, bit by bit, so add them up over data-parallel ranks only.
  *
  * Collective. Costs O(n rows) and one all-gather of three numbers for each token, 12 bytes (f64:
- * 24): the largest logit of the rank, the sum of exponentials relative to it, and the rank's part
- * of the target's share. Sums over the vocabulary are in f64.
+ * 24). These are the largest logit of the rank, the sum of exponentials relative to it, and the
+ * rank's part of the target's share. Sums over the vocabulary are in f64.
  *
  * Fails with DPAR_E_ARG if a target does not exist. Fails with DPAR_E_MISMATCH if ranks give a
  * different vocabulary, targets, ignore, smoothing or z, on engines that compare calls: shared
