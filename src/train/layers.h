@@ -182,7 +182,7 @@ typedef struct dpar_mem_attention_merge {
     const void *more, *more_lse; /* likewise */
 } dpar_mem_attention_merge;
 
-/* Moments of a set of numbers. dpar never computes variances from sums of squares, because they
+/* Moments of a set of numbers. dpar never computes variances from sums of squares, which
  * cancel. */
 typedef struct dpar_moments {
     double count, mean, m2; /* m2: sum of (x - mean)^2 */
@@ -296,8 +296,8 @@ typedef struct dpar_mem_quantize {
  * scale (255, 0x7f) and codes 0.
  *
  *     code  = x / scale, for NVFP4 x / (scale *tensor), in F32, or 0 if the divisor is 0; rounded
- * to nearest, to the even one of two, at most the largest; zeros have code 0 x     = code scale,
- * for NVFP4 code (scale *tensor), in F32, rounded to the type; or x + that
+ * to nearest, to the even one of two, at most the largest; values that round to 0 have code 0 x =
+ * code scale, for NVFP4 code (scale *tensor), in F32, rounded to the type; or x + that
  *
  * Stochastic rounding rounds up with the probability of the part that is cut off. The first binary
  * digits of that part (20 for e4m3, 21 for e5m2, 22 for e2m1; the others are ignored) are added to
