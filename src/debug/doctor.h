@@ -23,8 +23,8 @@
  *        most about 10 KB.
  *
  *        Otherwise the report is about all ranks of world, over any engine. This is collective,
- * with no other work under way on world. Rank 0 gets the text, at most about 20 KB with any number
- *        of ranks. The other ranks get no text and the same result.
+ *        with no other work under way on world. Rank 0 gets the text, at most about 20 KB with any
+ *        number of ranks. The other ranks get no text and the same result.
  *
  *     joined     how ranks communicate, as dpar_comm_describe says it
  *     n1         ranks 0 to 7 on 64 cores of 2 sockets, each bound to 1 core, memory, /dev/shm,
@@ -32,8 +32,8 @@
  *     within     a socket or a node: the time of 8 B and the rate of 1 MiB in one direction, as
  *     between    halves of a round trip; medians, and the worst pair. Each rank meets the next one
  *                of its node, and the first rank of a node that of the next node, one pair of a
- * node at a time, with private memory WRONG:     "rank 5 on n2: /dev/shm holds 64.0 MiB, that of
- * rank 0 on n1 23.5 GiB; ..."
+ *                node at a time, with private memory
+ *     WRONG:     "rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 23.5 GiB; ..."
  *
  * These are WRONG:
  *
@@ -44,7 +44,7 @@
  *  - a version of dpar, an MPI or a deadline that differs between ranks;
  *  - one GPU for two ranks;
  *  - a link with 8 times the latency of the others or a fifth of their rate, and nodes at a tenth
- * of the rate of their ports.
+ *    of the rate of their ports.
  *
  * The communicator's `sent` does not change. If ranks lose each other meanwhile, the communicator
  * breaks; each rank's text then says what is wrong with itself and why it broke.

@@ -40,15 +40,16 @@ enum {
  *
  * what: DPAR_HALO_POISON, ... DPAR_HALO_WRONG. The first two cost O(halo cells).
  *
- * Fails with what the check found, as described there. Fails with DPAR_E_ARG if there is no such
- * plan or check, if an exchange is under way, or for fields in the memory of a device if all halos
- * are sent by messages, because nothing waits for that memory. Other errors are those of the
- * communicator. */
+ * Fails with what the check found, as described there. Fails with DPAR_E_ARG if x is NULL, there is
+ * no such check, or an exchange is under way. Fields in the memory of a device are also DPAR_E_ARG
+ * if all halos are sent by messages, because nothing waits for that memory. Other errors are those
+ * of the communicator. */
 DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why);
 
 /* Writes a table of what a rank sends to each peer in each exchange; nothing if x is NULL. Its
- * columns are rank, method, distance in blocks (the largest along any mesh axis; 1 is a neighbour),
- * pieces (boxes), bytes, bytes that peers read directly, and runs of memory.
+ * columns are the peer, `way` (the method), `hops` (the distance in blocks, the largest along any
+ * mesh axis, 1 for a neighbour), pieces (boxes), bytes, bytes that the peer reads directly, and
+ * runs of memory.
  *
  * With options.timers it adds the times of the phases, in microseconds an exchange. One more line
  * follows for each field that is packed although peers that share memory could read it directly.

@@ -255,10 +255,10 @@ typedef struct dpar_mem_norm {
  *
  *     scale = (largest |x|) / 127 for I8, / 448 for F8 (e4m3: 4 bits of exponent with bias 7, 3 of
  *             mantissa, no infinity, 0x7f is NaN). A block with NaN or infinity has the quiet NaN
- * as its scale and codes 0; one with a scale below 2^-126 has scale 0 and codes 0 code  = x / scale
- * rounded to the nearest code, to the even one of two, at most 127 or 448 of either sign; zeros of
- * both signs have code 0 x     = code scale, rounded to the type; or x + that, in f64 (dequantize
- * with add) */
+ *             as its scale and codes 0; one with a scale below 2^-126 has scale 0 and codes 0
+ *     code  = x / scale rounded to the nearest code, to the even one of two, at most 127 or 448 of
+ *             either sign; values that round to 0 have code 0
+ *     x     = code scale, rounded to the type; or x + that, in f64 (dequantize with add) */
 typedef struct dpar_mem_quantize {
     void *x; /* quantize reads it, dequantize writes it */
     int64_t count;
@@ -296,8 +296,9 @@ typedef struct dpar_mem_quantize {
  * scale (255, 0x7f) and codes 0.
  *
  *     code  = x / scale, for NVFP4 x / (scale *tensor), in F32, or 0 if the divisor is 0; rounded
- * to nearest, to the even one of two, at most the largest; values that round to 0 have code 0 x =
- * code scale, for NVFP4 code (scale *tensor), in F32, rounded to the type; or x + that
+ *             to nearest, to the even one of two, at most the largest; values that round to 0 have
+ *             code 0
+ *     x     = code scale, for NVFP4 code (scale *tensor), in F32, rounded to the type; or x + that
  *
  * Stochastic rounding rounds up with the probability of the part that is cut off. The first binary
  * digits of that part (20 for e4m3, 21 for e5m2, 22 for e2m1; the others are ignored) are added to
