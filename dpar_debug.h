@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_debug.h - looking for faults: what this machine allows, and whether a halo exchange was right.
+/* dpar_debug.h - finds faults: reports what this machine allows, and checks halo exchanges.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
- * A code that works needs nothing of it.
+ * A correct code on a healthy machine does not need this header. This program prints what dpar sees on the machine,
+ * and how many things are wrong:
  *
  *     #include "dpar_debug.h"
  *     #include <stdio.h>
  *     int main(void)
  *     {
  *         static char text[20000];
- *         dpar_text t;
- *         dpar_text_init(&t, text, sizeof text);
- *         dpar_doctor(NULL, &t);                          how many things are wrong
- *         return puts(text) < 0;
+ *         dpar_text report;
+ *         int32_t wrong;
+ *         dpar_text_init(&report, text, sizeof text);
+ *         wrong = dpar_doctor(NULL, &report);             NULL: without a communicator
+ *         printf("%s\n%d wrong\n", text, (int)wrong);
+ *         return 0;
  *     }
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
@@ -34,8 +37,9 @@
 
 /* ==== debug/doctor.h ==== */
 
-/* doctor - what dpar sees on this machine, how its ranks reach each other, how fast, and what is
- * wrong. commands/doctor.c calls it for any job; a program may do so on a communicator of its own:
+/* doctor - reports what dpar sees on this machine, how its ranks reach each other, how fast, and
+ * what is wrong. commands/doctor.c runs it for any job; a program may run it on its own
+ * communicator:
  *
  *     static char text[65536];
  *     dpar_text t;
@@ -44,90 +48,98 @@
  *         puts(text);
  *     } */
 
-/* Writes what dpar sees, and a line "WRONG: ... -> what to do" for each thing that is wrong.
- * Returns how many there are.
+/* Writes a report about this machine and job, with a line "WRONG: ... -> what to do" for each thing
+ * that is wrong. Returns the number of these lines.
  *
- * world NULL, or of one rank: of this process. Launcher and its numbers, cores, memory, limits, how
- * ranks would share memory, network interfaces, GPUs. At most some 10 KB of text.
+ * world: NULL, or of one rank, for a report about this process: launcher and its numbers, cores,
+ *        memory, limits, how ranks would share memory, network interfaces and GPUs. The text has at
+ *        most about 10 KB.
  *
- * Else of all ranks of world, over any engine; COLLECTIVE, with no other work under way on it. Rank
- * 0 gets the text, at most some 20 KB with any number of ranks. The others get none, and the same
- * result.
+ *        Otherwise the report is about all ranks of world, over any engine. This is collective,
+ *        with no other work under way on world. Rank 0 gets the text, at most about 20 KB with any
+ *        number of ranks. The other ranks get no text and the same result.
  *
- *     joined     as dpar_comm_describe says it
+ *     joined     how ranks communicate, as dpar_comm_describe says it
  *     n1         ranks 0 to 7 on 64 cores of 2 sockets, each bound to 1 core, memory, /dev/shm,
- *                ports that are up with their speed; above 8 nodes those alike in one line
- *     within     a socket, a node: the time of 8 B and the rate of 1 MiB, one way, halves of the
- *     between    way there and back; medians, and the worst pair. Each rank meets the next one of
- *                its node, the first rank of a node that of the next one, one pair of a node at a
- *                time. Private memory
+ *                ports that are up with their speed; above 8 nodes, equal ones share a line
+ *     within     a socket or a node: the time of 8 B and the rate of 1 MiB in one direction, as
+ *     between    halves of a round trip; medians, and the worst pair. Each rank meets the next one
+ *                of its node, and the first rank of a node that of the next node, one pair of a
+ *                node at a time, with private memory
  *     WRONG:     "rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 23.5 GiB; ..."
  *
  * These are WRONG:
  *
  *  - what is wrong with any rank by itself;
  *  - ranks of a node that do not share memory;
- *  - more ranks than cores, ranks bound to the same cores, or to none on a machine of several
+ *  - more ranks than cores, ranks bound to the same cores, or unbound ranks on a machine of several
  *    sockets;
- *  - another version of dpar, another MPI, another deadline than the other ranks';
+ *  - a version of dpar, an MPI or a deadline that differs between ranks;
  *  - one GPU for two ranks;
- *  - a link with 8 times the latency of the others or a fifth of their rate, nodes at a tenth of
- *    what their ports carry.
+ *  - a link with 8 times the latency of the others or a fifth of their rate, and nodes at a tenth
+ *    of the rate of their ports.
  *
- * The communicator's `sent` stays as it was. When ranks lose each other meanwhile, the communicator
- * is broken. Each rank's text then says what is wrong with itself, and why it broke. It forks a
- * child to try what the kernel allows. It takes tenths of a second, and some 5 ms for each rank of
- * the fullest node, 40 where messages are slow. A rank takes 1 MiB, and 150 bytes for each rank;
- * rank 0 a kilobyte for each. */
+ * The communicator's `sent` does not change. If ranks lose each other meanwhile, the communicator
+ * breaks; each rank's text then says what is wrong with itself and why it broke.
+ *
+ * It forks a child to find out what the kernel allows. It takes tenths of a second, and about 5 ms
+ * for each rank of the fullest node, or 40 ms if messages are slow. A rank uses 1 MiB and 150 bytes
+ * for each rank; rank 0 uses a kilobyte for each. */
 DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
 /* ==== debug/halo_check.h ==== */
 
-/* halo_check - did an exchange of halos (halo_exchange.h) bring the right things? For a code that
- * is suspected, or its tests. A code that works needs nothing of it.
+/* halo_check - checks whether an exchange of halos (halo_exchange.h) brought the right values, for
+ * tests and for a code that you suspect. A correct code does not need it.
  *
- *     dpar_halo_plan_check(x, DPAR_HALO_POISON, &why);      halos are NaN
+ *     dpar_halo_plan_check(x, DPAR_HALO_POISON, &why);          halos become NaN
  *     dpar_halo_plan_exchange(x);
  *     st = dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why);   none is left
- *     st = dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);      and each is its owner's value
+ *     st = dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);      and each has its owner's value
  *     ... steps ...
- *     st = dpar_halo_plan_check(x, DPAR_HALO_STALE, &why);      nobody forgot an exchange */
+ *     st = dpar_halo_plan_check(x, DPAR_HALO_STALE, &why);      no exchange was forgotten */
 
-/* What to look for. 0 is none of these. */
+/* Kinds of checks. 0 is not one of them. */
 enum {
-    /* Looks for nothing: all halo cells that an exchange fills become NaN (integers: 2^n - 1).
+    /* Sets all halo cells that an exchange fills to NaN (integers: 2^n - 1) and looks for nothing.
      * Local. */
     DPAR_HALO_POISON = 1,
-    /* A NaN that is still there, in a cell that exchanges fill, of fields that have no NaN
-     * themselves. E_ARG with field, cell and rank. Local. */
+    /* Looks for a NaN that is left in a cell that exchanges fill, for fields that have no NaN of
+     * their own. It is DPAR_E_ARG with field, cell and rank. Local. */
     DPAR_HALO_UNFILLED,
-    /* A value that an exchange would change, bit for bit: a halo that is stale, or with a plan of
-     * shared points a copy that is not its owner's. E_MISMATCH on all ranks with the first: field,
-     * point, both ranks, both values. Halos change while it runs, nothing does afterwards.
-     * COLLECTIVE: an exchange, and a copy of the halos (dpar_comm_alloc). */
+    /* Looks for a value that an exchange would change, bit for bit: a halo that is stale, or with a
+     * plan of shared points a copy that differs from its owner's. It is DPAR_E_MISMATCH on all
+     * ranks, with field, point, both ranks and both values of the first one. Halos change during
+     * the check and are restored afterwards. Collective. Costs an exchange, and a copy of the halos
+     * from dpar_comm_alloc. */
     DPAR_HALO_STALE,
-    /* A halo cell that is not its owner's, found another way than exchanges go. Rank 0 gathers each
-     * field's own points by plain messages and puts them together as the serial code would hold
-     * them. The halos of all ranks are looked up there, cell by cell: indices by the rules of
-     * halo.h, no transfer lists. E_MISMATCH on all ranks with the first. COLLECTIVE; slow, takes
-     * memory for the whole grid on rank 0 (dpar_comm_alloc). */
+    /* Looks for a halo cell that differs from its owner's, by another method than exchanges use.
+     * Rank 0 gathers the own points of each field by plain messages and arranges them as a serial
+     * code would. The halos of all ranks are compared with that, cell by cell, with indices by the
+     * rules of halo.h and without transfer lists. It is DPAR_E_MISMATCH on all ranks with the first
+     * one. Collective. Slow, and allocates memory for the whole grid on rank 0 with
+     * dpar_comm_alloc. */
     DPAR_HALO_WRONG
 };
-/* Checks a plan's fields between exchanges. OK: nothing was found. POISON and UNFILLED cost O(halo
- * cells), the others as said there.
+/* Checks the fields of a plan between two exchanges. Returns DPAR_OK if nothing was found.
  *
- * E_ARG: found, as said there; or no plan, no such `what`, an exchange that has not ended, or
- * fields in a device's memory where messages carry all (nothing waits for it). Else errors of the
- * communicator. */
+ * what: DPAR_HALO_POISON, ... DPAR_HALO_WRONG. The first two cost O(halo cells).
+ *
+ * Fails with what the check found, as described there. Fails with DPAR_E_ARG if x is NULL, there is
+ * no such check, or an exchange is under way. Fields in the memory of a device are also DPAR_E_ARG
+ * if all halos are sent by messages, because nothing waits for that memory. Other errors are those
+ * of the communicator. */
 DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why);
 
-/* What a rank sends to each peer at each exchange, as a table. Nothing for NULL. Local, O(peers x
- * pieces). Columns: rank, way, blocks between the two at most along any mesh axis (1: a neighbour),
- * pieces (boxes), bytes, bytes that are read where they lie, runs of memory.
+/* Writes a table of what a rank sends to each peer in each exchange; nothing if x is NULL. Its
+ * columns are the peer, `way` (the method), `hops`, pieces (boxes), bytes, bytes that the peer
+ * reads directly, and runs of memory. `hops` is the distance in blocks, the largest along any mesh
+ * axis, so that it is 1 for a neighbour.
  *
- * With options.timers it adds the times of the phases, microseconds an exchange. A line follows for
- * each field that is packed where peers that share memory could read it directly. It is not in
- * memory of dpar_comm_alloc of the plan's communicator, or of one split from the same. */
+ * With options.timers it adds the times of the phases, in microseconds an exchange. One more line
+ * follows for each field that is packed although peers that share memory could read it directly.
+ * Such a field is not in memory of dpar_comm_alloc of the plan's communicator, or of one that was
+ * split from the same. Local. O(peers x pieces). */
 DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_text *out);
 
 #endif /* DPAR_DEBUG_H */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_train.h - training: ddp, fsdp (ZeRO), tensor, sequence, expert and pipeline parallelism, optimizers.
+/* dpar_train.h - trains networks on many ranks: ddp, fsdp (ZeRO), tensor, sequence, expert and pipeline parallelism.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
- * Each strategy is usable alone and composes with the others on one mesh. Models, kernels and memory are yours; dpar
- * says what to send when and does it. In memory of a device (comm->mem) the same calls work there.
+ * You can use each strategy by itself or combine several on one mesh. Models, kernels and memory are yours; dpar
+ * decides what to send when, and sends it. If comm->mem is the memory of a device, the same calls work there.
  *
- * Each rank computes gradients of its own samples, in the array that the code has anyway; their average over the ranks
- * is the gradient of all samples:
+ * In this program each rank computes gradients from its own samples, in the array that the code already has. Their
+ * average over the ranks is the gradient of all samples:
  *
  *     #include "dpar_train.h"
  *     #include <stdio.h>
@@ -16,7 +16,11 @@
  *         dpar_ddp *ddp = NULL;
  *         dpar_why why;
  *         int i;
- *         if (unused || dpar_ddp_over(world, grads, 4, DPAR_F32, &ddp, &why) < 0) {
+ *         (void)unused;
+ *         if (grads == NULL) {
+ *             return dpar_fail(world, NULL);
+ *         }
+ *         if (dpar_ddp_over(world, grads, 4, DPAR_F32, &ddp, &why) < 0) {
  *             return dpar_fail(world, &why);
  *         }
  *         for (i = 3; i >= 0; i--) {                      each step: backward, as before
@@ -35,10 +39,9 @@
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
- * The parts follow, each with its own program first. They are random, optimizer, layers (what a device must be able to
- * do), ddp and over (ddp over your own arrays). Then come zero1, fsdp, fsdp_over (fsdp in few lines), tensor, sequence,
- * expert and pipeline.
- * apps/train_gpt.c uses most. */
+ * The parts follow, and each begins with its own program. They are random, optimizer, layers (for writers of device
+ * support), ddp, over (ddp on your own arrays), zero1, fsdp, fsdp_over (fsdp in few lines), tensor, sequence, ulysses,
+ * expert and pipeline. apps/train_gpt.c uses most of them. */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -187,59 +190,62 @@ DPAR_API double dpar_optimizer_clip(double norm, double limit);
 
 /* ==== train/layers.h ==== */
 
-/* layers - what layers of training ask of memory that the CPU does not reach, such as a device's,
- * beyond the dpar_mem that comm and halo use (mem.h). You need it only to fill in such a table;
- * dpar_cuda.h does so. It is given as dpar_mem.layers:
+/* layers - defines the operations that training needs on memory that the CPU does not reach, such
+ * as a device's, in addition to the dpar_mem of communicators and halos (mem.h). You need this file
+ * only to write such operations for a new kind of device; dpar_cuda.h has them for NVIDIA GPUs.
+ * They form a table, dpar_mem.layers:
  *
  *     dpar_mem mem = mine;                  move, span, reduce, ... of the device
  *     dpar_mem_layers layers;
  *     layers.gather = my_gather; ...        each gets mem.ctx
- *     mem.layers = &layers;                 stays where it is as long as mem is used
+ *     mem.layers = &layers;                 stays in place as long as mem is used
  *
- * dpar_mem_host_layers gives the table of the host's memory: what each function is to compute. What
- * mem.h says of an operation's struct, its pointers and its numbers holds here too. */
+ * dpar_mem_host_layers returns the table for the memory of the host, which shows what each function
+ * has to compute. The rules of mem.h for the structs of operations, their pointers and their
+ * numbers also apply here. */
 
-/* A sum of squares: *sum = that, or itself + that. In f64, in an order that count alone fixes, not
- * the launch (each table has its own). */
+/* Computes a sum of squares: *sum = the sum, or *sum + the sum with add. It is in f64, in an order
+ * that depends only on count, not on the launch. Each table may have an order of its own. */
 typedef struct dpar_mem_squares {
     const void *in;
     int64_t count;
     int32_t type; /* F64, F32, BF16, F16 */
-    int32_t add;  /* 1 */
+    int32_t add;  /* 1 adds to *sum, 0 overwrites it */
     double *sum;
 } dpar_mem_squares;
 
-/* *factor = scale dpar_optimizer_clip(sqrt(*squares), limit). Both may be the same double. */
+/* Computes a clip: *factor = scale dpar_optimizer_clip(sqrt(*squares), limit). factor and squares
+ * may be the same double. */
 typedef struct dpar_mem_clip {
     const double *squares;
     double *factor;
     double limit, scale;
 } dpar_mem_clip;
 
-/* dpar_optimizer_step of the piece with factor, times *factor_at where that is not NULL. A product
- * of 0: gradients count as 0. In f64, as optimizer.h says; roots and divisions may differ in the
- * last bit of f64. */
+/* Computes dpar_optimizer_step of a piece, with gradients multiplied by factor, and by *factor_at
+ * if that is not NULL. If the product is 0, gradients count as 0. Arithmetic is in f64 as
+ * optimizer.h describes; roots and divisions may differ in the last bit of f64. */
 typedef struct dpar_mem_optimize {
     const dpar_optimizer *optimizer;
     const dpar_optimizer_piece *piece;
     int64_t t;
     double rate, factor;
     const double *factor_at;
-    /* NULL: none. Else the new weights once more, of copy_type, for computing: weights are a
-     * master. Where the optimizer is stochastic and copy_type is BF16 they are rounded by number
-     * (seed, t, index + i), else to nearest even. */
+    /* A copy of the new weights in copy_type, for computing, if piece->weight is a master; NULL if
+     * there is no copy. If the optimizer is stochastic and copy_type is BF16, it is rounded with
+     * random number (seed, t, index + i), otherwise to nearest even. */
     void *copy;
-    /* NULL: none. Else the weights are F32 in two halves: bits of the F32 = bits of the BF16 in
-     * piece->weight << 16, plus rest (with sign). The BF16 is the nearest one, of two the one
-     * farther from 0. Not with stochastic. */
+    /* Lower halves of weights that are F32 in two halves, or NULL. The bits of the F32 are the bits
+     * of the BF16 in piece->weight << 16, plus rest (with sign). The BF16 is the nearest one; of
+     * two, the one farther from 0. Not with stochastic. */
     int16_t *rest;
-    int32_t copy_type; /* BF16, F16, F32 */
+    int32_t copy_type; /* BF16, F16 or F32 */
     int32_t room;      /* 0 */
 } dpar_mem_optimize;
 
-/* to[i] = from[i] as BF16, rounded up with the probability of what is cut off, by the high half of
- * word index + i of a stream (random.h). NaN, infinities and what BF16 holds exactly stay. F64 is
- * rounded to F32 first. */
+/* Rounds stochastically: to[i] = from[i] as BF16, rounded up with the probability of the part that
+ * is cut off. It uses the high half of word index + i of a stream (random.h). NaN, infinities and
+ * numbers that BF16 represents exactly do not change. F64 is rounded to F32 first. */
 typedef struct dpar_mem_round {
     void *to;
     const void *from;
@@ -249,99 +255,101 @@ typedef struct dpar_mem_round {
     uint64_t seed, stream, index;
 } dpar_mem_round;
 
-/* Numbers of rows: at[i], below 0: there is no row. With windows: row[w] + at[i] - lo[w] of the
- * first window w that has lo[w] <= at[i] < hi[w], else -1. */
+/* Numbers of rows. Row i is at[i], and there is none if that is below 0. With windows it is row[w]
+ * + at[i] - lo[w] for the first window w with lo[w] <= at[i] < hi[w], and there is none if no
+ * window has it. */
 typedef struct dpar_mem_index {
     const void *at;
-    int32_t type;    /* DPAR_I32, DPAR_I64 */
-    int32_t windows; /* 0, 1, 2 */
+    int32_t type;    /* of at: DPAR_I32 or DPAR_I64 */
+    int32_t windows; /* number of windows: 0, 1 or 2 */
     int64_t lo[2], hi[2], row[2];
 } dpar_mem_index;
 
-/* to[i] = from[row i of the index], `bytes` each; zeros where there is none. */
+/* Gathers rows: to[i] = from[row i of the index], or zeros if there is no such row. */
 typedef struct dpar_mem_gather {
     void *to;
     const void *from;
-    int64_t rows, bytes;        /* of `to`; of a row */
-    int64_t to_step, from_step; /* bytes from row to row, at least bytes (from_step: or 0) */
+    int64_t rows, bytes;        /* rows of `to`, and bytes of a row */
+    int64_t to_step, from_step; /* bytes from row to row, at least `bytes`; from_step may be 0 */
     dpar_mem_index index;
 } dpar_mem_gather;
 
-/* to[row i of the index] += from[i], for i = 0, 1, ... in that order, each sum rounded to the type:
- * the gradient of gather. The order is the same whatever the launch. */
+/* Scatters and adds rows, which is the gradient of gather: to[row i of the index] += from[i], for i
+ * = 0, 1, ... in that order, whatever the launch. Each sum is rounded to the type. */
 typedef struct dpar_mem_scatter {
     void *to;
     const void *from;
-    int64_t rows, width; /* of `from`; elements of a row, dense on both sides */
-    int32_t type;        /* F64, F32 */
+    int64_t rows, width; /* rows of `from`, and elements of a row, dense on both sides */
+    int32_t type;        /* F64 or F32 */
     int32_t room;        /* 0 */
     dpar_mem_index index;
 } dpar_mem_scatter;
 
-/* to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the index], in f64. What
- * has no row is left out; 0 where none has one. */
+/* Combines rows: to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the
+ * index], in f64. Terms without a row are left out; without any row the sum is 0. */
 typedef struct dpar_mem_combine {
     void *to;
     const void *from;
-    const void *weight;         /* NULL: 1 */
-    int64_t rows, k, width;     /* of `to`; of each; elements of a row, dense on both sides */
+    const void *weight;         /* [rows][k]; NULL means 1 */
+    int64_t rows, k, width;     /* rows of `to`, terms of each, and elements of a row, dense */
     int32_t to_type, from_type; /* F64, F32, BF16, F16 */
-    int32_t weight_type;        /* F64, F32 */
+    int32_t weight_type;        /* F64 or F32 */
     int32_t room;               /* 0 */
-    dpar_mem_index index;       /* of rows x k */
+    dpar_mem_index index;       /* [rows][k] */
 } dpar_mem_combine;
 
-/* to[i] = sum over j of a[i / k][j] b[row i of the index][j], in f64, in an order that width alone
- * fixes; 0 where there is no row. */
+/* Computes products of rows: to[i] = sum over j of a[i / k][j] b[row i of the index][j], or 0 if
+ * there is no such row. It is in f64, in an order that depends only on width. */
 typedef struct dpar_mem_dot {
     void *to;
     const void *a, *b;
-    int64_t rows, k, width; /* of `to`; k >= 1; elements of a row, dense in a and b */
-    int32_t to_type;        /* F64, F32 */
+    int64_t rows, k, width; /* elements of `to`, k >= 1, and elements of a row, dense in a and b */
+    int32_t to_type;        /* F64 or F32 */
     int32_t type;           /* of a and b: F64, F32, BF16, F16 */
-    dpar_mem_index index;   /* at NULL: row i of b */
+    dpar_mem_index index;   /* if at is NULL, row i of b */
 } dpar_mem_dot;
 
-/* Sums over the tokens that counted. */
+/* Sums of a cross-entropy over the tokens that are counted. */
 typedef struct dpar_cross_entropy_sum {
-    double loss, z; /* of the loss without z, and of z lse^2 */
-    int64_t tokens; /* that counted */
+    double loss, z; /* sums of the loss without z, and of z lse^2 */
+    int64_t tokens; /* number of tokens that are counted */
 } dpar_cross_entropy_sum;
-/* The parts of dpar_cross_entropy_forward and _backward that one rank does (tensor.h). */
+/* Phases of a cross-entropy: the local parts of dpar_cross_entropy_forward and _backward
+ * (tensor.h). */
 enum {
     DPAR_MEM_CROSS_ENTROPY_PART,    /* reads logits, targets; writes own */
     DPAR_MEM_CROSS_ENTROPY_LOSS,    /* reads all, targets; writes lse, loss, sum */
     DPAR_MEM_CROSS_ENTROPY_GRADIENT /* reads logits, targets, lse; writes logits */
 };
-/* One part of a cross-entropy. A rank has columns lo[w] <= c < hi[w] of each token's logits, w = 0,
- * 1, of a vocabulary; the other columns are padding. A token counts when its target t is >= 0 and
- * not ignore - 1 (ignore 0: no such condition). h is the column of t, if this rank has it. Sums are
- * in f64; those of PART and GRADIENT, and the sum over tokens, in an order that the sizes alone
- * fix. With x = logits[i][c]:
+/* Computes one phase of a cross-entropy. A rank has the columns lo[w] <= c < hi[w] of each token's
+ * logits, for w = 0 and 1, which are part of a vocabulary; its other columns are padding. A token
+ * is counted if its target t is >= 0 and, unless ignore is 0, not ignore - 1. h is the column of t,
+ * if this rank has it. Sums are in f64. Those of PART and GRADIENT, and the sum over tokens, have
+ * an order that depends only on the sizes. With x = logits[i][c]:
  *
- *     PART      own[i] = m, s, o:  m the largest x (NaN: any), 0 without columns
- *               s = sum of exp(x - m), all of them -infinity: 0
+ *     PART      own[i] = m, s, o:  m = the largest x (any NaN gives NaN), 0 without columns
+ *               s = sum of exp(x - m), or 0 if all x are -infinity
  *               o = (1 - smoothing) logits[i][h] + smoothing / vocabulary (sum of x)
- *                   (either term 0 where there is no h, or smoothing is 0)
- *     LOSS      M = the largest m of the ranks with s that is not <= 0, S = sum over those, in
- *               order, of s exp(m - M); lse[i] = M + log(S), NaN where S is no number above 0;
- *               l = lse - sum of o; loss[i] = l + z lse^2; sum = of l, of z lse^2, of 1;
- *               over tokens that count; the others' loss is 0
- *     GRADIENT  x = scale ((1 + 2 z lse) exp(x - lse) - smoothing / vocabulary), in column h less
- *               scale (1 - smoothing); 0 for padding and for tokens that do not count */
+ *                   (the first term is 0 without h, the second if smoothing is 0)
+ *     LOSS      over ranks whose s is not <= 0: M = the largest m, S = sum, in rank order, of
+ *               s exp(m - M); lse[i] = M + log(S), NaN if S is not a number above 0;
+ *               l = lse - sum of o; loss[i] = l + z lse^2; sum = sums of l, of z lse^2, of 1
+ *               over tokens that are counted; the loss of the others is 0
+ *     GRADIENT  x = scale ((1 + 2 z lse) exp(x - lse) - smoothing / vocabulary), in column h minus
+ *               scale (1 - smoothing); 0 for padding and for tokens that are not counted */
 typedef struct dpar_mem_cross_entropy {
     int32_t phase;
-    int32_t type;         /* of logits, own and all: F64, F32 */
+    int32_t type;         /* of logits, own and all: F64 or F32 */
     int64_t tokens, rows; /* logits[tokens][rows], dense */
-    int64_t lo[2], hi[2]; /* columns, 0 <= lo[0] <= hi[0] <= lo[1] <= hi[1] <= rows; lo = hi:
+    int64_t lo[2], hi[2]; /* columns, 0 <= lo[0] <= hi[0] <= lo[1] <= hi[1] <= rows; lo = hi means
                              none */
     int64_t vocabulary;
-    dpar_mem_index target; /* at: of each token; its row is h */
-    int64_t ignore;        /* 0, or 1 + what is ignored */
+    dpar_mem_index target; /* at[i] is the target of token i, and its row is h */
+    int64_t ignore;        /* 0, or 1 + the target that is ignored */
     double smoothing, z;
     void *logits;
     void *own;       /* [tokens][3] */
-    const void *all; /* [ranks][tokens][3]: own of all ranks */
+    const void *all; /* [ranks][tokens][3] the own of all ranks */
     int32_t ranks;
     int32_t room;                /* 0 */
     double *lse, *loss;          /* [tokens]; loss may be NULL */
@@ -349,135 +357,148 @@ typedef struct dpar_mem_cross_entropy {
     double scale;
 } dpar_mem_cross_entropy;
 
-/* Attention to more keys: out and lse become those of both sets. With a, b the two lse of a row,
- * out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two. Arithmetic is in f64
- * for F64, in f32 for F32 (factors in f64, rounded to f32). */
+/* Merges the attention to two sets of keys: out and lse become those of both sets. With a and b the
+ * two lse of a row, out = (e^a out + e^b more) / (e^a + e^b), computed relative to the larger of a
+ * and b. Arithmetic is in f64 for F64 and in f32 for F32 (with factors in f64, rounded to f32). */
 typedef struct dpar_mem_attention_merge {
-    int32_t type; /* F64, F32: of all */
+    int32_t type; /* of all arrays: F64 or F32 */
     int32_t room; /* 0 */
     int64_t rows, values;
     void *out, *lse;             /* [rows][values], [rows] */
     const void *more, *more_lse; /* likewise */
 } dpar_mem_attention_merge;
 
-/* Moments of a set of numbers. Variances never come from sums of squares. */
+/* Moments of a set of numbers. dpar never computes variances from sums of squares, which
+ * cancel. */
 typedef struct dpar_moments {
     double count, mean, m2; /* m2: sum of (x - mean)^2 */
 } dpar_moments;
 
-/* Moments of sets: to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points of all
- * planes of a set. With add they are merged with those that are there. Parts of some points each
- * take two passes and are merged (Chan, Golub, LeVeque), in an order that the sizes alone fix. */
+/* Computes moments of sets: to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points
+ * of all planes of a set. With add they are merged with the present contents. The points are
+ * divided into parts. Each part takes two passes, and parts are merged (Chan, Golub, LeVeque) in an
+ * order that depends only on the sizes. */
 typedef struct dpar_mem_moments {
     const void *x;
     int32_t type;     /* F64, F32, BF16, F16 */
     int32_t dims;     /* 0 .. DPAR_MAX_DIMS */
-    int64_t planes;   /* plane p = sample channels + channel, its first point at x[p step] */
+    int64_t planes;   /* plane p = sample channels + channel begins at x[p step] */
     int64_t step;     /* elements */
     int32_t channels; /* at least 1 */
-    int32_t groups;   /* set sample groups + channel / (channels / groups); divides channels. 0:
-                         set channel */
+    int32_t groups;   /* divides channels; the set is sample groups + channel / (channels / groups).
+                         0 selects the set `channel` */
     double *to;       /* [sets][3] */
-    int32_t add;      /* 1 */
+    int32_t add;      /* 1 merges with `to`, 0 overwrites it */
     int32_t room;     /* 0 */
-    int64_t extent[DPAR_MAX_DIMS]; /* of a plane's points */
+    int64_t extent[DPAR_MAX_DIMS]; /* points of a plane */
     int64_t stride[DPAR_MAX_DIMS];
 } dpar_mem_moments;
 
-/* The part of a norm (spatial.h) that one rank does. The sets are those of moments. In f64, with
- * inverse and mean from saved, scale and shift of the channel; sums are in an order that the sizes
- * alone fix. */
+/* Phases of a norm (spatial.h): its local parts. The sets are those of moments. Arithmetic is in
+ * f64, with inverse and mean from saved, and scale and shift of the channel. Sums have an order
+ * that depends only on the sizes. */
 enum {
-    DPAR_MEM_NORM_MERGE, /* saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments
-                            in `all`, merged in the order of the ranks; without points mean 0 */
+    /* saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments in `all`, merged in
+     * rank order. Without points the mean is 0. */
+    DPAR_MEM_NORM_MERGE,
     DPAR_MEM_NORM_APPLY, /* to = inverse scale (x - mean) + shift */
-    DPAR_MEM_NORM_SUMS, /* sums[plane] = sum of dy, inverse times sum of dy (x - mean). total[set] =
-                           sums over its planes, in order, of scale sums[plane] (both), and of
-                           points. sums[plane] are added, in order of the samples, to shift_gradient
-                           and scale_gradient[channel] */
-    DPAR_MEM_NORM_GRADIENT /* to = inverse (scale dy - total[0] / n - (x - mean) inverse total[1] /
-                              n), n = total[2], at least 1 */
+    /* sums[plane] = sum of dy, inverse times sum of dy (x - mean). total[set] = sums over its
+     * planes, in order, of scale sums[plane] (both), and of the number of points. sums[plane] are
+     * added, in the order of the samples, to shift_gradient[channel] and scale_gradient[channel].
+     */
+    DPAR_MEM_NORM_SUMS,
+    /* to = inverse (scale dy - total[0] / n - (x - mean) inverse total[1] / n), where n = total[2],
+     * at least 1. */
+    DPAR_MEM_NORM_GRADIENT
 };
+/* Planes of an array in memory. */
 typedef struct dpar_mem_planes {
-    void *data;   /* the first point of plane 0; NULL where no phase of this call needs it */
+    void *data;   /* first point of plane 0; NULL if the phase does not use it */
     int64_t step; /* elements from plane to plane */
     int64_t stride[DPAR_MAX_DIMS];
 } dpar_mem_planes;
+/* Computes one phase of a norm. */
 typedef struct dpar_mem_norm {
     int32_t phase;
-    int32_t type;              /* of x, dy, to, scale, shift: F64, F32 */
+    int32_t type;              /* of x, dy, to, scale and shift: F64 or F32 */
     int64_t planes;            /* samples x channels */
-    int32_t channels, groups;  /* as moments */
-    int32_t ranks;             /* MERGE: of `all` */
+    int32_t channels, groups;  /* as in dpar_mem_moments */
+    int32_t ranks;             /* MERGE: ranks in `all` */
     int32_t dims;              /* 0 .. DPAR_MAX_DIMS */
     dpar_mem_planes x, dy, to; /* to may be x or dy */
     int64_t extent[DPAR_MAX_DIMS];
-    const void *scale, *shift; /* [channels]; NULL: 1, 0 */
+    const void *scale, *shift; /* [channels]; NULL means 1 and 0 */
     double epsilon;
     const double *all;                       /* [ranks][sets][3] */
-    double *saved;                           /* [sets][2]; MERGE writes, the others read it */
+    double *saved;                           /* [sets][2]; MERGE writes it, the others read it */
     double *sums, *total;                    /* [planes][2], [sets][3] */
     double *scale_gradient, *shift_gradient; /* [channels]; may be NULL */
 } dpar_mem_norm;
 
-/* Blocks of `block` floats (the last may be shorter) as 8-bit codes and one F32 scale each. All is
- * in F32 (F64 is rounded to it first), each operation rounded to nearest even:
+/* Converts floats to codes and back: each block of `block` floats (the last may be shorter) has
+ * 8-bit codes and one F32 scale. Arithmetic is in F32 (F64 is rounded to it first), and each
+ * operation is rounded to nearest even:
  *
- *     scale = (largest |x|) / 127, I8; / 448, F8 (e4m3: 4 bits of exponent, bias 7, 3 of mantissa,
- *             no infinity, 0x7f NaN). A block with NaN or infinity has the quiet NaN as its scale
- *             and codes 0; one with a scale below 2^-126 has scale 0 and codes 0
- *     code  = x / scale to the nearest code, even ones of two, at most 127 or 448 of either sign;
- *             what becomes 0 is code 0
+ *     scale = (largest |x|) / 127 for I8, / 448 for F8 (e4m3: 4 bits of exponent with bias 7, 3 of
+ *             mantissa, no infinity, 0x7f is NaN). A block with NaN or infinity has the quiet NaN
+ *             as its scale and codes 0; one with a scale below 2^-126 has scale 0 and codes 0
+ *     code  = x / scale rounded to the nearest code, to the even one of two, at most 127 or 448 of
+ *             either sign; values that round to 0 have code 0
  *     x     = code scale, rounded to the type; or x + that, in f64 (dequantize with add) */
 typedef struct dpar_mem_quantize {
-    void *x; /* quantize reads, dequantize writes */
+    void *x; /* quantize reads it, dequantize writes it */
     int64_t count;
     int64_t block;     /* 1 or more */
     int32_t type;      /* F64, F32, BF16, F16 */
-    int32_t code_type; /* DPAR_I8, DPAR_F8 */
-    void *code;        /* block b's codes begin b code_step bytes from here */
-    void *scale; /* block b's scale lies b scale_step bytes from here, in an array of its own or
-                    beside the codes */
+    int32_t code_type; /* DPAR_I8 or DPAR_F8 */
+    void *code;        /* the codes of block b begin b code_step bytes from here */
+    void *scale; /* the scale of block b is b scale_step bytes from here, in an array of its own or
+                    next to the codes */
     int64_t code_step;  /* at least block */
     int64_t scale_step; /* a multiple of 4, not 0 */
     int32_t add;        /* 1: dequantize adds */
-    int32_t format;     /* DPAR_MEM_MXFP8, ...: as below; 0: as above */
-    /* What follows is of these formats alone. */
-    int32_t stochastic; /* 1: quantize rounds by word index + i of a stream (random.h) */
+    int32_t format;     /* DPAR_MEM_MXFP8, ... selects a format below, 0 the one above */
+    /* The remaining fields are for the formats below only. */
+    int32_t stochastic; /* 1: quantize rounds with word index + i of a stream (random.h) */
     int32_t room;       /* 0 */
     uint64_t seed, stream, index;
-    const float *tensor; /* DPAR_MEM_NVFP4: a scale of the whole tensor, above 0; NULL: 1 */
+    const float *tensor; /* DPAR_MEM_NVFP4: scale of the whole tensor, above 0; NULL means 1 */
 } dpar_mem_quantize;
 
-/* Formats of tensor cores: blocks of few bits with a scale of a byte. `block` and code_type do not
- * count; code_step is at least the bytes of a block's codes, scale_step at least 1. Blocks lie in
- * order: the tiles in which a library wants its scales are its own.
+/* Formats of tensor cores: blocks of codes of few bits with a scale of one byte. `block` and
+ * code_type are ignored. code_step is at least the bytes of a block's codes, and scale_step at
+ * least
+ * 1. Blocks are stored in order; a library that needs scales in tiles has to rearrange them.
  *
- * Codes: e4m3 and e5m2 (bias 15; 0x7c infinity, above it NaN) have a byte. e2m1 is 0, 1/2, 1, 3/2,
- * 2, 3, 4, 6 for codes 0 to 7, and 8 for the sign: two in a byte, elements 0, 2, ... of a block in
- * the low half. The largest are 448, 57344, 6, with exponents e = 8, 15, 2.
+ * Codes: e4m3 and e5m2 (bias 15; 0x7c is infinity, above it is NaN) take a byte. For e2m1, codes 0
+ * to 7 are 0, 1/2, 1, 3/2, 2, 3, 4, 6, and 8 is the sign bit. A byte holds two codes, elements 0,
+ * 2, ... of a block in the low half. The largest numbers of e4m3, e5m2 and e2m1 are 448, 57344 and
+ * 6, with exponents e = 8, 15 and 2.
  *
- * Scales of MXFP8, MXFP4 (OCP Microscaling Formats 1.0): e8m0, byte s: 2^(s - 127), 255: NaN. It is
- * 2^(exponent of the largest |x| - e), at least 2^-127. Of NVFP4: e4m3, (largest |x|) / 6 / *tensor
- * in F32 to the nearest, at most 448. A *tensor of (largest |x| of all) / 2688 uses all of them.
- * A block with NaN or infinity has NaN as its scale (255, 0x7f) and codes 0.
+ * Scales of MXFP8 and MXFP4 (OCP Microscaling Formats 1.0) are e8m0: byte s means 2^(s - 127), and
+ * 255 is NaN. The scale is 2^(exponent of the largest |x| - e), at least 2^-127. Scales of NVFP4
+ * are e4m3: (largest |x|) / 6 / *tensor in F32, rounded to nearest, at most 448. A *tensor of
+ * (largest |x| of all) / 2688 uses the whole range. A block with NaN or infinity has NaN as its
+ * scale (255, 0x7f) and codes 0.
  *
- *     code  = x / scale, NVFP4: x / (scale *tensor) in F32, 0 where that is 0: the nearest, even
- *             ones of two, at most the largest; what becomes 0 is code 0
- *     x     = code scale, NVFP4: code (scale *tensor), in F32, rounded to the type; or x + that
+ *     code  = x / scale, for NVFP4 x / (scale *tensor), in F32, or 0 if the divisor is 0; rounded
+ *             to nearest, to the even one of two, at most the largest; values that round to 0 have
+ *             code 0
+ *     x     = code scale, for NVFP4 code (scale *tensor), in F32, rounded to the type; or x + that
  *
- * Stochastic: up with the probability of what is cut off. Its first digits (20, 21, 22 of e4m3,
- * e5m2, e2m1; the others are left out) and as many of the word are added: a carry rounds up. */
+ * Stochastic rounding rounds up with the probability of the part that is cut off. The first binary
+ * digits of that part (20 for e4m3, 21 for e5m2, 22 for e2m1; the others are ignored) are added to
+ * as many digits of the random word, and a carry rounds up. */
 enum {
-    DPAR_MEM_MXFP8 = 1,  /* 32 of e4m3 */
-    DPAR_MEM_MXFP8_E5M2, /* 32 of e5m2 */
-    DPAR_MEM_MXFP4,      /* 32 of e2m1 */
-    DPAR_MEM_NVFP4       /* 16 of e2m1 */
+    DPAR_MEM_MXFP8 = 1,  /* blocks of 32 e4m3 */
+    DPAR_MEM_MXFP8_E5M2, /* blocks of 32 e5m2 */
+    DPAR_MEM_MXFP4,      /* blocks of 32 e2m1 */
+    DPAR_MEM_NVFP4       /* blocks of 16 e2m1 */
 };
 
-/* What layers need of a device's memory: a table of functions. They return DPAR_OK or an error,
- * which breaks the communicator for all ranks. Strategies and layers say what they need; E_UNKNOWN:
- * one that is needed is NULL. Zero what you do not have. */
+/* The operations on a device's memory that layers need: a table of functions. Each returns DPAR_OK
+ * or an error, which breaks the communicator for all ranks. Set functions that you do not have to
+ * NULL. A strategy or layer that needs one of these fails with DPAR_E_UNKNOWN. */
 typedef struct dpar_mem_layers {
     dpar_status (*squares)(void *ctx, const dpar_mem_squares *squares);
     dpar_status (*clip)(void *ctx, const dpar_mem_clip *clip);
@@ -495,11 +516,12 @@ typedef struct dpar_mem_layers {
     dpar_status (*dequantize)(void *ctx, const dpar_mem_quantize *quantize);
 } dpar_mem_layers;
 
-/* The host's own table: plain loops that are done at once; ctx does not count. A communicator
- * without a table (comm->mem NULL) uses it by itself. Local. O(1).
+/* Returns the table for the memory of the host: plain loops that have finished when they return and
+ * ignore ctx. A communicator whose comm->mem is NULL uses them anyway. Local. O(1).
  *
- * A device's functions give equal bits for round, gather, scatter, combine, quantize and
- * dequantize. Elsewhere roots, exponentials and orders of sums may differ in f64's last bits. */
+ * The functions of a device give the same bits for round, gather, scatter, combine, quantize and
+ * dequantize. In the others, roots, exponentials and orders of sums may differ in the last bits of
+ * f64. */
 DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
 
 /* ==== train/ddp.h ==== */
@@ -1219,54 +1241,57 @@ DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *f, double rate, double clip);
 
 /* ==== train/tensor.h ==== */
 
-/* tensor - tensor parallelism: layers whose weights are cut over the ranks of a communicator,
- * forward and backward. Each gives what one rank with the whole weights would give, to rounding.
- * heads.h says which heads, rows and tokens a rank has; random.h has random numbers that do not
- * depend on who draws them.
+/* tensor - runs layers whose weights are cut over the ranks of a communicator (tensor parallelism),
+ * forward and backward. Each gives what one rank with the whole weights would give, up to rounding.
+ * heads.h says which heads, vocabulary rows and tokens a rank has. random.h has random numbers that
+ * do not depend on who draws them.
  *
  *     dpar_tensor_parallel t;                                     what the layers of a group share
  *     dpar_tensor_parallel_init(&t, c, DPAR_F32, tokens, counts, &why);
  *     up.kind = DPAR_LINEAR_COLUMN;   up.in = 512;    up.out = 2048 / c->size;
  *     down.kind = DPAR_LINEAR_ROW;    down.in = 2048 / c->size;   down.out = 512;
- *     dpar_linear_forward(&t, &up, &a);                  nothing travels
+ *     dpar_linear_forward(&t, &up, &a);                  no communication
  *     ... the activation, on a.y ...
  *     dpar_linear_forward(&t, &down, &b);                one all-reduce
- *     dpar_linear_backward(&t, &down, &b);               nothing travels
- *     dpar_linear_backward(&t, &up, &a);                 one all-reduce, under the weight gradient
+ *     dpar_linear_backward(&t, &down, &b);               no communication
+ *     dpar_linear_backward(&t, &up, &a);                 one all-reduce, during the weight gradient
  *
- * All is row-major: a token is a row. Types are F64 and F32. Every function is COLLECTIVE over the
- * communicator unless it says that it is local. What is wrong on one rank (E_ARG) breaks the
- * communicator, so that the others hear of it; the sentence is in comm->why. A t that is NULL or
- * all zero (init refused) is E_ARG for the caller alone.
+ * All matrices are row-major, and each token is a row. Types are F64 and F32. Every function is
+ * collective over the communicator unless its comment says that it is local. If an argument is
+ * wrong on one rank, that rank gets DPAR_E_ARG and the communicator breaks, so that the other ranks
+ * notice; the message is in comm->why. If t is NULL or all zero, because init failed, only the
+ * caller gets DPAR_E_ARG.
  *
- * With counts (sequence parallel) each rank has its own tokens outside of such a pair: column
- * layers gather them, row layers scatter them, the other way round in backward. As many bytes
- * travel, and activations between the pairs are cut by the ranks; any number of tokens will do.
- * There a rank computes the gradients of norms' weights of its own tokens alone: sum them over the
- * ranks once a step.
+ * Sequence parallelism. If `counts` is given, each rank has only its own tokens outside of such a
+ * pair of layers. Column layers gather the tokens and row layers scatter them; backward does the
+ * opposite. The traffic is the same as without, and the activations between the pairs are smaller
+ * by the number of ranks. Any number of tokens is allowed. A rank then computes the gradients of
+ * the norms' weights from its own tokens only, so sum these gradients over the ranks once a step.
  *
- * Arrays lie in the memory of the communicator (comm->mem). Where that is a device's, give
- * `matmul`. ids, targets and sums then lie where host and device reach them (page-locked). Nothing
+ * Arrays are in the memory of the communicator (comm->mem). If that is a device's, set `matmul`,
+ * and put ids, targets and sums where both host and device reach them (page-locked). No function
  * waits for the device. */
 
 /* ---- products of matrices ---- */
 
-/* A product of matrices: c = alpha op(a) op(b) + beta c; op(a) is m x k, op(b) k x n. With beta 0 c
- * is not read. */
+/* Describes a product of matrices: c = alpha op(a) op(b) + beta c, where op(a) is m x k and op(b)
+ * is k x n. If beta is 0, c is not read. */
 typedef struct dpar_matmul {
-    int32_t type;                     /* DPAR_F64 or DPAR_F32: of a, b and c */
-    int32_t transpose_a, transpose_b; /* 1: it lies in memory as k x m, n x k */
+    int32_t type;                     /* of a, b and c: DPAR_F64 or DPAR_F32 */
+    int32_t transpose_a, transpose_b; /* 1 if a is stored as k x m, or b as n x k */
     int32_t room;                     /* 0 */
-    int64_t m, n, k;                  /* may be 0: c becomes beta c */
+    int64_t m, n, k;                  /* 0 or more; if k is 0, c becomes beta c */
     double alpha, beta;
     const void *a, *b;
     void *c;
-    int64_t lda, ldb, ldc; /* elements from row to row, at least 1 */
+    int64_t lda, ldb, ldc; /* elements from one row to the next, at least 1 */
 } dpar_matmul;
-/* Your product: cblas_sgemm, cuBLAS, ... An error that it returns breaks the communicator. */
+/* Computes a product of matrices: a callback of yours that calls cblas_sgemm, cuBLAS or another
+ * library. An error that it returns breaks the communicator. */
 typedef dpar_status (*dpar_matmul_kernel)(void *user, const dpar_matmul *call);
-/* The product that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG,
- * without a sentence, for other types and a size below 0. Local. O(m n k). */
+/* Computes a product of matrices in plain C, with sums in f64 that are rounded once. Layers use it
+ * if they have no other `matmul`. Local. O(m n k). Fails with DPAR_E_ARG, without a message, for
+ * other types and sizes below 0. */
 DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 
 /* ---- what layers share ---- */
@@ -1274,168 +1299,197 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 /* What the layers of a group share. dpar_tensor_parallel_init fills it in. */
 typedef struct dpar_tensor_parallel {
     dpar_comm *comm;
-    int32_t type;      /* DPAR_F64 or DPAR_F32 */
-    dpar_split tokens; /* all tokens of a step. Sequence parallel: which of them a rank has, one run
-                          after the other (CHUNK, EVEN, FLOOR, RAGGED) */
-    int64_t *counts;   /* sequence parallel: comm->size numbers for dpar, which nobody else touches
-                          while a function runs; else NULL */
-    dpar_matmul_kernel matmul; /* NULL: dpar_matmul_host */
-    void *user;
+    int32_t type; /* of all arrays: DPAR_F64 or DPAR_F32 */
+    /* All tokens of a step. With sequence parallelism, part r is the range of tokens of rank r
+     * (CHUNK, EVEN, FLOOR or RAGGED). */
+    dpar_split tokens;
+    int64_t *counts; /* sequence parallelism: comm->size numbers for dpar, which you must not touch
+                        while a function runs; otherwise NULL */
+    dpar_matmul_kernel matmul; /* NULL selects dpar_matmul_host */
+    void *user;                /* passed to matmul */
 } dpar_tensor_parallel;
-/* Fills in what layers share: tokens by DPAR_SPLIT_EVEN. For a step of other tokens:
- * dpar_split_resize(&t->tokens, n). E_ARG with a sentence. Local. O(1). */
+/* Fills in what the layers of a group share.
+ *
+ * tokens: number of all tokens of a step, which are split by DPAR_SPLIT_EVEN. If another step has
+ *         n tokens, call dpar_split_resize(&t->tokens, n).
+ * counts: comm->size numbers that select sequence parallelism, or NULL.
+ *
+ * Local. O(1). Fails with DPAR_E_ARG. */
 DPAR_API dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *c, int32_t type,
                                                int64_t tokens, int64_t *counts, dpar_why *why);
 /* ---- linear layers: y = x w^T + bias ---- */
 
+/* Kinds of linear layers. */
 enum {
-    DPAR_LINEAR_COLUMN = 1, /* each rank has some of the outputs: x is whole */
-    DPAR_LINEAR_ROW /* each rank has some of the inputs: y is the sum of all ranks' products */
+    DPAR_LINEAR_COLUMN = 1, /* each rank has some of the outputs; x is whole */
+    DPAR_LINEAR_ROW /* each rank has some of the inputs; y is the sum of all ranks' products */
 };
-/* A linear layer: y = x w^T + bias. The weight is w[out][in], as torch has it. A rank of a column
- * layer has whole rows of it, a rank of a row layer a piece of each row. Shares may differ from
- * rank to rank, and be 0. */
+/* Describes a linear layer, y = x w^T + bias, with the weight w[out][in] as in PyTorch. A rank of a
+ * column layer has whole rows of it, and a rank of a row layer has a piece of each row. Shares may
+ * differ from rank to rank, and may be 0. */
 typedef struct dpar_linear {
-    int32_t kind;
+    int32_t kind;    /* DPAR_LINEAR_COLUMN or DPAR_LINEAR_ROW */
     int32_t room;    /* 0 */
     int64_t in, out; /* of this rank's weight */
 } dpar_linear;
 
-/* The arrays of a linear layer. n is all tokens. own is the rank's share of them
- * (dpar_split_part_count of t->tokens), or n where not sequence parallel. */
+/* Arrays of a linear layer. n is the number of all tokens. With sequence parallelism, own is the
+ * number of this rank's tokens (dpar_split_part_count of t->tokens); otherwise it is n. */
 typedef struct dpar_linear_arrays {
     const void *w;    /* [out][in] */
-    const void *bias; /* [out]; NULL: none. A row layer's is the same on all ranks */
+    const void *bias; /* [out], or NULL if there is none; for a row layer the same on all ranks */
     const void *x;    /* column: [own][in]; row: [n][in] */
     void *y;          /* column: [n][out]; row: [own][out] */
     const void *dy;   /* as y */
-    void *dx;         /* as x; NULL: not wanted (the first layer, or only weights) */
-    void *dw;         /* as w; NULL: not wanted (only inputs: zero-bubble schedules) */
-    void *dbias;      /* [out]; NULL: not wanted. A row layer's is whole on every rank */
-    void *whole;      /* sequence parallel: column: [n][in], the inputs of all;
-                         row: [n][out], forward the part of y, backward the dy of all */
-    void *whole_dx;   /* sequence parallel, column, backward: [n][in], the part of dx */
-    /* 1: `whole` already has what would be gathered. Column: since forward, or from another layer
-     * that reads the same x. Row, backward: the call for dx left it there for a later call for
-     * dw. */
+    void *dx;         /* as x; NULL if not wanted (first layer, or a call for weights only) */
+    void *dw;         /* as w; NULL if not wanted (a call for inputs only, as in zero-bubble
+                         schedules) */
+    void *dbias;      /* [out]; NULL if not wanted; for a row layer it is whole on every rank */
+    /* Sequence parallelism. Column: [n][in], the inputs of all tokens. Row: [n][out], in forward
+     * this rank's part of y, in backward the dy of all tokens. */
+    void *whole;
+    void *whole_dx; /* sequence parallelism, column, backward: [n][in], this rank's part of dx */
+    /* 1 if `whole` already contains what would be gathered. Column: from forward, or from another
+     * layer that reads the same x. Row: backward for dx left it there for a later call for dw. */
     int32_t kept;
-    int32_t add;    /* 1: dw and dbias are added to (micro-batches) */
-    int32_t add_dx; /* column: 1: dx (sequence parallel: whole_dx) has the parts of layers that read
-                       the same x */
-    int32_t open;   /* and 1: others follow, no collective yet */
+    int32_t add;    /* 1 adds to dw and dbias (micro-batches) */
+    int32_t add_dx; /* column: 1 if dx (sequence parallelism: whole_dx) already contains the parts
+                       of layers that read the same x, and this one is added */
+    int32_t open;   /* column: 1 if more layers with the same x follow, so that the collective waits
+                       for the last of them */
 } dpar_linear_arrays;
 
-/* y of a layer. Column: nothing travels, or with sequence parallel an all-gather of n in. Row: an
- * all-reduce of n out, or a reduce-scatter. The bias is added last, once. E_ARG as the top of this
- * file says, else errors of matmul and as comm.h. 2 n in out of arithmetic. */
+/* Computes the output y of a linear layer. The bias is added last, once.
+ *
+ * Collective. A column layer communicates only with sequence parallelism: an all-gather of n in
+ * elements. A row layer costs an all-reduce of n out elements, or a reduce-scatter with sequence
+ * parallelism. The arithmetic is 2 n in out. Fails with DPAR_E_ARG as described at the top of this
+ * file, with the errors of matmul, and with those of comm.h. */
 DPAR_API dpar_status dpar_linear_forward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                          const dpar_linear_arrays *a);
-/* dx = dy w, dw = dy^T x, dbias = sum of dy. Column: an all-reduce of n in while dw is computed.
- * Sequence parallel: an all-gather (unless kept) while dx is, and a reduce-scatter while dw is.
- * Row: nothing, or an all-gather of n out (unless kept). With dpar_comm_progress it all moves on
- * meanwhile. Errors as forward. With dx and dw twice its arithmetic. */
+/* Computes the gradients of a linear layer: dx = dy w, dw = dy^T x, and dbias = the sum of dy.
+ *
+ * Collective. A column layer costs an all-reduce of n in elements while dw is computed. With
+ * sequence parallelism it is an all-gather (unless kept) while dx is computed, and a reduce-scatter
+ * while dw is computed. A row layer communicates only with sequence parallelism: an all-gather of n
+ * out elements (unless kept). With dpar_comm_progress this overlaps completely. With dx and dw the
+ * arithmetic is twice that of dpar_linear_forward. Fails as dpar_linear_forward does. */
 DPAR_API dpar_status dpar_linear_backward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                           const dpar_linear_arrays *a);
 
-/* A column layer's y has some of the features, a row layer's x too. A layer between that wants all
- * of them gets them by dpar_redistribute, from features that are cut to features that all have;
- * it gives the gradient its own again by the opposite (move.h). */
+/* The y of a column layer, and the x of a row layer, have only some of the features. If a layer
+ * between them needs all features, dpar_redistribute (move.h) makes the cut features whole on every
+ * rank, and the opposite dpar_redistribute cuts its gradient. */
 
 /* ---- vocabulary ---- */
 
-/* An embedding: y[token] = table[id of the token]. */
+/* Describes an embedding: y[token] = table[id of the token]. */
 typedef struct dpar_embedding {
-    /* heads.h says which of the table's rows a rank has: dpar_vocab_row_count */
-    dpar_vocab vocab;
-    int64_t width;
+    dpar_vocab vocab; /* heads.h: this rank has dpar_vocab_row_count rows of the table */
+    int64_t width;    /* elements of a row */
 } dpar_embedding;
+/* Arrays of an embedding. n, own and rows are as above: all tokens, this rank's tokens, and this
+ * rank's rows of the table. */
 typedef struct dpar_embedding_arrays {
     const int32_t *ids; /* [n] of all tokens, the same on all ranks */
-    const void *table;  /* [rows][width]. Forward reads */
-    void *y;            /* [own][width]. Forward writes */
-    const void *dy;     /* [own][width]. Backward reads, */
-    void *dtable;       /* [rows][width]: writes; rows without a token and padding become 0 */
-    void *whole;        /* sequence parallel: [n][width]; else NULL */
-    int32_t add;        /* 1: dtable is added to (micro-batches) */
-    int32_t room;       /* 0 */
+    const void *table;  /* [rows][width]; forward reads it */
+    void *y;            /* [own][width]; forward writes it */
+    const void *dy;     /* [own][width]; backward reads it */
+    void *dtable; /* [rows][width]; backward writes it, with 0 for rows without a token and for
+                     padding */
+    void *whole;  /* sequence parallelism: [n][width]; otherwise NULL */
+    int32_t add;  /* 1 adds to dtable (micro-batches) */
+    int32_t room; /* 0 */
 } dpar_embedding_arrays;
-/* A rank looks up what it has, and the sum over ranks is y: an all-reduce of n width, or a
- * reduce-scatter. The same bits on any number of ranks. E_ARG: an id that does not exist.
- * E_MISMATCH: ranks give another vocabulary or other ids, found as by dpar_cross_entropy_forward.
- * O(n width). */
+/* Computes the output y of an embedding. Each rank looks up the rows that it has, and y is the sum
+ * over the ranks, which has the same bits on any number of ranks.
+ *
+ * Collective. Costs an all-reduce of n width elements, or a reduce-scatter with sequence
+ * parallelism, and O(n width). Fails with DPAR_E_ARG if an id does not exist. Fails with
+ * DPAR_E_MISMATCH if ranks give different vocabularies or ids, which is noticed by the engines that
+ * dpar_cross_entropy_forward names. */
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
                                             const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a);
-/* dtable[row] = the sum of dy over its tokens, in their order. Nothing travels, or with sequence
- * parallel an all-gather of n width into `whole`. The same bits on any number of ranks. E_ARG as
- * forward. O((n + rows) width). */
+/* Computes the gradient of an embedding's table: dtable[row] is the sum of dy over the tokens of
+ * that row, in their order. It has the same bits on any number of ranks.
+ *
+ * Collective. Communicates only with sequence parallelism: an all-gather of n width elements into
+ * `whole`. O((n + rows) width). Fails with DPAR_E_ARG as dpar_embedding_forward does. */
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
                                              const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a);
 
-/* Cross-entropy over a vocabulary that ranks share. With lse = ln of the sum over the whole
- * vocabulary of exp(logit) and V = count + added tokens:
+/* Describes a cross-entropy over a vocabulary that ranks share. With lse = ln of the sum over the
+ * whole vocabulary of exp(logit) and V = count + added tokens:
  *
  *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits) + z lse^2
  *
- * Smoothing is torch's (Megatron's e is e V / (V - 1) here), z-loss PaLM's (1e-4). */
+ * Smoothing is that of PyTorch (Megatron's e corresponds to e V / (V - 1) here). The z-loss is that
+ * of PaLM, where z is 1e-4. */
 typedef struct dpar_cross_entropy {
-    /* rows of padding do not count: they are not read, and their gradient is 0 */
-    dpar_vocab vocab;
+    dpar_vocab vocab; /* rows of padding are ignored: their logits are not read, and their gradient
+                         is 0 */
     double smoothing; /* 0 .. 1 */
     double z;
-    int32_t ignore; /* 1 + a token that does not count as a target; 0: none. Targets below 0
-                       (torch's -100) never count. Loss and gradient of both are 0 */
+    int32_t ignore; /* 1 + a token that is not counted as a target; 0 if there is none. Targets
+                       below 0, such as PyTorch's -100, are never counted. The loss and gradient
+                       of targets that are not counted are 0 */
     int32_t room;   /* 0 */
 } dpar_cross_entropy;
+/* Arrays of a cross-entropy. n is the number of all tokens, also with sequence parallelism. */
 typedef struct dpar_cross_entropy_arrays {
-    void *logits; /* [n][dpar_vocab_row_count] of all tokens, on sequence parallel ranks too.
-                     Forward reads them, backward makes gradients of them */
+    void *logits;                /* [n][dpar_vocab_row_count]; forward reads them, backward replaces
+                                    them by their gradients */
     const int32_t *targets;      /* [n] token ids, the same on all ranks */
-    double *lse;                 /* [n]. Forward writes, backward reads */
-    double *loss;                /* [n]. Forward writes, z-loss included; NULL: not wanted */
-    dpar_cross_entropy_sum *sum; /* sum over tokens; NULL: not wanted */
+    double *lse;                 /* [n]; forward writes it, backward reads it */
+    double *loss;                /* [n]; forward writes it, z-loss included; NULL if not wanted */
+    dpar_cross_entropy_sum *sum; /* sums over the tokens; NULL if not wanted */
     void *scratch;               /* [3 n (ranks + 1)] of type, for forward */
 } dpar_cross_entropy_arrays;
-/* Losses of the tokens, over a vocabulary that ranks share. One all-gather of three numbers a
- * token: the largest logit of the rank, the sum of exponentials relative to it, its part of the
- * target's share: 12 bytes (f64: 24). From these the ranks compute the same bits. Sums over the
- * vocabulary are in f64. Loss and sum are equal on all ranks: add them up over data parallel ones
- * only. O(n rows).
+/* Computes the losses of the tokens over a vocabulary that ranks share. Losses and sum are equal on
+ * all ranks, bit by bit, so add them up over data-parallel ranks only.
  *
- * E_ARG: a target that does not exist. E_MISMATCH: ranks give another vocabulary, targets, ignore,
- * smoothing or z, on engines that compare calls (shared memory, MPI with check). */
+ * Collective. Costs O(n rows) and one all-gather of three numbers for each token, 12 bytes (f64:
+ * 24). These are the largest logit of the rank, the sum of exponentials relative to it, and the
+ * rank's part of the target's share. Sums over the vocabulary are in f64.
+ *
+ * Fails with DPAR_E_ARG if a target does not exist. Fails with DPAR_E_MISMATCH if ranks give a
+ * different vocabulary, targets, ignore, smoothing or z, on engines that compare calls: shared
+ * memory, and MPI with check. */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *t,
                                                 const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a);
-/* The logits become scale times the gradient of the sum of losses. For their mean scale = 1 /
- * tokens of all ranks. Local. Errors as forward. O(n rows). */
+/* Replaces the logits by `scale` times the gradient of the sum of the losses. For the gradient of
+ * the mean, scale is 1 / the tokens of all data-parallel ranks. Local. O(n rows). Fails as
+ * dpar_cross_entropy_forward does. */
 DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
                                                  const dpar_cross_entropy *e,
                                                  const dpar_cross_entropy_arrays *a, double scale);
 
 /* ---- attention heads ---- */
 
-/* Attention needs no function of its own: a column layer of the fused weight's rows that
- * dpar_heads_rows names, attention over the rank's heads, a row layer.
+/* Attention needs no function of its own. Use a column layer with the rows of the fused weight that
+ * dpar_heads_rows names, then attention over the rank's heads, then a row layer.
  *
- * But where there are fewer key-value heads than ranks, several ranks hold the same one, and each
- * sees the gradient of its own queries only. With share = dpar_heads_local(&heads, c->rank),
+ * If there are fewer key-value heads than ranks, several ranks hold the same one, and each computes
+ * only the gradient from its own queries. With share = dpar_heads_local(&heads, c->rank),
  *
  *     dpar_comm_split(c, share.group, c->rank, &same);
  *
- * on all ranks makes a communicator of those that have the same one. They sum their gradients of
- * keys and values once a step, after the last micro-batch. dw is [(queries + 2) width][in], queries
- * first. Sum 2 width in elements of it from share.queries width in on, and the last 2 width of its
- * dbias. */
+ * on all ranks makes a communicator of the ranks that hold the same key-value head. They have to
+ * sum the gradients of keys and values once a step, after the last micro-batch. dw is
+ * [(queries + 2) width][in] with the queries first: sum its 2 width in elements from element
+ * share.queries width in on, and the last 2 width elements of its dbias. */
 
 /* ==== train/sequence.h ==== */
 
-/* sequence - attention over tokens that ranks share. Here it is ring attention (context
- * parallelism): keys and values travel round the ranks. Other ways, by layer.way: ulysses.h
- * exchanges tokens for heads before and after; sliding windows need no ring (window_attention.h).
- * dpar knows which rank has which tokens, what travels when, the masks and the sums of softmax. The
- * arithmetic of a block is your kernel, or the plain one of this file:
+/* sequence - computes attention over tokens that ranks share (context parallelism). This file is
+ * ring attention, in which keys and values are passed from rank to rank round a ring. layer.way
+ * selects another method: ulysses.h exchanges tokens for heads before and after attention, and
+ * window_attention.h gets the keys of a sliding window as a halo. dpar knows which rank has which
+ * tokens, what is sent when, the masks, and the sums of the softmax. The arithmetic of a block is
+ * done by your kernel, or by the plain one of this file:
  *
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_ZIGZAG, &why);  layer: zeroed
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
@@ -1446,173 +1500,192 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
  *     dpar_attention_backward(plan, &arrays);
  *     dpar_attention_free(plan);
  *
- * (dpar_attention_bytes, _init and _close: the same in memory of yours.)
+ * dpar_attention_bytes, _init and _close do the same in memory of yours.
  *
  * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width], v[tokens][groups][values],
  * out[tokens][heads][values], lse[tokens][heads]. Each heads / groups query heads share a group.
- * Several samples are several documents. Sums (out while it grows, lse, gradients of keys and
- * values on their way) are in f64 where the type is f64, else in f32. They are rounded to the type
- * once. Bits are the same in every run on as many ranks; on one rank they are the kernel's own.
+ * The samples of a batch are documents of one packed sequence.
  *
- * The ring has P steps, t = 0 .. P-1. In step t rank r computes on the keys and values of rank r -
- * t (modulo P). Meanwhile it sends them on to r + 1, and those of r - t - 1 come. On the way back
- * gradients of keys and values travel the same way, one step behind, until they are home. What the
- * rank's own queries gave has stayed there, so they make as many hops as keys and values.
+ * "Sums" are out while it is accumulated, lse, and the gradients of keys and values while they are
+ * accumulated. They are f64 if the type is f64, otherwise f32, and are rounded to the type once.
+ * Results have the same bits in every run on the same number of ranks; on one rank they are the
+ * kernel's own.
  *
- * What a rank sends: T is all tokens, n those of this rank, m those of the next one, and E = groups
- * (width + values) the elements of a token.
+ * The ring has P steps, t = 0 .. P-1. In step t, rank r computes with the keys and values of rank r
+ * - t (modulo P). Meanwhile it sends them to rank r + 1 and receives those of rank r - t - 1. In
+ * backward, the gradients of keys and values are passed in the same direction, one step later,
+ * until they reach their owner. The gradients from a rank's own queries stay on that rank, so that
+ * gradients take as many hops as keys and values.
+ *
+ * The traffic of a rank: T is the number of all tokens, n that of this rank, m that of the next
+ * one, and E = groups (width + values) the number of elements of a token. It sends
  *
  *     forward   (T - m) E bytes(type)
  *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
  *
- * A rank that is alone sends nothing. plan->sent counts it.
+ * A single rank sends nothing. plan->sent counts the bytes.
  *
- * Causal masks leave rank 0 idle most of the time when tokens are cut in order. With
- * DPAR_SPLIT_ZIGZAG, and documents of lengths that 2 P divides, every rank has as much to do at
- * every step as the others: plan->pairs counts it.
+ * With a causal mask, and tokens that are cut in order, rank 0 is idle most of the time. With
+ * DPAR_SPLIT_ZIGZAG, and documents whose lengths 2 P divides, every rank has the same work in every
+ * step. plan->pairs counts it.
  *
- * In a device's memory (comm->mem) all arrays lie there. Give kernels, which work on its stream;
- * nothing waits.
+ * If comm->mem is the memory of a device, all arrays are in that memory, and you have to give
+ * kernels, which enqueue on its stream. No function waits for the device.
  *
- * Megatron's sequence parallelism is another thing: activations between tensor-parallel layers are
- * cut along the sequence. That is an all-gather and a reduce-scatter round those layers:
- * tensor.h. */
+ * Megatron's sequence parallelism is something else: it cuts the activations between
+ * tensor-parallel layers along the sequence, with an all-gather and a reduce-scatter round these
+ * layers. tensor.h has it. */
 
 typedef struct dpar_attention_desc dpar_attention_desc;
 
-/* How ranks come to the keys of others: NULL, the ring; dpar_attention_ulysses (ulysses.h);
- * dpar_attention_halo (window_attention.h, in dpar_spatial.h). You name it in a layer, the plan
- * calls it. */
+/* Selects how ranks get the keys of other ranks. NULL is the ring, dpar_attention_ulysses is in
+ * ulysses.h, and dpar_attention_halo is in window_attention.h (dpar_spatial.h). Assign one to
+ * layer.way; only the plan calls it. */
 struct dpari_attention_method;
 typedef void (*dpar_attention_method)(struct dpari_attention_method *way);
 
-/* A block: some queries that follow one another and some such keys, of one document. Query i sees
- * key j when i + low <= j <= i + high (no sum passes the counts of both). Arrays begin at the
- * block's first token, rows as above, all heads. "Sums" are f64 when the layer's type is f64, else
- * f32. */
+/* Describes a block for a kernel: a run of queries and a run of keys of one document. Query i sees
+ * key j if i + low <= j <= i + high; no sum exceeds the counts of both. Arrays begin at the first
+ * token of the block, have rows as described above, and contain all heads. "Sums" are f64 if the
+ * layer's type is f64, otherwise f32. */
 typedef struct dpar_attention_call {
     const dpar_attention_desc *layer;
-    int64_t queries, keys;
-    int64_t query, key; /* place of the first of each in the packed sequence */
+    int64_t queries, keys; /* numbers of queries and keys */
+    int64_t query, key;    /* places of the first query and the first key in the packed sequence */
     int64_t low, high;
     const void *q, *k, *v; /* of the layer's type */
-    void *out; /* forward writes sums. Backward reads what forward gave, of the layer's type */
-    void *lse; /* sums. Forward writes the natural logarithm of the sum over keys of exp(scale q k);
-                  -1e30 or less (and out 0) for a query that sees no key of the block. Backward
-                  reads that over all keys */
+    void *out;             /* forward writes sums; backward reads the result of forward, of the
+                              layer's type */
+    /* Sums. Forward writes the natural logarithm of the sum over keys of exp(scale q k). For a
+     * query that sees no key of the block it writes -1e30 or less, and 0 to out. Backward reads the
+     * logarithm over all keys. */
+    void *lse;
     const void *out_gradient;                   /* of the layer's type */
     const void *delta;                          /* sums, [queries][heads]: out . out_gradient */
-    void *q_gradient, *k_gradient, *v_gradient; /* sums, to be ADDED to */
-    void *user;
+    void *q_gradient, *k_gradient, *v_gradient; /* sums, to which backward adds */
+    void *user;                                 /* that of the layer */
 } dpar_attention_call;
+/* Computes the attention of a block, or its gradients: a callback of yours. */
 typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
-/* A layer of attention. Zero it and fill in what differs. The same on all ranks, but for kernels
- * and user. */
+/* Describes a layer of attention. Zero it and fill in what differs from the defaults. All ranks
+ * give the same values, except kernels and user. */
 struct dpar_attention_desc {
-    dpar_attention_method way; /* NULL: the ring, all keys pass by all ranks.
-                               dpar_attention_ulysses, dpar_attention_halo: each rank has a part of
-                               the packed sequence, whatever the documents */
-    /* Documents, and which tokens of them each rank has; as many ranks as the communicator.
-     * ZIGZAG, CHUNK or EVEN; STRIPE works too, in blocks of one token. */
+    /* NULL selects the ring, in which every rank gets all keys. With dpar_attention_ulysses and
+     * dpar_attention_halo each rank has a part of the packed sequence, whatever the documents. */
+    dpar_attention_method way;
+    /* The documents, and which of their tokens each rank has, for as many ranks as the
+     * communicator has. The rule is ZIGZAG, CHUNK or EVEN; CYCLIC also works, but in blocks of one
+     * token. */
     dpar_packed tokens;
-    int32_t heads;  /* of queries */
-    int32_t groups; /* of keys and values (GQA); divides heads. 0: as many as heads */
-    int32_t width;  /* of a query or key */
-    int32_t values; /* of a value; 0: width */
-    int32_t type;   /* DPAR_F64, F32, BF16, F16 */
-    int32_t causal; /* 1: a query sees no key behind it */
-    int64_t window; /* > 0: a query sees no key farther than so many tokens away. Documents never
-                       see others */
-    double scale;   /* 0: 1 / sqrt(width) */
-    int32_t tag;    /* of the messages: tag .. tag + 3 */
-    int32_t heads_chunked; /* Ulysses: 1: heads by DPAR_SPLIT_CHUNK, the last ranks have less; 0:
-                              EVEN */
-    const dpar_split *cut; /* Ulysses: the tokens that ranks have, by any rule; NULL: by
-                              tokens.rule. The caller's, as long as the plan */
-    dpar_attention_kernel forward, backward; /* NULL: dpar_attention_host (F64 and F32) */
-    void *user;
+    int32_t heads;  /* number of query heads */
+    int32_t groups; /* number of key-value heads (GQA), which divides heads; 0 selects heads */
+    int32_t width;  /* elements of a query or key */
+    int32_t values; /* elements of a value; 0 selects width */
+    int32_t type;   /* DPAR_F64, F32, BF16 or F16 */
+    int32_t causal; /* 1: a query sees no key after it */
+    int64_t window; /* above 0: a query sees no key that is more than this many tokens away.
+                       Documents never see each other */
+    double scale;   /* factor of the scores; 0 selects 1 / sqrt(width) */
+    int32_t tag;    /* messages use tag .. tag + 3 */
+    int32_t heads_chunked; /* Ulysses: 1 cuts heads by DPAR_SPLIT_CHUNK, so that the last ranks have
+                              fewer; 0 cuts them by DPAR_SPLIT_EVEN */
+    /* Ulysses: how ranks share the tokens, by any rule; NULL selects tokens.rule. Kept by you as
+     * long as the plan exists. */
+    const dpar_split *cut;
+    dpar_attention_kernel forward, backward; /* NULL selects dpar_attention_host (F64 and F32) */
+    void *user;                              /* passed to the kernels */
 };
 
 /* ---- blocks; local ---- */
 
-/* A kernel in plain C, for F64 and F32: row by row, with the largest score so far subtracted. With
- * out_gradient it gives the gradients. It also does whole attention, of all tokens of a document at
- * once (causal: low -keys, high 0). Other types: nothing is written. O(pairs). */
+/* Computes the attention of a block in plain C for F64 and F32, or its gradients if out_gradient is
+ * given. It goes row by row and subtracts the largest score so far. It also computes the attention
+ * of a whole document at once: with low = -keys, and high = 0 if causal. For other types it writes
+ * nothing. Local. O(pairs of a query and a key). */
 DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 
 /* ---- plans ---- */
 
-/* A plan of attention; these fields are to be read. */
+/* A plan of attention, whose fields you may read. */
 typedef struct dpar_attention_plan {
-    dpar_attention_desc layer; /* no field is 0 for a default any more */
-    int64_t tokens;            /* of this rank: rows of its arrays */
+    dpar_attention_desc layer; /* as given, with the defaults filled in */
+    int64_t tokens;            /* tokens of this rank: rows of its arrays */
     int64_t kept;              /* bytes of arrays.kept */
-    int64_t pairs; /* pairs of a query and a key, in one head, that forward was given so far */
-    int64_t sent;  /* bytes that went to other ranks so far */
+    int64_t pairs; /* pairs of a query and a key, in one head, that forward computed so far */
+    int64_t sent;  /* bytes that were sent to other ranks so far */
 } dpar_attention_plan;
 
-/* The memory of one layer; NULLs on a rank without tokens. Memory of dpar_comm_alloc saves messages
- * a copy. */
+/* Arrays of one layer, all of the layer's type except lse and kept. A rank without tokens gives
+ * NULLs. Messages from memory of dpar_comm_alloc are not copied. */
 typedef struct dpar_attention_arrays {
-    const void *q, *k, *v; /* of the layer's type, as all but lse */
-    void *out;             /* forward writes, backward reads */
-    void *lse;  /* [tokens][heads], sums (f64 of f64, else f32): forward writes, backward reads.
-                   Ulysses does not use it */
-    void *kept; /* Ulysses: plan->kept bytes (aligned to 64), which forward writes and backward
-                   reads: q, k, v, out and lse of this rank's heads */
-    const void *out_gradient;                   /* backward reads */
-    void *q_gradient, *k_gradient, *v_gradient; /* backward writes */
+    const void *q, *k, *v;
+    void *out; /* forward writes it, backward reads it */
+    void *lse; /* [tokens][heads] of sums (f64 for f64, otherwise f32); forward writes it, backward
+                  reads it. Ulysses does not use it */
+    /* Ulysses: plan->kept bytes, aligned to 64, which forward writes and backward reads: q, k, v,
+     * out and lse of this rank's heads. */
+    void *kept;
+    const void *out_gradient;                   /* backward reads it */
+    void *q_gradient, *k_gradient, *v_gradient; /* backward writes them */
 } dpar_attention_arrays;
 
-/* Bytes of memory for a plan of attention on this rank. E_ARG, E_DIVIDE, E_RANGE with a sentence.
- * Local. O(docs x ranks).
+/* Computes the bytes of memory that dpar_attention_init needs on this rank.
  *
- * The ring takes two blocks of keys and values of the rank that has most tokens. It also takes one
- * out for forward, or four such blocks of sums for backward (2 ranks: three), the larger of both.
- * For 16-bit types there are an out and a query's gradient in f32 too. */
+ * The ring needs two blocks of keys and values of the rank that has most tokens. It also needs one
+ * out for forward, or four such blocks of sums for backward (three on 2 ranks), whichever is
+ * larger. 16-bit types need an out and a query's gradient in f32 as well.
+ *
+ * Local. O(docs x ranks). Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE. */
 DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention_desc *layer,
                                           int64_t *bytes, dpar_why *why);
-/* Plans attention in your memory (aligned to 64, best of dpar_comm_alloc). Where c->mem is a
- * device's it is the host's memory, and buffers are from dpar_comm_alloc until close. The
- * documents' ends stay yours, and live as long. One plan does all layers of this shape, one after
- * the other. COLLECTIVE: one all-reduce. Cost as dpar_attention_bytes.
+/* Plans attention in your memory. One plan serves all layers of this shape, one after the other.
  *
- * E_MISMATCH: ranks gave different layers. E_ROOM; else errors as dpar_attention_bytes. What fails
- * on one rank fails on all. */
+ * memory: aligned to 64; memory of dpar_comm_alloc is the fastest. If c->mem is that of a device,
+ *         it is nevertheless memory of the host, and buffers are allocated with dpar_comm_alloc
+ *         until close.
+ * layer:  the array of document ends in layer->tokens stays yours, and has to exist as long as the
+ *         plan.
+ *
+ * Collective over c: one all-reduce, and the cost of dpar_attention_bytes. Fails on all ranks with
+ * DPAR_E_MISMATCH if layers differ, DPAR_E_ROOM, or as dpar_attention_bytes does. */
 DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_attention_desc *layer,
                                          dpar_attention_plan **plan, dpar_why *why);
-/* out and lse from q, k, v. COLLECTIVE. The top of this file says what travels; the arithmetic is
- * the kernel's. Messages move on between calls of the kernel, or all the time with
- * dpar_comm_progress.
+/* Computes out and lse from q, k and v.
  *
- * E_ARG: arrays are missing. That breaks the communicator, so that the other ranks hear of it.
- * E_PEER, E_TIMEOUT as comm.h. The sentence is in the communicator's why. E_ARG without one: plan
- * or a is NULL. */
+ * Collective. The top of this file gives the traffic; the arithmetic is the kernel's. Messages
+ * progress between calls of the kernel, or all the time with dpar_comm_progress.
+ *
+ * Fails with DPAR_E_ARG if arrays are missing, which breaks the communicator so that the other
+ * ranks notice. Fails with DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in
+ * the communicator's why, except for DPAR_E_ARG because plan or a is NULL. */
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *a);
-/* Gradients of q, k, v from that of out; q, k, v, out, lse are as forward left them. COLLECTIVE;
- * errors as forward. The top of this file says what travels. */
+/* Computes the gradients of q, k and v from that of out. The arrays q, k, v, out, lse and kept must
+ * be as dpar_attention_forward left them. Collective. The top of this file gives the traffic. Fails
+ * as dpar_attention_forward does. */
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
-/* Ends a plan of attention; its memory is yours again. COLLECTIVE. NULL is fine. OK, or errors as
- * dpar_halo_plan_close where its way is dpar_attention_halo. */
+/* Closes a plan of attention, whose memory you may then reuse. NULL is allowed. Collective. With
+ * dpar_attention_halo it fails as dpar_halo_plan_close does. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
 
-/* A plan in memory of its own: dpar_attention_bytes, the memory and dpar_attention_init in one,
- * with their errors and cost; E_ROOM, too, where there is no memory. COLLECTIVE. */
+/* Makes a plan of attention in memory of its own: dpar_attention_bytes, an allocation and
+ * dpar_attention_init in one. Collective over c. Costs and fails as these do, and with DPAR_E_ROOM
+ * if the allocation fails. */
 DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
                                          dpar_attention_plan **plan, dpar_why *why);
-/* Ends what dpar_attention_make made, as dpar_attention_close. COLLECTIVE. NULL is fine. */
+/* Frees a plan that dpar_attention_make made, and closes it as dpar_attention_close does. NULL is
+ * allowed. Collective. */
 DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
 
 /* ==== train/ulysses.h ==== */
 
-/* ulysses - attention (sequence.h) by exchanging tokens for heads. Before attention a rank has some
- * tokens with all heads. It gives them for all tokens with some heads, computes attention as one
- * rank would, and gives the results back.
+/* ulysses - computes attention (sequence.h) by exchanging tokens for heads. Before attention, each
+ * rank has some of the tokens with all heads. An exchange gives it all tokens with some of the
+ * heads. It computes attention as one rank would, and the results are exchanged back.
  *
  *     layer.way = dpar_attention_ulysses;   layer: as sequence.h says
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_EVEN, &why);
@@ -1620,50 +1693,59 @@ DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
  *     arrays.kept = plan->kept bytes of each layer
  *
  * Each rank has a part of the packed sequence, whatever the documents: by tokens.rule, or by
- * layer.cut. Heads are cut by dpar_heads_init, uneven ones too. With fewer groups than ranks, ranks
- * hold copies of a group; its gradients are added in rank order (16-bit floats in f32, rounded
- * once). The kernel is given whole documents and this rank's heads (call->layer says how many).
+ * layer.cut. Heads are cut by dpar_heads_init and may be uneven. If there are fewer groups than
+ * ranks, several ranks hold copies of a group, and its gradients are added in rank order (16-bit
+ * types in f32, rounded once). The kernel gets whole documents and this rank's heads; call->layer
+ * says how many.
  *
- * In shared memory each rank takes its heads (or tokens) where they lie, if that is memory of
- * dpar_comm_alloc on all ranks. That is one pass, as fast as a bare all-to-all. Else they are
- * packed before an all-to-all and sorted after it: three passes. Both ways give the same bits.
+ * If ranks share memory, and the arrays to be exchanged come from dpar_comm_alloc on all ranks,
+ * each rank reads its heads (or tokens) directly from the other ranks' arrays. This takes one pass
+ * and is as fast as a bare all-to-all. Otherwise they are packed before an all-to-all and sorted
+ * after it, which is three passes. Both give the same bits.
  *
- * What travels. This rank has n of all N tokens, and h heads; H is the heads of all ranks, copies
- * each. Of an array of `width` elements a token and head it sends
+ * Traffic. This rank has n of all N tokens, and h heads; H is the number of heads of all ranks,
+ * counting each copy. Of an array with `width` elements for each token and head, it sends
  *
  *     (H - h) n width bytes(type)     on the way to the heads
  *     h (N - n) width bytes(type)     on the way back
  *
- * Forward: q, k, v there, out back. Backward: out's gradient there, those of q, k, v back.
+ * Forward exchanges q, k and v to the heads, and out back. Backward exchanges the gradient of out
+ * to the heads, and those of q, k and v back.
  *
- * The plan holds a copy of the rank's tokens with all heads for queries and one for keys (two each
- * where values are not as wide). For tokens that are out of order it holds another of all tokens
- * with its heads. It also holds what backward computes. */
+ * The plan holds one copy of the rank's tokens with all heads for queries and one for keys, or two
+ * of each if values and keys differ in width. If tokens are out of order, it also holds one copy of
+ * all tokens with the rank's heads. It also holds the gradients that backward computes. */
 
-/* For dpar_attention_desc.way: name it there, never call it. O(1). */
+/* Selects the exchange of tokens for heads: a value for dpar_attention_desc.way. Do not call it.
+ * O(1). */
 DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way);
 
-/* Arrays of a layer. */
+/* Arrays of a layer, for dpar_attention_exchange. */
 enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT };
 
-/* One exchange of a plan of this way alone, for attention of your own in between. back 0: out[all
- * tokens][heads of this rank][width] from in[tokens][all heads][width]. back 1: the opposite, and
- * the gradient of that: copies of a group are added. They do not overlap. COLLECTIVE: one
- * all-to-all-v or one pass. The top of this file says what travels.
+/* Executes one exchange of a plan with dpar_attention_ulysses, for attention of your own between
+ * two exchanges.
  *
- * E_ARG: a plan of another way, no such array, or in or out is NULL, which breaks the communicator.
- * E_MISMATCH: ranks exchange different arrays. With MPI or DPAR_WORLD_NO_DIRECT that is not found
- * where as many elements travel. Else errors as dpar_attention_forward. The sentence is in the
- * communicator's why. E_ARG without one: plan is NULL. */
+ * array: DPAR_ATTENTION_Q, ... DPAR_ATTENTION_OUT.
+ * back:  0 fills out[all tokens][heads of this rank][width] from in[tokens][all heads][width]. 1 is
+ *        the opposite, and also the gradient of 0: copies of a group are added.
+ * in, out: must not overlap.
+ *
+ * Collective: one all-to-all-v or one pass. The top of this file gives the traffic. Fails with
+ * DPAR_E_ARG, which breaks the communicator, for a plan with another method, if there is no such
+ * array, or if in or out is NULL. Fails with DPAR_E_MISMATCH if ranks exchange different arrays;
+ * with MPI or DPAR_WORLD_NO_DIRECT this is not noticed if the numbers of elements are equal. Other
+ * errors are those of dpar_attention_forward. The message is in the communicator's why, except for
+ * DPAR_E_ARG because plan is NULL. */
 DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
                                              const void *in, void *out);
 
 /* ==== train/expert.h ==== */
 
-/* expert - expert parallelism: mixtures of experts whose experts lie on different ranks. The router
- * chooses k experts for each token. Tokens travel to their experts' ranks, and results back,
- * forward and backward. Each step gives what one rank with all tokens and all experts would give.
- * The experts themselves are yours:
+/* expert - runs mixtures of experts whose experts are on different ranks (expert parallelism). The
+ * router chooses k experts for each token. Tokens are sent to the ranks of their experts, and the
+ * results back, forward and backward. Each step gives what one rank with all tokens and all experts
+ * would give. The experts themselves are yours:
  *
  *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, c->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
@@ -1686,292 +1768,328 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *
  *     dpar_experts_free(plan);
  *
- * (dpar_experts_bytes, _init and _close: the same in memory of yours. Layers whose backward comes
- * later each need a routing of their own: give dpar_experts_route memory.)
+ * dpar_experts_bytes, _init and _close do the same in memory of yours. If the backward of a layer
+ * comes after the forward of other layers, each layer needs a routing of its own: give
+ * dpar_experts_route memory for it.
  *
- * Rows of an expert come in the order of the ranks, then of their tokens. Where ranks hold tokens
- * one after the other that is the order of one rank, so an expert's sums have the same bits. A
- * token's results are summed in the order of its choices, in f64, and rounded to the type once.
+ * The rows of an expert are in the order of the ranks, then of their tokens. If ranks hold
+ * consecutive tokens, this is the order that one rank would have, so that an expert's sums have the
+ * same bits. A token's results are summed in the order of its choices, in f64, and rounded to the
+ * type once.
  *
- * What a rank sends to others: R ranks, E experts of which own[r] are on rank r, rows of B = width
- * bytes(type) bytes, S = choices for DPAR_EXPERTS_DROP_POSITION, else 1.
+ * Traffic. With R ranks, E experts of which own[r] are on rank r, rows of B = width bytes(type)
+ * bytes, and S = choices for DPAR_EXPERTS_DROP_POSITION, otherwise 1, a rank sends to other ranks
  *
- *     route      4 (R - 1 + S (E - own)), and for DROP_LATE 4 (R - 1) (1 + S own) more; for
- *                DROP_NONE an all-reduce of 24 bytes besides
+ *     route      4 (R - 1 + S (E - own)) bytes; for DPAR_EXPERTS_DROP_POSITION another
+ *                4 (R - 1) (1 + S own); for DPAR_EXPERTS_DROP_NONE also an all-reduce of 24 bytes
  *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
  *     combine, dispatch_backward    B for each row of its experts that is another rank's token
  *
- * Nothing else travels: weights and their gradients stay with the tokens. plan->sent counts it.
+ * Nothing else is sent, because weights and their gradients stay with the tokens. plan->sent counts
+ * the bytes.
  *
- * In shared memory a rank takes each row where it lies and puts it, or adds it up, where it
- * belongs. That is one pass, which moves less than two bare all-to-alls. It needs memory of
- * dpar_comm_alloc on all ranks for what others read: routings; x; dy and weights; rows that come
- * back. Outputs need not be. Such inputs stay as they are until the call returns; none returns
- * before all ranks have read them. Else rows are packed before an all-to-all and sorted after it:
- * three passes. Both ways give the same bits and counts.
+ * Shared memory. If the arrays that other ranks read come from dpar_comm_alloc on all ranks, a rank
+ * reads each row directly from them and stores it, or adds it, at its destination. This takes one
+ * pass, which moves less than two bare all-to-alls. These arrays are routings, x, dy and weights,
+ * and the rows that are sent back; outputs may be any memory. Do not change such inputs until the
+ * call returns, which it does once all ranks have read them. Otherwise rows are packed before an
+ * all-to-all and sorted after it, which is three passes. Both give the same bits and counts.
  *
- * With a device's memory (comm->mem) x, rows, results, kept, y, weights and all their gradients lie
- * there. Dispatch, combine and their backward order work on its stream: they wait for nothing and
- * allocate nothing. The host decides. So `chosen`, and the weights that route reads (DROP_LIGHT_OWN
- * alone), lie where the CPU reads them: you download them and wait for that. Plans are the host's,
- * too.
+ * Devices. If comm->mem is the memory of a device, x, rows, results, kept, y, weights and all their
+ * gradients are in that memory. Dispatch, combine and their backward enqueue on its stream; they
+ * wait for nothing and allocate nothing. The host makes the decisions. Therefore `chosen`, and with
+ * DPAR_EXPERTS_DROP_WEIGHT_LOCAL the weights that dpar_experts_route reads, must be where the CPU
+ * can read them: download them and wait for that. The plan is in the memory of the host, too.
  *
- * Routings lie where host and device reach them (page-locked). The first operation of a routing
- * after another's gives the device 12 bytes for each choice. route waits for the stream before it
- * writes: it needs counts in any case, and the device may still read what was in this memory
- * before. So these are no calls for a captured graph.
+ * Routings are then in memory that both host and device reach (page-locked). When another routing
+ * is used than before, the first operation copies 12 bytes for each choice to the device.
+ * dpar_experts_route waits for the stream before it writes, because it needs counts in any case and
+ * the device may still read the old contents. So do not capture these calls in a graph.
  *
- * The router's functions are the host's. Give them page-locked logits, weights and dweight, which
- * both sides reach, or have kernels of your own. Values are the host's bit by bit, with two
- * exceptions: -0 in the results of combine_backward becomes 0, and sums of dweight go in the
+ * The router's functions run on the host. Give them page-locked logits, weights and dweight, which
+ * both sides reach, or use kernels of your own. The device's values equal the host's bit by bit,
+ * with two exceptions: -0 in the results of combine_backward becomes 0, and sums of dweight use the
  * device's order.
  *
- * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
+ * Together with tensor and data parallelism, the communicator is one of the experts' view of the
+ * mesh:
  *
  *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_ORDER_LAST_FASTEST, &why);
- *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     this file's
- *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: their
+ *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     for this file
+ *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: these
  *                                          ranks give the same tokens and get the same rows
  *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
  *
- * The router, and all that is no expert, uses the axes of `mesh` itself. An expert that all tokens
- * share is an ordinary layer beside these: its y is added to theirs. */
+ * The router, and everything else that is not an expert, uses the axes of `mesh` itself. An expert
+ * that all tokens share is an ordinary layer in parallel to these: add its y to theirs. */
 
 /* ---- the router ------------------------------------------------------------------------------ */
 
-/* How scores come from logits. */
+/* Functions that turn logits into scores. */
 enum {
     DPAR_ROUTER_SOFTMAX, /* over all experts (Switch, Mixtral with normalise, Qwen) */
-    DPAR_ROUTER_SIGMOID, /* each for itself (DeepSeek-V3, Llama 4) */
-    DPAR_ROUTER_GIVEN /* logits are the scores; at least 0 where they are normalised or balanced */
+    DPAR_ROUTER_SIGMOID, /* of each expert separately (DeepSeek-V3, Llama 4) */
+    DPAR_ROUTER_GIVEN /* logits are the scores; if normalised or balanced they must be at least 0 */
 };
 
-/* A router. Zero it and fill it in. A token chooses the k experts of the highest score + bias, in
- * that order; of equal ones the lower index first, NaN last. The weight of a choice of score s is
+/* Describes a router. Zero it and fill it in. A token chooses the k experts of the highest score +
+ * bias, in that order; of equal ones the lower index comes first, and NaN comes last. The weight of
+ * a choice with score s is
  *
- *     scale s            or, normalise:    scale s / (the sum of the token's k scores + 1e-20)
+ *     scale s            or, with normalise:    scale s / (the sum of the token's k scores + 1e-20)
  *
- * Where capacity drops a choice, the others' weights stay. */
+ * If the capacity drops a choice, the weights of the others do not change. */
 typedef struct dpar_router {
     int32_t experts;    /* E, at least 1 */
     int32_t choices;    /* k, 1 .. E */
     int32_t score;      /* DPAR_ROUTER_SOFTMAX, ... */
-    int32_t type;       /* DPAR_F64 or F32: of logits, weights and their gradients */
-    int32_t normalise;  /* 1: weights are normalised */
+    int32_t type;       /* of logits, weights and their gradients: DPAR_F64 or F32 */
+    int32_t normalise;  /* 1 normalises the weights of a token */
     int32_t room;       /* 0 */
-    double scale;       /* 0: 1 (DeepSeek-V3: 2.5) */
-    double balance;     /* the coefficient a of the balancing loss; 0: none */
-    const double *bias; /* [experts]; NULL: none. Only for choosing: it has no gradient */
+    double scale;       /* 0 selects 1; DeepSeek-V3 has 2.5 */
+    double balance;     /* coefficient a of the balancing loss; 0 for no loss */
+    const double *bias; /* [experts], or NULL if there is none. It affects only the choice and has
+                           no gradient */
 } dpar_router;
 
-/* The memory of one layer and micro-batch. What a function does not name may be NULL. */
+/* Arrays of the router for one layer and micro-batch. What a function does not use may be NULL. */
 typedef struct dpar_router_arrays {
     int64_t tokens;
     const void *logits;  /* [tokens][experts] */
-    int32_t *chosen;     /* [tokens][k]. Forward writes, the others read */
-    void *weight;        /* [tokens][k]. Forward writes */
-    double *sums;        /* [2 experts + 1]. Balance writes */
-    const void *dweight; /* [tokens][k]. Backward reads; NULL: zeros */
-    void *dlogits;       /* [tokens][experts]. Backward writes */
-    double *scratch;     /* [2 experts], of all */
+    int32_t *chosen;     /* [tokens][k]; forward writes it, the others read it */
+    void *weight;        /* [tokens][k]; forward writes it */
+    double *sums;        /* [2 experts + 1]; balance writes it */
+    const void *dweight; /* [tokens][k]; backward reads it; NULL means zeros */
+    void *dlogits;       /* [tokens][experts]; backward writes it */
+    double *scratch;     /* [2 experts]; used by all functions */
 } dpar_router_arrays;
 
-/* Routes: chosen and weight from logits. E_ARG with a sentence. Local. O(tokens x experts), k times
- * that where scores ascend. */
+/* Chooses the experts of each token: computes chosen and weight from logits. Local. O(tokens x
+ * experts), and k times that in the worst case, ascending scores. Fails with DPAR_E_ARG. */
 DPAR_API dpar_status dpar_router_forward(const dpar_router *r, const dpar_router_arrays *a,
                                          dpar_why *why);
 
-/* How evenly experts are chosen, by all ranks, whatever capacity drops. */
+/* How evenly the tokens of all ranks choose the experts, before capacity drops any choice. */
 typedef struct dpar_router_load {
     int64_t tokens; /* of all ranks */
     int64_t idle;   /* experts that no token chose */
-    double most;    /* the load of the busiest expert over the mean: 1 is even; 0: no choices */
-    double loss;    /* as dpar_router_balance says */
-    double *chosen; /* [experts] how often each was chosen, whole numbers. In a->sums, as score */
-    double *score;  /* [experts] P: mean over tokens of the expert's share of the token's scores */
+    double most;    /* load of the busiest expert over the mean; 1 is even, 0 means no choices */
+    double loss;    /* that of dpar_router_balance */
+    double *chosen; /* [experts] how often each was chosen, as whole numbers; part of a->sums */
+    double *score; /* [experts] P, the mean over tokens of the expert's share of the token's scores;
+                      part of a->sums */
 } dpar_router_load;
-/* The balancing loss of Switch and DeepSeek over the tokens of all ranks of c:
+/* Computes the load of the experts and the balancing loss of Switch and DeepSeek over the tokens of
+ * all ranks of c:
  *
  *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
  *
- * Evenly spread tokens give a. chosen: of dpar_router_forward. A token whose first choice is -1 is
- * padding and does not count. The ranks of c are those that share the router. Tokens that several
- * ranks hold count once for each. O(tokens x experts).
+ * The loss is a if tokens are spread evenly. It uses a->chosen from dpar_router_forward. A token
+ * whose first choice is -1 is padding and is not counted. A token that several ranks hold is
+ * counted once for each.
  *
- * COLLECTIVE over c, an all-reduce of 2 x experts + 1 doubles: the same bits on all of its ranks.
- * With c->mem it waits for its stream. c NULL: local, of these tokens (DeepSeek's is of each
- * sequence). What is wrong on one rank (E_ARG) breaks the communicator; the sentence is in c->why.
- * E_MISMATCH where ranks give another router (bias aside), on engines that compare calls (shared
- * memory, MPI with check). */
+ * c: the ranks that share the router; NULL for the loss of these tokens only, as of each sequence
+ *    in DeepSeek.
+ *
+ * Collective over c: an all-reduce of 2 x experts + 1 doubles, which gives the same bits on all its
+ * ranks. With c->mem it waits for the device's stream. Local if c is NULL. O(tokens x experts).
+ * Fails with DPAR_E_ARG, which breaks the communicator; the message is in c->why. Fails with
+ * DPAR_E_MISMATCH if ranks give different routers (apart from bias), on engines that compare calls:
+ * shared memory, and MPI with check. */
 DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *c,
                                          const dpar_router_arrays *a, dpar_router_load *load);
-/* dlogits from dweight. load: that of dpar_router_balance, whose loss is then part of what is
- * derived (f counts as a constant, as everywhere). NULL: it is not. Errors as forward; E_ARG: a
- * choice that is no expert. Local. O(tokens x experts).
+/* Computes dlogits from dweight.
  *
- * The loss is that of all ranks' tokens, so its gradients are to be added up over the ranks. Where
- * ddp averages those of the router, let `balance` be a times the ranks. */
+ * load: from dpar_router_balance, to add the gradient of its loss, in which f counts as a constant
+ *       as usual. NULL leaves the loss out.
+ *
+ * The loss is that of all ranks' tokens, so its gradients have to be summed over the ranks. If ddp
+ * averages the gradients of the router, multiply `balance` by the number of ranks.
+ *
+ * Local. O(tokens x experts). Fails as dpar_router_forward does, and with DPAR_E_ARG if a choice is
+ * not an expert. */
 DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_router_arrays *a,
                                           const dpar_router_load *load, dpar_why *why);
-/* Balancing without a loss (DeepSeek-V3), once a step: bias[e] += rate where load->chosen[e] < m,
- * -= rate where chosen[e] > m. m is the mean of chosen, rate is 0.001. Over several micro-batches
- * take the sum of their chosen, which all ranks have alike. */
+/* Balancing without a loss (DeepSeek-V3): once a step, bias[e] += rate if load->chosen[e] < m, and
+ * bias[e] -= rate if load->chosen[e] > m, where m is the mean of chosen and rate is 0.001. With
+ * several micro-batches, use the sum of their chosen, which is the same on all ranks. */
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
-/* What happens to choices when an expert is full: it takes C = ceil(factor k T / E) rows. */
+/* Rules for dropping choices when an expert is full. An expert takes C = ceil(factor k T / E)
+ * rows. */
 enum {
-    DPAR_EXPERTS_DROP_NONE,     /* experts take all rows */
-    DPAR_EXPERTS_DROP_POSITION, /* T: tokens of all ranks. First choices go before second ones, and
-                       so on; among them tokens in the order of the ranks, then of the rank. So one
-                       rank with all tokens would drop (GShard, Switch) */
-    DPAR_EXPERTS_DROP_POSITION_LOCAL, /* the same for each rank's own tokens, which T and C count
-                           too (Megatron's position) */
-    DPAR_EXPERTS_DROP_WEIGHT_LOCAL    /* each rank keeps the C of the largest weight, of equal
-                           ones those of the lower token (Megatron's probs); NaN is dropped first */
+    DPAR_EXPERTS_DROP_NONE, /* nothing is dropped; experts take all rows */
+    /* T is the tokens of all ranks. First choices have priority over second ones, and so on; among
+     * equal choices tokens are in the order of the ranks, then of the rank's tokens. One rank with
+     * all tokens would drop the same choices (GShard, Switch). */
+    DPAR_EXPERTS_DROP_POSITION,
+    /* The same rule for each rank's own tokens: T is their number, and C applies to each rank
+     * (position in Megatron). */
+    DPAR_EXPERTS_DROP_POSITION_LOCAL,
+    /* Each rank keeps the C choices of the largest weight, of equal ones those of the lower token.
+     * NaN is dropped first (probs in Megatron). */
+    DPAR_EXPERTS_DROP_WEIGHT_LOCAL
 };
 
-/* A layer of experts. Zero it and fill it in. The same on all ranks, but for rows. */
+/* Describes a layer of experts. Zero it and fill it in. All ranks give the same values, except
+ * rows. */
 typedef struct dpar_experts_desc {
-    dpar_split experts; /* which of them a rank has: CHUNK, EVEN, FLOOR or RAGGED over as many parts
-                           as the communicator has ranks. Shares may be uneven, and empty */
+    dpar_split experts; /* which experts each rank has: CHUNK, EVEN, FLOOR or RAGGED, with as many
+                           parts as the communicator has ranks. Shares may be uneven, and empty */
     int32_t choices;    /* k */
     int32_t drop;       /* DPAR_EXPERTS_DROP_NONE, ... */
-    double factor; /* of the capacity, above 0, counted in millionths; DROP_NONE does not read it */
-    int64_t tokens; /* the most that a rank ever has, at least 1 */
-    int64_t rows;   /* DROP_NONE: the most rows that this rank's experts may be given at once; 0: as
-                       many as could come, ranks x tokens x min(k, own experts) */
+    double factor;  /* of the capacity, 0.000001 to 1000000, rounded to millionths; not read with
+                       DPAR_EXPERTS_DROP_NONE */
+    int64_t tokens; /* the most tokens that a rank ever has, at least 1 */
+    int64_t rows;   /* DPAR_EXPERTS_DROP_NONE: the most rows for this rank's experts in one step. 0
+                       selects all that could arrive, ranks x tokens x min(k, own experts) */
     int64_t width;  /* elements of a row */
-    int32_t type;   /* DPAR_F64, F32, BF16, F16: of rows. Weights are F64 for F64, else F32 */
-    int32_t room;   /* 0 */
+    int32_t type; /* of rows: DPAR_F64, F32, BF16 or F16. Weights are F64 for F64, otherwise F32 */
+    int32_t room; /* 0 */
 } dpar_experts_desc;
 
-/* A plan of experts; these fields are to be read. */
+/* A plan of a layer of experts, whose fields you may read. */
 typedef struct dpar_experts_plan {
     dpar_experts_desc layer;
-    int32_t first, own;           /* experts of this rank; first is E where it has none */
-    int64_t most;                 /* rows that they can be given at most: the size of your arrays */
-    int64_t sent;                 /* bytes that went to other ranks so far */
-    int64_t kept, dropped, taken; /* choices kept, dropped, and rows taken so far */
+    int32_t first, own; /* first expert of this rank, or E if it has none, and how many */
+    int64_t most;       /* the most rows for this rank's experts: the size of your arrays */
+    int64_t sent;       /* bytes sent to other ranks so far */
+    int64_t kept, dropped, taken; /* choices kept, choices dropped, and rows received, so far */
 } dpar_experts_plan;
 
-/* Where the tokens of one layer and micro-batch go, from forward to the end of backward, to
- * read. */
+/* Where the tokens of one layer and micro-batch are sent, whose fields you may read. It is used
+ * from forward to the end of backward. */
 typedef struct dpar_experts_routing {
     int64_t tokens;
-    int64_t kept;    /* choices of this rank's tokens that have a row; the size of `kept` */
+    int64_t kept;    /* choices of this rank's tokens that have a row: rows of arrays.kept */
     int64_t dropped; /* choices that have none */
-    int64_t rows;    /* rows that this rank's experts are given */
-    int64_t *count;  /* [own]: rows of each */
-    int64_t *begin;  /* [own]: the first row of each */
-    int32_t *place;  /* [tokens][k]: the row among the kept ones, by expert; -1: dropped */
+    int64_t rows;    /* rows for this rank's experts */
+    int64_t *count;  /* [own] rows of each expert */
+    int64_t *begin;  /* [own] first row of each expert */
+    int32_t *place;  /* [tokens][k] row among the kept ones, which are sorted by expert; -1 if
+                        dropped */
 } dpar_experts_routing;
 
-/* What the tokens of a rank have chosen. */
+/* Choices of the tokens of a rank. */
 typedef struct dpar_experts_choices {
     int64_t tokens;        /* 0 .. layer.tokens; it may differ between ranks and calls */
-    const int32_t *chosen; /* [tokens][k] experts, each at most once for a token, -1 for no choice
-                              (padding); as dpar_router_forward gives them */
-    const void *weight;    /* [tokens][k]; read by DROP_LIGHT_OWN alone, else NULL is fine */
+    const int32_t *chosen; /* [tokens][k] experts as dpar_router_forward gives them, each at most
+                              once for a token; -1 for no choice (padding) */
+    const void *weight; /* [tokens][k]; only DPAR_EXPERTS_DROP_WEIGHT_LOCAL reads it, otherwise it
+                           may be NULL */
 } dpar_experts_choices;
 
-/* The memory of one layer; what a function does not name may be NULL. Arrays do not overlap. */
+/* Arrays of one layer, which must not overlap. What a function does not use may be NULL. */
 typedef struct dpar_experts_arrays {
-    const void *x;       /* [tokens][width]. Dispatch reads it */
-    void *rows;          /* [routing->rows][width]. Dispatch writes it, grouped by expert */
-    const void *results; /* [routing->rows][width]. Combine reads it */
-    const void *weight;  /* [tokens][k]. Combine and combine_backward read it */
-    void *y;             /* [tokens][width]. Combine writes it */
-    void *kept; /* [routing->kept][width]. Combine writes the results as they came, combine_backward
-                   reads them; NULL where there is no backward */
-    const void *dy; /* [tokens][width]. Combine_backward reads it */
-    void *dresults; /* [routing->rows][width]. Combine_backward writes it */
-    void *dweight;  /* [tokens][k]. Combine_backward writes it; NULL: not wanted, then it does not
-                       read kept */
-    const void *drows; /* [routing->rows][width]. Dispatch_backward reads it */
-    void *dx;          /* [tokens][width]. Dispatch_backward writes it */
+    const void *x;       /* [tokens][width]; dispatch reads it */
+    void *rows;          /* [routing->rows][width]; dispatch writes it, grouped by expert */
+    const void *results; /* [routing->rows][width]; combine reads it */
+    const void *weight;  /* [tokens][k]; combine and combine_backward read it */
+    void *y;             /* [tokens][width]; combine writes it */
+    void *kept;          /* [routing->kept][width]; combine stores the received results in it, and
+                            combine_backward reads them. NULL if there is no backward */
+    const void *dy;      /* [tokens][width]; combine_backward reads it */
+    void *dresults;      /* [routing->rows][width]; combine_backward writes it */
+    void *dweight; /* [tokens][k]; combine_backward writes it. NULL if not wanted; kept is then not
+                      read */
+    const void *drows; /* [routing->rows][width]; dispatch_backward reads it */
+    void *dx;          /* [tokens][width]; dispatch_backward writes it */
 } dpar_experts_arrays;
 
-/* Bytes of memory on this rank for a plan and for one routing. *bytes: room for tokens x k rows,
- * and where a rank has several experts for `most` rows more. With comm->mem that room is the
- * device's, and no part of *bytes. *each: 12 tokens k, 16 ranks x own experts, and little more.
- * E_ARG, E_RANGE with a sentence. Local. O(ranks). */
+/* Computes the bytes of memory that a plan and a routing need on this rank.
+ *
+ * bytes: set to the size of the plan. It contains a buffer for tokens x k rows and, if the rank has
+ *        several experts, another for `most` rows. With comm->mem these buffers are in the memory
+ *        of the device and not included.
+ * each:  set to the size of one routing, a little more than 12 tokens k + 16 ranks x own experts.
+ *
+ * Local. O(ranks). Fails with DPAR_E_ARG or DPAR_E_RANGE. */
 DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts_desc *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why);
-/* Plans experts in your memory (aligned to 64, best of dpar_comm_alloc); cuts of RAGGED stay yours,
- * and live as long. One plan does all layers of this shape, one function at a time. COLLECTIVE: one
- * all-reduce. O(ranks).
+/* Plans a layer of experts in your memory. One plan serves all layers of this shape, one function
+ * at a time.
  *
- * With comm->mem the memory is the host's. Rows' room, and 12 + bytes(weight) for each of tokens k,
- * are then of dpar_comm_alloc until close.
+ * memory: aligned to 64; memory of dpar_comm_alloc is the fastest. With comm->mem it is memory of
+ *         the host. Buffers for rows, and 12 + bytes(weight) bytes for each of tokens k choices,
+ *         are then allocated with dpar_comm_alloc until close.
+ * layer:  cuts of a RAGGED split stay yours, and have to exist as long as the plan.
  *
- * E_MISMATCH: ranks gave different layers. E_UNKNOWN: comm->mem has no wait or span, or its layers
- * have no gather, combine or dot. E_MEMORY: it has no room. E_ROOM; else errors as
- * dpar_experts_bytes. What fails on one rank fails on all. */
+ * Collective over c: one all-reduce. O(ranks). Fails on all ranks, with DPAR_E_MISMATCH if layers
+ * differ, DPAR_E_ROOM, or as dpar_experts_bytes does. With comm->mem it also fails with
+ * DPAR_E_UNKNOWN if that has no wait or span, or its layers have no gather, combine or dot, and
+ * with DPAR_E_MEMORY if the device has too little memory. */
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts_desc *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
-/* Closes a plan: gives back what init took of a device's memory, when its stream is done with it.
- * Without a device there is nothing to do. Local. NULL is fine. Errors of its wait for the stream;
- * the sentence is in the communicator's why. */
+/* Closes a plan. Frees what dpar_experts_init allocated on a device once its stream has finished
+ * with it; without a device there is nothing to do. NULL is allowed. Local. Fails with the errors
+ * of waiting for the stream; the message is in the communicator's why. */
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
-/* Decides which choices are kept, and tells the experts' ranks. COLLECTIVE: all-to-alls of the
- * counts, see above. O(tokens k + ranks own k + experts), LIGHT_OWN log more.
+/* Decides which choices are kept, and sends the counts to the ranks of the experts.
  *
- * memory: `each` bytes, aligned to 64, best of dpar_comm_alloc, with comm->mem page-locked. It is
- * the routing's while that is used. NULL: the plan's own, where dpar_experts_make made it without
- * comm->mem; the routing before is then gone.
+ * memory, bytes: `each` bytes of dpar_experts_bytes, aligned to 64, which hold the routing as long
+ *                as you use it. Memory of dpar_comm_alloc is the fastest; with comm->mem it must be
+ *                page-locked. NULL selects the plan's own memory, if dpar_experts_make made it
+ *                without comm->mem; the previous routing there is then lost.
  *
- * E_ROOM on all ranks, with the numbers, when DROP_NONE's rows are too few on one of them: nothing
- * has happened then, the plan is as good as before. What else is wrong on one rank (E_ARG) breaks
- * the communicator. */
+ * Collective. The top of this file gives the traffic, all-to-alls of counts. O(tokens k + ranks own
+ * k + experts), with DPAR_EXPERTS_DROP_WEIGHT_LOCAL times a logarithm. Fails on all ranks with
+ * DPAR_E_ROOM and the numbers if layer.rows is too small on one of them (DPAR_EXPERTS_DROP_NONE).
+ * Nothing has happened then, and the plan can still be used. DPAR_E_ARG on one rank breaks the
+ * communicator. */
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why);
 
-/* rows from x: copies, bit by bit. COLLECTIVE, as the three below: one all-to-all-v or one pass.
- * The top of this file says what travels; O(tokens k width) and O(rows width) are copied besides.
+/* Sends the tokens x to their experts: copies them to rows, bit by bit.
  *
- * E_ARG: an array is missing, which breaks the communicator. E_MISMATCH: ranks' routings are not of
- * one dpar_experts_route. With MPI, a device's memory or DPAR_WORLD_NO_DIRECT that is not found
- * where as many rows travel. E_PEER, E_TIMEOUT as comm.h. The sentence is in comm->why. */
+ * Collective, as the three functions below: one all-to-all-v or one pass. The top of this file
+ * gives the traffic; O(tokens k width) and O(rows width) elements are copied as well. Fails with
+ * DPAR_E_ARG if an array is missing, which breaks the communicator. Fails with DPAR_E_MISMATCH if
+ * the routings of the ranks are not from the same dpar_experts_route. With MPI, the memory of a
+ * device or DPAR_WORLD_NO_DIRECT this is not noticed if the numbers of rows are equal. Fails with
+ * DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in comm->why. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *routing,
                                            const dpar_experts_arrays *a);
-/* y[token] = the sum over its kept choices of weight x result; 0 where all are dropped. Errors and
- * cost as dispatch. */
+/* Sends the results back and combines them: y[token] is the sum over its kept choices of weight x
+ * result, or 0 if all were dropped. Collective. Costs and fails as dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
                                           const dpar_experts_routing *routing,
                                           const dpar_experts_arrays *a);
-/* dresults = weight x dy; dweight = dy . result, 0 for choices that were dropped (sums in f64).
- * Errors and cost as dispatch. */
+/* Computes the gradients of dpar_experts_combine: dresults = weight x dy, and dweight = dy . result
+ * with sums in f64, or 0 for choices that were dropped. Collective. Costs and fails as
+ * dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
                                                    const dpar_experts_routing *routing,
                                                    const dpar_experts_arrays *a);
-/* dx[token] = the sum over its kept choices of drows. Errors and cost as dispatch. */
+/* Computes the gradient of dpar_experts_dispatch: dx[token] is the sum over its kept choices of
+ * drows. Collective. Costs and fails as dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
                                                     const dpar_experts_arrays *a);
 
-/* A plan in memory of its own, with room for one routing: dpar_experts_bytes, the memory and
- * dpar_experts_init in one, with their errors and cost; E_ROOM, too, where there is no memory.
- * COLLECTIVE. */
+/* Makes a plan in memory of its own, with memory for one routing: dpar_experts_bytes, an allocation
+ * and dpar_experts_init in one. Collective over c. Costs and fails as these do, and with
+ * DPAR_E_ROOM if the allocation fails. */
 DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
                                        dpar_experts_plan **plan, dpar_why *why);
-/* Ends what dpar_experts_make made, as dpar_experts_close. NULL is fine. */
+/* Frees a plan that dpar_experts_make made, and closes it as dpar_experts_close does. NULL is
+ * allowed. */
 DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
 
 /* ==== train/pipeline.h ==== */
 
 /* pipeline - runs a schedule of dpar_schedule.h on real ranks. Stages are callbacks, called in the
- * order of the list. Messages go through the slots that dpar_schedule_slots assigns, are posted
- * where the list has them, and travel while stages compute.
+ * order of the rank's list of actions. Messages use the slots that dpar_schedule_slots assigns;
+ * they are posted where the list has them, and are transferred while stages compute.
  *
  *     options.type = DPAR_F32; options.count = tokens * width;
  *     options.forward = my_forward; options.backward = my_backward;
  *     dpar_pipeline_make(c, "1f1b", micros, &options, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
- *     in my_forward, where it computes for long: dpar_pipeline_progress(p);
+ *     in my_forward, if it computes for long: dpar_pipeline_progress(p);
  *     dpar_pipeline_free(p);
  *
  * A list of your own, in memory of yours:
@@ -1982,146 +2100,181 @@ DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
  *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
  *     ... dpar_pipeline_close(p);
  *
- * c holds the schedule's ranks; rank r works list r. Stages may be placed in any way: loop, V, both
- * ways, your own rank_of. Neighbouring stages of one rank hand over in memory, without a message.
+ * c connects the ranks of the schedule, and rank r runs list r. Stages may be placed in any way: in
+ * a loop, in a V, in both directions, or by your own rank_of. Neighbouring stages of one rank pass
+ * their data in memory, without a message.
  *
- * Promises. A rank begins its actions in exactly the order of its list. It only waits for data that
- * is not there yet. F, B and I wait for what they receive; what fills a send slot waits for the
- * message that was the last in it. Init proves that no step can get stuck whatever the ranks'
- * speed. Live slots are never more than dpar_schedule_slots says. Nothing is allocated after init.
- * A callback that fails, or a rank that is gone, ends the step on all ranks with the sentence.
+ * Guarantees. A rank begins its actions in exactly the order of its list, and waits only for data
+ * that has not arrived. F, B and I wait for what they receive. An action that fills a send slot
+ * waits until the previous message from that slot is done. dpar_pipeline_init proves that no step
+ * can deadlock, whatever the speed of the ranks. There are never more live slots than
+ * dpar_schedule_slots reports, and nothing is allocated after init. If a callback fails or a rank
+ * is lost, the step ends on all ranks with the message.
  *
- * In a device's memory (comm->mem, dpar_nccl.h) lie the slots, so what callbacks are given, and
- * `tied`. The pipeline itself never looks into them. Callbacks enqueue on the stream of comm->mem
- * and return; that stream, not the thread, waits for messages. A stream has one queue for all
- * messages: with keep_sends a list must pass DPAR_TRANSPORT_RANK. The thread waits at the end of a
- * step, with `apart` not even there. start and end are then times of enqueuing. */
+ * If comm->mem is the memory of a device (dpar_nccl.h), the slots are in that memory, and so are
+ * the buffers that callbacks get and `tied`. The pipeline itself never reads them. Callbacks
+ * enqueue their work on the stream of comm->mem and return; that stream waits for messages, and the
+ * thread does not. Because a stream has one queue for all messages, a list with keep_sends must
+ * pass DPAR_TRANSPORT_RANK. The thread waits at the end of a step, unless `apart` is set. The times
+ * in start and end are then those of enqueuing. */
 
-/* What a callback is to do. Buffers hold elements of options.type; they are the callback's until it
- * returns. */
+/* Describes the work of one call of a stage's callback. Buffers hold elements of options.type and
+ * belong to the callback until it returns. */
 typedef struct dpar_stage_task {
-    dpar_action action; /* kind, stage, micro-batch */
-    int32_t last;       /* 1: gradients travel after this one, as in dpar_pipeline_run */
-    /* F: what the stage before gave; NULL: there is none, take the micro-batch itself. B, I: the
-     * gradient of the stage's output; NULL: no stage is behind, it begins at the loss. Read it
-     * before returning. A backward finds only its own data there: what it needs of F's input F has
-     * to put into its activation. */
+    dpar_action action; /* kind, stage and micro-batch */
+    int32_t last;       /* 1 if gradients are sent after this step, as in dpar_pipeline_run */
+    /* For F: the output of the stage before, or NULL for the first stage, which reads the
+     * micro-batch itself. For B and I: the gradient of this stage's output, or NULL for the last
+     * stage, which begins at the loss. Read it before you return. F has to copy what backward needs
+     * of its input into the activation, because backward does not get this input. */
     const void *in;
-    void *out; /* F: for the stage behind, all of it must be written; NULL: it is the last, compute
-                  the loss. B, I: gradient of F's input; NULL: it is the first */
-    int64_t in_count, out_count;
-    int32_t activation; /* slot, from F to B or W; -1: none. OFFLOAD is given the one that is free
-                           when it returns, RELOAD the one that holds it from then on */
-    int32_t weight;     /* slot, from I to W; -1: none */
-    void *kept;         /* the activation's slot, options.activation_bytes; NULL when that is 0 */
-    void *pending;      /* the weight's slot, options.weight_bytes; NULL when that is 0 */
+    /* For F: the input of the next stage, which must be written completely, or NULL for the last
+     * stage, which computes the loss. For B and I: the gradient of F's input, or NULL for the first
+     * stage. */
+    void *out;
+    int64_t in_count, out_count; /* elements of in and out */
+    /* Number of the activation's slot, in use from F to B or W; -1 if there is none. OFFLOAD gets
+     * the slot that is free once it returns, RELOAD the slot that holds the activation from then
+     * on. */
+    int32_t activation;
+    int32_t weight; /* number of the weight gradient's slot, in use from I to W; -1 if none */
+    void *kept;     /* the activation's slot, options.activation_bytes; NULL if that is 0 */
+    void *pending;  /* the weight's slot, options.weight_bytes; NULL if that is 0 */
 } dpar_stage_task;
 
-/* Your callback: does a task and returns DPAR_OK, or a condition, which counts as that. An error
- * ends the step on all ranks; put a sentence into *why, which is there and begins empty. It may use
- * other communicators and dpar_pipeline_progress. */
+/* Executes a task: a callback of yours. Return DPAR_OK, or a positive status, which counts as
+ * DPAR_OK. A negative status ends the step on all ranks; write its message to *why, which is never
+ * NULL and empty at first. The callback may use other communicators and dpar_pipeline_progress. */
 typedef dpar_status (*dpar_stage_callback)(void *ctx, const dpar_stage_task *task, dpar_why *why);
-/* The forward and the backward of a joined pair, together. */
+/* Executes the forward and the backward of a joined pair together: a callback of yours, with the
+ * rules of dpar_stage_callback. */
 typedef dpar_status (*dpar_stage_pair_callback)(void *ctx, const dpar_stage_task *forward,
                                                 const dpar_stage_task *backward, dpar_why *why);
 
-/* Options of a pipeline. Zero it and fill in what your list needs. The same on all ranks, but for
- * pointers and bytes of slots. */
+/* Describes a pipeline. Zero it and fill in what your list needs. All ranks give the same values,
+ * except pointers and the bytes of slots. */
 typedef struct dpar_pipeline_desc {
-    const dpar_schedule *schedule; /* with its messages. Yours; it lives as long as the pipeline */
-    int32_t type;                  /* of what goes from stage to stage */
+    const dpar_schedule *schedule; /* with messages; kept by you while the pipeline exists */
+    int32_t type;                  /* of the elements that stages send to each other */
     int32_t tag;                   /* of the messages on c */
-    int64_t count;                 /* elements that a stage gives to the one behind */
-    /* [stages]: of each stage; NULL: all `count`. Yours; it lives as long */
+    int64_t count;                 /* elements that a stage sends to the next one */
+    /* [stages] elements that each stage sends, kept by you as long as the pipeline exists. NULL if
+     * every stage sends `count`. */
     const int64_t *count_of;
-    int64_t activation_bytes; /* of a slot, the largest of the rank's stages; 0: callbacks have
-                                 memory of their own and take the slots' numbers */
-    int64_t weight_bytes;     /* the same, of what an I leaves to its W */
-    /* 0: as few send slots as there can be. The list must pass DPAR_TRANSPORT_BLOCKING, as what
-     * lowering made does. 1: a slot for each message; nothing waits for a send before the end of
-     * the step. The list must pass DPAR_TRANSPORT_EDGE (DPAR_LOWER_LATE_RECV with DPAR_CHANNEL_EDGE
-     * makes such), on a device's memory DPAR_TRANSPORT_RANK. */
+    /* Bytes of an activation's slot, the largest of the rank's stages. 0 if callbacks use the
+     * slots' numbers with memory of their own. */
+    int64_t activation_bytes;
+    int64_t weight_bytes; /* the same for what an I leaves to its W */
+    /* 0 uses as few send slots as possible. The list must pass DPAR_TRANSPORT_BLOCKING, as lists
+     * made by lowering do. 1 uses a slot for each message, so that nothing waits for a send before
+     * the end of the step. The list must pass DPAR_TRANSPORT_EDGE, which DPAR_LOWER_LATE_RECV with
+     * DPAR_CHANNEL_EDGE ensures; on the memory of a device DPAR_TRANSPORT_RANK. */
     int32_t keep_sends;
-    int32_t apart; /* 1: ranks do not wait for each other at the end of a step; a rank may then hear
-                      of another's failure only in its next one */
+    int32_t apart; /* 1: ranks do not wait for each other at the end of a step. A rank may then
+                      learn of another rank's failure only in its next step */
 
-    dpar_stage_callback forward, backward, input, weight; /* F, B, I, W */
-    dpar_stage_pair_callback both; /* NULL: forward, then backward or input */
-    /* REDUCE_GRAD: dpar_ddp_end, or what begins it (ready, of ddp or fsdp). WAIT_REDUCE_GRAD: what
-     * ends it. */
+    dpar_stage_callback forward, backward, input, weight; /* for F, B, I and W */
+    dpar_stage_pair_callback both; /* NULL selects forward, then backward or input */
+    /* For REDUCE_GRAD: dpar_ddp_end, or what begins the reduction (ready of ddp or fsdp). For
+     * WAIT_REDUCE_GRAD: what ends it. */
     dpar_stage_callback reduce, wait_reduce;
     dpar_stage_callback unshard, reshard, recompute, offload, reload;
-    void *ctx; /* of all callbacks */
+    void *ctx; /* passed to all callbacks */
 
-    /* A weight that the first and the last stage share (embedding and output). At the end of the
-     * step its gradient, in `tied`, is added up over the ranks that have them. Stages of one rank
-     * add into the same `tied` themselves; other ranks' is not read. */
+    /* Gradient of a weight that the first and the last stage share (embedding and output). At the
+     * end of the step it is summed over the ranks that have these stages. If one rank has both,
+     * they add into the same `tied` themselves. On other ranks it is not read. */
     void *tied;
-    int64_t tied_count; /* 0: there is none; the same on all ranks */
+    int64_t tied_count; /* elements; 0 if there is no such weight. The same on all ranks */
     int32_t tied_type;
 
-    /* NULL, or [actions of this rank]: when each began and ended in the last step, in ns since the
-     * step began. A message lasts from its posting to the moment that the rank saw it done. Both or
-     * none, the same on all ranks. They cost a barrier a step, which sets the clocks. */
+    /* [actions of this rank] times when each action of the last step began and ended, in ns since
+     * the step began, or NULL. A message lasts from its posting until the rank saw that it was
+     * done. Give both or none, the same on all ranks. Costs a barrier in each step, which
+     * synchronises the clocks. */
     int64_t *start, *end;
 } dpar_pipeline_desc;
 
 /* A pipeline that is ready to run: a handle. */
 typedef struct dpar_pipeline dpar_pipeline;
 
-/* Bytes that init needs of your memory (aligned to 64), as long as the pipeline lives: about 300 a
- * message of this rank, 12 an action, and what dpar_schedule_check and dpar_schedule_slots take.
- * The slots themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
- * O(actions). */
+/* Computes the bytes of memory that dpar_pipeline_init needs from you, aligned to 64, as long as
+ * the pipeline exists. It is about 300 for each message of this rank, 12 for each action, and what
+ * dpar_schedule_check and dpar_schedule_slots need. The slots themselves are allocated by
+ * dpar_comm_alloc. Local. O(actions). Fails as dpar_pipeline_init does, on this rank only. */
 DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_desc *options,
                                          int64_t *bytes, dpar_why *why);
-/* Proves the list, assigns slots and lays them out. COLLECTIVE: all ranks give the same schedule
- * and options. With tied_count it splits c. O(actions); small collectives compare.
+/* Prepares a pipeline in your memory: proves the list free of deadlock, and assigns and allocates
+ * slots.
  *
- * On all ranks, with a sentence: E_MISMATCH: schedule or options differ. E_ARG: no right schedule
- * for these ranks, one without its messages, a callback that the list needs is NULL, or a type or
- * number out of its domain. E_STUCK: ranks would wait for each other in a circle, which it names.
- * E_RANGE, E_ROOM, E_MEMORY. */
+ * Collective over c: all ranks give the same schedule and options. It splits c if tied_count is
+ * above 0. Costs O(actions) and small collectives that compare. Fails on all ranks with
+ *
+ *  - DPAR_E_MISMATCH if schedules or options differ;
+ *  - DPAR_E_ARG if the schedule is not valid for these ranks or has no messages, a callback that
+ *    the list needs is NULL, or a type or number is outside of its domain;
+ *  - DPAR_E_STUCK if ranks would wait for each other in a circle, which the message names;
+ *  - DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
                                         const dpar_pipeline_desc *options, dpar_pipeline **out,
                                         dpar_why *why);
-/* One step: all micro-batches through the list. last: 1: gradients travel at its end. 0: more steps
- * follow that add to them; REDUCE_GRAD, WAIT_REDUCE_GRAD and the tied sum are left out. COLLECTIVE.
- * For each micro-batch a stage sends its count of elements forward and gets as many back, where the
- * stage behind it is another rank's. O(actions) besides the callbacks.
+/* Runs one step: all micro-batches through the list.
  *
- * On all ranks (options.apart: sooner or later): a callback's own error, "rank 1: 2B3: sentence",
- * or E_PEER, E_TIMEOUT, E_MISMATCH as comm.h. c is broken then. Communicators of the callbacks' own
- * are theirs to abort. E_ARG, on this rank: p is NULL, closed, or in a step. */
+ * last: 1 to send gradients at the end of the step. 0 if more steps follow that add to them;
+ *       REDUCE_GRAD, WAIT_REDUCE_GRAD and the sum of `tied` are then left out.
+ *
+ * Collective. For each micro-batch, a stage sends its count of elements to the next stage and
+ * receives as many gradients, unless that stage is on the same rank. Costs O(actions) plus the
+ * callbacks.
+ *
+ * Fails on all ranks with the status of a callback, as in "rank 1: 2B3: its message", or with
+ * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With options.apart some
+ * ranks learn of it in their next step. This breaks c. Communicators that callbacks use are not
+ * aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is NULL, closed or in a
+ * step. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
-/* Call it from a callback that computes for long: it moves messages and sees which are done. Local.
- * O(messages under way). OK outside of a step. It returns the error of a message that failed; the
- * sentence is in the communicator's why. E_ARG, without a sentence, for NULL. */
+/* Advances the messages under way and checks which are done. Call it from a callback that computes
+ * for long. Outside of a step it does nothing and returns DPAR_OK.
+ *
+ * Local. O(messages under way). Fails with the error of a message that failed, described in the
+ * communicator's why, and with DPAR_E_ARG for NULL. */
 DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *p);
-/* The slots of this rank; *local (may be NULL): buffers between its own stages. Local. O(1). */
+/* Returns the numbers of slots of this rank.
+ *
+ * local: set to the number of buffers between stages of this rank. May be NULL.
+ *
+ * Local. O(1). */
 DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local);
-/* Brings the times of the last step of all ranks to rank 0: start and end of schedule->action[k],
- * as dpar_schedule_simulate fills them. Elsewhere NULL is fine. dpar_schedule_draw with unit 1000
- * then draws what really ran, as it draws what was simulated. COLLECTIVE. E_ARG without
- * options.start. O(actions). */
+/* Gathers the times of the last step from all ranks on rank 0.
+ *
+ * start, end: [actions of the schedule] on rank 0, times of schedule->action[k] in ns, in the form
+ *             of dpar_schedule_simulate. May be NULL on other ranks.
+ *
+ * dpar_schedule_draw with unit 1000 then draws the step that really ran. Collective. O(actions).
+ * Fails with DPAR_E_ARG without options.start. */
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why);
-/* Closes a pipeline: gives the slots back and closes what it split. COLLECTIVE. NULL is fine.
- * Afterwards, while your memory is left alone, a run is E_ARG. With tied_count errors and cost as
- * dpar_comm_free. */
+/* Closes a pipeline: frees the slots and the communicator that it split off. NULL is allowed.
+ * Afterwards dpar_pipeline_run fails with DPAR_E_ARG as long as you leave the memory unchanged.
+ *
+ * Collective. With tied_count it costs and fails as dpar_comm_free. */
 DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
 
-/* A pipeline with its schedule, in memory of its own. `order` names the rule ("1f1b", "zbv", ...:
- * dpar_schedule_find), for the ranks of c and so many micro-batches. The list is lowered with its
- * messages, with REDUCE_GRAD where options.reduce is given and UNSHARD and RESHARD where
- * options.unshard is. options.schedule is not read. COLLECTIVE. O(actions).
+/* Makes a pipeline and its schedule in memory of its own. The list is lowered with its messages,
+ * with REDUCE_GRAD if options.reduce is given, and with UNSHARD and RESHARD if options.unshard is.
+ * options.schedule is not read.
  *
- * Errors as dpar_schedule_find, dpar_schedule_generate and dpar_pipeline_init, on all ranks;
- * E_ROOM, too, where there is no memory. */
+ * order:  name of the rule, such as "1f1b" or "zbv" (dpar_schedule_find).
+ * micros: number of micro-batches.
+ *
+ * Collective over c, whose ranks are those of the schedule. O(actions). Fails on all ranks as
+ * dpar_schedule_find, dpar_schedule_generate and dpar_pipeline_init do, and with DPAR_E_ROOM if the
+ * allocation fails. */
 DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
                                         const dpar_pipeline_desc *options, dpar_pipeline **out,
                                         dpar_why *why);
-/* Ends what dpar_pipeline_make made, as dpar_pipeline_close. COLLECTIVE. NULL is fine. */
+/* Frees a pipeline that dpar_pipeline_make made, and closes it as dpar_pipeline_close does. NULL is
+ * allowed. Collective. */
 DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
 
 /* The inner door: what the headers above this one call. Private: it changes without notice. */

@@ -125,10 +125,10 @@ struct dpar_spatial_desc {
                                             under way. Summing over ranks (dpar_all_reduce) is up to
                                             you */
     void *user;                          /* passed to the kernels */
-    /* How halos are exchanged; `field` and `fields` of it are ignored. NULL selects the defaults, with
-     * which boxes are packed wherever arrays are. With way DPAR_HALO_DIRECT, peers read long runs
-     * directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc in every
-     * step, on all ranks; otherwise DPAR_E_ARG. */
+    /* How halos are exchanged; its `field` and `fields` are ignored. NULL selects the defaults,
+     * with which boxes are packed wherever arrays are. With way DPAR_HALO_DIRECT, peers read long
+     * runs directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc in
+     * every step, on all ranks; otherwise it is DPAR_E_ARG. */
     const dpar_halo_plan_desc *options;
 };
 
