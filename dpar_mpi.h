@@ -76,9 +76,9 @@
  *    an empty piece, to each rank that expects one. More or fewer bytes than the receiver expects
  *    are an error there, with both numbers of elements. A different type of as many bytes is not
  *    noticed. In a split, the calls of all ranks are compared.
- *  - while ranks wait for each other, after a quarter of the deadline, at most 1 s: ranks whose
- *    n-th collectives are different ones, and a piece of all_to_all_v by nodes that is small to one
- *    rank and large to the other. The message names both calls.
+ *  - while ranks wait for each other, after a quarter of the deadline, at most 1 s. This covers
+ *    ranks whose n-th collectives are different ones, and a piece of all_to_all_v by nodes that is
+ *    small to one rank and large to the other. The message names both calls.
  *  - with check = 1, always and immediately, for the cost of a small all-reduce: another kind,
  *    type, op, root, tag or count in any collective, and other pieces in all_gather_v and
  *    reduce_scatter_v. It is reported on all ranks, and names two that differ. Messages are not
