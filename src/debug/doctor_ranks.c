@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* The report of dpar_doctor about all ranks of a communicator. First all ranks exchange who they
+ * are, in a fixed format, so that ranks of different versions of dpar can recognise each other.
+ * Then they exchange what each found out about its own machine, and measure their links: each rank
+ * of a node with the next one, and the first ranks of nodes with those of the next nodes. Rank 0
+ * writes the report.
+ *
+ * Everything that is concluded and written is a function of the exchanged data, so that tests can
+ * present any job. */
 #include "doctor_ranks.h"
 
 #include "../base/arith.h"
@@ -215,7 +223,7 @@ static size_t dpari_doctor_line_length(const char *s, size_t most)
     return n;
 }
 
-/* Do two lines differ in nothing but numbers? */
+/* True if two lines differ only in numbers. */
 static int dpari_doctor_alike(const char *a, size_t n, const char *b, size_t m)
 {
     size_t i = 0, k = 0;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Reports of an exchange, and what tells that it moved the right things. */
+/* Reports of a halo exchange, and checks of its results.
+ *
+ * Stale halos are found by comparing them with what a new exchange brings. Wrong halos are found by
+ * an independent computation: rank 0 assembles each whole field from the own points, and the owner
+ * of each halo cell is computed from the rules of halo.h, without the transfer lists that exchanges
+ * use. */
 #include "halo_check.h"
 
 #include "../base/arith.h"
@@ -411,7 +416,7 @@ static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *fou
                                                sizeof found->text, 0, 0, 0, 0);
 }
 
-/* Can the CPU look at a plan's arrays now? */
+/* Checks that the CPU can read a plan's arrays now. */
 static dpar_status dpari_hx_not_idle(const dpar_halo_plan *x, dpar_why *why)
 {
     if (!x) {
@@ -649,8 +654,9 @@ static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
     return 1;
 }
 
-/* Which point does p show? The rules of halo.h in their own words, without its walk. 0: none, or it
- * is itself. *turn: of vectors. */
+/* Computes the point that cell p is an image of, by the rules of halo.h but independently of its
+ * code. Returns 0 if there is none, or if p is that point itself. *turn is set to the turn of
+ * vectors. */
 static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
@@ -686,7 +692,7 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
     return outside > 0 && (!h->cube || dpari_hx_on_cube(h, p, q, turn));
 }
 
-/* Is p among the points that blocks share? Own ones, and the face beyond. */
+/* True if p is among the points that blocks share: own ones, and the face beyond. */
 static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
@@ -772,7 +778,8 @@ static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *gri
     return DPAR_OK;
 }
 
-/* Which copy of the grid has a rank's block? Axes that do not cut it count copies. -1: none. */
+/* Returns the copy of the grid that a rank's block belongs to, or -1. Mesh axes that do not cut the
+ * grid number its copies. */
 static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], i;

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Attention in a sliding window. The tokens of the packed sequence are a one-dimensional grid with
+ * a halo as wide as the window, so that one halo exchange brings keys and values, and its adjoint
+ * returns their gradients. Queries are computed on own keys while the exchange is under way.
+ *
+ * dpar_attention_halo fills in the functions of a plan (attention_way.h); sequence.c calls them. */
 #include "window_attention.h"
 
 #include "../base/arith.h"

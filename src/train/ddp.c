@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Averages gradients that dpar lays out itself (dpar_ddp_init). The buckets have a fixed order,
+ * from the last parameter to the first. dpar_ddp_ready notes that a parameter is ready; when all
+ * parameters of the next bucket are, the bucket is posted, and so are complete buckets that follow
+ * it. All ranks therefore post the same collectives in the same order, even if their gradients
+ * become ready in different orders.
+ *
+ * dpar_ddp_end waits for all buckets. Whether every rank had a gradient for every parameter is
+ * settled there, so that an error is the same on all ranks. over.c has the ddp on the caller's
+ * arrays; it begins with the same struct, and replaces the end of a pass by its own
+ * (dpar_ddp.ends). */
 #include "ddp.h"
 
 #include "../base/arith.h"
@@ -23,7 +33,7 @@ static int32_t dpari_ddp_wire(const dpar_ddp_desc *o)
     return o->wire != DPAR_TYPE_NONE ? o->wire : o->type;
 }
 
-/* Is what travels rounded? */
+/* True if gradients are sent in another type than they have. */
 static int dpari_ddp_rounds(const dpar_ddp_desc *o)
 {
     return dpari_ddp_wire(o) != o->type;
@@ -80,7 +90,8 @@ static dpar_buckets_desc dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_
     return how;
 }
 
-/* Must what travels be written down? Ranks that share memory round f32 as they add it. */
+/* True if the gradients in the wire type need a copy in memory. Ranks that share memory do not,
+ * since their all-reduce rounds f32 while it adds. */
 static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_desc *o)
 {
     return dpari_ddp_rounds(o) && (o->type != DPAR_F32 || o->scatter || o->hook != NULL ||

@@ -1,4 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* ZeRO-1, 2 and 3. A unit's weights are in a slot while they are whole, and its gradients are in a
+ * bucket while they are computed. With ZeRO-1 and 2 each unit has a slot of its own. With ZeRO-3
+ * there is a pool of prefetch + at_once slots: dpar_fsdp_unshard gathers the unit and those after
+ * it in the same direction, into free slots or into the slot whose unit is needed last. The same
+ * holds for buckets if gradients are shards.
+ *
+ * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once it has been
+ * reduced, and the result has been added to the rank's shard. Every collective has the unit in its
+ * tag, so that ranks that visit units in different orders get DPAR_E_MISMATCH in place of mixed
+ * weights.
+ *
+ * Zeroing is lazy: dpar_fsdp_zero only marks gradients as 0, and each unit writes or zeroes its own
+ * when it reaches them. */
 #include "fsdp.h"
 
 #include "../base/arith.h"
@@ -1112,7 +1125,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
     return d->status;
 }
 
-/* Are all units where they should be at the end of a pass? Else it ends on all ranks. */
+/* Checks at the end of a pass that no unit is in use and all gradients are ready. If not, the pass
+ * fails on all ranks. */
 static void dpari_fsdp_look(dpar_fsdp *d)
 {
     int32_t u;

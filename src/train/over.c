@@ -1,4 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Averages gradients in the caller's arrays (dpar_ddp_over). Elements are numbered through all
+ * arrays. A pass collects the spans that dpar_ddp_done reports, as a sorted list of disjoint spans.
+ *
+ * In the first pass, rank 0 also groups what it reports into buckets, in the order of the reports,
+ * and everything is sent at the end. Rank 0 then broadcasts its buckets, so that all ranks post the
+ * same collectives in the same order. From the second pass on, the next bucket is posted when all
+ * of it has been reported.
+ *
+ * Buckets may have several pieces: one for each array, and for ZeRO-1 one for each rank's share,
+ * since then gradients are reduced to the owner of the share. Short arrays are copied into one
+ * packed array, because many small messages take longer. zero1.c uses this file for its gradients
+ * and weights. */
 #include "over.h"
 
 #include "../base/arith.h"
@@ -36,7 +48,7 @@ static int32_t dpari_spans_find(const dpari_spans *s, int64_t lo)
     return low;
 }
 
-/* Is all of it in one of them? */
+/* True if one of the spans contains all of lo .. hi. */
 static int dpari_spans_hold(const dpari_spans *s, const dpari_span *b)
 {
     const int32_t i = dpari_spans_find(s, b->hi);
@@ -425,7 +437,7 @@ static DPARI_COLD void dpari_over_state(dpari_facts *f, const void *given)
     }
 }
 
-/* Is the list one? Its elements. */
+/* Checks the list of arrays and counts their elements. */
 static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32_t arrays,
                                                int32_t type, int64_t *elements, dpar_why *why)
 {
@@ -455,7 +467,7 @@ static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32
     return DPAR_OK;
 }
 
-/* Has no array an element of another? They are sorted by where they lie (Shell's sort). */
+/* Checks that no two arrays overlap. Sorts them by address first (Shell's sort). */
 static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_array *list,
                                                int32_t arrays, int64_t each, dpar_why *why)
 {
@@ -505,7 +517,7 @@ static DPARI_COLD void dpari_over_release(dpari_over *o)
     }
 }
 
-/* Does it travel with others? */
+/* True if the array is short, and therefore packed and sent with others. */
 static int dpari_over_short(int32_t arrays, const dpar_ddp_array *a, int64_t each)
 {
     return arrays > 1 && a->count * each < DPARI_OVER_SHORT;

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Runs a rank's list of actions. At the start, the schedule is checked for deadlock and each
+ * message gets the slots it is sent from and received into.
+ *
+ * A step goes through the list once. A message is posted where the list has it, together with
+ * neighbours that may be posted as one batch. Before an action runs, it waits for the messages that
+ * it reads and for the earlier message from the slot that it fills. Messages between stages of one
+ * rank are local slots instead. When an action fails, the rank breaks the communicator with the
+ * message of the callback, so that the others end their step too. */
 #include "pipeline.h"
 
 #include "../base/inner.h"
@@ -427,7 +435,7 @@ static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Is a first or last stage on this rank? */
+/* True if the first or the last stage is on this rank. */
 static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
 {
     int32_t i;
@@ -690,9 +698,9 @@ static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *cal
     }
 }
 
-/* May action k be posted together with call[n]? One message to and one from each rank may: NCCL
- * takes a second one to a rank only when the first one from it has come, which that rank may give
- * only when it has the second. */
+/* True if action k may be posted together with the n calls: a batch has at most one message to and
+ * one from each rank. NCCL starts a second message to a rank only when the first one from it has
+ * arrived, which that rank may send only after it has received the second. */
 static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *call, int32_t n)
 {
     const dpar_action *a = &p->list[k];
@@ -803,7 +811,7 @@ static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task
     return st < 0 ? dpari_pl_fail(p, st, &t[i].action, &said) : DPAR_OK;
 }
 
-/* Is this action left out while gradients only gather? */
+/* True if the action is left out in a step that only accumulates gradients. */
 static int dpari_pl_left_out(const dpar_pipeline *p, int32_t kind)
 {
     return kind == DPAR_ACTION_IDLE ||

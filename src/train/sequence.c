@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Plans of attention and the ring. The plan is shared by all methods (attention_way.h): the ring is
+ * here, and ulysses.c and window_attention.c replace its steps.
+ *
+ * Each rank walks over the blocks of its queries and another rank's keys: pairs of runs of
+ * consecutive tokens in one document. The kernel is called for each block in which the mask leaves
+ * something. The result of a block is merged into the result so far by the two logarithms of the
+ * sums (lse), so that the order of ranks, not the time of arrival, decides the bits.
+ *
+ * While a rank computes with one block of keys and values, the next one is received into the other
+ * buffer. In backward, gradients follow one step behind in buffers of their own. */
 #include "sequence.h"
 
 #include "../base/arith.h"
@@ -580,7 +590,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
     return dpari_made_end(dpar_attention_close(plan), plan);
 }
 
-/* Is all memory there that a step reads and writes? */
+/* Checks that no array that a step reads or writes is NULL. */
 static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attention_arrays *a,
                                    int backward)
 {

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Attention by exchanging tokens for heads. An exchange of one array has two implementations:
+ * direct, where each rank reads its part from the arrays of the other ranks (peers.h), and packed,
+ * around an all-to-all-v. Both give the same bits; direct is used if the arrays of all ranks are in
+ * memory that peers can read. On the way back, copies of a group are added in rank order.
+ *
+ * dpar_attention_ulysses fills in the functions of a plan (attention_way.h); sequence.c calls
+ * them. */
 #include "ulysses.h"
 
 #include "../base/arith.h"
@@ -14,7 +21,7 @@
 enum { DPARI_ULYSSES_ARRAYS = 4 };
 
 typedef struct dpari_ulysses_layer {
-    dpar_split tokens; /* where parts are out of order or not of one piece (ZIGZAG, STRIPE,
+    dpar_split tokens; /* where parts are out of order or not of one piece (ZIGZAG, CYCLIC,
                           BLOCK_CYCLIC, STRIDED), an all-to-all needs one copy more */
     dpar_heads heads;
     int32_t of_groups; /* 1: heads of keys and values; 0: of queries */

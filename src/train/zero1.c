@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* ZeRO-1 on the arrays of dpar_ddp_over. A step ends the pass with a reduce-scatter, updates this
+ * rank's share with the optimizer, group after group, and gathers the shares of all ranks.
+ *
+ * Ranks compare a hash of what they must give alike (optimizer, rate, clip, groups) in the
+ * collectives that a step needs anyway. A rank that rejects its arguments still takes part in one
+ * collective, so that the others learn of it and do not wait. */
 #include "zero1.h"
 
 #include "../base/arith.h"
@@ -70,7 +76,7 @@ static DPARI_COLD dpar_status dpari_zero1_take(dpari_over *o, const dpari_zero1_
     return st;
 }
 
-/* Does the optimizer fit what there is? */
+/* Checks that the optimizer has the kind and types of the present state. */
 static dpar_status dpari_zero1_check(const dpari_over *o, const dpar_optimizer *of,
                                      dpari_zero1_given *g, dpar_why *why)
 {
