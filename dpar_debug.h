@@ -3,7 +3,7 @@
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
  * A correct code on a healthy machine does not need this header. This program prints what dpar sees on the machine,
- * and how many things are wrong:
+ * and what is wrong with it:
  *
  *     #include "dpar_debug.h"
  *     #include <stdio.h>
@@ -11,10 +11,9 @@
  *     {
  *         static char text[20000];
  *         dpar_text report;
- *         int32_t wrong;
  *         dpar_text_init(&report, text, sizeof text);
- *         wrong = dpar_doctor(NULL, &report);             NULL: without a communicator
- *         printf("%s\n%d wrong\n", text, (int)wrong);
+ *         dpar_doctor(NULL, &report);                     returns the number of things that are wrong
+ *         puts(text);
  *         return 0;
  *     }
  *
@@ -212,7 +211,7 @@ DPARI_API void dpari_doctor_look(const dpari_site *site, dpari_checkup *c);
 DPARI_API void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus, dpari_checkup *c);
 DPARI_API void dpari_doctor_host(char name[256]);
 
-/* Ranks of the job on other nodes too? */
+/* True if ranks of the job are on other nodes too. */
 DPARI_API int dpari_doctor_spread(const dpari_checkup *c);
 /* An interface that joins this machine to others: up, and no bridge or tunnel of this machine. */
 DPARI_API int dpari_doctor_is_network(const dpari_checkup *c, int32_t i);
@@ -291,8 +290,9 @@ DPARI_API void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory);
 /* DPARI_DOCTOR_x of two ranks. */
 DPARI_API int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b);
 /* Pairs of ranks exchange messages in rounds, in which each node has one pair, or none. The rounds
- * of pairs within nodes come first. Whom `me` meets in this one; -1: nobody. Does it lead, is it
- * the one that measures? */
+ * of pairs within nodes are first. dpari_doctor_rounds returns the number of rounds.
+ * dpari_doctor_meets returns the rank that `me` meets in a round, or -1. dpari_doctor_leads returns
+ * 1 if `me` leads its pair, which means that it measures. */
 DPARI_API int32_t dpari_doctor_rounds(const dpari_doctor_job *j);
 DPARI_API int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me);
 DPARI_API int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me);
@@ -302,7 +302,7 @@ DPARI_API void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
 DPARI_API void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out);
 /* What is wrong with them together, or with some by themselves: how many things. */
 DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out);
-/* Are they of one version of dpar? Needs no charts. */
+/* True if all ranks have the same version of dpar. Needs no charts. */
 DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out);
 
 /* What a rank tells of itself. */
@@ -317,6 +317,10 @@ DPARI_API int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *c
                                         dpar_text *out);
 
 /* ==== debug/checkup.c ==== */
+
+/* Reads what the operating system reports about this process and machine, for dpar_doctor. It only
+ * collects facts, mostly from /proc and /sys. doctor.c and doctor_ranks.c decide what they mean, so
+ * that tests can present any machine. */
 
 #include <dirent.h>
 #include <errno.h>
@@ -407,7 +411,7 @@ static DPARI_COLD void dpari_doctor_list(const dpari_site *s, const char *path, 
     }
 }
 
-/* Does the comma list [s, s + n) hold the word? */
+/* True if the comma-separated list [s, s + n) contains the word. */
 static DPARI_COLD int dpari_doctor_lists(const char *s, size_t n, const char *word)
 {
     size_t i = 0, k;
@@ -782,8 +786,8 @@ static int64_t dpari_doctor_ulimit(int which)
                : (int64_t)limit.rlim_cur;
 }
 
-/* May a process read a sibling's memory? Tried by a child that reads this process, for that is the
- * harder direction where rules differ. 0, or the error. */
+/* Finds out whether a process may read a sibling's memory: a child tries to read this process,
+ * which is the direction that stricter rules forbid. Returns 0, or the error. */
 static int32_t dpari_doctor_try_cma(void)
 {
     int32_t *answer =
@@ -917,7 +921,7 @@ static int64_t dpari_doctor_mib(int64_t bytes)
     return bytes >> 20;
 }
 
-/* Ranks of the job on other nodes too? */
+/* True if ranks of the job are on other nodes too. */
 DPARI_API int dpari_doctor_spread(const dpari_checkup *c)
 {
     return c->job.size > 1 &&
@@ -1206,6 +1210,15 @@ DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup
 
 /* ==== debug/doctor_ranks.c ==== */
 
+/* The report of dpar_doctor about all ranks of a communicator. First all ranks exchange who they
+ * are, in a fixed format, so that ranks of different versions of dpar can recognise each other.
+ * Then they exchange what each found out about its own machine, and measure their links: each rank
+ * of a node with the next one, and the first ranks of nodes with those of the next nodes. Rank 0
+ * writes the report.
+ *
+ * Everything that is concluded and written is a function of the exchanged data, so that tests can
+ * present any job. */
+
 /* ---- who is where -----------------------------------------------------------------------------
  */
 
@@ -1411,7 +1424,7 @@ static size_t dpari_doctor_line_length(const char *s, size_t most)
     return n;
 }
 
-/* Do two lines differ in nothing but numbers? */
+/* True if two lines differ only in numbers. */
 static int dpari_doctor_alike(const char *a, size_t n, const char *b, size_t m)
 {
     size_t i = 0, k = 0;
@@ -2424,6 +2437,9 @@ DPARI_API int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup *c, d
 
 /* ==== debug/doctor.c ==== */
 
+/* dpar_doctor: the report about this process, and the entry for the report about all ranks
+ * (doctor_ranks.c). */
+
 #include <errno.h>
 
 /* ---- what it sees -----------------------------------------------------------------------------
@@ -2615,7 +2631,12 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
 
 /* ==== debug/halo_check.c ==== */
 
-/* Reports of an exchange, and what tells that it moved the right things. */
+/* Reports of a halo exchange, and checks of its results.
+ *
+ * Stale halos are found by comparing them with what a new exchange brings. Wrong halos are found by
+ * an independent computation: rank 0 assembles each whole field from the own points, and the owner
+ * of each halo cell is computed from the rules of halo.h, without the transfer lists that exchanges
+ * use. */
 
 /* ---- reports ----------------------------------------------------------------------------------
  */
@@ -3006,7 +3027,7 @@ static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *fou
                                                sizeof found->text, 0, 0, 0, 0);
 }
 
-/* Can the CPU look at a plan's arrays now? */
+/* Checks that the CPU can read a plan's arrays now. */
 static dpar_status dpari_hx_not_idle(const dpar_halo_plan *x, dpar_why *why)
 {
     if (!x) {
@@ -3244,8 +3265,9 @@ static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
     return 1;
 }
 
-/* Which point does p show? The rules of halo.h in their own words, without its walk. 0: none, or it
- * is itself. *turn: of vectors. */
+/* Computes the point that cell p is an image of, by the rules of halo.h but independently of its
+ * code. Returns 0 if there is none, or if p is that point itself. *turn is set to the turn of
+ * vectors. */
 static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
@@ -3281,7 +3303,7 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
     return outside > 0 && (!h->cube || dpari_hx_on_cube(h, p, q, turn));
 }
 
-/* Is p among the points that blocks share? Own ones, and the face beyond. */
+/* True if p is among the points that blocks share: own ones, and the face beyond. */
 static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
@@ -3367,7 +3389,8 @@ static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *gri
     return DPAR_OK;
 }
 
-/* Which copy of the grid has a rank's block? Axes that do not cut it count copies. -1: none. */
+/* Returns the copy of the grid that a rank's block belongs to, or -1. Mesh axes that do not cut the
+ * grid number its copies. */
 static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], i;

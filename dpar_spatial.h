@@ -390,6 +390,18 @@ DPAR_API void dpar_attention_halo(struct dpari_attention_method *way);
 
 /* ==== spatial/spatial.c ==== */
 
+/* Layers on a field that ranks share. Planning goes dim by dim. From the blocks of outputs follow
+ * the inputs that they read, and from these the halo of the rank and the padding. Windows of a halo
+ * exchange cover both, so that halo_exchange.h does the communication.
+ *
+ * Forward: the exchange begins, the kernel runs on the core (outputs that read only own points and
+ * constants), the exchange ends, padding is filled dim by dim so that corners are filled from
+ * corners, and the kernel runs on the slabs around the core. Backward runs the same steps in
+ * reverse: padding is added to the points it was copied from, the last dim first, and halos are
+ * added to their owners.
+ *
+ * Norms exchange (count, mean, M2) of each set and merge them in rank order. */
+
 /* A plan, and what is behind its head. */
 typedef struct dpari_spatial {
     dpar_spatial_plan head;
@@ -726,7 +738,7 @@ static void dpari_spatial_block_of(const dpar_spatial_desc *s, const dpar_layout
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-/* The same mesh axes cut the same dims? */
+/* True if the same mesh axes cut the same dims of both layouts. */
 static dpar_status dpari_spatial_given(const dpar_spatial_desc *s, const int64_t *m, dpar_why *why)
 {
     const dpar_layout *in = &s->in, *g = &s->given;
@@ -786,7 +798,7 @@ static dpar_status dpari_spatial_layer(const dpar_spatial_desc *s, int64_t *m, d
                : st;
 }
 
-/* Does one axis alone cut the dim that axis i cuts? */
+/* True if axis i is the only axis that cuts its dim. */
 static int dpari_spatial_alone(const dpar_layout *l, int32_t i)
 {
     int32_t k;
@@ -1094,7 +1106,7 @@ static void dpari_spatial_fields(dpari_spatial *p, const dpar_box *least)
     }
 }
 
-/* Do the elements of an array of that box, and their global indices, stay far from 2^63? */
+/* True if the elements of an array over the box, and their global indices, are far below 2^63. */
 static int dpari_spatial_has_room(const dpar_box *box, int64_t planes)
 {
     const int64_t most = INT64_C(1) << 60;
@@ -1760,8 +1772,8 @@ static dpar_status dpari_spatial_bind(dpari_spatial *p, void *const *data)
     return st;
 }
 
-/* Is all memory there that a step writes to? Forward: inputs and the output; backward: gradients of
- * all inputs or of none. */
+/* Checks that a step has all arrays: in forward the inputs and the output, in backward the
+ * gradients of all inputs or of none. */
 static DPARI_COLD dpar_status dpari_spatial_given_arrays(const dpari_spatial *p,
                                                          const dpar_spatial_arrays *a, int forward)
 {
@@ -2077,6 +2089,12 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm
 }
 
 /* ==== spatial/window_attention.c ==== */
+
+/* Attention in a sliding window. The tokens of the packed sequence are a one-dimensional grid with
+ * a halo as wide as the window, so that one halo exchange brings keys and values, and its adjoint
+ * returns their gradients. Queries are computed on own keys while the exchange is under way.
+ *
+ * dpar_attention_halo fills in the functions of a plan (attention_way.h); sequence.c calls them. */
 
 /* ---- planning -------------------------------------------------------------------------------- */
 

@@ -2497,7 +2497,7 @@ DPARI_API void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, doubl
 /* micro - private: blocks in the formats of tensor cores (layers.h), in the host's memory; what
  * blocks of all formats read and write. */
 
-/* Is q in the domain of such a format? What all formats have in common is looked at before. */
+/* True if q is in the domain of such a format. The caller has checked what all formats share. */
 DPARI_API int dpari_micro_fits(const dpar_mem_quantize *q);
 /* Elements of a block. */
 DPARI_API int64_t dpari_micro_elements(int32_t format);
@@ -2621,6 +2621,10 @@ DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash
 
 /* ==== train/random.c ==== */
 
+/* Philox4x32-10, and the numbers made of its words: uniform, normal, and the stochastic rounding of
+ * F32 to BF16. Nothing here has state, so a number depends only on seed, stream and index.
+ * dpar_cuda.h has the same functions for kernels. */
+
 DPARI_API void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words)
 {
     uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
@@ -2726,6 +2730,11 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
 }
 
 /* ==== train/optimizer.c ==== */
+
+/* AdamW and SGD. Elements are loaded in small parts into f64, updated, and rounded once when they
+ * are stored. Loops for types that need no conversion work on the arrays directly. On x86-64 they
+ * exist for AVX2 and AVX-512 too, and all give the same bits, since products are not fused with
+ * sums. */
 
 DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
 {
@@ -3254,6 +3263,14 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
 }
 
 /* ==== train/lanes.c ==== */
+
+/* Vectorised loops over rows, for norms, cross-entropy, attention and codes of 8 bits. Each loop
+ * exists for vectors of the compiler (GCC's vector extensions), for AVX2 or AVX-512 if the CPU has
+ * them at run time, and element by element. All give the same bits: sums have 16 chains (8 in f32)
+ * whose order is fixed, and products are not fused with sums. lanes.h describes each loop.
+ *
+ * dpari_lanes_for returns the table of functions for this CPU. layers.c, layers_norm.c, sequence.c
+ * and tests call it. */
 
 #if defined(__GNUC__) && (defined(__clang__) || __GNUC__ >= 9) && !defined(DPARI_NO_VECTOR) &&     \
     !(defined(__i386__) && !defined(__SSE2_MATH__))
@@ -4980,6 +4997,10 @@ DPARI_API dpari_lanes dpari_lanes_for(int64_t work)
 
 /* ==== train/micro.c ==== */
 
+/* Blocks in the formats of tensor cores (MXFP8, MXFP4, NVFP4) in the memory of the host, in integer
+ * arithmetic on the bits of F32, which gives the same bits on every machine. layers.h describes the
+ * formats. layers.c calls it for quantize and dequantize. */
+
 DPARI_APART const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i, int64_t n,
                                             float *room)
 {
@@ -5162,6 +5183,12 @@ DPARI_API void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
 }
 
 /* ==== train/layers.c ==== */
+
+/* The operations of layers.h in the memory of the host, and their dispatch: dpari_do_x runs
+ * operation x by the table of comm->mem, or by the host's. A dpar_mem without the operation breaks
+ * the communicator with DPAR_E_UNKNOWN. Strategies call dpari_do_x; tests of devices compare a
+ * device's results with the host's table. Norms are in layers_norm.c and formats of tensor cores in
+ * micro.c. */
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
 
@@ -5930,6 +5957,10 @@ DPARI_DO_LAYER(DPARI_DOOR, norm)
 
 /* ==== train/layers_norm.c ==== */
 
+/* Moments and norms in the memory of the host. A plane is processed row by row and in parts of a
+ * fixed size. Each part takes two passes, one for the mean and one for the squares about it, and
+ * parts are merged in order. So no large numbers cancel, and the bits depend only on the sizes. */
+
 /* ---- moments --------------------------------------------------------------------------------- */
 
 /* As memcpy, for rows that are too short for a call of it. Four at a time are read before they are
@@ -6359,7 +6390,7 @@ static void dpari_norm_gradient(const dpari_lanes *l, const dpar_mem_norm *m, in
     } while (dpari_norm_row(m, at));
 }
 
-/* Is all there that the phase needs? */
+/* True if no array that the phase needs is NULL. */
 static int dpari_norm_fits(const dpar_mem_norm *m)
 {
     const int walks = m->phase != DPAR_MEM_NORM_MERGE, sums = m->phase == DPAR_MEM_NORM_SUMS;
@@ -6411,6 +6442,10 @@ DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
 }
 
 /* ==== train/made.c ==== */
+
+/* Memory of objects that a _make function makes. A small header before the memory records whether
+ * it came from dpar_comm_alloc or, if the communicator's memory is a device's, from pages of the
+ * host, so that freeing needs only the pointer. */
 
 /* What lies before the memory. */
 typedef struct dpari_made {
@@ -6467,6 +6502,17 @@ DPARI_API DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
 
 /* ==== train/ddp.c ==== */
 
+/* Averages gradients that dpar lays out itself (dpar_ddp_init). The buckets have a fixed order,
+ * from the last parameter to the first. dpar_ddp_ready notes that a parameter is ready; when all
+ * parameters of the next bucket are, the bucket is posted, and so are complete buckets that follow
+ * it. All ranks therefore post the same collectives in the same order, even if their gradients
+ * become ready in different orders.
+ *
+ * dpar_ddp_end waits for all buckets. Whether every rank had a gradient for every parameter is
+ * settled there, so that an error is the same on all ranks. over.c has the ddp on the caller's
+ * arrays; it begins with the same struct, and replaces the end of a pass by its own
+ * (dpar_ddp.ends). */
+
 /* ---- options and memory -----------------------------------------------------------------------
  */
 
@@ -6475,7 +6521,7 @@ static int32_t dpari_ddp_wire(const dpar_ddp_desc *o)
     return o->wire != DPAR_TYPE_NONE ? o->wire : o->type;
 }
 
-/* Is what travels rounded? */
+/* True if gradients are sent in another type than they have. */
 static int dpari_ddp_rounds(const dpar_ddp_desc *o)
 {
     return dpari_ddp_wire(o) != o->type;
@@ -6532,7 +6578,8 @@ static dpar_buckets_desc dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_
     return how;
 }
 
-/* Must what travels be written down? Ranks that share memory round f32 as they add it. */
+/* True if the gradients in the wire type need a copy in memory. Ranks that share memory do not,
+ * since their all-reduce rounds f32 while it adds. */
 static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_desc *o)
 {
     return dpari_ddp_rounds(o) && (o->type != DPAR_F32 || o->scatter || o->hook != NULL ||
@@ -7017,6 +7064,19 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_close(dpar_ddp *d)
 
 /* ==== train/over.c ==== */
 
+/* Averages gradients in the caller's arrays (dpar_ddp_over). Elements are numbered through all
+ * arrays. A pass collects the spans that dpar_ddp_done reports, as a sorted list of disjoint spans.
+ *
+ * In the first pass, rank 0 also groups what it reports into buckets, in the order of the reports,
+ * and everything is sent at the end. Rank 0 then broadcasts its buckets, so that all ranks post the
+ * same collectives in the same order. From the second pass on, the next bucket is posted when all
+ * of it has been reported.
+ *
+ * Buckets may have several pieces: one for each array, and for ZeRO-1 one for each rank's share,
+ * since then gradients are reduced to the owner of the share. Short arrays are copied into one
+ * packed array, because many small messages take longer. zero1.c uses this file for its gradients
+ * and weights. */
+
 /* Bytes of a bucket, and so many are all gradients at most. */
 enum { DPARI_OVER_BUCKET = 1 << 22, DPARI_OVER_MOST = 4096 };
 
@@ -7041,7 +7101,7 @@ static int32_t dpari_spans_find(const dpari_spans *s, int64_t lo)
     return low;
 }
 
-/* Is all of it in one of them? */
+/* True if one of the spans contains all of lo .. hi. */
 static int dpari_spans_hold(const dpari_spans *s, const dpari_span *b)
 {
     const int32_t i = dpari_spans_find(s, b->hi);
@@ -7430,7 +7490,7 @@ static DPARI_COLD void dpari_over_state(dpari_facts *f, const void *given)
     }
 }
 
-/* Is the list one? Its elements. */
+/* Checks the list of arrays and counts their elements. */
 static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32_t arrays,
                                                int32_t type, int64_t *elements, dpar_why *why)
 {
@@ -7460,7 +7520,7 @@ static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32
     return DPAR_OK;
 }
 
-/* Has no array an element of another? They are sorted by where they lie (Shell's sort). */
+/* Checks that no two arrays overlap. Sorts them by address first (Shell's sort). */
 static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_array *list,
                                                int32_t arrays, int64_t each, dpar_why *why)
 {
@@ -7510,7 +7570,7 @@ static DPARI_COLD void dpari_over_release(dpari_over *o)
     }
 }
 
-/* Does it travel with others? */
+/* True if the array is short, and therefore packed and sent with others. */
 static int dpari_over_short(int32_t arrays, const dpar_ddp_array *a, int64_t each)
 {
     return arrays > 1 && a->count * each < DPARI_OVER_SHORT;
@@ -7634,6 +7694,13 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *d)
 
 /* ==== train/zero1.c ==== */
 
+/* ZeRO-1 on the arrays of dpar_ddp_over. A step ends the pass with a reduce-scatter, updates this
+ * rank's share with the optimizer, group after group, and gathers the shares of all ranks.
+ *
+ * Ranks compare a hash of what they must give alike (optimizer, rate, clip, groups) in the
+ * collectives that a step needs anyway. A rank that rejects its arguments still takes part in one
+ * collective, so that the others learn of it and do not wait. */
+
 /* ---- state ------------------------------------------------------------------------------------
  */
 
@@ -7690,7 +7757,7 @@ static DPARI_COLD dpar_status dpari_zero1_take(dpari_over *o, const dpari_zero1_
     return st;
 }
 
-/* Does the optimizer fit what there is? */
+/* Checks that the optimizer has the kind and types of the present state. */
 static dpar_status dpari_zero1_check(const dpari_over *o, const dpar_optimizer *of,
                                      dpari_zero1_given *g, dpar_why *why)
 {
@@ -8035,6 +8102,20 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
 }
 
 /* ==== train/fsdp.c ==== */
+
+/* ZeRO-1, 2 and 3. A unit's weights are in a slot while they are whole, and its gradients are in a
+ * bucket while they are computed. With ZeRO-1 and 2 each unit has a slot of its own. With ZeRO-3
+ * there is a pool of prefetch + at_once slots: dpar_fsdp_unshard gathers the unit and those after
+ * it in the same direction, into free slots or into the slot whose unit is needed last. The same
+ * holds for buckets if gradients are shards.
+ *
+ * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once it has been
+ * reduced, and the result has been added to the rank's shard. Every collective has the unit in its
+ * tag, so that ranks that visit units in different orders get DPAR_E_MISMATCH in place of mixed
+ * weights.
+ *
+ * Zeroing is lazy: dpar_fsdp_zero only marks gradients as 0, and each unit writes or zeroes its own
+ * when it reaches them. */
 
 typedef struct dpari_fsdp_unit {
     dpari_flat flat;
@@ -9130,7 +9211,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
     return d->status;
 }
 
-/* Are all units where they should be at the end of a pass? Else it ends on all ranks. */
+/* Checks at the end of a pass that no unit is in use and all gradients are ready. If not, the pass
+ * fails on all ranks. */
 static void dpari_fsdp_look(dpar_fsdp *d)
 {
     int32_t u;
@@ -9381,6 +9463,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int6
 
 /* ==== train/fsdp_over.c ==== */
 
+/* ZeRO-3 in few lines: each function calls one to three functions of fsdp.c. */
+
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_over(dpar_comm *c, const int64_t *numel, int32_t units,
                                                int32_t optimizer, dpar_fsdp **fsdp, dpar_why *why)
 {
@@ -9437,6 +9521,14 @@ DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *f, double rate, double clip)
 }
 
 /* ==== train/tensor.c ==== */
+
+/* Tensor-parallel layers: linear, embedding and cross-entropy. The product in plain C is a tiled
+ * loop with sums in f64. In the backward of a column layer, the inputs are gathered while dx is
+ * computed, and dx is summed over the ranks while dw is computed.
+ *
+ * Errors of one rank: arguments are checked before anything is posted, and an error breaks the
+ * communicator, so that the other ranks do not wait for a collective that never comes. Collectives
+ * carry a hash of what all ranks must give alike (ids, vocabulary). */
 
 /* ---- products -------------------------------------------------------------------------------- */
 
@@ -9581,7 +9673,8 @@ static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor_parallel *t,
     return dpari_comm_wrong_all(t->comm, st, &why);
 }
 
-/* Is there what describes a call? Of a t without a communicator the caller alone hears. */
+/* Checks that the structs that describe a call are given. If t has no communicator, only the caller
+ * gets the error. */
 static dpar_status dpari_tensor_there(const dpar_tensor_parallel *t, int described)
 {
     if (t == NULL || t->comm == NULL) {
@@ -10235,6 +10328,17 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_pa
 
 /* ==== train/sequence.c ==== */
 
+/* Plans of attention and the ring. The plan is shared by all methods (attention_way.h): the ring is
+ * here, and ulysses.c and window_attention.c replace its steps.
+ *
+ * Each rank walks over the blocks of its queries and another rank's keys: pairs of runs of
+ * consecutive tokens in one document. The kernel is called for each block in which the mask leaves
+ * something. The result of a block is merged into the result so far by the two logarithms of the
+ * sums (lse), so that the order of ranks, not the time of arrival, decides the bits.
+ *
+ * While a rank computes with one block of keys and values, the next one is received into the other
+ * buffer. In backward, gradients follow one step behind in buffers of their own. */
+
 /* ---- layers ---------------------------------------------------------------------------------- */
 
 /* At most this is the lse of a query that sees no key. */
@@ -10800,7 +10904,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
     return dpari_made_end(dpar_attention_close(plan), plan);
 }
 
-/* Is all memory there that a step reads and writes? */
+/* Checks that no array that a step reads or writes is NULL. */
 static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attention_arrays *a,
                                    int backward)
 {
@@ -11207,12 +11311,20 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
 
 /* ==== train/ulysses.c ==== */
 
+/* Attention by exchanging tokens for heads. An exchange of one array has two implementations:
+ * direct, where each rank reads its part from the arrays of the other ranks (peers.h), and packed,
+ * around an all-to-all-v. Both give the same bits; direct is used if the arrays of all ranks are in
+ * memory that peers can read. On the way back, copies of a group are added in rank order.
+ *
+ * dpar_attention_ulysses fills in the functions of a plan (attention_way.h); sequence.c calls
+ * them. */
+
 /* ---- one array ------------------------------------------------------------------------------- */
 
 enum { DPARI_ULYSSES_ARRAYS = 4 };
 
 typedef struct dpari_ulysses_layer {
-    dpar_split tokens; /* where parts are out of order or not of one piece (ZIGZAG, STRIPE,
+    dpar_split tokens; /* where parts are out of order or not of one piece (ZIGZAG, CYCLIC,
                           BLOCK_CYCLIC, STRIDED), an all-to-all needs one copy more */
     dpar_heads heads;
     int32_t of_groups; /* 1: heads of keys and values; 0: of queries */
@@ -11946,6 +12058,18 @@ DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way)
 
 /* ==== train/expert.c ==== */
 
+/* Router, routing and exchange of tokens for mixtures of experts.
+ *
+ * Routing: each rank counts its choices for each expert, applies the capacity, and exchanges the
+ * counts. With DPAR_EXPERTS_DROP_POSITION capacity is global: each expert's rank divides its rows
+ * among the ranks, slot by slot, and answers with what each rank may send. From the counts every
+ * rank knows where its rows begin on the others, and nothing else needs to be agreed.
+ *
+ * Exchange: rows go to experts in the order of ranks and tokens, and results are summed in the
+ * order of choices. There are three implementations with the same bits: direct reads from the
+ * arrays of the other ranks (peers.h), packing around an all-to-all-v, and gathers and sums on a
+ * device. */
+
 /* ---- the router ------------------------------------------------------------------------------ */
 
 static dpar_status dpari_router_check(const dpar_router *g, int64_t tokens, int given,
@@ -12005,7 +12129,7 @@ static double dpari_router_scores(const dpar_router *g, const void *logits, int6
     return 1.0;
 }
 
-/* Does score a go before an earlier b? NaN goes last. */
+/* True if score a, which comes later, ranks before score b. NaN ranks last. */
 static int dpari_router_higher(double a, double b)
 {
     return a > b || (a == a && b != b);
@@ -12303,8 +12427,9 @@ static int64_t dpari_expert_factor(const dpar_experts_desc *l)
     return l->factor > 0.0 && l->factor <= 1e6 ? (int64_t)(l->factor * 1e6 + 0.5) : 0;
 }
 
-/* C, for so many tokens: of all ranks with DROP_LATE, of one with the others; with DROP_NONE, and
- * where it passes that, 2^63 - 1. Exact: in integers. */
+/* The capacity C for this number of tokens: those of all ranks with DPAR_EXPERTS_DROP_POSITION,
+ * those of one rank with the other rules. 2^63 - 1 with DPAR_EXPERTS_DROP_NONE, or if C exceeds it.
+ * Computed in integers, so that all ranks agree. */
 static int64_t dpari_expert_capacity(const dpar_experts_desc *layer, int64_t tokens)
 {
     int64_t n;
@@ -12653,7 +12778,7 @@ static void dpari_expert_count(dpari_experts *p, const dpari_routing *r, const i
     }
 }
 
-/* Does choice a stay rather than b, by weight? */
+/* True if choice a is kept in preference to b, by weight. */
 static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
 {
     const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
@@ -12678,7 +12803,8 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
     }
 }
 
-/* DROP_LIGHT_OWN: choices sorted by expert; from a heap of each expert's the lightest leave. */
+/* DPAR_EXPERTS_DROP_WEIGHT_LOCAL: sorts choices by expert, and removes the lightest ones of each
+ * expert with a heap. */
 static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing *r,
                                           const int32_t *chosen, const void *weight,
                                           int64_t capacity)
@@ -12795,7 +12921,8 @@ static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int
     return st;
 }
 
-/* DROP_LATE: the experts of this rank give their room to slot after slot, rank after rank. */
+/* DPAR_EXPERTS_DROP_POSITION: divides the rows of this rank's experts, slot after slot and within a
+ * slot rank after rank. */
 static void dpari_expert_grant(dpari_experts *p)
 {
     const int64_t step = 1 + (int64_t)p->slots * p->head.own;
@@ -12825,7 +12952,7 @@ static dpar_status dpari_expert_say(dpari_experts *p, const int32_t *in, const i
     return st == DPAR_OK ? dpari_do_wait(p->comm) : st;
 }
 
-/* The exchange; with DROP_LATE there and back. */
+/* Exchanges the counts; with DPAR_EXPERTS_DROP_POSITION also the answers. */
 static dpar_status dpari_expert_tell(dpari_experts *p, const dpari_routing *r,
                                      const int32_t *chosen)
 {
@@ -13466,7 +13593,7 @@ static dpar_status dpari_expert_back(dpari_experts *p, const dpari_routing *r, i
     return st == DPAR_OK ? dpari_expert_unite(p, r, came, weight, out) : st;
 }
 
-/* Are the arrays there that have elements? */
+/* Checks that no array that has elements is NULL. */
 static dpar_status dpari_expert_arrays(const dpari_experts *p, const dpari_routing *r,
                                        const dpar_experts_arrays *a, int tokens, int rows)
 {
@@ -13540,6 +13667,15 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
 }
 
 /* ==== train/pipeline.c ==== */
+
+/* Runs a rank's list of actions. At the start, the schedule is checked for deadlock and each
+ * message gets the slots it is sent from and received into.
+ *
+ * A step goes through the list once. A message is posted where the list has it, together with
+ * neighbours that may be posted as one batch. Before an action runs, it waits for the messages that
+ * it reads and for the earlier message from the slot that it fills. Messages between stages of one
+ * rank are local slots instead. When an action fails, the rank breaks the communicator with the
+ * message of the callback, so that the others end their step too. */
 
 enum {
     DPARI_PL_BATCH = 8, /* messages posted at once */
@@ -13954,7 +14090,7 @@ static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Is a first or last stage on this rank? */
+/* True if the first or the last stage is on this rank. */
 static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
 {
     int32_t i;
@@ -14217,9 +14353,9 @@ static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *cal
     }
 }
 
-/* May action k be posted together with call[n]? One message to and one from each rank may: NCCL
- * takes a second one to a rank only when the first one from it has come, which that rank may give
- * only when it has the second. */
+/* True if action k may be posted together with the n calls: a batch has at most one message to and
+ * one from each rank. NCCL starts a second message to a rank only when the first one from it has
+ * arrived, which that rank may send only after it has received the second. */
 static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *call, int32_t n)
 {
     const dpar_action *a = &p->list[k];
@@ -14330,7 +14466,7 @@ static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task
     return st < 0 ? dpari_pl_fail(p, st, &t[i].action, &said) : DPAR_OK;
 }
 
-/* Is this action left out while gradients only gather? */
+/* True if the action is left out in a step that only accumulates gradients. */
 static int dpari_pl_left_out(const dpar_pipeline *p, int32_t kind)
 {
     return kind == DPAR_ACTION_IDLE ||

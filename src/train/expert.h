@@ -182,14 +182,14 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_route
  * rows. */
 enum {
     DPAR_EXPERTS_DROP_NONE, /* nothing is dropped; experts take all rows */
-    /* T is the tokens of all ranks. First choices have priority over second ones, and so on; among
-     * equal choices tokens are in the order of the ranks, then of the rank's tokens. One rank with
-     * all tokens would drop the same choices (GShard, Switch). */
+    /* Keeps first choices before second ones, and so on, and among these tokens in the order of the
+     * ranks, then of the rank's tokens. T is the number of tokens of all ranks. One rank with all
+     * tokens would drop the same choices (GShard, Switch). */
     DPAR_EXPERTS_DROP_POSITION,
-    /* The same rule for each rank's own tokens: T is their number, and C applies to each rank
-     * (position in Megatron). */
+    /* Keeps choices in the same order, but for the tokens of each rank separately: T is their
+     * number, and C applies to each rank (position in Megatron). */
     DPAR_EXPERTS_DROP_POSITION_LOCAL,
-    /* Each rank keeps the C choices of the largest weight, of equal ones those of the lower token.
+    /* Keeps, on each rank, the C choices of the largest weight, of equal ones the lower token's.
      * NaN is dropped first (probs in Megatron). */
     DPAR_EXPERTS_DROP_WEIGHT_LOCAL
 };
@@ -284,9 +284,9 @@ DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts_d
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts_desc *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
-/* Closes a plan. Frees what dpar_experts_init allocated on a device once its stream has finished
- * with it; without a device there is nothing to do. NULL is allowed. Local. Fails with the errors
- * of waiting for the stream; the message is in the communicator's why. */
+/* Closes a plan of experts. Frees what dpar_experts_init allocated on a device once its stream has
+ * finished with it; without a device there is nothing to do. NULL is allowed. Local. Fails with the
+ * errors of waiting for the stream; the message is in the communicator's why. */
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
 /* Decides which choices are kept, and sends the counts to the ranks of the experts.
  *
@@ -332,8 +332,8 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
                                                     const dpar_experts_arrays *a);
 
-/* Makes a plan in memory of its own, with memory for one routing: dpar_experts_bytes, an allocation
- * and dpar_experts_init in one. Collective over c. Costs and fails as these do, and with
+/* Makes a plan of experts in memory of its own, with memory for one routing: dpar_experts_bytes, an
+ * allocation and dpar_experts_init in one. Collective over c. Costs and fails as these do, and with
  * DPAR_E_ROOM if the allocation fails. */
 DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
                                        dpar_experts_plan **plan, dpar_why *why);

@@ -51,7 +51,8 @@ enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
 
 #define DPARI_FSDP_MOST (INT64_C(1) << 50) /* elements, so that all bytes are below 2^63 */
 
-/* Room for a unit's weights, or gradients, and what is under way there. */
+/* Memory for a unit's weights (a slot) or gradients (a bucket), and the operation under way in
+ * it. */
 typedef struct dpari_fsdp_slot {
     int32_t unit;     /* -1: free */
     int32_t sent;     /* gradients: they have left */
@@ -101,7 +102,7 @@ static int dpari_fsdp_inside(const dpar_fsdp_desc *o)
     return dpari_fsdp_wide(o) && o->type == o->compute;
 }
 
-/* Of sums of gradients. */
+/* The type in which gradients are summed. */
 static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *o)
 {
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
@@ -170,7 +171,8 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *o, dpa
 /* ---- sizes ------------------------------------------------------------------------------------
  */
 
-/* The pieces of an fsdp in memory, or NULL and only their sum. */
+/* Places the parts of an fsdp in memory and returns their total size; with memory NULL only
+ * counts. */
 static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
 {
     dpari_room r;
@@ -295,7 +297,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_
 /* ---- init and close ---------------------------------------------------------------------------
  */
 
-/* What all ranks must give alike, to begin or to load. */
+/* What all ranks must give alike in dpar_fsdp_init or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
     const dpar_comm *shard; /* across replicas; NULL: within one */
     const dpar_fsdp *d;
@@ -443,7 +445,7 @@ static void dpari_fsdp_give_back(dpar_fsdp *d)
     }
 }
 
-/* All ranks of both communicators hear how it went; state NULL: nothing is compared. */
+/* Agrees on a status over both communicators. If state is NULL, nothing is compared. */
 static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
                                     const char *plan, dpari_state *state, dpari_fsdp_given *given,
                                     dpar_why *why)
@@ -812,7 +814,7 @@ static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char 
     return dpari_do_round(d->shard, &r);
 }
 
-/* Asks for unit u's weights. MORE: there is no slot for them. */
+/* Requests unit u's weights. Returns DPAR_MORE if there is no slot for them. */
 static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi,
                                              int32_t back)
 {
@@ -918,7 +920,7 @@ static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type,
     return DPAR_OK;
 }
 
-/* What was sent from bucket b has come back. */
+/* Completes the reduction of bucket b. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 {
     const dpar_fsdp_desc *o = &d->options;
@@ -973,7 +975,7 @@ static dpar_status dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whol
     return st == DPAR_OK ? dpari_do_copy(d->shard, whole + at * each, NULL, (all - at) * each) : st;
 }
 
-/* Room for the gradients of unit u. */
+/* Finds a bucket for the gradients of unit u. */
 static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
 {
     dpari_fsdp_unit *n = &d->unit[u];
@@ -1005,7 +1007,7 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
     return DPAR_OK;
 }
 
-/* Gradients of unit u leave. */
+/* Posts the reduction of unit u's gradients. */
 static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
 {
     const dpar_fsdp_desc *o = &d->options;

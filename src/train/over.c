@@ -24,10 +24,10 @@
 #include "made.h"
 #include "over_run.h"
 
-/* Bytes of a bucket, and so many are all gradients at most. */
+/* Bytes of a bucket, and the most buckets: with more gradients, buckets are larger. */
 enum { DPARI_OVER_BUCKET = 1 << 22, DPARI_OVER_MOST = 4096 };
 
-/* Of several arrays those of fewer bytes are copied, to travel as one. */
+/* Arrays of fewer bytes are packed and sent together, if there are several. */
 enum { DPARI_OVER_SHORT = 1 << 16 };
 
 /* ---- spans ------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ static void dpari_spans_drop(dpari_spans *s, int32_t i)
     }
 }
 
-/* Room for one more. */
+/* Makes space for one more span. */
 static DPARI_COLD dpar_status dpari_spans_grow(dpar_comm *c, dpari_spans *s)
 {
     const int32_t room = 255 + s->room * 2;
@@ -80,7 +80,8 @@ static DPARI_COLD dpar_status dpari_spans_grow(dpar_comm *c, dpari_spans *s)
     return DPAR_OK;
 }
 
-/* Adds lo .. hi, which meets none of them; *where: in which one it is now. */
+/* Adds lo .. hi, which overlaps no other span, and merges it with its neighbours. *where is set to
+ * the number of the span that contains it then. */
 static dpar_status dpari_spans_add(dpar_comm *c, dpari_spans *s, int64_t lo, int64_t hi,
                                    int32_t *where)
 {
@@ -122,7 +123,7 @@ static void dpari_over_bucket(dpari_over *o, int32_t i)
     dpari_spans_drop(&o->fresh, i);
 }
 
-/* lo .. hi are done. */
+/* Notes that lo .. hi are complete. */
 static dpar_status dpari_over_note(dpari_over *o, int64_t lo, int64_t hi)
 {
     const int64_t each = dpar_type_bytes(o->d.options.type);
@@ -137,8 +138,9 @@ static dpar_status dpari_over_note(dpari_over *o, int64_t lo, int64_t hi)
     return st;
 }
 
-/* What was not done counts as done now, from the last element to the first; what is in no bucket
- * yet makes some, too. Where memory for spans lacked: one bucket. */
+/* Makes buckets of the elements that were not reported in the first pass, from the last element to
+ * the first, and of those that are in no bucket yet. If there was no memory for spans, all is one
+ * bucket. */
 static DPARI_COLD void dpari_over_close_buckets(dpari_over *o)
 {
     int64_t lo = o->elements, hi, sum = 0;
@@ -165,7 +167,7 @@ static DPARI_COLD void dpari_over_close_buckets(dpari_over *o)
     }
 }
 
-/* After the first pass all ranks have the buckets of rank 0. */
+/* Broadcasts the buckets of rank 0 after the first pass. */
 static DPARI_COLD dpar_status dpari_over_learn(dpari_over *o)
 {
     dpar_comm *c = o->d.c;
@@ -207,7 +209,7 @@ DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash
                             NULL);
 }
 
-/* All of it, to the owners of the shares, where it lies. */
+/* Reduces all gradients in place to the owners of the shares. */
 static dpar_status dpari_over_scatter(dpari_over *o, dpar_work *work)
 {
     dpar_comm *c = o->d.c;
@@ -219,7 +221,8 @@ static dpar_status dpari_over_scatter(dpari_over *o, dpar_work *work)
                : dpar_reduce_scatter_v(c, data, own, o->count, type, DPAR_AVG, work);
 }
 
-/* A bucket leaves: each piece of it that is in one array, and scattered in one rank's share. */
+/* Posts the reductions of a bucket: one for each piece that is in one array and, if scattered, in
+ * one rank's share. */
 static DPARI_COLD dpar_status dpari_over_send(dpari_over *o, const dpari_span *b, int32_t scatter)
 {
     dpar_comm *c = o->d.c;
@@ -258,7 +261,7 @@ static DPARI_COLD dpar_status dpari_over_send(dpari_over *o, const dpari_span *b
     return st;
 }
 
-/* What was packed comes home. */
+/* Copies packed gradients back to their arrays. */
 static dpar_status dpari_over_unpack(const dpari_over *o)
 {
     const int64_t each = dpar_type_bytes(o->d.options.type);
@@ -405,7 +408,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64
 /* ---- made and freed ---------------------------------------------------------------------------
  */
 
-/* Its pieces in memory, or NULL and only their sum. */
+/* Places its parts in memory and returns their total size; with memory NULL only counts. */
 static DPARI_COLD int64_t dpari_over_place(dpari_over *o, void *memory, int32_t ranks)
 {
     const int64_t most =
@@ -506,7 +509,7 @@ static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_arra
     return st;
 }
 
-/* What lies outside of its own memory. */
+/* Frees what it allocated besides its own memory. */
 static DPARI_COLD void dpari_over_release(dpari_over *o)
 {
     if (o->zero1.moment[0] != NULL) {

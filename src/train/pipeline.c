@@ -72,7 +72,8 @@ static int dpari_pl_passes(int32_t kind)
     return kind == DPAR_ACTION_FORWARD || kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_INPUT;
 }
 
-/* From where F, B, I take (1) and whom they give (0); -1: nobody. */
+/* The stage that F, B or I gets its input from (1) or gives its output to (0); -1 if there is
+ * none. */
 static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
 {
     return (a->kind == DPAR_ACTION_FORWARD) == (takes != 0)
@@ -162,7 +163,8 @@ typedef struct dpari_pl_scratch {
     uint16_t *free;           /* [actions of the rank] */
 } dpari_pl_scratch;
 
-/* The pieces in memory, p the first of them; or NULL and only their sum. Of a judged schedule. */
+/* Places the parts of a pipeline in memory, p first, and returns their total size; with memory NULL
+ * only counts. The schedule has been checked. */
 static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
                            const dpar_schedule *s, dpari_pl_scratch *w, int64_t *bytes)
 {
@@ -634,7 +636,7 @@ static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
     return slot == DPAR_SLOT_NONE || pool->each == 0 ? NULL : pool->at + pool->each * slot;
 }
 
-/* Message m is through. */
+/* Notes that message m is done. */
 static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
 {
     p->seen[m] = 1;
@@ -643,7 +645,7 @@ static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
     }
 }
 
-/* Until message m is through; DPARI_PL_NONE is. */
+/* Waits until message m is done; DPARI_PL_NONE is. */
 static dpar_status dpari_pl_await(dpar_pipeline *p, int64_t m)
 {
     dpar_status st;
@@ -842,7 +844,8 @@ static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
     return st;
 }
 
-/* No message of this rank is under way any more, and nobody waits for one. */
+/* Ends a step that failed: aborts the communicators, and waits until no message of this rank is
+ * under way. */
 static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
 {
     int64_t m;
@@ -875,7 +878,7 @@ static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *p)
     return st;
 }
 
-/* What the first and the last stage share. */
+/* Sums the gradients that the first and the last stage share. */
 static dpar_status dpari_pl_tied_sum(dpar_pipeline *p)
 {
     dpar_status st;

@@ -315,7 +315,7 @@ static dpar_status dpari_zero1_update_all(dpari_over *o, unsigned char *params,
     return st;
 }
 
-/* Adds to the sentence that is there. */
+/* Appends to the message in why. */
 static DPARI_COLD void dpari_zero1_add(dpar_comm *c, const char *by, const char *more)
 {
     const dpar_why said = c->why;
@@ -345,8 +345,8 @@ static dpar_status dpari_zero1_check_step(const dpari_over *o, const void *param
                : DPAR_OK;
 }
 
-/* This rank refuses a step. Where all do, nothing has happened; else the others, which call
- * something else, hear that. */
+/* Ends a step that this rank rejects. It takes part in a collective, so that the ranks that call
+ * something else notice. If all ranks reject the step, nothing has happened. */
 static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, const dpar_why *own)
 {
     dpar_why why = *own;
