@@ -1920,14 +1920,14 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_route
  * rows. */
 enum {
     DPAR_EXPERTS_DROP_NONE, /* nothing is dropped; experts take all rows */
-    /* T is the tokens of all ranks. First choices have priority over second ones, and so on; among
-     * equal choices tokens are in the order of the ranks, then of the rank's tokens. One rank with
-     * all tokens would drop the same choices (GShard, Switch). */
+    /* Keeps first choices before second ones, and so on, and among these tokens in the order of the
+     * ranks, then of the rank's tokens. T is the number of tokens of all ranks. One rank with all
+     * tokens would drop the same choices (GShard, Switch). */
     DPAR_EXPERTS_DROP_POSITION,
-    /* The same rule for each rank's own tokens: T is their number, and C applies to each rank
-     * (position in Megatron). */
+    /* Keeps choices in the same order, but for the tokens of each rank separately: T is their
+     * number, and C applies to each rank (position in Megatron). */
     DPAR_EXPERTS_DROP_POSITION_LOCAL,
-    /* Each rank keeps the C choices of the largest weight, of equal ones those of the lower token.
+    /* Keeps, on each rank, the C choices of the largest weight, of equal ones the lower token's.
      * NaN is dropped first (probs in Megatron). */
     DPAR_EXPERTS_DROP_WEIGHT_LOCAL
 };
@@ -2022,9 +2022,9 @@ DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts_d
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts_desc *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
-/* Closes a plan. Frees what dpar_experts_init allocated on a device once its stream has finished
- * with it; without a device there is nothing to do. NULL is allowed. Local. Fails with the errors
- * of waiting for the stream; the message is in the communicator's why. */
+/* Closes a plan of experts. Frees what dpar_experts_init allocated on a device once its stream has
+ * finished with it; without a device there is nothing to do. NULL is allowed. Local. Fails with the
+ * errors of waiting for the stream; the message is in the communicator's why. */
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
 /* Decides which choices are kept, and sends the counts to the ranks of the experts.
  *
@@ -2070,8 +2070,8 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
                                                     const dpar_experts_arrays *a);
 
-/* Makes a plan in memory of its own, with memory for one routing: dpar_experts_bytes, an allocation
- * and dpar_experts_init in one. Collective over c. Costs and fails as these do, and with
+/* Makes a plan of experts in memory of its own, with memory for one routing: dpar_experts_bytes, an
+ * allocation and dpar_experts_init in one. Collective over c. Costs and fails as these do, and with
  * DPAR_E_ROOM if the allocation fails. */
 DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
                                        dpar_experts_plan **plan, dpar_why *why);
@@ -2290,9 +2290,9 @@ DPARI_DOOR dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
 
 /* ==== train/attention_way.h ==== */
 
-/* attention_way - private: a plan of attention; what a way of it beside the ring (ulysses.h;
- * windows by halos, window_attention.h, which stands above training) does inside of one, and what
- * it uses of sequence.c. */
+/* attention_way - private: the plan of attention, the functions by which a method other than the
+ * ring (ulysses.h, window_attention.h) takes part in it, and the functions of sequence.c that such
+ * a method calls. window_attention.h is in dpar_spatial.h, which includes training. */
 
 enum { DPARI_ATTENTION_MAIL = 8 };
 
@@ -2305,9 +2305,9 @@ typedef struct dpari_attention {
     dpar_work work[DPARI_ATTENTION_MAIL];
     void *keys[2]; /* keys, then values, of other ranks */
     void *part, *part_lse, *out, *delta, *q_gradient;
-    void *gradients[4]; /* of keys, then values: two that travel, an addition, those at home */
-    void *of_way;       /* the state of layer.way */
-    void *device;       /* buffers that do not lie behind the plan, and how large they are */
+    void *gradients[4]; /* of keys, then values: two being sent, one to add, the rank's own */
+    void *of_way;       /* state of the method, layer.way */
+    void *device;       /* buffers that are not behind the plan, and their size */
     int64_t device_bytes;
 } dpari_attention;
 
@@ -2320,18 +2320,19 @@ typedef struct dpari_seq_block {
     void *to_k, *to_v; /* the same, where they are written */
 } dpari_seq_block;
 
-/* What is NULL is not done, or the ring does it. */
+/* A method of attention. If a function is NULL, the ring's is used, or nothing is done. */
 struct dpari_attention_method {
-    int32_t number; /* one for each way, from 1 on: ranks compare it */
+    int32_t number; /* of the method, 1 or more; ranks compare it */
     int32_t whole;  /* 1: forward and backward fill the caller's arrays, sums rounded to the type */
-    /* Is it a layer of this way? Its defaults are filled in. And what ranks compare besides. */
+    /* Checks that the method can compute the layer, whose defaults are filled in. state adds what
+     * the ranks have to compare. */
     dpar_status (*check)(const dpar_attention_desc *a, dpar_why *why);
     void (*state)(dpari_facts *f, const dpar_attention_desc *a);
-    /* Takes what the plan needs on this rank: its own state behind the plan (p->of_way), buffers
-     * where the arrays are. The rooms give NULL while bytes are counted. */
+    /* Takes the memory that the plan needs on this rank: its own state behind the plan (p->of_way),
+     * and buffers where the arrays are. While bytes are counted, the rooms return NULL. */
     dpar_status (*lay)(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
                        dpari_room *buffers, dpar_why *why);
-    dpar_status (*init)(dpari_attention *p, dpar_why *why); /* COLLECTIVE, as what follows */
+    dpar_status (*init)(dpari_attention *p, dpar_why *why); /* collective, as those below */
     void (*push)(dpari_attention *p);                       /* between two blocks: local */
     dpar_status (*forward)(dpari_attention *p, const dpar_attention_arrays *a);
     /* *home: the gradients of this rank's keys and values, in the type of sums. */
@@ -2341,16 +2342,18 @@ struct dpari_attention_method {
 };
 typedef struct dpari_attention_method dpari_attention_method;
 
-/* The slice of a rank; empty for one that does not exist. */
+/* Computes the slice of tokens of a rank; it is empty for a rank that does not exist. */
 DPARI_DOOR void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo,
                                 int64_t *hi);
-/* All queries of the rank with the keys of one block. Of the own block each query sees a key
- * (itself): what the first call of a run of queries gives is there before anything is added. */
+/* Computes attention of all queries of the rank to the keys of one block, and merges it with the
+ * result so far. Call it first with the own block, in which each query sees at least its own
+ * key. */
 DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
                                         const dpari_seq_block *b);
-/* out . out_gradient of each row, which attend_back needs. */
+/* Computes out . out_gradient of each row, which dpari_seq_attend_back needs. */
 DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a);
-/* Adds what the rank's queries give to dq and to the gradients of block b, which are g. */
+/* Adds the gradients from the rank's queries and block b to dq and to g, the gradients of block
+ * b. */
 DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
                                       const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
 
@@ -2380,12 +2383,12 @@ DPARI_API dpar_status dpari_do_attention_merge(dpar_comm *c, const dpar_mem_atte
 
 /* ==== train/attention_way.h ==== */
 
-/* Sums of a plan to the layer's type; the same memory: nothing happens. */
+/* Rounds sums of a plan to the layer's type. If `to` is `from`, nothing happens. */
 DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
                                       int64_t n);
-/* F64 or F32. */
+/* The type of sums: F64 or F32. */
 DPARI_API int32_t dpari_seq_sums(int32_t type);
-/* `elements` after base; NULL after NULL. */
+/* The address of an element; NULL if base is NULL. */
 DPARI_API const void *dpari_seq_in(const void *base, int64_t elements, int32_t type);
 DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 
@@ -6586,7 +6589,8 @@ static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_desc *o)
                                    c->mem != NULL || dpari_world_of(c) == NULL);
 }
 
-/* The pieces of a ddp in memory, or NULL and only their sum. */
+/* Places the parts of a ddp in memory and returns their total size; with memory NULL only
+ * counts. */
 static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t *bytes)
 {
     dpar_ddp none, *d;
@@ -6635,7 +6639,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_dd
     return st;
 }
 
-/* What all ranks must give alike. */
+/* Lists the options that all ranks must give alike, for comparison. */
 typedef struct dpari_ddp_given {
     const dpar_ddp_desc *options;
     dpar_buckets_desc how;
@@ -6756,7 +6760,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_
 /* ---- a pass ------------------------------------------------------------------------------------
  */
 
-/* Of any rank, or of this one. */
+/* True if the parameter was ready on any rank with options.unused, otherwise on this one. */
 static int dpari_ddp_used(const dpar_ddp *d, int32_t i)
 {
     return d->options.unused ? d->used[i] != 0 : d->seen[i] != 0;
@@ -6835,7 +6839,7 @@ static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32
     }
 }
 
-/* Ends the pass on all ranks with a sentence. */
+/* Ends the pass with an error on all ranks. */
 static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
 {
     dpar_comm_abort(d->c, DPAR_E_ARG, text);
@@ -6843,7 +6847,8 @@ static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
     return d->status;
 }
 
-/* The first element of a bucket in a device's memory that is none: d->found. Waits for it. */
+/* Finds the first NaN or infinity of a bucket in the memory of a device, and waits for the result
+ * in d->found. */
 static dpar_status dpari_ddp_look_there(dpar_ddp *d, int32_t k)
 {
     const dpar_bucket *b = &d->bucket[k];
@@ -6871,7 +6876,7 @@ static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
     return d->found >= 0 && at >= 0 && at < d->numel[i] ? at : d->numel[i];
 }
 
-/* NaN and Inf do not travel. */
+/* Refuses to send a bucket that contains NaN or infinity (options.finite). */
 static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
 {
     int32_t i;
@@ -6894,7 +6899,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
     return DPAR_OK;
 }
 
-/* What has come back is there in its own type. */
+/* Converts a reduced bucket from the wire type to the type of the gradients. */
 static dpar_status dpari_ddp_widen(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_desc *o = &d->options;
@@ -6921,7 +6926,7 @@ static void dpari_ddp_take(dpar_ddp *d)
     }
 }
 
-/* Bucket k leaves. */
+/* Posts the reduction of bucket k. */
 static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_desc *o = &d->options;
@@ -6956,7 +6961,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
                : dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
 }
 
-/* All whose turn has come. */
+/* Posts all buckets that are next in order and complete. */
 static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
 {
     while (d->latest < d->edge && d->status == DPAR_OK) {
@@ -7077,10 +7082,10 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_close(dpar_ddp *d)
  * packed array, because many small messages take longer. zero1.c uses this file for its gradients
  * and weights. */
 
-/* Bytes of a bucket, and so many are all gradients at most. */
+/* Bytes of a bucket, and the most buckets: with more gradients, buckets are larger. */
 enum { DPARI_OVER_BUCKET = 1 << 22, DPARI_OVER_MOST = 4096 };
 
-/* Of several arrays those of fewer bytes are copied, to travel as one. */
+/* Arrays of fewer bytes are packed and sent together, if there are several. */
 enum { DPARI_OVER_SHORT = 1 << 16 };
 
 /* ---- spans ------------------------------------------------------------------------------------
@@ -7115,7 +7120,7 @@ static void dpari_spans_drop(dpari_spans *s, int32_t i)
     }
 }
 
-/* Room for one more. */
+/* Makes space for one more span. */
 static DPARI_COLD dpar_status dpari_spans_grow(dpar_comm *c, dpari_spans *s)
 {
     const int32_t room = 255 + s->room * 2;
@@ -7133,7 +7138,8 @@ static DPARI_COLD dpar_status dpari_spans_grow(dpar_comm *c, dpari_spans *s)
     return DPAR_OK;
 }
 
-/* Adds lo .. hi, which meets none of them; *where: in which one it is now. */
+/* Adds lo .. hi, which overlaps no other span, and merges it with its neighbours. *where is set to
+ * the number of the span that contains it then. */
 static dpar_status dpari_spans_add(dpar_comm *c, dpari_spans *s, int64_t lo, int64_t hi,
                                    int32_t *where)
 {
@@ -7175,7 +7181,7 @@ static void dpari_over_bucket(dpari_over *o, int32_t i)
     dpari_spans_drop(&o->fresh, i);
 }
 
-/* lo .. hi are done. */
+/* Notes that lo .. hi are complete. */
 static dpar_status dpari_over_note(dpari_over *o, int64_t lo, int64_t hi)
 {
     const int64_t each = dpar_type_bytes(o->d.options.type);
@@ -7190,8 +7196,9 @@ static dpar_status dpari_over_note(dpari_over *o, int64_t lo, int64_t hi)
     return st;
 }
 
-/* What was not done counts as done now, from the last element to the first; what is in no bucket
- * yet makes some, too. Where memory for spans lacked: one bucket. */
+/* Makes buckets of the elements that were not reported in the first pass, from the last element to
+ * the first, and of those that are in no bucket yet. If there was no memory for spans, all is one
+ * bucket. */
 static DPARI_COLD void dpari_over_close_buckets(dpari_over *o)
 {
     int64_t lo = o->elements, hi, sum = 0;
@@ -7218,7 +7225,7 @@ static DPARI_COLD void dpari_over_close_buckets(dpari_over *o)
     }
 }
 
-/* After the first pass all ranks have the buckets of rank 0. */
+/* Broadcasts the buckets of rank 0 after the first pass. */
 static DPARI_COLD dpar_status dpari_over_learn(dpari_over *o)
 {
     dpar_comm *c = o->d.c;
@@ -7260,7 +7267,7 @@ DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash
                             NULL);
 }
 
-/* All of it, to the owners of the shares, where it lies. */
+/* Reduces all gradients in place to the owners of the shares. */
 static dpar_status dpari_over_scatter(dpari_over *o, dpar_work *work)
 {
     dpar_comm *c = o->d.c;
@@ -7272,7 +7279,8 @@ static dpar_status dpari_over_scatter(dpari_over *o, dpar_work *work)
                : dpar_reduce_scatter_v(c, data, own, o->count, type, DPAR_AVG, work);
 }
 
-/* A bucket leaves: each piece of it that is in one array, and scattered in one rank's share. */
+/* Posts the reductions of a bucket: one for each piece that is in one array and, if scattered, in
+ * one rank's share. */
 static DPARI_COLD dpar_status dpari_over_send(dpari_over *o, const dpari_span *b, int32_t scatter)
 {
     dpar_comm *c = o->d.c;
@@ -7311,7 +7319,7 @@ static DPARI_COLD dpar_status dpari_over_send(dpari_over *o, const dpari_span *b
     return st;
 }
 
-/* What was packed comes home. */
+/* Copies packed gradients back to their arrays. */
 static dpar_status dpari_over_unpack(const dpari_over *o)
 {
     const int64_t each = dpar_type_bytes(o->d.options.type);
@@ -7458,7 +7466,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64
 /* ---- made and freed ---------------------------------------------------------------------------
  */
 
-/* Its pieces in memory, or NULL and only their sum. */
+/* Places its parts in memory and returns their total size; with memory NULL only counts. */
 static DPARI_COLD int64_t dpari_over_place(dpari_over *o, void *memory, int32_t ranks)
 {
     const int64_t most =
@@ -7559,7 +7567,7 @@ static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_arra
     return st;
 }
 
-/* What lies outside of its own memory. */
+/* Frees what it allocated besides its own memory. */
 static DPARI_COLD void dpari_over_release(dpari_over *o)
 {
     if (o->zero1.moment[0] != NULL) {
@@ -7996,7 +8004,7 @@ static dpar_status dpari_zero1_update_all(dpari_over *o, unsigned char *params,
     return st;
 }
 
-/* Adds to the sentence that is there. */
+/* Appends to the message in why. */
 static DPARI_COLD void dpari_zero1_add(dpar_comm *c, const char *by, const char *more)
 {
     const dpar_why said = c->why;
@@ -8026,8 +8034,8 @@ static dpar_status dpari_zero1_check_step(const dpari_over *o, const void *param
                : DPAR_OK;
 }
 
-/* This rank refuses a step. Where all do, nothing has happened; else the others, which call
- * something else, hear that. */
+/* Ends a step that this rank rejects. It takes part in a collective, so that the ranks that call
+ * something else notice. If all ranks reject the step, nothing has happened. */
 static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, const dpar_why *own)
 {
     dpar_why why = *own;
@@ -8137,7 +8145,8 @@ enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
 
 #define DPARI_FSDP_MOST (INT64_C(1) << 50) /* elements, so that all bytes are below 2^63 */
 
-/* Room for a unit's weights, or gradients, and what is under way there. */
+/* Memory for a unit's weights (a slot) or gradients (a bucket), and the operation under way in
+ * it. */
 typedef struct dpari_fsdp_slot {
     int32_t unit;     /* -1: free */
     int32_t sent;     /* gradients: they have left */
@@ -8187,7 +8196,7 @@ static int dpari_fsdp_inside(const dpar_fsdp_desc *o)
     return dpari_fsdp_wide(o) && o->type == o->compute;
 }
 
-/* Of sums of gradients. */
+/* The type in which gradients are summed. */
 static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *o)
 {
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
@@ -8256,7 +8265,8 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *o, dpa
 /* ---- sizes ------------------------------------------------------------------------------------
  */
 
-/* The pieces of an fsdp in memory, or NULL and only their sum. */
+/* Places the parts of an fsdp in memory and returns their total size; with memory NULL only
+ * counts. */
 static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
 {
     dpari_room r;
@@ -8381,7 +8391,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_
 /* ---- init and close ---------------------------------------------------------------------------
  */
 
-/* What all ranks must give alike, to begin or to load. */
+/* What all ranks must give alike in dpar_fsdp_init or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
     const dpar_comm *shard; /* across replicas; NULL: within one */
     const dpar_fsdp *d;
@@ -8529,7 +8539,7 @@ static void dpari_fsdp_give_back(dpar_fsdp *d)
     }
 }
 
-/* All ranks of both communicators hear how it went; state NULL: nothing is compared. */
+/* Agrees on a status over both communicators. If state is NULL, nothing is compared. */
 static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
                                     const char *plan, dpari_state *state, dpari_fsdp_given *given,
                                     dpar_why *why)
@@ -8898,7 +8908,7 @@ static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char 
     return dpari_do_round(d->shard, &r);
 }
 
-/* Asks for unit u's weights. MORE: there is no slot for them. */
+/* Requests unit u's weights. Returns DPAR_MORE if there is no slot for them. */
 static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi,
                                              int32_t back)
 {
@@ -9004,7 +9014,7 @@ static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type,
     return DPAR_OK;
 }
 
-/* What was sent from bucket b has come back. */
+/* Completes the reduction of bucket b. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 {
     const dpar_fsdp_desc *o = &d->options;
@@ -9059,7 +9069,7 @@ static dpar_status dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whol
     return st == DPAR_OK ? dpari_do_copy(d->shard, whole + at * each, NULL, (all - at) * each) : st;
 }
 
-/* Room for the gradients of unit u. */
+/* Finds a bucket for the gradients of unit u. */
 static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
 {
     dpari_fsdp_unit *n = &d->unit[u];
@@ -9091,7 +9101,7 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
     return DPAR_OK;
 }
 
-/* Gradients of unit u leave. */
+/* Posts the reduction of unit u's gradients. */
 static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
 {
     const dpar_fsdp_desc *o = &d->options;
@@ -9657,13 +9667,14 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
     return st;
 }
 
-/* Tokens that a rank has outside of a pair: of all of them, or its share. */
+/* The number of a rank's tokens outside of a pair of layers: its share, or all without sequence
+ * parallelism. */
 static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *t, int32_t rank)
 {
     return t->counts == NULL ? t->tokens.count : dpar_split_part_count(&t->tokens, rank);
 }
 
-/* What one rank alone finds wrong, all hear of. */
+/* Reports an error that one rank found: breaks the communicator, so that all ranks notice. */
 static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor_parallel *t, dpar_status st,
                                                   const char *form, int64_t a, int64_t b, int64_t c,
                                                   int64_t d)
@@ -9838,8 +9849,9 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *t, const vo
 
 /* ---- collectives of rows --------------------------------------------------------------------- */
 
-/* Once a function, before anything is posted: what travels reads them. A layer that is refused has
- * any width. */
+/* Fills in the counts for collectives of rows. Call it once in a function before anything is
+ * posted, because posted operations read them. The width of a layer that will be rejected may be
+ * anything, so the product is unsigned. */
 static void dpari_tensor_count(const dpar_tensor_parallel *t, int64_t width)
 {
     int32_t r;
@@ -9908,8 +9920,8 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *t, int64_t wi
     return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
 }
 
-/* The first of two that failed; a work that was posted is always waited for (one that was not
- * counts as done). */
+/* Waits for a work, whatever happened before, and returns the first error. A work that was not
+ * posted counts as done. */
 static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 {
     const dpar_status ended = dpar_wait(work);
@@ -9918,13 +9930,13 @@ static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 
 /* ---- linear layers --------------------------------------------------------------------------- */
 
-/* `bytes` of something that is NULL though there are some of it. */
+/* True if an array that has elements is NULL. */
 static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
 {
     return at == NULL && rows > 0 && width > 0;
 }
 
-/* So many of the arrays of a function are: all hear of it. */
+/* Reports the number of arrays that are missing, if any, to all ranks. */
 static dpar_status dpari_tensor_given(const dpar_tensor_parallel *t, int missing, const char *form)
 {
     return missing == 0 ? DPAR_OK
@@ -10363,7 +10375,7 @@ static dpar_attention_desc dpari_seq_filled(const dpar_attention_desc *layer)
     return a;
 }
 
-/* What its way does; all NULL: the ring. */
+/* Returns the functions of the layer's method; all are NULL for the ring. */
 static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
 {
     dpari_attention_method way;
@@ -10790,7 +10802,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c,
     return st;
 }
 
-/* What all ranks must give alike. */
+/* Lists what all ranks must give alike, for comparison. */
 static void dpari_seq_state(dpari_facts *f, const void *given)
 {
     const dpar_attention_desc *a = (const dpar_attention_desc *)given;
@@ -10932,7 +10944,8 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 
-/* Those of the rank `steps` before this one, laid end to end in memory. */
+/* Describes the keys and values of the rank `steps` before this one, stored end to end in
+ * memory. */
 static dpari_seq_block dpari_seq_block_in(const dpari_attention *p, int32_t steps, void *memory,
                                           int32_t type)
 {
@@ -10995,7 +11008,8 @@ static dpar_status dpari_seq_wait(dpari_attention *p)
     return st;
 }
 
-/* Messages move inside of calls: one between blocks. How they end is told by wait. */
+/* Advances messages between two blocks, because they only progress inside calls. Errors are
+ * reported when they are waited for. */
 static void dpari_seq_push(dpari_attention *p)
 {
     int32_t i;
@@ -11036,7 +11050,7 @@ static void dpari_seq_walk_of(const dpari_attention *p, const dpari_seq_block *b
     w->k.hi = b->hi;
 }
 
-/* What the last call gave, into what was there. */
+/* Merges the result of the last call of the kernel into out and lse. */
 static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void *out, void *lse)
 {
     dpar_mem_attention_merge m;
@@ -11361,7 +11375,7 @@ static int32_t dpari_ulysses_all(const dpari_ulysses_layer *u)
     return u->of_groups ? u->heads.groups : u->heads.queries;
 }
 
-/* Heads that ranks hold, copies each. */
+/* The number of heads that all ranks hold, counting each copy. */
 static int64_t dpari_ulysses_held(const dpari_ulysses_layer *u)
 {
     int64_t held = 0;
@@ -11482,7 +11496,7 @@ static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ul
     }
 }
 
-/* Tells one exchange from another. */
+/* Lists what describes an exchange, so that ranks can compare it. */
 static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *f, const void *given)
 {
     const dpari_ulysses_layer *u = (const dpari_ulysses_layer *)given;
@@ -11509,7 +11523,7 @@ static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
     return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
 
-/* Rows of `bytes`, so far apart. */
+/* Copies rows of `bytes` with the given distances. */
 static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int64_t from_step,
                                int64_t bytes, int64_t rows, int32_t stream)
 {
@@ -11609,7 +11623,8 @@ static dpar_status dpari_ulysses_open(dpari_ulysses *p, const void *in, int64_t 
     return dpari_peers_open(peers, p->comm, (int32_t)(p->tag ^ (backward != 0)), &a, 1, p->peer);
 }
 
-/* They have been. counts: elements of this rank for each. */
+/* Ends the direct reads: waits until all ranks have read. counts: elements of this rank for each
+ * rank. */
 static dpar_status dpari_ulysses_end(const dpari_ulysses *p, const dpari_peers *peers,
                                      const int64_t *counts)
 {
@@ -12257,7 +12272,7 @@ static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_l
     load->loss = tokens > 0.0 ? g->balance * g->experts * dot / (g->choices * tokens) : 0.0;
 }
 
-/* Ends the communicator with a sentence, so that the other ranks hear it. */
+/* Breaks the communicator with a message, so that the other ranks notice. */
 static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
 {
     dpar_why text;
@@ -12405,7 +12420,8 @@ typedef struct dpari_experts {
     dpar_mem_span *span; /* [ranks][own] */
 } dpari_experts;
 
-/* So of a routing. Others read the first four arrays at the same places of theirs. */
+/* A routing, and what is behind its head. Other ranks read the first four arrays, which are at the
+ * same places in every rank's routing. */
 typedef struct dpari_routing {
     dpar_experts_routing head;
     int64_t *send;   /* [ranks] rows to each */
@@ -12909,7 +12925,7 @@ static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
     return n;
 }
 
-/* Everything that this module sends to ranks goes through here. */
+/* Sends and receives everything that this module exchanges between ranks. */
 static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int64_t *in_count,
                                      void *out, const int64_t *out_count, int32_t type)
 {
@@ -13335,8 +13351,9 @@ static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers
     return st;
 }
 
-/* What another rank has told, 0 .. n - 1: a rank that is late may find there what came after the
- * others gave up (comm.h). What it reads then is lost, but it is to hear of it. */
+/* Limits a number that another rank sent to 0 .. n - 1. If this rank is late, the memory may
+ * already hold data of a time after the others timed out (comm.h). The result is then lost in any
+ * case, but this rank must get as far as the error, and not read outside of the arrays. */
 static int64_t dpari_expert_told(int64_t i, int64_t n)
 {
     return i >= 0 && i < n ? i : 0;
@@ -13727,7 +13744,8 @@ static int dpari_pl_passes(int32_t kind)
     return kind == DPAR_ACTION_FORWARD || kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_INPUT;
 }
 
-/* From where F, B, I take (1) and whom they give (0); -1: nobody. */
+/* The stage that F, B or I gets its input from (1) or gives its output to (0); -1 if there is
+ * none. */
 static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
 {
     return (a->kind == DPAR_ACTION_FORWARD) == (takes != 0)
@@ -13817,7 +13835,8 @@ typedef struct dpari_pl_scratch {
     uint16_t *free;           /* [actions of the rank] */
 } dpari_pl_scratch;
 
-/* The pieces in memory, p the first of them; or NULL and only their sum. Of a judged schedule. */
+/* Places the parts of a pipeline in memory, p first, and returns their total size; with memory NULL
+ * only counts. The schedule has been checked. */
 static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
                            const dpar_schedule *s, dpari_pl_scratch *w, int64_t *bytes)
 {
@@ -14289,7 +14308,7 @@ static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
     return slot == DPAR_SLOT_NONE || pool->each == 0 ? NULL : pool->at + pool->each * slot;
 }
 
-/* Message m is through. */
+/* Notes that message m is done. */
 static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
 {
     p->seen[m] = 1;
@@ -14298,7 +14317,7 @@ static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
     }
 }
 
-/* Until message m is through; DPARI_PL_NONE is. */
+/* Waits until message m is done; DPARI_PL_NONE is. */
 static dpar_status dpari_pl_await(dpar_pipeline *p, int64_t m)
 {
     dpar_status st;
@@ -14497,7 +14516,8 @@ static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
     return st;
 }
 
-/* No message of this rank is under way any more, and nobody waits for one. */
+/* Ends a step that failed: aborts the communicators, and waits until no message of this rank is
+ * under way. */
 static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
 {
     int64_t m;
@@ -14530,7 +14550,7 @@ static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *p)
     return st;
 }
 
-/* What the first and the last stage share. */
+/* Sums the gradients that the first and the last stage share. */
 static dpar_status dpari_pl_tied_sum(dpar_pipeline *p)
 {
     dpar_status st;

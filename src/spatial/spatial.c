@@ -55,7 +55,7 @@ static int64_t dpari_spatial_dilation(const dpar_spatial_desc *s, int32_t d)
     return s->window[d].dilation > 0 ? s->window[d].dilation : 1;
 }
 
-/* From the first tap to the last. */
+/* The distance from the first tap to the last. */
 static int64_t dpari_spatial_reach(const dpar_spatial_desc *s, int32_t d)
 {
     return dpari_spatial_dilation(s, d) * (s->window[d].kernel - 1);
@@ -449,8 +449,8 @@ static void dpari_spatial_cuts(const dpar_spatial_desc *s, int32_t i, int64_t m,
     }
 }
 
-/* Who has the outputs. cuts: room for those of all axes (NULL: following ones as balanced ones, for
- * callers that need only the others). */
+/* Lays out the outputs over the ranks. cuts: room for those of all axes (NULL: following ones as
+ * balanced ones, for callers that need only the others). */
 static dpar_status dpari_spatial_layout(const dpar_spatial_desc *s, const int64_t *m, int64_t *cuts,
                                         dpar_layout *out, dpar_why *why)
 {
@@ -483,7 +483,7 @@ static dpar_status dpari_spatial_layout(const dpar_spatial_desc *s, const int64_
     return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, why);
 }
 
-/* Judges a layer and tells its outputs of each dim. */
+/* Checks a layer and computes its outputs of each dim. */
 static dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m, dpar_why *why)
 {
     dpar_layout out;
@@ -876,7 +876,7 @@ static DPARI_COLD void dpari_spatial_state(dpari_facts *f, const void *given)
     }
 }
 
-/* All of a plan but its exchange, judged. */
+/* Checks a layer and fills in all of a plan except its exchange. */
 static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_spatial_desc *layer, dpar_why *why)
 {
@@ -1094,7 +1094,7 @@ static void dpari_spatial_set(unsigned char *to, int64_t count, const unsigned c
     }
 }
 
-/* What happens to a layer of padding. */
+/* Operations on a layer of padding: fill it, add its gradients to their source, or clear it. */
 enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
 
 /* Cells at index i of dim d: filled from index `from` (-1: with `element`); or their gradients

@@ -148,7 +148,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_dd
     return st;
 }
 
-/* Hashes the options that all ranks must give alike. */
+/* Lists the options that all ranks must give alike, for comparison. */
 typedef struct dpari_ddp_given {
     const dpar_ddp_desc *options;
     dpar_buckets_desc how;

@@ -211,7 +211,7 @@ static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_l
     load->loss = tokens > 0.0 ? g->balance * g->experts * dot / (g->choices * tokens) : 0.0;
 }
 
-/* Ends the communicator with a sentence, so that the other ranks hear it. */
+/* Breaks the communicator with a message, so that the other ranks notice. */
 static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
 {
     dpar_why text;
@@ -359,7 +359,8 @@ typedef struct dpari_experts {
     dpar_mem_span *span; /* [ranks][own] */
 } dpari_experts;
 
-/* So of a routing. Others read the first four arrays at the same places of theirs. */
+/* A routing, and what is behind its head. Other ranks read the first four arrays, which are at the
+ * same places in every rank's routing. */
 typedef struct dpari_routing {
     dpar_experts_routing head;
     int64_t *send;   /* [ranks] rows to each */
@@ -863,7 +864,7 @@ static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
     return n;
 }
 
-/* Everything that this module sends to ranks goes through here. */
+/* Sends and receives everything that this module exchanges between ranks. */
 static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int64_t *in_count,
                                      void *out, const int64_t *out_count, int32_t type)
 {
@@ -1289,8 +1290,9 @@ static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers
     return st;
 }
 
-/* What another rank has told, 0 .. n - 1: a rank that is late may find there what came after the
- * others gave up (comm.h). What it reads then is lost, but it is to hear of it. */
+/* Limits a number that another rank sent to 0 .. n - 1. If this rank is late, the memory may
+ * already hold data of a time after the others timed out (comm.h). The result is then lost in any
+ * case, but this rank must get as far as the error, and not read outside of the arrays. */
 static int64_t dpari_expert_told(int64_t i, int64_t n)
 {
     return i >= 0 && i < n ? i : 0;

@@ -58,7 +58,7 @@ static int32_t dpari_ulysses_all(const dpari_ulysses_layer *u)
     return u->of_groups ? u->heads.groups : u->heads.queries;
 }
 
-/* Heads that ranks hold, copies each. */
+/* The number of heads that all ranks hold, counting each copy. */
 static int64_t dpari_ulysses_held(const dpari_ulysses_layer *u)
 {
     int64_t held = 0;
@@ -179,7 +179,7 @@ static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ul
     }
 }
 
-/* Tells one exchange from another. */
+/* Lists what describes an exchange, so that ranks can compare it. */
 static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *f, const void *given)
 {
     const dpari_ulysses_layer *u = (const dpari_ulysses_layer *)given;
@@ -206,7 +206,7 @@ static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
     return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
 
-/* Rows of `bytes`, so far apart. */
+/* Copies rows of `bytes` with the given distances. */
 static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int64_t from_step,
                                int64_t bytes, int64_t rows, int32_t stream)
 {
@@ -306,7 +306,8 @@ static dpar_status dpari_ulysses_open(dpari_ulysses *p, const void *in, int64_t 
     return dpari_peers_open(peers, p->comm, (int32_t)(p->tag ^ (backward != 0)), &a, 1, p->peer);
 }
 
-/* They have been. counts: elements of this rank for each. */
+/* Ends the direct reads: waits until all ranks have read. counts: elements of this rank for each
+ * rank. */
 static dpar_status dpari_ulysses_end(const dpari_ulysses *p, const dpari_peers *peers,
                                      const int64_t *counts)
 {
