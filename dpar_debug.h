@@ -1233,7 +1233,7 @@ DPARI_API int64_t dpari_doctor_job_bytes(int32_t size)
     return size * (4 * (int64_t)sizeof(int32_t) + 1);
 }
 
-/* Nodes are numbered by their first ranks. */
+/* Numbers nodes in the order of their first ranks. */
 DPARI_API void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
 {
     int32_t r, k;
@@ -1271,7 +1271,7 @@ DPARI_API int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32
     return j->node[a] == j->node[b] ? DPARI_DOCTOR_UNSHARED : DPARI_DOCTOR_BETWEEN;
 }
 
-/* The rank of a node with this place in it; -1: there is none. */
+/* Returns the rank at a place of a node, or -1 if there is none. */
 static int32_t dpari_doctor_at(const dpari_doctor_job *j, int32_t node, int32_t local)
 {
     int32_t r;
@@ -1284,8 +1284,8 @@ static int32_t dpari_doctor_at(const dpari_doctor_job *j, int32_t node, int32_t 
     return r;
 }
 
-/* Nodes stand in a circle, and each meets the next one: the even ones, then the odd ones, then, of
- * an odd number, the last. */
+/* The round in which a node meets the next one. Nodes form a ring: even nodes meet the next one
+ * first, then odd ones, and then, if the number of nodes is odd, the last one. */
 static int32_t dpari_doctor_first_round(const dpari_doctor_job *j, int32_t node)
 {
     return node == j->nodes - 1 && node % 2 == 0 ? 2 : node % 2;
@@ -1396,7 +1396,7 @@ static void dpari_doctor_unmark(const dpari_doctor_job *j)
     dpari_zero(j->mark, (size_t)j->size);
 }
 
-/* Begins a complaint; beyond a screen they are only counted. */
+/* Begins a line WRONG. After one screen of them, they are only counted. */
 static dpar_text *dpari_doctor_complain(dpari_doctor_tally *t)
 {
     dpar_text *out = t->wrong++ < DPARI_DOCTOR_LINES ? t->out : &t->none;
@@ -1404,7 +1404,7 @@ static dpar_text *dpari_doctor_complain(dpari_doctor_tally *t)
     return out;
 }
 
-/* Of the ranks that are marked. */
+/* Begins a line WRONG with the marked ranks as its subject. */
 static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     dpar_text *out = dpari_doctor_complain(t);
@@ -1460,7 +1460,8 @@ static void dpari_doctor_mark_sayers(const dpari_doctor_job *j, const char *line
     }
 }
 
-/* The complaints of the ranks by themselves, alike ones once, with who says so. */
+/* Writes what ranks found wrong by themselves. Equal lines are written once, with the ranks that
+ * have them. */
 static void dpari_doctor_say_own(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     const char *seen[DPARI_DOCTOR_LINES], *at = j->text;
@@ -1529,7 +1530,7 @@ DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *ou
     return t.wrong;
 }
 
-/* Ranks of one node that MPI or the system keeps apart. */
+/* Reports ranks of one node that do not share memory, because of MPI or the system. */
 static void dpari_doctor_apart(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t r, apart = 0;
@@ -1622,7 +1623,8 @@ static void dpari_doctor_crowded(dpari_doctor_tally *t, const dpari_doctor_job *
     }
 }
 
-/* Where ranks are more than cores that is said as such, by each. */
+/* Reports ranks that are bound to the same cores, or to none. It skips nodes with more ranks than
+ * cores, because each rank reports that by itself. */
 static void dpari_doctor_binding(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t r, node, unbound = 0, sockets = 1;
@@ -2656,7 +2658,8 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
     dpari_text_print(out, "%s%.2f us", name, times > 0 ? 1e6 * seconds / (double)times : 0.0);
 }
 
-/* Where peers that share memory could read a field where it lies, if it lay elsewhere. */
+/* Names the fields that are packed although peers that share memory could read them directly, if
+ * they were in registered memory. */
 static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *x)
 {
     const int32_t way = x->options.way;
@@ -2736,7 +2739,7 @@ static void dpari_hx_poison_of(int32_t type, unsigned char *element)
     }
 }
 
-/* Any NaN, or that integer. */
+/* True for any NaN, or that integer. */
 DPARI_APART int dpari_hx_is_poison(int32_t type, const unsigned char *at)
 {
     unsigned char element[8];
@@ -2823,7 +2826,7 @@ static const unsigned char *dpari_hx_look_at(const dpar_halo_plan *x, const dpar
     return dpari_hx_move_box(&x->field[it->field], &b) == DPAR_OK ? x->look : NULL;
 }
 
-/* Index at[] of the sender's order, in the order of this rank's array. */
+/* Converts index at[] from the sender's order to that of this rank's array. */
 static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *here)
 {
     int32_t d;
@@ -2909,7 +2912,7 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
     dpari_text_real(out, d, type == DPAR_F64 ? 17 : 9);
 }
 
-/* All that this rank receives, as it is, one item after the other, into `kept`; or back. */
+/* Copies all that this rank receives, one item after the other, into `kept`, or back. */
 static dpar_status dpari_hx_keep(const dpar_halo_plan *x, unsigned char *kept, int back)
 {
     dpar_status st = DPAR_OK;
@@ -2928,7 +2931,7 @@ static dpar_status dpari_hx_keep(const dpar_halo_plan *x, unsigned char *kept, i
     return st;
 }
 
-/* Bytes of it. */
+/* The number of bytes that dpari_hx_keep copies. */
 static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *x)
 {
     int64_t bytes = 0, k;
@@ -2965,7 +2968,7 @@ static int32_t dpari_hx_owner(const dpar_halo_plan *x, const dpari_hx_item *it, 
     return it->peer < 0 ? x->rank : x->peer[it->peer].rank;
 }
 
-/* The first cell of an item that differs: into *why. */
+/* Describes the first cell of an item that differs in *why. */
 static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *it,
                                  const unsigned char *was, const unsigned char *is, dpar_why *why)
 {
@@ -2988,7 +2991,8 @@ static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *i
     return 0;
 }
 
-/* What was kept against what has come: the first field with a difference, -1: none. */
+/* Compares the kept halos with those received now. Returns the first field with a difference, or
+ * -1. */
 static int32_t dpari_hx_stale(const dpar_halo_plan *x, const unsigned char *was,
                               const unsigned char *is, dpar_why *why)
 {
@@ -3009,7 +3013,7 @@ static int32_t dpari_hx_stale(const dpar_halo_plan *x, const unsigned char *was,
     return found;
 }
 
-/* The sentence of the rank with the first field, for all. */
+/* Gives all ranks the message of the rank that found the first field. */
 static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *found, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32;
@@ -3125,7 +3129,7 @@ static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
     return 0;
 }
 
-/* Some points of this rank's array of field f into `local`, which is dense. */
+/* Copies some points of this rank's array of field f to `local`, which is dense. */
 static dpar_status dpari_hx_collect_box(const dpar_halo_plan *x, const dpari_hx_whole *w,
                                         int32_t field, const dpar_box *part)
 {
@@ -3176,7 +3180,8 @@ static dpar_status dpari_hx_collect(const dpar_halo_plan *x, const dpari_hx_whol
     return st;
 }
 
-/* Own points of a rank's local box into the whole of the field, or (1) of the other one. */
+/* Copies the own points of a rank's local box to the whole array of the field, or (1) of the other
+ * field of a pair. */
 static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid, int other)
 {
     int64_t p[DPAR_MAX_DIMS];
@@ -3214,8 +3219,8 @@ static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at,
     }
 }
 
-/* The point of a cubed sphere that lies where p does, beyond an edge or on a border that another
- * face owns: q. 0: beyond two edges, where three faces meet. */
+/* Computes q, the point of a cubed sphere at the place of p, which is beyond an edge or on a border
+ * that another face owns. Returns 0 if p is beyond two edges, where three faces meet. */
 static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const int32_t y = h->grid.dims - 2;
@@ -3247,7 +3252,8 @@ static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, in
     return 1;
 }
 
-/* Over a fold or a pole, q already beyond it in dim `fold`: the column. 0: p stays what it is. */
+/* Computes the column of q, which is beyond a fold or a pole in dim `fold`. Returns 0 if p is an
+ * image of itself. */
 static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
 {
     const int32_t m = h->mirror;
@@ -3421,17 +3427,17 @@ static int64_t dpari_hx_local_bytes(const dpar_halo_plan *x, int32_t f)
     return most;
 }
 
-/* The field that is looked at in a pass: own points of it, those of a pair's other (-1: there is
- * none), then its halos. */
+/* The field of a pass. The passes are the own points of the field, the own points of the other
+ * field of a pair (-1 if there is none), and the halos of the field. */
 static int32_t dpari_hx_pass_field(const dpari_hx_whole *w, int32_t pass)
 {
     const dpar_halo_field *f = &w->x->field[w->f];
     return pass != 1 ? w->f : f->pair ? (int32_t)(dpari_hx_other(f) - w->x->field) : -1;
 }
 
-/* Rank 0 with the local boxes of all who have one copy of the grid, one after the other: puts own
- * points together, then looks halos up. What it finds it writes. Hears all out, also after an
- * error. */
+/* Rank 0: receives the local boxes of all ranks that have one copy of the grid, one after the
+ * other. It assembles own points first, then compares halos and writes the first difference. It
+ * receives all boxes even after an error, because the others send them. */
 static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, const dpar_box *grid,
                                          int64_t copy)
 {
@@ -3461,7 +3467,7 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, c
     return st;
 }
 
-/* Another rank than 0 sends its local boxes, as they are asked for. */
+/* Other ranks: send their local boxes in the order in which rank 0 receives them. */
 static dpar_status dpari_hx_compare_send(dpar_halo_plan *x, dpari_hx_whole *w)
 {
     dpar_status st = DPAR_OK, now;
