@@ -9116,7 +9116,7 @@ DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, c
     dpar_status st = dpari_context_ends(docs, ends, ranks, why);
     if (st == DPAR_OK && rule != DPAR_SPLIT_CHUNK && rule != DPAR_SPLIT_EVEN &&
         rule != DPAR_SPLIT_ZIGZAG && rule != DPAR_SPLIT_CYCLIC) {
-        st = dpari_say(DPAR_E_ARG, why, "rule #: CHUNK, EVEN, ZIGZAG or STRIPE cut documents", rule,
+        st = dpari_say(DPAR_E_ARG, why, "rule #: CHUNK, EVEN, ZIGZAG or CYCLIC cut documents", rule,
                        0, 0, 0);
     }
     if (st == DPAR_OK) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_cuda.h - what halo exchanges and training strategies do with memory, for the memory of an
- * NVIDIA GPU: packing, casting, reducing, optimizer steps and the like, as kernels on one stream.
- * It fills a table of functions, dpar_mem of dpar_comm.h. Where dpar_train.h was included before
- * it, that of layers, dpar_mem_layers, too.
+/* dpar_cuda.h - runs the memory operations of halo exchanges and training strategies on an NVIDIA
+ * GPU: packing, casting, reducing, optimizer steps and others, as kernels on one stream. It fills
+ * in the table of functions dpar_mem of dpar_comm.h. If dpar_train.h was included before it, it
+ * also fills in that of layers, dpar_mem_layers.
  *
  *     #include "dpar_cuda.h"
  *     #include <stdio.h>
@@ -20,43 +20,44 @@
  *         return dpar_cuda_close(&gpu) < 0;
  *     }
  *
- * Before it closes, a program gives the table to what works in the GPU's memory: field.mem = &mem
- * (a field of a halo exchange), comm->mem = &mem (strategies). apps/stencil.cu and apps/ddp_llm.cu
- * are whole programs.
+ * Between these calls, a program assigns the table to the objects that use the GPU's memory:
+ * field.mem = &mem for a field of a halo exchange, and comm->mem = &mem for strategies.
+ * apps/stencil.cu and apps/ddp_llm.cu are whole programs.
  *
  *     nvcc -x cu -std=c++17 -arch=sm_90 -DDPAR_CUDA_IMPLEMENTATION -I. -c dpar_cuda.h -o cuda.o
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. -c yours.c
  *     nvcc yours.o cuda.o -o yours -ldl
  *
- * The first makes the kernels, the second the rest of dpar, by any compiler. Training takes the
- * first with `-include dpar_train.h`: kernels of layers are compiled too, which takes twice as
- * long. Without them mem.layers is NULL, and what needs it says so. Beside this header lie
- * dpar_comm.h and dpar.h, for training dpar_train.h and dpar_schedule.h.
+ * The first command compiles the kernels, and the second compiles the rest of dpar with any
+ * compiler. For training, add `-include dpar_train.h` to the first. It then also compiles the
+ * kernels of layers, which takes twice as long. Without them mem.layers is NULL, and functions that
+ * need it report that. dpar_comm.h and dpar.h have to be in the same folder as this header, for
+ * training also dpar_train.h and dpar_schedule.h.
  *
  * The declarations are C99 and need neither CUDA's headers nor nvcc. The implementation is C++17.
- * It needs the runtime 12.1 or later (with a driver of 12.0 it is more launches) and a chip of
- * compute capability 7.0 or later; nvcc 13 itself begins at 7.5.
+ * It requires the runtime 12.1 or later and a GPU of compute capability 7.0 or later; nvcc 13
+ * itself requires 7.5. With a driver of 12.0 it needs more launches.
  *
- * Nothing waits but `wait`, dpar_cuda_open, _close and _measure; nothing else allocates, either.
- * Work is ordered by the stream: give what computes the inputs to the same stream, or let it wait
- * for an event of yours. All functions of the table but wait, pin and unpin may be captured into a
- * graph. It runs on that stream too, or in order with it: both use one scratch. Pointers and counts
- * are 64-bit. The structs that a call takes have been read when it returns. What goes wrong comes
- * back as E_SYSTEM, the sentence is in dpar_cuda.why. As with all of CUDA, what a kernel does wrong
- * is heard at a later call.
+ * Only `wait`, dpar_cuda_open, _close and _measure wait for the device, and only these allocate
+ * memory. The stream orders the work: enqueue what computes the inputs on the same stream, or let
+ * the stream wait for an event of yours. All functions of the table except wait, pin and unpin may
+ * be captured in a graph. Run it on that stream too, or in order with it, because both use the same
+ * scratch memory. Pointers and counts are 64-bit. The structs of a call have been read when it
+ * returns. Errors are DPAR_E_SYSTEM with the message in dpar_cuda.why. As always with CUDA, an
+ * error in a kernel is reported by a later call.
  *
- * Numbers are as dpar_comm.h says of dpar_mem: the bits of the host's tables but for squares, clip,
- * optimize, dot, cross_entropy, attention_merge, moments and norm. Exponentials of F32 logits are
- * within 2^-39. There are no atomics: the same input gives the same bits in every run, on every
- * device, whatever the launch. nvcc's
- * -use_fast_math spoils that: it makes subnormal f32 zeros. options.fast computes exponentials and
- * optimizers of f32 and 16-bit weights in f32: within some 2^-22 of the update instead of 2^-24.
- * Calls take up to 300 KiB of the host's stack.
+ * Results follow the description of dpar_mem in dpar_comm.h. They have the bits of the host's
+ * tables, except for squares, clip, optimize, dot, cross_entropy, attention_merge, moments and
+ * norm. Exponentials of F32 logits are within 2^-39. There are no atomics, so that the same input
+ * gives the same bits in every run, on every device, whatever the launch. Do not use nvcc's
+ * -use_fast_math, which turns subnormal f32 into zeros. options.fast computes exponentials, and
+ * optimizers of f32 and 16-bit weights, in f32, within about 2^-22 of the update instead of 2^-24.
+ * Calls use up to 300 KiB of the host's stack.
  *
- * Speed: accesses have 16 bytes where both sides allow it. For what training does most, types are
- * constants of the kernels. A copy takes a block for each piece, all else as many blocks as run at
- * once. Nothing is read twice from memory but what a cache holds. Bytes of each kernel:
- * docs/records/gpu.md. */
+ * Speed: accesses have 16 bytes if both sides allow it. Types are constants of the kernels for the
+ * operations that training uses most. A copy uses one block for each piece, and other operations
+ * use as many blocks as run at once. Nothing is read twice from memory unless a cache holds it.
+ * docs/records/gpu.md lists the bytes of each kernel. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -76,64 +77,74 @@
 extern "C" {
 #endif
 
-/* cudaStream_t, by the name of its own declaration. */
+/* A stream of CUDA: cudaStream_t, under the name of its own declaration. */
 typedef struct CUstream_st *dpar_cuda_stream;
 
-/* Options of dpar_cuda_open. All zero means the defaults. */
+/* Describes how a device is used. 0 selects the default of each field. */
 typedef struct dpar_cuda_desc {
-    dpar_cuda_stream stream; /* all work goes there; NULL: the default stream */
-    int32_t device;          /* 1 + its number; 0: the one that is current */
-    int32_t fast;            /* 1: exponentials and optimizers in f32, as said above */
-    int32_t blocks; /* of a launch at most; 0: as many as run at once. Results are the same */
+    dpar_cuda_stream stream; /* all work is enqueued on it; NULL is the default stream */
+    int32_t device;          /* 1 + the number of the device; 0 selects the current device */
+    int32_t fast;            /* 1 computes exponentials and optimizers in f32, as described above */
+    int32_t blocks; /* the most blocks of a launch; 0 selects as many as run at once. Results do not
+                       depend on it */
     int32_t room;   /* 0 */
 } dpar_cuda_desc;
 
 enum { DPARI_CUDA_PINS = 128 };
 
-/* A device and a stream. dpar_cuda_open fills it in; read it, but change nothing else than
+/* A device and a stream. dpar_cuda_open fills it in. You may read its fields, but change only
  * `launches`. */
 typedef struct dpar_cuda {
     dpar_cuda_stream stream;
     int32_t device;
     int32_t units;      /* multiprocessors */
-    int32_t threads;    /* threads that one multiprocessor can have */
-    int32_t capability; /* 90: 9.0 */
+    int32_t threads;    /* the most threads of a multiprocessor */
+    int32_t capability; /* compute capability times 10: 90 is 9.0 */
     int32_t fast, blocks;
-    void *scratch; /* of the device, for partial results; work of one stream only */
+    void *scratch; /* memory of the device for partial results, used by one stream only */
     int64_t scratch_bytes;
-    int64_t launches;  /* launches of kernels so far; set it to 0 as you like */
-    dpar_why why;      /* of the last error */
-    int32_t arguments; /* bytes that a launch may take */
+    int64_t launches;  /* number of kernel launches so far; you may set it to 0 */
+    dpar_why why;      /* message of the last error */
+    int32_t arguments; /* the most bytes of arguments of a launch */
     int32_t pins, held_n;
     struct {
         uintptr_t memory, lo, hi;
-    } pin[DPARI_CUDA_PINS]; /* what is pinned */
+    } pin[DPARI_CUDA_PINS]; /* memory that is pinned */
     struct {
         uintptr_t lo, hi;
-    } held[DPARI_CUDA_PINS]; /* and the pages that are registered for it */
-    void *known; /* the table of layers; moves of boxes that came before, as they were launched */
+    } held[DPARI_CUDA_PINS]; /* pages that are registered for it */
+    void *known; /* private: the table of layers, and launches of earlier moves for reuse */
 } dpar_cuda;
 
-/* Takes a device, which becomes this thread's current one, and half a MiB of its memory. The stream
- * stays yours and outlives it. Local. Milliseconds; the first call of CUDA in a process takes up to
- * a second. E_SYSTEM, with CUDA's words: there is no device. E_UNKNOWN: it is older than 7.0.
- * E_ARG. */
+/* Opens a device. It becomes the current device of this thread, and half a MiB of its memory is
+ * allocated.
+ *
+ * options: NULL selects the defaults. The stream stays yours, and has to exist until
+ *          dpar_cuda_close.
+ *
+ * Local. Takes milliseconds; the first call of CUDA in a process takes up to a second. Fails with
+ * DPAR_E_SYSTEM and CUDA's own message if there is no device, DPAR_E_UNKNOWN if its compute
+ * capability is below 7.0, or DPAR_E_ARG. */
 DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *options, dpar_why *why);
-/* Closes it: waits for the stream and gives the memory back, and pages that are still pinned. NULL
- * and what is closed are fine. Local. E_SYSTEM: something on the stream went wrong. The sentence is
- * in gpu->why, and it is closed all the same. */
+/* Closes a device: waits for the stream, frees the memory, and unpins pages that are still pinned.
+ * NULL and a device that is closed are allowed. Local. Fails with DPAR_E_SYSTEM if work on the
+ * stream failed; the message is in gpu->why, and the device is closed all the same. */
 DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
-/* Fills in the table, with `gpu` as its ctx and, where the implementation knows dpar_train.h, a
- * table of layers. `gpu` stays where it is as long as the table is used, by one thread at a time.
+/* Fills in a table of functions for the memory of a device. It includes the table of layers if the
+ * implementation was compiled with dpar_train.h.
+ *
+ * gpu: becomes the table's ctx. It has to stay in place as long as the table is used, by one thread
+ *      at a time.
+ *
  * Local. */
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 
 /* ---- random numbers in kernels of yours ----
  *
- * Those of dpar_random_uniform (random.h), and dropout by them: functions for kernels, and for the
- * host, in each unit that includes this header. The same elements are dropped whatever the launch,
- * by whichever rank. Four floats that lie in a row, from a multiple of four of the whole array on,
- * are drawn at once:
+ * These functions for kernels compute the random numbers of dpar_random_uniform (random.h), and
+ * dropout with them. They also work on the host, in every file that includes this header. The same
+ * elements are dropped whatever the launch, by whichever rank. Four consecutive floats, from a
+ * multiple of four of the whole array on, are drawn at once:
  *
  *     __global__ void drop(dpar_cuda_dropout d, float4 *x, int64_t fours)
  *     {
@@ -143,7 +154,7 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
  *         }
  *     }
  *
- * Backward is the same call with dy in place of x: it gives dx. Not run on a device yet. */
+ * Backward is the same call with dy in place of x, and gives dx. It was not run on a device yet. */
 
 #if defined(__CUDACC__)
 #define DPAR_CUDA_FN __host__ __device__ static inline
@@ -151,8 +162,8 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 #define DPAR_CUDA_FN DPARI_FN
 #endif
 
-/* The four words of a block of a stream, 4 block to 4 block + 3: each is dpar_random_uniform's
- * number times 2^32, cut off. */
+/* Computes the four words of a block of a stream, words 4 block to 4 block + 3. Each is the number
+ * of dpar_random_uniform times 2^32, cut off. */
 DPAR_CUDA_FN void dpar_cuda_random_four(uint64_t seed, uint64_t stream, uint64_t block,
                                         uint32_t *words)
 {
@@ -178,7 +189,7 @@ DPAR_CUDA_FN void dpar_cuda_random_four(uint64_t seed, uint64_t stream, uint64_t
     words[3] = d;
 }
 
-/* Word `index` of a stream. */
+/* Returns word `index` of a stream. */
 DPAR_CUDA_FN uint32_t dpar_cuda_random_word(uint64_t seed, uint64_t stream, uint64_t index)
 {
     uint32_t words[4];
@@ -188,21 +199,22 @@ DPAR_CUDA_FN uint32_t dpar_cuda_random_word(uint64_t seed, uint64_t stream, uint
     return index % 2 == 0 ? words[0] : words[1];
 }
 
-/* The uniform number of a word, as dpar_random_uniform has it. */
+/* Returns the uniform number of a word, as dpar_random_uniform does. */
 DPAR_CUDA_FN double dpar_cuda_random_uniform(uint32_t word)
 {
     return ((double)word + 0.5) * (1.0 / 4294967296.0);
 }
 
-/* Dropout: an argument of kernels. */
+/* Describes dropout, as an argument of kernels. */
 typedef struct dpar_cuda_dropout {
     uint64_t seed, stream;
-    uint64_t dropped; /* words below it are dropped */
+    uint64_t dropped; /* elements with words below it are dropped */
     float kept;       /* 1 - p, rounded */
     float room;       /* 0 */
 } dpar_cuda_dropout;
 
-/* Of probability p, at most 1: the numbers of (seed, stream) that are below p. */
+/* Fills in dropout of probability p, at most 1: an element is dropped if its number of (seed,
+ * stream) is below p. */
 DPAR_CUDA_FN void dpar_cuda_dropout_init(dpar_cuda_dropout *d, uint64_t seed, uint64_t stream,
                                          double p)
 {
@@ -215,7 +227,7 @@ DPAR_CUDA_FN void dpar_cuda_dropout_init(dpar_cuda_dropout *d, uint64_t seed, ui
     d->room = 0.0f;
 }
 
-/* Dropout of an element of which the word is known: 0, or x / (1 - p) in f32. */
+/* Returns the result of dropout for an element with a known word: 0, or x / (1 - p) in f32. */
 DPAR_CUDA_FN float dpar_cuda_dropout_by(const dpar_cuda_dropout *d, uint32_t word, float x)
 {
 #if defined(__CUDA_ARCH__)
@@ -225,13 +237,14 @@ DPAR_CUDA_FN float dpar_cuda_dropout_by(const dpar_cuda_dropout *d, uint32_t wor
 #endif
 }
 
-/* Dropout of element `index` of the whole array. Four at once cost a quarter of it each. */
+/* Returns the result of dropout for element `index` of the whole array. Four elements at once cost
+ * a quarter each. */
 DPAR_CUDA_FN float dpar_cuda_dropout_one(const dpar_cuda_dropout *d, uint64_t index, float x)
 {
     return dpar_cuda_dropout_by(d, dpar_cuda_random_word(d->seed, d->stream, index), x);
 }
 
-/* Four elements of the whole array, 4 block to 4 block + 3; y may be x. */
+/* Applies dropout to four elements of the whole array, 4 block to 4 block + 3. y may be x. */
 DPAR_CUDA_FN void dpar_cuda_dropout_four(const dpar_cuda_dropout *d, uint64_t block, const float *x,
                                          float *y)
 {
@@ -245,43 +258,54 @@ DPAR_CUDA_FN void dpar_cuda_dropout_four(const dpar_cuda_dropout *d, uint64_t bl
 
 /* ---- measuring ---- */
 
-/* What to measure. All zero means the defaults. */
+/* Describes a measurement. 0 selects the default of each field. */
 typedef struct dpar_cuda_measure_desc {
-    int64_t bytes; /* of a buffer that is copied; 0: 1 GiB, or an eighth of what is free */
-    int32_t n;     /* matrices of the product; 0: 8192 */
-    int32_t peer;  /* 1 + the device at the other end of the link; 0: the next one, if there is */
-    /* c = a b^T, bf16 [n][n] each, f32 sums, put on the stream: the library that you compute with.
-     * NULL: cuBLAS, where the dynamic loader finds libcublas.so.13, .12 or `cublas`. */
+    int64_t bytes; /* size of a buffer that is copied; 0 selects 1 GiB, or an eighth of the free
+                      memory if that is less */
+    int32_t n;     /* size of the matrices of the product; 0 selects 8192 */
+    int32_t peer;  /* 1 + the device at the other end of the link; 0 selects the next one, if any */
+    /* Enqueues c = a b^T on the stream, bf16 [n][n] each with f32 sums: a callback that calls the
+     * library that you compute with. NULL selects cuBLAS, if the dynamic loader finds
+     * libcublas.so.13, .12 or `cublas`. */
     dpar_status (*gemm)(void *user, dpar_cuda_stream stream, const void *a, const void *b, void *c,
                         int32_t n);
-    void *user;
-    const char *cublas; /* its file; "": none */
+    void *user;         /* passed to gemm */
+    const char *cublas; /* file of cuBLAS; "" for none */
 } dpar_cuda_measure_desc;
 
-/* What was measured; 0: it could not be. */
+/* Results of a measurement. A number that could not be measured is 0. */
 typedef struct dpar_cuda_measurement {
     char name[64];       /* of the device */
     char gemm_by[64];    /* what computed the product */
-    double copy_Bps;     /* device to device, bytes read and written a second, by `move` */
-    double gemm_flops;   /* FLOP/s of the product of bf16 matrices, on random numbers */
-    double launch_s;     /* host seconds a kernel, from a thousand that do nothing */
-    double link_Bps;     /* to the other device, one direction */
-    double pcie_Bps;     /* from pinned host memory, one direction */
+    double copy_Bps;     /* bytes read and written a second by `move`, device to device */
+    double gemm_flops;   /* FLOP/s of the product of bf16 matrices of random numbers */
+    double launch_s;     /* host seconds for each kernel, from a thousand that do nothing */
+    double link_Bps;     /* bytes a second to the other device, one direction */
+    double pcie_Bps;     /* bytes a second from pinned host memory, one direction */
     double memory_bytes; /* of the device */
-    int32_t units;
-    int32_t capability;
+    int32_t units;       /* multiprocessors */
+    int32_t capability;  /* compute capability times 10 */
 } dpar_cuda_measurement;
 
-/* Measures what a device reaches, each number several times, and takes the median. It waits, and
- * takes memory and gives it back. A number that cannot be had is 0 and no error. Local. About a
- * second. E_ARG: bytes below 0, n outside of 0 .. 65536, a device that does not answer. E_MEMORY:
- * there is none for the copy. */
+/* Measures the speed of a device: each number several times, of which it takes the median. It waits
+ * for the device, and allocates memory and frees it. A number that cannot be measured is 0, which
+ * is not an error.
+ *
+ * probe: NULL selects the defaults.
+ *
+ * Local. Takes about a second. Fails with DPAR_E_ARG for bytes below 0, n outside of 0 .. 65536, or
+ * a device that does not respond, and with DPAR_E_MEMORY if there is no memory for the copy. */
 DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_desc *probe,
                                        dpar_cuda_measurement *made, dpar_why *why);
-/* Writes what was measured as settings that dpar_cluster_read takes behind the machine's own line
- * ("1x8:h200"), one a line. hbm=, gemm= and link_share= are shares of what `peak` promises (of the
- * gpu and link of a preset); launch_us=, pcie=. A comment says what was not measured. Returns the
- * length without NUL, also where `bytes` is not enough: then *text has a part. Local. */
+/* Writes a measurement as settings for dpar_cluster_read, one on each line, to follow the line of
+ * the machine ("1x8:h200"). Returns the length without the NUL, even if that exceeds `bytes` and
+ * only a part was written.
+ *
+ * peak_memory_Bps, peak_flops, peak_link_Bps: what a preset's gpu and link promise. hbm=, gemm= and
+ *              link_share= are shares of them; launch_us= and pcie= are absolute. A comment names
+ *              what was not measured.
+ *
+ * Local. */
 DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
                                              double peak_memory_Bps, double peak_flops,
                                              double peak_link_Bps, char *text, int64_t bytes);

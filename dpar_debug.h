@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_debug.h - looking for faults: what this machine allows, and whether a halo exchange was right.
+/* dpar_debug.h - finds faults: reports what this machine allows, and checks halo exchanges.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
- * A code that works needs nothing of it.
+ * A correct code on a healthy machine does not need this header. This program prints what dpar sees on the machine,
+ * and what is wrong with it:
  *
  *     #include "dpar_debug.h"
  *     #include <stdio.h>
  *     int main(void)
  *     {
  *         static char text[20000];
- *         dpar_text t;
- *         dpar_text_init(&t, text, sizeof text);
- *         dpar_doctor(NULL, &t);                          how many things are wrong
- *         return puts(text) < 0;
+ *         dpar_text report;
+ *         dpar_text_init(&report, text, sizeof text);
+ *         dpar_doctor(NULL, &report);                     returns the number of things that are wrong
+ *         puts(text);
+ *         return 0;
  *     }
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
@@ -34,8 +36,9 @@
 
 /* ==== debug/doctor.h ==== */
 
-/* doctor - what dpar sees on this machine, how its ranks reach each other, how fast, and what is
- * wrong. commands/doctor.c calls it for any job; a program may do so on a communicator of its own:
+/* doctor - reports what dpar sees on this machine, how its ranks reach each other, how fast, and
+ * what is wrong. commands/doctor.c runs it for any job; a program may run it on its own
+ * communicator:
  *
  *     static char text[65536];
  *     dpar_text t;
@@ -44,90 +47,98 @@
  *         puts(text);
  *     } */
 
-/* Writes what dpar sees, and a line "WRONG: ... -> what to do" for each thing that is wrong.
- * Returns how many there are.
+/* Writes a report about this machine and job, with a line "WRONG: ... -> what to do" for each thing
+ * that is wrong. Returns the number of these lines.
  *
- * world NULL, or of one rank: of this process. Launcher and its numbers, cores, memory, limits, how
- * ranks would share memory, network interfaces, GPUs. At most some 10 KB of text.
+ * world: NULL, or of one rank, for a report about this process: launcher and its numbers, cores,
+ *        memory, limits, how ranks would share memory, network interfaces and GPUs. The text has at
+ *        most about 10 KB.
  *
- * Else of all ranks of world, over any engine; COLLECTIVE, with no other work under way on it. Rank
- * 0 gets the text, at most some 20 KB with any number of ranks. The others get none, and the same
- * result.
+ *        Otherwise the report is about all ranks of world, over any engine. This is collective,
+ *        with no other work under way on world. Rank 0 gets the text, at most about 20 KB with any
+ *        number of ranks. The other ranks get no text and the same result.
  *
- *     joined     as dpar_comm_describe says it
+ *     joined     how ranks communicate, as dpar_comm_describe says it
  *     n1         ranks 0 to 7 on 64 cores of 2 sockets, each bound to 1 core, memory, /dev/shm,
- *                ports that are up with their speed; above 8 nodes those alike in one line
- *     within     a socket, a node: the time of 8 B and the rate of 1 MiB, one way, halves of the
- *     between    way there and back; medians, and the worst pair. Each rank meets the next one of
- *                its node, the first rank of a node that of the next one, one pair of a node at a
- *                time. Private memory
+ *                ports that are up with their speed; above 8 nodes, equal ones share a line
+ *     within     a socket or a node: the time of 8 B and the rate of 1 MiB in one direction, as
+ *     between    halves of a round trip; medians, and the worst pair. Each rank meets the next one
+ *                of its node, and the first rank of a node that of the next node, one pair of a
+ *                node at a time, with private memory
  *     WRONG:     "rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 23.5 GiB; ..."
  *
  * These are WRONG:
  *
  *  - what is wrong with any rank by itself;
  *  - ranks of a node that do not share memory;
- *  - more ranks than cores, ranks bound to the same cores, or to none on a machine of several
+ *  - more ranks than cores, ranks bound to the same cores, or unbound ranks on a machine of several
  *    sockets;
- *  - another version of dpar, another MPI, another deadline than the other ranks';
+ *  - a version of dpar, an MPI or a deadline that differs between ranks;
  *  - one GPU for two ranks;
- *  - a link with 8 times the latency of the others or a fifth of their rate, nodes at a tenth of
- *    what their ports carry.
+ *  - a link with 8 times the latency of the others or a fifth of their rate, and nodes at a tenth
+ *    of the rate of their ports.
  *
- * The communicator's `sent` stays as it was. When ranks lose each other meanwhile, the communicator
- * is broken. Each rank's text then says what is wrong with itself, and why it broke. It forks a
- * child to try what the kernel allows. It takes tenths of a second, and some 5 ms for each rank of
- * the fullest node, 40 where messages are slow. A rank takes 1 MiB, and 150 bytes for each rank;
- * rank 0 a kilobyte for each. */
+ * The communicator's `sent` does not change. If ranks lose each other meanwhile, the communicator
+ * breaks; each rank's text then says what is wrong with itself and why it broke.
+ *
+ * It forks a child to find out what the kernel allows. It takes tenths of a second, and about 5 ms
+ * for each rank of the fullest node, or 40 ms if messages are slow. A rank uses 1 MiB and 150 bytes
+ * for each rank; rank 0 uses a kilobyte for each. */
 DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
 /* ==== debug/halo_check.h ==== */
 
-/* halo_check - did an exchange of halos (halo_exchange.h) bring the right things? For a code that
- * is suspected, or its tests. A code that works needs nothing of it.
+/* halo_check - checks whether an exchange of halos (halo_exchange.h) brought the right values, for
+ * tests and for a code that you suspect. A correct code does not need it.
  *
- *     dpar_halo_plan_check(x, DPAR_HALO_POISON, &why);      halos are NaN
+ *     dpar_halo_plan_check(x, DPAR_HALO_POISON, &why);          halos become NaN
  *     dpar_halo_plan_exchange(x);
  *     st = dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why);   none is left
- *     st = dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);      and each is its owner's value
+ *     st = dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);      and each has its owner's value
  *     ... steps ...
- *     st = dpar_halo_plan_check(x, DPAR_HALO_STALE, &why);      nobody forgot an exchange */
+ *     st = dpar_halo_plan_check(x, DPAR_HALO_STALE, &why);      no exchange was forgotten */
 
-/* What to look for. 0 is none of these. */
+/* Kinds of checks. 0 is not one of them. */
 enum {
-    /* Looks for nothing: all halo cells that an exchange fills become NaN (integers: 2^n - 1).
+    /* Sets all halo cells that an exchange fills to NaN (integers: 2^n - 1) and looks for nothing.
      * Local. */
     DPAR_HALO_POISON = 1,
-    /* A NaN that is still there, in a cell that exchanges fill, of fields that have no NaN
-     * themselves. E_ARG with field, cell and rank. Local. */
+    /* Looks for a NaN that is left in a cell that exchanges fill, for fields that have no NaN of
+     * their own. It is DPAR_E_ARG with field, cell and rank. Local. */
     DPAR_HALO_UNFILLED,
-    /* A value that an exchange would change, bit for bit: a halo that is stale, or with a plan of
-     * shared points a copy that is not its owner's. E_MISMATCH on all ranks with the first: field,
-     * point, both ranks, both values. Halos change while it runs, nothing does afterwards.
-     * COLLECTIVE: an exchange, and a copy of the halos (dpar_comm_alloc). */
+    /* Looks for a value that an exchange would change, bit for bit: a halo that is stale, or with a
+     * plan of shared points a copy that differs from its owner's. It is DPAR_E_MISMATCH on all
+     * ranks, with field, point, both ranks and both values of the first one. Halos change during
+     * the check and are restored afterwards. Collective. Costs an exchange, and a copy of the halos
+     * from dpar_comm_alloc. */
     DPAR_HALO_STALE,
-    /* A halo cell that is not its owner's, found another way than exchanges go. Rank 0 gathers each
-     * field's own points by plain messages and puts them together as the serial code would hold
-     * them. The halos of all ranks are looked up there, cell by cell: indices by the rules of
-     * halo.h, no transfer lists. E_MISMATCH on all ranks with the first. COLLECTIVE; slow, takes
-     * memory for the whole grid on rank 0 (dpar_comm_alloc). */
+    /* Looks for a halo cell that differs from its owner's, by another method than exchanges use.
+     * Rank 0 gathers the own points of each field by plain messages and arranges them as a serial
+     * code would. The halos of all ranks are compared with that, cell by cell, with indices by the
+     * rules of halo.h and without transfer lists. It is DPAR_E_MISMATCH on all ranks with the first
+     * one. Collective. Slow, and allocates memory for the whole grid on rank 0 with
+     * dpar_comm_alloc. */
     DPAR_HALO_WRONG
 };
-/* Checks a plan's fields between exchanges. OK: nothing was found. POISON and UNFILLED cost O(halo
- * cells), the others as said there.
+/* Checks the fields of a plan between two exchanges. Returns DPAR_OK if nothing was found.
  *
- * E_ARG: found, as said there; or no plan, no such `what`, an exchange that has not ended, or
- * fields in a device's memory where messages carry all (nothing waits for it). Else errors of the
- * communicator. */
+ * what: DPAR_HALO_POISON, ... DPAR_HALO_WRONG. The first two cost O(halo cells).
+ *
+ * Fails with what the check found, as described there. Fails with DPAR_E_ARG if x is NULL, there is
+ * no such check, or an exchange is under way. Fields in the memory of a device are also DPAR_E_ARG
+ * if all halos are sent by messages, because nothing waits for that memory. Other errors are those
+ * of the communicator. */
 DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why);
 
-/* What a rank sends to each peer at each exchange, as a table. Nothing for NULL. Local, O(peers x
- * pieces). Columns: rank, way, blocks between the two at most along any mesh axis (1: a neighbour),
- * pieces (boxes), bytes, bytes that are read where they lie, runs of memory.
+/* Writes a table of what a rank sends to each peer in each exchange; nothing if x is NULL. Its
+ * columns are the peer, `way` (the method), `hops`, pieces (boxes), bytes, bytes that the peer
+ * reads directly, and runs of memory. `hops` is the distance in blocks, the largest along any mesh
+ * axis, so that it is 1 for a neighbour.
  *
- * With options.timers it adds the times of the phases, microseconds an exchange. A line follows for
- * each field that is packed where peers that share memory could read it directly. It is not in
- * memory of dpar_comm_alloc of the plan's communicator, or of one split from the same. */
+ * With options.timers it adds the times of the phases, in microseconds an exchange. One more line
+ * follows for each field that is packed although peers that share memory could read it directly.
+ * Such a field is not in memory of dpar_comm_alloc of the plan's communicator, or of one that was
+ * split from the same. Local. O(peers x pieces). */
 DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_text *out);
 
 #endif /* DPAR_DEBUG_H */
@@ -202,7 +213,7 @@ DPARI_API void dpari_doctor_look(const dpari_site *site, dpari_checkup *c);
 DPARI_API void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus, dpari_checkup *c);
 DPARI_API void dpari_doctor_host(char name[256]);
 
-/* Ranks of the job on other nodes too? */
+/* True if ranks of the job are on other nodes too. */
 DPARI_API int dpari_doctor_spread(const dpari_checkup *c);
 /* An interface that joins this machine to others: up, and no bridge or tunnel of this machine. */
 DPARI_API int dpari_doctor_is_network(const dpari_checkup *c, int32_t i);
@@ -281,8 +292,9 @@ DPARI_API void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory);
 /* DPARI_DOCTOR_x of two ranks. */
 DPARI_API int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b);
 /* Pairs of ranks exchange messages in rounds, in which each node has one pair, or none. The rounds
- * of pairs within nodes come first. Whom `me` meets in this one; -1: nobody. Does it lead, is it
- * the one that measures? */
+ * of pairs within nodes are first. dpari_doctor_rounds returns the number of rounds.
+ * dpari_doctor_meets returns the rank that `me` meets in a round, or -1. dpari_doctor_leads returns
+ * 1 if `me` leads its pair, which means that it measures. */
 DPARI_API int32_t dpari_doctor_rounds(const dpari_doctor_job *j);
 DPARI_API int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me);
 DPARI_API int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me);
@@ -292,7 +304,7 @@ DPARI_API void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
 DPARI_API void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out);
 /* What is wrong with them together, or with some by themselves: how many things. */
 DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out);
-/* Are they of one version of dpar? Needs no charts. */
+/* True if all ranks have the same version of dpar. Needs no charts. */
 DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out);
 
 /* What a rank tells of itself. */
@@ -307,6 +319,10 @@ DPARI_API int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *c
                                         dpar_text *out);
 
 /* ==== debug/checkup.c ==== */
+
+/* Reads what the operating system reports about this process and machine, for dpar_doctor. It only
+ * collects facts, mostly from /proc and /sys. doctor.c and doctor_ranks.c decide what they mean, so
+ * that tests can present any machine. */
 
 #include <dirent.h>
 #include <errno.h>
@@ -397,7 +413,7 @@ static DPARI_COLD void dpari_doctor_list(const dpari_site *s, const char *path, 
     }
 }
 
-/* Does the comma list [s, s + n) hold the word? */
+/* True if the comma-separated list [s, s + n) contains the word. */
 static DPARI_COLD int dpari_doctor_lists(const char *s, size_t n, const char *word)
 {
     size_t i = 0, k;
@@ -772,8 +788,8 @@ static int64_t dpari_doctor_ulimit(int which)
                : (int64_t)limit.rlim_cur;
 }
 
-/* May a process read a sibling's memory? Tried by a child that reads this process, for that is the
- * harder direction where rules differ. 0, or the error. */
+/* Finds out whether a process may read a sibling's memory: a child tries to read this process,
+ * which is the direction that stricter rules forbid. Returns 0, or the error. */
 static int32_t dpari_doctor_try_cma(void)
 {
     int32_t *answer =
@@ -907,7 +923,7 @@ static int64_t dpari_doctor_mib(int64_t bytes)
     return bytes >> 20;
 }
 
-/* Ranks of the job on other nodes too? */
+/* True if ranks of the job are on other nodes too. */
 DPARI_API int dpari_doctor_spread(const dpari_checkup *c)
 {
     return c->job.size > 1 &&
@@ -1196,6 +1212,15 @@ DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup
 
 /* ==== debug/doctor_ranks.c ==== */
 
+/* The report of dpar_doctor about all ranks of a communicator. First all ranks exchange who they
+ * are, in a fixed format, so that ranks of different versions of dpar can recognise each other.
+ * Then they exchange what each found out about its own machine, and measure their links: each rank
+ * of a node with the next one, and the first ranks of nodes with those of the next nodes. Rank 0
+ * writes the report.
+ *
+ * Everything that is concluded and written is a function of the exchanged data, so that tests can
+ * present any job. */
+
 /* ---- who is where -----------------------------------------------------------------------------
  */
 
@@ -1210,7 +1235,7 @@ DPARI_API int64_t dpari_doctor_job_bytes(int32_t size)
     return size * (4 * (int64_t)sizeof(int32_t) + 1);
 }
 
-/* Nodes are numbered by their first ranks. */
+/* Numbers nodes in the order of their first ranks. */
 DPARI_API void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
 {
     int32_t r, k;
@@ -1248,7 +1273,7 @@ DPARI_API int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32
     return j->node[a] == j->node[b] ? DPARI_DOCTOR_UNSHARED : DPARI_DOCTOR_BETWEEN;
 }
 
-/* The rank of a node with this place in it; -1: there is none. */
+/* Returns the rank at a place of a node, or -1 if there is none. */
 static int32_t dpari_doctor_at(const dpari_doctor_job *j, int32_t node, int32_t local)
 {
     int32_t r;
@@ -1261,8 +1286,8 @@ static int32_t dpari_doctor_at(const dpari_doctor_job *j, int32_t node, int32_t 
     return r;
 }
 
-/* Nodes stand in a circle, and each meets the next one: the even ones, then the odd ones, then, of
- * an odd number, the last. */
+/* The round in which a node meets the next one. Nodes form a ring: even nodes meet the next one
+ * first, then odd ones, and then, if the number of nodes is odd, the last one. */
 static int32_t dpari_doctor_first_round(const dpari_doctor_job *j, int32_t node)
 {
     return node == j->nodes - 1 && node % 2 == 0 ? 2 : node % 2;
@@ -1373,7 +1398,7 @@ static void dpari_doctor_unmark(const dpari_doctor_job *j)
     dpari_zero(j->mark, (size_t)j->size);
 }
 
-/* Begins a complaint; beyond a screen they are only counted. */
+/* Begins a line WRONG. After one screen of them, they are only counted. */
 static dpar_text *dpari_doctor_complain(dpari_doctor_tally *t)
 {
     dpar_text *out = t->wrong++ < DPARI_DOCTOR_LINES ? t->out : &t->none;
@@ -1381,7 +1406,7 @@ static dpar_text *dpari_doctor_complain(dpari_doctor_tally *t)
     return out;
 }
 
-/* Of the ranks that are marked. */
+/* Begins a line WRONG with the marked ranks as its subject. */
 static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     dpar_text *out = dpari_doctor_complain(t);
@@ -1401,7 +1426,7 @@ static size_t dpari_doctor_line_length(const char *s, size_t most)
     return n;
 }
 
-/* Do two lines differ in nothing but numbers? */
+/* True if two lines differ only in numbers. */
 static int dpari_doctor_alike(const char *a, size_t n, const char *b, size_t m)
 {
     size_t i = 0, k = 0;
@@ -1437,7 +1462,8 @@ static void dpari_doctor_mark_sayers(const dpari_doctor_job *j, const char *line
     }
 }
 
-/* The complaints of the ranks by themselves, alike ones once, with who says so. */
+/* Writes what ranks found wrong by themselves. Equal lines are written once, with the ranks that
+ * have them. */
 static void dpari_doctor_say_own(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     const char *seen[DPARI_DOCTOR_LINES], *at = j->text;
@@ -1506,7 +1532,7 @@ DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *ou
     return t.wrong;
 }
 
-/* Ranks of one node that MPI or the system keeps apart. */
+/* Reports ranks of one node that do not share memory, because of MPI or the system. */
 static void dpari_doctor_apart(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t r, apart = 0;
@@ -1599,7 +1625,8 @@ static void dpari_doctor_crowded(dpari_doctor_tally *t, const dpari_doctor_job *
     }
 }
 
-/* Where ranks are more than cores that is said as such, by each. */
+/* Reports ranks that are bound to the same cores, or to none. It skips nodes with more ranks than
+ * cores, because each rank reports that by itself. */
 static void dpari_doctor_binding(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t r, node, unbound = 0, sockets = 1;
@@ -2414,6 +2441,9 @@ DPARI_API int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup *c, d
 
 /* ==== debug/doctor.c ==== */
 
+/* dpar_doctor: the report about this process, and the entry for the report about all ranks
+ * (doctor_ranks.c). */
+
 #include <errno.h>
 
 /* ---- what it sees -----------------------------------------------------------------------------
@@ -2605,7 +2635,12 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
 
 /* ==== debug/halo_check.c ==== */
 
-/* Reports of an exchange, and what tells that it moved the right things. */
+/* Reports of a halo exchange, and checks of its results.
+ *
+ * Stale halos are found by comparing them with what a new exchange brings. Wrong halos are found by
+ * an independent computation: rank 0 assembles each whole field from the own points, and the owner
+ * of each halo cell is computed from the rules of halo.h, without the transfer lists that exchanges
+ * use. */
 
 /* ---- reports ----------------------------------------------------------------------------------
  */
@@ -2625,7 +2660,8 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
     dpari_text_print(out, "%s%.2f us", name, times > 0 ? 1e6 * seconds / (double)times : 0.0);
 }
 
-/* Where peers that share memory could read a field where it lies, if it lay elsewhere. */
+/* Names the fields that are packed although peers that share memory could read them directly, if
+ * they were in registered memory. */
 static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *x)
 {
     const int32_t way = x->options.way;
@@ -2705,7 +2741,7 @@ static void dpari_hx_poison_of(int32_t type, unsigned char *element)
     }
 }
 
-/* Any NaN, or that integer. */
+/* True for any NaN, or that integer. */
 DPARI_APART int dpari_hx_is_poison(int32_t type, const unsigned char *at)
 {
     unsigned char element[8];
@@ -2792,7 +2828,7 @@ static const unsigned char *dpari_hx_look_at(const dpar_halo_plan *x, const dpar
     return dpari_hx_move_box(&x->field[it->field], &b) == DPAR_OK ? x->look : NULL;
 }
 
-/* Index at[] of the sender's order, in the order of this rank's array. */
+/* Converts index at[] from the sender's order to that of this rank's array. */
 static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *here)
 {
     int32_t d;
@@ -2878,7 +2914,7 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
     dpari_text_real(out, d, type == DPAR_F64 ? 17 : 9);
 }
 
-/* All that this rank receives, as it is, one item after the other, into `kept`; or back. */
+/* Copies all that this rank receives, one item after the other, into `kept`, or back. */
 static dpar_status dpari_hx_keep(const dpar_halo_plan *x, unsigned char *kept, int back)
 {
     dpar_status st = DPAR_OK;
@@ -2897,7 +2933,7 @@ static dpar_status dpari_hx_keep(const dpar_halo_plan *x, unsigned char *kept, i
     return st;
 }
 
-/* Bytes of it. */
+/* The number of bytes that dpari_hx_keep copies. */
 static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *x)
 {
     int64_t bytes = 0, k;
@@ -2934,7 +2970,7 @@ static int32_t dpari_hx_owner(const dpar_halo_plan *x, const dpari_hx_item *it, 
     return it->peer < 0 ? x->rank : x->peer[it->peer].rank;
 }
 
-/* The first cell of an item that differs: into *why. */
+/* Describes the first cell of an item that differs in *why. */
 static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *it,
                                  const unsigned char *was, const unsigned char *is, dpar_why *why)
 {
@@ -2957,7 +2993,8 @@ static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *i
     return 0;
 }
 
-/* What was kept against what has come: the first field with a difference, -1: none. */
+/* Compares the kept halos with those received now. Returns the first field with a difference, or
+ * -1. */
 static int32_t dpari_hx_stale(const dpar_halo_plan *x, const unsigned char *was,
                               const unsigned char *is, dpar_why *why)
 {
@@ -2978,7 +3015,7 @@ static int32_t dpari_hx_stale(const dpar_halo_plan *x, const unsigned char *was,
     return found;
 }
 
-/* The sentence of the rank with the first field, for all. */
+/* Gives all ranks the message of the rank that found the first field. */
 static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *found, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32;
@@ -2996,7 +3033,7 @@ static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *fou
                                                sizeof found->text, 0, 0, 0, 0);
 }
 
-/* Can the CPU look at a plan's arrays now? */
+/* Checks that the CPU can read a plan's arrays now. */
 static dpar_status dpari_hx_not_idle(const dpar_halo_plan *x, dpar_why *why)
 {
     if (!x) {
@@ -3094,7 +3131,7 @@ static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
     return 0;
 }
 
-/* Some points of this rank's array of field f into `local`, which is dense. */
+/* Copies some points of this rank's array of field f to `local`, which is dense. */
 static dpar_status dpari_hx_collect_box(const dpar_halo_plan *x, const dpari_hx_whole *w,
                                         int32_t field, const dpar_box *part)
 {
@@ -3145,7 +3182,8 @@ static dpar_status dpari_hx_collect(const dpar_halo_plan *x, const dpari_hx_whol
     return st;
 }
 
-/* Own points of a rank's local box into the whole of the field, or (1) of the other one. */
+/* Copies the own points of a rank's local box to the whole array of the field, or (1) of the other
+ * field of a pair. */
 static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid, int other)
 {
     int64_t p[DPAR_MAX_DIMS];
@@ -3183,8 +3221,8 @@ static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at,
     }
 }
 
-/* The point of a cubed sphere that lies where p does, beyond an edge or on a border that another
- * face owns: q. 0: beyond two edges, where three faces meet. */
+/* Computes q, the point of a cubed sphere at the place of p, which is beyond an edge or on a border
+ * that another face owns. Returns 0 if p is beyond two edges, where three faces meet. */
 static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const int32_t y = h->grid.dims - 2;
@@ -3216,7 +3254,8 @@ static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, in
     return 1;
 }
 
-/* Over a fold or a pole, q already beyond it in dim `fold`: the column. 0: p stays what it is. */
+/* Computes the column of q, which is beyond a fold or a pole in dim `fold`. Returns 0 if p is an
+ * image of itself. */
 static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
 {
     const int32_t m = h->mirror;
@@ -3234,8 +3273,9 @@ static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
     return 1;
 }
 
-/* Which point does p show? The rules of halo.h in their own words, without its walk. 0: none, or it
- * is itself. *turn: of vectors. */
+/* Computes the point that cell p is an image of, by the rules of halo.h but independently of its
+ * code. Returns 0 if there is none, or if p is that point itself. *turn is set to the turn of
+ * vectors. */
 static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
@@ -3271,7 +3311,7 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
     return outside > 0 && (!h->cube || dpari_hx_on_cube(h, p, q, turn));
 }
 
-/* Is p among the points that blocks share? Own ones, and the face beyond. */
+/* True if p is among the points that blocks share: own ones, and the face beyond. */
 static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
@@ -3357,7 +3397,8 @@ static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *gri
     return DPAR_OK;
 }
 
-/* Which copy of the grid has a rank's block? Axes that do not cut it count copies. -1: none. */
+/* Returns the copy of the grid that a rank's block belongs to, or -1. Mesh axes that do not cut the
+ * grid number its copies. */
 static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], i;
@@ -3388,17 +3429,17 @@ static int64_t dpari_hx_local_bytes(const dpar_halo_plan *x, int32_t f)
     return most;
 }
 
-/* The field that is looked at in a pass: own points of it, those of a pair's other (-1: there is
- * none), then its halos. */
+/* The field of a pass. The passes are the own points of the field, the own points of the other
+ * field of a pair (-1 if there is none), and the halos of the field. */
 static int32_t dpari_hx_pass_field(const dpari_hx_whole *w, int32_t pass)
 {
     const dpar_halo_field *f = &w->x->field[w->f];
     return pass != 1 ? w->f : f->pair ? (int32_t)(dpari_hx_other(f) - w->x->field) : -1;
 }
 
-/* Rank 0 with the local boxes of all who have one copy of the grid, one after the other: puts own
- * points together, then looks halos up. What it finds it writes. Hears all out, also after an
- * error. */
+/* Rank 0: receives the local boxes of all ranks that have one copy of the grid, one after the
+ * other. It assembles own points first, then compares halos and writes the first difference. It
+ * receives all boxes even after an error, because the others send them. */
 static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, const dpar_box *grid,
                                          int64_t copy)
 {
@@ -3428,7 +3469,7 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, c
     return st;
 }
 
-/* Another rank than 0 sends its local boxes, as they are asked for. */
+/* Other ranks: send their local boxes in the order in which rank 0 receives them. */
 static dpar_status dpari_hx_compare_send(dpar_halo_plan *x, dpari_hx_whole *w)
 {
     dpar_status st = DPAR_OK, now;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_mpi.h - the communicators of dpar_comm.h for a code that has MPI already, on any number of
- * nodes. Halo exchanges, training and all else that takes a dpar_comm run over it.
+/* dpar_mpi.h - makes the communicators of dpar_comm.h for a code that uses MPI, on any number of
+ * nodes. Halo exchanges, training and everything else that takes a dpar_comm run over them.
  *
  *     #include "dpar_mpi.h"
  *     #include <stdio.h>
@@ -27,98 +27,106 @@
  *
  *     mpicc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours && mpirun -n 4 ./yours
  *
- * One file of a program defines DPAR_IMPLEMENTATION. Beside this header lie dpar_comm.h and dpar.h.
- * With dpar_halo.h, included before it, a code that has a process grid of MPI_Cart_create gets its
- * halos by one call at the beginning: dpar_mpi_grid_make.
+ * One file of a program defines DPAR_IMPLEMENTATION. dpar_comm.h and dpar.h have to be in the same
+ * folder as this header. If dpar_halo.h is included before it, a code that has a process grid of
+ * MPI_Cart_create gets its halos by one call at the beginning: dpar_mpi_grid_make.
  *
- * Needs MPI 3.0 (Open MPI 4 and 5, MPICH 4 and 5 and Intel MPI are tested). Counts past 2^31 - 1 go
- * through the _c functions of MPI 4 where mpi.h has them. Without them what is moved goes as one
- * element of a derived type, what is reduced in pieces. (For tests DPAR_MPI_LIMIT, a number of
- * elements, sets that border lower and the _c functions aside.)
+ * Requires MPI 3.0 (tested: Open MPI 4 and 5, MPICH 4 and 5, and Intel MPI). Counts above 2^31 - 1
+ * use the _c functions of MPI 4 if mpi.h has them. Otherwise data that is moved is sent as one
+ * element of a derived type, and data that is reduced is sent in pieces. (For tests, DPAR_MPI_LIMIT
+ * sets this limit to a lower number of elements and disables the _c functions.)
  *
- * Where all ranks share one node's memory, that carries everything. The communicator is then what
- * dpar_init makes, as fast, and all holds that dpar_comm.h says.
+ * If all ranks share the memory of one node, that memory carries all communication. The
+ * communicator is then the same as that of dpar_init, equally fast, and everything that dpar_comm.h
+ * says applies.
  *
- * On several nodes what is within a node goes by its memory, and messages of MPI go between nodes:
- *     send, recv, halos   to a rank of the same node: by memory
- *     barrier, broadcast, all_reduce, all_gather, reduce_scatter   in the nodes, between them, in
- *         the nodes. Between nodes the i-th ranks of all nodes form a lane, and each lane carries
- *         its part: all ports and cores work. Small ones are carried by the first ranks
- *         alone: all_reduces below 4 to 256 KiB, as dpar_mpi_make measures
+ * On several nodes, ranks of the same node communicate through its memory, and messages of MPI are
+ * sent between nodes:
+ *     send, recv, halos   to a rank of the same node: through memory
+ *     barrier, broadcast, all_reduce, all_gather, reduce_scatter   in the nodes, then between them,
+ *         then in the nodes. Between nodes the i-th ranks of all nodes form a lane, and each lane
+ *         carries its part, so that all ports and cores work. Small operations are carried by the
+ *         first ranks of the nodes only: all_reduces below 4 to 256 KiB, a limit that dpar_mpi_make
+ *         measures
  *     all_to_all and all_to_all_v of small pieces   in the node, then one message from each rank to
- *         each node. Up to 4 KiB; with more than 8 ranks a node to 32 KiB / ranks. Up to 64 ranks
- *         dpar_mpi_make measures up to which size that is faster, if it is at all
- *     the other collectives and _v forms, rank_order   by messages alone.
- *         So do sums of F16 and BF16 from 4096 elements on, all_gather, all_to_all and
- *         reduce_scatter where nodes have different numbers of ranks, and reduce_scatter where the
- *         ranks of a node do not follow each other
- *     a communicator that is split from it and lies on one node   by memory, all of it
- *     dpar_comm_alloc   gives memory that the node's ranks reach
- * dpar_comm_describe says how it is, and why.
+ *         each node. Small means up to 4 KiB; with more than 8 ranks a node up to 32 KiB / ranks.
+ *         Up to 64 ranks dpar_mpi_make measures up to which size, if any, this is faster
+ *     the other collectives and _v forms, and rank_order   by messages only. So are sums of F16 and
+ *         BF16 from 4096 elements on; all_gather, all_to_all and reduce_scatter if nodes have
+ *         different numbers of ranks; and reduce_scatter if the ranks of a node are not consecutive
+ *     a communicator that is split off and is on one node   through memory only
+ *     dpar_comm_alloc   returns memory that the ranks of the node reach
+ * dpar_comm_describe reports which of these apply, and why.
  *
- * On several nodes, or with flat, some things differ from what dpar_comm.h says of its calls:
+ * On several nodes, or with flat, the calls differ from the description in dpar_comm.h as follows.
  *
- * Order of reductions: that of the way they go, unless rank_order. It differs between numbers of
- * nodes, sizes and MPIs. F16 and BF16 are added in f32 and rounded once: below 4096 elements by
- * level, else up to 64 ranks in rank order. Of more ranks they travel as f32 in blocks. MAX, MIN
- * and 8-bit sums go by operations of dpar, because MPI leaves open what a NaN gives and some MPIs
- * get unsigned or 8-bit integers wrong.
+ * Order of reductions: it depends on the path of the data, unless rank_order is set. It differs
+ * between numbers of nodes, sizes and MPIs. F16 and BF16 are added in f32 and rounded once: below
+ * 4096 elements at each level, from there on and up to 64 ranks in rank order. With more ranks they
+ * are sent as f32 in blocks. MAX, MIN and 8-bit sums use operations of dpar, because MPI does not
+ * define the result of a NaN, and some MPIs compute unsigned or 8-bit integers wrongly.
  *
- * Entry: a collective may return before all ranks have come. A broadcast's root need not wait.
+ * Entry: a collective may return before all ranks have called it. The root of a broadcast need not
+ * wait.
  *
- * Mismatch. What ranks of a node do by its memory is compared as dpar_comm.h says. Between nodes
- * DPAR_E_MISMATCH is found
+ * Mismatched calls. What ranks of a node do through its memory is compared as dpar_comm.h says.
+ * Between nodes DPAR_E_MISMATCH is detected
  *
- *  - at no cost: in send, recv and the _v forms that move. Each rank sends a message, an empty
- *    piece too, to each that expects one. More or fewer bytes than the receiver expects are an
- *    error there, with both numbers of elements. Another type of as many bytes is not noticed. In a
- *    split all ranks' calls are compared.
- *  - where ranks wait for each other, after a quarter of the deadline, 1 s at most: another
- *    collective, as many after the first. So is, in all_to_all_v by nodes, a piece that is small
- *    to one rank and large to the other. Both are named.
- *  - with check = 1, always and at once, at the price of a small all-reduce: another kind, type,
- *    op, root, tag or count in any collective, other pieces in all_gather_v and reduce_scatter_v.
- *    On all ranks, naming two that differ. It does not look at messages.
+ *  - at no cost, in send, recv and the _v forms that move data. Each rank sends a message, even for
+ *    an empty piece, to each rank that expects one. More or fewer bytes than the receiver expects
+ *    are an error there, with both numbers of elements. A different type of as many bytes is not
+ *    noticed. In a split, the calls of all ranks are compared.
+ *  - while ranks wait for each other, after a quarter of the deadline, at most 1 s. This covers
+ *    ranks whose n-th collectives are different ones, and a piece of all_to_all_v by nodes that is
+ *    small to one rank and large to the other. The message names both calls.
+ *  - with check = 1, always and immediately, for the cost of a small all-reduce: another kind,
+ *    type, op, root, tag or count in any collective, and other pieces in all_gather_v and
+ *    reduce_scatter_v. It is reported on all ranks, and names two that differ. Messages are not
+ *    checked.
  *
- * Nothing else is found without check. Then MPI may notice (DPAR_E_MISMATCH where a message was too
- * long), the deadline may end it, or the result is wrong. MPICH ends the job at any message that is
- * too long, Open MPI at one within a collective, unless MPI_COMM_WORLD has the handler
- * MPI_ERRORS_RETURN. With flat, Open MPI 4.1 writes such a message of more than 4 KiB from the same
- * node past the memory that it is received in.
+ * Nothing else is detected without check. Then MPI may notice (DPAR_E_MISMATCH if a message was too
+ * long), the deadline may end the call, or the result is wrong. Unless MPI_COMM_WORLD has the
+ * handler MPI_ERRORS_RETURN, MPICH ends the job at any message that is too long, and Open MPI at
+ * one within a collective. With flat, Open MPI 4.1 writes such a message of more than 4 KiB from
+ * the same node beyond the end of the receive buffer.
  *
- * Lost ranks. The ranks of a node see that one of theirs has ended (DPAR_E_PEER, within 1 s and a
- * quarter of the deadline) and tell the other nodes. MPI cannot tell of a rank that is alone on its
- * node, or with flat: a wait then ends with the deadline. Who waits for longer than a quarter of it
- * (1 s at most) tells the other ranks by short messages. So the sentence of DPAR_E_TIMEOUT names
- * the ranks that wait too, where they wait, and up to 1024 ranks those not heard of, with their
- * nodes: "not heard of ranks: 3 on n2". A rank whose communicator breaks tells the others, who see
- * it once they wait. A network that is away for less than the deadline costs that time.
+ * Lost ranks. The ranks of a node notice that one of them has ended (DPAR_E_PEER, within 1 s plus a
+ * quarter of the deadline) and inform the other nodes. MPI cannot detect the loss of a rank that is
+ * the only one on its node, or of any rank with flat; a wait then ends with the deadline. A rank
+ * that waits for longer than a quarter of the deadline (1 s at most) informs the other ranks by
+ * short messages. The message of DPAR_E_TIMEOUT can therefore name the ranks that also wait, and
+ * where they wait. Up to 1024 ranks, it also names the ranks that were not heard of, with their
+ * nodes: "not heard of ranks: 3 on n2". A rank whose communicator breaks informs the others, which
+ * notice it once they wait. A network that fails for less than the deadline only costs that time.
  *
- * There is no deadline with blocking = 1, nor in what MPI itself only has blocking: making and
- * splitting communicators. A split first waits, with the deadline, until all ranks have called it.
- * A rank that then dies within MPI_Comm_split, a millisecond or so, is waited for without end.
+ * There is no deadline with blocking = 1, nor in operations that MPI only has in blocking form:
+ * making and splitting communicators. A split first waits, with the deadline, until all ranks have
+ * called it. If a rank dies in the millisecond or so within MPI_Comm_split, the wait has no end.
  *
  * Many MPIs end the whole job when a process dies; then nothing returns. Open MPI does not with
- * mpirun --mca orte_enable_recovery 1 (4) or --with-ft ulfm (5). The node's memory then tells the
- * others of its node at once, and dpar_comm_shrink goes on without it: on one node, and on several
- * with Open MPI 5's ULFM, which also tells who has died. There a rank that hangs is E_TIMEOUT.
- * After an error MPI may still hold the buffers of what was under way, and MPI_Finalize may wait
- * for it: leave these buffers alone and end with MPI_Abort.
+ * mpirun --mca orte_enable_recovery 1 (version 4) or --with-ft ulfm (version 5). The memory of the
+ * node then tells the other ranks of the node at once, and dpar_comm_shrink continues without the
+ * lost rank. It does so on one node, and on several nodes with the ULFM of Open MPI 5, which also
+ * reports which rank died. On several nodes a rank that hangs is DPAR_E_TIMEOUT. After an error MPI
+ * may still use the buffers of operations that were under way, and MPI_Finalize may wait for them.
+ * Do not touch these buffers, and end with MPI_Abort.
  *
- * Cost: calls that block are posted too and tested until the deadline, so that one rank may post
+ * Cost: blocking calls are also posted and tested until the deadline, so that one rank may post
  * what another waits for at once. MPI's own posted reductions are slow: with Open MPI 4.1 they take
- * up to 5 times the blocking ones. So up to 8 ranks, and up to 64 where pieces have 2 KiB, each
- * rank sends each a piece, adds one, and sends it back. Small ones of more ranks go by doubling.
- * blocking = 1 has MPI's blocking calls instead, where messages alone carry it.
+ * up to 5 times as long as the blocking ones. Therefore up to 8 ranks, and up to 64 if pieces have
+ * 2 KiB, each rank sends a piece to each other rank, adds one, and sends it back. Small reductions
+ * of more ranks use recursive doubling. blocking = 1 selects MPI's blocking calls where only
+ * messages carry the data.
  *
- * Posted work goes on inside dpar calls. What takes several steps (16-bit floats, rank_order,
- * check, pieces) waits there for its next step. There is no progress thread: DPAR_E_SYSTEM. Which
- * thread may call what, and the level that MPI_Init_thread is asked for: dpar_comm.h.
+ * Posted work advances inside calls of dpar. Operations of several steps (16-bit floats,
+ * rank_order, check, pieces) wait there for their next step. There is no progress thread:
+ * dpar_comm_progress is DPAR_E_SYSTEM. dpar_comm.h says which thread may call what, and which level
+ * MPI_Init_thread needs.
  *
  * Buffers: each rank may be in place or not. In place, reduce, all_to_all and, on Open MPI,
- * all_reduce take memory for a copy of the input. dpar_comm_alloc gives memory that begins a page.
- * All ranks have the same byte order. Tags above MPI_TAG_UB are DPAR_E_ARG: it is at least 32767,
- * for MPICH 2^28 - 1, for Open MPI 2^31 - 1. */
+ * all_reduce allocate a copy of the input. dpar_comm_alloc returns memory that begins at a page.
+ * All ranks have the same byte order. Tags above MPI_TAG_UB are DPAR_E_ARG. This limit is at least
+ * 32767; it is 2^28 - 1 for MPICH and 2^31 - 1 for Open MPI. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -139,51 +147,63 @@
 #include <mpi-ext.h> /* MPIX_Comm_shrink, where it has that */
 #endif
 
-/* Options of dpar_mpi_make, the same on all ranks. All zero means the defaults. */
+/* Describes a communicator over MPI. All ranks give the same values; 0 selects the default. */
 typedef struct dpar_mpi_desc {
-    double timeout_s;   /* deadline of one operation; 0: what DPAR_TIMEOUT in the environment says
-                           (seconds, the same on all ranks), else 300 s; < 0: none */
-    int32_t rank_order; /* 1: reductions in rank order, the same bits on all ranks and in every
-                           run: all-to-all of pieces, sums, all-gather */
-    int32_t check;      /* 1: compare kind, type, count, op, root and tag before each collective */
-    int32_t blocking;   /* 1: collectives that block use MPI's blocking calls where messages of MPI
-                           alone carry them (no ranks share memory, or flat). They have no
-                           deadline: give timeout_s < 0 with it. In each operation all ranks then
-                           block, or all post. Work posted before is first brought to its last
+    double timeout_s;   /* deadline of one operation in seconds. 0 selects DPAR_TIMEOUT of the
+                           environment, the same on all ranks, or without it 300 s; below 0 there
+                           is none */
+    int32_t rank_order; /* 1 reduces in rank order, which gives the same bits on all ranks and in
+                           every run: an all-to-all of pieces, sums, and an all-gather */
+    int32_t check;      /* 1 compares kind, type, count, op, root and tag before each collective */
+    int32_t blocking;   /* 1 selects MPI's blocking calls for blocking collectives if they are
+                           carried only by messages of MPI (no ranks share memory, or flat). They
+                           have no deadline, so set timeout_s below 0. In each operation either all
+                           ranks block or all post. Work posted before first advances to its last
                            step */
-    int32_t flat;       /* 1, on any rank: messages of MPI alone, though ranks share memory. So does
-                           DPAR_MPI_FLAT=1 in the environment; DPAR_MPI_NODE=2 there: as if nodes
-                           had two ranks at most (to try what happens between them) */
+    int32_t flat;       /* 1, on any rank, uses only messages of MPI even if ranks share memory. So
+                           does DPAR_MPI_FLAT=1 in the environment. DPAR_MPI_NODE=2 there treats
+                           nodes as if they had at most two ranks, to try communication between
+                           them */
 } dpar_mpi_desc;
 
-/* A communicator over the ranks of `user`, which stays yours: over the node's memory where all of
- * them share it, else over a private duplicate of `user`. Initialise MPI before, finalise it after
- * dpar_comm_free. options NULL: defaults. COLLECTIVE over `user`, whose ranks all come: MPI's own
- * calls wait for them, without a deadline. It takes milliseconds on one node, and tens of them on
- * several, where sizes are measured. It takes 20 s at most where ranks are said to share a node's
- * memory and do not.
+/* Makes a communicator over the ranks of an MPI communicator: through the node's memory if all of
+ * them share it, otherwise over a private duplicate of `user`. Call it after MPI_Init, and call
+ * dpar_comm_free before MPI_Finalize.
  *
- * E_ARG: MPI is not initialised or is finalised, `user` is MPI_COMM_NULL or an inter-communicator,
- * DPAR_TIMEOUT is no number, or blocking comes with a deadline. E_MISMATCH: the ranks give
- * different options. DPAR_E_SYSTEM: an error of MPI, with its own words. */
+ * user:    stays yours.
+ * options: NULL selects the defaults.
+ *
+ * Collective over `user`. MPI's own calls wait for all ranks, without a deadline. It takes
+ * milliseconds on one node, and tens of milliseconds on several, where sizes are measured. It takes
+ * up to 20 s if ranks are reported to share a node's memory and do not.
+ *
+ * Fails with DPAR_E_ARG if MPI is not initialised or is finalised, `user` is MPI_COMM_NULL or an
+ * inter-communicator, DPAR_TIMEOUT is not a number, or blocking is given with a deadline. Fails
+ * with DPAR_E_MISMATCH if ranks give different options, and with DPAR_E_SYSTEM and MPI's own
+ * message for an error of MPI. */
 DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, dpar_comm **out,
                                    dpar_why *why);
 
 #endif
 
-/* For who includes dpar_halo.h before this header. */
+/* Available if dpar_halo.h was included before this header. */
 #if defined(DPAR_HALO_H) && !defined(DPAR_MPI_GRID_H)
 #define DPAR_MPI_GRID_H
 
-/* A grid on a process grid that MPI has: dpar_mpi_make and dpar_grid_make in one call. Of `cart`,
- * which MPI_Cart_create made, are dims and parts, so that each rank's block is where
- * MPI_Cart_coords says; a dim is periodic where it is in cart or in desc. Dims are in cart's order;
- * with desc.order DPAR_ORDER_FIRST_FASTEST from the last to the first, as Fortran's arrays lie.
- * What desc says of dims and parts must be the same, or 0. A communicator without a process grid
- * will do if desc says all of them. *grid: its communicator is (*grid)->comm, and dpar_grid_free
- * closes both, before MPI_Finalize. Its sentence is in desc.free_why, where you give one.
- * COLLECTIVE over cart. E_ARG: dims or parts that differ, no process grid. Else errors as these
- * two, and nothing is left open. Costs as these two. */
+/* Makes a grid on a process grid of MPI: dpar_mpi_make and dpar_grid_make in one call.
+ *
+ * cart:    made by MPI_Cart_create. Its dims and parts are used, so that each rank's block is at
+ *          its MPI_Cart_coords. A communicator without a process grid is allowed if desc has all
+ *          dims and parts.
+ * options: NULL selects the defaults of dpar_mpi_make.
+ * desc:    describes the grid. Its dims and parts must be 0 or the same as those of cart. A dim is
+ *          periodic if it is in cart or in desc. Dims are in cart's order; with desc.order
+ *          DPAR_ORDER_FIRST_FASTEST they are reversed, as arrays of Fortran are stored.
+ * grid:    set to the grid. Its communicator is (*grid)->comm. dpar_grid_free frees both; call it
+ *          before MPI_Finalize. An error of it is described in desc.free_why if you set that.
+ *
+ * Collective over cart. Costs as these two. Fails with DPAR_E_ARG if dims or parts differ or there
+ * is no process grid, and as these two fail. After an error nothing is left to free. */
 DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *options,
                                         const dpar_grid_desc *desc, dpar_grid **grid,
                                         dpar_why *why);

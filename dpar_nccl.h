@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_nccl.h - the communicators of dpar_comm.h over NCCL, for memory of NVIDIA GPUs: one rank, a
- * process, for each GPU. A communicator of the host's memory brings the ranks together first; it
- * comes from dpar_launch, dpar_init or dpar_mpi_make.
+/* dpar_nccl.h - makes the communicators of dpar_comm.h over NCCL, for the memory of NVIDIA GPUs.
+ * Each rank is a process with a GPU of its own. A communicator of the host's memory, from
+ * dpar_launch, dpar_init or dpar_mpi_make, brings the ranks together first.
  *
  *     #include "dpar_nccl.h"
  *     #include <stdio.h>
@@ -33,98 +33,104 @@
  *     }
  *     int main(void)
  *     {
- *         return dpar_launch(2, each, NULL) < 0;          a rank for each of two GPUs
+ *         return dpar_launch(2, each, NULL) < 0;          one rank for each of two GPUs
  *     }
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. -I/usr/local/cuda/include yours.c -o yours \
  *         -L/usr/local/cuda/lib64 -lcudart -ldl
  *
- * One file of a program defines DPAR_IMPLEMENTATION. Beside this header lie dpar_comm.h and dpar.h.
- * Kernels for strategies and halos: dpar_cuda.h. What ran where: docs/records/gpu.md.
+ * One file of a program defines DPAR_IMPLEMENTATION. dpar_comm.h and dpar.h have to be in the same
+ * folder as this header. dpar_cuda.h has kernels for strategies and halos. docs/records/gpu.md lists
+ * what was run on which machine.
  *
- * Needs CUDA's runtime and nccl.h 2.18 or later to compile. When it runs it needs libnccl.so.2, or
- * the file that DPAR_NCCL_LIBRARY names; with DPAR_NCCL_LINK it is linked (-lnccl) instead. What a
- * version does not have is done by other means or said to be missing. C99, C++11 and later.
+ * Compiling requires the CUDA runtime and nccl.h 2.18 or later, and C99 or C++11. Running requires
+ * libnccl.so.2, or the file that DPAR_NCCL_LIBRARY names; with DPAR_NCCL_LINK it is linked (-lnccl)
+ * instead. Features that a version of NCCL lacks are replaced by others or reported as missing.
  *
- * What differs from what dpar_comm.h says of its calls:
+ * The calls differ from the description in dpar_comm.h as follows.
  *
- * Streams. An operation begins after all that options.stream had to do when it was posted, and runs
- * on a stream of the engine. dpar_wait makes options.stream wait for it and returns at once; so
- * does a call without a work. dpar_test asks whether it is done. Nothing is allocated and nothing
- * synchronised between.
+ * Streams. An operation begins after all work that options.stream had when it was posted, and runs
+ * on a stream of the engine. dpar_wait makes options.stream wait for the operation and returns at
+ * once; a call without a work does the same. dpar_test checks whether the operation is done. In
+ * between nothing is allocated and nothing is synchronised.
  *
- * Barriers, closing and splitting block. Where NCCL connects, an operation may block until the
- * others come to it. These are the first one of a communicator, the first of a kind or length for
- * which NCCL takes other ways than before, and the first message to a rank.
+ * Barriers, closing and splitting block. So may an operation in which NCCL has to connect, until
+ * the other ranks call it. These are the first operation of a communicator, the first of a kind or
+ * length for which NCCL uses other paths than before, and the first message to a rank.
  *
- * All of it can be captured in a graph, on all ranks alike; what is posted in a capture is waited
- * for in it. No deadline sees the replays of a graph. Destroy graphs before their communicator is
- * closed, which waits for that.
+ * All operations can be captured in a graph, in the same way on all ranks. What is posted in a
+ * capture has to be waited for in the same capture. No deadline covers the replays of a graph.
+ * Destroy graphs before you free their communicator, which waits for that.
  *
  * Order. One stream runs the operations of all communicators of a process in the order in which
- * they were posted: all ranks post in the same order over all communicators, not only in each.
- * Messages that are posted one by one begin together, at this rank's next collective, batch, wait
- * or test: all that were posted by then do not wait for later ones. A batch is one group. Of a
- * group NCCL takes the first message to and from each rank together; on one channel the second ones
- * begin when all of these are through, and so on. That holds up nobody where both sides post the
- * same messages together. Where one side posts apart what the other posts together, let a group
- * have one message to and one from each rank.
+ * they were posted. Therefore all ranks have to post in the same order over all communicators, not
+ * only within each. Messages that are posted one by one begin together, at this rank's next
+ * collective, batch, wait or test, and do not wait for messages that are posted later. A batch is
+ * one group. NCCL starts the first message to and from each rank of a group together. On one
+ * channel the second ones begin when all of these are done, and so on. This does not delay ranks if
+ * both sides post the same messages together. If one side posts messages separately that the other
+ * posts together, let a group have only one message to and one from each rank.
  *
- * Messages have no tags. Within what begins together those to one rank go by tag, those of one tag
- * as posted. So the two sides meet whatever order they name neighbours in, if tags on both sides
- * are equal and both post the same messages before the next collective, batch, wait or test.
- * Messages of 0 elements are not sent. To oneself: copied.
+ * Messages have no tags in NCCL. Among messages that begin together, those to one rank are ordered
+ * by tag, and those of one tag as they were posted. So the two sides match whatever order they name
+ * their neighbours in, if their tags are equal and both post the same messages before the next
+ * collective, batch, wait or test. Messages of 0 elements are not sent. A message of a rank to
+ * itself is copied.
  *
- * Host memory. Where in and out are plain host memory, on all ranks, the operation goes through
- * page-locked memory. It is done when it returns, posted or not. Its reductions are in rank order
- * and exact, as with shared memory. A message waits for its dpar_wait. Page-locked and managed
- * memory counts as the device's.
+ * Host memory. If in and out are plain host memory on all ranks, the operation uses page-locked
+ * memory in between. It has finished when it returns, even if it was posted. Its reductions are
+ * exact and in rank order, as with shared memory. A message waits for its dpar_wait. Page-locked
+ * and managed memory counts as memory of the device.
  *
- * Levels. NCCL goes by NVLink, PCIe or host memory within a node and by rings and trees over the
- * network between nodes, whatever groups the ranks are split into. This engine adds no level of its
- * own. Where dpar_nccl_make brought the ranks together, dpar_comm_describe says how many nodes
- * there are. dpar_nccl_doctor says which ways NCCL chose.
+ * Levels. Within a node NCCL uses NVLink, PCIe or host memory, and between nodes rings and trees
+ * over the network, however the ranks are split into groups. This engine adds no level of its own.
+ * If dpar_nccl_make brought the ranks together, dpar_comm_describe reports the number of nodes.
+ * dpar_nccl_doctor reports which paths NCCL chose.
  *
- * Reductions on the device are NCCL's. Order, and the last bits, may differ between sizes, versions
- * and machines. 16-bit floats may be rounded at each step; DPAR_AVG of floats may divide first; MAX
- * and MIN may drop NaNs; AVG of integers is E_ARG. With options.exact floats have the bits of
- * shared memory, on all ranks and in every run: rank order, 16 bits in f32, rounded once, NaN as
- * dpar_comm.h says. It goes by an all-to-all and dpar_mem.reduce.
+ * Reductions on the device are NCCL's. Their order, and the last bits, may differ between sizes,
+ * versions and machines. 16-bit floats may be rounded at each step, DPAR_AVG of floats may divide
+ * first, MAX and MIN may drop NaNs, and AVG of integers is DPAR_E_ARG. With options.exact, floats
+ * have the same bits as with shared memory, on all ranks and in every run: rank order, 16 bits
+ * summed in f32 and rounded once, and NaN as in dpar_comm.h. It uses an all-to-all and
+ * dpar_mem.reduce.
  *
- * Entry: a collective may return, and end, before all ranks have come.
+ * Entry: a collective may return, and end, before all ranks have called it.
  *
- * Mismatch: NCCL compares nothing. A call that does not fit gives wrong results, or a hang. When a
- * collective hangs, ranks that are in different calls of it are found within about a quarter of the
- * deadline (1 s at most) and named: DPAR_E_MISMATCH on all ranks. Messages are not compared.
+ * Mismatched calls: NCCL compares nothing. A call that does not match gives wrong results, or
+ * hangs. If a collective hangs because ranks are in different calls, this is noticed within about a
+ * quarter of the deadline (1 s at most). It is DPAR_E_MISMATCH on all ranks and names the calls.
+ * Messages are not compared.
  *
- * Lost ranks. A thread of the engine counts the time in which only other ranks can hold up the
- * operation at the head of the stream. After the deadline the communicator is aborted and broken,
- * E_TIMEOUT. The sentence names the operation, the ranks that are not in it, and their last ones.
- * Ranks talk about that by TCP with rank 0; nothing is sent while all is well. Rank 0 listens on
- * the loop where all ranks are on its node, at MASTER_ADDR's addresses where they meet by TCP, else
- * at all of its own. A rank whose process ends breaks its communicators everywhere after a second:
- * E_PEER. The broken operation's own kernel ends a moment after that is said, and may write `out`
- * until then. Kernels that were enqueued after it still run: their input is not what they expect.
+ * Lost ranks. A thread of the engine measures the time in which only other ranks can delay the
+ * operation at the head of the stream. After the deadline, the communicator is aborted and broken
+ * with DPAR_E_TIMEOUT. The message names the operation, the ranks that are not in it, and their
+ * last operations. Ranks exchange this by TCP with rank 0; nothing is sent while all is well. Rank
+ * 0 listens on the loopback interface if all ranks are on its node, at the addresses of MASTER_ADDR
+ * if they meet by TCP, and otherwise at all its own addresses. If a rank's process ends, its
+ * communicators break everywhere after a second with DPAR_E_PEER. The kernel of the broken
+ * operation ends a moment later, and may write `out` until then. Kernels that were enqueued after
+ * it still run, on input that is not what they expect.
  *
- * Who may enter. Each connection to rank 0 begins with a challenge: both sides prove that they know
- * the key of the job, by HMAC-SHA-256 of numbers that both have just drawn. The key comes with the
- * id, over the communicator, the file or the launcher that brings the ranks together. Where they
- * meet by TCP it is made of the job's secret: DPAR_SECRET, or the file that DPAR_SECRET_FILE names,
- * or ~/.dpar_secret; the same on all ranks, 16 characters or more, a file of mode 0600. `openssl
- * rand -hex 32` makes one. Without a secret whoever reaches the port and names the job may enter;
- * dpar_nccl_doctor says so. Who waits, says nothing or something else at rank 0's port holds up
- * nobody. Nothing is encrypted, here or by NCCL, whose own connections are NCCL's.
+ * Authentication. Each connection to rank 0 begins with a challenge: both sides prove that they
+ * know the key of the job, by HMAC-SHA-256 of numbers that both have just drawn. The key is sent
+ * with the id, over the communicator, the file or the launcher that brings the ranks together. If
+ * they meet by TCP, it is derived from the job's secret: DPAR_SECRET, or the file that
+ * DPAR_SECRET_FILE names, or ~/.dpar_secret. The secret is the same on all ranks and has at least
+ * 16 characters, and a file has mode 0600. `openssl rand -hex 32` makes one. Without a secret,
+ * anybody who reaches the port and names the job may join, and dpar_nccl_doctor reports that. A
+ * client that is silent or sends something else does not delay other ranks. Nothing is encrypted,
+ * neither here nor by NCCL, whose own connections are not covered by this.
  *
- * Halos. From NCCL 2.29.2 on, devices that reach each other's memory (one node, NVLink) read packed
- * halos where they lie. Elsewhere messages go: between nodes, with older releases, with quiet, and
- * with DPAR_NCCL_LEND=0 on some rank. dpar_halo_plan_report says which ("packed", "message").
- * In place of messages streams meet. That is an operation as others are, but its deadline's
- * sentence cannot say who of its ranks is missing. Of a communicator that broke then, NCCL's own
- * memory stays until it is closed.
+ * Halos. With NCCL 2.29.2 or later, devices that reach each other's memory (one node, NVLink) read
+ * packed halos directly. Otherwise halos are sent as messages: between nodes, with older versions,
+ * with quiet, and with DPAR_NCCL_LEND=0 on some rank. dpar_halo_plan_report shows which ("packed",
+ * "message"). With direct reads, streams wait for each other in place of messages. This is an
+ * operation like others, but the message of its deadline cannot name the ranks that are missing. If
+ * a communicator breaks in it, NCCL's own memory is kept until the communicator is closed.
  *
- * Memory: dpar_comm_alloc gives memory of the device (ncclMemAlloc, else cudaMalloc). Only
- * dpar_nccl_register registers it with NCCL, and a halo exchange what it packs. all_to_all in place
- * goes through options.scratch_bytes. */
+ * Memory: dpar_comm_alloc returns memory of the device (from ncclMemAlloc, otherwise cudaMalloc).
+ * It is registered with NCCL only by dpar_nccl_register, and by a halo exchange for what it packs.
+ * all_to_all in place uses options.scratch_bytes. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -142,109 +148,130 @@
 
 #include <nccl.h>
 
-/* Options of dpar_nccl_make. All zero means the defaults. timeout_s, exact and elastic: the same on
- * all ranks. */
+/* Describes a communicator over NCCL. 0 selects the default of each field. All ranks give the same
+ * timeout_s, exact and elastic. */
 typedef struct dpar_nccl_desc {
-    double timeout_s;         /* deadline of one operation, and of making a communicator; 0: 300 s;
-                                 < 0: none */
-    cudaStream_t stream;      /* the compute stream: what an operation reads is made there, what it
-                                 writes is used there */
-    cudaStream_t comm_stream; /* where operations run; NULL: one of its own, of high priority */
-    const dpar_mem *mem;   /* becomes the communicators' mem: what strategies compute with, on the
-                              compute stream. NULL: none */
-    int32_t exact;         /* 1: reductions of floats in rank order: all-to-all, sums by `adds` */
-    int32_t elastic;       /* 1: a broken communicator is kept for dpar_nccl_shrink */
-    const dpar_mem *adds;  /* for exact: a table (dpar_cuda_mem) whose work goes to comm_stream,
-                              which is then given too */
-    int32_t works;         /* operations under way at a time, events made at set-up; 0: 256 */
-    int32_t quiet;         /* 1: no thread that looks for deadlines and lost ranks, and no TCP: the
-                              device has no deadline */
-    int64_t scratch_bytes; /* device memory for exact and for all_to_all in place; 0: 32 MiB */
-    int64_t staging_bytes; /* page-locked memory for operations on host memory; 0: 4 MiB */
-    const char *log;       /* a file of this rank's, without %h or %p, into which NCCL writes what
-                              it chooses, for dpar_nccl_doctor; NULL: none. Say it before the
-                              process first uses NCCL */
+    double timeout_s;    /* deadline of one operation, and of making a communicator, in seconds.
+                            0 selects 300; below 0 there is none */
+    cudaStream_t stream; /* the compute stream, which makes what operations read and uses what
+                            they write */
+    cudaStream_t comm_stream; /* stream on which operations run. NULL makes one of high priority */
+    const dpar_mem *mem;  /* mem of the communicators, with which strategies compute on the compute
+                             stream; NULL if there is none */
+    int32_t exact;        /* 1 reduces floats in rank order: an all-to-all, and sums by `adds` */
+    int32_t elastic;      /* 1 keeps a broken communicator for dpar_nccl_shrink */
+    const dpar_mem *adds; /* for exact: a table (dpar_cuda_mem) whose work is enqueued on
+                             comm_stream, which must then be given too */
+    int32_t works;        /* operations that may be under way at once, whose events are made at the
+                             start; 0 selects 256 */
+    int32_t quiet;        /* 1: no thread that watches deadlines and lost ranks, and no TCP, so that
+                             operations on the device have no deadline */
+    int64_t scratch_bytes; /* device memory for exact and all_to_all in place; 0 selects 32 MiB */
+    int64_t staging_bytes; /* page-locked memory for operations on host memory; 0 selects 4 MiB */
+    const char *log;       /* name of a file for this rank, without %h or %p, in which NCCL writes
+                              its choices, for dpar_nccl_doctor; NULL for none. It has to be set
+                              before the process first uses NCCL */
 } dpar_nccl_desc;
 
-/* A communicator over NCCL of the ranks of `host` (of dpar_launch, dpar_init, dpar_mpi_make), which
- * carries the id and is needed no more afterwards. Each rank has the CUDA device that is current in
- * it, then and at all later calls, for itself. options NULL: defaults. COLLECTIVE over host. 0.1 s
- * to seconds.
+/* Makes a communicator over NCCL of the ranks of `host`. Each rank uses the CUDA device that is
+ * current in it, now and in all later calls, and no other rank may use that device.
  *
- * For tests ranks may share a device. DPAR_TEST_SHARE_GPU=1 does it as the version of NCCL allows
- * it. DPAR_TEST_SHARE_GPU=hosts works with all versions: each passes for a host of its own, by
- * sockets.
+ * host:    from dpar_launch, dpar_init or dpar_mpi_make. It sends the id and is not needed
+ *          afterwards.
+ * options: NULL selects the defaults.
  *
- * E_SYSTEM, with NCCL's or CUDA's own words: without libnccl.so.2, with one older than 2.18.
- * E_TIMEOUT: not all come. E_MISMATCH: ranks give different options or have different versions of
- * NCCL. E_ARG: exact without adds and comm_stream. When one rank fails, all fail. */
+ * For tests, ranks may share a device. DPAR_TEST_SHARE_GPU=1 does so as far as the version of NCCL
+ * allows it. DPAR_TEST_SHARE_GPU=hosts works with all versions: each rank pretends to be a host of
+ * its own, and they communicate by sockets.
+ *
+ * Collective over host. Takes 0.1 s to seconds. Fails on all ranks: with DPAR_E_SYSTEM and NCCL's
+ * or CUDA's own message if libnccl.so.2 is missing or older than 2.18, and DPAR_E_TIMEOUT if not
+ * all ranks call it. Fails with DPAR_E_MISMATCH if ranks give different options or have different
+ * versions of NCCL, and with DPAR_E_ARG for exact without adds and comm_stream. */
 DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *options, dpar_comm **out,
                                     dpar_why *why);
 
-/* How ranks without a communicator find each other. */
+/* Methods by which ranks without a communicator find each other. */
 enum {
-    DPAR_NCCL_ANY,      /* the first of these for which the environment has all; file before TCP */
-    DPAR_NCCL_NODE,     /* all ranks are on this node: dpar_init */
-    DPAR_NCCL_PMI,      /* PMI-1 over PMI_FD (mpiexec of MPICH, Intel MPI), where the program does
-                           not call MPI_Init; once in a process */
-    DPAR_NCCL_ID,       /* NCCL_COMM_ID=host:port on all ranks. Nothing else is exchanged: when
-                           ranks are missing, the sentence cannot name them */
-    DPAR_NCCL_FILE,     /* a file in a folder that all see: `file`, or DPAR_NCCL_FILE. One that a
-                           killed run left does not count, but with quiet */
-    DPAR_NCCL_TCP,      /* rank 0 listens at `address`, or MASTER_ADDR, and `port`, or
-                           DPAR_NCCL_PORT, or MASTER_PORT (where torchrun itself listens when it
-                           runs on several nodes: give it another). Where no network is of that
-                           address (a service's, a loop's by name) at all of its own */
-    DPAR_NCCL_CALLBACK, /* `broadcast` */
+    DPAR_NCCL_ANY,  /* DPAR_NCCL_CALLBACK if `broadcast` is given, otherwise the first
+                       method below for which the environment has all it needs */
+    DPAR_NCCL_NODE, /* by dpar_init: all ranks are on this node */
+    DPAR_NCCL_PMI,  /* by PMI-1 over PMI_FD (mpiexec of MPICH, Intel MPI), if the program does not
+                       call MPI_Init; once in a process */
+    DPAR_NCCL_ID,   /* by NCCL_COMM_ID=host:port on all ranks. Nothing else is exchanged, so that
+                       a message cannot name ranks that are missing */
+    DPAR_NCCL_FILE, /* by a file in a folder that all ranks see: `file`, or DPAR_NCCL_FILE. A file
+                       that is left of a killed run is ignored, except with quiet */
+    DPAR_NCCL_TCP,  /* rank 0 listens at `address`, or MASTER_ADDR, and `port`, or DPAR_NCCL_PORT,
+                       or MASTER_PORT. On several nodes torchrun itself listens at MASTER_PORT, so
+                       give another. If no network of rank 0 has that address (that of a service,
+                       or a loopback name), it listens at all its own */
+    DPAR_NCCL_CALLBACK, /* by `broadcast` */
     DPAR_NCCL_RENDEZVOUS_COUNT
 };
+/* Describes how ranks find each other. 0 selects the default of each field. */
 typedef struct dpar_nccl_rendezvous {
-    int32_t way;        /* DPAR_NCCL_x */
-    int32_t rank, size; /* size 0: dpar_launcher_detect says both */
-    uint64_t job; /* the same on all ranks; other jobs have another; 0: from dpar_launcher_detect */
-    const char *file;
-    const char *address;
+    int32_t way;         /* DPAR_NCCL_ANY, ... */
+    int32_t rank, size;  /* size 0 selects both from dpar_launcher_detect */
+    uint64_t job;        /* the same on all ranks, and different for other jobs; 0 selects that of
+                            dpar_launcher_detect */
+    const char *file;    /* for DPAR_NCCL_FILE */
+    const char *address; /* for DPAR_NCCL_TCP */
     int32_t port;
     int32_t room; /* 0 */
-    /* Gives all ranks the root's bytes; 0 when it went well. */
+    /* For DPAR_NCCL_CALLBACK: sends the bytes of rank `root` to all. Returns 0 on success. */
     int (*broadcast)(void *user, void *buffer, size_t bytes, int root);
-    void *user;
+    void *user; /* passed to broadcast */
 } dpar_nccl_rendezvous;
 
-/* dpar_nccl_make for a job whose ranks have no communicator. meeting NULL: DPAR_NCCL_ANY.
- * COLLECTIVE over the job. Errors as there. E_ARG also where the environment says too little; the
- * sentence says what is missing for each way; where the secret is too short, or others can read its
- * file. E_TIMEOUT names the ranks that did not come (TCP). E_MISMATCH also where rank 0 has another
- * secret. */
+/* Makes a communicator over NCCL for a job whose ranks have no communicator.
+ *
+ * meeting: NULL selects DPAR_NCCL_ANY.
+ * options: NULL selects the defaults.
+ *
+ * Collective over the job. Costs and fails as dpar_nccl_make. Also fails with DPAR_E_ARG if the
+ * environment lacks something, which the message names for each method, if the secret is too short,
+ * or if others can read its file. With TCP the message of DPAR_E_TIMEOUT names the ranks that are
+ * missing, and another secret than rank 0's is DPAR_E_MISMATCH. */
 DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_rendezvous *meeting,
                                     const dpar_nccl_desc *options, dpar_comm **out, dpar_why *why);
 
-/* The stream on which operations run. NULL for a communicator of another engine. */
+/* Returns the stream on which operations run, or NULL for a communicator of another engine.
+ * Local. */
 DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *c);
 
-/* Registers device memory with NCCL until the communicator is closed, or the memory is given to
- * dpar_comm_release. It becomes a window where NCCL has them (2.27; memory of dpar_comm_alloc, and
- * a multiple of 4096), else a buffer (2.19). With older versions nothing happens. In each later
- * operation either all ranks use memory that they registered in the same call, or none does.
- * COLLECTIVE; the same bytes on all ranks.
+/* Registers device memory with NCCL until the communicator is closed, or the memory is passed to
+ * dpar_comm_release. In each later operation either all ranks use memory that they registered in
+ * the same call, or none does.
  *
- * E_ARG, without a sentence: another engine, NULL or bytes below 1. E_SYSTEM with NCCL's words and
- * E_MEMORY: the sentence is in c->why. */
+ * memory, bytes: all ranks give the same bytes. Memory of dpar_comm_alloc, with a multiple of 4096
+ *                bytes, becomes a window if NCCL has windows (2.27), otherwise a buffer (2.19).
+ *                With older versions nothing happens.
+ *
+ * Collective. Fails with DPAR_E_ARG, without a message, for another engine, NULL or bytes below 1.
+ * Fails with DPAR_E_SYSTEM and NCCL's own message, or DPAR_E_MEMORY; the message is in c->why. */
 DPAR_API dpar_status dpar_nccl_register(dpar_comm *c, void *memory, int64_t bytes);
 
-/* Goes on without lost ranks: the ranks of c but for gone[n] (ascending) become a communicator, in
- * the order of c. It needs options.elastic and NCCL 2.27 or later, else E_UNKNOWN. c may be broken;
- * close it afterwards as always. COLLECTIVE over those that stay.
+/* Makes a communicator of the ranks of c without those that are lost. The ranks keep their order.
  *
- * E_ARG: c is of another engine, gone is not n >= 1 other ranks of c, ascending, or out is NULL.
- * E_MEMORY. E_TIMEOUT: not all that stay come before c's deadline. E_SYSTEM with NCCL's words. */
+ * c:    made with options.elastic. It may be broken; free it afterwards as always.
+ * gone: [n] ranks of c that are left out, ascending, at least one and not this rank.
+ *
+ * Collective over the ranks that stay. Fails with DPAR_E_UNKNOWN without options.elastic or with
+ * NCCL before 2.27, DPAR_E_ARG if c is of another engine, gone is not as described or out is NULL,
+ * DPAR_E_MEMORY, or DPAR_E_SYSTEM with NCCL's own message. Fails with DPAR_E_TIMEOUT if not all
+ * ranks that stay call it before c's deadline. */
 DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *c, const int32_t *gone, int32_t n, dpar_comm **out,
                                       dpar_why *why);
 
-/* Adds to dpar_doctor what NCCL is and does: version, library, ranks that share a device on
- * purpose, the transports of options.log. A line "WRONG: ... -> what to do" says where it uses
- * sockets. On rank 0 of c, where it listens and by which secret others come in. Returns how many
- * lines are WRONG. c may be NULL. Local. */
+/* Writes a report about NCCL, to follow that of dpar_doctor, with a line "WRONG: ... -> what to do"
+ * if NCCL uses sockets. Returns the number of these lines. The report has the version, the library,
+ * ranks that share a device on purpose, and the transports found in options.log. On rank 0 of c it
+ * also has the address at which it listens, and which secret protects it.
+ *
+ * c: may be NULL.
+ *
+ * Local. */
 DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_spatial.h - layers of networks whose samples are cut into blocks over the ranks, forward and backward.
+/* dpar_spatial.h - runs layers of networks whose samples are cut into blocks over the ranks, forward and backward.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
- * Convolutions of any stride, dilation and padding, transposed ones, pooling, interpolation, neighbourhood
- * attention, norms, attention within a window of tokens. A layer finds from a rank's outputs what the rank must
- * hold, moves the halos and calls your kernel. Results equal those of one rank to rounding. apps/unet.c is a whole
- * network.
+ * The layers are convolutions of any stride, dilation and padding, transposed convolutions, pooling, interpolation,
+ * neighbourhood attention, norms, and attention within a window of tokens. From the outputs of a rank, a layer
+ * computes which inputs the rank needs, exchanges the halos and calls your kernel. Results equal those of one rank
+ * up to rounding. apps/unet.c is a whole network.
  *
- * What must each rank hold, for a pooling of 3 with stride 2 over a row of 32 on 4 ranks?
+ * This program prints which inputs each of 4 ranks needs for a pooling of 3 with stride 2 over a row of 32 points:
  *
  *     #include "dpar_spatial.h"
  *     #include <stdio.h>
@@ -16,34 +16,39 @@
  *         const int32_t four[] = {4};
  *         const int64_t extent[] = {32};
  *         dpar_placement cut = dpar_shard(0);
- *         dpar_spatial layer = {0};
- *         dpar_spatial_boxes b;
+ *         dpar_spatial_desc layer = {0};
+ *         dpar_spatial_boxes boxes;
  *         dpar_mesh mesh;
  *         dpar_why why;
- *         int32_t r;
- *         dpar_mesh_init(&mesh, "x", four, DPAR_ORDER_LAST_FASTEST, 4, NULL);
- *         dpar_layout_init(&layer.in, &mesh, 1, extent, &cut, NULL);
- *         layer.kind = DPAR_SPATIAL_CONVOLUTION;                  pooling too
+ *         int32_t rank;
+ *         if (dpar_mesh_init(&mesh, "x", four, DPAR_ORDER_LAST_FASTEST, 4, &why) < 0 ||
+ *             dpar_layout_init(&layer.in, &mesh, 1, extent, &cut, &why) < 0) {
+ *             puts(why.text);
+ *             return 1;
+ *         }
+ *         layer.kind = DPAR_SPATIAL_CONVOLUTION;                  for pooling too
  *         layer.type = DPAR_F32;
  *         layer.padding[0] = DPAR_SPATIAL_PAD_LOWEST;
  *         layer.window[0].kernel = 3;
  *         layer.window[0].stride = 2;
- *         layer.window[0].pad_low = layer.window[0].pad_high = 1;
- *         for (r = 0; r < 4; r++) {
- *             if (dpar_spatial_check(&layer, r, &b, &why) < 0) {
+ *         layer.window[0].pad_low = 1;
+ *         layer.window[0].pad_high = 1;
+ *         for (rank = 0; rank < 4; rank++) {
+ *             if (dpar_spatial_check(&layer, rank, &boxes, &why) < 0) {
  *                 puts(why.text);
  *                 return 1;
  *             }
- *             printf("rank %d: outputs %d to %d of inputs %d to %d\n", (int)r, (int)b.out.lo[0],
- *                    (int)b.out.hi[0] - 1, (int)b.in.lo[0], (int)b.in.hi[0] - 1);
+ *             printf("rank %d: outputs %d to %d need inputs %d to %d\n", (int)rank,
+ *                    (int)boxes.out.lo[0], (int)boxes.out.hi[0] - 1,
+ *                    (int)boxes.in.lo[0], (int)boxes.in.hi[0] - 1);
  *         }
  *         return 0;
  *     }
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
- * To run it: dpar_spatial_init plans such a layer over a communicator, with layer.forward, a kernel of yours;
- * dpar_spatial_forward moves halos and calls it. */
+ * To run the layer, set layer.forward to your kernel, plan the layer over a communicator with dpar_spatial_init, and
+ * call dpar_spatial_forward, which exchanges the halos and calls the kernel. */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -68,14 +73,15 @@
 
 /* ==== spatial/spatial.h ==== */
 
-/* spatial - layers of networks on a field that ranks share: convolution, transposed convolution,
- * pooling, interpolation, neighbourhood attention, Group- and BatchNorm. dpar finds which outputs a
- * rank computes and which inputs these read. It moves the halos, pads, and brings gradients back.
- * The arithmetic is your kernel. It sees global indices, so it is the kernel of one rank:
+/* spatial - runs layers of networks on a field that ranks share: convolution, transposed
+ * convolution, pooling, interpolation, neighbourhood attention, GroupNorm and BatchNorm. dpar finds
+ * which outputs a rank computes and which inputs they read. It exchanges the halos, pads, and sends
+ * gradients back. The arithmetic is your kernel. Because it gets global indices, it is the kernel
+ * that you would write for one rank:
  *
  *     dpar_spatial_desc layer;                        zeroed, then:
  *     layer.kind = DPAR_SPATIAL_CONVOLUTION;
- *     layer.in = field;                          who has which inputs (dpar_layout)
+ *     layer.in = field;                          which rank has which inputs (dpar_layout)
  *     layer.window[0].kernel = 3; ...            as dpar_window_outputs takes it
  *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
  *     layer.forward = convolve; ...
@@ -86,265 +92,292 @@
  *     dpar_spatial_backward(plan, &arrays);
  *     next.in = plan->out;                                      the next layer follows
  *
- * Any kernel, stride, dilation and padding will do, uneven and empty blocks, and halos that reach
- * past the neighbour: what a rank reads is found from its outputs. An output has the same bits on
- * any number of ranks when the kernel's result does not depend on the tile. Input gradients at the
- * ends of blocks are sums of parts of several ranks, always in the same order. They are rounded in
- * other places than on one rank.
+ * Any kernel, stride, dilation and padding is allowed, and so are uneven and empty blocks, and
+ * halos that reach past the neighbour, because dpar computes what a rank reads from its outputs. An
+ * output has the same bits on any number of ranks if the kernel's result does not depend on the
+ * tile. Input gradients near the ends of blocks are sums of parts from several ranks, always in the
+ * same order, but rounded differently than on one rank.
  *
- * Where comm->mem is a device's, so are the arrays of a step. Halos travel and padding is made
- * there, and kernels enqueue on the stream of comm->mem and return. The thread waits for nothing
- * where that stream orders what is sent (dpar_nccl.h). The plan is the host's. */
+ * If comm->mem is the memory of a device, the arrays of a step are in that memory. Halos and
+ * padding are handled there, and kernels enqueue on the stream of comm->mem and return. The thread
+ * waits for nothing if that stream also orders what is sent (dpar_nccl.h). The plan is in the
+ * memory of the host. */
 
+/* The most inputs that a layer has. */
 enum { DPAR_SPATIAL_MAX_TENSORS = 4 };
 
-/* What reads what, along each dim. dpar_spatial_taps says it of one output. */
+/* Kinds of layers: which inputs an output reads, along each dim. dpar_spatial_taps gives it for one
+ * output. */
 enum {
-    DPAR_SPATIAL_CONVOLUTION = 1, /* pooling too */
+    DPAR_SPATIAL_CONVOLUTION = 1, /* also pooling */
     DPAR_SPATIAL_TRANSPOSED,      /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
     DPAR_SPATIAL_INTERPOLATION,   /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
-    DPAR_SPATIAL_NEIGHBOURHOOD /* attention: `in` are keys and values; queries go by `user`, cut as
-                          the outputs. stride and pads do not count; DPAR_SPATIAL_PAD_WRAP: round a
-                          ring. Keys that no query of a rank sees stay where they are, except keys
-                          between others that it sees, of a block of fewer queries than the dilation
-                        */
+    /* Neighbourhood attention: `in` are keys and values; queries are passed in `user` and cut like
+     * the outputs. stride and pads are ignored; DPAR_SPATIAL_PAD_WRAP makes the dim a ring. Keys
+     * that no query of a rank sees are not sent to it, except keys between others that it sees, if
+     * its block has fewer queries than the dilation. */
+    DPAR_SPATIAL_NEIGHBOURHOOD
 };
 
-/* What lies beyond the ends of a dim. */
+/* Values beyond the ends of a dim. */
 enum {
     DPAR_SPATIAL_PAD_ZERO,
-    DPAR_SPATIAL_PAD_WRAP,      /* the other end: longitudes */
-    DPAR_SPATIAL_PAD_REFLECT,   /* without the end itself; pads must be below the extent */
-    DPAR_SPATIAL_PAD_REPLICATE, /* the end; interpolation has this for DPAR_SPATIAL_PAD_ZERO too */
-    DPAR_SPATIAL_PAD_LOWEST     /* minus infinity: max pooling. Integers: the least one. Not f8 */
+    DPAR_SPATIAL_PAD_WRAP,      /* the points of the other end, as for longitudes */
+    DPAR_SPATIAL_PAD_REFLECT,   /* mirrored without the end itself; pads must be below the extent */
+    DPAR_SPATIAL_PAD_REPLICATE, /* the end; interpolation also uses it for DPAR_SPATIAL_PAD_ZERO */
+    DPAR_SPATIAL_PAD_LOWEST     /* minus infinity, or the least integer, for max pooling; not f8 */
 };
 
-/* Who computes the outputs. */
+/* Rules for which rank computes which outputs. */
 enum {
-    DPAR_SPATIAL_OUTPUTS_BALANCED, /* cut by DPAR_SPLIT_EVEN over the same mesh axes */
-    DPAR_SPATIAL_OUTPUTS_FOLLOW, /* near their inputs: small halos; only for dims that are cut once
-                                  */
-    DPAR_SPATIAL_OUTPUTS_GIVEN   /* layer.given: dims cut by the same mesh axes as those of `in` */
+    DPAR_SPATIAL_OUTPUTS_BALANCED, /* cut by DPAR_SPLIT_EVEN over the mesh axes of the inputs */
+    DPAR_SPATIAL_OUTPUTS_FOLLOW,   /* near their inputs, for small halos; only for dims that are cut
+                                      by one mesh axis */
+    DPAR_SPATIAL_OUTPUTS_GIVEN     /* layer.given, whose dims are cut by the same mesh axes as those
+                                      of `in` */
 };
 
-/* A piece of a field in memory. Indices are global, as all here. Point i, j, ... of plane p is
+/* A piece of a field in memory, with global indices. Point i, j, ... of plane p is
  * data[origin + p * plane + i * stride[0] + j * stride[1] + ...]. */
 typedef struct dpar_tile {
     void *data;
-    int64_t origin, plane, planes;
-    int64_t stride[DPAR_MAX_DIMS];
-    dpar_box box; /* what to compute, or all that this reads, padding too */
+    int64_t origin, plane, planes; /* elements, elements, number of planes */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements */
+    dpar_box box; /* what to compute, or all that this computation reads, padding included */
 } dpar_tile;
 
 typedef struct dpar_spatial_desc dpar_spatial_desc;
 
-/* What a kernel gets. Tiles have no data where a step does not use them. in[].box is exactly what
- * the outputs of out.box read. It reaches beyond 0 and the extent where padding is read, so a
- * routine without padding (im2col, cuDNN) can take it as it is. */
+/* Describes the work of a kernel. Tiles that a step does not use have no data. in[].box is exactly
+ * what the outputs of out.box read. It extends below 0 and beyond the extent where padding is read,
+ * so that a routine without padding (im2col, cuDNN) can use it as it is. */
 typedef struct dpar_spatial_call {
     const dpar_spatial_desc *layer;
     dpar_tile in[DPAR_SPATIAL_MAX_TENSORS];
     dpar_tile in_gradient[DPAR_SPATIAL_MAX_TENSORS];
     dpar_tile out, out_gradient;
-    void *user;
+    void *user; /* that of the layer */
 } dpar_spatial_call;
+/* Computes outputs or gradients on a tile: a callback of yours. */
 typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
 
-/* A layer. Zero it and fill in what differs. A dim whose kernel is 0 is not touched (a batch). */
+/* Describes a layer. Zero it and fill in what differs from the defaults. A dim whose kernel is 0 is
+ * left as it is, such as a batch. */
 struct dpar_spatial_desc {
     int32_t kind;                      /* DPAR_SPATIAL_CONVOLUTION, ... */
     int32_t outputs;                   /* DPAR_SPATIAL_OUTPUTS_BALANCED, ... */
-    dpar_layout in;                    /* of one plane of the inputs; blocks as halo.h has them */
-    dpar_layout given;                 /* DPAR_SPATIAL_OUTPUTS_GIVEN */
+    dpar_layout in;                    /* of one plane of the inputs; blocks as in halo.h */
+    dpar_layout given;                 /* for DPAR_SPATIAL_OUTPUTS_GIVEN */
     dpar_window window[DPAR_MAX_DIMS]; /* kernel, stride, dilation, pads, ceil_mode */
-    int32_t padding[DPAR_MAX_DIMS];    /* DPAR_SPATIAL_PAD_x */
-    int64_t extent[DPAR_MAX_DIMS]; /* outputs of a dim; 0: as many as there are. Interpolation: must
-                                      be said. Transposed: with torch's output padding */
-    int32_t corners;               /* interpolation: 1: align_corners */
-    int32_t type; /* DPAR_F32, ... of inputs and outputs; with gradients dpar_type_reduces must take
-                     it */
-    int32_t tensors; /* inputs of one shape (keys, values); 0: 1; at most 4 */
-    int32_t last;    /* 1: planes are innermost (NHWC) */
-    int32_t whole;   /* 1: the kernel runs once, when all halos are there. 0: on the inner outputs
-                        while halos travel, then on at most 2 boxes a dim of the others */
-    int64_t planes, out_planes; /* channels times samples, of each input and of the output; 0: 1,
-                                   and as many as the inputs */
-    dpar_box in_box; /* box of this rank's arrays, where it is larger than the layer needs (two
-                        layers read them); dims 0: as dpar_spatial_check. At most 2^60 elements, as
-                        the outputs (E_RANGE) */
+    int32_t padding[DPAR_MAX_DIMS];    /* DPAR_SPATIAL_PAD_ZERO, ... */
+    /* Outputs of each dim; 0 selects as many as there are. Required for interpolation. For a
+     * transposed convolution it may include PyTorch's output padding. */
+    int64_t extent[DPAR_MAX_DIMS];
+    int32_t corners; /* interpolation: 1 selects align_corners */
+    int32_t type;    /* of inputs and outputs: DPAR_F32, ...; with gradients dpar_type_reduces must
+                        accept it */
+    int32_t tensors; /* inputs of one shape (keys, values), at most 4; 0 selects 1 */
+    int32_t last;    /* 1 if planes are innermost (NHWC) */
+    /* 1 calls the kernel once, when all halos have arrived. 0 calls it on the inner outputs while
+     * halos are under way, then on the others as at most 2 boxes for each dim. */
+    int32_t whole;
+    int64_t planes, out_planes; /* channels times samples of each input, and of the output; 0
+                                   selects 1, and as many as the inputs have */
+    /* Box of this rank's arrays, if it is larger than the layer needs because two layers read them.
+     * dims 0 selects the box of dpar_spatial_check. At most 2^60 elements, as the outputs, or it is
+     * DPAR_E_RANGE. */
+    dpar_box in_box;
     dpar_spatial_kernel forward;         /* writes out at out.box from in */
-    dpar_spatial_kernel input_gradient;  /* ADDS to in_gradient what out_gradient at out.box gives;
-                                            in and out are as forward left them */
-    dpar_spatial_kernel weight_gradient; /* from in and out_gradient; runs while gradients travel.
-                                            The sum over ranks (dpar_all_reduce) is yours */
-    void *user;
-    /* How halos travel, not which fields; NULL: the defaults, and boxes are packed wherever arrays
-     * lie. With way DPAR_HALO_DIRECT peers read long runs where they lie: in and in_gradient are
-     * then memory of dpar_comm_alloc in each step, on all ranks (E_ARG). */
+    dpar_spatial_kernel input_gradient;  /* adds to in_gradient the gradient from out_gradient at
+                                            out.box; in and out are as forward left them */
+    dpar_spatial_kernel weight_gradient; /* uses in and out_gradient; called while gradients are
+                                            under way. Summing over ranks (dpar_all_reduce) is up to
+                                            you */
+    void *user;                          /* passed to the kernels */
+    /* How halos are exchanged; its `field` and `fields` are ignored. NULL selects the defaults,
+     * with which boxes are packed wherever arrays are. With way DPAR_HALO_DIRECT, peers read long
+     * runs directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc in
+     * every step, on all ranks; otherwise it is DPAR_E_ARG. */
     const dpar_halo_plan_desc *options;
 };
 
 /* ---- one dim; local ---- */
 
-/* What output y reads: inputs first, first + step, ..., count of them, padding too. Of a transposed
- * convolution input i meets tap (y + pad_low - i stride) / dilation where that divides. */
+/* The inputs that an output y reads: first, first + step, ..., which are `count`, padding included.
+ * In a transposed convolution, input i meets tap (y + pad_low - i stride) / dilation if that is a
+ * whole number. */
 typedef struct dpar_spatial_tap_range {
     int64_t first, step, count;
-    int64_t inside;  /* of these within 0 .. extent - 1: for averages without padded cells */
-    int64_t padded;  /* of these within the padding too: for averages with padded cells (ceil_mode
-                        windows end there) */
-    double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
+    int64_t inside;  /* how many are within 0 .. extent - 1, for averages without padded cells */
+    int64_t padded;  /* how many are within the padding too, for averages with padded cells
+                        (ceil_mode windows end there) */
+    double fraction; /* interpolation: distance of y from the tap at or before it, in taps */
 } dpar_spatial_tap_range;
-/* What output y of a dim reads. `layer` is one that dpar_spatial_check takes. E_ARG, without a
- * sentence: no such dim or output. Local, O(taps). */
+/* Computes the inputs that output y of a dim reads, for a layer that dpar_spatial_check accepts.
+ * Local. O(taps). Fails with DPAR_E_ARG, without a message, if there is no such dim or output. */
 DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial_desc *layer, int32_t dim, int64_t y,
                                        dpar_spatial_tap_range *taps);
-/* What a layer gives, and what a rank has of it. Boxes without points have dims 0. */
+/* The outputs of a layer, and what a rank has of it. Boxes without points have dims 0. */
 typedef struct dpar_spatial_boxes {
     int64_t extent[DPAR_MAX_DIMS]; /* outputs of each dim */
-    dpar_box in;  /* what its input arrays must hold at least: own points, halos, padding */
-    dpar_box out; /* the outputs that it computes */
+    dpar_box in;  /* the least that its input arrays must hold: own points, halos, padding */
+    dpar_box out; /* outputs that it computes */
 } dpar_spatial_boxes;
-/* Judges a layer, and says what is known of it without planning (boxes NULL: not wanted). Where
- * several layers read one array, its box is the least that holds the boxes `in` of all of them.
- * E_ARG, E_RANGE with a sentence. Local, O(dims x axes). */
+/* Checks a layer and computes its boxes on a rank without planning it. If several layers read one
+ * array, its box is the smallest that holds the boxes `in` of all of them.
+ *
+ * boxes: set to the boxes. May be NULL.
+ *
+ * Local. O(dims x axes). Fails with DPAR_E_ARG or DPAR_E_RANGE. */
 DPAR_API dpar_status dpar_spatial_check(const dpar_spatial_desc *layer, int32_t rank,
                                         dpar_spatial_boxes *boxes, dpar_why *why);
-/* The tile of an array that holds `box` densely, planes outermost or innermost (last). Local,
- * O(dims). */
+/* Describes a dense array that holds `box` as a tile.
+ *
+ * last: 1 if planes are innermost, 0 if they are outermost.
+ *
+ * Local. O(dims). */
 DPAR_API void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
                              int32_t last);
 
 /* ---- layers ---- */
 
-/* A plan of a layer; these fields are to be read. Boxes without points have dims 0. */
+/* A plan of a layer, whose fields you may read. Boxes without points have dims 0. */
 typedef struct dpar_spatial_plan {
     dpar_spatial_desc layer;
-    dpar_layout out;    /* who has which outputs: `in` of the next layer */
+    dpar_layout out;    /* which rank has which outputs: `in` of the next layer */
     dpar_box in_box;    /* box of the input arrays, which are dense */
-    dpar_box in_own;    /* the rank's own inputs in it: what the layer before writes */
-    dpar_box out_own;   /* the outputs that the rank computes */
+    dpar_box in_own;    /* the rank's own inputs in it, which the previous layer writes */
+    dpar_box out_own;   /* outputs that the rank computes */
     int64_t halo_bytes; /* bytes that this rank sends to others in a forward exchange */
 } dpar_spatial_plan;
 
-/* The memory of one step: any that the CPU reaches, or a device's where comm->mem is. A rank
+/* Arrays of one step, in memory that the CPU reaches, or in that of the device of comm->mem. A rank
  * without points gives NULLs. */
 typedef struct dpar_spatial_arrays {
-    void *in[DPAR_SPATIAL_MAX_TENSORS]; /* in_box. Forward reads own points and fills the others.
-                                       Backward: as forward left it; NULL if no kernel reads it */
-    void *in_gradient[DPAR_SPATIAL_MAX_TENSORS]; /* in_box. Backward writes own points; the others
-                                                become 0 */
-    void *out;                                   /* out_box */
-    void *out_gradient;                          /* out_box */
-    dpar_box out_box;   /* box of out and out_gradient: in_box of the next layer; dims 0: out_own */
-    int32_t accumulate; /* 1: adds to in_gradient's own points (another layer read it too) */
+    /* Over in_box. Forward reads the rank's own points and fills in the others. Backward uses it as
+     * forward left it; it may be NULL if no kernel reads it. */
+    void *in[DPAR_SPATIAL_MAX_TENSORS];
+    /* Over in_box. Backward writes the rank's own points; the others become 0. */
+    void *in_gradient[DPAR_SPATIAL_MAX_TENSORS];
+    void *out;          /* over out_box */
+    void *out_gradient; /* over out_box */
+    dpar_box out_box;   /* box of out and out_gradient: in_box of the next layer; dims 0 selects
+                           out_own */
+    int32_t accumulate; /* 1 adds to the own points of in_gradient, because another layer read the
+                           inputs too */
 } dpar_spatial_arrays;
 
-/* Bytes of memory for a plan of a layer on this rank. Takes and gives back some pages of the
- * system. Errors as init, of this rank alone. Local. As init up to O(outputs x taps) of each
- * dim. */
+/* Computes the bytes of memory that dpar_spatial_init needs from you on this rank. It allocates
+ * some pages from the system and frees them. Local. Costs as dpar_spatial_init up to O(outputs x
+ * taps) of each dim. Fails as dpar_spatial_init does, on this rank only. */
 DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial_desc *layer,
                                         int64_t *bytes, dpar_why *why);
-/* Plans a layer in your memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE: all
- * ranks give the same layer, but for in_box, whole, kernels and user; all have an input_gradient or
- * none. One all-reduce besides the exchange's. Cost as dpar_spatial_bytes.
+/* Plans a layer in your memory, aligned to 64. Rank n of the mesh is rank n of c.
  *
- * E_MISMATCH: layers differ. E_ROOM, and errors as dpar_spatial_check and dpar_halo_plan_init.
- * What fails on one rank fails on all. */
+ * Collective: all ranks give the same layer, except in_box, whole, kernels and user; either all or
+ * none have an input_gradient. Costs as dpar_spatial_bytes, one all-reduce, and the planning of the
+ * halo exchange. Fails on all ranks with DPAR_E_MISMATCH if layers differ, DPAR_E_ROOM, or as
+ * dpar_spatial_check and dpar_halo_plan_init do. */
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_spatial_desc *layer, dpar_spatial_plan **plan,
                                        dpar_why *why);
-/* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. Sends
- * plan->halo_bytes.
+/* Computes outputs from inputs: exchanges halos, fills the padding, and calls the kernel.
  *
- * E_ARG: arrays are missing or out_box does not hold the rank's outputs. That breaks the
- * communicator, so that the other ranks hear of it. Else errors as dpar_halo_plan_exchange. The
- * sentence is in the communicator's why. E_ARG without one: plan or a is NULL. */
+ * Collective. Sends plan->halo_bytes. Fails with DPAR_E_ARG if arrays are missing or out_box does
+ * not hold the rank's outputs, which breaks the communicator so that the other ranks notice. Other
+ * errors are those of dpar_halo_plan_exchange. The message is in the communicator's why, except for
+ * DPAR_E_ARG because plan or a is NULL. */
 DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Input gradients from output gradients, and weight gradients meanwhile. COLLECTIVE. The kernel
- * runs on all outputs of the rank. What it put on padding goes back to where the padding came from
- * (of zeros: nowhere), what it put on halos to their owners, in a fixed order.
+/* Computes input gradients from output gradients, and weight gradients meanwhile. The kernel runs
+ * on all outputs of the rank. What it adds to padding is moved to the points that the padding came
+ * from (for zeros: nowhere), and what it adds to halos is sent to their owners, in a fixed order.
  *
- * Without input_gradient or in_gradient[0] only weight gradients are computed, and nothing travels.
- * That must be so on all ranks that have points, or on none. Errors and bytes as forward, of
- * gradients. The sentence is in the communicator's why. */
+ * Without input_gradient or in_gradient[0] only weight gradients are computed, and nothing is sent.
+ * This must be so on all ranks that have points, or on none.
+ *
+ * Collective. Sends as much as dpar_spatial_forward, in gradients, and fails as it does. */
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Ends a plan of a layer. COLLECTIVE. NULL is fine. Errors as dpar_halo_plan_close; the
- * sentence is in the communicator's why. */
+/* Closes a plan of a layer. NULL is allowed. Collective. Fails as dpar_halo_plan_close does; the
+ * message is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
 
 /* ---- normalisation: by (count, mean, M2), never by sums of squares ----
  *
- * Where comm->mem is a device's, so are the norm's arrays: tiles, scale, shift, saved, scratch,
- * gradients. All is enqueued, the thread waits for nothing. */
+ * If comm->mem is the memory of a device, the norm's arrays are in that memory: tiles, scale,
+ * shift, saved, scratch and gradients. All work is enqueued, and the thread waits for nothing. */
 
-/* A norm: y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel]. plane =
- * sample * channels + channel. The variance divides by the count. */
+/* Describes a norm: y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel],
+ * where plane = sample * channels + channel. The variance is divided by the count. */
 typedef struct dpar_norm {
-    int32_t type; /* DPAR_F32 or DPAR_F64, also of scale and shift */
+    int32_t type; /* also of scale and shift: DPAR_F32 or DPAR_F64 */
     int32_t samples, channels;
-    int32_t groups; /* GroupNorm: channels / groups of a sample together. 1: LayerNorm's way,
-                       channels: InstanceNorm. 0: BatchNorm: a channel of all samples */
+    int32_t groups; /* sets of a sample, of channels / groups channels each (GroupNorm). 1 is a
+                       LayerNorm of all channels, `channels` is InstanceNorm. 0 is BatchNorm: a set
+                       is one channel of all samples */
     double epsilon; /* 0 to 1e300 */
-    const void *scale, *shift; /* [channels]; NULL: 1 and 0 */
+    const void *scale, *shift; /* [channels]; NULL selects 1 and 0 */
 } dpar_norm;
-/* Tiles of one step, with dims in any order. dpar_norm_sizes says the sizes. */
+/* Arrays of one step of a norm. Tiles may have their dims in any order. dpar_norm_sizes gives the
+ * sizes of saved and scratch. */
 typedef struct dpar_norm_arrays {
-    const dpar_tile *x;  /* the rank's points (box; may be empty, the same in all tiles) */
-    const dpar_tile *y;  /* forward writes; may be x */
-    const dpar_tile *dy; /* backward reads */
-    const dpar_tile *dx; /* backward writes; may be dy */
-    double *saved;       /* mean and inverse deviation of each set, one set after the other: forward
-                            writes, backward reads */
-    /* [channels]: backward ADDS this rank's part; NULL: not wanted. The sum over ranks is yours,
-     * with the other weights. */
+    const dpar_tile *x;  /* the rank's points; the box is the same in all tiles and may be empty */
+    const dpar_tile *y;  /* forward writes it; may be x */
+    const dpar_tile *dy; /* backward reads it */
+    const dpar_tile *dx; /* backward writes it; may be dy */
+    double *saved;       /* mean and inverse deviation of each set, one set after the other; forward
+                            writes it, backward reads it */
+    /* [channels]; backward adds this rank's part. NULL if not wanted. Summing over ranks is up to
+     * you, as for other weights. */
     double *scale_gradient, *shift_gradient;
     double *scratch;
 } dpar_norm_arrays;
-/* How many doubles saved and scratch have; NULL: not wanted. Local. O(1). */
+/* Computes the numbers of doubles in saved and scratch. Each may be NULL. Local. O(1). */
 DPAR_API void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
                               int64_t *scratch);
-/* y from x. c: the ranks that share the sets: the tiles of a sample, of BatchNorm those of all
- * samples. Sums are in f64. COLLECTIVE: one all-gather. 24 bytes a set travel; O(points).
+/* Computes y from x, with sums in f64.
  *
- * E_ARG: the sentence is in c->why, where c is one. Points without data break the communicator, so
- * that the others hear of it. E_MISMATCH: ranks give another type, samples, channels, groups or
- * epsilon, on engines that compare calls (shared memory, MPI with check). */
+ * c: the ranks that share the sets: those with tiles of the same sample, for BatchNorm those with
+ *    tiles of any sample.
+ *
+ * Collective: one all-gather of 24 bytes a set. O(points). Fails with DPAR_E_ARG; the message is in
+ * c->why unless c is NULL. Points without data break the communicator so that the other ranks
+ * notice. Fails with DPAR_E_MISMATCH if ranks give a different type, samples, channels, groups or
+ * epsilon, on engines that compare calls: shared memory, and MPI with check. */
 DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a);
-/* dx from dy and x. COLLECTIVE: one all-reduce. Errors as forward. 24 bytes a set travel;
- * O(points). */
+/* Computes dx from dy and x. Collective: one all-reduce of 24 bytes a set. O(points). Fails as
+ * dpar_norm_forward does. */
 DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
                                         const dpar_norm_arrays *a);
 
 /* ==== spatial/window_attention.h ==== */
 
-/* window_attention - sliding windows of attention without a ring (sequence.h): each rank gets the
- * keys and values in the window before its own tokens, as a halo.
+/* window_attention - computes attention in a sliding window without a ring (sequence.h): each rank
+ * gets the keys and values in the window around its own tokens as a halo.
  *
  *     layer.window = 4096;                  layer: as sequence.h says
  *     layer.way = dpar_attention_halo;
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_EVEN, &why);
  *     dpar_attention_bytes(c, &layer, &bytes, &why);       and on, as for the ring
  *
- * Each rank has a slice of the packed sequence (tokens.rule: CHUNK or EVEN, of the whole, whatever
- * the documents). It gets the `window` tokens before it, and behind it if not causal, from the
- * neighbour or from farther. On the way back their gradients return and are added to those of the
- * owners.
+ * Each rank has a slice of the packed sequence: tokens.rule is CHUNK or EVEN, applied to the whole
+ * sequence, whatever the documents. The rank receives the `window` tokens before its slice, and
+ * those after it if not causal, from its neighbours or from ranks farther away. In backward, the
+ * gradients of these tokens are sent back and added to those of their owners.
  *
- * What a rank sends: let s be the tokens of this rank that lie in halos of others, each counted as
- * often as it does. Let h be the tokens in its own halo, without those beyond the ends of the
- * sequence, and 0 where it has no tokens. With E = groups (width + values) elements a token it
- * sends
+ * Traffic. Let s be the number of this rank's tokens in the halos of other ranks, counted once for
+ * each halo. Let h be the number of tokens in its own halo, without those beyond the ends of the
+ * sequence, or 0 if it has no tokens. With E = groups (width + values) elements a token, it sends
+ *
  *     forward   s E bytes(type)
  *     backward  s E bytes(type) + h E bytes(sums)
  *
- * The plan holds own keys and values, those beside them, their gradients, and a part of an out. It
- * holds two exchanges, which dpar_attention_init plans (dpar_halo_plan_init) and
- * dpar_attention_close closes. */
+ * The plan holds the rank's own keys and values and those of its halo, their gradients, and a part
+ * of an out. It also holds two halo exchanges, which dpar_attention_init plans with
+ * dpar_halo_plan_init and dpar_attention_close closes. */
 
-/* For dpar_attention_desc.way: name it there, never call it. dpar_attention_bytes gives E_ARG with
- * a sentence for a layer without window, a rule that is not CHUNK or EVEN, or E above 2^24. Local,
- * O(1). */
+/* Selects halos for a sliding window: a value for dpar_attention_desc.way. Do not call it. With it,
+ * dpar_attention_bytes fails with DPAR_E_ARG for a layer without window, a rule that is not CHUNK
+ * or EVEN, or E above 2^24. Local. O(1). */
 DPAR_API void dpar_attention_halo(struct dpari_attention_method *way);
 
 #endif /* DPAR_SPATIAL_H */
@@ -358,6 +391,18 @@ DPAR_API void dpar_attention_halo(struct dpari_attention_method *way);
 #define DPAR_SPATIAL_IMPLEMENTATION_DONE
 
 /* ==== spatial/spatial.c ==== */
+
+/* Layers on a field that ranks share. Planning goes dim by dim. From the blocks of outputs follow
+ * the inputs that they read, and from these the halo of the rank and the padding. Windows of a halo
+ * exchange cover both, so that halo_exchange.h does the communication.
+ *
+ * Forward: the exchange begins, the kernel runs on the core (outputs that read only own points and
+ * constants), the exchange ends, padding is filled dim by dim so that corners are filled from
+ * corners, and the kernel runs on the slabs around the core. Backward runs the same steps in
+ * reverse: padding is added to the points it was copied from, the last dim first, and halos are
+ * added to their owners.
+ *
+ * Norms exchange (count, mean, M2) of each set and merge them in rank order. */
 
 /* A plan, and what is behind its head. */
 typedef struct dpari_spatial {
@@ -389,7 +434,7 @@ static int64_t dpari_spatial_dilation(const dpar_spatial_desc *s, int32_t d)
     return s->window[d].dilation > 0 ? s->window[d].dilation : 1;
 }
 
-/* From the first tap to the last. */
+/* The distance from the first tap to the last. */
 static int64_t dpari_spatial_reach(const dpar_spatial_desc *s, int32_t d)
 {
     return dpari_spatial_dilation(s, d) * (s->window[d].kernel - 1);
@@ -695,7 +740,7 @@ static void dpari_spatial_block_of(const dpar_spatial_desc *s, const dpar_layout
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-/* The same mesh axes cut the same dims? */
+/* True if the same mesh axes cut the same dims of both layouts. */
 static dpar_status dpari_spatial_given(const dpar_spatial_desc *s, const int64_t *m, dpar_why *why)
 {
     const dpar_layout *in = &s->in, *g = &s->given;
@@ -755,7 +800,7 @@ static dpar_status dpari_spatial_layer(const dpar_spatial_desc *s, int64_t *m, d
                : st;
 }
 
-/* Does one axis alone cut the dim that axis i cuts? */
+/* True if axis i is the only axis that cuts its dim. */
 static int dpari_spatial_alone(const dpar_layout *l, int32_t i)
 {
     int32_t k;
@@ -783,8 +828,8 @@ static void dpari_spatial_cuts(const dpar_spatial_desc *s, int32_t i, int64_t m,
     }
 }
 
-/* Who has the outputs. cuts: room for those of all axes (NULL: following ones as balanced ones, for
- * callers that need only the others). */
+/* Lays out the outputs over the ranks. cuts: room for those of all axes (NULL: following ones as
+ * balanced ones, for callers that need only the others). */
 static dpar_status dpari_spatial_layout(const dpar_spatial_desc *s, const int64_t *m, int64_t *cuts,
                                         dpar_layout *out, dpar_why *why)
 {
@@ -817,7 +862,7 @@ static dpar_status dpari_spatial_layout(const dpar_spatial_desc *s, const int64_
     return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, why);
 }
 
-/* Judges a layer and tells its outputs of each dim. */
+/* Checks a layer and computes its outputs of each dim. */
 static dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m, dpar_why *why)
 {
     dpar_layout out;
@@ -1063,7 +1108,7 @@ static void dpari_spatial_fields(dpari_spatial *p, const dpar_box *least)
     }
 }
 
-/* Do the elements of an array of that box, and their global indices, stay far from 2^63? */
+/* True if the elements of an array over the box, and their global indices, are far below 2^63. */
 static int dpari_spatial_has_room(const dpar_box *box, int64_t planes)
 {
     const int64_t most = INT64_C(1) << 60;
@@ -1210,7 +1255,7 @@ static DPARI_COLD void dpari_spatial_state(dpari_facts *f, const void *given)
     }
 }
 
-/* All of a plan but its exchange, judged. */
+/* Checks a layer and fills in all of a plan except its exchange. */
 static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_spatial_desc *layer, dpar_why *why)
 {
@@ -1428,7 +1473,7 @@ static void dpari_spatial_set(unsigned char *to, int64_t count, const unsigned c
     }
 }
 
-/* What happens to a layer of padding. */
+/* Operations on a layer of padding: fill it, add its gradients to their source, or clear it. */
 enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
 
 /* Cells at index i of dim d: filled from index `from` (-1: with `element`); or their gradients
@@ -1729,8 +1774,8 @@ static dpar_status dpari_spatial_bind(dpari_spatial *p, void *const *data)
     return st;
 }
 
-/* Is all memory there that a step writes to? Forward: inputs and the output; backward: gradients of
- * all inputs or of none. */
+/* Checks that a step has all arrays: in forward the inputs and the output, in backward the
+ * gradients of all inputs or of none. */
 static DPARI_COLD dpar_status dpari_spatial_given_arrays(const dpari_spatial *p,
                                                          const dpar_spatial_arrays *a, int forward)
 {
@@ -2047,9 +2092,15 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm
 
 /* ==== spatial/window_attention.c ==== */
 
+/* Attention in a sliding window. The tokens of the packed sequence are a one-dimensional grid with
+ * a halo as wide as the window, so that one halo exchange brings keys and values, and its adjoint
+ * returns their gradients. Queries are computed on own keys while the exchange is under way.
+ *
+ * dpar_attention_halo fills in the functions of a plan (attention_way.h); sequence.c calls them. */
+
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Fields are keys, values; their gradients. */
+/* The fields are keys, values, gradients of keys, and gradients of values. */
 typedef struct dpari_windows {
     dpar_halo halo;
     dpar_halo_field field[4];
@@ -2061,7 +2112,7 @@ typedef struct dpari_windows {
     int64_t lent;   /* bytes that forward's exchange sends */
 } dpari_windows;
 
-/* How many of the tokens [lo, hi) lie beside the slice of a rank, within the window. */
+/* Counts the tokens of [lo, hi) that are next to the slice of a rank, within the window. */
 static int64_t dpari_windows_beside(const dpar_attention_desc *a, int32_t rank, int64_t lo,
                                     int64_t hi)
 {
@@ -2078,7 +2129,7 @@ static int64_t dpari_windows_beside(const dpar_attention_desc *a, int32_t rank, 
     return dpari_most(0, before) + dpari_most(0, behind);
 }
 
-/* The layer's numbers are those of a window. */
+/* Checks that the layer has a window, and a rule and sizes that this method supports. */
 static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *a, dpar_why *why)
 {
     const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->values);
@@ -2098,7 +2149,7 @@ static dpari_windows *dpari_windows_of(const dpari_attention *p)
     return (dpari_windows *)p->of_way;
 }
 
-/* The halo of this rank's tokens, and fields in it. */
+/* Describes the halo of this rank's tokens, and the fields in it. */
 static dpar_status dpari_windows_halo(const dpari_attention *p, const dpar_comm *c,
                                       dpari_windows *w, dpar_why *why)
 {
@@ -2236,7 +2287,8 @@ static dpari_seq_block dpari_windows_own(const dpari_attention *p, int32_t field
     return b;
 }
 
-/* Those of the n-th piece of its halo, less what lies beyond the ends; 0: there is none. */
+/* Describes the n-th piece of the rank's halo, without what is beyond the ends of the sequence.
+ * Returns 0 if there is none. */
 static int dpari_windows_slab(const dpari_attention *p, int32_t n, int32_t field,
                               dpari_seq_block *b)
 {
@@ -2260,7 +2312,7 @@ static int dpari_windows_slab(const dpari_attention *p, int32_t n, int32_t field
     return 1;
 }
 
-/* Own keys and values to where the exchange finds them; it begins. */
+/* Copies the rank's keys and values to the fields of the exchange, and begins the exchange. */
 static dpar_status dpari_windows_lend(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpari_windows *w = dpari_windows_of(p);

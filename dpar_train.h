@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_train.h - training: ddp, fsdp (ZeRO), tensor, sequence, expert and pipeline parallelism, optimizers.
+/* dpar_train.h - trains networks on many ranks: ddp, fsdp (ZeRO), tensor, sequence, expert and pipeline parallelism.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
- * Each strategy is usable alone and composes with the others on one mesh. Models, kernels and memory are yours; dpar
- * says what to send when and does it. In memory of a device (comm->mem) the same calls work there.
+ * You can use each strategy by itself or combine several on one mesh. Models, kernels and memory are yours; dpar
+ * decides what to send when, and sends it. If comm->mem is the memory of a device, the same calls work there.
  *
- * Each rank computes gradients of its own samples, in the array that the code has anyway; their average over the ranks
- * is the gradient of all samples:
+ * In this program each rank computes gradients from its own samples, in the array that the code already has. Their
+ * average over the ranks is the gradient of all samples:
  *
  *     #include "dpar_train.h"
  *     #include <stdio.h>
@@ -16,7 +16,11 @@
  *         dpar_ddp *ddp = NULL;
  *         dpar_why why;
  *         int i;
- *         if (unused || dpar_ddp_over(world, grads, 4, DPAR_F32, &ddp, &why) < 0) {
+ *         (void)unused;
+ *         if (grads == NULL) {
+ *             return dpar_fail(world, NULL);
+ *         }
+ *         if (dpar_ddp_over(world, grads, 4, DPAR_F32, &ddp, &why) < 0) {
  *             return dpar_fail(world, &why);
  *         }
  *         for (i = 3; i >= 0; i--) {                      each step: backward, as before
@@ -35,10 +39,9 @@
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
- * The parts follow, each with its own program first. They are random, optimizer, layers (what a device must be able to
- * do), ddp and over (ddp over your own arrays). Then come zero1, fsdp, fsdp_over (fsdp in few lines), tensor, sequence,
- * expert and pipeline.
- * apps/train_gpt.c uses most. */
+ * The parts follow, and each begins with its own program. They are random, optimizer, layers (for writers of device
+ * support), ddp, over (ddp on your own arrays), zero1, fsdp, fsdp_over (fsdp in few lines), tensor, sequence, ulysses,
+ * expert and pipeline. apps/train_gpt.c uses most of them. */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -63,165 +66,186 @@
 
 /* ==== train/random.h ==== */
 
-/* random - random numbers that no number of ranks changes: for initial values, and for dropout on
- * activations that several ranks have. Number `index` of a stream is a function of (seed, stream,
- * index) alone: it does not matter which rank draws it, in which order, or who drew the others.
- * There is no state.
+/* random - random numbers that do not depend on the number of ranks: for initial values, and for
+ * dropout on activations that several ranks hold. Number `index` of a stream is a function of
+ * (seed, stream, index) only. It does not matter which rank draws it, in which order, or who drew
+ * the others, because there is no state.
  *
- * Element (i, j) of an array of `width` columns, with a stream for each layer and step:
+ * Dropout of element (i, j) of an array of `width` columns, with one stream for each layer and
+ * step:
  *
  *     u = dpar_random_uniform(seed, stream, i width + j);
  *     y = u < p ? 0 : x / (1 - p);
  *     dx = u < p ? 0 : dy / (1 - p);
  *
- * `index` is the place in the whole array. Ranks then have equal numbers where they hold the same
- * elements, and others elsewhere, as one rank would. On a device: dpar_cuda.h has these numbers,
- * and this dropout in f32, as functions for kernels (dpar_cuda_random_four,
- * dpar_cuda_dropout_four). The generator counts: Philox4x32-10 (Salmon, Moraes, Dror and Shaw,
- * SC11). */
+ * Let `index` be the place in the whole array. Ranks that hold the same element then draw the same
+ * number for it, the one that a single rank would draw. For a device, dpar_cuda.h has these numbers
+ * and this dropout in f32 as functions for kernels (dpar_cuda_random_four, dpar_cuda_dropout_four).
+ * The generator is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11), which encrypts a counter.
+ */
 
-/* A uniform number within (0, 1), never an end of it: (word + 1/2) / 2^32. The words of a stream
- * are those of its blocks, four in each: key = seed, counter = (block, stream), low words first.
- * The word is the number times 2^32, cut off. Local, O(1). */
+/* Returns a uniform random number strictly between 0 and 1: (word + 1/2) / 2^32 of the 32-bit word
+ * at this place of the stream. The number times 2^32, cut off, is the word.
+ *
+ * Each Philox block gives four words, with the key = seed and the counter = (block, stream), low
+ * words first. Local. O(1). */
 DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t index);
-/* A normal number of mean 0 and deviation 1, within +-6.34: the inverse of the normal distribution
- * (Wichura's AS 241, within 1e-12) at the uniform number. Local, O(1). */
+/* Returns a normal random number with mean 0 and standard deviation 1, between -6.34 and 6.34. It
+ * is the inverse of the normal distribution (Wichura's AS 241, within 1e-12) at the uniform number
+ * of this place. Local. O(1). */
 DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t index);
 
 /* ==== train/optimizer.h ==== */
 
-/* optimizer - AdamW and SGD on any piece of the parameters, in the host's memory. A rank of ZeRO
- * updates its shard with it, one rank alone all.
+/* optimizer - updates any piece of the parameters with AdamW or SGD, in the memory of the host. A
+ * rank of ZeRO updates its shard with it; a single rank updates everything.
  *
  *     dpar_optimizer o;
  *     dpar_optimizer_init(&o, DPAR_OPTIMIZER_ADAMW);
  *     dpar_optimizer_step(&o, &piece, t, 1e-3, dpar_optimizer_clip(norm, 1.0));    t = 1, 2, ...
  *
- * Each element is loaded into f64, updated there and rounded once as it is stored. So its bits
- * depend neither on where it lies nor on how the parameters are cut.
+ * Each element is converted to f64, updated there, and rounded once when it is stored. Its bits
+ * therefore depend neither on its address nor on how the parameters are cut.
  *
  *     AdamW (Loshchilov and Hutter 2019), decay decoupled from the gradient:
  *         w -= rate decay w;   m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g g
  *         w -= rate / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + epsilon)
- *     SGD (as PyTorch has it: decay is a part of the gradient):
+ *     SGD (as in PyTorch, where decay is a part of the gradient):
  *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
  *
- * g is the gradient times `factor`: the clip, a loss scale, an average. A factor of 0 takes
- * gradients as 0 whatever they are, NaN too. The step then only decays moments and weights.
+ * g is the gradient times `factor`, which combines the clip, a loss scale and an average. A factor
+ * of 0 replaces gradients by 0 whatever they are, NaN included, so that the step only decays
+ * moments and weights.
  *
- * Moments may be BF16 (moment_type). With weights and gradients in BF16, too, a step of AdamW moves
- * 14 bytes an element. The weights take m and v as they are before these are rounded. Let such
- * moments be stochastic: they then follow the sums above on average. Rounded to nearest they do
- * not. With beta2 = 0.999 v never falls: a thousandth of it is less than half a unit of its 8 bits
- * (2^-9 to 2^-8 of it). Nor does it grow before g g is 3 to 5 times v. With beta1 = 0.9 m stays
- * where it is while g is within 2 to 4 % of it. */
+ * Moments may be BF16 (moment_type). If weights and gradients are BF16 too, a step of AdamW moves
+ * 14 bytes for each element. The weights are computed from m and v before these are rounded.
+ *
+ * Round such moments stochastically, because then they follow the sums above on average. Rounded to
+ * nearest they get stuck. With beta2 = 0.999, v never falls, because a thousandth of v is less than
+ * half a unit of its 8 bits (2^-9 to 2^-8 of it). Nor does v grow until g g is 3 to 5 times v. With
+ * beta1 = 0.9, m does not change while g is within 2 to 4 % of it. */
 
-enum { DPAR_OPTIMIZER_ADAMW = 1, DPAR_OPTIMIZER_SGD }; /* 0: not said, E_ARG */
+/* Kinds of optimizers. 0 means that none was chosen and is DPAR_E_ARG. */
+enum { DPAR_OPTIMIZER_ADAMW = 1, DPAR_OPTIMIZER_SGD };
 
-/* Begin with dpar_optimizer_init and change what differs. */
+/* Describes an optimizer. Begin with dpar_optimizer_init and change what differs. */
 typedef struct dpar_optimizer {
-    int32_t kind;     /* DPAR_OPTIMIZER_ADAMW, DPAR_OPTIMIZER_SGD */
-    int32_t nesterov; /* SGD: 0 or 1 */
-    /* 1: what is rounded to BF16 is rounded up with the probability of its remainder, so that small
-     * updates are not lost on average. Element i goes by number index + i of a stream of `seed`
-     * (random.h). Weights: stream t, the high half of each word. Moments: stream t + 2^63, the high
-     * half for m, the low half for v. */
+    int32_t kind;     /* DPAR_OPTIMIZER_ADAMW or DPAR_OPTIMIZER_SGD */
+    int32_t nesterov; /* 1 selects Nesterov's momentum, for SGD */
+    /* 1 rounds stochastically to BF16: up with the probability of the remainder, so that on average
+     * small updates are not lost. Element i uses number index + i of a stream of `seed` (random.h):
+     * for weights the high half of each word of stream t. For moments it is stream t + 2^63, the
+     * high half for m and the low half for v. */
     int32_t stochastic;
-    int32_t moment_type; /* 0: F64 beside F64 weights, else F32. DPAR_BF16: BF16, beside weights
-                            that are not F64 */
-    uint64_t seed;
-    double beta1, beta2, epsilon; /* AdamW */
-    double momentum;              /* SGD */
-    double decay;                 /* of weights */
+    int32_t moment_type; /* 0 selects F64 for F64 weights and F32 for others; DPAR_BF16 selects BF16
+                            for weights that are not F64 */
+    uint64_t seed;       /* of the random numbers for `stochastic` */
+    double beta1, beta2, epsilon; /* of AdamW */
+    double momentum;              /* of SGD */
+    double decay;                 /* weight decay */
 } dpar_optimizer;
-/* The defaults of a kind. DPAR_OPTIMIZER_ADAMW: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01,
- * as torch.optim.AdamW. DPAR_OPTIMIZER_SGD: all 0, no momentum, no decay. Local. O(1). */
+/* Fills in the defaults of a kind of optimizer. DPAR_OPTIMIZER_ADAMW has beta1 0.9, beta2 0.999,
+ * epsilon 1e-8 and decay 0.01, as torch.optim.AdamW has. DPAR_OPTIMIZER_SGD has neither momentum
+ * nor decay. Local. O(1). */
 DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind);
-/* Judges an optimizer of weights of a type. Says how many arrays it keeps beside them (AdamW 2, SGD
- * 1, without momentum 0) and of which type; NULL: not wanted. Local. O(1).
+/* Checks an optimizer for weights of a type, and reports the arrays that it keeps for them.
  *
- * E_ARG with a sentence: a kind, flag, type or number out of its domain, or moments in BF16 beside
- * weights in F64. beta1, beta2 and momentum are within 0 and below 1, decay is not negative,
- * epsilon above 0. */
+ * moments:     set to the number of arrays: 2 for AdamW, 1 for SGD with momentum, 0 without. May be
+ *              NULL.
+ * moment_type: set to the type of their elements. May be NULL.
+ *
+ * Local. O(1). Fails with DPAR_E_ARG if a kind, flag, type or number is outside of its domain, or
+ * for moments in BF16 with weights in F64. beta1, beta2 and momentum are at least 0 and below 1,
+ * decay is at least 0, and epsilon is above 0. */
 DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why);
 
-/* Elements index .. index + count - 1 of all the parameters. */
+/* A piece of the parameters: elements index .. index + count - 1 of all of them. */
 typedef struct dpar_optimizer_piece {
-    void *weight;         /* F64, F32, BF16 or F16 */
-    const void *gradient; /* [count], of any of these types */
-    void *m, *v; /* of the type that dpar_optimizer_check says; 0 before the first step; NULL where
-                    the optimizer has none */
+    void *weight;         /* [count] of weight_type: F64, F32, BF16 or F16 */
+    const void *gradient; /* [count] of gradient_type, any of these types */
+    void *m, *v; /* [count] of the type that dpar_optimizer_check reports; 0 before the first step;
+                    NULL if the optimizer has no such array */
     int32_t weight_type, gradient_type;
     int64_t count;
-    uint64_t index; /* for random numbers: an element has the same however parameters are cut */
+    uint64_t index; /* of the first element; selects the random numbers, so that an element gets the
+                       same number however the parameters are cut */
 } dpar_optimizer_piece;
-/* One step of the optimizer: t = 1 for the first, gradients times `factor`. Local. O(count). E_ARG,
- * nothing done: an optimizer that dpar_optimizer_check refuses (which has the sentence), types, t
- * below 1, a count below 0, p or pointers that are NULL. */
+/* Updates a piece of the parameters by one step of the optimizer.
+ *
+ * t:      number of the step, 1 for the first.
+ * rate:   learning rate.
+ * factor: gradients are multiplied by it.
+ *
+ * Local. O(count). Fails with DPAR_E_ARG, and does nothing, if dpar_optimizer_check rejects the
+ * optimizer (call it for the message), for wrong types, t below 1, count below 0, or a required
+ * pointer that is NULL. */
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
                                          int64_t t, double rate, double factor);
 
-/* The clip: what gradients are multiplied by so that their norm is at most `limit`. min(1, limit /
- * (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
- * gives 0, a step that takes no gradients. Local. O(1). */
+/* Returns the factor that reduces the norm of the gradients to at most `limit`: min(1, limit /
+ * (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ computes it. A limit of 0 or less gives 1. A
+ * norm that is NaN or infinite gives 0, so that the step ignores the gradients. Local. O(1). */
 DPAR_API double dpar_optimizer_clip(double norm, double limit);
 
 /* ==== train/layers.h ==== */
 
-/* layers - what layers of training ask of memory that the CPU does not reach, such as a device's,
- * beyond the dpar_mem that comm and halo use (mem.h). You need it only to fill in such a table;
- * dpar_cuda.h does so. It is given as dpar_mem.layers:
+/* layers - defines the operations that training needs on memory that the CPU does not reach, such
+ * as a device's, in addition to the dpar_mem of communicators and halos (mem.h). You need this file
+ * only to write such operations for a new kind of device; dpar_cuda.h has them for NVIDIA GPUs.
+ * They form a table, dpar_mem.layers:
  *
  *     dpar_mem mem = mine;                  move, span, reduce, ... of the device
  *     dpar_mem_layers layers;
  *     layers.gather = my_gather; ...        each gets mem.ctx
- *     mem.layers = &layers;                 stays where it is as long as mem is used
+ *     mem.layers = &layers;                 stays in place as long as mem is used
  *
- * dpar_mem_host_layers gives the table of the host's memory: what each function is to compute. What
- * mem.h says of an operation's struct, its pointers and its numbers holds here too. */
+ * dpar_mem_host_layers returns the table for the memory of the host, which shows what each function
+ * has to compute. The rules of mem.h for the structs of operations, their pointers and their
+ * numbers also apply here. */
 
-/* A sum of squares: *sum = that, or itself + that. In f64, in an order that count alone fixes, not
- * the launch (each table has its own). */
+/* Computes a sum of squares: *sum = the sum, or *sum + the sum with add. It is in f64, in an order
+ * that depends only on count, not on the launch. Each table may have an order of its own. */
 typedef struct dpar_mem_squares {
     const void *in;
     int64_t count;
     int32_t type; /* F64, F32, BF16, F16 */
-    int32_t add;  /* 1 */
+    int32_t add;  /* 1 adds to *sum, 0 overwrites it */
     double *sum;
 } dpar_mem_squares;
 
-/* *factor = scale dpar_optimizer_clip(sqrt(*squares), limit). Both may be the same double. */
+/* Computes a clip: *factor = scale dpar_optimizer_clip(sqrt(*squares), limit). factor and squares
+ * may be the same double. */
 typedef struct dpar_mem_clip {
     const double *squares;
     double *factor;
     double limit, scale;
 } dpar_mem_clip;
 
-/* dpar_optimizer_step of the piece with factor, times *factor_at where that is not NULL. A product
- * of 0: gradients count as 0. In f64, as optimizer.h says; roots and divisions may differ in the
- * last bit of f64. */
+/* Computes dpar_optimizer_step of a piece, with gradients multiplied by factor, and by *factor_at
+ * if that is not NULL. If the product is 0, gradients count as 0. Arithmetic is in f64 as
+ * optimizer.h describes; roots and divisions may differ in the last bit of f64. */
 typedef struct dpar_mem_optimize {
     const dpar_optimizer *optimizer;
     const dpar_optimizer_piece *piece;
     int64_t t;
     double rate, factor;
     const double *factor_at;
-    /* NULL: none. Else the new weights once more, of copy_type, for computing: weights are a
-     * master. Where the optimizer is stochastic and copy_type is BF16 they are rounded by number
-     * (seed, t, index + i), else to nearest even. */
+    /* A copy of the new weights in copy_type, for computing, if piece->weight is a master; NULL if
+     * there is no copy. If the optimizer is stochastic and copy_type is BF16, it is rounded with
+     * random number (seed, t, index + i), otherwise to nearest even. */
     void *copy;
-    /* NULL: none. Else the weights are F32 in two halves: bits of the F32 = bits of the BF16 in
-     * piece->weight << 16, plus rest (with sign). The BF16 is the nearest one, of two the one
-     * farther from 0. Not with stochastic. */
+    /* Lower halves of weights that are F32 in two halves, or NULL. The bits of the F32 are the bits
+     * of the BF16 in piece->weight << 16, plus rest (with sign). The BF16 is the nearest one; of
+     * two, the one farther from 0. Not with stochastic. */
     int16_t *rest;
-    int32_t copy_type; /* BF16, F16, F32 */
+    int32_t copy_type; /* BF16, F16 or F32 */
     int32_t room;      /* 0 */
 } dpar_mem_optimize;
 
-/* to[i] = from[i] as BF16, rounded up with the probability of what is cut off, by the high half of
- * word index + i of a stream (random.h). NaN, infinities and what BF16 holds exactly stay. F64 is
- * rounded to F32 first. */
+/* Rounds stochastically: to[i] = from[i] as BF16, rounded up with the probability of the part that
+ * is cut off. It uses the high half of word index + i of a stream (random.h). NaN, infinities and
+ * numbers that BF16 represents exactly do not change. F64 is rounded to F32 first. */
 typedef struct dpar_mem_round {
     void *to;
     const void *from;
@@ -231,99 +255,101 @@ typedef struct dpar_mem_round {
     uint64_t seed, stream, index;
 } dpar_mem_round;
 
-/* Numbers of rows: at[i], below 0: there is no row. With windows: row[w] + at[i] - lo[w] of the
- * first window w that has lo[w] <= at[i] < hi[w], else -1. */
+/* Numbers of rows. Row i is at[i], and there is none if that is below 0. With windows it is row[w]
+ * + at[i] - lo[w] for the first window w with lo[w] <= at[i] < hi[w], and there is none if no
+ * window has it. */
 typedef struct dpar_mem_index {
     const void *at;
-    int32_t type;    /* DPAR_I32, DPAR_I64 */
-    int32_t windows; /* 0, 1, 2 */
+    int32_t type;    /* of at: DPAR_I32 or DPAR_I64 */
+    int32_t windows; /* number of windows: 0, 1 or 2 */
     int64_t lo[2], hi[2], row[2];
 } dpar_mem_index;
 
-/* to[i] = from[row i of the index], `bytes` each; zeros where there is none. */
+/* Gathers rows: to[i] = from[row i of the index], or zeros if there is no such row. */
 typedef struct dpar_mem_gather {
     void *to;
     const void *from;
-    int64_t rows, bytes;        /* of `to`; of a row */
-    int64_t to_step, from_step; /* bytes from row to row, at least bytes (from_step: or 0) */
+    int64_t rows, bytes;        /* rows of `to`, and bytes of a row */
+    int64_t to_step, from_step; /* bytes from row to row, at least `bytes`; from_step may be 0 */
     dpar_mem_index index;
 } dpar_mem_gather;
 
-/* to[row i of the index] += from[i], for i = 0, 1, ... in that order, each sum rounded to the type:
- * the gradient of gather. The order is the same whatever the launch. */
+/* Scatters and adds rows, which is the gradient of gather: to[row i of the index] += from[i], for i
+ * = 0, 1, ... in that order, whatever the launch. Each sum is rounded to the type. */
 typedef struct dpar_mem_scatter {
     void *to;
     const void *from;
-    int64_t rows, width; /* of `from`; elements of a row, dense on both sides */
-    int32_t type;        /* F64, F32 */
+    int64_t rows, width; /* rows of `from`, and elements of a row, dense on both sides */
+    int32_t type;        /* F64 or F32 */
     int32_t room;        /* 0 */
     dpar_mem_index index;
 } dpar_mem_scatter;
 
-/* to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the index], in f64. What
- * has no row is left out; 0 where none has one. */
+/* Combines rows: to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the
+ * index], in f64. Terms without a row are left out; without any row the sum is 0. */
 typedef struct dpar_mem_combine {
     void *to;
     const void *from;
-    const void *weight;         /* NULL: 1 */
-    int64_t rows, k, width;     /* of `to`; of each; elements of a row, dense on both sides */
+    const void *weight;         /* [rows][k]; NULL means 1 */
+    int64_t rows, k, width;     /* rows of `to`, terms of each, and elements of a row, dense */
     int32_t to_type, from_type; /* F64, F32, BF16, F16 */
-    int32_t weight_type;        /* F64, F32 */
+    int32_t weight_type;        /* F64 or F32 */
     int32_t room;               /* 0 */
-    dpar_mem_index index;       /* of rows x k */
+    dpar_mem_index index;       /* [rows][k] */
 } dpar_mem_combine;
 
-/* to[i] = sum over j of a[i / k][j] b[row i of the index][j], in f64, in an order that width alone
- * fixes; 0 where there is no row. */
+/* Computes products of rows: to[i] = sum over j of a[i / k][j] b[row i of the index][j], or 0 if
+ * there is no such row. It is in f64, in an order that depends only on width. */
 typedef struct dpar_mem_dot {
     void *to;
     const void *a, *b;
-    int64_t rows, k, width; /* of `to`; k >= 1; elements of a row, dense in a and b */
-    int32_t to_type;        /* F64, F32 */
+    int64_t rows, k, width; /* elements of `to`, k >= 1, and elements of a row, dense in a and b */
+    int32_t to_type;        /* F64 or F32 */
     int32_t type;           /* of a and b: F64, F32, BF16, F16 */
-    dpar_mem_index index;   /* at NULL: row i of b */
+    dpar_mem_index index;   /* if at is NULL, row i of b */
 } dpar_mem_dot;
 
-/* Sums over the tokens that counted. */
+/* Sums of a cross-entropy over the tokens that are counted. */
 typedef struct dpar_cross_entropy_sum {
-    double loss, z; /* of the loss without z, and of z lse^2 */
-    int64_t tokens; /* that counted */
+    double loss, z; /* sums of the loss without z, and of z lse^2 */
+    int64_t tokens; /* number of tokens that are counted */
 } dpar_cross_entropy_sum;
-/* The parts of dpar_cross_entropy_forward and _backward that one rank does (tensor.h). */
+/* Phases of a cross-entropy: the local parts of dpar_cross_entropy_forward and _backward
+ * (tensor.h). */
 enum {
     DPAR_MEM_CROSS_ENTROPY_PART,    /* reads logits, targets; writes own */
     DPAR_MEM_CROSS_ENTROPY_LOSS,    /* reads all, targets; writes lse, loss, sum */
     DPAR_MEM_CROSS_ENTROPY_GRADIENT /* reads logits, targets, lse; writes logits */
 };
-/* One part of a cross-entropy. A rank has columns lo[w] <= c < hi[w] of each token's logits, w = 0,
- * 1, of a vocabulary; the other columns are padding. A token counts when its target t is >= 0 and
- * not ignore - 1 (ignore 0: no such condition). h is the column of t, if this rank has it. Sums are
- * in f64; those of PART and GRADIENT, and the sum over tokens, in an order that the sizes alone
- * fix. With x = logits[i][c]:
+/* Computes one phase of a cross-entropy. A rank has the columns lo[w] <= c < hi[w] of each token's
+ * logits, for w = 0 and 1, which are part of a vocabulary; its other columns are padding. A token
+ * is counted if its target t is >= 0 and, unless ignore is 0, not ignore - 1. h is the column of t,
+ * if this rank has it. Sums are in f64. Those of PART and GRADIENT, and the sum over tokens, have
+ * an order that depends only on the sizes. With x = logits[i][c]:
  *
- *     PART      own[i] = m, s, o:  m the largest x (NaN: any), 0 without columns
- *               s = sum of exp(x - m), all of them -infinity: 0
+ *     PART      own[i] = m, s, o:  m = the largest x (any NaN gives NaN), 0 without columns
+ *               s = sum of exp(x - m), or 0 if all x are -infinity
  *               o = (1 - smoothing) logits[i][h] + smoothing / vocabulary (sum of x)
- *                   (either term 0 where there is no h, or smoothing is 0)
- *     LOSS      M = the largest m of the ranks with s that is not <= 0, S = sum over those, in
- *               order, of s exp(m - M); lse[i] = M + log(S), NaN where S is no number above 0;
- *               l = lse - sum of o; loss[i] = l + z lse^2; sum = of l, of z lse^2, of 1;
- *               over tokens that count; the others' loss is 0
- *     GRADIENT  x = scale ((1 + 2 z lse) exp(x - lse) - smoothing / vocabulary), in column h less
- *               scale (1 - smoothing); 0 for padding and for tokens that do not count */
+ *                   (the first term is 0 without h, the second if smoothing is 0)
+ *     LOSS      over ranks whose s is not <= 0: M = the largest m, S = sum, in rank order, of
+ *               s exp(m - M); lse[i] = M + log(S), NaN if S is not a number above 0;
+ *               l = lse - sum of o; loss[i] = l + z lse^2; sum = sums of l, of z lse^2, of 1
+ *               over tokens that are counted; the loss of the others is 0
+ *     GRADIENT  x = scale ((1 + 2 z lse) exp(x - lse) - smoothing / vocabulary), in column h minus
+ *               scale (1 - smoothing); 0 for padding and for tokens that are not counted */
 typedef struct dpar_mem_cross_entropy {
     int32_t phase;
-    int32_t type;         /* of logits, own and all: F64, F32 */
+    int32_t type;         /* of logits, own and all: F64 or F32 */
     int64_t tokens, rows; /* logits[tokens][rows], dense */
-    int64_t lo[2], hi[2]; /* columns, 0 <= lo[0] <= hi[0] <= lo[1] <= hi[1] <= rows; lo = hi:
+    int64_t lo[2], hi[2]; /* columns, 0 <= lo[0] <= hi[0] <= lo[1] <= hi[1] <= rows; lo = hi means
                              none */
     int64_t vocabulary;
-    dpar_mem_index target; /* at: of each token; its row is h */
-    int64_t ignore;        /* 0, or 1 + what is ignored */
+    dpar_mem_index target; /* at[i] is the target of token i, and its row is h */
+    int64_t ignore;        /* 0, or 1 + the target that is ignored */
     double smoothing, z;
     void *logits;
     void *own;       /* [tokens][3] */
-    const void *all; /* [ranks][tokens][3]: own of all ranks */
+    const void *all; /* [ranks][tokens][3] the own of all ranks */
     int32_t ranks;
     int32_t room;                /* 0 */
     double *lse, *loss;          /* [tokens]; loss may be NULL */
@@ -331,135 +357,148 @@ typedef struct dpar_mem_cross_entropy {
     double scale;
 } dpar_mem_cross_entropy;
 
-/* Attention to more keys: out and lse become those of both sets. With a, b the two lse of a row,
- * out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two. Arithmetic is in f64
- * for F64, in f32 for F32 (factors in f64, rounded to f32). */
+/* Merges the attention to two sets of keys: out and lse become those of both sets. With a and b the
+ * two lse of a row, out = (e^a out + e^b more) / (e^a + e^b), computed relative to the larger of a
+ * and b. Arithmetic is in f64 for F64 and in f32 for F32 (with factors in f64, rounded to f32). */
 typedef struct dpar_mem_attention_merge {
-    int32_t type; /* F64, F32: of all */
+    int32_t type; /* of all arrays: F64 or F32 */
     int32_t room; /* 0 */
     int64_t rows, values;
     void *out, *lse;             /* [rows][values], [rows] */
     const void *more, *more_lse; /* likewise */
 } dpar_mem_attention_merge;
 
-/* Moments of a set of numbers. Variances never come from sums of squares. */
+/* Moments of a set of numbers. dpar never computes variances from sums of squares, which
+ * cancel. */
 typedef struct dpar_moments {
     double count, mean, m2; /* m2: sum of (x - mean)^2 */
 } dpar_moments;
 
-/* Moments of sets: to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points of all
- * planes of a set. With add they are merged with those that are there. Parts of some points each
- * take two passes and are merged (Chan, Golub, LeVeque), in an order that the sizes alone fix. */
+/* Computes moments of sets: to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points
+ * of all planes of a set. With add they are merged with the present contents. The points are
+ * divided into parts. Each part takes two passes, and parts are merged (Chan, Golub, LeVeque) in an
+ * order that depends only on the sizes. */
 typedef struct dpar_mem_moments {
     const void *x;
     int32_t type;     /* F64, F32, BF16, F16 */
     int32_t dims;     /* 0 .. DPAR_MAX_DIMS */
-    int64_t planes;   /* plane p = sample channels + channel, its first point at x[p step] */
+    int64_t planes;   /* plane p = sample channels + channel begins at x[p step] */
     int64_t step;     /* elements */
     int32_t channels; /* at least 1 */
-    int32_t groups;   /* set sample groups + channel / (channels / groups); divides channels. 0:
-                         set channel */
+    int32_t groups;   /* divides channels; the set is sample groups + channel / (channels / groups).
+                         0 selects the set `channel` */
     double *to;       /* [sets][3] */
-    int32_t add;      /* 1 */
+    int32_t add;      /* 1 merges with `to`, 0 overwrites it */
     int32_t room;     /* 0 */
-    int64_t extent[DPAR_MAX_DIMS]; /* of a plane's points */
+    int64_t extent[DPAR_MAX_DIMS]; /* points of a plane */
     int64_t stride[DPAR_MAX_DIMS];
 } dpar_mem_moments;
 
-/* The part of a norm (spatial.h) that one rank does. The sets are those of moments. In f64, with
- * inverse and mean from saved, scale and shift of the channel; sums are in an order that the sizes
- * alone fix. */
+/* Phases of a norm (spatial.h): its local parts. The sets are those of moments. Arithmetic is in
+ * f64, with inverse and mean from saved, and scale and shift of the channel. Sums have an order
+ * that depends only on the sizes. */
 enum {
-    DPAR_MEM_NORM_MERGE, /* saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments
-                            in `all`, merged in the order of the ranks; without points mean 0 */
+    /* saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments in `all`, merged in
+     * rank order. Without points the mean is 0. */
+    DPAR_MEM_NORM_MERGE,
     DPAR_MEM_NORM_APPLY, /* to = inverse scale (x - mean) + shift */
-    DPAR_MEM_NORM_SUMS, /* sums[plane] = sum of dy, inverse times sum of dy (x - mean). total[set] =
-                           sums over its planes, in order, of scale sums[plane] (both), and of
-                           points. sums[plane] are added, in order of the samples, to shift_gradient
-                           and scale_gradient[channel] */
-    DPAR_MEM_NORM_GRADIENT /* to = inverse (scale dy - total[0] / n - (x - mean) inverse total[1] /
-                              n), n = total[2], at least 1 */
+    /* sums[plane] = sum of dy, inverse times sum of dy (x - mean). total[set] = sums over its
+     * planes, in order, of scale sums[plane] (both), and of the number of points. sums[plane] are
+     * added, in the order of the samples, to shift_gradient[channel] and scale_gradient[channel].
+     */
+    DPAR_MEM_NORM_SUMS,
+    /* to = inverse (scale dy - total[0] / n - (x - mean) inverse total[1] / n), where n = total[2],
+     * at least 1. */
+    DPAR_MEM_NORM_GRADIENT
 };
+/* Planes of an array in memory. */
 typedef struct dpar_mem_planes {
-    void *data;   /* the first point of plane 0; NULL where no phase of this call needs it */
+    void *data;   /* first point of plane 0; NULL if the phase does not use it */
     int64_t step; /* elements from plane to plane */
     int64_t stride[DPAR_MAX_DIMS];
 } dpar_mem_planes;
+/* Computes one phase of a norm. */
 typedef struct dpar_mem_norm {
     int32_t phase;
-    int32_t type;              /* of x, dy, to, scale, shift: F64, F32 */
+    int32_t type;              /* of x, dy, to, scale and shift: F64 or F32 */
     int64_t planes;            /* samples x channels */
-    int32_t channels, groups;  /* as moments */
-    int32_t ranks;             /* MERGE: of `all` */
+    int32_t channels, groups;  /* as in dpar_mem_moments */
+    int32_t ranks;             /* MERGE: ranks in `all` */
     int32_t dims;              /* 0 .. DPAR_MAX_DIMS */
     dpar_mem_planes x, dy, to; /* to may be x or dy */
     int64_t extent[DPAR_MAX_DIMS];
-    const void *scale, *shift; /* [channels]; NULL: 1, 0 */
+    const void *scale, *shift; /* [channels]; NULL means 1 and 0 */
     double epsilon;
     const double *all;                       /* [ranks][sets][3] */
-    double *saved;                           /* [sets][2]; MERGE writes, the others read it */
+    double *saved;                           /* [sets][2]; MERGE writes it, the others read it */
     double *sums, *total;                    /* [planes][2], [sets][3] */
     double *scale_gradient, *shift_gradient; /* [channels]; may be NULL */
 } dpar_mem_norm;
 
-/* Blocks of `block` floats (the last may be shorter) as 8-bit codes and one F32 scale each. All is
- * in F32 (F64 is rounded to it first), each operation rounded to nearest even:
+/* Converts floats to codes and back: each block of `block` floats (the last may be shorter) has
+ * 8-bit codes and one F32 scale. Arithmetic is in F32 (F64 is rounded to it first), and each
+ * operation is rounded to nearest even:
  *
- *     scale = (largest |x|) / 127, I8; / 448, F8 (e4m3: 4 bits of exponent, bias 7, 3 of mantissa,
- *             no infinity, 0x7f NaN). A block with NaN or infinity has the quiet NaN as its scale
- *             and codes 0; one with a scale below 2^-126 has scale 0 and codes 0
- *     code  = x / scale to the nearest code, even ones of two, at most 127 or 448 of either sign;
- *             what becomes 0 is code 0
+ *     scale = (largest |x|) / 127 for I8, / 448 for F8 (e4m3: 4 bits of exponent with bias 7, 3 of
+ *             mantissa, no infinity, 0x7f is NaN). A block with NaN or infinity has the quiet NaN
+ *             as its scale and codes 0; one with a scale below 2^-126 has scale 0 and codes 0
+ *     code  = x / scale rounded to the nearest code, to the even one of two, at most 127 or 448 of
+ *             either sign; values that round to 0 have code 0
  *     x     = code scale, rounded to the type; or x + that, in f64 (dequantize with add) */
 typedef struct dpar_mem_quantize {
-    void *x; /* quantize reads, dequantize writes */
+    void *x; /* quantize reads it, dequantize writes it */
     int64_t count;
     int64_t block;     /* 1 or more */
     int32_t type;      /* F64, F32, BF16, F16 */
-    int32_t code_type; /* DPAR_I8, DPAR_F8 */
-    void *code;        /* block b's codes begin b code_step bytes from here */
-    void *scale; /* block b's scale lies b scale_step bytes from here, in an array of its own or
-                    beside the codes */
+    int32_t code_type; /* DPAR_I8 or DPAR_F8 */
+    void *code;        /* the codes of block b begin b code_step bytes from here */
+    void *scale; /* the scale of block b is b scale_step bytes from here, in an array of its own or
+                    next to the codes */
     int64_t code_step;  /* at least block */
     int64_t scale_step; /* a multiple of 4, not 0 */
     int32_t add;        /* 1: dequantize adds */
-    int32_t format;     /* DPAR_MEM_MXFP8, ...: as below; 0: as above */
-    /* What follows is of these formats alone. */
-    int32_t stochastic; /* 1: quantize rounds by word index + i of a stream (random.h) */
+    int32_t format;     /* DPAR_MEM_MXFP8, ... selects a format below, 0 the one above */
+    /* The remaining fields are for the formats below only. */
+    int32_t stochastic; /* 1: quantize rounds with word index + i of a stream (random.h) */
     int32_t room;       /* 0 */
     uint64_t seed, stream, index;
-    const float *tensor; /* DPAR_MEM_NVFP4: a scale of the whole tensor, above 0; NULL: 1 */
+    const float *tensor; /* DPAR_MEM_NVFP4: scale of the whole tensor, above 0; NULL means 1 */
 } dpar_mem_quantize;
 
-/* Formats of tensor cores: blocks of few bits with a scale of a byte. `block` and code_type do not
- * count; code_step is at least the bytes of a block's codes, scale_step at least 1. Blocks lie in
- * order: the tiles in which a library wants its scales are its own.
+/* Formats of tensor cores: blocks of codes of few bits with a scale of one byte. `block` and
+ * code_type are ignored. code_step is at least the bytes of a block's codes, and scale_step at
+ * least
+ * 1. Blocks are stored in order; a library that needs scales in tiles has to rearrange them.
  *
- * Codes: e4m3 and e5m2 (bias 15; 0x7c infinity, above it NaN) have a byte. e2m1 is 0, 1/2, 1, 3/2,
- * 2, 3, 4, 6 for codes 0 to 7, and 8 for the sign: two in a byte, elements 0, 2, ... of a block in
- * the low half. The largest are 448, 57344, 6, with exponents e = 8, 15, 2.
+ * Codes: e4m3 and e5m2 (bias 15; 0x7c is infinity, above it is NaN) take a byte. For e2m1, codes 0
+ * to 7 are 0, 1/2, 1, 3/2, 2, 3, 4, 6, and 8 is the sign bit. A byte holds two codes, elements 0,
+ * 2, ... of a block in the low half. The largest numbers of e4m3, e5m2 and e2m1 are 448, 57344 and
+ * 6, with exponents e = 8, 15 and 2.
  *
- * Scales of MXFP8, MXFP4 (OCP Microscaling Formats 1.0): e8m0, byte s: 2^(s - 127), 255: NaN. It is
- * 2^(exponent of the largest |x| - e), at least 2^-127. Of NVFP4: e4m3, (largest |x|) / 6 / *tensor
- * in F32 to the nearest, at most 448. A *tensor of (largest |x| of all) / 2688 uses all of them.
- * A block with NaN or infinity has NaN as its scale (255, 0x7f) and codes 0.
+ * Scales of MXFP8 and MXFP4 (OCP Microscaling Formats 1.0) are e8m0: byte s means 2^(s - 127), and
+ * 255 is NaN. The scale is 2^(exponent of the largest |x| - e), at least 2^-127. Scales of NVFP4
+ * are e4m3: (largest |x|) / 6 / *tensor in F32, rounded to nearest, at most 448. A *tensor of
+ * (largest |x| of all) / 2688 uses the whole range. A block with NaN or infinity has NaN as its
+ * scale (255, 0x7f) and codes 0.
  *
- *     code  = x / scale, NVFP4: x / (scale *tensor) in F32, 0 where that is 0: the nearest, even
- *             ones of two, at most the largest; what becomes 0 is code 0
- *     x     = code scale, NVFP4: code (scale *tensor), in F32, rounded to the type; or x + that
+ *     code  = x / scale, for NVFP4 x / (scale *tensor), in F32, or 0 if the divisor is 0; rounded
+ *             to nearest, to the even one of two, at most the largest; values that round to 0 have
+ *             code 0
+ *     x     = code scale, for NVFP4 code (scale *tensor), in F32, rounded to the type; or x + that
  *
- * Stochastic: up with the probability of what is cut off. Its first digits (20, 21, 22 of e4m3,
- * e5m2, e2m1; the others are left out) and as many of the word are added: a carry rounds up. */
+ * Stochastic rounding rounds up with the probability of the part that is cut off. The first binary
+ * digits of that part (20 for e4m3, 21 for e5m2, 22 for e2m1; the others are ignored) are added to
+ * as many digits of the random word, and a carry rounds up. */
 enum {
-    DPAR_MEM_MXFP8 = 1,  /* 32 of e4m3 */
-    DPAR_MEM_MXFP8_E5M2, /* 32 of e5m2 */
-    DPAR_MEM_MXFP4,      /* 32 of e2m1 */
-    DPAR_MEM_NVFP4       /* 16 of e2m1 */
+    DPAR_MEM_MXFP8 = 1,  /* blocks of 32 e4m3 */
+    DPAR_MEM_MXFP8_E5M2, /* blocks of 32 e5m2 */
+    DPAR_MEM_MXFP4,      /* blocks of 32 e2m1 */
+    DPAR_MEM_NVFP4       /* blocks of 16 e2m1 */
 };
 
-/* What layers need of a device's memory: a table of functions. They return DPAR_OK or an error,
- * which breaks the communicator for all ranks. Strategies and layers say what they need; E_UNKNOWN:
- * one that is needed is NULL. Zero what you do not have. */
+/* The operations on a device's memory that layers need: a table of functions. Each returns DPAR_OK
+ * or an error, which breaks the communicator for all ranks. Set functions that you do not have to
+ * NULL. A strategy or layer that needs one of these fails with DPAR_E_UNKNOWN. */
 typedef struct dpar_mem_layers {
     dpar_status (*squares)(void *ctx, const dpar_mem_squares *squares);
     dpar_status (*clip)(void *ctx, const dpar_mem_clip *clip);
@@ -477,20 +516,23 @@ typedef struct dpar_mem_layers {
     dpar_status (*dequantize)(void *ctx, const dpar_mem_quantize *quantize);
 } dpar_mem_layers;
 
-/* The host's own table: plain loops that are done at once; ctx does not count. A communicator
- * without a table (comm->mem NULL) uses it by itself. Local. O(1).
+/* Returns the table for the memory of the host: plain loops that have finished when they return and
+ * ignore ctx. A communicator whose comm->mem is NULL uses them anyway. Local. O(1).
  *
- * A device's functions give equal bits for round, gather, scatter, combine, quantize and
- * dequantize. Elsewhere roots, exponentials and orders of sums may differ in f64's last bits. */
+ * The functions of a device give the same bits for round, gather, scatter, combine, quantize and
+ * dequantize. In the others, roots, exponentials and orders of sums may differ in the last bits of
+ * f64. */
 DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
 
 /* ==== train/ddp.h ==== */
 
-/* ddp - gradients become the average over all ranks while backward goes on, for a model that every
- * rank has whole. Where a code has arrays of gradients already, over.h averages them there in three
- * calls. This one lays them out, with all options. Gradients lie end to end in one buffer, the last
- * parameters first, cut into buckets. A bucket travels as soon as all its gradients are there, in
- * the same order on all ranks whatever becomes ready first.
+/* ddp - averages gradients over all ranks while backward runs, for a model that every rank holds
+ * whole. dpar lays the gradients out itself: end to end in one buffer, the last parameters first,
+ * cut into buckets. A bucket is reduced as soon as all its gradients are ready. The buckets are
+ * reduced in the same order on all ranks, whatever order their gradients become ready in.
+ *
+ * If your code already has arrays of gradients, over.h averages them in place with three calls.
+ * This file is for full control.
  *
  *     options.params = n; options.numel = numel; options.type = DPAR_F32;
  *     dpar_ddp_bytes(c, &options, &bytes, &why);
@@ -499,114 +541,147 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
  *     each step:
  *         dpar_ddp_zero(d);
  *         each micro-batch m of M:
- *             dpar_ddp_begin(d, m == M - 1);                            (0: nothing travels yet)
+ *             dpar_ddp_begin(d, m == M - 1);                            (0: nothing is sent yet)
  *             backward: gradient[i] += ...; dpar_ddp_ready(d, i);       (any order)
  *             dpar_ddp_end(d);
  *         update with gradient[i]
  *
- * A weight that is used twice (tied) is one parameter, ready after its second use. Evaluation needs
- * no call. dpar_ddp_gradient gives the same address as long as the ddp lives.
+ * A weight that is used twice (a tied weight) is one parameter, which is ready after its second
+ * use. Evaluation needs no call. dpar_ddp_gradient returns the same address as long as the ddp
+ * exists.
  *
- * Promises. Sums go in rank order (comm.h): the same bits on all ranks, in every run, with one
- * bucket or many. Nothing is allocated after init. What travels is, on each rank, an all-reduce of
- * the buckets' elements, padding included: dpar_ddp_bucket says how many. It overlaps with backward
- * inside the calls here, or all the time with dpar_comm_progress.
+ * Guarantees. Sums are computed in rank order (comm.h), so all ranks get the same bits in every
+ * run, with one bucket or many. Nothing is allocated after init. The traffic of each rank is an
+ * all-reduce of the buckets' elements, padding included; dpar_ddp_bucket reports the sizes. It
+ * overlaps with backward during the calls below, or all the time with dpar_comm_progress.
  *
- * In a device's memory (comm->mem) gradients lie there. ready follows what its stream was given
- * before, end orders what follows. Nothing waits, but each bucket with options.finite. */
+ * If comm->mem is the memory of a device, the gradients are in that memory. dpar_ddp_ready takes
+ * effect after the work that the device's stream was given before, and work given to the stream
+ * after dpar_ddp_end sees the result. The thread never waits for the device, except once for each
+ * bucket with options.finite. */
 
-/* Posts what is done with a bucket in place of the all-reduce. data[count] of type is what this
- * rank has, neither summed nor averaged. *work is done when data holds what all shall have; a hook
- * that waits by itself leaves *work as it is. It is called on all ranks for the same buckets in the
- * same order. An error ends the step on this rank; abort c to end it on all. */
+/* Processes a bucket in place of the all-reduce: a callback of yours, like a DDP communication hook
+ * of PyTorch.
+ *
+ * data:  [count] elements of `type`, this rank's gradients, neither summed nor averaged. When *work
+ *        is done they must be what all ranks shall have.
+ * work:  post the communication with it. A hook that waits by itself leaves it unchanged.
+ *
+ * It is called for the same buckets in the same order on all ranks. An error ends the step on this
+ * rank only; abort c to end it on all ranks. */
 typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, void *data,
                                      int64_t count, int32_t type, dpar_work *work);
 
-/* Options of a ddp. Zero it and fill in what differs. The same on all ranks, but for ctx and
- * names. */
+/* Describes a ddp. Zero it and fill in what differs from the defaults. All ranks give the same
+ * values, except ctx and names. */
 typedef struct dpar_ddp_desc {
-    int32_t params;       /* parameters, in the order in which forward uses them */
-    int32_t type;         /* type of their gradients: DPAR_F64, F32, F16, BF16; must be said */
-    const int64_t *numel; /* [params] elements of each, 0 and more. Read by bytes and init alone */
-    /* 0: gradients travel as they are. Else as this type (F64 as F32; F32 as F16 or BF16), rounded
-     * to nearest, added up in F32 and rounded once more. That takes a copy as large as the
-     * gradients in that type. There is none where ranks share memory and an all-reduce without a
-     * hook rounds F32: it rounds while it adds. */
+    int32_t params;       /* number of parameters, in the order in which forward uses them */
+    int32_t type;         /* of the gradients: DPAR_F64, F32, F16 or BF16. Required */
+    const int64_t *numel; /* [params] elements of each parameter, 0 or more. Only bytes and init
+                             read it */
+    /* Type in which gradients are sent: 0 for the type that they have, F32 for gradients in F64,
+     * F16 or BF16 for gradients in F32. They are rounded to nearest, summed in F32 and rounded once
+     * more. This needs a copy of all gradients in the wire type, unless the ranks share memory and
+     * an all-reduce without a hook rounds F32, because then it rounds while it adds. */
     int32_t wire;
-    int32_t sum;     /* 1: sums over the ranks; 0: averages */
-    int32_t scatter; /* 1: reduce-scatter: this rank gets only its share of each bucket
-                        (dpar_bucket_piece); the rest of it is undefined. Buckets then end at
-                        multiples of the ranks */
-    int32_t unused;  /* 1: parameters may be without a gradient. They count as what lies there, 0
-                        after dpar_ddp_zero; dpar_ddp_gradient tells which. Costs an all-reduce of a
-                        byte a parameter */
-    /* 1: looks for NaN and infinity before a bucket is rounded and travels. They break the
-     * communicator: E_ARG on all ranks, naming parameter, element and rank. For codes in which they
-     * are mistakes; with scaled losses look at what has come back. */
+    int32_t sum; /* 1 computes sums over the ranks; 0 averages */
+    /* 1 selects a reduce-scatter: this rank gets only its share of each bucket
+     * (dpar_bucket_piece), and the rest of the bucket is undefined. Buckets then end at multiples
+     * of the number of ranks. */
+    int32_t scatter;
+    /* 1 allows parameters that get no gradient in a pass. Their contribution is what their memory
+     * holds, which is 0 after dpar_ddp_zero; dpar_ddp_gradient reports which they are. Costs an
+     * all-reduce of one byte for each parameter. */
+    int32_t unused;
+    /* 1 looks for NaN and infinity before a bucket is rounded and sent. If there is one, the
+     * communicator breaks with DPAR_E_ARG on all ranks, naming parameter, element and rank. Use it
+     * where such values are errors; with scaled losses, inspect the reduced gradients instead. */
     int32_t finite;
-    int64_t first_bytes;  /* of the first bucket, which leaves early; 0: 1 MiB */
-    int64_t bucket_bytes; /* of the others; 0: 25 MiB. A parameter is never cut: a larger one makes
-                             its bucket larger */
-    int64_t align;        /* starts of parameters, in elements; 0: 64 */
-    int64_t multiple;     /* buckets end at multiples of this many elements, too; 0: 1 */
-    dpar_ddp_hook hook;   /* NULL: the all-reduce or reduce-scatter */
-    void *ctx;
-    const char *const *names; /* of the parameters, for sentences, as long as the ddp lives; NULL:
-                                 their numbers */
+    int64_t first_bytes;  /* size of the first bucket, which is sent early; 0 selects 1 MiB */
+    int64_t bucket_bytes; /* size of the other buckets; 0 selects 25 MiB. A parameter is never cut,
+                             so that a larger parameter makes its bucket larger */
+    int64_t align;        /* parameters begin at multiples of this many elements; 0 selects 64 */
+    int64_t multiple;     /* buckets also end at multiples of this many elements; 0 selects 1 */
+    dpar_ddp_hook hook;   /* NULL selects the all-reduce, or the reduce-scatter */
+    void *ctx;            /* passed to hook */
+    const char *const *names; /* [params] names of the parameters for messages, kept by you as long
+                                 as the ddp exists. If NULL, messages give their numbers */
 } dpar_ddp_desc;
 
-/* Gradients that are being averaged: a handle. */
+/* Gradients that are averaged over the ranks: a handle. */
 typedef struct dpar_ddp dpar_ddp;
 
-/* Bytes that init needs of your memory (aligned to 64), as long as the ddp lives. The gradients
- * themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local. O(params). */
+/* Computes the bytes of memory that dpar_ddp_init needs from you, aligned to 64, as long as the ddp
+ * exists. The gradients themselves are allocated by dpar_comm_alloc.
+ *
+ * Local. O(params). Fails as dpar_ddp_init does, on this rank only. */
 DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_desc *options,
                                     int64_t *bytes, dpar_why *why);
-/* Lays out the gradients of all parameters, zeroed. COLLECTIVE: all ranks give the same options
- * (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Small
- * collectives compare. O(elements). */
+/* Lays out the gradients of all parameters and sets them to 0.
+ *
+ * Collective over c: all ranks give the same options. Compares them with small collectives.
+ * O(elements). Fails on all ranks with DPAR_E_MISMATCH if the options differ, DPAR_E_ARG,
+ * DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
                                    const dpar_ddp_desc *options, dpar_ddp **ddp, dpar_why *why);
-/* Where the numel elements of parameter i's gradient lie, as long as the ddp lives; NULL: there is
- * no such parameter. *used (NULL: not wanted), after the end of the last pass: 1 if it was ready on
- * any rank since dpar_ddp_zero, without options.unused on this rank. Local. O(1). */
+/* Returns the address of parameter i's gradient, numel[i] elements, or NULL if there is no such
+ * parameter. The address stays the same as long as the ddp exists.
+ *
+ * used: set, after the end of the last pass, to 1 if the parameter was ready since dpar_ddp_zero:
+ *       on any rank with options.unused, otherwise on this rank. May be NULL.
+ *
+ * Local. O(1). */
 DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i, int *used);
-/* Makes all gradients 0, and no parameter counts as used: before the first micro-batch of a step.
- * Local. O(elements). */
+/* Sets all gradients to 0 and marks all parameters as unused. Call it before the first micro-batch
+ * of a step. Local. O(elements). */
 DPAR_API void dpar_ddp_zero(dpar_ddp *d);
-/* Begins a backward pass. last: 1: what has gathered travels in this pass; 0: more micro-batches
- * follow and nothing travels. Local. O(1), every 255th O(params). E_ARG: the pass before has not
- * ended. The status of a broken communicator: no pass has begun. The sentences of errors from here
- * on are in c->why. */
+/* Begins a backward pass.
+ *
+ * last: 1 if the accumulated gradients are sent in this pass, 0 if more micro-batches follow and
+ *       nothing is sent.
+ *
+ * Local. O(1), and O(params) in every 255th call. Fails with DPAR_E_ARG if the pass before has not
+ * ended, and with the status of a broken communicator; no pass has begun then. Here and in the
+ * functions below, the message of an error is in c->why. */
 DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last);
-/* The gradient of parameter i is whole for this pass, and is not touched until the end. Posts
- * buckets whose turn has come. Each rank has its own order. COLLECTIVE in so far as the other
- * ranks' passes wait for this one's. E_ARG: ready twice, no pass under way, no such parameter.
- * E_PEER, E_TIMEOUT, E_MISMATCH as comm.h. O(1) on average, and where a bucket is whole its
- * posting. */
+/* Marks the gradient of parameter i as complete for this pass, and posts the buckets that are next
+ * in order and complete. Do not touch the gradient again before the pass ends. Each rank may report
+ * its parameters in its own order.
+ *
+ * Collective only in that the passes of the other ranks wait for this one. O(1) on average, plus
+ * the posting if a bucket is complete. Fails with DPAR_E_ARG if the parameter is already ready, no
+ * pass is under way or there is no such parameter, and with DPAR_E_PEER, DPAR_E_TIMEOUT or
+ * DPAR_E_MISMATCH as described in comm.h. */
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i);
-/* Ends the pass; after the last one all gradients are what options say. COLLECTIVE with the last
- * pass, else local. Waits for what travels. O(params) beside that. E_ARG on all ranks, naming the
- * parameters: some are not ready and options.unused is 0. That breaks the communicator. Errors as
- * ready: a pass that failed is over, too. */
+/* Ends the pass and waits for the buckets that are under way. After the last pass of a step, all
+ * gradients are averages, or what the options ask for.
+ *
+ * Collective in the last pass, otherwise local. O(params) plus the wait. Fails with DPAR_E_ARG on
+ * all ranks, naming the parameters, if some are not ready and options.unused is 0; this breaks the
+ * communicator. Other errors are those of dpar_ddp_ready. A pass that failed has also ended. */
 DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d);
-/* Where the elements of the k-th bucket to travel lie, one bucket after the other; NULL past the
- * last. *bucket (NULL: not wanted): as flat.h has it, its lo and hi counted from the first bucket's
- * first element. Local. O(1). */
+/* Returns the address of the elements of the k-th bucket, in the order in which buckets are
+ * reduced, or NULL if there are no more. The buckets follow each other in memory.
+ *
+ * bucket: set to the bucket as flat.h describes it, with lo and hi counted from the first element
+ *         of the first bucket. May be NULL.
+ *
+ * Local. O(1). */
 DPAR_API void *dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
-/* Closes a ddp: gives the gradients' memory back. NULL is fine. COLLECTIVE in so far as no other
- * rank may still be in a pass. E_ARG: a pass is under way, on a communicator that is not broken.
- * Afterwards it is a ddp without parameters, while the communicator lives and your memory is left
- * alone. O(buckets). */
+/* Closes a ddp and frees the gradients. NULL is allowed. Afterwards, as long as the communicator
+ * exists and you leave the memory unchanged, the handle is a ddp without parameters.
+ *
+ * Collective only in that no other rank may still be in a pass. O(buckets). Fails with DPAR_E_ARG
+ * if a pass is under way on a communicator that is not broken. */
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
 
 /* ==== train/over.h ==== */
 
-/* over - gradients become averages over all ranks where they lie: in the flat array, or the arrays,
- * that a training code already has.
+/* over - averages gradients over all ranks in place: in the flat array, or the several arrays, that
+ * a training code already has.
  *
  *     grads = (float *)dpar_alloc(world, n * sizeof *grads);       in place of malloc
- *     dpar_broadcast(world, params, n, DPAR_F32, 0, NULL);         all begin alike
+ *     dpar_broadcast(world, params, n, DPAR_F32, 0, NULL);         all ranks begin alike
  *     dpar_ddp_over(world, grads, n, DPAR_F32, &d, &why);
  *     each step:
  *         backward, as before
@@ -614,24 +689,27 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
  *         update, as before
  *     dpar_ddp_free(d);
  *
- * To let gradients travel while backward goes on, say which are whole, anywhere in backward:
+ * To send gradients while backward is still running, report those that are complete, anywhere in
+ * backward:
  *
  *         dpar_ddp_done(d, grads + at, count);
  *
- * What was not said leaves at dpar_ddp_end. In the first pass all of it does, and dpar learns. The
- * parts of rank 0, in the order in which it had them done, are merged to buckets of 4 MiB (of more
- * than 16 GiB: 1/4096 of all). From the second pass on each bucket travels when all of it is done.
- * Each rank has its own order, and its own parts.
+ * Gradients that were not reported are sent by dpar_ddp_end. In the first pass it sends all of
+ * them, and dpar records the parts that rank 0 reported and their order. It merges them to buckets
+ * of 4 MiB, or of 1/4096 of all gradients if these exceed 16 GiB. From the second pass on, a bucket
+ * is sent when all of it has been reported. Each rank may report its own parts in its own order.
  *
- * Micro-batches: add up gradients, and call done and end for the last one alone. A weight that is
- * used twice (tied) is done after its second use. What lies in grads between steps is yours: zero
- * it, or let backward write it. Where nothing is to be averaged leave dpar_ddp_end out: evaluation
- * needs no call at all. `grads` stays where it is as long as d lives.
+ * Micro-batches: accumulate the gradients, and call dpar_ddp_done and dpar_ddp_end only for the
+ * last micro-batch. A weight that is used twice (a tied weight) is complete after its second use.
+ * Between steps the contents of grads belong to you: zero them, or let backward overwrite them.
+ * Where nothing is to be averaged, leave out dpar_ddp_end; evaluation needs no call at all. The
+ * array must stay in place as long as d exists.
  *
- * Sums go in rank order (comm.h): the same bits on all ranks, whatever is done when. Registered
- * memory (dpar_alloc, dpar_comm_alloc) is reduced where it lies; any other is right, too, and
- * copied on the way. For 16 bits on the wire, sums in place of averages, or a look for NaN take the
- * full ddp (ddp.h), which lays gradients out itself. For ZeRO-1 on the same array: zero1.h. */
+ * Sums are computed in rank order (comm.h), so that all ranks get the same bits, whatever was
+ * reported when. Registered memory (dpar_alloc, dpar_comm_alloc) is reduced in place; other memory
+ * gives the same result but is copied on the way. The full ddp (ddp.h), which lays the gradients
+ * out itself, can also send 16 bits, compute sums in place of averages, and look for NaN. zero1.h
+ * is ZeRO-1 on the same array. */
 
 /* One of several arrays of gradients. */
 typedef struct dpar_ddp_array {
@@ -639,37 +717,51 @@ typedef struct dpar_ddp_array {
     int64_t count; /* elements */
 } dpar_ddp_array;
 
-/* Averages grads[n] at each dpar_ddp_end. They are of type F64, F32, F16 or BF16, in the memory of
- * the communicator (host, or c->mem). COLLECTIVE: n and type are the same on all ranks (E_MISMATCH
- * else). E_ARG, E_RANGE, E_MEMORY with a sentence, on all ranks. Small collectives compare; O(n /
- * 2^20). */
+/* Makes a ddp that averages an array of gradients in place at each dpar_ddp_end.
+ *
+ * grads: [n] elements of `type` (F64, F32, F16 or BF16), in the memory of the communicator: the
+ *        host's, or c->mem. It stays yours.
+ *
+ * Collective over c: n and type are the same on all ranks. Compares them with small collectives;
+ * O(n / 2^20). Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG, DPAR_E_RANGE or
+ * DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,
                                    dpar_ddp **ddp, dpar_why *why);
-/* dpar_ddp_over of several arrays. `list` is read here alone. Arrays of less than 64 KiB are
- * copied, to travel as one. Errors as dpar_ddp_over. E_ARG, too: two of them have bytes in common.
- * O(arrays log(arrays)). */
+/* Makes a ddp that averages several arrays of gradients in place, as dpar_ddp_over does with one.
+ *
+ * list: [arrays] the arrays, which must not overlap. Only this call reads the list itself. Arrays
+ *       of less than 64 KiB are copied, so that they can be sent together.
+ *
+ * Collective over c. O(arrays log(arrays)). Fails as dpar_ddp_over does, and with DPAR_E_ARG if two
+ * of the arrays overlap. */
 DPAR_API dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_array *list, int32_t arrays,
                                         int32_t type, dpar_ddp **ddp, dpar_why *why);
-/* Says that these `count` gradients are whole, and are not touched before the end of the pass.
- * Those that are next leave, where they make 4 MiB. Never needed. O(log of the runs that are done),
- * and the posting.
+/* Reports that `count` gradients from `at` on are complete, and sends the buckets that are next in
+ * order and complete. Optional. Do not touch these gradients again before the pass ends.
  *
- * E_ARG, nothing done: some of them are done already in this pass, they lie outside of the
- * gradients, or d is no dpar_ddp_over. E_MEMORY. Errors of the pass so far, as comm.h. The sentence
- * is in c->why. */
+ * Collective only in that the passes of the other ranks wait for this one. O(log of the number of
+ * separate runs reported so far), plus the posting. Fails with DPAR_E_ARG, and does nothing, if
+ * some of these gradients were already reported in this pass, are not part of the arrays, or d was
+ * not made by dpar_ddp_over. Fails with DPAR_E_MEMORY, and with the errors of the pass so far as
+ * described in comm.h. The message is in c->why. */
 DPAR_API dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count);
-/* dpar_ddp_end (ddp.h) makes averages, for all. COLLECTIVE. Errors as comm.h. An all-reduce of n
- * elements less what has left; the first time a broadcast of 16 bytes a bucket. dpar_ddp_begin is
- * not needed; begin(d, 0) to end is a micro-batch in which nothing travels. */
+/* dpar_ddp_end (ddp.h) turns the gradients into averages on all ranks. It is collective and fails
+ * as described in comm.h. It costs an all-reduce of the elements that were not sent before; the
+ * first call also broadcasts 16 bytes for each bucket. dpar_ddp_begin is not needed, but
+ * dpar_ddp_begin(d, 0) begins a micro-batch in which nothing is sent, up to dpar_ddp_end. */
 
-/* Lets go of d; grads is yours. COLLECTIVE in so far as no other rank may still be in a pass. NULL
- * is fine. E_ARG: a pass is under way, on a communicator that is not broken. */
+/* Frees a ddp that dpar_ddp_over or dpar_ddp_over_list made. The arrays of gradients stay yours.
+ * NULL is allowed.
+ *
+ * Collective only in that no other rank may still be in a pass. Fails with DPAR_E_ARG if a pass is
+ * under way on a communicator that is not broken. */
 DPAR_API dpar_status dpar_ddp_free(dpar_ddp *d);
 
 /* ==== train/zero1.h ==== */
 
-/* zero1 - ZeRO-1 on the flat arrays of a training code. Each rank keeps the optimizer's state only
- * for its share of the weights, updates that share, and gathers the others.
+/* zero1 - trains with ZeRO-1 on the flat arrays of a training code. Each rank keeps the optimizer's
+ * state only for its share of the weights, updates that share, and gathers the shares of the other
+ * ranks.
  *
  *     dpar_ddp_over(world, grads, n, DPAR_F32, &d, &why);          over.h
  *     dpar_optimizer_init(&adamw, DPAR_OPTIMIZER_ADAMW);
@@ -677,81 +769,98 @@ DPAR_API dpar_status dpar_ddp_free(dpar_ddp *d);
  *         backward; dpar_ddp_done(d, ...) where you like
  *         dpar_zero1_step(d, params, &adamw, rate, 1.0);           in place of the update
  *
- * dpar_zero1_step ends the pass by itself. Gradients then go only to the owners of their shares,
- * and a step sends as much as dpar_ddp_end does. After dpar_ddp_end it uses the averages that are
- * there, and a step sends half as much more.
+ * dpar_zero1_step ends the pass by itself. Gradients are then sent only to the rank that owns their
+ * share, and a step sends as many bytes as dpar_ddp_end alone does. If you call dpar_ddp_end first,
+ * for instance to inspect the averages, the step uses them and sends half as much again.
  *
- * A rank's share is elements first .. first + count - 1 of the flat array: ceil(n / ranks) each,
- * the last ranks less. To save: each rank writes its state at `first` of a file for each array. To
- * load on any number of ranks: each reads what its share is now.
+ * A rank's share is elements first .. first + count - 1 of the flat array: ceil(n / ranks) for each
+ * rank, fewer for the last ones. To save the state, each rank writes each of its arrays at offset
+ * `first` of that array's file. To load it on any number of ranks, each rank reads the elements of
+ * its present share.
  *
  *     for (k = 0; (m = dpar_zero1_state(d, k, &first, &count, &type)) != NULL; k++) {
  *         pwrite(file[k], m, count * dpar_type_bytes(type), first * dpar_type_bytes(type));
  *     }
  *     dpar_zero1_resume(d, &adamw, steps, &why);      in a new job; then the same loop with pread
  *
- * Weights are those of one rank to the rounding of the gradients' average, element by element
- * (optimizer.h); with a clip, of the norm too. Weights in 16 bits have no masters here: see
- * optimizer.stochastic, or fsdp.h. */
+ * The weights equal those of one rank up to the rounding of the averaged gradients, because the
+ * update is element by element (optimizer.h), and of the norm if there is a clip. There are no
+ * F32 masters for 16-bit weights here: use optimizer.stochastic, or fsdp.h. */
 
-/* One step: updates params[n], of the gradients' type, with the averages of d's gradients.
- * Afterwards params are whole and the same on all ranks, and grads holds averages in this rank's
- * share alone. d is a dpar_ddp_over of one flat array. clip: the largest norm of all gradients
- * (dpar_optimizer_clip); 0 and less: any. The optimizer's numbers may change from step to step, its
- * kind and moment_type not.
+/* Updates the weights with the averages of d's gradients: one step of the optimizer.
  *
- * COLLECTIVE. A reduce-scatter and an all-gather of n, with a clip an all-reduce of 8 bytes; O(n /
- * ranks). The first step takes the state from dpar_comm_alloc: (moments) n / ranks elements.
+ * d:         made by dpar_ddp_over, of one flat array of n gradients. Afterwards only this rank's
+ *            share of that array holds averages.
+ * params:    [n] weights, of the gradients' type. Afterwards they are whole and equal on all ranks.
+ * optimizer: its numbers may change from step to step, its kind and moment_type may not.
+ * rate:      learning rate.
+ * clip:      largest norm of all gradients (dpar_optimizer_clip); 0 or less means no limit.
  *
- * E_ARG: an optimizer that is none or another one, a rate or clip that is no number, params is
- * NULL, d is of a list or not of dpar_ddp_over. Where all ranks are E_ARG nothing is done, and the
- * next step may be right. E_MEMORY, E_MISMATCH in the first step leave all well. Later, where ranks
- * give different numbers or one is E_ARG alone, E_MISMATCH breaks the communicator. Errors as
- * comm.h. The sentence is in c->why. */
+ * Collective. Costs a reduce-scatter and an all-gather of n elements, with a clip an all-reduce of
+ * 8 bytes, and O(n / ranks). The first step allocates the state with dpar_comm_alloc: n / ranks
+ * elements for each moment.
+ *
+ * Fails with DPAR_E_ARG if the optimizer is invalid or not the one of the first step, rate is not
+ * finite, clip is NaN, params is NULL, or d was not made by dpar_ddp_over. If that is so on all
+ * ranks, nothing was done and you may try again. DPAR_E_MEMORY and DPAR_E_MISMATCH in the first
+ * step also do no harm. In later steps DPAR_E_MISMATCH breaks the communicator: ranks gave
+ * different numbers, or only some got DPAR_E_ARG. Other errors are those of comm.h. The message is
+ * in c->why. */
 DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optimizer *optimizer,
                                      double rate, double clip);
 
-/* Elements first .. first + count - 1 of the flat array, which are updated otherwise than the
- * optimizer says. */
+/* A range of elements with its own weight decay and rate, like a parameter group of PyTorch. */
 typedef struct dpar_zero1_group {
-    int64_t first, count;
-    double decay; /* of weights, in place of the optimizer's; 0: none */
-    double rate;  /* times the step's rate; 0: 1 */
+    int64_t first, count; /* elements first .. first + count - 1 of the flat array */
+    double decay;         /* weight decay in place of the optimizer's; 0 means none */
+    double rate;          /* factor for the rate of the step; 0 selects 1 */
 } dpar_zero1_group;
-/* Sets the groups from the next step on. They are in ascending order and do not overlap. Elements
- * in none go by the optimizer's own decay and the step's rate. The array is copied. COLLECTIVE: the
- * same on all ranks (E_MISMATCH else). E_ARG with a sentence, E_MEMORY. Small collectives compare.
- * O(groups). */
+/* Sets the groups that apply from the next step on. Elements in no group use the optimizer's decay
+ * and the rate of the step.
+ *
+ * group: [groups] in ascending order without overlap. The array is copied.
+ *
+ * Collective: the same groups on all ranks, compared with small collectives. O(groups). Fails with
+ * DPAR_E_MISMATCH if they differ, DPAR_E_ARG or DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_group *group, int32_t groups,
                                        dpar_why *why);
 
-/* This rank's share of an array of the optimizer, in the memory of the communicator. array: AdamW 0
- * is m, 1 is v; SGD with momentum has 0. It has `count` elements of `type` (NULL: not wanted), for
- * elements `first` and on of the flat array. NULL: no such array, or none yet: before the first
- * step and dpar_zero1_resume. Local. O(1). */
+/* Returns this rank's share of an array of the optimizer's state, in the memory of the
+ * communicator. Returns NULL if the optimizer has no such array, or no state yet: before the first
+ * step and before dpar_zero1_resume.
+ *
+ * array: for AdamW 0 is m and 1 is v; for SGD with momentum 0 is the momentum.
+ * first: set to the first element of the share in the flat array. May be NULL.
+ * count: set to the number of elements. May be NULL.
+ * type:  set to their type. May be NULL.
+ *
+ * Local. O(1). */
 DPAR_API void *dpar_zero1_state(dpar_ddp *d, int32_t array, int64_t *first, int64_t *count,
                                 int32_t *type);
-/* Resumes: the next step is number steps + 1. Takes the state, which is 0, where there is none yet.
- * With what was saved in it training goes on bit by bit as if it had not stopped, on as many ranks.
- * COLLECTIVE. E_ARG, E_MEMORY with a sentence; E_MISMATCH: ranks gave different optimizers or
- * steps. */
+/* Prepares d to continue a training that was saved after `steps` steps: the next step is number
+ * steps + 1. Allocates the state, filled with 0, if there is none yet. Once you have filled in the
+ * saved state, training on the same number of ranks gives the same bits as if it had not stopped.
+ *
+ * Collective. Fails with DPAR_E_ARG, DPAR_E_MEMORY, or DPAR_E_MISMATCH if ranks gave different
+ * optimizers or steps. */
 DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimizer, int64_t steps,
                                        dpar_why *why);
 
 /* ==== train/fsdp.h ==== */
 
-/* fsdp - training with the optimizer's state, the gradients and the weights of a model cut over the
- * ranks: ZeRO-1, 2 and 3 (FSDP), and hybrids of it with replicas. Parameters come in units, one a
- * layer: a unit is what travels at once. Its parameters lie end to end in C order, padded to equal
- * shards (flat.h). Each rank keeps one shard of the masters and of the optimizer's arrays.
+/* fsdp - trains a model whose optimizer state, gradients and weights are cut over the ranks:
+ * ZeRO-1, 2 and 3 (FSDP), and hybrids with replicas. The parameters form units, usually one for
+ * each layer. A unit is what is sent at once. Its parameters are stored end to end in C order,
+ * padded to equal shards (flat.h). Each rank keeps one shard of the master weights and of the
+ * optimizer's arrays.
  *
  *     ZeRO-1   weights are whole on every rank, gathered once a step; gradients are whole,
  *              reduced in the last micro-batch
- *     ZeRO-2   weights as ZeRO-1 (FSDP: reshard_after_forward = False);
+ *     ZeRO-2   weights as in ZeRO-1 (FSDP: reshard_after_forward = False);
  *              gradients are shards, reduced in each micro-batch
  *     ZeRO-3   weights are gathered before forward and again before backward,
  *              `prefetch` units ahead, into a pool of prefetch + 1 units;
- *              gradients as ZeRO-2
+ *              gradients as in ZeRO-2
  *
  *     options.units = units; options.params_of = params_of; options.numel = numel;
  *     options.zero = 3; options.type = options.compute = options.gradient = DPAR_F32;
@@ -771,99 +880,115 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
  *                 ... uses the weights, adds to the gradients dpar_fsdp_gradient(f, i, NULL)
  *                     (options.assigned: writes them) ...
  *                 dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD);
- *                 dpar_fsdp_ready(f, u);       later, where gradients are computed later
+ *                 dpar_fsdp_ready(f, u);       later, if the gradients are computed later
  *             dpar_fsdp_end(f);
  *         dpar_fsdp_norm(f, &norm);
  *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
  *     dpar_fsdp_free(f);
  *
- * (dpar_fsdp_bytes, _init and _close: the same in memory of yours; _bytes also plans.)
+ * dpar_fsdp_bytes, _init and _close do the same in memory of yours; dpar_fsdp_bytes also helps to
+ * plan a job. fsdp_over.h has the common case in fewer lines.
  *
- * A weight that several layers use (tied: the embedding is the output, too) is a unit of its own
- * that stays in use. Unshard it before the first of them and reshard it after the last, forward and
- * backward; make it ready after the last gradient. options.at_once says how many units are in use
- * together: 2 then.
+ * Tied weights. A weight that several layers use, such as an embedding that is also the output, is
+ * a unit of its own that stays in use. Unshard it before the first of these layers and reshard it
+ * after the last, in forward and in backward, and make it ready after its last gradient. Set
+ * options.at_once to the number of units that are in use together, which is then 2.
  *
- * Evaluation: unshard (DPAR_ACTION_FORWARD) and reshard work outside of a pass, and begin may come
- * just before backward.
+ * Evaluation. dpar_fsdp_unshard (DPAR_ACTION_FORWARD) and dpar_fsdp_reshard also work outside of a
+ * pass. dpar_fsdp_begin may also be called after forward, just before backward.
  *
- * Pointers: with ZeRO-1 and 2 dpar_fsdp_weight gives the same address of a parameter in every step.
- * So does dpar_fsdp_gradient where gradients are whole (ZeRO-1, `once`). With ZeRO-3, and for
- * gradients of ZeRO-2, ask again after each unshard.
+ * Pointers. With ZeRO-1 and 2, dpar_fsdp_weight returns the same address in every step. So does
+ * dpar_fsdp_gradient if gradients are whole (ZeRO-1, options.once). For weights of ZeRO-3, and for
+ * gradients that are shards, ask again after each unshard.
  *
- * A checkpoint: each rank writes what dpar_fsdp_state gives of each unit and array; dpar_fsdp_load
- * reads it, on as many ranks or others.
+ * Checkpoints. Each rank writes what dpar_fsdp_state returns for each unit and array.
+ * dpar_fsdp_load reads it, on the same or another number of ranks.
  *
- * Hybrid: `c` are the ranks that share one copy (a node), options.replicas those that hold the same
- * shard of other copies (dpar_comm_split_axes makes both). Gradients are reduced inside, then their
- * shards across, once a step.
+ * Hybrids. `c` connects the ranks that share one copy of the model, for instance a node, and
+ * options.replicas connects the ranks that hold the same shard of different copies.
+ * dpar_comm_split_axes makes both. Gradients are reduced over c, then their shards are reduced over
+ * the replicas once a step.
  *
- * Pipeline: a whole step is one pass. UNSHARD is unshard (of a stage's first: BACKWARD, so that
- * there is room for its gradients; then FORWARD), RESHARD reshard, REDUCE_GRAD ready; begin and
- * end stand round dpar_pipeline_run. prefetch and buffers: as many as the rank has stages. Of
- * several runs that add up each is a pass; those with last = 0 leave REDUCE_GRAD out: call ready of
- * each unit after them, before the end.
+ * Pipelines. A whole step is one pass, with dpar_fsdp_begin before dpar_pipeline_run and
+ * dpar_fsdp_end after it.
  *
- * Gradients are averaged over the ranks (options.sum: added up) and added up over micro-batches.
- * Where a step is to be the mean over those too, scale the loss by 1 / B, or give step its factor.
+ *  - UNSHARD calls dpar_fsdp_unshard: the first time for a stage with DPAR_ACTION_BACKWARD, which
+ *    reserves space for its gradients, and then with DPAR_ACTION_FORWARD.
+ *  - RESHARD calls dpar_fsdp_reshard.
+ *  - REDUCE_GRAD calls dpar_fsdp_ready.
  *
- * Promises. Nothing is allocated after init: dpar_fsdp_sizes says by term what init takes. Sums go
- * in rank order: the same bits in every run, whatever is prefetched. Replicas stay the same bit by
- * bit. What is in the pool already is not gathered again. All ranks visit units in one order
- * (E_MISMATCH else; over MPI with its option `check`).
+ * Let options.prefetch and options.buffers be the number of stages of the rank. If several runs
+ * accumulate gradients, each is a pass. Runs with last = 0 leave REDUCE_GRAD out, so call
+ * dpar_fsdp_ready for each unit after such a run and before dpar_fsdp_end.
  *
- * In a device's memory (c->mem) all arrays lie there, also those that set and load are given.
- * Functions follow what its stream was given and order what follows. Only norm and load wait. */
+ * Gradients are averaged over the ranks, or summed with options.sum, and summed over micro-batches.
+ * For the mean over micro-batches, scale the loss by 1 / B or pass that factor to dpar_fsdp_step.
+ *
+ * Guarantees. Nothing is allocated after init, and dpar_fsdp_sizes lists what init allocates. Sums
+ * are computed in rank order, which gives the same bits in every run, whatever is prefetched.
+ * Replicas stay equal bit by bit. A unit that is already in the pool is not gathered again. All
+ * ranks must visit units in the same order; otherwise calls fail with DPAR_E_MISMATCH, over MPI
+ * only with its option `check`.
+ *
+ * If c->mem is the memory of a device, all arrays are in that memory, including those passed to
+ * dpar_fsdp_set and dpar_fsdp_load. The functions run after the work that the device's stream was
+ * given before, and before work that it is given later. Only dpar_fsdp_norm and dpar_fsdp_load wait
+ * for the device. */
 
-/* Options of an fsdp. Zero it and fill in what differs. The same on all ranks, but for replicas and
- * names. */
+/* Describes an fsdp. Zero it and fill in what differs from the defaults. All ranks give the same
+ * values, except replicas and names. */
 typedef struct dpar_fsdp_desc {
-    int32_t units;            /* of the model, in the order of forward */
-    int32_t zero;             /* 1, 2, 3 */
-    const int32_t *params_of; /* [units] parameters of each, 0 and more; */
-    const int64_t *numel;     /* [of all] elements of each, 0 and more, unit after unit. Both are
-                                 read by bytes and init alone */
-    dpar_comm *replicas;      /* NULL: none. Of one world with c */
-    int32_t type;     /* of the masters, which are updated: F64, F32; BF16, F16: no masters but the
-                         weights themselves. The optimizer's arrays are what
-                         dpar_optimizer_check says: F64 beside F64, else F32 or BF16.
-                         It and the next two must be said */
-    int32_t compute;  /* of the weights that forward and backward see, and that travel: type, F32 of
-                         F64, BF16 or F16 of F32 */
-    int32_t gradient; /* in which gradients are computed and travel: compute, or a wider one. 16
-                         bits are added up in F32 and rounded once (by ZeRO-1, and with `once`,
-                         over replicas once more); micro-batches are summed in F32
-                         (F64 for type F64) by ZeRO-2 and 3 */
-    int32_t prefetch; /* units gathered ahead of the one in use, 0 and more */
-    int32_t buffers;  /* ZeRO-2, 3: units whose gradients may be under way at once; 0: as
-                         at_once; fewer: E_ROOM */
-    int32_t at_once;  /* units that are in use at the same time, or whose gradients are computed; 0:
-                         1. The pool has prefetch + at_once units, and there are `buffers` for as
-                         many. More is E_ROOM, which names them */
-    int32_t once;     /* ZeRO-2, 3: 1: gradients stay whole in all micro-batches and are reduced in
-                         the last (less traffic, more memory: as ZeRO-1) */
-    int32_t sum;      /* 1: sums over the ranks; 0: averages */
-    /* 0: backward adds to gradients, which are 0 before. 1: it writes them, except where
-     * dpar_fsdp_gradient says so, and nothing is zeroed before. It writes each element of each
-     * parameter of the unit, 0 where it has none. */
+    int32_t units;            /* number of units, in the order of forward */
+    int32_t zero;             /* stage of ZeRO: 1, 2 or 3 */
+    const int32_t *params_of; /* [units] parameters in each unit, 0 or more. Only bytes and init
+                                 read it, as the next */
+    const int64_t *numel;     /* [all parameters] elements of each, 0 or more, unit after unit */
+    dpar_comm *replicas;      /* ranks with the same shard of other copies, made from the same world
+                                 as c; NULL if there are none */
+    /* Type of the master weights, which the optimizer updates: F64 or F32. With BF16 or F16 there
+     * are no masters, and the weights themselves are updated. The optimizer's arrays have the type
+     * that dpar_optimizer_check reports. Required, as are the next two. */
+    int32_t type;
+    /* Type of the weights that forward and backward use and that are gathered: `type`, or F32 for
+     * F64, or BF16 or F16 for F32. */
+    int32_t compute;
+    /* Type in which gradients are computed and reduced: `compute` or a wider one. 16-bit gradients
+     * are summed in F32 and rounded once; ZeRO-1 and `once` round once more over replicas. ZeRO-2
+     * and 3 sum micro-batches in F32, or in F64 if `type` is F64. */
+    int32_t gradient;
+    int32_t prefetch; /* units that are gathered ahead of the one in use, 0 or more */
+    int32_t buffers;  /* ZeRO-2 and 3: units whose gradients may be under way at once. 0 selects
+                         at_once; fewer is DPAR_E_ROOM */
+    /* Units that are in use at the same time, or whose gradients are being computed; 0 selects 1.
+     * The pool has prefetch + at_once units. Using more is DPAR_E_ROOM, which names the units. */
+    int32_t at_once;
+    int32_t once; /* ZeRO-2 and 3: 1 keeps gradients whole in all micro-batches and reduces them in
+                     the last, which is less traffic and more memory, as in ZeRO-1 */
+    int32_t sum;  /* 1 computes sums over the ranks; 0 averages */
+    /* 0 if backward adds to gradients, which are 0 before. 1 if it writes them, except where
+     * dpar_fsdp_gradient asks to add; dpar then need not zero them. Backward must write every
+     * element of every parameter of the unit, 0 where there is no gradient. */
     int32_t assigned;
-    const char *const *names; /* of the units, for sentences, as long as the fsdp lives; NULL: their
-                                 numbers */
-    int64_t align;            /* starts of parameters in their unit, in elements; 0: 1 */
-    /* stochastic: also where F32 masters become BF16 weights. Everything rounds by the number of an
-     * element among all, the units end to end. So copies in other fsdp's (of tensor-parallel ranks)
-     * stay equal where they have the same number there. */
+    const char *const *names; /* [units] names for messages, kept by you as long as the fsdp exists.
+                                 If NULL, messages give the numbers of the units */
+    int64_t align;            /* parameters begin in their unit at multiples of this many elements;
+                                 0 selects 1 */
+    /* Its option `stochastic` also applies where F32 masters are rounded to BF16 weights. The
+     * random number of an element is that of its place among all elements, the units end to end.
+     * Copies in other fsdp objects, such as those of tensor-parallel ranks, stay equal if they have
+     * the same place there. */
     dpar_optimizer optimizer;
 } dpar_fsdp_desc;
 
-/* Bytes of a rank. The sum of the last six, each rounded up to 64, is `registered`. */
+/* Memory of a rank in bytes. `registered` is the sum of the six sizes below it, each rounded up to
+ * a multiple of 64. */
 typedef struct dpar_fsdp_sizes {
-    int64_t plan;       /* that init needs of the caller's memory (aligned to 64) */
-    int64_t registered; /* that it takes from dpar_comm_alloc; never more until close */
-    int64_t weights;    /* ZeRO-1, 2: whole, of type compute */
-    int64_t gradients;  /* whole, of type gradient; or shards */
-    int64_t master;     /* shards; 0 where the masters are pieces of the whole weights */
-    int64_t moments;    /* the optimizer's shards */
+    int64_t plan;       /* needed by init from you, aligned to 64 */
+    int64_t registered; /* allocated by init with dpar_comm_alloc; constant until close */
+    int64_t weights;    /* ZeRO-1 and 2: whole weights, of type compute */
+    int64_t gradients;  /* whole, of type gradient, or shards */
+    int64_t master;     /* shards; 0 if the masters are pieces of the whole weights */
+    int64_t moments;    /* shards of the optimizer's arrays */
     int64_t gathered;   /* ZeRO-3: prefetch + at_once units, each as large as the largest */
     int64_t buckets;    /* gradients under way: `buffers` units of that size */
 } dpar_fsdp_sizes;
@@ -871,133 +996,187 @@ typedef struct dpar_fsdp_sizes {
 /* A model that is cut over the ranks: a handle. */
 typedef struct dpar_fsdp dpar_fsdp;
 
-/* What init takes, for `shards` ranks that share a copy. Errors as init. Local, without a
- * communicator: for planning. O(params). */
+/* Computes the memory of a rank when `shards` ranks share a copy of the model. It needs no
+ * communicator and can be used to plan a job. Local. O(params). Fails as dpar_fsdp_init does. */
 DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_desc *options,
                                      dpar_fsdp_sizes *sizes, dpar_why *why);
-/* Cuts the model over the ranks of c. Weights and state are zero. COLLECTIVE over c and replicas:
- * all ranks give the same options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY with a
- * sentence, on all ranks; of the calls below, on this rank, the sentence is in c->why. Small
- * collectives compare. */
+/* Cuts a model over the ranks of c. The weights and the optimizer's state are 0.
+ *
+ * memory, bytes: the `plan` bytes of dpar_fsdp_bytes, aligned to 64. They are in use until close.
+ *
+ * Collective over c and options.replicas: all ranks give the same options. Compares them with small
+ * collectives. Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG, DPAR_E_RANGE,
+ * DPAR_E_ROOM or DPAR_E_MEMORY. In the functions below, the message of an error is in c->why. */
 DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
                                     const dpar_fsdp_desc *options, dpar_fsdp **fsdp, dpar_why *why);
-/* Parameter i becomes values[numel], of options.type, whole: each rank takes its piece. All ranks
- * call it with the same numbers, between steps. E_ARG: no such parameter, values that are NULL, a
- * pass is under way. Local. O(numel / ranks). */
+/* Sets the weights of parameter i. All ranks call it with the same values, between steps.
+ *
+ * values: [numel[i]] the whole parameter, of options.type. Each rank copies its piece.
+ *
+ * Local. O(numel / ranks). Fails with DPAR_E_ARG if there is no such parameter, values is NULL or a
+ * pass is under way. */
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
 
 /* ---- a step ---- */
 
-/* All gradients become 0: before the first micro-batch (at the latest before its backward). Memory
- * is not touched: passes write it, or zero it where they come to it. Local. O(units). */
+/* Resets all gradients to 0. Call it before the first micro-batch of a step, or at the latest
+ * before its backward. It touches no memory: the passes write the gradients, or zero them when they
+ * reach them. Local. O(units). */
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
-/* A micro-batch begins; last: 1: the step's last. E_ARG: the one before has not ended. The
- * status of a broken communicator. Local. O(units). */
-DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
-/* Unit u is about to be used: returns when its weights are there, and has asked for those of
- * `prefetch` units after it in this direction (DPAR_ACTION_FORWARD, DPAR_ACTION_BACKWARD).
- * Backward: there is room for its gradients: those of earlier micro-batches (ZeRO-1, `once`), else
- * 0; with options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at
- * weights. COLLECTIVE over c: all ranks call it in the same order. E_ARG: no such unit, already in
- * use, backward outside of a pass or twice in it. E_ROOM: more units in use at once than
- * options.at_once, or more with gradients that are not ready; the sentence names them. Then errors
- * as comm.h. An all-gather of each unit that is not there yet: a rank sends its shard to the other
- * ranks, in type compute. */
-DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
-/* The weights of unit u are not needed for now. E_ARG: they were not in use. Local. O(1). */
-DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t direction);
-/* The numel weights of parameter i, of type compute, between unshard and reshard; else NULL.
- * Aligned to the type. Local. O(1). */
-DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
-/* Where the gradient of parameter i is added, of type gradient, from unshard in backward to ready;
- * else NULL. Local. O(1).
+/* Begins a micro-batch.
  *
- * *adds (NULL: not wanted) is the `beta` of the product that computes it. 1: it is added to what
- * lies there. 0: it is written, whatever lies there. Without options.assigned it is always 1. With
- * it, it is 1 once gradients have been looked at since zero (norm, state, step). Where gradients
- * are kept from one micro-batch to the next (ZeRO-1, `once`) it is also 1 after the step's first
- * one that had the unit backward. */
+ * last: 1 for the last micro-batch of the step.
+ *
+ * Local. O(units). Fails with DPAR_E_ARG if the micro-batch before has not ended, and with the
+ * status of a broken communicator. */
+DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
+/* Gathers the weights of unit u, waits until they are complete, and requests those of the
+ * `prefetch` units that follow in this direction. In backward it also provides the memory of the
+ * unit's gradients. They hold the sum of earlier micro-batches (ZeRO-1, options.once) or 0; with
+ * options.assigned they are undefined in place of 0.
+ *
+ * direction: DPAR_ACTION_FORWARD or DPAR_ACTION_BACKWARD. Forward also works outside of a pass, to
+ *            read weights.
+ *
+ * Collective over c: all ranks call it in the same order. Costs an all-gather of each unit that is
+ * not in the pool, in which a rank sends its shard to the other ranks in type compute. Fails with
+ * DPAR_E_ARG if there is no such unit, it is already in use, or for backward outside of a pass or a
+ * second time in it. Fails with DPAR_E_ROOM, naming the units, if more than options.at_once are in
+ * use or have gradients that are not ready. Other errors are those of comm.h. */
+DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
+/* Ends the use of unit u's weights for now. Local. O(1). Fails with DPAR_E_ARG if they were not in
+ * use. */
+DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t direction);
+/* Returns the address of parameter i's weights: numel[i] elements of type compute, aligned to that
+ * type. Returns NULL unless its unit is between unshard and reshard. Local. O(1). */
+DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
+/* Returns the address where the gradient of parameter i is added, of type gradient. Returns NULL
+ * unless its unit is between unshard in backward and ready. Local. O(1).
+ *
+ * adds: set to the `beta` of the matrix product that computes the gradient. 1 means that the
+ *       gradient is added to the present contents, 0 that it overwrites them. May be NULL.
+ *
+ * Without options.assigned it is always 1. With it, it is 1 in two cases. The first is that
+ * gradients were used since dpar_fsdp_zero (by dpar_fsdp_norm, _state or _step). The second is that
+ * gradients are kept from one micro-batch to the next (ZeRO-1, options.once) and an earlier
+ * micro-batch of the step had this unit in backward. */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i, int *adds);
-/* The gradients of unit u are whole for this micro-batch; its reduction is posted. COLLECTIVE over
- * c, as unshard. E_ARG: there are none; else errors as comm.h. ZeRO-1 and `once`: the last
- * micro-batch alone sends; a reduce-scatter of the unit, in type gradient. */
+/* Marks the gradients of unit u as complete for this micro-batch, and posts their reduction.
+ *
+ * Collective over c, in the same order on all ranks. Costs a reduce-scatter of the unit in type
+ * gradient; with ZeRO-1 and options.once only in the last micro-batch. Fails with DPAR_E_ARG if the
+ * unit has no gradients in this pass; other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);
-/* The micro-batch is over; after the last one the gradients of this rank's shards are reduced.
- * COLLECTIVE. E_ARG: a unit is in use, or its gradients have not been made ready (in the last one:
- * of any unit with parameters), which breaks the communicator. Errors as comm.h: a pass that failed
- * is over, too. Waits for what ready has posted; with replicas for an all-reduce of each shard,
- * too. */
+/* Ends the micro-batch. After the last one, the gradients of this rank's shards are reduced.
+ *
+ * Collective. Waits for what dpar_fsdp_ready posted, and with replicas for an all-reduce of each
+ * shard. Fails with DPAR_E_ARG, which breaks the communicator, if a unit is in use or its gradients
+ * were not made ready; in the last micro-batch that applies to every unit with parameters. Other
+ * errors are those of comm.h. A pass that failed has also ended. */
 DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *f);
-/* The 2-norm of all gradients: squares in f64 in the order of the shard, then over the ranks in
- * their order. Where other communicators hold other parameters (stages, tensor parallel), add up
- * the squares of their norms. COLLECTIVE over c. E_ARG: a pass is under way, or norm is NULL; else
- * errors as comm.h. An all-reduce of 8 bytes; O(elements of the shards). */
+/* Computes the 2-norm of all gradients. Squares are summed in f64 in the order of the shard, then
+ * over the ranks in rank order. If other communicators hold other parameters (pipeline stages,
+ * tensor parallelism), sum the squares of their norms.
+ *
+ * Collective over c. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
+ * DPAR_E_ARG if a pass is under way or norm is NULL; other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *f, double *norm);
-/* One step of the optimizer with gradients times `factor`. E_ARG: a pass is under way. Local.
- * O(elements of the shards). */
+/* Updates the weights by one step of the optimizer.
+ *
+ * rate:   learning rate.
+ * factor: gradients are multiplied by it (dpar_optimizer_clip).
+ *
+ * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is under way. */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *f, double rate, double factor);
 
 /* ---- state ---- */
 
-/* What a rank has a shard of: the arrays of a checkpoint, and the reduced gradients. */
+/* Arrays of which a rank has a shard: those of a checkpoint, and the reduced gradients. */
 enum {
     DPAR_FSDP_MASTER,
     DPAR_FSDP_MOMENT_1,
     DPAR_FSDP_MOMENT_2,
-    DPAR_FSDP_ARRAY_COUNT, /* how many a checkpoint has at most */
+    DPAR_FSDP_ARRAY_COUNT, /* the most arrays that a checkpoint has */
     DPAR_FSDP_GRADIENT = DPAR_FSDP_ARRAY_COUNT
 };
 
-/* This rank's shard of an array of unit u, its elements (padding included, which is 0) and their
- * type (NULL: not wanted). NULL, 0 elements and DPAR_TYPE_NONE where there is none: no such unit,
- * an array that the optimizer does not have. dpar_fsdp_piece says which parameter lies where.
- * Local. O(1).
+/* Returns this rank's shard of an array of unit u. If there is none, because there is no such unit
+ * or the optimizer has no such array, it returns NULL with 0 elements and DPAR_TYPE_NONE.
+ * dpar_fsdp_piece reports where a parameter is in it.
  *
- * To save it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAY_COUNT of the ranks of one
- * replica, and how often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients,
- * between the end of a pass and the next zero, for norms that count parameters differently, or sums
- * with other communicators. Those that count as 0 are zeroed here, which takes longer than O(1). */
+ * array:    DPAR_FSDP_MASTER, ... DPAR_FSDP_GRADIENT.
+ * elements: set to the number of elements, including the padding, which is 0. May be NULL.
+ * type:     set to their type. May be NULL.
+ *
+ * A sharded checkpoint consists of the arrays below DPAR_FSDP_ARRAY_COUNT of the ranks of one
+ * replica, and the number of calls of dpar_fsdp_step.
+ *
+ * DPAR_FSDP_GRADIENT gives the reduced gradients, from the end of a pass to the next
+ * dpar_fsdp_zero. Use it for norms that weight parameters differently, or for sums over other
+ * communicators.
+ *
+ * Local. O(1), except that gradients that count as 0 are zeroed here. */
 DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements,
                                int32_t *type);
-/* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit; piece NULL:
- * not wanted); 0: nothing. Local. O(1). */
+/* Finds the piece of parameter i in this rank's shard. Returns 1, or 0 if the shard has no element
+ * of it.
+ *
+ * piece: set to the piece; its in_shard counts from what dpar_fsdp_state returns for the
+ *        parameter's unit. May be NULL.
+ *
+ * Local. O(1). */
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
-/* Unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards are (CHUNK):
- * for redistribute and move. layout->extent[0] are the elements of the unit, padding left out. Each
- * rank's shard is ceil(extent / ranks) of them. A full checkpoint is dpar_gather of the ranks'
- * shards of all units and arrays, each cut off at the extent; it is read as a sharded one of one
- * rank. E_ARG with a sentence. Local. O(1). */
+/* Describes unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards
+ * are (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
+ * elements of the unit without padding, and each rank's shard is ceil(extent / ranks) of them.
+ *
+ * For a full checkpoint, dpar_gather the shards of all ranks for each unit and array, and cut each
+ * off at the extent. It is loaded like a sharded checkpoint of one rank.
+ *
+ * Local. O(1). Fails with DPAR_E_ARG. */
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why);
-/* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
- * an array of unit u. A negative status is a failure. */
+/* Reads a part of a saved shard: a callback of yours. The part is elements first .. first + count -
+ * 1 of the shard that rank `rank` of the saving job had of an array of unit u. Write them to `to`.
+ * A negative status is a failure. */
 typedef dpar_status (*dpar_fsdp_read_callback)(void *ctx, int32_t array, int32_t u, int32_t rank,
                                                int64_t first, int64_t count, void *to);
-/* State that `ranks` ranks saved after `steps` steps, whatever the number of ranks now: reads what
- * this rank needs, each element once. With the same options training goes on bit by bit as if it
- * had not stopped, on as many ranks. COLLECTIVE over both: what fails on one rank all hear of, and
- * have to load again: some of it was read. E_ARG: a pass is under way. E_MISMATCH: ranks gave
- * different numbers. Small collectives compare. */
+/* Loads a checkpoint, whatever the number of ranks is now. Each rank reads what it needs, each
+ * element once. With the same options and number of ranks, training continues with the same bits as
+ * if it had not stopped.
+ *
+ * ranks: number of ranks that saved it.
+ * steps: number of steps that were done when it was saved.
+ *
+ * Collective over c and replicas. Compares the numbers with small collectives. Fails with
+ * DPAR_E_ARG if a pass is under way and DPAR_E_MISMATCH if ranks gave different numbers. A failure
+ * on one rank is reported on all; part of the state may then be replaced, so that you have to load
+ * again. */
 DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps,
                                     dpar_fsdp_read_callback read, void *ctx, dpar_why *why);
 
-/* Gives the memory back. COLLECTIVE in so far as no other rank may still be in a pass. NULL is
- * fine. E_ARG: a pass is under way, on communicators that are not broken. Afterwards, while the
- * communicators live and the plan's memory is left alone, it is one without units and parameters.
- * O(units). */
+/* Closes an fsdp and frees what init allocated. NULL is allowed. Afterwards, as long as the
+ * communicators exist and you leave the plan's memory unchanged, the handle is an fsdp without
+ * units and parameters.
+ *
+ * Collective only in that no other rank may still be in a pass. O(units). Fails with DPAR_E_ARG if
+ * a pass is under way on communicators that are not broken. */
 DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
 
-/* dpar_fsdp_bytes, the memory and dpar_fsdp_init in one, with their errors and cost; E_ROOM, too,
- * where there is no memory. COLLECTIVE over c and replicas. */
+/* Makes an fsdp in memory of its own: dpar_fsdp_bytes, an allocation and dpar_fsdp_init in one.
+ *
+ * Collective over c and options.replicas. Costs and fails as these do, and with DPAR_E_ROOM if the
+ * allocation fails. */
 DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *options, dpar_fsdp **fsdp,
                                     dpar_why *why);
-/* Ends what dpar_fsdp_make made, as dpar_fsdp_close. NULL is fine. */
+/* Frees an fsdp that dpar_fsdp_make or dpar_fsdp_over made, and closes it as dpar_fsdp_close does.
+ * NULL is allowed. */
 DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
 
 /* ==== train/fsdp_over.h ==== */
 
-/* fsdp_over - ZeRO-3 in few lines: weights, gradients and the optimizer's state are cut over the
- * ranks, and a layer's weights are whole while it is used.
+/* fsdp_over - trains with ZeRO-3 in few lines. The weights, gradients and optimizer state are cut
+ * over the ranks, and the weights of a layer are whole only while it is used.
  *
  *     const int64_t numel[] = {embedding, layer, layer, output};      weights of each, in one array
  *     dpar_fsdp_over(world, numel, 4, DPAR_OPTIMIZER_ADAMW, &f, &why);
@@ -1009,90 +1188,110 @@ DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
  *             ...
  *             dpar_fsdp_done(f, u, DPAR_ACTION_FORWARD);
  *         backward, each layer u from the last:
- *             w = dpar_fsdp_use(f, u, DPAR_ACTION_BACKWARD), g = dpar_fsdp_gradient(f, u, NULL);
+ *             w = dpar_fsdp_use(f, u, DPAR_ACTION_BACKWARD);
+ *             g = dpar_fsdp_gradient(f, u, NULL);
  *             ... adds to g ...
- *             dpar_fsdp_done(f, u, DPAR_ACTION_BACKWARD);                     its gradients leave
+ *             dpar_fsdp_done(f, u, DPAR_ACTION_BACKWARD);             its gradients are sent
  *         dpar_fsdp_update(f, rate, 1.0);
  *     dpar_fsdp_free(f);
  *
- * To look at weights, as in evaluation: use and done, forward, between steps.
+ * To read weights between steps, as evaluation does, call dpar_fsdp_use and dpar_fsdp_done with
+ * DPAR_ACTION_FORWARD.
  *
- * All is float, a step is one micro-batch, and the next layer's weights come while one is used.
- * Other types, ZeRO-1 and 2, micro-batches, several parameters a layer, tied weights and replicas:
- * dpar_fsdp_make, of whose functions these are made. They mix: f is a dpar_fsdp, and so are its
- * checkpoints. */
+ * All numbers are float, a step is one micro-batch, and the weights of the next layer are gathered
+ * while one is used. For other types, ZeRO-1 and 2, micro-batches, several parameters in a layer,
+ * tied weights and replicas use dpar_fsdp_make. The functions here are made of those of fsdp.h. You
+ * may mix them, because f is a dpar_fsdp, and its checkpoints are the same. */
 
-/* Cuts `units` arrays over the ranks, numel[u] floats each: dpar_fsdp_make with zero = 3, a unit
- * and a parameter each, a prefetch of 1 and an optimizer (DPAR_OPTIMIZER_ADAMW, DPAR_OPTIMIZER_SGD)
- * with the numbers of dpar_optimizer_init. Weights are 0 before dpar_fsdp_set. COLLECTIVE. Errors
- * and cost as dpar_fsdp_make. */
+/* Makes a model of `units` arrays of floats that are cut over the ranks. It calls dpar_fsdp_make
+ * with zero = 3, one parameter in each unit and a prefetch of 1. The weights are 0 until
+ * dpar_fsdp_set.
+ *
+ * numel:     [units] floats of each array.
+ * optimizer: DPAR_OPTIMIZER_ADAMW or DPAR_OPTIMIZER_SGD, with the numbers of dpar_optimizer_init.
+ *
+ * Collective over c. Costs and fails as dpar_fsdp_make. */
 DPAR_API dpar_status dpar_fsdp_over(dpar_comm *c, const int64_t *numel, int32_t units,
                                     int32_t optimizer, dpar_fsdp **fsdp, dpar_why *why);
 
-/* A step begins: gradients are 0. dpar_fsdp_zero and dpar_fsdp_begin. Local. O(units). */
+/* Begins a step with all gradients 0: dpar_fsdp_zero and dpar_fsdp_begin in one call. Local.
+ * O(units). Fails as dpar_fsdp_begin does. */
 DPAR_API dpar_status dpar_fsdp_start(dpar_fsdp *f);
-/* The weights of unit u, whole until done; NULL after an error, c->why says which. Backward:
- * dpar_fsdp_gradient(f, u, NULL) is where its gradients are added. dpar_fsdp_unshard and _weight.
- * COLLECTIVE: all ranks in the same order. Errors and cost as dpar_fsdp_unshard. */
+/* Gathers the weights of unit u and returns their address, or NULL after an error, whose message is
+ * in c->why. They stay whole until dpar_fsdp_done.
+ *
+ * direction: DPAR_ACTION_FORWARD or DPAR_ACTION_BACKWARD. In backward, add the gradients at
+ *            dpar_fsdp_gradient(f, u, NULL).
+ *
+ * Collective: all ranks call it in the same order. Costs and fails as dpar_fsdp_unshard. */
 DPAR_API const void *dpar_fsdp_use(dpar_fsdp *f, int32_t u, int32_t direction);
-/* Unit u is not used for now; backward: its gradients are whole, and leave. dpar_fsdp_reshard, and
- * backward dpar_fsdp_ready. COLLECTIVE. Errors and cost as theirs. */
+/* Ends the use of unit u. In backward it also marks the unit's gradients as complete and sends
+ * them. It calls dpar_fsdp_reshard, and in backward dpar_fsdp_ready.
+ *
+ * Collective. Costs and fails as those two. */
 DPAR_API dpar_status dpar_fsdp_done(dpar_fsdp *f, int32_t u, int32_t direction);
-/* The step ends: weights are updated with the gradients' averages over the ranks. clip: the largest
- * norm of all gradients (dpar_optimizer_clip); 0 and less: any. dpar_fsdp_end, with a clip
- * dpar_fsdp_norm, and dpar_fsdp_step. COLLECTIVE. Errors and cost as theirs. */
+/* Ends the step and updates the weights with the gradients averaged over the ranks. It calls
+ * dpar_fsdp_end, dpar_fsdp_norm if there is a clip, and dpar_fsdp_step.
+ *
+ * rate: learning rate.
+ * clip: largest norm of all gradients (dpar_optimizer_clip); 0 or less means no limit.
+ *
+ * Collective. Costs and fails as those three. */
 DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *f, double rate, double clip);
 
 /* ==== train/tensor.h ==== */
 
-/* tensor - tensor parallelism: layers whose weights are cut over the ranks of a communicator,
- * forward and backward. Each gives what one rank with the whole weights would give, to rounding.
- * heads.h says which heads, rows and tokens a rank has; random.h has random numbers that do not
- * depend on who draws them.
+/* tensor - runs layers whose weights are cut over the ranks of a communicator (tensor parallelism),
+ * forward and backward. Each gives what one rank with the whole weights would give, up to rounding.
+ * heads.h says which heads, vocabulary rows and tokens a rank has. random.h has random numbers that
+ * do not depend on who draws them.
  *
  *     dpar_tensor_parallel t;                                     what the layers of a group share
  *     dpar_tensor_parallel_init(&t, c, DPAR_F32, tokens, counts, &why);
  *     up.kind = DPAR_LINEAR_COLUMN;   up.in = 512;    up.out = 2048 / c->size;
  *     down.kind = DPAR_LINEAR_ROW;    down.in = 2048 / c->size;   down.out = 512;
- *     dpar_linear_forward(&t, &up, &a);                  nothing travels
+ *     dpar_linear_forward(&t, &up, &a);                  no communication
  *     ... the activation, on a.y ...
  *     dpar_linear_forward(&t, &down, &b);                one all-reduce
- *     dpar_linear_backward(&t, &down, &b);               nothing travels
- *     dpar_linear_backward(&t, &up, &a);                 one all-reduce, under the weight gradient
+ *     dpar_linear_backward(&t, &down, &b);               no communication
+ *     dpar_linear_backward(&t, &up, &a);                 one all-reduce, during the weight gradient
  *
- * All is row-major: a token is a row. Types are F64 and F32. Every function is COLLECTIVE over the
- * communicator unless it says that it is local. What is wrong on one rank (E_ARG) breaks the
- * communicator, so that the others hear of it; the sentence is in comm->why. A t that is NULL or
- * all zero (init refused) is E_ARG for the caller alone.
+ * All matrices are row-major, and each token is a row. Types are F64 and F32. Every function is
+ * collective over the communicator unless its comment says that it is local. If an argument is
+ * wrong on one rank, that rank gets DPAR_E_ARG and the communicator breaks, so that the other ranks
+ * notice; the message is in comm->why. If t is NULL or all zero, because init failed, only the
+ * caller gets DPAR_E_ARG.
  *
- * With counts (sequence parallel) each rank has its own tokens outside of such a pair: column
- * layers gather them, row layers scatter them, the other way round in backward. As many bytes
- * travel, and activations between the pairs are cut by the ranks; any number of tokens will do.
- * There a rank computes the gradients of norms' weights of its own tokens alone: sum them over the
- * ranks once a step.
+ * Sequence parallelism. If `counts` is given, each rank has only its own tokens outside of such a
+ * pair of layers. Column layers gather the tokens and row layers scatter them; backward does the
+ * opposite. The traffic is the same as without, and the activations between the pairs are smaller
+ * by the number of ranks. Any number of tokens is allowed. A rank then computes the gradients of
+ * the norms' weights from its own tokens only, so sum these gradients over the ranks once a step.
  *
- * Arrays lie in the memory of the communicator (comm->mem). Where that is a device's, give
- * `matmul`. ids, targets and sums then lie where host and device reach them (page-locked). Nothing
+ * Arrays are in the memory of the communicator (comm->mem). If that is a device's, set `matmul`,
+ * and put ids, targets and sums where both host and device reach them (page-locked). No function
  * waits for the device. */
 
 /* ---- products of matrices ---- */
 
-/* A product of matrices: c = alpha op(a) op(b) + beta c; op(a) is m x k, op(b) k x n. With beta 0 c
- * is not read. */
+/* Describes a product of matrices: c = alpha op(a) op(b) + beta c, where op(a) is m x k and op(b)
+ * is k x n. If beta is 0, c is not read. */
 typedef struct dpar_matmul {
-    int32_t type;                     /* DPAR_F64 or DPAR_F32: of a, b and c */
-    int32_t transpose_a, transpose_b; /* 1: it lies in memory as k x m, n x k */
+    int32_t type;                     /* of a, b and c: DPAR_F64 or DPAR_F32 */
+    int32_t transpose_a, transpose_b; /* 1 if a is stored as k x m, or b as n x k */
     int32_t room;                     /* 0 */
-    int64_t m, n, k;                  /* may be 0: c becomes beta c */
+    int64_t m, n, k;                  /* 0 or more; if k is 0, c becomes beta c */
     double alpha, beta;
     const void *a, *b;
     void *c;
-    int64_t lda, ldb, ldc; /* elements from row to row, at least 1 */
+    int64_t lda, ldb, ldc; /* elements from one row to the next, at least 1 */
 } dpar_matmul;
-/* Your product: cblas_sgemm, cuBLAS, ... An error that it returns breaks the communicator. */
+/* Computes a product of matrices: a callback of yours that calls cblas_sgemm, cuBLAS or another
+ * library. An error that it returns breaks the communicator. */
 typedef dpar_status (*dpar_matmul_kernel)(void *user, const dpar_matmul *call);
-/* The product that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG,
- * without a sentence, for other types and a size below 0. Local. O(m n k). */
+/* Computes a product of matrices in plain C, with sums in f64 that are rounded once. Layers use it
+ * if they have no other `matmul`. Local. O(m n k). Fails with DPAR_E_ARG, without a message, for
+ * other types and sizes below 0. */
 DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 
 /* ---- what layers share ---- */
@@ -1100,168 +1299,197 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 /* What the layers of a group share. dpar_tensor_parallel_init fills it in. */
 typedef struct dpar_tensor_parallel {
     dpar_comm *comm;
-    int32_t type;      /* DPAR_F64 or DPAR_F32 */
-    dpar_split tokens; /* all tokens of a step. Sequence parallel: which of them a rank has, one run
-                          after the other (CHUNK, EVEN, FLOOR, RAGGED) */
-    int64_t *counts;   /* sequence parallel: comm->size numbers for dpar, which nobody else touches
-                          while a function runs; else NULL */
-    dpar_matmul_kernel matmul; /* NULL: dpar_matmul_host */
-    void *user;
+    int32_t type; /* of all arrays: DPAR_F64 or DPAR_F32 */
+    /* All tokens of a step. With sequence parallelism, part r is the range of tokens of rank r
+     * (CHUNK, EVEN, FLOOR or RAGGED). */
+    dpar_split tokens;
+    int64_t *counts; /* sequence parallelism: comm->size numbers for dpar, which you must not touch
+                        while a function runs; otherwise NULL */
+    dpar_matmul_kernel matmul; /* NULL selects dpar_matmul_host */
+    void *user;                /* passed to matmul */
 } dpar_tensor_parallel;
-/* Fills in what layers share: tokens by DPAR_SPLIT_EVEN. For a step of other tokens:
- * dpar_split_resize(&t->tokens, n). E_ARG with a sentence. Local. O(1). */
+/* Fills in what the layers of a group share.
+ *
+ * tokens: number of all tokens of a step, which are split by DPAR_SPLIT_EVEN. If another step has
+ *         n tokens, call dpar_split_resize(&t->tokens, n).
+ * counts: comm->size numbers that select sequence parallelism, or NULL.
+ *
+ * Local. O(1). Fails with DPAR_E_ARG. */
 DPAR_API dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *c, int32_t type,
                                                int64_t tokens, int64_t *counts, dpar_why *why);
 /* ---- linear layers: y = x w^T + bias ---- */
 
+/* Kinds of linear layers. */
 enum {
-    DPAR_LINEAR_COLUMN = 1, /* each rank has some of the outputs: x is whole */
-    DPAR_LINEAR_ROW /* each rank has some of the inputs: y is the sum of all ranks' products */
+    DPAR_LINEAR_COLUMN = 1, /* each rank has some of the outputs; x is whole */
+    DPAR_LINEAR_ROW /* each rank has some of the inputs; y is the sum of all ranks' products */
 };
-/* A linear layer: y = x w^T + bias. The weight is w[out][in], as torch has it. A rank of a column
- * layer has whole rows of it, a rank of a row layer a piece of each row. Shares may differ from
- * rank to rank, and be 0. */
+/* Describes a linear layer, y = x w^T + bias, with the weight w[out][in] as in PyTorch. A rank of a
+ * column layer has whole rows of it, and a rank of a row layer has a piece of each row. Shares may
+ * differ from rank to rank, and may be 0. */
 typedef struct dpar_linear {
-    int32_t kind;
+    int32_t kind;    /* DPAR_LINEAR_COLUMN or DPAR_LINEAR_ROW */
     int32_t room;    /* 0 */
     int64_t in, out; /* of this rank's weight */
 } dpar_linear;
 
-/* The arrays of a linear layer. n is all tokens. own is the rank's share of them
- * (dpar_split_part_count of t->tokens), or n where not sequence parallel. */
+/* Arrays of a linear layer. n is the number of all tokens. With sequence parallelism, own is the
+ * number of this rank's tokens (dpar_split_part_count of t->tokens); otherwise it is n. */
 typedef struct dpar_linear_arrays {
     const void *w;    /* [out][in] */
-    const void *bias; /* [out]; NULL: none. A row layer's is the same on all ranks */
+    const void *bias; /* [out], or NULL if there is none; for a row layer the same on all ranks */
     const void *x;    /* column: [own][in]; row: [n][in] */
     void *y;          /* column: [n][out]; row: [own][out] */
     const void *dy;   /* as y */
-    void *dx;         /* as x; NULL: not wanted (the first layer, or only weights) */
-    void *dw;         /* as w; NULL: not wanted (only inputs: zero-bubble schedules) */
-    void *dbias;      /* [out]; NULL: not wanted. A row layer's is whole on every rank */
-    void *whole;      /* sequence parallel: column: [n][in], the inputs of all;
-                         row: [n][out], forward the part of y, backward the dy of all */
-    void *whole_dx;   /* sequence parallel, column, backward: [n][in], the part of dx */
-    /* 1: `whole` already has what would be gathered. Column: since forward, or from another layer
-     * that reads the same x. Row, backward: the call for dx left it there for a later call for
-     * dw. */
+    void *dx;         /* as x; NULL if not wanted (first layer, or a call for weights only) */
+    void *dw;         /* as w; NULL if not wanted (a call for inputs only, as in zero-bubble
+                         schedules) */
+    void *dbias;      /* [out]; NULL if not wanted; for a row layer it is whole on every rank */
+    /* Sequence parallelism. Column: [n][in], the inputs of all tokens. Row: [n][out], in forward
+     * this rank's part of y, in backward the dy of all tokens. */
+    void *whole;
+    void *whole_dx; /* sequence parallelism, column, backward: [n][in], this rank's part of dx */
+    /* 1 if `whole` already contains what would be gathered. Column: from forward, or from another
+     * layer that reads the same x. Row: backward for dx left it there for a later call for dw. */
     int32_t kept;
-    int32_t add;    /* 1: dw and dbias are added to (micro-batches) */
-    int32_t add_dx; /* column: 1: dx (sequence parallel: whole_dx) has the parts of layers that read
-                       the same x */
-    int32_t open;   /* and 1: others follow, no collective yet */
+    int32_t add;    /* 1 adds to dw and dbias (micro-batches) */
+    int32_t add_dx; /* column: 1 if dx (sequence parallelism: whole_dx) already contains the parts
+                       of layers that read the same x, and this one is added */
+    int32_t open;   /* column: 1 if more layers with the same x follow, so that the collective waits
+                       for the last of them */
 } dpar_linear_arrays;
 
-/* y of a layer. Column: nothing travels, or with sequence parallel an all-gather of n in. Row: an
- * all-reduce of n out, or a reduce-scatter. The bias is added last, once. E_ARG as the top of this
- * file says, else errors of matmul and as comm.h. 2 n in out of arithmetic. */
+/* Computes the output y of a linear layer. The bias is added last, once.
+ *
+ * Collective. A column layer communicates only with sequence parallelism: an all-gather of n in
+ * elements. A row layer costs an all-reduce of n out elements, or a reduce-scatter with sequence
+ * parallelism. The arithmetic is 2 n in out. Fails with DPAR_E_ARG as described at the top of this
+ * file, with the errors of matmul, and with those of comm.h. */
 DPAR_API dpar_status dpar_linear_forward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                          const dpar_linear_arrays *a);
-/* dx = dy w, dw = dy^T x, dbias = sum of dy. Column: an all-reduce of n in while dw is computed.
- * Sequence parallel: an all-gather (unless kept) while dx is, and a reduce-scatter while dw is.
- * Row: nothing, or an all-gather of n out (unless kept). With dpar_comm_progress it all moves on
- * meanwhile. Errors as forward. With dx and dw twice its arithmetic. */
+/* Computes the gradients of a linear layer: dx = dy w, dw = dy^T x, and dbias = the sum of dy.
+ *
+ * Collective. A column layer costs an all-reduce of n in elements while dw is computed. With
+ * sequence parallelism it is an all-gather (unless kept) while dx is computed, and a reduce-scatter
+ * while dw is computed. A row layer communicates only with sequence parallelism: an all-gather of n
+ * out elements (unless kept). With dpar_comm_progress this overlaps completely. With dx and dw the
+ * arithmetic is twice that of dpar_linear_forward. Fails as dpar_linear_forward does. */
 DPAR_API dpar_status dpar_linear_backward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                           const dpar_linear_arrays *a);
 
-/* A column layer's y has some of the features, a row layer's x too. A layer between that wants all
- * of them gets them by dpar_redistribute, from features that are cut to features that all have;
- * it gives the gradient its own again by the opposite (move.h). */
+/* The y of a column layer, and the x of a row layer, have only some of the features. If a layer
+ * between them needs all features, dpar_redistribute (move.h) makes the cut features whole on every
+ * rank, and the opposite dpar_redistribute cuts its gradient. */
 
 /* ---- vocabulary ---- */
 
-/* An embedding: y[token] = table[id of the token]. */
+/* Describes an embedding: y[token] = table[id of the token]. */
 typedef struct dpar_embedding {
-    /* heads.h says which of the table's rows a rank has: dpar_vocab_row_count */
-    dpar_vocab vocab;
-    int64_t width;
+    dpar_vocab vocab; /* heads.h: this rank has dpar_vocab_row_count rows of the table */
+    int64_t width;    /* elements of a row */
 } dpar_embedding;
+/* Arrays of an embedding. n, own and rows are as above: all tokens, this rank's tokens, and this
+ * rank's rows of the table. */
 typedef struct dpar_embedding_arrays {
     const int32_t *ids; /* [n] of all tokens, the same on all ranks */
-    const void *table;  /* [rows][width]. Forward reads */
-    void *y;            /* [own][width]. Forward writes */
-    const void *dy;     /* [own][width]. Backward reads, */
-    void *dtable;       /* [rows][width]: writes; rows without a token and padding become 0 */
-    void *whole;        /* sequence parallel: [n][width]; else NULL */
-    int32_t add;        /* 1: dtable is added to (micro-batches) */
-    int32_t room;       /* 0 */
+    const void *table;  /* [rows][width]; forward reads it */
+    void *y;            /* [own][width]; forward writes it */
+    const void *dy;     /* [own][width]; backward reads it */
+    void *dtable; /* [rows][width]; backward writes it, with 0 for rows without a token and for
+                     padding */
+    void *whole;  /* sequence parallelism: [n][width]; otherwise NULL */
+    int32_t add;  /* 1 adds to dtable (micro-batches) */
+    int32_t room; /* 0 */
 } dpar_embedding_arrays;
-/* A rank looks up what it has, and the sum over ranks is y: an all-reduce of n width, or a
- * reduce-scatter. The same bits on any number of ranks. E_ARG: an id that does not exist.
- * E_MISMATCH: ranks give another vocabulary or other ids, found as by dpar_cross_entropy_forward.
- * O(n width). */
+/* Computes the output y of an embedding. Each rank looks up the rows that it has, and y is the sum
+ * over the ranks, which has the same bits on any number of ranks.
+ *
+ * Collective. Costs an all-reduce of n width elements, or a reduce-scatter with sequence
+ * parallelism, and O(n width). Fails with DPAR_E_ARG if an id does not exist. Fails with
+ * DPAR_E_MISMATCH if ranks give different vocabularies or ids, which is noticed by the engines that
+ * dpar_cross_entropy_forward names. */
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
                                             const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a);
-/* dtable[row] = the sum of dy over its tokens, in their order. Nothing travels, or with sequence
- * parallel an all-gather of n width into `whole`. The same bits on any number of ranks. E_ARG as
- * forward. O((n + rows) width). */
+/* Computes the gradient of an embedding's table: dtable[row] is the sum of dy over the tokens of
+ * that row, in their order. It has the same bits on any number of ranks.
+ *
+ * Collective. Communicates only with sequence parallelism: an all-gather of n width elements into
+ * `whole`. O((n + rows) width). Fails with DPAR_E_ARG as dpar_embedding_forward does. */
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
                                              const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a);
 
-/* Cross-entropy over a vocabulary that ranks share. With lse = ln of the sum over the whole
- * vocabulary of exp(logit) and V = count + added tokens:
+/* Describes a cross-entropy over a vocabulary that ranks share. With lse = ln of the sum over the
+ * whole vocabulary of exp(logit) and V = count + added tokens:
  *
  *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits) + z lse^2
  *
- * Smoothing is torch's (Megatron's e is e V / (V - 1) here), z-loss PaLM's (1e-4). */
+ * Smoothing is that of PyTorch (Megatron's e corresponds to e V / (V - 1) here). The z-loss is that
+ * of PaLM, where z is 1e-4. */
 typedef struct dpar_cross_entropy {
-    /* rows of padding do not count: they are not read, and their gradient is 0 */
-    dpar_vocab vocab;
+    dpar_vocab vocab; /* rows of padding are ignored: their logits are not read, and their gradient
+                         is 0 */
     double smoothing; /* 0 .. 1 */
     double z;
-    int32_t ignore; /* 1 + a token that does not count as a target; 0: none. Targets below 0
-                       (torch's -100) never count. Loss and gradient of both are 0 */
+    int32_t ignore; /* 1 + a token that is not counted as a target; 0 if there is none. Targets
+                       below 0, such as PyTorch's -100, are never counted. The loss and gradient
+                       of targets that are not counted are 0 */
     int32_t room;   /* 0 */
 } dpar_cross_entropy;
+/* Arrays of a cross-entropy. n is the number of all tokens, also with sequence parallelism. */
 typedef struct dpar_cross_entropy_arrays {
-    void *logits; /* [n][dpar_vocab_row_count] of all tokens, on sequence parallel ranks too.
-                     Forward reads them, backward makes gradients of them */
+    void *logits;                /* [n][dpar_vocab_row_count]; forward reads them, backward replaces
+                                    them by their gradients */
     const int32_t *targets;      /* [n] token ids, the same on all ranks */
-    double *lse;                 /* [n]. Forward writes, backward reads */
-    double *loss;                /* [n]. Forward writes, z-loss included; NULL: not wanted */
-    dpar_cross_entropy_sum *sum; /* sum over tokens; NULL: not wanted */
+    double *lse;                 /* [n]; forward writes it, backward reads it */
+    double *loss;                /* [n]; forward writes it, z-loss included; NULL if not wanted */
+    dpar_cross_entropy_sum *sum; /* sums over the tokens; NULL if not wanted */
     void *scratch;               /* [3 n (ranks + 1)] of type, for forward */
 } dpar_cross_entropy_arrays;
-/* Losses of the tokens, over a vocabulary that ranks share. One all-gather of three numbers a
- * token: the largest logit of the rank, the sum of exponentials relative to it, its part of the
- * target's share: 12 bytes (f64: 24). From these the ranks compute the same bits. Sums over the
- * vocabulary are in f64. Loss and sum are equal on all ranks: add them up over data parallel ones
- * only. O(n rows).
+/* Computes the losses of the tokens over a vocabulary that ranks share. Losses and sum are equal on
+ * all ranks, bit by bit, so add them up over data-parallel ranks only.
  *
- * E_ARG: a target that does not exist. E_MISMATCH: ranks give another vocabulary, targets, ignore,
- * smoothing or z, on engines that compare calls (shared memory, MPI with check). */
+ * Collective. Costs O(n rows) and one all-gather of three numbers for each token, 12 bytes (f64:
+ * 24). These are the largest logit of the rank, the sum of exponentials relative to it, and the
+ * rank's part of the target's share. Sums over the vocabulary are in f64.
+ *
+ * Fails with DPAR_E_ARG if a target does not exist. Fails with DPAR_E_MISMATCH if ranks give a
+ * different vocabulary, targets, ignore, smoothing or z, on engines that compare calls: shared
+ * memory, and MPI with check. */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *t,
                                                 const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a);
-/* The logits become scale times the gradient of the sum of losses. For their mean scale = 1 /
- * tokens of all ranks. Local. Errors as forward. O(n rows). */
+/* Replaces the logits by `scale` times the gradient of the sum of the losses. For the gradient of
+ * the mean, scale is 1 / the tokens of all data-parallel ranks. Local. O(n rows). Fails as
+ * dpar_cross_entropy_forward does. */
 DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
                                                  const dpar_cross_entropy *e,
                                                  const dpar_cross_entropy_arrays *a, double scale);
 
 /* ---- attention heads ---- */
 
-/* Attention needs no function of its own: a column layer of the fused weight's rows that
- * dpar_heads_rows names, attention over the rank's heads, a row layer.
+/* Attention needs no function of its own. Use a column layer with the rows of the fused weight that
+ * dpar_heads_rows names, then attention over the rank's heads, then a row layer.
  *
- * But where there are fewer key-value heads than ranks, several ranks hold the same one, and each
- * sees the gradient of its own queries only. With share = dpar_heads_local(&heads, c->rank),
+ * If there are fewer key-value heads than ranks, several ranks hold the same one, and each computes
+ * only the gradient from its own queries. With share = dpar_heads_local(&heads, c->rank),
  *
  *     dpar_comm_split(c, share.group, c->rank, &same);
  *
- * on all ranks makes a communicator of those that have the same one. They sum their gradients of
- * keys and values once a step, after the last micro-batch. dw is [(queries + 2) width][in], queries
- * first. Sum 2 width in elements of it from share.queries width in on, and the last 2 width of its
- * dbias. */
+ * on all ranks makes a communicator of the ranks that hold the same key-value head. They have to
+ * sum the gradients of keys and values once a step, after the last micro-batch. dw is
+ * [(queries + 2) width][in] with the queries first: sum its 2 width in elements from element
+ * share.queries width in on, and the last 2 width elements of its dbias. */
 
 /* ==== train/sequence.h ==== */
 
-/* sequence - attention over tokens that ranks share. Here it is ring attention (context
- * parallelism): keys and values travel round the ranks. Other ways, by layer.way: ulysses.h
- * exchanges tokens for heads before and after; sliding windows need no ring (window_attention.h).
- * dpar knows which rank has which tokens, what travels when, the masks and the sums of softmax. The
- * arithmetic of a block is your kernel, or the plain one of this file:
+/* sequence - computes attention over tokens that ranks share (context parallelism). This file is
+ * ring attention, in which keys and values are passed from rank to rank round a ring. layer.way
+ * selects another method: ulysses.h exchanges tokens for heads before and after attention, and
+ * window_attention.h gets the keys of a sliding window as a halo. dpar knows which rank has which
+ * tokens, what is sent when, the masks, and the sums of the softmax. The arithmetic of a block is
+ * done by your kernel, or by the plain one of this file:
  *
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_ZIGZAG, &why);  layer: zeroed
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
@@ -1272,173 +1500,192 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
  *     dpar_attention_backward(plan, &arrays);
  *     dpar_attention_free(plan);
  *
- * (dpar_attention_bytes, _init and _close: the same in memory of yours.)
+ * dpar_attention_bytes, _init and _close do the same in memory of yours.
  *
  * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width], v[tokens][groups][values],
  * out[tokens][heads][values], lse[tokens][heads]. Each heads / groups query heads share a group.
- * Several samples are several documents. Sums (out while it grows, lse, gradients of keys and
- * values on their way) are in f64 where the type is f64, else in f32. They are rounded to the type
- * once. Bits are the same in every run on as many ranks; on one rank they are the kernel's own.
+ * The samples of a batch are documents of one packed sequence.
  *
- * The ring has P steps, t = 0 .. P-1. In step t rank r computes on the keys and values of rank r -
- * t (modulo P). Meanwhile it sends them on to r + 1, and those of r - t - 1 come. On the way back
- * gradients of keys and values travel the same way, one step behind, until they are home. What the
- * rank's own queries gave has stayed there, so they make as many hops as keys and values.
+ * "Sums" are out while it is accumulated, lse, and the gradients of keys and values while they are
+ * accumulated. They are f64 if the type is f64, otherwise f32, and are rounded to the type once.
+ * Results have the same bits in every run on the same number of ranks; on one rank they are the
+ * kernel's own.
  *
- * What a rank sends: T is all tokens, n those of this rank, m those of the next one, and E = groups
- * (width + values) the elements of a token.
+ * The ring has P steps, t = 0 .. P-1. In step t, rank r computes with the keys and values of rank r
+ * - t (modulo P). Meanwhile it sends them to rank r + 1 and receives those of rank r - t - 1. In
+ * backward, the gradients of keys and values are passed in the same direction, one step later,
+ * until they reach their owner. The gradients from a rank's own queries stay on that rank, so that
+ * gradients take as many hops as keys and values.
+ *
+ * The traffic of a rank: T is the number of all tokens, n that of this rank, m that of the next
+ * one, and E = groups (width + values) the number of elements of a token. It sends
  *
  *     forward   (T - m) E bytes(type)
  *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
  *
- * A rank that is alone sends nothing. plan->sent counts it.
+ * A single rank sends nothing. plan->sent counts the bytes.
  *
- * Causal masks leave rank 0 idle most of the time when tokens are cut in order. With
- * DPAR_SPLIT_ZIGZAG, and documents of lengths that 2 P divides, every rank has as much to do at
- * every step as the others: plan->pairs counts it.
+ * With a causal mask, and tokens that are cut in order, rank 0 is idle most of the time. With
+ * DPAR_SPLIT_ZIGZAG, and documents whose lengths 2 P divides, every rank has the same work in every
+ * step. plan->pairs counts it.
  *
- * In a device's memory (comm->mem) all arrays lie there. Give kernels, which work on its stream;
- * nothing waits.
+ * If comm->mem is the memory of a device, all arrays are in that memory, and you have to give
+ * kernels, which enqueue on its stream. No function waits for the device.
  *
- * Megatron's sequence parallelism is another thing: activations between tensor-parallel layers are
- * cut along the sequence. That is an all-gather and a reduce-scatter round those layers:
- * tensor.h. */
+ * Megatron's sequence parallelism is something else: it cuts the activations between
+ * tensor-parallel layers along the sequence, with an all-gather and a reduce-scatter round these
+ * layers. tensor.h has it. */
 
 typedef struct dpar_attention_desc dpar_attention_desc;
 
-/* How ranks come to the keys of others: NULL, the ring; dpar_attention_ulysses (ulysses.h);
- * dpar_attention_halo (window_attention.h, in dpar_spatial.h). You name it in a layer, the plan
- * calls it. */
+/* Selects how ranks get the keys of other ranks. NULL is the ring, dpar_attention_ulysses is in
+ * ulysses.h, and dpar_attention_halo is in window_attention.h (dpar_spatial.h). Assign one to
+ * layer.way; only the plan calls it. */
 struct dpari_attention_method;
 typedef void (*dpar_attention_method)(struct dpari_attention_method *way);
 
-/* A block: some queries that follow one another and some such keys, of one document. Query i sees
- * key j when i + low <= j <= i + high (no sum passes the counts of both). Arrays begin at the
- * block's first token, rows as above, all heads. "Sums" are f64 when the layer's type is f64, else
- * f32. */
+/* Describes a block for a kernel: a run of queries and a run of keys of one document. Query i sees
+ * key j if i + low <= j <= i + high; no sum exceeds the counts of both. Arrays begin at the first
+ * token of the block, have rows as described above, and contain all heads. "Sums" are f64 if the
+ * layer's type is f64, otherwise f32. */
 typedef struct dpar_attention_call {
     const dpar_attention_desc *layer;
-    int64_t queries, keys;
-    int64_t query, key; /* place of the first of each in the packed sequence */
+    int64_t queries, keys; /* numbers of queries and keys */
+    int64_t query, key;    /* places of the first query and the first key in the packed sequence */
     int64_t low, high;
     const void *q, *k, *v; /* of the layer's type */
-    void *out; /* forward writes sums. Backward reads what forward gave, of the layer's type */
-    void *lse; /* sums. Forward writes the natural logarithm of the sum over keys of exp(scale q k);
-                  -1e30 or less (and out 0) for a query that sees no key of the block. Backward
-                  reads that over all keys */
+    void *out;             /* forward writes sums; backward reads the result of forward, of the
+                              layer's type */
+    /* Sums. Forward writes the natural logarithm of the sum over keys of exp(scale q k). For a
+     * query that sees no key of the block it writes -1e30 or less, and 0 to out. Backward reads the
+     * logarithm over all keys. */
+    void *lse;
     const void *out_gradient;                   /* of the layer's type */
     const void *delta;                          /* sums, [queries][heads]: out . out_gradient */
-    void *q_gradient, *k_gradient, *v_gradient; /* sums, to be ADDED to */
-    void *user;
+    void *q_gradient, *k_gradient, *v_gradient; /* sums, to which backward adds */
+    void *user;                                 /* that of the layer */
 } dpar_attention_call;
+/* Computes the attention of a block, or its gradients: a callback of yours. */
 typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
-/* A layer of attention. Zero it and fill in what differs. The same on all ranks, but for kernels
- * and user. */
+/* Describes a layer of attention. Zero it and fill in what differs from the defaults. All ranks
+ * give the same values, except kernels and user. */
 struct dpar_attention_desc {
-    dpar_attention_method way; /* NULL: the ring, all keys pass by all ranks.
-                               dpar_attention_ulysses, dpar_attention_halo: each rank has a part of
-                               the packed sequence, whatever the documents */
-    /* Documents, and which tokens of them each rank has; as many ranks as the communicator.
-     * ZIGZAG, CHUNK or EVEN; STRIPE works too, in blocks of one token. */
+    /* NULL selects the ring, in which every rank gets all keys. With dpar_attention_ulysses and
+     * dpar_attention_halo each rank has a part of the packed sequence, whatever the documents. */
+    dpar_attention_method way;
+    /* The documents, and which of their tokens each rank has, for as many ranks as the
+     * communicator has. The rule is ZIGZAG, CHUNK or EVEN; CYCLIC also works, but in blocks of one
+     * token. */
     dpar_packed tokens;
-    int32_t heads;  /* of queries */
-    int32_t groups; /* of keys and values (GQA); divides heads. 0: as many as heads */
-    int32_t width;  /* of a query or key */
-    int32_t values; /* of a value; 0: width */
-    int32_t type;   /* DPAR_F64, F32, BF16, F16 */
-    int32_t causal; /* 1: a query sees no key behind it */
-    int64_t window; /* > 0: a query sees no key farther than so many tokens away. Documents never
-                       see others */
-    double scale;   /* 0: 1 / sqrt(width) */
-    int32_t tag;    /* of the messages: tag .. tag + 3 */
-    int32_t heads_chunked; /* Ulysses: 1: heads by DPAR_SPLIT_CHUNK, the last ranks have less; 0:
-                              EVEN */
-    const dpar_split *cut; /* Ulysses: the tokens that ranks have, by any rule; NULL: by
-                              tokens.rule. The caller's, as long as the plan */
-    dpar_attention_kernel forward, backward; /* NULL: dpar_attention_host (F64 and F32) */
-    void *user;
+    int32_t heads;  /* number of query heads */
+    int32_t groups; /* number of key-value heads (GQA), which divides heads; 0 selects heads */
+    int32_t width;  /* elements of a query or key */
+    int32_t values; /* elements of a value; 0 selects width */
+    int32_t type;   /* DPAR_F64, F32, BF16 or F16 */
+    int32_t causal; /* 1: a query sees no key after it */
+    int64_t window; /* above 0: a query sees no key that is more than this many tokens away.
+                       Documents never see each other */
+    double scale;   /* factor of the scores; 0 selects 1 / sqrt(width) */
+    int32_t tag;    /* messages use tag .. tag + 3 */
+    int32_t heads_chunked; /* Ulysses: 1 cuts heads by DPAR_SPLIT_CHUNK, so that the last ranks have
+                              fewer; 0 cuts them by DPAR_SPLIT_EVEN */
+    /* Ulysses: how ranks share the tokens, by any rule; NULL selects tokens.rule. Kept by you as
+     * long as the plan exists. */
+    const dpar_split *cut;
+    dpar_attention_kernel forward, backward; /* NULL selects dpar_attention_host (F64 and F32) */
+    void *user;                              /* passed to the kernels */
 };
 
 /* ---- blocks; local ---- */
 
-/* A kernel in plain C, for F64 and F32: row by row, with the largest score so far subtracted. With
- * out_gradient it gives the gradients. It also does whole attention, of all tokens of a document at
- * once (causal: low -keys, high 0). Other types: nothing is written. O(pairs). */
+/* Computes the attention of a block in plain C for F64 and F32, or its gradients if out_gradient is
+ * given. It goes row by row and subtracts the largest score so far. It also computes the attention
+ * of a whole document at once: with low = -keys, and high = 0 if causal. For other types it writes
+ * nothing. Local. O(pairs of a query and a key). */
 DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 
 /* ---- plans ---- */
 
-/* A plan of attention; these fields are to be read. */
+/* A plan of attention, whose fields you may read. */
 typedef struct dpar_attention_plan {
-    dpar_attention_desc layer; /* no field is 0 for a default any more */
-    int64_t tokens;            /* of this rank: rows of its arrays */
+    dpar_attention_desc layer; /* as given, with the defaults filled in */
+    int64_t tokens;            /* tokens of this rank: rows of its arrays */
     int64_t kept;              /* bytes of arrays.kept */
-    int64_t pairs; /* pairs of a query and a key, in one head, that forward was given so far */
-    int64_t sent;  /* bytes that went to other ranks so far */
+    int64_t pairs; /* pairs of a query and a key, in one head, that forward computed so far */
+    int64_t sent;  /* bytes that were sent to other ranks so far */
 } dpar_attention_plan;
 
-/* The memory of one layer; NULLs on a rank without tokens. Memory of dpar_comm_alloc saves messages
- * a copy. */
+/* Arrays of one layer, all of the layer's type except lse and kept. A rank without tokens gives
+ * NULLs. Messages from memory of dpar_comm_alloc are not copied. */
 typedef struct dpar_attention_arrays {
-    const void *q, *k, *v; /* of the layer's type, as all but lse */
-    void *out;             /* forward writes, backward reads */
-    void *lse;  /* [tokens][heads], sums (f64 of f64, else f32): forward writes, backward reads.
-                   Ulysses does not use it */
-    void *kept; /* Ulysses: plan->kept bytes (aligned to 64), which forward writes and backward
-                   reads: q, k, v, out and lse of this rank's heads */
-    const void *out_gradient;                   /* backward reads */
-    void *q_gradient, *k_gradient, *v_gradient; /* backward writes */
+    const void *q, *k, *v;
+    void *out; /* forward writes it, backward reads it */
+    void *lse; /* [tokens][heads] of sums (f64 for f64, otherwise f32); forward writes it, backward
+                  reads it. Ulysses does not use it */
+    /* Ulysses: plan->kept bytes, aligned to 64, which forward writes and backward reads: q, k, v,
+     * out and lse of this rank's heads. */
+    void *kept;
+    const void *out_gradient;                   /* backward reads it */
+    void *q_gradient, *k_gradient, *v_gradient; /* backward writes them */
 } dpar_attention_arrays;
 
-/* Bytes of memory for a plan of attention on this rank. E_ARG, E_DIVIDE, E_RANGE with a sentence.
- * Local. O(docs x ranks).
+/* Computes the bytes of memory that dpar_attention_init needs on this rank.
  *
- * The ring takes two blocks of keys and values of the rank that has most tokens. It also takes one
- * out for forward, or four such blocks of sums for backward (2 ranks: three), the larger of both.
- * For 16-bit types there are an out and a query's gradient in f32 too. */
+ * The ring needs two blocks of keys and values of the rank that has most tokens. It also needs one
+ * out for forward, or four such blocks of sums for backward (three on 2 ranks), whichever is
+ * larger. 16-bit types need an out and a query's gradient in f32 as well.
+ *
+ * Local. O(docs x ranks). Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE. */
 DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention_desc *layer,
                                           int64_t *bytes, dpar_why *why);
-/* Plans attention in your memory (aligned to 64, best of dpar_comm_alloc). Where c->mem is a
- * device's it is the host's memory, and buffers are from dpar_comm_alloc until close. The
- * documents' ends stay yours, and live as long. One plan does all layers of this shape, one after
- * the other. COLLECTIVE: one all-reduce. Cost as dpar_attention_bytes.
+/* Plans attention in your memory. One plan serves all layers of this shape, one after the other.
  *
- * E_MISMATCH: ranks gave different layers. E_ROOM; else errors as dpar_attention_bytes. What fails
- * on one rank fails on all. */
+ * memory: aligned to 64; memory of dpar_comm_alloc is the fastest. If c->mem is that of a device,
+ *         it is nevertheless memory of the host, and buffers are allocated with dpar_comm_alloc
+ *         until close.
+ * layer:  the array of document ends in layer->tokens stays yours, and has to exist as long as the
+ *         plan.
+ *
+ * Collective over c: one all-reduce, and the cost of dpar_attention_bytes. Fails on all ranks with
+ * DPAR_E_MISMATCH if layers differ, DPAR_E_ROOM, or as dpar_attention_bytes does. */
 DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_attention_desc *layer,
                                          dpar_attention_plan **plan, dpar_why *why);
-/* out and lse from q, k, v. COLLECTIVE. The top of this file says what travels; the arithmetic is
- * the kernel's. Messages move on between calls of the kernel, or all the time with
- * dpar_comm_progress.
+/* Computes out and lse from q, k and v.
  *
- * E_ARG: arrays are missing. That breaks the communicator, so that the other ranks hear of it.
- * E_PEER, E_TIMEOUT as comm.h. The sentence is in the communicator's why. E_ARG without one: plan
- * or a is NULL. */
+ * Collective. The top of this file gives the traffic; the arithmetic is the kernel's. Messages
+ * progress between calls of the kernel, or all the time with dpar_comm_progress.
+ *
+ * Fails with DPAR_E_ARG if arrays are missing, which breaks the communicator so that the other
+ * ranks notice. Fails with DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in
+ * the communicator's why, except for DPAR_E_ARG because plan or a is NULL. */
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *a);
-/* Gradients of q, k, v from that of out; q, k, v, out, lse are as forward left them. COLLECTIVE;
- * errors as forward. The top of this file says what travels. */
+/* Computes the gradients of q, k and v from that of out. The arrays q, k, v, out, lse and kept must
+ * be as dpar_attention_forward left them. Collective. The top of this file gives the traffic. Fails
+ * as dpar_attention_forward does. */
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
-/* Ends a plan of attention; its memory is yours again. COLLECTIVE. NULL is fine. OK, or errors as
- * dpar_halo_plan_close where its way is dpar_attention_halo. */
+/* Closes a plan of attention, whose memory you may then reuse. NULL is allowed. Collective. With
+ * dpar_attention_halo it fails as dpar_halo_plan_close does. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
 
-/* A plan in memory of its own: dpar_attention_bytes, the memory and dpar_attention_init in one,
- * with their errors and cost; E_ROOM, too, where there is no memory. COLLECTIVE. */
+/* Makes a plan of attention in memory of its own: dpar_attention_bytes, an allocation and
+ * dpar_attention_init in one. Collective over c. Costs and fails as these do, and with DPAR_E_ROOM
+ * if the allocation fails. */
 DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
                                          dpar_attention_plan **plan, dpar_why *why);
-/* Ends what dpar_attention_make made, as dpar_attention_close. COLLECTIVE. NULL is fine. */
+/* Frees a plan that dpar_attention_make made, and closes it as dpar_attention_close does. NULL is
+ * allowed. Collective. */
 DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
 
 /* ==== train/ulysses.h ==== */
 
-/* ulysses - attention (sequence.h) by exchanging tokens for heads. Before attention a rank has some
- * tokens with all heads. It gives them for all tokens with some heads, computes attention as one
- * rank would, and gives the results back.
+/* ulysses - computes attention (sequence.h) by exchanging tokens for heads. Before attention, each
+ * rank has some of the tokens with all heads. An exchange gives it all tokens with some of the
+ * heads. It computes attention as one rank would, and the results are exchanged back.
  *
  *     layer.way = dpar_attention_ulysses;   layer: as sequence.h says
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_EVEN, &why);
@@ -1446,50 +1693,59 @@ DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
  *     arrays.kept = plan->kept bytes of each layer
  *
  * Each rank has a part of the packed sequence, whatever the documents: by tokens.rule, or by
- * layer.cut. Heads are cut by dpar_heads_init, uneven ones too. With fewer groups than ranks, ranks
- * hold copies of a group; its gradients are added in rank order (16-bit floats in f32, rounded
- * once). The kernel is given whole documents and this rank's heads (call->layer says how many).
+ * layer.cut. Heads are cut by dpar_heads_init and may be uneven. If there are fewer groups than
+ * ranks, several ranks hold copies of a group, and its gradients are added in rank order (16-bit
+ * types in f32, rounded once). The kernel gets whole documents and this rank's heads; call->layer
+ * says how many.
  *
- * In shared memory each rank takes its heads (or tokens) where they lie, if that is memory of
- * dpar_comm_alloc on all ranks. That is one pass, as fast as a bare all-to-all. Else they are
- * packed before an all-to-all and sorted after it: three passes. Both ways give the same bits.
+ * If ranks share memory, and the arrays to be exchanged come from dpar_comm_alloc on all ranks,
+ * each rank reads its heads (or tokens) directly from the other ranks' arrays. This takes one pass
+ * and is as fast as a bare all-to-all. Otherwise they are packed before an all-to-all and sorted
+ * after it, which is three passes. Both give the same bits.
  *
- * What travels. This rank has n of all N tokens, and h heads; H is the heads of all ranks, copies
- * each. Of an array of `width` elements a token and head it sends
+ * Traffic. This rank has n of all N tokens, and h heads; H is the number of heads of all ranks,
+ * counting each copy. Of an array with `width` elements for each token and head, it sends
  *
  *     (H - h) n width bytes(type)     on the way to the heads
  *     h (N - n) width bytes(type)     on the way back
  *
- * Forward: q, k, v there, out back. Backward: out's gradient there, those of q, k, v back.
+ * Forward exchanges q, k and v to the heads, and out back. Backward exchanges the gradient of out
+ * to the heads, and those of q, k and v back.
  *
- * The plan holds a copy of the rank's tokens with all heads for queries and one for keys (two each
- * where values are not as wide). For tokens that are out of order it holds another of all tokens
- * with its heads. It also holds what backward computes. */
+ * The plan holds one copy of the rank's tokens with all heads for queries and one for keys, or two
+ * of each if values and keys differ in width. If tokens are out of order, it also holds one copy of
+ * all tokens with the rank's heads. It also holds the gradients that backward computes. */
 
-/* For dpar_attention_desc.way: name it there, never call it. O(1). */
+/* Selects the exchange of tokens for heads: a value for dpar_attention_desc.way. Do not call it.
+ * O(1). */
 DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way);
 
-/* Arrays of a layer. */
+/* Arrays of a layer, for dpar_attention_exchange. */
 enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT };
 
-/* One exchange of a plan of this way alone, for attention of your own in between. back 0: out[all
- * tokens][heads of this rank][width] from in[tokens][all heads][width]. back 1: the opposite, and
- * the gradient of that: copies of a group are added. They do not overlap. COLLECTIVE: one
- * all-to-all-v or one pass. The top of this file says what travels.
+/* Executes one exchange of a plan with dpar_attention_ulysses, for attention of your own between
+ * two exchanges.
  *
- * E_ARG: a plan of another way, no such array, or in or out is NULL, which breaks the communicator.
- * E_MISMATCH: ranks exchange different arrays. With MPI or DPAR_WORLD_NO_DIRECT that is not found
- * where as many elements travel. Else errors as dpar_attention_forward. The sentence is in the
- * communicator's why. E_ARG without one: plan is NULL. */
+ * array: DPAR_ATTENTION_Q, ... DPAR_ATTENTION_OUT.
+ * back:  0 fills out[all tokens][heads of this rank][width] from in[tokens][all heads][width]. 1 is
+ *        the opposite, and also the gradient of 0: copies of a group are added.
+ * in, out: must not overlap.
+ *
+ * Collective: one all-to-all-v or one pass. The top of this file gives the traffic. Fails with
+ * DPAR_E_ARG, which breaks the communicator, for a plan with another method, if there is no such
+ * array, or if in or out is NULL. Fails with DPAR_E_MISMATCH if ranks exchange different arrays;
+ * with MPI or DPAR_WORLD_NO_DIRECT this is not noticed if the numbers of elements are equal. Other
+ * errors are those of dpar_attention_forward. The message is in the communicator's why, except for
+ * DPAR_E_ARG because plan is NULL. */
 DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
                                              const void *in, void *out);
 
 /* ==== train/expert.h ==== */
 
-/* expert - expert parallelism: mixtures of experts whose experts lie on different ranks. The router
- * chooses k experts for each token. Tokens travel to their experts' ranks, and results back,
- * forward and backward. Each step gives what one rank with all tokens and all experts would give.
- * The experts themselves are yours:
+/* expert - runs mixtures of experts whose experts are on different ranks (expert parallelism). The
+ * router chooses k experts for each token. Tokens are sent to the ranks of their experts, and the
+ * results back, forward and backward. Each step gives what one rank with all tokens and all experts
+ * would give. The experts themselves are yours:
  *
  *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, c->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
@@ -1512,292 +1768,328 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *
  *     dpar_experts_free(plan);
  *
- * (dpar_experts_bytes, _init and _close: the same in memory of yours. Layers whose backward comes
- * later each need a routing of their own: give dpar_experts_route memory.)
+ * dpar_experts_bytes, _init and _close do the same in memory of yours. If the backward of a layer
+ * comes after the forward of other layers, each layer needs a routing of its own: give
+ * dpar_experts_route memory for it.
  *
- * Rows of an expert come in the order of the ranks, then of their tokens. Where ranks hold tokens
- * one after the other that is the order of one rank, so an expert's sums have the same bits. A
- * token's results are summed in the order of its choices, in f64, and rounded to the type once.
+ * The rows of an expert are in the order of the ranks, then of their tokens. If ranks hold
+ * consecutive tokens, this is the order that one rank would have, so that an expert's sums have the
+ * same bits. A token's results are summed in the order of its choices, in f64, and rounded to the
+ * type once.
  *
- * What a rank sends to others: R ranks, E experts of which own[r] are on rank r, rows of B = width
- * bytes(type) bytes, S = choices for DPAR_EXPERTS_DROP_POSITION, else 1.
+ * Traffic. With R ranks, E experts of which own[r] are on rank r, rows of B = width bytes(type)
+ * bytes, and S = choices for DPAR_EXPERTS_DROP_POSITION, otherwise 1, a rank sends to other ranks
  *
- *     route      4 (R - 1 + S (E - own)), and for DROP_LATE 4 (R - 1) (1 + S own) more; for
- *                DROP_NONE an all-reduce of 24 bytes besides
+ *     route      4 (R - 1 + S (E - own)) bytes; for DPAR_EXPERTS_DROP_POSITION another
+ *                4 (R - 1) (1 + S own); for DPAR_EXPERTS_DROP_NONE also an all-reduce of 24 bytes
  *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
  *     combine, dispatch_backward    B for each row of its experts that is another rank's token
  *
- * Nothing else travels: weights and their gradients stay with the tokens. plan->sent counts it.
+ * Nothing else is sent, because weights and their gradients stay with the tokens. plan->sent counts
+ * the bytes.
  *
- * In shared memory a rank takes each row where it lies and puts it, or adds it up, where it
- * belongs. That is one pass, which moves less than two bare all-to-alls. It needs memory of
- * dpar_comm_alloc on all ranks for what others read: routings; x; dy and weights; rows that come
- * back. Outputs need not be. Such inputs stay as they are until the call returns; none returns
- * before all ranks have read them. Else rows are packed before an all-to-all and sorted after it:
- * three passes. Both ways give the same bits and counts.
+ * Shared memory. If the arrays that other ranks read come from dpar_comm_alloc on all ranks, a rank
+ * reads each row directly from them and stores it, or adds it, at its destination. This takes one
+ * pass, which moves less than two bare all-to-alls. These arrays are routings, x, dy and weights,
+ * and the rows that are sent back; outputs may be any memory. Do not change such inputs until the
+ * call returns, which it does once all ranks have read them. Otherwise rows are packed before an
+ * all-to-all and sorted after it, which is three passes. Both give the same bits and counts.
  *
- * With a device's memory (comm->mem) x, rows, results, kept, y, weights and all their gradients lie
- * there. Dispatch, combine and their backward order work on its stream: they wait for nothing and
- * allocate nothing. The host decides. So `chosen`, and the weights that route reads (DROP_LIGHT_OWN
- * alone), lie where the CPU reads them: you download them and wait for that. Plans are the host's,
- * too.
+ * Devices. If comm->mem is the memory of a device, x, rows, results, kept, y, weights and all their
+ * gradients are in that memory. Dispatch, combine and their backward enqueue on its stream; they
+ * wait for nothing and allocate nothing. The host makes the decisions. Therefore `chosen`, and with
+ * DPAR_EXPERTS_DROP_WEIGHT_LOCAL the weights that dpar_experts_route reads, must be where the CPU
+ * can read them: download them and wait for that. The plan is in the memory of the host, too.
  *
- * Routings lie where host and device reach them (page-locked). The first operation of a routing
- * after another's gives the device 12 bytes for each choice. route waits for the stream before it
- * writes: it needs counts in any case, and the device may still read what was in this memory
- * before. So these are no calls for a captured graph.
+ * Routings are then in memory that both host and device reach (page-locked). When another routing
+ * is used than before, the first operation copies 12 bytes for each choice to the device.
+ * dpar_experts_route waits for the stream before it writes, because it needs counts in any case and
+ * the device may still read the old contents. So do not capture these calls in a graph.
  *
- * The router's functions are the host's. Give them page-locked logits, weights and dweight, which
- * both sides reach, or have kernels of your own. Values are the host's bit by bit, with two
- * exceptions: -0 in the results of combine_backward becomes 0, and sums of dweight go in the
+ * The router's functions run on the host. Give them page-locked logits, weights and dweight, which
+ * both sides reach, or use kernels of your own. The device's values equal the host's bit by bit,
+ * with two exceptions: -0 in the results of combine_backward becomes 0, and sums of dweight use the
  * device's order.
  *
- * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
+ * Together with tensor and data parallelism, the communicator is one of the experts' view of the
+ * mesh:
  *
  *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_ORDER_LAST_FASTEST, &why);
- *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     this file's
- *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: their
+ *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     for this file
+ *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: these
  *                                          ranks give the same tokens and get the same rows
  *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
  *
- * The router, and all that is no expert, uses the axes of `mesh` itself. An expert that all tokens
- * share is an ordinary layer beside these: its y is added to theirs. */
+ * The router, and everything else that is not an expert, uses the axes of `mesh` itself. An expert
+ * that all tokens share is an ordinary layer in parallel to these: add its y to theirs. */
 
 /* ---- the router ------------------------------------------------------------------------------ */
 
-/* How scores come from logits. */
+/* Functions that turn logits into scores. */
 enum {
     DPAR_ROUTER_SOFTMAX, /* over all experts (Switch, Mixtral with normalise, Qwen) */
-    DPAR_ROUTER_SIGMOID, /* each for itself (DeepSeek-V3, Llama 4) */
-    DPAR_ROUTER_GIVEN /* logits are the scores; at least 0 where they are normalised or balanced */
+    DPAR_ROUTER_SIGMOID, /* of each expert separately (DeepSeek-V3, Llama 4) */
+    DPAR_ROUTER_GIVEN /* logits are the scores; if normalised or balanced they must be at least 0 */
 };
 
-/* A router. Zero it and fill it in. A token chooses the k experts of the highest score + bias, in
- * that order; of equal ones the lower index first, NaN last. The weight of a choice of score s is
+/* Describes a router. Zero it and fill it in. A token chooses the k experts of the highest score +
+ * bias, in that order; of equal ones the lower index comes first, and NaN comes last. The weight of
+ * a choice with score s is
  *
- *     scale s            or, normalise:    scale s / (the sum of the token's k scores + 1e-20)
+ *     scale s            or, with normalise:    scale s / (the sum of the token's k scores + 1e-20)
  *
- * Where capacity drops a choice, the others' weights stay. */
+ * If the capacity drops a choice, the weights of the others do not change. */
 typedef struct dpar_router {
     int32_t experts;    /* E, at least 1 */
     int32_t choices;    /* k, 1 .. E */
     int32_t score;      /* DPAR_ROUTER_SOFTMAX, ... */
-    int32_t type;       /* DPAR_F64 or F32: of logits, weights and their gradients */
-    int32_t normalise;  /* 1: weights are normalised */
+    int32_t type;       /* of logits, weights and their gradients: DPAR_F64 or F32 */
+    int32_t normalise;  /* 1 normalises the weights of a token */
     int32_t room;       /* 0 */
-    double scale;       /* 0: 1 (DeepSeek-V3: 2.5) */
-    double balance;     /* the coefficient a of the balancing loss; 0: none */
-    const double *bias; /* [experts]; NULL: none. Only for choosing: it has no gradient */
+    double scale;       /* 0 selects 1; DeepSeek-V3 has 2.5 */
+    double balance;     /* coefficient a of the balancing loss; 0 for no loss */
+    const double *bias; /* [experts], or NULL if there is none. It affects only the choice and has
+                           no gradient */
 } dpar_router;
 
-/* The memory of one layer and micro-batch. What a function does not name may be NULL. */
+/* Arrays of the router for one layer and micro-batch. What a function does not use may be NULL. */
 typedef struct dpar_router_arrays {
     int64_t tokens;
     const void *logits;  /* [tokens][experts] */
-    int32_t *chosen;     /* [tokens][k]. Forward writes, the others read */
-    void *weight;        /* [tokens][k]. Forward writes */
-    double *sums;        /* [2 experts + 1]. Balance writes */
-    const void *dweight; /* [tokens][k]. Backward reads; NULL: zeros */
-    void *dlogits;       /* [tokens][experts]. Backward writes */
-    double *scratch;     /* [2 experts], of all */
+    int32_t *chosen;     /* [tokens][k]; forward writes it, the others read it */
+    void *weight;        /* [tokens][k]; forward writes it */
+    double *sums;        /* [2 experts + 1]; balance writes it */
+    const void *dweight; /* [tokens][k]; backward reads it; NULL means zeros */
+    void *dlogits;       /* [tokens][experts]; backward writes it */
+    double *scratch;     /* [2 experts]; used by all functions */
 } dpar_router_arrays;
 
-/* Routes: chosen and weight from logits. E_ARG with a sentence. Local. O(tokens x experts), k times
- * that where scores ascend. */
+/* Chooses the experts of each token: computes chosen and weight from logits. Local. O(tokens x
+ * experts), and k times that in the worst case, ascending scores. Fails with DPAR_E_ARG. */
 DPAR_API dpar_status dpar_router_forward(const dpar_router *r, const dpar_router_arrays *a,
                                          dpar_why *why);
 
-/* How evenly experts are chosen, by all ranks, whatever capacity drops. */
+/* How evenly the tokens of all ranks choose the experts, before capacity drops any choice. */
 typedef struct dpar_router_load {
     int64_t tokens; /* of all ranks */
     int64_t idle;   /* experts that no token chose */
-    double most;    /* the load of the busiest expert over the mean: 1 is even; 0: no choices */
-    double loss;    /* as dpar_router_balance says */
-    double *chosen; /* [experts] how often each was chosen, whole numbers. In a->sums, as score */
-    double *score;  /* [experts] P: mean over tokens of the expert's share of the token's scores */
+    double most;    /* load of the busiest expert over the mean; 1 is even, 0 means no choices */
+    double loss;    /* that of dpar_router_balance */
+    double *chosen; /* [experts] how often each was chosen, as whole numbers; part of a->sums */
+    double *score; /* [experts] P, the mean over tokens of the expert's share of the token's scores;
+                      part of a->sums */
 } dpar_router_load;
-/* The balancing loss of Switch and DeepSeek over the tokens of all ranks of c:
+/* Computes the load of the experts and the balancing loss of Switch and DeepSeek over the tokens of
+ * all ranks of c:
  *
  *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
  *
- * Evenly spread tokens give a. chosen: of dpar_router_forward. A token whose first choice is -1 is
- * padding and does not count. The ranks of c are those that share the router. Tokens that several
- * ranks hold count once for each. O(tokens x experts).
+ * The loss is a if tokens are spread evenly. It uses a->chosen from dpar_router_forward. A token
+ * whose first choice is -1 is padding and is not counted. A token that several ranks hold is
+ * counted once for each.
  *
- * COLLECTIVE over c, an all-reduce of 2 x experts + 1 doubles: the same bits on all of its ranks.
- * With c->mem it waits for its stream. c NULL: local, of these tokens (DeepSeek's is of each
- * sequence). What is wrong on one rank (E_ARG) breaks the communicator; the sentence is in c->why.
- * E_MISMATCH where ranks give another router (bias aside), on engines that compare calls (shared
- * memory, MPI with check). */
+ * c: the ranks that share the router; NULL for the loss of these tokens only, as of each sequence
+ *    in DeepSeek.
+ *
+ * Collective over c: an all-reduce of 2 x experts + 1 doubles, which gives the same bits on all its
+ * ranks. With c->mem it waits for the device's stream. Local if c is NULL. O(tokens x experts).
+ * Fails with DPAR_E_ARG, which breaks the communicator; the message is in c->why. Fails with
+ * DPAR_E_MISMATCH if ranks give different routers (apart from bias), on engines that compare calls:
+ * shared memory, and MPI with check. */
 DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *c,
                                          const dpar_router_arrays *a, dpar_router_load *load);
-/* dlogits from dweight. load: that of dpar_router_balance, whose loss is then part of what is
- * derived (f counts as a constant, as everywhere). NULL: it is not. Errors as forward; E_ARG: a
- * choice that is no expert. Local. O(tokens x experts).
+/* Computes dlogits from dweight.
  *
- * The loss is that of all ranks' tokens, so its gradients are to be added up over the ranks. Where
- * ddp averages those of the router, let `balance` be a times the ranks. */
+ * load: from dpar_router_balance, to add the gradient of its loss, in which f counts as a constant
+ *       as usual. NULL leaves the loss out.
+ *
+ * The loss is that of all ranks' tokens, so its gradients have to be summed over the ranks. If ddp
+ * averages the gradients of the router, multiply `balance` by the number of ranks.
+ *
+ * Local. O(tokens x experts). Fails as dpar_router_forward does, and with DPAR_E_ARG if a choice is
+ * not an expert. */
 DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_router_arrays *a,
                                           const dpar_router_load *load, dpar_why *why);
-/* Balancing without a loss (DeepSeek-V3), once a step: bias[e] += rate where load->chosen[e] < m,
- * -= rate where chosen[e] > m. m is the mean of chosen, rate is 0.001. Over several micro-batches
- * take the sum of their chosen, which all ranks have alike. */
+/* Balancing without a loss (DeepSeek-V3): once a step, bias[e] += rate if load->chosen[e] < m, and
+ * bias[e] -= rate if load->chosen[e] > m, where m is the mean of chosen and rate is 0.001. With
+ * several micro-batches, use the sum of their chosen, which is the same on all ranks. */
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
-/* What happens to choices when an expert is full: it takes C = ceil(factor k T / E) rows. */
+/* Rules for dropping choices when an expert is full. An expert takes C = ceil(factor k T / E)
+ * rows. */
 enum {
-    DPAR_EXPERTS_DROP_NONE,     /* experts take all rows */
-    DPAR_EXPERTS_DROP_POSITION, /* T: tokens of all ranks. First choices go before second ones, and
-                       so on; among them tokens in the order of the ranks, then of the rank. So one
-                       rank with all tokens would drop (GShard, Switch) */
-    DPAR_EXPERTS_DROP_POSITION_LOCAL, /* the same for each rank's own tokens, which T and C count
-                           too (Megatron's position) */
-    DPAR_EXPERTS_DROP_WEIGHT_LOCAL    /* each rank keeps the C of the largest weight, of equal
-                           ones those of the lower token (Megatron's probs); NaN is dropped first */
+    DPAR_EXPERTS_DROP_NONE, /* nothing is dropped; experts take all rows */
+    /* Keeps first choices before second ones, and so on, and among these tokens in the order of the
+     * ranks, then of the rank's tokens. T is the number of tokens of all ranks. One rank with all
+     * tokens would drop the same choices (GShard, Switch). */
+    DPAR_EXPERTS_DROP_POSITION,
+    /* Keeps choices in the same order, but for the tokens of each rank separately: T is their
+     * number, and C applies to each rank (position in Megatron). */
+    DPAR_EXPERTS_DROP_POSITION_LOCAL,
+    /* Keeps, on each rank, the C choices of the largest weight, of equal ones the lower token's.
+     * NaN is dropped first (probs in Megatron). */
+    DPAR_EXPERTS_DROP_WEIGHT_LOCAL
 };
 
-/* A layer of experts. Zero it and fill it in. The same on all ranks, but for rows. */
+/* Describes a layer of experts. Zero it and fill it in. All ranks give the same values, except
+ * rows. */
 typedef struct dpar_experts_desc {
-    dpar_split experts; /* which of them a rank has: CHUNK, EVEN, FLOOR or RAGGED over as many parts
-                           as the communicator has ranks. Shares may be uneven, and empty */
+    dpar_split experts; /* which experts each rank has: CHUNK, EVEN, FLOOR or RAGGED, with as many
+                           parts as the communicator has ranks. Shares may be uneven, and empty */
     int32_t choices;    /* k */
     int32_t drop;       /* DPAR_EXPERTS_DROP_NONE, ... */
-    double factor; /* of the capacity, above 0, counted in millionths; DROP_NONE does not read it */
-    int64_t tokens; /* the most that a rank ever has, at least 1 */
-    int64_t rows;   /* DROP_NONE: the most rows that this rank's experts may be given at once; 0: as
-                       many as could come, ranks x tokens x min(k, own experts) */
+    double factor;  /* of the capacity, 0.000001 to 1000000, rounded to millionths; not read with
+                       DPAR_EXPERTS_DROP_NONE */
+    int64_t tokens; /* the most tokens that a rank ever has, at least 1 */
+    int64_t rows;   /* DPAR_EXPERTS_DROP_NONE: the most rows for this rank's experts in one step. 0
+                       selects all that could arrive, ranks x tokens x min(k, own experts) */
     int64_t width;  /* elements of a row */
-    int32_t type;   /* DPAR_F64, F32, BF16, F16: of rows. Weights are F64 for F64, else F32 */
-    int32_t room;   /* 0 */
+    int32_t type; /* of rows: DPAR_F64, F32, BF16 or F16. Weights are F64 for F64, otherwise F32 */
+    int32_t room; /* 0 */
 } dpar_experts_desc;
 
-/* A plan of experts; these fields are to be read. */
+/* A plan of a layer of experts, whose fields you may read. */
 typedef struct dpar_experts_plan {
     dpar_experts_desc layer;
-    int32_t first, own;           /* experts of this rank; first is E where it has none */
-    int64_t most;                 /* rows that they can be given at most: the size of your arrays */
-    int64_t sent;                 /* bytes that went to other ranks so far */
-    int64_t kept, dropped, taken; /* choices kept, dropped, and rows taken so far */
+    int32_t first, own; /* first expert of this rank, or E if it has none, and how many */
+    int64_t most;       /* the most rows for this rank's experts: the size of your arrays */
+    int64_t sent;       /* bytes sent to other ranks so far */
+    int64_t kept, dropped, taken; /* choices kept, choices dropped, and rows received, so far */
 } dpar_experts_plan;
 
-/* Where the tokens of one layer and micro-batch go, from forward to the end of backward, to
- * read. */
+/* Where the tokens of one layer and micro-batch are sent, whose fields you may read. It is used
+ * from forward to the end of backward. */
 typedef struct dpar_experts_routing {
     int64_t tokens;
-    int64_t kept;    /* choices of this rank's tokens that have a row; the size of `kept` */
+    int64_t kept;    /* choices of this rank's tokens that have a row: rows of arrays.kept */
     int64_t dropped; /* choices that have none */
-    int64_t rows;    /* rows that this rank's experts are given */
-    int64_t *count;  /* [own]: rows of each */
-    int64_t *begin;  /* [own]: the first row of each */
-    int32_t *place;  /* [tokens][k]: the row among the kept ones, by expert; -1: dropped */
+    int64_t rows;    /* rows for this rank's experts */
+    int64_t *count;  /* [own] rows of each expert */
+    int64_t *begin;  /* [own] first row of each expert */
+    int32_t *place;  /* [tokens][k] row among the kept ones, which are sorted by expert; -1 if
+                        dropped */
 } dpar_experts_routing;
 
-/* What the tokens of a rank have chosen. */
+/* Choices of the tokens of a rank. */
 typedef struct dpar_experts_choices {
     int64_t tokens;        /* 0 .. layer.tokens; it may differ between ranks and calls */
-    const int32_t *chosen; /* [tokens][k] experts, each at most once for a token, -1 for no choice
-                              (padding); as dpar_router_forward gives them */
-    const void *weight;    /* [tokens][k]; read by DROP_LIGHT_OWN alone, else NULL is fine */
+    const int32_t *chosen; /* [tokens][k] experts as dpar_router_forward gives them, each at most
+                              once for a token; -1 for no choice (padding) */
+    const void *weight; /* [tokens][k]; only DPAR_EXPERTS_DROP_WEIGHT_LOCAL reads it, otherwise it
+                           may be NULL */
 } dpar_experts_choices;
 
-/* The memory of one layer; what a function does not name may be NULL. Arrays do not overlap. */
+/* Arrays of one layer, which must not overlap. What a function does not use may be NULL. */
 typedef struct dpar_experts_arrays {
-    const void *x;       /* [tokens][width]. Dispatch reads it */
-    void *rows;          /* [routing->rows][width]. Dispatch writes it, grouped by expert */
-    const void *results; /* [routing->rows][width]. Combine reads it */
-    const void *weight;  /* [tokens][k]. Combine and combine_backward read it */
-    void *y;             /* [tokens][width]. Combine writes it */
-    void *kept; /* [routing->kept][width]. Combine writes the results as they came, combine_backward
-                   reads them; NULL where there is no backward */
-    const void *dy; /* [tokens][width]. Combine_backward reads it */
-    void *dresults; /* [routing->rows][width]. Combine_backward writes it */
-    void *dweight;  /* [tokens][k]. Combine_backward writes it; NULL: not wanted, then it does not
-                       read kept */
-    const void *drows; /* [routing->rows][width]. Dispatch_backward reads it */
-    void *dx;          /* [tokens][width]. Dispatch_backward writes it */
+    const void *x;       /* [tokens][width]; dispatch reads it */
+    void *rows;          /* [routing->rows][width]; dispatch writes it, grouped by expert */
+    const void *results; /* [routing->rows][width]; combine reads it */
+    const void *weight;  /* [tokens][k]; combine and combine_backward read it */
+    void *y;             /* [tokens][width]; combine writes it */
+    void *kept;          /* [routing->kept][width]; combine stores the received results in it, and
+                            combine_backward reads them. NULL if there is no backward */
+    const void *dy;      /* [tokens][width]; combine_backward reads it */
+    void *dresults;      /* [routing->rows][width]; combine_backward writes it */
+    void *dweight; /* [tokens][k]; combine_backward writes it. NULL if not wanted; kept is then not
+                      read */
+    const void *drows; /* [routing->rows][width]; dispatch_backward reads it */
+    void *dx;          /* [tokens][width]; dispatch_backward writes it */
 } dpar_experts_arrays;
 
-/* Bytes of memory on this rank for a plan and for one routing. *bytes: room for tokens x k rows,
- * and where a rank has several experts for `most` rows more. With comm->mem that room is the
- * device's, and no part of *bytes. *each: 12 tokens k, 16 ranks x own experts, and little more.
- * E_ARG, E_RANGE with a sentence. Local. O(ranks). */
+/* Computes the bytes of memory that a plan and a routing need on this rank.
+ *
+ * bytes: set to the size of the plan. It contains a buffer for tokens x k rows and, if the rank has
+ *        several experts, another for `most` rows. With comm->mem these buffers are in the memory
+ *        of the device and not included.
+ * each:  set to the size of one routing, a little more than 12 tokens k + 16 ranks x own experts.
+ *
+ * Local. O(ranks). Fails with DPAR_E_ARG or DPAR_E_RANGE. */
 DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts_desc *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why);
-/* Plans experts in your memory (aligned to 64, best of dpar_comm_alloc); cuts of RAGGED stay yours,
- * and live as long. One plan does all layers of this shape, one function at a time. COLLECTIVE: one
- * all-reduce. O(ranks).
+/* Plans a layer of experts in your memory. One plan serves all layers of this shape, one function
+ * at a time.
  *
- * With comm->mem the memory is the host's. Rows' room, and 12 + bytes(weight) for each of tokens k,
- * are then of dpar_comm_alloc until close.
+ * memory: aligned to 64; memory of dpar_comm_alloc is the fastest. With comm->mem it is memory of
+ *         the host. Buffers for rows, and 12 + bytes(weight) bytes for each of tokens k choices,
+ *         are then allocated with dpar_comm_alloc until close.
+ * layer:  cuts of a RAGGED split stay yours, and have to exist as long as the plan.
  *
- * E_MISMATCH: ranks gave different layers. E_UNKNOWN: comm->mem has no wait or span, or its layers
- * have no gather, combine or dot. E_MEMORY: it has no room. E_ROOM; else errors as
- * dpar_experts_bytes. What fails on one rank fails on all. */
+ * Collective over c: one all-reduce. O(ranks). Fails on all ranks, with DPAR_E_MISMATCH if layers
+ * differ, DPAR_E_ROOM, or as dpar_experts_bytes does. With comm->mem it also fails with
+ * DPAR_E_UNKNOWN if that has no wait or span, or its layers have no gather, combine or dot, and
+ * with DPAR_E_MEMORY if the device has too little memory. */
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts_desc *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
-/* Closes a plan: gives back what init took of a device's memory, when its stream is done with it.
- * Without a device there is nothing to do. Local. NULL is fine. Errors of its wait for the stream;
- * the sentence is in the communicator's why. */
+/* Closes a plan of experts. Frees what dpar_experts_init allocated on a device once its stream has
+ * finished with it; without a device there is nothing to do. NULL is allowed. Local. Fails with the
+ * errors of waiting for the stream; the message is in the communicator's why. */
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
-/* Decides which choices are kept, and tells the experts' ranks. COLLECTIVE: all-to-alls of the
- * counts, see above. O(tokens k + ranks own k + experts), LIGHT_OWN log more.
+/* Decides which choices are kept, and sends the counts to the ranks of the experts.
  *
- * memory: `each` bytes, aligned to 64, best of dpar_comm_alloc, with comm->mem page-locked. It is
- * the routing's while that is used. NULL: the plan's own, where dpar_experts_make made it without
- * comm->mem; the routing before is then gone.
+ * memory, bytes: `each` bytes of dpar_experts_bytes, aligned to 64, which hold the routing as long
+ *                as you use it. Memory of dpar_comm_alloc is the fastest; with comm->mem it must be
+ *                page-locked. NULL selects the plan's own memory, if dpar_experts_make made it
+ *                without comm->mem; the previous routing there is then lost.
  *
- * E_ROOM on all ranks, with the numbers, when DROP_NONE's rows are too few on one of them: nothing
- * has happened then, the plan is as good as before. What else is wrong on one rank (E_ARG) breaks
- * the communicator. */
+ * Collective. The top of this file gives the traffic, all-to-alls of counts. O(tokens k + ranks own
+ * k + experts), with DPAR_EXPERTS_DROP_WEIGHT_LOCAL times a logarithm. Fails on all ranks with
+ * DPAR_E_ROOM and the numbers if layer.rows is too small on one of them (DPAR_EXPERTS_DROP_NONE).
+ * Nothing has happened then, and the plan can still be used. DPAR_E_ARG on one rank breaks the
+ * communicator. */
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why);
 
-/* rows from x: copies, bit by bit. COLLECTIVE, as the three below: one all-to-all-v or one pass.
- * The top of this file says what travels; O(tokens k width) and O(rows width) are copied besides.
+/* Sends the tokens x to their experts: copies them to rows, bit by bit.
  *
- * E_ARG: an array is missing, which breaks the communicator. E_MISMATCH: ranks' routings are not of
- * one dpar_experts_route. With MPI, a device's memory or DPAR_WORLD_NO_DIRECT that is not found
- * where as many rows travel. E_PEER, E_TIMEOUT as comm.h. The sentence is in comm->why. */
+ * Collective, as the three functions below: one all-to-all-v or one pass. The top of this file
+ * gives the traffic; O(tokens k width) and O(rows width) elements are copied as well. Fails with
+ * DPAR_E_ARG if an array is missing, which breaks the communicator. Fails with DPAR_E_MISMATCH if
+ * the routings of the ranks are not from the same dpar_experts_route. With MPI, the memory of a
+ * device or DPAR_WORLD_NO_DIRECT this is not noticed if the numbers of rows are equal. Fails with
+ * DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in comm->why. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *routing,
                                            const dpar_experts_arrays *a);
-/* y[token] = the sum over its kept choices of weight x result; 0 where all are dropped. Errors and
- * cost as dispatch. */
+/* Sends the results back and combines them: y[token] is the sum over its kept choices of weight x
+ * result, or 0 if all were dropped. Collective. Costs and fails as dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
                                           const dpar_experts_routing *routing,
                                           const dpar_experts_arrays *a);
-/* dresults = weight x dy; dweight = dy . result, 0 for choices that were dropped (sums in f64).
- * Errors and cost as dispatch. */
+/* Computes the gradients of dpar_experts_combine: dresults = weight x dy, and dweight = dy . result
+ * with sums in f64, or 0 for choices that were dropped. Collective. Costs and fails as
+ * dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
                                                    const dpar_experts_routing *routing,
                                                    const dpar_experts_arrays *a);
-/* dx[token] = the sum over its kept choices of drows. Errors and cost as dispatch. */
+/* Computes the gradient of dpar_experts_dispatch: dx[token] is the sum over its kept choices of
+ * drows. Collective. Costs and fails as dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
                                                     const dpar_experts_arrays *a);
 
-/* A plan in memory of its own, with room for one routing: dpar_experts_bytes, the memory and
- * dpar_experts_init in one, with their errors and cost; E_ROOM, too, where there is no memory.
- * COLLECTIVE. */
+/* Makes a plan of experts in memory of its own, with memory for one routing: dpar_experts_bytes, an
+ * allocation and dpar_experts_init in one. Collective over c. Costs and fails as these do, and with
+ * DPAR_E_ROOM if the allocation fails. */
 DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
                                        dpar_experts_plan **plan, dpar_why *why);
-/* Ends what dpar_experts_make made, as dpar_experts_close. NULL is fine. */
+/* Frees a plan that dpar_experts_make made, and closes it as dpar_experts_close does. NULL is
+ * allowed. */
 DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
 
 /* ==== train/pipeline.h ==== */
 
 /* pipeline - runs a schedule of dpar_schedule.h on real ranks. Stages are callbacks, called in the
- * order of the list. Messages go through the slots that dpar_schedule_slots assigns, are posted
- * where the list has them, and travel while stages compute.
+ * order of the rank's list of actions. Messages use the slots that dpar_schedule_slots assigns;
+ * they are posted where the list has them, and are transferred while stages compute.
  *
  *     options.type = DPAR_F32; options.count = tokens * width;
  *     options.forward = my_forward; options.backward = my_backward;
  *     dpar_pipeline_make(c, "1f1b", micros, &options, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
- *     in my_forward, where it computes for long: dpar_pipeline_progress(p);
+ *     in my_forward, if it computes for long: dpar_pipeline_progress(p);
  *     dpar_pipeline_free(p);
  *
  * A list of your own, in memory of yours:
@@ -1808,146 +2100,181 @@ DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
  *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
  *     ... dpar_pipeline_close(p);
  *
- * c holds the schedule's ranks; rank r works list r. Stages may be placed in any way: loop, V, both
- * ways, your own rank_of. Neighbouring stages of one rank hand over in memory, without a message.
+ * c connects the ranks of the schedule, and rank r runs list r. Stages may be placed in any way: in
+ * a loop, in a V, in both directions, or by your own rank_of. Neighbouring stages of one rank pass
+ * their data in memory, without a message.
  *
- * Promises. A rank begins its actions in exactly the order of its list. It only waits for data that
- * is not there yet. F, B and I wait for what they receive; what fills a send slot waits for the
- * message that was the last in it. Init proves that no step can get stuck whatever the ranks'
- * speed. Live slots are never more than dpar_schedule_slots says. Nothing is allocated after init.
- * A callback that fails, or a rank that is gone, ends the step on all ranks with the sentence.
+ * Guarantees. A rank begins its actions in exactly the order of its list, and waits only for data
+ * that has not arrived. F, B and I wait for what they receive. An action that fills a send slot
+ * waits until the previous message from that slot is done. dpar_pipeline_init proves that no step
+ * can deadlock, whatever the speed of the ranks. There are never more live slots than
+ * dpar_schedule_slots reports, and nothing is allocated after init. If a callback fails or a rank
+ * is lost, the step ends on all ranks with the message.
  *
- * In a device's memory (comm->mem, dpar_nccl.h) lie the slots, so what callbacks are given, and
- * `tied`. The pipeline itself never looks into them. Callbacks enqueue on the stream of comm->mem
- * and return; that stream, not the thread, waits for messages. A stream has one queue for all
- * messages: with keep_sends a list must pass DPAR_TRANSPORT_RANK. The thread waits at the end of a
- * step, with `apart` not even there. start and end are then times of enqueuing. */
+ * If comm->mem is the memory of a device (dpar_nccl.h), the slots are in that memory, and so are
+ * the buffers that callbacks get and `tied`. The pipeline itself never reads them. Callbacks
+ * enqueue their work on the stream of comm->mem and return; that stream waits for messages, and the
+ * thread does not. Because a stream has one queue for all messages, a list with keep_sends must
+ * pass DPAR_TRANSPORT_RANK. The thread waits at the end of a step, unless `apart` is set. The times
+ * in start and end are then those of enqueuing. */
 
-/* What a callback is to do. Buffers hold elements of options.type; they are the callback's until it
- * returns. */
+/* Describes the work of one call of a stage's callback. Buffers hold elements of options.type and
+ * belong to the callback until it returns. */
 typedef struct dpar_stage_task {
-    dpar_action action; /* kind, stage, micro-batch */
-    int32_t last;       /* 1: gradients travel after this one, as in dpar_pipeline_run */
-    /* F: what the stage before gave; NULL: there is none, take the micro-batch itself. B, I: the
-     * gradient of the stage's output; NULL: no stage is behind, it begins at the loss. Read it
-     * before returning. A backward finds only its own data there: what it needs of F's input F has
-     * to put into its activation. */
+    dpar_action action; /* kind, stage and micro-batch */
+    int32_t last;       /* 1 if gradients are sent after this step, as in dpar_pipeline_run */
+    /* For F: the output of the stage before, or NULL for the first stage, which reads the
+     * micro-batch itself. For B and I: the gradient of this stage's output, or NULL for the last
+     * stage, which begins at the loss. Read it before you return. F has to copy what backward needs
+     * of its input into the activation, because backward does not get this input. */
     const void *in;
-    void *out; /* F: for the stage behind, all of it must be written; NULL: it is the last, compute
-                  the loss. B, I: gradient of F's input; NULL: it is the first */
-    int64_t in_count, out_count;
-    int32_t activation; /* slot, from F to B or W; -1: none. OFFLOAD is given the one that is free
-                           when it returns, RELOAD the one that holds it from then on */
-    int32_t weight;     /* slot, from I to W; -1: none */
-    void *kept;         /* the activation's slot, options.activation_bytes; NULL when that is 0 */
-    void *pending;      /* the weight's slot, options.weight_bytes; NULL when that is 0 */
+    /* For F: the input of the next stage, which must be written completely, or NULL for the last
+     * stage, which computes the loss. For B and I: the gradient of F's input, or NULL for the first
+     * stage. */
+    void *out;
+    int64_t in_count, out_count; /* elements of in and out */
+    /* Number of the activation's slot, in use from F to B or W; -1 if there is none. OFFLOAD gets
+     * the slot that is free once it returns, RELOAD the slot that holds the activation from then
+     * on. */
+    int32_t activation;
+    int32_t weight; /* number of the weight gradient's slot, in use from I to W; -1 if none */
+    void *kept;     /* the activation's slot, options.activation_bytes; NULL if that is 0 */
+    void *pending;  /* the weight's slot, options.weight_bytes; NULL if that is 0 */
 } dpar_stage_task;
 
-/* Your callback: does a task and returns DPAR_OK, or a condition, which counts as that. An error
- * ends the step on all ranks; put a sentence into *why, which is there and begins empty. It may use
- * other communicators and dpar_pipeline_progress. */
+/* Executes a task: a callback of yours. Return DPAR_OK, or a positive status, which counts as
+ * DPAR_OK. A negative status ends the step on all ranks; write its message to *why, which is never
+ * NULL and empty at first. The callback may use other communicators and dpar_pipeline_progress. */
 typedef dpar_status (*dpar_stage_callback)(void *ctx, const dpar_stage_task *task, dpar_why *why);
-/* The forward and the backward of a joined pair, together. */
+/* Executes the forward and the backward of a joined pair together: a callback of yours, with the
+ * rules of dpar_stage_callback. */
 typedef dpar_status (*dpar_stage_pair_callback)(void *ctx, const dpar_stage_task *forward,
                                                 const dpar_stage_task *backward, dpar_why *why);
 
-/* Options of a pipeline. Zero it and fill in what your list needs. The same on all ranks, but for
- * pointers and bytes of slots. */
+/* Describes a pipeline. Zero it and fill in what your list needs. All ranks give the same values,
+ * except pointers and the bytes of slots. */
 typedef struct dpar_pipeline_desc {
-    const dpar_schedule *schedule; /* with its messages. Yours; it lives as long as the pipeline */
-    int32_t type;                  /* of what goes from stage to stage */
+    const dpar_schedule *schedule; /* with messages; kept by you while the pipeline exists */
+    int32_t type;                  /* of the elements that stages send to each other */
     int32_t tag;                   /* of the messages on c */
-    int64_t count;                 /* elements that a stage gives to the one behind */
-    /* [stages]: of each stage; NULL: all `count`. Yours; it lives as long */
+    int64_t count;                 /* elements that a stage sends to the next one */
+    /* [stages] elements that each stage sends, kept by you as long as the pipeline exists. NULL if
+     * every stage sends `count`. */
     const int64_t *count_of;
-    int64_t activation_bytes; /* of a slot, the largest of the rank's stages; 0: callbacks have
-                                 memory of their own and take the slots' numbers */
-    int64_t weight_bytes;     /* the same, of what an I leaves to its W */
-    /* 0: as few send slots as there can be. The list must pass DPAR_TRANSPORT_BLOCKING, as what
-     * lowering made does. 1: a slot for each message; nothing waits for a send before the end of
-     * the step. The list must pass DPAR_TRANSPORT_EDGE (DPAR_LOWER_LATE_RECV with DPAR_CHANNEL_EDGE
-     * makes such), on a device's memory DPAR_TRANSPORT_RANK. */
+    /* Bytes of an activation's slot, the largest of the rank's stages. 0 if callbacks use the
+     * slots' numbers with memory of their own. */
+    int64_t activation_bytes;
+    int64_t weight_bytes; /* the same for what an I leaves to its W */
+    /* 0 uses as few send slots as possible. The list must pass DPAR_TRANSPORT_BLOCKING, as lists
+     * made by lowering do. 1 uses a slot for each message, so that nothing waits for a send before
+     * the end of the step. The list must pass DPAR_TRANSPORT_EDGE, which DPAR_LOWER_LATE_RECV with
+     * DPAR_CHANNEL_EDGE ensures; on the memory of a device DPAR_TRANSPORT_RANK. */
     int32_t keep_sends;
-    int32_t apart; /* 1: ranks do not wait for each other at the end of a step; a rank may then hear
-                      of another's failure only in its next one */
+    int32_t apart; /* 1: ranks do not wait for each other at the end of a step. A rank may then
+                      learn of another rank's failure only in its next step */
 
-    dpar_stage_callback forward, backward, input, weight; /* F, B, I, W */
-    dpar_stage_pair_callback both; /* NULL: forward, then backward or input */
-    /* REDUCE_GRAD: dpar_ddp_end, or what begins it (ready, of ddp or fsdp). WAIT_REDUCE_GRAD: what
-     * ends it. */
+    dpar_stage_callback forward, backward, input, weight; /* for F, B, I and W */
+    dpar_stage_pair_callback both; /* NULL selects forward, then backward or input */
+    /* For REDUCE_GRAD: dpar_ddp_end, or what begins the reduction (ready of ddp or fsdp). For
+     * WAIT_REDUCE_GRAD: what ends it. */
     dpar_stage_callback reduce, wait_reduce;
     dpar_stage_callback unshard, reshard, recompute, offload, reload;
-    void *ctx; /* of all callbacks */
+    void *ctx; /* passed to all callbacks */
 
-    /* A weight that the first and the last stage share (embedding and output). At the end of the
-     * step its gradient, in `tied`, is added up over the ranks that have them. Stages of one rank
-     * add into the same `tied` themselves; other ranks' is not read. */
+    /* Gradient of a weight that the first and the last stage share (embedding and output). At the
+     * end of the step it is summed over the ranks that have these stages. If one rank has both,
+     * they add into the same `tied` themselves. On other ranks it is not read. */
     void *tied;
-    int64_t tied_count; /* 0: there is none; the same on all ranks */
+    int64_t tied_count; /* elements; 0 if there is no such weight. The same on all ranks */
     int32_t tied_type;
 
-    /* NULL, or [actions of this rank]: when each began and ended in the last step, in ns since the
-     * step began. A message lasts from its posting to the moment that the rank saw it done. Both or
-     * none, the same on all ranks. They cost a barrier a step, which sets the clocks. */
+    /* [actions of this rank] times when each action of the last step began and ended, in ns since
+     * the step began, or NULL. A message lasts from its posting until the rank saw that it was
+     * done. Give both or none, the same on all ranks. Costs a barrier in each step, which
+     * synchronises the clocks. */
     int64_t *start, *end;
 } dpar_pipeline_desc;
 
 /* A pipeline that is ready to run: a handle. */
 typedef struct dpar_pipeline dpar_pipeline;
 
-/* Bytes that init needs of your memory (aligned to 64), as long as the pipeline lives: about 300 a
- * message of this rank, 12 an action, and what dpar_schedule_check and dpar_schedule_slots take.
- * The slots themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
- * O(actions). */
+/* Computes the bytes of memory that dpar_pipeline_init needs from you, aligned to 64, as long as
+ * the pipeline exists. It is about 300 for each message of this rank, 12 for each action, and what
+ * dpar_schedule_check and dpar_schedule_slots need. The slots themselves are allocated by
+ * dpar_comm_alloc. Local. O(actions). Fails as dpar_pipeline_init does, on this rank only. */
 DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_desc *options,
                                          int64_t *bytes, dpar_why *why);
-/* Proves the list, assigns slots and lays them out. COLLECTIVE: all ranks give the same schedule
- * and options. With tied_count it splits c. O(actions); small collectives compare.
+/* Prepares a pipeline in your memory: proves the list free of deadlock, and assigns and allocates
+ * slots.
  *
- * On all ranks, with a sentence: E_MISMATCH: schedule or options differ. E_ARG: no right schedule
- * for these ranks, one without its messages, a callback that the list needs is NULL, or a type or
- * number out of its domain. E_STUCK: ranks would wait for each other in a circle, which it names.
- * E_RANGE, E_ROOM, E_MEMORY. */
+ * Collective over c: all ranks give the same schedule and options. It splits c if tied_count is
+ * above 0. Costs O(actions) and small collectives that compare. Fails on all ranks with
+ *
+ *  - DPAR_E_MISMATCH if schedules or options differ;
+ *  - DPAR_E_ARG if the schedule is not valid for these ranks or has no messages, a callback that
+ *    the list needs is NULL, or a type or number is outside of its domain;
+ *  - DPAR_E_STUCK if ranks would wait for each other in a circle, which the message names;
+ *  - DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
                                         const dpar_pipeline_desc *options, dpar_pipeline **out,
                                         dpar_why *why);
-/* One step: all micro-batches through the list. last: 1: gradients travel at its end. 0: more steps
- * follow that add to them; REDUCE_GRAD, WAIT_REDUCE_GRAD and the tied sum are left out. COLLECTIVE.
- * For each micro-batch a stage sends its count of elements forward and gets as many back, where the
- * stage behind it is another rank's. O(actions) besides the callbacks.
+/* Runs one step: all micro-batches through the list.
  *
- * On all ranks (options.apart: sooner or later): a callback's own error, "rank 1: 2B3: sentence",
- * or E_PEER, E_TIMEOUT, E_MISMATCH as comm.h. c is broken then. Communicators of the callbacks' own
- * are theirs to abort. E_ARG, on this rank: p is NULL, closed, or in a step. */
+ * last: 1 to send gradients at the end of the step. 0 if more steps follow that add to them;
+ *       REDUCE_GRAD, WAIT_REDUCE_GRAD and the sum of `tied` are then left out.
+ *
+ * Collective. For each micro-batch, a stage sends its count of elements to the next stage and
+ * receives as many gradients, unless that stage is on the same rank. Costs O(actions) plus the
+ * callbacks.
+ *
+ * Fails on all ranks with the status of a callback, as in "rank 1: 2B3: its message", or with
+ * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With options.apart some
+ * ranks learn of it in their next step. This breaks c. Communicators that callbacks use are not
+ * aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is NULL, closed or in a
+ * step. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
-/* Call it from a callback that computes for long: it moves messages and sees which are done. Local.
- * O(messages under way). OK outside of a step. It returns the error of a message that failed; the
- * sentence is in the communicator's why. E_ARG, without a sentence, for NULL. */
+/* Advances the messages under way and checks which are done. Call it from a callback that computes
+ * for long. Outside of a step it does nothing and returns DPAR_OK.
+ *
+ * Local. O(messages under way). Fails with the error of a message that failed, described in the
+ * communicator's why, and with DPAR_E_ARG for NULL. */
 DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *p);
-/* The slots of this rank; *local (may be NULL): buffers between its own stages. Local. O(1). */
+/* Returns the numbers of slots of this rank.
+ *
+ * local: set to the number of buffers between stages of this rank. May be NULL.
+ *
+ * Local. O(1). */
 DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local);
-/* Brings the times of the last step of all ranks to rank 0: start and end of schedule->action[k],
- * as dpar_schedule_simulate fills them. Elsewhere NULL is fine. dpar_schedule_draw with unit 1000
- * then draws what really ran, as it draws what was simulated. COLLECTIVE. E_ARG without
- * options.start. O(actions). */
+/* Gathers the times of the last step from all ranks on rank 0.
+ *
+ * start, end: [actions of the schedule] on rank 0, times of schedule->action[k] in ns, in the form
+ *             of dpar_schedule_simulate. May be NULL on other ranks.
+ *
+ * dpar_schedule_draw with unit 1000 then draws the step that really ran. Collective. O(actions).
+ * Fails with DPAR_E_ARG without options.start. */
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why);
-/* Closes a pipeline: gives the slots back and closes what it split. COLLECTIVE. NULL is fine.
- * Afterwards, while your memory is left alone, a run is E_ARG. With tied_count errors and cost as
- * dpar_comm_free. */
+/* Closes a pipeline: frees the slots and the communicator that it split off. NULL is allowed.
+ * Afterwards dpar_pipeline_run fails with DPAR_E_ARG as long as you leave the memory unchanged.
+ *
+ * Collective. With tied_count it costs and fails as dpar_comm_free. */
 DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
 
-/* A pipeline with its schedule, in memory of its own. `order` names the rule ("1f1b", "zbv", ...:
- * dpar_schedule_find), for the ranks of c and so many micro-batches. The list is lowered with its
- * messages, with REDUCE_GRAD where options.reduce is given and UNSHARD and RESHARD where
- * options.unshard is. options.schedule is not read. COLLECTIVE. O(actions).
+/* Makes a pipeline and its schedule in memory of its own. The list is lowered with its messages,
+ * with REDUCE_GRAD if options.reduce is given, and with UNSHARD and RESHARD if options.unshard is.
+ * options.schedule is not read.
  *
- * Errors as dpar_schedule_find, dpar_schedule_generate and dpar_pipeline_init, on all ranks;
- * E_ROOM, too, where there is no memory. */
+ * order:  name of the rule, such as "1f1b" or "zbv" (dpar_schedule_find).
+ * micros: number of micro-batches.
+ *
+ * Collective over c, whose ranks are those of the schedule. O(actions). Fails on all ranks as
+ * dpar_schedule_find, dpar_schedule_generate and dpar_pipeline_init do, and with DPAR_E_ROOM if the
+ * allocation fails. */
 DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
                                         const dpar_pipeline_desc *options, dpar_pipeline **out,
                                         dpar_why *why);
-/* Ends what dpar_pipeline_make made, as dpar_pipeline_close. COLLECTIVE. NULL is fine. */
+/* Frees a pipeline that dpar_pipeline_make made, and closes it as dpar_pipeline_close does. NULL is
+ * allowed. Collective. */
 DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
 
 #endif /* DPAR_TRAIN_H */
@@ -1969,9 +2296,9 @@ DPARI_DOOR dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
 
 /* ==== train/attention_way.h ==== */
 
-/* attention_way - private: a plan of attention; what a way of it beside the ring (ulysses.h;
- * windows by halos, window_attention.h, which stands above training) does inside of one, and what
- * it uses of sequence.c. */
+/* attention_way - private: the plan of attention, the functions by which a method other than the
+ * ring (ulysses.h, window_attention.h) takes part in it, and the functions of sequence.c that such
+ * a method calls. window_attention.h is in dpar_spatial.h, which includes training. */
 
 enum { DPARI_ATTENTION_MAIL = 8 };
 
@@ -1984,9 +2311,9 @@ typedef struct dpari_attention {
     dpar_work work[DPARI_ATTENTION_MAIL];
     void *keys[2]; /* keys, then values, of other ranks */
     void *part, *part_lse, *out, *delta, *q_gradient;
-    void *gradients[4]; /* of keys, then values: two that travel, an addition, those at home */
-    void *of_way;       /* the state of layer.way */
-    void *device;       /* buffers that do not lie behind the plan, and how large they are */
+    void *gradients[4]; /* of keys, then values: two being sent, one to add, the rank's own */
+    void *of_way;       /* state of the method, layer.way */
+    void *device;       /* buffers that are not behind the plan, and their size */
     int64_t device_bytes;
 } dpari_attention;
 
@@ -1999,18 +2326,19 @@ typedef struct dpari_seq_block {
     void *to_k, *to_v; /* the same, where they are written */
 } dpari_seq_block;
 
-/* What is NULL is not done, or the ring does it. */
+/* A method of attention. If a function is NULL, the ring's is used, or nothing is done. */
 struct dpari_attention_method {
-    int32_t number; /* one for each way, from 1 on: ranks compare it */
+    int32_t number; /* of the method, 1 or more; ranks compare it */
     int32_t whole;  /* 1: forward and backward fill the caller's arrays, sums rounded to the type */
-    /* Is it a layer of this way? Its defaults are filled in. And what ranks compare besides. */
+    /* Checks that the method can compute the layer, whose defaults are filled in. state adds what
+     * the ranks have to compare. */
     dpar_status (*check)(const dpar_attention_desc *a, dpar_why *why);
     void (*state)(dpari_facts *f, const dpar_attention_desc *a);
-    /* Takes what the plan needs on this rank: its own state behind the plan (p->of_way), buffers
-     * where the arrays are. The rooms give NULL while bytes are counted. */
+    /* Takes the memory that the plan needs on this rank: its own state behind the plan (p->of_way),
+     * and buffers where the arrays are. While bytes are counted, the rooms return NULL. */
     dpar_status (*lay)(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
                        dpari_room *buffers, dpar_why *why);
-    dpar_status (*init)(dpari_attention *p, dpar_why *why); /* COLLECTIVE, as what follows */
+    dpar_status (*init)(dpari_attention *p, dpar_why *why); /* collective, as those below */
     void (*push)(dpari_attention *p);                       /* between two blocks: local */
     dpar_status (*forward)(dpari_attention *p, const dpar_attention_arrays *a);
     /* *home: the gradients of this rank's keys and values, in the type of sums. */
@@ -2020,16 +2348,18 @@ struct dpari_attention_method {
 };
 typedef struct dpari_attention_method dpari_attention_method;
 
-/* The slice of a rank; empty for one that does not exist. */
+/* Computes the slice of tokens of a rank; it is empty for a rank that does not exist. */
 DPARI_DOOR void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo,
                                 int64_t *hi);
-/* All queries of the rank with the keys of one block. Of the own block each query sees a key
- * (itself): what the first call of a run of queries gives is there before anything is added. */
+/* Computes attention of all queries of the rank to the keys of one block, and merges it with the
+ * result so far. Call it first with the own block, in which each query sees at least its own
+ * key. */
 DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
                                         const dpari_seq_block *b);
-/* out . out_gradient of each row, which attend_back needs. */
+/* Computes out . out_gradient of each row, which dpari_seq_attend_back needs. */
 DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a);
-/* Adds what the rank's queries give to dq and to the gradients of block b, which are g. */
+/* Adds the gradients from the rank's queries and block b to dq and to g, the gradients of block
+ * b. */
 DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
                                       const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
 
@@ -2059,12 +2389,12 @@ DPARI_API dpar_status dpari_do_attention_merge(dpar_comm *c, const dpar_mem_atte
 
 /* ==== train/attention_way.h ==== */
 
-/* Sums of a plan to the layer's type; the same memory: nothing happens. */
+/* Rounds sums of a plan to the layer's type. If `to` is `from`, nothing happens. */
 DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
                                       int64_t n);
-/* F64 or F32. */
+/* The type of sums: F64 or F32. */
 DPARI_API int32_t dpari_seq_sums(int32_t type);
-/* `elements` after base; NULL after NULL. */
+/* The address of an element; NULL if base is NULL. */
 DPARI_API const void *dpari_seq_in(const void *base, int64_t elements, int32_t type);
 DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 
@@ -2176,7 +2506,7 @@ DPARI_API void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, doubl
 /* micro - private: blocks in the formats of tensor cores (layers.h), in the host's memory; what
  * blocks of all formats read and write. */
 
-/* Is q in the domain of such a format? What all formats have in common is looked at before. */
+/* True if q is in the domain of such a format. The caller has checked what all formats share. */
 DPARI_API int dpari_micro_fits(const dpar_mem_quantize *q);
 /* Elements of a block. */
 DPARI_API int64_t dpari_micro_elements(int32_t format);
@@ -2300,6 +2630,10 @@ DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash
 
 /* ==== train/random.c ==== */
 
+/* Philox4x32-10, and the numbers made of its words: uniform, normal, and the stochastic rounding of
+ * F32 to BF16. Nothing here has state, so a number depends only on seed, stream and index.
+ * dpar_cuda.h has the same functions for kernels. */
+
 DPARI_API void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words)
 {
     uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
@@ -2405,6 +2739,11 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
 }
 
 /* ==== train/optimizer.c ==== */
+
+/* AdamW and SGD. Elements are loaded in small parts into f64, updated, and rounded once when they
+ * are stored. Loops for types that need no conversion work on the arrays directly. On x86-64 they
+ * exist for AVX2 and AVX-512 too, and all give the same bits, since products are not fused with
+ * sums. */
 
 DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
 {
@@ -2933,6 +3272,14 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
 }
 
 /* ==== train/lanes.c ==== */
+
+/* Vectorised loops over rows, for norms, cross-entropy, attention and codes of 8 bits. Each loop
+ * exists for vectors of the compiler (GCC's vector extensions), for AVX2 or AVX-512 if the CPU has
+ * them at run time, and element by element. All give the same bits: sums have 16 chains (8 in f32)
+ * whose order is fixed, and products are not fused with sums. lanes.h describes each loop.
+ *
+ * dpari_lanes_for returns the table of functions for this CPU. layers.c, layers_norm.c, sequence.c
+ * and tests call it. */
 
 #if defined(__GNUC__) && (defined(__clang__) || __GNUC__ >= 9) && !defined(DPARI_NO_VECTOR) &&     \
     !(defined(__i386__) && !defined(__SSE2_MATH__))
@@ -4659,6 +5006,10 @@ DPARI_API dpari_lanes dpari_lanes_for(int64_t work)
 
 /* ==== train/micro.c ==== */
 
+/* Blocks in the formats of tensor cores (MXFP8, MXFP4, NVFP4) in the memory of the host, in integer
+ * arithmetic on the bits of F32, which gives the same bits on every machine. layers.h describes the
+ * formats. layers.c calls it for quantize and dequantize. */
+
 DPARI_APART const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i, int64_t n,
                                             float *room)
 {
@@ -4841,6 +5192,12 @@ DPARI_API void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
 }
 
 /* ==== train/layers.c ==== */
+
+/* The operations of layers.h in the memory of the host, and their dispatch: dpari_do_x runs
+ * operation x by the table of comm->mem, or by the host's. A dpar_mem without the operation breaks
+ * the communicator with DPAR_E_UNKNOWN. Strategies call dpari_do_x; tests of devices compare a
+ * device's results with the host's table. Norms are in layers_norm.c and formats of tensor cores in
+ * micro.c. */
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
 
@@ -5609,6 +5966,10 @@ DPARI_DO_LAYER(DPARI_DOOR, norm)
 
 /* ==== train/layers_norm.c ==== */
 
+/* Moments and norms in the memory of the host. A plane is processed row by row and in parts of a
+ * fixed size. Each part takes two passes, one for the mean and one for the squares about it, and
+ * parts are merged in order. So no large numbers cancel, and the bits depend only on the sizes. */
+
 /* ---- moments --------------------------------------------------------------------------------- */
 
 /* As memcpy, for rows that are too short for a call of it. Four at a time are read before they are
@@ -6039,7 +6400,7 @@ static void dpari_norm_gradient(const dpari_lanes *l, const dpar_mem_norm *m, in
     } while (dpari_norm_row(m, at));
 }
 
-/* Is all there that the phase needs? */
+/* True if no array that the phase needs is NULL. */
 static int dpari_norm_fits(const dpar_mem_norm *m)
 {
     const int walks = m->phase != DPAR_MEM_NORM_MERGE, sums = m->phase == DPAR_MEM_NORM_SUMS;
@@ -6091,6 +6452,10 @@ DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
 }
 
 /* ==== train/made.c ==== */
+
+/* Memory of objects that a _make function makes. A small header before the memory records whether
+ * it came from dpar_comm_alloc or, if the communicator's memory is a device's, from pages of the
+ * host, so that freeing needs only the pointer. */
 
 /* What lies before the memory. */
 typedef struct dpari_made {
@@ -6147,6 +6512,17 @@ DPARI_API DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
 
 /* ==== train/ddp.c ==== */
 
+/* Averages gradients that dpar lays out itself (dpar_ddp_init). The buckets have a fixed order,
+ * from the last parameter to the first. dpar_ddp_ready notes that a parameter is ready; when all
+ * parameters of the next bucket are, the bucket is posted, and so are complete buckets that follow
+ * it. All ranks therefore post the same collectives in the same order, even if their gradients
+ * become ready in different orders.
+ *
+ * dpar_ddp_end waits for all buckets. Whether every rank had a gradient for every parameter is
+ * settled there, so that an error is the same on all ranks. over.c has the ddp on the caller's
+ * arrays; it begins with the same struct, and replaces the end of a pass by its own
+ * (dpar_ddp.ends). */
+
 /* ---- options and memory -----------------------------------------------------------------------
  */
 
@@ -6155,7 +6531,7 @@ static int32_t dpari_ddp_wire(const dpar_ddp_desc *o)
     return o->wire != DPAR_TYPE_NONE ? o->wire : o->type;
 }
 
-/* Is what travels rounded? */
+/* True if gradients are sent in another type than they have. */
 static int dpari_ddp_rounds(const dpar_ddp_desc *o)
 {
     return dpari_ddp_wire(o) != o->type;
@@ -6212,14 +6588,16 @@ static dpar_buckets_desc dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_
     return how;
 }
 
-/* Must what travels be written down? Ranks that share memory round f32 as they add it. */
+/* True if the gradients in the wire type need a copy in memory. Ranks that share memory do not,
+ * since their all-reduce rounds f32 while it adds. */
 static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_desc *o)
 {
     return dpari_ddp_rounds(o) && (o->type != DPAR_F32 || o->scatter || o->hook != NULL ||
                                    c->mem != NULL || dpari_world_of(c) == NULL);
 }
 
-/* The pieces of a ddp in memory, or NULL and only their sum. */
+/* Places the parts of a ddp in memory and returns their total size; with memory NULL only
+ * counts. */
 static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t *bytes)
 {
     dpar_ddp none, *d;
@@ -6268,7 +6646,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_dd
     return st;
 }
 
-/* What all ranks must give alike. */
+/* Lists the options that all ranks must give alike, for comparison. */
 typedef struct dpari_ddp_given {
     const dpar_ddp_desc *options;
     dpar_buckets_desc how;
@@ -6389,7 +6767,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_
 /* ---- a pass ------------------------------------------------------------------------------------
  */
 
-/* Of any rank, or of this one. */
+/* True if the parameter was ready on any rank with options.unused, otherwise on this one. */
 static int dpari_ddp_used(const dpar_ddp *d, int32_t i)
 {
     return d->options.unused ? d->used[i] != 0 : d->seen[i] != 0;
@@ -6468,7 +6846,7 @@ static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32
     }
 }
 
-/* Ends the pass on all ranks with a sentence. */
+/* Ends the pass with an error on all ranks. */
 static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
 {
     dpar_comm_abort(d->c, DPAR_E_ARG, text);
@@ -6476,7 +6854,8 @@ static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
     return d->status;
 }
 
-/* The first element of a bucket in a device's memory that is none: d->found. Waits for it. */
+/* Finds the first NaN or infinity of a bucket in the memory of a device, and waits for the result
+ * in d->found. */
 static dpar_status dpari_ddp_look_there(dpar_ddp *d, int32_t k)
 {
     const dpar_bucket *b = &d->bucket[k];
@@ -6504,7 +6883,7 @@ static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
     return d->found >= 0 && at >= 0 && at < d->numel[i] ? at : d->numel[i];
 }
 
-/* NaN and Inf do not travel. */
+/* Refuses to send a bucket that contains NaN or infinity (options.finite). */
 static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
 {
     int32_t i;
@@ -6527,7 +6906,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
     return DPAR_OK;
 }
 
-/* What has come back is there in its own type. */
+/* Converts a reduced bucket from the wire type to the type of the gradients. */
 static dpar_status dpari_ddp_widen(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_desc *o = &d->options;
@@ -6554,7 +6933,7 @@ static void dpari_ddp_take(dpar_ddp *d)
     }
 }
 
-/* Bucket k leaves. */
+/* Posts the reduction of bucket k. */
 static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_desc *o = &d->options;
@@ -6589,7 +6968,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
                : dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
 }
 
-/* All whose turn has come. */
+/* Posts all buckets that are next in order and complete. */
 static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
 {
     while (d->latest < d->edge && d->status == DPAR_OK) {
@@ -6697,10 +7076,23 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_close(dpar_ddp *d)
 
 /* ==== train/over.c ==== */
 
-/* Bytes of a bucket, and so many are all gradients at most. */
+/* Averages gradients in the caller's arrays (dpar_ddp_over). Elements are numbered through all
+ * arrays. A pass collects the spans that dpar_ddp_done reports, as a sorted list of disjoint spans.
+ *
+ * In the first pass, rank 0 also groups what it reports into buckets, in the order of the reports,
+ * and everything is sent at the end. Rank 0 then broadcasts its buckets, so that all ranks post the
+ * same collectives in the same order. From the second pass on, the next bucket is posted when all
+ * of it has been reported.
+ *
+ * Buckets may have several pieces: one for each array, and for ZeRO-1 one for each rank's share,
+ * since then gradients are reduced to the owner of the share. Short arrays are copied into one
+ * packed array, because many small messages take longer. zero1.c uses this file for its gradients
+ * and weights. */
+
+/* Bytes of a bucket, and the most buckets: with more gradients, buckets are larger. */
 enum { DPARI_OVER_BUCKET = 1 << 22, DPARI_OVER_MOST = 4096 };
 
-/* Of several arrays those of fewer bytes are copied, to travel as one. */
+/* Arrays of fewer bytes are packed and sent together, if there are several. */
 enum { DPARI_OVER_SHORT = 1 << 16 };
 
 /* ---- spans ------------------------------------------------------------------------------------
@@ -6721,7 +7113,7 @@ static int32_t dpari_spans_find(const dpari_spans *s, int64_t lo)
     return low;
 }
 
-/* Is all of it in one of them? */
+/* True if one of the spans contains all of lo .. hi. */
 static int dpari_spans_hold(const dpari_spans *s, const dpari_span *b)
 {
     const int32_t i = dpari_spans_find(s, b->hi);
@@ -6735,7 +7127,7 @@ static void dpari_spans_drop(dpari_spans *s, int32_t i)
     }
 }
 
-/* Room for one more. */
+/* Makes space for one more span. */
 static DPARI_COLD dpar_status dpari_spans_grow(dpar_comm *c, dpari_spans *s)
 {
     const int32_t room = 255 + s->room * 2;
@@ -6753,7 +7145,8 @@ static DPARI_COLD dpar_status dpari_spans_grow(dpar_comm *c, dpari_spans *s)
     return DPAR_OK;
 }
 
-/* Adds lo .. hi, which meets none of them; *where: in which one it is now. */
+/* Adds lo .. hi, which overlaps no other span, and merges it with its neighbours. *where is set to
+ * the number of the span that contains it then. */
 static dpar_status dpari_spans_add(dpar_comm *c, dpari_spans *s, int64_t lo, int64_t hi,
                                    int32_t *where)
 {
@@ -6795,7 +7188,7 @@ static void dpari_over_bucket(dpari_over *o, int32_t i)
     dpari_spans_drop(&o->fresh, i);
 }
 
-/* lo .. hi are done. */
+/* Notes that lo .. hi are complete. */
 static dpar_status dpari_over_note(dpari_over *o, int64_t lo, int64_t hi)
 {
     const int64_t each = dpar_type_bytes(o->d.options.type);
@@ -6810,8 +7203,9 @@ static dpar_status dpari_over_note(dpari_over *o, int64_t lo, int64_t hi)
     return st;
 }
 
-/* What was not done counts as done now, from the last element to the first; what is in no bucket
- * yet makes some, too. Where memory for spans lacked: one bucket. */
+/* Makes buckets of the elements that were not reported in the first pass, from the last element to
+ * the first, and of those that are in no bucket yet. If there was no memory for spans, all is one
+ * bucket. */
 static DPARI_COLD void dpari_over_close_buckets(dpari_over *o)
 {
     int64_t lo = o->elements, hi, sum = 0;
@@ -6838,7 +7232,7 @@ static DPARI_COLD void dpari_over_close_buckets(dpari_over *o)
     }
 }
 
-/* After the first pass all ranks have the buckets of rank 0. */
+/* Broadcasts the buckets of rank 0 after the first pass. */
 static DPARI_COLD dpar_status dpari_over_learn(dpari_over *o)
 {
     dpar_comm *c = o->d.c;
@@ -6880,7 +7274,7 @@ DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash
                             NULL);
 }
 
-/* All of it, to the owners of the shares, where it lies. */
+/* Reduces all gradients in place to the owners of the shares. */
 static dpar_status dpari_over_scatter(dpari_over *o, dpar_work *work)
 {
     dpar_comm *c = o->d.c;
@@ -6892,7 +7286,8 @@ static dpar_status dpari_over_scatter(dpari_over *o, dpar_work *work)
                : dpar_reduce_scatter_v(c, data, own, o->count, type, DPAR_AVG, work);
 }
 
-/* A bucket leaves: each piece of it that is in one array, and scattered in one rank's share. */
+/* Posts the reductions of a bucket: one for each piece that is in one array and, if scattered, in
+ * one rank's share. */
 static DPARI_COLD dpar_status dpari_over_send(dpari_over *o, const dpari_span *b, int32_t scatter)
 {
     dpar_comm *c = o->d.c;
@@ -6931,7 +7326,7 @@ static DPARI_COLD dpar_status dpari_over_send(dpari_over *o, const dpari_span *b
     return st;
 }
 
-/* What was packed comes home. */
+/* Copies packed gradients back to their arrays. */
 static dpar_status dpari_over_unpack(const dpari_over *o)
 {
     const int64_t each = dpar_type_bytes(o->d.options.type);
@@ -7078,7 +7473,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64
 /* ---- made and freed ---------------------------------------------------------------------------
  */
 
-/* Its pieces in memory, or NULL and only their sum. */
+/* Places its parts in memory and returns their total size; with memory NULL only counts. */
 static DPARI_COLD int64_t dpari_over_place(dpari_over *o, void *memory, int32_t ranks)
 {
     const int64_t most =
@@ -7110,7 +7505,7 @@ static DPARI_COLD void dpari_over_state(dpari_facts *f, const void *given)
     }
 }
 
-/* Is the list one? Its elements. */
+/* Checks the list of arrays and counts their elements. */
 static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32_t arrays,
                                                int32_t type, int64_t *elements, dpar_why *why)
 {
@@ -7140,7 +7535,7 @@ static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32
     return DPAR_OK;
 }
 
-/* Has no array an element of another? They are sorted by where they lie (Shell's sort). */
+/* Checks that no two arrays overlap. Sorts them by address first (Shell's sort). */
 static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_array *list,
                                                int32_t arrays, int64_t each, dpar_why *why)
 {
@@ -7179,7 +7574,7 @@ static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_arra
     return st;
 }
 
-/* What lies outside of its own memory. */
+/* Frees what it allocated besides its own memory. */
 static DPARI_COLD void dpari_over_release(dpari_over *o)
 {
     if (o->zero1.moment[0] != NULL) {
@@ -7190,7 +7585,7 @@ static DPARI_COLD void dpari_over_release(dpari_over *o)
     }
 }
 
-/* Does it travel with others? */
+/* True if the array is short, and therefore packed and sent with others. */
 static int dpari_over_short(int32_t arrays, const dpar_ddp_array *a, int64_t each)
 {
     return arrays > 1 && a->count * each < DPARI_OVER_SHORT;
@@ -7314,6 +7709,13 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *d)
 
 /* ==== train/zero1.c ==== */
 
+/* ZeRO-1 on the arrays of dpar_ddp_over. A step ends the pass with a reduce-scatter, updates this
+ * rank's share with the optimizer, group after group, and gathers the shares of all ranks.
+ *
+ * Ranks compare a hash of what they must give alike (optimizer, rate, clip, groups) in the
+ * collectives that a step needs anyway. A rank that rejects its arguments still takes part in one
+ * collective, so that the others learn of it and do not wait. */
+
 /* ---- state ------------------------------------------------------------------------------------
  */
 
@@ -7370,7 +7772,7 @@ static DPARI_COLD dpar_status dpari_zero1_take(dpari_over *o, const dpari_zero1_
     return st;
 }
 
-/* Does the optimizer fit what there is? */
+/* Checks that the optimizer has the kind and types of the present state. */
 static dpar_status dpari_zero1_check(const dpari_over *o, const dpar_optimizer *of,
                                      dpari_zero1_given *g, dpar_why *why)
 {
@@ -7609,7 +8011,7 @@ static dpar_status dpari_zero1_update_all(dpari_over *o, unsigned char *params,
     return st;
 }
 
-/* Adds to the sentence that is there. */
+/* Appends to the message in why. */
 static DPARI_COLD void dpari_zero1_add(dpar_comm *c, const char *by, const char *more)
 {
     const dpar_why said = c->why;
@@ -7639,8 +8041,8 @@ static dpar_status dpari_zero1_check_step(const dpari_over *o, const void *param
                : DPAR_OK;
 }
 
-/* This rank refuses a step. Where all do, nothing has happened; else the others, which call
- * something else, hear that. */
+/* Ends a step that this rank rejects. It takes part in a collective, so that the ranks that call
+ * something else notice. If all ranks reject the step, nothing has happened. */
 static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, const dpar_why *own)
 {
     dpar_why why = *own;
@@ -7716,6 +8118,20 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
 
 /* ==== train/fsdp.c ==== */
 
+/* ZeRO-1, 2 and 3. A unit's weights are in a slot while they are whole, and its gradients are in a
+ * bucket while they are computed. With ZeRO-1 and 2 each unit has a slot of its own. With ZeRO-3
+ * there is a pool of prefetch + at_once slots: dpar_fsdp_unshard gathers the unit and those after
+ * it in the same direction, into free slots or into the slot whose unit is needed last. The same
+ * holds for buckets if gradients are shards.
+ *
+ * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once it has been
+ * reduced, and the result has been added to the rank's shard. Every collective has the unit in its
+ * tag, so that ranks that visit units in different orders get DPAR_E_MISMATCH in place of mixed
+ * weights.
+ *
+ * Zeroing is lazy: dpar_fsdp_zero only marks gradients as 0, and each unit writes or zeroes its own
+ * when it reaches them. */
+
 typedef struct dpari_fsdp_unit {
     dpari_flat flat;
     int64_t shard_at;    /* of its shard in arrays of shards, elements */
@@ -7736,7 +8152,8 @@ enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
 
 #define DPARI_FSDP_MOST (INT64_C(1) << 50) /* elements, so that all bytes are below 2^63 */
 
-/* Room for a unit's weights, or gradients, and what is under way there. */
+/* Memory for a unit's weights (a slot) or gradients (a bucket), and the operation under way in
+ * it. */
 typedef struct dpari_fsdp_slot {
     int32_t unit;     /* -1: free */
     int32_t sent;     /* gradients: they have left */
@@ -7786,7 +8203,7 @@ static int dpari_fsdp_inside(const dpar_fsdp_desc *o)
     return dpari_fsdp_wide(o) && o->type == o->compute;
 }
 
-/* Of sums of gradients. */
+/* The type in which gradients are summed. */
 static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *o)
 {
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
@@ -7855,7 +8272,8 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *o, dpa
 /* ---- sizes ------------------------------------------------------------------------------------
  */
 
-/* The pieces of an fsdp in memory, or NULL and only their sum. */
+/* Places the parts of an fsdp in memory and returns their total size; with memory NULL only
+ * counts. */
 static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
 {
     dpari_room r;
@@ -7980,7 +8398,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_
 /* ---- init and close ---------------------------------------------------------------------------
  */
 
-/* What all ranks must give alike, to begin or to load. */
+/* What all ranks must give alike in dpar_fsdp_init or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
     const dpar_comm *shard; /* across replicas; NULL: within one */
     const dpar_fsdp *d;
@@ -8128,7 +8546,7 @@ static void dpari_fsdp_give_back(dpar_fsdp *d)
     }
 }
 
-/* All ranks of both communicators hear how it went; state NULL: nothing is compared. */
+/* Agrees on a status over both communicators. If state is NULL, nothing is compared. */
 static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
                                     const char *plan, dpari_state *state, dpari_fsdp_given *given,
                                     dpar_why *why)
@@ -8497,7 +8915,7 @@ static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char 
     return dpari_do_round(d->shard, &r);
 }
 
-/* Asks for unit u's weights. MORE: there is no slot for them. */
+/* Requests unit u's weights. Returns DPAR_MORE if there is no slot for them. */
 static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi,
                                              int32_t back)
 {
@@ -8603,7 +9021,7 @@ static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type,
     return DPAR_OK;
 }
 
-/* What was sent from bucket b has come back. */
+/* Completes the reduction of bucket b. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 {
     const dpar_fsdp_desc *o = &d->options;
@@ -8658,7 +9076,7 @@ static dpar_status dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whol
     return st == DPAR_OK ? dpari_do_copy(d->shard, whole + at * each, NULL, (all - at) * each) : st;
 }
 
-/* Room for the gradients of unit u. */
+/* Finds a bucket for the gradients of unit u. */
 static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
 {
     dpari_fsdp_unit *n = &d->unit[u];
@@ -8690,7 +9108,7 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
     return DPAR_OK;
 }
 
-/* Gradients of unit u leave. */
+/* Posts the reduction of unit u's gradients. */
 static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
 {
     const dpar_fsdp_desc *o = &d->options;
@@ -8810,7 +9228,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
     return d->status;
 }
 
-/* Are all units where they should be at the end of a pass? Else it ends on all ranks. */
+/* Checks at the end of a pass that no unit is in use and all gradients are ready. If not, the pass
+ * fails on all ranks. */
 static void dpari_fsdp_look(dpar_fsdp *d)
 {
     int32_t u;
@@ -9061,6 +9480,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int6
 
 /* ==== train/fsdp_over.c ==== */
 
+/* ZeRO-3 in few lines: each function calls one to three functions of fsdp.c. */
+
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_over(dpar_comm *c, const int64_t *numel, int32_t units,
                                                int32_t optimizer, dpar_fsdp **fsdp, dpar_why *why)
 {
@@ -9117,6 +9538,14 @@ DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *f, double rate, double clip)
 }
 
 /* ==== train/tensor.c ==== */
+
+/* Tensor-parallel layers: linear, embedding and cross-entropy. The product in plain C is a tiled
+ * loop with sums in f64. In the backward of a column layer, the inputs are gathered while dx is
+ * computed, and dx is summed over the ranks while dw is computed.
+ *
+ * Errors of one rank: arguments are checked before anything is posted, and an error breaks the
+ * communicator, so that the other ranks do not wait for a collective that never comes. Collectives
+ * carry a hash of what all ranks must give alike (ids, vocabulary). */
 
 /* ---- products -------------------------------------------------------------------------------- */
 
@@ -9245,13 +9674,14 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
     return st;
 }
 
-/* Tokens that a rank has outside of a pair: of all of them, or its share. */
+/* The number of a rank's tokens outside of a pair of layers: its share, or all without sequence
+ * parallelism. */
 static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *t, int32_t rank)
 {
     return t->counts == NULL ? t->tokens.count : dpar_split_part_count(&t->tokens, rank);
 }
 
-/* What one rank alone finds wrong, all hear of. */
+/* Reports an error that one rank found: breaks the communicator, so that all ranks notice. */
 static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor_parallel *t, dpar_status st,
                                                   const char *form, int64_t a, int64_t b, int64_t c,
                                                   int64_t d)
@@ -9261,7 +9691,8 @@ static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor_parallel *t,
     return dpari_comm_wrong_all(t->comm, st, &why);
 }
 
-/* Is there what describes a call? Of a t without a communicator the caller alone hears. */
+/* Checks that the structs that describe a call are given. If t has no communicator, only the caller
+ * gets the error. */
 static dpar_status dpari_tensor_there(const dpar_tensor_parallel *t, int described)
 {
     if (t == NULL || t->comm == NULL) {
@@ -9425,8 +9856,9 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *t, const vo
 
 /* ---- collectives of rows --------------------------------------------------------------------- */
 
-/* Once a function, before anything is posted: what travels reads them. A layer that is refused has
- * any width. */
+/* Fills in the counts for collectives of rows. Call it once in a function before anything is
+ * posted, because posted operations read them. The width of a layer that will be rejected may be
+ * anything, so the product is unsigned. */
 static void dpari_tensor_count(const dpar_tensor_parallel *t, int64_t width)
 {
     int32_t r;
@@ -9495,8 +9927,8 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *t, int64_t wi
     return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
 }
 
-/* The first of two that failed; a work that was posted is always waited for (one that was not
- * counts as done). */
+/* Waits for a work, whatever happened before, and returns the first error. A work that was not
+ * posted counts as done. */
 static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 {
     const dpar_status ended = dpar_wait(work);
@@ -9505,13 +9937,13 @@ static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 
 /* ---- linear layers --------------------------------------------------------------------------- */
 
-/* `bytes` of something that is NULL though there are some of it. */
+/* True if an array that has elements is NULL. */
 static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
 {
     return at == NULL && rows > 0 && width > 0;
 }
 
-/* So many of the arrays of a function are: all hear of it. */
+/* Reports the number of arrays that are missing, if any, to all ranks. */
 static dpar_status dpari_tensor_given(const dpar_tensor_parallel *t, int missing, const char *form)
 {
     return missing == 0 ? DPAR_OK
@@ -9915,6 +10347,17 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_pa
 
 /* ==== train/sequence.c ==== */
 
+/* Plans of attention and the ring. The plan is shared by all methods (attention_way.h): the ring is
+ * here, and ulysses.c and window_attention.c replace its steps.
+ *
+ * Each rank walks over the blocks of its queries and another rank's keys: pairs of runs of
+ * consecutive tokens in one document. The kernel is called for each block in which the mask leaves
+ * something. The result of a block is merged into the result so far by the two logarithms of the
+ * sums (lse), so that the order of ranks, not the time of arrival, decides the bits.
+ *
+ * While a rank computes with one block of keys and values, the next one is received into the other
+ * buffer. In backward, gradients follow one step behind in buffers of their own. */
+
 /* ---- layers ---------------------------------------------------------------------------------- */
 
 /* At most this is the lse of a query that sees no key. */
@@ -9939,7 +10382,7 @@ static dpar_attention_desc dpari_seq_filled(const dpar_attention_desc *layer)
     return a;
 }
 
-/* What its way does; all NULL: the ring. */
+/* Returns the functions of the layer's method; all are NULL for the ring. */
 static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
 {
     dpari_attention_method way;
@@ -10366,7 +10809,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c,
     return st;
 }
 
-/* What all ranks must give alike. */
+/* Lists what all ranks must give alike, for comparison. */
 static void dpari_seq_state(dpari_facts *f, const void *given)
 {
     const dpar_attention_desc *a = (const dpar_attention_desc *)given;
@@ -10480,7 +10923,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
     return dpari_made_end(dpar_attention_close(plan), plan);
 }
 
-/* Is all memory there that a step reads and writes? */
+/* Checks that no array that a step reads or writes is NULL. */
 static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attention_arrays *a,
                                    int backward)
 {
@@ -10508,7 +10951,8 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 
-/* Those of the rank `steps` before this one, laid end to end in memory. */
+/* Describes the keys and values of the rank `steps` before this one, stored end to end in
+ * memory. */
 static dpari_seq_block dpari_seq_block_in(const dpari_attention *p, int32_t steps, void *memory,
                                           int32_t type)
 {
@@ -10571,7 +11015,8 @@ static dpar_status dpari_seq_wait(dpari_attention *p)
     return st;
 }
 
-/* Messages move inside of calls: one between blocks. How they end is told by wait. */
+/* Advances messages between two blocks, because they only progress inside calls. Errors are
+ * reported when they are waited for. */
 static void dpari_seq_push(dpari_attention *p)
 {
     int32_t i;
@@ -10612,7 +11057,7 @@ static void dpari_seq_walk_of(const dpari_attention *p, const dpari_seq_block *b
     w->k.hi = b->hi;
 }
 
-/* What the last call gave, into what was there. */
+/* Merges the result of the last call of the kernel into out and lse. */
 static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void *out, void *lse)
 {
     dpar_mem_attention_merge m;
@@ -10887,12 +11332,20 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
 
 /* ==== train/ulysses.c ==== */
 
+/* Attention by exchanging tokens for heads. An exchange of one array has two implementations:
+ * direct, where each rank reads its part from the arrays of the other ranks (peers.h), and packed,
+ * around an all-to-all-v. Both give the same bits; direct is used if the arrays of all ranks are in
+ * memory that peers can read. On the way back, copies of a group are added in rank order.
+ *
+ * dpar_attention_ulysses fills in the functions of a plan (attention_way.h); sequence.c calls
+ * them. */
+
 /* ---- one array ------------------------------------------------------------------------------- */
 
 enum { DPARI_ULYSSES_ARRAYS = 4 };
 
 typedef struct dpari_ulysses_layer {
-    dpar_split tokens; /* where parts are out of order or not of one piece (ZIGZAG, STRIPE,
+    dpar_split tokens; /* where parts are out of order or not of one piece (ZIGZAG, CYCLIC,
                           BLOCK_CYCLIC, STRIDED), an all-to-all needs one copy more */
     dpar_heads heads;
     int32_t of_groups; /* 1: heads of keys and values; 0: of queries */
@@ -10929,7 +11382,7 @@ static int32_t dpari_ulysses_all(const dpari_ulysses_layer *u)
     return u->of_groups ? u->heads.groups : u->heads.queries;
 }
 
-/* Heads that ranks hold, copies each. */
+/* The number of heads that all ranks hold, counting each copy. */
 static int64_t dpari_ulysses_held(const dpari_ulysses_layer *u)
 {
     int64_t held = 0;
@@ -11050,7 +11503,7 @@ static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ul
     }
 }
 
-/* Tells one exchange from another. */
+/* Lists what describes an exchange, so that ranks can compare it. */
 static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *f, const void *given)
 {
     const dpari_ulysses_layer *u = (const dpari_ulysses_layer *)given;
@@ -11077,7 +11530,7 @@ static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
     return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
 
-/* Rows of `bytes`, so far apart. */
+/* Copies rows of `bytes` with the given distances. */
 static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int64_t from_step,
                                int64_t bytes, int64_t rows, int32_t stream)
 {
@@ -11177,7 +11630,8 @@ static dpar_status dpari_ulysses_open(dpari_ulysses *p, const void *in, int64_t 
     return dpari_peers_open(peers, p->comm, (int32_t)(p->tag ^ (backward != 0)), &a, 1, p->peer);
 }
 
-/* They have been. counts: elements of this rank for each. */
+/* Ends the direct reads: waits until all ranks have read. counts: elements of this rank for each
+ * rank. */
 static dpar_status dpari_ulysses_end(const dpari_ulysses *p, const dpari_peers *peers,
                                      const int64_t *counts)
 {
@@ -11626,6 +12080,18 @@ DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way)
 
 /* ==== train/expert.c ==== */
 
+/* Router, routing and exchange of tokens for mixtures of experts.
+ *
+ * Routing: each rank counts its choices for each expert, applies the capacity, and exchanges the
+ * counts. With DPAR_EXPERTS_DROP_POSITION capacity is global: each expert's rank divides its rows
+ * among the ranks, slot by slot, and answers with what each rank may send. From the counts every
+ * rank knows where its rows begin on the others, and nothing else needs to be agreed.
+ *
+ * Exchange: rows go to experts in the order of ranks and tokens, and results are summed in the
+ * order of choices. There are three implementations with the same bits: direct reads from the
+ * arrays of the other ranks (peers.h), packing around an all-to-all-v, and gathers and sums on a
+ * device. */
+
 /* ---- the router ------------------------------------------------------------------------------ */
 
 static dpar_status dpari_router_check(const dpar_router *g, int64_t tokens, int given,
@@ -11685,7 +12151,7 @@ static double dpari_router_scores(const dpar_router *g, const void *logits, int6
     return 1.0;
 }
 
-/* Does score a go before an earlier b? NaN goes last. */
+/* True if score a, which comes later, ranks before score b. NaN ranks last. */
 static int dpari_router_higher(double a, double b)
 {
     return a > b || (a == a && b != b);
@@ -11813,7 +12279,7 @@ static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_l
     load->loss = tokens > 0.0 ? g->balance * g->experts * dot / (g->choices * tokens) : 0.0;
 }
 
-/* Ends the communicator with a sentence, so that the other ranks hear it. */
+/* Breaks the communicator with a message, so that the other ranks notice. */
 static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
 {
     dpar_why text;
@@ -11961,7 +12427,8 @@ typedef struct dpari_experts {
     dpar_mem_span *span; /* [ranks][own] */
 } dpari_experts;
 
-/* So of a routing. Others read the first four arrays at the same places of theirs. */
+/* A routing, and what is behind its head. Other ranks read the first four arrays, which are at the
+ * same places in every rank's routing. */
 typedef struct dpari_routing {
     dpar_experts_routing head;
     int64_t *send;   /* [ranks] rows to each */
@@ -11983,8 +12450,9 @@ static int64_t dpari_expert_factor(const dpar_experts_desc *l)
     return l->factor > 0.0 && l->factor <= 1e6 ? (int64_t)(l->factor * 1e6 + 0.5) : 0;
 }
 
-/* C, for so many tokens: of all ranks with DROP_LATE, of one with the others; with DROP_NONE, and
- * where it passes that, 2^63 - 1. Exact: in integers. */
+/* The capacity C for this number of tokens: those of all ranks with DPAR_EXPERTS_DROP_POSITION,
+ * those of one rank with the other rules. 2^63 - 1 with DPAR_EXPERTS_DROP_NONE, or if C exceeds it.
+ * Computed in integers, so that all ranks agree. */
 static int64_t dpari_expert_capacity(const dpar_experts_desc *layer, int64_t tokens)
 {
     int64_t n;
@@ -12333,7 +12801,7 @@ static void dpari_expert_count(dpari_experts *p, const dpari_routing *r, const i
     }
 }
 
-/* Does choice a stay rather than b, by weight? */
+/* True if choice a is kept in preference to b, by weight. */
 static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
 {
     const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
@@ -12358,7 +12826,8 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
     }
 }
 
-/* DROP_LIGHT_OWN: choices sorted by expert; from a heap of each expert's the lightest leave. */
+/* DPAR_EXPERTS_DROP_WEIGHT_LOCAL: sorts choices by expert, and removes the lightest ones of each
+ * expert with a heap. */
 static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing *r,
                                           const int32_t *chosen, const void *weight,
                                           int64_t capacity)
@@ -12463,7 +12932,7 @@ static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
     return n;
 }
 
-/* Everything that this module sends to ranks goes through here. */
+/* Sends and receives everything that this module exchanges between ranks. */
 static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int64_t *in_count,
                                      void *out, const int64_t *out_count, int32_t type)
 {
@@ -12475,7 +12944,8 @@ static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int
     return st;
 }
 
-/* DROP_LATE: the experts of this rank give their room to slot after slot, rank after rank. */
+/* DPAR_EXPERTS_DROP_POSITION: divides the rows of this rank's experts, slot after slot and within a
+ * slot rank after rank. */
 static void dpari_expert_grant(dpari_experts *p)
 {
     const int64_t step = 1 + (int64_t)p->slots * p->head.own;
@@ -12505,7 +12975,7 @@ static dpar_status dpari_expert_say(dpari_experts *p, const int32_t *in, const i
     return st == DPAR_OK ? dpari_do_wait(p->comm) : st;
 }
 
-/* The exchange; with DROP_LATE there and back. */
+/* Exchanges the counts; with DPAR_EXPERTS_DROP_POSITION also the answers. */
 static dpar_status dpari_expert_tell(dpari_experts *p, const dpari_routing *r,
                                      const int32_t *chosen)
 {
@@ -12888,8 +13358,9 @@ static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers
     return st;
 }
 
-/* What another rank has told, 0 .. n - 1: a rank that is late may find there what came after the
- * others gave up (comm.h). What it reads then is lost, but it is to hear of it. */
+/* Limits a number that another rank sent to 0 .. n - 1. If this rank is late, the memory may
+ * already hold data of a time after the others timed out (comm.h). The result is then lost in any
+ * case, but this rank must get as far as the error, and not read outside of the arrays. */
 static int64_t dpari_expert_told(int64_t i, int64_t n)
 {
     return i >= 0 && i < n ? i : 0;
@@ -13146,7 +13617,7 @@ static dpar_status dpari_expert_back(dpari_experts *p, const dpari_routing *r, i
     return st == DPAR_OK ? dpari_expert_unite(p, r, came, weight, out) : st;
 }
 
-/* Are the arrays there that have elements? */
+/* Checks that no array that has elements is NULL. */
 static dpar_status dpari_expert_arrays(const dpari_experts *p, const dpari_routing *r,
                                        const dpar_experts_arrays *a, int tokens, int rows)
 {
@@ -13221,6 +13692,15 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
 
 /* ==== train/pipeline.c ==== */
 
+/* Runs a rank's list of actions. At the start, the schedule is checked for deadlock and each
+ * message gets the slots it is sent from and received into.
+ *
+ * A step goes through the list once. A message is posted where the list has it, together with
+ * neighbours that may be posted as one batch. Before an action runs, it waits for the messages that
+ * it reads and for the earlier message from the slot that it fills. Messages between stages of one
+ * rank are local slots instead. When an action fails, the rank breaks the communicator with the
+ * message of the callback, so that the others end their step too. */
+
 enum {
     DPARI_PL_BATCH = 8, /* messages posted at once */
     DPARI_PL_NONE = -1
@@ -13271,7 +13751,8 @@ static int dpari_pl_passes(int32_t kind)
     return kind == DPAR_ACTION_FORWARD || kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_INPUT;
 }
 
-/* From where F, B, I take (1) and whom they give (0); -1: nobody. */
+/* The stage that F, B or I gets its input from (1) or gives its output to (0); -1 if there is
+ * none. */
 static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
 {
     return (a->kind == DPAR_ACTION_FORWARD) == (takes != 0)
@@ -13361,7 +13842,8 @@ typedef struct dpari_pl_scratch {
     uint16_t *free;           /* [actions of the rank] */
 } dpari_pl_scratch;
 
-/* The pieces in memory, p the first of them; or NULL and only their sum. Of a judged schedule. */
+/* Places the parts of a pipeline in memory, p first, and returns their total size; with memory NULL
+ * only counts. The schedule has been checked. */
 static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
                            const dpar_schedule *s, dpari_pl_scratch *w, int64_t *bytes)
 {
@@ -13634,7 +14116,7 @@ static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Is a first or last stage on this rank? */
+/* True if the first or the last stage is on this rank. */
 static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
 {
     int32_t i;
@@ -13833,7 +14315,7 @@ static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
     return slot == DPAR_SLOT_NONE || pool->each == 0 ? NULL : pool->at + pool->each * slot;
 }
 
-/* Message m is through. */
+/* Notes that message m is done. */
 static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
 {
     p->seen[m] = 1;
@@ -13842,7 +14324,7 @@ static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
     }
 }
 
-/* Until message m is through; DPARI_PL_NONE is. */
+/* Waits until message m is done; DPARI_PL_NONE is. */
 static dpar_status dpari_pl_await(dpar_pipeline *p, int64_t m)
 {
     dpar_status st;
@@ -13897,9 +14379,9 @@ static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *cal
     }
 }
 
-/* May action k be posted together with call[n]? One message to and one from each rank may: NCCL
- * takes a second one to a rank only when the first one from it has come, which that rank may give
- * only when it has the second. */
+/* True if action k may be posted together with the n calls: a batch has at most one message to and
+ * one from each rank. NCCL starts a second message to a rank only when the first one from it has
+ * arrived, which that rank may send only after it has received the second. */
 static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *call, int32_t n)
 {
     const dpar_action *a = &p->list[k];
@@ -14010,7 +14492,7 @@ static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task
     return st < 0 ? dpari_pl_fail(p, st, &t[i].action, &said) : DPAR_OK;
 }
 
-/* Is this action left out while gradients only gather? */
+/* True if the action is left out in a step that only accumulates gradients. */
 static int dpari_pl_left_out(const dpar_pipeline *p, int32_t kind)
 {
     return kind == DPAR_ACTION_IDLE ||
@@ -14041,7 +14523,8 @@ static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
     return st;
 }
 
-/* No message of this rank is under way any more, and nobody waits for one. */
+/* Ends a step that failed: aborts the communicators, and waits until no message of this rank is
+ * under way. */
 static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
 {
     int64_t m;
@@ -14074,7 +14557,7 @@ static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *p)
     return st;
 }
 
-/* What the first and the last stage share. */
+/* Sums the gradients that the first and the last stage share. */
 static dpar_status dpari_pl_tied_sum(dpar_pipeline *p)
 {
     dpar_status st;

@@ -81,7 +81,7 @@ static void splits(void)
         {"CHUNK", DPAR_SPLIT_CHUNK, 0},        {"EVEN", DPAR_SPLIT_EVEN, 0},
         {"FLOOR", DPAR_SPLIT_FLOOR, 0},        {"BLOCK_CYCLIC(64)", DPAR_SPLIT_BLOCK_CYCLIC, 64},
         {"STRIDED(8)", DPAR_SPLIT_STRIDED, 8}, {"ZIGZAG", DPAR_SPLIT_ZIGZAG, 0},
-        {"STRIPE", DPAR_SPLIT_CYCLIC, 0}};
+        {"CYCLIC", DPAR_SPLIT_CYCLIC, 0}};
     const int64_t count = INT64_C(12345678901234);
     double alone, hand;
     dpar_split s;

@@ -1070,29 +1070,31 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_HALO_SVG = 0
 
     ! ==== doctor ====
-    ! what dpar sees on this machine, how its ranks reach each other, how fast, and what is wrong.
+    ! reports what dpar sees on this machine, how its ranks reach each other, how fast, and what is
+    ! wrong.
 
     ! ==== halo_check ====
-    ! did an exchange of halos (halo_exchange.h) bring the right things? For a code that is
-    ! suspected, or its tests.
+    ! checks whether an exchange of halos (halo_exchange.h) brought the right values, for tests and
+    ! for a code that you suspect.
 
-    ! What to look for. 0 is none of these.
-    ! Looks for nothing: all halo cells that an exchange fills become NaN (integers: 2^n - 1).
+    ! Kinds of checks. 0 is not one of them.
+    ! Sets all halo cells that an exchange fills to NaN (integers: 2^n - 1) and looks for nothing.
     ! Local.
     integer(c_int32_t), parameter :: DPAR_HALO_POISON = 1
-    ! A NaN that is still there, in a cell that exchanges fill, of fields that have no NaN
-    ! themselves. E_ARG with field, cell and rank. Local.
+    ! Looks for a NaN that is left in a cell that exchanges fill, for fields that have no NaN of
+    ! their own. It is DPAR_E_ARG with field, cell and rank. Local.
     integer(c_int32_t), parameter :: DPAR_HALO_UNFILLED = 2
-    ! A value that an exchange would change, bit for bit: a halo that is stale, or with a plan of
-    ! shared points a copy that is not its owner's. E_MISMATCH on all ranks with the first: field,
-    ! point, both ranks, both values. Halos change while it runs, nothing does afterwards.
-    ! COLLECTIVE: an exchange, and a copy of the halos (dpar_comm_alloc).
+    ! Looks for a value that an exchange would change, bit for bit: a halo that is stale, or with a
+    ! plan of shared points a copy that differs from its owner's. It is DPAR_E_MISMATCH on all
+    ! ranks, with field, point, both ranks and both values of the first one. Halos change during the
+    ! check and are restored afterwards. Collective. Costs an exchange, and a copy of the halos from
+    ! dpar_comm_alloc.
     integer(c_int32_t), parameter :: DPAR_HALO_STALE = 3
-    ! A halo cell that is not its owner's, found another way than exchanges go. Rank 0 gathers each
-    ! field's own points by plain messages and puts them together as the serial code would hold
-    ! them. The halos of all ranks are looked up there, cell by cell: indices by the rules of
-    ! halo.h, no transfer lists. E_MISMATCH on all ranks with the first. COLLECTIVE; slow, takes
-    ! memory for the whole grid on rank 0 (dpar_comm_alloc).
+    ! Looks for a halo cell that differs from its owner's, by another method than exchanges use.
+    ! Rank 0 gathers the own points of each field by plain messages and arranges them as a serial
+    ! code would. The halos of all ranks are compared with that, cell by cell, with indices by the
+    ! rules of halo.h and without transfer lists. It is DPAR_E_MISMATCH on all ranks with the first
+    ! one. Collective. Slow, and allocates memory for the whole grid on rank 0 with dpar_comm_alloc.
     integer(c_int32_t), parameter :: DPAR_HALO_WRONG = 4
 
     ! ==== points ====
@@ -1263,21 +1265,20 @@ module dpar
     end type
 
     ! ==== dpar_mpi.h ====
-    ! the communicators of dpar_comm.h for a code that has MPI already, on any number of nodes.
+    ! makes the communicators of dpar_comm.h for a code that uses MPI, on any number of nodes.
 
-    ! Options of dpar_mpi_make, the same on all ranks.
+    ! Describes a communicator over MPI.
     type, bind(c) :: dpar_mpi_desc
-        ! deadline of one operation; 0: what DPAR_TIMEOUT in the environment says (seconds, the same
-        ! on all ranks), else 300 s.
+        ! deadline of one operation in seconds.
         real(c_double) :: timeout_s = 0.0_c_double
-        ! 1: reductions in rank order, the same bits on all ranks and in every run.
+        ! 1 reduces in rank order, which gives the same bits on all ranks and in every run.
         integer(c_int32_t) :: rank_order = 0
-        ! 1: compare kind, type, count, op, root and tag before each collective
+        ! 1 compares kind, type, count, op, root and tag before each collective
         integer(c_int32_t) :: check = 0
-        ! 1: collectives that block use MPI's blocking calls where messages of MPI alone carry them
-        ! (no ranks share memory, or flat).
+        ! 1 selects MPI's blocking calls for blocking collectives if they are carried only by
+        ! messages of MPI (no ranks share memory, or flat).
         integer(c_int32_t) :: blocking = 0
-        ! 1, on any rank: messages of MPI alone, though ranks share memory.
+        ! 1, on any rank, uses only messages of MPI even if ranks share memory.
         integer(c_int32_t) :: flat = 0
     end type
 
@@ -2774,7 +2775,7 @@ module dpar
 
         ! ==== doctor ====
 
-        ! Writes what dpar sees, and a line "WRONG.
+        ! Writes a report about this machine and job, with a line "WRONG.
         function dpar_doctor(world, out) bind(c)
             import
             type(c_ptr), value :: world
@@ -2784,7 +2785,7 @@ module dpar
 
         ! ==== halo_check ====
 
-        ! Checks a plan's fields between exchanges.
+        ! Checks the fields of a plan between two exchanges.
         function dpar_halo_plan_check(x, what, why) bind(c)
             import
             type(c_ptr), value :: x
@@ -2793,7 +2794,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_plan_check
         end function
 
-        ! What a rank sends to each peer at each exchange, as a table.
+        ! Writes a table of what a rank sends to each peer in each exchange.
         subroutine dpar_halo_plan_report(x, out) bind(c)
             import
             type(c_ptr), value :: x
@@ -3049,7 +3050,7 @@ module dpar
 
         ! ==== dpar_mpi.h ====
 
-        ! A communicator over the ranks of `user`, which stays yours.
+        ! Makes a communicator over the ranks of an MPI communicator.
         function dpar_mpi_make(user, options, out, why) bind(c, name="dpar_mpi_make_f")
             import
             integer(c_int), value :: user
@@ -3059,7 +3060,7 @@ module dpar
             integer(c_int32_t) :: dpar_mpi_make
         end function
 
-        ! A grid on a process grid that MPI has.
+        ! Makes a grid on a process grid of MPI.
         function dpar_mpi_grid_make(cart, options, desc, grid, why) bind(c, &
         name="dpar_mpi_grid_make_f")
             import

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Reads what the operating system reports about this process and machine, for dpar_doctor. It only
+ * collects facts, mostly from /proc and /sys. doctor.c and doctor_ranks.c decide what they mean, so
+ * that tests can present any machine. */
 #include "checkup.h"
 
 #include "../base/inner.h"
@@ -95,7 +98,7 @@ static DPARI_COLD void dpari_doctor_list(const dpari_site *s, const char *path, 
     }
 }
 
-/* Does the comma list [s, s + n) hold the word? */
+/* True if the comma-separated list [s, s + n) contains the word. */
 static DPARI_COLD int dpari_doctor_lists(const char *s, size_t n, const char *word)
 {
     size_t i = 0, k;
@@ -470,8 +473,8 @@ static int64_t dpari_doctor_ulimit(int which)
                : (int64_t)limit.rlim_cur;
 }
 
-/* May a process read a sibling's memory? Tried by a child that reads this process, for that is the
- * harder direction where rules differ. 0, or the error. */
+/* Finds out whether a process may read a sibling's memory: a child tries to read this process,
+ * which is the direction that stricter rules forbid. Returns 0, or the error. */
 static int32_t dpari_doctor_try_cma(void)
 {
     int32_t *answer =
@@ -605,7 +608,7 @@ static int64_t dpari_doctor_mib(int64_t bytes)
     return bytes >> 20;
 }
 
-/* Ranks of the job on other nodes too? */
+/* True if ranks of the job are on other nodes too. */
 DPARI_API int dpari_doctor_spread(const dpari_checkup *c)
 {
     return c->job.size > 1 &&

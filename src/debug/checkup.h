@@ -65,7 +65,7 @@ DPARI_API void dpari_doctor_look(const dpari_site *site, dpari_checkup *c);
 DPARI_API void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus, dpari_checkup *c);
 DPARI_API void dpari_doctor_host(char name[256]);
 
-/* Ranks of the job on other nodes too? */
+/* True if ranks of the job are on other nodes too. */
 DPARI_API int dpari_doctor_spread(const dpari_checkup *c);
 /* An interface that joins this machine to others: up, and no bridge or tunnel of this machine. */
 DPARI_API int dpari_doctor_is_network(const dpari_checkup *c, int32_t i);

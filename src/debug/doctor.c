@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* dpar_doctor: the report about this process, and the entry for the report about all ranks
+ * (doctor_ranks.c). */
 #include "doctor.h"
 
 #include "../base/inner.h"

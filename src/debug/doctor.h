@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* doctor - what dpar sees on this machine, how its ranks reach each other, how fast, and what is
- * wrong. commands/doctor.c calls it for any job; a program may do so on a communicator of its own:
+/* doctor - reports what dpar sees on this machine, how its ranks reach each other, how fast, and
+ * what is wrong. commands/doctor.c runs it for any job; a program may run it on its own
+ * communicator:
  *
  *     static char text[65536];
  *     dpar_text t;
@@ -14,41 +15,43 @@
 #include "../base/text.h"
 #include "../comm/comm.h"
 
-/* Writes what dpar sees, and a line "WRONG: ... -> what to do" for each thing that is wrong.
- * Returns how many there are.
+/* Writes a report about this machine and job, with a line "WRONG: ... -> what to do" for each thing
+ * that is wrong. Returns the number of these lines.
  *
- * world NULL, or of one rank: of this process. Launcher and its numbers, cores, memory, limits, how
- * ranks would share memory, network interfaces, GPUs. At most some 10 KB of text.
+ * world: NULL, or of one rank, for a report about this process: launcher and its numbers, cores,
+ *        memory, limits, how ranks would share memory, network interfaces and GPUs. The text has at
+ *        most about 10 KB.
  *
- * Else of all ranks of world, over any engine; COLLECTIVE, with no other work under way on it. Rank
- * 0 gets the text, at most some 20 KB with any number of ranks. The others get none, and the same
- * result.
+ *        Otherwise the report is about all ranks of world, over any engine. This is collective,
+ *        with no other work under way on world. Rank 0 gets the text, at most about 20 KB with any
+ *        number of ranks. The other ranks get no text and the same result.
  *
- *     joined     as dpar_comm_describe says it
+ *     joined     how ranks communicate, as dpar_comm_describe says it
  *     n1         ranks 0 to 7 on 64 cores of 2 sockets, each bound to 1 core, memory, /dev/shm,
- *                ports that are up with their speed; above 8 nodes those alike in one line
- *     within     a socket, a node: the time of 8 B and the rate of 1 MiB, one way, halves of the
- *     between    way there and back; medians, and the worst pair. Each rank meets the next one of
- *                its node, the first rank of a node that of the next one, one pair of a node at a
- *                time. Private memory
+ *                ports that are up with their speed; above 8 nodes, equal ones share a line
+ *     within     a socket or a node: the time of 8 B and the rate of 1 MiB in one direction, as
+ *     between    halves of a round trip; medians, and the worst pair. Each rank meets the next one
+ *                of its node, and the first rank of a node that of the next node, one pair of a
+ *                node at a time, with private memory
  *     WRONG:     "rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 23.5 GiB; ..."
  *
  * These are WRONG:
  *
  *  - what is wrong with any rank by itself;
  *  - ranks of a node that do not share memory;
- *  - more ranks than cores, ranks bound to the same cores, or to none on a machine of several
+ *  - more ranks than cores, ranks bound to the same cores, or unbound ranks on a machine of several
  *    sockets;
- *  - another version of dpar, another MPI, another deadline than the other ranks';
+ *  - a version of dpar, an MPI or a deadline that differs between ranks;
  *  - one GPU for two ranks;
- *  - a link with 8 times the latency of the others or a fifth of their rate, nodes at a tenth of
- *    what their ports carry.
+ *  - a link with 8 times the latency of the others or a fifth of their rate, and nodes at a tenth
+ *    of the rate of their ports.
  *
- * The communicator's `sent` stays as it was. When ranks lose each other meanwhile, the communicator
- * is broken. Each rank's text then says what is wrong with itself, and why it broke. It forks a
- * child to try what the kernel allows. It takes tenths of a second, and some 5 ms for each rank of
- * the fullest node, 40 where messages are slow. A rank takes 1 MiB, and 150 bytes for each rank;
- * rank 0 a kilobyte for each. */
+ * The communicator's `sent` does not change. If ranks lose each other meanwhile, the communicator
+ * breaks; each rank's text then says what is wrong with itself and why it broke.
+ *
+ * It forks a child to find out what the kernel allows. It takes tenths of a second, and about 5 ms
+ * for each rank of the fullest node, or 40 ms if messages are slow. A rank uses 1 MiB and 150 bytes
+ * for each rank; rank 0 uses a kilobyte for each. */
 DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
 #endif

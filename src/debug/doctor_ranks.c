@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* The report of dpar_doctor about all ranks of a communicator. First all ranks exchange who they
+ * are, in a fixed format, so that ranks of different versions of dpar can recognise each other.
+ * Then they exchange what each found out about its own machine, and measure their links: each rank
+ * of a node with the next one, and the first ranks of nodes with those of the next nodes. Rank 0
+ * writes the report.
+ *
+ * Everything that is concluded and written is a function of the exchanged data, so that tests can
+ * present any job. */
 #include "doctor_ranks.h"
 
 #include "../base/arith.h"
@@ -24,7 +32,7 @@ DPARI_API int64_t dpari_doctor_job_bytes(int32_t size)
     return size * (4 * (int64_t)sizeof(int32_t) + 1);
 }
 
-/* Nodes are numbered by their first ranks. */
+/* Numbers nodes in the order of their first ranks. */
 DPARI_API void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
 {
     int32_t r, k;
@@ -62,7 +70,7 @@ DPARI_API int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32
     return j->node[a] == j->node[b] ? DPARI_DOCTOR_UNSHARED : DPARI_DOCTOR_BETWEEN;
 }
 
-/* The rank of a node with this place in it; -1: there is none. */
+/* Returns the rank at a place of a node, or -1 if there is none. */
 static int32_t dpari_doctor_at(const dpari_doctor_job *j, int32_t node, int32_t local)
 {
     int32_t r;
@@ -75,8 +83,8 @@ static int32_t dpari_doctor_at(const dpari_doctor_job *j, int32_t node, int32_t 
     return r;
 }
 
-/* Nodes stand in a circle, and each meets the next one: the even ones, then the odd ones, then, of
- * an odd number, the last. */
+/* The round in which a node meets the next one. Nodes form a ring: even nodes meet the next one
+ * first, then odd ones, and then, if the number of nodes is odd, the last one. */
 static int32_t dpari_doctor_first_round(const dpari_doctor_job *j, int32_t node)
 {
     return node == j->nodes - 1 && node % 2 == 0 ? 2 : node % 2;
@@ -187,7 +195,7 @@ static void dpari_doctor_unmark(const dpari_doctor_job *j)
     dpari_zero(j->mark, (size_t)j->size);
 }
 
-/* Begins a complaint; beyond a screen they are only counted. */
+/* Begins a line WRONG. After one screen of them, they are only counted. */
 static dpar_text *dpari_doctor_complain(dpari_doctor_tally *t)
 {
     dpar_text *out = t->wrong++ < DPARI_DOCTOR_LINES ? t->out : &t->none;
@@ -195,7 +203,7 @@ static dpar_text *dpari_doctor_complain(dpari_doctor_tally *t)
     return out;
 }
 
-/* Of the ranks that are marked. */
+/* Begins a line WRONG with the marked ranks as its subject. */
 static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     dpar_text *out = dpari_doctor_complain(t);
@@ -215,7 +223,7 @@ static size_t dpari_doctor_line_length(const char *s, size_t most)
     return n;
 }
 
-/* Do two lines differ in nothing but numbers? */
+/* True if two lines differ only in numbers. */
 static int dpari_doctor_alike(const char *a, size_t n, const char *b, size_t m)
 {
     size_t i = 0, k = 0;
@@ -251,7 +259,8 @@ static void dpari_doctor_mark_sayers(const dpari_doctor_job *j, const char *line
     }
 }
 
-/* The complaints of the ranks by themselves, alike ones once, with who says so. */
+/* Writes what ranks found wrong by themselves. Equal lines are written once, with the ranks that
+ * have them. */
 static void dpari_doctor_say_own(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     const char *seen[DPARI_DOCTOR_LINES], *at = j->text;
@@ -320,7 +329,7 @@ DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *ou
     return t.wrong;
 }
 
-/* Ranks of one node that MPI or the system keeps apart. */
+/* Reports ranks of one node that do not share memory, because of MPI or the system. */
 static void dpari_doctor_apart(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t r, apart = 0;
@@ -413,7 +422,8 @@ static void dpari_doctor_crowded(dpari_doctor_tally *t, const dpari_doctor_job *
     }
 }
 
-/* Where ranks are more than cores that is said as such, by each. */
+/* Reports ranks that are bound to the same cores, or to none. It skips nodes with more ranks than
+ * cores, because each rank reports that by itself. */
 static void dpari_doctor_binding(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t r, node, unbound = 0, sockets = 1;

@@ -67,8 +67,9 @@ DPARI_API void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory);
 /* DPARI_DOCTOR_x of two ranks. */
 DPARI_API int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b);
 /* Pairs of ranks exchange messages in rounds, in which each node has one pair, or none. The rounds
- * of pairs within nodes come first. Whom `me` meets in this one; -1: nobody. Does it lead, is it
- * the one that measures? */
+ * of pairs within nodes are first. dpari_doctor_rounds returns the number of rounds.
+ * dpari_doctor_meets returns the rank that `me` meets in a round, or -1. dpari_doctor_leads returns
+ * 1 if `me` leads its pair, which means that it measures. */
 DPARI_API int32_t dpari_doctor_rounds(const dpari_doctor_job *j);
 DPARI_API int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me);
 DPARI_API int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me);
@@ -78,7 +79,7 @@ DPARI_API void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
 DPARI_API void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out);
 /* What is wrong with them together, or with some by themselves: how many things. */
 DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out);
-/* Are they of one version of dpar? Needs no charts. */
+/* True if all ranks have the same version of dpar. Needs no charts. */
 DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out);
 
 /* What a rank tells of itself. */

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Reports of an exchange, and what tells that it moved the right things. */
+/* Reports of a halo exchange, and checks of its results.
+ *
+ * Stale halos are found by comparing them with what a new exchange brings. Wrong halos are found by
+ * an independent computation: rank 0 assembles each whole field from the own points, and the owner
+ * of each halo cell is computed from the rules of halo.h, without the transfer lists that exchanges
+ * use. */
 #include "halo_check.h"
 
 #include "../base/arith.h"
@@ -40,7 +45,8 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
     dpari_text_print(out, "%s%.2f us", name, times > 0 ? 1e6 * seconds / (double)times : 0.0);
 }
 
-/* Where peers that share memory could read a field where it lies, if it lay elsewhere. */
+/* Names the fields that are packed although peers that share memory could read them directly, if
+ * they were in registered memory. */
 static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *x)
 {
     const int32_t way = x->options.way;
@@ -120,7 +126,7 @@ static void dpari_hx_poison_of(int32_t type, unsigned char *element)
     }
 }
 
-/* Any NaN, or that integer. */
+/* True for any NaN, or that integer. */
 DPARI_APART int dpari_hx_is_poison(int32_t type, const unsigned char *at)
 {
     unsigned char element[8];
@@ -207,7 +213,7 @@ static const unsigned char *dpari_hx_look_at(const dpar_halo_plan *x, const dpar
     return dpari_hx_move_box(&x->field[it->field], &b) == DPAR_OK ? x->look : NULL;
 }
 
-/* Index at[] of the sender's order, in the order of this rank's array. */
+/* Converts index at[] from the sender's order to that of this rank's array. */
 static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *here)
 {
     int32_t d;
@@ -293,7 +299,7 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
     dpari_text_real(out, d, type == DPAR_F64 ? 17 : 9);
 }
 
-/* All that this rank receives, as it is, one item after the other, into `kept`; or back. */
+/* Copies all that this rank receives, one item after the other, into `kept`, or back. */
 static dpar_status dpari_hx_keep(const dpar_halo_plan *x, unsigned char *kept, int back)
 {
     dpar_status st = DPAR_OK;
@@ -312,7 +318,7 @@ static dpar_status dpari_hx_keep(const dpar_halo_plan *x, unsigned char *kept, i
     return st;
 }
 
-/* Bytes of it. */
+/* The number of bytes that dpari_hx_keep copies. */
 static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *x)
 {
     int64_t bytes = 0, k;
@@ -349,7 +355,7 @@ static int32_t dpari_hx_owner(const dpar_halo_plan *x, const dpari_hx_item *it, 
     return it->peer < 0 ? x->rank : x->peer[it->peer].rank;
 }
 
-/* The first cell of an item that differs: into *why. */
+/* Describes the first cell of an item that differs in *why. */
 static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *it,
                                  const unsigned char *was, const unsigned char *is, dpar_why *why)
 {
@@ -372,7 +378,8 @@ static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *i
     return 0;
 }
 
-/* What was kept against what has come: the first field with a difference, -1: none. */
+/* Compares the kept halos with those received now. Returns the first field with a difference, or
+ * -1. */
 static int32_t dpari_hx_stale(const dpar_halo_plan *x, const unsigned char *was,
                               const unsigned char *is, dpar_why *why)
 {
@@ -393,7 +400,7 @@ static int32_t dpari_hx_stale(const dpar_halo_plan *x, const unsigned char *was,
     return found;
 }
 
-/* The sentence of the rank with the first field, for all. */
+/* Gives all ranks the message of the rank that found the first field. */
 static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *found, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32;
@@ -411,7 +418,7 @@ static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *fou
                                                sizeof found->text, 0, 0, 0, 0);
 }
 
-/* Can the CPU look at a plan's arrays now? */
+/* Checks that the CPU can read a plan's arrays now. */
 static dpar_status dpari_hx_not_idle(const dpar_halo_plan *x, dpar_why *why)
 {
     if (!x) {
@@ -509,7 +516,7 @@ static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
     return 0;
 }
 
-/* Some points of this rank's array of field f into `local`, which is dense. */
+/* Copies some points of this rank's array of field f to `local`, which is dense. */
 static dpar_status dpari_hx_collect_box(const dpar_halo_plan *x, const dpari_hx_whole *w,
                                         int32_t field, const dpar_box *part)
 {
@@ -560,7 +567,8 @@ static dpar_status dpari_hx_collect(const dpar_halo_plan *x, const dpari_hx_whol
     return st;
 }
 
-/* Own points of a rank's local box into the whole of the field, or (1) of the other one. */
+/* Copies the own points of a rank's local box to the whole array of the field, or (1) of the other
+ * field of a pair. */
 static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid, int other)
 {
     int64_t p[DPAR_MAX_DIMS];
@@ -598,8 +606,8 @@ static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at,
     }
 }
 
-/* The point of a cubed sphere that lies where p does, beyond an edge or on a border that another
- * face owns: q. 0: beyond two edges, where three faces meet. */
+/* Computes q, the point of a cubed sphere at the place of p, which is beyond an edge or on a border
+ * that another face owns. Returns 0 if p is beyond two edges, where three faces meet. */
 static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const int32_t y = h->grid.dims - 2;
@@ -631,7 +639,8 @@ static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, in
     return 1;
 }
 
-/* Over a fold or a pole, q already beyond it in dim `fold`: the column. 0: p stays what it is. */
+/* Computes the column of q, which is beyond a fold or a pole in dim `fold`. Returns 0 if p is an
+ * image of itself. */
 static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
 {
     const int32_t m = h->mirror;
@@ -649,8 +658,9 @@ static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
     return 1;
 }
 
-/* Which point does p show? The rules of halo.h in their own words, without its walk. 0: none, or it
- * is itself. *turn: of vectors. */
+/* Computes the point that cell p is an image of, by the rules of halo.h but independently of its
+ * code. Returns 0 if there is none, or if p is that point itself. *turn is set to the turn of
+ * vectors. */
 static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
@@ -686,7 +696,7 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
     return outside > 0 && (!h->cube || dpari_hx_on_cube(h, p, q, turn));
 }
 
-/* Is p among the points that blocks share? Own ones, and the face beyond. */
+/* True if p is among the points that blocks share: own ones, and the face beyond. */
 static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
@@ -772,7 +782,8 @@ static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *gri
     return DPAR_OK;
 }
 
-/* Which copy of the grid has a rank's block? Axes that do not cut it count copies. -1: none. */
+/* Returns the copy of the grid that a rank's block belongs to, or -1. Mesh axes that do not cut the
+ * grid number its copies. */
 static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
 {
     int32_t coord[DPAR_MAX_AXES], i;
@@ -803,17 +814,17 @@ static int64_t dpari_hx_local_bytes(const dpar_halo_plan *x, int32_t f)
     return most;
 }
 
-/* The field that is looked at in a pass: own points of it, those of a pair's other (-1: there is
- * none), then its halos. */
+/* The field of a pass. The passes are the own points of the field, the own points of the other
+ * field of a pair (-1 if there is none), and the halos of the field. */
 static int32_t dpari_hx_pass_field(const dpari_hx_whole *w, int32_t pass)
 {
     const dpar_halo_field *f = &w->x->field[w->f];
     return pass != 1 ? w->f : f->pair ? (int32_t)(dpari_hx_other(f) - w->x->field) : -1;
 }
 
-/* Rank 0 with the local boxes of all who have one copy of the grid, one after the other: puts own
- * points together, then looks halos up. What it finds it writes. Hears all out, also after an
- * error. */
+/* Rank 0: receives the local boxes of all ranks that have one copy of the grid, one after the
+ * other. It assembles own points first, then compares halos and writes the first difference. It
+ * receives all boxes even after an error, because the others send them. */
 static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, const dpar_box *grid,
                                          int64_t copy)
 {
@@ -843,7 +854,7 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, c
     return st;
 }
 
-/* Another rank than 0 sends its local boxes, as they are asked for. */
+/* Other ranks: send their local boxes in the order in which rank 0 receives them. */
 static dpar_status dpari_hx_compare_send(dpar_halo_plan *x, dpari_hx_whole *w)
 {
     dpar_status st = DPAR_OK, now;

@@ -1,54 +1,60 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_check - did an exchange of halos (halo_exchange.h) bring the right things? For a code that
- * is suspected, or its tests. A code that works needs nothing of it.
+/* halo_check - checks whether an exchange of halos (halo_exchange.h) brought the right values, for
+ * tests and for a code that you suspect. A correct code does not need it.
  *
- *     dpar_halo_plan_check(x, DPAR_HALO_POISON, &why);      halos are NaN
+ *     dpar_halo_plan_check(x, DPAR_HALO_POISON, &why);          halos become NaN
  *     dpar_halo_plan_exchange(x);
  *     st = dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why);   none is left
- *     st = dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);      and each is its owner's value
+ *     st = dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why);      and each has its owner's value
  *     ... steps ...
- *     st = dpar_halo_plan_check(x, DPAR_HALO_STALE, &why);      nobody forgot an exchange */
+ *     st = dpar_halo_plan_check(x, DPAR_HALO_STALE, &why);      no exchange was forgotten */
 #ifndef DPARI_DEBUG_HALO_CHECK_H
 #define DPARI_DEBUG_HALO_CHECK_H
 
 #include "../base/text.h"
 #include "../halo/halo_exchange.h"
 
-/* What to look for. 0 is none of these. */
+/* Kinds of checks. 0 is not one of them. */
 enum {
-    /* Looks for nothing: all halo cells that an exchange fills become NaN (integers: 2^n - 1).
+    /* Sets all halo cells that an exchange fills to NaN (integers: 2^n - 1) and looks for nothing.
      * Local. */
     DPAR_HALO_POISON = 1,
-    /* A NaN that is still there, in a cell that exchanges fill, of fields that have no NaN
-     * themselves. E_ARG with field, cell and rank. Local. */
+    /* Looks for a NaN that is left in a cell that exchanges fill, for fields that have no NaN of
+     * their own. It is DPAR_E_ARG with field, cell and rank. Local. */
     DPAR_HALO_UNFILLED,
-    /* A value that an exchange would change, bit for bit: a halo that is stale, or with a plan of
-     * shared points a copy that is not its owner's. E_MISMATCH on all ranks with the first: field,
-     * point, both ranks, both values. Halos change while it runs, nothing does afterwards.
-     * COLLECTIVE: an exchange, and a copy of the halos (dpar_comm_alloc). */
+    /* Looks for a value that an exchange would change, bit for bit: a halo that is stale, or with a
+     * plan of shared points a copy that differs from its owner's. It is DPAR_E_MISMATCH on all
+     * ranks, with field, point, both ranks and both values of the first one. Halos change during
+     * the check and are restored afterwards. Collective. Costs an exchange, and a copy of the halos
+     * from dpar_comm_alloc. */
     DPAR_HALO_STALE,
-    /* A halo cell that is not its owner's, found another way than exchanges go. Rank 0 gathers each
-     * field's own points by plain messages and puts them together as the serial code would hold
-     * them. The halos of all ranks are looked up there, cell by cell: indices by the rules of
-     * halo.h, no transfer lists. E_MISMATCH on all ranks with the first. COLLECTIVE; slow, takes
-     * memory for the whole grid on rank 0 (dpar_comm_alloc). */
+    /* Looks for a halo cell that differs from its owner's, by another method than exchanges use.
+     * Rank 0 gathers the own points of each field by plain messages and arranges them as a serial
+     * code would. The halos of all ranks are compared with that, cell by cell, with indices by the
+     * rules of halo.h and without transfer lists. It is DPAR_E_MISMATCH on all ranks with the first
+     * one. Collective. Slow, and allocates memory for the whole grid on rank 0 with
+     * dpar_comm_alloc. */
     DPAR_HALO_WRONG
 };
-/* Checks a plan's fields between exchanges. OK: nothing was found. POISON and UNFILLED cost O(halo
- * cells), the others as said there.
+/* Checks the fields of a plan between two exchanges. Returns DPAR_OK if nothing was found.
  *
- * E_ARG: found, as said there; or no plan, no such `what`, an exchange that has not ended, or
- * fields in a device's memory where messages carry all (nothing waits for it). Else errors of the
- * communicator. */
+ * what: DPAR_HALO_POISON, ... DPAR_HALO_WRONG. The first two cost O(halo cells).
+ *
+ * Fails with what the check found, as described there. Fails with DPAR_E_ARG if x is NULL, there is
+ * no such check, or an exchange is under way. Fields in the memory of a device are also DPAR_E_ARG
+ * if all halos are sent by messages, because nothing waits for that memory. Other errors are those
+ * of the communicator. */
 DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why);
 
-/* What a rank sends to each peer at each exchange, as a table. Nothing for NULL. Local, O(peers x
- * pieces). Columns: rank, way, blocks between the two at most along any mesh axis (1: a neighbour),
- * pieces (boxes), bytes, bytes that are read where they lie, runs of memory.
+/* Writes a table of what a rank sends to each peer in each exchange; nothing if x is NULL. Its
+ * columns are the peer, `way` (the method), `hops`, pieces (boxes), bytes, bytes that the peer
+ * reads directly, and runs of memory. `hops` is the distance in blocks, the largest along any mesh
+ * axis, so that it is 1 for a neighbour.
  *
- * With options.timers it adds the times of the phases, microseconds an exchange. A line follows for
- * each field that is packed where peers that share memory could read it directly. It is not in
- * memory of dpar_comm_alloc of the plan's communicator, or of one split from the same. */
+ * With options.timers it adds the times of the phases, in microseconds an exchange. One more line
+ * follows for each field that is packed although peers that share memory could read it directly.
+ * Such a field is not in memory of dpar_comm_alloc of the plan's communicator, or of one that was
+ * split from the same. Local. O(peers x pieces). */
 DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_text *out);
 
 #endif

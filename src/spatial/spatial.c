@@ -1,4 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Layers on a field that ranks share. Planning goes dim by dim. From the blocks of outputs follow
+ * the inputs that they read, and from these the halo of the rank and the padding. Windows of a halo
+ * exchange cover both, so that halo_exchange.h does the communication.
+ *
+ * Forward: the exchange begins, the kernel runs on the core (outputs that read only own points and
+ * constants), the exchange ends, padding is filled dim by dim so that corners are filled from
+ * corners, and the kernel runs on the slabs around the core. Backward runs the same steps in
+ * reverse: padding is added to the points it was copied from, the last dim first, and halos are
+ * added to their owners.
+ *
+ * Norms exchange (count, mean, M2) of each set and merge them in rank order. */
 #include "spatial.h"
 
 #include "../base/arith.h"
@@ -44,7 +55,7 @@ static int64_t dpari_spatial_dilation(const dpar_spatial_desc *s, int32_t d)
     return s->window[d].dilation > 0 ? s->window[d].dilation : 1;
 }
 
-/* From the first tap to the last. */
+/* The distance from the first tap to the last. */
 static int64_t dpari_spatial_reach(const dpar_spatial_desc *s, int32_t d)
 {
     return dpari_spatial_dilation(s, d) * (s->window[d].kernel - 1);
@@ -350,7 +361,7 @@ static void dpari_spatial_block_of(const dpar_spatial_desc *s, const dpar_layout
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-/* The same mesh axes cut the same dims? */
+/* True if the same mesh axes cut the same dims of both layouts. */
 static dpar_status dpari_spatial_given(const dpar_spatial_desc *s, const int64_t *m, dpar_why *why)
 {
     const dpar_layout *in = &s->in, *g = &s->given;
@@ -410,7 +421,7 @@ static dpar_status dpari_spatial_layer(const dpar_spatial_desc *s, int64_t *m, d
                : st;
 }
 
-/* Does one axis alone cut the dim that axis i cuts? */
+/* True if axis i is the only axis that cuts its dim. */
 static int dpari_spatial_alone(const dpar_layout *l, int32_t i)
 {
     int32_t k;
@@ -438,8 +449,8 @@ static void dpari_spatial_cuts(const dpar_spatial_desc *s, int32_t i, int64_t m,
     }
 }
 
-/* Who has the outputs. cuts: room for those of all axes (NULL: following ones as balanced ones, for
- * callers that need only the others). */
+/* Lays out the outputs over the ranks. cuts: room for those of all axes (NULL: following ones as
+ * balanced ones, for callers that need only the others). */
 static dpar_status dpari_spatial_layout(const dpar_spatial_desc *s, const int64_t *m, int64_t *cuts,
                                         dpar_layout *out, dpar_why *why)
 {
@@ -472,7 +483,7 @@ static dpar_status dpari_spatial_layout(const dpar_spatial_desc *s, const int64_
     return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, why);
 }
 
-/* Judges a layer and tells its outputs of each dim. */
+/* Checks a layer and computes its outputs of each dim. */
 static dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m, dpar_why *why)
 {
     dpar_layout out;
@@ -718,7 +729,7 @@ static void dpari_spatial_fields(dpari_spatial *p, const dpar_box *least)
     }
 }
 
-/* Do the elements of an array of that box, and their global indices, stay far from 2^63? */
+/* True if the elements of an array over the box, and their global indices, are far below 2^63. */
 static int dpari_spatial_has_room(const dpar_box *box, int64_t planes)
 {
     const int64_t most = INT64_C(1) << 60;
@@ -865,7 +876,7 @@ static DPARI_COLD void dpari_spatial_state(dpari_facts *f, const void *given)
     }
 }
 
-/* All of a plan but its exchange, judged. */
+/* Checks a layer and fills in all of a plan except its exchange. */
 static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_spatial_desc *layer, dpar_why *why)
 {
@@ -1083,7 +1094,7 @@ static void dpari_spatial_set(unsigned char *to, int64_t count, const unsigned c
     }
 }
 
-/* What happens to a layer of padding. */
+/* Operations on a layer of padding: fill it, add its gradients to their source, or clear it. */
 enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
 
 /* Cells at index i of dim d: filled from index `from` (-1: with `element`); or their gradients
@@ -1384,8 +1395,8 @@ static dpar_status dpari_spatial_bind(dpari_spatial *p, void *const *data)
     return st;
 }
 
-/* Is all memory there that a step writes to? Forward: inputs and the output; backward: gradients of
- * all inputs or of none. */
+/* Checks that a step has all arrays: in forward the inputs and the output, in backward the
+ * gradients of all inputs or of none. */
 static DPARI_COLD dpar_status dpari_spatial_given_arrays(const dpari_spatial *p,
                                                          const dpar_spatial_arrays *a, int forward)
 {

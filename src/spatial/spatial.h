@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* spatial - layers of networks on a field that ranks share: convolution, transposed convolution,
- * pooling, interpolation, neighbourhood attention, Group- and BatchNorm. dpar finds which outputs a
- * rank computes and which inputs these read. It moves the halos, pads, and brings gradients back.
- * The arithmetic is your kernel. It sees global indices, so it is the kernel of one rank:
+/* spatial - runs layers of networks on a field that ranks share: convolution, transposed
+ * convolution, pooling, interpolation, neighbourhood attention, GroupNorm and BatchNorm. dpar finds
+ * which outputs a rank computes and which inputs they read. It exchanges the halos, pads, and sends
+ * gradients back. The arithmetic is your kernel. Because it gets global indices, it is the kernel
+ * that you would write for one rank:
  *
  *     dpar_spatial_desc layer;                        zeroed, then:
  *     layer.kind = DPAR_SPATIAL_CONVOLUTION;
- *     layer.in = field;                          who has which inputs (dpar_layout)
+ *     layer.in = field;                          which rank has which inputs (dpar_layout)
  *     layer.window[0].kernel = 3; ...            as dpar_window_outputs takes it
  *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
  *     layer.forward = convolve; ...
@@ -17,238 +18,265 @@
  *     dpar_spatial_backward(plan, &arrays);
  *     next.in = plan->out;                                      the next layer follows
  *
- * Any kernel, stride, dilation and padding will do, uneven and empty blocks, and halos that reach
- * past the neighbour: what a rank reads is found from its outputs. An output has the same bits on
- * any number of ranks when the kernel's result does not depend on the tile. Input gradients at the
- * ends of blocks are sums of parts of several ranks, always in the same order. They are rounded in
- * other places than on one rank.
+ * Any kernel, stride, dilation and padding is allowed, and so are uneven and empty blocks, and
+ * halos that reach past the neighbour, because dpar computes what a rank reads from its outputs. An
+ * output has the same bits on any number of ranks if the kernel's result does not depend on the
+ * tile. Input gradients near the ends of blocks are sums of parts from several ranks, always in the
+ * same order, but rounded differently than on one rank.
  *
- * Where comm->mem is a device's, so are the arrays of a step. Halos travel and padding is made
- * there, and kernels enqueue on the stream of comm->mem and return. The thread waits for nothing
- * where that stream orders what is sent (dpar_nccl.h). The plan is the host's. */
+ * If comm->mem is the memory of a device, the arrays of a step are in that memory. Halos and
+ * padding are handled there, and kernels enqueue on the stream of comm->mem and return. The thread
+ * waits for nothing if that stream also orders what is sent (dpar_nccl.h). The plan is in the
+ * memory of the host. */
 #ifndef DPARI_SPATIAL_SPATIAL_H
 #define DPARI_SPATIAL_SPATIAL_H
 
 #include "../halo/halo_exchange.h"
 #include "../train/layers.h"
 
+/* The most inputs that a layer has. */
 enum { DPAR_SPATIAL_MAX_TENSORS = 4 };
 
-/* What reads what, along each dim. dpar_spatial_taps says it of one output. */
+/* Kinds of layers: which inputs an output reads, along each dim. dpar_spatial_taps gives it for one
+ * output. */
 enum {
-    DPAR_SPATIAL_CONVOLUTION = 1, /* pooling too */
+    DPAR_SPATIAL_CONVOLUTION = 1, /* also pooling */
     DPAR_SPATIAL_TRANSPOSED,      /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
     DPAR_SPATIAL_INTERPOLATION,   /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
-    DPAR_SPATIAL_NEIGHBOURHOOD /* attention: `in` are keys and values; queries go by `user`, cut as
-                          the outputs. stride and pads do not count; DPAR_SPATIAL_PAD_WRAP: round a
-                          ring. Keys that no query of a rank sees stay where they are, except keys
-                          between others that it sees, of a block of fewer queries than the dilation
-                        */
+    /* Neighbourhood attention: `in` are keys and values; queries are passed in `user` and cut like
+     * the outputs. stride and pads are ignored; DPAR_SPATIAL_PAD_WRAP makes the dim a ring. Keys
+     * that no query of a rank sees are not sent to it, except keys between others that it sees, if
+     * its block has fewer queries than the dilation. */
+    DPAR_SPATIAL_NEIGHBOURHOOD
 };
 
-/* What lies beyond the ends of a dim. */
+/* Values beyond the ends of a dim. */
 enum {
     DPAR_SPATIAL_PAD_ZERO,
-    DPAR_SPATIAL_PAD_WRAP,      /* the other end: longitudes */
-    DPAR_SPATIAL_PAD_REFLECT,   /* without the end itself; pads must be below the extent */
-    DPAR_SPATIAL_PAD_REPLICATE, /* the end; interpolation has this for DPAR_SPATIAL_PAD_ZERO too */
-    DPAR_SPATIAL_PAD_LOWEST     /* minus infinity: max pooling. Integers: the least one. Not f8 */
+    DPAR_SPATIAL_PAD_WRAP,      /* the points of the other end, as for longitudes */
+    DPAR_SPATIAL_PAD_REFLECT,   /* mirrored without the end itself; pads must be below the extent */
+    DPAR_SPATIAL_PAD_REPLICATE, /* the end; interpolation also uses it for DPAR_SPATIAL_PAD_ZERO */
+    DPAR_SPATIAL_PAD_LOWEST     /* minus infinity, or the least integer, for max pooling; not f8 */
 };
 
-/* Who computes the outputs. */
+/* Rules for which rank computes which outputs. */
 enum {
-    DPAR_SPATIAL_OUTPUTS_BALANCED, /* cut by DPAR_SPLIT_EVEN over the same mesh axes */
-    DPAR_SPATIAL_OUTPUTS_FOLLOW, /* near their inputs: small halos; only for dims that are cut once
-                                  */
-    DPAR_SPATIAL_OUTPUTS_GIVEN   /* layer.given: dims cut by the same mesh axes as those of `in` */
+    DPAR_SPATIAL_OUTPUTS_BALANCED, /* cut by DPAR_SPLIT_EVEN over the mesh axes of the inputs */
+    DPAR_SPATIAL_OUTPUTS_FOLLOW,   /* near their inputs, for small halos; only for dims that are cut
+                                      by one mesh axis */
+    DPAR_SPATIAL_OUTPUTS_GIVEN     /* layer.given, whose dims are cut by the same mesh axes as those
+                                      of `in` */
 };
 
-/* A piece of a field in memory. Indices are global, as all here. Point i, j, ... of plane p is
+/* A piece of a field in memory, with global indices. Point i, j, ... of plane p is
  * data[origin + p * plane + i * stride[0] + j * stride[1] + ...]. */
 typedef struct dpar_tile {
     void *data;
-    int64_t origin, plane, planes;
-    int64_t stride[DPAR_MAX_DIMS];
-    dpar_box box; /* what to compute, or all that this reads, padding too */
+    int64_t origin, plane, planes; /* elements, elements, number of planes */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements */
+    dpar_box box; /* what to compute, or all that this computation reads, padding included */
 } dpar_tile;
 
 typedef struct dpar_spatial_desc dpar_spatial_desc;
 
-/* What a kernel gets. Tiles have no data where a step does not use them. in[].box is exactly what
- * the outputs of out.box read. It reaches beyond 0 and the extent where padding is read, so a
- * routine without padding (im2col, cuDNN) can take it as it is. */
+/* Describes the work of a kernel. Tiles that a step does not use have no data. in[].box is exactly
+ * what the outputs of out.box read. It extends below 0 and beyond the extent where padding is read,
+ * so that a routine without padding (im2col, cuDNN) can use it as it is. */
 typedef struct dpar_spatial_call {
     const dpar_spatial_desc *layer;
     dpar_tile in[DPAR_SPATIAL_MAX_TENSORS];
     dpar_tile in_gradient[DPAR_SPATIAL_MAX_TENSORS];
     dpar_tile out, out_gradient;
-    void *user;
+    void *user; /* that of the layer */
 } dpar_spatial_call;
+/* Computes outputs or gradients on a tile: a callback of yours. */
 typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
 
-/* A layer. Zero it and fill in what differs. A dim whose kernel is 0 is not touched (a batch). */
+/* Describes a layer. Zero it and fill in what differs from the defaults. A dim whose kernel is 0 is
+ * left as it is, such as a batch. */
 struct dpar_spatial_desc {
     int32_t kind;                      /* DPAR_SPATIAL_CONVOLUTION, ... */
     int32_t outputs;                   /* DPAR_SPATIAL_OUTPUTS_BALANCED, ... */
-    dpar_layout in;                    /* of one plane of the inputs; blocks as halo.h has them */
-    dpar_layout given;                 /* DPAR_SPATIAL_OUTPUTS_GIVEN */
+    dpar_layout in;                    /* of one plane of the inputs; blocks as in halo.h */
+    dpar_layout given;                 /* for DPAR_SPATIAL_OUTPUTS_GIVEN */
     dpar_window window[DPAR_MAX_DIMS]; /* kernel, stride, dilation, pads, ceil_mode */
-    int32_t padding[DPAR_MAX_DIMS];    /* DPAR_SPATIAL_PAD_x */
-    int64_t extent[DPAR_MAX_DIMS]; /* outputs of a dim; 0: as many as there are. Interpolation: must
-                                      be said. Transposed: with torch's output padding */
-    int32_t corners;               /* interpolation: 1: align_corners */
-    int32_t type; /* DPAR_F32, ... of inputs and outputs; with gradients dpar_type_reduces must take
-                     it */
-    int32_t tensors; /* inputs of one shape (keys, values); 0: 1; at most 4 */
-    int32_t last;    /* 1: planes are innermost (NHWC) */
-    int32_t whole;   /* 1: the kernel runs once, when all halos are there. 0: on the inner outputs
-                        while halos travel, then on at most 2 boxes a dim of the others */
-    int64_t planes, out_planes; /* channels times samples, of each input and of the output; 0: 1,
-                                   and as many as the inputs */
-    dpar_box in_box; /* box of this rank's arrays, where it is larger than the layer needs (two
-                        layers read them); dims 0: as dpar_spatial_check. At most 2^60 elements, as
-                        the outputs (E_RANGE) */
+    int32_t padding[DPAR_MAX_DIMS];    /* DPAR_SPATIAL_PAD_ZERO, ... */
+    /* Outputs of each dim; 0 selects as many as there are. Required for interpolation. For a
+     * transposed convolution it may include PyTorch's output padding. */
+    int64_t extent[DPAR_MAX_DIMS];
+    int32_t corners; /* interpolation: 1 selects align_corners */
+    int32_t type;    /* of inputs and outputs: DPAR_F32, ...; with gradients dpar_type_reduces must
+                        accept it */
+    int32_t tensors; /* inputs of one shape (keys, values), at most 4; 0 selects 1 */
+    int32_t last;    /* 1 if planes are innermost (NHWC) */
+    /* 1 calls the kernel once, when all halos have arrived. 0 calls it on the inner outputs while
+     * halos are under way, then on the others as at most 2 boxes for each dim. */
+    int32_t whole;
+    int64_t planes, out_planes; /* channels times samples of each input, and of the output; 0
+                                   selects 1, and as many as the inputs have */
+    /* Box of this rank's arrays, if it is larger than the layer needs because two layers read them.
+     * dims 0 selects the box of dpar_spatial_check. At most 2^60 elements, as the outputs, or it is
+     * DPAR_E_RANGE. */
+    dpar_box in_box;
     dpar_spatial_kernel forward;         /* writes out at out.box from in */
-    dpar_spatial_kernel input_gradient;  /* ADDS to in_gradient what out_gradient at out.box gives;
-                                            in and out are as forward left them */
-    dpar_spatial_kernel weight_gradient; /* from in and out_gradient; runs while gradients travel.
-                                            The sum over ranks (dpar_all_reduce) is yours */
-    void *user;
-    /* How halos travel, not which fields; NULL: the defaults, and boxes are packed wherever arrays
-     * lie. With way DPAR_HALO_DIRECT peers read long runs where they lie: in and in_gradient are
-     * then memory of dpar_comm_alloc in each step, on all ranks (E_ARG). */
+    dpar_spatial_kernel input_gradient;  /* adds to in_gradient the gradient from out_gradient at
+                                            out.box; in and out are as forward left them */
+    dpar_spatial_kernel weight_gradient; /* uses in and out_gradient; called while gradients are
+                                            under way. Summing over ranks (dpar_all_reduce) is up to
+                                            you */
+    void *user;                          /* passed to the kernels */
+    /* How halos are exchanged; its `field` and `fields` are ignored. NULL selects the defaults,
+     * with which boxes are packed wherever arrays are. With way DPAR_HALO_DIRECT, peers read long
+     * runs directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc in
+     * every step, on all ranks; otherwise it is DPAR_E_ARG. */
     const dpar_halo_plan_desc *options;
 };
 
 /* ---- one dim; local ---- */
 
-/* What output y reads: inputs first, first + step, ..., count of them, padding too. Of a transposed
- * convolution input i meets tap (y + pad_low - i stride) / dilation where that divides. */
+/* The inputs that an output y reads: first, first + step, ..., which are `count`, padding included.
+ * In a transposed convolution, input i meets tap (y + pad_low - i stride) / dilation if that is a
+ * whole number. */
 typedef struct dpar_spatial_tap_range {
     int64_t first, step, count;
-    int64_t inside;  /* of these within 0 .. extent - 1: for averages without padded cells */
-    int64_t padded;  /* of these within the padding too: for averages with padded cells (ceil_mode
-                        windows end there) */
-    double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
+    int64_t inside;  /* how many are within 0 .. extent - 1, for averages without padded cells */
+    int64_t padded;  /* how many are within the padding too, for averages with padded cells
+                        (ceil_mode windows end there) */
+    double fraction; /* interpolation: distance of y from the tap at or before it, in taps */
 } dpar_spatial_tap_range;
-/* What output y of a dim reads. `layer` is one that dpar_spatial_check takes. E_ARG, without a
- * sentence: no such dim or output. Local, O(taps). */
+/* Computes the inputs that output y of a dim reads, for a layer that dpar_spatial_check accepts.
+ * Local. O(taps). Fails with DPAR_E_ARG, without a message, if there is no such dim or output. */
 DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial_desc *layer, int32_t dim, int64_t y,
                                        dpar_spatial_tap_range *taps);
-/* What a layer gives, and what a rank has of it. Boxes without points have dims 0. */
+/* The outputs of a layer, and what a rank has of it. Boxes without points have dims 0. */
 typedef struct dpar_spatial_boxes {
     int64_t extent[DPAR_MAX_DIMS]; /* outputs of each dim */
-    dpar_box in;  /* what its input arrays must hold at least: own points, halos, padding */
-    dpar_box out; /* the outputs that it computes */
+    dpar_box in;  /* the least that its input arrays must hold: own points, halos, padding */
+    dpar_box out; /* outputs that it computes */
 } dpar_spatial_boxes;
-/* Judges a layer, and says what is known of it without planning (boxes NULL: not wanted). Where
- * several layers read one array, its box is the least that holds the boxes `in` of all of them.
- * E_ARG, E_RANGE with a sentence. Local, O(dims x axes). */
+/* Checks a layer and computes its boxes on a rank without planning it. If several layers read one
+ * array, its box is the smallest that holds the boxes `in` of all of them.
+ *
+ * boxes: set to the boxes. May be NULL.
+ *
+ * Local. O(dims x axes). Fails with DPAR_E_ARG or DPAR_E_RANGE. */
 DPAR_API dpar_status dpar_spatial_check(const dpar_spatial_desc *layer, int32_t rank,
                                         dpar_spatial_boxes *boxes, dpar_why *why);
-/* The tile of an array that holds `box` densely, planes outermost or innermost (last). Local,
- * O(dims). */
+/* Describes a dense array that holds `box` as a tile.
+ *
+ * last: 1 if planes are innermost, 0 if they are outermost.
+ *
+ * Local. O(dims). */
 DPAR_API void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
                              int32_t last);
 
 /* ---- layers ---- */
 
-/* A plan of a layer; these fields are to be read. Boxes without points have dims 0. */
+/* A plan of a layer, whose fields you may read. Boxes without points have dims 0. */
 typedef struct dpar_spatial_plan {
     dpar_spatial_desc layer;
-    dpar_layout out;    /* who has which outputs: `in` of the next layer */
+    dpar_layout out;    /* which rank has which outputs: `in` of the next layer */
     dpar_box in_box;    /* box of the input arrays, which are dense */
-    dpar_box in_own;    /* the rank's own inputs in it: what the layer before writes */
-    dpar_box out_own;   /* the outputs that the rank computes */
+    dpar_box in_own;    /* the rank's own inputs in it, which the previous layer writes */
+    dpar_box out_own;   /* outputs that the rank computes */
     int64_t halo_bytes; /* bytes that this rank sends to others in a forward exchange */
 } dpar_spatial_plan;
 
-/* The memory of one step: any that the CPU reaches, or a device's where comm->mem is. A rank
+/* Arrays of one step, in memory that the CPU reaches, or in that of the device of comm->mem. A rank
  * without points gives NULLs. */
 typedef struct dpar_spatial_arrays {
-    void *in[DPAR_SPATIAL_MAX_TENSORS]; /* in_box. Forward reads own points and fills the others.
-                                       Backward: as forward left it; NULL if no kernel reads it */
-    void *in_gradient[DPAR_SPATIAL_MAX_TENSORS]; /* in_box. Backward writes own points; the others
-                                                become 0 */
-    void *out;                                   /* out_box */
-    void *out_gradient;                          /* out_box */
-    dpar_box out_box;   /* box of out and out_gradient: in_box of the next layer; dims 0: out_own */
-    int32_t accumulate; /* 1: adds to in_gradient's own points (another layer read it too) */
+    /* Over in_box. Forward reads the rank's own points and fills in the others. Backward uses it as
+     * forward left it; it may be NULL if no kernel reads it. */
+    void *in[DPAR_SPATIAL_MAX_TENSORS];
+    /* Over in_box. Backward writes the rank's own points; the others become 0. */
+    void *in_gradient[DPAR_SPATIAL_MAX_TENSORS];
+    void *out;          /* over out_box */
+    void *out_gradient; /* over out_box */
+    dpar_box out_box;   /* box of out and out_gradient: in_box of the next layer; dims 0 selects
+                           out_own */
+    int32_t accumulate; /* 1 adds to the own points of in_gradient, because another layer read the
+                           inputs too */
 } dpar_spatial_arrays;
 
-/* Bytes of memory for a plan of a layer on this rank. Takes and gives back some pages of the
- * system. Errors as init, of this rank alone. Local. As init up to O(outputs x taps) of each
- * dim. */
+/* Computes the bytes of memory that dpar_spatial_init needs from you on this rank. It allocates
+ * some pages from the system and frees them. Local. Costs as dpar_spatial_init up to O(outputs x
+ * taps) of each dim. Fails as dpar_spatial_init does, on this rank only. */
 DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial_desc *layer,
                                         int64_t *bytes, dpar_why *why);
-/* Plans a layer in your memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE: all
- * ranks give the same layer, but for in_box, whole, kernels and user; all have an input_gradient or
- * none. One all-reduce besides the exchange's. Cost as dpar_spatial_bytes.
+/* Plans a layer in your memory, aligned to 64. Rank n of the mesh is rank n of c.
  *
- * E_MISMATCH: layers differ. E_ROOM, and errors as dpar_spatial_check and dpar_halo_plan_init.
- * What fails on one rank fails on all. */
+ * Collective: all ranks give the same layer, except in_box, whole, kernels and user; either all or
+ * none have an input_gradient. Costs as dpar_spatial_bytes, one all-reduce, and the planning of the
+ * halo exchange. Fails on all ranks with DPAR_E_MISMATCH if layers differ, DPAR_E_ROOM, or as
+ * dpar_spatial_check and dpar_halo_plan_init do. */
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_spatial_desc *layer, dpar_spatial_plan **plan,
                                        dpar_why *why);
-/* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. Sends
- * plan->halo_bytes.
+/* Computes outputs from inputs: exchanges halos, fills the padding, and calls the kernel.
  *
- * E_ARG: arrays are missing or out_box does not hold the rank's outputs. That breaks the
- * communicator, so that the other ranks hear of it. Else errors as dpar_halo_plan_exchange. The
- * sentence is in the communicator's why. E_ARG without one: plan or a is NULL. */
+ * Collective. Sends plan->halo_bytes. Fails with DPAR_E_ARG if arrays are missing or out_box does
+ * not hold the rank's outputs, which breaks the communicator so that the other ranks notice. Other
+ * errors are those of dpar_halo_plan_exchange. The message is in the communicator's why, except for
+ * DPAR_E_ARG because plan or a is NULL. */
 DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Input gradients from output gradients, and weight gradients meanwhile. COLLECTIVE. The kernel
- * runs on all outputs of the rank. What it put on padding goes back to where the padding came from
- * (of zeros: nowhere), what it put on halos to their owners, in a fixed order.
+/* Computes input gradients from output gradients, and weight gradients meanwhile. The kernel runs
+ * on all outputs of the rank. What it adds to padding is moved to the points that the padding came
+ * from (for zeros: nowhere), and what it adds to halos is sent to their owners, in a fixed order.
  *
- * Without input_gradient or in_gradient[0] only weight gradients are computed, and nothing travels.
- * That must be so on all ranks that have points, or on none. Errors and bytes as forward, of
- * gradients. The sentence is in the communicator's why. */
+ * Without input_gradient or in_gradient[0] only weight gradients are computed, and nothing is sent.
+ * This must be so on all ranks that have points, or on none.
+ *
+ * Collective. Sends as much as dpar_spatial_forward, in gradients, and fails as it does. */
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Ends a plan of a layer. COLLECTIVE. NULL is fine. Errors as dpar_halo_plan_close; the
- * sentence is in the communicator's why. */
+/* Closes a plan of a layer. NULL is allowed. Collective. Fails as dpar_halo_plan_close does; the
+ * message is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
 
 /* ---- normalisation: by (count, mean, M2), never by sums of squares ----
  *
- * Where comm->mem is a device's, so are the norm's arrays: tiles, scale, shift, saved, scratch,
- * gradients. All is enqueued, the thread waits for nothing. */
+ * If comm->mem is the memory of a device, the norm's arrays are in that memory: tiles, scale,
+ * shift, saved, scratch and gradients. All work is enqueued, and the thread waits for nothing. */
 
-/* A norm: y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel]. plane =
- * sample * channels + channel. The variance divides by the count. */
+/* Describes a norm: y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel],
+ * where plane = sample * channels + channel. The variance is divided by the count. */
 typedef struct dpar_norm {
-    int32_t type; /* DPAR_F32 or DPAR_F64, also of scale and shift */
+    int32_t type; /* also of scale and shift: DPAR_F32 or DPAR_F64 */
     int32_t samples, channels;
-    int32_t groups; /* GroupNorm: channels / groups of a sample together. 1: LayerNorm's way,
-                       channels: InstanceNorm. 0: BatchNorm: a channel of all samples */
+    int32_t groups; /* sets of a sample, of channels / groups channels each (GroupNorm). 1 is a
+                       LayerNorm of all channels, `channels` is InstanceNorm. 0 is BatchNorm: a set
+                       is one channel of all samples */
     double epsilon; /* 0 to 1e300 */
-    const void *scale, *shift; /* [channels]; NULL: 1 and 0 */
+    const void *scale, *shift; /* [channels]; NULL selects 1 and 0 */
 } dpar_norm;
-/* Tiles of one step, with dims in any order. dpar_norm_sizes says the sizes. */
+/* Arrays of one step of a norm. Tiles may have their dims in any order. dpar_norm_sizes gives the
+ * sizes of saved and scratch. */
 typedef struct dpar_norm_arrays {
-    const dpar_tile *x;  /* the rank's points (box; may be empty, the same in all tiles) */
-    const dpar_tile *y;  /* forward writes; may be x */
-    const dpar_tile *dy; /* backward reads */
-    const dpar_tile *dx; /* backward writes; may be dy */
-    double *saved;       /* mean and inverse deviation of each set, one set after the other: forward
-                            writes, backward reads */
-    /* [channels]: backward ADDS this rank's part; NULL: not wanted. The sum over ranks is yours,
-     * with the other weights. */
+    const dpar_tile *x;  /* the rank's points; the box is the same in all tiles and may be empty */
+    const dpar_tile *y;  /* forward writes it; may be x */
+    const dpar_tile *dy; /* backward reads it */
+    const dpar_tile *dx; /* backward writes it; may be dy */
+    double *saved;       /* mean and inverse deviation of each set, one set after the other; forward
+                            writes it, backward reads it */
+    /* [channels]; backward adds this rank's part. NULL if not wanted. Summing over ranks is up to
+     * you, as for other weights. */
     double *scale_gradient, *shift_gradient;
     double *scratch;
 } dpar_norm_arrays;
-/* How many doubles saved and scratch have; NULL: not wanted. Local. O(1). */
+/* Computes the numbers of doubles in saved and scratch. Each may be NULL. Local. O(1). */
 DPAR_API void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
                               int64_t *scratch);
-/* y from x. c: the ranks that share the sets: the tiles of a sample, of BatchNorm those of all
- * samples. Sums are in f64. COLLECTIVE: one all-gather. 24 bytes a set travel; O(points).
+/* Computes y from x, with sums in f64.
  *
- * E_ARG: the sentence is in c->why, where c is one. Points without data break the communicator, so
- * that the others hear of it. E_MISMATCH: ranks give another type, samples, channels, groups or
- * epsilon, on engines that compare calls (shared memory, MPI with check). */
+ * c: the ranks that share the sets: those with tiles of the same sample, for BatchNorm those with
+ *    tiles of any sample.
+ *
+ * Collective: one all-gather of 24 bytes a set. O(points). Fails with DPAR_E_ARG; the message is in
+ * c->why unless c is NULL. Points without data break the communicator so that the other ranks
+ * notice. Fails with DPAR_E_MISMATCH if ranks give a different type, samples, channels, groups or
+ * epsilon, on engines that compare calls: shared memory, and MPI with check. */
 DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a);
-/* dx from dy and x. COLLECTIVE: one all-reduce. Errors as forward. 24 bytes a set travel;
- * O(points). */
+/* Computes dx from dy and x. Collective: one all-reduce of 24 bytes a set. O(points). Fails as
+ * dpar_norm_forward does. */
 DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
                                         const dpar_norm_arrays *a);
 

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Attention in a sliding window. The tokens of the packed sequence are a one-dimensional grid with
+ * a halo as wide as the window, so that one halo exchange brings keys and values, and its adjoint
+ * returns their gradients. Queries are computed on own keys while the exchange is under way.
+ *
+ * dpar_attention_halo fills in the functions of a plan (attention_way.h); sequence.c calls them. */
 #include "window_attention.h"
 
 #include "../base/arith.h"
@@ -10,7 +15,7 @@
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Fields are keys, values; their gradients. */
+/* The fields are keys, values, gradients of keys, and gradients of values. */
 typedef struct dpari_windows {
     dpar_halo halo;
     dpar_halo_field field[4];
@@ -22,7 +27,7 @@ typedef struct dpari_windows {
     int64_t lent;   /* bytes that forward's exchange sends */
 } dpari_windows;
 
-/* How many of the tokens [lo, hi) lie beside the slice of a rank, within the window. */
+/* Counts the tokens of [lo, hi) that are next to the slice of a rank, within the window. */
 static int64_t dpari_windows_beside(const dpar_attention_desc *a, int32_t rank, int64_t lo,
                                     int64_t hi)
 {
@@ -39,7 +44,7 @@ static int64_t dpari_windows_beside(const dpar_attention_desc *a, int32_t rank, 
     return dpari_most(0, before) + dpari_most(0, behind);
 }
 
-/* The layer's numbers are those of a window. */
+/* Checks that the layer has a window, and a rule and sizes that this method supports. */
 static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *a, dpar_why *why)
 {
     const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->values);
@@ -59,7 +64,7 @@ static dpari_windows *dpari_windows_of(const dpari_attention *p)
     return (dpari_windows *)p->of_way;
 }
 
-/* The halo of this rank's tokens, and fields in it. */
+/* Describes the halo of this rank's tokens, and the fields in it. */
 static dpar_status dpari_windows_halo(const dpari_attention *p, const dpar_comm *c,
                                       dpari_windows *w, dpar_why *why)
 {
@@ -197,7 +202,8 @@ static dpari_seq_block dpari_windows_own(const dpari_attention *p, int32_t field
     return b;
 }
 
-/* Those of the n-th piece of its halo, less what lies beyond the ends; 0: there is none. */
+/* Describes the n-th piece of the rank's halo, without what is beyond the ends of the sequence.
+ * Returns 0 if there is none. */
 static int dpari_windows_slab(const dpari_attention *p, int32_t n, int32_t field,
                               dpari_seq_block *b)
 {
@@ -221,7 +227,7 @@ static int dpari_windows_slab(const dpari_attention *p, int32_t n, int32_t field
     return 1;
 }
 
-/* Own keys and values to where the exchange finds them; it begins. */
+/* Copies the rank's keys and values to the fields of the exchange, and begins the exchange. */
 static dpar_status dpari_windows_lend(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpari_windows *w = dpari_windows_of(p);

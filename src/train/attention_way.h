@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* attention_way - private: a plan of attention; what a way of it beside the ring (ulysses.h;
- * windows by halos, window_attention.h, which stands above training) does inside of one, and what
- * it uses of sequence.c. */
+/* attention_way - private: the plan of attention, the functions by which a method other than the
+ * ring (ulysses.h, window_attention.h) takes part in it, and the functions of sequence.c that such
+ * a method calls. window_attention.h is in dpar_spatial.h, which includes training. */
 #ifndef DPARI_TRAIN_ATTENTION_WAY_H
 #define DPARI_TRAIN_ATTENTION_WAY_H
 
@@ -20,9 +20,9 @@ typedef struct dpari_attention {
     dpar_work work[DPARI_ATTENTION_MAIL];
     void *keys[2]; /* keys, then values, of other ranks */
     void *part, *part_lse, *out, *delta, *q_gradient;
-    void *gradients[4]; /* of keys, then values: two that travel, an addition, those at home */
-    void *of_way;       /* the state of layer.way */
-    void *device;       /* buffers that do not lie behind the plan, and how large they are */
+    void *gradients[4]; /* of keys, then values: two being sent, one to add, the rank's own */
+    void *of_way;       /* state of the method, layer.way */
+    void *device;       /* buffers that are not behind the plan, and their size */
     int64_t device_bytes;
 } dpari_attention;
 
@@ -35,18 +35,19 @@ typedef struct dpari_seq_block {
     void *to_k, *to_v; /* the same, where they are written */
 } dpari_seq_block;
 
-/* What is NULL is not done, or the ring does it. */
+/* A method of attention. If a function is NULL, the ring's is used, or nothing is done. */
 struct dpari_attention_method {
-    int32_t number; /* one for each way, from 1 on: ranks compare it */
+    int32_t number; /* of the method, 1 or more; ranks compare it */
     int32_t whole;  /* 1: forward and backward fill the caller's arrays, sums rounded to the type */
-    /* Is it a layer of this way? Its defaults are filled in. And what ranks compare besides. */
+    /* Checks that the method can compute the layer, whose defaults are filled in. state adds what
+     * the ranks have to compare. */
     dpar_status (*check)(const dpar_attention_desc *a, dpar_why *why);
     void (*state)(dpari_facts *f, const dpar_attention_desc *a);
-    /* Takes what the plan needs on this rank: its own state behind the plan (p->of_way), buffers
-     * where the arrays are. The rooms give NULL while bytes are counted. */
+    /* Takes the memory that the plan needs on this rank: its own state behind the plan (p->of_way),
+     * and buffers where the arrays are. While bytes are counted, the rooms return NULL. */
     dpar_status (*lay)(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
                        dpari_room *buffers, dpar_why *why);
-    dpar_status (*init)(dpari_attention *p, dpar_why *why); /* COLLECTIVE, as what follows */
+    dpar_status (*init)(dpari_attention *p, dpar_why *why); /* collective, as those below */
     void (*push)(dpari_attention *p);                       /* between two blocks: local */
     dpar_status (*forward)(dpari_attention *p, const dpar_attention_arrays *a);
     /* *home: the gradients of this rank's keys and values, in the type of sums. */
@@ -56,27 +57,29 @@ struct dpari_attention_method {
 };
 typedef struct dpari_attention_method dpari_attention_method;
 
-/* The slice of a rank; empty for one that does not exist. */
+/* Computes the slice of tokens of a rank; it is empty for a rank that does not exist. */
 DPARI_DOOR void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo,
                                 int64_t *hi);
-/* All queries of the rank with the keys of one block. Of the own block each query sees a key
- * (itself): what the first call of a run of queries gives is there before anything is added. */
+/* Computes attention of all queries of the rank to the keys of one block, and merges it with the
+ * result so far. Call it first with the own block, in which each query sees at least its own
+ * key. */
 DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
                                         const dpari_seq_block *b);
-/* out . out_gradient of each row, which attend_back needs. */
+/* Computes out . out_gradient of each row, which dpari_seq_attend_back needs. */
 DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a);
-/* Adds what the rank's queries give to dq and to the gradients of block b, which are g. */
+/* Adds the gradients from the rank's queries and block b to dq and to g, the gradients of block
+ * b. */
 DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
                                       const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
 
 /* ---- of this header's own modules ---- */
 
-/* Sums of a plan to the layer's type; the same memory: nothing happens. */
+/* Rounds sums of a plan to the layer's type. If `to` is `from`, nothing happens. */
 DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
                                       int64_t n);
-/* F64 or F32. */
+/* The type of sums: F64 or F32. */
 DPARI_API int32_t dpari_seq_sums(int32_t type);
-/* `elements` after base; NULL after NULL. */
+/* The address of an element; NULL if base is NULL. */
 DPARI_API const void *dpari_seq_in(const void *base, int64_t elements, int32_t type);
 DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 

@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Averages gradients that dpar lays out itself (dpar_ddp_init). The buckets have a fixed order,
+ * from the last parameter to the first. dpar_ddp_ready notes that a parameter is ready; when all
+ * parameters of the next bucket are, the bucket is posted, and so are complete buckets that follow
+ * it. All ranks therefore post the same collectives in the same order, even if their gradients
+ * become ready in different orders.
+ *
+ * dpar_ddp_end waits for all buckets. Whether every rank had a gradient for every parameter is
+ * settled there, so that an error is the same on all ranks. over.c has the ddp on the caller's
+ * arrays; it begins with the same struct, and replaces the end of a pass by its own
+ * (dpar_ddp.ends). */
 #include "ddp.h"
 
 #include "../base/arith.h"
@@ -23,7 +33,7 @@ static int32_t dpari_ddp_wire(const dpar_ddp_desc *o)
     return o->wire != DPAR_TYPE_NONE ? o->wire : o->type;
 }
 
-/* Is what travels rounded? */
+/* True if gradients are sent in another type than they have. */
 static int dpari_ddp_rounds(const dpar_ddp_desc *o)
 {
     return dpari_ddp_wire(o) != o->type;
@@ -80,14 +90,16 @@ static dpar_buckets_desc dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_
     return how;
 }
 
-/* Must what travels be written down? Ranks that share memory round f32 as they add it. */
+/* True if the gradients in the wire type need a copy in memory. Ranks that share memory do not,
+ * since their all-reduce rounds f32 while it adds. */
 static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_desc *o)
 {
     return dpari_ddp_rounds(o) && (o->type != DPAR_F32 || o->scatter || o->hook != NULL ||
                                    c->mem != NULL || dpari_world_of(c) == NULL);
 }
 
-/* The pieces of a ddp in memory, or NULL and only their sum. */
+/* Places the parts of a ddp in memory and returns their total size; with memory NULL only
+ * counts. */
 static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t *bytes)
 {
     dpar_ddp none, *d;
@@ -136,7 +148,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_dd
     return st;
 }
 
-/* What all ranks must give alike. */
+/* Lists the options that all ranks must give alike, for comparison. */
 typedef struct dpari_ddp_given {
     const dpar_ddp_desc *options;
     dpar_buckets_desc how;
@@ -257,7 +269,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_
 /* ---- a pass ------------------------------------------------------------------------------------
  */
 
-/* Of any rank, or of this one. */
+/* True if the parameter was ready on any rank with options.unused, otherwise on this one. */
 static int dpari_ddp_used(const dpar_ddp *d, int32_t i)
 {
     return d->options.unused ? d->used[i] != 0 : d->seen[i] != 0;
@@ -336,7 +348,7 @@ static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32
     }
 }
 
-/* Ends the pass on all ranks with a sentence. */
+/* Ends the pass with an error on all ranks. */
 static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
 {
     dpar_comm_abort(d->c, DPAR_E_ARG, text);
@@ -344,7 +356,8 @@ static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
     return d->status;
 }
 
-/* The first element of a bucket in a device's memory that is none: d->found. Waits for it. */
+/* Finds the first NaN or infinity of a bucket in the memory of a device, and waits for the result
+ * in d->found. */
 static dpar_status dpari_ddp_look_there(dpar_ddp *d, int32_t k)
 {
     const dpar_bucket *b = &d->bucket[k];
@@ -372,7 +385,7 @@ static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
     return d->found >= 0 && at >= 0 && at < d->numel[i] ? at : d->numel[i];
 }
 
-/* NaN and Inf do not travel. */
+/* Refuses to send a bucket that contains NaN or infinity (options.finite). */
 static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
 {
     int32_t i;
@@ -395,7 +408,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
     return DPAR_OK;
 }
 
-/* What has come back is there in its own type. */
+/* Converts a reduced bucket from the wire type to the type of the gradients. */
 static dpar_status dpari_ddp_widen(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_desc *o = &d->options;
@@ -422,7 +435,7 @@ static void dpari_ddp_take(dpar_ddp *d)
     }
 }
 
-/* Bucket k leaves. */
+/* Posts the reduction of bucket k. */
 static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_desc *o = &d->options;
@@ -457,7 +470,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
                : dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
 }
 
-/* All whose turn has come. */
+/* Posts all buckets that are next in order and complete. */
 static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
 {
     while (d->latest < d->edge && d->status == DPAR_OK) {

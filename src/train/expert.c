@@ -1,4 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Router, routing and exchange of tokens for mixtures of experts.
+ *
+ * Routing: each rank counts its choices for each expert, applies the capacity, and exchanges the
+ * counts. With DPAR_EXPERTS_DROP_POSITION capacity is global: each expert's rank divides its rows
+ * among the ranks, slot by slot, and answers with what each rank may send. From the counts every
+ * rank knows where its rows begin on the others, and nothing else needs to be agreed.
+ *
+ * Exchange: rows go to experts in the order of ranks and tokens, and results are summed in the
+ * order of choices. There are three implementations with the same bits: direct reads from the
+ * arrays of the other ranks (peers.h), packing around an all-to-all-v, and gathers and sums on a
+ * device. */
 #include "expert.h"
 
 #include "../base/arith.h"
@@ -72,7 +83,7 @@ static double dpari_router_scores(const dpar_router *g, const void *logits, int6
     return 1.0;
 }
 
-/* Does score a go before an earlier b? NaN goes last. */
+/* True if score a, which comes later, ranks before score b. NaN ranks last. */
 static int dpari_router_higher(double a, double b)
 {
     return a > b || (a == a && b != b);
@@ -200,7 +211,7 @@ static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_l
     load->loss = tokens > 0.0 ? g->balance * g->experts * dot / (g->choices * tokens) : 0.0;
 }
 
-/* Ends the communicator with a sentence, so that the other ranks hear it. */
+/* Breaks the communicator with a message, so that the other ranks notice. */
 static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
 {
     dpar_why text;
@@ -348,7 +359,8 @@ typedef struct dpari_experts {
     dpar_mem_span *span; /* [ranks][own] */
 } dpari_experts;
 
-/* So of a routing. Others read the first four arrays at the same places of theirs. */
+/* A routing, and what is behind its head. Other ranks read the first four arrays, which are at the
+ * same places in every rank's routing. */
 typedef struct dpari_routing {
     dpar_experts_routing head;
     int64_t *send;   /* [ranks] rows to each */
@@ -370,8 +382,9 @@ static int64_t dpari_expert_factor(const dpar_experts_desc *l)
     return l->factor > 0.0 && l->factor <= 1e6 ? (int64_t)(l->factor * 1e6 + 0.5) : 0;
 }
 
-/* C, for so many tokens: of all ranks with DROP_LATE, of one with the others; with DROP_NONE, and
- * where it passes that, 2^63 - 1. Exact: in integers. */
+/* The capacity C for this number of tokens: those of all ranks with DPAR_EXPERTS_DROP_POSITION,
+ * those of one rank with the other rules. 2^63 - 1 with DPAR_EXPERTS_DROP_NONE, or if C exceeds it.
+ * Computed in integers, so that all ranks agree. */
 static int64_t dpari_expert_capacity(const dpar_experts_desc *layer, int64_t tokens)
 {
     int64_t n;
@@ -720,7 +733,7 @@ static void dpari_expert_count(dpari_experts *p, const dpari_routing *r, const i
     }
 }
 
-/* Does choice a stay rather than b, by weight? */
+/* True if choice a is kept in preference to b, by weight. */
 static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
 {
     const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
@@ -745,7 +758,8 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
     }
 }
 
-/* DROP_LIGHT_OWN: choices sorted by expert; from a heap of each expert's the lightest leave. */
+/* DPAR_EXPERTS_DROP_WEIGHT_LOCAL: sorts choices by expert, and removes the lightest ones of each
+ * expert with a heap. */
 static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing *r,
                                           const int32_t *chosen, const void *weight,
                                           int64_t capacity)
@@ -850,7 +864,7 @@ static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
     return n;
 }
 
-/* Everything that this module sends to ranks goes through here. */
+/* Sends and receives everything that this module exchanges between ranks. */
 static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int64_t *in_count,
                                      void *out, const int64_t *out_count, int32_t type)
 {
@@ -862,7 +876,8 @@ static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int
     return st;
 }
 
-/* DROP_LATE: the experts of this rank give their room to slot after slot, rank after rank. */
+/* DPAR_EXPERTS_DROP_POSITION: divides the rows of this rank's experts, slot after slot and within a
+ * slot rank after rank. */
 static void dpari_expert_grant(dpari_experts *p)
 {
     const int64_t step = 1 + (int64_t)p->slots * p->head.own;
@@ -892,7 +907,7 @@ static dpar_status dpari_expert_say(dpari_experts *p, const int32_t *in, const i
     return st == DPAR_OK ? dpari_do_wait(p->comm) : st;
 }
 
-/* The exchange; with DROP_LATE there and back. */
+/* Exchanges the counts; with DPAR_EXPERTS_DROP_POSITION also the answers. */
 static dpar_status dpari_expert_tell(dpari_experts *p, const dpari_routing *r,
                                      const int32_t *chosen)
 {
@@ -1275,8 +1290,9 @@ static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers
     return st;
 }
 
-/* What another rank has told, 0 .. n - 1: a rank that is late may find there what came after the
- * others gave up (comm.h). What it reads then is lost, but it is to hear of it. */
+/* Limits a number that another rank sent to 0 .. n - 1. If this rank is late, the memory may
+ * already hold data of a time after the others timed out (comm.h). The result is then lost in any
+ * case, but this rank must get as far as the error, and not read outside of the arrays. */
 static int64_t dpari_expert_told(int64_t i, int64_t n)
 {
     return i >= 0 && i < n ? i : 0;
@@ -1533,7 +1549,7 @@ static dpar_status dpari_expert_back(dpari_experts *p, const dpari_routing *r, i
     return st == DPAR_OK ? dpari_expert_unite(p, r, came, weight, out) : st;
 }
 
-/* Are the arrays there that have elements? */
+/* Checks that no array that has elements is NULL. */
 static dpar_status dpari_expert_arrays(const dpari_experts *p, const dpari_routing *r,
                                        const dpar_experts_arrays *a, int tokens, int rows)
 {

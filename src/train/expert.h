@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* expert - expert parallelism: mixtures of experts whose experts lie on different ranks. The router
- * chooses k experts for each token. Tokens travel to their experts' ranks, and results back,
- * forward and backward. Each step gives what one rank with all tokens and all experts would give.
- * The experts themselves are yours:
+/* expert - runs mixtures of experts whose experts are on different ranks (expert parallelism). The
+ * router chooses k experts for each token. Tokens are sent to the ranks of their experts, and the
+ * results back, forward and backward. Each step gives what one rank with all tokens and all experts
+ * would give. The experts themselves are yours:
  *
  *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, c->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
@@ -25,56 +25,60 @@
  *
  *     dpar_experts_free(plan);
  *
- * (dpar_experts_bytes, _init and _close: the same in memory of yours. Layers whose backward comes
- * later each need a routing of their own: give dpar_experts_route memory.)
+ * dpar_experts_bytes, _init and _close do the same in memory of yours. If the backward of a layer
+ * comes after the forward of other layers, each layer needs a routing of its own: give
+ * dpar_experts_route memory for it.
  *
- * Rows of an expert come in the order of the ranks, then of their tokens. Where ranks hold tokens
- * one after the other that is the order of one rank, so an expert's sums have the same bits. A
- * token's results are summed in the order of its choices, in f64, and rounded to the type once.
+ * The rows of an expert are in the order of the ranks, then of their tokens. If ranks hold
+ * consecutive tokens, this is the order that one rank would have, so that an expert's sums have the
+ * same bits. A token's results are summed in the order of its choices, in f64, and rounded to the
+ * type once.
  *
- * What a rank sends to others: R ranks, E experts of which own[r] are on rank r, rows of B = width
- * bytes(type) bytes, S = choices for DPAR_EXPERTS_DROP_POSITION, else 1.
+ * Traffic. With R ranks, E experts of which own[r] are on rank r, rows of B = width bytes(type)
+ * bytes, and S = choices for DPAR_EXPERTS_DROP_POSITION, otherwise 1, a rank sends to other ranks
  *
- *     route      4 (R - 1 + S (E - own)), and for DROP_LATE 4 (R - 1) (1 + S own) more; for
- *                DROP_NONE an all-reduce of 24 bytes besides
+ *     route      4 (R - 1 + S (E - own)) bytes; for DPAR_EXPERTS_DROP_POSITION another
+ *                4 (R - 1) (1 + S own); for DPAR_EXPERTS_DROP_NONE also an all-reduce of 24 bytes
  *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
  *     combine, dispatch_backward    B for each row of its experts that is another rank's token
  *
- * Nothing else travels: weights and their gradients stay with the tokens. plan->sent counts it.
+ * Nothing else is sent, because weights and their gradients stay with the tokens. plan->sent counts
+ * the bytes.
  *
- * In shared memory a rank takes each row where it lies and puts it, or adds it up, where it
- * belongs. That is one pass, which moves less than two bare all-to-alls. It needs memory of
- * dpar_comm_alloc on all ranks for what others read: routings; x; dy and weights; rows that come
- * back. Outputs need not be. Such inputs stay as they are until the call returns; none returns
- * before all ranks have read them. Else rows are packed before an all-to-all and sorted after it:
- * three passes. Both ways give the same bits and counts.
+ * Shared memory. If the arrays that other ranks read come from dpar_comm_alloc on all ranks, a rank
+ * reads each row directly from them and stores it, or adds it, at its destination. This takes one
+ * pass, which moves less than two bare all-to-alls. These arrays are routings, x, dy and weights,
+ * and the rows that are sent back; outputs may be any memory. Do not change such inputs until the
+ * call returns, which it does once all ranks have read them. Otherwise rows are packed before an
+ * all-to-all and sorted after it, which is three passes. Both give the same bits and counts.
  *
- * With a device's memory (comm->mem) x, rows, results, kept, y, weights and all their gradients lie
- * there. Dispatch, combine and their backward order work on its stream: they wait for nothing and
- * allocate nothing. The host decides. So `chosen`, and the weights that route reads (DROP_LIGHT_OWN
- * alone), lie where the CPU reads them: you download them and wait for that. Plans are the host's,
- * too.
+ * Devices. If comm->mem is the memory of a device, x, rows, results, kept, y, weights and all their
+ * gradients are in that memory. Dispatch, combine and their backward enqueue on its stream; they
+ * wait for nothing and allocate nothing. The host makes the decisions. Therefore `chosen`, and with
+ * DPAR_EXPERTS_DROP_WEIGHT_LOCAL the weights that dpar_experts_route reads, must be where the CPU
+ * can read them: download them and wait for that. The plan is in the memory of the host, too.
  *
- * Routings lie where host and device reach them (page-locked). The first operation of a routing
- * after another's gives the device 12 bytes for each choice. route waits for the stream before it
- * writes: it needs counts in any case, and the device may still read what was in this memory
- * before. So these are no calls for a captured graph.
+ * Routings are then in memory that both host and device reach (page-locked). When another routing
+ * is used than before, the first operation copies 12 bytes for each choice to the device.
+ * dpar_experts_route waits for the stream before it writes, because it needs counts in any case and
+ * the device may still read the old contents. So do not capture these calls in a graph.
  *
- * The router's functions are the host's. Give them page-locked logits, weights and dweight, which
- * both sides reach, or have kernels of your own. Values are the host's bit by bit, with two
- * exceptions: -0 in the results of combine_backward becomes 0, and sums of dweight go in the
+ * The router's functions run on the host. Give them page-locked logits, weights and dweight, which
+ * both sides reach, or use kernels of your own. The device's values equal the host's bit by bit,
+ * with two exceptions: -0 in the results of combine_backward becomes 0, and sums of dweight use the
  * device's order.
  *
- * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
+ * Together with tensor and data parallelism, the communicator is one of the experts' view of the
+ * mesh:
  *
  *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_ORDER_LAST_FASTEST, &why);
- *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     this file's
- *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: their
+ *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     for this file
+ *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: these
  *                                          ranks give the same tokens and get the same rows
  *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
  *
- * The router, and all that is no expert, uses the axes of `mesh` itself. An expert that all tokens
- * share is an ordinary layer beside these: its y is added to theirs. */
+ * The router, and everything else that is not an expert, uses the axes of `mesh` itself. An expert
+ * that all tokens share is an ordinary layer in parallel to these: add its y to theirs. */
 #ifndef DPARI_TRAIN_EXPERT_H
 #define DPARI_TRAIN_EXPERT_H
 
@@ -83,226 +87,258 @@
 
 /* ---- the router ------------------------------------------------------------------------------ */
 
-/* How scores come from logits. */
+/* Functions that turn logits into scores. */
 enum {
     DPAR_ROUTER_SOFTMAX, /* over all experts (Switch, Mixtral with normalise, Qwen) */
-    DPAR_ROUTER_SIGMOID, /* each for itself (DeepSeek-V3, Llama 4) */
-    DPAR_ROUTER_GIVEN /* logits are the scores; at least 0 where they are normalised or balanced */
+    DPAR_ROUTER_SIGMOID, /* of each expert separately (DeepSeek-V3, Llama 4) */
+    DPAR_ROUTER_GIVEN /* logits are the scores; if normalised or balanced they must be at least 0 */
 };
 
-/* A router. Zero it and fill it in. A token chooses the k experts of the highest score + bias, in
- * that order; of equal ones the lower index first, NaN last. The weight of a choice of score s is
+/* Describes a router. Zero it and fill it in. A token chooses the k experts of the highest score +
+ * bias, in that order; of equal ones the lower index comes first, and NaN comes last. The weight of
+ * a choice with score s is
  *
- *     scale s            or, normalise:    scale s / (the sum of the token's k scores + 1e-20)
+ *     scale s            or, with normalise:    scale s / (the sum of the token's k scores + 1e-20)
  *
- * Where capacity drops a choice, the others' weights stay. */
+ * If the capacity drops a choice, the weights of the others do not change. */
 typedef struct dpar_router {
     int32_t experts;    /* E, at least 1 */
     int32_t choices;    /* k, 1 .. E */
     int32_t score;      /* DPAR_ROUTER_SOFTMAX, ... */
-    int32_t type;       /* DPAR_F64 or F32: of logits, weights and their gradients */
-    int32_t normalise;  /* 1: weights are normalised */
+    int32_t type;       /* of logits, weights and their gradients: DPAR_F64 or F32 */
+    int32_t normalise;  /* 1 normalises the weights of a token */
     int32_t room;       /* 0 */
-    double scale;       /* 0: 1 (DeepSeek-V3: 2.5) */
-    double balance;     /* the coefficient a of the balancing loss; 0: none */
-    const double *bias; /* [experts]; NULL: none. Only for choosing: it has no gradient */
+    double scale;       /* 0 selects 1; DeepSeek-V3 has 2.5 */
+    double balance;     /* coefficient a of the balancing loss; 0 for no loss */
+    const double *bias; /* [experts], or NULL if there is none. It affects only the choice and has
+                           no gradient */
 } dpar_router;
 
-/* The memory of one layer and micro-batch. What a function does not name may be NULL. */
+/* Arrays of the router for one layer and micro-batch. What a function does not use may be NULL. */
 typedef struct dpar_router_arrays {
     int64_t tokens;
     const void *logits;  /* [tokens][experts] */
-    int32_t *chosen;     /* [tokens][k]. Forward writes, the others read */
-    void *weight;        /* [tokens][k]. Forward writes */
-    double *sums;        /* [2 experts + 1]. Balance writes */
-    const void *dweight; /* [tokens][k]. Backward reads; NULL: zeros */
-    void *dlogits;       /* [tokens][experts]. Backward writes */
-    double *scratch;     /* [2 experts], of all */
+    int32_t *chosen;     /* [tokens][k]; forward writes it, the others read it */
+    void *weight;        /* [tokens][k]; forward writes it */
+    double *sums;        /* [2 experts + 1]; balance writes it */
+    const void *dweight; /* [tokens][k]; backward reads it; NULL means zeros */
+    void *dlogits;       /* [tokens][experts]; backward writes it */
+    double *scratch;     /* [2 experts]; used by all functions */
 } dpar_router_arrays;
 
-/* Routes: chosen and weight from logits. E_ARG with a sentence. Local. O(tokens x experts), k times
- * that where scores ascend. */
+/* Chooses the experts of each token: computes chosen and weight from logits. Local. O(tokens x
+ * experts), and k times that in the worst case, ascending scores. Fails with DPAR_E_ARG. */
 DPAR_API dpar_status dpar_router_forward(const dpar_router *r, const dpar_router_arrays *a,
                                          dpar_why *why);
 
-/* How evenly experts are chosen, by all ranks, whatever capacity drops. */
+/* How evenly the tokens of all ranks choose the experts, before capacity drops any choice. */
 typedef struct dpar_router_load {
     int64_t tokens; /* of all ranks */
     int64_t idle;   /* experts that no token chose */
-    double most;    /* the load of the busiest expert over the mean: 1 is even; 0: no choices */
-    double loss;    /* as dpar_router_balance says */
-    double *chosen; /* [experts] how often each was chosen, whole numbers. In a->sums, as score */
-    double *score;  /* [experts] P: mean over tokens of the expert's share of the token's scores */
+    double most;    /* load of the busiest expert over the mean; 1 is even, 0 means no choices */
+    double loss;    /* that of dpar_router_balance */
+    double *chosen; /* [experts] how often each was chosen, as whole numbers; part of a->sums */
+    double *score; /* [experts] P, the mean over tokens of the expert's share of the token's scores;
+                      part of a->sums */
 } dpar_router_load;
-/* The balancing loss of Switch and DeepSeek over the tokens of all ranks of c:
+/* Computes the load of the experts and the balancing loss of Switch and DeepSeek over the tokens of
+ * all ranks of c:
  *
  *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
  *
- * Evenly spread tokens give a. chosen: of dpar_router_forward. A token whose first choice is -1 is
- * padding and does not count. The ranks of c are those that share the router. Tokens that several
- * ranks hold count once for each. O(tokens x experts).
+ * The loss is a if tokens are spread evenly. It uses a->chosen from dpar_router_forward. A token
+ * whose first choice is -1 is padding and is not counted. A token that several ranks hold is
+ * counted once for each.
  *
- * COLLECTIVE over c, an all-reduce of 2 x experts + 1 doubles: the same bits on all of its ranks.
- * With c->mem it waits for its stream. c NULL: local, of these tokens (DeepSeek's is of each
- * sequence). What is wrong on one rank (E_ARG) breaks the communicator; the sentence is in c->why.
- * E_MISMATCH where ranks give another router (bias aside), on engines that compare calls (shared
- * memory, MPI with check). */
+ * c: the ranks that share the router; NULL for the loss of these tokens only, as of each sequence
+ *    in DeepSeek.
+ *
+ * Collective over c: an all-reduce of 2 x experts + 1 doubles, which gives the same bits on all its
+ * ranks. With c->mem it waits for the device's stream. Local if c is NULL. O(tokens x experts).
+ * Fails with DPAR_E_ARG, which breaks the communicator; the message is in c->why. Fails with
+ * DPAR_E_MISMATCH if ranks give different routers (apart from bias), on engines that compare calls:
+ * shared memory, and MPI with check. */
 DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *c,
                                          const dpar_router_arrays *a, dpar_router_load *load);
-/* dlogits from dweight. load: that of dpar_router_balance, whose loss is then part of what is
- * derived (f counts as a constant, as everywhere). NULL: it is not. Errors as forward; E_ARG: a
- * choice that is no expert. Local. O(tokens x experts).
+/* Computes dlogits from dweight.
  *
- * The loss is that of all ranks' tokens, so its gradients are to be added up over the ranks. Where
- * ddp averages those of the router, let `balance` be a times the ranks. */
+ * load: from dpar_router_balance, to add the gradient of its loss, in which f counts as a constant
+ *       as usual. NULL leaves the loss out.
+ *
+ * The loss is that of all ranks' tokens, so its gradients have to be summed over the ranks. If ddp
+ * averages the gradients of the router, multiply `balance` by the number of ranks.
+ *
+ * Local. O(tokens x experts). Fails as dpar_router_forward does, and with DPAR_E_ARG if a choice is
+ * not an expert. */
 DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_router_arrays *a,
                                           const dpar_router_load *load, dpar_why *why);
-/* Balancing without a loss (DeepSeek-V3), once a step: bias[e] += rate where load->chosen[e] < m,
- * -= rate where chosen[e] > m. m is the mean of chosen, rate is 0.001. Over several micro-batches
- * take the sum of their chosen, which all ranks have alike. */
+/* Balancing without a loss (DeepSeek-V3): once a step, bias[e] += rate if load->chosen[e] < m, and
+ * bias[e] -= rate if load->chosen[e] > m, where m is the mean of chosen and rate is 0.001. With
+ * several micro-batches, use the sum of their chosen, which is the same on all ranks. */
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
-/* What happens to choices when an expert is full: it takes C = ceil(factor k T / E) rows. */
+/* Rules for dropping choices when an expert is full. An expert takes C = ceil(factor k T / E)
+ * rows. */
 enum {
-    DPAR_EXPERTS_DROP_NONE,     /* experts take all rows */
-    DPAR_EXPERTS_DROP_POSITION, /* T: tokens of all ranks. First choices go before second ones, and
-                       so on; among them tokens in the order of the ranks, then of the rank. So one
-                       rank with all tokens would drop (GShard, Switch) */
-    DPAR_EXPERTS_DROP_POSITION_LOCAL, /* the same for each rank's own tokens, which T and C count
-                           too (Megatron's position) */
-    DPAR_EXPERTS_DROP_WEIGHT_LOCAL    /* each rank keeps the C of the largest weight, of equal
-                           ones those of the lower token (Megatron's probs); NaN is dropped first */
+    DPAR_EXPERTS_DROP_NONE, /* nothing is dropped; experts take all rows */
+    /* Keeps first choices before second ones, and so on, and among these tokens in the order of the
+     * ranks, then of the rank's tokens. T is the number of tokens of all ranks. One rank with all
+     * tokens would drop the same choices (GShard, Switch). */
+    DPAR_EXPERTS_DROP_POSITION,
+    /* Keeps choices in the same order, but for the tokens of each rank separately: T is their
+     * number, and C applies to each rank (position in Megatron). */
+    DPAR_EXPERTS_DROP_POSITION_LOCAL,
+    /* Keeps, on each rank, the C choices of the largest weight, of equal ones the lower token's.
+     * NaN is dropped first (probs in Megatron). */
+    DPAR_EXPERTS_DROP_WEIGHT_LOCAL
 };
 
-/* A layer of experts. Zero it and fill it in. The same on all ranks, but for rows. */
+/* Describes a layer of experts. Zero it and fill it in. All ranks give the same values, except
+ * rows. */
 typedef struct dpar_experts_desc {
-    dpar_split experts; /* which of them a rank has: CHUNK, EVEN, FLOOR or RAGGED over as many parts
-                           as the communicator has ranks. Shares may be uneven, and empty */
+    dpar_split experts; /* which experts each rank has: CHUNK, EVEN, FLOOR or RAGGED, with as many
+                           parts as the communicator has ranks. Shares may be uneven, and empty */
     int32_t choices;    /* k */
     int32_t drop;       /* DPAR_EXPERTS_DROP_NONE, ... */
-    double factor; /* of the capacity, above 0, counted in millionths; DROP_NONE does not read it */
-    int64_t tokens; /* the most that a rank ever has, at least 1 */
-    int64_t rows;   /* DROP_NONE: the most rows that this rank's experts may be given at once; 0: as
-                       many as could come, ranks x tokens x min(k, own experts) */
+    double factor;  /* of the capacity, 0.000001 to 1000000, rounded to millionths; not read with
+                       DPAR_EXPERTS_DROP_NONE */
+    int64_t tokens; /* the most tokens that a rank ever has, at least 1 */
+    int64_t rows;   /* DPAR_EXPERTS_DROP_NONE: the most rows for this rank's experts in one step. 0
+                       selects all that could arrive, ranks x tokens x min(k, own experts) */
     int64_t width;  /* elements of a row */
-    int32_t type;   /* DPAR_F64, F32, BF16, F16: of rows. Weights are F64 for F64, else F32 */
-    int32_t room;   /* 0 */
+    int32_t type; /* of rows: DPAR_F64, F32, BF16 or F16. Weights are F64 for F64, otherwise F32 */
+    int32_t room; /* 0 */
 } dpar_experts_desc;
 
-/* A plan of experts; these fields are to be read. */
+/* A plan of a layer of experts, whose fields you may read. */
 typedef struct dpar_experts_plan {
     dpar_experts_desc layer;
-    int32_t first, own;           /* experts of this rank; first is E where it has none */
-    int64_t most;                 /* rows that they can be given at most: the size of your arrays */
-    int64_t sent;                 /* bytes that went to other ranks so far */
-    int64_t kept, dropped, taken; /* choices kept, dropped, and rows taken so far */
+    int32_t first, own; /* first expert of this rank, or E if it has none, and how many */
+    int64_t most;       /* the most rows for this rank's experts: the size of your arrays */
+    int64_t sent;       /* bytes sent to other ranks so far */
+    int64_t kept, dropped, taken; /* choices kept, choices dropped, and rows received, so far */
 } dpar_experts_plan;
 
-/* Where the tokens of one layer and micro-batch go, from forward to the end of backward, to
- * read. */
+/* Where the tokens of one layer and micro-batch are sent, whose fields you may read. It is used
+ * from forward to the end of backward. */
 typedef struct dpar_experts_routing {
     int64_t tokens;
-    int64_t kept;    /* choices of this rank's tokens that have a row; the size of `kept` */
+    int64_t kept;    /* choices of this rank's tokens that have a row: rows of arrays.kept */
     int64_t dropped; /* choices that have none */
-    int64_t rows;    /* rows that this rank's experts are given */
-    int64_t *count;  /* [own]: rows of each */
-    int64_t *begin;  /* [own]: the first row of each */
-    int32_t *place;  /* [tokens][k]: the row among the kept ones, by expert; -1: dropped */
+    int64_t rows;    /* rows for this rank's experts */
+    int64_t *count;  /* [own] rows of each expert */
+    int64_t *begin;  /* [own] first row of each expert */
+    int32_t *place;  /* [tokens][k] row among the kept ones, which are sorted by expert; -1 if
+                        dropped */
 } dpar_experts_routing;
 
-/* What the tokens of a rank have chosen. */
+/* Choices of the tokens of a rank. */
 typedef struct dpar_experts_choices {
     int64_t tokens;        /* 0 .. layer.tokens; it may differ between ranks and calls */
-    const int32_t *chosen; /* [tokens][k] experts, each at most once for a token, -1 for no choice
-                              (padding); as dpar_router_forward gives them */
-    const void *weight;    /* [tokens][k]; read by DROP_LIGHT_OWN alone, else NULL is fine */
+    const int32_t *chosen; /* [tokens][k] experts as dpar_router_forward gives them, each at most
+                              once for a token; -1 for no choice (padding) */
+    const void *weight; /* [tokens][k]; only DPAR_EXPERTS_DROP_WEIGHT_LOCAL reads it, otherwise it
+                           may be NULL */
 } dpar_experts_choices;
 
-/* The memory of one layer; what a function does not name may be NULL. Arrays do not overlap. */
+/* Arrays of one layer, which must not overlap. What a function does not use may be NULL. */
 typedef struct dpar_experts_arrays {
-    const void *x;       /* [tokens][width]. Dispatch reads it */
-    void *rows;          /* [routing->rows][width]. Dispatch writes it, grouped by expert */
-    const void *results; /* [routing->rows][width]. Combine reads it */
-    const void *weight;  /* [tokens][k]. Combine and combine_backward read it */
-    void *y;             /* [tokens][width]. Combine writes it */
-    void *kept; /* [routing->kept][width]. Combine writes the results as they came, combine_backward
-                   reads them; NULL where there is no backward */
-    const void *dy; /* [tokens][width]. Combine_backward reads it */
-    void *dresults; /* [routing->rows][width]. Combine_backward writes it */
-    void *dweight;  /* [tokens][k]. Combine_backward writes it; NULL: not wanted, then it does not
-                       read kept */
-    const void *drows; /* [routing->rows][width]. Dispatch_backward reads it */
-    void *dx;          /* [tokens][width]. Dispatch_backward writes it */
+    const void *x;       /* [tokens][width]; dispatch reads it */
+    void *rows;          /* [routing->rows][width]; dispatch writes it, grouped by expert */
+    const void *results; /* [routing->rows][width]; combine reads it */
+    const void *weight;  /* [tokens][k]; combine and combine_backward read it */
+    void *y;             /* [tokens][width]; combine writes it */
+    void *kept;          /* [routing->kept][width]; combine stores the received results in it, and
+                            combine_backward reads them. NULL if there is no backward */
+    const void *dy;      /* [tokens][width]; combine_backward reads it */
+    void *dresults;      /* [routing->rows][width]; combine_backward writes it */
+    void *dweight; /* [tokens][k]; combine_backward writes it. NULL if not wanted; kept is then not
+                      read */
+    const void *drows; /* [routing->rows][width]; dispatch_backward reads it */
+    void *dx;          /* [tokens][width]; dispatch_backward writes it */
 } dpar_experts_arrays;
 
-/* Bytes of memory on this rank for a plan and for one routing. *bytes: room for tokens x k rows,
- * and where a rank has several experts for `most` rows more. With comm->mem that room is the
- * device's, and no part of *bytes. *each: 12 tokens k, 16 ranks x own experts, and little more.
- * E_ARG, E_RANGE with a sentence. Local. O(ranks). */
+/* Computes the bytes of memory that a plan and a routing need on this rank.
+ *
+ * bytes: set to the size of the plan. It contains a buffer for tokens x k rows and, if the rank has
+ *        several experts, another for `most` rows. With comm->mem these buffers are in the memory
+ *        of the device and not included.
+ * each:  set to the size of one routing, a little more than 12 tokens k + 16 ranks x own experts.
+ *
+ * Local. O(ranks). Fails with DPAR_E_ARG or DPAR_E_RANGE. */
 DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts_desc *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why);
-/* Plans experts in your memory (aligned to 64, best of dpar_comm_alloc); cuts of RAGGED stay yours,
- * and live as long. One plan does all layers of this shape, one function at a time. COLLECTIVE: one
- * all-reduce. O(ranks).
+/* Plans a layer of experts in your memory. One plan serves all layers of this shape, one function
+ * at a time.
  *
- * With comm->mem the memory is the host's. Rows' room, and 12 + bytes(weight) for each of tokens k,
- * are then of dpar_comm_alloc until close.
+ * memory: aligned to 64; memory of dpar_comm_alloc is the fastest. With comm->mem it is memory of
+ *         the host. Buffers for rows, and 12 + bytes(weight) bytes for each of tokens k choices,
+ *         are then allocated with dpar_comm_alloc until close.
+ * layer:  cuts of a RAGGED split stay yours, and have to exist as long as the plan.
  *
- * E_MISMATCH: ranks gave different layers. E_UNKNOWN: comm->mem has no wait or span, or its layers
- * have no gather, combine or dot. E_MEMORY: it has no room. E_ROOM; else errors as
- * dpar_experts_bytes. What fails on one rank fails on all. */
+ * Collective over c: one all-reduce. O(ranks). Fails on all ranks, with DPAR_E_MISMATCH if layers
+ * differ, DPAR_E_ROOM, or as dpar_experts_bytes does. With comm->mem it also fails with
+ * DPAR_E_UNKNOWN if that has no wait or span, or its layers have no gather, combine or dot, and
+ * with DPAR_E_MEMORY if the device has too little memory. */
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts_desc *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
-/* Closes a plan: gives back what init took of a device's memory, when its stream is done with it.
- * Without a device there is nothing to do. Local. NULL is fine. Errors of its wait for the stream;
- * the sentence is in the communicator's why. */
+/* Closes a plan of experts. Frees what dpar_experts_init allocated on a device once its stream has
+ * finished with it; without a device there is nothing to do. NULL is allowed. Local. Fails with the
+ * errors of waiting for the stream; the message is in the communicator's why. */
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
-/* Decides which choices are kept, and tells the experts' ranks. COLLECTIVE: all-to-alls of the
- * counts, see above. O(tokens k + ranks own k + experts), LIGHT_OWN log more.
+/* Decides which choices are kept, and sends the counts to the ranks of the experts.
  *
- * memory: `each` bytes, aligned to 64, best of dpar_comm_alloc, with comm->mem page-locked. It is
- * the routing's while that is used. NULL: the plan's own, where dpar_experts_make made it without
- * comm->mem; the routing before is then gone.
+ * memory, bytes: `each` bytes of dpar_experts_bytes, aligned to 64, which hold the routing as long
+ *                as you use it. Memory of dpar_comm_alloc is the fastest; with comm->mem it must be
+ *                page-locked. NULL selects the plan's own memory, if dpar_experts_make made it
+ *                without comm->mem; the previous routing there is then lost.
  *
- * E_ROOM on all ranks, with the numbers, when DROP_NONE's rows are too few on one of them: nothing
- * has happened then, the plan is as good as before. What else is wrong on one rank (E_ARG) breaks
- * the communicator. */
+ * Collective. The top of this file gives the traffic, all-to-alls of counts. O(tokens k + ranks own
+ * k + experts), with DPAR_EXPERTS_DROP_WEIGHT_LOCAL times a logarithm. Fails on all ranks with
+ * DPAR_E_ROOM and the numbers if layer.rows is too small on one of them (DPAR_EXPERTS_DROP_NONE).
+ * Nothing has happened then, and the plan can still be used. DPAR_E_ARG on one rank breaks the
+ * communicator. */
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why);
 
-/* rows from x: copies, bit by bit. COLLECTIVE, as the three below: one all-to-all-v or one pass.
- * The top of this file says what travels; O(tokens k width) and O(rows width) are copied besides.
+/* Sends the tokens x to their experts: copies them to rows, bit by bit.
  *
- * E_ARG: an array is missing, which breaks the communicator. E_MISMATCH: ranks' routings are not of
- * one dpar_experts_route. With MPI, a device's memory or DPAR_WORLD_NO_DIRECT that is not found
- * where as many rows travel. E_PEER, E_TIMEOUT as comm.h. The sentence is in comm->why. */
+ * Collective, as the three functions below: one all-to-all-v or one pass. The top of this file
+ * gives the traffic; O(tokens k width) and O(rows width) elements are copied as well. Fails with
+ * DPAR_E_ARG if an array is missing, which breaks the communicator. Fails with DPAR_E_MISMATCH if
+ * the routings of the ranks are not from the same dpar_experts_route. With MPI, the memory of a
+ * device or DPAR_WORLD_NO_DIRECT this is not noticed if the numbers of rows are equal. Fails with
+ * DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in comm->why. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *routing,
                                            const dpar_experts_arrays *a);
-/* y[token] = the sum over its kept choices of weight x result; 0 where all are dropped. Errors and
- * cost as dispatch. */
+/* Sends the results back and combines them: y[token] is the sum over its kept choices of weight x
+ * result, or 0 if all were dropped. Collective. Costs and fails as dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
                                           const dpar_experts_routing *routing,
                                           const dpar_experts_arrays *a);
-/* dresults = weight x dy; dweight = dy . result, 0 for choices that were dropped (sums in f64).
- * Errors and cost as dispatch. */
+/* Computes the gradients of dpar_experts_combine: dresults = weight x dy, and dweight = dy . result
+ * with sums in f64, or 0 for choices that were dropped. Collective. Costs and fails as
+ * dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
                                                    const dpar_experts_routing *routing,
                                                    const dpar_experts_arrays *a);
-/* dx[token] = the sum over its kept choices of drows. Errors and cost as dispatch. */
+/* Computes the gradient of dpar_experts_dispatch: dx[token] is the sum over its kept choices of
+ * drows. Collective. Costs and fails as dpar_experts_dispatch. */
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
                                                     const dpar_experts_arrays *a);
 
-/* A plan in memory of its own, with room for one routing: dpar_experts_bytes, the memory and
- * dpar_experts_init in one, with their errors and cost; E_ROOM, too, where there is no memory.
- * COLLECTIVE. */
+/* Makes a plan of experts in memory of its own, with memory for one routing: dpar_experts_bytes, an
+ * allocation and dpar_experts_init in one. Collective over c. Costs and fails as these do, and with
+ * DPAR_E_ROOM if the allocation fails. */
 DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
                                        dpar_experts_plan **plan, dpar_why *why);
-/* Ends what dpar_experts_make made, as dpar_experts_close. NULL is fine. */
+/* Frees a plan that dpar_experts_make made, and closes it as dpar_experts_close does. NULL is
+ * allowed. */
 DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
 
 #endif

@@ -1,4 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* ZeRO-1, 2 and 3. A unit's weights are in a slot while they are whole, and its gradients are in a
+ * bucket while they are computed. With ZeRO-1 and 2 each unit has a slot of its own. With ZeRO-3
+ * there is a pool of prefetch + at_once slots: dpar_fsdp_unshard gathers the unit and those after
+ * it in the same direction, into free slots or into the slot whose unit is needed last. The same
+ * holds for buckets if gradients are shards.
+ *
+ * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once it has been
+ * reduced, and the result has been added to the rank's shard. Every collective has the unit in its
+ * tag, so that ranks that visit units in different orders get DPAR_E_MISMATCH in place of mixed
+ * weights.
+ *
+ * Zeroing is lazy: dpar_fsdp_zero only marks gradients as 0, and each unit writes or zeroes its own
+ * when it reaches them. */
 #include "fsdp.h"
 
 #include "../base/arith.h"
@@ -38,7 +51,8 @@ enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
 
 #define DPARI_FSDP_MOST (INT64_C(1) << 50) /* elements, so that all bytes are below 2^63 */
 
-/* Room for a unit's weights, or gradients, and what is under way there. */
+/* Memory for a unit's weights (a slot) or gradients (a bucket), and the operation under way in
+ * it. */
 typedef struct dpari_fsdp_slot {
     int32_t unit;     /* -1: free */
     int32_t sent;     /* gradients: they have left */
@@ -88,7 +102,7 @@ static int dpari_fsdp_inside(const dpar_fsdp_desc *o)
     return dpari_fsdp_wide(o) && o->type == o->compute;
 }
 
-/* Of sums of gradients. */
+/* The type in which gradients are summed. */
 static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *o)
 {
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
@@ -157,7 +171,8 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *o, dpa
 /* ---- sizes ------------------------------------------------------------------------------------
  */
 
-/* The pieces of an fsdp in memory, or NULL and only their sum. */
+/* Places the parts of an fsdp in memory and returns their total size; with memory NULL only
+ * counts. */
 static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
 {
     dpari_room r;
@@ -282,7 +297,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_
 /* ---- init and close ---------------------------------------------------------------------------
  */
 
-/* What all ranks must give alike, to begin or to load. */
+/* What all ranks must give alike in dpar_fsdp_init or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
     const dpar_comm *shard; /* across replicas; NULL: within one */
     const dpar_fsdp *d;
@@ -430,7 +445,7 @@ static void dpari_fsdp_give_back(dpar_fsdp *d)
     }
 }
 
-/* All ranks of both communicators hear how it went; state NULL: nothing is compared. */
+/* Agrees on a status over both communicators. If state is NULL, nothing is compared. */
 static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
                                     const char *plan, dpari_state *state, dpari_fsdp_given *given,
                                     dpar_why *why)
@@ -799,7 +814,7 @@ static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char 
     return dpari_do_round(d->shard, &r);
 }
 
-/* Asks for unit u's weights. MORE: there is no slot for them. */
+/* Requests unit u's weights. Returns DPAR_MORE if there is no slot for them. */
 static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi,
                                              int32_t back)
 {
@@ -905,7 +920,7 @@ static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type,
     return DPAR_OK;
 }
 
-/* What was sent from bucket b has come back. */
+/* Completes the reduction of bucket b. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 {
     const dpar_fsdp_desc *o = &d->options;
@@ -960,7 +975,7 @@ static dpar_status dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whol
     return st == DPAR_OK ? dpari_do_copy(d->shard, whole + at * each, NULL, (all - at) * each) : st;
 }
 
-/* Room for the gradients of unit u. */
+/* Finds a bucket for the gradients of unit u. */
 static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
 {
     dpari_fsdp_unit *n = &d->unit[u];
@@ -992,7 +1007,7 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
     return DPAR_OK;
 }
 
-/* Gradients of unit u leave. */
+/* Posts the reduction of unit u's gradients. */
 static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
 {
     const dpar_fsdp_desc *o = &d->options;
@@ -1112,7 +1127,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
     return d->status;
 }
 
-/* Are all units where they should be at the end of a pass? Else it ends on all ranks. */
+/* Checks at the end of a pass that no unit is in use and all gradients are ready. If not, the pass
+ * fails on all ranks. */
 static void dpari_fsdp_look(dpar_fsdp *d)
 {
     int32_t u;

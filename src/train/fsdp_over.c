@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* ZeRO-3 in few lines: each function calls one to three functions of fsdp.c. */
 #include "fsdp_over.h"
 
 #include "../base/inner.h"

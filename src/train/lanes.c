@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Vectorised loops over rows, for norms, cross-entropy, attention and codes of 8 bits. Each loop
+ * exists for vectors of the compiler (GCC's vector extensions), for AVX2 or AVX-512 if the CPU has
+ * them at run time, and element by element. All give the same bits: sums have 16 chains (8 in f32)
+ * whose order is fixed, and products are not fused with sums. lanes.h describes each loop.
+ *
+ * dpari_lanes_for returns the table of functions for this CPU. layers.c, layers_norm.c, sequence.c
+ * and tests call it. */
 #include "lanes.h"
 
 #include "../base/real.h"

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* The operations of layers.h in the memory of the host, and their dispatch: dpari_do_x runs
+ * operation x by the table of comm->mem, or by the host's. A dpar_mem without the operation breaks
+ * the communicator with DPAR_E_UNKNOWN. Strategies call dpari_do_x; tests of devices compare a
+ * device's results with the host's table. Norms are in layers_norm.c and formats of tensor cores in
+ * micro.c. */
 #include "layers.h"
 
 #include "../base/arith.h"

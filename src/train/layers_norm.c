@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Moments and norms in the memory of the host. A plane is processed row by row and in parts of a
+ * fixed size. Each part takes two passes, one for the mean and one for the squares about it, and
+ * parts are merged in order. So no large numbers cancel, and the bits depend only on the sizes. */
 #include "layers_norm.h"
 
 #include "../base/arith.h"
@@ -436,7 +439,7 @@ static void dpari_norm_gradient(const dpari_lanes *l, const dpar_mem_norm *m, in
     } while (dpari_norm_row(m, at));
 }
 
-/* Is all there that the phase needs? */
+/* True if no array that the phase needs is NULL. */
 static int dpari_norm_fits(const dpar_mem_norm *m)
 {
     const int walks = m->phase != DPAR_MEM_NORM_MERGE, sums = m->phase == DPAR_MEM_NORM_SUMS;

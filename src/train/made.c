@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Memory of objects that a _make function makes. A small header before the memory records whether
+ * it came from dpar_comm_alloc or, if the communicator's memory is a device's, from pages of the
+ * host, so that freeing needs only the pointer. */
 #include "made.h"
 
 #include "../base/arith.h"

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Blocks in the formats of tensor cores (MXFP8, MXFP4, NVFP4) in the memory of the host, in integer
+ * arithmetic on the bits of F32, which gives the same bits on every machine. layers.h describes the
+ * formats. layers.c calls it for quantize and dequantize. */
 #include "micro.h"
 
 #include "../base/arith.h"

@@ -7,7 +7,7 @@
 #include "../base/arith.h"
 #include "layers.h"
 
-/* Is q in the domain of such a format? What all formats have in common is looked at before. */
+/* True if q is in the domain of such a format. The caller has checked what all formats share. */
 DPARI_API int dpari_micro_fits(const dpar_mem_quantize *q);
 /* Elements of a block. */
 DPARI_API int64_t dpari_micro_elements(int32_t format);

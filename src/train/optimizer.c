@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* AdamW and SGD. Elements are loaded in small parts into f64, updated, and rounded once when they
+ * are stored. Loops for types that need no conversion work on the arrays directly. On x86-64 they
+ * exist for AVX2 and AVX-512 too, and all give the same bits, since products are not fused with
+ * sums. */
 #include "optimizer.h"
 
 #include "../base/arith.h"

@@ -1,4 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Averages gradients in the caller's arrays (dpar_ddp_over). Elements are numbered through all
+ * arrays. A pass collects the spans that dpar_ddp_done reports, as a sorted list of disjoint spans.
+ *
+ * In the first pass, rank 0 also groups what it reports into buckets, in the order of the reports,
+ * and everything is sent at the end. Rank 0 then broadcasts its buckets, so that all ranks post the
+ * same collectives in the same order. From the second pass on, the next bucket is posted when all
+ * of it has been reported.
+ *
+ * Buckets may have several pieces: one for each array, and for ZeRO-1 one for each rank's share,
+ * since then gradients are reduced to the owner of the share. Short arrays are copied into one
+ * packed array, because many small messages take longer. zero1.c uses this file for its gradients
+ * and weights. */
 #include "over.h"
 
 #include "../base/arith.h"
@@ -12,10 +24,10 @@
 #include "made.h"
 #include "over_run.h"
 
-/* Bytes of a bucket, and so many are all gradients at most. */
+/* Bytes of a bucket, and the most buckets: with more gradients, buckets are larger. */
 enum { DPARI_OVER_BUCKET = 1 << 22, DPARI_OVER_MOST = 4096 };
 
-/* Of several arrays those of fewer bytes are copied, to travel as one. */
+/* Arrays of fewer bytes are packed and sent together, if there are several. */
 enum { DPARI_OVER_SHORT = 1 << 16 };
 
 /* ---- spans ------------------------------------------------------------------------------------
@@ -36,7 +48,7 @@ static int32_t dpari_spans_find(const dpari_spans *s, int64_t lo)
     return low;
 }
 
-/* Is all of it in one of them? */
+/* True if one of the spans contains all of lo .. hi. */
 static int dpari_spans_hold(const dpari_spans *s, const dpari_span *b)
 {
     const int32_t i = dpari_spans_find(s, b->hi);
@@ -50,7 +62,7 @@ static void dpari_spans_drop(dpari_spans *s, int32_t i)
     }
 }
 
-/* Room for one more. */
+/* Makes space for one more span. */
 static DPARI_COLD dpar_status dpari_spans_grow(dpar_comm *c, dpari_spans *s)
 {
     const int32_t room = 255 + s->room * 2;
@@ -68,7 +80,8 @@ static DPARI_COLD dpar_status dpari_spans_grow(dpar_comm *c, dpari_spans *s)
     return DPAR_OK;
 }
 
-/* Adds lo .. hi, which meets none of them; *where: in which one it is now. */
+/* Adds lo .. hi, which overlaps no other span, and merges it with its neighbours. *where is set to
+ * the number of the span that contains it then. */
 static dpar_status dpari_spans_add(dpar_comm *c, dpari_spans *s, int64_t lo, int64_t hi,
                                    int32_t *where)
 {
@@ -110,7 +123,7 @@ static void dpari_over_bucket(dpari_over *o, int32_t i)
     dpari_spans_drop(&o->fresh, i);
 }
 
-/* lo .. hi are done. */
+/* Notes that lo .. hi are complete. */
 static dpar_status dpari_over_note(dpari_over *o, int64_t lo, int64_t hi)
 {
     const int64_t each = dpar_type_bytes(o->d.options.type);
@@ -125,8 +138,9 @@ static dpar_status dpari_over_note(dpari_over *o, int64_t lo, int64_t hi)
     return st;
 }
 
-/* What was not done counts as done now, from the last element to the first; what is in no bucket
- * yet makes some, too. Where memory for spans lacked: one bucket. */
+/* Makes buckets of the elements that were not reported in the first pass, from the last element to
+ * the first, and of those that are in no bucket yet. If there was no memory for spans, all is one
+ * bucket. */
 static DPARI_COLD void dpari_over_close_buckets(dpari_over *o)
 {
     int64_t lo = o->elements, hi, sum = 0;
@@ -153,7 +167,7 @@ static DPARI_COLD void dpari_over_close_buckets(dpari_over *o)
     }
 }
 
-/* After the first pass all ranks have the buckets of rank 0. */
+/* Broadcasts the buckets of rank 0 after the first pass. */
 static DPARI_COLD dpar_status dpari_over_learn(dpari_over *o)
 {
     dpar_comm *c = o->d.c;
@@ -195,7 +209,7 @@ DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash
                             NULL);
 }
 
-/* All of it, to the owners of the shares, where it lies. */
+/* Reduces all gradients in place to the owners of the shares. */
 static dpar_status dpari_over_scatter(dpari_over *o, dpar_work *work)
 {
     dpar_comm *c = o->d.c;
@@ -207,7 +221,8 @@ static dpar_status dpari_over_scatter(dpari_over *o, dpar_work *work)
                : dpar_reduce_scatter_v(c, data, own, o->count, type, DPAR_AVG, work);
 }
 
-/* A bucket leaves: each piece of it that is in one array, and scattered in one rank's share. */
+/* Posts the reductions of a bucket: one for each piece that is in one array and, if scattered, in
+ * one rank's share. */
 static DPARI_COLD dpar_status dpari_over_send(dpari_over *o, const dpari_span *b, int32_t scatter)
 {
     dpar_comm *c = o->d.c;
@@ -246,7 +261,7 @@ static DPARI_COLD dpar_status dpari_over_send(dpari_over *o, const dpari_span *b
     return st;
 }
 
-/* What was packed comes home. */
+/* Copies packed gradients back to their arrays. */
 static dpar_status dpari_over_unpack(const dpari_over *o)
 {
     const int64_t each = dpar_type_bytes(o->d.options.type);
@@ -393,7 +408,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64
 /* ---- made and freed ---------------------------------------------------------------------------
  */
 
-/* Its pieces in memory, or NULL and only their sum. */
+/* Places its parts in memory and returns their total size; with memory NULL only counts. */
 static DPARI_COLD int64_t dpari_over_place(dpari_over *o, void *memory, int32_t ranks)
 {
     const int64_t most =
@@ -425,7 +440,7 @@ static DPARI_COLD void dpari_over_state(dpari_facts *f, const void *given)
     }
 }
 
-/* Is the list one? Its elements. */
+/* Checks the list of arrays and counts their elements. */
 static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32_t arrays,
                                                int32_t type, int64_t *elements, dpar_why *why)
 {
@@ -455,7 +470,7 @@ static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32
     return DPAR_OK;
 }
 
-/* Has no array an element of another? They are sorted by where they lie (Shell's sort). */
+/* Checks that no two arrays overlap. Sorts them by address first (Shell's sort). */
 static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_array *list,
                                                int32_t arrays, int64_t each, dpar_why *why)
 {
@@ -494,7 +509,7 @@ static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_arra
     return st;
 }
 
-/* What lies outside of its own memory. */
+/* Frees what it allocated besides its own memory. */
 static DPARI_COLD void dpari_over_release(dpari_over *o)
 {
     if (o->zero1.moment[0] != NULL) {
@@ -505,7 +520,7 @@ static DPARI_COLD void dpari_over_release(dpari_over *o)
     }
 }
 
-/* Does it travel with others? */
+/* True if the array is short, and therefore packed and sent with others. */
 static int dpari_over_short(int32_t arrays, const dpar_ddp_array *a, int64_t each)
 {
     return arrays > 1 && a->count * each < DPARI_OVER_SHORT;

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Runs a rank's list of actions. At the start, the schedule is checked for deadlock and each
+ * message gets the slots it is sent from and received into.
+ *
+ * A step goes through the list once. A message is posted where the list has it, together with
+ * neighbours that may be posted as one batch. Before an action runs, it waits for the messages that
+ * it reads and for the earlier message from the slot that it fills. Messages between stages of one
+ * rank are local slots instead. When an action fails, the rank breaks the communicator with the
+ * message of the callback, so that the others end their step too. */
 #include "pipeline.h"
 
 #include "../base/inner.h"
@@ -64,7 +72,8 @@ static int dpari_pl_passes(int32_t kind)
     return kind == DPAR_ACTION_FORWARD || kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_INPUT;
 }
 
-/* From where F, B, I take (1) and whom they give (0); -1: nobody. */
+/* The stage that F, B or I gets its input from (1) or gives its output to (0); -1 if there is
+ * none. */
 static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
 {
     return (a->kind == DPAR_ACTION_FORWARD) == (takes != 0)
@@ -154,7 +163,8 @@ typedef struct dpari_pl_scratch {
     uint16_t *free;           /* [actions of the rank] */
 } dpari_pl_scratch;
 
-/* The pieces in memory, p the first of them; or NULL and only their sum. Of a judged schedule. */
+/* Places the parts of a pipeline in memory, p first, and returns their total size; with memory NULL
+ * only counts. The schedule has been checked. */
 static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
                            const dpar_schedule *s, dpari_pl_scratch *w, int64_t *bytes)
 {
@@ -427,7 +437,7 @@ static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Is a first or last stage on this rank? */
+/* True if the first or the last stage is on this rank. */
 static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
 {
     int32_t i;
@@ -626,7 +636,7 @@ static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
     return slot == DPAR_SLOT_NONE || pool->each == 0 ? NULL : pool->at + pool->each * slot;
 }
 
-/* Message m is through. */
+/* Notes that message m is done. */
 static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
 {
     p->seen[m] = 1;
@@ -635,7 +645,7 @@ static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
     }
 }
 
-/* Until message m is through; DPARI_PL_NONE is. */
+/* Waits until message m is done; DPARI_PL_NONE is. */
 static dpar_status dpari_pl_await(dpar_pipeline *p, int64_t m)
 {
     dpar_status st;
@@ -690,9 +700,9 @@ static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *cal
     }
 }
 
-/* May action k be posted together with call[n]? One message to and one from each rank may: NCCL
- * takes a second one to a rank only when the first one from it has come, which that rank may give
- * only when it has the second. */
+/* True if action k may be posted together with the n calls: a batch has at most one message to and
+ * one from each rank. NCCL starts a second message to a rank only when the first one from it has
+ * arrived, which that rank may send only after it has received the second. */
 static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *call, int32_t n)
 {
     const dpar_action *a = &p->list[k];
@@ -803,7 +813,7 @@ static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task
     return st < 0 ? dpari_pl_fail(p, st, &t[i].action, &said) : DPAR_OK;
 }
 
-/* Is this action left out while gradients only gather? */
+/* True if the action is left out in a step that only accumulates gradients. */
 static int dpari_pl_left_out(const dpar_pipeline *p, int32_t kind)
 {
     return kind == DPAR_ACTION_IDLE ||
@@ -834,7 +844,8 @@ static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
     return st;
 }
 
-/* No message of this rank is under way any more, and nobody waits for one. */
+/* Ends a step that failed: aborts the communicators, and waits until no message of this rank is
+ * under way. */
 static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
 {
     int64_t m;
@@ -867,7 +878,7 @@ static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *p)
     return st;
 }
 
-/* What the first and the last stage share. */
+/* Sums the gradients that the first and the last stage share. */
 static dpar_status dpari_pl_tied_sum(dpar_pipeline *p)
 {
     dpar_status st;

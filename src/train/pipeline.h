@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* pipeline - runs a schedule of dpar_schedule.h on real ranks. Stages are callbacks, called in the
- * order of the list. Messages go through the slots that dpar_schedule_slots assigns, are posted
- * where the list has them, and travel while stages compute.
+ * order of the rank's list of actions. Messages use the slots that dpar_schedule_slots assigns;
+ * they are posted where the list has them, and are transferred while stages compute.
  *
  *     options.type = DPAR_F32; options.count = tokens * width;
  *     options.forward = my_forward; options.backward = my_backward;
  *     dpar_pipeline_make(c, "1f1b", micros, &options, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
- *     in my_forward, where it computes for long: dpar_pipeline_progress(p);
+ *     in my_forward, if it computes for long: dpar_pipeline_progress(p);
  *     dpar_pipeline_free(p);
  *
  * A list of your own, in memory of yours:
@@ -18,151 +18,186 @@
  *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
  *     ... dpar_pipeline_close(p);
  *
- * c holds the schedule's ranks; rank r works list r. Stages may be placed in any way: loop, V, both
- * ways, your own rank_of. Neighbouring stages of one rank hand over in memory, without a message.
+ * c connects the ranks of the schedule, and rank r runs list r. Stages may be placed in any way: in
+ * a loop, in a V, in both directions, or by your own rank_of. Neighbouring stages of one rank pass
+ * their data in memory, without a message.
  *
- * Promises. A rank begins its actions in exactly the order of its list. It only waits for data that
- * is not there yet. F, B and I wait for what they receive; what fills a send slot waits for the
- * message that was the last in it. Init proves that no step can get stuck whatever the ranks'
- * speed. Live slots are never more than dpar_schedule_slots says. Nothing is allocated after init.
- * A callback that fails, or a rank that is gone, ends the step on all ranks with the sentence.
+ * Guarantees. A rank begins its actions in exactly the order of its list, and waits only for data
+ * that has not arrived. F, B and I wait for what they receive. An action that fills a send slot
+ * waits until the previous message from that slot is done. dpar_pipeline_init proves that no step
+ * can deadlock, whatever the speed of the ranks. There are never more live slots than
+ * dpar_schedule_slots reports, and nothing is allocated after init. If a callback fails or a rank
+ * is lost, the step ends on all ranks with the message.
  *
- * In a device's memory (comm->mem, dpar_nccl.h) lie the slots, so what callbacks are given, and
- * `tied`. The pipeline itself never looks into them. Callbacks enqueue on the stream of comm->mem
- * and return; that stream, not the thread, waits for messages. A stream has one queue for all
- * messages: with keep_sends a list must pass DPAR_TRANSPORT_RANK. The thread waits at the end of a
- * step, with `apart` not even there. start and end are then times of enqueuing. */
+ * If comm->mem is the memory of a device (dpar_nccl.h), the slots are in that memory, and so are
+ * the buffers that callbacks get and `tied`. The pipeline itself never reads them. Callbacks
+ * enqueue their work on the stream of comm->mem and return; that stream waits for messages, and the
+ * thread does not. Because a stream has one queue for all messages, a list with keep_sends must
+ * pass DPAR_TRANSPORT_RANK. The thread waits at the end of a step, unless `apart` is set. The times
+ * in start and end are then those of enqueuing. */
 #ifndef DPARI_TRAIN_PIPELINE_H
 #define DPARI_TRAIN_PIPELINE_H
 
 #include "../schedule/steps.h"
 #include "../comm/comm.h"
 
-/* What a callback is to do. Buffers hold elements of options.type; they are the callback's until it
- * returns. */
+/* Describes the work of one call of a stage's callback. Buffers hold elements of options.type and
+ * belong to the callback until it returns. */
 typedef struct dpar_stage_task {
-    dpar_action action; /* kind, stage, micro-batch */
-    int32_t last;       /* 1: gradients travel after this one, as in dpar_pipeline_run */
-    /* F: what the stage before gave; NULL: there is none, take the micro-batch itself. B, I: the
-     * gradient of the stage's output; NULL: no stage is behind, it begins at the loss. Read it
-     * before returning. A backward finds only its own data there: what it needs of F's input F has
-     * to put into its activation. */
+    dpar_action action; /* kind, stage and micro-batch */
+    int32_t last;       /* 1 if gradients are sent after this step, as in dpar_pipeline_run */
+    /* For F: the output of the stage before, or NULL for the first stage, which reads the
+     * micro-batch itself. For B and I: the gradient of this stage's output, or NULL for the last
+     * stage, which begins at the loss. Read it before you return. F has to copy what backward needs
+     * of its input into the activation, because backward does not get this input. */
     const void *in;
-    void *out; /* F: for the stage behind, all of it must be written; NULL: it is the last, compute
-                  the loss. B, I: gradient of F's input; NULL: it is the first */
-    int64_t in_count, out_count;
-    int32_t activation; /* slot, from F to B or W; -1: none. OFFLOAD is given the one that is free
-                           when it returns, RELOAD the one that holds it from then on */
-    int32_t weight;     /* slot, from I to W; -1: none */
-    void *kept;         /* the activation's slot, options.activation_bytes; NULL when that is 0 */
-    void *pending;      /* the weight's slot, options.weight_bytes; NULL when that is 0 */
+    /* For F: the input of the next stage, which must be written completely, or NULL for the last
+     * stage, which computes the loss. For B and I: the gradient of F's input, or NULL for the first
+     * stage. */
+    void *out;
+    int64_t in_count, out_count; /* elements of in and out */
+    /* Number of the activation's slot, in use from F to B or W; -1 if there is none. OFFLOAD gets
+     * the slot that is free once it returns, RELOAD the slot that holds the activation from then
+     * on. */
+    int32_t activation;
+    int32_t weight; /* number of the weight gradient's slot, in use from I to W; -1 if none */
+    void *kept;     /* the activation's slot, options.activation_bytes; NULL if that is 0 */
+    void *pending;  /* the weight's slot, options.weight_bytes; NULL if that is 0 */
 } dpar_stage_task;
 
-/* Your callback: does a task and returns DPAR_OK, or a condition, which counts as that. An error
- * ends the step on all ranks; put a sentence into *why, which is there and begins empty. It may use
- * other communicators and dpar_pipeline_progress. */
+/* Executes a task: a callback of yours. Return DPAR_OK, or a positive status, which counts as
+ * DPAR_OK. A negative status ends the step on all ranks; write its message to *why, which is never
+ * NULL and empty at first. The callback may use other communicators and dpar_pipeline_progress. */
 typedef dpar_status (*dpar_stage_callback)(void *ctx, const dpar_stage_task *task, dpar_why *why);
-/* The forward and the backward of a joined pair, together. */
+/* Executes the forward and the backward of a joined pair together: a callback of yours, with the
+ * rules of dpar_stage_callback. */
 typedef dpar_status (*dpar_stage_pair_callback)(void *ctx, const dpar_stage_task *forward,
                                                 const dpar_stage_task *backward, dpar_why *why);
 
-/* Options of a pipeline. Zero it and fill in what your list needs. The same on all ranks, but for
- * pointers and bytes of slots. */
+/* Describes a pipeline. Zero it and fill in what your list needs. All ranks give the same values,
+ * except pointers and the bytes of slots. */
 typedef struct dpar_pipeline_desc {
-    const dpar_schedule *schedule; /* with its messages. Yours; it lives as long as the pipeline */
-    int32_t type;                  /* of what goes from stage to stage */
+    const dpar_schedule *schedule; /* with messages; kept by you while the pipeline exists */
+    int32_t type;                  /* of the elements that stages send to each other */
     int32_t tag;                   /* of the messages on c */
-    int64_t count;                 /* elements that a stage gives to the one behind */
-    /* [stages]: of each stage; NULL: all `count`. Yours; it lives as long */
+    int64_t count;                 /* elements that a stage sends to the next one */
+    /* [stages] elements that each stage sends, kept by you as long as the pipeline exists. NULL if
+     * every stage sends `count`. */
     const int64_t *count_of;
-    int64_t activation_bytes; /* of a slot, the largest of the rank's stages; 0: callbacks have
-                                 memory of their own and take the slots' numbers */
-    int64_t weight_bytes;     /* the same, of what an I leaves to its W */
-    /* 0: as few send slots as there can be. The list must pass DPAR_TRANSPORT_BLOCKING, as what
-     * lowering made does. 1: a slot for each message; nothing waits for a send before the end of
-     * the step. The list must pass DPAR_TRANSPORT_EDGE (DPAR_LOWER_LATE_RECV with DPAR_CHANNEL_EDGE
-     * makes such), on a device's memory DPAR_TRANSPORT_RANK. */
+    /* Bytes of an activation's slot, the largest of the rank's stages. 0 if callbacks use the
+     * slots' numbers with memory of their own. */
+    int64_t activation_bytes;
+    int64_t weight_bytes; /* the same for what an I leaves to its W */
+    /* 0 uses as few send slots as possible. The list must pass DPAR_TRANSPORT_BLOCKING, as lists
+     * made by lowering do. 1 uses a slot for each message, so that nothing waits for a send before
+     * the end of the step. The list must pass DPAR_TRANSPORT_EDGE, which DPAR_LOWER_LATE_RECV with
+     * DPAR_CHANNEL_EDGE ensures; on the memory of a device DPAR_TRANSPORT_RANK. */
     int32_t keep_sends;
-    int32_t apart; /* 1: ranks do not wait for each other at the end of a step; a rank may then hear
-                      of another's failure only in its next one */
+    int32_t apart; /* 1: ranks do not wait for each other at the end of a step. A rank may then
+                      learn of another rank's failure only in its next step */
 
-    dpar_stage_callback forward, backward, input, weight; /* F, B, I, W */
-    dpar_stage_pair_callback both; /* NULL: forward, then backward or input */
-    /* REDUCE_GRAD: dpar_ddp_end, or what begins it (ready, of ddp or fsdp). WAIT_REDUCE_GRAD: what
-     * ends it. */
+    dpar_stage_callback forward, backward, input, weight; /* for F, B, I and W */
+    dpar_stage_pair_callback both; /* NULL selects forward, then backward or input */
+    /* For REDUCE_GRAD: dpar_ddp_end, or what begins the reduction (ready of ddp or fsdp). For
+     * WAIT_REDUCE_GRAD: what ends it. */
     dpar_stage_callback reduce, wait_reduce;
     dpar_stage_callback unshard, reshard, recompute, offload, reload;
-    void *ctx; /* of all callbacks */
+    void *ctx; /* passed to all callbacks */
 
-    /* A weight that the first and the last stage share (embedding and output). At the end of the
-     * step its gradient, in `tied`, is added up over the ranks that have them. Stages of one rank
-     * add into the same `tied` themselves; other ranks' is not read. */
+    /* Gradient of a weight that the first and the last stage share (embedding and output). At the
+     * end of the step it is summed over the ranks that have these stages. If one rank has both,
+     * they add into the same `tied` themselves. On other ranks it is not read. */
     void *tied;
-    int64_t tied_count; /* 0: there is none; the same on all ranks */
+    int64_t tied_count; /* elements; 0 if there is no such weight. The same on all ranks */
     int32_t tied_type;
 
-    /* NULL, or [actions of this rank]: when each began and ended in the last step, in ns since the
-     * step began. A message lasts from its posting to the moment that the rank saw it done. Both or
-     * none, the same on all ranks. They cost a barrier a step, which sets the clocks. */
+    /* [actions of this rank] times when each action of the last step began and ended, in ns since
+     * the step began, or NULL. A message lasts from its posting until the rank saw that it was
+     * done. Give both or none, the same on all ranks. Costs a barrier in each step, which
+     * synchronises the clocks. */
     int64_t *start, *end;
 } dpar_pipeline_desc;
 
 /* A pipeline that is ready to run: a handle. */
 typedef struct dpar_pipeline dpar_pipeline;
 
-/* Bytes that init needs of your memory (aligned to 64), as long as the pipeline lives: about 300 a
- * message of this rank, 12 an action, and what dpar_schedule_check and dpar_schedule_slots take.
- * The slots themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
- * O(actions). */
+/* Computes the bytes of memory that dpar_pipeline_init needs from you, aligned to 64, as long as
+ * the pipeline exists. It is about 300 for each message of this rank, 12 for each action, and what
+ * dpar_schedule_check and dpar_schedule_slots need. The slots themselves are allocated by
+ * dpar_comm_alloc. Local. O(actions). Fails as dpar_pipeline_init does, on this rank only. */
 DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_desc *options,
                                          int64_t *bytes, dpar_why *why);
-/* Proves the list, assigns slots and lays them out. COLLECTIVE: all ranks give the same schedule
- * and options. With tied_count it splits c. O(actions); small collectives compare.
+/* Prepares a pipeline in your memory: proves the list free of deadlock, and assigns and allocates
+ * slots.
  *
- * On all ranks, with a sentence: E_MISMATCH: schedule or options differ. E_ARG: no right schedule
- * for these ranks, one without its messages, a callback that the list needs is NULL, or a type or
- * number out of its domain. E_STUCK: ranks would wait for each other in a circle, which it names.
- * E_RANGE, E_ROOM, E_MEMORY. */
+ * Collective over c: all ranks give the same schedule and options. It splits c if tied_count is
+ * above 0. Costs O(actions) and small collectives that compare. Fails on all ranks with
+ *
+ *  - DPAR_E_MISMATCH if schedules or options differ;
+ *  - DPAR_E_ARG if the schedule is not valid for these ranks or has no messages, a callback that
+ *    the list needs is NULL, or a type or number is outside of its domain;
+ *  - DPAR_E_STUCK if ranks would wait for each other in a circle, which the message names;
+ *  - DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
                                         const dpar_pipeline_desc *options, dpar_pipeline **out,
                                         dpar_why *why);
-/* One step: all micro-batches through the list. last: 1: gradients travel at its end. 0: more steps
- * follow that add to them; REDUCE_GRAD, WAIT_REDUCE_GRAD and the tied sum are left out. COLLECTIVE.
- * For each micro-batch a stage sends its count of elements forward and gets as many back, where the
- * stage behind it is another rank's. O(actions) besides the callbacks.
+/* Runs one step: all micro-batches through the list.
  *
- * On all ranks (options.apart: sooner or later): a callback's own error, "rank 1: 2B3: sentence",
- * or E_PEER, E_TIMEOUT, E_MISMATCH as comm.h. c is broken then. Communicators of the callbacks' own
- * are theirs to abort. E_ARG, on this rank: p is NULL, closed, or in a step. */
+ * last: 1 to send gradients at the end of the step. 0 if more steps follow that add to them;
+ *       REDUCE_GRAD, WAIT_REDUCE_GRAD and the sum of `tied` are then left out.
+ *
+ * Collective. For each micro-batch, a stage sends its count of elements to the next stage and
+ * receives as many gradients, unless that stage is on the same rank. Costs O(actions) plus the
+ * callbacks.
+ *
+ * Fails on all ranks with the status of a callback, as in "rank 1: 2B3: its message", or with
+ * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With options.apart some
+ * ranks learn of it in their next step. This breaks c. Communicators that callbacks use are not
+ * aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is NULL, closed or in a
+ * step. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
-/* Call it from a callback that computes for long: it moves messages and sees which are done. Local.
- * O(messages under way). OK outside of a step. It returns the error of a message that failed; the
- * sentence is in the communicator's why. E_ARG, without a sentence, for NULL. */
+/* Advances the messages under way and checks which are done. Call it from a callback that computes
+ * for long. Outside of a step it does nothing and returns DPAR_OK.
+ *
+ * Local. O(messages under way). Fails with the error of a message that failed, described in the
+ * communicator's why, and with DPAR_E_ARG for NULL. */
 DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *p);
-/* The slots of this rank; *local (may be NULL): buffers between its own stages. Local. O(1). */
+/* Returns the numbers of slots of this rank.
+ *
+ * local: set to the number of buffers between stages of this rank. May be NULL.
+ *
+ * Local. O(1). */
 DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local);
-/* Brings the times of the last step of all ranks to rank 0: start and end of schedule->action[k],
- * as dpar_schedule_simulate fills them. Elsewhere NULL is fine. dpar_schedule_draw with unit 1000
- * then draws what really ran, as it draws what was simulated. COLLECTIVE. E_ARG without
- * options.start. O(actions). */
+/* Gathers the times of the last step from all ranks on rank 0.
+ *
+ * start, end: [actions of the schedule] on rank 0, times of schedule->action[k] in ns, in the form
+ *             of dpar_schedule_simulate. May be NULL on other ranks.
+ *
+ * dpar_schedule_draw with unit 1000 then draws the step that really ran. Collective. O(actions).
+ * Fails with DPAR_E_ARG without options.start. */
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why);
-/* Closes a pipeline: gives the slots back and closes what it split. COLLECTIVE. NULL is fine.
- * Afterwards, while your memory is left alone, a run is E_ARG. With tied_count errors and cost as
- * dpar_comm_free. */
+/* Closes a pipeline: frees the slots and the communicator that it split off. NULL is allowed.
+ * Afterwards dpar_pipeline_run fails with DPAR_E_ARG as long as you leave the memory unchanged.
+ *
+ * Collective. With tied_count it costs and fails as dpar_comm_free. */
 DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
 
-/* A pipeline with its schedule, in memory of its own. `order` names the rule ("1f1b", "zbv", ...:
- * dpar_schedule_find), for the ranks of c and so many micro-batches. The list is lowered with its
- * messages, with REDUCE_GRAD where options.reduce is given and UNSHARD and RESHARD where
- * options.unshard is. options.schedule is not read. COLLECTIVE. O(actions).
+/* Makes a pipeline and its schedule in memory of its own. The list is lowered with its messages,
+ * with REDUCE_GRAD if options.reduce is given, and with UNSHARD and RESHARD if options.unshard is.
+ * options.schedule is not read.
  *
- * Errors as dpar_schedule_find, dpar_schedule_generate and dpar_pipeline_init, on all ranks;
- * E_ROOM, too, where there is no memory. */
+ * order:  name of the rule, such as "1f1b" or "zbv" (dpar_schedule_find).
+ * micros: number of micro-batches.
+ *
+ * Collective over c, whose ranks are those of the schedule. O(actions). Fails on all ranks as
+ * dpar_schedule_find, dpar_schedule_generate and dpar_pipeline_init do, and with DPAR_E_ROOM if the
+ * allocation fails. */
 DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
                                         const dpar_pipeline_desc *options, dpar_pipeline **out,
                                         dpar_why *why);
-/* Ends what dpar_pipeline_make made, as dpar_pipeline_close. COLLECTIVE. NULL is fine. */
+/* Frees a pipeline that dpar_pipeline_make made, and closes it as dpar_pipeline_close does. NULL is
+ * allowed. Collective. */
 DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
 
 #endif

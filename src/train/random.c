@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Philox4x32-10, and the numbers made of its words: uniform, normal, and the stochastic rounding of
+ * F32 to BF16. Nothing here has state, so a number depends only on seed, stream and index.
+ * dpar_cuda.h has the same functions for kernels. */
 #include "random.h"
 
 #include "../base/arith.h"

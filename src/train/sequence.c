@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Plans of attention and the ring. The plan is shared by all methods (attention_way.h): the ring is
+ * here, and ulysses.c and window_attention.c replace its steps.
+ *
+ * Each rank walks over the blocks of its queries and another rank's keys: pairs of runs of
+ * consecutive tokens in one document. The kernel is called for each block in which the mask leaves
+ * something. The result of a block is merged into the result so far by the two logarithms of the
+ * sums (lse), so that the order of ranks, not the time of arrival, decides the bits.
+ *
+ * While a rank computes with one block of keys and values, the next one is received into the other
+ * buffer. In backward, gradients follow one step behind in buffers of their own. */
 #include "sequence.h"
 
 #include "../base/arith.h"
@@ -39,7 +49,7 @@ static dpar_attention_desc dpari_seq_filled(const dpar_attention_desc *layer)
     return a;
 }
 
-/* What its way does; all NULL: the ring. */
+/* Returns the functions of the layer's method; all are NULL for the ring. */
 static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
 {
     dpari_attention_method way;
@@ -466,7 +476,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c,
     return st;
 }
 
-/* What all ranks must give alike. */
+/* Lists what all ranks must give alike, for comparison. */
 static void dpari_seq_state(dpari_facts *f, const void *given)
 {
     const dpar_attention_desc *a = (const dpar_attention_desc *)given;
@@ -580,7 +590,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
     return dpari_made_end(dpar_attention_close(plan), plan);
 }
 
-/* Is all memory there that a step reads and writes? */
+/* Checks that no array that a step reads or writes is NULL. */
 static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attention_arrays *a,
                                    int backward)
 {
@@ -608,7 +618,8 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 
-/* Those of the rank `steps` before this one, laid end to end in memory. */
+/* Describes the keys and values of the rank `steps` before this one, stored end to end in
+ * memory. */
 static dpari_seq_block dpari_seq_block_in(const dpari_attention *p, int32_t steps, void *memory,
                                           int32_t type)
 {
@@ -671,7 +682,8 @@ static dpar_status dpari_seq_wait(dpari_attention *p)
     return st;
 }
 
-/* Messages move inside of calls: one between blocks. How they end is told by wait. */
+/* Advances messages between two blocks, because they only progress inside calls. Errors are
+ * reported when they are waited for. */
 static void dpari_seq_push(dpari_attention *p)
 {
     int32_t i;
@@ -712,7 +724,7 @@ static void dpari_seq_walk_of(const dpari_attention *p, const dpari_seq_block *b
     w->k.hi = b->hi;
 }
 
-/* What the last call gave, into what was there. */
+/* Merges the result of the last call of the kernel into out and lse. */
 static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void *out, void *lse)
 {
     dpar_mem_attention_merge m;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* sequence - attention over tokens that ranks share. Here it is ring attention (context
- * parallelism): keys and values travel round the ranks. Other ways, by layer.way: ulysses.h
- * exchanges tokens for heads before and after; sliding windows need no ring (window_attention.h).
- * dpar knows which rank has which tokens, what travels when, the masks and the sums of softmax. The
- * arithmetic of a block is your kernel, or the plain one of this file:
+/* sequence - computes attention over tokens that ranks share (context parallelism). This file is
+ * ring attention, in which keys and values are passed from rank to rank round a ring. layer.way
+ * selects another method: ulysses.h exchanges tokens for heads before and after attention, and
+ * window_attention.h gets the keys of a sliding window as a halo. dpar knows which rank has which
+ * tokens, what is sent when, the masks, and the sums of the softmax. The arithmetic of a block is
+ * done by your kernel, or by the plain one of this file:
  *
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_ZIGZAG, &why);  layer: zeroed
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
@@ -14,37 +15,41 @@
  *     dpar_attention_backward(plan, &arrays);
  *     dpar_attention_free(plan);
  *
- * (dpar_attention_bytes, _init and _close: the same in memory of yours.)
+ * dpar_attention_bytes, _init and _close do the same in memory of yours.
  *
  * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width], v[tokens][groups][values],
  * out[tokens][heads][values], lse[tokens][heads]. Each heads / groups query heads share a group.
- * Several samples are several documents. Sums (out while it grows, lse, gradients of keys and
- * values on their way) are in f64 where the type is f64, else in f32. They are rounded to the type
- * once. Bits are the same in every run on as many ranks; on one rank they are the kernel's own.
+ * The samples of a batch are documents of one packed sequence.
  *
- * The ring has P steps, t = 0 .. P-1. In step t rank r computes on the keys and values of rank r -
- * t (modulo P). Meanwhile it sends them on to r + 1, and those of r - t - 1 come. On the way back
- * gradients of keys and values travel the same way, one step behind, until they are home. What the
- * rank's own queries gave has stayed there, so they make as many hops as keys and values.
+ * "Sums" are out while it is accumulated, lse, and the gradients of keys and values while they are
+ * accumulated. They are f64 if the type is f64, otherwise f32, and are rounded to the type once.
+ * Results have the same bits in every run on the same number of ranks; on one rank they are the
+ * kernel's own.
  *
- * What a rank sends: T is all tokens, n those of this rank, m those of the next one, and E = groups
- * (width + values) the elements of a token.
+ * The ring has P steps, t = 0 .. P-1. In step t, rank r computes with the keys and values of rank r
+ * - t (modulo P). Meanwhile it sends them to rank r + 1 and receives those of rank r - t - 1. In
+ * backward, the gradients of keys and values are passed in the same direction, one step later,
+ * until they reach their owner. The gradients from a rank's own queries stay on that rank, so that
+ * gradients take as many hops as keys and values.
+ *
+ * The traffic of a rank: T is the number of all tokens, n that of this rank, m that of the next
+ * one, and E = groups (width + values) the number of elements of a token. It sends
  *
  *     forward   (T - m) E bytes(type)
  *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
  *
- * A rank that is alone sends nothing. plan->sent counts it.
+ * A single rank sends nothing. plan->sent counts the bytes.
  *
- * Causal masks leave rank 0 idle most of the time when tokens are cut in order. With
- * DPAR_SPLIT_ZIGZAG, and documents of lengths that 2 P divides, every rank has as much to do at
- * every step as the others: plan->pairs counts it.
+ * With a causal mask, and tokens that are cut in order, rank 0 is idle most of the time. With
+ * DPAR_SPLIT_ZIGZAG, and documents whose lengths 2 P divides, every rank has the same work in every
+ * step. plan->pairs counts it.
  *
- * In a device's memory (comm->mem) all arrays lie there. Give kernels, which work on its stream;
- * nothing waits.
+ * If comm->mem is the memory of a device, all arrays are in that memory, and you have to give
+ * kernels, which enqueue on its stream. No function waits for the device.
  *
- * Megatron's sequence parallelism is another thing: activations between tensor-parallel layers are
- * cut along the sequence. That is an all-gather and a reduce-scatter round those layers:
- * tensor.h. */
+ * Megatron's sequence parallelism is something else: it cuts the activations between
+ * tensor-parallel layers along the sequence, with an all-gather and a reduce-scatter round these
+ * layers. tensor.h has it. */
 #ifndef DPARI_TRAIN_SEQUENCE_H
 #define DPARI_TRAIN_SEQUENCE_H
 
@@ -54,132 +59,147 @@
 
 typedef struct dpar_attention_desc dpar_attention_desc;
 
-/* How ranks come to the keys of others: NULL, the ring; dpar_attention_ulysses (ulysses.h);
- * dpar_attention_halo (window_attention.h, in dpar_spatial.h). You name it in a layer, the plan
- * calls it. */
+/* Selects how ranks get the keys of other ranks. NULL is the ring, dpar_attention_ulysses is in
+ * ulysses.h, and dpar_attention_halo is in window_attention.h (dpar_spatial.h). Assign one to
+ * layer.way; only the plan calls it. */
 struct dpari_attention_method;
 typedef void (*dpar_attention_method)(struct dpari_attention_method *way);
 
-/* A block: some queries that follow one another and some such keys, of one document. Query i sees
- * key j when i + low <= j <= i + high (no sum passes the counts of both). Arrays begin at the
- * block's first token, rows as above, all heads. "Sums" are f64 when the layer's type is f64, else
- * f32. */
+/* Describes a block for a kernel: a run of queries and a run of keys of one document. Query i sees
+ * key j if i + low <= j <= i + high; no sum exceeds the counts of both. Arrays begin at the first
+ * token of the block, have rows as described above, and contain all heads. "Sums" are f64 if the
+ * layer's type is f64, otherwise f32. */
 typedef struct dpar_attention_call {
     const dpar_attention_desc *layer;
-    int64_t queries, keys;
-    int64_t query, key; /* place of the first of each in the packed sequence */
+    int64_t queries, keys; /* numbers of queries and keys */
+    int64_t query, key;    /* places of the first query and the first key in the packed sequence */
     int64_t low, high;
     const void *q, *k, *v; /* of the layer's type */
-    void *out; /* forward writes sums. Backward reads what forward gave, of the layer's type */
-    void *lse; /* sums. Forward writes the natural logarithm of the sum over keys of exp(scale q k);
-                  -1e30 or less (and out 0) for a query that sees no key of the block. Backward
-                  reads that over all keys */
+    void *out;             /* forward writes sums; backward reads the result of forward, of the
+                              layer's type */
+    /* Sums. Forward writes the natural logarithm of the sum over keys of exp(scale q k). For a
+     * query that sees no key of the block it writes -1e30 or less, and 0 to out. Backward reads the
+     * logarithm over all keys. */
+    void *lse;
     const void *out_gradient;                   /* of the layer's type */
     const void *delta;                          /* sums, [queries][heads]: out . out_gradient */
-    void *q_gradient, *k_gradient, *v_gradient; /* sums, to be ADDED to */
-    void *user;
+    void *q_gradient, *k_gradient, *v_gradient; /* sums, to which backward adds */
+    void *user;                                 /* that of the layer */
 } dpar_attention_call;
+/* Computes the attention of a block, or its gradients: a callback of yours. */
 typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
-/* A layer of attention. Zero it and fill in what differs. The same on all ranks, but for kernels
- * and user. */
+/* Describes a layer of attention. Zero it and fill in what differs from the defaults. All ranks
+ * give the same values, except kernels and user. */
 struct dpar_attention_desc {
-    dpar_attention_method way; /* NULL: the ring, all keys pass by all ranks.
-                               dpar_attention_ulysses, dpar_attention_halo: each rank has a part of
-                               the packed sequence, whatever the documents */
-    /* Documents, and which tokens of them each rank has; as many ranks as the communicator.
-     * ZIGZAG, CHUNK or EVEN; STRIPE works too, in blocks of one token. */
+    /* NULL selects the ring, in which every rank gets all keys. With dpar_attention_ulysses and
+     * dpar_attention_halo each rank has a part of the packed sequence, whatever the documents. */
+    dpar_attention_method way;
+    /* The documents, and which of their tokens each rank has, for as many ranks as the
+     * communicator has. The rule is ZIGZAG, CHUNK or EVEN; CYCLIC also works, but in blocks of one
+     * token. */
     dpar_packed tokens;
-    int32_t heads;  /* of queries */
-    int32_t groups; /* of keys and values (GQA); divides heads. 0: as many as heads */
-    int32_t width;  /* of a query or key */
-    int32_t values; /* of a value; 0: width */
-    int32_t type;   /* DPAR_F64, F32, BF16, F16 */
-    int32_t causal; /* 1: a query sees no key behind it */
-    int64_t window; /* > 0: a query sees no key farther than so many tokens away. Documents never
-                       see others */
-    double scale;   /* 0: 1 / sqrt(width) */
-    int32_t tag;    /* of the messages: tag .. tag + 3 */
-    int32_t heads_chunked; /* Ulysses: 1: heads by DPAR_SPLIT_CHUNK, the last ranks have less; 0:
-                              EVEN */
-    const dpar_split *cut; /* Ulysses: the tokens that ranks have, by any rule; NULL: by
-                              tokens.rule. The caller's, as long as the plan */
-    dpar_attention_kernel forward, backward; /* NULL: dpar_attention_host (F64 and F32) */
-    void *user;
+    int32_t heads;  /* number of query heads */
+    int32_t groups; /* number of key-value heads (GQA), which divides heads; 0 selects heads */
+    int32_t width;  /* elements of a query or key */
+    int32_t values; /* elements of a value; 0 selects width */
+    int32_t type;   /* DPAR_F64, F32, BF16 or F16 */
+    int32_t causal; /* 1: a query sees no key after it */
+    int64_t window; /* above 0: a query sees no key that is more than this many tokens away.
+                       Documents never see each other */
+    double scale;   /* factor of the scores; 0 selects 1 / sqrt(width) */
+    int32_t tag;    /* messages use tag .. tag + 3 */
+    int32_t heads_chunked; /* Ulysses: 1 cuts heads by DPAR_SPLIT_CHUNK, so that the last ranks have
+                              fewer; 0 cuts them by DPAR_SPLIT_EVEN */
+    /* Ulysses: how ranks share the tokens, by any rule; NULL selects tokens.rule. Kept by you as
+     * long as the plan exists. */
+    const dpar_split *cut;
+    dpar_attention_kernel forward, backward; /* NULL selects dpar_attention_host (F64 and F32) */
+    void *user;                              /* passed to the kernels */
 };
 
 /* ---- blocks; local ---- */
 
-/* A kernel in plain C, for F64 and F32: row by row, with the largest score so far subtracted. With
- * out_gradient it gives the gradients. It also does whole attention, of all tokens of a document at
- * once (causal: low -keys, high 0). Other types: nothing is written. O(pairs). */
+/* Computes the attention of a block in plain C for F64 and F32, or its gradients if out_gradient is
+ * given. It goes row by row and subtracts the largest score so far. It also computes the attention
+ * of a whole document at once: with low = -keys, and high = 0 if causal. For other types it writes
+ * nothing. Local. O(pairs of a query and a key). */
 DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 
 /* ---- plans ---- */
 
-/* A plan of attention; these fields are to be read. */
+/* A plan of attention, whose fields you may read. */
 typedef struct dpar_attention_plan {
-    dpar_attention_desc layer; /* no field is 0 for a default any more */
-    int64_t tokens;            /* of this rank: rows of its arrays */
+    dpar_attention_desc layer; /* as given, with the defaults filled in */
+    int64_t tokens;            /* tokens of this rank: rows of its arrays */
     int64_t kept;              /* bytes of arrays.kept */
-    int64_t pairs; /* pairs of a query and a key, in one head, that forward was given so far */
-    int64_t sent;  /* bytes that went to other ranks so far */
+    int64_t pairs; /* pairs of a query and a key, in one head, that forward computed so far */
+    int64_t sent;  /* bytes that were sent to other ranks so far */
 } dpar_attention_plan;
 
-/* The memory of one layer; NULLs on a rank without tokens. Memory of dpar_comm_alloc saves messages
- * a copy. */
+/* Arrays of one layer, all of the layer's type except lse and kept. A rank without tokens gives
+ * NULLs. Messages from memory of dpar_comm_alloc are not copied. */
 typedef struct dpar_attention_arrays {
-    const void *q, *k, *v; /* of the layer's type, as all but lse */
-    void *out;             /* forward writes, backward reads */
-    void *lse;  /* [tokens][heads], sums (f64 of f64, else f32): forward writes, backward reads.
-                   Ulysses does not use it */
-    void *kept; /* Ulysses: plan->kept bytes (aligned to 64), which forward writes and backward
-                   reads: q, k, v, out and lse of this rank's heads */
-    const void *out_gradient;                   /* backward reads */
-    void *q_gradient, *k_gradient, *v_gradient; /* backward writes */
+    const void *q, *k, *v;
+    void *out; /* forward writes it, backward reads it */
+    void *lse; /* [tokens][heads] of sums (f64 for f64, otherwise f32); forward writes it, backward
+                  reads it. Ulysses does not use it */
+    /* Ulysses: plan->kept bytes, aligned to 64, which forward writes and backward reads: q, k, v,
+     * out and lse of this rank's heads. */
+    void *kept;
+    const void *out_gradient;                   /* backward reads it */
+    void *q_gradient, *k_gradient, *v_gradient; /* backward writes them */
 } dpar_attention_arrays;
 
-/* Bytes of memory for a plan of attention on this rank. E_ARG, E_DIVIDE, E_RANGE with a sentence.
- * Local. O(docs x ranks).
+/* Computes the bytes of memory that dpar_attention_init needs on this rank.
  *
- * The ring takes two blocks of keys and values of the rank that has most tokens. It also takes one
- * out for forward, or four such blocks of sums for backward (2 ranks: three), the larger of both.
- * For 16-bit types there are an out and a query's gradient in f32 too. */
+ * The ring needs two blocks of keys and values of the rank that has most tokens. It also needs one
+ * out for forward, or four such blocks of sums for backward (three on 2 ranks), whichever is
+ * larger. 16-bit types need an out and a query's gradient in f32 as well.
+ *
+ * Local. O(docs x ranks). Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE. */
 DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention_desc *layer,
                                           int64_t *bytes, dpar_why *why);
-/* Plans attention in your memory (aligned to 64, best of dpar_comm_alloc). Where c->mem is a
- * device's it is the host's memory, and buffers are from dpar_comm_alloc until close. The
- * documents' ends stay yours, and live as long. One plan does all layers of this shape, one after
- * the other. COLLECTIVE: one all-reduce. Cost as dpar_attention_bytes.
+/* Plans attention in your memory. One plan serves all layers of this shape, one after the other.
  *
- * E_MISMATCH: ranks gave different layers. E_ROOM; else errors as dpar_attention_bytes. What fails
- * on one rank fails on all. */
+ * memory: aligned to 64; memory of dpar_comm_alloc is the fastest. If c->mem is that of a device,
+ *         it is nevertheless memory of the host, and buffers are allocated with dpar_comm_alloc
+ *         until close.
+ * layer:  the array of document ends in layer->tokens stays yours, and has to exist as long as the
+ *         plan.
+ *
+ * Collective over c: one all-reduce, and the cost of dpar_attention_bytes. Fails on all ranks with
+ * DPAR_E_MISMATCH if layers differ, DPAR_E_ROOM, or as dpar_attention_bytes does. */
 DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_attention_desc *layer,
                                          dpar_attention_plan **plan, dpar_why *why);
-/* out and lse from q, k, v. COLLECTIVE. The top of this file says what travels; the arithmetic is
- * the kernel's. Messages move on between calls of the kernel, or all the time with
- * dpar_comm_progress.
+/* Computes out and lse from q, k and v.
  *
- * E_ARG: arrays are missing. That breaks the communicator, so that the other ranks hear of it.
- * E_PEER, E_TIMEOUT as comm.h. The sentence is in the communicator's why. E_ARG without one: plan
- * or a is NULL. */
+ * Collective. The top of this file gives the traffic; the arithmetic is the kernel's. Messages
+ * progress between calls of the kernel, or all the time with dpar_comm_progress.
+ *
+ * Fails with DPAR_E_ARG if arrays are missing, which breaks the communicator so that the other
+ * ranks notice. Fails with DPAR_E_PEER and DPAR_E_TIMEOUT as described in comm.h. The message is in
+ * the communicator's why, except for DPAR_E_ARG because plan or a is NULL. */
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *a);
-/* Gradients of q, k, v from that of out; q, k, v, out, lse are as forward left them. COLLECTIVE;
- * errors as forward. The top of this file says what travels. */
+/* Computes the gradients of q, k and v from that of out. The arrays q, k, v, out, lse and kept must
+ * be as dpar_attention_forward left them. Collective. The top of this file gives the traffic. Fails
+ * as dpar_attention_forward does. */
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
-/* Ends a plan of attention; its memory is yours again. COLLECTIVE. NULL is fine. OK, or errors as
- * dpar_halo_plan_close where its way is dpar_attention_halo. */
+/* Closes a plan of attention, whose memory you may then reuse. NULL is allowed. Collective. With
+ * dpar_attention_halo it fails as dpar_halo_plan_close does. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
 
-/* A plan in memory of its own: dpar_attention_bytes, the memory and dpar_attention_init in one,
- * with their errors and cost; E_ROOM, too, where there is no memory. COLLECTIVE. */
+/* Makes a plan of attention in memory of its own: dpar_attention_bytes, an allocation and
+ * dpar_attention_init in one. Collective over c. Costs and fails as these do, and with DPAR_E_ROOM
+ * if the allocation fails. */
 DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
                                          dpar_attention_plan **plan, dpar_why *why);
-/* Ends what dpar_attention_make made, as dpar_attention_close. COLLECTIVE. NULL is fine. */
+/* Frees a plan that dpar_attention_make made, and closes it as dpar_attention_close does. NULL is
+ * allowed. Collective. */
 DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
 
 #endif

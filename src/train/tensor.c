@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Tensor-parallel layers: linear, embedding and cross-entropy. The product in plain C is a tiled
+ * loop with sums in f64. In the backward of a column layer, the inputs are gathered while dx is
+ * computed, and dx is summed over the ranks while dw is computed.
+ *
+ * Errors of one rank: arguments are checked before anything is posted, and an error breaks the
+ * communicator, so that the other ranks do not wait for a collective that never comes. Collectives
+ * carry a hash of what all ranks must give alike (ids, vocabulary). */
 #include "tensor.h"
 
 #include "../base/arith.h"
@@ -136,13 +143,14 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
     return st;
 }
 
-/* Tokens that a rank has outside of a pair: of all of them, or its share. */
+/* The number of a rank's tokens outside of a pair of layers: its share, or all without sequence
+ * parallelism. */
 static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *t, int32_t rank)
 {
     return t->counts == NULL ? t->tokens.count : dpar_split_part_count(&t->tokens, rank);
 }
 
-/* What one rank alone finds wrong, all hear of. */
+/* Reports an error that one rank found: breaks the communicator, so that all ranks notice. */
 static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor_parallel *t, dpar_status st,
                                                   const char *form, int64_t a, int64_t b, int64_t c,
                                                   int64_t d)
@@ -152,7 +160,8 @@ static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor_parallel *t,
     return dpari_comm_wrong_all(t->comm, st, &why);
 }
 
-/* Is there what describes a call? Of a t without a communicator the caller alone hears. */
+/* Checks that the structs that describe a call are given. If t has no communicator, only the caller
+ * gets the error. */
 static dpar_status dpari_tensor_there(const dpar_tensor_parallel *t, int described)
 {
     if (t == NULL || t->comm == NULL) {
@@ -316,8 +325,9 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *t, const vo
 
 /* ---- collectives of rows --------------------------------------------------------------------- */
 
-/* Once a function, before anything is posted: what travels reads them. A layer that is refused has
- * any width. */
+/* Fills in the counts for collectives of rows. Call it once in a function before anything is
+ * posted, because posted operations read them. The width of a layer that will be rejected may be
+ * anything, so the product is unsigned. */
 static void dpari_tensor_count(const dpar_tensor_parallel *t, int64_t width)
 {
     int32_t r;
@@ -386,8 +396,8 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *t, int64_t wi
     return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
 }
 
-/* The first of two that failed; a work that was posted is always waited for (one that was not
- * counts as done). */
+/* Waits for a work, whatever happened before, and returns the first error. A work that was not
+ * posted counts as done. */
 static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 {
     const dpar_status ended = dpar_wait(work);
@@ -396,13 +406,13 @@ static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 
 /* ---- linear layers --------------------------------------------------------------------------- */
 
-/* `bytes` of something that is NULL though there are some of it. */
+/* True if an array that has elements is NULL. */
 static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
 {
     return at == NULL && rows > 0 && width > 0;
 }
 
-/* So many of the arrays of a function are: all hear of it. */
+/* Reports the number of arrays that are missing, if any, to all ranks. */
 static dpar_status dpari_tensor_given(const dpar_tensor_parallel *t, int missing, const char *form)
 {
     return missing == 0 ? DPAR_OK

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Attention by exchanging tokens for heads. An exchange of one array has two implementations:
+ * direct, where each rank reads its part from the arrays of the other ranks (peers.h), and packed,
+ * around an all-to-all-v. Both give the same bits; direct is used if the arrays of all ranks are in
+ * memory that peers can read. On the way back, copies of a group are added in rank order.
+ *
+ * dpar_attention_ulysses fills in the functions of a plan (attention_way.h); sequence.c calls
+ * them. */
 #include "ulysses.h"
 
 #include "../base/arith.h"
@@ -14,7 +21,7 @@
 enum { DPARI_ULYSSES_ARRAYS = 4 };
 
 typedef struct dpari_ulysses_layer {
-    dpar_split tokens; /* where parts are out of order or not of one piece (ZIGZAG, STRIPE,
+    dpar_split tokens; /* where parts are out of order or not of one piece (ZIGZAG, CYCLIC,
                           BLOCK_CYCLIC, STRIDED), an all-to-all needs one copy more */
     dpar_heads heads;
     int32_t of_groups; /* 1: heads of keys and values; 0: of queries */
@@ -51,7 +58,7 @@ static int32_t dpari_ulysses_all(const dpari_ulysses_layer *u)
     return u->of_groups ? u->heads.groups : u->heads.queries;
 }
 
-/* Heads that ranks hold, copies each. */
+/* The number of heads that all ranks hold, counting each copy. */
 static int64_t dpari_ulysses_held(const dpari_ulysses_layer *u)
 {
     int64_t held = 0;
@@ -172,7 +179,7 @@ static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ul
     }
 }
 
-/* Tells one exchange from another. */
+/* Lists what describes an exchange, so that ranks can compare it. */
 static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *f, const void *given)
 {
     const dpari_ulysses_layer *u = (const dpari_ulysses_layer *)given;
@@ -199,7 +206,7 @@ static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
     return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
 
-/* Rows of `bytes`, so far apart. */
+/* Copies rows of `bytes` with the given distances. */
 static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int64_t from_step,
                                int64_t bytes, int64_t rows, int32_t stream)
 {
@@ -299,7 +306,8 @@ static dpar_status dpari_ulysses_open(dpari_ulysses *p, const void *in, int64_t 
     return dpari_peers_open(peers, p->comm, (int32_t)(p->tag ^ (backward != 0)), &a, 1, p->peer);
 }
 
-/* They have been. counts: elements of this rank for each. */
+/* Ends the direct reads: waits until all ranks have read. counts: elements of this rank for each
+ * rank. */
 static dpar_status dpari_ulysses_end(const dpari_ulysses *p, const dpari_peers *peers,
                                      const int64_t *counts)
 {

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* ZeRO-1 on the arrays of dpar_ddp_over. A step ends the pass with a reduce-scatter, updates this
+ * rank's share with the optimizer, group after group, and gathers the shares of all ranks.
+ *
+ * Ranks compare a hash of what they must give alike (optimizer, rate, clip, groups) in the
+ * collectives that a step needs anyway. A rank that rejects its arguments still takes part in one
+ * collective, so that the others learn of it and do not wait. */
 #include "zero1.h"
 
 #include "../base/arith.h"
@@ -70,7 +76,7 @@ static DPARI_COLD dpar_status dpari_zero1_take(dpari_over *o, const dpari_zero1_
     return st;
 }
 
-/* Does the optimizer fit what there is? */
+/* Checks that the optimizer has the kind and types of the present state. */
 static dpar_status dpari_zero1_check(const dpari_over *o, const dpar_optimizer *of,
                                      dpari_zero1_given *g, dpar_why *why)
 {
@@ -309,7 +315,7 @@ static dpar_status dpari_zero1_update_all(dpari_over *o, unsigned char *params,
     return st;
 }
 
-/* Adds to the sentence that is there. */
+/* Appends to the message in why. */
 static DPARI_COLD void dpari_zero1_add(dpar_comm *c, const char *by, const char *more)
 {
     const dpar_why said = c->why;
@@ -339,8 +345,8 @@ static dpar_status dpari_zero1_check_step(const dpari_over *o, const void *param
                : DPAR_OK;
 }
 
-/* This rank refuses a step. Where all do, nothing has happened; else the others, which call
- * something else, hear that. */
+/* Ends a step that this rank rejects. It takes part in a collective, so that the ranks that call
+ * something else notice. If all ranks reject the step, nothing has happened. */
 static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, const dpar_why *own)
 {
     dpar_why why = *own;
