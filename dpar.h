@@ -890,11 +890,6 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
 DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *shape,
                                 int64_t *offset);
 
-/* Computes the largest local shape of any rank, to which collectives pad shorter shards. Costs
- * O(axes). If STRIDED cuts what another axis left, it costs O(ranks), because the longest part may
- * then come from a shorter whole. */
-DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape);
-
 /* Counts the elements of a rank's local array. Returns 0 for a rank outside the mesh and -1 above
  * 2^63 - 1. Costs O(axes^2). */
 DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank);
@@ -2535,8 +2530,6 @@ DPARI_API int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box
 
 /* The part of EVEN that has element i of n: dpar_split_owner without a split. O(1). */
 DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i);
-/* The most that any part has (part 0's, for most rules). O(1), RAGGED O(parts). */
-DPARI_API int64_t dpari_split_most(const dpar_split *s);
 /* How many elements of `part` lie before element i of the whole (0 <= i <= N): the local index of
  * the first that does not. O(1), as INFOG1L of ScaLAPACK. */
 DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i);
@@ -5609,24 +5602,6 @@ DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
     return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
 
-DPARI_API int64_t dpari_split_most(const dpar_split *s)
-{
-    int64_t most = 0;
-    int32_t p;
-    switch (s->rule) {
-    case DPAR_SPLIT_FLOOR: return dpari_ceil_div(s->count, s->parts);
-    case DPAR_SPLIT_BLOCK_CYCLIC: return dpar_split_part_count(s, s->source);
-    case DPAR_SPLIT_ZIGZAG:
-        return dpari_most(dpar_split_part_count(s, 0), dpar_split_part_count(s, s->parts - 1));
-    case DPAR_SPLIT_RAGGED:
-        for (p = 0; p < s->parts; p++) {
-            most = dpari_most(most, dpar_split_part_count(s, p));
-        }
-        return most;
-    default: return dpar_split_part_count(s, 0); /* earlier parts are never shorter */
-    }
-}
-
 DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part)
 {
     int64_t i = dpar_split_global(s, part, 0, NULL);
@@ -6085,52 +6060,6 @@ DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *sha
     const int32_t *at = dpari_coords(l, rank, coord);
     for (d = 0; d < l->dims; d++) {
         dpari_local_at(l, at, d, shape, offset);
-    }
-}
-
-/* True if a rule gives the longest part of the longest whole. STRIDED does not: 9 in 3 pieces over
- * 2 parts is 6 + 3, 10 is 5 + 5. (ZIGZAG does: part P - 1 of 2 P b + 1 has 2 b of them or more.) */
-static int dpari_grows(const dpar_placement *p)
-{
-    return p->rule != DPAR_SPLIT_STRIDED;
-}
-
-/* The longest part over all ranks, by visiting all coordinates of the axes that cut the dim. */
-static int64_t dpari_most_visited(const dpar_layout *l, int32_t dim)
-{
-    int32_t coord[DPAR_MAX_AXES], k = 0;
-    int64_t most = 0;
-    dpari_nest e;
-    dpari_zero(coord, sizeof(coord));
-    while (k >= 0) {
-        dpari_nest_of(l, coord, dim, &e);
-        most = dpari_most(most, e.size[e.n]);
-        for (k = e.n - 1; k >= 0; k--) {
-            int32_t axis = e.axis[k];
-            if (++coord[axis] < l->mesh.axis[axis].size) {
-                break;
-            }
-            coord[axis] = 0;
-        }
-    }
-    return most;
-}
-
-DPAR_API DPARI_COLD void dpar_layout_padded(const dpar_layout *l, int64_t *shape)
-{
-    int32_t d, k, first, grows;
-    for (d = 0; d < l->dims; d++) {
-        shape[d] = l->extent[d];
-        first = dpari_next_cut(l, d, 0);
-        for (k = first, grows = 1; k >= 0; k = dpari_next_cut(l, d, k + 1)) {
-            dpar_split s;
-            dpari_axis_split(l, l->order[k], shape[d], &s);
-            shape[d] = dpari_split_most(&s);
-            grows = grows && (k == first || dpari_grows(&l->axis[l->order[k]]));
-        }
-        if (!grows) {
-            shape[d] = dpari_most_visited(l, d);
-        }
     }
 }
 

@@ -9608,7 +9608,7 @@ static DPARI_COLD char *dpari_view_make(const dpari_world *w, uint64_t index)
     return at;
 }
 
-DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref)
+DPARI_DOOR DPARI_ONE_COPY void *dpari_at(const dpari_world *w, uint64_t ref)
 {
     char *view;
     if (w->threads) {

@@ -1757,13 +1757,6 @@ module dpar
             integer(c_int64_t), intent(inout), optional, target :: offset(*)
         end subroutine
 
-        ! Computes the largest local shape of any rank, to which collectives pad shorter shards.
-        subroutine dpar_layout_padded(l, shape) bind(c)
-            import
-            type(dpar_layout), intent(in), target :: l
-            integer(c_int64_t), intent(inout), target :: shape(*)
-        end subroutine
-
         ! Counts the elements of a rank's local array.
         function dpar_layout_count(l, rank) bind(c)
             import

@@ -15,7 +15,8 @@ contains
 
     subroutine exchange_init()
         type(dpar_why) :: why
-        if (dpar_mpi_grid_make(comm, desc=dpar_grid_desc_init([nx, ny], 1, star=.true., type=DPAR_F64), &
+        if (dpar_mpi_grid_make(comm, &
+            desc=dpar_grid_desc_init([nx, ny], 1, star=.true., type=DPAR_F64), &
             grid=grid, why=why) < 0) error stop "exchange: " // dpar_string(why)
         fields = [c_loc(h(1, 1)), c_loc(u(1, 1)), c_loc(v(1, 1))]
     end subroutine

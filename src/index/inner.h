@@ -97,8 +97,6 @@ DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int
 
 /* The part of EVEN that has element i of n: dpar_split_owner without a split. O(1). */
 DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i);
-/* The most that any part has (part 0's, for most rules). O(1), RAGGED O(parts). */
-DPARI_API int64_t dpari_split_most(const dpar_split *s);
 /* How many elements of `part` lie before element i of the whole (0 <= i <= N): the local index of
  * the first that does not. O(1), as INFOG1L of ScaLAPACK. */
 DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i);

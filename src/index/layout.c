@@ -354,52 +354,6 @@ DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *sha
     }
 }
 
-/* True if a rule gives the longest part of the longest whole. STRIDED does not: 9 in 3 pieces over
- * 2 parts is 6 + 3, 10 is 5 + 5. (ZIGZAG does: part P - 1 of 2 P b + 1 has 2 b of them or more.) */
-static int dpari_grows(const dpar_placement *p)
-{
-    return p->rule != DPAR_SPLIT_STRIDED;
-}
-
-/* The longest part over all ranks, by visiting all coordinates of the axes that cut the dim. */
-static int64_t dpari_most_visited(const dpar_layout *l, int32_t dim)
-{
-    int32_t coord[DPAR_MAX_AXES], k = 0;
-    int64_t most = 0;
-    dpari_nest e;
-    dpari_zero(coord, sizeof(coord));
-    while (k >= 0) {
-        dpari_nest_of(l, coord, dim, &e);
-        most = dpari_most(most, e.size[e.n]);
-        for (k = e.n - 1; k >= 0; k--) {
-            int32_t axis = e.axis[k];
-            if (++coord[axis] < l->mesh.axis[axis].size) {
-                break;
-            }
-            coord[axis] = 0;
-        }
-    }
-    return most;
-}
-
-DPAR_API DPARI_COLD void dpar_layout_padded(const dpar_layout *l, int64_t *shape)
-{
-    int32_t d, k, first, grows;
-    for (d = 0; d < l->dims; d++) {
-        shape[d] = l->extent[d];
-        first = dpari_next_cut(l, d, 0);
-        for (k = first, grows = 1; k >= 0; k = dpari_next_cut(l, d, k + 1)) {
-            dpar_split s;
-            dpari_axis_split(l, l->order[k], shape[d], &s);
-            shape[d] = dpari_split_most(&s);
-            grows = grows && (k == first || dpari_grows(&l->axis[l->order[k]]));
-        }
-        if (!grows) {
-            shape[d] = dpari_most_visited(l, d);
-        }
-    }
-}
-
 static int64_t dpari_volume(int32_t dims, const int64_t *shape)
 {
     int64_t n = 1;

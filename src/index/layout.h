@@ -86,11 +86,6 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
 DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *shape,
                                 int64_t *offset);
 
-/* Computes the largest local shape of any rank, to which collectives pad shorter shards. Costs
- * O(axes). If STRIDED cuts what another axis left, it costs O(ranks), because the longest part may
- * then come from a shorter whole. */
-DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape);
-
 /* Counts the elements of a rank's local array. Returns 0 for a rank outside the mesh and -1 above
  * 2^63 - 1. Costs O(axes^2). */
 DPAR_API int64_t dpar_layout_count(const dpar_layout *l, int32_t rank);

@@ -576,24 +576,6 @@ DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
     return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
 
-DPARI_API int64_t dpari_split_most(const dpar_split *s)
-{
-    int64_t most = 0;
-    int32_t p;
-    switch (s->rule) {
-    case DPAR_SPLIT_FLOOR: return dpari_ceil_div(s->count, s->parts);
-    case DPAR_SPLIT_BLOCK_CYCLIC: return dpar_split_part_count(s, s->source);
-    case DPAR_SPLIT_ZIGZAG:
-        return dpari_most(dpar_split_part_count(s, 0), dpar_split_part_count(s, s->parts - 1));
-    case DPAR_SPLIT_RAGGED:
-        for (p = 0; p < s->parts; p++) {
-            most = dpari_most(most, dpar_split_part_count(s, p));
-        }
-        return most;
-    default: return dpar_split_part_count(s, 0); /* earlier parts are never shorter */
-    }
-}
-
 DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part)
 {
     int64_t i = dpar_split_global(s, part, 0, NULL);

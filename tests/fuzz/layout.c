@@ -14,14 +14,13 @@ static void check_rank(const dpar_layout *l, int rank)
 {
     int list[64], d, i, k, n;
     int32_t coord[DPAR_MAX_AXES], found[DPAR_MAX_AXES];
-    int64_t shape[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], padded[DPAR_MAX_DIMS], local, run;
+    int64_t shape[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], local, run;
     must(dpar_mesh_coords(&l->mesh, rank, coord));
     must(dpar_mesh_rank(&l->mesh, coord) == rank);
     dpar_layout_local(l, rank, shape, offset);
-    dpar_layout_padded(l, padded);
     for (d = 0; d < l->dims; d++) {
         n = owned(l, coord, d, list);
-        must(shape[d] == n && n <= padded[d]);
+        must(shape[d] == n);
         must(offset[d] == (n > 0 ? list[0] : l->extent[d]));
         must(dpar_layout_global(l, rank, d, n, &run) == -1);
         for (i = 0, k = 0; i < l->extent[d]; i++) {

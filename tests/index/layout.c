@@ -92,10 +92,9 @@ static void check_owners(const dpar_layout *l)
 
 static void check_layout(const dpar_layout *l)
 {
-    int64_t shape[2], offset[2], padded[2], most[2] = {0, 0}, stride[2];
+    int64_t shape[2], offset[2], stride[2];
     int list[MOST], rank, d, n;
     int32_t coord[DPAR_MAX_AXES];
-    dpar_layout_padded(l, padded);
     for (rank = 0; rank < l->mesh.size; rank++) {
         int64_t elements = 1;
         dpar_layout_local(l, rank, shape, offset);
@@ -110,16 +109,12 @@ static void check_layout(const dpar_layout *l)
             CHECK_INT(offset[d], n > 0 ? list[0] : l->extent[d]);
             check_dim(l, rank, coord, d, list, n);
             elements *= n;
-            most[d] = n > most[d] ? n : most[d];
         }
         CHECK_INT(dpar_layout_count(l, rank), elements);
         check_boxes(l, rank, elements);
         dpar_layout_strides(l, rank, NULL, stride);
         CHECK_INT(stride[l->dims - 1], 1);
         CHECK(l->dims < 2 || stride[0] == (shape[1] > 0 ? shape[1] : 1));
-    }
-    for (d = 0; d < l->dims; d++) {
-        CHECK_INT(padded[d], most[d]);
     }
     check_owners(l);
     CHECK(dpari_layout_same(l, l));
@@ -303,17 +298,15 @@ static void test_nested(void)
     }
 }
 
-/* A19: FSDP2, 5 rows over 4 ranks: 2 2 1 0, padded to 2, gathered to 8. */
+/* A19: FSDP2, 5 rows over 4 ranks: 2 2 1 0. */
 static void test_padding(void)
 {
     static const int32_t four = 4;
     static const int64_t five = 5;
     static const int rows[] = {2, 2, 1, 0};
     dpar_layout l = on(1, &four, 1, &five, dpar_shard(0), dpar_shard(0), dpar_shard(0));
-    int64_t shape, padded;
+    int64_t shape;
     int32_t rank;
-    dpar_layout_padded(&l, &padded);
-    CHECK_INT(padded, 2);
     for (rank = 0; rank < 4; rank++) {
         dpar_layout_local(&l, rank, &shape, NULL);
         CHECK_INT(shape, rows[rank]);

@@ -36,11 +36,27 @@ static dpar_status plan(const dpar_layout *from, const dpar_layout *to, const in
     return dpar_route_plan(&q, s, room, n, why);
 }
 
+/* The largest local shape of any rank, to which collectives pad. */
+static void padded_shape(const dpar_layout *l, int64_t *padded)
+{
+    int64_t shape[6];
+    int32_t rank, d;
+    for (d = 0; d < l->dims; d++) {
+        padded[d] = 0;
+    }
+    for (rank = 0; rank < l->mesh.size; rank++) {
+        dpar_layout_local(l, rank, shape, NULL);
+        for (d = 0; d < l->dims; d++) {
+            padded[d] = shape[d] > padded[d] ? shape[d] : padded[d];
+        }
+    }
+}
+
 static int64_t local_elements(const dpar_layout *l)
 {
     int64_t shape[6], n = 1;
     int32_t d;
-    dpar_layout_padded(l, shape);
+    padded_shape(l, shape);
     for (d = 0; d < l->dims; d++) {
         n *= shape[d];
     }
@@ -51,7 +67,7 @@ static int64_t local_elements(const dpar_layout *l)
 static int64_t chunk_of(const dpar_layout *l, int32_t to, int64_t n)
 {
     int64_t shape[6];
-    dpar_layout_padded(l, shape);
+    padded_shape(l, shape);
     return shape[to] > 0 ? local_elements(l) / shape[to] * ((shape[to] + n - 1) / n) : 0;
 }
 

@@ -178,9 +178,6 @@ static int64_t dpar_split_part_count(const dpar_split *s, int32_t part);
 /*@ requires n >= 0 && parts >= 1 && 0 <= i < n; assigns \nothing; */
 static int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i);
 
-/*@ requires split_ok(s); assigns \nothing; */
-static int64_t dpari_split_most(const dpar_split *s);
-
 /*@ requires split_ok(s); assigns \nothing; ensures 0 <= \result <= s->count; */
 static int64_t dpar_split_part_first(const dpar_split *s, int32_t part);
 
