@@ -27,8 +27,7 @@ static int64_t attend(dpar_comm *c, double *out)
         k[i] = at * 5 % 13 / 6.0 - 1.0;
         v[i] = at * 3 % 17 / 8.0 - 1.0;
     }
-    dpar_packed_init(&layer.tokens, 1, ends, c->size, DPAR_SPLIT_EVEN,
-                     NULL); /* DPAR_SPLIT_ZIGZAG balances */
+    dpar_packed_init(&layer.tokens, 1, ends, c->size, DPAR_SPLIT_EVEN, NULL); /* ZIGZAG balances */
     layer.heads = HEADS, layer.width = WIDTH, layer.type = DPAR_F64, layer.causal = 1;
     dpar_attention_make(c, &layer, &plan, NULL);
     a.q = q, a.k = k, a.v = v, a.out = out, a.lse = lse;

@@ -36,18 +36,19 @@ static dpar_status plan(const dpar_layout *from, const dpar_layout *to, const in
     return dpar_route_plan(&q, s, room, n, why);
 }
 
-/* The largest local shape of any rank, to which collectives pad. */
+/* The largest local shape of any rank, to which collectives pad. Shards of routes are CHUNK, whose
+ * first part is the longest. */
 static void padded_shape(const dpar_layout *l, int64_t *padded)
 {
-    int64_t shape[6];
-    int32_t rank, d;
+    int32_t d, k;
     for (d = 0; d < l->dims; d++) {
-        padded[d] = 0;
+        padded[d] = l->extent[d];
     }
-    for (rank = 0; rank < l->mesh.size; rank++) {
-        dpar_layout_local(l, rank, shape, NULL);
-        for (d = 0; d < l->dims; d++) {
-            padded[d] = shape[d] > padded[d] ? shape[d] : padded[d];
+    for (k = 0; k < l->mesh.axes; k++) {
+        const dpar_placement *how = &l->axis[l->order[k]];
+        const int64_t ranks = l->mesh.axis[l->order[k]].size;
+        if (how->kind == DPAR_PLACEMENT_SHARD) {
+            padded[how->dim] = (padded[how->dim] + ranks - 1) / ranks;
         }
     }
 }
