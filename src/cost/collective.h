@@ -7,10 +7,10 @@
  *     cost.seconds
  *
  * Bytes always count the FULL vector, which is the "size" of nccl-tests: the output of an
- * all-gather, the input of a reduce-scatter, one rank's buffer of an all-to-all. A ring all-reduce
- * of n ranks in a textbook takes 2 (n-1)/n * bytes / Bps. The bus bandwidth of nccl-tests is bytes
- * / time times a factor: 2 (n-1)/n for an all-reduce, (n-1)/n for all-gather, reduce-scatter and
- * all-to-all. */
+ * all-gather, the input of a reduce-scatter, one rank's buffer of an all-to-all. By the textbook, a
+ * ring all-reduce of n ranks whose links carry Bps bytes/s takes 2 (n-1)/n * bytes / Bps. The bus
+ * bandwidth of nccl-tests is (bytes / time) * factor. The factor is 2 (n-1)/n for an all-reduce and
+ * (n-1)/n for all-gather, reduce-scatter and all-to-all. */
 #ifndef DPARI_COST_COLLECTIVE_H
 #define DPARI_COST_COLLECTIVE_H
 
@@ -45,25 +45,26 @@ typedef struct dpar_collective_cost {
 } dpar_collective_cost;
 
 /* Describes a group of n ranks that are `stride` ranks apart, and counts how many such groups share
- * a node. All these groups together fill the machine. If they are placed differently (groups of 4
- * ranks on nodes of 6 GPUs), the result is one that spans two nodes, because the slowest group
- * holds up the others. O(1). */
+ * a node. All these groups together fill the machine. If some of them span two nodes and others do
+ * not (groups of 4 ranks on nodes of 6 GPUs), the result describes one that spans two nodes,
+ * because the slowest group holds up the others. O(1). */
 DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster *c, int32_t n,
                                       int32_t stride);
 
 /* Predicts the time of one collective call.
  *
- * c:     the machine. Calls that were measured (c->curve) replace the formulas.
+ * c:     the machine. If it has measured times (c->curve), they replace the formulas.
  * g:     the group of ranks; the groups of a node share its NICs.
  * kind:  DPAR_CALL_ALL_REDUCE, ...
  * bytes: of the full vector; a barrier has none.
  * cost:  the result. All of it is 0 for a group of one rank, for no bytes, and for an unknown kind.
  *
  * The prediction is that of the fastest algorithm that the machine has: flat ring, tree,
- * hierarchical, a low-latency protocol, and in-switch reduction, which exists for all-reduce only
- * and pays from some size on. All-gather and reduce-scatter between nodes are rings, as in NCCL.
- * With one rank per node they may also be trees on Hopper and Blackwell (NCCL's PAT). The latency
- * of a step and the bandwidth by size and ranks come from the calibration of `c`.
+ * hierarchical, a low-latency protocol, and in-switch reduction. The last exists for all-reduce
+ * only and is faster than the others only from some size on. All-gather and reduce-scatter between
+ * nodes are rings, as in NCCL. With one rank per node they may also be trees on Hopper and
+ * Blackwell (NCCL's PAT). The calibration of `c` gives the latency of a step and the share of the
+ * bandwidth that collectives reach. The bandwidth also depends on the size and the number of ranks.
  *
  * O(1), about 50 ns. The rules and their sources are in collective.c; tests/cost/collective.c
  * prints the errors against published tables. */
