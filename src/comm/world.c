@@ -3,10 +3,11 @@
  * of life. world.h has the memory layout.
  *
  * Segments: a memfd or an unlinked file, mapped by each rank. Sleeping: a rank polls, yields, then
- * sleeps on a futex that others wake. Life: each rank holds a lock that the system releases when it
- * dies, so that the others notice, and advances a counter while it works. Heap: each rank allocates
- * from extents of its own, without locks. The flight recorder keeps the last operations of each
- * rank for dpar_comm_report. Called by all other modules of the shared-memory engine. */
+ * sleeps on a futex that others wake. Life: each rank holds a lock. When the rank dies, the system
+ * releases the lock, and the others notice. A rank also advances a counter while it works. Heap:
+ * each rank allocates from extents of its own, without locks. The flight recorder keeps the last
+ * operations of each rank for dpar_comm_report. Called by all other modules of the shared-memory
+ * engine. */
 #include "world.h"
 
 #include "../base/inner.h"
@@ -16,7 +17,8 @@
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
 enum { DPARI_VERSION = 3 };
 
-/* What the shared clock begins with: beats that are 0 are older than any deadline's quiet time. */
+/* The first value of the shared clock, in ms. It is large, so that a beat of 0, of a rank that has
+ * not reported a wait yet, counts as older than any quiet time that a deadline allows. */
 enum { DPARI_CLOCK_FIRST = 1 << 20 };
 
 static int64_t dpari_in_units(int64_t bytes, int64_t unit)
@@ -37,7 +39,7 @@ static dpari_rank *dpari_segment_ranks(const dpari_segment *s)
     return (dpari_rank *)(void *)(s->base + sizeof(dpari_world_head));
 }
 
-/* What all ranks map: all that precedes the heaps. */
+/* Bytes of the part of the segment that every rank maps: everything before the heaps. */
 static int64_t dpari_head_bytes(int64_t ranks)
 {
     int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
@@ -77,7 +79,8 @@ DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_world_de
     return what ? DPAR_E_ARG : DPAR_OK;
 }
 
-/* A file of `bytes`, unless it is for this process alone, with the head of it mapped. */
+/* Makes a file of `bytes` and maps the first `head` bytes of it. If `alone`, the segment is for
+ * this process only and there is no file. Returns 0 or an errno value. */
 static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int alone,
                              int without_memfd)
 {
@@ -109,9 +112,10 @@ static int64_t dpari_file_most(void)
     return (int64_t)limit.rlim_cur;
 }
 
-/* Makes the file. It has for each rank twice what the users may have in use, so that gaps between
- * allocations do not count, and what the library takes itself: a sparse file may be large, which
- * takes neither memory nor addresses. Where files are limited *heap is what is left of it. */
+/* Makes the file. Each rank's part of it is twice what the users may have in use, so that gaps
+ * between allocations do not matter, plus what the library itself needs. The file may be this large
+ * because it is sparse: its unused parts take neither memory nor addresses. If a limit on files
+ * makes the parts smaller, *heap becomes what a part still has for the users. */
 static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, int64_t *part,
                               int alone, int without_memfd)
 {
@@ -169,7 +173,8 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
     h->part_bytes = part;
     h->heap_begin = dpari_heap_begin(ranks);
     h->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
-    while (h->slot_bytes < 256 * (int64_t)ranks) { /* a chunk has a line for each rank at least */
+    /* so that a chunk, which is half a slot, has at least DPARI_LINE bytes for each rank */
+    while (h->slot_bytes < 256 * (int64_t)ranks) {
         h->slot_bytes *= 2;
     }
     h->plain = plain;
@@ -179,7 +184,7 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
     for (int32_t i = 0; i < ranks; i++) {
         dpari_segment_ranks(s)[i].cpu = -1; /* 0 would be a CPU */
     }
-    DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: what is before it is whole */
+    DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: all the fields above are complete */
     return DPAR_OK;
 }
 
@@ -221,7 +226,8 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dp
     return status;
 }
 
-/* Where ranks are threads their heaps are memory of this process, and end with the segment. */
+/* Frees the heaps of ranks that are threads. Such heaps are memory of this process and are released
+ * together with the segment. */
 static void dpari_segment_unmap_heaps(const dpari_segment *s)
 {
     const dpari_world_head *h = dpari_segment_head(s);
@@ -270,7 +276,8 @@ DPARI_API DPARI_COLD void dpari_segment_close(dpari_segment *s)
 /* ---- sleeping and waking ----------------------------------------------------------------------
  */
 
-/* Takes a rank off the count of sleepers; whoever succeeds does it, once. */
+/* Takes a rank off the count of sleepers. Several ranks may try this at once, but only one of them
+ * succeeds. Returns 1 for that one, otherwise 0. */
 static int dpari_untell(dpari_world_head *h, dpari_rank *r)
 {
     uint32_t asleep = 1;
@@ -297,7 +304,8 @@ DPARI_API void dpari_ring_all(const dpari_segment *s)
     }
 }
 
-/* Kept out of the way: a publisher seldom finds someone asleep. */
+/* Wakes the ranks that sleep until this one publishes something. Kept apart from dpari_publish,
+ * because a publisher seldom finds a rank asleep. */
 static void dpari_ring_sleepers(dpari_world *w)
 {
     for (int32_t i = 0; i < w->size; i++) {
@@ -323,20 +331,20 @@ enum {
     DPARI_SPINS = 8192,        /* about 0.1 ms: what a sleep and its wake-up cost */
     DPARI_SPINS_SHARED = 8,    /* the core is better given to the rank that is waited for */
     DPARI_SPINS_BLIND = 64,    /* 1 to 3 us; then a wait looks on which CPU its peer is */
-    DPARI_SPINS_MORE = 1024,   /* then the clock is looked at */
-    DPARI_SPINS_SLEEPY = 1024, /* cores for all, but busy with something else */
-    DPARI_VAIN = 3,            /* waits in a row that spin in vain before that is believed */
-    DPARI_SLEEPY = 1000,       /* waits for which one expensive yield is remembered; */
-    DPARI_SLEEPY_MOST = 64000, /* twice as many if the next one is expensive again, to so many */
+    DPARI_SPINS_MORE = 1024,   /* spins until a wait looks at the clock again */
+    DPARI_SPINS_SLEEPY = 1024, /* there are cores for all, but something else keeps them busy */
+    DPARI_VAIN = 3,            /* waits in a row that spin in vain before later waits spin less */
+    DPARI_SLEEPY = 1000,       /* waits for which one expensive yield is remembered */
+    DPARI_SLEEPY_MOST = 64000, /* the most; each further expensive yield doubles it */
     DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a slice is remembered */
 };
 #define DPARI_SPIN_FOR                                                                             \
     1e-3 /* a sleep and its wake-up cost a tenth of that, and more when cores doze */
 #define DPARI_YIELD_FOR 2e-3
-#define DPARI_YIELD_IS_DEAR 500e-6 /* less than a slice, more than what passes by */
+#define DPARI_YIELD_IS_DEAR 500e-6 /* less than a time slice, more than a brief interruption */
 #define DPARI_SLEEP_FOR 20e-3
 #define DPARI_MOVE_EVERY 2e-3 /* a rank that moved stays so long at least: half a slice */
-#define DPARI_SLICE_LOST 2e-3 /* between two looks at the clock in a spin: another program ran */
+#define DPARI_SLICE_LOST 2e-3 /* if a spin loses so much between two looks, another program ran */
 
 /* Looks at the clock. The time for which this process was suspended does not count. Returns the
  * seconds since the last look. */
@@ -352,7 +360,7 @@ static double dpari_wait_look_at_clock(dpari_wait *t, double now)
 }
 
 /* Publishes on which CPU this rank runs, and looks whether the peer was last seen on the same one.
- * Then the peer cannot get on while this rank spins. peer -1: any of the ranks. */
+ * If so, the peer cannot make progress while this rank spins. peer -1: any of the ranks. */
 static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     const int32_t cpu = dpari_os_cpu();
@@ -405,9 +413,10 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     (void)dpari_wait_look_at_clock(t, dpari_os_now());
     t->told = 0;
     dpari_untell(w->head, r);
-    /* Cores for all, and yet it spun in vain again and again: something else runs on them, perhaps
-     * on the one that the peer needs. Then spin less for a while; unless waits then last, again and
-     * again, as long as work does, for which a spin would have been enough. */
+    /* There are cores for all ranks. If waits nevertheless spin in vain again and again, something
+     * else runs on these cores, perhaps on the one that the peer needs. In that case this rank
+     * spins less for a while. It spins as before once several waits in a row have lasted only about
+     * as long as work does, because for those a spin would have been enough. */
     if (w->crowded || w->thrifty || t->shares) {
         return DPAR_MORE;
     }
@@ -423,7 +432,7 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     return DPAR_MORE;
 }
 
-/* Nobody needs to wake it. */
+/* Takes this rank off the count of sleepers, because nobody needs to wake it any more. */
 static void dpari_wait_untell(dpari_world *w, dpari_wait *t)
 {
     if (t->told) {
@@ -436,7 +445,7 @@ static void dpari_wait_untell(dpari_world *w, dpari_wait *t)
 
 DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t)
 {
-    if (t->began > 0.0) { /* who follows the chain of waits must not go on from here */
+    if (t->began > 0.0) { /* a search along the chain of waits must stop at this rank */
         DPARI_STORE(&w->rank[w->me].needs, -1);
     }
     dpari_wait_untell(w, t);
@@ -454,7 +463,7 @@ static void dpari_wait_yield(dpari_world *w, dpari_wait *t, double now)
         w->dear -= w->dear > 0;
         return;
     }
-    if (!w->crowded) { /* the two may be apart again soon */
+    if (!w->crowded) { /* this rank and its peer may soon run on different CPUs */
         w->sleepy = DPARI_SLEEPY_LOST;
         return;
     }
@@ -473,7 +482,8 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
     if (t->told && (t->peer == peer || t->peer < 0)) {
         return dpari_wait_asleep(w, t);
     }
-    dpari_wait_untell(w, t); /* the news that it had asked for has come; now it needs another's */
+    /* the rank that it was about to sleep for has published; now it waits for a different one */
+    dpari_wait_untell(w, t);
     if (!w->crowded) { /* the system may have moved one of the two since the last look */
         dpari_wait_look_around(w, t, peer);
     }
@@ -506,9 +516,9 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
         (void)dpari_wait_look_at_clock(t, dpari_os_now());
         return DPAR_MORE;
     }
-    /* counted first: whoever takes it off the count must find it there. The fence, so that the look
-     * that follows cannot be moved before the exchange: an exchange alone does not forbid it on
-     * POWER (tests/model/order.c). */
+    /* This rank is counted before it sets `asleep`, because whoever claims `asleep` takes it off
+     * the count. The fence keeps the following look at the condition from moving before the
+     * exchange, which an exchange alone does not prevent on POWER (tests/model/order.c). */
     t->bell = DPARI_LOAD_SEQ(&r->bell);
     t->told = 1;
     t->peer = peer;
@@ -536,10 +546,11 @@ DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pe
     return DPAR_OK;
 }
 
-/* The time that all ranks share. CLOCK_MONOTONIC differs between time namespaces, so nobody reads
- * the clock of another: a rank that finds the shared one as it was when it last looked sets it
- * forward by what has passed since, and one that finds it changed takes it as it is. So it runs
- * while somebody waits, at most as fast as time, and no faster for many. */
+/* The time that all ranks share. CLOCK_MONOTONIC differs between time namespaces, so no rank reads
+ * the clock of another. A rank that finds the shared clock unchanged since its last look sets it
+ * forward by the time that has passed since then. A rank that finds it changed takes the new value.
+ * The shared clock therefore runs while at least one rank waits. It never runs faster than real
+ * time, even if many ranks wait. */
 static uint32_t dpari_clock(dpari_world *w)
 {
     const double now = dpari_os_now();
@@ -581,7 +592,7 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     if (state == DPARI_RANK_LEFT) {
         return;
     }
-    if (ending == DPARI_ENDING_DUMPS) { /* who watches the ranks knows more, in the end */
+    if (ending == DPARI_ENDING_DUMPS) { /* the launcher's report, once there is one, says more */
         int32_t none = 0;
         (void)DPARI_CLAIM(&r->ending, &none, ending);
     } else if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
@@ -653,7 +664,8 @@ DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
         }
         return DPARI_LOAD(&w->rank[rank].state);
     }
-    state = DPARI_LOAD(&w->rank[rank].state); /* it says that it leaves before it lets go */
+    /* a rank that leaves sets its state before it releases its lock: so read the state again */
+    state = DPARI_LOAD(&w->rank[rank].state);
     if (state == DPARI_RANK_HERE) {
         dpari_rank_is_dead(&w->segment, rank, 0);
     }
@@ -681,7 +693,8 @@ DPARI_API DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
 DPARI_DOOR DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
-    /* its lock is gone at once; how it ended, whoever started it knows a moment later */
+    /* the lock of a dead rank is released at once, but the process that started the rank reports a
+     * moment later how it ended */
     for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
                         __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
          i++) {
@@ -698,7 +711,8 @@ static int64_t dpari_part_begin(const dpari_world *w)
     return w->head->heap_begin + w->me * w->head->part_bytes;
 }
 
-/* Maps extent `number` of a rank, unless another thread just did; NULL: there are no addresses. */
+/* Maps the extent that belongs at view[index], unless another thread has just done so. Returns its
+ * address, or NULL if this process has no addresses left. */
 static DPARI_COLD char *dpari_view_make(const dpari_world *w, uint64_t index)
 {
     const uint64_t rank = index / DPARI_EXTENTS, number = index % DPARI_EXTENTS;
@@ -752,7 +766,8 @@ static char *dpari_own_view(const dpari_world *w, int32_t number)
     return DPARI_LOAD(&w->view[w->me * DPARI_EXTENTS + number]);
 }
 
-/* The own extent that holds this address, with its offset there; 0: none does. */
+/* Finds the extent of this rank's heap that holds `address`. Returns its number and sets *offset to
+ * the address's offset in it, or returns 0 if no extent holds it. */
 static int32_t dpari_own_find(const dpari_world *w, uint64_t address, uint64_t *offset)
 {
     const int32_t n = DPARI_LOAD(&w->owns_extents);
@@ -795,8 +810,9 @@ static char *dpari_own_map(const dpari_world *w, int64_t begin, int64_t bytes)
     return at;
 }
 
-/* Bytes of the next extent, if addresses suffice: as many as there are so far, so that there are
- * never many extents. Where addresses are limited, a quarter: the program wants the rest. */
+/* Computes the bytes that the next extent should have. They are as many as all extents have so far,
+ * which keeps the number of extents small. If the process has a limit on addresses, they are only a
+ * quarter of that, because the program needs the rest of the addresses. */
 static int64_t dpari_extent_want(const dpari_world *w, int64_t least, int64_t left)
 {
     const int64_t first = INT64_C(4) << 20, most = INT64_C(1) << 46;
@@ -807,7 +823,8 @@ static int64_t dpari_extent_want(const dpari_world *w, int64_t least, int64_t le
     return dpari_most(want, least);
 }
 
-/* A new extent for an allocation of so many bytes; its number, 0: see w->lacks. */
+/* Makes a new extent that can hold an allocation of `bytes`. Returns its number, or 0 if there can
+ * be none; w->lacks has the reason. */
 static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
 {
     dpari_rank *r = &w->rank[w->me];
@@ -844,8 +861,8 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
 /* ---- the heap of this rank --------------------------------------------------------------------
  */
 
-#define DPARI_ASK_FROM (INT64_C(4) << 20) /* bytes from which it is asked what there is */
-enum { DPARI_TAKING = 20000 }; /* looks, 1 ms apart, at whether others have taken theirs */
+#define DPARI_ASK_FROM (INT64_C(4) << 20) /* from here on, check the free memory first */
+enum { DPARI_TAKING = 20000 }; /* how often, 1 ms apart, to check if others have allocated */
 
 /* The first allocation that begins at `at` or later. */
 static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
@@ -862,8 +879,9 @@ static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
     return low;
 }
 
-/* The first gap of `bytes` in an extent that begins at a multiple of `unit`: where, and the place
- * in the list; -1: there is none. */
+/* Finds the first gap of `bytes` in extent `number`; the gap must begin at a multiple of `unit`.
+ * Returns where it begins, or -1 if there is none. *place is the index in `used` for a new
+ * allocation there. */
 static int64_t dpari_extent_gap(const dpari_world *w, int32_t number, int64_t bytes, int64_t unit,
                                 int32_t *place)
 {
@@ -878,7 +896,8 @@ static int64_t dpari_extent_gap(const dpari_world *w, int32_t number, int64_t by
     return end - at >= bytes ? at : -1;
 }
 
-/* A gap in any extent, mapped, and which it is; -1: see w->lacks. */
+/* Finds a gap in any of this rank's extents and maps that extent if necessary. Returns where the
+ * gap begins and sets *number to the extent, or returns -1; see w->lacks. */
 static DPARI_COLD int64_t dpari_heap_gap(dpari_world *w, int64_t bytes, int64_t unit,
                                          int32_t *place, int32_t *number)
 {
@@ -889,7 +908,7 @@ static DPARI_COLD int64_t dpari_heap_gap(dpari_world *w, int64_t bytes, int64_t 
         if (at < 0) {
             continue;
         }
-        if (!*view) { /* it was empty */
+        if (!*view) { /* the extent was unmapped when it became empty */
             DPARI_STORE(view, dpari_own_map(w, w->own[i].begin, w->own[i].bytes));
         }
         if (*view) {
@@ -901,8 +920,9 @@ static DPARI_COLD int64_t dpari_heap_gap(dpari_world *w, int64_t bytes, int64_t 
     return -1;
 }
 
-/* A place for `take` bytes. Large ones begin at a large page, in a new extent if need be: elements
- * of a box that are a page apart miss the table of small pages at each. */
+/* Finds a place for `take` bytes. Large allocations begin at a large page, in a new extent if
+ * necessary. With small pages, elements of a box that are a page apart would each cause a TLB miss.
+ */
 static DPARI_COLD int64_t dpari_heap_place(dpari_world *w, int64_t take, int32_t *place,
                                            int32_t *number)
 {
@@ -943,8 +963,9 @@ static void dpari_heap_took(dpari_world *w, int64_t take)
     }
 }
 
-/* Gives the addresses of an empty extent back; its range of the file stays its own. Not the first,
- * which is seldom empty, nor memory that other threads may still read. */
+/* Unmaps an extent if it is empty, so that its addresses are free again; it keeps its range of the
+ * file. The first extent stays mapped because it is seldom empty. Heaps of ranks that are threads
+ * stay mapped because other threads may still read them. */
 static void dpari_extent_rest(dpari_world *w, int32_t number)
 {
     const dpari_own *e = &w->own[number];
@@ -1040,7 +1061,7 @@ DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
     default: break;
     }
     if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
-        dpari_os_put_addresses(t); /* private memory was refused, most likely for this */
+        dpari_os_put_addresses(t); /* private memory was refused, most likely by this limit */
         return;
     }
     dpari_os_available(&now);
@@ -1109,7 +1130,7 @@ static int64_t dpari_view_bytes(const dpari_world *w)
     return w->size * (int64_t)DPARI_EXTENTS * (int64_t)sizeof(char *);
 }
 
-/* What this rank has mapped of the heaps. */
+/* Unmaps all extents that this rank has mapped, its own and those of other ranks. */
 static void dpari_world_unmap(dpari_world *w)
 {
     for (int32_t i = 0; i < w->size * DPARI_EXTENTS; i++) {
@@ -1172,7 +1193,8 @@ DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32
     return w;
 }
 
-/* Who has not come; the message. */
+/* Writes the message that names the ranks that have not come. Returns DPAR_E_PEER if one of them
+ * has ended, otherwise DPAR_E_TIMEOUT. */
 static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *why)
 {
     dpar_status status = DPAR_E_TIMEOUT;
@@ -1200,7 +1222,7 @@ static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
     dpari_wait t;
     memset(&t, 0, sizeof t);
     for (int32_t i = 0; i < w->size; i++) {
-        /* one that came and left again has come */
+        /* a rank that came and has left again has set `member`, so it counts as having come */
         while (DPARI_LOAD(&w->rank[i].member) == 0) {
             if (dpari_wait_turn(w, &t, -1) != DPAR_MORE) {
                 continue;
@@ -1230,11 +1252,12 @@ static int32_t dpari_cpu_bits(uint64_t v)
 
 /* ---- whose memory can be read -----------------------------------------------------------------
  *
- * process_vm_readv takes a pid, and whether it may depends on both processes: their users and
- * namespaces, seccomp, Yama, whether they can be dumped. None of that is asked for. Each rank keeps
- * a word in its private memory that no other process has, and whoever reads from it reads that
- * word, too, in the same call. On entering each rank tries all others and shows which it has read,
- * so that ranks choose together what all of them can do. */
+ * process_vm_readv takes a pid. Whether it is permitted depends on both processes: on their users
+ * and namespaces, on seccomp, on Yama, and on whether they can be dumped. dpar checks none of these
+ * but tries the call. Each rank keeps a word in its private memory that no other process has. A
+ * rank that reads from it reads this word in the same call, which proves that the pid is that of
+ * the right process. When a rank enters, it tries to read from all others and publishes from which
+ * it could, so that the ranks can agree on a method that works for all of them. */
 
 /* The word of a rank. */
 static uint64_t dpari_world_word(const dpari_world *w, int32_t rank)
@@ -1291,7 +1314,7 @@ static DPARI_COLD void dpari_world_prove(dpari_world *w)
     }
     memset(r->can_read, 0, sizeof r->can_read);
     r->can_read[w->me / 64] = UINT64_C(1) << w->me % 64;
-    for (int32_t i = 1; i < w->size; i++) { /* not all of them the same rank at once */
+    for (int32_t i = 1; i < w->size; i++) { /* each starts at its next rank, to spread the reads */
         const int32_t peer = (w->me + i) % w->size;
         if (dpari_world_fetch(w, peer, NULL, 0, 0) == 0) {
             r->can_read[peer / 64] |= UINT64_C(1) << peer % 64;
@@ -1356,7 +1379,8 @@ static int dpari_world_quota_is_short(const dpari_world *w)
     return r->quota < together;
 }
 
-/* What can be known only when all are here: cores for all, and whose memory can be read. */
+/* Finds out what can be known only once all ranks have come: whether there are cores for all of
+ * them, and whose memory this rank can read. */
 static void dpari_world_look(dpari_world *w)
 {
     int32_t cores = 0;
@@ -1405,7 +1429,8 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
 /* ---- flight recorder --------------------------------------------------------------------------
  */
 
-/* Records are read while they may be written: word by word, so that no half of one tears. */
+/* Copies a record that another rank may be writing or reading at the same time. The copy is made
+ * word by word with atomic accesses, so that no word is half old and half new. */
 DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
 {
     for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {

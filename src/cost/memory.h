@@ -19,7 +19,7 @@ enum {
     DPAR_MEMORY_MASTER,      /* master copies of the weights */
     DPAR_MEMORY_OPTIMIZER,   /* moments of the optimizer */
     DPAR_MEMORY_ACTIVATIONS, /* kept from forward to backward, for all micro-batches in flight */
-    DPAR_MEMORY_LOGITS,      /* logits and loss of the last stage that TRANSIENT does not include */
+    DPAR_MEMORY_LOGITS,      /* the last stage's logits and loss, less what TRANSIENT includes */
     DPAR_MEMORY_GATHERED,    /* ZeRO-3: weights that are gathered at the same time */
     DPAR_MEMORY_BUCKETS,     /* gradient buckets in flight */
     DPAR_MEMORY_HALO,        /* halo cells and their buffers */
@@ -38,13 +38,13 @@ enum {
 
 /* The memory of one rank in bytes, by term. */
 typedef struct dpar_memory_usage {
-    double term[DPAR_MEMORY_COUNT]; /* by DPAR_MEM_*, on the worst stage */
+    double term[DPAR_MEMORY_COUNT]; /* indexed by DPAR_MEMORY_*, for the worst stage */
     double allocated; /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
     double total;     /* sum of all terms: the expected use */
     /* The range of the total. It assumes 3 % to 10 % of fragmentation in place of the expected 5 %;
      * with ZeRO-3 in DeepSpeed 12 % to 25 % in place of 20 %. `lower` does not include `late`. */
     double lower, upper;
-    double late;        /* part of GATHERED that is released late, or earlier if memory is needed */
+    double late;        /* part of GATHERED: released late unless the memory is needed earlier */
     double first, last; /* totals of the first and of the last stage */
     int32_t worst;      /* pipeline rank of the stage that needs the most */
     int32_t moment;     /* DPAR_MEMORY_PEAK_*: when it needs the most */

@@ -12,10 +12,11 @@
 
 #include "../base/text.h"
 
-/* The kinds of actions, with their names in the text. Micro-batches and stages count from 0. B is I
- * and W in one action, as in PyTorch; papers on zero bubbles write B for what is called I here. */
+/* The kinds of actions, with their names in the text. Micro-batches and stages count from 0. The
+ * letters are PyTorch's: I and W are the two halves of a backward, and B does both in one action.
+ * Papers on zero bubbles write B for what is called I here. */
 enum {
-    DPAR_ACTION_IDLE, /* a pause that was written down; passes may drop it */
+    DPAR_ACTION_IDLE, /* an explicit pause in the list; passes over the schedule may remove it */
     /* F: the forward. Needs the forward of the previous stage. Its activation is held from here on.
      */
     DPAR_ACTION_FORWARD,
@@ -56,13 +57,14 @@ typedef struct dpar_action {
  * may be copied as long as that memory lives.
  *
  * Stage s feeds s + 1 unless it ends a chain. An ordinary pipeline is one chain of all stages. A
- * bidirectional one (Chimera, DualPipe) has two: stages 0 .. chain-1 down and chain .. 2 chain - 1
- * up, and a micro-batch passes through one of them. With sliced micro-batches (Seq1F1B), micro =
- * micro-batch x slices + slice, and the backward runs from a micro-batch's last slice to its first.
+ * bidirectional one (Chimera, DualPipe) has two chains: stages 0 .. chain - 1 run down the ranks,
+ * and stages chain .. 2 chain - 1 run up. Each micro-batch passes through one of the two chains.
+ * With sliced micro-batches (Seq1F1B), micro = micro-batch x slices + slice, and the backward runs
+ * from a micro-batch's last slice to its first.
  */
 typedef struct dpar_schedule {
     int32_t ranks, stages, micros; /* micros counts the slices of all micro-batches */
-    int32_t chain;                 /* stages of a chain; divides stages */
+    int32_t chain;                 /* stages in a chain; `stages` is a multiple of it */
     int32_t slices;                /* slices of a micro-batch: 1 except for Seq1F1B */
     int64_t *begin; /* [ranks + 1]; rank r has action[begin[r]] .. action[begin[r + 1] - 1] */
     dpar_action *action;
@@ -80,7 +82,7 @@ enum {
 
 /* Computes the bytes of memory for a schedule. Returns -1 unless there are 1 to 65535 ranks and
  * stages and 0 or more actions. Like all sizes of this header, the result is a multiple of 8, so
- * that memory behind the schedule is aligned too. Costs O(1). */
+ * that an object placed right after the schedule is aligned as well. Costs O(1). */
 DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
 
 /* Makes an empty schedule in the caller's memory, with capacity for `actions` actions. Set s->ranks
@@ -112,8 +114,8 @@ DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
  * actions, and a line "" (two quotes) is a rank with a single idle action. Any other text fails
  * with DPAR_E_PARSE; the message gives line, column and what was expected.
  *
- * A stage is on the rank in whose line it appears, and peers follow from that. It is DPAR_E_ARG if
- * a stage appears in two lines, or a stage below the largest in none.
+ * A stage is on the rank in whose line it appears, and peers follow from that. Reading fails with
+ * DPAR_E_ARG if a stage appears in two lines, or if a stage below the largest one appears in none.
  */
 
 /* A text to read. Zero it, then set `text` and `bytes`. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Memory of objects that a _make function makes. A small header before the memory records whether
- * it came from dpar_comm_alloc or, if the communicator's memory is a device's, from pages of the
- * host, so that freeing needs only the pointer. */
+/* Memory of objects that a _make function makes. It comes from dpar_comm_alloc, or from pages of
+ * the host if the communicator's memory is on a device. A small header before the memory records
+ * which of the two it was, so that freeing needs only the pointer. */
 #include "made.h"
 
 #include "../base/arith.h"
@@ -9,10 +9,10 @@
 #include "../comm/comm.h"
 #include "../comm/os.h"
 
-/* What lies before the memory. */
+/* The header before the memory. */
 typedef struct dpari_made {
     dpar_comm *c;
-    int64_t pages; /* bytes of its own pages; 0: of dpar_comm_alloc */
+    int64_t pages; /* bytes of the host's pages, this header included; 0 if from dpar_comm_alloc */
 } dpari_made;
 
 DPARI_API DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
