@@ -62,7 +62,7 @@ dpar_cost.h: $(PASTED) src/cost/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_comm.h: $(PASTED) src/comm/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
-dpar_halo.h: $(PASTED) src/halo/* src/comm/strided_run.h
+dpar_halo.h: $(PASTED) src/halo/* src/comm/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_points.h: $(PASTED) src/points/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@

@@ -1958,9 +1958,9 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 
 /* Stop here if you only want the API. All that follows is private and changes without notice. */
 
-/* The inner door: what the headers that stand on this one call. */
-#ifndef DPARI_INDEX_DOOR_H
-#define DPARI_INDEX_DOOR_H
+/* Private functions that the headers above this one call. */
+#ifndef DPARI_INDEX_INTERNAL_H
+#define DPARI_INDEX_INTERNAL_H
 
 /* Tells the private headers of src/ that they are pasted into one file. */
 #define DPARI_PASTED
@@ -1988,41 +1988,44 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 #define DPARI_FN static inline DPARI_UNUSED
 #endif
 
-/* DPARI_API: for the modules of one header. DPARI_DOOR: for the headers above it, too. */
+/* DPARI_INTERNAL marks functions that the modules of one header share, and DPARI_API those that the
+ * headers above it call as well. */
 #ifdef DPARI_PASTED
-#define DPARI_API static DPARI_UNUSED
-#define DPARI_DOOR DPAR_API
+#define DPARI_INTERNAL static DPARI_UNUSED
+#define DPARI_API DPAR_API
 #else
+#define DPARI_INTERNAL extern
 #define DPARI_API extern
-#define DPARI_DOOR extern
 #endif
 
-/* Not inlined: keeps a large frame off the call paths that do not need it, or one copy of what many
- * call, where the call costs nothing beside what it does. ONE_COPY: of a door. */
+/* Prevents inlining. That keeps a large frame off call paths that do not need it, or keeps one copy
+ * of a function with many callers if a call costs little compared with what the function does. */
 #if defined(__GNUC__)
-#define DPARI_ONE_COPY __attribute__((noinline))
+#define DPARI_NOINLINE __attribute__((noinline))
 #else
-#define DPARI_ONE_COPY
+#define DPARI_NOINLINE
 #endif
-#define DPARI_APART static DPARI_ONE_COPY
+#define DPARI_STATIC_NOINLINE static DPARI_NOINLINE
 
-/* Runs once for a job, a plan or a picture, or a few times a step around work of microseconds that
- * others do; and what it alone calls: small before fast. The branches of callers that lead to it
- * become cold, too, up to whole functions that always call it: it is never put on what loops over
- * elements, nor on a query in a loop. */
+/* Compiles a function for size rather than speed. It is for functions that run once for a job, a
+ * plan or a picture, or a few times a step around microseconds of work, and for what only they
+ * call. The compiler also treats the branches that lead to such a function as unlikely, up to whole
+ * functions that always call it. So never put it on a function that loops over elements or on a
+ * query that is called in a loop. */
 #if defined(__GNUC__) && !defined(__OPTIMIZE_SIZE__)
 #define DPARI_COLD __attribute__((cold))
 #else
 #define DPARI_COLD
 #endif
 
-/* Inlined wherever it is called; what is true for certain when the code is made. */
+/* Inlines a function at every call. DPARI_IS_CONSTANT is true if the compiler knows that `is`
+ * holds. */
 #if defined(__GNUC__)
-#define DPARI_AT_ONCE static inline __attribute__((always_inline)) DPARI_UNUSED
-#define DPARI_KNOWN(is) (__builtin_constant_p(is) && (is))
+#define DPARI_ALWAYS_INLINE static inline __attribute__((always_inline)) DPARI_UNUSED
+#define DPARI_IS_CONSTANT(is) (__builtin_constant_p(is) && (is))
 #else
-#define DPARI_AT_ONCE DPARI_FN
-#define DPARI_KNOWN(is) 0
+#define DPARI_ALWAYS_INLINE DPARI_FN
+#define DPARI_IS_CONSTANT(is) 0
 #endif
 
 /* a * b for non-negative numbers; 0 when the product passes INT64_MAX. */
@@ -2190,55 +2193,55 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
 }
 
 /* The digits of v, at most room of them; how many. */
-DPARI_DOOR size_t dpari_say_int(char *at, size_t room, int64_t v);
+DPARI_API size_t dpari_say_int(char *at, size_t room, int64_t v);
 enum { DPARI_WHOLE = 240 }; /* the length of a word that ends in NUL: it is not counted */
 /* Writes `form` into why->text: each '#' becomes the next of a, b, c, d and each '@' the slice
  * [word, word + length), or what of it comes before a NUL. Returns `status`, so that a check can
  * end with `return dpari_say(...)`. */
-DPARI_DOOR dpar_status dpari_say_every(dpar_status status, dpar_why *why, const char *form,
-                                       const char *word, size_t length, int64_t a, int64_t b,
-                                       int64_t c, int64_t d);
-DPARI_DOOR dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form, int64_t a,
-                                     int64_t b, int64_t c, int64_t d);
+DPARI_API dpar_status dpari_say_every(dpar_status status, dpar_why *why, const char *form,
+                                      const char *word, size_t length, int64_t a, int64_t b,
+                                      int64_t c, int64_t d);
+DPARI_API dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form, int64_t a,
+                                    int64_t b, int64_t c, int64_t d);
 /* The same with fewer arguments, which a call passes in registers. */
-DPARI_DOOR dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a, int64_t b,
-                                       int64_t c, int64_t d);
-DPARI_DOOR dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a, int64_t b);
-DPARI_DOOR dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form, int64_t a,
-                                     int64_t b);
-DPARI_DOOR dpar_status dpari_say_three(dpar_status status, dpar_why *why, const char *form,
-                                       int64_t a, int64_t b, int64_t c);
-DPARI_DOOR dpar_status dpari_say_wrong_word(dpar_why *why, const char *form, const char *word,
-                                            size_t length, int64_t a, int64_t b);
-DPARI_DOOR dpar_status dpari_say_only_word(dpar_status status, dpar_why *why, const char *form,
-                                           const char *word, size_t length);
-DPARI_AT_ONCE dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
-                                    int64_t b, int64_t c, int64_t d)
+DPARI_API dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a, int64_t b,
+                                      int64_t c, int64_t d);
+DPARI_API dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a, int64_t b);
+DPARI_API dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form, int64_t a,
+                                    int64_t b);
+DPARI_API dpar_status dpari_say_three(dpar_status status, dpar_why *why, const char *form,
+                                      int64_t a, int64_t b, int64_t c);
+DPARI_API dpar_status dpari_say_wrong_word(dpar_why *why, const char *form, const char *word,
+                                           size_t length, int64_t a, int64_t b);
+DPARI_API dpar_status dpari_say_only_word(dpar_status status, dpar_why *why, const char *form,
+                                          const char *word, size_t length);
+DPARI_ALWAYS_INLINE dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form,
+                                          int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    return DPARI_KNOWN(status == DPAR_E_ARG && c == 0 && d == 0)
+    return DPARI_IS_CONSTANT(status == DPAR_E_ARG && c == 0 && d == 0)
                ? dpari_say_wrong_two(why, form, a, b)
-           : DPARI_KNOWN(status == DPAR_E_ARG) ? dpari_say_wrong(why, form, a, b, c, d)
-           : DPARI_KNOWN(c == 0 && d == 0)     ? dpari_say_two(status, why, form, a, b)
-           : DPARI_KNOWN(d == 0)               ? dpari_say_three(status, why, form, a, b, c)
-                                               : dpari_say_all(status, why, form, a, b, c, d);
+           : DPARI_IS_CONSTANT(status == DPAR_E_ARG) ? dpari_say_wrong(why, form, a, b, c, d)
+           : DPARI_IS_CONSTANT(c == 0 && d == 0)     ? dpari_say_two(status, why, form, a, b)
+           : DPARI_IS_CONSTANT(d == 0)               ? dpari_say_three(status, why, form, a, b, c)
+                                                     : dpari_say_all(status, why, form, a, b, c, d);
 }
-DPARI_AT_ONCE dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
-                                         const char *word, size_t length, int64_t a, int64_t b,
-                                         int64_t c, int64_t d)
+DPARI_ALWAYS_INLINE dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
+                                               const char *word, size_t length, int64_t a,
+                                               int64_t b, int64_t c, int64_t d)
 {
-    return DPARI_KNOWN(a == 0 && b == 0 && c == 0 && d == 0)
+    return DPARI_IS_CONSTANT(a == 0 && b == 0 && c == 0 && d == 0)
                ? dpari_say_only_word(status, why, form, word, length)
-           : DPARI_KNOWN(status == DPAR_E_ARG && c == 0 && d == 0)
+           : DPARI_IS_CONSTANT(status == DPAR_E_ARG && c == 0 && d == 0)
                ? dpari_say_wrong_word(why, form, word, length, a, b)
                : dpari_say_every(status, why, form, word, length, a, b, c, d);
 }
 /* E_ARG; '@' becomes the type's name: "none" where it was left out. */
-DPARI_DOOR dpar_status dpari_say_wrong_type(dpar_why *why, const char *form, int32_t type,
-                                            int64_t a, int64_t b, int64_t c);
-DPARI_AT_ONCE dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type, int64_t a,
-                                         int64_t b, int64_t c, int64_t d)
+DPARI_API dpar_status dpari_say_wrong_type(dpar_why *why, const char *form, int32_t type, int64_t a,
+                                           int64_t b, int64_t c);
+DPARI_ALWAYS_INLINE dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type,
+                                               int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    return DPARI_KNOWN(d == 0)
+    return DPARI_IS_CONSTANT(d == 0)
                ? dpari_say_wrong_type(why, form, type, a, b, c)
                : dpari_say_every(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, d);
 }
@@ -2255,31 +2258,31 @@ DPARI_AT_ONCE dpar_status dpari_say_type(dpar_why *why, const char *form, int32_
 #endif
 
 /* Appends a character, the first n characters of a text, a whole number. O(length). */
-DPARI_DOOR void dpari_text_char(dpar_text *t, char c);
-DPARI_DOOR void dpari_text_slice(dpar_text *t, const char *s, size_t n);
-DPARI_DOOR void dpari_text_int(dpar_text *t, int64_t v);
+DPARI_API void dpari_text_char(dpar_text *t, char c);
+DPARI_API void dpari_text_slice(dpar_text *t, const char *s, size_t n);
+DPARI_API void dpari_text_int(dpar_text *t, int64_t v);
 /* v with `decimals` (0..9) digits after the point, rounded half away from zero; "nan", "inf";
  * beyond 9e15 as dpari_text_real with 6 digits. */
-DPARI_DOOR void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
+DPARI_API void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
 /* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g but with
  * exact halves away from zero. */
-DPARI_DOOR void dpari_text_real(dpar_text *t, double v, int32_t digits);
+DPARI_API void dpari_text_real(dpar_text *t, double v, int32_t digits);
 /* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
-DPARI_DOOR void dpari_text_column(dpar_text *t, size_t column);
+DPARI_API void dpari_text_column(dpar_text *t, size_t column);
 /* Appends `form` as printf would: %s, %d of an int32_t, %ld of an int64_t, %.Nf and %.Ng of one
  * digit N as the two above, %.NG as %.Ng, but 0 where the number is not finite, for JSON; %%. A
  * width puts blanks before it, up to 31 characters together. A constant must be cast: an int may
  * have 16 bits. */
-DPARI_DOOR void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTS;
+DPARI_API void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTS;
 /* The same without reals, in less stack. */
-DPARI_DOOR void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTS;
+DPARI_API void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTS;
 /* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the characters
  * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
  * caller refuses. */
-DPARI_DOOR size_t dpari_text_number(const char *s, size_t n, double *value);
+DPARI_API size_t dpari_text_number(const char *s, size_t n, double *value);
 
 /* True if every element of `inner` is in `outer`. An empty box is in every box of as many dims. */
-DPARI_DOOR int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
+DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 
 /* ==== base/real.h ==== */
 
@@ -2421,33 +2424,33 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
  * parts[0] = 0 on entry asks for the first. OK; DONE when there is none left (parts untouched);
  * E_ARG. All state is in parts. ranks >= 1, 1 <= dims <= DPAR_MAX_DIMS. O(dims * divisors of ranks)
  * a step, and finding the prime factors. */
-DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, int32_t *parts);
+DPARI_API dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, int32_t *parts);
 /* Along how many axes at once neighbours of that shape lie: 1, dims, 2; 0: there is no such shape.
  */
-DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
+DPARI_API int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
 
 /* Mixes a number into a sum that tells sequences apart. */
-DPARI_DOOR uint32_t dpari_digest(uint32_t sum, int64_t v);
+DPARI_API uint32_t dpari_digest(uint32_t sum, int64_t v);
 /* OK where both sums are the same; else E_MISMATCH, and the sentence says what differs. */
-DPARI_DOOR dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what, dpar_why *why);
+DPARI_API dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what, dpar_why *why);
 
 /* True if the parts follow one another and each is contiguous. */
-DPARI_DOOR int dpari_split_in_order(const dpar_split *s);
+DPARI_API int dpari_split_in_order(const dpar_split *s);
 
 /* True if both meshes have the same ranks at the same coordinates, whatever their axes are called.
  */
-DPARI_DOOR int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b);
+DPARI_API int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b);
 /* True if no two coordinates have the same rank, for a mesh that the caller filled in by hand.
  * Exact; costs only O(axes^2) for nested strides. */
-DPARI_DOOR int dpari_mesh_injective(const dpar_mesh *mesh);
+DPARI_API int dpari_mesh_injective(const dpar_mesh *mesh);
 
 /* The first index and one past the last of a dim that the ranks at coord[] own, with what others
  * own between them. 0, and nothing written, when they own none. Coordinates of axes that do not
  * shard the dim do not matter. O(axes). */
-DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
-                                 int64_t *lo, int64_t *hi);
+DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
+                                int64_t *lo, int64_t *hi);
 /* How many ranks hold each element: the product of the axes that do not shard. */
-DPARI_DOOR int32_t dpari_layout_copies(const dpar_layout *l);
+DPARI_API int32_t dpari_layout_copies(const dpar_layout *l);
 
 /* A flat parameter of FSDP1. */
 typedef struct dpari_flat {
@@ -2458,61 +2461,61 @@ typedef struct dpari_flat {
 /* Lays parameters of numel[i] elements in order, each start a multiple of `align` elements, and
  * cuts the whole into equal shards, the last padded. start[i] receives where each begins. E_ARG,
  * E_RANGE with a sentence. O(params). */
-DPARI_DOOR dpar_status dpari_flat_init(dpari_flat *f, int32_t params, const int64_t *numel,
-                                       int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
+DPARI_API dpar_status dpari_flat_init(dpari_flat *f, int32_t params, const int64_t *numel,
+                                      int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
 /* The piece of a parameter at start, numel that lies in a rank's shard. 0, and nothing written,
  * when there is none. O(1). */
-DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
-                                dpar_piece *piece);
+DPARI_API int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
+                               dpar_piece *piece);
 /* PyTorch's DDP: buckets of 25 MiB, the first of 1 MiB, nothing padded. */
-DPARI_DOOR dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes);
+DPARI_API dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes);
 
 /* Ulysses: from a share of the sequence with all heads to all of the sequence with a share of the
  * heads. What `rank` sends to and receives from each of seq->parts ranks, in elements of `width` a
  * token and head, and where it begins (dense, by rank): the counts of MPI_Alltoallv. Backwards:
  * exchange the two. Any of the arrays may be NULL. E_ARG with a sentence when the two splits differ
  * in parts, or the counts pass 2^63. O(ranks). */
-DPARI_DOOR dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
-                                            int32_t rank, int64_t width, int64_t *send,
-                                            int64_t *send_at, int64_t *receive, int64_t *receive_at,
-                                            dpar_why *why);
+DPARI_API dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
+                                           int32_t rank, int64_t width, int64_t *send,
+                                           int64_t *send_at, int64_t *receive, int64_t *receive_at,
+                                           dpar_why *why);
 
 /* Below, v is one that dpari_window_check takes. The outputs that go with inputs [lo, hi) of n:
  * those whose stride y falls inside (the last inputs take what is beyond); transposed: y / stride,
  * interpolation: y n / outputs. Small halos; balanced outputs are a dpar_split of them instead. */
-DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs,
-                                   int64_t lo, int64_t hi, int64_t *y0, int64_t *y1);
+DPARI_API void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                  int64_t hi, int64_t *y0, int64_t *y1);
 /* Inputs [*lo, *hi) from the first to the last that outputs [y0, y1) read, of any kind; of a
  * convolution with padding, which lies outside 0..inputs-1. 0, nothing written, when there are none
  * or y0 < 0 or y1 > outputs. O(1), neighbourhood O(dilation). */
-DPARI_DOOR int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
-                                  int64_t y1, int64_t *lo, int64_t *hi);
+DPARI_API int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
+                                 int64_t y1, int64_t *lo, int64_t *hi);
 /* dpari_window_reads of a convolution alone, padding too: [stride y0 - pad, stride (y1 - 1) +
  * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or
  * y1 - 1 > 2^61 / stride. */
-DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
-                                  int64_t *hi);
+DPARI_API int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
+                                 int64_t *hi);
 /* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
  * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or
  * y1 - 1 > 2^61. */
-DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                       int64_t *lo, int64_t *hi);
+DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
+                                      int64_t *lo, int64_t *hi);
 
 /* ==== index/reach.h ==== */
 
 /* reach - private: what the walk over a halo's transfers asks about points and their owners. */
 
 /* The coordinates of a rank's block; 0: it has none. */
-DPARI_DOOR int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
+DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
 /* True if every halo point is outside the block in one dim only. */
-DPARI_DOOR int dpari_halo_star(const dpar_halo *h);
+DPARI_API int dpari_halo_star(const dpar_halo *h);
 enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
 /* The face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns
  * a vector makes on its way from there to here (`turn` of dpar_transfer); -1 when there is no such
  * face or edge. */
-DPARI_DOOR int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
+DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
-#endif /* DPARI_INDEX_DOOR_H */
+#endif /* DPARI_INDEX_INTERNAL_H */
 
 /* The implementation. */
 
@@ -2524,56 +2527,57 @@ DPARI_DOOR int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
 /* What both boxes hold, into *out (may be one of them). 0 when that is empty or the dims differ;
  * then *out is untouched. O(dims). */
-DPARI_API int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
+DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
 
 /* ==== index/inner.h ==== */
 
 /* The part of EVEN that has element i of n: dpar_split_owner without a split. O(1). */
-DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i);
+DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i);
 /* How many elements of `part` lie before element i of the whole (0 <= i <= N): the local index of
  * the first that does not. O(1), as INFOG1L of ScaLAPACK. */
-DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i);
+DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i);
 
 /* How many indices before i the rank owns in a dim: the local index of the first one at or after i.
  * O(axes). */
-DPARI_API int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i);
+DPARI_INTERNAL int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim,
+                                           int64_t i);
 /* True if two layouts put the same indices on the same ranks (same mesh, extents and cuts).
  * O(axes). */
-DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b);
+DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b);
 /* Cuts by the axes in that order. */
-DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order);
+DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *l, const int8_t *order);
 
 /* Checks whether v can have so many outputs: the number of dpar_window_outputs; for a transposed
  * convolution up to max(stride, dilation) - 1 more; for an interpolation any number, with inputs
  * and outputs 1..2^30. O(1). */
-DPARI_API dpar_status dpari_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
-                                         dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                              dpar_why *why);
 /* Of outputs [*y0, *y1) those that read nothing outside of inputs [lo, hi): what can be computed of
  * them alone; of a neighbourhood with dilation, where these lie in between others, without those
  * that do. lo = INT64_MIN, hi = INT64_MAX: nothing is missing on that side. O(log(outputs)) times
  * dpari_window_reads. */
-DPARI_API void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                  int64_t hi, int64_t *y0, int64_t *y1);
+DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                       int64_t lo, int64_t hi, int64_t *y0, int64_t *y1);
 /* Neighbourhood attention: the first of the `kernel` keys, `dilation` apart, that query i of n
  * sees: centred, moved inward at the ends of its dilation group. -1 when the group is shorter than
  * the kernel or i is outside. Only keys and values need a halo. */
-DPARI_API int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i);
+DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i);
 
 /* ==== index/reach.h ==== */
 
 /* The owner of point i of a dim: the coordinates of the axes that cut it, and what it owns. */
-DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
-                                int64_t *at);
+DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
+                                     int64_t *at);
 /* One dim of the rank at coord[]: its own points, and what its array holds. Without points of its
  * own they are empty and lie at the beginning. 0 when it has neither. */
-DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
-                               int64_t *box);
+DPARI_INTERNAL int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d,
+                                    int64_t *own, int64_t *box);
 /* True if the end of a dim meets other points, so that the dim has as many faces as cells. */
-DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d);
+DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *h, int32_t d);
 /* Of how many dims at once halo points may lie outside. */
-DPARI_API int32_t dpari_halo_outside(const dpar_halo *h);
+DPARI_INTERNAL int32_t dpari_halo_outside(const dpar_halo *h);
 /* Rows behind a pole: not the one that is held twice. */
-DPARI_API int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole);
+DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole);
 
 /* ==== base/base.c ==== */
 
@@ -2597,7 +2601,7 @@ DPAR_API DPARI_COLD const char *dpar_status_text(dpar_status status)
  * only in the number of arguments: a call with few arguments is shorter in machine code, and there
  * are hundreds of calls. All headers call these functions. */
 
-DPARI_DOOR DPARI_COLD size_t dpari_say_int(char *at, size_t room, int64_t v)
+DPARI_API DPARI_COLD size_t dpari_say_int(char *at, size_t room, int64_t v)
 {
     char digit[20];
     size_t n = 0, used = 0;
@@ -2615,9 +2619,9 @@ DPARI_DOOR DPARI_COLD size_t dpari_say_int(char *at, size_t room, int64_t v)
     return used;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_every(dpar_status status, dpar_why *why,
-                                                  const char *form, const char *word, size_t length,
-                                                  int64_t a, int64_t b, int64_t c, int64_t d)
+DPARI_API DPARI_COLD dpar_status dpari_say_every(dpar_status status, dpar_why *why,
+                                                 const char *form, const char *word, size_t length,
+                                                 int64_t a, int64_t b, int64_t c, int64_t d)
 {
     int64_t value[4];
     size_t used = 0, i, k, next = 0;
@@ -2645,53 +2649,52 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_say_every(dpar_status status, dpar_why *
     return status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form,
-                                                int64_t a, int64_t b, int64_t c, int64_t d)
+DPARI_API DPARI_COLD dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form,
+                                               int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return dpari_say_every(status, why, form, "", 0, a, b, c, d);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a,
-                                                  int64_t b, int64_t c, int64_t d)
+DPARI_API DPARI_COLD dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a,
+                                                 int64_t b, int64_t c, int64_t d)
 {
     return dpari_say_all(DPAR_E_ARG, why, form, a, b, c, d);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a,
-                                                      int64_t b)
+DPARI_API DPARI_COLD dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a,
+                                                     int64_t b)
 {
     return dpari_say_wrong(why, form, a, b, 0, 0);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form,
-                                                int64_t a, int64_t b)
+DPARI_API DPARI_COLD dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form,
+                                               int64_t a, int64_t b)
 {
     return dpari_say_all(st, why, form, a, b, 0, 0);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_word(dpar_why *why, const char *form,
-                                                       const char *word, size_t length, int64_t a,
-                                                       int64_t b)
+DPARI_API DPARI_COLD dpar_status dpari_say_wrong_word(dpar_why *why, const char *form,
+                                                      const char *word, size_t length, int64_t a,
+                                                      int64_t b)
 {
     return dpari_say_every(DPAR_E_ARG, why, form, word, length, a, b, 0, 0);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_only_word(dpar_status status, dpar_why *why,
-                                                      const char *form, const char *word,
-                                                      size_t length)
+DPARI_API DPARI_COLD dpar_status dpari_say_only_word(dpar_status status, dpar_why *why,
+                                                     const char *form, const char *word,
+                                                     size_t length)
 {
     return dpari_say_every(status, why, form, word, length, 0, 0, 0, 0);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_three(dpar_status status, dpar_why *why,
-                                                  const char *form, int64_t a, int64_t b, int64_t c)
+DPARI_API DPARI_COLD dpar_status dpari_say_three(dpar_status status, dpar_why *why,
+                                                 const char *form, int64_t a, int64_t b, int64_t c)
 {
     return dpari_say_all(status, why, form, a, b, c, 0);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_type(dpar_why *why, const char *form,
-                                                       int32_t type, int64_t a, int64_t b,
-                                                       int64_t c)
+DPARI_API DPARI_COLD dpar_status dpari_say_wrong_type(dpar_why *why, const char *form, int32_t type,
+                                                      int64_t a, int64_t b, int64_t c)
 {
     return dpari_say_every(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, 0);
 }
@@ -2780,7 +2783,7 @@ DPAR_API int64_t dpar_box_volume(const dpar_box *box)
     return n;
 }
 
-DPARI_API int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out)
+DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out)
 {
     dpar_box both;
     int32_t d;
@@ -2800,7 +2803,7 @@ DPARI_API int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box
     return 1;
 }
 
-DPARI_DOOR int dpari_box_contains(const dpar_box *outer, const dpar_box *inner)
+DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner)
 {
     int32_t d;
     if (outer->dims != inner->dims) {
@@ -2851,7 +2854,7 @@ DPAR_API DPARI_COLD void dpar_text_init(dpar_text *t, char *buffer, size_t bytes
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_char(dpar_text *t, char c)
+DPARI_API DPARI_COLD void dpari_text_char(dpar_text *t, char c)
 {
     if (t->used + 1 < t->room) {
         t->at[t->used] = c;
@@ -2865,7 +2868,7 @@ DPARI_DOOR DPARI_COLD void dpari_text_char(dpar_text *t, char c)
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_slice(dpar_text *t, const char *s, size_t n)
+DPARI_API DPARI_COLD void dpari_text_slice(dpar_text *t, const char *s, size_t n)
 {
     size_t i;
     for (i = 0; i < n && s[i] != 0; i++) {
@@ -2880,7 +2883,7 @@ DPAR_API DPARI_COLD void dpar_text_put(dpar_text *t, const char *s)
     }
 }
 
-DPARI_DOOR void dpari_text_int(dpar_text *t, int64_t v)
+DPARI_API void dpari_text_int(dpar_text *t, int64_t v)
 {
     char digits[24];
     dpari_text_slice(t, digits, dpari_say_int(digits, sizeof(digits), v));
@@ -3043,7 +3046,7 @@ static int dpari_text_special(dpar_text *t, double v)
     return 0;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decimals)
+DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decimals)
 {
     dpari_text_decimal d;
     char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
@@ -3097,7 +3100,7 @@ static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits)
+DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits)
 {
     dpari_text_decimal d;
     char digit[20];
@@ -3134,7 +3137,7 @@ DPARI_DOOR DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digit
     dpari_text_int(t, first);
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
+DPARI_API DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
 {
     while (t->width < column) {
         dpari_text_char(t, ' ');
@@ -3184,7 +3187,7 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
     return form;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_say(dpar_text *t, const char *form, ...)
+DPARI_API DPARI_COLD void dpari_text_say(dpar_text *t, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
@@ -3192,7 +3195,7 @@ DPARI_DOOR DPARI_COLD void dpari_text_say(dpar_text *t, const char *form, ...)
     va_end(list);
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
+DPARI_API DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
@@ -3347,7 +3350,7 @@ static size_t dpari_text_exponent(const char *s, size_t n, int64_t *exponent)
     return at;
 }
 
-DPARI_DOOR DPARI_COLD size_t dpari_text_number(const char *s, size_t n, double *value)
+DPARI_API DPARI_COLD size_t dpari_text_number(const char *s, size_t n, double *value)
 {
     int64_t exponent = 0;
     size_t start = n > 0 && (s[0] == '-' || s[0] == '+'), whole, part = 0, end;
@@ -3507,7 +3510,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *name
     return st == DPAR_OK ? dpari_mesh_finish(&l, order, mesh, why) : st;
 }
 
-DPARI_DOOR int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b)
+DPARI_API int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b)
 {
     int32_t i;
     if (a->axes != b->axes || a->offset != b->offset) {
@@ -3620,7 +3623,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
     return 0;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_mesh_injective(const dpar_mesh *mesh)
+DPARI_API DPARI_COLD int dpari_mesh_injective(const dpar_mesh *mesh)
 {
     dpari_digits s;
     int32_t i;
@@ -4112,7 +4115,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
 
 /* ---- ordered factorisations ---- */
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, int32_t *parts)
+DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, int32_t *parts)
 {
     dpari_cart_primes f;
     int32_t x[DPAR_MAX_DIMS], rest[DPAR_MAX_DIMS], j, d;
@@ -4385,9 +4388,10 @@ static dpar_status dpari_grid_bound(int32_t ranks, int32_t dims, const int64_t *
 
 /* Free axes into g, fixed ones into its first cost; then the search. Checked before: 0 when there
  * is no such grid. */
-DPARI_COLD DPARI_APART int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims,
-                                           const int64_t *cells, const int64_t *weight,
-                                           uint32_t periodic, int32_t *parts, int64_t *cut)
+DPARI_COLD DPARI_STATIC_NOINLINE int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims,
+                                                     const int64_t *cells, const int64_t *weight,
+                                                     uint32_t periodic, int32_t *parts,
+                                                     int64_t *cut)
 {
     dpari_cart_grid g;
     int32_t d, j = 0;
@@ -4425,10 +4429,11 @@ DPARI_COLD DPARI_APART int dpari_grid_best(int32_t divides, int32_t rest, int32_
 }
 
 /* All that can be wrong; *rest: the ranks that the free axes must make. */
-DPARI_APART DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int32_t dims,
-                                                    const int64_t *cells, const int64_t *weight,
-                                                    const int32_t *parts, int32_t *rest,
-                                                    dpar_why *why)
+DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int32_t dims,
+                                                              const int64_t *cells,
+                                                              const int64_t *weight,
+                                                              const int32_t *parts, int32_t *rest,
+                                                              dpar_why *why)
 {
     dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
     int32_t open = 0;
@@ -4594,7 +4599,7 @@ static int dpari_cart_next(const dpar_cart *cart, const int32_t *coord, const in
     return 1;
 }
 
-DPARI_DOOR DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
+DPARI_API DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 {
     switch (shape) {
     case DPAR_STENCIL_STAR: return dims > 1 ? 1 : dims;
@@ -5589,13 +5594,13 @@ DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part)
     }
 }
 
-DPARI_DOOR int dpari_split_in_order(const dpar_split *s)
+DPARI_API int dpari_split_in_order(const dpar_split *s)
 {
     return s->rule == DPAR_SPLIT_CHUNK || s->rule == DPAR_SPLIT_EVEN ||
            s->rule == DPAR_SPLIT_FLOOR || s->rule == DPAR_SPLIT_RAGGED;
 }
 
-DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
+DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
 {
     /* each + 1 would pass 2^63 where one part has all of it */
     const int64_t each = n / parts, longer = n % parts, beyond = longer * each + longer;
@@ -5609,8 +5614,8 @@ DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part)
 }
 
 /* Apart, so that those who want no run pay nothing for it. */
-DPARI_APART int32_t dpari_split_find_run(const dpar_split *s, int64_t i, int64_t *local,
-                                         int64_t *run)
+DPARI_STATIC_NOINLINE int32_t dpari_split_find_run(const dpar_split *s, int64_t i, int64_t *local,
+                                                   int64_t *run)
 {
     int64_t at;
     int32_t part;
@@ -5659,7 +5664,7 @@ static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
 
 /* Of the first i elements those of `part`: what the rule would give it if there were only i, but
  * for the cuts, which stay where they are. */
-DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i)
+DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i)
 {
     int64_t in, offset, piece, size, turn;
     if (!dpari_split_has(s, part) || i <= 0) {
@@ -5945,8 +5950,8 @@ static const int32_t *dpari_coords(const dpar_layout *l, int32_t rank, int32_t *
 }
 
 /* Apart, so that its frame does not stand below the search for the coordinates. */
-DPARI_APART int64_t dpari_global_at(const dpar_layout *l, const int32_t *coord, int32_t dim,
-                                    int64_t local, int64_t *run)
+DPARI_STATIC_NOINLINE int64_t dpari_global_at(const dpar_layout *l, const int32_t *coord,
+                                              int32_t dim, int64_t local, int64_t *run)
 {
     int64_t here, i;
     dpari_nest e;
@@ -5968,8 +5973,8 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
     return dpari_global_at(l, dpari_coords(l, rank, coord), dim, local, run);
 }
 
-DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
-                                 int64_t *lo, int64_t *hi)
+DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
+                                int64_t *lo, int64_t *hi)
 {
     int64_t run;
     dpari_nest e;
@@ -5986,8 +5991,8 @@ DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int
 }
 
 /* From the outermost cut inwards. */
-DPARI_APART int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord, int32_t dim,
-                                    int64_t i)
+DPARI_STATIC_NOINLINE int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord,
+                                              int32_t dim, int64_t i)
 {
     int64_t size = l->extent[dim];
     int32_t k;
@@ -6001,7 +6006,8 @@ DPARI_APART int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord, 
     return i;
 }
 
-DPARI_API int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i)
+DPARI_INTERNAL int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim,
+                                           int64_t i)
 {
     int32_t coord[DPAR_MAX_AXES];
     if (dim < 0 || dim >= l->dims || dpari_coords(l, rank, coord) == NULL) {
@@ -6039,8 +6045,8 @@ DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, in
 
 /* ---- all dims ------------------------------------------------------------------------------- */
 
-DPARI_APART void dpari_local_at(const dpar_layout *l, const int32_t *coord, int32_t d,
-                                int64_t *shape, int64_t *offset)
+DPARI_STATIC_NOINLINE void dpari_local_at(const dpar_layout *l, const int32_t *coord, int32_t d,
+                                          int64_t *shape, int64_t *offset)
 {
     int64_t run, first;
     dpari_nest e;
@@ -6120,7 +6126,7 @@ static uint32_t dpari_copy_axes(const dpar_layout *l)
     return set;
 }
 
-DPARI_DOOR int32_t dpari_layout_copies(const dpar_layout *l)
+DPARI_API int32_t dpari_layout_copies(const dpar_layout *l)
 {
     return dpar_mesh_group_size(&l->mesh, dpari_copy_axes(l));
 }
@@ -6193,7 +6199,7 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
 
 /* ---- comparing ------------------------------------------------------------------------------ */
 
-DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
+DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
 {
     const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* as it is: compilers ask */
     int32_t k;
@@ -6203,7 +6209,7 @@ DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
     }
 }
 
-DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
+DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
 {
     int32_t i, d;
     if (a->dims != b->dims || !dpari_mesh_same(&a->mesh, &b->mesh)) {
@@ -6351,7 +6357,7 @@ static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
 
 /* Faces come in pairs: from even ones east leads one face on, straight, north two, with a turn;
  * from odd ones north and east. West and south lead back. */
-DPARI_DOOR int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
+DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
 {
     int32_t along_y = edge >= DPARI_EDGE_SOUTH, step;
     if (face < 0 || face > 5 || edge < DPARI_EDGE_WEST || edge > DPARI_EDGE_NORTH) {
@@ -6651,7 +6657,7 @@ static int dpari_halo_travels(const dpar_halo_cursor *w)
 }
 
 /* The next box of segments of this receiver; `fresh` begins with its first. */
-DPARI_APART int dpari_halo_box_next(dpar_halo_cursor *w, int fresh)
+DPARI_STATIC_NOINLINE int dpari_halo_box_next(dpar_halo_cursor *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -6793,7 +6799,7 @@ static void dpari_halo_advance(dpar_halo_cursor *w, int32_t d)
 }
 
 /* The first of all receivers, or the next one. */
-DPARI_APART int dpari_halo_receivers(dpar_halo_cursor *w, int fresh)
+DPARI_STATIC_NOINLINE int dpari_halo_receivers(dpar_halo_cursor *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -6912,7 +6918,8 @@ static void dpari_halo_turn(const dpar_halo_cursor *w, dpar_transfer *t)
     t->turn = adjoint ? (4 - turn) % 4 : turn;
 }
 
-DPARI_APART void dpari_halo_fill(const dpar_halo_cursor *w, int32_t peer, dpar_transfer *t)
+DPARI_STATIC_NOINLINE void dpari_halo_fill(const dpar_halo_cursor *w, int32_t peer,
+                                           dpar_transfer *t)
 {
     const dpar_halo *h = w->h, *from = h;
     int32_t adjoint = w->mode % 2, d;
@@ -7037,7 +7044,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
 
 /* ---- the sets of ranks ----------------------------------------------------------------------- */
 
-DPARI_APART uint32_t dpari_axes_of(const dpar_layout *l, int32_t kind)
+DPARI_STATIC_NOINLINE uint32_t dpari_axes_of(const dpar_layout *l, int32_t kind)
 {
     uint32_t set = 0;
     int32_t i;
@@ -7127,8 +7134,8 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
 }
 
 /* Which of the copies at `coord` may send to q: n of them from number *low on. The nearest. */
-DPARI_APART int32_t dpari_pool(const dpar_redistribute_cursor *w, const int32_t *coord, int32_t q,
-                               int32_t *low)
+DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *w, const int32_t *coord,
+                                         int32_t q, int32_t *low)
 {
     const dpar_mesh *m = &dpari_from(w)->mesh;
     uint32_t copies = w->free_from;
@@ -7155,8 +7162,8 @@ DPARI_APART int32_t dpari_pool(const dpar_redistribute_cursor *w, const int32_t 
 
 /* The number of q among the receivers of its box that share a pool of n copies, and how many they
  * are: those of its node when the pool is its node's, else all. */
-DPARI_APART int32_t dpari_takers(const dpar_redistribute_cursor *w, int32_t q, int32_t n,
-                                 int32_t *number)
+DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *w, int32_t q, int32_t n,
+                                           int32_t *number)
 {
     const dpar_mesh *m = &dpari_to(w)->mesh;
     int32_t takers = dpar_mesh_group_size(m, w->free_to), first, below;
@@ -7284,7 +7291,8 @@ static int64_t dpari_even_start(int64_t size, int32_t n, int32_t i)
 
 /* Where outer part j of dim d begins: evenly, moved to the nearest end of a receiver's box. Both
  * sides have rows: local index x is global index lead + x. */
-DPARI_APART int64_t dpari_outer_start(const dpar_redistribute_cursor *w, int32_t d, int32_t j)
+DPARI_STATIC_NOINLINE int64_t dpari_outer_start(const dpar_redistribute_cursor *w, int32_t d,
+                                                int32_t j)
 {
     int32_t coord[DPAR_MAX_AXES];
     int64_t x = dpari_even_start(w->held[d], w->outer[d], j), there, run;
@@ -7615,7 +7623,7 @@ static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout 
 }
 
 /* Sender becomes receiver, `rank` of the other layout, and back. */
-DPARI_APART void dpari_turn_round(dpar_redistribute_cursor *w, int32_t rank)
+DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *w, int32_t rank)
 {
     int32_t d;
     for (d = 0; d < (int32_t)sizeof(dpar_layout); d++) {
@@ -7658,7 +7666,7 @@ static int dpari_range_to(dpar_redistribute_cursor *w, int32_t q)
 }
 
 /* To the next rank of the node (or this one alone) that takes something; 0: all were asked. */
-DPARI_APART int dpari_next_mate(dpar_redistribute_cursor *w)
+DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *w)
 {
     while (w->phase == DPARI_TO_NODE) {
         if (w->mate == w->mates) {
@@ -7672,7 +7680,7 @@ DPARI_APART int dpari_next_mate(dpar_redistribute_cursor *w)
 
 /* To the next range, perhaps an empty one, for receivers of anywhere: all that take whole boxes,
  * then the one or two that take a share. 0 at the end. */
-DPARI_APART int dpari_next_phase(dpar_redistribute_cursor *w)
+DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *w)
 {
     int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
     int32_t takers = dpar_mesh_group_size(&w->other.mesh, w->free_to), d;
@@ -7803,7 +7811,8 @@ static void dpari_add_most(int64_t *sum, int64_t n)
 }
 
 /* Adds the transfer that was reached. */
-DPARI_APART void dpari_walk_add(const dpar_redistribute_cursor *w, dpar_transfer_totals *sum)
+DPARI_STATIC_NOINLINE void dpari_walk_add(const dpar_redistribute_cursor *w,
+                                          dpar_transfer_totals *sum)
 {
     int64_t n = 1;
     int32_t d;
@@ -8530,9 +8539,9 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
     return DPAR_OK;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
-                                                  const int64_t *numel, int64_t align,
-                                                  int32_t ranks, int64_t *start, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
+                                                 const int64_t *numel, int64_t align, int32_t ranks,
+                                                 int64_t *start, dpar_why *why)
 {
     int64_t end = 0, padded;
     int32_t i;
@@ -8579,8 +8588,8 @@ static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, 
     return 1;
 }
 
-DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
-                                dpar_piece *piece)
+DPARI_API int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
+                               dpar_piece *piece)
 {
     return rank >= 0 && rank < f->ranks &&
            dpari_flat_cut(rank * f->shard, rank * f->shard + f->shard, start, numel, piece);
@@ -8589,7 +8598,7 @@ DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t nume
 /* ---- buckets -----------------------------------------------------------------------------------
  */
 
-DPARI_DOOR dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes)
+DPARI_API dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes)
 {
     dpar_buckets_desc how;
     dpari_zero(&how, sizeof(how));
@@ -8838,11 +8847,11 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
     return 1;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
-                                                       const dpar_split *heads, int32_t rank,
-                                                       int64_t width, int64_t *send,
-                                                       int64_t *send_at, int64_t *receive,
-                                                       int64_t *receive_at, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
+                                                      const dpar_split *heads, int32_t rank,
+                                                      int64_t width, int64_t *send,
+                                                      int64_t *send_at, int64_t *receive,
+                                                      int64_t *receive_at, dpar_why *why)
 {
     int64_t all, tokens, mine, sent = 0, received = 0;
     int32_t q;
@@ -9287,8 +9296,8 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, int64_t inputs,
-                                                    int64_t outputs, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, int64_t inputs,
+                                                         int64_t outputs, dpar_why *why)
 {
     int64_t least = 0, more = 0;
     dpar_status st = dpari_window_judge(v, inputs, why);
@@ -9333,8 +9342,8 @@ static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t 
     return dpari_least(outputs, y);
 }
 
-DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs,
-                                   int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_API void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                  int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first, last;
     lo = dpari_most(0, dpari_least(lo, inputs));
@@ -9395,8 +9404,8 @@ static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outp
     *hi = dpari_most(1, dpari_least(at + v->kernel, inputs));
 }
 
-DPARI_DOOR int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
-                                  int64_t y1, int64_t *lo, int64_t *hi)
+DPARI_API int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
+                                 int64_t y1, int64_t *lo, int64_t *hi)
 {
     int64_t first, last, other;
     if (y0 < 0 || y1 <= y0 || y1 > outputs) {
@@ -9416,8 +9425,8 @@ DPARI_DOOR int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t 
     return 1;
 }
 
-DPARI_API void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                  int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                       int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
     for (end = last; first < end;) { /* the first that reads nothing below */
@@ -9442,8 +9451,8 @@ DPARI_API void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t 
     *y1 = end;
 }
 
-DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
-                                  int64_t *hi)
+DPARI_API int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
+                                 int64_t *hi)
 {
     int64_t s = dpari_window_stride(v);
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit / s) {
@@ -9454,8 +9463,8 @@ DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, 
     return 1;
 }
 
-DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                       int64_t *lo, int64_t *hi)
+DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
+                                      int64_t *lo, int64_t *hi)
 {
     int64_t s = dpari_window_stride(v), first, last;
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit) {
@@ -9473,7 +9482,7 @@ DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int
     return 1;
 }
 
-DPARI_API int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i)
+DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i)
 {
     int64_t d = dpari_window_dilation(v), group, members, first;
     if (i < 0 || i >= inputs || v->kernel < 1) {
@@ -9562,7 +9571,7 @@ static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why
 }
 
 /* Rows behind a pole: not the one that is held twice. */
-DPARI_API int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole)
+DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole)
 {
     return dpar_halo_points(h, h->fold) - ((h->pole_rows & pole) != 0) - (h->folds && h->on_row);
 }
@@ -9802,7 +9811,7 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
  */
 
 /* True if the end of a dim meets other points. */
-DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d)
+DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *h, int32_t d)
 {
     return (h->periodic >> d & 1u) != 0 || (h->cube && d >= h->grid.dims - 2);
 }
@@ -9834,8 +9843,8 @@ static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_
 }
 
 /* The owner of point i: the coordinates of the axes that cut the dim, and what it owns. */
-DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
-                                int64_t *at)
+DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
+                                     int64_t *at)
 {
     int64_t local = 0, run = 0, cell = i;
     if (dpari_halo_more(h, d)) {
@@ -9878,8 +9887,8 @@ static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 
 /* One dim of one rank: its own points, and what its array holds. Without points of its own they
  * are empty and lie at the beginning. 0 when it has neither. */
-DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
-                               int64_t *box)
+DPARI_INTERNAL int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d,
+                                    int64_t *own, int64_t *box)
 {
     int has, reads;
     reads = h->window[d].kernel != 0 &&
@@ -9917,7 +9926,7 @@ static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
 }
 
 /* The coordinates of a rank's block. */
-DPARI_DOOR int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
+DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
 {
     return dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord);
 }
@@ -9948,8 +9957,8 @@ static void dpari_halo_shrink(const dpar_halo *h, int32_t d, const int64_t *own,
 }
 
 /* What a rank computes in a dim, and the core of it. */
-DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *out,
-                                int64_t *core)
+DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d,
+                                          int64_t *out, int64_t *core)
 {
     int64_t own[2] = {0, 0}, n = h->grid.extent[d];
     int has = dpari_layout_span(&h->grid, coord, d, &own[0], &own[1]);
@@ -9989,8 +9998,8 @@ static int dpari_halo_pair(const dpar_halo *h, const int32_t *coord, int32_t d, 
 }
 
 /* The inner or the outer box; 0 when it is empty or there is none. */
-DPARI_APART int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer,
-                               dpar_box *box)
+DPARI_STATIC_NOINLINE int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer,
+                                         dpar_box *box)
 {
     int32_t coord[DPAR_MAX_AXES], i, dims = h->grid.dims;
     int64_t inner[2], outer[2];
@@ -10085,12 +10094,12 @@ DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpa
     return dpari_halo_slab_of(h, rank, DPARI_WORK, 0, n, box);
 }
 
-DPARI_API int32_t dpari_halo_outside(const dpar_halo *h)
+DPARI_INTERNAL int32_t dpari_halo_outside(const dpar_halo *h)
 {
     return dpari_halo_windows(h) ? h->grid.dims : dpari_stencil_axes(h->shape, h->grid.dims);
 }
 
-DPARI_DOOR int dpari_halo_star(const dpar_halo *h)
+DPARI_API int dpari_halo_star(const dpar_halo *h)
 {
     return h->shape == DPAR_STENCIL_STAR && !dpari_halo_windows(h);
 }
@@ -10177,7 +10186,7 @@ static void dpari_hshow_colour(dpar_text *t, int32_t peer)
 }
 
 /* Where point v of dim k (0 down, 1 across) begins. */
-DPARI_APART int64_t dpari_hshow_at(const dpari_hshow *s, int32_t k, int64_t v)
+DPARI_STATIC_NOINLINE int64_t dpari_hshow_at(const dpari_hshow *s, int32_t k, int64_t v)
 {
     return (k ? DPARI_HSHOW_LEFT : DPARI_HSHOW_TOP) + (v - s->lo[k]) * s->scale / 1024;
 }
@@ -10714,15 +10723,15 @@ static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
 /* Computes many results of this header, mixes them into checksums and compares these with constants
  * that were computed on other targets. */
 
-DPARI_DOOR DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
+DPARI_API DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
 {
     const uint32_t prime = UINT32_C(16777619); /* FNV-1a, of two halves */
     sum = (sum ^ (uint32_t)(v & INT64_C(0xffffffff))) * prime;
     return (sum ^ (uint32_t)((uint64_t)v >> 32)) * prime;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what,
-                                                dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what,
+                                               dpar_why *why)
 {
     return sum == right ? DPAR_OK
                         : dpari_say_word(DPAR_E_MISMATCH, why,

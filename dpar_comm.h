@@ -978,14 +978,14 @@ DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_redistribute
 
 /* Stop here if you only want the API. All that follows is private and changes without notice. */
 
-/* The inner door: what the headers that stand on this one call. */
-#ifndef DPARI_COMM_DOOR_H
-#define DPARI_COMM_DOOR_H
+/* Private functions that the headers above this one call. */
+#ifndef DPARI_COMM_INTERNAL_H
+#define DPARI_COMM_INTERNAL_H
 
 /* ==== comm/os.h ==== */
 
 /* os - what ranks need of POSIX and Linux, behind small functions. Private; the one place that
- * includes system headers, which the inner door does not. */
+ * includes system headers, which the private functions that headers share do not. */
 
 /* Shared words. Loads acquire, stores release; SWAP and the rest are sequentially consistent. */
 #define DPARI_LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
@@ -997,35 +997,35 @@ DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_redistribute
     __atomic_compare_exchange_n((p), (old), (now), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
 
 /* Seconds of a clock that only grows. */
-DPARI_DOOR double dpari_os_now(void);
+DPARI_API double dpari_os_now(void);
 /* For how many of the seconds since the last look at the clock this process did not run, because
  * its job was suspended and continued, or its machine slept. Whoever waits adds them to the moment
  * at which the wait began, so that nobody is late for time in which nobody ran. A wait looks each
  * 20 ms; of a longer gap a quarter of a second counts, which a busy machine may take. *looked is 0
  * before the first look. */
-DPARI_DOOR double dpari_os_suspended(double *looked, double now);
+DPARI_API double dpari_os_suspended(double *looked, double now);
 /* The seconds since the first call with this stopwatch, which is zeroed before, without those for
  * which this process was suspended. To be called each 0.2 s at least. */
 typedef struct dpari_stopwatch {
     double began, looked;
 } dpari_stopwatch;
-DPARI_DOOR double dpari_os_waited(dpari_stopwatch *s);
-DPARI_DOOR void dpari_os_sleep(double seconds);
+DPARI_API double dpari_os_waited(dpari_stopwatch *s);
+DPARI_API void dpari_os_sleep(double seconds);
 
 /* Private pages, zeroed; NULL when there are none. */
-DPARI_DOOR void *dpari_os_pages(int64_t bytes);
-DPARI_DOOR void dpari_os_unmap(void *at, int64_t bytes);
+DPARI_API void *dpari_os_pages(int64_t bytes);
+DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
 /* A descriptor that took the place of a closed stdin, stdout or stderr moves to 3 or more: what a
  * program prints would go into it. -1 with errno, where fd is none or there is no room. */
-DPARI_DOOR int dpari_os_beyond_standard(int fd);
+DPARI_API int dpari_os_beyond_standard(int fd);
 /* The CPUs that this thread may use, as 1024 bits. */
 enum { DPARI_CPU_WORDS = 16 };
-DPARI_DOOR void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
+DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
 /* The CPU that this thread runs on now; -1 if the system cannot tell. 5 ns. */
-DPARI_DOOR int32_t dpari_os_cpu(void);
+DPARI_API int32_t dpari_os_cpu(void);
 /* Moves this thread to that CPU, one of those that it may use, which stay the same: the system may
  * move it again at once. 1 if it runs there now. About 10 us. */
-DPARI_DOOR int dpari_os_move_to(int32_t cpu);
+DPARI_API int dpari_os_move_to(int32_t cpu);
 
 /* A process that is to be read, and the proof that it is the one that is meant: a word that only
  * its memory holds at this address. A pid alone proves nothing: in another PID namespace, or once
@@ -1037,31 +1037,31 @@ typedef struct dpari_os_target {
 /* Copies from another process (bytes 0: only proves that it can). The word is read in the same
  * system call as the bytes, so both come from one memory. 0, or -1 with errno: what the kernel
  * says, ESRCH where the process is another one. What is at `to` then is undefined. */
-DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
-                                  int64_t bytes);
+DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
+                                 int64_t bytes);
 /* Shows a name that processes of this user see within one network namespace of one machine, for as
  * long as the descriptor is open; -1: not possible here. */
-DPARI_DOOR int dpari_os_show(uint64_t *name);
-DPARI_DOOR int dpari_os_sees(uint64_t name);
+DPARI_API int dpari_os_show(uint64_t *name);
+DPARI_API int dpari_os_sees(uint64_t name);
 /* Which namespace of a kind ("pid", "user") this process is in; 0: not known. */
-DPARI_DOOR uint64_t dpari_os_namespace(const char *kind);
+DPARI_API uint64_t dpari_os_namespace(const char *kind);
 /* Bytes of physical memory; 0 where it cannot be had. */
-DPARI_DOOR int64_t dpari_os_memory(void);
-DPARI_DOOR int64_t dpari_os_page(void);
+DPARI_API int64_t dpari_os_memory(void);
+DPARI_API int64_t dpari_os_page(void);
 /* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
  * system saves them. Returns 2 if it has vectors of 64 bytes, too, and otherwise 0. Takes
  * microseconds in a virtual machine. */
-DPARI_DOOR int dpari_os_wide(void);
+DPARI_API int dpari_os_wide(void);
 
 /* Threads; -1 where the program is linked without them. The handle is the system's. */
 typedef struct dpari_thread {
     uint64_t handle;
 } dpari_thread;
-DPARI_DOOR int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg);
-DPARI_DOOR void dpari_os_join(dpari_thread thread);
+DPARI_API int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg);
+DPARI_API void dpari_os_join(dpari_thread thread);
 
 /* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
-DPARI_DOOR void dpari_os_error(dpar_text *t, int number);
+DPARI_API void dpari_os_error(dpar_text *t, int number);
 
 /* ==== comm/pace.h ==== */
 
@@ -1090,19 +1090,19 @@ typedef struct dpari_pace {
 enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
 /* Test whether an operation of this kind combines elements, has a root, or is a message. */
-DPARI_DOOR int dpari_kind_reduces(int32_t kind);
-DPARI_DOOR int dpari_kind_rooted(int32_t kind);
-DPARI_DOOR int dpari_kind_sends(int32_t kind);
+DPARI_API int dpari_kind_reduces(int32_t kind);
+DPARI_API int dpari_kind_rooted(int32_t kind);
+DPARI_API int dpari_kind_sends(int32_t kind);
 /* Test whether this rank has an input in call->in, or an output in call->out. */
-DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call);
-DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
+DPARI_API int dpari_call_has_in(const dpar_comm *c, const dpar_call *call);
+DPARI_API int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
 /* "sum", "avg", ... */
-DPARI_DOOR const char *dpari_op_name(int32_t op);
+DPARI_API const char *dpari_op_name(int32_t op);
 /* Tags of collectives that are below name what the ranks plan by them, and are not compared. */
 enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
 /* The tag of the all-reduce by which ranks agree before a plan, so that messages name the plan. 0:
  * a plan that messages have no words for. */
-DPARI_DOOR int32_t dpari_plan_tag(const char *plan);
+DPARI_API int32_t dpari_plan_tag(const char *plan);
 /* A collective's tag as ranks compare it. */
 static inline int32_t dpari_tag_compared(int32_t tag)
 {
@@ -1110,19 +1110,19 @@ static inline int32_t dpari_tag_compared(int32_t tag)
 }
 /* "the planning of a halo exchange (all-reduce #12)", and 1; nothing, and 0, where the tag names no
  * plan. */
-DPARI_DOOR int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t tag);
+DPARI_API int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t tag);
 /* "all-reduce #12 of 100 f32", "send of 5 i8 to 2", "split #3": as the engines over MPI and NCCL
  * say it. */
-DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                                     int64_t count, int32_t root, int32_t tag);
+DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+                                    int64_t count, int32_t root, int32_t tag);
 /* dpar_batch of messages that a plan has checked, in works that are free. */
-DPARI_DOOR dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
-                                           dpar_work *works);
+DPARI_API dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
+                                          dpar_work *works);
 /* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
  * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
  * world. COLLECTIVE. Errors as dpar_all_reduce. */
-DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
-                                                int32_t wire, int32_t op, dpar_work *work);
+DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+                                               int32_t wire, int32_t op, dpar_work *work);
 
 /* ---- after the close ----
  *
@@ -1135,11 +1135,11 @@ typedef struct dpari_ended {
     uint32_t count; /* so far */
 } dpari_ended;
 /* Keeps c, whose engine has nothing left to do; returns one that is to be freed now, or NULL. */
-DPARI_DOOR dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
+DPARI_API dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
 /* True if c is one of those closed communicators. */
-DPARI_DOOR int dpari_ended_is(const dpar_comm *c);
+DPARI_API int dpari_ended_is(const dpar_comm *c);
 /* At the end: the next one to be freed, NULL when there is none. */
-DPARI_DOOR dpar_comm *dpari_ended_take(dpari_ended *closed);
+DPARI_API dpar_comm *dpari_ended_take(dpari_ended *closed);
 
 /* Handles that have memory of their own and may outlive their communicator: *at becomes NULL before
  * its memory goes. */
@@ -1147,10 +1147,10 @@ typedef struct dpari_on_end {
     struct dpari_on_end *next;
     dpar_comm **at;
 } dpari_on_end;
-DPARI_DOOR void dpari_on_end_add(dpar_comm *c, dpari_on_end *e);
+DPARI_API void dpari_on_end_add(dpar_comm *c, dpari_on_end *e);
 /* c NULL: it has gone. */
-DPARI_DOOR void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e);
-DPARI_DOOR void dpari_on_end_all(dpar_comm *c);
+DPARI_API void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e);
+DPARI_API void dpari_on_end_all(dpar_comm *c);
 
 /* ---- operations that post their messages bit by bit ----
  *
@@ -1170,10 +1170,10 @@ DPARI_DOOR void dpari_on_end_all(dpar_comm *c);
  * operation's, which stays where it is until it has dropped it; there is one at a time, as one
  * thread at a time uses a communicator. The function is called once, whatever it returns. */
 typedef dpar_status dpari_rest(void *operation);
-DPARI_DOOR void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation);
-DPARI_DOOR dpar_status dpari_rest_post(dpar_comm *c);
+DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation);
+DPARI_API dpar_status dpari_rest_post(dpar_comm *c);
 /* Only that operation's. */
-DPARI_DOOR void dpari_rest_drop(dpar_comm *c, const void *operation);
+DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation);
 
 /* ==== comm/world.h ==== */
 
@@ -1356,13 +1356,13 @@ typedef struct dpari_world {
 /* True if the addresses [low, high) are within one allocation of this rank, or outside its heap. If
  * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
  * O(log allocations). */
-DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
+DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
 /* What every rank can turn into the address of `at`; 0 where [at, at + bytes) is not memory that
  * all can reach. And back, for this rank. */
-DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
-DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref); /* NULL: no addresses are left */
+DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
+DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref); /* NULL: no addresses are left */
 /* "mapping 4194304 bytes of rank 3's memory: out of addresses (...)": why dpari_at gave NULL. */
-DPARI_DOOR void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref);
+DPARI_API void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref);
 
 /* ---- waiting ----
  *
@@ -1386,23 +1386,23 @@ typedef struct dpari_wait {
     double began;    /* 0: not yet slow. Later by the time for which this process was suspended */
     double looked;   /* at the clock, last */
 } dpari_wait;
-DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
+DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
 /* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */
-DPARI_DOOR void dpari_wait_says(dpari_world *w, int32_t needs);
-DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t);
+DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs);
+DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
 
 /* Stores the word and wakes who sleeps for it. */
-DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
+DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
 
 /* " was killed by signal 9": how a rank that is not here any more ended. Waits a moment until that
  * is known. */
-DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
+DPARI_API void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
 /* " (failed: all-reduce #3 (...))": the last operation of a rank that failed, if one did. */
-DPARI_DOOR void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
+DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
 /* 1 for the first in this world that asks with this turn (1, 2, ...), or a later one. */
-DPARI_DOOR int dpari_world_speaks(dpari_world *w, uint32_t turn);
+DPARI_API int dpari_world_speaks(dpari_world *w, uint32_t turn);
 /* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
-DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
+DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
 /* ==== comm/group.h ==== */
 
@@ -1515,41 +1515,41 @@ typedef struct dpari_piece {
 /* ---- how it breaks ---- */
 
 /* Breaks it for all with this status and text (the first to come wins); returns what counts. */
-DPARI_DOOR dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text);
+DPARI_API dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text);
 /* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
-DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
+DPARI_API dpar_status dpari_group_broken(dpari_group *g);
 
 /* ---- whom a rank really waits for ----
  *
  * Ranks that wait say so many times a second, and for whom (world.h): one that has not for `quiet`
  * seconds does something else, or nothing. The chain of waits from that rank on, within the
  * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
-DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double quiet,
-                                       int32_t *links);
+DPARI_API int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double quiet,
+                                      int32_t *links);
 /* An engine of several nodes has this one for the ranks of a node: messages say "rank number[r] on
  * place" (number NULL: as ever, but for dpari_put_place). Both stay the caller's. */
-DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
+DPARI_API void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
 /* " on n2", or nothing. */
-DPARI_DOOR void dpari_put_place(dpar_text *t, const dpari_group *g);
+DPARI_API void dpari_put_place(dpar_text *t, const dpari_group *g);
 /* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
  * ...)". */
-DPARI_DOOR int dpari_group_ended(dpar_comm *c, dpar_text *t);
+DPARI_API int dpari_group_ended(dpar_comm *c, dpar_text *t);
 /* dpari_at gave NULL for this ref: breaks the communicator, which is of this engine, with a
  * message that says so. */
-DPARI_DOOR dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
+DPARI_API dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
 /* True if this rank of the world has begun to close the communicator and has completed its
  * messages. It neither sends nor receives any more. */
-DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
+DPARI_API int dpari_group_closes(const dpari_group *g, int32_t world_rank);
 /* For a deadline: a quarter of it, a second at most. */
-DPARI_DOOR double dpari_quiet(double timeout);
+DPARI_API double dpari_quiet(double timeout);
 /* Tests whether a rank waits for this one in a collective of g that this one has not called, as it
  * has reported within the last `quiet` seconds. If so, *sequence is the number of that
  * collective. */
-DPARI_DOOR int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
-                                   int64_t *sequence);
+DPARI_API int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
+                                  int64_t *sequence);
 /* " called barrier #7": that collective. */
-DPARI_DOOR void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
-                                  int64_t sequence);
+DPARI_API void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
+                                 int64_t sequence);
 
 /* ---- an exchange waits for one of its peers ---- */
 
@@ -1572,11 +1572,11 @@ typedef struct dpari_peer_wait {
     double waited;  /* seconds, when it failed */
 } dpari_peer_wait;
 /* Time has passed: E_PEER where the peer sends nothing more, or how the communicator broke. */
-DPARI_DOOR dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g, int32_t peer);
+DPARI_API dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g, int32_t peer);
 /* Waits until *word >= value. E_PEER: the peer is gone. E_MISMATCH: it has not begun this exchange
  * and waits in a collective that this rank has not called. E_TIMEOUT: the deadline is over, and
  * p->who did not come. */
-DPARI_DOOR dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word, uint64_t value);
+DPARI_API dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word, uint64_t value);
 
 /* ==== comm/shm.h ==== */
 
@@ -1584,13 +1584,13 @@ DPARI_DOOR dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word
  * waits how, what happens when a rank does not come: shm.c. */
 
 /* The world behind a communicator of this engine; NULL for others. */
-DPARI_DOOR dpari_world *dpari_world_of(const dpar_comm *c);
+DPARI_API dpari_world *dpari_world_of(const dpar_comm *c);
 /* One round of progress on all that is posted, for waits outside of this engine. */
-DPARI_DOOR void dpari_shm_progress_all(dpar_comm *c);
+DPARI_API void dpari_shm_progress_all(dpar_comm *c);
 
 /* 1 for the one rank that is to say for all what went wrong: the first to ask, once in a world,
  * and once more after each dpar_comm_shrink. */
-DPARI_DOOR int dpari_shm_speaks(dpar_comm *c);
+DPARI_API int dpari_shm_speaks(dpar_comm *c);
 
 /* ==== comm/kernel.h ==== */
 
@@ -1614,9 +1614,8 @@ DPARI_DOOR int dpari_shm_speaks(dpar_comm *c);
  * to 12 times slower on small ones) and are visible in order to whoever sees a later store. Local;
  * O((ins + outs) count). */
 #define DPARI_KERN_THROUGH(wire) (DPAR_F32 + 256 * (wire))
-DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in,
-                                  int32_t ins, int64_t count, int32_t type, int32_t op,
-                                  int32_t stream);
+DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+                                 int64_t count, int32_t type, int32_t op, int32_t stream);
 
 /* The type that lies in memory, and the one that a message would hold. */
 DPARI_FN int32_t dpari_kern_stored(int32_t type)
@@ -1630,34 +1629,34 @@ DPARI_FN int32_t dpari_kern_wire(int32_t type)
 
 /* Copies `bytes` (nothing when <= 0) to `to`, which does not overlap `from`, or is it (then there
  * is nothing to do). `stream` as above. Local; O(bytes). */
-DPARI_DOOR void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream);
+DPARI_API void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream);
 
 /* One of many rows, of `bytes` each: copies it while the row at `next`, which comes after it, is
  * asked for. stream != 0: past the cache, and when all are done dpari_kern_rows_end(). */
-DPARI_DOOR void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
-                               int32_t stream);
-DPARI_DOOR void dpari_kern_rows_end(int32_t stream);
+DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
+                              int32_t stream);
+DPARI_API void dpari_kern_rows_end(int32_t stream);
 
 /* Asks for memory that will be read soon; at most its first 4 KiB. Touches nothing. */
-DPARI_DOOR void dpari_kern_ask(const void *at, int64_t bytes);
+DPARI_API void dpari_kern_ask(const void *at, int64_t bytes);
 
 /* to[e] = 0 + by[0] row[0][e] + by[1] row[1][e] + ..., n of them, in f64 and in that order, rounded
  * once: e < count, F64 or F32. `ahead` rows of next[] are asked for meanwhile. stream as of
  * dpari_kern_row. */
-DPARI_DOOR void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
-                               const void *const *next, int32_t ahead, int64_t count, int32_t type,
-                               int32_t stream);
+DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
+                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                              int32_t stream);
 /* to[i] = by x[i] of n f32, rounded once; `by` is one that f32 holds. `to` may be x. */
-DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n);
+DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n);
 
 /* `count` elements as another type: F64 to F32, F32 to F16 or BF16 to nearest even (a NaN becomes
  * the quiet one without sign or payload), and back, exactly (NaN: sign and payload too; quiet, of
  * F16 and to F64). At the speed of memory, f16 at half of it. No overlap. */
-DPARI_DOOR void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
-                                   int64_t count);
+DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
+                                  int64_t count);
 
 /* The first of `count` floats (F64, F32, F16, BF16) that is NaN or infinite; count: none is. */
-DPARI_DOOR int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);
+DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);
 
 /* ==== comm/strided.h ==== */
 
@@ -1716,13 +1715,13 @@ typedef struct dpari_stride {
 /* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
  * op is not DPAR_COPY, negate or through is given they reduce (dpar_type_reduces). A type that has
  * bytes. No element of `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
-DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
+DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
 
 /* to, from: the addresses of index 0 of the box on both sides (with negative strides, elements lie
  * before them), aligned to their types; the two sides do not overlap. Combines as dpari_kern_reduce
  * does, `to` first: 16-bit floats in f32, rounded to nearest even; the NaN that comes out of a
  * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
-DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
+DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
 
 /* What halo_beside adds to: two boxes in one loop, and lists of tiny ones. */
 
@@ -1736,18 +1735,18 @@ typedef struct dpari_stride_rows {
     int zeroes;
 } dpari_stride_rows;
 
-/* The rows of k by a loop of strided_run.h. k->zeroes only where the loop can do it. */
-DPARI_DOOR void dpari_stride_move(const dpari_stride_rows *k, int32_t loop);
+/* The rows of k by a loop of strided_loops.h. k->zeroes only where the loop can do it. */
+DPARI_API void dpari_stride_move(const dpari_stride_rows *k, int32_t loop);
 
 /* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
  * where a walk is. */
-DPARI_DOOR void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
-                                       const unsigned char *from, int64_t after, int64_t bytes);
+DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+                                      const unsigned char *from, int64_t after, int64_t bytes);
 
 /* All of one piece, or of two of one shape, `part` rows of each in turn, `turn` runs of a row. */
-DPARI_DOOR void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
-                                  const unsigned char **from, int32_t pieces, int64_t part,
-                                  int64_t turn);
+DPARI_API void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
+                                 const unsigned char **from, int32_t pieces, int64_t part,
+                                 int64_t turn);
 
 /* ==== comm/elements.h ==== */
 
@@ -1869,31 +1868,32 @@ DPARI_FN double dpari_elements_sqrt(double x)
 }
 #endif
 
-/* ==== comm/mem_run.h ==== */
+/* ==== comm/mem_private.h ==== */
 
-/* mem_run - private: operations of mem.h in the memory that a communicator's strategies work in:
- * its table's, or the host's. What goes wrong breaks the communicator, so that all hear of it. */
+/* mem_private - private: operations of mem.h in the memory that a communicator's strategies work
+ * in: its table's, or the host's. What goes wrong breaks the communicator, so that all hear of it.
+ */
 
 /* The host's. */
-DPARI_DOOR dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
+DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
 
 /* Those of c. */
-DPARI_DOOR dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n);
-DPARI_DOOR dpar_status dpari_do_wait(dpar_comm *c);
-DPARI_DOOR dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *spans, int32_t n);
-DPARI_DOOR dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *r);
-DPARI_DOOR dpar_status dpari_do_finite(dpar_comm *c, const dpar_mem_finite *f);
+DPARI_API dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n);
+DPARI_API dpar_status dpari_do_wait(dpar_comm *c);
+DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *spans, int32_t n);
+DPARI_API dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *r);
+DPARI_API dpar_status dpari_do_finite(dpar_comm *c, const dpar_mem_finite *f);
 /* How an operation `what` of c's table ended: an error breaks c. */
-DPARI_DOOR dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what);
+DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what);
 /* `bytes` as they are, or zeros (from NULL). */
-DPARI_DOOR dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
+DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
 /* Rows of `count` elements as they are, so many elements apart; op DPAR_SUM: added. */
-DPARI_DOOR dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
-                                     int64_t from_step, int64_t count, int64_t rows, int32_t type,
-                                     int32_t op);
+DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
+                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                    int32_t op);
 /* to[i] becomes from[i], of other types too, or to[i] + from[i]. */
-DPARI_DOOR dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
-                                        int32_t from_type, int64_t count, int add);
+DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
+                                       int32_t from_type, int64_t count, int add);
 
 /* ==== comm/agree.h ==== */
 
@@ -1901,13 +1901,13 @@ DPARI_DOOR dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type,
  * in pieces. */
 
 /* A hash h, of 0 and more numbers, with one more. */
-DPARI_DOOR uint64_t dpari_hash(uint64_t h, int64_t v);
-DPARI_DOOR uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
+DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
+DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
 
 /* All ranks hear how the worst of them fares: a rank that fails keeps its own status and *why, the
  * others get the worst status and "rank 2: " before its message (its status in words, where its
  * why is NULL). COLLECTIVE: one all-reduce of 24 bytes; a broadcast when one fails. */
-DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
+DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
 
 /* What all ranks must have given alike: numbers with names, one after another. A function states
  * them, of what was given, each time the same ones; '#' in a name stands for `index`. */
@@ -1926,14 +1926,14 @@ typedef struct dpari_facts {
 } dpari_facts;
 typedef void dpari_state(dpari_facts *f, const void *given);
 
-DPARI_DOOR void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
-DPARI_DOOR void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
-DPARI_DOOR void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
+DPARI_API void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
+DPARI_API void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
+DPARI_API void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
 /* Of what is too long for a message. */
-DPARI_DOOR void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
+DPARI_API void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
 
 /* Of what all state for this kind of plan, never 0. */
-DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
+DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
 
 /* As dpari_agree; where all are well and not all state the same, E_MISMATCH with the first in which
  * two of them differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3". plan: its kind,
@@ -1941,35 +1941,36 @@ DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const
  * compare. COLLECTIVE; where they differ, some broadcasts more: the logarithm of the number of
  * facts, twice.
  */
-DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
-                                      dpari_state *state, const void *given, dpar_why *why);
+DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+                                     dpari_state *state, const void *given, dpar_why *why);
 
-DPARI_DOOR uint64_t dpari_hash_real(uint64_t h, double v);
+DPARI_API uint64_t dpari_hash_real(uint64_t h, double v);
 
 /* A broadcast from rank 0, which messages name as the planning of that. */
-DPARI_DOOR dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count, int32_t type,
-                                          const char *plan);
+DPARI_API dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count, int32_t type,
+                                         const char *plan);
 
 /* Posts a collective whose tag tells what its ranks must have given alike, as a hash: engines that
  * compare calls compare it too, at no cost. what: what c->why begins with where they differ. */
-DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
-                                        const char *what, dpar_work *work);
+DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
+                                       const char *what, dpar_work *work);
 
 /* A call that one rank makes wrongly: st, with a message in c->why, as dpari_say. Of a broken
  * communicator its own status, and its message stays: it says why the call came to be wrong. */
-DPARI_DOOR dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
-                                             const char *word, size_t length, int64_t a, int64_t b,
-                                             int64_t x, int64_t y);
-DPARI_DOOR dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a, int64_t b,
-                                             int64_t x, int64_t y);
-DPARI_AT_ONCE dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form,
-                                           int64_t a, int64_t b, int64_t x, int64_t y)
+DPARI_API dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
+                                            const char *word, size_t length, int64_t a, int64_t b,
+                                            int64_t x, int64_t y);
+DPARI_API dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a, int64_t b,
+                                            int64_t x, int64_t y);
+DPARI_ALWAYS_INLINE dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form,
+                                                 int64_t a, int64_t b, int64_t x, int64_t y)
 {
-    return DPARI_KNOWN(st == DPAR_E_ARG) ? dpari_comm_wrong_call(c, form, a, b, x, y)
-                                         : dpari_comm_wrong_word(c, st, form, "", 0, a, b, x, y);
+    return DPARI_IS_CONSTANT(st == DPAR_E_ARG)
+               ? dpari_comm_wrong_call(c, form, a, b, x, y)
+               : dpari_comm_wrong_word(c, st, form, "", 0, a, b, x, y);
 }
 /* The same of a call in which other ranks wait: it breaks the communicator, so that all hear. */
-DPARI_DOOR dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
+DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 DPARI_FN int64_t dpari_room_up(int64_t bytes)
@@ -1982,11 +1983,11 @@ typedef struct dpari_room {
     unsigned char *at;
     int64_t used;
 } dpari_room;
-DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
+DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
 /* Memory for a plan, `need` bytes of it at a multiple of that; E_ROOM names dpar_MODULE_bytes. */
-DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                        const char *module, dpar_why *why);
+DPARI_API dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
+                                       const char *module, dpar_why *why);
 
 /* ==== comm/peers.h ==== */
 
@@ -2028,16 +2029,15 @@ typedef struct dpari_peers {
  * in E_MISMATCH. COLLECTIVE: an all-gather of 32 bytes, which counts as nothing sent; over another
  * engine nothing: direct is 0 then, as where a rank works in a device's memory. Errors as comm.h.
  */
-DPARI_DOOR dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
-                                        const dpari_peers_array *array, int32_t n,
-                                        dpari_peer *peer);
+DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+                                       const dpari_peers_array *array, int32_t n, dpari_peer *peer);
 /* Array i of a rank, to be read. */
-DPARI_DOOR const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
+DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
 /* All have read. sent: the bytes of this rank that others took; they count as an all-to-all's.
  * COLLECTIVE: a barrier. */
-DPARI_DOOR dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
+DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
 /* True if so many bytes are better written with streaming stores, past the cache. */
-DPARI_DOOR int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
+DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
 
 /* ==== comm/job.h ==== */
 
@@ -2052,41 +2052,40 @@ typedef struct dpari_site {
 } dpari_site;
 
 /* The real environment and the real files. */
-DPARI_DOOR void dpari_site_here(dpari_site *site);
+DPARI_API void dpari_site_here(dpari_site *site);
 /* Text of a variable; NULL when it is not set. */
-DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name);
+DPARI_API const char *dpari_site_env(const dpari_site *site, const char *name);
 /* Reads at most room - 1 bytes of root + path and ends them with NUL; the bytes, -1: cannot. */
-DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
-                                   size_t room);
+DPARI_API int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
+                                  size_t room);
 
 /* "torchrun", "Open MPI", ...; "none"; "?" for a number that is none. Static text. */
-DPARI_DOOR const char *dpari_launcher_name(int32_t launcher);
+DPARI_API const char *dpari_launcher_name(int32_t launcher);
 
 /* Digits alone, value at most `most`; 1 when it is such a number. */
-DPARI_DOOR int dpari_job_number(const char *text, int64_t most, int64_t *value);
+DPARI_API int dpari_job_number(const char *text, int64_t most, int64_t *value);
 /* All of dpar_launcher_detect, and the nodes. */
-DPARI_DOOR dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes, dpar_why *why);
+DPARI_API dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes, dpar_why *why);
 /* up to four texts, one after the other, into why; returns status. NULL: nothing. */
-DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                      const char *b, const char *c, const char *d);
+DPARI_API dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+                                     const char *b, const char *c, const char *d);
 
-/* ==== comm/launch_run.h ==== */
+/* ==== comm/launch_private.h ==== */
 
-/* launch_run - private: what other engines call of launch.c. */
+/* launch_private - private: what other engines call of launch.c. */
 
 /* The world of a job whose ranks are all on this node: they meet and join. COLLECTIVE over the job.
  */
-DPARI_DOOR dpar_status dpari_job_join(const dpar_launcher_info *job, const dpar_world_desc *options,
-                                      dpar_comm **world, dpar_why *why);
+DPARI_API dpar_status dpari_job_join(const dpar_launcher_info *job, const dpar_world_desc *options,
+                                     dpar_comm **world, dpar_why *why);
 /* Checks whether joining would fail on this rank before it meets the others, which would then wait
  * for it in vain. Local. */
-DPARI_DOOR dpar_status dpari_job_try(const dpar_launcher_info *job, const dpar_world_desc *options,
-                                     dpar_why *why);
+DPARI_API dpar_status dpari_job_try(const dpar_launcher_info *job, const dpar_world_desc *options,
+                                    dpar_why *why);
 
 /* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. E_ARG: it is
  * no number. */
-DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o,
-                                          dpar_why *why);
+DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o, dpar_why *why);
 
 /* Of a job that failed: */
 typedef struct dpari_verdict {
@@ -2094,16 +2093,15 @@ typedef struct dpari_verdict {
     int32_t result; /* what the rank returned that failed first; 1: nothing, or it did not start */
 } dpari_verdict;
 /* dpar_launch_with, and more of what went wrong. */
-DPARI_DOOR dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
-                                           const dpar_world_desc *options, dpari_verdict *verdict,
-                                           dpar_why *why);
+DPARI_API dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
+                                          const dpar_world_desc *options, dpari_verdict *verdict,
+                                          dpar_why *why);
 /* The same with ranks that are new processes of this program, started with the arguments `words`,
  * which end in NULL. Each finds its segment by dpari_job_join. */
-DPARI_DOOR dpar_status dpari_launch_programs(int32_t n, char **words,
-                                             const dpar_world_desc *options, dpari_verdict *verdict,
-                                             dpar_why *why);
+DPARI_API dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_world_desc *options,
+                                            dpari_verdict *verdict, dpar_why *why);
 
-#endif /* DPARI_COMM_DOOR_H */
+#endif /* DPARI_COMM_INTERNAL_H */
 
 /* The implementation. */
 
@@ -2153,66 +2151,66 @@ DPARI_DOOR dpar_status dpari_launch_programs(int32_t n, char **words,
 #endif
 
 /* Between two looks at a word that another core will write. */
-DPARI_API void dpari_os_pause(void);
+DPARI_INTERNAL void dpari_os_pause(void);
 /* Sleeps while *word is `value`, at most so long; may return early. Without futexes: sleeps up to
  * 50 us. Wakes whoever sleeps on the word. `own`: all sleepers are threads of this process. */
-DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own);
-DPARI_API void dpari_os_futex_wake(uint32_t *word, int own);
+DPARI_INTERNAL void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own);
+DPARI_INTERNAL void dpari_os_futex_wake(uint32_t *word, int own);
 
 /* A file of `bytes` without a name that processes can share by its descriptor (closed on exec), or,
  * without memfd, one whose name is gone on return. -1 with errno. */
-DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd);
+DPARI_INTERNAL int dpari_os_segment(int64_t bytes, int without_memfd);
 /* Maps [begin, begin + bytes) of the file; NULL with errno. */
-DPARI_API void *dpari_os_map(int fd, int64_t begin, int64_t bytes);
+DPARI_INTERNAL void *dpari_os_map(int fd, int64_t begin, int64_t bytes);
 /* Keeps mapped memory out of core files, or takes it in again. The system would write all of a
  * shared mapping, and take a page of memory for each page of it that was never used. */
-DPARI_API void dpari_os_dump(void *at, int64_t bytes, int dumped);
+DPARI_INTERNAL void dpari_os_dump(void *at, int64_t bytes, int dumped);
 /* True if that process is writing a core file. */
-DPARI_API int dpari_os_dumps(int32_t pid);
+DPARI_INTERNAL int dpari_os_dumps(int32_t pid);
 /* The namespace in which this process has its pid, if /proc shows that one; 0: unknown. */
-DPARI_API uint64_t dpari_os_pids(void);
+DPARI_INTERNAL uint64_t dpari_os_pids(void);
 /* Bytes of addresses that this process may have (ulimit -v); INT64_MAX: any number. */
-DPARI_API int64_t dpari_os_addresses(void);
+DPARI_INTERNAL int64_t dpari_os_addresses(void);
 /* "out of addresses (ulimit -v is 4000000 KiB)". */
-DPARI_API void dpari_os_put_addresses(dpar_text *t);
+DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *t);
 /* Makes sure that these bytes exist; 0, or an error number (ENOSPC, ENOMEM). */
-DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
+DPARI_INTERNAL int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
 /* Small pages that exist become large ones where whole ones fit into the range, if the system can
  * (it can where shared memory gets none of its own accord, too; a second a GB). */
 enum { DPARI_OS_LARGE = 1 << 21 };
-DPARI_API void dpari_os_large_pages(void *at, int64_t bytes);
+DPARI_INTERNAL void dpari_os_large_pages(void *at, int64_t bytes);
 
 /* Locks byte `at` of the file for as long as this process lives; the second tests whether another
  * process has locked it. */
-DPARI_API int dpari_os_hold(int fd, int64_t at);
-DPARI_API int dpari_os_is_held(int fd, int64_t at);
+DPARI_INTERNAL int dpari_os_hold(int fd, int64_t at);
+DPARI_INTERNAL int dpari_os_is_held(int fd, int64_t at);
 
 /* The first CPU of the last-level cache that all these CPUs share; -1: they share none, or nobody
  * can tell. */
-DPARI_API int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]);
+DPARI_INTERNAL int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]);
 
 /* "NAME=value" each, then NULL. */
-DPARI_API char **dpari_os_environment(void);
+DPARI_INTERNAL char **dpari_os_environment(void);
 /* Nanoseconds of processor time that a process has used, all its threads together; -1 where the
  * system does not say. */
-DPARI_API int64_t dpari_os_used(int32_t pid);
+DPARI_INTERNAL int64_t dpari_os_used(int32_t pid);
 /* Path of the program that this process runs; `name` (its argv[0]) where the system does not say.
  * Returns 0, or -1 where it does not fit. */
-DPARI_API int dpari_os_program(const char *name, char *path, size_t bytes);
+DPARI_INTERNAL int dpari_os_program(const char *name, char *path, size_t bytes);
 
 /* Lets an OpenMP runtime in this process end its threads, if there is one; os.c says why. */
 enum { DPARI_OPENMP_SOFT = 1, DPARI_OPENMP_HARD = 2 };
-DPARI_API void dpari_os_pause_openmp(int kind);
+DPARI_INTERNAL void dpari_os_pause_openmp(int kind);
 
 /* Who is at the other end of a socket of this machine; pid 0: not known. -1: nobody can tell. */
-DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
+DPARI_INTERNAL int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 
 /* A number that no other call gives, here or on another machine. */
-DPARI_API uint64_t dpari_os_random(void);
+DPARI_INTERNAL uint64_t dpari_os_random(void);
 /* One page, zeroed, that reads as zeros in children that this process forks; NULL: no memory. */
-DPARI_API uint64_t *dpari_os_own_page(void);
+DPARI_INTERNAL uint64_t *dpari_os_own_page(void);
 /* The number of this process's user outside of its user namespace, as far as it is known. */
-DPARI_API int64_t dpari_os_user(void);
+DPARI_INTERNAL int64_t dpari_os_user(void);
 
 /* What memory can be had now, and who limits it. */
 typedef struct dpari_available {
@@ -2226,189 +2224,191 @@ typedef struct dpari_available {
 /* Of the machine, and of each control group (version 1 or 2) that this process is in, up to the
  * root. Page cache that the system can drop counts as available. Also the processors that the
  * groups' quotas allow (cpu.max, cpu.cfs_quota_us). */
-DPARI_API void dpari_os_available(dpari_available *a);
+DPARI_INTERNAL void dpari_os_available(dpari_available *a);
 /* The part of it that is about control groups, for the text of a /proc/self/cgroup and the
  * directory where groups are mounted: lowers bytes and cpus of *a. */
-DPARI_API void dpari_os_groups(dpari_available *a, const char *text, const char *root);
+DPARI_INTERNAL void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
 /* The message "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
-DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
+DPARI_INTERNAL dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
 
 /* ==== comm/world.h ==== */
 
 /* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
  * E_SYSTEM with a message. */
-DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
-                                         const dpar_world_desc *options, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+                                              const dpar_world_desc *options, dpar_why *why);
 /* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
  * size, magic and version before it looks at anything else. */
-DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
-DPARI_API void dpari_segment_close(dpari_segment *s);
+DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
+DPARI_INTERNAL void dpari_segment_close(dpari_segment *s);
 
 /* This rank's view of the segment's world, nobody told so far; NULL: no memory. own: the segment is
  * closed with it. */
-DPARI_API dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
-                                        const dpar_world_desc *options);
+DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
+                                             const dpar_world_desc *options);
 /* Becomes rank `me` for all to see, with the ref of what it shows them first (not 0); returns when
  * all ranks have come and what they show can be read (E_TIMEOUT names the missing, E_PEER a dead
  * one, E_SYSTEM). COLLECTIVE. */
-DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why);
 /* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
  * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
-DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
+DPARI_INTERNAL void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
 /* True if any of its ranks has printed an error. */
-DPARI_API int dpari_segment_said(const dpari_segment *s);
+DPARI_INTERNAL int dpari_segment_said(const dpari_segment *s);
 /* True if the rank has left in order, by closing the world's communicator. */
-DPARI_API int dpari_segment_has_left(const dpari_segment *s, int32_t rank);
+DPARI_INTERNAL int dpari_segment_has_left(const dpari_segment *s, int32_t rank);
 /* True if others have gone on without the rank (dpar_comm_shrink). */
-DPARI_API int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
+DPARI_INTERNAL int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
 /* A number that changes with each operation that it begins, and while it waits in one. */
-DPARI_API uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
+DPARI_INTERNAL uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
 /* Says that this rank leaves; ends its view of the world. */
-DPARI_API void dpari_world_close(dpari_world *w);
+DPARI_INTERNAL void dpari_world_close(dpari_world *w);
 
 /* Zeroed memory of this rank's heap, which all ranks can reach. users: 1 where it counts against
  * heap_bytes, 0 for the library's own. E_MEMORY: see w->lacks, w->number. */
-DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users, void **memory);
-DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
+DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
+                                            void **memory);
+DPARI_INTERNAL void dpari_heap_release(dpari_world *w, void *memory);
 /* What was lacking then, with numbers; where it was nothing of the heap, or w is NULL, private
  * memory was. */
-DPARI_API void dpari_put_lack(dpar_text *t, const dpari_world *w);
+DPARI_INTERNAL void dpari_put_lack(dpar_text *t, const dpari_world *w);
 /* Copies bytes from behind a ref, without a world; 0 where there is none. */
-DPARI_API int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to, int64_t bytes);
+DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
+                                      int64_t bytes);
 
 /* Seconds since a rank last said that it waits, as far as ranks that wait have counted them. */
-DPARI_API double dpari_beat_age(dpari_world *w, int32_t rank);
+DPARI_INTERNAL double dpari_beat_age(dpari_world *w, int32_t rank);
 /* "; 2 of 3 other ranks cannot be read: rank 2 (another PID namespace), ...", or nothing. */
-DPARI_API void dpari_put_unread(dpar_text *t, dpari_world *w);
+DPARI_INTERNAL void dpari_put_unread(dpar_text *t, dpari_world *w);
 
 /* True if `reader` may read the memory of `rank` (process_vm_readv). Each rank tries all others
  * when it enters. */
-DPARI_API int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank);
+DPARI_INTERNAL int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank);
 /* Copies from a rank's private memory. 0, or -1 with errno when that is not possible, or not any
  * more: this rank does not try again then. */
-DPARI_API int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
-                               int64_t bytes);
+DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
+                                    int64_t bytes);
 /* Wakes all: something happened that everyone must look at. */
-DPARI_API void dpari_ring_all(const dpari_segment *s);
+DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s);
 
 /* dpari_put_ending without the wait. */
-DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r);
+DPARI_INTERNAL void dpari_put_end(dpar_text *t, const dpari_rank *r);
 
 /* Begins a record; its number, to end it with its state (unless it was written over by then). */
-DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
-                                     const dpar_call *call);
+DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                          const dpar_call *call);
 enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
 /* The record of that operation, copied; 0 when it is not (or no longer) there. */
-DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
-                                dpari_flight *out);
+DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
+                                     int64_t sequence, dpari_flight *out);
 /* Reads one while it may be written: word by word, so that none tears. */
-DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
-DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
+DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from);
+DPARI_INTERNAL void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
-DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
+DPARI_INTERNAL void dpari_flight_text(dpar_text *t, const dpari_flight *f);
 /* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
-DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
+DPARI_INTERNAL void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
 
 /* ==== comm/group.h ==== */
 
 /* Says that this rank goes on with those that do (its vote's other fields are filled in), or not.
  */
-DPARI_API void dpari_vote_cast(dpari_group *g, uint64_t word);
+DPARI_INTERNAL void dpari_vote_cast(dpari_group *g, uint64_t word);
 /* How many ranks have said something or are gone. look: asks the system who lives. */
-DPARI_API int32_t dpari_vote_known(const dpari_group *g, int look);
+DPARI_INTERNAL int32_t dpari_vote_known(const dpari_group *g, int look);
 /* The list that counts, this rank's where there is none yet. */
-DPARI_API const uint64_t *dpari_vote_decide(dpari_group *g);
-DPARI_API int dpari_vote_is_decided(const dpari_group *g);
-DPARI_API int dpari_vote_stays(const uint64_t *stay, int32_t rank);
+DPARI_INTERNAL const uint64_t *dpari_vote_decide(dpari_group *g);
+DPARI_INTERNAL int dpari_vote_is_decided(const dpari_group *g);
+DPARI_INTERNAL int dpari_vote_stays(const uint64_t *stay, int32_t rank);
 
 /* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
-DPARI_API int64_t dpari_member_bytes(const dpari_world *w);
-DPARI_API dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
-DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank);
+DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *w);
+DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
+DPARI_INTERNAL char *dpari_staging(const dpari_group *g, int32_t rank);
 
 /* The rank is gone: breaks the communicator with a message that says so, of this operation. */
-DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
+DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
 /* dpari_at gave NULL for this ref: breaks the communicator with a message that says so. */
-DPARI_API dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
+DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
 /* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
-DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
+DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 
 /* ---- messages ---- */
 
 /* Copies the text into *why, if there is one. */
-DPARI_API void dpari_why_set(dpar_why *why, const char *text);
+DPARI_INTERNAL void dpari_why_set(dpar_why *why, const char *text);
 /* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
-DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
+DPARI_INTERNAL void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
 /* "all-reduce #12 (4 f32, sum)" */
-DPARI_API void dpari_put_flight_of(dpar_text *t, const dpari_group *g, const dpari_flight *f);
+DPARI_INTERNAL void dpari_put_flight_of(dpar_text *t, const dpari_group *g, const dpari_flight *f);
 /* "rank 2 (6 in the world)", "rank 6 on n2" */
-DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
+DPARI_INTERNAL void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
 
 /* The rank in the communicator of one of the world; -1: none. */
-DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank);
+DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank);
 
 /* ==== comm/shm.h ==== */
 
 /* Becomes rank `me` of the segment's world; returns its communicator when all ranks have come
  * (E_TIMEOUT names the missing, E_PEER a dead one). own: the segment is closed with the world; not
  * when this fails. COLLECTIVE. */
-DPARI_API dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
-                                     const dpar_world_desc *options, dpar_comm **comm,
-                                     dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
+                                          const dpar_world_desc *options, dpar_comm **comm,
+                                          dpar_why *why);
 /* 1: dpar_launch closes the world's communicator, not the user; 0: anyone may. */
-DPARI_API void dpari_shm_lend(dpar_comm *world, int32_t lent);
+DPARI_INTERNAL void dpari_shm_lend(dpar_comm *world, int32_t lent);
 
 /* ==== comm/kernel.h ==== */
 
 /* to[i] = by x[i], the product in f64, rounded once; NaN without sign and payload. `to` may be x.
  */
-DPARI_API void dpari_kern_scaled(float *to, const float *x, double by, int64_t n);
+DPARI_INTERNAL void dpari_kern_scaled(float *to, const float *x, double by, int64_t n);
 /* to[i] += x[i], x of BF16 or F16; NaN likewise. */
-DPARI_API void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n);
+DPARI_INTERNAL void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n);
 
 /* dpari_kern_copy from memory that another core has just written: by lines, asking ahead. */
-DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
+DPARI_INTERNAL void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
 /* Two of dpari_kern_fetch at once, line by line. */
-DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
-                                       int64_t bytes);
+DPARI_INTERNAL void dpari_kern_fetch_beside(void *to, const void *from, void *to_2,
+                                            const void *from_2, int64_t bytes);
 
-/* ==== comm/mem_run.h ==== */
+/* ==== comm/mem_private.h ==== */
 
 /* The host's. */
-DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r);
+DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r);
 
 /* ==== comm/job.h ==== */
 
 /* A field of /proc/PID/stat, counted from 1 as proc(5) does; it is 3 or more. Of field 3, the
  * state, its letter. 0 where there is no such file. */
 enum { DPARI_PROCESS_STATE = 3, DPARI_PROCESS_THREADS = 20, DPARI_PROCESS_STARTED = 22 };
-DPARI_API int64_t dpari_job_process(int64_t pid, int32_t field);
+DPARI_INTERNAL int64_t dpari_job_process(int64_t pid, int32_t field);
 
 /* The descriptor of the segment that dpar_init_or_launch made for this rank before it started it;
  * -1: this process was not started so. DPAR_SEGMENT is "fd.pid": processes that a rank starts have
  * its environment and another pid. */
 #define DPARI_JOB_SEGMENT "DPAR_SEGMENT"
-DPARI_API int dpari_job_segment(const dpari_site *site);
+DPARI_INTERNAL int dpari_job_segment(const dpari_site *site);
 
 /* "4(x2),3": tasks of node `node` (-1: only if all nodes have as many) and the number of nodes.
  * 1 when the text is of this form and knows the node. */
-DPARI_API int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
+DPARI_INTERNAL int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
 /* The pure part of dpar_launcher_detect: id stays empty where no variable tells jobs apart. *nodes:
  * of the whole job, 0 where nothing says. */
-DPARI_API dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
-                                     int32_t *nodes, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
+                                          int32_t *nodes, dpar_why *why);
 
-/* ==== comm/pace_run.h ==== */
+/* ==== comm/pace_private.h ==== */
 
-/* pace_run - private: the functions of pace.h. */
+/* pace_private - private: the functions of pace.h. */
 
 /* Of so many bytes, among DPARI_PACES of them. */
-DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
+DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
 /* The ring where it is clearly faster, else the kernel; now and then the other one, which may have
  * become it. */
-DPARI_API int32_t dpari_pace_choose(dpari_pace *p);
-DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds);
+DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p);
+DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds);
 
 /* ==== comm/gate.h ==== */
 
@@ -2433,8 +2433,8 @@ DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double
 
 enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
 /* The word of that kind which a rank publishes for the collective k. */
-DPARI_API const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                        int32_t which);
+DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
+                                             int32_t which);
 
 /* How far a rank has looked; all zero before the first look. */
 typedef struct dpari_watch {
@@ -2450,35 +2450,37 @@ enum {
 };
 
 /* Cuts a group into clusters, the same on all its ranks; in `tables`, dpari_gate_bytes of them. */
-DPARI_API int64_t dpari_gate_bytes(int32_t size);
-DPARI_API void dpari_gate_cut(dpari_group *g, void *tables);
+DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size);
+DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables);
 /* Looks once, by levels, whether all words `which` of k have reached the target. Returns 1 if they
  * have, 0 if not yet, and -1 if the caller must look at all words, from cursor 0 on. Entries are
  * equal to the target, or of a later collective. */
-DPARI_API int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at, int32_t which,
-                              uint64_t target);
+DPARI_INTERNAL int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at,
+                                   int32_t which, uint64_t target);
 /* A leader that has passed, in whatever way, tells the others: first the other leaders, if it has
  * not, then its cluster; `result` (of `bytes`) goes along. Others do nothing. */
-DPARI_API void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
-                               int32_t which, uint64_t target, const void *result, int64_t bytes);
+DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
+                                    int32_t which, uint64_t target, const void *result,
+                                    int64_t bytes);
 
 /* What another rank gave inline in collective k, which all have entered with this word: in the line
  * of its leader if it is there, in its entry otherwise. */
-DPARI_API const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                       uint64_t target);
+DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
+                                            uint64_t target);
 /* The result in `down`, for who has passed that way; NULL: there is none. */
-DPARI_API const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at);
+DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at);
 
 /* ==== comm/coll.h ==== */
 
-/* coll - the collectives of a group over shared memory, as steps that never wait. Private; the
- * protocol is at the top of coll.c, tests/model has it as models. */
+/* coll - the collectives of a group over shared memory, as steps that never wait. Private. The
+ * protocol is described at the top of coll.c and modelled in tests/model. */
 
-/* A step of the collective that is first in the queue, from phase 0 on: OK done, MORE (g->blocker:
- * for whom), negative: failed. */
-DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k);
+/* Advances `k`, the first collective in the queue, as far as is possible without waiting. Its phase
+ * is 0 at the start. Returns DPAR_OK if it is done, DPAR_MORE if it waits for others (g->blocker
+ * says for which rank), or a negative status if it failed. */
+DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k);
 /* True if that rank has not yet done what k waits for. */
-DPARI_API int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32_t rank);
+DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32_t rank);
 
 /* ==== comm/p2p.h ==== */
 
@@ -2491,17 +2493,17 @@ DPARI_API int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32
 typedef struct dpari_p2p dpari_p2p; /* what a rank keeps of all its channels */
 
 /* NULL: no memory. */
-DPARI_API dpari_p2p *dpari_p2p_open(dpari_world *w);
-DPARI_API void dpari_p2p_close(dpari_p2p *p);
+DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *w);
+DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p);
 /* OK: done already, MORE: under way (the channels remember it until it is done). */
-DPARI_API dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
-                                      dpar_work *k);
+DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
+                                           dpar_work *k);
 /* The state of one: OK done, MORE (g->blocker: for whom), negative: failed. */
-DPARI_API dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k);
+DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k);
 /* Looks at all channels. */
-DPARI_API void dpari_p2p_progress(dpari_p2p *p);
+DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p);
 /* Forgets works of a group that cannot end: it is broken or closed. Returns how many. */
-DPARI_API int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g);
+DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g);
 
 /* ==== comm/meet.h ==== */
 
@@ -2534,20 +2536,20 @@ typedef struct dpari_hello {
 
 /* The socket's name for a job, try k of DPARI_NAMES (another user may sit on one); its bytes. */
 enum { DPARI_NAMES = 4 };
-DPARI_API socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k, int32_t named,
-                                    struct sockaddr_un *name);
+DPARI_INTERNAL socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k, int32_t named,
+                                         struct sockaddr_un *name);
 /* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
  * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
-DPARI_API dpar_status dpari_meet_ranks(const dpar_launcher_info *job, const dpar_world_desc *o,
-                                       dpari_segment *segment, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_meet_ranks(const dpar_launcher_info *job, const dpar_world_desc *o,
+                                            dpari_segment *segment, dpar_why *why);
 
-#ifndef DPARI_STRIDED_RUN_H
-#define DPARI_STRIDED_RUN_H
+#ifndef DPARI_STRIDED_LOOPS_H
+#define DPARI_STRIDED_LOOPS_H
 
-/* ==== comm/strided_run.h ==== */
+/* ==== comm/strided_loops.h ==== */
 
-/* strided_run - private: how one run of a box is copied or added, inlined into the loops of strided
- * and of halo_beside with constants. The code of both headers holds it once. */
+/* strided_loops - private: how one run of a box is copied or added, inlined into the loops of
+ * strided and of halo_beside with constants. The code of both headers holds it once. */
 
 /* Loops: by what is moved at once. Of a run between two powers of 2 the first and the last bytes
  * are moved, which overlap. FOUR: of 33 to 64 bytes two from either end. */
@@ -2978,7 +2980,7 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
 #define DPARI_STRIDE_OTHER_SUMS(X)
 #endif
 
-#endif /* DPARI_STRIDED_RUN_H */
+#endif /* DPARI_STRIDED_LOOPS_H */
 
 /* ==== comm/os.c ==== */
 
@@ -2991,14 +2993,14 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
 /* ---- time and waiting -------------------------------------------------------------------------
  */
 
-DPARI_DOOR DPARI_ONE_COPY double dpari_os_now(void)
+DPARI_API DPARI_NOINLINE double dpari_os_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-DPARI_DOOR double dpari_os_suspended(double *looked, double now)
+DPARI_API double dpari_os_suspended(double *looked, double now)
 {
     const double most = 0.25;
     const double gap = *looked > 0.0 ? now - *looked : 0.0;
@@ -3006,7 +3008,7 @@ DPARI_DOOR double dpari_os_suspended(double *looked, double now)
     return gap > most ? gap - most : 0.0;
 }
 
-DPARI_DOOR double dpari_os_waited(dpari_stopwatch *s)
+DPARI_API double dpari_os_waited(dpari_stopwatch *s)
 {
     const double now = dpari_os_now();
     if (!(s->looked > 0.0)) {
@@ -3016,7 +3018,7 @@ DPARI_DOOR double dpari_os_waited(dpari_stopwatch *s)
     return now - s->began;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_os_wide(void)
+DPARI_API DPARI_COLD int dpari_os_wide(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
     uint32_t a = 0, b, c = 0, kept;
@@ -3044,7 +3046,7 @@ DPARI_DOOR DPARI_COLD int dpari_os_wide(void)
 #endif
 }
 
-DPARI_API void dpari_os_pause(void)
+DPARI_INTERNAL void dpari_os_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -3062,7 +3064,7 @@ static struct timespec dpari_os_span(double seconds)
     return t;
 }
 
-DPARI_DOOR void dpari_os_sleep(double seconds)
+DPARI_API void dpari_os_sleep(double seconds)
 {
     struct timespec t = dpari_os_span(seconds);
     nanosleep(&t, NULL);
@@ -3071,7 +3073,7 @@ DPARI_DOOR void dpari_os_sleep(double seconds)
 /* Of linux/futex.h, which is not everywhere where the call is. */
 enum { DPARI_OS_FUTEX_WAIT = 0, DPARI_OS_FUTEX_WAKE = 1, DPARI_OS_FUTEX_PRIVATE = 128 };
 
-DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own)
+DPARI_INTERNAL void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own)
 {
 #if defined(__linux__) && defined(SYS_futex)
     struct timespec t = dpari_os_span(seconds);
@@ -3085,7 +3087,7 @@ DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double second
 #endif
 }
 
-DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
+DPARI_INTERNAL void dpari_os_futex_wake(uint32_t *word, int own)
 {
 #if defined(__linux__) && defined(SYS_futex)
     const int op = DPARI_OS_FUTEX_WAKE | (own ? DPARI_OS_FUTEX_PRIVATE : 0);
@@ -3099,14 +3101,14 @@ DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
-DPARI_DOOR DPARI_COLD void *dpari_os_pages(int64_t bytes)
+DPARI_API DPARI_COLD void *dpari_os_pages(int64_t bytes)
 {
     void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return at == MAP_FAILED ? NULL : at;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_os_unmap(void *at, int64_t bytes)
+DPARI_API DPARI_COLD void dpari_os_unmap(void *at, int64_t bytes)
 {
     if (at) {
         munmap(at, (size_t)bytes);
@@ -3119,7 +3121,7 @@ DPARI_DOOR DPARI_COLD void dpari_os_unmap(void *at, int64_t bytes)
 #define DPARI_OS_TMPFILE __O_TMPFILE
 #endif
 
-DPARI_API DPARI_COLD uint64_t *dpari_os_own_page(void)
+DPARI_INTERNAL DPARI_COLD uint64_t *dpari_os_own_page(void)
 {
     uint64_t *page = (uint64_t *)dpari_os_pages(dpari_os_page());
 #if defined(__linux__) && !defined(__hppa__)
@@ -3165,7 +3167,7 @@ static int dpari_os_named(void)
     return fd;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_os_beyond_standard(int fd)
+DPARI_API DPARI_COLD int dpari_os_beyond_standard(int fd)
 {
     int high = fd, number;
     if (fd >= 0 && fd <= 2) {
@@ -3177,7 +3179,7 @@ DPARI_DOOR DPARI_COLD int dpari_os_beyond_standard(int fd)
     return high;
 }
 
-DPARI_API DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
+DPARI_INTERNAL DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
 {
     struct rlimit limit;
     int fd = -1;
@@ -3205,7 +3207,7 @@ DPARI_API DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
 }
 
 /* At a multiple of a large page, as far as there are addresses for that. */
-DPARI_API DPARI_COLD void *dpari_os_map(int fd, int64_t begin, int64_t bytes)
+DPARI_INTERNAL DPARI_COLD void *dpari_os_map(int fd, int64_t begin, int64_t bytes)
 {
     const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
     char *room, *place = NULL;
@@ -3234,7 +3236,7 @@ DPARI_API DPARI_COLD void *dpari_os_map(int fd, int64_t begin, int64_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
-DPARI_API DPARI_COLD void dpari_os_dump(void *at, int64_t bytes, int dumped)
+DPARI_INTERNAL DPARI_COLD void dpari_os_dump(void *at, int64_t bytes, int dumped)
 {
 #if defined(__linux__) && defined(MADV_DONTDUMP)
     (void)madvise(at, (size_t)bytes, dumped ? MADV_DODUMP : MADV_DONTDUMP);
@@ -3245,7 +3247,7 @@ DPARI_API DPARI_COLD void dpari_os_dump(void *at, int64_t bytes, int dumped)
 #endif
 }
 
-DPARI_API DPARI_COLD int64_t dpari_os_addresses(void)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_addresses(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
@@ -3255,7 +3257,7 @@ DPARI_API DPARI_COLD int64_t dpari_os_addresses(void)
     return (int64_t)limit.rlim_cur;
 }
 
-DPARI_API DPARI_COLD void dpari_os_put_addresses(dpar_text *t)
+DPARI_INTERNAL DPARI_COLD void dpari_os_put_addresses(dpar_text *t)
 {
     const int64_t most = dpari_os_addresses();
     if (most < INT64_MAX) {
@@ -3265,7 +3267,7 @@ DPARI_API DPARI_COLD void dpari_os_put_addresses(dpar_text *t)
     }
 }
 
-DPARI_API DPARI_COLD void dpari_os_large_pages(void *at, int64_t bytes)
+DPARI_INTERNAL DPARI_COLD void dpari_os_large_pages(void *at, int64_t bytes)
 {
 #if defined(__linux__) && !defined(__hppa__)
     const int collapse = 25; /* MADV_COLLAPSE since Linux 6.1 */
@@ -3281,7 +3283,7 @@ DPARI_API DPARI_COLD void dpari_os_large_pages(void *at, int64_t bytes)
 #endif
 }
 
-DPARI_API DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
+DPARI_INTERNAL DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
 {
 #if defined(__APPLE__)
     (void)fd;
@@ -3311,13 +3313,13 @@ static struct flock dpari_os_byte(int64_t at, short kind)
     return lock;
 }
 
-DPARI_API DPARI_COLD int dpari_os_hold(int fd, int64_t at)
+DPARI_INTERNAL DPARI_COLD int dpari_os_hold(int fd, int64_t at)
 {
     struct flock lock = dpari_os_byte(at, F_WRLCK);
     return fcntl(fd, F_SETLK, &lock);
 }
 
-DPARI_API DPARI_COLD int dpari_os_is_held(int fd, int64_t at)
+DPARI_INTERNAL DPARI_COLD int dpari_os_is_held(int fd, int64_t at)
 {
     struct flock lock = dpari_os_byte(at, F_WRLCK);
     return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
@@ -3326,7 +3328,7 @@ DPARI_API DPARI_COLD int dpari_os_is_held(int fd, int64_t at)
 /* ---- the machine ------------------------------------------------------------------------------
  */
 
-DPARI_DOOR DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
+DPARI_API DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
 {
     long n = 1;
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
@@ -3343,7 +3345,7 @@ DPARI_DOOR DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
     }
 }
 
-DPARI_DOOR int32_t dpari_os_cpu(void)
+DPARI_API int32_t dpari_os_cpu(void)
 {
 #if defined(__linux__)
 #if !defined(__cplusplus) /* glibc shows it with _GNU_SOURCE alone, which C++ compilers define */
@@ -3355,7 +3357,7 @@ DPARI_DOOR int32_t dpari_os_cpu(void)
 #endif
 }
 
-DPARI_DOOR DPARI_COLD int dpari_os_move_to(int32_t cpu)
+DPARI_API DPARI_COLD int dpari_os_move_to(int32_t cpu)
 {
 #if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(SYS_sched_setaffinity)
     uint64_t allowed[DPARI_CPU_WORDS], there[DPARI_CPU_WORDS];
@@ -3416,7 +3418,7 @@ static void dpari_os_list(const char *text, uint64_t mask[DPARI_CPU_WORDS])
     }
 }
 
-DPARI_API DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS])
+DPARI_INTERNAL DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS])
 {
     uint64_t shares[DPARI_CPU_WORDS];
     char path[96], list[1024];
@@ -3444,13 +3446,13 @@ DPARI_API DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]
     return first;
 }
 
-DPARI_API DPARI_COLD char **dpari_os_environment(void)
+DPARI_INTERNAL DPARI_COLD char **dpari_os_environment(void)
 {
     extern char **environ; /* POSIX: no header has it */
     return environ;
 }
 
-DPARI_API DPARI_COLD int64_t dpari_os_used(int32_t pid)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_used(int32_t pid)
 {
 #if defined(__linux__)
     clockid_t clock;
@@ -3464,7 +3466,7 @@ DPARI_API DPARI_COLD int64_t dpari_os_used(int32_t pid)
     return -1;
 }
 
-DPARI_API DPARI_COLD int dpari_os_program(const char *name, char *path, size_t bytes)
+DPARI_INTERNAL DPARI_COLD int dpari_os_program(const char *name, char *path, size_t bytes)
 {
     size_t n = dpari_length(name);
 #if defined(__linux__)
@@ -3486,7 +3488,7 @@ DPARI_API DPARI_COLD int dpari_os_program(const char *name, char *path, size_t b
     return 0;
 }
 
-DPARI_API DPARI_COLD uint64_t dpari_os_random(void)
+DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_random(void)
 {
     uint64_t number = 0;
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -3504,7 +3506,7 @@ DPARI_API DPARI_COLD uint64_t dpari_os_random(void)
     return (number ^ (uint64_t)(uintptr_t)&number) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-DPARI_DOOR DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
+DPARI_API DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
 {
 #if defined(__linux__)
     char path[32];
@@ -3519,7 +3521,7 @@ DPARI_DOOR DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
 #endif
 }
 
-DPARI_API DPARI_COLD int64_t dpari_os_user(void)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_user(void)
 {
     const int64_t user = (int64_t)getuid();
 #if defined(__linux__)
@@ -3544,7 +3546,7 @@ DPARI_API DPARI_COLD int64_t dpari_os_user(void)
     return user;
 }
 
-DPARI_API DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
+DPARI_INTERNAL DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 {
 #if defined(__linux__) && defined(SO_PEERCRED)
     struct { /* struct ucred, which glibc shows with _GNU_SOURCE alone */
@@ -3587,7 +3589,7 @@ static DPARI_COLD socklen_t dpari_os_shown(uint64_t name, struct sockaddr_un *at
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + t.used);
 }
 
-DPARI_DOOR DPARI_COLD int dpari_os_show(uint64_t *name)
+DPARI_API DPARI_COLD int dpari_os_show(uint64_t *name)
 {
 #if defined(__linux__)
     const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
@@ -3605,7 +3607,7 @@ DPARI_DOOR DPARI_COLD int dpari_os_show(uint64_t *name)
     return -1;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_os_sees(uint64_t name)
+DPARI_API DPARI_COLD int dpari_os_sees(uint64_t name)
 {
     const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
     struct sockaddr_un at;
@@ -3617,8 +3619,8 @@ DPARI_DOOR DPARI_COLD int dpari_os_sees(uint64_t name)
     return sees;
 }
 
-DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
-                                  int64_t bytes)
+DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
+                                 int64_t bytes)
 {
 #if defined(__linux__) && defined(SYS_process_vm_readv)
     do {
@@ -3665,13 +3667,13 @@ DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint6
 #endif
 }
 
-DPARI_DOOR int64_t dpari_os_page(void)
+DPARI_API int64_t dpari_os_page(void)
 {
     long page = sysconf(_SC_PAGESIZE);
     return page > 0 ? page : 4096;
 }
 
-DPARI_DOOR DPARI_COLD int64_t dpari_os_memory(void)
+DPARI_API DPARI_COLD int64_t dpari_os_memory(void)
 {
 #if defined(_SC_PHYS_PAGES)
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -3697,7 +3699,7 @@ static int64_t dpari_os_number_in(const char *path, const char *key)
     return value;
 }
 
-DPARI_API DPARI_COLD int dpari_os_dumps(int32_t pid)
+DPARI_INTERNAL DPARI_COLD int dpari_os_dumps(int32_t pid)
 {
     char path[64];
     dpar_text t;
@@ -3706,7 +3708,7 @@ DPARI_API DPARI_COLD int dpari_os_dumps(int32_t pid)
     return dpari_os_number_in(path, "\nCoreDumping:") > 0; /* since Linux 4.15 */
 }
 
-DPARI_API DPARI_COLD uint64_t dpari_os_pids(void)
+DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
 {
     struct stat about;
     char text[32];
@@ -3844,7 +3846,8 @@ static void dpari_os_group_line(dpari_available *a, const char *line, size_t byt
     }
 }
 
-DPARI_API DPARI_COLD void dpari_os_groups(dpari_available *a, const char *text, const char *root)
+DPARI_INTERNAL DPARI_COLD void dpari_os_groups(dpari_available *a, const char *text,
+                                               const char *root)
 {
     while (*text) {
         const char *end = strchr(text, '\n');
@@ -3854,7 +3857,7 @@ DPARI_API DPARI_COLD void dpari_os_groups(dpari_available *a, const char *text, 
     }
 }
 
-DPARI_API DPARI_COLD void dpari_os_available(dpari_available *a)
+DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *a)
 {
     const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
     char text[2 * DPARI_OS_PATH]; /* a line for each of some 12 hierarchies of version 1 */
@@ -3892,7 +3895,7 @@ extern int dpari_os_openmp(int kind) __asm__("omp_pause_resource_all") __attribu
 #define dpari_os_openmp(kind) ((void)(kind))
 #endif
 
-DPARI_API DPARI_COLD void dpari_os_pause_openmp(int kind)
+DPARI_INTERNAL DPARI_COLD void dpari_os_pause_openmp(int kind)
 {
     if (DPARI_HAS_OPENMP) {
         (void)dpari_os_openmp(kind);
@@ -3909,7 +3912,7 @@ DPARI_API DPARI_COLD void dpari_os_pause_openmp(int kind)
 #define DPARI_HAS_THREADS 1
 #endif
 
-DPARI_DOOR DPARI_COLD int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg)
+DPARI_API DPARI_COLD int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg)
 {
     pthread_t made;
     thread->handle = 0;
@@ -3921,14 +3924,14 @@ DPARI_DOOR DPARI_COLD int dpari_os_thread(dpari_thread *thread, void *(*run)(voi
     return 0;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_os_join(dpari_thread thread)
+DPARI_API DPARI_COLD void dpari_os_join(dpari_thread thread)
 {
     pthread_t made;
     memcpy(&made, &thread.handle, sizeof made);
     pthread_join(made, NULL);
 }
 
-DPARI_DOOR DPARI_COLD void dpari_os_error(dpar_text *t, int number)
+DPARI_API DPARI_COLD void dpari_os_error(dpar_text *t, int number)
 {
     switch (number) {
     case ENOMEM: dpar_text_put(t, "out of memory"); break;
@@ -3944,8 +3947,8 @@ DPARI_DOOR DPARI_COLD void dpari_os_error(dpar_text *t, int number)
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes,
-                                              int number)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes,
+                                                   int number)
 {
     dpar_text t;
     if (why) {
@@ -4107,12 +4110,12 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_bf16(dpari_kern_u4 x)
 }
 
 /* The same, out of line: what a loop seldom needs and would otherwise hold many times. */
-DPARI_APART dpari_kern_u4 dpari_kern_narrow_rare_f16(dpari_kern_u4 x)
+DPARI_STATIC_NOINLINE dpari_kern_u4 dpari_kern_narrow_rare_f16(dpari_kern_u4 x)
 {
     return dpari_kern_narrow_any_f16(x);
 }
 
-DPARI_APART dpari_kern_u4 dpari_kern_narrow_rare_bf16(dpari_kern_u4 x)
+DPARI_STATIC_NOINLINE dpari_kern_u4 dpari_kern_narrow_rare_bf16(dpari_kern_u4 x)
 {
     return dpari_kern_narrow_any_bf16(x);
 }
@@ -4607,7 +4610,7 @@ static void dpari_kern_store_any(unsigned char *to, const dpari_kern_u4 *x, int6
 }
 
 /* Bytes [at, end) of the arrays. */
-DPARI_APART void dpari_kern_any(const dpari_kern_job *job, int64_t at, int64_t end)
+DPARI_STATIC_NOINLINE void dpari_kern_any(const dpari_kern_job *job, int64_t at, int64_t end)
 {
     const int32_t wide = dpari_kern_is16(job->type) ? 2 : 1;
     dpari_kern_u4 x[DPARI_KERN_BLOCK], y[DPARI_KERN_BLOCK], spare[2][DPARI_KERN_BLOCK];
@@ -4670,7 +4673,7 @@ DPARI_KERN_INLINE void dpari_kern_sum_two(const dpari_kern_job *job, int32_t out
  * numbers (without, 26 % longer in the first cache), of f32 by way of bf16 that of inputs (6 %), of
  * bf16 and f16 none: two long arrays go by vectors of 32 bytes where the CPU has them. Of f32 by
  * way of f16 there is no loop: block by block takes 8 % longer. */
-DPARI_APART void dpari_kern_sum_f32(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_sum_f32(const dpari_kern_job *job)
 {
     if (job->ins != 2 || job->outs > 2) {
         dpari_kern_sum_many(job, DPAR_F32);
@@ -4681,7 +4684,7 @@ DPARI_APART void dpari_kern_sum_f32(const dpari_kern_job *job)
     }
 }
 
-DPARI_APART void dpari_kern_sum_f64(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_sum_f64(const dpari_kern_job *job)
 {
     if (job->ins != 2 || job->outs > 2) {
         dpari_kern_sum_many(job, DPAR_F64);
@@ -4692,12 +4695,12 @@ DPARI_APART void dpari_kern_sum_f64(const dpari_kern_job *job)
     }
 }
 
-DPARI_APART void dpari_kern_sum_bf16(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_sum_bf16(const dpari_kern_job *job)
 {
     dpari_kern_sum_many(job, DPAR_BF16);
 }
 
-DPARI_APART void dpari_kern_sum_through_bf16(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_sum_through_bf16(const dpari_kern_job *job)
 {
     if (job->ins != 2 || job->outs > 2) {
         dpari_kern_sum_many(job, DPARI_KERN_THROUGH(DPAR_BF16));
@@ -4706,7 +4709,7 @@ DPARI_APART void dpari_kern_sum_through_bf16(const dpari_kern_job *job)
     }
 }
 
-DPARI_APART void dpari_kern_sum_f16(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_sum_f16(const dpari_kern_job *job)
 {
     dpari_kern_sum_many(job, DPAR_F16);
 }
@@ -4751,7 +4754,7 @@ DPARI_KERN_INLINE void dpari_kern_most(const dpari_kern_job *job, int32_t type, 
     }
 }
 
-DPARI_APART void dpari_kern_most_f32(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_most_f32(const dpari_kern_job *job)
 {
     if (job->op == DPAR_MAX) {
         dpari_kern_most(job, DPAR_F32, 1);
@@ -4760,7 +4763,7 @@ DPARI_APART void dpari_kern_most_f32(const dpari_kern_job *job)
     }
 }
 
-DPARI_APART void dpari_kern_most_f64(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_most_f64(const dpari_kern_job *job)
 {
     if (job->op == DPAR_MAX) {
         dpari_kern_most(job, DPAR_F64, 1);
@@ -4769,7 +4772,7 @@ DPARI_APART void dpari_kern_most_f64(const dpari_kern_job *job)
     }
 }
 
-DPARI_APART void dpari_kern_most_i32(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_most_i32(const dpari_kern_job *job)
 {
     if (job->op == DPAR_MAX) {
         dpari_kern_most(job, DPAR_I32, 1);
@@ -5070,8 +5073,8 @@ static void dpari_kern_copy_past(unsigned char *to, const unsigned char *from, i
 }
 #endif
 
-DPARI_DOOR DPARI_ONE_COPY void dpari_kern_copy(void *to, const void *from, int64_t bytes,
-                                               int32_t stream)
+DPARI_API DPARI_NOINLINE void dpari_kern_copy(void *to, const void *from, int64_t bytes,
+                                              int32_t stream)
 {
     if (bytes <= 0 || to == from) {
         return;
@@ -5100,7 +5103,7 @@ DPARI_KERN_INLINE void dpari_kern_fetch_line(unsigned char *to, const unsigned c
 }
 #endif
 
-DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes)
+DPARI_INTERNAL void dpari_kern_fetch(void *to, const void *from, int64_t bytes)
 {
     int64_t at = 0;
 #if DPARI_KERN_VECTOR
@@ -5111,8 +5114,8 @@ DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes)
     dpari_kern_copy((unsigned char *)to + at, (const unsigned char *)from + at, bytes - at, 0);
 }
 
-DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
-                                       int64_t bytes)
+DPARI_INTERNAL void dpari_kern_fetch_beside(void *to, const void *from, void *to_2,
+                                            const void *from_2, int64_t bytes)
 {
     int64_t at = 0;
 #if DPARI_KERN_VECTOR
@@ -5125,8 +5128,8 @@ DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, c
     dpari_kern_copy((unsigned char *)to_2 + at, (const unsigned char *)from_2 + at, bytes - at, 0);
 }
 
-DPARI_DOOR void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
-                               int32_t stream)
+DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
+                              int32_t stream)
 {
     unsigned char *t = (unsigned char *)to;
     const unsigned char *f = (const unsigned char *)from;
@@ -5153,7 +5156,7 @@ DPARI_DOOR void dpari_kern_row(void *to, const void *from, const void *next, int
     dpari_kern_move(t + at, f + at, bytes - at);
 }
 
-DPARI_DOOR void dpari_kern_rows_end(int32_t stream)
+DPARI_API void dpari_kern_rows_end(int32_t stream)
 {
 #if DPARI_KERN_VECTOR
     if (stream) {
@@ -5164,7 +5167,7 @@ DPARI_DOOR void dpari_kern_rows_end(int32_t stream)
 #endif
 }
 
-DPARI_DOOR void dpari_kern_ask(const void *at, int64_t bytes)
+DPARI_API void dpari_kern_ask(const void *at, int64_t bytes)
 {
 #if DPARI_KERN_VECTOR
     const int64_t end = dpari_least(bytes, 4096);
@@ -5215,9 +5218,8 @@ static void dpari_kern_spread(const dpari_kern_job *job)
     }
 }
 
-DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in,
-                                  int32_t ins, int64_t count, int32_t type, int32_t op,
-                                  int32_t stream)
+DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+                                 int64_t count, int32_t type, int32_t op, int32_t stream)
 {
     dpari_kern_job job;
 #if DPARI_KERN_VECTOR
@@ -5341,15 +5343,15 @@ DPARI_KERN_INLINE void dpari_kern_group(unsigned char *to, int32_t to_type,
     }
 }
 
-DPARI_APART void dpari_kern_group_any(unsigned char *to, int32_t to_type, const unsigned char *from,
-                                      int32_t from_type)
+DPARI_STATIC_NOINLINE void dpari_kern_group_any(unsigned char *to, int32_t to_type,
+                                                const unsigned char *from, int32_t from_type)
 {
     dpari_kern_group(to, to_type, from, from_type);
 }
 
 /* Whole groups; returns their elements. A loop for each pair of types. */
 #define DPARI_KERN_GROUPS(name, to_type, to_bytes, from_type, from_bytes)                          \
-    DPARI_APART void name(unsigned char *to, const unsigned char *from, int64_t count)             \
+    DPARI_STATIC_NOINLINE void name(unsigned char *to, const unsigned char *from, int64_t count)   \
     {                                                                                              \
         int64_t i;                                                                                 \
         for (i = 0; i < count; i += DPARI_KERN_GROUP) {                                            \
@@ -5611,8 +5613,8 @@ static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned
 }
 #endif
 
-DPARI_DOOR void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
-                                   int64_t count)
+DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
+                                  int64_t count)
 {
     unsigned char in[8 * DPARI_KERN_GROUP] = {0}, out[8 * DPARI_KERN_GROUP];
     const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
@@ -5669,9 +5671,9 @@ DPARI_KERN_INLINE void dpari_kern_mix_line(dpari_kern_quad *x, const void *const
 }
 #endif
 
-DPARI_DOOR void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
-                               const void *const *next, int32_t ahead, int64_t count, int32_t type,
-                               int32_t stream)
+DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
+                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                              int32_t stream)
 {
     int64_t e = 0;
     int32_t j;
@@ -5751,7 +5753,7 @@ static void dpari_kern_scaled_some(float *to, const float *x, double by, int64_t
     }
 }
 
-DPARI_API void dpari_kern_scaled(float *to, const float *x, double by, int64_t n)
+DPARI_INTERNAL void dpari_kern_scaled(float *to, const float *x, double by, int64_t n)
 {
     int64_t i = 0, k;
 #if DPARI_KERN_WIDE
@@ -5875,7 +5877,7 @@ static void dpari_kern_add_some(float *to, const void *from, int32_t type, int64
     }
 }
 
-DPARI_API void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n)
+DPARI_INTERNAL void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n)
 {
     int64_t i = 0;
 #if DPARI_KERN_WIDE
@@ -5894,7 +5896,7 @@ DPARI_API void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t
     dpari_kern_add_some(to + i, (const unsigned char *)x + 2 * i, type, n - i);
 }
 
-DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
+DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
 {
     int64_t i = 0;
 #if DPARI_KERN_VECTOR
@@ -5996,7 +5998,7 @@ static int64_t dpari_kern_skip(const unsigned char *in, int64_t bytes, int32_t t
 #endif
 }
 
-DPARI_DOOR int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
+DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
 {
     const int32_t each = dpar_type_bytes(type);
     const unsigned char *at = (const unsigned char *)in;
@@ -6120,7 +6122,7 @@ static void dpari_stride_long_rows(const dpari_stride_rows *k)
     }
 }
 
-DPARI_DOOR DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
+DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
     const dpari_stride_rows r = *k; /* read here, not by each loop */
     switch (2 * loop + k->zeroes) {
@@ -6382,12 +6384,12 @@ DPARI_STRIDE_INLINE void dpari_stride_dense_of(const dpari_stride_rows *k, int32
     }
 }
 
-DPARI_APART void dpari_stride_dense_f32(const dpari_stride_rows *k)
+DPARI_STATIC_NOINLINE void dpari_stride_dense_f32(const dpari_stride_rows *k)
 {
     dpari_stride_dense_of(k, 0);
 }
 
-DPARI_APART void dpari_stride_dense_f64(const dpari_stride_rows *k)
+DPARI_STATIC_NOINLINE void dpari_stride_dense_f64(const dpari_stride_rows *k)
 {
     dpari_stride_dense_of(k, 1);
 }
@@ -6411,22 +6413,24 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_wide_of(const dpari_s
     }
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_f32(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_wide_f32(const dpari_stride_rows *k)
 {
     dpari_stride_wide_of(k, 0, 0);
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_f64(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_wide_f64(const dpari_stride_rows *k)
 {
     dpari_stride_wide_of(k, 1, 0);
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_zero_f32(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void
+dpari_stride_wide_zero_f32(const dpari_stride_rows *k)
 {
     dpari_stride_wide_of(k, 0, 1);
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void
+dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
 {
     dpari_stride_wide_of(k, 1, 1);
 }
@@ -6552,7 +6556,7 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 /* ---- the walk ---- */
 
 /* Zeroes over what was read, which is still near. */
-DPARI_APART void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
+DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
 {
     static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
     dpari_stride_rows z = *k;
@@ -6615,8 +6619,8 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     }
 }
 
-DPARI_DOOR void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
-                                       const unsigned char *from, int64_t after, int64_t bytes)
+DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+                                      const unsigned char *from, int64_t after, int64_t bytes)
 {
     const int64_t line = s->back ? -DPARI_STRIDE_LINE : DPARI_STRIDE_LINE;
     const unsigned char *at = s->ahead == DPARI_STRIDE_TO ? to : from;
@@ -6656,9 +6660,9 @@ static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *cons
     }
 }
 
-DPARI_DOOR void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
-                                  const unsigned char **from, int32_t pieces, int64_t part,
-                                  int64_t turn)
+DPARI_API void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
+                                 const unsigned char **from, int32_t pieces, int64_t part,
+                                 int64_t turn)
 {
     int64_t index[DPARI_STRIDE_DIMS] = {0};
     const int64_t rows = s[0]->dim[1].count;
@@ -6689,7 +6693,7 @@ DPARI_DOOR void dpari_stride_walk(const dpari_stride *const *s, unsigned char **
     }
 }
 
-DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *from)
+DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from)
 {
     unsigned char *t = (unsigned char *)to + s->to_start;
     const unsigned char *f = (const unsigned char *)from + s->from_start;
@@ -6735,7 +6739,7 @@ static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
 }
 
 /* Takes dim d out. */
-DPARI_APART void dpari_stride_drop(dpari_stride *s, int32_t d)
+DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *s, int32_t d)
 {
     for (s->dims--; d < s->dims; d++) {
         s->dim[d] = s->dim[d + 1];
@@ -6759,7 +6763,7 @@ static void dpari_stride_merge(dpari_stride *s)
 }
 
 /* A loop of two or three elements is none: better the next dim's. */
-DPARI_APART void dpari_stride_lengthen(dpari_stride *s, int32_t d)
+DPARI_STATIC_NOINLINE void dpari_stride_lengthen(dpari_stride *s, int32_t d)
 {
     if (s->dims > d + 1 && s->dim[d].count < 8 && s->dim[d + 1].count > s->dim[d].count) {
         const dpari_stride_dim first = s->dim[d];
@@ -6903,7 +6907,7 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
                 s->part >= s->dim[1].count;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
+DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
 {
     const int32_t width = dpar_type_bytes(p->through);
     int32_t d;
@@ -7086,7 +7090,7 @@ static void dpari_mem_span_one(const dpar_mem_span *s)
     }
 }
 
-DPARI_DOOR dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n)
+DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n)
 {
     int32_t i;
     (void)ctx;
@@ -7211,7 +7215,7 @@ static int dpari_mem_reduce_fits(const dpar_mem_reduce *r)
            (r->add == 0 || r->add == 1);
 }
 
-DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
+DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
 {
     const int32_t op = r->op == DPAR_AVG ? DPAR_SUM : r->op, bytes = dpar_type_bytes(r->from_type);
     double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS];
@@ -7296,7 +7300,7 @@ DPAR_API dpar_mem dpar_mem_host(void)
 
 /* ---- in the memory of a communicator --------------------------------------------------------- */
 
-DPARI_DOOR dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what)
+DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what)
 {
     dpar_why why;
     if (st < 0 && c->status >= 0) {
@@ -7306,7 +7310,7 @@ DPARI_DOOR dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *
     return st < 0 ? st : DPAR_OK;
 }
 
-DPARI_DOOR dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n)
+DPARI_API dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n)
 {
     const dpar_mem *m = c->mem;
     if (m == NULL) {
@@ -7315,13 +7319,13 @@ DPARI_DOOR dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, in
     return dpari_do_ended(c, m->move == NULL ? DPAR_E_UNKNOWN : m->move(m->ctx, boxes, n), "move");
 }
 
-DPARI_DOOR dpar_status dpari_do_wait(dpar_comm *c)
+DPARI_API dpar_status dpari_do_wait(dpar_comm *c)
 {
     const dpar_mem *m = c->mem;
     return m == NULL || m->wait == NULL ? DPAR_OK : dpari_do_ended(c, m->wait(m->ctx), "wait");
 }
 
-DPARI_DOOR dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int32_t n)
+DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int32_t n)
 {
     const dpar_mem *m = c->mem;
     if (m == NULL) {
@@ -7332,7 +7336,7 @@ DPARI_DOOR dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, in
 
 /* By c's table, or the host's. */
 #define DPARI_DO(name)                                                                             \
-    DPARI_DOOR dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)              \
+    DPARI_API dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)               \
     {                                                                                              \
         const dpar_mem *m = c->mem;                                                                \
         if (m == NULL) {                                                                           \
@@ -7343,8 +7347,8 @@ DPARI_DOOR dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, in
 DPARI_DO(reduce)
 DPARI_DO(finite)
 
-DPARI_DOOR dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
-                                        int32_t from_type, int64_t count, int add)
+DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
+                                       int32_t from_type, int64_t count, int add)
 {
     dpar_mem_span s;
     dpari_zero(&s, sizeof s);
@@ -7358,14 +7362,14 @@ DPARI_DOOR dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type,
     return count > 0 ? dpari_do_span(c, &s, 1) : DPAR_OK;
 }
 
-DPARI_DOOR dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes)
+DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes)
 {
     return to == from ? DPAR_OK : dpari_do_convert(c, to, DPAR_U8, from, DPAR_U8, bytes, 0);
 }
 
-DPARI_DOOR dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
-                                     int64_t from_step, int64_t count, int64_t rows, int32_t type,
-                                     int32_t op)
+DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
+                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                    int32_t op)
 {
     dpar_mem_box b;
     if (count <= 0 || rows <= 0) {
@@ -7443,7 +7447,7 @@ static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *c, const char *what)
     return DPAR_E_ARG;
 }
 
-DPARI_DOOR DPARI_COLD const char *dpari_op_name(int32_t op)
+DPARI_API DPARI_COLD const char *dpari_op_name(int32_t op)
 {
     switch (op) {
     case DPAR_SUM: return "sum";
@@ -7467,7 +7471,7 @@ static const char *dpari_plan_words(void)
            "=redistribute|dpar_redistribute=agree|dpar_comm_check_equal=";
 }
 
-DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
+DPARI_API DPARI_COLD int32_t dpari_plan_tag(const char *plan)
 {
     const char *words = dpari_plan_words(), *w;
     for (w = words; plan && *w != 0; w++) {
@@ -7481,8 +7485,8 @@ DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
     return 0;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence,
-                                              int32_t tag)
+DPARI_API DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence,
+                                             int32_t tag)
 {
     const char *w = dpari_plan_words();
     int32_t at;
@@ -7501,9 +7505,9 @@ DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_
     return 1;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence,
-                                                int32_t type, int64_t count, int32_t root,
-                                                int32_t tag)
+DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence,
+                                               int32_t type, int64_t count, int32_t root,
+                                               int32_t tag)
 {
     const int message = kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
     const int own = kind == DPAR_CALL_BARRIER;
@@ -7527,19 +7531,19 @@ DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int6
 /* ---- what each kind looks at ------------------------------------------------------------------
  */
 
-DPARI_DOOR int dpari_kind_reduces(int32_t kind)
+DPARI_API int dpari_kind_reduces(int32_t kind)
 {
     return kind == DPAR_CALL_ALL_REDUCE || kind == DPAR_CALL_REDUCE ||
            kind == DPAR_CALL_REDUCE_SCATTER;
 }
 
-DPARI_DOOR int dpari_kind_rooted(int32_t kind)
+DPARI_API int dpari_kind_rooted(int32_t kind)
 {
     return kind == DPAR_CALL_BROADCAST || kind == DPAR_CALL_REDUCE || kind == DPAR_CALL_GATHER ||
            kind == DPAR_CALL_SCATTER;
 }
 
-DPARI_DOOR int dpari_kind_sends(int32_t kind)
+DPARI_API int dpari_kind_sends(int32_t kind)
 {
     return kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
 }
@@ -7557,7 +7561,7 @@ static int dpari_call_cuts_out(const dpar_comm *c, const dpar_call *call)
            (call->kind == DPAR_CALL_GATHER && call->root == c->rank);
 }
 
-DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
+DPARI_API int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
 {
     if (call->kind == DPAR_CALL_SCATTER || call->kind == DPAR_CALL_BROADCAST) {
         return call->root == c->rank;
@@ -7565,7 +7569,7 @@ DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
     return call->kind != DPAR_CALL_BARRIER && call->kind != DPAR_CALL_RECV;
 }
 
-DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
+DPARI_API int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
 {
     if (call->kind == DPAR_CALL_REDUCE || call->kind == DPAR_CALL_GATHER) {
         return call->root == c->rank;
@@ -7893,8 +7897,8 @@ static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32
     return s;
 }
 
-DPARI_DOOR dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
-                                           dpar_work *works)
+DPARI_API dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
+                                          dpar_work *works)
 {
     dpar_status s = DPARI_LOAD(&c->status);
     for (int32_t i = 0; works && i < n; i++) {
@@ -7964,13 +7968,13 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
 /* ---- what is posted bit by bit ----------------------------------------------------------------
  */
 
-DPARI_DOOR void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
+DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
 {
     c->rest = post;
     c->rest_of = operation;
 }
 
-DPARI_DOOR dpar_status dpari_rest_post(dpar_comm *c)
+DPARI_API dpar_status dpari_rest_post(dpar_comm *c)
 {
     dpari_rest *post = c->rest;
     void *operation = c->rest_of;
@@ -7978,7 +7982,7 @@ DPARI_DOOR dpar_status dpari_rest_post(dpar_comm *c)
     return post ? post(operation) : DPAR_OK;
 }
 
-DPARI_DOOR void dpari_rest_drop(dpar_comm *c, const void *operation)
+DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation)
 {
     if (c->rest_of == operation) {
         dpari_rest_leave(c, NULL, NULL);
@@ -8030,8 +8034,8 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, in
     return dpar_post(c, &call, work);
 }
 
-DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
-                                                int32_t wire, int32_t op, dpar_work *work)
+DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+                                               int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, data, data, count, DPAR_F32);
     dpar_status s = DPARI_LOAD(&c->status);
@@ -8284,18 +8288,18 @@ static dpar_status dpari_ended_close(dpar_comm *c)
     return DPAR_E_ARG;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_ended_is(const dpar_comm *c)
+DPARI_API DPARI_COLD int dpari_ended_is(const dpar_comm *c)
 {
     return c->engine.close == dpari_ended_close;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_on_end_add(dpar_comm *c, dpari_on_end *e)
+DPARI_API DPARI_COLD void dpari_on_end_add(dpar_comm *c, dpari_on_end *e)
 {
     e->next = c->ends;
     c->ends = e;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e)
+DPARI_API DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e)
 {
     dpari_on_end **link = c ? &c->ends : NULL;
     while (link && *link) {
@@ -8307,7 +8311,7 @@ DPARI_DOOR DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_on_end_all(dpar_comm *c)
+DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *c)
 {
     for (; c && c->ends; c->ends = c->ends->next) {
         *c->ends->at = NULL;
@@ -8315,7 +8319,7 @@ DPARI_DOOR DPARI_COLD void dpari_on_end_all(dpar_comm *c)
 }
 
 /* Operations look at c->status first: what is left of the engine's table is what does not. */
-DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
+DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
 {
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
     dpar_text t;
@@ -8336,7 +8340,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm
     return gone;
 }
 
-DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
+DPARI_API DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
 {
     for (int32_t i = 0; i < DPARI_ENDED; i++) {
         dpar_comm *c = closed->last[i];
@@ -8417,7 +8421,7 @@ DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *c, dpar_text *out)
  * ranks and both values. If a rank failed before, all ranks fail with its status. Called by the
  * constructors of all headers from move.c up. */
 
-DPARI_DOOR DPARI_ONE_COPY uint64_t dpari_hash(uint64_t h, int64_t v)
+DPARI_API DPARI_NOINLINE uint64_t dpari_hash(uint64_t h, int64_t v)
 {
     h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ h >> 29;
@@ -8431,12 +8435,12 @@ static int64_t dpari_real_bits(double v)
     return bits;
 }
 
-DPARI_DOOR DPARI_COLD uint64_t dpari_hash_real(uint64_t h, double v)
+DPARI_API DPARI_COLD uint64_t dpari_hash_real(uint64_t h, double v)
 {
     return dpari_hash(h, dpari_real_bits(v));
 }
 
-DPARI_DOOR DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
+DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
 {
     int32_t i, k;
     h = dpari_hash(h, l->dims + 16 * l->mesh.axes);
@@ -8545,7 +8549,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     return DPAR_E_MISMATCH;
 }
 
-DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
+DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
 {
     int32_t who[2];
     return dpari_agree_pair(c, st, NULL, 0, who, why);
@@ -8571,26 +8575,25 @@ static DPARI_COLD void dpari_fact_of(dpari_facts *f, const char *name, int64_t i
     f->count++;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_fact(dpari_facts *f, const char *name, int64_t index,
-                                      int64_t value)
+DPARI_API DPARI_COLD void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value)
 {
     dpari_fact_of(f, name, index, value, DPARI_FACT_NUMBER);
 }
 
-DPARI_DOOR DPARI_COLD void dpari_fact_type(dpari_facts *f, const char *name, int64_t index,
-                                           int32_t type)
+DPARI_API DPARI_COLD void dpari_fact_type(dpari_facts *f, const char *name, int64_t index,
+                                          int32_t type)
 {
     dpari_fact_of(f, name, index, type, DPARI_FACT_TYPE);
 }
 
-DPARI_DOOR DPARI_COLD void dpari_fact_real(dpari_facts *f, const char *name, int64_t index,
-                                           double value)
+DPARI_API DPARI_COLD void dpari_fact_real(dpari_facts *f, const char *name, int64_t index,
+                                          double value)
 {
     dpari_fact_of(f, name, index, dpari_real_bits(value), DPARI_FACT_REAL);
 }
 
-DPARI_DOOR DPARI_COLD void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index,
-                                           uint64_t hash)
+DPARI_API DPARI_COLD void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index,
+                                          uint64_t hash)
 {
     dpari_fact_of(f, name, index, (int64_t)hash, DPARI_FACT_HASH);
 }
@@ -8617,8 +8620,8 @@ static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *sta
     }
 }
 
-DPARI_DOOR DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *state,
-                                                const void *given)
+DPARI_API DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *state,
+                                               const void *given)
 {
     dpari_facts f;
     dpari_facts_state(&f, plan, state, given, 0);
@@ -8711,9 +8714,9 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
     }
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
-                                                 dpari_state *state, const void *given,
-                                                 dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+                                                dpari_state *state, const void *given,
+                                                dpar_why *why)
 {
     dpari_facts f;
     dpar_why found;
@@ -8744,8 +8747,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, c
                : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count,
-                                                     int32_t type, const char *plan)
+DPARI_API DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count,
+                                                    int32_t type, const char *plan)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
@@ -8757,8 +8760,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer,
     return dpar_post(c, &call, NULL);
 }
 
-DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
-                                        const char *what, dpar_work *work)
+DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
+                                       const char *what, dpar_work *work)
 {
     dpar_status st;
     call->tag = 1 + (int32_t)(hash % INT32_MAX);
@@ -8775,22 +8778,22 @@ DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t 
 /* ---- calls that are wrong ---------------------------------------------------------------------
  */
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st,
-                                                        const char *form, const char *word,
-                                                        size_t length, int64_t a, int64_t b,
-                                                        int64_t x, int64_t y)
+DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st,
+                                                       const char *form, const char *word,
+                                                       size_t length, int64_t a, int64_t b,
+                                                       int64_t x, int64_t y)
 {
     return c->status < 0 ? c->status : dpari_say_word(st, &c->why, form, word, length, a, b, x, y);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a,
-                                                        int64_t b, int64_t x, int64_t y)
+DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a,
+                                                       int64_t b, int64_t x, int64_t y)
 {
     return dpari_comm_wrong_word(c, DPAR_E_ARG, form, "", 0, a, b, x, y);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st,
-                                                       const dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st,
+                                                      const dpar_why *why)
 {
     if (c->status < 0) {
         return c->status;
@@ -8802,15 +8805,15 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
+DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
 {
     int64_t at = r->used;
     r->used += dpari_room_up(n * (int64_t)bytes);
     return r->at != NULL ? r->at + at : NULL;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                                   const char *module, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
+                                                  const char *module, dpar_why *why)
 {
     const int64_t past = (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN);
     if (memory != NULL && bytes >= need && past == 0) {
@@ -8830,7 +8833,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t b
  * other one is tried again, less often the longer it has been slower. Called by coll.c and
  * p2p.c. */
 
-DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
+DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
 {
     return &pace[bytes < INT64_C(32) << 10    ? 0
                  : bytes < INT64_C(512) << 10 ? 1
@@ -8853,7 +8856,7 @@ static int32_t dpari_pace_is_due(dpari_pace *p)
     return 1;
 }
 
-DPARI_API int32_t dpari_pace_choose(dpari_pace *p)
+DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p)
 {
     enum { TRIALS = 3, FIRST = 64 };
     const double ring = p->per_byte[DPARI_BY_RING], kernel = p->per_byte[DPARI_BY_KERNEL];
@@ -8877,7 +8880,7 @@ DPARI_API int32_t dpari_pace_choose(dpari_pace *p)
 
 /* A wait for a rank that is late makes one slow, nothing makes one fast: the better of two counts
  * at once, the worse by and by. */
-DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds)
+DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds)
 {
     double *known = &p->per_byte[way];
     const double now = seconds / (double)bytes;
@@ -8894,15 +8897,17 @@ DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double
  * of life. world.h has the memory layout.
  *
  * Segments: a memfd or an unlinked file, mapped by each rank. Sleeping: a rank polls, yields, then
- * sleeps on a futex that others wake. Life: each rank holds a lock that the system releases when it
- * dies, so that the others notice, and advances a counter while it works. Heap: each rank allocates
- * from extents of its own, without locks. The flight recorder keeps the last operations of each
- * rank for dpar_comm_report. Called by all other modules of the shared-memory engine. */
+ * sleeps on a futex that others wake. Life: each rank holds a lock. When the rank dies, the system
+ * releases the lock, and the others notice. A rank also advances a counter while it works. Heap:
+ * each rank allocates from extents of its own, without locks. The flight recorder keeps the last
+ * operations of each rank for dpar_comm_report. Called by all other modules of the shared-memory
+ * engine. */
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
 enum { DPARI_VERSION = 3 };
 
-/* What the shared clock begins with: beats that are 0 are older than any deadline's quiet time. */
+/* The first value of the shared clock, in ms. It is large, so that a beat of 0, of a rank that has
+ * not reported a wait yet, counts as older than any quiet time that a deadline allows. */
 enum { DPARI_CLOCK_FIRST = 1 << 20 };
 
 static int64_t dpari_in_units(int64_t bytes, int64_t unit)
@@ -8923,7 +8928,7 @@ static dpari_rank *dpari_segment_ranks(const dpari_segment *s)
     return (dpari_rank *)(void *)(s->base + sizeof(dpari_world_head));
 }
 
-/* What all ranks map: all that precedes the heaps. */
+/* Bytes of the part of the segment that every rank maps: everything before the heaps. */
 static int64_t dpari_head_bytes(int64_t ranks)
 {
     int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
@@ -8936,8 +8941,8 @@ static int64_t dpari_heap_begin(int64_t ranks)
     return dpari_in_units(dpari_head_bytes(ranks), DPARI_OS_LARGE);
 }
 
-DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_world_desc *o,
-                                              dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpar_world_desc *o,
+                                                        dpar_why *why)
 {
     const char *what = NULL;
     dpar_text t;
@@ -8963,7 +8968,8 @@ DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_world_de
     return what ? DPAR_E_ARG : DPAR_OK;
 }
 
-/* A file of `bytes`, unless it is for this process alone, with the head of it mapped. */
+/* Makes a file of `bytes` and maps the first `head` bytes of it. If `alone`, the segment is for
+ * this process only and there is no file. Returns 0 or an errno value. */
 static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int alone,
                              int without_memfd)
 {
@@ -8995,9 +9001,10 @@ static int64_t dpari_file_most(void)
     return (int64_t)limit.rlim_cur;
 }
 
-/* Makes the file. It has for each rank twice what the users may have in use, so that gaps between
- * allocations do not count, and what the library takes itself: a sparse file may be large, which
- * takes neither memory nor addresses. Where files are limited *heap is what is left of it. */
+/* Makes the file. Each rank's part of it is twice what the users may have in use, so that gaps
+ * between allocations do not matter, plus what the library itself needs. The file may be this large
+ * because it is sparse: its unused parts take neither memory nor addresses. If a limit on files
+ * makes the parts smaller, *heap becomes what a part still has for the users. */
 static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, int64_t *part,
                               int alone, int without_memfd)
 {
@@ -9021,8 +9028,9 @@ static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, in
     return number;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
-                                                    const dpar_world_desc *options, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+                                                         const dpar_world_desc *options,
+                                                         dpar_why *why)
 {
     const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
     dpar_status status = dpari_segment_options(ranks, options, why);
@@ -9055,7 +9063,8 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
     h->part_bytes = part;
     h->heap_begin = dpari_heap_begin(ranks);
     h->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
-    while (h->slot_bytes < 256 * (int64_t)ranks) { /* a chunk has a line for each rank at least */
+    /* so that a chunk, which is half a slot, has at least DPARI_LINE bytes for each rank */
+    while (h->slot_bytes < 256 * (int64_t)ranks) {
         h->slot_bytes *= 2;
     }
     h->plain = plain;
@@ -9065,7 +9074,7 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
     for (int32_t i = 0; i < ranks; i++) {
         dpari_segment_ranks(s)[i].cpu = -1; /* 0 would be a CPU */
     }
-    DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: what is before it is whole */
+    DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: all the fields above are complete */
     return DPAR_OK;
 }
 
@@ -9077,7 +9086,7 @@ static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
            h->heap_bytes > 0 && h->part_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
 {
     struct stat about;
     dpari_world_head head;
@@ -9107,7 +9116,8 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dp
     return status;
 }
 
-/* Where ranks are threads their heaps are memory of this process, and end with the segment. */
+/* Frees the heaps of ranks that are threads. Such heaps are memory of this process and are released
+ * together with the segment. */
 static void dpari_segment_unmap_heaps(const dpari_segment *s)
 {
     const dpari_world_head *h = dpari_segment_head(s);
@@ -9119,8 +9129,8 @@ static void dpari_segment_unmap_heaps(const dpari_segment *s)
     }
 }
 
-DPARI_API DPARI_COLD int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
-                                            int64_t bytes)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
+                                                 int64_t bytes)
 {
     const dpari_world_head *h = dpari_segment_head(s);
     const uint32_t rank = (uint32_t)(ref >> (DPARI_REF_BITS + 6));
@@ -9140,7 +9150,7 @@ DPARI_API DPARI_COLD int dpari_segment_copy(const dpari_segment *s, uint64_t ref
     return pread(s->fd, to, (size_t)bytes, (off_t)at) == (ssize_t)bytes;
 }
 
-DPARI_API DPARI_COLD void dpari_segment_close(dpari_segment *s)
+DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *s)
 {
     if (s->base && s->fd < 0) {
         dpari_segment_unmap_heaps(s);
@@ -9156,7 +9166,8 @@ DPARI_API DPARI_COLD void dpari_segment_close(dpari_segment *s)
 /* ---- sleeping and waking ----------------------------------------------------------------------
  */
 
-/* Takes a rank off the count of sleepers; whoever succeeds does it, once. */
+/* Takes a rank off the count of sleepers. Several ranks may try this at once, but only one of them
+ * succeeds. Returns 1 for that one, otherwise 0. */
 static int dpari_untell(dpari_world_head *h, dpari_rank *r)
 {
     uint32_t asleep = 1;
@@ -9175,7 +9186,7 @@ static void dpari_ring(dpari_world_head *h, dpari_rank *r)
     }
 }
 
-DPARI_API void dpari_ring_all(const dpari_segment *s)
+DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s)
 {
     dpari_world_head *h = dpari_segment_head(s);
     for (uint32_t i = 0; i < h->ranks; i++) {
@@ -9183,7 +9194,8 @@ DPARI_API void dpari_ring_all(const dpari_segment *s)
     }
 }
 
-/* Kept out of the way: a publisher seldom finds someone asleep. */
+/* Wakes the ranks that sleep until this one publishes something. Kept apart from dpari_publish,
+ * because a publisher seldom finds a rank asleep. */
 static void dpari_ring_sleepers(dpari_world *w)
 {
     for (int32_t i = 0; i < w->size; i++) {
@@ -9197,7 +9209,7 @@ static void dpari_ring_sleepers(dpari_world *w)
     }
 }
 
-DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
+DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 {
     DPARI_STORE_SEQ(word, value);
     if (DPARI_LOAD_SEQ(&w->head->sleepers)) {
@@ -9209,20 +9221,20 @@ enum {
     DPARI_SPINS = 8192,        /* about 0.1 ms: what a sleep and its wake-up cost */
     DPARI_SPINS_SHARED = 8,    /* the core is better given to the rank that is waited for */
     DPARI_SPINS_BLIND = 64,    /* 1 to 3 us; then a wait looks on which CPU its peer is */
-    DPARI_SPINS_MORE = 1024,   /* then the clock is looked at */
-    DPARI_SPINS_SLEEPY = 1024, /* cores for all, but busy with something else */
-    DPARI_VAIN = 3,            /* waits in a row that spin in vain before that is believed */
-    DPARI_SLEEPY = 1000,       /* waits for which one expensive yield is remembered; */
-    DPARI_SLEEPY_MOST = 64000, /* twice as many if the next one is expensive again, to so many */
+    DPARI_SPINS_MORE = 1024,   /* spins until a wait looks at the clock again */
+    DPARI_SPINS_SLEEPY = 1024, /* there are cores for all, but something else keeps them busy */
+    DPARI_VAIN = 3,            /* waits in a row that spin in vain before later waits spin less */
+    DPARI_SLEEPY = 1000,       /* waits for which one expensive yield is remembered */
+    DPARI_SLEEPY_MOST = 64000, /* the most; each further expensive yield doubles it */
     DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a slice is remembered */
 };
 #define DPARI_SPIN_FOR                                                                             \
     1e-3 /* a sleep and its wake-up cost a tenth of that, and more when cores doze */
 #define DPARI_YIELD_FOR 2e-3
-#define DPARI_YIELD_IS_DEAR 500e-6 /* less than a slice, more than what passes by */
+#define DPARI_YIELD_IS_DEAR 500e-6 /* less than a time slice, more than a brief interruption */
 #define DPARI_SLEEP_FOR 20e-3
 #define DPARI_MOVE_EVERY 2e-3 /* a rank that moved stays so long at least: half a slice */
-#define DPARI_SLICE_LOST 2e-3 /* between two looks at the clock in a spin: another program ran */
+#define DPARI_SLICE_LOST 2e-3 /* if a spin loses so much between two looks, another program ran */
 
 /* Looks at the clock. The time for which this process was suspended does not count. Returns the
  * seconds since the last look. */
@@ -9238,7 +9250,7 @@ static double dpari_wait_look_at_clock(dpari_wait *t, double now)
 }
 
 /* Publishes on which CPU this rank runs, and looks whether the peer was last seen on the same one.
- * Then the peer cannot get on while this rank spins. peer -1: any of the ranks. */
+ * If so, the peer cannot make progress while this rank spins. peer -1: any of the ranks. */
 static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     const int32_t cpu = dpari_os_cpu();
@@ -9291,9 +9303,10 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     (void)dpari_wait_look_at_clock(t, dpari_os_now());
     t->told = 0;
     dpari_untell(w->head, r);
-    /* Cores for all, and yet it spun in vain again and again: something else runs on them, perhaps
-     * on the one that the peer needs. Then spin less for a while; unless waits then last, again and
-     * again, as long as work does, for which a spin would have been enough. */
+    /* There are cores for all ranks. If waits nevertheless spin in vain again and again, something
+     * else runs on these cores, perhaps on the one that the peer needs. In that case this rank
+     * spins less for a while. It spins as before once several waits in a row have lasted only about
+     * as long as work does, because for those a spin would have been enough. */
     if (w->crowded || w->thrifty || t->shares) {
         return DPAR_MORE;
     }
@@ -9309,7 +9322,7 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     return DPAR_MORE;
 }
 
-/* Nobody needs to wake it. */
+/* Takes this rank off the count of sleepers, because nobody needs to wake it any more. */
 static void dpari_wait_untell(dpari_world *w, dpari_wait *t)
 {
     if (t->told) {
@@ -9320,9 +9333,9 @@ static void dpari_wait_untell(dpari_world *w, dpari_wait *t)
     }
 }
 
-DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t)
+DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
 {
-    if (t->began > 0.0) { /* who follows the chain of waits must not go on from here */
+    if (t->began > 0.0) { /* a search along the chain of waits must stop at this rank */
         DPARI_STORE(&w->rank[w->me].needs, -1);
     }
     dpari_wait_untell(w, t);
@@ -9340,7 +9353,7 @@ static void dpari_wait_yield(dpari_world *w, dpari_wait *t, double now)
         w->dear -= w->dear > 0;
         return;
     }
-    if (!w->crowded) { /* the two may be apart again soon */
+    if (!w->crowded) { /* this rank and its peer may soon run on different CPUs */
         w->sleepy = DPARI_SLEEPY_LOST;
         return;
     }
@@ -9359,7 +9372,8 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
     if (t->told && (t->peer == peer || t->peer < 0)) {
         return dpari_wait_asleep(w, t);
     }
-    dpari_wait_untell(w, t); /* the news that it had asked for has come; now it needs another's */
+    /* the rank that it was about to sleep for has published; now it waits for a different one */
+    dpari_wait_untell(w, t);
     if (!w->crowded) { /* the system may have moved one of the two since the last look */
         dpari_wait_look_around(w, t, peer);
     }
@@ -9392,9 +9406,9 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
         (void)dpari_wait_look_at_clock(t, dpari_os_now());
         return DPAR_MORE;
     }
-    /* counted first: whoever takes it off the count must find it there. The fence, so that the look
-     * that follows cannot be moved before the exchange: an exchange alone does not forbid it on
-     * POWER (tests/model/order.c). */
+    /* This rank is counted before it sets `asleep`, because whoever claims `asleep` takes it off
+     * the count. The fence keeps the following look at the condition from moving before the
+     * exchange, which an exchange alone does not prevent on POWER (tests/model/order.c). */
     t->bell = DPARI_LOAD_SEQ(&r->bell);
     t->told = 1;
     t->peer = peer;
@@ -9405,7 +9419,7 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
     return DPAR_OK;
 }
 
-DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
+DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     int32_t spins = w->sleepy || w->thrifty ? DPARI_SPINS_SLEEPY : DPARI_SPINS;
     if (w->crowded || t->shares) {
@@ -9422,10 +9436,11 @@ DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pe
     return DPAR_OK;
 }
 
-/* The time that all ranks share. CLOCK_MONOTONIC differs between time namespaces, so nobody reads
- * the clock of another: a rank that finds the shared one as it was when it last looked sets it
- * forward by what has passed since, and one that finds it changed takes it as it is. So it runs
- * while somebody waits, at most as fast as time, and no faster for many. */
+/* The time that all ranks share. CLOCK_MONOTONIC differs between time namespaces, so no rank reads
+ * the clock of another. A rank that finds the shared clock unchanged since its last look sets it
+ * forward by the time that has passed since then. A rank that finds it changed takes the new value.
+ * The shared clock therefore runs while at least one rank waits. It never runs faster than real
+ * time, even if many ranks wait. */
 static uint32_t dpari_clock(dpari_world *w)
 {
     const double now = dpari_os_now();
@@ -9444,13 +9459,13 @@ static uint32_t dpari_clock(dpari_world *w)
     return w->clock;
 }
 
-DPARI_API DPARI_COLD double dpari_beat_age(dpari_world *w, int32_t rank)
+DPARI_INTERNAL DPARI_COLD double dpari_beat_age(dpari_world *w, int32_t rank)
 {
     const uint32_t beat = DPARI_LOAD(&w->rank[rank].beat);
     return (double)(dpari_clock(w) - beat) / 1000.0;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_wait_says(dpari_world *w, int32_t needs)
+DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *w, int32_t needs)
 {
     dpari_rank *r = &w->rank[w->me];
     DPARI_STORE(&r->needs, needs);
@@ -9467,7 +9482,7 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     if (state == DPARI_RANK_LEFT) {
         return;
     }
-    if (ending == DPARI_ENDING_DUMPS) { /* who watches the ranks knows more, in the end */
+    if (ending == DPARI_ENDING_DUMPS) { /* the launcher's report, once there is one, says more */
         int32_t none = 0;
         (void)DPARI_CLAIM(&r->ending, &none, ending);
     } else if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
@@ -9479,12 +9494,13 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     }
 }
 
-DPARI_API DPARI_COLD void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending)
+DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *s, int32_t rank,
+                                                   int32_t ending)
 {
     dpari_rank_is_dead(s, rank, ending);
 }
 
-DPARI_DOOR DPARI_COLD int dpari_world_speaks(dpari_world *w, uint32_t turn)
+DPARI_API DPARI_COLD int dpari_world_speaks(dpari_world *w, uint32_t turn)
 {
     uint32_t said = DPARI_LOAD(&w->head->said);
     while (said < turn) {
@@ -9495,22 +9511,22 @@ DPARI_DOOR DPARI_COLD int dpari_world_speaks(dpari_world *w, uint32_t turn)
     return 0;
 }
 
-DPARI_API DPARI_COLD int dpari_segment_said(const dpari_segment *s)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_said(const dpari_segment *s)
 {
     return DPARI_LOAD(&dpari_segment_head(s)->said) != 0;
 }
 
-DPARI_API DPARI_COLD int dpari_segment_has_left(const dpari_segment *s, int32_t rank)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_has_left(const dpari_segment *s, int32_t rank)
 {
     return DPARI_LOAD(&dpari_segment_ranks(s)[rank].state) == DPARI_RANK_LEFT;
 }
 
-DPARI_API DPARI_COLD int dpari_segment_is_behind(const dpari_segment *s, int32_t rank)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_is_behind(const dpari_segment *s, int32_t rank)
 {
     return DPARI_LOAD(&dpari_segment_ranks(s)[rank].behind) != 0;
 }
 
-DPARI_API DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank)
+DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank)
 {
     const dpari_rank *r = &dpari_segment_ranks(s)[rank];
     return DPARI_LOAD(&r->flights) + ((uint64_t)DPARI_LOAD(&r->beat) << 32);
@@ -9527,7 +9543,7 @@ static int dpari_rank_dumps(dpari_world *w, int32_t rank)
            dpari_beat_age(w, rank) > DPARI_BEAT_FRESH && dpari_os_dumps(r->pid);
 }
 
-DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
+DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
 {
     uint32_t state = DPARI_LOAD(&w->rank[rank].state);
     if (state != DPARI_RANK_HERE || w->threads || rank == w->me) {
@@ -9539,14 +9555,15 @@ DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
         }
         return DPARI_LOAD(&w->rank[rank].state);
     }
-    state = DPARI_LOAD(&w->rank[rank].state); /* it says that it leaves before it lets go */
+    /* a rank that leaves sets its state before it releases its lock: so read the state again */
+    state = DPARI_LOAD(&w->rank[rank].state);
     if (state == DPARI_RANK_HERE) {
         dpari_rank_is_dead(&w->segment, rank, 0);
     }
     return DPARI_LOAD(&w->rank[rank].state);
 }
 
-DPARI_API DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
+DPARI_INTERNAL DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
 {
     int32_t ending = __atomic_load_n(&r->ending, __ATOMIC_RELAXED);
     uint32_t state = DPARI_LOAD(&r->state);
@@ -9564,10 +9581,11 @@ DPARI_API DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
-    /* its lock is gone at once; how it ended, whoever started it knows a moment later */
+    /* the lock of a dead rank is released at once, but the process that started the rank reports a
+     * moment later how it ended */
     for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
                         __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
          i++) {
@@ -9584,7 +9602,8 @@ static int64_t dpari_part_begin(const dpari_world *w)
     return w->head->heap_begin + w->me * w->head->part_bytes;
 }
 
-/* Maps extent `number` of a rank, unless another thread just did; NULL: there are no addresses. */
+/* Maps the extent that belongs at view[index], unless another thread has just done so. Returns its
+ * address, or NULL if this process has no addresses left. */
 static DPARI_COLD char *dpari_view_make(const dpari_world *w, uint64_t index)
 {
     const uint64_t rank = index / DPARI_EXTENTS, number = index % DPARI_EXTENTS;
@@ -9608,7 +9627,7 @@ static DPARI_COLD char *dpari_view_make(const dpari_world *w, uint64_t index)
     return at;
 }
 
-DPARI_DOOR DPARI_ONE_COPY void *dpari_at(const dpari_world *w, uint64_t ref)
+DPARI_API DPARI_NOINLINE void *dpari_at(const dpari_world *w, uint64_t ref)
 {
     char *view;
     if (w->threads) {
@@ -9621,7 +9640,7 @@ DPARI_DOOR DPARI_ONE_COPY void *dpari_at(const dpari_world *w, uint64_t ref)
     return view ? (void *)(view + (ref & DPARI_REF_OFFSET)) : NULL;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref)
+DPARI_API DPARI_COLD void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref)
 {
     const uint64_t index = ref >> DPARI_REF_BITS;
     const int32_t rank = (int32_t)(index / DPARI_EXTENTS);
@@ -9638,7 +9657,8 @@ static char *dpari_own_view(const dpari_world *w, int32_t number)
     return DPARI_LOAD(&w->view[w->me * DPARI_EXTENTS + number]);
 }
 
-/* The own extent that holds this address, with its offset there; 0: none does. */
+/* Finds the extent of this rank's heap that holds `address`. Returns its number and sets *offset to
+ * the address's offset in it, or returns 0 if no extent holds it. */
 static int32_t dpari_own_find(const dpari_world *w, uint64_t address, uint64_t *offset)
 {
     const int32_t n = DPARI_LOAD(&w->owns_extents);
@@ -9652,7 +9672,7 @@ static int32_t dpari_own_find(const dpari_world *w, uint64_t address, uint64_t *
     return 0;
 }
 
-DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
+DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
 {
     const uint64_t address = (uint64_t)(uintptr_t)at;
     uint64_t offset;
@@ -9681,8 +9701,9 @@ static char *dpari_own_map(const dpari_world *w, int64_t begin, int64_t bytes)
     return at;
 }
 
-/* Bytes of the next extent, if addresses suffice: as many as there are so far, so that there are
- * never many extents. Where addresses are limited, a quarter: the program wants the rest. */
+/* Computes the bytes that the next extent should have. They are as many as all extents have so far,
+ * which keeps the number of extents small. If the process has a limit on addresses, they are only a
+ * quarter of that, because the program needs the rest of the addresses. */
 static int64_t dpari_extent_want(const dpari_world *w, int64_t least, int64_t left)
 {
     const int64_t first = INT64_C(4) << 20, most = INT64_C(1) << 46;
@@ -9693,7 +9714,8 @@ static int64_t dpari_extent_want(const dpari_world *w, int64_t least, int64_t le
     return dpari_most(want, least);
 }
 
-/* A new extent for an allocation of so many bytes; its number, 0: see w->lacks. */
+/* Makes a new extent that can hold an allocation of `bytes`. Returns its number, or 0 if there can
+ * be none; w->lacks has the reason. */
 static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
 {
     dpari_rank *r = &w->rank[w->me];
@@ -9730,8 +9752,8 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
 /* ---- the heap of this rank --------------------------------------------------------------------
  */
 
-#define DPARI_ASK_FROM (INT64_C(4) << 20) /* bytes from which it is asked what there is */
-enum { DPARI_TAKING = 20000 }; /* looks, 1 ms apart, at whether others have taken theirs */
+#define DPARI_ASK_FROM (INT64_C(4) << 20) /* from here on, check the free memory first */
+enum { DPARI_TAKING = 20000 }; /* how often, 1 ms apart, to check if others have allocated */
 
 /* The first allocation that begins at `at` or later. */
 static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
@@ -9748,8 +9770,9 @@ static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
     return low;
 }
 
-/* The first gap of `bytes` in an extent that begins at a multiple of `unit`: where, and the place
- * in the list; -1: there is none. */
+/* Finds the first gap of `bytes` in extent `number`; the gap must begin at a multiple of `unit`.
+ * Returns where it begins, or -1 if there is none. *place is the index in `used` for a new
+ * allocation there. */
 static int64_t dpari_extent_gap(const dpari_world *w, int32_t number, int64_t bytes, int64_t unit,
                                 int32_t *place)
 {
@@ -9764,7 +9787,8 @@ static int64_t dpari_extent_gap(const dpari_world *w, int32_t number, int64_t by
     return end - at >= bytes ? at : -1;
 }
 
-/* A gap in any extent, mapped, and which it is; -1: see w->lacks. */
+/* Finds a gap in any of this rank's extents and maps that extent if necessary. Returns where the
+ * gap begins and sets *number to the extent, or returns -1; see w->lacks. */
 static DPARI_COLD int64_t dpari_heap_gap(dpari_world *w, int64_t bytes, int64_t unit,
                                          int32_t *place, int32_t *number)
 {
@@ -9775,7 +9799,7 @@ static DPARI_COLD int64_t dpari_heap_gap(dpari_world *w, int64_t bytes, int64_t 
         if (at < 0) {
             continue;
         }
-        if (!*view) { /* it was empty */
+        if (!*view) { /* the extent was unmapped when it became empty */
             DPARI_STORE(view, dpari_own_map(w, w->own[i].begin, w->own[i].bytes));
         }
         if (*view) {
@@ -9787,8 +9811,9 @@ static DPARI_COLD int64_t dpari_heap_gap(dpari_world *w, int64_t bytes, int64_t 
     return -1;
 }
 
-/* A place for `take` bytes. Large ones begin at a large page, in a new extent if need be: elements
- * of a box that are a page apart miss the table of small pages at each. */
+/* Finds a place for `take` bytes. Large allocations begin at a large page, in a new extent if
+ * necessary. With small pages, elements of a box that are a page apart would each cause a TLB miss.
+ */
 static DPARI_COLD int64_t dpari_heap_place(dpari_world *w, int64_t take, int32_t *place,
                                            int32_t *number)
 {
@@ -9829,8 +9854,9 @@ static void dpari_heap_took(dpari_world *w, int64_t take)
     }
 }
 
-/* Gives the addresses of an empty extent back; its range of the file stays its own. Not the first,
- * which is seldom empty, nor memory that other threads may still read. */
+/* Unmaps an extent if it is empty, so that its addresses are free again; it keeps its range of the
+ * file. The first extent stays mapped because it is seldom empty. Heaps of ranks that are threads
+ * stay mapped because other threads may still read them. */
 static void dpari_extent_rest(dpari_world *w, int32_t number)
 {
     const dpari_own *e = &w->own[number];
@@ -9845,8 +9871,8 @@ static void dpari_extent_rest(dpari_world *w, int32_t number)
     dpari_os_unmap(at, e->bytes);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
-                                                  void **memory)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
+                                                       void **memory)
 {
     int32_t place = 0, number = 0;
     int64_t at = -1, take = bytes < 1 ? 1 : bytes;
@@ -9907,7 +9933,7 @@ DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes,
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
+DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
 {
     const int32_t lacks = w ? w->lacks : DPARI_LACKS_NOTHING;
     dpari_available now;
@@ -9926,7 +9952,7 @@ DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
     default: break;
     }
     if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
-        dpari_os_put_addresses(t); /* private memory was refused, most likely for this */
+        dpari_os_put_addresses(t); /* private memory was refused, most likely by this limit */
         return;
     }
     dpari_os_available(&now);
@@ -9939,7 +9965,7 @@ DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
     }
 }
 
-DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
+DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
 {
     *within = 0;
     for (int32_t i = 1; i <= w->owns_extents && low < high; i++) {
@@ -9963,7 +9989,7 @@ DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high,
     return 1;
 }
 
-DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
+DPARI_INTERNAL void dpari_heap_release(dpari_world *w, void *memory)
 {
     uint64_t offset = 0;
     const int32_t number = dpari_own_find(w, (uint64_t)(uintptr_t)memory, &offset);
@@ -9995,7 +10021,7 @@ static int64_t dpari_view_bytes(const dpari_world *w)
     return w->size * (int64_t)DPARI_EXTENTS * (int64_t)sizeof(char *);
 }
 
-/* What this rank has mapped of the heaps. */
+/* Unmaps all extents that this rank has mapped, its own and those of other ranks. */
 static void dpari_world_unmap(dpari_world *w)
 {
     for (int32_t i = 0; i < w->size * DPARI_EXTENTS; i++) {
@@ -10006,7 +10032,7 @@ static void dpari_world_unmap(dpari_world *w)
     }
 }
 
-DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
+DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *w)
 {
     DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
     dpari_ring_all(&w->segment);
@@ -10023,8 +10049,8 @@ DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
     dpari_os_unmap(w, (int64_t)sizeof *w);
 }
 
-DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
-                                                   const dpar_world_desc *options)
+DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32_t me,
+                                                        int32_t own, const dpar_world_desc *options)
 {
     dpari_world_head *h = dpari_segment_head(s);
     dpari_world *w = (dpari_world *)dpari_os_pages((int64_t)sizeof *w);
@@ -10058,7 +10084,8 @@ DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32
     return w;
 }
 
-/* Who has not come; the message. */
+/* Writes the message that names the ranks that have not come. Returns DPAR_E_PEER if one of them
+ * has ended, otherwise DPAR_E_TIMEOUT. */
 static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *why)
 {
     dpar_status status = DPAR_E_TIMEOUT;
@@ -10086,7 +10113,7 @@ static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
     dpari_wait t;
     memset(&t, 0, sizeof t);
     for (int32_t i = 0; i < w->size; i++) {
-        /* one that came and left again has come */
+        /* a rank that came and has left again has set `member`, so it counts as having come */
         while (DPARI_LOAD(&w->rank[i].member) == 0) {
             if (dpari_wait_turn(w, &t, -1) != DPAR_MORE) {
                 continue;
@@ -10116,11 +10143,12 @@ static int32_t dpari_cpu_bits(uint64_t v)
 
 /* ---- whose memory can be read -----------------------------------------------------------------
  *
- * process_vm_readv takes a pid, and whether it may depends on both processes: their users and
- * namespaces, seccomp, Yama, whether they can be dumped. None of that is asked for. Each rank keeps
- * a word in its private memory that no other process has, and whoever reads from it reads that
- * word, too, in the same call. On entering each rank tries all others and shows which it has read,
- * so that ranks choose together what all of them can do. */
+ * process_vm_readv takes a pid. Whether it is permitted depends on both processes: on their users
+ * and namespaces, on seccomp, on Yama, and on whether they can be dumped. dpar checks none of these
+ * but tries the call. Each rank keeps a word in its private memory that no other process has. A
+ * rank that reads from it reads this word in the same call, which proves that the pid is that of
+ * the right process. When a rank enters, it tries to read from all others and publishes from which
+ * it could, so that the ranks can agree on a method that works for all of them. */
 
 /* The word of a rank. */
 static uint64_t dpari_world_word(const dpari_world *w, int32_t rank)
@@ -10141,7 +10169,7 @@ static int dpari_world_fetch(const dpari_world *w, int32_t rank, void *to, uint6
     return dpari_os_read_peer(&target, to, from, bytes);
 }
 
-DPARI_API int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank)
+DPARI_INTERNAL int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank)
 {
     const dpari_rank *r = &w->rank[reader];
     const int32_t count = DPARI_LOAD(&r->reads);
@@ -10151,7 +10179,8 @@ DPARI_API int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t ra
     return (int)(__atomic_load_n(&r->can_read[rank / 64], __ATOMIC_RELAXED) >> rank % 64 & 1U);
 }
 
-DPARI_API int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from, int64_t bytes)
+DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
+                                    int64_t bytes)
 {
     dpari_rank *r = &w->rank[w->me];
     const uint64_t bit = UINT64_C(1) << rank % 64;
@@ -10177,7 +10206,7 @@ static DPARI_COLD void dpari_world_prove(dpari_world *w)
     }
     memset(r->can_read, 0, sizeof r->can_read);
     r->can_read[w->me / 64] = UINT64_C(1) << w->me % 64;
-    for (int32_t i = 1; i < w->size; i++) { /* not all of them the same rank at once */
+    for (int32_t i = 1; i < w->size; i++) { /* each starts at its next rank, to spread the reads */
         const int32_t peer = (w->me + i) % w->size;
         if (dpari_world_fetch(w, peer, NULL, 0, 0) == 0) {
             r->can_read[peer / 64] |= UINT64_C(1) << peer % 64;
@@ -10211,7 +10240,7 @@ static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t ran
     return "it is not found by its pid";
 }
 
-DPARI_API DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
+DPARI_INTERNAL DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
 {
     int32_t first = -1, count = 0;
     for (int32_t i = 0; i < w->size; i++) {
@@ -10242,7 +10271,8 @@ static int dpari_world_quota_is_short(const dpari_world *w)
     return r->quota < together;
 }
 
-/* What can be known only when all are here: cores for all, and whose memory can be read. */
+/* Finds out what can be known only once all ranks have come: whether there are cores for all of
+ * them, and whose memory this rank can read. */
 static void dpari_world_look(dpari_world *w)
 {
     int32_t cores = 0;
@@ -10258,7 +10288,8 @@ static void dpari_world_look(dpari_world *w)
     dpari_world_prove(w);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t member,
+                                                        dpar_why *why)
 {
     dpari_rank *r = &w->rank[w->me];
     dpari_available available;
@@ -10291,8 +10322,9 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
 /* ---- flight recorder --------------------------------------------------------------------------
  */
 
-/* Records are read while they may be written: word by word, so that no half of one tears. */
-DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
+/* Copies a record that another rank may be writing or reading at the same time. The copy is made
+ * word by word with atomic accesses, so that no word is half old and half new. */
+DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from)
 {
     for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {
         uint64_t v = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
@@ -10300,8 +10332,8 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
     }
 }
 
-DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
-                                     const dpar_call *call)
+DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                          const dpar_call *call)
 {
     dpari_rank *r = &w->rank[w->me];
     uint64_t number = r->flights;
@@ -10326,7 +10358,7 @@ DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequ
     return (int64_t)number;
 }
 
-DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state)
+DPARI_INTERNAL void dpari_flight_end(dpari_world *w, int64_t number, int32_t state)
 {
     dpari_rank *r = &w->rank[w->me];
     if (r->flights - (uint64_t)number <= DPARI_FLIGHTS) {
@@ -10335,8 +10367,8 @@ DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state)
     }
 }
 
-DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
-                                dpari_flight *out)
+DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
+                                     int64_t sequence, dpari_flight *out)
 {
     const dpari_rank *r = &w->rank[rank];
     uint64_t n = DPARI_LOAD(&r->flights), k;
@@ -10358,7 +10390,7 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
     return 0;
 }
 
-DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
+DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
     if (dpari_planning_text(t, f->kind, f->sequence, f->tag)) {
@@ -10411,7 +10443,7 @@ static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
     dpari_text_char(t, ')');
 }
 
-DPARI_API DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     dpari_flight f;
     if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST, &f)) {
@@ -10421,7 +10453,7 @@ DPARI_API DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w, int
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     dpari_flight f;
     if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
@@ -10448,18 +10480,18 @@ static int64_t dpari_table_bytes(const dpari_world *w)
     return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
-DPARI_API int64_t dpari_member_bytes(const dpari_world *w)
+DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *w)
 {
     return (int64_t)sizeof(dpari_member) + 2 * dpari_table_bytes(w) + 2 * w->head->slot_bytes;
 }
 
-DPARI_API dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity)
+DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity)
 {
     char *behind = (char *)(g->member[rank] + 1);
     return (dpari_piece *)(void *)(behind + (parity & 1) * dpari_table_bytes(g->world));
 }
 
-DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank)
+DPARI_INTERNAL char *dpari_staging(const dpari_group *g, int32_t rank)
 {
     char *behind = (char *)(g->member[rank] + 1);
     return behind + 2 * dpari_table_bytes(g->world);
@@ -10468,14 +10500,14 @@ DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank)
 /* ---- how it breaks ----------------------------------------------------------------------------
  */
 
-DPARI_API DPARI_COLD void dpari_why_set(dpar_why *why, const char *text)
+DPARI_INTERNAL DPARI_COLD void dpari_why_set(dpar_why *why, const char *text)
 {
     dpar_text t;
     dpar_text_init(&t, why->text, sizeof why->text);
     dpar_text_put(&t, text);
 }
 
-DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g)
+DPARI_API dpar_status dpari_group_broken(dpari_group *g)
 {
     const dpari_abort *record = &g->member[0]->abort;
     if (g->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
@@ -10489,8 +10521,8 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g)
     return g->comm.status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status status,
-                                                    const char *text)
+DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status status,
+                                                   const char *text)
 {
     dpari_abort *record = &g->member[0]->abort;
     uint32_t none = DPARI_ABORT_NONE;
@@ -10517,7 +10549,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status 
     return g->comm.status;
 }
 
-DPARI_API DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
 {
     const dpari_rank *first =
         (const dpari_rank *)(const void *)(s->base + sizeof(dpari_world_head));
@@ -10535,7 +10567,7 @@ DPARI_API DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *w
 /* ---- who goes on ------------------------------------------------------------------------------
  */
 
-DPARI_API DPARI_COLD void dpari_vote_cast(dpari_group *g, uint64_t word)
+DPARI_INTERNAL DPARI_COLD void dpari_vote_cast(dpari_group *g, uint64_t word)
 {
     dpari_publish(g->world, &g->member[g->comm.rank]->vote.word, word);
 }
@@ -10546,7 +10578,7 @@ static DPARI_COLD int dpari_vote_is_gone(const dpari_group *g, int32_t rank)
     return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT;
 }
 
-DPARI_API DPARI_COLD int32_t dpari_vote_known(const dpari_group *g, int look)
+DPARI_INTERNAL DPARI_COLD int32_t dpari_vote_known(const dpari_group *g, int look)
 {
     int32_t r, n = 0;
     for (r = 0; r < g->comm.size; r++) {
@@ -10556,12 +10588,12 @@ DPARI_API DPARI_COLD int32_t dpari_vote_known(const dpari_group *g, int look)
     return n;
 }
 
-DPARI_API DPARI_COLD int dpari_vote_is_decided(const dpari_group *g)
+DPARI_INTERNAL DPARI_COLD int dpari_vote_is_decided(const dpari_group *g)
 {
     return DPARI_LOAD(&g->member[0]->vote.decided) != 0;
 }
 
-DPARI_API DPARI_COLD const uint64_t *dpari_vote_decide(dpari_group *g)
+DPARI_INTERNAL DPARI_COLD const uint64_t *dpari_vote_decide(dpari_group *g)
 {
     uint64_t *stay = g->member[g->comm.rank]->vote.stay;
     uint32_t none = 0, *decided = &g->member[0]->vote.decided;
@@ -10577,7 +10609,7 @@ DPARI_API DPARI_COLD const uint64_t *dpari_vote_decide(dpari_group *g)
     return g->member[DPARI_LOAD(decided) - 1U]->vote.stay;
 }
 
-DPARI_API DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
+DPARI_INTERNAL DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
 {
     return (int)(stay[rank / 64] >> rank % 64 & 1U);
 }
@@ -10585,12 +10617,12 @@ DPARI_API DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
-DPARI_DOOR DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
+DPARI_API DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
 {
     dpari_text_print(t, "%s%s", g->place != NULL ? " on " : "", g->place != NULL ? g->place : "");
 }
 
-DPARI_API DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
+DPARI_INTERNAL DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
 {
     dpar_text_put(t, "rank ");
     if (g->called != NULL) {
@@ -10604,14 +10636,14 @@ DPARI_API DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int
     }
 }
 
-DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place)
+DPARI_API void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place)
 {
     dpari_group_of(c)->called = number;
     dpari_group_of(c)->place = place;
 }
 
-DPARI_API DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g,
-                                              const dpari_flight *f)
+DPARI_INTERNAL DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g,
+                                                   const dpari_flight *f)
 {
     dpari_flight shown = *f;
     if (g->called != NULL && f->kind != DPAR_CALL_BARRIER && f->root >= 0 &&
@@ -10621,7 +10653,8 @@ DPARI_API DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g
     dpari_flight_text(t, &shown);
 }
 
-DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k)
+DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g,
+                                              const dpar_work *k)
 {
     dpari_flight f;
     memset(&f, 0, sizeof f);
@@ -10663,7 +10696,8 @@ static DPARI_COLD void dpari_put_others_dead(dpar_text *t, const dpari_group *g,
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k,
+                                                      int32_t rank)
 {
     dpar_why why;
     dpar_text t;
@@ -10681,8 +10715,8 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     return dpari_group_break(g, DPAR_E_PEER, why.text);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k,
-                                                     uint64_t ref)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k,
+                                                          uint64_t ref)
 {
     dpar_why why;
     dpar_text t;
@@ -10694,7 +10728,7 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_
     return dpari_group_break(g, DPAR_E_MEMORY, why.text);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref)
+DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref)
 {
     dpari_group *g = dpari_group_of(c);
     dpar_why why;
@@ -10706,7 +10740,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t re
     return dpari_group_break(g, DPAR_E_MEMORY, why.text);
 }
 
-DPARI_DOOR DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
+DPARI_API DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
 {
     const dpari_group *g = dpari_group_of(c);
     int32_t r = 0;
@@ -10725,7 +10759,7 @@ DPARI_DOOR DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
 
 /* It owes nothing new to the communicator once it closes, so of what it owed then all is in the
  * channels when `owes` is read as 0 afterwards: one more look at them is enough. */
-DPARI_DOOR DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world_rank)
+DPARI_API DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world_rank)
 {
     dpari_flight f;
     return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
@@ -10733,8 +10767,8 @@ DPARI_DOOR DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world
            DPARI_LOAD(&g->world->rank[world_rank].owes) == 0;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t world_rank,
-                                              double quiet, int64_t *sequence)
+DPARI_API DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
+                                             int64_t *sequence)
 {
     dpari_world *w = g->world;
     const dpari_rank *r = &w->rank[world_rank];
@@ -10749,8 +10783,8 @@ DPARI_DOOR DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t worl
     return 1;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
-                                             int64_t sequence)
+DPARI_API DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
+                                            int64_t sequence)
 {
     dpari_flight f;
     dpar_text_put(t, " called ");
@@ -10759,7 +10793,7 @@ DPARI_DOOR DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g,
     }
 }
 
-DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
+DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
 {
     int32_t r;
     for (r = 0; r < g->comm.size && g->world_rank[r] != world_rank; r++) {
@@ -10767,8 +10801,8 @@ DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
     return r < g->comm.size ? r : -1;
 }
 
-DPARI_DOOR DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank,
-                                                  double quiet, int32_t *links)
+DPARI_API DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank,
+                                                 double quiet, int32_t *links)
 {
     const dpari_rank *r = g->world->rank;
     int32_t who = world_rank, n;
@@ -10783,7 +10817,7 @@ DPARI_DOOR DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t 
     return who;
 }
 
-DPARI_DOOR DPARI_COLD double dpari_quiet(double timeout)
+DPARI_API DPARI_COLD double dpari_quiet(double timeout)
 {
     const double least = 0.06; /* a sleeper says so each 0.02 s */
     return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
@@ -10792,8 +10826,8 @@ DPARI_DOOR DPARI_COLD double dpari_quiet(double timeout)
 /* ---- an exchange waits for one of its peers ---------------------------------------------------
  */
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g,
-                                                  int32_t peer)
+DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g,
+                                                 int32_t peer)
 {
     const uint32_t state = dpari_rank_state(g->world, peer);
     const dpar_status broken = dpari_group_broken(g);
@@ -10845,8 +10879,8 @@ static DPARI_COLD int dpari_peer_late(dpari_peer_wait *p, double began)
     return now - began > timeout && (now - p->since > quiet || now - began > timeout + 4.0 * quiet);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word,
-                                                   uint64_t value)
+DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word,
+                                                  uint64_t value)
 {
     enum { PROGRESS = 64 }; /* turns between two looks at other work */
     dpari_world *w = p->group->world;
@@ -10907,8 +10941,8 @@ enum {
     DPARI_LEVELS_LOOKS = 512
 };
 
-DPARI_API const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                        int32_t which)
+DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
+                                             int32_t which)
 {
     const dpari_member *m = g->member[rank];
     switch (which) {
@@ -10922,7 +10956,7 @@ DPARI_API const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k
 /* ---- clusters ---------------------------------------------------------------------------------
  */
 
-DPARI_API int64_t dpari_gate_bytes(int32_t size)
+DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size)
 {
     return 3 * size * (int64_t)sizeof(int32_t);
 }
@@ -10941,7 +10975,7 @@ static int32_t dpari_cluster_of(const dpari_group *g, int32_t r, int32_t *member
     return r;
 }
 
-DPARI_API void dpari_gate_cut(dpari_group *g, void *tables)
+DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables)
 {
     dpari_levels *l = &g->levels;
     const int32_t size = g->comm.size;
@@ -10991,8 +11025,8 @@ static int64_t dpari_gate_carries(const dpari_group *g, const dpar_work *k)
     return all && !k->call.varies && bytes <= DPARI_INLINE / g->levels.most ? bytes : 0;
 }
 
-DPARI_API const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                       uint64_t target)
+DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
+                                            uint64_t target)
 {
     const dpari_levels *l = &g->levels;
     const int64_t bytes = l->clusters > 0 ? dpari_gate_carries(g, k) : 0;
@@ -11003,7 +11037,7 @@ DPARI_API const void *dpari_gate_given(const dpari_group *g, const dpar_work *k,
     return (const char *)(const void *)up->payload + l->place[rank] * bytes;
 }
 
-DPARI_API const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at)
+DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at)
 {
     const int32_t lead = at->stage == DPARI_BY_LEVELS ? g->levels.leader[g->comm.rank] : -1;
     return lead < 0 || lead == g->comm.rank ? NULL : g->member[lead]->down.payload;
@@ -11079,8 +11113,8 @@ static int dpari_gate_leaders_came(const dpari_group *g, const dpar_work *k, dpa
     return came;
 }
 
-DPARI_API int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at, int32_t which,
-                              uint64_t target)
+DPARI_INTERNAL int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at,
+                                   int32_t which, uint64_t target)
 {
     const int32_t me = g->comm.rank;
     int came = 1;
@@ -11114,8 +11148,9 @@ DPARI_API int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *a
     return came;
 }
 
-DPARI_API void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
-                               int32_t which, uint64_t target, const void *result, int64_t bytes)
+DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
+                                    int32_t which, uint64_t target, const void *result,
+                                    int64_t bytes)
 {
     const int32_t me = g->comm.rank;
     if (g->levels.clusters == 0 || g->levels.leader[me] != me) {
@@ -11402,7 +11437,7 @@ static int dpari_reached(dpari_group *g, dpar_work *k, int32_t which, uint64_t t
     return 1;
 }
 
-DPARI_API int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32_t rank)
+DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32_t rank)
 {
     const dpari_coll *o = (const dpari_coll *)(const void *)k->state;
     if (rank == g->comm.rank || (k->phase & 0xff) == DPARI_ENTER) {
@@ -12384,7 +12419,7 @@ static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
     return dpari_is_reduction(&k->call) ? dpari_choose_reduction(g, k) : dpari_choose_move(g, k);
 }
 
-DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
+DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
 {
     dpar_status status = DPAR_MORE;
     if ((k->phase & 0xff) == DPARI_ENTER) {
@@ -12564,7 +12599,7 @@ struct dpari_p2p {
     dpari_p2p_link link[1]; /* of each rank */
 };
 
-DPARI_API dpari_p2p *dpari_p2p_open(dpari_world *w)
+DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *w)
 {
     int64_t bytes = (int64_t)sizeof(dpari_p2p) + (w->size - 1) * (int64_t)sizeof(dpari_p2p_link);
     dpari_p2p *p = (dpari_p2p *)dpari_os_pages(bytes);
@@ -12578,7 +12613,7 @@ DPARI_API dpari_p2p *dpari_p2p_open(dpari_world *w)
     return p;
 }
 
-DPARI_API void dpari_p2p_close(dpari_p2p *p)
+DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p)
 {
     if (!p) {
         return;
@@ -12650,7 +12685,7 @@ static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
     dpari_p2p_unlink(list, before, k);
 }
 
-DPARI_APART void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
+DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
 {
     dpari_group *g = dpari_group_of(k->home);
     k->status = status;
@@ -13358,8 +13393,8 @@ static int dpari_p2p_recv_early(dpari_p2p *p, int32_t peer, uint32_t comm, dpar_
     return 0;
 }
 
-DPARI_API dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
-                                      dpar_work *k)
+DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
+                                           dpar_work *k)
 {
     dpari_world *w = p->world;
     const int32_t peer = g->world_rank[call->root];
@@ -13397,7 +13432,7 @@ static void dpari_p2p_poll(dpari_p2p *p, int32_t peer)
     dpari_p2p_pump(p, link, peer);
 }
 
-DPARI_API void dpari_p2p_progress(dpari_p2p *p)
+DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p)
 {
     dpari_world *w = p->world;
     for (int32_t i = 0; i < w->size; i++) {
@@ -13407,7 +13442,7 @@ DPARI_API void dpari_p2p_progress(dpari_p2p *p)
     }
 }
 
-DPARI_API dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k)
+DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k)
 {
     const dpari_world *w = p->world;
     const int32_t peer = g->world_rank[k->call.root];
@@ -13446,7 +13481,7 @@ static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const
     return n;
 }
 
-DPARI_API int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g)
+DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g)
 {
     const dpari_world *w = p->world;
     int32_t n = 0;
@@ -13525,7 +13560,7 @@ static dpari_shm *dpari_shm_of(dpar_comm *c)
 /* ---- locks: only with a progress thread -------------------------------------------------------
  */
 
-DPARI_APART void dpari_lock_shared(dpari_node *n)
+DPARI_STATIC_NOINLINE void dpari_lock_shared(dpari_node *n)
 {
     uint32_t free_now = 0;
     while (!DPARI_CLAIM(&n->lock, &free_now, 1U)) {
@@ -13733,7 +13768,7 @@ static void dpari_progress_all(dpari_node *n)
     dpari_p2p_progress(n->p2p);
 }
 
-DPARI_DOOR void dpari_shm_progress_all(dpar_comm *c)
+DPARI_API void dpari_shm_progress_all(dpar_comm *c)
 {
     dpari_node *n = dpari_shm_of(c)->node;
     if (n->posted > 0) {
@@ -14321,18 +14356,18 @@ static void dpari_engine_shm(dpar_engine *e)
     e->close = dpari_shm_close;
 }
 
-DPARI_DOOR dpari_world *dpari_world_of(const dpar_comm *c)
+DPARI_API dpari_world *dpari_world_of(const dpar_comm *c)
 {
     return c->engine.run == dpari_shm_run ? ((const dpari_group *)(const void *)c)->world : NULL;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_shm_speaks(dpar_comm *c)
+DPARI_API DPARI_COLD int dpari_shm_speaks(dpar_comm *c)
 {
     const dpari_shm *s = dpari_shm_of(c);
     return dpari_world_speaks(s->group.world, (uint32_t)s->generation + 1);
 }
 
-DPARI_API DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
+DPARI_INTERNAL DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
 {
     dpari_shm_of(world)->node->lent = lent;
 }
@@ -14411,9 +14446,9 @@ static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
     dpari_put_lack(&t, n ? n->world : NULL);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
-                                                const dpar_world_desc *options, dpar_comm **comm,
-                                                dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me,
+                                                     int32_t own, const dpar_world_desc *options,
+                                                     dpar_comm **comm, dpar_why *why)
 {
     dpari_node *n = dpari_node_make(s, me, own, options);
     uint64_t member = 0;
@@ -14764,9 +14799,9 @@ static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer 
     return c->engine.run(c, &call);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
-                                                   const dpari_peers_array *array, int32_t n,
-                                                   dpari_peer *peer)
+DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+                                                  const dpari_peers_array *array, int32_t n,
+                                                  dpari_peer *peer)
 {
     const dpari_world *w = c->mem == NULL ? dpari_world_of(c) : NULL;
     dpari_peer mine;
@@ -14800,13 +14835,13 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c,
     return st;
 }
 
-DPARI_DOOR const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i)
+DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i)
 {
     const uint64_t ref = p->peer[rank].ref[i];
     return ref != 0 ? dpari_at(dpari_world_of(p->comm), ref) : NULL;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
+DPARI_API DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
 {
     const dpar_status st = dpar_barrier(p->comm, NULL);
     if (st == DPAR_OK) {
@@ -14815,7 +14850,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_
     return st;
 }
 
-DPARI_DOOR int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
+DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
 {
     return bytes >= DPARI_PEERS_STREAM &&
            !dpari_peers_plain(dpari_world_of(p->comm), DPAR_WORLD_NO_STREAMING_STORES);
@@ -14854,20 +14889,20 @@ static DPARI_COLD const char *dpari_job_environ(const void *user, const char *na
     return NULL;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_site_here(dpari_site *site)
+DPARI_API DPARI_COLD void dpari_site_here(dpari_site *site)
 {
     site->env = dpari_job_environ;
     site->user = NULL;
     site->root = "";
 }
 
-DPARI_DOOR DPARI_COLD const char *dpari_site_env(const dpari_site *site, const char *name)
+DPARI_API DPARI_COLD const char *dpari_site_env(const dpari_site *site, const char *name)
 {
     return site->env(site->user, name);
 }
 
-DPARI_DOOR DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
-                                              size_t room)
+DPARI_API DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
+                                             size_t room)
 {
     char full[512];
     dpar_text t;
@@ -14897,8 +14932,8 @@ DPARI_DOOR DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char
     return (int64_t)used;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                                 const char *b, const char *c, const char *d)
+DPARI_API DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+                                                const char *b, const char *c, const char *d)
 {
     dpar_text t;
     if (why != NULL) {
@@ -14909,7 +14944,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *w
     return status;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_t *value)
+DPARI_API DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_t *value)
 {
     int64_t v = 0;
     size_t i;
@@ -14965,8 +15000,8 @@ static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t
     return *times > 0;
 }
 
-DPARI_API DPARI_COLD int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks,
-                                         int32_t *nodes)
+DPARI_INTERNAL DPARI_COLD int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks,
+                                              int32_t *nodes)
 {
     int32_t count = 0, found = -1, here, times;
     size_t at = 0;
@@ -15129,7 +15164,7 @@ static int dpari_job_segment_read(const char *text, int32_t *fd, int32_t *pid)
     return dpari_job_digits(text, &at, pid) && text[at] == 0;
 }
 
-DPARI_API DPARI_COLD int dpari_job_segment(const dpari_site *site)
+DPARI_INTERNAL DPARI_COLD int dpari_job_segment(const dpari_site *site)
 {
     const char *text = dpari_site_env(site, DPARI_JOB_SEGMENT);
     int32_t fd, pid;
@@ -15147,7 +15182,7 @@ static int dpari_job_is_anothers(const dpari_site *s)
 }
 
 /* True if a variable of this launcher is set. Its other variables must then be set, too. */
-DPARI_APART int dpari_job_seen(const dpari_site *s, int32_t launcher)
+DPARI_STATIC_NOINLINE int dpari_job_seen(const dpari_site *s, int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_DPAR:
@@ -15169,7 +15204,7 @@ DPARI_APART int dpari_job_seen(const dpari_site *s, int32_t launcher)
     }
 }
 
-DPARI_DOOR DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
+DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_NONE: return "none";
@@ -15237,8 +15272,8 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
 }
 
 /* The four numbers of a row by their names. */
-DPARI_APART dpar_status dpari_job_take(const dpari_site *s, int32_t launcher,
-                                       dpar_launcher_info *job, dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *s, int32_t launcher,
+                                                 dpar_launcher_info *job, dpar_why *why)
 {
     dpari_job_row row;
     dpar_status status;
@@ -15401,8 +15436,9 @@ static void dpari_job_fold(const char *text, size_t n, char id[64])
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
-                                                int32_t *nodes, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
+                                                     dpar_launcher_info *job, int32_t *nodes,
+                                                     dpar_why *why)
 {
     dpar_launcher_info found;
     dpar_status status = DPAR_OK;
@@ -15446,7 +15482,7 @@ DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_lau
     return status;
 }
 
-DPARI_API DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
 {
     char path[64], text[512];
     dpari_site here;
@@ -15483,8 +15519,8 @@ static int64_t dpari_job_proxy(const dpari_site *s)
                : 0;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes,
-                                                 dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes,
+                                                dpar_why *why)
 {
     dpari_site here;
     dpar_text t;
@@ -15569,7 +15605,7 @@ typedef struct dpari_host {
  */
 
 /* 64-bit FNV-1a, continued from h. */
-DPARI_APART uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
+DPARI_STATIC_NOINLINE uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
 {
     int i;
     for (i = 0; i < 64; i += 8) {
@@ -15588,8 +15624,8 @@ static uint64_t dpari_meet_id(const dpar_launcher_info *job)
     return h;
 }
 
-DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k,
-                                               int32_t named, struct sockaddr_un *name)
+DPARI_INTERNAL DPARI_COLD socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k,
+                                                    int32_t named, struct sockaddr_un *name)
 {
     char text[80];
     dpar_text t;
@@ -15738,7 +15774,7 @@ static int dpari_meet_milliseconds(double seconds)
 
 /* Ends a socket of this user's in /tmp that nobody answers, and for longer than it takes from the
  * name to listening at it (until then it refuses as well). */
-DPARI_APART void dpari_meet_end_stale(const char *entry)
+DPARI_STATIC_NOINLINE void dpari_meet_end_stale(const char *entry)
 {
     struct sockaddr_un name;
     struct stat about;
@@ -16330,9 +16366,9 @@ static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadli
     return DPAR_E_TIMEOUT;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info *job,
-                                                  const dpar_world_desc *o, dpari_segment *segment,
-                                                  dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info *job,
+                                                       const dpar_world_desc *o,
+                                                       dpari_segment *segment, dpar_why *why)
 {
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
     double deadline = dpari_os_now() + timeout;
@@ -16842,7 +16878,7 @@ static void dpari_launch_supervise(dpari_launch *l)
     }
 }
 
-DPARI_APART DPARI_COLD dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
+DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
 {
     int32_t r, started;
     int number = 0;
@@ -17116,9 +17152,9 @@ static dpar_status dpari_launch_all(dpari_launch *l, dpari_verdict *verdict, dpa
     return status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
-                                                      const dpar_world_desc *options,
-                                                      dpari_verdict *verdict, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
+                                                     const dpar_world_desc *options,
+                                                     dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_status status = dpari_launch_check(n, fn, options, why);
     dpari_launch l;
@@ -17135,9 +17171,9 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, v
     return dpari_launch_all(&l, verdict, why);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
-                                                        const dpar_world_desc *options,
-                                                        dpari_verdict *verdict, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
+                                                       const dpar_world_desc *options,
+                                                       dpari_verdict *verdict, dpar_why *why)
 {
     dpari_image image;
     dpari_launch l;
@@ -17175,7 +17211,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
 /* ---- ranks that somebody else started ---------------------------------------------------------
  */
 
-DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o, dpar_why *why)
+DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o, dpar_why *why)
 {
     const char *text = dpari_site_env(site, "DPAR_TIMEOUT");
     double value;
@@ -17254,9 +17290,9 @@ static dpar_status dpari_job_segment_find(const dpar_launcher_info *job,
     return dpari_meet_ranks(job, options, segment, why);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_launcher_info *job,
-                                                 const dpar_world_desc *options, dpar_comm **world,
-                                                 dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_job_join(const dpar_launcher_info *job,
+                                                const dpar_world_desc *options, dpar_comm **world,
+                                                dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = dpari_job_segment_find(job, options, &segment, why);
@@ -17269,8 +17305,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_launcher_info *job,
     return status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_launcher_info *job,
-                                                const dpar_world_desc *options, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_job_try(const dpar_launcher_info *job,
+                                               const dpar_world_desc *options, dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = dpari_launch_options(options, why);
@@ -17704,7 +17740,7 @@ DPAR_API DPARI_COLD void *dpar_alloc(dpar_comm *c, int64_t bytes)
     return dpar_comm_alloc(c, bytes, &memory) == DPAR_OK ? memory : NULL;
 }
 
-DPARI_APART double dpari_scalar(dpar_comm *c, double x, int32_t op)
+DPARI_STATIC_NOINLINE double dpari_scalar(dpar_comm *c, double x, int32_t op)
 {
     double all = 0.0;
     if (dpar_all_reduce(c, &x, &all, 1, DPAR_F64, op, NULL) != DPAR_OK) {
@@ -17796,7 +17832,8 @@ static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
 }
 
 /* An element from its bits; digits: how many of a float. */
-DPARI_APART void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type, int32_t digits)
+DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type,
+                                           int32_t digits)
 {
     const void *at = bits;
     double real;

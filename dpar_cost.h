@@ -326,10 +326,10 @@ DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why
  *     cost.seconds
  *
  * Bytes always count the FULL vector, which is the "size" of nccl-tests: the output of an
- * all-gather, the input of a reduce-scatter, one rank's buffer of an all-to-all. A ring all-reduce
- * of n ranks in a textbook takes 2 (n-1)/n * bytes / Bps. The bus bandwidth of nccl-tests is bytes
- * / time times a factor: 2 (n-1)/n for an all-reduce, (n-1)/n for all-gather, reduce-scatter and
- * all-to-all. */
+ * all-gather, the input of a reduce-scatter, one rank's buffer of an all-to-all. By the textbook, a
+ * ring all-reduce of n ranks whose links carry Bps bytes/s takes 2 (n-1)/n * bytes / Bps. The bus
+ * bandwidth of nccl-tests is (bytes / time) * factor. The factor is 2 (n-1)/n for an all-reduce and
+ * (n-1)/n for all-gather, reduce-scatter and all-to-all. */
 
 /* The algorithms of a collective. dpar_collective_predict names the one that it found fastest. */
 enum {
@@ -360,25 +360,26 @@ typedef struct dpar_collective_cost {
 } dpar_collective_cost;
 
 /* Describes a group of n ranks that are `stride` ranks apart, and counts how many such groups share
- * a node. All these groups together fill the machine. If they are placed differently (groups of 4
- * ranks on nodes of 6 GPUs), the result is one that spans two nodes, because the slowest group
- * holds up the others. O(1). */
+ * a node. All these groups together fill the machine. If some of them span two nodes and others do
+ * not (groups of 4 ranks on nodes of 6 GPUs), the result describes one that spans two nodes,
+ * because the slowest group holds up the others. O(1). */
 DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster *c, int32_t n,
                                       int32_t stride);
 
 /* Predicts the time of one collective call.
  *
- * c:     the machine. Calls that were measured (c->curve) replace the formulas.
+ * c:     the machine. If it has measured times (c->curve), they replace the formulas.
  * g:     the group of ranks; the groups of a node share its NICs.
  * kind:  DPAR_CALL_ALL_REDUCE, ...
  * bytes: of the full vector; a barrier has none.
  * cost:  the result. All of it is 0 for a group of one rank, for no bytes, and for an unknown kind.
  *
  * The prediction is that of the fastest algorithm that the machine has: flat ring, tree,
- * hierarchical, a low-latency protocol, and in-switch reduction, which exists for all-reduce only
- * and pays from some size on. All-gather and reduce-scatter between nodes are rings, as in NCCL.
- * With one rank per node they may also be trees on Hopper and Blackwell (NCCL's PAT). The latency
- * of a step and the bandwidth by size and ranks come from the calibration of `c`.
+ * hierarchical, a low-latency protocol, and in-switch reduction. The last exists for all-reduce
+ * only and is faster than the others only from some size on. All-gather and reduce-scatter between
+ * nodes are rings, as in NCCL. With one rank per node they may also be trees on Hopper and
+ * Blackwell (NCCL's PAT). The calibration of `c` gives the latency of a step and the share of the
+ * bandwidth that collectives reach. The bandwidth also depends on the size and the number of ranks.
  *
  * O(1), about 50 ns. The rules and their sources are in collective.c; tests/cost/collective.c
  * prints the errors against published tables. */
@@ -927,7 +928,7 @@ enum {
     DPAR_MEMORY_MASTER,      /* master copies of the weights */
     DPAR_MEMORY_OPTIMIZER,   /* moments of the optimizer */
     DPAR_MEMORY_ACTIVATIONS, /* kept from forward to backward, for all micro-batches in flight */
-    DPAR_MEMORY_LOGITS,      /* logits and loss of the last stage that TRANSIENT does not include */
+    DPAR_MEMORY_LOGITS,      /* the last stage's logits and loss, less what TRANSIENT includes */
     DPAR_MEMORY_GATHERED,    /* ZeRO-3: weights that are gathered at the same time */
     DPAR_MEMORY_BUCKETS,     /* gradient buckets in flight */
     DPAR_MEMORY_HALO,        /* halo cells and their buffers */
@@ -946,13 +947,13 @@ enum {
 
 /* The memory of one rank in bytes, by term. */
 typedef struct dpar_memory_usage {
-    double term[DPAR_MEMORY_COUNT]; /* by DPAR_MEM_*, on the worst stage */
+    double term[DPAR_MEMORY_COUNT]; /* indexed by DPAR_MEMORY_*, for the worst stage */
     double allocated; /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
     double total;     /* sum of all terms: the expected use */
     /* The range of the total. It assumes 3 % to 10 % of fragmentation in place of the expected 5 %;
      * with ZeRO-3 in DeepSpeed 12 % to 25 % in place of 20 %. `lower` does not include `late`. */
     double lower, upper;
-    double late;        /* part of GATHERED that is released late, or earlier if memory is needed */
+    double late;        /* part of GATHERED: released late unless the memory is needed earlier */
     double first, last; /* totals of the first and of the last stage */
     int32_t worst;      /* pipeline rank of the stage that needs the most */
     int32_t moment;     /* DPAR_MEMORY_PEAK_*: when it needs the most */
@@ -1538,7 +1539,7 @@ DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, co
 /* Returns the distance of a word s from `name`: 6 for each edit that turns s into a prefix of
  * `name`, and 1 for each letter that then remains. So "a100" is near "a100-80". A part of a name
  * and a name with a suffix are near as well. */
-DPARI_API int32_t dpari_unlike(const char *s, size_t n, const char *name);
+DPARI_INTERNAL int32_t dpari_unlike(const char *s, size_t n, const char *name);
 
 DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
 {
@@ -1546,15 +1547,15 @@ DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
 }
 
 /* Checks that every number of the machine is in its range and none is NaN. */
-DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
 
 /* workload.c */
 
 /* Returns "megatron", "core", ..., or "?" for an unknown stack. */
-DPARI_API const char *dpari_stack_name(int32_t stack);
+DPARI_INTERNAL const char *dpari_stack_name(int32_t stack);
 /* Sets m->stack from such a name or from name@year. Returns 1, or 0 if there is no such name. If no
  * run of that year is known, m->note says so. */
-DPARI_API int dpari_stack_read(dpar_model *m, const char *s, size_t n);
+DPARI_INTERNAL int dpari_stack_read(dpar_model *m, const char *s, size_t n);
 /* A generation of a software stack. */
 typedef struct dpari_generation {
     int8_t stack, overlap; /* the stack whose layers it runs; bits DPAR_OVERLAP_* */
@@ -1571,47 +1572,47 @@ typedef struct dpari_generation {
     int16_t from, to; /* years of its runs */
 } dpari_generation;
 /* Returns the generation that the workload names. */
-DPARI_API const dpari_generation *dpari_age(const dpar_workload *w);
+DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *w);
 /* Return "unfused", "flash1", ... and "eager", "compiled", ..., or "?" for an unknown number. */
-DPARI_API const char *dpari_attention_name(int32_t attention);
-DPARI_API const char *dpari_loss_name(int32_t loss);
+DPARI_INTERNAL const char *dpari_attention_name(int32_t attention);
+DPARI_INTERNAL const char *dpari_loss_name(int32_t loss);
 /* Returns the parameters of one layer of a class, or 0 if there is no such class. */
-DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer);
+DPARI_INTERNAL double dpari_layer_params(const dpar_workload *w, int32_t layer);
 /* Returns the bytes that one layer of a class saves per token under a recomputation, before
  * anything is cut, or 0 if there is no such class. */
-DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
+DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
 /* Returns the index of the class whose layers have the most parameters each. */
-DPARI_API int32_t dpari_workload_largest(const dpar_workload *w);
+DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *w);
 /* Checks that the counts are consistent, the shapes positive and finite, and the parameters fewer
  * than 2^62. */
-DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
 
 /* Counts m->kinds from two lists. `mix` has `mixes` letters as in dpar_model.pattern, repeated;
  * with mixes = 0 the pattern itself is used. `feeds` has DPAR_MODEL_FFN_* of the first n layers;
  * the others follow the settings of the model. */
-DPARI_API void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes, const int8_t *feeds,
-                                 int32_t n);
+DPARI_INTERNAL void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
+                                      const int8_t *feeds, int32_t n);
 
 /* strategy.c */
 
 /* Appends "full", "selective+norm", ... */
-DPARI_API void dpari_write_recompute(dpar_text *t, int32_t recompute);
+DPARI_INTERNAL void dpari_write_recompute(dpar_text *t, int32_t recompute);
 /* Returns the place of a field's value; for TILES that of the first of three. */
-DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field);
+DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *s, int32_t field);
 /* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */
-DPARI_API const char *dpari_cp_name(int32_t cp_kind);
+DPARI_INTERNAL const char *dpari_cp_name(int32_t cp_kind);
 /* Appends a name and bits: "dp+pp", or with `offload` "optimizer+nvme". */
-DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);
+DPARI_INTERNAL void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);
 /* Appends "2x4". */
-DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles);
+DPARI_INTERNAL void dpari_write_tiles(dpar_text *t, const int32_t *tiles);
 /* Returns the number of ranks that share the state of ZeRO: its group times cp times the tiles. */
-DPARI_API double dpari_zero_ranks(const dpar_strategy *s);
+DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *s);
 /* Returns 1 if tp x cp divides the sequence, which sequence parallelism needs, otherwise 0. */
-DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
+DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
 /* Checks that a strategy is legal for a job, memory apart. On failure *rule gets
  * DPAR_STRATEGY_RULE_*; it may be NULL. global_batch 0 allows any batch. O(1). */
-DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
-                                           int64_t global_batch, int32_t *rule, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                                int64_t global_batch, int32_t *rule, dpar_why *why);
 
 /* ==== cost/json.h ==== */
 
@@ -1653,10 +1654,10 @@ typedef struct dpari_json_item {
 } dpari_json_item;
 
 /* Begins to read. It checks nothing yet. O(1). */
-DPARI_API void dpari_json_init(dpari_json *j, const char *text, size_t bytes);
+DPARI_INTERNAL void dpari_json_init(dpari_json *j, const char *text, size_t bytes);
 /* Reads the next item. Its kind is DPARI_JSON_END after the outermost value. O(length of the item).
  * Fails with DPAR_E_PARSE; the message has line and column. */
-DPARI_API dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why);
 
 /* ==== cost/price.h ==== */
 
@@ -1665,12 +1666,12 @@ DPARI_API dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar
  * level while it walks the options of the next. */
 
 /* Returns the FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
-DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
+DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
 
 /* Returns what a run overlaps, bits DPAR_OVERLAP_*: the strategy's, or for DEFAULT the stack's. */
-DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
+DPARI_INTERNAL int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
 /* Returns the compute time lost per second of hidden communication. */
-DPARI_API double dpari_contention(const dpar_job *job);
+DPARI_INTERNAL double dpari_contention(const dpar_job *job);
 
 /* Bytes that all `ranks` ranks of a stage send in the calls that are priced. Only
  * dpar_traffic_count passes one; other callers pass NULL. */
@@ -1681,8 +1682,8 @@ typedef struct dpari_tally {
 } dpari_tally;
 /* Adds a call of n ranks on a full vector of `bytes`, made `forward` times in the forward and
  * `backward` times in the backward. */
-DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n, double bytes,
-                               double forward, double backward);
+DPARI_INTERNAL void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n,
+                                    double bytes, double forward, double backward);
 
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
 typedef struct dpari_layer_price {
@@ -1709,10 +1710,11 @@ typedef struct dpari_layers {
     dpari_layer_price of[DPAR_MAX_LAYER_CLASSES];
     double dummies, head_dummies; /* bytes of the dummy weight gradients of Megatron-Core */
 } dpari_layers;
-DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out);
+DPARI_INTERNAL void dpari_price_layers(const dpar_job *job, const dpar_strategy *s,
+                                       dpari_layers *out);
 /* Counts the calls of one layer of class i. */
-DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
-                                 dpari_tally *tally);
+DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+                                      dpari_tally *tally);
 
 /* The price of one pipeline rank: the sum over its layers, for one micro-batch. */
 typedef struct dpari_stage {
@@ -1732,16 +1734,16 @@ typedef struct dpari_stage {
     double total; /* seconds of one micro-batch, forward and backward, everything included */
 } dpari_stage;
 
-DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
-                                 const dpari_layers *layers, int32_t rank, dpari_stage *st);
+DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+                                      const dpari_layers *layers, int32_t rank, dpari_stage *st);
 
 /* Returns the number of layers of class i (blocks) on a pipeline rank. */
-DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s, int32_t rank,
-                                    int32_t i);
+DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s,
+                                         int32_t rank, int32_t i);
 /* Returns the v-th chunk of a rank. */
-DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
+DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
 /* Returns 1 if the first and the last chunk are on different ranks, otherwise 0. */
-DPARI_API int dpari_ends_apart(const dpar_strategy *s);
+DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *s);
 /* The prices of the pipeline ranks that can be the worst: the first, the second, the last, and
  * those around each change of class if there are blocks of several classes. If they are too many,
  * the fastest are left out. The stages depend on pp, vp, schedule, recompute and recompute_layers
@@ -1754,11 +1756,11 @@ typedef struct dpari_stages {
     double sum_total;  /* seconds of one micro-batch through all of them */
     double send;       /* bytes of one boundary, on one rank */
 } dpari_stages;
-DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_layers *layers, dpari_stages *out);
+DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
+                                       const dpari_layers *layers, dpari_stages *out);
 
 /* Checks the bytes per parameter and the format of the products. Fails with DPAR_E_ARG. */
-DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
 
 /* ==== cost/terms.h ==== */
 
@@ -1768,38 +1770,41 @@ DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
 
 /* Predicts the memory of the rank that needs the most. Strategies that differ only in dp, shard,
  * zero, micro_batches, offload and overlap have the same stages. */
-DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_stages *stages, dpar_memory_usage *m);
+DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
+                                       const dpari_stages *stages, dpar_memory_usage *m);
 /* The same without prices of stages. The strategy must have passed dpari_strategy_check. O(layer
  * classes). */
-DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory_usage *m);
+DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *s,
+                                    dpar_memory_usage *m);
 /* Returns 1 if a plan fits with a margin, otherwise 0: `upper` less `late` into `limit` bytes of a
  * GPU (0 selects its memory), and the offloaded bytes of all GPUs of a node into the node's memory.
  */
-DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m, double limit);
+DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m,
+                                         double limit);
 /* Returns 1 if a plan can run, otherwise 0. It compares `lower`, because the allocator releases its
  * cache before it fails. */
-DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m);
+DPARI_INTERNAL int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m);
 /* Returns the bytes of state per rank for `params` parameters over d ranks at ZeRO stage 0..3
  * (Rajbhandari 2020). */
-DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
+DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage,
+                                       int32_t d);
 /* Returns how many micro-batches' activations a pipeline rank holds at most under a schedule, in
  * units of a full stage. Returns 0 if the rank, a degree or the schedule does not exist. */
-DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
-                                 int32_t micro_batches);
+DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
+                                      int32_t micro_batches);
 
 /* step.c */
 
 /* Predicts the time of a step. */
-DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
-                                const dpari_stages *stages, dpar_step_cost *t);
+DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
+                                     const dpari_stages *stages, dpar_step_cost *t);
 /* The same without prices of stages. The strategy must have passed dpari_strategy_check. */
-DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t);
+DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t);
 /* Returns the seconds of one message between stages. */
-DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s);
+DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s);
 /* Counts the gradients, and the weights of ZeRO, that the ranks of a stage send in a step. */
-DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                dpari_tally *tally);
+DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *s,
+                                     const dpari_stage *st, dpari_tally *tally);
 
 /* ==== cost/kinds.h ==== */
 
@@ -1824,7 +1829,7 @@ enum {
 
 /* Returns 1 if messages inside a node are sent over PCIe, because the links are no faster,
  * otherwise 0. */
-DPARI_API int dpari_over_pcie(const dpar_cluster *c);
+DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *c);
 
 /* The fastest plan with exactly these bits. If there are more kinds than entries, the slowest are
  * dropped. */
@@ -1839,8 +1844,8 @@ typedef struct dpari_kinds {
     dpari_kind of[DPARI_KINDS];
 } dpari_kinds;
 /* Enters a plan if it is the fastest of its kind. */
-DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
-                               double seconds);
+DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
+                                    double seconds);
 
 /* ==== cost/json.c ==== */
 
@@ -1857,7 +1862,7 @@ enum {
     DPARI_JSON_NOTHING      /* after the outermost value */
 };
 
-DPARI_API void dpari_json_init(dpari_json *j, const char *text, size_t bytes)
+DPARI_INTERNAL void dpari_json_init(dpari_json *j, const char *text, size_t bytes)
 {
     dpari_zero(j, sizeof(*j));
     j->text = text;
@@ -1992,7 +1997,7 @@ static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_wh
     return dpari_json_fail(j, why, "a value was expected");
 }
 
-DPARI_APART void dpari_json_after_value(dpari_json *j)
+DPARI_STATIC_NOINLINE void dpari_json_after_value(dpari_json *j)
 {
     j->expect = j->depth > 0 ? DPARI_JSON_COMMA : DPARI_JSON_NOTHING;
 }
@@ -2012,7 +2017,7 @@ static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_wh
     return DPAR_OK;
 }
 
-DPARI_APART int dpari_json_in_object(const dpari_json *j)
+DPARI_STATIC_NOINLINE int dpari_json_in_object(const dpari_json *j)
 {
     return j->depth > 0 && (j->objects >> (j->depth - 1) & 1u);
 }
@@ -2113,7 +2118,7 @@ static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_wh
     return st == DPAR_OK ? dpari_json_value(j, item, why) : st;
 }
 
-DPARI_API dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpari_json after = *j;
     dpari_json_item found;
@@ -2481,7 +2486,7 @@ static const char *dpari_nth(const char *list, int32_t index, int32_t each)
     return index < 0 ? NULL : list;
 }
 
-DPARI_API DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *name)
+DPARI_INTERNAL DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *name)
 {
     int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
     for (k = 0; k < m; k++) {
@@ -3214,7 +3219,7 @@ static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c,
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
 {
     int64_t gpus = 0;
     int32_t i;
@@ -3690,7 +3695,7 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_
 
 /* ---- sums over the list ---------------------------------------------------------------- */
 
-DPARI_API const char *dpari_stack_name(int32_t stack)
+DPARI_INTERNAL const char *dpari_stack_name(int32_t stack)
 {
     static const char name[DPAR_MODEL_STACK_END][14] = {
         "?",        "megatron", "core",   "torch",         "compiled",  "llm-foundry", "torchtitan",
@@ -3727,7 +3732,7 @@ static const dpari_generation *dpari_generation_at(int32_t stack)
     return &age[stack];
 }
 
-DPARI_API const dpari_generation *dpari_age(const dpar_workload *w)
+DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *w)
 {
     return dpari_generation_at(w->age > 0 && w->age < DPAR_MODEL_STACK_END ? w->age : w->stack);
 }
@@ -3751,7 +3756,7 @@ static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
     return best > 0 ? best : first;
 }
 
-DPARI_API DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n)
+DPARI_INTERNAL DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n)
 {
     const dpari_generation *g;
     dpar_text t;
@@ -3785,20 +3790,20 @@ DPARI_API DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n
     return 1;
 }
 
-DPARI_API const char *dpari_attention_name(int32_t attention)
+DPARI_INTERNAL const char *dpari_attention_name(int32_t attention)
 {
     static const char name[DPAR_MODEL_ATTENTION_END][12] = {"?", "unfused", "flash1", "flash"};
     return attention > 0 && attention < DPAR_MODEL_ATTENTION_END ? name[attention] : "?";
 }
 
-DPARI_API const char *dpari_loss_name(int32_t loss)
+DPARI_INTERNAL const char *dpari_loss_name(int32_t loss)
 {
     static const char name[DPAR_MODEL_LOSS_END][12] = {"?",       "eager",   "compiled", "fused",
                                                        "inplace", "chunked", "parallel"};
     return loss > 0 && loss < DPAR_MODEL_LOSS_END ? name[loss] : "?";
 }
 
-DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
+DPARI_INTERNAL double dpari_layer_params(const dpar_workload *w, int32_t layer)
 {
     double sum = 0.0;
     int32_t i;
@@ -3808,7 +3813,7 @@ DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
     return sum;
 }
 
-DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute)
+DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute)
 {
     double sum = 0.0;
     int32_t i;
@@ -3823,7 +3828,7 @@ DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_
     return sum;
 }
 
-DPARI_API int32_t dpari_workload_largest(const dpar_workload *w)
+DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *w)
 {
     int32_t i, best = 0;
     for (i = 1; i < w->layers; i++) {
@@ -3834,7 +3839,7 @@ DPARI_API int32_t dpari_workload_largest(const dpar_workload *w)
     return best;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
 {
     int32_t i;
     double params = 0.0;
@@ -3913,8 +3918,8 @@ static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, in
     return op;
 }
 
-DPARI_APART dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels, double touch,
-                                      double touch_back, double save)
+DPARI_STATIC_NOINLINE dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels,
+                                                double touch, double touch_back, double save)
 {
     dpar_op *op = dpari_add_op(w, DPAR_OP_STREAM, cut, kernels);
     op->touch = touch;
@@ -4382,8 +4387,8 @@ static int32_t dpari_kind_of(char letter, int32_t *feed)
     return at < 8 ? at % 4 : DPAR_MODEL_MIXER_NONE;
 }
 
-DPARI_API DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
-                                            const int8_t *feeds, int32_t n)
+DPARI_INTERNAL DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
+                                                 const int8_t *feeds, int32_t n)
 {
     int32_t i, plain = 1;
     if (mixes < 1) {
@@ -4684,7 +4689,7 @@ static int dpari_is_transformer(int32_t family)
     return family <= DPAR_MODEL_FAMILY_T5;
 }
 
-DPARI_APART dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
 {
     if (m->scan > 0 && m->heads == 0) { /* a recurrence alone has no heads of attention */
         m->heads = m->kv_heads = 0;
@@ -4732,7 +4737,7 @@ static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
     return DPAR_OK;
 }
 
-DPARI_APART dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
 {
     int32_t i, sees = 0, scans = 0;
     if (m->experts < 0 || (m->experts > 0 && (m->topk < 1 || m->topk > m->experts))) {
@@ -4929,7 +4934,7 @@ static double dpari_model_samples_tokens(const dpar_model *m)
     return m->family == DPAR_MODEL_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
 }
 
-DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
+DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *w, const dpar_model *m)
 {
     int gpt = m->family == DPAR_MODEL_FAMILY_GPT;
     int transformer = dpari_is_transformer(m->family);
@@ -5202,7 +5207,7 @@ static const char dpari_newer[] =
     "bert-base\0gpt:12/768/12/0/0/30522/512,positions=514,causal=-1,head=3,tied=1\0"
     "bert-large\0bert-base,24/1024/16\0";
 
-DPARI_APART const char *dpari_behind(const char *text)
+DPARI_STATIC_NOINLINE const char *dpari_behind(const char *text)
 {
     return text + dpari_length(text) + 1;
 }
@@ -5379,7 +5384,8 @@ static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const 
     return dpari_say_word(status, why, "@", text, sizeof(text), 0, 0, 0, 0);
 }
 
-DPARI_APART dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, const char *form)
+DPARI_STATIC_NOINLINE dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why,
+                                                  const char *form)
 {
     return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
 }
@@ -6208,7 +6214,7 @@ static const char *dpari_type_row(const char *row, const dpari_slice *type)
     return NULL;
 }
 
-DPARI_APART const char *dpari_type_find(const dpari_slice *type)
+DPARI_STATIC_NOINLINE const char *dpari_type_find(const dpari_slice *type)
 {
     const char *row = dpari_type_row(dpari_types, type);
     return row != NULL ? row : dpari_type_row(dpari_types_more, type);
@@ -6496,8 +6502,8 @@ static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t
     return DPAR_OK;
 }
 
-DPARI_APART dpar_status dpari_config_member(dpari_config_state *c, const dpari_json_item *item,
-                                            dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_config_member(dpari_config_state *c,
+                                                      const dpari_json_item *item, dpar_why *why)
 {
     int32_t in = c->in[item->depth], key = -1;
     int open = item->kind == DPARI_JSON_OBJECT || item->kind == DPARI_JSON_ARRAY;
@@ -6594,7 +6600,7 @@ static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *
 }
 
 /* Returns a * b, or 0 (not given) if it is too large. */
-DPARI_APART int32_t dpari_config_product(int32_t a, int64_t b)
+DPARI_STATIC_NOINLINE int32_t dpari_config_product(int32_t a, int64_t b)
 {
     int64_t v = 0;
     return a > 0 && b > 0 && dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;
@@ -6666,7 +6672,7 @@ static void dpari_config_fields(dpar_model *m, const int32_t *v)
 }
 
 /* Said, a share of the width, or of the type. */
-DPARI_APART int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t ffn)
+DPARI_STATIC_NOINLINE int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t ffn)
 {
     return v[DPARI_C_EXPANSION] > 0 && v[DPARI_M_FFN] < 1
                ? (int32_t)dpari_leastf((double)hidden * v[DPARI_C_EXPANSION] * 1e-4 + 0.01, 2e9)
@@ -6701,8 +6707,8 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
 }
 
 /* Sets widths that follow from other members. */
-DPARI_APART void dpari_config_widths(dpar_model *m, const dpari_config_state *c, const int32_t *v,
-                                     const dpari_slice *type)
+DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config_state *c,
+                                               const int32_t *v, const dpari_slice *type)
 {
     int32_t inner = v[DPARI_C_INNER];
     m->ffn = dpari_config_ffn(v, m->hidden, m->ffn);
@@ -6961,7 +6967,8 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
     return DPAR_OK;
 }
 
-DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c,
+                                                      dpar_why *why)
 {
     int32_t in = c->seen[DPARI_IN_TEXT] ? DPARI_IN_TEXT : DPARI_IN_WHOLE, tower;
     int32_t *v = c->value[in];
@@ -7186,7 +7193,7 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
 static const char dpari_recompute_word[7][12] = {"none", "selective",  "full",   "alternate",
                                                  "norm", "activation", "experts"};
 
-DPARI_API DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
+DPARI_INTERNAL DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
 {
     int32_t i;
     if ((recompute & 3) > 0 || recompute == 0) {
@@ -7222,7 +7229,7 @@ static int32_t dpari_read_recompute(const char *s, size_t n)
     return (bits & 3) > DPAR_RECOMPUTE_SELECTIVE && bits > 3 ? -1 : bits;
 }
 
-DPARI_API const char *dpari_cp_name(int32_t cp_kind)
+DPARI_INTERNAL const char *dpari_cp_name(int32_t cp_kind)
 {
     static const char name[DPAR_CP_KIND_COUNT][12] = {"ring", "ulysses", "gather"};
     return cp_kind >= 0 && cp_kind < DPAR_CP_KIND_COUNT ? name[cp_kind] : "?";
@@ -7339,7 +7346,7 @@ static int32_t dpari_field_find(const char *name, size_t n)
     return dpari_spells(name, n, "m") ? DPAR_STRATEGY_FIELD_MICRO_BATCHES : -1;
 }
 
-DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
+DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
 {
     switch (field) {
     case DPAR_STRATEGY_FIELD_TP: return &s->tp;
@@ -7540,12 +7547,12 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-DPARI_APART void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
+DPARI_STATIC_NOINLINE void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
 {
     dpari_text_print(t, ",%s=%ld", name, v);
 }
 
-DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
+DPARI_INTERNAL void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
 {
     static const char word[2][6][12] = {{"dp", "tp", "pp", "", "ep", "shared"},
                                         {"optimizer", "weights", "activations", "nvme", "", ""}};
@@ -7559,7 +7566,7 @@ DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, in
     dpar_text_put(t, n == 0 ? "none" : "");
 }
 
-DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
+DPARI_INTERNAL void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
 {
     dpari_text_print(t, "%dx%d", tiles[0], tiles[1]);
     if (tiles[2] > 1) {
@@ -7698,13 +7705,13 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_
     return DPAR_OK;
 }
 
-DPARI_API double dpari_zero_ranks(const dpar_strategy *s)
+DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *s)
 {
     return (double)(s->shard > 0 ? s->shard : s->dp) * s->cp * s->tiles[0] * s->tiles[1] *
            s->tiles[2];
 }
 
-DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s)
+DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s)
 {
     int64_t parts = (int64_t)s->tp * s->cp;
     return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
@@ -7903,9 +7910,10 @@ static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_s
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
-                                                      int64_t global_batch, int32_t *rule,
-                                                      dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job,
+                                                           const dpar_strategy *s,
+                                                           int64_t global_batch, int32_t *rule,
+                                                           dpar_why *why)
 {
     const dpar_workload *w = job->work;
     int32_t ranks = dpar_strategy_ranks(s), gpus = dpari_cluster_gpus(job->cluster);
@@ -7980,7 +7988,8 @@ DPAR_API const char *dpar_memory_name(int32_t term)
     return term >= 0 && term < DPAR_MEMORY_COUNT ? name[term] : "?";
 }
 
-DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d)
+DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage,
+                                       int32_t d)
 {
     double n = d > 0 ? d : 1;
     return params * (r->weight / (stage >= 3 ? n : 1.0) + r->gradient / (stage >= 2 ? n : 1.0) +
@@ -7991,8 +8000,8 @@ DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t s
  * units: a chunk of v is 1/v. GPipe and breadth-first keep all; 1F1B p - r; interleaved
  * ((v-1) p + 2 (p-1-r) + 1) / v; zero-bubble H1 and ZBV p on every rank, 2P twice that; V-Half
  * floor((p+2)/2), V-Min floor((p+4)/3); DualPipe p + 1, DualPipeV p + 1/2. */
-DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
-                                 int32_t micro_batches)
+DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
+                                      int32_t micro_batches)
 {
     double p = pp, v = vp, r = rank, m = micro_batches, n;
     if (pp < 1 || vp < 1 || rank < 0 || rank >= pp || micro_batches < 1) {
@@ -8205,8 +8214,8 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     }
 }
 
-DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_stages *stages, dpar_memory_usage *m)
+DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
+                                       const dpari_stages *stages, dpar_memory_usage *m)
 {
     int32_t i;
     double first = 0.0, last = 0.0;
@@ -8236,20 +8245,22 @@ DPAR_API DPARI_COLD void dpar_memory_stage(const dpar_job *job, const dpar_strat
     m->first = m->last = m->total;
 }
 
-DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m)
+DPARI_INTERNAL int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m)
 {
     const dpar_cluster *c = job->cluster;
     return m->lower <= c->gpu.memory_bytes && m->host * c->gpus_per_node <= c->host_bytes;
 }
 
-DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m, double limit)
+DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m,
+                                         double limit)
 {
     const dpar_cluster *c = job->cluster;
     return m->upper - m->late <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
            m->host * c->gpus_per_node <= c->host_bytes;
 }
 
-DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory_usage *m)
+DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *s,
+                                    dpar_memory_usage *m)
 {
     dpari_layers layers;
     dpari_stages stages;
@@ -8520,8 +8531,8 @@ static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
     return d;
 }
 
-DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                dpari_tally *tally)
+DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *s,
+                                     const dpari_stage *st, dpari_tally *tally)
 {
     (void)dpari_data_time(job, s, st, tally);
 }
@@ -8683,7 +8694,7 @@ static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, do
     return c.seconds;
 }
 
-DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s)
+DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s)
 {
     dpari_layers layers;
     dpari_stages stages;
@@ -8800,8 +8811,8 @@ static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
     t->tflops_gpu = t->model_flops / (t->total * gpus) * 1e-12;
 }
 
-DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
-                                const dpari_stages *stages, dpar_step_cost *t)
+DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
+                                     const dpari_stages *stages, dpar_step_cost *t)
 {
     const dpari_stage *slow = &stages->of[0];
     const double *cal = job->cluster->cal.value;
@@ -8828,7 +8839,7 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
     dpari_step_rates(job, s, stages, t);
 }
 
-DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t)
+DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t)
 {
     dpari_layers layers;
     dpari_stages stages;
@@ -9059,7 +9070,7 @@ static int dpari_is_young(const dpar_gpu *g)
     return g->generation == DPAR_GEN_HOPPER || g->generation == DPAR_GEN_BLACKWELL;
 }
 
-DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
+DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
 {
     static const int8_t next[DPAR_FORMAT_COUNT] = {DPAR_TYPE_NONE, DPAR_F64,  DPAR_F32, DPAR_F32,
                                                    DPAR_TF32,      DPAR_BF16, DPAR_F8};
@@ -9306,7 +9317,7 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     }
 }
 
-DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
+DPARI_INTERNAL int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
 {
     if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
         return s->overlap;
@@ -9314,7 +9325,7 @@ DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
     return dpari_age(job->work)->overlap;
 }
 
-DPARI_API double dpari_contention(const dpar_job *job)
+DPARI_INTERNAL double dpari_contention(const dpar_job *job)
 {
     const double own = (double)dpari_age(job->work)->contention;
     return own > 0.0 && dpari_is_young(&job->cluster->gpu)
@@ -9324,8 +9335,8 @@ DPARI_API double dpari_contention(const dpar_job *job)
 
 /* ---- communication of a layer --------------------------------------------------------------- */
 
-DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n, double bytes,
-                               double forward, double backward)
+DPARI_INTERNAL void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n,
+                                    double bytes, double forward, double backward)
 {
     double all;
     if (t == NULL || n < 2) {
@@ -9652,7 +9663,8 @@ static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_str
     return sum;
 }
 
-DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out)
+DPARI_INTERNAL void dpari_price_layers(const dpar_job *job, const dpar_strategy *s,
+                                       dpari_layers *out)
 {
     dpari_rates r[2];
     int32_t i;
@@ -9664,8 +9676,8 @@ DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, d
     out->head_dummies = dpari_layer_dummies(job, s, DPAR_LAYER_HEAD);
 }
 
-DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
-                                 dpari_tally *tally)
+DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+                                      dpari_tally *tally)
 {
     dpari_rates r[2];
     dpari_layer_price p;
@@ -9673,7 +9685,7 @@ DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, in
     dpari_price_layer(job, r, i, tally, &p);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
 {
     const double bytes[7] = {r->weight,   r->gradient, r->master, r->moments,
                              r->gathered, r->reduced,  r->casts};
@@ -9717,7 +9729,7 @@ static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t
 }
 
 /* Places chunks round the ranks, or in V schedules there and back. */
-DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
+DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 {
     int there_and_back = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
                          s->schedule == DPAR_SCHEDULE_V_MIN ||
@@ -9726,8 +9738,8 @@ DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v
     return there_and_back && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
 }
 
-DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s, int32_t rank,
-                                    int32_t i)
+DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s,
+                                         int32_t rank, int32_t i)
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
     double n = 0.0;
@@ -9740,7 +9752,7 @@ DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy 
     return n;
 }
 
-DPARI_API int dpari_ends_apart(const dpar_strategy *s)
+DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *s)
 {
     return dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
 }
@@ -9835,8 +9847,8 @@ static void dpari_stage_total(const dpar_strategy *s, dpari_stage *st)
     st->total = dpari_mostf(device + waits, st->host);
 }
 
-DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
-                                 const dpari_layers *layers, int32_t rank, dpari_stage *st)
+DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+                                      const dpari_layers *layers, int32_t rank, dpari_stage *st)
 {
     const dpar_workload *w = job->work;
     int64_t chunks = (int64_t)s->pp * s->vp;
@@ -9950,8 +9962,8 @@ static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
     return &out->of[out->n - 1];
 }
 
-DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_layers *layers, dpari_stages *out)
+DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
+                                       const dpari_layers *layers, dpari_stages *out)
 {
     int32_t rank, last = s->pp - 1, classes = dpari_block_classes(job->work), i;
     out->n = 0;
@@ -9979,7 +9991,7 @@ DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
 /* Sorts plans into kinds by what they need in the program that runs them. The planner calls
  * dpari_kind_keep for each plan that fits when dpar_plan_recommend asks for it. */
 
-DPARI_API int dpari_over_pcie(const dpar_cluster *c)
+DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *c)
 {
     return c->link_Bps < 130e9 && c->link_Bps <= 1.3 * c->gpu.pcie_Bps;
 }
@@ -10007,8 +10019,8 @@ static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
     return bits | (dpari_kind_poor(job, s) ? DPARI_KIND_POOR : 0);
 }
 
-DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
-                               double seconds)
+DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
+                                    double seconds)
 {
     int32_t bits = dpari_kind_bits(job, s), i, at = 0;
     for (i = 0; i < k->n && k->of[i].bits != bits; i++) {
@@ -10757,7 +10769,7 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
 
 /* Walks the recomputations: none, selective if scores are kept, full for all layers and for half of
  * a stage's, and for PyTorch every second product, as its users do. */
-DPARI_APART void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
+DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_planner_desc *q = &p->search;
     const dpar_workload *w = p->job.work;
@@ -10846,7 +10858,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 }
 
 /* Walks the pipelines that divide the `rest` of the ranks; the quotient is the data parallelism. */
-DPARI_APART void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
+DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 {
     const dpar_planner_desc *q = &p->search;
     const dpar_workload *w = p->job.work;
@@ -10895,7 +10907,7 @@ static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_str
 }
 
 /* Walks all strategies of one outer position. */
-DPARI_APART void dpari_walk_position(dpar_planner *p)
+DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *p)
 {
     dpar_strategy s;
     int64_t ranks = 1;
@@ -11582,9 +11594,9 @@ static int32_t dpari_kind_weight(int32_t bits)
 }
 
 /* Walks all usual plans and keeps the best of each kind. */
-DPARI_APART DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
-                                                    const dpar_planner_desc *asked, dpari_kinds *k,
-                                                    dpar_why *why)
+DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
+                                                              const dpar_planner_desc *asked,
+                                                              dpari_kinds *k, dpar_why *why)
 {
     dpar_planner p;
     dpar_plan top;
@@ -12609,7 +12621,7 @@ static void dpari_show_count(dpar_text *t, double v)
     dpari_text_print(t, "%.3g%s", v, unit[i]);
 }
 
-DPARI_APART const char *dpari_show_unit(const dpar_job *job)
+DPARI_STATIC_NOINLINE const char *dpari_show_unit(const dpar_job *job)
 {
     const dpar_workload *w = job->work;
     return w->dims == 0 ? "tokens" : w->tokens <= 1.0 ? "images" : "cells";
@@ -12622,7 +12634,8 @@ static const char dpari_term_letter[DPAR_TIME_COUNT + 1] = "FBRTCEHPbidOoh";
 static const int8_t dpari_term_colour[DPAR_TIME_COUNT] = {34, 36, 96, 31, 91, 35, 95,
                                                           33, 90, 37, 32, 92, 93, 97};
 
-DPARI_APART void dpari_show_colour(dpar_text *t, const dpar_plan_draw_desc *r, int32_t colour)
+DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *t, const dpar_plan_draw_desc *r,
+                                             int32_t colour)
 {
     if (r->colour) {
         dpari_text_print(t, "\x1b[%dm", colour);
@@ -13181,15 +13194,15 @@ static const char dpari_svg_colour[DPAR_TIME_COUNT][8] = {
     "#0072B2", "#56B4E9", "#9AD1F0", "#D55E00", "#E8935A", "#CC79A7", "#E3AFCC",
     "#F0E442", "#BBBBBB", "#777777", "#009E73", "#E69F00", "#F4CE7F", "#333333"};
 
-DPARI_APART void dpari_svg_rect(dpar_text *t, double x, double y, double w, double h,
-                                const char *fill)
+DPARI_STATIC_NOINLINE void dpari_svg_rect(dpar_text *t, double x, double y, double w, double h,
+                                          const char *fill)
 {
     dpari_text_print(t,
                      "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n",
                      x, y, w, h, fill);
 }
 
-DPARI_APART void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
+DPARI_STATIC_NOINLINE void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
 {
     dpari_text_print(t, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, style);
 }

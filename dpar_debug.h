@@ -198,34 +198,35 @@ typedef struct dpari_checkup {
 } dpari_checkup;
 
 /* Cores that the cgroups of this process grant (0: all) and their limit on memory (0: none). */
-DPARI_API double dpari_doctor_quota(const dpari_site *site);
-DPARI_API int64_t dpari_doctor_memory_limit(const dpari_site *site);
+DPARI_INTERNAL double dpari_doctor_quota(const dpari_site *site);
+DPARI_INTERNAL int64_t dpari_doctor_memory_limit(const dpari_site *site);
 /* All that can be read of the files of a site. */
-DPARI_API void dpari_doctor_files(const dpari_site *site, dpari_checkup *c);
+DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *c);
 /* What is not wrong for dpar, but will be for others: a line "note: ...", or nothing. */
-DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out);
+DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *c, dpar_text *out);
 /* What is wrong with it: a line "WRONG: ... -> ..." each; how many. */
-DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
-                                     dpar_text *out);
+DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
+                                          dpar_text *out);
 /* The machine and the job that this process is in. Forks a child. */
-DPARI_API void dpari_doctor_look(const dpari_site *site, dpari_checkup *c);
+DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *c);
 /* Sockets, from c->cores and the CPUs of this process. */
-DPARI_API void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus, dpari_checkup *c);
-DPARI_API void dpari_doctor_host(char name[256]);
+DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
+                                         dpari_checkup *c);
+DPARI_INTERNAL void dpari_doctor_host(char name[256]);
 
 /* True if ranks of the job are on other nodes too. */
-DPARI_API int dpari_doctor_spread(const dpari_checkup *c);
+DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *c);
 /* An interface that joins this machine to others: up, and no bridge or tunnel of this machine. */
-DPARI_API int dpari_doctor_is_network(const dpari_checkup *c, int32_t i);
+DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *c, int32_t i);
 /* Devices that CUDA_VISIBLE_DEVICES leaves; all where it is not set. */
-DPARI_API int32_t dpari_doctor_visible(const char *list, int32_t gpus);
+DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus);
 /* How many CPUs a mask has. */
-DPARI_API int32_t dpari_doctor_bits(const uint64_t *mask);
+DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask);
 
 /* The first word of a line, and blanks up to the column of what follows. */
-DPARI_API void dpari_doctor_head(dpar_text *out, const char *title);
+DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title);
 /* "47.2 GiB"; below 0: "unlimited". */
-DPARI_API void dpari_doctor_bytes(dpar_text *out, int64_t bytes);
+DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes);
 
 /* ==== debug/doctor_ranks.h ==== */
 
@@ -287,36 +288,36 @@ typedef struct dpari_doctor_job {
 } dpari_doctor_job;
 
 /* Bytes of node, local, first, ranks and mark for so many ranks; numbers the nodes, in `memory`. */
-DPARI_API int64_t dpari_doctor_job_bytes(int32_t size);
-DPARI_API void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory);
+DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size);
+DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory);
 /* DPARI_DOCTOR_x of two ranks. */
-DPARI_API int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b);
+DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b);
 /* Pairs of ranks exchange messages in rounds, in which each node has one pair, or none. The rounds
  * of pairs within nodes are first. dpari_doctor_rounds returns the number of rounds.
  * dpari_doctor_meets returns the rank that `me` meets in a round, or -1. dpari_doctor_leads returns
  * 1 if `me` leads its pair, which means that it measures. */
-DPARI_API int32_t dpari_doctor_rounds(const dpari_doctor_job *j);
-DPARI_API int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me);
-DPARI_API int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me);
+DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *j);
+DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me);
+DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me);
 
 /* Lines: the nodes; the levels. */
-DPARI_API void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out);
-DPARI_API void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out);
 /* What is wrong with them together, or with some by themselves: how many things. */
-DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out);
 /* True if all ranks have the same version of dpar. Needs no charts. */
-DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out);
 
 /* What a rank tells of itself. */
-DPARI_API void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *c,
-                                 dpari_doctor_chart *chart);
+DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *c,
+                                      dpari_doctor_chart *chart);
 /* What the launcher's numbers are worth once there is a communicator. */
-DPARI_API void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c);
+DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c);
 /* All of it. On rank 0 `out` gets all that there is to say, on the others nothing. COLLECTIVE. How
  * many things are wrong, on all ranks; -1: the communicator is broken, and says why. c: what this
  * rank has looked at; its numbers of ranks and nodes become those of the communicator. */
-DPARI_API int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *c, dpar_comm *world,
-                                        dpar_text *out);
+DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *c,
+                                             dpar_comm *world, dpar_text *out);
 
 /* ==== debug/checkup.c ==== */
 
@@ -344,7 +345,7 @@ DPARI_API int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *c
 /* ---- reading the machine ----------------------------------------------------------------------
  */
 
-DPARI_APART int dpari_doctor_begins(const char *s, const char *with)
+DPARI_STATIC_NOINLINE int dpari_doctor_begins(const char *s, const char *with)
 {
     size_t i = 0;
     while (with[i] != 0 && s[i] == with[i]) {
@@ -546,7 +547,7 @@ static DPARI_COLD double dpari_doctor_memory_1(const dpari_site *s, const char *
     return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
 }
 
-DPARI_API DPARI_COLD double dpari_doctor_quota(const dpari_site *s)
+DPARI_INTERNAL DPARI_COLD double dpari_doctor_quota(const dpari_site *s)
 {
     char group[DPARI_DOCTOR_PATH];
     double one = 0.0, two = 0.0;
@@ -559,7 +560,7 @@ DPARI_API DPARI_COLD double dpari_doctor_quota(const dpari_site *s)
     return one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
 }
 
-DPARI_API DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *s)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *s)
 {
     char group[DPARI_DOCTOR_PATH];
     double one = 0.0, two = 0.0, least;
@@ -685,7 +686,8 @@ static int32_t dpari_doctor_socket(const dpari_site *s, int32_t cpu)
 }
 
 /* CPUs have numbers with gaps where some are turned off. */
-DPARI_API void dpari_doctor_sockets(const dpari_site *s, const uint64_t *cpus, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *s, const uint64_t *cpus,
+                                         dpari_checkup *c)
 {
     int32_t seen[64], cpu, k, found = 0, own = -1, several = 0;
     c->sockets = 0;
@@ -741,7 +743,7 @@ static void dpari_doctor_mpi(const dpari_site *s, dpari_checkup *c)
     dpari_os_unmap(text, room);
 }
 
-DPARI_API void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
 {
     char text[4096];
     if (dpari_site_read(s, "/proc/meminfo", text, sizeof text) > 0) {
@@ -762,7 +764,7 @@ DPARI_API void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
 /* ---- asking the system ------------------------------------------------------------------------
  */
 
-DPARI_API int32_t dpari_doctor_bits(const uint64_t *mask)
+DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask)
 {
     int32_t i, n = 0;
     for (i = 0; i < 64 * DPARI_CPU_WORDS; i++) {
@@ -818,14 +820,14 @@ static int32_t dpari_doctor_try_cma(void)
     return got;
 }
 
-DPARI_API void dpari_doctor_host(char name[256])
+DPARI_INTERNAL void dpari_doctor_host(char name[256])
 {
     name[0] = 0;
     gethostname(name, 255);
     name[255] = 0;
 }
 
-DPARI_API void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
 {
     uint64_t cpus[DPARI_CPU_WORDS];
     struct statvfs shm;
@@ -872,13 +874,13 @@ DPARI_API void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
 /* ---- words ------------------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_doctor_head(dpar_text *out, const char *title)
+DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title)
 {
     dpari_text_print(out, "%s ", title);
     dpari_text_column(out, 11);
 }
 
-DPARI_API void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
+DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
 {
     double v = (double)bytes;
     int32_t k = 0;
@@ -924,7 +926,7 @@ static int64_t dpari_doctor_mib(int64_t bytes)
 }
 
 /* True if ranks of the job are on other nodes too. */
-DPARI_API int dpari_doctor_spread(const dpari_checkup *c)
+DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *c)
 {
     return c->job.size > 1 &&
            (c->nodes > 1 || (c->job.local_size > 0 && c->job.local_size < c->job.size));
@@ -955,7 +957,7 @@ static int dpari_doctor_takes(const char *list, const char *link)
 
 /* An interface that NCCL could take for the network: up, and no bridge or tunnel of this machine.
  */
-DPARI_API int dpari_doctor_is_network(const dpari_checkup *c, int32_t i)
+DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *c, int32_t i)
 {
     const char *name = c->links.name[i];
     return (c->up >> i & 1) && !dpari_same(name, "lo") && !dpari_doctor_begins(name, "docker") &&
@@ -1037,7 +1039,7 @@ static void dpari_doctor_slingshot(dpari_doctor *d)
 }
 
 /* Devices that CUDA_VISIBLE_DEVICES leaves; all where it is not set. */
-DPARI_API int32_t dpari_doctor_visible(const char *list, int32_t gpus)
+DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus)
 {
     int32_t n = 1, i;
     if (list == NULL) {
@@ -1179,7 +1181,7 @@ static void dpari_doctor_cores(dpari_doctor *d)
 }
 
 /* The least that containers give by default is 64 MiB. */
-DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
+DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
 {
     const int complained = c->here > 1 && c->shm >= 0 && c->job_status == DPAR_OK;
     if (c->gpus == 0 || c->shm >= INT64_C(64) << 20 || complained) {
@@ -1191,7 +1193,8 @@ DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
                      c->shm < 0 ? 0 : c->shm >> 10);
 }
 
-DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c, dpar_text *out)
+DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
+                                          dpar_text *out)
 {
     dpari_doctor d;
     d.site = site;
@@ -1230,13 +1233,13 @@ static int dpari_doctor_one_node(const dpari_doctor_who *a, const dpari_doctor_w
     return dpari_same(a->host, b->host) && a->machine == b->machine;
 }
 
-DPARI_API int64_t dpari_doctor_job_bytes(int32_t size)
+DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size)
 {
     return size * (4 * (int64_t)sizeof(int32_t) + 1);
 }
 
 /* Numbers nodes in the order of their first ranks. */
-DPARI_API void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
+DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
 {
     int32_t r, k;
     j->node = (int32_t *)memory;
@@ -1264,7 +1267,7 @@ DPARI_API void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
     }
 }
 
-DPARI_API int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b)
+DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b)
 {
     if (j->who[a].share >= 0 && j->who[a].share == j->who[b].share) {
         return j->who[a].socket >= 0 && j->who[a].socket == j->who[b].socket ? DPARI_DOCTOR_SOCKET
@@ -1293,12 +1296,12 @@ static int32_t dpari_doctor_first_round(const dpari_doctor_job *j, int32_t node)
     return node == j->nodes - 1 && node % 2 == 0 ? 2 : node % 2;
 }
 
-DPARI_API int32_t dpari_doctor_rounds(const dpari_doctor_job *j)
+DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *j)
 {
     return j->most - 1 + (j->nodes == 1 ? 0 : j->nodes == 2 ? 1 : 2 + j->nodes % 2);
 }
 
-DPARI_API int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me)
+DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me)
 {
     const int32_t node = j->node[me], local = j->local[me], late = round - (j->most - 1);
     int32_t next, last;
@@ -1318,7 +1321,7 @@ DPARI_API int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, i
     return dpari_doctor_first_round(j, last) == late ? j->first[last] : -1;
 }
 
-DPARI_API int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me)
+DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me)
 {
     const int32_t late = round - (j->most - 1);
     return late < 0 ? j->local[me] == round : dpari_doctor_first_round(j, j->node[me]) == late;
@@ -1510,7 +1513,7 @@ static void dpari_doctor_put_version(dpar_text *out, int32_t version)
     dpari_text_print(out, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
-DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out)
 {
     dpari_doctor_tally t;
     int32_t r, first = -1;
@@ -1850,7 +1853,7 @@ static void dpari_doctor_put_latency(dpar_text *out, double seconds)
     dpari_text_print(out, "%.3g%s", seconds * (slow ? 1e3 : 1e6), slow ? " ms" : " us");
 }
 
-DPARI_APART void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
+DPARI_STATIC_NOINLINE void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
 {
     dpari_text_print(out, "%.3g GB/s", bytes_s * 1e-9);
 }
@@ -1899,7 +1902,7 @@ static void dpari_doctor_say_level(const dpari_doctor_job *j, int32_t level, dpa
     dpar_text_put(out, ")\n");
 }
 
-DPARI_API void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out)
 {
     int32_t level;
     for (level = 0; level < DPARI_DOCTOR_LEVELS; level++) {
@@ -1969,7 +1972,7 @@ static void dpari_doctor_ports(dpari_doctor_tally *t, const dpari_doctor_job *j)
 /* ---- all of it --------------------------------------------------------------------------------
  */
 
-DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out)
 {
     dpari_doctor_tally t;
     int32_t level;
@@ -2048,7 +2051,7 @@ static int dpari_doctor_same_node(const dpari_doctor_job *j, int32_t a, int32_t 
 }
 
 /* Up to a screen a line each; more in lines of those that follow each other and are alike. */
-DPARI_API void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
 {
     int32_t node, end, r, lines = 0;
     for (node = 0; node < j->nodes; node = end) {
@@ -2129,8 +2132,8 @@ static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *c
     }
 }
 
-DPARI_API void dpari_doctor_fill(const dpari_site *s, const dpari_checkup *c,
-                                 dpari_doctor_chart *chart)
+DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *s, const dpari_checkup *c,
+                                      dpari_doctor_chart *chart)
 {
     dpari_os_cpus(chart->cpus);
     chart->cores = c->cores;
@@ -2329,8 +2332,9 @@ static void dpari_doctor_own_text(const dpari_site *s, const dpari_checkup *c, d
 }
 
 /* All charts and complaints come to rank 0, which says what there is to say. */
-DPARI_APART dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j,
-                                            dpari_doctor_room *m, dpar_text *out, int32_t *wrong)
+DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j,
+                                                      dpari_doctor_room *m, dpar_text *out,
+                                                      int32_t *wrong)
 {
     char *text = NULL;
     int64_t bytes = 0;
@@ -2366,7 +2370,7 @@ DPARI_APART dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *
 }
 
 /* A communicator knows its ranks, whatever the launcher said: it was made without it. */
-DPARI_API void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c)
 {
     if (c->job_status != DPAR_OK) {
         c->job_status = DPAR_OK;
@@ -2391,8 +2395,8 @@ static void dpari_doctor_correct(const dpari_doctor_job *j, const dpar_comm *wor
     }
 }
 
-DPARI_API int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup *c, dpar_comm *world,
-                                        dpar_text *out)
+DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup *c,
+                                             dpar_comm *world, dpar_text *out)
 {
     int64_t sent[DPAR_CALL_COUNT];
     dpari_doctor_job j;
@@ -2742,7 +2746,7 @@ static void dpari_hx_poison_of(int32_t type, unsigned char *element)
 }
 
 /* True for any NaN, or that integer. */
-DPARI_APART int dpari_hx_is_poison(int32_t type, const unsigned char *at)
+DPARI_STATIC_NOINLINE int dpari_hx_is_poison(int32_t type, const unsigned char *at)
 {
     unsigned char element[8];
     double d;
@@ -3098,7 +3102,7 @@ typedef struct dpari_hx_whole {
     dpar_why *why;
 } dpari_hx_whole;
 
-DPARI_APART int64_t dpari_hx_volume(const dpar_box *b)
+DPARI_STATIC_NOINLINE int64_t dpari_hx_volume(const dpar_box *b)
 {
     int64_t n = 1;
     int32_t d;

@@ -671,9 +671,9 @@ DPAR_API dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int3
 
 /* Stop here if you only want the API. All that follows is private and changes without notice. */
 
-/* The inner door: what the headers that stand on this one call. */
-#ifndef DPARI_HALO_DOOR_H
-#define DPARI_HALO_DOOR_H
+/* Private functions that the headers above this one call. */
+#ifndef DPARI_HALO_INTERNAL_H
+#define DPARI_HALO_INTERNAL_H
 
 /* ==== halo/halo_beside.h ==== */
 
@@ -904,37 +904,37 @@ struct dpar_halo_plan {
 /* ---- fields ---- */
 
 /* Elements at a point. */
-DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f);
+DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f);
 /* The type that travels. */
-DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f);
+DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f);
 /* Its memory; NULL: the host's. */
-DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
+DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
 /* The other field of a pair, which lies beside it; NULL: it is alone. */
-DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
 /* Test whether what arrives after so many quarter turns comes from the other field's array, and
  * whether its sign changes. */
-DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
-DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
+DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
 
 /* ---- boxes in arrays ---- */
 
 /* Own points and local box of a rank; 0: it has none. */
-DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
+DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
 /* Where the box that begins at local point `at` lies in the array. */
-DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                               dpari_hx_spot *p);
+DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                              dpari_hx_spot *p);
 
 /* ==== halo/halo_mem.h ==== */
 
 /* halo_mem - fields in memory that the CPU does not reach: their boxes, in batches. Private. */
 
 /* One box of a field's memory, whichever it is, moved: done when this returns. */
-DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
+DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
 /* An item in this rank's array and, densely and as it is, in other memory: to there, or back. */
-DPARI_DOOR void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
-                                unsigned char *dense, int back, dpar_mem_box *b);
+DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
+                               unsigned char *dense, int back, dpar_mem_box *b);
 /* Memory of the host that will be moved from and to. */
-DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes, int on);
+DPARI_API dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes, int on);
 
 /* ==== halo/halo_traffic.h ==== */
 
@@ -951,7 +951,7 @@ typedef struct dpari_hx_traffic {
     int64_t runs;   /* pieces of memory in one piece */
 } dpari_hx_traffic;
 /* The k-th peer's (also oneself); 0 past the last. Local, O(pieces). */
-DPARI_DOOR int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k, dpari_hx_traffic *t);
+DPARI_API int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k, dpari_hx_traffic *t);
 
 /* ==== halo/halo_open.h ==== */
 
@@ -959,12 +959,12 @@ DPARI_DOOR int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k, dpari_hx_
 
 /* dpar_halo_plan_init; later: 1: arrays will be bound before the first exchange, `data` only
  * says whether there are any. */
-DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                     const dpar_halo_field *fields, int32_t n,
-                                     const dpar_halo_plan_desc *options, int32_t later,
-                                     dpar_halo_plan **plan, dpar_why *why);
+DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+                                    const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_plan_desc *options, int32_t later,
+                                    dpar_halo_plan **plan, dpar_why *why);
 
-#endif /* DPARI_HALO_DOOR_H */
+#endif /* DPARI_HALO_INTERNAL_H */
 
 /* The implementation. */
 
@@ -977,53 +977,53 @@ DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
 /* Boxes so small that each takes longer to begin than to move: the runs of one, in the order of its
  * walk, as an entry each, for addresses that lie to_at and from_at bytes before those of run.
  * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
-DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
-                                    dpari_stride_spot *list);
+DPARI_INTERNAL int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+                                         dpari_stride_spot *list);
 /* True if two boxes that lists are made of may be in the same list. */
-DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
+DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
 /* n entries, of s and boxes alike, one after the other. */
-DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
-                                     int64_t n, void *to, const void *from);
+DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+                                          int64_t n, void *to, const void *from);
 
 /* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
  * same lines and pages. What one writes the other neither reads nor writes. */
-DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
-                                       const dpari_stride *b, void *to_b, const void *from_b);
+DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+                                            const dpari_stride *b, void *to_b, const void *from_b);
 
 /* ==== halo/halo_plan.h ==== */
 
 /* True if this field can be exchanged dim after dim. */
-DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
+DPARI_INTERNAL int dpari_hx_can_order(const dpar_halo_field *f);
 /* True if the field sets strides. */
-DPARI_API int dpari_hx_strided(const dpar_halo_field *f);
+DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *f);
 /* Without the points beyond physical ends, which are nobody's: an array need not have them. */
-DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
+DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
 /* The halo that the array has room for. */
-DPARI_API const dpar_halo *dpari_hx_room(const dpar_halo_field *f);
+DPARI_INTERNAL const dpar_halo *dpari_hx_room(const dpar_halo_field *f);
 /* The array as `rank` holds it; dense: when origin and strides are the defaults. */
-DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
-DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
 /* Bytes in one piece. */
-DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
-                                    int32_t type);
+DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
+                                         int32_t type);
 
 /* Which of the two turns the exchange under way is. */
-DPARI_API int64_t dpari_hx_parity(const dpar_halo_plan *x);
+DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *x);
 /* Where an item lies in this rank's array; where what is taken lies, and the beginning of the
  * memory that this is in. */
-DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it);
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it);
-DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it);
+DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it);
+DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it);
+DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it);
 
 /* ==== halo/halo_mem.h ==== */
 
 /* dpari_hx_pin of all memory of a plan. */
-DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on);
+DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on);
 /* Starts to pack (takes: to unpack) those of items first .. first + n - 1 that lie in memory which
  * the CPU does not reach. */
-DPARI_API void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes);
+DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes);
 /* Waits until all of that is done; what went wrong on the way. */
-DPARI_API dpar_status dpari_hx_settle(dpar_halo_plan *x);
+DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x);
 
 /* ==== halo/halo_apart.h ==== */
 
@@ -1032,10 +1032,10 @@ DPARI_API dpar_status dpari_hx_settle(dpar_halo_plan *x);
 /* Check that this rank has no cell of a field in the plan's memory, and that no two fields have an
  * element in common. Fail with DPAR_E_ARG and a message otherwise.
  * span: four a field, where its parts begin and end. */
-DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
-                                        const void *memory, int64_t bytes, dpar_why *why);
-DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
-                                        int64_t *span, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                             const void *memory, int64_t bytes, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                             int64_t *span, dpar_why *why);
 
 /* ==== halo/halo_walk.h ==== */
 
@@ -1059,15 +1059,15 @@ typedef struct dpari_hx_walk {
 } dpari_hx_walk;
 
 /* What moves: halos, or shared points alone. */
-DPARI_API int32_t dpari_hx_moves(const dpar_halo_plan_desc *o);
+DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *o);
 /* The boxes that `rank` sends or receives (direction) in a step; DONE: the step has none. */
-DPARI_API dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
-                                          const dpari_hx_step *step, int32_t direction,
-                                          int32_t moves, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f,
+                                               int32_t rank, const dpari_hx_step *step,
+                                               int32_t direction, int32_t moves, dpar_why *why);
 /* 1: *t is the next box, in the order in which its sums come. */
-DPARI_API int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t);
+DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t);
 /* Items that a box makes. */
-DPARI_API int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t);
+DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t);
 
 /* ==== halo/halo_prepare.h ==== */
 
@@ -1075,22 +1075,23 @@ DPARI_API int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *
  * ones, two that are walked together. Private. */
 
 /* The copies of an item: giving; taking with `op`. */
-DPARI_API void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it, int32_t op);
+DPARI_INTERNAL void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it, int32_t op);
 /* The lists of a step's S: of those that come first, and of the others. All lists. */
-DPARI_API void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p, int takes);
-DPARI_API void dpari_hx_gather_all(const dpar_halo_plan *x);
+DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p,
+                                          int takes);
+DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x);
 /* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
-DPARI_API int32_t dpari_hx_row_of(const dpari_hx_item *it);
+DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it);
 /* Everything, for all items, once they are listed and places in memory are known. */
-DPARI_API void dpari_hx_finish_items(dpar_halo_plan *x);
+DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x);
 
-#ifndef DPARI_STRIDED_RUN_H
-#define DPARI_STRIDED_RUN_H
+#ifndef DPARI_STRIDED_LOOPS_H
+#define DPARI_STRIDED_LOOPS_H
 
-/* ==== comm/strided_run.h ==== */
+/* ==== comm/strided_loops.h ==== */
 
-/* strided_run - private: how one run of a box is copied or added, inlined into the loops of strided
- * and of halo_beside with constants. The code of both headers holds it once. */
+/* strided_loops - private: how one run of a box is copied or added, inlined into the loops of
+ * strided and of halo_beside with constants. The code of both headers holds it once. */
 
 /* Loops: by what is moved at once. Of a run between two powers of 2 the first and the last bytes
  * are moved, which overlap. FOUR: of 33 to 64 bytes two from either end. */
@@ -1521,7 +1522,7 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
 #define DPARI_STRIDE_OTHER_SUMS(X)
 #endif
 
-#endif /* DPARI_STRIDED_RUN_H */
+#endif /* DPARI_STRIDED_LOOPS_H */
 
 /* ==== halo/halo_plan.c ==== */
 
@@ -1534,40 +1535,40 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
  */
 
 /* The table of a field; NULL: the host's memory. */
-DPARI_DOOR DPARI_ONE_COPY const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
+DPARI_API DPARI_NOINLINE const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
 {
     return f->mem && f->mem->move ? f->mem : NULL;
 }
 
-DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f)
+DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f)
 {
     return f->components > 0 ? f->components : 1;
 }
 
-DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f)
+DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f)
 {
     return f->wire != DPAR_TYPE_NONE ? f->wire : f->type;
 }
 
-DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
 {
     return f->pair == DPAR_HALO_PAIR_U ? f + 1 : f->pair == DPAR_HALO_PAIR_V ? f - 1 : NULL;
 }
 
-DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
 {
     return f->pair != 0 && (turn & 1) != 0;
 }
 
 /* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
-DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
+DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
 {
     const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_PAIR_U ? 1 : 3);
     return f->vector && (turn == 2 || turned);
 }
 
 /* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
-DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
+DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
 {
     int32_t d;
     for (d = 0; d < box->dims && !h->folds && !h->poles && !h->cube; d++) {
@@ -1578,8 +1579,8 @@ DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
     }
 }
 
-DPARI_DOOR DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own,
-                                         dpar_box *all)
+DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own,
+                                        dpar_box *all)
 {
     int32_t d;
     if (!dpar_halo_box(h, rank, all)) {
@@ -1594,13 +1595,13 @@ DPARI_DOOR DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_
     return 1;
 }
 
-DPARI_API const dpar_halo *dpari_hx_room(const dpar_halo_field *f)
+DPARI_INTERNAL const dpar_halo *dpari_hx_room(const dpar_halo_field *f)
 {
     return f->room ? f->room : f->halo;
 }
 
 /* The array as `rank` holds it, when origin and strides are the defaults. */
-DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
 {
     dpar_box own, all, first, whole; /* these two: of the array */
     int64_t step = dpari_hx_components(f);
@@ -1621,7 +1622,7 @@ DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32
     }
 }
 
-DPARI_API int dpari_hx_strided(const dpar_halo_field *f)
+DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *f)
 {
     int32_t d;
     for (d = 0; d < f->halo->grid.dims; d++) {
@@ -1632,7 +1633,7 @@ DPARI_API int dpari_hx_strided(const dpar_halo_field *f)
     return 0;
 }
 
-DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
 {
     int32_t d;
     dpari_hx_dense(a, f, rank);
@@ -1648,7 +1649,7 @@ DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, in
 }
 
 /* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
-DPARI_API DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *f)
+DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *f)
 {
     const dpar_halo *h = f->halo;
     int32_t d;
@@ -1692,8 +1693,8 @@ static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, 
 }
 
 /* Finds the place in an array of the box that begins at local point at[]. */
-DPARI_DOOR DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t *at,
-                                          int32_t components, dpari_hx_spot *p)
+DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t *at,
+                                         int32_t components, dpari_hx_spot *p)
 {
     const int32_t dims = a->h->grid.dims;
     int32_t d, own = 1;
@@ -1726,8 +1727,8 @@ DPARI_DOOR DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t
 }
 
 /* Returns the bytes of a box that are contiguous. */
-DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
-                                    int32_t type)
+DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
+                                         int32_t type)
 {
     int64_t run = 1;
     int32_t d = 0;
@@ -1742,18 +1743,18 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
     return run * dpar_type_bytes(type);
 }
 
-DPARI_API int64_t dpari_hx_parity(const dpar_halo_plan *x)
+DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *x)
 {
     return x->reached > 0 ? x->part_now : x->count & 1;
 }
 
-DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     return x->part[it->mine] + it->mine_at;
 }
 
 /* Returns the beginning of the memory from which an item is taken. */
-DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
     if (it->peer < 0) {
@@ -1765,7 +1766,7 @@ DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpar
     return p->world >= 0 || p->reached ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
 }
 
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
 }
@@ -1939,9 +1940,9 @@ static DPARI_COLD int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t
            dpari_hx_cells_of(g, rank, q % 2, &b) && dpari_hx_cells_meet(&a, &b, left);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n,
-                                                   int32_t rank, const void *memory, int64_t bytes,
-                                                   dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n,
+                                                        int32_t rank, const void *memory,
+                                                        int64_t bytes, dpar_why *why)
 {
     dpari_hx_cells a, b;
     int64_t left = DPARI_HX_SEARCH;
@@ -1960,8 +1961,8 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_clear_of(const dpar_halo_field *fields
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n,
-                                                   int32_t rank, int64_t *span, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n,
+                                                        int32_t rank, int64_t *span, dpar_why *why)
 {
     dpari_hx_cells a;
     int64_t left = DPARI_HX_SEARCH;
@@ -2099,17 +2100,17 @@ DPARI_STRIDE_INLINE void dpari_stride_round(const dpari_stride_pair *k, int32_t 
     }
 }
 
-DPARI_APART void dpari_stride_round_f32(const dpari_stride_pair *k)
+DPARI_STATIC_NOINLINE void dpari_stride_round_f32(const dpari_stride_pair *k)
 {
     dpari_stride_round(k, 8, 0);
 }
 
-DPARI_APART void dpari_stride_round_f32_2(const dpari_stride_pair *k)
+DPARI_STATIC_NOINLINE void dpari_stride_round_f32_2(const dpari_stride_pair *k)
 {
     dpari_stride_round(k, 16, 0);
 }
 
-DPARI_APART void dpari_stride_round_f64(const dpari_stride_pair *k)
+DPARI_STATIC_NOINLINE void dpari_stride_round_f64(const dpari_stride_pair *k)
 {
     dpari_stride_round(k, 16, 1);
 }
@@ -2126,7 +2127,7 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_round_two(unsigned ch
     dpari_stride_copy(high, &of_high, 32);
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_round_f64_2(const dpari_stride_pair *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_round_f64_2(const dpari_stride_pair *k)
 {
     const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
     int64_t row, i;
@@ -2374,8 +2375,8 @@ static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
            b->loop != DPARI_STRIDE_NONE;
 }
 
-DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
-                                       const dpari_stride *b, void *to_b, const void *from_b)
+DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+                                            const dpari_stride *b, void *to_b, const void *from_b)
 {
     const dpari_stride *s[2];
     unsigned char *to[2];
@@ -2453,8 +2454,8 @@ static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_strid
     }
 }
 
-DPARI_API DPARI_COLD int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at,
-                                               int64_t from_at, dpari_stride_spot *list)
+DPARI_INTERNAL DPARI_COLD int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at,
+                                                    int64_t from_at, dpari_stride_spot *list)
 {
     int64_t runs = 1, k;
     int32_t d;
@@ -2485,13 +2486,13 @@ DPARI_API DPARI_COLD int32_t dpari_stride_list(const dpari_stride *s, int64_t to
     return (int32_t)runs;
 }
 
-DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b)
+DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b)
 {
     return a->loop == b->loop && a->run == b->run && a->clear == b->clear;
 }
 
-DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
-                                     int64_t n, void *to, const void *from)
+DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+                                          int64_t n, void *to, const void *from)
 {
     dpari_stride_rows k;
     int64_t i;
@@ -2546,7 +2547,7 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_
 }
 
 /* Returns what is exchanged: halos, or shared points only. */
-DPARI_API int32_t dpari_hx_moves(const dpar_halo_plan_desc *o)
+DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *o)
 {
     return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
@@ -2575,9 +2576,9 @@ static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
     return 1;
 }
 
-DPARI_API dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
-                                          const dpari_hx_step *step, int32_t direction,
-                                          int32_t moves, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f,
+                                               int32_t rank, const dpari_hx_step *step,
+                                               int32_t direction, int32_t moves, dpar_why *why)
 {
     const int beside = step->along == DPARI_HX_HALO_PLANES;
     dpari_zero(w, sizeof *w);
@@ -2694,7 +2695,7 @@ static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
 
 /* Advances to the next box. Sums are in the order of this walk. What the rank adds of its own comes
  * first where no peer's box precedes it, because it then need not wait for peers. */
-DPARI_API int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
 {
     w->own_first = 0;
     if (w->side == 0) {
@@ -2722,7 +2723,7 @@ DPARI_API int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
 }
 
 /* Pairs that turn by one or three quarters go component by component: two items. */
-DPARI_API int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
+DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
 {
     return f->vector == 2 && (t->turn & 1) != 0 ? 2 : 1;
 }
@@ -2736,7 +2737,7 @@ DPARI_API int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *
  * halo_run.c and by the checks of dpar_debug.h. */
 
 /* One box, here or there, done when this returns. */
-DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
+DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
 {
     const dpar_mem *m = dpari_hx_mem(f);
     dpar_status st;
@@ -2748,8 +2749,8 @@ DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_me
 }
 
 /* The box of an item in this rank's array and, densely and as it is, in other memory. */
-DPARI_DOOR void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
-                                unsigned char *dense, int back, dpar_mem_box *b)
+DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
+                               unsigned char *dense, int back, dpar_mem_box *b)
 {
     unsigned char *mine = x->part[it->mine] + it->mine_at;
     int32_t d;
@@ -2797,7 +2798,7 @@ static void dpari_hx_note(dpar_halo_plan *x, dpar_status st)
 
 /* Of items [first, first + n) those in other memory: a batch for each that follow each other. What
  * goes wrong is heard at the next dpari_hx_settle. */
-DPARI_API void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes)
+DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes)
 {
     const dpar_mem *of = NULL;
     int32_t boxes = 0;
@@ -2830,7 +2831,7 @@ static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
 
 /* Waits until all moves are done, or ordered before what follows. An error breaks the
  * communicator. */
-DPARI_API dpar_status dpari_hx_settle(dpar_halo_plan *x)
+DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
 {
     dpar_status st = x->moved;
     dpar_why why;
@@ -2854,8 +2855,8 @@ DPARI_API dpar_status dpari_hx_settle(dpar_halo_plan *x)
 }
 
 /* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
-DPARI_DOOR DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes,
-                                               int on)
+DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes,
+                                              int on)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
@@ -2872,7 +2873,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *me
 }
 
 /* The same of all memory of a plan: its own, and what peers pack for it. */
-DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
+DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
 {
     dpar_status st = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
     int32_t i;
@@ -2898,7 +2899,8 @@ DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
  */
 
 /* Its loops: giving, taking with `op`. */
-DPARI_API DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it, int32_t op)
+DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it,
+                                                int32_t op)
 {
     const dpar_halo_field *f = &x->field[it->field];
     const int32_t wire = dpari_hx_wire(f);
@@ -3032,13 +3034,14 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *i
     }
 }
 
-DPARI_API void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p, int takes)
+DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p,
+                                          int takes)
 {
     dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
     dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
 }
 
-DPARI_API void dpari_hx_gather_all(const dpar_halo_plan *x)
+DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x)
 {
     int32_t s, takes;
     for (s = 0; s < x->steps; s++) {
@@ -3174,7 +3177,7 @@ static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
 }
 
 /* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
-DPARI_API int32_t dpari_hx_row_of(const dpari_hx_item *it)
+DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it)
 {
     int32_t d, row = 0;
     for (d = 1; d < it->dims - 1; d++) {
@@ -3200,7 +3203,7 @@ static int dpari_hx_asks(const dpar_halo_plan *x)
 /* ---- all of it --------------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_hx_finish_items(dpar_halo_plan *x)
+DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
 {
     int32_t s;
     int64_t k;
@@ -4043,8 +4046,8 @@ static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
     return most;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k,
-                                              dpari_hx_traffic *t)
+DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k,
+                                             dpari_hx_traffic *t)
 {
     int32_t peer = k, s;
     int64_t i;
@@ -5355,10 +5358,10 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
                : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                                const dpar_halo_field *fields, int32_t n,
-                                                const dpar_halo_plan_desc *options, int32_t later,
-                                                dpar_halo_plan **plan, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+                                               const dpar_halo_field *fields, int32_t n,
+                                               const dpar_halo_plan_desc *options, int32_t later,
+                                               dpar_halo_plan **plan, dpar_why *why)
 {
     dpar_halo_plan *x;
     dpar_halo_plan_desc o;
@@ -6266,8 +6269,8 @@ static dpari_gx_array *dpari_gx_find(const dpari_gx *g, const void *at)
 }
 
 /* An array of a shape, as the full API wants it. */
-DPARI_APART DPARI_COLD void dpari_gx_field(const dpari_gx *g, const dpari_gx_shape *s, void *at,
-                                           dpar_halo_field *f)
+DPARI_STATIC_NOINLINE DPARI_COLD void dpari_gx_field(const dpari_gx *g, const dpari_gx_shape *s,
+                                                     void *at, dpar_halo_field *f)
 {
     int32_t d;
     f->halo = &s->halo;

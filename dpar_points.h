@@ -585,24 +585,24 @@ typedef struct dpari_pt_side {
 } dpari_pt_side;
 
 /* The kind of these indices and their runs, without memory; the numbers that it needs. */
-DPARI_API int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n);
+DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n);
 /* The same indices written to `at`, of so many numbers. */
-DPARI_API void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at);
+DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at);
 /* The list of 0, 1, ... n - 1. */
-DPARI_API dpari_pt_list dpari_pt_dense(int64_t n);
+DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n);
 /* The next run of a list: *cursor begins at 0, *within too. Indices left in it; *first: where. */
-DPARI_API int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
-                                int32_t *first);
+DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
+                                     int32_t *first);
 
 /* Element k of list `into` becomes element k of list `from`. `size` bytes each. */
-DPARI_API void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to, const dpari_pt_list *from,
-                             dpari_pt_side of, int64_t size);
+DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
+                                  const dpari_pt_list *from, dpari_pt_side of, int64_t size);
 /* Zeroes what a list names. */
-DPARI_API void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size);
+DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size);
 /* Each element that a list names becomes itself op the next of `of`, one after another: an index
  * may come twice. `n` numbers of a type at each. */
-DPARI_API void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
-                                int32_t n, int32_t type, int32_t op);
+DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
+                                     int32_t n, int32_t type, int32_t op);
 
 /* ==== points/points_plan.h ==== */
 
@@ -807,19 +807,19 @@ typedef struct dpari_pt_both {
 } dpari_pt_both;
 
 /* Numbers of entries for n ids. */
-DPARI_API int64_t dpari_pt_table_room(int64_t n);
+DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n);
 /* Where an own id lies; -1: it is none. */
-DPARI_API int64_t dpari_pt_own_index(const dpari_points *x, int64_t id);
+DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *x, int64_t id);
 /* Where an id of this rank lies: own, or a ghost; -1: it has none such. */
-DPARI_API int64_t dpari_pt_index(const dpari_points *x, int64_t id);
+DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *x, int64_t id);
 
 /* By ids: fills x's table and head.first, too. COLLECTIVE. */
-DPARI_API dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
-                                      dpari_pt_both *both, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
+                                           dpari_pt_both *both, dpar_why *why);
 /* By lists that were checked. COLLECTIVE. */
-DPARI_API dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
-                                        dpari_pt_both *both, dpar_why *why);
-DPARI_API void dpari_pt_both_free(dpari_pt_both *both);
+DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
+                                             dpari_pt_both *both, dpar_why *why);
+DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both);
 
 /* ==== points/points_wait.h ==== */
 
@@ -827,19 +827,19 @@ DPARI_API void dpari_pt_both_free(dpari_pt_both *both);
  * Private. */
 
 /* How the plan's communicators broke; OK. */
-DPARI_API dpar_status dpari_pt_broken(const dpari_points *x);
+DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *x);
 /* Waits until *word of peer i is at least value. Unless wait is 1, returns DPAR_MORE if it is not
  * yet. Errors break the communicator; PEEK does not look for errors. */
 enum { DPARI_PT_PEEK = -1 };
-DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
-                                     uint64_t value, int wait);
+DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
+                                          uint64_t value, int wait);
 /* The peer runs another exchange than this rank: E_MISMATCH. */
-DPARI_API dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind);
+DPARI_INTERNAL dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind);
 /* dpari_at gave NULL for this ref of a peer. */
-DPARI_API dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref);
+DPARI_INTERNAL dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref);
 /* Timers: 0 where there are none. */
-DPARI_API double dpari_pt_clock(const dpari_points *x);
-DPARI_API void dpari_pt_count(dpari_points *x, int32_t phase, double began);
+DPARI_INTERNAL double dpari_pt_clock(const dpari_points *x);
+DPARI_INTERNAL void dpari_pt_count(dpari_points *x, int32_t phase, double began);
 
 /* ==== points/points_order.h ==== */
 
@@ -859,7 +859,7 @@ DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t i
 /* Sorts n items, equal ones as they are; spare: room for n. Returns where they are then: one of
  * both. O(n): a pass for each byte
  * in which they differ. */
-DPARI_API dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n);
+DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n);
 
 /* Pages that are needed for a while. Zero it; dpari_po_free gives all of them back. */
 enum { DPARI_PO_PAGES = 8 };
@@ -869,16 +869,16 @@ typedef struct dpari_po_pages {
     int32_t used;
 } dpari_po_pages;
 /* n things of so many bytes, zeroed. Nothing after a failure: *st, with a message. */
-DPARI_API void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes, dpar_status *st,
-                              dpar_why *why);
-DPARI_API void dpari_po_free(dpari_po_pages *p);
+DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes, dpar_status *st,
+                                   dpar_why *why);
+DPARI_INTERNAL void dpari_po_free(dpari_po_pages *p);
 
 /* E_ARG: the communicator reaches a device's memory alone. */
-DPARI_API dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why);
 /* st, with the message of c where it is an error. */
-DPARI_API dpar_status dpari_po_said(const dpar_comm *c, dpar_status st, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_po_said(const dpar_comm *c, dpar_status st, dpar_why *why);
 /* How many come before this rank's n, numbered from rank to rank. COLLECTIVE. */
-DPARI_API dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first, dpar_why *why);
 
 /* ==== points/points_list.c ==== */
 
@@ -892,7 +892,7 @@ DPARI_API dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first, dp
 
 enum { DPARI_PT_LONG = 4 }; /* indices of a run on average from which pairs pay */
 
-DPARI_API int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n)
+DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n)
 {
     int64_t i;
     l->count = n;
@@ -911,7 +911,7 @@ DPARI_API int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64
     return l->kind == DPARI_PT_ONE ? 0 : l->kind == DPARI_PT_RUNS ? 2 * l->runs : n;
 }
 
-DPARI_API void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at)
+DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at)
 {
     int64_t i, r = -1;
     if (l->kind == DPARI_PT_ONE) {
@@ -932,7 +932,7 @@ DPARI_API void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at
     }
 }
 
-DPARI_API dpari_pt_list dpari_pt_dense(int64_t n)
+DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n)
 {
     dpari_pt_list l;
     l.count = n;
@@ -944,8 +944,8 @@ DPARI_API dpari_pt_list dpari_pt_dense(int64_t n)
     return l;
 }
 
-DPARI_API int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
-                                int32_t *first)
+DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
+                                     int32_t *first)
 {
     if (l->kind == DPARI_PT_EACH) {
         *first = l->at[cursor];
@@ -962,8 +962,8 @@ DPARI_API int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t 
 /* ---- copies ---- */
 
 /* Inlined for each size that is a constant. */
-DPARI_AT_ONCE void dpari_pt_gather(unsigned char *to, int64_t step, const unsigned char *from,
-                                   int64_t stride, const int32_t *at, int64_t n, size_t size)
+DPARI_ALWAYS_INLINE void dpari_pt_gather(unsigned char *to, int64_t step, const unsigned char *from,
+                                         int64_t stride, const int32_t *at, int64_t n, size_t size)
 {
     int64_t k;
     for (k = 0; k < n; k++) {
@@ -971,8 +971,9 @@ DPARI_AT_ONCE void dpari_pt_gather(unsigned char *to, int64_t step, const unsign
     }
 }
 
-DPARI_AT_ONCE void dpari_pt_scatter(unsigned char *to, int64_t stride, const unsigned char *from,
-                                    int64_t step, const int32_t *at, int64_t n, size_t size)
+DPARI_ALWAYS_INLINE void dpari_pt_scatter(unsigned char *to, int64_t stride,
+                                          const unsigned char *from, int64_t step,
+                                          const int32_t *at, int64_t n, size_t size)
 {
     int64_t k;
     for (k = 0; k < n; k++) {
@@ -980,8 +981,8 @@ DPARI_AT_ONCE void dpari_pt_scatter(unsigned char *to, int64_t stride, const uns
     }
 }
 
-DPARI_AT_ONCE void dpari_pt_row(unsigned char *to, int64_t step, const unsigned char *from,
-                                int64_t stride, int64_t n, size_t size)
+DPARI_ALWAYS_INLINE void dpari_pt_row(unsigned char *to, int64_t step, const unsigned char *from,
+                                      int64_t stride, int64_t n, size_t size)
 {
     int64_t k;
     for (k = 0; k < n; k++) {
@@ -1082,8 +1083,8 @@ static void dpari_pt_move_runs(const dpari_pt_list *into, dpari_pt_side to,
     }
 }
 
-DPARI_API void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to, const dpari_pt_list *from,
-                             dpari_pt_side of, int64_t size)
+DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
+                                  const dpari_pt_list *from, dpari_pt_side of, int64_t size)
 {
     if (into->kind == DPARI_PT_ONE && from->step != 0 && size == 8 && to.stride == 8) {
         dpari_pt_gather_strided(to.at + into->first * to.stride, of.at + from->first * of.stride,
@@ -1099,7 +1100,7 @@ DPARI_API void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to, const 
     }
 }
 
-DPARI_API void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size)
+DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size)
 {
     int64_t k, n, i, cursor = 0;
     for (k = 0; k < l->count; k += n, cursor++) {
@@ -1125,7 +1126,7 @@ static void dpari_pt_combine_row(unsigned char *to, const unsigned char *of, int
     dpari_kern_reduce(out, 1, in, 2, n, type, op, 0);
 }
 
-DPARI_AT_ONCE void dpari_pt_add_f64(unsigned char *to, const unsigned char *of)
+DPARI_ALWAYS_INLINE void dpari_pt_add_f64(unsigned char *to, const unsigned char *of)
 {
     double a, b;
     dpari_elements_bits(&a, to, 8);
@@ -1145,8 +1146,8 @@ static void dpari_pt_sum_f64(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_
     }
 }
 
-DPARI_API void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
-                                int32_t n, int32_t type, int32_t op)
+DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
+                                     int32_t n, int32_t type, int32_t op)
 {
     const int64_t size = n * (int64_t)dpar_type_bytes(type);
     int64_t k, run, i, cursor = 0;
@@ -1177,7 +1178,7 @@ DPARI_API void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_
 /* ---- tables of ids ----------------------------------------------------------------------------
  */
 
-DPARI_API int64_t dpari_pt_table_room(int64_t n)
+DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n)
 {
     int64_t room = 2;
     while (room < n + n / 2) {
@@ -1259,7 +1260,7 @@ static int64_t dpari_pt_ruled_index(const dpari_points *x, int64_t id)
     return at;
 }
 
-DPARI_API int64_t dpari_pt_own_index(const dpari_points *x, int64_t id)
+DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *x, int64_t id)
 {
     int64_t at;
     if (x->ruled && !x->hashed) {
@@ -1273,7 +1274,7 @@ DPARI_API int64_t dpari_pt_own_index(const dpari_points *x, int64_t id)
     return at < x->head.own ? at : -1;
 }
 
-DPARI_API int64_t dpari_pt_index(const dpari_points *x, int64_t id)
+DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *x, int64_t id)
 {
     const int64_t at = x->hashed ? -1 : dpari_pt_own_index(x, id);
     return at >= 0 ? at : dpari_pt_find(&x->table, id);
@@ -1559,7 +1560,7 @@ static void dpari_pt_sort(int64_t *id, int32_t *with, int64_t n, int64_t *spare,
 /* ---- lists of both sides ----------------------------------------------------------------------
  */
 
-DPARI_API void dpari_pt_both_free(dpari_pt_both *both)
+DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both)
 {
     int32_t i;
     for (i = 0; i < 2; i++) {
@@ -1658,8 +1659,8 @@ static dpar_status dpari_pt_enter(dpari_points *x, const dpar_points_desc *d, dp
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
-                                                 dpari_pt_both *both, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
+                                                      dpari_pt_both *both, dpar_why *why)
 {
     const int64_t most = dpari_most(d->own, d->ghosts);
     dpari_pt_mail m;
@@ -1712,8 +1713,8 @@ static void dpari_pt_sort_lists(const dpar_points_desc *d, dpari_pt_both *both, 
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
-                                                   dpari_pt_both *both, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
+                                                        dpari_pt_both *both, dpar_why *why)
 {
     const dpar_points_lists *l = d->lists;
     const int32_t size = x->head.comm->size;
@@ -1762,19 +1763,19 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_p
 
 #define DPARI_PT_LOOK_EVERY 10e-3 /* seconds between two looks at peers while one tests */
 
-DPARI_API double dpari_pt_clock(const dpari_points *x)
+DPARI_INTERNAL double dpari_pt_clock(const dpari_points *x)
 {
     return x->timers ? dpari_os_now() : 0.0;
 }
 
-DPARI_API void dpari_pt_count(dpari_points *x, int32_t phase, double began)
+DPARI_INTERNAL void dpari_pt_count(dpari_points *x, int32_t phase, double began)
 {
     if (x->timers) {
         x->seconds[phase] += dpari_os_now() - began;
     }
 }
 
-DPARI_API dpar_status dpari_pt_broken(const dpari_points *x)
+DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *x)
 {
     return x->head.comm->status != DPAR_OK ? x->head.comm->status : x->node->status;
 }
@@ -1814,7 +1815,7 @@ static void dpari_pt_begin_sentence(const dpari_points *x, dpar_text *t, dpar_wh
                      x->vectors == 1 ? "vector" : "vectors");
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind)
 {
     dpar_why why;
     dpar_text t;
@@ -1827,7 +1828,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_differs(dpari_points *x, int32_t i, ui
     return dpari_pt_break(x, DPAR_E_MISMATCH, why.text);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref)
 {
     const dpar_status status = dpari_group_unmapped(x->node, ref);
     if (x->node != x->head.comm) {
@@ -1903,8 +1904,8 @@ static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *x, int32_t i,
                                                               : dpari_pt_fail(x, status, i, &q);
 }
 
-DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
-                                     uint64_t value, int wait)
+DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
+                                          uint64_t value, int wait)
 {
     double now;
     dpar_status st;
@@ -3827,7 +3828,7 @@ static int dpari_po_deal(const dpari_po_item *item, dpari_po_item *out, int64_t 
     return 1;
 }
 
-DPARI_API dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n)
+DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n)
 {
     int32_t by_id, shift;
     int64_t i;
@@ -3847,8 +3848,8 @@ DPARI_API dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare
     return item;
 }
 
-DPARI_API DPARI_COLD void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes,
-                                         dpar_status *st, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes,
+                                              dpar_status *st, dpar_why *why)
 {
     int64_t all = 0;
     void *at = NULL;
@@ -3868,7 +3869,7 @@ DPARI_API DPARI_COLD void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t b
     return at;
 }
 
-DPARI_API DPARI_COLD void dpari_po_free(dpari_po_pages *p)
+DPARI_INTERNAL DPARI_COLD void dpari_po_free(dpari_po_pages *p)
 {
     while (p->used > 0) {
         p->used--;
@@ -3876,7 +3877,7 @@ DPARI_API DPARI_COLD void dpari_po_free(dpari_po_pages *p)
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why)
 {
     return !c->mem || c->node || dpari_world_of(c)
                ? DPAR_OK
@@ -3885,15 +3886,16 @@ DPARI_API DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why
                            0, 0, 0);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_po_said(const dpar_comm *c, dpar_status st, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_said(const dpar_comm *c, dpar_status st,
+                                                    dpar_why *why)
 {
     return st == DPAR_OK
                ? st
                : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first,
-                                                dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first,
+                                                     dpar_why *why)
 {
     dpari_po_pages pages;
     dpar_status st = DPAR_OK;

@@ -52,10 +52,11 @@
  *     }
  */
 
-/* The kinds of actions, with their names in the text. Micro-batches and stages count from 0. B is I
- * and W in one action, as in PyTorch; papers on zero bubbles write B for what is called I here. */
+/* The kinds of actions, with their names in the text. Micro-batches and stages count from 0. The
+ * letters are PyTorch's: I and W are the two halves of a backward, and B does both in one action.
+ * Papers on zero bubbles write B for what is called I here. */
 enum {
-    DPAR_ACTION_IDLE, /* a pause that was written down; passes may drop it */
+    DPAR_ACTION_IDLE, /* an explicit pause in the list; passes over the schedule may remove it */
     /* F: the forward. Needs the forward of the previous stage. Its activation is held from here on.
      */
     DPAR_ACTION_FORWARD,
@@ -96,13 +97,14 @@ typedef struct dpar_action {
  * may be copied as long as that memory lives.
  *
  * Stage s feeds s + 1 unless it ends a chain. An ordinary pipeline is one chain of all stages. A
- * bidirectional one (Chimera, DualPipe) has two: stages 0 .. chain-1 down and chain .. 2 chain - 1
- * up, and a micro-batch passes through one of them. With sliced micro-batches (Seq1F1B), micro =
- * micro-batch x slices + slice, and the backward runs from a micro-batch's last slice to its first.
+ * bidirectional one (Chimera, DualPipe) has two chains: stages 0 .. chain - 1 run down the ranks,
+ * and stages chain .. 2 chain - 1 run up. Each micro-batch passes through one of the two chains.
+ * With sliced micro-batches (Seq1F1B), micro = micro-batch x slices + slice, and the backward runs
+ * from a micro-batch's last slice to its first.
  */
 typedef struct dpar_schedule {
     int32_t ranks, stages, micros; /* micros counts the slices of all micro-batches */
-    int32_t chain;                 /* stages of a chain; divides stages */
+    int32_t chain;                 /* stages in a chain; `stages` is a multiple of it */
     int32_t slices;                /* slices of a micro-batch: 1 except for Seq1F1B */
     int64_t *begin; /* [ranks + 1]; rank r has action[begin[r]] .. action[begin[r + 1] - 1] */
     dpar_action *action;
@@ -120,7 +122,7 @@ enum {
 
 /* Computes the bytes of memory for a schedule. Returns -1 unless there are 1 to 65535 ranks and
  * stages and 0 or more actions. Like all sizes of this header, the result is a multiple of 8, so
- * that memory behind the schedule is aligned too. Costs O(1). */
+ * that an object placed right after the schedule is aligned as well. Costs O(1). */
 DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
 
 /* Makes an empty schedule in the caller's memory, with capacity for `actions` actions. Set s->ranks
@@ -152,8 +154,8 @@ DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
  * actions, and a line "" (two quotes) is a rank with a single idle action. Any other text fails
  * with DPAR_E_PARSE; the message gives line, column and what was expected.
  *
- * A stage is on the rank in whose line it appears, and peers follow from that. It is DPAR_E_ARG if
- * a stage appears in two lines, or a stage below the largest in none.
+ * A stage is on the rank in whose line it appears, and peers follow from that. Reading fails with
+ * DPAR_E_ARG if a stage appears in two lines, or if a stage below the largest one appears in none.
  */
 
 /* A text to read. Zero it, then set `text` and `bytes`. */
@@ -1277,9 +1279,9 @@ DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
 }
 
 /* dpar_schedule_init, of so many ranks and stages. */
-DPARI_API dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                           int64_t actions, void *mem, int64_t bytes,
-                                           dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                                int64_t actions, void *mem, int64_t bytes,
+                                                dpar_why *why);
 
 /* ==== schedule/order.h ==== */
 
@@ -1287,7 +1289,7 @@ DPARI_API dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int3
 
 /* Checks whether there is such a schedule. Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE.
  * O(stages). */
-DPARI_API dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why);
 
 /* ==== schedule/vshape.h ==== */
 
@@ -1295,9 +1297,9 @@ DPARI_API dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_wh
  * Pipeline Parallelism with Controllable Memory): V-Half, V-Min and 1F1B-V. */
 
 /* Bytes that making one takes beside the schedule; p and m as dpari_order_check allows. */
-DPARI_API int64_t dpari_v_work(int32_t p, int32_t m);
+DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m);
 /* Fills the lists of s, whose ranks, micros, begin and rank_of stand; work: aligned as int64_t. */
-DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
+DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
 
 /* ==== schedule/exact.h ==== */
 
@@ -1308,16 +1310,16 @@ DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
  * times or bytes exceeds 2^60, or DPAR_E_MEMORY if a cap cannot hold one micro-batch on all stages
  * of its rank, which every schedule needs and which is sufficient: "cannot fit: rank 2 needs 3
  * activations of 10 bytes, its cap is 20". O(stages x ranks). */
-DPARI_API dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job, dpar_why *why);
 /* Actions of a schedule of this job: stages x micros x 3 when split, else 2. O(1). */
-DPARI_API int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job);
+DPARI_INTERNAL int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job);
 /* A lower bound on the objective; -1 when dpari_pipe_check refuses. The largest over ranks of its
  * work, with (makespan) the shortest way to its first stage and back from its last action to stage
  * 0; over stages of the way of one micro-batch, the others one behind the other at that stage; and
  * of what caps cost: the time that activations are held at least, times their bytes, over the cap,
  * and, where only A of a stage fit, ceil(micros / A) times the least that one is held.
  * O(stages x ranks). */
-DPARI_API int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job);
+DPARI_INTERNAL int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job);
 
 /* The best schedule of a tiny job, by depth-first branch and bound: whenever a rank is free it does
  * one of the actions that are ready, or waits for the next arrival. States that were searched to
@@ -1327,17 +1329,17 @@ DPARI_API int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job);
 
 /* Working memory with a table of `entries` states, 1 to 2^31: more table, less search. -1 when the
  * job is out of its domain. O(stages). */
-DPARI_API int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int64_t entries);
+DPARI_INTERNAL int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int64_t entries);
 /* Visits at most `nodes` states. *s is laid out by dpar_schedule_init for ranks, stages and
  * dpari_pipe_actions(job); what is found and better than `known` (0: nothing is known) is written
  * into it. DPAR_OK: there is no better one than *s. DPAR_MORE: the nodes were used up, *s is the
  * best so far and result->bound says how good it could get. result->makespan is 0 and *s untouched
  * when nothing better than `known` was found. E_ARG and E_ROOM, and what dpari_pipe_check says. mem
  * is aligned as for int64_t; all of it is used. */
-DPARI_API dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
-                                         int64_t known, dpar_schedule *s,
-                                         dpar_schedule_optimize_result *result, void *mem,
-                                         int64_t bytes, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
+                                              int64_t known, dpar_schedule *s,
+                                              dpar_schedule_optimize_result *result, void *mem,
+                                              int64_t bytes, dpar_why *why);
 
 /* ==== schedule/pipe.h ==== */
 
@@ -1653,8 +1655,9 @@ DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t acti
     return 8 * ((int64_t)ranks + 1) + 8 * actions + dpari_whole_words(2 * (int64_t)stages);
 }
 
-DPARI_API dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                           int64_t actions, void *mem, int64_t bytes, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                                int64_t actions, void *mem, int64_t bytes,
+                                                dpar_why *why)
 {
     int64_t needed = dpar_schedule_bytes(ranks, stages, actions);
     int32_t r;
@@ -2391,7 +2394,8 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc *order,
+                                                        dpar_why *why)
 {
     dpar_status st = dpari_order_numbers(order, why);
     if (st == DPAR_OK) {
@@ -2458,7 +2462,7 @@ typedef struct dpari_pen {
     const dpar_action *input; /* the first I that has no W yet, or before it */
 } dpari_pen;
 
-DPARI_APART void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
+DPARI_STATIC_NOINLINE void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
 {
     dpar_action *a = pen->at++;
     a->kind = (uint8_t)kind;
@@ -2802,8 +2806,8 @@ static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k,
 }
 
 /* Fills mem, which is large enough. Apart: the check has frames of its own. */
-DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_schedule_desc *order, void *mem,
-                                  int64_t bytes)
+DPARI_STATIC_NOINLINE void dpari_order_fill(dpar_schedule *s, const dpar_schedule_desc *order,
+                                            void *mem, int64_t bytes)
 {
     dpari_plan k = dpari_plan_of(order);
     int64_t actions, own = dpari_plan_bytes(&k, &actions);
@@ -3935,7 +3939,7 @@ static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
     }
 }
 
-DPARI_APART int64_t dpari_late_longest(const dpar_schedule *s)
+DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *s)
 {
     int64_t most = 0;
     int32_t r;
@@ -4179,13 +4183,13 @@ static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
 }
 
 /* Stages of a chain times micro-batches: no more than there are forwards in a right schedule. */
-DPARI_APART int64_t dpari_proof_cells(const dpar_schedule *s)
+DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *s)
 {
     int64_t cells = (int64_t)s->chain * s->micros;
     return cells <= s->begin[s->ranks] ? cells : 0;
 }
 
-DPARI_APART int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
+DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
 {
     if (dpari_proof_shape(s, NULL) != DPAR_OK) {
         return -1;
@@ -4231,7 +4235,8 @@ static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, voi
 
 /* ---- what the rules speak of ---------------------------------------------------------------- */
 
-DPARI_APART dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage, int32_t micro)
+DPARI_STATIC_NOINLINE dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage,
+                                                       int32_t micro)
 {
     return &w->cell[(int64_t)(stage % w->s->chain) * w->s->micros + micro];
 }
@@ -4866,7 +4871,7 @@ static void dpari_proof_blocker(const dpari_proof *w, dpari_proof_wait *k)
     }
 }
 
-DPARI_APART void dpari_proof_follow(const dpari_proof *w, dpari_proof_wait *k)
+DPARI_STATIC_NOINLINE void dpari_proof_follow(const dpari_proof *w, dpari_proof_wait *k)
 {
     k->rank = k->other_rank;
     k->at = k->other;
@@ -4992,8 +4997,9 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
 }
 
 /* Apart, as the transport's: neither frame stands below the other. */
-DPARI_COLD DPARI_APART dpar_status dpari_proof_rules(const dpar_schedule *s, int32_t flags,
-                                                     void *mem, dpar_why *why)
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedule *s,
+                                                               int32_t flags, void *mem,
+                                                               dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
@@ -5082,9 +5088,8 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
     return DPAR_OK;
 }
 
-DPARI_COLD DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s,
-                                                         const dpar_schedule_check_desc *how,
-                                                         void *mem, dpar_why *why)
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
+    const dpar_schedule *s, const dpar_schedule_check_desc *how, void *mem, dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
@@ -5101,9 +5106,9 @@ DPARI_COLD DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s,
 }
 
 /* What is asked, the schedule's shape and the memory; apart, since it is over before the rest. */
-DPARI_APART dpar_status dpari_proof_asked(const dpar_schedule *s,
-                                          const dpar_schedule_check_desc *how, int64_t bytes,
-                                          dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
+                                                    const dpar_schedule_check_desc *how,
+                                                    int64_t bytes, dpar_why *why)
 {
     dpar_status st;
     if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
@@ -5198,7 +5203,7 @@ static dpari_slots_cell *dpari_slots_at(const dpari_slots *w, const dpar_action 
 }
 
 /* A pool's free list: a rank has no more slots than actions. */
-DPARI_APART int64_t dpari_slots_room(const dpar_schedule *s)
+DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *s)
 {
     int64_t most = 0;
     int32_t r;
@@ -5274,7 +5279,8 @@ static void dpari_slots_message(dpari_slots *w, const dpar_action *a, dpar_actio
     }
 }
 
-DPARI_APART void dpari_slots_action(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
+DPARI_STATIC_NOINLINE void dpari_slots_action(dpari_slots *w, const dpar_action *a,
+                                              dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
     const int takes = a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_RELOAD;
@@ -5362,9 +5368,9 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *sl
 }
 
 /* Apart, so that its frame does not stand below the check. */
-DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s,
-                                           const dpar_schedule_slots_desc *how, void *mem,
-                                           dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
+                                                     const dpar_schedule_slots_desc *how, void *mem,
+                                                     dpar_why *why)
 {
     dpari_slots w;
     int32_t full;
@@ -5524,7 +5530,7 @@ static int dpari_sim_fits(const dpar_schedule *s)
 }
 
 /* A piece of memory, its size rounded up to 8 bytes. */
-DPARI_APART void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
+DPARI_STATIC_NOINLINE void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
 {
     void *at = mem == NULL ? NULL : mem + *used;
     *used += dpari_whole_words(bytes);
@@ -5601,8 +5607,8 @@ static int dpari_sum(int64_t *sum, int64_t more)
 
 /* part x 10^digits / whole, rounded down, and what is left over, without a wider product; -1 when
  * it passes INT64_MAX. part >= 0, whole > 0. */
-DPARI_COLD DPARI_APART int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits,
-                                               int64_t *left)
+DPARI_COLD DPARI_STATIC_NOINLINE int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits,
+                                                         int64_t *left)
 {
     int64_t value = part / whole;
     part %= whole;
@@ -5745,7 +5751,7 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, 
 }
 
 /* One wire for each pair of ranks: the first stage and side with that pair names it. */
-DPARI_COLD DPARI_APART void dpari_sim_wires(dpari_sim *m)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *m)
 {
     const dpar_schedule *s = &m->s;
     int32_t *head = m->scratch, *mark = head + s->ranks, *next = mark + s->ranks;
@@ -5837,9 +5843,9 @@ static int dpari_sim_row(int kind)
 }
 
 /* "rank 2: 2B1 stands before 2F1 or without it". */
-DPARI_COLD DPARI_APART dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action *a,
-                                                 const char *what, int kind, int32_t stage,
-                                                 int32_t micro)
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_t rank,
+                                                           const dpar_action *a, const char *what,
+                                                           int kind, int32_t stage, int32_t micro)
 {
     dpar_text t;
     dpar_action other;
@@ -6236,7 +6242,7 @@ static int32_t dpari_sim_queue(const dpari_sim *m, const dpar_action *a)
 }
 
 /* Puts message i behind the last of its queue. */
-DPARI_COLD DPARI_APART void dpari_sim_line_up(dpari_sim *m, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *m, int64_t i)
 {
     const dpar_action *a = &m->s.action[i];
     dpari_sim_line *line = &m->line[dpari_sim_queue(m, a)];
@@ -6266,7 +6272,7 @@ DPARI_COLD DPARI_APART void dpari_sim_line_up(dpari_sim *m, int64_t i)
 }
 
 /* The queues of all ranks. */
-DPARI_COLD DPARI_APART void dpari_sim_line_all(dpari_sim *m)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *m)
 {
     const dpar_schedule *s = &m->s;
     int32_t r, pass;
@@ -6311,7 +6317,7 @@ static uint32_t dpari_sim_let(const dpari_sim *m, int64_t i, int64_t j, int64_t 
 
 /* Message i, which was reached, leaves if its other half was reached too and both are the first of
  * their queues. */
-DPARI_COLD DPARI_APART void dpari_sim_leave(dpari_sim *m, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *m, int64_t i)
 {
     const dpar_action *a = &m->s.action[i];
     int32_t other;
@@ -6334,7 +6340,7 @@ DPARI_COLD DPARI_APART void dpari_sim_leave(dpari_sim *m, int64_t i)
 }
 
 /* Rank q posts message i, its next. All that can leave then does. */
-DPARI_COLD DPARI_APART int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
 {
     q->at = i + 1;
     m->end[i] = -2 - q->free;
@@ -6352,8 +6358,8 @@ DPARI_COLD DPARI_APART int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64
 
 /* A SEND into a buffer, or a RECV out of one, holds rank q until it may go; 0: that is not known.
  */
-DPARI_COLD DPARI_APART int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t j,
-                                            int32_t other)
+DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i,
+                                                      int64_t j, int32_t other)
 {
     const dpar_action *a = &m->s.action[i];
     const int sends = dpari_sim_is_send(a->kind);
@@ -6459,7 +6465,8 @@ static void dpari_sim_go(dpari_sim *m)
 /* ---- what came of it ------------------------------------------------------------------------- */
 
 /* "rank 3 waits at 3F0 for 2F0 of rank 2, which stands at 2B0". */
-DPARI_COLD DPARI_APART dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank,
+                                                             dpar_why *why)
 {
     const dpar_action *a = &m->s.action[m->rank[rank].at];
     dpar_action want = *a;
@@ -6509,7 +6516,8 @@ DPARI_COLD DPARI_APART dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, d
 }
 
 /* All ranks are through, but a message is still in its queue. */
-DPARI_COLD DPARI_APART dpar_status dpari_sim_left(int32_t rank, const dpar_action *a, dpar_why *why)
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const dpar_action *a,
+                                                            dpar_why *why)
 {
     dpar_text t;
     if (why != NULL) {
@@ -6592,8 +6600,9 @@ static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
 /* The rank stands idle before action i from `clock` to `until`: what of it is memory from `since`
  * on goes there from where the run put it. Before its first work it was put nowhere; its last is
  * yet to come, since a forward is. */
-DPARI_COLD DPARI_APART void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i,
-                                           int64_t clock, int64_t until, int64_t since)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o,
+                                                     int64_t i, int64_t clock, int64_t until,
+                                                     int64_t since)
 {
     const int kind = m->s.action[i].kind;
     int64_t done = clock; /* a blocking SEND: communication from the start */
@@ -6611,8 +6620,8 @@ DPARI_COLD DPARI_APART void dpari_sim_move(const dpari_sim *m, dpar_rank_timing 
 }
 
 /* Once more through a rank's list, when all times are known: which of its gaps are memory. */
-DPARI_COLD DPARI_APART void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin,
-                                              int64_t cap)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q,
+                                                        int64_t begin, int64_t cap)
 {
     const dpar_action *list = m->s.action;
     int64_t i, ahead = begin, clock = 0;
@@ -6643,7 +6652,7 @@ DPARI_COLD DPARI_APART void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, i
 }
 
 /* What caps say of the ranks. */
-DPARI_COLD DPARI_APART void dpari_sim_caps(dpari_sim *m, const dpar_schedule_times *t)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *m, const dpar_schedule_times *t)
 {
     const dpar_schedule *s = &m->s;
     int32_t i;
@@ -6949,7 +6958,7 @@ static void dpari_closed_add(dpari_closed *q, int64_t count, int64_t time)
     q->sum += product;
 }
 
-DPARI_APART int dpari_closed_need(dpari_closed *q, int holds, const char *condition)
+DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *q, int holds, const char *condition)
 {
     if (!holds && q->unmet == NULL) {
         q->unmet = condition;
@@ -7143,7 +7152,7 @@ static void dpari_closed_span(dpari_closed *q)
     }
 }
 
-DPARI_APART void dpari_closed_idle(dpari_closed *q)
+DPARI_STATIC_NOINLINE void dpari_closed_idle(dpari_closed *q)
 {
     int64_t work;
     (void)dpari_closed_need(q, q->c == 0, "no latency");
@@ -7203,7 +7212,7 @@ static void dpari_closed_peak_folded(dpari_closed *q, int64_t r)
     dpari_closed_add(q, 1, peak);
 }
 
-DPARI_APART void dpari_closed_peak(dpari_closed *q, int64_t r)
+DPARI_STATIC_NOINLINE void dpari_closed_peak(dpari_closed *q, int64_t r)
 {
     const int64_t p = q->p, m = q->m, v = q->v;
     int64_t peak = 0;
@@ -7306,8 +7315,8 @@ static int dpari_closed_plain(const dpar_schedule_times *t)
            t->bandwidth.of == NULL && t->bandwidth.all == 0 && t->sends == DPAR_SEND_MODE_BUFFERED;
 }
 
-DPARI_APART void dpari_closed_value(dpari_closed *q, const dpar_schedule_times *t, int32_t what,
-                                    int32_t rank)
+DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedule_times *t,
+                                              int32_t what, int32_t rank)
 {
     const int split = q->rule == DPAR_SCHEDULE_ZB_H1 || q->rule == DPAR_SCHEDULE_ZB_2P ||
                       q->rule == DPAR_SCHEDULE_INTERLEAVED_ZB || q->rule == DPAR_SCHEDULE_ZBV ||
@@ -7426,7 +7435,7 @@ static int32_t dpari_v_slots(int32_t p, int32_t m)
     return 8 * m + 8 * p + 24; /* the last block begins at 6 m, ends 8 p later; then W's */
 }
 
-DPARI_API int64_t dpari_v_work(int32_t p, int32_t m)
+DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m)
 {
     int64_t cells = (int64_t)p * dpari_v_slots(p, m);
     return 4 * (4 * (int64_t)p * m + 2 * cells + (int64_t)p * DPARI_V_NUMBERS) + cells;
@@ -7808,7 +7817,7 @@ static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
     }
 }
 
-DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work)
+DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work)
 {
     dpari_v v;
     int32_t rank;
@@ -7980,8 +7989,8 @@ static dpar_status dpari_job_fits(const dpar_schedule_optimize_desc *job, int32_
                      rank, always, need, cap);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job,
-                                                  dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job,
+                                                       dpar_why *why)
 {
     dpar_status st = dpari_job_shape(job, why);
     int32_t r;
@@ -7997,7 +8006,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pipe_check(const dpar_schedule_optimize_d
     return st;
 }
 
-DPARI_API int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job)
+DPARI_INTERNAL int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job)
 {
     return (int64_t)job->stages * job->micros * (job->split ? 3 : 2);
 }
@@ -8016,7 +8025,8 @@ static int64_t dpari_job_lag(const dpar_schedule_optimize_desc *job, int32_t sta
                : 0;
 }
 
-DPARI_APART int64_t dpari_job_weight(const dpar_schedule_optimize_desc *job, int32_t stage)
+DPARI_STATIC_NOINLINE int64_t dpari_job_weight(const dpar_schedule_optimize_desc *job,
+                                               int32_t stage)
 {
     return job->split ? dpari_each_at(&job->times->weight, stage) : 0;
 }
@@ -8110,7 +8120,7 @@ static int64_t dpari_bound_stage(const dpar_schedule_optimize_desc *job, int32_t
     return best;
 }
 
-DPARI_API int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job)
+DPARI_INTERNAL int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job)
 {
     dpari_chain c;
     int64_t bound = 0;
@@ -8666,7 +8676,7 @@ static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpa
     return DPAR_OK;
 }
 
-DPARI_API int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int64_t entries)
+DPARI_INTERNAL int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int64_t entries)
 {
     int64_t keys, sinces;
     if (entries < 1 || entries > (INT64_C(1) << 31) || dpari_exact_check(job, NULL) != DPAR_OK) {
@@ -8679,10 +8689,10 @@ DPARI_API int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int6
            entries * (8 * sinces + 8 * ((keys + 2) / 2));
 }
 
-DPARI_API dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
-                                         int64_t known, dpar_schedule *s,
-                                         dpar_schedule_optimize_result *result, void *mem,
-                                         int64_t bytes, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
+                                              int64_t known, dpar_schedule *s,
+                                              dpar_schedule_optimize_result *result, void *mem,
+                                              int64_t bytes, dpar_why *why)
 {
     dpari_search *x;
     dpar_schedule_optimize_result got;
@@ -9068,7 +9078,7 @@ static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
  * SHARE: what fits in the cap, in proportion to that time; EVEN: the same for all stages of a rank.
  */
 enum { DPARI_LIMIT_SHARE = -1, DPARI_LIMIT_EVEN = -2 };
-DPARI_APART void dpari_list_limits(dpari_auto *x, int fourths)
+DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *x, int fourths)
 {
     const dpari_pipe *q = &x->q;
     int64_t unit = 1 + (x->hold[0] >> 40); /* hold[0] is the longest: no product overflows */
@@ -9544,7 +9554,8 @@ static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
 
 /* ---- judging -------------------------------------------------------------------------------- */
 
-DPARI_APART int dpari_placing_better(const dpari_placing_cut *a, const dpari_placing_cut *b)
+DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
+                                               const dpari_placing_cut *b)
 {
     return a->score.over < b->score.over ||
            (a->score.over == b->score.over && a->score.objective < b->score.objective);
@@ -9918,8 +9929,8 @@ static int dpari_gantt_holds(int32_t kind)
     return kind != DPAR_ACTION_IDLE && !dpari_gantt_is_message(kind);
 }
 
-DPARI_APART dpar_status dpari_gantt_check_action(const dpar_schedule_draw_desc *g, int64_t k,
-                                                 int32_t rank, dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_draw_desc *g,
+                                                           int64_t k, int32_t rank, dpar_why *why)
 {
     const dpar_schedule *s = g->schedule;
     const dpar_action *a = &s->action[k];
@@ -9967,7 +9978,7 @@ static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *
 }
 
 /* ticks x width / last rounded down, for 0 <= ticks <= last; coarser when that would overflow. */
-DPARI_APART int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_t width)
+DPARI_STATIC_NOINLINE int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_t width)
 {
     while (last > INT64_MAX / width) {
         last /= 2;
@@ -10021,7 +10032,7 @@ static int32_t dpari_gantt_chunk(const dpar_schedule *s, int32_t stage)
     return n;
 }
 
-DPARI_APART int32_t dpari_gantt_digits(int64_t v)
+DPARI_STATIC_NOINLINE int32_t dpari_gantt_digits(int64_t v)
 {
     int32_t n = 1;
     for (; v > 9; v /= 10) {

@@ -2281,18 +2281,19 @@ DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
 
 /* Stop here if you only want the API. All that follows is private and changes without notice. */
 
-/* The inner door: what the headers that stand on this one call. */
-#ifndef DPARI_TRAIN_DOOR_H
-#define DPARI_TRAIN_DOOR_H
+/* Private functions that the headers above this one call. */
+#ifndef DPARI_TRAIN_INTERNAL_H
+#define DPARI_TRAIN_INTERNAL_H
 
-/* ==== train/layers_run.h ==== */
+/* ==== train/layers_private.h ==== */
 
-/* layers_run - private: operations of layers.h in the memory that a communicator's strategies work
- * in, as mem_run.h. A memory without a table of layers breaks the communicator: E_UNKNOWN. */
+/* layers_private - private: operations of layers.h in the memory that a communicator's strategies
+ * work in, as mem_private.h. A memory without a table of layers breaks the communicator: E_UNKNOWN.
+ */
 
 /* Those of c. */
-DPARI_DOOR dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *call);
-DPARI_DOOR dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
+DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *call);
+DPARI_API dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
 
 /* ==== train/attention_way.h ==== */
 
@@ -2349,21 +2350,21 @@ struct dpari_attention_method {
 typedef struct dpari_attention_method dpari_attention_method;
 
 /* Computes the slice of tokens of a rank; it is empty for a rank that does not exist. */
-DPARI_DOOR void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo,
-                                int64_t *hi);
+DPARI_API void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo,
+                               int64_t *hi);
 /* Computes attention of all queries of the rank to the keys of one block, and merges it with the
  * result so far. Call it first with the own block, in which each query sees at least its own
  * key. */
-DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
-                                        const dpari_seq_block *b);
+DPARI_API dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
+                                       const dpari_seq_block *b);
 /* Computes out . out_gradient of each row, which dpari_seq_attend_back needs. */
-DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a);
+DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a);
 /* Adds the gradients from the rank's queries and block b to dq and to g, the gradients of block
  * b. */
-DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
-                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
+DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
+                                     const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
 
-#endif /* DPARI_TRAIN_DOOR_H */
+#endif /* DPARI_TRAIN_INTERNAL_H */
 
 /* The implementation. */
 
@@ -2371,55 +2372,57 @@ DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_a
     !defined(DPAR_TRAIN_IMPLEMENTATION_DONE)
 #define DPAR_TRAIN_IMPLEMENTATION_DONE
 
-/* ==== train/layers_run.h ==== */
+/* ==== train/layers_private.h ==== */
 
 /* The host's. */
-DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
+DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
 
 /* Those of c. */
-DPARI_API dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call);
-DPARI_API dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *call);
-DPARI_API dpar_status dpari_do_round(dpar_comm *c, const dpar_mem_round *call);
-DPARI_API dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *call);
-DPARI_API dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *call);
-DPARI_API dpar_status dpari_do_combine(dpar_comm *c, const dpar_mem_combine *call);
-DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *call);
-DPARI_API dpar_status dpari_do_cross_entropy(dpar_comm *c, const dpar_mem_cross_entropy *call);
-DPARI_API dpar_status dpari_do_attention_merge(dpar_comm *c, const dpar_mem_attention_merge *call);
+DPARI_INTERNAL dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call);
+DPARI_INTERNAL dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *call);
+DPARI_INTERNAL dpar_status dpari_do_round(dpar_comm *c, const dpar_mem_round *call);
+DPARI_INTERNAL dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *call);
+DPARI_INTERNAL dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *call);
+DPARI_INTERNAL dpar_status dpari_do_combine(dpar_comm *c, const dpar_mem_combine *call);
+DPARI_INTERNAL dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *call);
+DPARI_INTERNAL dpar_status dpari_do_cross_entropy(dpar_comm *c, const dpar_mem_cross_entropy *call);
+DPARI_INTERNAL dpar_status dpari_do_attention_merge(dpar_comm *c,
+                                                    const dpar_mem_attention_merge *call);
 
 /* ==== train/attention_way.h ==== */
 
 /* Rounds sums of a plan to the layer's type. If `to` is `from`, nothing happens. */
-DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
-                                      int64_t n);
+DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
+                                           int64_t n);
 /* The type of sums: F64 or F32. */
-DPARI_API int32_t dpari_seq_sums(int32_t type);
+DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type);
 /* The address of an element; NULL if base is NULL. */
-DPARI_API const void *dpari_seq_in(const void *base, int64_t elements, int32_t type);
-DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type);
+DPARI_INTERNAL const void *dpari_seq_in(const void *base, int64_t elements, int32_t type);
+DPARI_INTERNAL void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 
-/* ==== train/random_run.h ==== */
+/* ==== train/random_private.h ==== */
 
-/* random_run - private: the words behind the numbers of random.h, and rounding by them. */
+/* random_private - private: the words behind the numbers of random.h, and rounding by them. */
 
 /* The four words 4 block .. 4 block + 3 of a stream. */
-DPARI_API void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words);
+DPARI_INTERNAL void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block,
+                                       uint32_t *words);
 /* F32 to BF16, element i up or down by word index + i, by its high half (shift 16) or its low one
  * (0); NaN and infinities as they are, what BF16 holds exactly, too. O(count). */
-DPARI_API void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
-                                  uint64_t stream, uint64_t index, int32_t shift);
+DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
+                                       uint64_t stream, uint64_t index, int32_t shift);
 
-/* ==== train/optimizer_run.h ==== */
+/* ==== train/optimizer_private.h ==== */
 
-/* optimizer_run - private: what strategies ask of an optimizer that was judged. */
+/* optimizer_private - private: what strategies ask of an optimizer that was judged. */
 
 /* How many arrays it keeps beside weights: 2, 1 or 0. dpar_optimizer_check took it. */
-DPARI_API int32_t dpari_optimizer_moments(const dpar_optimizer *o);
+DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o);
 /* And their type, beside weights of this one. */
-DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
+DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
 /* E_ARG, with a sentence whose '#' are these numbers in order. */
-DPARI_API dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a, double b,
-                                          double c);
+DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a, double b,
+                                               double c);
 
 /* ==== train/lanes.h ==== */
 
@@ -2475,14 +2478,14 @@ typedef struct dpari_lanes {
 } dpari_lanes;
 
 /* What a call of so much work takes, in elements of a sum: the CPU is asked where that pays. */
-DPARI_API dpari_lanes dpari_lanes_for(int64_t work);
+DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work);
 
 /* ==== train/layers_norm.h ==== */
 
 /* layers_norm - private: moments and norms in the host's memory. */
 
-DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
-DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
+DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
+DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
 
 /* Loops over a row take so many elements at a time, as doubles: they know no type. */
 enum { DPARI_ROW_PART = 256 };
@@ -2492,14 +2495,14 @@ enum { DPARI_ROW_PART = 256 };
 #define DPARI_ROW
 #endif
 /* Elements at, at + step, ... of x, F64, F32, BF16 or F16: `count` of them. */
-DPARI_API void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
-                              int64_t step, int64_t count, double *to);
+DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
+                                   int64_t step, int64_t count, double *to);
 /* Elements at .. at + count - 1: where they lie, or in `room` as F64. *as: their type. */
-DPARI_API const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
-                                   int64_t count, double *room, int32_t *as);
+DPARI_INTERNAL const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type,
+                                        int64_t at, int64_t count, double *room, int32_t *as);
 /* y = keep y + scale x: F64, or else F32, in f32. x may be y. */
-DPARI_API void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
-                             double scale, const void *from, int64_t n);
+DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
+                                  double scale, const void *from, int64_t n);
 
 /* ==== train/micro.h ==== */
 
@@ -2507,20 +2510,20 @@ DPARI_API void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, doubl
  * blocks of all formats read and write. */
 
 /* True if q is in the domain of such a format. The caller has checked what all formats share. */
-DPARI_API int dpari_micro_fits(const dpar_mem_quantize *q);
+DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *q);
 /* Elements of a block. */
-DPARI_API int64_t dpari_micro_elements(int32_t format);
+DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format);
 /* Block b of one that fits is quantized, or dequantized. */
-DPARI_API void dpari_micro_block(const dpar_mem_quantize *q, int64_t b);
-DPARI_API void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b);
+DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b);
+DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b);
 
 /* ---- of all formats ---- */
 
 /* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, as floats: in `room`, or where they lie. */
-DPARI_API const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
-                                        float *room);
+DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
+                                             float *room);
 /* They become these numbers, or are added to. */
-DPARI_API void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n);
+DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n);
 
 /* ==== train/made.h ==== */
 
@@ -2528,16 +2531,16 @@ DPARI_API void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i
 
 /* Zeroed memory of the host at a multiple of 64, and what gives it back (NULL is fine): of
  * dpar_comm_alloc; where c->mem is a device's, pages of its own. NULL: there is none. */
-DPARI_API void *dpari_made_room(dpar_comm *c, int64_t bytes);
-DPARI_API void dpari_made_give(void *memory);
+DPARI_INTERNAL void *dpari_made_room(dpar_comm *c, int64_t bytes);
+DPARI_INTERNAL void dpari_made_give(void *memory);
 /* How an init in that memory ended, which is given back after an error. */
-DPARI_API dpar_status dpari_made_or(dpar_status st, void *memory);
+DPARI_INTERNAL dpar_status dpari_made_or(dpar_status st, void *memory);
 /* How a close ended: E_ARG refused it, and the memory stays. */
-DPARI_API dpar_status dpari_made_end(dpar_status st, void *memory);
+DPARI_INTERNAL dpar_status dpari_made_end(dpar_status st, void *memory);
 
-/* ==== train/ddp_run.h ==== */
+/* ==== train/ddp_private.h ==== */
 
-/* ddp_run - private: what a ddp is made of. */
+/* ddp_private - private: what a ddp is made of. */
 
 struct dpar_ddp {
     /* what dpar_ddp_ready touches */
@@ -2566,9 +2569,9 @@ struct dpar_ddp {
     dpar_status (*ends)(dpar_ddp *d); /* of one that lies over the caller's gradients: its end */
 };
 
-/* ==== train/over_run.h ==== */
+/* ==== train/over_private.h ==== */
 
-/* over_run - private: what a ddp over the caller's gradients is made of, for zero1. */
+/* over_private - private: what a ddp over the caller's gradients is made of, for zero1. */
 
 /* Elements lo <= i < hi of all, array after array. */
 typedef struct dpari_span {
@@ -2619,14 +2622,14 @@ typedef struct dpari_over {
 } dpari_over;
 
 /* Ends a pass. scatter: 1: each rank needs its share alone. */
-DPARI_API dpar_status dpari_over_finish(dpari_over *o, int32_t scatter);
+DPARI_INTERNAL dpar_status dpari_over_finish(dpari_over *o, int32_t scatter);
 /* Its handle, if d lies over the caller's gradients; else NULL, and the sentence. */
-DPARI_API dpari_over *dpari_over_of(dpar_ddp *d);
+DPARI_INTERNAL dpari_over *dpari_over_of(dpar_ddp *d);
 /* Where this rank's share begins. */
-DPARI_API int64_t dpari_over_first(const dpari_over *o);
+DPARI_INTERNAL int64_t dpari_over_first(const dpari_over *o);
 /* The shares of all ranks come to all of data[elements]. hash: of what they must have given alike:
  * E_MISMATCH. COLLECTIVE. */
-DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash);
+DPARI_INTERNAL dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash);
 
 /* ==== train/random.c ==== */
 
@@ -2634,7 +2637,8 @@ DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash
  * F32 to BF16. Nothing here has state, so a number depends only on seed, stream and index.
  * dpar_cuda.h has the same functions for kernels. */
 
-DPARI_API void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words)
+DPARI_INTERNAL void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block,
+                                       uint32_t *words)
 {
     uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
     uint32_t d = (uint32_t)(stream >> 32), low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
@@ -2662,8 +2666,8 @@ static uint32_t dpari_random_word(uint64_t seed, uint64_t stream, uint64_t index
     return words[index % 4];
 }
 
-DPARI_API void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
-                                  uint64_t stream, uint64_t index, int32_t shift)
+DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
+                                       uint64_t stream, uint64_t index, int32_t shift)
 {
     uint32_t words[4], x;
     uint16_t h;
@@ -2763,20 +2767,20 @@ static int dpari_optim_share(double x)
     return x >= 0.0 && x < 1.0;
 }
 
-DPARI_API int32_t dpari_optimizer_moments(const dpar_optimizer *o)
+DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o)
 {
     return o->kind == DPAR_OPTIMIZER_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
 }
 
-DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
+DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
 {
     return o->moment_type != DPAR_TYPE_NONE ? o->moment_type
            : weight_type == DPAR_F64        ? DPAR_F64
                                             : DPAR_F32;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a,
-                                                     double b, double c)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a,
+                                                          double b, double c)
 {
     dpar_text t;
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
@@ -3460,8 +3464,8 @@ DPARI_LANES_INLINE void dpari_lanes_store(void *x, int64_t i, int32_t type,
 }
 
 /* The last elements, from i on, and `rest` behind them. */
-DPARI_APART const double *dpari_lanes_last(double *room, const void *x, int64_t i, int64_t n,
-                                           int32_t type, double rest)
+DPARI_STATIC_NOINLINE const double *dpari_lanes_last(double *room, const void *x, int64_t i,
+                                                     int64_t n, int32_t type, double rest)
 {
     int64_t k;
     for (k = 0; k < DPARI_LANES_D; k++) {
@@ -3470,8 +3474,8 @@ DPARI_APART const double *dpari_lanes_last(double *room, const void *x, int64_t 
     return room;
 }
 
-DPARI_APART void dpari_lanes_last_store(void *x, int64_t i, int64_t n, int32_t type,
-                                        const double *room)
+DPARI_STATIC_NOINLINE void dpari_lanes_last_store(void *x, int64_t i, int64_t n, int32_t type,
+                                                  const double *room)
 {
     int64_t k;
     for (k = 0; i + k < n; k++) {
@@ -4992,7 +4996,7 @@ static dpari_lanes dpari_lanes_eights(void)
 
 enum { DPARI_LANES_ASKS = 4096 }; /* asking takes as long as some thousands of them */
 
-DPARI_API dpari_lanes dpari_lanes_for(int64_t work)
+DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
 {
 #if DPARI_LANES_ASKED
     const int wide = work >= DPARI_LANES_ASKS ? dpari_os_wide() : 0;
@@ -5010,8 +5014,8 @@ DPARI_API dpari_lanes dpari_lanes_for(int64_t work)
  * arithmetic on the bits of F32, which gives the same bits on every machine. layers.h describes the
  * formats. layers.c calls it for quantize and dequantize. */
 
-DPARI_APART const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i, int64_t n,
-                                            float *room)
+DPARI_STATIC_NOINLINE const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i,
+                                                      int64_t n, float *room)
 {
     double x[DPARI_ELEMENTS];
     dpari_elements_load(x, q->x, i, n, q->type);
@@ -5019,13 +5023,13 @@ DPARI_APART const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t 
     return room;
 }
 
-DPARI_API const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
-                                        float *room)
+DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
+                                             float *room)
 {
     return q->type == DPAR_F32 ? (const float *)q->x + i : dpari_quant_narrow(q, i, n, room);
 }
 
-DPARI_API void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n)
+DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n)
 {
     double y[DPARI_ELEMENTS];
     int64_t k;
@@ -5058,7 +5062,7 @@ static const dpari_micro *dpari_micro_of(int32_t format)
     return &all[format - DPAR_MEM_MXFP8];
 }
 
-DPARI_API int dpari_micro_fits(const dpar_mem_quantize *q)
+DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *q)
 {
     const dpari_micro *f;
     if (q->format < DPAR_MEM_MXFP8 || q->format > DPAR_MEM_NVFP4) {
@@ -5069,7 +5073,7 @@ DPARI_API int dpari_micro_fits(const dpar_mem_quantize *q)
            (q->stochastic == 0 || q->stochastic == 1);
 }
 
-DPARI_API int64_t dpari_micro_elements(int32_t format)
+DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format)
 {
     return dpari_micro_of(format)->block;
 }
@@ -5103,7 +5107,8 @@ static float dpari_micro_value(const dpari_micro *f, uint32_t code)
 }
 
 /* What the codes of a block with this scale are multiples of. */
-DPARI_APART float dpari_micro_unit(const dpar_mem_quantize *q, const dpari_micro *f, uint32_t scale)
+DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *q, const dpari_micro *f,
+                                             uint32_t scale)
 {
     const uint32_t bits = scale == 0xffu ? 0x7fc00000u : scale == 0 ? 0x400000u : scale << 23;
     float x;
@@ -5135,7 +5140,7 @@ static uint32_t dpari_micro_scale(const dpar_mem_quantize *q, const dpari_micro 
     return dpari_micro_code(dpari_micro_of(DPAR_MEM_MXFP8), most & 0x7fffffffu, NULL);
 }
 
-DPARI_API void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
+DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
 {
     const dpari_micro *f = dpari_micro_of(q->format);
     const int64_t lo = b * f->block, n = dpari_least(f->block, q->count - lo);
@@ -5168,7 +5173,7 @@ DPARI_API void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
     }
 }
 
-DPARI_API void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
+DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
 {
     const dpari_micro *f = dpari_micro_of(q->format);
     const uint32_t nan = 0x7fc00000u, sign = (uint32_t)1 << (f->bits - 1);
@@ -5382,7 +5387,7 @@ static int64_t dpari_mem_at(const dpar_mem_index *x, int64_t i)
 }
 
 /* The row of a number, below 0: none. */
-DPARI_APART int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
+DPARI_STATIC_NOINLINE int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
 {
     int32_t w;
     for (w = 0; w < x->windows; w++) {
@@ -5746,7 +5751,7 @@ static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merg
     }
 }
 
-DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m)
+DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m)
 {
     dpari_lanes l;
     int64_t i;
@@ -5816,7 +5821,8 @@ static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
 }
 
 /* A block of another type than F32. */
-DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
+DPARI_STATIC_NOINLINE void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q,
+                                              int64_t b)
 {
     const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
     dpari_lanes_blocks part = dpari_quant_blocks(q);
@@ -5952,17 +5958,17 @@ static DPARI_COLD dpar_status dpari_do_without(dpar_comm *c, const char *what)
         }                                                                                          \
         return dpari_do_ended(c, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call), #name); \
     }
-DPARI_DO_LAYER(DPARI_API, squares)
-DPARI_DO_LAYER(DPARI_API, optimize)
-DPARI_DO_LAYER(DPARI_API, round)
-DPARI_DO_LAYER(DPARI_API, gather)
-DPARI_DO_LAYER(DPARI_API, scatter)
-DPARI_DO_LAYER(DPARI_API, combine)
-DPARI_DO_LAYER(DPARI_API, dot)
-DPARI_DO_LAYER(DPARI_API, cross_entropy)
-DPARI_DO_LAYER(DPARI_API, attention_merge)
-DPARI_DO_LAYER(DPARI_DOOR, moments)
-DPARI_DO_LAYER(DPARI_DOOR, norm)
+DPARI_DO_LAYER(DPARI_INTERNAL, squares)
+DPARI_DO_LAYER(DPARI_INTERNAL, optimize)
+DPARI_DO_LAYER(DPARI_INTERNAL, round)
+DPARI_DO_LAYER(DPARI_INTERNAL, gather)
+DPARI_DO_LAYER(DPARI_INTERNAL, scatter)
+DPARI_DO_LAYER(DPARI_INTERNAL, combine)
+DPARI_DO_LAYER(DPARI_INTERNAL, dot)
+DPARI_DO_LAYER(DPARI_INTERNAL, cross_entropy)
+DPARI_DO_LAYER(DPARI_INTERNAL, attention_merge)
+DPARI_DO_LAYER(DPARI_API, moments)
+DPARI_DO_LAYER(DPARI_API, norm)
 
 /* ==== train/layers_norm.c ==== */
 
@@ -5990,8 +5996,8 @@ static void dpari_moments_copy(double *to, const double *from, int64_t count)
 }
 
 /* Floats as above. */
-DPARI_API void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
-                              int64_t step, int64_t count, double *to)
+DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
+                                   int64_t step, int64_t count, double *to)
 {
     int64_t i;
     if (type == DPAR_F64 && step == 1) {
@@ -6016,9 +6022,9 @@ DPARI_API void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type,
     }
 }
 
-DPARI_API DPARI_ONE_COPY const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type,
-                                                  int64_t at, int64_t count, double *room,
-                                                  int32_t *as)
+DPARI_INTERNAL DPARI_NOINLINE const void *dpari_row_at(const dpari_lanes *l, const void *x,
+                                                       int32_t type, int64_t at, int64_t count,
+                                                       double *room, int32_t *as)
 {
     if (dpari_is_wide(type)) {
         *as = type;
@@ -6029,8 +6035,8 @@ DPARI_API DPARI_ONE_COPY const void *dpari_row_at(const dpari_lanes *l, const vo
     return room;
 }
 
-DPARI_API void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
-                             double scale, const void *from, int64_t n)
+DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
+                                  double scale, const void *from, int64_t n)
 {
     int64_t i;
     if (type == DPAR_F64) {
@@ -6151,7 +6157,7 @@ static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
            !(sets > 0 && m->to == NULL);
 }
 
-DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m)
+DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m)
 {
     dpar_moments *to = (dpar_moments *)(void *)m->to;
     dpari_lanes l;
@@ -6427,7 +6433,7 @@ static int dpari_norm_fits(const dpar_mem_norm *m)
             (m->phase < DPAR_MEM_NORM_SUMS || m->dy.data != NULL));
 }
 
-DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
+DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
 {
     dpari_lanes l;
     int64_t p, sets;
@@ -6453,17 +6459,17 @@ DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
 
 /* ==== train/made.c ==== */
 
-/* Memory of objects that a _make function makes. A small header before the memory records whether
- * it came from dpar_comm_alloc or, if the communicator's memory is a device's, from pages of the
- * host, so that freeing needs only the pointer. */
+/* Memory of objects that a _make function makes. It comes from dpar_comm_alloc, or from pages of
+ * the host if the communicator's memory is on a device. A small header before the memory records
+ * which of the two it was, so that freeing needs only the pointer. */
 
-/* What lies before the memory. */
+/* The header before the memory. */
 typedef struct dpari_made {
     dpar_comm *c;
-    int64_t pages; /* bytes of its own pages; 0: of dpar_comm_alloc */
+    int64_t pages; /* bytes of the host's pages, this header included; 0 if from dpar_comm_alloc */
 } dpari_made;
 
-DPARI_API DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
+DPARI_INTERNAL DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
 {
     const int64_t all = bytes + DPARI_ROOM_ALIGN;
     void *at = NULL;
@@ -6482,7 +6488,7 @@ DPARI_API DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
     return (unsigned char *)at + DPARI_ROOM_ALIGN;
 }
 
-DPARI_API DPARI_COLD void dpari_made_give(void *memory)
+DPARI_INTERNAL DPARI_COLD void dpari_made_give(void *memory)
 {
     if (memory != NULL) {
         dpari_made *m = (dpari_made *)(void *)((unsigned char *)memory - DPARI_ROOM_ALIGN);
@@ -6494,7 +6500,7 @@ DPARI_API DPARI_COLD void dpari_made_give(void *memory)
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_made_or(dpar_status st, void *memory)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_or(dpar_status st, void *memory)
 {
     if (st < DPAR_OK) {
         dpari_made_give(memory);
@@ -6502,7 +6508,7 @@ DPARI_API DPARI_COLD dpar_status dpari_made_or(dpar_status st, void *memory)
     return st;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
 {
     if (st != DPAR_E_ARG) {
         dpari_made_give(memory);
@@ -7250,12 +7256,12 @@ static DPARI_COLD dpar_status dpari_over_learn(dpari_over *o)
 /* ---- what travels -----------------------------------------------------------------------------
  */
 
-DPARI_API int64_t dpari_over_first(const dpari_over *o)
+DPARI_INTERNAL int64_t dpari_over_first(const dpari_over *o)
 {
     return dpari_least(o->elements, o->share * o->d.c->rank);
 }
 
-DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash)
+DPARI_INTERNAL dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash)
 {
     dpar_comm *c = o->d.c;
     dpar_call call;
@@ -7342,7 +7348,7 @@ static dpar_status dpari_over_unpack(const dpari_over *o)
     return st;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
 {
     dpar_ddp *d = &o->d;
     const int32_t stays = d->under_way && !d->last;
@@ -7387,7 +7393,7 @@ static dpar_status dpari_over_end(dpar_ddp *d)
 /* ---- done -------------------------------------------------------------------------------------
  */
 
-DPARI_API dpari_over *dpari_over_of(dpar_ddp *d)
+DPARI_INTERNAL dpari_over *dpari_over_of(dpar_ddp *d)
 {
     if (d == NULL || d->ends != dpari_over_end) {
         if (d != NULL) {
@@ -10363,7 +10369,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_pa
 /* At most this is the lse of a query that sees no key. */
 static const double dpari_seq_nothing = -1e30;
 
-DPARI_API int32_t dpari_seq_sums(int32_t type)
+DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type)
 {
     return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
@@ -10463,8 +10469,7 @@ typedef struct dpari_seq_walk {
     int32_t again; /* another block of these queries was found before */
 } dpari_seq_walk;
 
-DPARI_DOOR void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo,
-                                int64_t *hi)
+DPARI_API void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo, int64_t *hi)
 {
     dpar_split s;
     (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1,
@@ -10577,19 +10582,20 @@ static int64_t dpari_seq_pairs(const dpari_seq_walk *w)
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-DPARI_API DPARI_ONE_COPY const void *dpari_seq_in(const void *base, int64_t elements, int32_t type)
+DPARI_INTERNAL DPARI_NOINLINE const void *dpari_seq_in(const void *base, int64_t elements,
+                                                       int32_t type)
 {
     return base != NULL ? (const unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-DPARI_API DPARI_ONE_COPY void *dpari_seq_at(void *base, int64_t elements, int32_t type)
+DPARI_INTERNAL DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
 /* Sums to the layer's type. */
-DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
-                                      int64_t n)
+DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
+                                           int64_t n)
 {
     return n == 0 || to == from
                ? DPAR_OK
@@ -11072,8 +11078,8 @@ static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void 
     return dpari_do_attention_merge(p->comm, &m);
 }
 
-DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
-                                        const dpari_seq_block *b)
+DPARI_API dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
+                                       const dpari_seq_block *b)
 {
     const dpar_attention_desc *a = &p->head.layer;
     void *sums = a->type == p->sums ? x->out : p->out;
@@ -11165,7 +11171,7 @@ static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays
     }
 }
 
-DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a)
+DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpar_mem_dot d;
     if (p->comm->mem == NULL) {
@@ -11184,8 +11190,8 @@ DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_
     return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
 }
 
-DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
-                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
+DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
+                                     const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
 {
     const dpar_attention_desc *a = &p->head.layer;
     dpari_seq_walk w;

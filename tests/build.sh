@@ -4,7 +4,7 @@
 
 # All that a program reaches, in its own unit: the compiler drops what is not called.
 reached='-DDPAR_STATIC -DDPAR_IMPLEMENTATION'
-# (An inner door is for all.)
+# (What headers share is in the library, too.)
 looks_inside() { grep 'dpari_[a-z]' "$1" | grep -qv 'dpari_hx_traffic'; }
 # source, library: what the compiler is given beside the source
 code_of() { if looks_inside "$1"; then echo "$reached"; else echo "$2"; fi; }

@@ -5,7 +5,7 @@
  * are hundreds of calls. All headers call these functions. */
 #include "arith.h"
 
-DPARI_DOOR DPARI_COLD size_t dpari_say_int(char *at, size_t room, int64_t v)
+DPARI_API DPARI_COLD size_t dpari_say_int(char *at, size_t room, int64_t v)
 {
     char digit[20];
     size_t n = 0, used = 0;
@@ -23,9 +23,9 @@ DPARI_DOOR DPARI_COLD size_t dpari_say_int(char *at, size_t room, int64_t v)
     return used;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_every(dpar_status status, dpar_why *why,
-                                                  const char *form, const char *word, size_t length,
-                                                  int64_t a, int64_t b, int64_t c, int64_t d)
+DPARI_API DPARI_COLD dpar_status dpari_say_every(dpar_status status, dpar_why *why,
+                                                 const char *form, const char *word, size_t length,
+                                                 int64_t a, int64_t b, int64_t c, int64_t d)
 {
     int64_t value[4];
     size_t used = 0, i, k, next = 0;
@@ -53,53 +53,52 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_say_every(dpar_status status, dpar_why *
     return status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form,
-                                                int64_t a, int64_t b, int64_t c, int64_t d)
+DPARI_API DPARI_COLD dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form,
+                                               int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return dpari_say_every(status, why, form, "", 0, a, b, c, d);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a,
-                                                  int64_t b, int64_t c, int64_t d)
+DPARI_API DPARI_COLD dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a,
+                                                 int64_t b, int64_t c, int64_t d)
 {
     return dpari_say_all(DPAR_E_ARG, why, form, a, b, c, d);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a,
-                                                      int64_t b)
+DPARI_API DPARI_COLD dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a,
+                                                     int64_t b)
 {
     return dpari_say_wrong(why, form, a, b, 0, 0);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form,
-                                                int64_t a, int64_t b)
+DPARI_API DPARI_COLD dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form,
+                                               int64_t a, int64_t b)
 {
     return dpari_say_all(st, why, form, a, b, 0, 0);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_word(dpar_why *why, const char *form,
-                                                       const char *word, size_t length, int64_t a,
-                                                       int64_t b)
+DPARI_API DPARI_COLD dpar_status dpari_say_wrong_word(dpar_why *why, const char *form,
+                                                      const char *word, size_t length, int64_t a,
+                                                      int64_t b)
 {
     return dpari_say_every(DPAR_E_ARG, why, form, word, length, a, b, 0, 0);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_only_word(dpar_status status, dpar_why *why,
-                                                      const char *form, const char *word,
-                                                      size_t length)
+DPARI_API DPARI_COLD dpar_status dpari_say_only_word(dpar_status status, dpar_why *why,
+                                                     const char *form, const char *word,
+                                                     size_t length)
 {
     return dpari_say_every(status, why, form, word, length, 0, 0, 0, 0);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_three(dpar_status status, dpar_why *why,
-                                                  const char *form, int64_t a, int64_t b, int64_t c)
+DPARI_API DPARI_COLD dpar_status dpari_say_three(dpar_status status, dpar_why *why,
+                                                 const char *form, int64_t a, int64_t b, int64_t c)
 {
     return dpari_say_all(status, why, form, a, b, c, 0);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_type(dpar_why *why, const char *form,
-                                                       int32_t type, int64_t a, int64_t b,
-                                                       int64_t c)
+DPARI_API DPARI_COLD dpar_status dpari_say_wrong_type(dpar_why *why, const char *form, int32_t type,
+                                                      int64_t a, int64_t b, int64_t c)
 {
     return dpari_say_every(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, 0);
 }

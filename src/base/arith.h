@@ -16,41 +16,44 @@
 #define DPARI_FN static inline DPARI_UNUSED
 #endif
 
-/* DPARI_API: for the modules of one header. DPARI_DOOR: for the headers above it, too. */
+/* DPARI_INTERNAL marks functions that the modules of one header share, and DPARI_API those that the
+ * headers above it call as well. */
 #ifdef DPARI_PASTED
-#define DPARI_API static DPARI_UNUSED
-#define DPARI_DOOR DPAR_API
+#define DPARI_INTERNAL static DPARI_UNUSED
+#define DPARI_API DPAR_API
 #else
+#define DPARI_INTERNAL extern
 #define DPARI_API extern
-#define DPARI_DOOR extern
 #endif
 
-/* Not inlined: keeps a large frame off the call paths that do not need it, or one copy of what many
- * call, where the call costs nothing beside what it does. ONE_COPY: of a door. */
+/* Prevents inlining. That keeps a large frame off call paths that do not need it, or keeps one copy
+ * of a function with many callers if a call costs little compared with what the function does. */
 #if defined(__GNUC__)
-#define DPARI_ONE_COPY __attribute__((noinline))
+#define DPARI_NOINLINE __attribute__((noinline))
 #else
-#define DPARI_ONE_COPY
+#define DPARI_NOINLINE
 #endif
-#define DPARI_APART static DPARI_ONE_COPY
+#define DPARI_STATIC_NOINLINE static DPARI_NOINLINE
 
-/* Runs once for a job, a plan or a picture, or a few times a step around work of microseconds that
- * others do; and what it alone calls: small before fast. The branches of callers that lead to it
- * become cold, too, up to whole functions that always call it: it is never put on what loops over
- * elements, nor on a query in a loop. */
+/* Compiles a function for size rather than speed. It is for functions that run once for a job, a
+ * plan or a picture, or a few times a step around microseconds of work, and for what only they
+ * call. The compiler also treats the branches that lead to such a function as unlikely, up to whole
+ * functions that always call it. So never put it on a function that loops over elements or on a
+ * query that is called in a loop. */
 #if defined(__GNUC__) && !defined(__OPTIMIZE_SIZE__)
 #define DPARI_COLD __attribute__((cold))
 #else
 #define DPARI_COLD
 #endif
 
-/* Inlined wherever it is called; what is true for certain when the code is made. */
+/* Inlines a function at every call. DPARI_IS_CONSTANT is true if the compiler knows that `is`
+ * holds. */
 #if defined(__GNUC__)
-#define DPARI_AT_ONCE static inline __attribute__((always_inline)) DPARI_UNUSED
-#define DPARI_KNOWN(is) (__builtin_constant_p(is) && (is))
+#define DPARI_ALWAYS_INLINE static inline __attribute__((always_inline)) DPARI_UNUSED
+#define DPARI_IS_CONSTANT(is) (__builtin_constant_p(is) && (is))
 #else
-#define DPARI_AT_ONCE DPARI_FN
-#define DPARI_KNOWN(is) 0
+#define DPARI_ALWAYS_INLINE DPARI_FN
+#define DPARI_IS_CONSTANT(is) 0
 #endif
 
 /* a * b for non-negative numbers; 0 when the product passes INT64_MAX. */
@@ -218,55 +221,55 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
 }
 
 /* The digits of v, at most room of them; how many. */
-DPARI_DOOR size_t dpari_say_int(char *at, size_t room, int64_t v);
+DPARI_API size_t dpari_say_int(char *at, size_t room, int64_t v);
 enum { DPARI_WHOLE = 240 }; /* the length of a word that ends in NUL: it is not counted */
 /* Writes `form` into why->text: each '#' becomes the next of a, b, c, d and each '@' the slice
  * [word, word + length), or what of it comes before a NUL. Returns `status`, so that a check can
  * end with `return dpari_say(...)`. */
-DPARI_DOOR dpar_status dpari_say_every(dpar_status status, dpar_why *why, const char *form,
-                                       const char *word, size_t length, int64_t a, int64_t b,
-                                       int64_t c, int64_t d);
-DPARI_DOOR dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form, int64_t a,
-                                     int64_t b, int64_t c, int64_t d);
+DPARI_API dpar_status dpari_say_every(dpar_status status, dpar_why *why, const char *form,
+                                      const char *word, size_t length, int64_t a, int64_t b,
+                                      int64_t c, int64_t d);
+DPARI_API dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form, int64_t a,
+                                    int64_t b, int64_t c, int64_t d);
 /* The same with fewer arguments, which a call passes in registers. */
-DPARI_DOOR dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a, int64_t b,
-                                       int64_t c, int64_t d);
-DPARI_DOOR dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a, int64_t b);
-DPARI_DOOR dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form, int64_t a,
-                                     int64_t b);
-DPARI_DOOR dpar_status dpari_say_three(dpar_status status, dpar_why *why, const char *form,
-                                       int64_t a, int64_t b, int64_t c);
-DPARI_DOOR dpar_status dpari_say_wrong_word(dpar_why *why, const char *form, const char *word,
-                                            size_t length, int64_t a, int64_t b);
-DPARI_DOOR dpar_status dpari_say_only_word(dpar_status status, dpar_why *why, const char *form,
-                                           const char *word, size_t length);
-DPARI_AT_ONCE dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
-                                    int64_t b, int64_t c, int64_t d)
+DPARI_API dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a, int64_t b,
+                                      int64_t c, int64_t d);
+DPARI_API dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a, int64_t b);
+DPARI_API dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form, int64_t a,
+                                    int64_t b);
+DPARI_API dpar_status dpari_say_three(dpar_status status, dpar_why *why, const char *form,
+                                      int64_t a, int64_t b, int64_t c);
+DPARI_API dpar_status dpari_say_wrong_word(dpar_why *why, const char *form, const char *word,
+                                           size_t length, int64_t a, int64_t b);
+DPARI_API dpar_status dpari_say_only_word(dpar_status status, dpar_why *why, const char *form,
+                                          const char *word, size_t length);
+DPARI_ALWAYS_INLINE dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form,
+                                          int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    return DPARI_KNOWN(status == DPAR_E_ARG && c == 0 && d == 0)
+    return DPARI_IS_CONSTANT(status == DPAR_E_ARG && c == 0 && d == 0)
                ? dpari_say_wrong_two(why, form, a, b)
-           : DPARI_KNOWN(status == DPAR_E_ARG) ? dpari_say_wrong(why, form, a, b, c, d)
-           : DPARI_KNOWN(c == 0 && d == 0)     ? dpari_say_two(status, why, form, a, b)
-           : DPARI_KNOWN(d == 0)               ? dpari_say_three(status, why, form, a, b, c)
-                                               : dpari_say_all(status, why, form, a, b, c, d);
+           : DPARI_IS_CONSTANT(status == DPAR_E_ARG) ? dpari_say_wrong(why, form, a, b, c, d)
+           : DPARI_IS_CONSTANT(c == 0 && d == 0)     ? dpari_say_two(status, why, form, a, b)
+           : DPARI_IS_CONSTANT(d == 0)               ? dpari_say_three(status, why, form, a, b, c)
+                                                     : dpari_say_all(status, why, form, a, b, c, d);
 }
-DPARI_AT_ONCE dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
-                                         const char *word, size_t length, int64_t a, int64_t b,
-                                         int64_t c, int64_t d)
+DPARI_ALWAYS_INLINE dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
+                                               const char *word, size_t length, int64_t a,
+                                               int64_t b, int64_t c, int64_t d)
 {
-    return DPARI_KNOWN(a == 0 && b == 0 && c == 0 && d == 0)
+    return DPARI_IS_CONSTANT(a == 0 && b == 0 && c == 0 && d == 0)
                ? dpari_say_only_word(status, why, form, word, length)
-           : DPARI_KNOWN(status == DPAR_E_ARG && c == 0 && d == 0)
+           : DPARI_IS_CONSTANT(status == DPAR_E_ARG && c == 0 && d == 0)
                ? dpari_say_wrong_word(why, form, word, length, a, b)
                : dpari_say_every(status, why, form, word, length, a, b, c, d);
 }
 /* E_ARG; '@' becomes the type's name: "none" where it was left out. */
-DPARI_DOOR dpar_status dpari_say_wrong_type(dpar_why *why, const char *form, int32_t type,
-                                            int64_t a, int64_t b, int64_t c);
-DPARI_AT_ONCE dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type, int64_t a,
-                                         int64_t b, int64_t c, int64_t d)
+DPARI_API dpar_status dpari_say_wrong_type(dpar_why *why, const char *form, int32_t type, int64_t a,
+                                           int64_t b, int64_t c);
+DPARI_ALWAYS_INLINE dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type,
+                                               int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    return DPARI_KNOWN(d == 0)
+    return DPARI_IS_CONSTANT(d == 0)
                ? dpari_say_wrong_type(why, form, type, a, b, c)
                : dpari_say_every(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, d);
 }

@@ -27,7 +27,7 @@ DPAR_API int64_t dpar_box_volume(const dpar_box *box)
     return n;
 }
 
-DPARI_API int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out)
+DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out)
 {
     dpar_box both;
     int32_t d;
@@ -47,7 +47,7 @@ DPARI_API int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box
     return 1;
 }
 
-DPARI_DOOR int dpari_box_contains(const dpar_box *outer, const dpar_box *inner)
+DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner)
 {
     int32_t d;
     if (outer->dims != inner->dims) {

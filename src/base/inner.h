@@ -15,36 +15,36 @@
 #endif
 
 /* Appends a character, the first n characters of a text, a whole number. O(length). */
-DPARI_DOOR void dpari_text_char(dpar_text *t, char c);
-DPARI_DOOR void dpari_text_slice(dpar_text *t, const char *s, size_t n);
-DPARI_DOOR void dpari_text_int(dpar_text *t, int64_t v);
+DPARI_API void dpari_text_char(dpar_text *t, char c);
+DPARI_API void dpari_text_slice(dpar_text *t, const char *s, size_t n);
+DPARI_API void dpari_text_int(dpar_text *t, int64_t v);
 /* v with `decimals` (0..9) digits after the point, rounded half away from zero; "nan", "inf";
  * beyond 9e15 as dpari_text_real with 6 digits. */
-DPARI_DOOR void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
+DPARI_API void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
 /* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g but with
  * exact halves away from zero. */
-DPARI_DOOR void dpari_text_real(dpar_text *t, double v, int32_t digits);
+DPARI_API void dpari_text_real(dpar_text *t, double v, int32_t digits);
 /* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
-DPARI_DOOR void dpari_text_column(dpar_text *t, size_t column);
+DPARI_API void dpari_text_column(dpar_text *t, size_t column);
 /* Appends `form` as printf would: %s, %d of an int32_t, %ld of an int64_t, %.Nf and %.Ng of one
  * digit N as the two above, %.NG as %.Ng, but 0 where the number is not finite, for JSON; %%. A
  * width puts blanks before it, up to 31 characters together. A constant must be cast: an int may
  * have 16 bits. */
-DPARI_DOOR void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTS;
+DPARI_API void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTS;
 /* The same without reals, in less stack. */
-DPARI_DOOR void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTS;
+DPARI_API void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTS;
 /* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the characters
  * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
  * caller refuses. */
-DPARI_DOOR size_t dpari_text_number(const char *s, size_t n, double *value);
+DPARI_API size_t dpari_text_number(const char *s, size_t n, double *value);
 
 /* True if every element of `inner` is in `outer`. An empty box is in every box of as many dims. */
-DPARI_DOOR int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
+DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 
 /* ---- of this header's own modules ---- */
 
 /* What both boxes hold, into *out (may be one of them). 0 when that is empty or the dims differ;
  * then *out is untouched. O(dims). */
-DPARI_API int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
+DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
 
 #endif

@@ -21,7 +21,7 @@ DPAR_API DPARI_COLD void dpar_text_init(dpar_text *t, char *buffer, size_t bytes
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_char(dpar_text *t, char c)
+DPARI_API DPARI_COLD void dpari_text_char(dpar_text *t, char c)
 {
     if (t->used + 1 < t->room) {
         t->at[t->used] = c;
@@ -35,7 +35,7 @@ DPARI_DOOR DPARI_COLD void dpari_text_char(dpar_text *t, char c)
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_slice(dpar_text *t, const char *s, size_t n)
+DPARI_API DPARI_COLD void dpari_text_slice(dpar_text *t, const char *s, size_t n)
 {
     size_t i;
     for (i = 0; i < n && s[i] != 0; i++) {
@@ -50,7 +50,7 @@ DPAR_API DPARI_COLD void dpar_text_put(dpar_text *t, const char *s)
     }
 }
 
-DPARI_DOOR void dpari_text_int(dpar_text *t, int64_t v)
+DPARI_API void dpari_text_int(dpar_text *t, int64_t v)
 {
     char digits[24];
     dpari_text_slice(t, digits, dpari_say_int(digits, sizeof(digits), v));
@@ -213,7 +213,7 @@ static int dpari_text_special(dpar_text *t, double v)
     return 0;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decimals)
+DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decimals)
 {
     dpari_text_decimal d;
     char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
@@ -267,7 +267,7 @@ static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits)
+DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits)
 {
     dpari_text_decimal d;
     char digit[20];
@@ -304,7 +304,7 @@ DPARI_DOOR DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digit
     dpari_text_int(t, first);
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
+DPARI_API DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
 {
     while (t->width < column) {
         dpari_text_char(t, ' ');
@@ -354,7 +354,7 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
     return form;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_say(dpar_text *t, const char *form, ...)
+DPARI_API DPARI_COLD void dpari_text_say(dpar_text *t, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
@@ -362,7 +362,7 @@ DPARI_DOOR DPARI_COLD void dpari_text_say(dpar_text *t, const char *form, ...)
     va_end(list);
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
+DPARI_API DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
@@ -517,7 +517,7 @@ static size_t dpari_text_exponent(const char *s, size_t n, int64_t *exponent)
     return at;
 }
 
-DPARI_DOOR DPARI_COLD size_t dpari_text_number(const char *s, size_t n, double *value)
+DPARI_API DPARI_COLD size_t dpari_text_number(const char *s, size_t n, double *value)
 {
     int64_t exponent = 0;
     size_t start = n > 0 && (s[0] == '-' || s[0] == '+'), whole, part = 0, end;

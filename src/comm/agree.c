@@ -17,7 +17,7 @@
 #include "elements.h"
 #include "engine.h"
 
-DPARI_DOOR DPARI_ONE_COPY uint64_t dpari_hash(uint64_t h, int64_t v)
+DPARI_API DPARI_NOINLINE uint64_t dpari_hash(uint64_t h, int64_t v)
 {
     h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ h >> 29;
@@ -31,12 +31,12 @@ static int64_t dpari_real_bits(double v)
     return bits;
 }
 
-DPARI_DOOR DPARI_COLD uint64_t dpari_hash_real(uint64_t h, double v)
+DPARI_API DPARI_COLD uint64_t dpari_hash_real(uint64_t h, double v)
 {
     return dpari_hash(h, dpari_real_bits(v));
 }
 
-DPARI_DOOR DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
+DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
 {
     int32_t i, k;
     h = dpari_hash(h, l->dims + 16 * l->mesh.axes);
@@ -145,7 +145,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     return DPAR_E_MISMATCH;
 }
 
-DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
+DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
 {
     int32_t who[2];
     return dpari_agree_pair(c, st, NULL, 0, who, why);
@@ -171,26 +171,25 @@ static DPARI_COLD void dpari_fact_of(dpari_facts *f, const char *name, int64_t i
     f->count++;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_fact(dpari_facts *f, const char *name, int64_t index,
-                                      int64_t value)
+DPARI_API DPARI_COLD void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value)
 {
     dpari_fact_of(f, name, index, value, DPARI_FACT_NUMBER);
 }
 
-DPARI_DOOR DPARI_COLD void dpari_fact_type(dpari_facts *f, const char *name, int64_t index,
-                                           int32_t type)
+DPARI_API DPARI_COLD void dpari_fact_type(dpari_facts *f, const char *name, int64_t index,
+                                          int32_t type)
 {
     dpari_fact_of(f, name, index, type, DPARI_FACT_TYPE);
 }
 
-DPARI_DOOR DPARI_COLD void dpari_fact_real(dpari_facts *f, const char *name, int64_t index,
-                                           double value)
+DPARI_API DPARI_COLD void dpari_fact_real(dpari_facts *f, const char *name, int64_t index,
+                                          double value)
 {
     dpari_fact_of(f, name, index, dpari_real_bits(value), DPARI_FACT_REAL);
 }
 
-DPARI_DOOR DPARI_COLD void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index,
-                                           uint64_t hash)
+DPARI_API DPARI_COLD void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index,
+                                          uint64_t hash)
 {
     dpari_fact_of(f, name, index, (int64_t)hash, DPARI_FACT_HASH);
 }
@@ -217,8 +216,8 @@ static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *sta
     }
 }
 
-DPARI_DOOR DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *state,
-                                                const void *given)
+DPARI_API DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *state,
+                                               const void *given)
 {
     dpari_facts f;
     dpari_facts_state(&f, plan, state, given, 0);
@@ -311,9 +310,9 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
     }
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
-                                                 dpari_state *state, const void *given,
-                                                 dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+                                                dpari_state *state, const void *given,
+                                                dpar_why *why)
 {
     dpari_facts f;
     dpar_why found;
@@ -344,8 +343,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, c
                : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count,
-                                                     int32_t type, const char *plan)
+DPARI_API DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count,
+                                                    int32_t type, const char *plan)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
@@ -357,8 +356,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer,
     return dpar_post(c, &call, NULL);
 }
 
-DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
-                                        const char *what, dpar_work *work)
+DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
+                                       const char *what, dpar_work *work)
 {
     dpar_status st;
     call->tag = 1 + (int32_t)(hash % INT32_MAX);
@@ -375,22 +374,22 @@ DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t 
 /* ---- calls that are wrong ---------------------------------------------------------------------
  */
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st,
-                                                        const char *form, const char *word,
-                                                        size_t length, int64_t a, int64_t b,
-                                                        int64_t x, int64_t y)
+DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st,
+                                                       const char *form, const char *word,
+                                                       size_t length, int64_t a, int64_t b,
+                                                       int64_t x, int64_t y)
 {
     return c->status < 0 ? c->status : dpari_say_word(st, &c->why, form, word, length, a, b, x, y);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a,
-                                                        int64_t b, int64_t x, int64_t y)
+DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a,
+                                                       int64_t b, int64_t x, int64_t y)
 {
     return dpari_comm_wrong_word(c, DPAR_E_ARG, form, "", 0, a, b, x, y);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st,
-                                                       const dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st,
+                                                      const dpar_why *why)
 {
     if (c->status < 0) {
         return c->status;
@@ -402,15 +401,15 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
+DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
 {
     int64_t at = r->used;
     r->used += dpari_room_up(n * (int64_t)bytes);
     return r->at != NULL ? r->at + at : NULL;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                                   const char *module, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
+                                                  const char *module, dpar_why *why)
 {
     const int64_t past = (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN);
     if (memory != NULL && bytes >= need && past == 0) {

@@ -9,13 +9,13 @@
 #include "comm.h"
 
 /* A hash h, of 0 and more numbers, with one more. */
-DPARI_DOOR uint64_t dpari_hash(uint64_t h, int64_t v);
-DPARI_DOOR uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
+DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
+DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
 
 /* All ranks hear how the worst of them fares: a rank that fails keeps its own status and *why, the
  * others get the worst status and "rank 2: " before its message (its status in words, where its
  * why is NULL). COLLECTIVE: one all-reduce of 24 bytes; a broadcast when one fails. */
-DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
+DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
 
 /* What all ranks must have given alike: numbers with names, one after another. A function states
  * them, of what was given, each time the same ones; '#' in a name stands for `index`. */
@@ -34,14 +34,14 @@ typedef struct dpari_facts {
 } dpari_facts;
 typedef void dpari_state(dpari_facts *f, const void *given);
 
-DPARI_DOOR void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
-DPARI_DOOR void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
-DPARI_DOOR void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
+DPARI_API void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
+DPARI_API void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
+DPARI_API void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
 /* Of what is too long for a message. */
-DPARI_DOOR void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
+DPARI_API void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
 
 /* Of what all state for this kind of plan, never 0. */
-DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
+DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
 
 /* As dpari_agree; where all are well and not all state the same, E_MISMATCH with the first in which
  * two of them differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3". plan: its kind,
@@ -49,35 +49,36 @@ DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const
  * compare. COLLECTIVE; where they differ, some broadcasts more: the logarithm of the number of
  * facts, twice.
  */
-DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
-                                      dpari_state *state, const void *given, dpar_why *why);
+DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+                                     dpari_state *state, const void *given, dpar_why *why);
 
-DPARI_DOOR uint64_t dpari_hash_real(uint64_t h, double v);
+DPARI_API uint64_t dpari_hash_real(uint64_t h, double v);
 
 /* A broadcast from rank 0, which messages name as the planning of that. */
-DPARI_DOOR dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count, int32_t type,
-                                          const char *plan);
+DPARI_API dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count, int32_t type,
+                                         const char *plan);
 
 /* Posts a collective whose tag tells what its ranks must have given alike, as a hash: engines that
  * compare calls compare it too, at no cost. what: what c->why begins with where they differ. */
-DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
-                                        const char *what, dpar_work *work);
+DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
+                                       const char *what, dpar_work *work);
 
 /* A call that one rank makes wrongly: st, with a message in c->why, as dpari_say. Of a broken
  * communicator its own status, and its message stays: it says why the call came to be wrong. */
-DPARI_DOOR dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
-                                             const char *word, size_t length, int64_t a, int64_t b,
-                                             int64_t x, int64_t y);
-DPARI_DOOR dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a, int64_t b,
-                                             int64_t x, int64_t y);
-DPARI_AT_ONCE dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form,
-                                           int64_t a, int64_t b, int64_t x, int64_t y)
+DPARI_API dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
+                                            const char *word, size_t length, int64_t a, int64_t b,
+                                            int64_t x, int64_t y);
+DPARI_API dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a, int64_t b,
+                                            int64_t x, int64_t y);
+DPARI_ALWAYS_INLINE dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form,
+                                                 int64_t a, int64_t b, int64_t x, int64_t y)
 {
-    return DPARI_KNOWN(st == DPAR_E_ARG) ? dpari_comm_wrong_call(c, form, a, b, x, y)
-                                         : dpari_comm_wrong_word(c, st, form, "", 0, a, b, x, y);
+    return DPARI_IS_CONSTANT(st == DPAR_E_ARG)
+               ? dpari_comm_wrong_call(c, form, a, b, x, y)
+               : dpari_comm_wrong_word(c, st, form, "", 0, a, b, x, y);
 }
 /* The same of a call in which other ranks wait: it breaks the communicator, so that all hear. */
-DPARI_DOOR dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
+DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 DPARI_FN int64_t dpari_room_up(int64_t bytes)
@@ -90,10 +91,10 @@ typedef struct dpari_room {
     unsigned char *at;
     int64_t used;
 } dpari_room;
-DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
+DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
 /* Memory for a plan, `need` bytes of it at a multiple of that; E_ROOM names dpar_MODULE_bytes. */
-DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                        const char *module, dpar_why *why);
+DPARI_API dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
+                                       const char *module, dpar_why *why);
 
 #endif

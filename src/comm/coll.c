@@ -29,7 +29,7 @@
 #include "engine.h"
 #include "gate.h"
 #include "kernel.h"
-#include "pace_run.h"
+#include "pace_private.h"
 
 enum {
     DPARI_DIRECT_FROM = 1024,      /* bytes from which two waits are cheaper than a copy */
@@ -275,7 +275,7 @@ static int dpari_reached(dpari_group *g, dpar_work *k, int32_t which, uint64_t t
     return 1;
 }
 
-DPARI_API int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32_t rank)
+DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32_t rank)
 {
     const dpari_coll *o = (const dpari_coll *)(const void *)k->state;
     if (rank == g->comm.rank || (k->phase & 0xff) == DPARI_ENTER) {
@@ -1257,7 +1257,7 @@ static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
     return dpari_is_reduction(&k->call) ? dpari_choose_reduction(g, k) : dpari_choose_move(g, k);
 }
 
-DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
+DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
 {
     dpar_status status = DPAR_MORE;
     if ((k->phase & 0xff) == DPARI_ENTER) {

@@ -61,7 +61,7 @@ static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *c, const char *what)
     return DPAR_E_ARG;
 }
 
-DPARI_DOOR DPARI_COLD const char *dpari_op_name(int32_t op)
+DPARI_API DPARI_COLD const char *dpari_op_name(int32_t op)
 {
     switch (op) {
     case DPAR_SUM: return "sum";
@@ -85,7 +85,7 @@ static const char *dpari_plan_words(void)
            "=redistribute|dpar_redistribute=agree|dpar_comm_check_equal=";
 }
 
-DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
+DPARI_API DPARI_COLD int32_t dpari_plan_tag(const char *plan)
 {
     const char *words = dpari_plan_words(), *w;
     for (w = words; plan && *w != 0; w++) {
@@ -99,8 +99,8 @@ DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
     return 0;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence,
-                                              int32_t tag)
+DPARI_API DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence,
+                                             int32_t tag)
 {
     const char *w = dpari_plan_words();
     int32_t at;
@@ -119,9 +119,9 @@ DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_
     return 1;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence,
-                                                int32_t type, int64_t count, int32_t root,
-                                                int32_t tag)
+DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence,
+                                               int32_t type, int64_t count, int32_t root,
+                                               int32_t tag)
 {
     const int message = kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
     const int own = kind == DPAR_CALL_BARRIER;
@@ -145,19 +145,19 @@ DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int6
 /* ---- what each kind looks at ------------------------------------------------------------------
  */
 
-DPARI_DOOR int dpari_kind_reduces(int32_t kind)
+DPARI_API int dpari_kind_reduces(int32_t kind)
 {
     return kind == DPAR_CALL_ALL_REDUCE || kind == DPAR_CALL_REDUCE ||
            kind == DPAR_CALL_REDUCE_SCATTER;
 }
 
-DPARI_DOOR int dpari_kind_rooted(int32_t kind)
+DPARI_API int dpari_kind_rooted(int32_t kind)
 {
     return kind == DPAR_CALL_BROADCAST || kind == DPAR_CALL_REDUCE || kind == DPAR_CALL_GATHER ||
            kind == DPAR_CALL_SCATTER;
 }
 
-DPARI_DOOR int dpari_kind_sends(int32_t kind)
+DPARI_API int dpari_kind_sends(int32_t kind)
 {
     return kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
 }
@@ -175,7 +175,7 @@ static int dpari_call_cuts_out(const dpar_comm *c, const dpar_call *call)
            (call->kind == DPAR_CALL_GATHER && call->root == c->rank);
 }
 
-DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
+DPARI_API int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
 {
     if (call->kind == DPAR_CALL_SCATTER || call->kind == DPAR_CALL_BROADCAST) {
         return call->root == c->rank;
@@ -183,7 +183,7 @@ DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
     return call->kind != DPAR_CALL_BARRIER && call->kind != DPAR_CALL_RECV;
 }
 
-DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
+DPARI_API int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
 {
     if (call->kind == DPAR_CALL_REDUCE || call->kind == DPAR_CALL_GATHER) {
         return call->root == c->rank;
@@ -511,8 +511,8 @@ static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32
     return s;
 }
 
-DPARI_DOOR dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
-                                           dpar_work *works)
+DPARI_API dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
+                                          dpar_work *works)
 {
     dpar_status s = DPARI_LOAD(&c->status);
     for (int32_t i = 0; works && i < n; i++) {
@@ -582,13 +582,13 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
 /* ---- what is posted bit by bit ----------------------------------------------------------------
  */
 
-DPARI_DOOR void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
+DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
 {
     c->rest = post;
     c->rest_of = operation;
 }
 
-DPARI_DOOR dpar_status dpari_rest_post(dpar_comm *c)
+DPARI_API dpar_status dpari_rest_post(dpar_comm *c)
 {
     dpari_rest *post = c->rest;
     void *operation = c->rest_of;
@@ -596,7 +596,7 @@ DPARI_DOOR dpar_status dpari_rest_post(dpar_comm *c)
     return post ? post(operation) : DPAR_OK;
 }
 
-DPARI_DOOR void dpari_rest_drop(dpar_comm *c, const void *operation)
+DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation)
 {
     if (c->rest_of == operation) {
         dpari_rest_leave(c, NULL, NULL);
@@ -648,8 +648,8 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, in
     return dpar_post(c, &call, work);
 }
 
-DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
-                                                int32_t wire, int32_t op, dpar_work *work)
+DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+                                               int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, data, data, count, DPAR_F32);
     dpar_status s = DPARI_LOAD(&c->status);
@@ -902,18 +902,18 @@ static dpar_status dpari_ended_close(dpar_comm *c)
     return DPAR_E_ARG;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_ended_is(const dpar_comm *c)
+DPARI_API DPARI_COLD int dpari_ended_is(const dpar_comm *c)
 {
     return c->engine.close == dpari_ended_close;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_on_end_add(dpar_comm *c, dpari_on_end *e)
+DPARI_API DPARI_COLD void dpari_on_end_add(dpar_comm *c, dpari_on_end *e)
 {
     e->next = c->ends;
     c->ends = e;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e)
+DPARI_API DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e)
 {
     dpari_on_end **link = c ? &c->ends : NULL;
     while (link && *link) {
@@ -925,7 +925,7 @@ DPARI_DOOR DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_on_end_all(dpar_comm *c)
+DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *c)
 {
     for (; c && c->ends; c->ends = c->ends->next) {
         *c->ends->at = NULL;
@@ -933,7 +933,7 @@ DPARI_DOOR DPARI_COLD void dpari_on_end_all(dpar_comm *c)
 }
 
 /* Operations look at c->status first: what is left of the engine's table is what does not. */
-DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
+DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
 {
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
     dpar_text t;
@@ -954,7 +954,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm
     return gone;
 }
 
-DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
+DPARI_API DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
 {
     for (int32_t i = 0; i < DPARI_ENDED; i++) {
         dpar_comm *c = closed->last[i];

@@ -25,8 +25,8 @@ enum {
     DPARI_LEVELS_LOOKS = 512
 };
 
-DPARI_API const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                        int32_t which)
+DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
+                                             int32_t which)
 {
     const dpari_member *m = g->member[rank];
     switch (which) {
@@ -40,7 +40,7 @@ DPARI_API const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k
 /* ---- clusters ---------------------------------------------------------------------------------
  */
 
-DPARI_API int64_t dpari_gate_bytes(int32_t size)
+DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size)
 {
     return 3 * size * (int64_t)sizeof(int32_t);
 }
@@ -59,7 +59,7 @@ static int32_t dpari_cluster_of(const dpari_group *g, int32_t r, int32_t *member
     return r;
 }
 
-DPARI_API void dpari_gate_cut(dpari_group *g, void *tables)
+DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables)
 {
     dpari_levels *l = &g->levels;
     const int32_t size = g->comm.size;
@@ -109,8 +109,8 @@ static int64_t dpari_gate_carries(const dpari_group *g, const dpar_work *k)
     return all && !k->call.varies && bytes <= DPARI_INLINE / g->levels.most ? bytes : 0;
 }
 
-DPARI_API const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                       uint64_t target)
+DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
+                                            uint64_t target)
 {
     const dpari_levels *l = &g->levels;
     const int64_t bytes = l->clusters > 0 ? dpari_gate_carries(g, k) : 0;
@@ -121,7 +121,7 @@ DPARI_API const void *dpari_gate_given(const dpari_group *g, const dpar_work *k,
     return (const char *)(const void *)up->payload + l->place[rank] * bytes;
 }
 
-DPARI_API const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at)
+DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at)
 {
     const int32_t lead = at->stage == DPARI_BY_LEVELS ? g->levels.leader[g->comm.rank] : -1;
     return lead < 0 || lead == g->comm.rank ? NULL : g->member[lead]->down.payload;
@@ -197,8 +197,8 @@ static int dpari_gate_leaders_came(const dpari_group *g, const dpar_work *k, dpa
     return came;
 }
 
-DPARI_API int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at, int32_t which,
-                              uint64_t target)
+DPARI_INTERNAL int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at,
+                                   int32_t which, uint64_t target)
 {
     const int32_t me = g->comm.rank;
     int came = 1;
@@ -232,8 +232,9 @@ DPARI_API int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *a
     return came;
 }
 
-DPARI_API void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
-                               int32_t which, uint64_t target, const void *result, int64_t bytes)
+DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
+                                    int32_t which, uint64_t target, const void *result,
+                                    int64_t bytes)
 {
     const int32_t me = g->comm.rank;
     if (g->levels.clusters == 0 || g->levels.leader[me] != me) {

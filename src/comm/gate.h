@@ -24,8 +24,8 @@
 
 enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
 /* The word of that kind which a rank publishes for the collective k. */
-DPARI_API const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                        int32_t which);
+DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
+                                             int32_t which);
 
 /* How far a rank has looked; all zero before the first look. */
 typedef struct dpari_watch {
@@ -41,23 +41,24 @@ enum {
 };
 
 /* Cuts a group into clusters, the same on all its ranks; in `tables`, dpari_gate_bytes of them. */
-DPARI_API int64_t dpari_gate_bytes(int32_t size);
-DPARI_API void dpari_gate_cut(dpari_group *g, void *tables);
+DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size);
+DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables);
 /* Looks once, by levels, whether all words `which` of k have reached the target. Returns 1 if they
  * have, 0 if not yet, and -1 if the caller must look at all words, from cursor 0 on. Entries are
  * equal to the target, or of a later collective. */
-DPARI_API int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at, int32_t which,
-                              uint64_t target);
+DPARI_INTERNAL int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at,
+                                   int32_t which, uint64_t target);
 /* A leader that has passed, in whatever way, tells the others: first the other leaders, if it has
  * not, then its cluster; `result` (of `bytes`) goes along. Others do nothing. */
-DPARI_API void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
-                               int32_t which, uint64_t target, const void *result, int64_t bytes);
+DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
+                                    int32_t which, uint64_t target, const void *result,
+                                    int64_t bytes);
 
 /* What another rank gave inline in collective k, which all have entered with this word: in the line
  * of its leader if it is there, in its entry otherwise. */
-DPARI_API const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                       uint64_t target);
+DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
+                                            uint64_t target);
 /* The result in `down`, for who has passed that way; NULL: there is none. */
-DPARI_API const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at);
+DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at);
 
 #endif

@@ -22,18 +22,18 @@ static int64_t dpari_table_bytes(const dpari_world *w)
     return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
-DPARI_API int64_t dpari_member_bytes(const dpari_world *w)
+DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *w)
 {
     return (int64_t)sizeof(dpari_member) + 2 * dpari_table_bytes(w) + 2 * w->head->slot_bytes;
 }
 
-DPARI_API dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity)
+DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity)
 {
     char *behind = (char *)(g->member[rank] + 1);
     return (dpari_piece *)(void *)(behind + (parity & 1) * dpari_table_bytes(g->world));
 }
 
-DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank)
+DPARI_INTERNAL char *dpari_staging(const dpari_group *g, int32_t rank)
 {
     char *behind = (char *)(g->member[rank] + 1);
     return behind + 2 * dpari_table_bytes(g->world);
@@ -42,14 +42,14 @@ DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank)
 /* ---- how it breaks ----------------------------------------------------------------------------
  */
 
-DPARI_API DPARI_COLD void dpari_why_set(dpar_why *why, const char *text)
+DPARI_INTERNAL DPARI_COLD void dpari_why_set(dpar_why *why, const char *text)
 {
     dpar_text t;
     dpar_text_init(&t, why->text, sizeof why->text);
     dpar_text_put(&t, text);
 }
 
-DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g)
+DPARI_API dpar_status dpari_group_broken(dpari_group *g)
 {
     const dpari_abort *record = &g->member[0]->abort;
     if (g->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
@@ -63,8 +63,8 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g)
     return g->comm.status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status status,
-                                                    const char *text)
+DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status status,
+                                                   const char *text)
 {
     dpari_abort *record = &g->member[0]->abort;
     uint32_t none = DPARI_ABORT_NONE;
@@ -91,7 +91,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status 
     return g->comm.status;
 }
 
-DPARI_API DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
 {
     const dpari_rank *first =
         (const dpari_rank *)(const void *)(s->base + sizeof(dpari_world_head));
@@ -109,7 +109,7 @@ DPARI_API DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *w
 /* ---- who goes on ------------------------------------------------------------------------------
  */
 
-DPARI_API DPARI_COLD void dpari_vote_cast(dpari_group *g, uint64_t word)
+DPARI_INTERNAL DPARI_COLD void dpari_vote_cast(dpari_group *g, uint64_t word)
 {
     dpari_publish(g->world, &g->member[g->comm.rank]->vote.word, word);
 }
@@ -120,7 +120,7 @@ static DPARI_COLD int dpari_vote_is_gone(const dpari_group *g, int32_t rank)
     return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT;
 }
 
-DPARI_API DPARI_COLD int32_t dpari_vote_known(const dpari_group *g, int look)
+DPARI_INTERNAL DPARI_COLD int32_t dpari_vote_known(const dpari_group *g, int look)
 {
     int32_t r, n = 0;
     for (r = 0; r < g->comm.size; r++) {
@@ -130,12 +130,12 @@ DPARI_API DPARI_COLD int32_t dpari_vote_known(const dpari_group *g, int look)
     return n;
 }
 
-DPARI_API DPARI_COLD int dpari_vote_is_decided(const dpari_group *g)
+DPARI_INTERNAL DPARI_COLD int dpari_vote_is_decided(const dpari_group *g)
 {
     return DPARI_LOAD(&g->member[0]->vote.decided) != 0;
 }
 
-DPARI_API DPARI_COLD const uint64_t *dpari_vote_decide(dpari_group *g)
+DPARI_INTERNAL DPARI_COLD const uint64_t *dpari_vote_decide(dpari_group *g)
 {
     uint64_t *stay = g->member[g->comm.rank]->vote.stay;
     uint32_t none = 0, *decided = &g->member[0]->vote.decided;
@@ -151,7 +151,7 @@ DPARI_API DPARI_COLD const uint64_t *dpari_vote_decide(dpari_group *g)
     return g->member[DPARI_LOAD(decided) - 1U]->vote.stay;
 }
 
-DPARI_API DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
+DPARI_INTERNAL DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
 {
     return (int)(stay[rank / 64] >> rank % 64 & 1U);
 }
@@ -159,12 +159,12 @@ DPARI_API DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
-DPARI_DOOR DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
+DPARI_API DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
 {
     dpari_text_print(t, "%s%s", g->place != NULL ? " on " : "", g->place != NULL ? g->place : "");
 }
 
-DPARI_API DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
+DPARI_INTERNAL DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
 {
     dpar_text_put(t, "rank ");
     if (g->called != NULL) {
@@ -178,14 +178,14 @@ DPARI_API DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int
     }
 }
 
-DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place)
+DPARI_API void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place)
 {
     dpari_group_of(c)->called = number;
     dpari_group_of(c)->place = place;
 }
 
-DPARI_API DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g,
-                                              const dpari_flight *f)
+DPARI_INTERNAL DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g,
+                                                   const dpari_flight *f)
 {
     dpari_flight shown = *f;
     if (g->called != NULL && f->kind != DPAR_CALL_BARRIER && f->root >= 0 &&
@@ -195,7 +195,8 @@ DPARI_API DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g
     dpari_flight_text(t, &shown);
 }
 
-DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k)
+DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g,
+                                              const dpar_work *k)
 {
     dpari_flight f;
     memset(&f, 0, sizeof f);
@@ -237,7 +238,8 @@ static DPARI_COLD void dpari_put_others_dead(dpar_text *t, const dpari_group *g,
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k,
+                                                      int32_t rank)
 {
     dpar_why why;
     dpar_text t;
@@ -255,8 +257,8 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     return dpari_group_break(g, DPAR_E_PEER, why.text);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k,
-                                                     uint64_t ref)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k,
+                                                          uint64_t ref)
 {
     dpar_why why;
     dpar_text t;
@@ -268,7 +270,7 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_
     return dpari_group_break(g, DPAR_E_MEMORY, why.text);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref)
+DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref)
 {
     dpari_group *g = dpari_group_of(c);
     dpar_why why;
@@ -280,7 +282,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t re
     return dpari_group_break(g, DPAR_E_MEMORY, why.text);
 }
 
-DPARI_DOOR DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
+DPARI_API DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
 {
     const dpari_group *g = dpari_group_of(c);
     int32_t r = 0;
@@ -299,7 +301,7 @@ DPARI_DOOR DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
 
 /* It owes nothing new to the communicator once it closes, so of what it owed then all is in the
  * channels when `owes` is read as 0 afterwards: one more look at them is enough. */
-DPARI_DOOR DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world_rank)
+DPARI_API DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world_rank)
 {
     dpari_flight f;
     return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
@@ -307,8 +309,8 @@ DPARI_DOOR DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world
            DPARI_LOAD(&g->world->rank[world_rank].owes) == 0;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t world_rank,
-                                              double quiet, int64_t *sequence)
+DPARI_API DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
+                                             int64_t *sequence)
 {
     dpari_world *w = g->world;
     const dpari_rank *r = &w->rank[world_rank];
@@ -323,8 +325,8 @@ DPARI_DOOR DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t worl
     return 1;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
-                                             int64_t sequence)
+DPARI_API DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
+                                            int64_t sequence)
 {
     dpari_flight f;
     dpar_text_put(t, " called ");
@@ -333,7 +335,7 @@ DPARI_DOOR DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g,
     }
 }
 
-DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
+DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
 {
     int32_t r;
     for (r = 0; r < g->comm.size && g->world_rank[r] != world_rank; r++) {
@@ -341,8 +343,8 @@ DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
     return r < g->comm.size ? r : -1;
 }
 
-DPARI_DOOR DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank,
-                                                  double quiet, int32_t *links)
+DPARI_API DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank,
+                                                 double quiet, int32_t *links)
 {
     const dpari_rank *r = g->world->rank;
     int32_t who = world_rank, n;
@@ -357,7 +359,7 @@ DPARI_DOOR DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t 
     return who;
 }
 
-DPARI_DOOR DPARI_COLD double dpari_quiet(double timeout)
+DPARI_API DPARI_COLD double dpari_quiet(double timeout)
 {
     const double least = 0.06; /* a sleeper says so each 0.02 s */
     return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
@@ -366,8 +368,8 @@ DPARI_DOOR DPARI_COLD double dpari_quiet(double timeout)
 /* ---- an exchange waits for one of its peers ---------------------------------------------------
  */
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g,
-                                                  int32_t peer)
+DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g,
+                                                 int32_t peer)
 {
     const uint32_t state = dpari_rank_state(g->world, peer);
     const dpar_status broken = dpari_group_broken(g);
@@ -419,8 +421,8 @@ static DPARI_COLD int dpari_peer_late(dpari_peer_wait *p, double began)
     return now - began > timeout && (now - p->since > quiet || now - began > timeout + 4.0 * quiet);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word,
-                                                   uint64_t value)
+DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word,
+                                                  uint64_t value)
 {
     enum { PROGRESS = 64 }; /* turns between two looks at other work */
     dpari_world *w = p->group->world;

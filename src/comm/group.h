@@ -114,41 +114,41 @@ typedef struct dpari_piece {
 /* ---- how it breaks ---- */
 
 /* Breaks it for all with this status and text (the first to come wins); returns what counts. */
-DPARI_DOOR dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text);
+DPARI_API dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text);
 /* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
-DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
+DPARI_API dpar_status dpari_group_broken(dpari_group *g);
 
 /* ---- whom a rank really waits for ----
  *
  * Ranks that wait say so many times a second, and for whom (world.h): one that has not for `quiet`
  * seconds does something else, or nothing. The chain of waits from that rank on, within the
  * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
-DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double quiet,
-                                       int32_t *links);
+DPARI_API int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double quiet,
+                                      int32_t *links);
 /* An engine of several nodes has this one for the ranks of a node: messages say "rank number[r] on
  * place" (number NULL: as ever, but for dpari_put_place). Both stay the caller's. */
-DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
+DPARI_API void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
 /* " on n2", or nothing. */
-DPARI_DOOR void dpari_put_place(dpar_text *t, const dpari_group *g);
+DPARI_API void dpari_put_place(dpar_text *t, const dpari_group *g);
 /* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
  * ...)". */
-DPARI_DOOR int dpari_group_ended(dpar_comm *c, dpar_text *t);
+DPARI_API int dpari_group_ended(dpar_comm *c, dpar_text *t);
 /* dpari_at gave NULL for this ref: breaks the communicator, which is of this engine, with a
  * message that says so. */
-DPARI_DOOR dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
+DPARI_API dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
 /* True if this rank of the world has begun to close the communicator and has completed its
  * messages. It neither sends nor receives any more. */
-DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
+DPARI_API int dpari_group_closes(const dpari_group *g, int32_t world_rank);
 /* For a deadline: a quarter of it, a second at most. */
-DPARI_DOOR double dpari_quiet(double timeout);
+DPARI_API double dpari_quiet(double timeout);
 /* Tests whether a rank waits for this one in a collective of g that this one has not called, as it
  * has reported within the last `quiet` seconds. If so, *sequence is the number of that
  * collective. */
-DPARI_DOOR int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
-                                   int64_t *sequence);
+DPARI_API int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
+                                  int64_t *sequence);
 /* " called barrier #7": that collective. */
-DPARI_DOOR void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
-                                  int64_t sequence);
+DPARI_API void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
+                                 int64_t sequence);
 
 /* ---- an exchange waits for one of its peers ---- */
 
@@ -171,48 +171,48 @@ typedef struct dpari_peer_wait {
     double waited;  /* seconds, when it failed */
 } dpari_peer_wait;
 /* Time has passed: E_PEER where the peer sends nothing more, or how the communicator broke. */
-DPARI_DOOR dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g, int32_t peer);
+DPARI_API dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g, int32_t peer);
 /* Waits until *word >= value. E_PEER: the peer is gone. E_MISMATCH: it has not begun this exchange
  * and waits in a collective that this rank has not called. E_TIMEOUT: the deadline is over, and
  * p->who did not come. */
-DPARI_DOOR dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word, uint64_t value);
+DPARI_API dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word, uint64_t value);
 
 /* ---- of this header's own modules ---- */
 
 /* Says that this rank goes on with those that do (its vote's other fields are filled in), or not.
  */
-DPARI_API void dpari_vote_cast(dpari_group *g, uint64_t word);
+DPARI_INTERNAL void dpari_vote_cast(dpari_group *g, uint64_t word);
 /* How many ranks have said something or are gone. look: asks the system who lives. */
-DPARI_API int32_t dpari_vote_known(const dpari_group *g, int look);
+DPARI_INTERNAL int32_t dpari_vote_known(const dpari_group *g, int look);
 /* The list that counts, this rank's where there is none yet. */
-DPARI_API const uint64_t *dpari_vote_decide(dpari_group *g);
-DPARI_API int dpari_vote_is_decided(const dpari_group *g);
-DPARI_API int dpari_vote_stays(const uint64_t *stay, int32_t rank);
+DPARI_INTERNAL const uint64_t *dpari_vote_decide(dpari_group *g);
+DPARI_INTERNAL int dpari_vote_is_decided(const dpari_group *g);
+DPARI_INTERNAL int dpari_vote_stays(const uint64_t *stay, int32_t rank);
 
 /* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
-DPARI_API int64_t dpari_member_bytes(const dpari_world *w);
-DPARI_API dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
-DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank);
+DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *w);
+DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
+DPARI_INTERNAL char *dpari_staging(const dpari_group *g, int32_t rank);
 
 /* The rank is gone: breaks the communicator with a message that says so, of this operation. */
-DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
+DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
 /* dpari_at gave NULL for this ref: breaks the communicator with a message that says so. */
-DPARI_API dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
+DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
 /* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
-DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
+DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 
 /* ---- messages ---- */
 
 /* Copies the text into *why, if there is one. */
-DPARI_API void dpari_why_set(dpar_why *why, const char *text);
+DPARI_INTERNAL void dpari_why_set(dpar_why *why, const char *text);
 /* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
-DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
+DPARI_INTERNAL void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
 /* "all-reduce #12 (4 f32, sum)" */
-DPARI_API void dpari_put_flight_of(dpar_text *t, const dpari_group *g, const dpari_flight *f);
+DPARI_INTERNAL void dpari_put_flight_of(dpar_text *t, const dpari_group *g, const dpari_flight *f);
 /* "rank 2 (6 in the world)", "rank 6 on n2" */
-DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
+DPARI_INTERNAL void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
 
 /* The rank in the communicator of one of the world; -1: none. */
-DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank);
+DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank);
 
 #endif

@@ -33,20 +33,20 @@ static DPARI_COLD const char *dpari_job_environ(const void *user, const char *na
     return NULL;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_site_here(dpari_site *site)
+DPARI_API DPARI_COLD void dpari_site_here(dpari_site *site)
 {
     site->env = dpari_job_environ;
     site->user = NULL;
     site->root = "";
 }
 
-DPARI_DOOR DPARI_COLD const char *dpari_site_env(const dpari_site *site, const char *name)
+DPARI_API DPARI_COLD const char *dpari_site_env(const dpari_site *site, const char *name)
 {
     return site->env(site->user, name);
 }
 
-DPARI_DOOR DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
-                                              size_t room)
+DPARI_API DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
+                                             size_t room)
 {
     char full[512];
     dpar_text t;
@@ -76,8 +76,8 @@ DPARI_DOOR DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char
     return (int64_t)used;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                                 const char *b, const char *c, const char *d)
+DPARI_API DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+                                                const char *b, const char *c, const char *d)
 {
     dpar_text t;
     if (why != NULL) {
@@ -88,7 +88,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *w
     return status;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_t *value)
+DPARI_API DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_t *value)
 {
     int64_t v = 0;
     size_t i;
@@ -144,8 +144,8 @@ static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t
     return *times > 0;
 }
 
-DPARI_API DPARI_COLD int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks,
-                                         int32_t *nodes)
+DPARI_INTERNAL DPARI_COLD int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks,
+                                              int32_t *nodes)
 {
     int32_t count = 0, found = -1, here, times;
     size_t at = 0;
@@ -308,7 +308,7 @@ static int dpari_job_segment_read(const char *text, int32_t *fd, int32_t *pid)
     return dpari_job_digits(text, &at, pid) && text[at] == 0;
 }
 
-DPARI_API DPARI_COLD int dpari_job_segment(const dpari_site *site)
+DPARI_INTERNAL DPARI_COLD int dpari_job_segment(const dpari_site *site)
 {
     const char *text = dpari_site_env(site, DPARI_JOB_SEGMENT);
     int32_t fd, pid;
@@ -326,7 +326,7 @@ static int dpari_job_is_anothers(const dpari_site *s)
 }
 
 /* True if a variable of this launcher is set. Its other variables must then be set, too. */
-DPARI_APART int dpari_job_seen(const dpari_site *s, int32_t launcher)
+DPARI_STATIC_NOINLINE int dpari_job_seen(const dpari_site *s, int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_DPAR:
@@ -348,7 +348,7 @@ DPARI_APART int dpari_job_seen(const dpari_site *s, int32_t launcher)
     }
 }
 
-DPARI_DOOR DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
+DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_NONE: return "none";
@@ -416,8 +416,8 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
 }
 
 /* The four numbers of a row by their names. */
-DPARI_APART dpar_status dpari_job_take(const dpari_site *s, int32_t launcher,
-                                       dpar_launcher_info *job, dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *s, int32_t launcher,
+                                                 dpar_launcher_info *job, dpar_why *why)
 {
     dpari_job_row row;
     dpar_status status;
@@ -580,8 +580,9 @@ static void dpari_job_fold(const char *text, size_t n, char id[64])
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
-                                                int32_t *nodes, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
+                                                     dpar_launcher_info *job, int32_t *nodes,
+                                                     dpar_why *why)
 {
     dpar_launcher_info found;
     dpar_status status = DPAR_OK;
@@ -625,7 +626,7 @@ DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_lau
     return status;
 }
 
-DPARI_API DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
 {
     char path[64], text[512];
     dpari_site here;
@@ -662,8 +663,8 @@ static int64_t dpari_job_proxy(const dpari_site *s)
                : 0;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes,
-                                                 dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes,
+                                                dpar_why *why)
 {
     dpari_site here;
     dpar_text t;

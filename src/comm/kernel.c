@@ -150,12 +150,12 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_bf16(dpari_kern_u4 x)
 }
 
 /* The same, out of line: what a loop seldom needs and would otherwise hold many times. */
-DPARI_APART dpari_kern_u4 dpari_kern_narrow_rare_f16(dpari_kern_u4 x)
+DPARI_STATIC_NOINLINE dpari_kern_u4 dpari_kern_narrow_rare_f16(dpari_kern_u4 x)
 {
     return dpari_kern_narrow_any_f16(x);
 }
 
-DPARI_APART dpari_kern_u4 dpari_kern_narrow_rare_bf16(dpari_kern_u4 x)
+DPARI_STATIC_NOINLINE dpari_kern_u4 dpari_kern_narrow_rare_bf16(dpari_kern_u4 x)
 {
     return dpari_kern_narrow_any_bf16(x);
 }
@@ -650,7 +650,7 @@ static void dpari_kern_store_any(unsigned char *to, const dpari_kern_u4 *x, int6
 }
 
 /* Bytes [at, end) of the arrays. */
-DPARI_APART void dpari_kern_any(const dpari_kern_job *job, int64_t at, int64_t end)
+DPARI_STATIC_NOINLINE void dpari_kern_any(const dpari_kern_job *job, int64_t at, int64_t end)
 {
     const int32_t wide = dpari_kern_is16(job->type) ? 2 : 1;
     dpari_kern_u4 x[DPARI_KERN_BLOCK], y[DPARI_KERN_BLOCK], spare[2][DPARI_KERN_BLOCK];
@@ -713,7 +713,7 @@ DPARI_KERN_INLINE void dpari_kern_sum_two(const dpari_kern_job *job, int32_t out
  * numbers (without, 26 % longer in the first cache), of f32 by way of bf16 that of inputs (6 %), of
  * bf16 and f16 none: two long arrays go by vectors of 32 bytes where the CPU has them. Of f32 by
  * way of f16 there is no loop: block by block takes 8 % longer. */
-DPARI_APART void dpari_kern_sum_f32(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_sum_f32(const dpari_kern_job *job)
 {
     if (job->ins != 2 || job->outs > 2) {
         dpari_kern_sum_many(job, DPAR_F32);
@@ -724,7 +724,7 @@ DPARI_APART void dpari_kern_sum_f32(const dpari_kern_job *job)
     }
 }
 
-DPARI_APART void dpari_kern_sum_f64(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_sum_f64(const dpari_kern_job *job)
 {
     if (job->ins != 2 || job->outs > 2) {
         dpari_kern_sum_many(job, DPAR_F64);
@@ -735,12 +735,12 @@ DPARI_APART void dpari_kern_sum_f64(const dpari_kern_job *job)
     }
 }
 
-DPARI_APART void dpari_kern_sum_bf16(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_sum_bf16(const dpari_kern_job *job)
 {
     dpari_kern_sum_many(job, DPAR_BF16);
 }
 
-DPARI_APART void dpari_kern_sum_through_bf16(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_sum_through_bf16(const dpari_kern_job *job)
 {
     if (job->ins != 2 || job->outs > 2) {
         dpari_kern_sum_many(job, DPARI_KERN_THROUGH(DPAR_BF16));
@@ -749,7 +749,7 @@ DPARI_APART void dpari_kern_sum_through_bf16(const dpari_kern_job *job)
     }
 }
 
-DPARI_APART void dpari_kern_sum_f16(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_sum_f16(const dpari_kern_job *job)
 {
     dpari_kern_sum_many(job, DPAR_F16);
 }
@@ -794,7 +794,7 @@ DPARI_KERN_INLINE void dpari_kern_most(const dpari_kern_job *job, int32_t type, 
     }
 }
 
-DPARI_APART void dpari_kern_most_f32(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_most_f32(const dpari_kern_job *job)
 {
     if (job->op == DPAR_MAX) {
         dpari_kern_most(job, DPAR_F32, 1);
@@ -803,7 +803,7 @@ DPARI_APART void dpari_kern_most_f32(const dpari_kern_job *job)
     }
 }
 
-DPARI_APART void dpari_kern_most_f64(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_most_f64(const dpari_kern_job *job)
 {
     if (job->op == DPAR_MAX) {
         dpari_kern_most(job, DPAR_F64, 1);
@@ -812,7 +812,7 @@ DPARI_APART void dpari_kern_most_f64(const dpari_kern_job *job)
     }
 }
 
-DPARI_APART void dpari_kern_most_i32(const dpari_kern_job *job)
+DPARI_STATIC_NOINLINE void dpari_kern_most_i32(const dpari_kern_job *job)
 {
     if (job->op == DPAR_MAX) {
         dpari_kern_most(job, DPAR_I32, 1);
@@ -1113,8 +1113,8 @@ static void dpari_kern_copy_past(unsigned char *to, const unsigned char *from, i
 }
 #endif
 
-DPARI_DOOR DPARI_ONE_COPY void dpari_kern_copy(void *to, const void *from, int64_t bytes,
-                                               int32_t stream)
+DPARI_API DPARI_NOINLINE void dpari_kern_copy(void *to, const void *from, int64_t bytes,
+                                              int32_t stream)
 {
     if (bytes <= 0 || to == from) {
         return;
@@ -1143,7 +1143,7 @@ DPARI_KERN_INLINE void dpari_kern_fetch_line(unsigned char *to, const unsigned c
 }
 #endif
 
-DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes)
+DPARI_INTERNAL void dpari_kern_fetch(void *to, const void *from, int64_t bytes)
 {
     int64_t at = 0;
 #if DPARI_KERN_VECTOR
@@ -1154,8 +1154,8 @@ DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes)
     dpari_kern_copy((unsigned char *)to + at, (const unsigned char *)from + at, bytes - at, 0);
 }
 
-DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
-                                       int64_t bytes)
+DPARI_INTERNAL void dpari_kern_fetch_beside(void *to, const void *from, void *to_2,
+                                            const void *from_2, int64_t bytes)
 {
     int64_t at = 0;
 #if DPARI_KERN_VECTOR
@@ -1168,8 +1168,8 @@ DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, c
     dpari_kern_copy((unsigned char *)to_2 + at, (const unsigned char *)from_2 + at, bytes - at, 0);
 }
 
-DPARI_DOOR void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
-                               int32_t stream)
+DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
+                              int32_t stream)
 {
     unsigned char *t = (unsigned char *)to;
     const unsigned char *f = (const unsigned char *)from;
@@ -1196,7 +1196,7 @@ DPARI_DOOR void dpari_kern_row(void *to, const void *from, const void *next, int
     dpari_kern_move(t + at, f + at, bytes - at);
 }
 
-DPARI_DOOR void dpari_kern_rows_end(int32_t stream)
+DPARI_API void dpari_kern_rows_end(int32_t stream)
 {
 #if DPARI_KERN_VECTOR
     if (stream) {
@@ -1207,7 +1207,7 @@ DPARI_DOOR void dpari_kern_rows_end(int32_t stream)
 #endif
 }
 
-DPARI_DOOR void dpari_kern_ask(const void *at, int64_t bytes)
+DPARI_API void dpari_kern_ask(const void *at, int64_t bytes)
 {
 #if DPARI_KERN_VECTOR
     const int64_t end = dpari_least(bytes, 4096);
@@ -1258,9 +1258,8 @@ static void dpari_kern_spread(const dpari_kern_job *job)
     }
 }
 
-DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in,
-                                  int32_t ins, int64_t count, int32_t type, int32_t op,
-                                  int32_t stream)
+DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+                                 int64_t count, int32_t type, int32_t op, int32_t stream)
 {
     dpari_kern_job job;
 #if DPARI_KERN_VECTOR
@@ -1384,15 +1383,15 @@ DPARI_KERN_INLINE void dpari_kern_group(unsigned char *to, int32_t to_type,
     }
 }
 
-DPARI_APART void dpari_kern_group_any(unsigned char *to, int32_t to_type, const unsigned char *from,
-                                      int32_t from_type)
+DPARI_STATIC_NOINLINE void dpari_kern_group_any(unsigned char *to, int32_t to_type,
+                                                const unsigned char *from, int32_t from_type)
 {
     dpari_kern_group(to, to_type, from, from_type);
 }
 
 /* Whole groups; returns their elements. A loop for each pair of types. */
 #define DPARI_KERN_GROUPS(name, to_type, to_bytes, from_type, from_bytes)                          \
-    DPARI_APART void name(unsigned char *to, const unsigned char *from, int64_t count)             \
+    DPARI_STATIC_NOINLINE void name(unsigned char *to, const unsigned char *from, int64_t count)   \
     {                                                                                              \
         int64_t i;                                                                                 \
         for (i = 0; i < count; i += DPARI_KERN_GROUP) {                                            \
@@ -1654,8 +1653,8 @@ static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned
 }
 #endif
 
-DPARI_DOOR void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
-                                   int64_t count)
+DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
+                                  int64_t count)
 {
     unsigned char in[8 * DPARI_KERN_GROUP] = {0}, out[8 * DPARI_KERN_GROUP];
     const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
@@ -1712,9 +1711,9 @@ DPARI_KERN_INLINE void dpari_kern_mix_line(dpari_kern_quad *x, const void *const
 }
 #endif
 
-DPARI_DOOR void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
-                               const void *const *next, int32_t ahead, int64_t count, int32_t type,
-                               int32_t stream)
+DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
+                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                              int32_t stream)
 {
     int64_t e = 0;
     int32_t j;
@@ -1794,7 +1793,7 @@ static void dpari_kern_scaled_some(float *to, const float *x, double by, int64_t
     }
 }
 
-DPARI_API void dpari_kern_scaled(float *to, const float *x, double by, int64_t n)
+DPARI_INTERNAL void dpari_kern_scaled(float *to, const float *x, double by, int64_t n)
 {
     int64_t i = 0, k;
 #if DPARI_KERN_WIDE
@@ -1918,7 +1917,7 @@ static void dpari_kern_add_some(float *to, const void *from, int32_t type, int64
     }
 }
 
-DPARI_API void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n)
+DPARI_INTERNAL void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n)
 {
     int64_t i = 0;
 #if DPARI_KERN_WIDE
@@ -1937,7 +1936,7 @@ DPARI_API void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t
     dpari_kern_add_some(to + i, (const unsigned char *)x + 2 * i, type, n - i);
 }
 
-DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
+DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
 {
     int64_t i = 0;
 #if DPARI_KERN_VECTOR
@@ -2039,7 +2038,7 @@ static int64_t dpari_kern_skip(const unsigned char *in, int64_t bytes, int32_t t
 #endif
 }
 
-DPARI_DOOR int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
+DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
 {
     const int32_t each = dpar_type_bytes(type);
     const unsigned char *at = (const unsigned char *)in;

@@ -25,9 +25,8 @@
  * to 12 times slower on small ones) and are visible in order to whoever sees a later store. Local;
  * O((ins + outs) count). */
 #define DPARI_KERN_THROUGH(wire) (DPAR_F32 + 256 * (wire))
-DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in,
-                                  int32_t ins, int64_t count, int32_t type, int32_t op,
-                                  int32_t stream);
+DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+                                 int64_t count, int32_t type, int32_t op, int32_t stream);
 
 /* The type that lies in memory, and the one that a message would hold. */
 DPARI_FN int32_t dpari_kern_stored(int32_t type)
@@ -41,47 +40,47 @@ DPARI_FN int32_t dpari_kern_wire(int32_t type)
 
 /* Copies `bytes` (nothing when <= 0) to `to`, which does not overlap `from`, or is it (then there
  * is nothing to do). `stream` as above. Local; O(bytes). */
-DPARI_DOOR void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream);
+DPARI_API void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream);
 
 /* One of many rows, of `bytes` each: copies it while the row at `next`, which comes after it, is
  * asked for. stream != 0: past the cache, and when all are done dpari_kern_rows_end(). */
-DPARI_DOOR void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
-                               int32_t stream);
-DPARI_DOOR void dpari_kern_rows_end(int32_t stream);
+DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
+                              int32_t stream);
+DPARI_API void dpari_kern_rows_end(int32_t stream);
 
 /* Asks for memory that will be read soon; at most its first 4 KiB. Touches nothing. */
-DPARI_DOOR void dpari_kern_ask(const void *at, int64_t bytes);
+DPARI_API void dpari_kern_ask(const void *at, int64_t bytes);
 
 /* to[e] = 0 + by[0] row[0][e] + by[1] row[1][e] + ..., n of them, in f64 and in that order, rounded
  * once: e < count, F64 or F32. `ahead` rows of next[] are asked for meanwhile. stream as of
  * dpari_kern_row. */
-DPARI_DOOR void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
-                               const void *const *next, int32_t ahead, int64_t count, int32_t type,
-                               int32_t stream);
+DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
+                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                              int32_t stream);
 /* to[i] = by x[i] of n f32, rounded once; `by` is one that f32 holds. `to` may be x. */
-DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n);
+DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n);
 
 /* `count` elements as another type: F64 to F32, F32 to F16 or BF16 to nearest even (a NaN becomes
  * the quiet one without sign or payload), and back, exactly (NaN: sign and payload too; quiet, of
  * F16 and to F64). At the speed of memory, f16 at half of it. No overlap. */
-DPARI_DOOR void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
-                                   int64_t count);
+DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
+                                  int64_t count);
 
 /* The first of `count` floats (F64, F32, F16, BF16) that is NaN or infinite; count: none is. */
-DPARI_DOOR int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);
+DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);
 
 /* ---- of this header's own modules ---- */
 
 /* to[i] = by x[i], the product in f64, rounded once; NaN without sign and payload. `to` may be x.
  */
-DPARI_API void dpari_kern_scaled(float *to, const float *x, double by, int64_t n);
+DPARI_INTERNAL void dpari_kern_scaled(float *to, const float *x, double by, int64_t n);
 /* to[i] += x[i], x of BF16 or F16; NaN likewise. */
-DPARI_API void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n);
+DPARI_INTERNAL void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n);
 
 /* dpari_kern_copy from memory that another core has just written: by lines, asking ahead. */
-DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
+DPARI_INTERNAL void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
 /* Two of dpari_kern_fetch at once, line by line. */
-DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
-                                       int64_t bytes);
+DPARI_INTERNAL void dpari_kern_fetch_beside(void *to, const void *from, void *to_2,
+                                            const void *from_2, int64_t bytes);
 
 #endif

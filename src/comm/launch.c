@@ -13,7 +13,7 @@
 #include "comm.h"
 #include "group.h"
 #include "job.h"
-#include "launch_run.h"
+#include "launch_private.h"
 #include "meet.h"
 #include "os.h"
 #include "shm.h"
@@ -509,7 +509,7 @@ static void dpari_launch_supervise(dpari_launch *l)
     }
 }
 
-DPARI_APART DPARI_COLD dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
+DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
 {
     int32_t r, started;
     int number = 0;
@@ -783,9 +783,9 @@ static dpar_status dpari_launch_all(dpari_launch *l, dpari_verdict *verdict, dpa
     return status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
-                                                      const dpar_world_desc *options,
-                                                      dpari_verdict *verdict, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
+                                                     const dpar_world_desc *options,
+                                                     dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_status status = dpari_launch_check(n, fn, options, why);
     dpari_launch l;
@@ -802,9 +802,9 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, v
     return dpari_launch_all(&l, verdict, why);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
-                                                        const dpar_world_desc *options,
-                                                        dpari_verdict *verdict, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
+                                                       const dpar_world_desc *options,
+                                                       dpari_verdict *verdict, dpar_why *why)
 {
     dpari_image image;
     dpari_launch l;
@@ -842,7 +842,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
 /* ---- ranks that somebody else started ---------------------------------------------------------
  */
 
-DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o, dpar_why *why)
+DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o, dpar_why *why)
 {
     const char *text = dpari_site_env(site, "DPAR_TIMEOUT");
     double value;
@@ -921,9 +921,9 @@ static dpar_status dpari_job_segment_find(const dpar_launcher_info *job,
     return dpari_meet_ranks(job, options, segment, why);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_launcher_info *job,
-                                                 const dpar_world_desc *options, dpar_comm **world,
-                                                 dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_job_join(const dpar_launcher_info *job,
+                                                const dpar_world_desc *options, dpar_comm **world,
+                                                dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = dpari_job_segment_find(job, options, &segment, why);
@@ -936,8 +936,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_launcher_info *job,
     return status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_launcher_info *job,
-                                                const dpar_world_desc *options, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_job_try(const dpar_launcher_info *job,
+                                               const dpar_world_desc *options, dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = dpari_launch_options(options, why);

@@ -55,7 +55,7 @@ typedef struct dpari_host {
  */
 
 /* 64-bit FNV-1a, continued from h. */
-DPARI_APART uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
+DPARI_STATIC_NOINLINE uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
 {
     int i;
     for (i = 0; i < 64; i += 8) {
@@ -74,8 +74,8 @@ static uint64_t dpari_meet_id(const dpar_launcher_info *job)
     return h;
 }
 
-DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k,
-                                               int32_t named, struct sockaddr_un *name)
+DPARI_INTERNAL DPARI_COLD socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k,
+                                                    int32_t named, struct sockaddr_un *name)
 {
     char text[80];
     dpar_text t;
@@ -224,7 +224,7 @@ static int dpari_meet_milliseconds(double seconds)
 
 /* Ends a socket of this user's in /tmp that nobody answers, and for longer than it takes from the
  * name to listening at it (until then it refuses as well). */
-DPARI_APART void dpari_meet_end_stale(const char *entry)
+DPARI_STATIC_NOINLINE void dpari_meet_end_stale(const char *entry)
 {
     struct sockaddr_un name;
     struct stat about;
@@ -816,9 +816,9 @@ static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadli
     return DPAR_E_TIMEOUT;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info *job,
-                                                  const dpar_world_desc *o, dpari_segment *segment,
-                                                  dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info *job,
+                                                       const dpar_world_desc *o,
+                                                       dpari_segment *segment, dpar_why *why)
 {
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
     double deadline = dpari_os_now() + timeout;

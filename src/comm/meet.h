@@ -35,11 +35,11 @@ typedef struct dpari_hello {
 
 /* The socket's name for a job, try k of DPARI_NAMES (another user may sit on one); its bytes. */
 enum { DPARI_NAMES = 4 };
-DPARI_API socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k, int32_t named,
-                                    struct sockaddr_un *name);
+DPARI_INTERNAL socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k, int32_t named,
+                                         struct sockaddr_un *name);
 /* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
  * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
-DPARI_API dpar_status dpari_meet_ranks(const dpar_launcher_info *job, const dpar_world_desc *o,
-                                       dpari_segment *segment, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_meet_ranks(const dpar_launcher_info *job, const dpar_world_desc *o,
+                                            dpari_segment *segment, dpar_why *why);
 
 #endif

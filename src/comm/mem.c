@@ -10,7 +10,7 @@
 #include "../base/arith.h"
 #include "elements.h"
 #include "kernel.h"
-#include "mem_run.h"
+#include "mem_private.h"
 #include "strided.h"
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
@@ -156,7 +156,7 @@ static void dpari_mem_span_one(const dpar_mem_span *s)
     }
 }
 
-DPARI_DOOR dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n)
+DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n)
 {
     int32_t i;
     (void)ctx;
@@ -281,7 +281,7 @@ static int dpari_mem_reduce_fits(const dpar_mem_reduce *r)
            (r->add == 0 || r->add == 1);
 }
 
-DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
+DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
 {
     const int32_t op = r->op == DPAR_AVG ? DPAR_SUM : r->op, bytes = dpar_type_bytes(r->from_type);
     double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS];
@@ -366,7 +366,7 @@ DPAR_API dpar_mem dpar_mem_host(void)
 
 /* ---- in the memory of a communicator --------------------------------------------------------- */
 
-DPARI_DOOR dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what)
+DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what)
 {
     dpar_why why;
     if (st < 0 && c->status >= 0) {
@@ -376,7 +376,7 @@ DPARI_DOOR dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *
     return st < 0 ? st : DPAR_OK;
 }
 
-DPARI_DOOR dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n)
+DPARI_API dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n)
 {
     const dpar_mem *m = c->mem;
     if (m == NULL) {
@@ -385,13 +385,13 @@ DPARI_DOOR dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, in
     return dpari_do_ended(c, m->move == NULL ? DPAR_E_UNKNOWN : m->move(m->ctx, boxes, n), "move");
 }
 
-DPARI_DOOR dpar_status dpari_do_wait(dpar_comm *c)
+DPARI_API dpar_status dpari_do_wait(dpar_comm *c)
 {
     const dpar_mem *m = c->mem;
     return m == NULL || m->wait == NULL ? DPAR_OK : dpari_do_ended(c, m->wait(m->ctx), "wait");
 }
 
-DPARI_DOOR dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int32_t n)
+DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int32_t n)
 {
     const dpar_mem *m = c->mem;
     if (m == NULL) {
@@ -402,7 +402,7 @@ DPARI_DOOR dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, in
 
 /* By c's table, or the host's. */
 #define DPARI_DO(name)                                                                             \
-    DPARI_DOOR dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)              \
+    DPARI_API dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)               \
     {                                                                                              \
         const dpar_mem *m = c->mem;                                                                \
         if (m == NULL) {                                                                           \
@@ -413,8 +413,8 @@ DPARI_DOOR dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, in
 DPARI_DO(reduce)
 DPARI_DO(finite)
 
-DPARI_DOOR dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
-                                        int32_t from_type, int64_t count, int add)
+DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
+                                       int32_t from_type, int64_t count, int add)
 {
     dpar_mem_span s;
     dpari_zero(&s, sizeof s);
@@ -428,14 +428,14 @@ DPARI_DOOR dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type,
     return count > 0 ? dpari_do_span(c, &s, 1) : DPAR_OK;
 }
 
-DPARI_DOOR dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes)
+DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes)
 {
     return to == from ? DPAR_OK : dpari_do_convert(c, to, DPAR_U8, from, DPAR_U8, bytes, 0);
 }
 
-DPARI_DOOR dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
-                                     int64_t from_step, int64_t count, int64_t rows, int32_t type,
-                                     int32_t op)
+DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
+                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                    int32_t op)
 {
     dpar_mem_box b;
     if (count <= 0 || rows <= 0) {

@@ -21,7 +21,7 @@
 #include "comm.h"
 #include "elements.h"
 #include "kernel.h"
-#include "mem_run.h"
+#include "mem_private.h"
 #include "os.h"
 
 struct dpari_move;

@@ -11,14 +11,14 @@
 /* ---- time and waiting -------------------------------------------------------------------------
  */
 
-DPARI_DOOR DPARI_ONE_COPY double dpari_os_now(void)
+DPARI_API DPARI_NOINLINE double dpari_os_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-DPARI_DOOR double dpari_os_suspended(double *looked, double now)
+DPARI_API double dpari_os_suspended(double *looked, double now)
 {
     const double most = 0.25;
     const double gap = *looked > 0.0 ? now - *looked : 0.0;
@@ -26,7 +26,7 @@ DPARI_DOOR double dpari_os_suspended(double *looked, double now)
     return gap > most ? gap - most : 0.0;
 }
 
-DPARI_DOOR double dpari_os_waited(dpari_stopwatch *s)
+DPARI_API double dpari_os_waited(dpari_stopwatch *s)
 {
     const double now = dpari_os_now();
     if (!(s->looked > 0.0)) {
@@ -36,7 +36,7 @@ DPARI_DOOR double dpari_os_waited(dpari_stopwatch *s)
     return now - s->began;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_os_wide(void)
+DPARI_API DPARI_COLD int dpari_os_wide(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
     uint32_t a = 0, b, c = 0, kept;
@@ -64,7 +64,7 @@ DPARI_DOOR DPARI_COLD int dpari_os_wide(void)
 #endif
 }
 
-DPARI_API void dpari_os_pause(void)
+DPARI_INTERNAL void dpari_os_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -82,7 +82,7 @@ static struct timespec dpari_os_span(double seconds)
     return t;
 }
 
-DPARI_DOOR void dpari_os_sleep(double seconds)
+DPARI_API void dpari_os_sleep(double seconds)
 {
     struct timespec t = dpari_os_span(seconds);
     nanosleep(&t, NULL);
@@ -91,7 +91,7 @@ DPARI_DOOR void dpari_os_sleep(double seconds)
 /* Of linux/futex.h, which is not everywhere where the call is. */
 enum { DPARI_OS_FUTEX_WAIT = 0, DPARI_OS_FUTEX_WAKE = 1, DPARI_OS_FUTEX_PRIVATE = 128 };
 
-DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own)
+DPARI_INTERNAL void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own)
 {
 #if defined(__linux__) && defined(SYS_futex)
     struct timespec t = dpari_os_span(seconds);
@@ -105,7 +105,7 @@ DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double second
 #endif
 }
 
-DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
+DPARI_INTERNAL void dpari_os_futex_wake(uint32_t *word, int own)
 {
 #if defined(__linux__) && defined(SYS_futex)
     const int op = DPARI_OS_FUTEX_WAKE | (own ? DPARI_OS_FUTEX_PRIVATE : 0);
@@ -119,14 +119,14 @@ DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
-DPARI_DOOR DPARI_COLD void *dpari_os_pages(int64_t bytes)
+DPARI_API DPARI_COLD void *dpari_os_pages(int64_t bytes)
 {
     void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return at == MAP_FAILED ? NULL : at;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_os_unmap(void *at, int64_t bytes)
+DPARI_API DPARI_COLD void dpari_os_unmap(void *at, int64_t bytes)
 {
     if (at) {
         munmap(at, (size_t)bytes);
@@ -139,7 +139,7 @@ DPARI_DOOR DPARI_COLD void dpari_os_unmap(void *at, int64_t bytes)
 #define DPARI_OS_TMPFILE __O_TMPFILE
 #endif
 
-DPARI_API DPARI_COLD uint64_t *dpari_os_own_page(void)
+DPARI_INTERNAL DPARI_COLD uint64_t *dpari_os_own_page(void)
 {
     uint64_t *page = (uint64_t *)dpari_os_pages(dpari_os_page());
 #if defined(__linux__) && !defined(__hppa__)
@@ -185,7 +185,7 @@ static int dpari_os_named(void)
     return fd;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_os_beyond_standard(int fd)
+DPARI_API DPARI_COLD int dpari_os_beyond_standard(int fd)
 {
     int high = fd, number;
     if (fd >= 0 && fd <= 2) {
@@ -197,7 +197,7 @@ DPARI_DOOR DPARI_COLD int dpari_os_beyond_standard(int fd)
     return high;
 }
 
-DPARI_API DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
+DPARI_INTERNAL DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
 {
     struct rlimit limit;
     int fd = -1;
@@ -225,7 +225,7 @@ DPARI_API DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
 }
 
 /* At a multiple of a large page, as far as there are addresses for that. */
-DPARI_API DPARI_COLD void *dpari_os_map(int fd, int64_t begin, int64_t bytes)
+DPARI_INTERNAL DPARI_COLD void *dpari_os_map(int fd, int64_t begin, int64_t bytes)
 {
     const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
     char *room, *place = NULL;
@@ -254,7 +254,7 @@ DPARI_API DPARI_COLD void *dpari_os_map(int fd, int64_t begin, int64_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
-DPARI_API DPARI_COLD void dpari_os_dump(void *at, int64_t bytes, int dumped)
+DPARI_INTERNAL DPARI_COLD void dpari_os_dump(void *at, int64_t bytes, int dumped)
 {
 #if defined(__linux__) && defined(MADV_DONTDUMP)
     (void)madvise(at, (size_t)bytes, dumped ? MADV_DODUMP : MADV_DONTDUMP);
@@ -265,7 +265,7 @@ DPARI_API DPARI_COLD void dpari_os_dump(void *at, int64_t bytes, int dumped)
 #endif
 }
 
-DPARI_API DPARI_COLD int64_t dpari_os_addresses(void)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_addresses(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
@@ -275,7 +275,7 @@ DPARI_API DPARI_COLD int64_t dpari_os_addresses(void)
     return (int64_t)limit.rlim_cur;
 }
 
-DPARI_API DPARI_COLD void dpari_os_put_addresses(dpar_text *t)
+DPARI_INTERNAL DPARI_COLD void dpari_os_put_addresses(dpar_text *t)
 {
     const int64_t most = dpari_os_addresses();
     if (most < INT64_MAX) {
@@ -285,7 +285,7 @@ DPARI_API DPARI_COLD void dpari_os_put_addresses(dpar_text *t)
     }
 }
 
-DPARI_API DPARI_COLD void dpari_os_large_pages(void *at, int64_t bytes)
+DPARI_INTERNAL DPARI_COLD void dpari_os_large_pages(void *at, int64_t bytes)
 {
 #if defined(__linux__) && !defined(__hppa__)
     const int collapse = 25; /* MADV_COLLAPSE since Linux 6.1 */
@@ -301,7 +301,7 @@ DPARI_API DPARI_COLD void dpari_os_large_pages(void *at, int64_t bytes)
 #endif
 }
 
-DPARI_API DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
+DPARI_INTERNAL DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
 {
 #if defined(__APPLE__)
     (void)fd;
@@ -331,13 +331,13 @@ static struct flock dpari_os_byte(int64_t at, short kind)
     return lock;
 }
 
-DPARI_API DPARI_COLD int dpari_os_hold(int fd, int64_t at)
+DPARI_INTERNAL DPARI_COLD int dpari_os_hold(int fd, int64_t at)
 {
     struct flock lock = dpari_os_byte(at, F_WRLCK);
     return fcntl(fd, F_SETLK, &lock);
 }
 
-DPARI_API DPARI_COLD int dpari_os_is_held(int fd, int64_t at)
+DPARI_INTERNAL DPARI_COLD int dpari_os_is_held(int fd, int64_t at)
 {
     struct flock lock = dpari_os_byte(at, F_WRLCK);
     return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
@@ -346,7 +346,7 @@ DPARI_API DPARI_COLD int dpari_os_is_held(int fd, int64_t at)
 /* ---- the machine ------------------------------------------------------------------------------
  */
 
-DPARI_DOOR DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
+DPARI_API DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
 {
     long n = 1;
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
@@ -363,7 +363,7 @@ DPARI_DOOR DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
     }
 }
 
-DPARI_DOOR int32_t dpari_os_cpu(void)
+DPARI_API int32_t dpari_os_cpu(void)
 {
 #if defined(__linux__)
 #if !defined(__cplusplus) /* glibc shows it with _GNU_SOURCE alone, which C++ compilers define */
@@ -375,7 +375,7 @@ DPARI_DOOR int32_t dpari_os_cpu(void)
 #endif
 }
 
-DPARI_DOOR DPARI_COLD int dpari_os_move_to(int32_t cpu)
+DPARI_API DPARI_COLD int dpari_os_move_to(int32_t cpu)
 {
 #if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(SYS_sched_setaffinity)
     uint64_t allowed[DPARI_CPU_WORDS], there[DPARI_CPU_WORDS];
@@ -436,7 +436,7 @@ static void dpari_os_list(const char *text, uint64_t mask[DPARI_CPU_WORDS])
     }
 }
 
-DPARI_API DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS])
+DPARI_INTERNAL DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS])
 {
     uint64_t shares[DPARI_CPU_WORDS];
     char path[96], list[1024];
@@ -464,13 +464,13 @@ DPARI_API DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]
     return first;
 }
 
-DPARI_API DPARI_COLD char **dpari_os_environment(void)
+DPARI_INTERNAL DPARI_COLD char **dpari_os_environment(void)
 {
     extern char **environ; /* POSIX: no header has it */
     return environ;
 }
 
-DPARI_API DPARI_COLD int64_t dpari_os_used(int32_t pid)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_used(int32_t pid)
 {
 #if defined(__linux__)
     clockid_t clock;
@@ -484,7 +484,7 @@ DPARI_API DPARI_COLD int64_t dpari_os_used(int32_t pid)
     return -1;
 }
 
-DPARI_API DPARI_COLD int dpari_os_program(const char *name, char *path, size_t bytes)
+DPARI_INTERNAL DPARI_COLD int dpari_os_program(const char *name, char *path, size_t bytes)
 {
     size_t n = dpari_length(name);
 #if defined(__linux__)
@@ -506,7 +506,7 @@ DPARI_API DPARI_COLD int dpari_os_program(const char *name, char *path, size_t b
     return 0;
 }
 
-DPARI_API DPARI_COLD uint64_t dpari_os_random(void)
+DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_random(void)
 {
     uint64_t number = 0;
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -524,7 +524,7 @@ DPARI_API DPARI_COLD uint64_t dpari_os_random(void)
     return (number ^ (uint64_t)(uintptr_t)&number) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-DPARI_DOOR DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
+DPARI_API DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
 {
 #if defined(__linux__)
     char path[32];
@@ -539,7 +539,7 @@ DPARI_DOOR DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
 #endif
 }
 
-DPARI_API DPARI_COLD int64_t dpari_os_user(void)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_user(void)
 {
     const int64_t user = (int64_t)getuid();
 #if defined(__linux__)
@@ -564,7 +564,7 @@ DPARI_API DPARI_COLD int64_t dpari_os_user(void)
     return user;
 }
 
-DPARI_API DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
+DPARI_INTERNAL DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 {
 #if defined(__linux__) && defined(SO_PEERCRED)
     struct { /* struct ucred, which glibc shows with _GNU_SOURCE alone */
@@ -607,7 +607,7 @@ static DPARI_COLD socklen_t dpari_os_shown(uint64_t name, struct sockaddr_un *at
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + t.used);
 }
 
-DPARI_DOOR DPARI_COLD int dpari_os_show(uint64_t *name)
+DPARI_API DPARI_COLD int dpari_os_show(uint64_t *name)
 {
 #if defined(__linux__)
     const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
@@ -625,7 +625,7 @@ DPARI_DOOR DPARI_COLD int dpari_os_show(uint64_t *name)
     return -1;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_os_sees(uint64_t name)
+DPARI_API DPARI_COLD int dpari_os_sees(uint64_t name)
 {
     const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
     struct sockaddr_un at;
@@ -637,8 +637,8 @@ DPARI_DOOR DPARI_COLD int dpari_os_sees(uint64_t name)
     return sees;
 }
 
-DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
-                                  int64_t bytes)
+DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
+                                 int64_t bytes)
 {
 #if defined(__linux__) && defined(SYS_process_vm_readv)
     do {
@@ -685,13 +685,13 @@ DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint6
 #endif
 }
 
-DPARI_DOOR int64_t dpari_os_page(void)
+DPARI_API int64_t dpari_os_page(void)
 {
     long page = sysconf(_SC_PAGESIZE);
     return page > 0 ? page : 4096;
 }
 
-DPARI_DOOR DPARI_COLD int64_t dpari_os_memory(void)
+DPARI_API DPARI_COLD int64_t dpari_os_memory(void)
 {
 #if defined(_SC_PHYS_PAGES)
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -717,7 +717,7 @@ static int64_t dpari_os_number_in(const char *path, const char *key)
     return value;
 }
 
-DPARI_API DPARI_COLD int dpari_os_dumps(int32_t pid)
+DPARI_INTERNAL DPARI_COLD int dpari_os_dumps(int32_t pid)
 {
     char path[64];
     dpar_text t;
@@ -726,7 +726,7 @@ DPARI_API DPARI_COLD int dpari_os_dumps(int32_t pid)
     return dpari_os_number_in(path, "\nCoreDumping:") > 0; /* since Linux 4.15 */
 }
 
-DPARI_API DPARI_COLD uint64_t dpari_os_pids(void)
+DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
 {
     struct stat about;
     char text[32];
@@ -864,7 +864,8 @@ static void dpari_os_group_line(dpari_available *a, const char *line, size_t byt
     }
 }
 
-DPARI_API DPARI_COLD void dpari_os_groups(dpari_available *a, const char *text, const char *root)
+DPARI_INTERNAL DPARI_COLD void dpari_os_groups(dpari_available *a, const char *text,
+                                               const char *root)
 {
     while (*text) {
         const char *end = strchr(text, '\n');
@@ -874,7 +875,7 @@ DPARI_API DPARI_COLD void dpari_os_groups(dpari_available *a, const char *text, 
     }
 }
 
-DPARI_API DPARI_COLD void dpari_os_available(dpari_available *a)
+DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *a)
 {
     const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
     char text[2 * DPARI_OS_PATH]; /* a line for each of some 12 hierarchies of version 1 */
@@ -912,7 +913,7 @@ extern int dpari_os_openmp(int kind) __asm__("omp_pause_resource_all") __attribu
 #define dpari_os_openmp(kind) ((void)(kind))
 #endif
 
-DPARI_API DPARI_COLD void dpari_os_pause_openmp(int kind)
+DPARI_INTERNAL DPARI_COLD void dpari_os_pause_openmp(int kind)
 {
     if (DPARI_HAS_OPENMP) {
         (void)dpari_os_openmp(kind);
@@ -929,7 +930,7 @@ DPARI_API DPARI_COLD void dpari_os_pause_openmp(int kind)
 #define DPARI_HAS_THREADS 1
 #endif
 
-DPARI_DOOR DPARI_COLD int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg)
+DPARI_API DPARI_COLD int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg)
 {
     pthread_t made;
     thread->handle = 0;
@@ -941,14 +942,14 @@ DPARI_DOOR DPARI_COLD int dpari_os_thread(dpari_thread *thread, void *(*run)(voi
     return 0;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_os_join(dpari_thread thread)
+DPARI_API DPARI_COLD void dpari_os_join(dpari_thread thread)
 {
     pthread_t made;
     memcpy(&made, &thread.handle, sizeof made);
     pthread_join(made, NULL);
 }
 
-DPARI_DOOR DPARI_COLD void dpari_os_error(dpar_text *t, int number)
+DPARI_API DPARI_COLD void dpari_os_error(dpar_text *t, int number)
 {
     switch (number) {
     case ENOMEM: dpar_text_put(t, "out of memory"); break;
@@ -964,8 +965,8 @@ DPARI_DOOR DPARI_COLD void dpari_os_error(dpar_text *t, int number)
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes,
-                                              int number)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes,
+                                                   int number)
 {
     dpar_text t;
     if (why) {

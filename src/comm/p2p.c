@@ -28,7 +28,7 @@
 #include "../base/inner.h"
 #include "kernel.h"
 #include "os.h"
-#include "pace_run.h"
+#include "pace_private.h"
 #include "world.h"
 
 enum {
@@ -154,7 +154,7 @@ struct dpari_p2p {
     dpari_p2p_link link[1]; /* of each rank */
 };
 
-DPARI_API dpari_p2p *dpari_p2p_open(dpari_world *w)
+DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *w)
 {
     int64_t bytes = (int64_t)sizeof(dpari_p2p) + (w->size - 1) * (int64_t)sizeof(dpari_p2p_link);
     dpari_p2p *p = (dpari_p2p *)dpari_os_pages(bytes);
@@ -168,7 +168,7 @@ DPARI_API dpari_p2p *dpari_p2p_open(dpari_world *w)
     return p;
 }
 
-DPARI_API void dpari_p2p_close(dpari_p2p *p)
+DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p)
 {
     if (!p) {
         return;
@@ -240,7 +240,7 @@ static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
     dpari_p2p_unlink(list, before, k);
 }
 
-DPARI_APART void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
+DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
 {
     dpari_group *g = dpari_group_of(k->home);
     k->status = status;
@@ -948,8 +948,8 @@ static int dpari_p2p_recv_early(dpari_p2p *p, int32_t peer, uint32_t comm, dpar_
     return 0;
 }
 
-DPARI_API dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
-                                      dpar_work *k)
+DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
+                                           dpar_work *k)
 {
     dpari_world *w = p->world;
     const int32_t peer = g->world_rank[call->root];
@@ -987,7 +987,7 @@ static void dpari_p2p_poll(dpari_p2p *p, int32_t peer)
     dpari_p2p_pump(p, link, peer);
 }
 
-DPARI_API void dpari_p2p_progress(dpari_p2p *p)
+DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p)
 {
     dpari_world *w = p->world;
     for (int32_t i = 0; i < w->size; i++) {
@@ -997,7 +997,7 @@ DPARI_API void dpari_p2p_progress(dpari_p2p *p)
     }
 }
 
-DPARI_API dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k)
+DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k)
 {
     const dpari_world *w = p->world;
     const int32_t peer = g->world_rank[k->call.root];
@@ -1036,7 +1036,7 @@ static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const
     return n;
 }
 
-DPARI_API int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g)
+DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g)
 {
     const dpari_world *w = p->world;
     int32_t n = 0;

@@ -5,9 +5,9 @@
  * Each size class keeps the time per byte of both. The faster one is used, and now and then the
  * other one is tried again, less often the longer it has been slower. Called by coll.c and
  * p2p.c. */
-#include "pace_run.h"
+#include "pace_private.h"
 
-DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
+DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
 {
     return &pace[bytes < INT64_C(32) << 10    ? 0
                  : bytes < INT64_C(512) << 10 ? 1
@@ -30,7 +30,7 @@ static int32_t dpari_pace_is_due(dpari_pace *p)
     return 1;
 }
 
-DPARI_API int32_t dpari_pace_choose(dpari_pace *p)
+DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p)
 {
     enum { TRIALS = 3, FIRST = 64 };
     const double ring = p->per_byte[DPARI_BY_RING], kernel = p->per_byte[DPARI_BY_KERNEL];
@@ -54,7 +54,7 @@ DPARI_API int32_t dpari_pace_choose(dpari_pace *p)
 
 /* A wait for a rank that is late makes one slow, nothing makes one fast: the better of two counts
  * at once, the worse by and by. */
-DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds)
+DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds)
 {
     double *known = &p->per_byte[way];
     const double now = seconds / (double)bytes;

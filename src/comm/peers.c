@@ -36,9 +36,9 @@ static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer 
     return c->engine.run(c, &call);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
-                                                   const dpari_peers_array *array, int32_t n,
-                                                   dpari_peer *peer)
+DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+                                                  const dpari_peers_array *array, int32_t n,
+                                                  dpari_peer *peer)
 {
     const dpari_world *w = c->mem == NULL ? dpari_world_of(c) : NULL;
     dpari_peer mine;
@@ -72,13 +72,13 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c,
     return st;
 }
 
-DPARI_DOOR const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i)
+DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i)
 {
     const uint64_t ref = p->peer[rank].ref[i];
     return ref != 0 ? dpari_at(dpari_world_of(p->comm), ref) : NULL;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
+DPARI_API DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
 {
     const dpar_status st = dpar_barrier(p->comm, NULL);
     if (st == DPAR_OK) {
@@ -87,7 +87,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_
     return st;
 }
 
-DPARI_DOOR int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
+DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
 {
     return bytes >= DPARI_PEERS_STREAM &&
            !dpari_peers_plain(dpari_world_of(p->comm), DPAR_WORLD_NO_STREAMING_STORES);

@@ -42,15 +42,14 @@ typedef struct dpari_peers {
  * in E_MISMATCH. COLLECTIVE: an all-gather of 32 bytes, which counts as nothing sent; over another
  * engine nothing: direct is 0 then, as where a rank works in a device's memory. Errors as comm.h.
  */
-DPARI_DOOR dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
-                                        const dpari_peers_array *array, int32_t n,
-                                        dpari_peer *peer);
+DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+                                       const dpari_peers_array *array, int32_t n, dpari_peer *peer);
 /* Array i of a rank, to be read. */
-DPARI_DOOR const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
+DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
 /* All have read. sent: the bytes of this rank that others took; they count as an all-to-all's.
  * COLLECTIVE: a barrier. */
-DPARI_DOOR dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
+DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
 /* True if so many bytes are better written with streaming stores, past the cache. */
-DPARI_DOOR int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
+DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
 
 #endif

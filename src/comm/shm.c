@@ -61,7 +61,7 @@ static dpari_shm *dpari_shm_of(dpar_comm *c)
 /* ---- locks: only with a progress thread -------------------------------------------------------
  */
 
-DPARI_APART void dpari_lock_shared(dpari_node *n)
+DPARI_STATIC_NOINLINE void dpari_lock_shared(dpari_node *n)
 {
     uint32_t free_now = 0;
     while (!DPARI_CLAIM(&n->lock, &free_now, 1U)) {
@@ -269,7 +269,7 @@ static void dpari_progress_all(dpari_node *n)
     dpari_p2p_progress(n->p2p);
 }
 
-DPARI_DOOR void dpari_shm_progress_all(dpar_comm *c)
+DPARI_API void dpari_shm_progress_all(dpar_comm *c)
 {
     dpari_node *n = dpari_shm_of(c)->node;
     if (n->posted > 0) {
@@ -857,18 +857,18 @@ static void dpari_engine_shm(dpar_engine *e)
     e->close = dpari_shm_close;
 }
 
-DPARI_DOOR dpari_world *dpari_world_of(const dpar_comm *c)
+DPARI_API dpari_world *dpari_world_of(const dpar_comm *c)
 {
     return c->engine.run == dpari_shm_run ? ((const dpari_group *)(const void *)c)->world : NULL;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_shm_speaks(dpar_comm *c)
+DPARI_API DPARI_COLD int dpari_shm_speaks(dpar_comm *c)
 {
     const dpari_shm *s = dpari_shm_of(c);
     return dpari_world_speaks(s->group.world, (uint32_t)s->generation + 1);
 }
 
-DPARI_API DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
+DPARI_INTERNAL DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
 {
     dpari_shm_of(world)->node->lent = lent;
 }
@@ -947,9 +947,9 @@ static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
     dpari_put_lack(&t, n ? n->world : NULL);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
-                                                const dpar_world_desc *options, dpar_comm **comm,
-                                                dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me,
+                                                     int32_t own, const dpar_world_desc *options,
+                                                     dpar_comm **comm, dpar_why *why)
 {
     dpari_node *n = dpari_node_make(s, me, own, options);
     uint64_t member = 0;

@@ -12,7 +12,7 @@
 #include "agree.h"
 #include "elements.h"
 #include "job.h"
-#include "launch_run.h"
+#include "launch_private.h"
 #include "os.h"
 #include "shm.h"
 
@@ -401,7 +401,7 @@ DPAR_API DPARI_COLD void *dpar_alloc(dpar_comm *c, int64_t bytes)
     return dpar_comm_alloc(c, bytes, &memory) == DPAR_OK ? memory : NULL;
 }
 
-DPARI_APART double dpari_scalar(dpar_comm *c, double x, int32_t op)
+DPARI_STATIC_NOINLINE double dpari_scalar(dpar_comm *c, double x, int32_t op)
 {
     double all = 0.0;
     if (dpar_all_reduce(c, &x, &all, 1, DPAR_F64, op, NULL) != DPAR_OK) {
@@ -493,7 +493,8 @@ static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
 }
 
 /* An element from its bits; digits: how many of a float. */
-DPARI_APART void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type, int32_t digits)
+DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type,
+                                           int32_t digits)
 {
     const void *at = bits;
     double real;

@@ -12,7 +12,7 @@
 #include "../base/type.h"
 #include "elements.h"
 #include "kernel.h"
-#include "strided_run.h"
+#include "strided_loops.h"
 
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
 #define DPARI_STRIDE_NEAR 64  /* runs after which their lines are surely still near */
@@ -118,7 +118,7 @@ static void dpari_stride_long_rows(const dpari_stride_rows *k)
     }
 }
 
-DPARI_DOOR DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
+DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
     const dpari_stride_rows r = *k; /* read here, not by each loop */
     switch (2 * loop + k->zeroes) {
@@ -380,12 +380,12 @@ DPARI_STRIDE_INLINE void dpari_stride_dense_of(const dpari_stride_rows *k, int32
     }
 }
 
-DPARI_APART void dpari_stride_dense_f32(const dpari_stride_rows *k)
+DPARI_STATIC_NOINLINE void dpari_stride_dense_f32(const dpari_stride_rows *k)
 {
     dpari_stride_dense_of(k, 0);
 }
 
-DPARI_APART void dpari_stride_dense_f64(const dpari_stride_rows *k)
+DPARI_STATIC_NOINLINE void dpari_stride_dense_f64(const dpari_stride_rows *k)
 {
     dpari_stride_dense_of(k, 1);
 }
@@ -409,22 +409,24 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_wide_of(const dpari_s
     }
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_f32(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_wide_f32(const dpari_stride_rows *k)
 {
     dpari_stride_wide_of(k, 0, 0);
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_f64(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_wide_f64(const dpari_stride_rows *k)
 {
     dpari_stride_wide_of(k, 1, 0);
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_zero_f32(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void
+dpari_stride_wide_zero_f32(const dpari_stride_rows *k)
 {
     dpari_stride_wide_of(k, 0, 1);
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void
+dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
 {
     dpari_stride_wide_of(k, 1, 1);
 }
@@ -550,7 +552,7 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 /* ---- the walk ---- */
 
 /* Zeroes over what was read, which is still near. */
-DPARI_APART void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
+DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
 {
     static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
     dpari_stride_rows z = *k;
@@ -613,8 +615,8 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     }
 }
 
-DPARI_DOOR void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
-                                       const unsigned char *from, int64_t after, int64_t bytes)
+DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+                                      const unsigned char *from, int64_t after, int64_t bytes)
 {
     const int64_t line = s->back ? -DPARI_STRIDE_LINE : DPARI_STRIDE_LINE;
     const unsigned char *at = s->ahead == DPARI_STRIDE_TO ? to : from;
@@ -654,9 +656,9 @@ static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *cons
     }
 }
 
-DPARI_DOOR void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
-                                  const unsigned char **from, int32_t pieces, int64_t part,
-                                  int64_t turn)
+DPARI_API void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
+                                 const unsigned char **from, int32_t pieces, int64_t part,
+                                 int64_t turn)
 {
     int64_t index[DPARI_STRIDE_DIMS] = {0};
     const int64_t rows = s[0]->dim[1].count;
@@ -687,7 +689,7 @@ DPARI_DOOR void dpari_stride_walk(const dpari_stride *const *s, unsigned char **
     }
 }
 
-DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *from)
+DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from)
 {
     unsigned char *t = (unsigned char *)to + s->to_start;
     const unsigned char *f = (const unsigned char *)from + s->from_start;
@@ -733,7 +735,7 @@ static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
 }
 
 /* Takes dim d out. */
-DPARI_APART void dpari_stride_drop(dpari_stride *s, int32_t d)
+DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *s, int32_t d)
 {
     for (s->dims--; d < s->dims; d++) {
         s->dim[d] = s->dim[d + 1];
@@ -757,7 +759,7 @@ static void dpari_stride_merge(dpari_stride *s)
 }
 
 /* A loop of two or three elements is none: better the next dim's. */
-DPARI_APART void dpari_stride_lengthen(dpari_stride *s, int32_t d)
+DPARI_STATIC_NOINLINE void dpari_stride_lengthen(dpari_stride *s, int32_t d)
 {
     if (s->dims > d + 1 && s->dim[d].count < 8 && s->dim[d + 1].count > s->dim[d].count) {
         const dpari_stride_dim first = s->dim[d];
@@ -901,7 +903,7 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
                 s->part >= s->dim[1].count;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
+DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
 {
     const int32_t width = dpar_type_bytes(p->through);
     int32_t d;

@@ -60,13 +60,13 @@ typedef struct dpari_stride {
 /* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
  * op is not DPAR_COPY, negate or through is given they reduce (dpar_type_reduces). A type that has
  * bytes. No element of `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
-DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
+DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
 
 /* to, from: the addresses of index 0 of the box on both sides (with negative strides, elements lie
  * before them), aligned to their types; the two sides do not overlap. Combines as dpari_kern_reduce
  * does, `to` first: 16-bit floats in f32, rounded to nearest even; the NaN that comes out of a
  * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
-DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
+DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
 
 /* What halo_beside adds to: two boxes in one loop, and lists of tiny ones. */
 
@@ -80,17 +80,17 @@ typedef struct dpari_stride_rows {
     int zeroes;
 } dpari_stride_rows;
 
-/* The rows of k by a loop of strided_run.h. k->zeroes only where the loop can do it. */
-DPARI_DOOR void dpari_stride_move(const dpari_stride_rows *k, int32_t loop);
+/* The rows of k by a loop of strided_loops.h. k->zeroes only where the loop can do it. */
+DPARI_API void dpari_stride_move(const dpari_stride_rows *k, int32_t loop);
 
 /* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
  * where a walk is. */
-DPARI_DOOR void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
-                                       const unsigned char *from, int64_t after, int64_t bytes);
+DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+                                      const unsigned char *from, int64_t after, int64_t bytes);
 
 /* All of one piece, or of two of one shape, `part` rows of each in turn, `turn` runs of a row. */
-DPARI_DOOR void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
-                                  const unsigned char **from, int32_t pieces, int64_t part,
-                                  int64_t turn);
+DPARI_API void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
+                                 const unsigned char **from, int32_t pieces, int64_t part,
+                                 int64_t turn);
 
 #endif

@@ -52,8 +52,8 @@ static int64_t dpari_heap_begin(int64_t ranks)
     return dpari_in_units(dpari_head_bytes(ranks), DPARI_OS_LARGE);
 }
 
-DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_world_desc *o,
-                                              dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpar_world_desc *o,
+                                                        dpar_why *why)
 {
     const char *what = NULL;
     dpar_text t;
@@ -139,8 +139,9 @@ static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, in
     return number;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
-                                                    const dpar_world_desc *options, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+                                                         const dpar_world_desc *options,
+                                                         dpar_why *why)
 {
     const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
     dpar_status status = dpari_segment_options(ranks, options, why);
@@ -196,7 +197,7 @@ static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
            h->heap_bytes > 0 && h->part_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
 {
     struct stat about;
     dpari_world_head head;
@@ -239,8 +240,8 @@ static void dpari_segment_unmap_heaps(const dpari_segment *s)
     }
 }
 
-DPARI_API DPARI_COLD int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
-                                            int64_t bytes)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
+                                                 int64_t bytes)
 {
     const dpari_world_head *h = dpari_segment_head(s);
     const uint32_t rank = (uint32_t)(ref >> (DPARI_REF_BITS + 6));
@@ -260,7 +261,7 @@ DPARI_API DPARI_COLD int dpari_segment_copy(const dpari_segment *s, uint64_t ref
     return pread(s->fd, to, (size_t)bytes, (off_t)at) == (ssize_t)bytes;
 }
 
-DPARI_API DPARI_COLD void dpari_segment_close(dpari_segment *s)
+DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *s)
 {
     if (s->base && s->fd < 0) {
         dpari_segment_unmap_heaps(s);
@@ -296,7 +297,7 @@ static void dpari_ring(dpari_world_head *h, dpari_rank *r)
     }
 }
 
-DPARI_API void dpari_ring_all(const dpari_segment *s)
+DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s)
 {
     dpari_world_head *h = dpari_segment_head(s);
     for (uint32_t i = 0; i < h->ranks; i++) {
@@ -319,7 +320,7 @@ static void dpari_ring_sleepers(dpari_world *w)
     }
 }
 
-DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
+DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 {
     DPARI_STORE_SEQ(word, value);
     if (DPARI_LOAD_SEQ(&w->head->sleepers)) {
@@ -443,7 +444,7 @@ static void dpari_wait_untell(dpari_world *w, dpari_wait *t)
     }
 }
 
-DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t)
+DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
 {
     if (t->began > 0.0) { /* a search along the chain of waits must stop at this rank */
         DPARI_STORE(&w->rank[w->me].needs, -1);
@@ -529,7 +530,7 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
     return DPAR_OK;
 }
 
-DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
+DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     int32_t spins = w->sleepy || w->thrifty ? DPARI_SPINS_SLEEPY : DPARI_SPINS;
     if (w->crowded || t->shares) {
@@ -569,13 +570,13 @@ static uint32_t dpari_clock(dpari_world *w)
     return w->clock;
 }
 
-DPARI_API DPARI_COLD double dpari_beat_age(dpari_world *w, int32_t rank)
+DPARI_INTERNAL DPARI_COLD double dpari_beat_age(dpari_world *w, int32_t rank)
 {
     const uint32_t beat = DPARI_LOAD(&w->rank[rank].beat);
     return (double)(dpari_clock(w) - beat) / 1000.0;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_wait_says(dpari_world *w, int32_t needs)
+DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *w, int32_t needs)
 {
     dpari_rank *r = &w->rank[w->me];
     DPARI_STORE(&r->needs, needs);
@@ -604,12 +605,13 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     }
 }
 
-DPARI_API DPARI_COLD void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending)
+DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *s, int32_t rank,
+                                                   int32_t ending)
 {
     dpari_rank_is_dead(s, rank, ending);
 }
 
-DPARI_DOOR DPARI_COLD int dpari_world_speaks(dpari_world *w, uint32_t turn)
+DPARI_API DPARI_COLD int dpari_world_speaks(dpari_world *w, uint32_t turn)
 {
     uint32_t said = DPARI_LOAD(&w->head->said);
     while (said < turn) {
@@ -620,22 +622,22 @@ DPARI_DOOR DPARI_COLD int dpari_world_speaks(dpari_world *w, uint32_t turn)
     return 0;
 }
 
-DPARI_API DPARI_COLD int dpari_segment_said(const dpari_segment *s)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_said(const dpari_segment *s)
 {
     return DPARI_LOAD(&dpari_segment_head(s)->said) != 0;
 }
 
-DPARI_API DPARI_COLD int dpari_segment_has_left(const dpari_segment *s, int32_t rank)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_has_left(const dpari_segment *s, int32_t rank)
 {
     return DPARI_LOAD(&dpari_segment_ranks(s)[rank].state) == DPARI_RANK_LEFT;
 }
 
-DPARI_API DPARI_COLD int dpari_segment_is_behind(const dpari_segment *s, int32_t rank)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_is_behind(const dpari_segment *s, int32_t rank)
 {
     return DPARI_LOAD(&dpari_segment_ranks(s)[rank].behind) != 0;
 }
 
-DPARI_API DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank)
+DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank)
 {
     const dpari_rank *r = &dpari_segment_ranks(s)[rank];
     return DPARI_LOAD(&r->flights) + ((uint64_t)DPARI_LOAD(&r->beat) << 32);
@@ -652,7 +654,7 @@ static int dpari_rank_dumps(dpari_world *w, int32_t rank)
            dpari_beat_age(w, rank) > DPARI_BEAT_FRESH && dpari_os_dumps(r->pid);
 }
 
-DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
+DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
 {
     uint32_t state = DPARI_LOAD(&w->rank[rank].state);
     if (state != DPARI_RANK_HERE || w->threads || rank == w->me) {
@@ -672,7 +674,7 @@ DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
     return DPARI_LOAD(&w->rank[rank].state);
 }
 
-DPARI_API DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
+DPARI_INTERNAL DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
 {
     int32_t ending = __atomic_load_n(&r->ending, __ATOMIC_RELAXED);
     uint32_t state = DPARI_LOAD(&r->state);
@@ -690,7 +692,7 @@ DPARI_API DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
     /* the lock of a dead rank is released at once, but the process that started the rank reports a
@@ -736,7 +738,7 @@ static DPARI_COLD char *dpari_view_make(const dpari_world *w, uint64_t index)
     return at;
 }
 
-DPARI_DOOR DPARI_ONE_COPY void *dpari_at(const dpari_world *w, uint64_t ref)
+DPARI_API DPARI_NOINLINE void *dpari_at(const dpari_world *w, uint64_t ref)
 {
     char *view;
     if (w->threads) {
@@ -749,7 +751,7 @@ DPARI_DOOR DPARI_ONE_COPY void *dpari_at(const dpari_world *w, uint64_t ref)
     return view ? (void *)(view + (ref & DPARI_REF_OFFSET)) : NULL;
 }
 
-DPARI_DOOR DPARI_COLD void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref)
+DPARI_API DPARI_COLD void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref)
 {
     const uint64_t index = ref >> DPARI_REF_BITS;
     const int32_t rank = (int32_t)(index / DPARI_EXTENTS);
@@ -781,7 +783,7 @@ static int32_t dpari_own_find(const dpari_world *w, uint64_t address, uint64_t *
     return 0;
 }
 
-DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
+DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
 {
     const uint64_t address = (uint64_t)(uintptr_t)at;
     uint64_t offset;
@@ -980,8 +982,8 @@ static void dpari_extent_rest(dpari_world *w, int32_t number)
     dpari_os_unmap(at, e->bytes);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
-                                                  void **memory)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
+                                                       void **memory)
 {
     int32_t place = 0, number = 0;
     int64_t at = -1, take = bytes < 1 ? 1 : bytes;
@@ -1042,7 +1044,7 @@ DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes,
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
+DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
 {
     const int32_t lacks = w ? w->lacks : DPARI_LACKS_NOTHING;
     dpari_available now;
@@ -1074,7 +1076,7 @@ DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
     }
 }
 
-DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
+DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
 {
     *within = 0;
     for (int32_t i = 1; i <= w->owns_extents && low < high; i++) {
@@ -1098,7 +1100,7 @@ DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high,
     return 1;
 }
 
-DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
+DPARI_INTERNAL void dpari_heap_release(dpari_world *w, void *memory)
 {
     uint64_t offset = 0;
     const int32_t number = dpari_own_find(w, (uint64_t)(uintptr_t)memory, &offset);
@@ -1141,7 +1143,7 @@ static void dpari_world_unmap(dpari_world *w)
     }
 }
 
-DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
+DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *w)
 {
     DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
     dpari_ring_all(&w->segment);
@@ -1158,8 +1160,8 @@ DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
     dpari_os_unmap(w, (int64_t)sizeof *w);
 }
 
-DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
-                                                   const dpar_world_desc *options)
+DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32_t me,
+                                                        int32_t own, const dpar_world_desc *options)
 {
     dpari_world_head *h = dpari_segment_head(s);
     dpari_world *w = (dpari_world *)dpari_os_pages((int64_t)sizeof *w);
@@ -1278,7 +1280,7 @@ static int dpari_world_fetch(const dpari_world *w, int32_t rank, void *to, uint6
     return dpari_os_read_peer(&target, to, from, bytes);
 }
 
-DPARI_API int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank)
+DPARI_INTERNAL int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank)
 {
     const dpari_rank *r = &w->rank[reader];
     const int32_t count = DPARI_LOAD(&r->reads);
@@ -1288,7 +1290,8 @@ DPARI_API int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t ra
     return (int)(__atomic_load_n(&r->can_read[rank / 64], __ATOMIC_RELAXED) >> rank % 64 & 1U);
 }
 
-DPARI_API int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from, int64_t bytes)
+DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
+                                    int64_t bytes)
 {
     dpari_rank *r = &w->rank[w->me];
     const uint64_t bit = UINT64_C(1) << rank % 64;
@@ -1348,7 +1351,7 @@ static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t ran
     return "it is not found by its pid";
 }
 
-DPARI_API DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
+DPARI_INTERNAL DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
 {
     int32_t first = -1, count = 0;
     for (int32_t i = 0; i < w->size; i++) {
@@ -1396,7 +1399,8 @@ static void dpari_world_look(dpari_world *w)
     dpari_world_prove(w);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t member,
+                                                        dpar_why *why)
 {
     dpari_rank *r = &w->rank[w->me];
     dpari_available available;
@@ -1431,7 +1435,7 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
 
 /* Copies a record that another rank may be writing or reading at the same time. The copy is made
  * word by word with atomic accesses, so that no word is half old and half new. */
-DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
+DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from)
 {
     for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {
         uint64_t v = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
@@ -1439,8 +1443,8 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
     }
 }
 
-DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
-                                     const dpar_call *call)
+DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                          const dpar_call *call)
 {
     dpari_rank *r = &w->rank[w->me];
     uint64_t number = r->flights;
@@ -1465,7 +1469,7 @@ DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequ
     return (int64_t)number;
 }
 
-DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state)
+DPARI_INTERNAL void dpari_flight_end(dpari_world *w, int64_t number, int32_t state)
 {
     dpari_rank *r = &w->rank[w->me];
     if (r->flights - (uint64_t)number <= DPARI_FLIGHTS) {
@@ -1474,8 +1478,8 @@ DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state)
     }
 }
 
-DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
-                                dpari_flight *out)
+DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
+                                     int64_t sequence, dpari_flight *out)
 {
     const dpari_rank *r = &w->rank[rank];
     uint64_t n = DPARI_LOAD(&r->flights), k;
@@ -1497,7 +1501,7 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
     return 0;
 }
 
-DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
+DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
     if (dpari_planning_text(t, f->kind, f->sequence, f->tag)) {
@@ -1550,7 +1554,7 @@ static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
     dpari_text_char(t, ')');
 }
 
-DPARI_API DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     dpari_flight f;
     if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST, &f)) {
@@ -1560,7 +1564,7 @@ DPARI_API DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w, int
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     dpari_flight f;
     if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {

@@ -184,13 +184,13 @@ typedef struct dpari_world {
 /* True if the addresses [low, high) are within one allocation of this rank, or outside its heap. If
  * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
  * O(log allocations). */
-DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
+DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
 /* What every rank can turn into the address of `at`; 0 where [at, at + bytes) is not memory that
  * all can reach. And back, for this rank. */
-DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
-DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref); /* NULL: no addresses are left */
+DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
+DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref); /* NULL: no addresses are left */
 /* "mapping 4194304 bytes of rank 3's memory: out of addresses (...)": why dpari_at gave NULL. */
-DPARI_DOOR void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref);
+DPARI_API void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref);
 
 /* ---- waiting ----
  *
@@ -214,98 +214,100 @@ typedef struct dpari_wait {
     double began;    /* 0: not yet slow. Later by the time for which this process was suspended */
     double looked;   /* at the clock, last */
 } dpari_wait;
-DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
+DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
 /* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */
-DPARI_DOOR void dpari_wait_says(dpari_world *w, int32_t needs);
-DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t);
+DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs);
+DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
 
 /* Stores the word and wakes who sleeps for it. */
-DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
+DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
 
 /* " was killed by signal 9": how a rank that is not here any more ended. Waits a moment until that
  * is known. */
-DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
+DPARI_API void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
 /* " (failed: all-reduce #3 (...))": the last operation of a rank that failed, if one did. */
-DPARI_DOOR void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
+DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
 /* 1 for the first in this world that asks with this turn (1, 2, ...), or a later one. */
-DPARI_DOOR int dpari_world_speaks(dpari_world *w, uint32_t turn);
+DPARI_API int dpari_world_speaks(dpari_world *w, uint32_t turn);
 /* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
-DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
+DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
 /* ---- of this header's own modules ---- */
 
 /* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
  * E_SYSTEM with a message. */
-DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
-                                         const dpar_world_desc *options, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+                                              const dpar_world_desc *options, dpar_why *why);
 /* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
  * size, magic and version before it looks at anything else. */
-DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
-DPARI_API void dpari_segment_close(dpari_segment *s);
+DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
+DPARI_INTERNAL void dpari_segment_close(dpari_segment *s);
 
 /* This rank's view of the segment's world, nobody told so far; NULL: no memory. own: the segment is
  * closed with it. */
-DPARI_API dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
-                                        const dpar_world_desc *options);
+DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
+                                             const dpar_world_desc *options);
 /* Becomes rank `me` for all to see, with the ref of what it shows them first (not 0); returns when
  * all ranks have come and what they show can be read (E_TIMEOUT names the missing, E_PEER a dead
  * one, E_SYSTEM). COLLECTIVE. */
-DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why);
 /* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
  * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
-DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
+DPARI_INTERNAL void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
 /* True if any of its ranks has printed an error. */
-DPARI_API int dpari_segment_said(const dpari_segment *s);
+DPARI_INTERNAL int dpari_segment_said(const dpari_segment *s);
 /* True if the rank has left in order, by closing the world's communicator. */
-DPARI_API int dpari_segment_has_left(const dpari_segment *s, int32_t rank);
+DPARI_INTERNAL int dpari_segment_has_left(const dpari_segment *s, int32_t rank);
 /* True if others have gone on without the rank (dpar_comm_shrink). */
-DPARI_API int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
+DPARI_INTERNAL int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
 /* A number that changes with each operation that it begins, and while it waits in one. */
-DPARI_API uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
+DPARI_INTERNAL uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
 /* Says that this rank leaves; ends its view of the world. */
-DPARI_API void dpari_world_close(dpari_world *w);
+DPARI_INTERNAL void dpari_world_close(dpari_world *w);
 
 /* Zeroed memory of this rank's heap, which all ranks can reach. users: 1 where it counts against
  * heap_bytes, 0 for the library's own. E_MEMORY: see w->lacks, w->number. */
-DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users, void **memory);
-DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
+DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
+                                            void **memory);
+DPARI_INTERNAL void dpari_heap_release(dpari_world *w, void *memory);
 /* What was lacking then, with numbers; where it was nothing of the heap, or w is NULL, private
  * memory was. */
-DPARI_API void dpari_put_lack(dpar_text *t, const dpari_world *w);
+DPARI_INTERNAL void dpari_put_lack(dpar_text *t, const dpari_world *w);
 /* Copies bytes from behind a ref, without a world; 0 where there is none. */
-DPARI_API int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to, int64_t bytes);
+DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
+                                      int64_t bytes);
 
 /* Seconds since a rank last said that it waits, as far as ranks that wait have counted them. */
-DPARI_API double dpari_beat_age(dpari_world *w, int32_t rank);
+DPARI_INTERNAL double dpari_beat_age(dpari_world *w, int32_t rank);
 /* "; 2 of 3 other ranks cannot be read: rank 2 (another PID namespace), ...", or nothing. */
-DPARI_API void dpari_put_unread(dpar_text *t, dpari_world *w);
+DPARI_INTERNAL void dpari_put_unread(dpar_text *t, dpari_world *w);
 
 /* True if `reader` may read the memory of `rank` (process_vm_readv). Each rank tries all others
  * when it enters. */
-DPARI_API int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank);
+DPARI_INTERNAL int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank);
 /* Copies from a rank's private memory. 0, or -1 with errno when that is not possible, or not any
  * more: this rank does not try again then. */
-DPARI_API int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
-                               int64_t bytes);
+DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
+                                    int64_t bytes);
 /* Wakes all: something happened that everyone must look at. */
-DPARI_API void dpari_ring_all(const dpari_segment *s);
+DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s);
 
 /* dpari_put_ending without the wait. */
-DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r);
+DPARI_INTERNAL void dpari_put_end(dpar_text *t, const dpari_rank *r);
 
 /* Begins a record; its number, to end it with its state (unless it was written over by then). */
-DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
-                                     const dpar_call *call);
+DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                          const dpar_call *call);
 enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
 /* The record of that operation, copied; 0 when it is not (or no longer) there. */
-DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
-                                dpari_flight *out);
+DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
+                                     int64_t sequence, dpari_flight *out);
 /* Reads one while it may be written: word by word, so that none tears. */
-DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
-DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
+DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from);
+DPARI_INTERNAL void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
-DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
+DPARI_INTERNAL void dpari_flight_text(dpar_text *t, const dpari_flight *f);
 /* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
-DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
+DPARI_INTERNAL void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
 
 #endif

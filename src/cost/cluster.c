@@ -356,7 +356,7 @@ static const char *dpari_nth(const char *list, int32_t index, int32_t each)
     return index < 0 ? NULL : list;
 }
 
-DPARI_API DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *name)
+DPARI_INTERNAL DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *name)
 {
     int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
     for (k = 0; k < m; k++) {
@@ -1089,7 +1089,7 @@ static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c,
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
 {
     int64_t gpus = 0;
     int32_t i;

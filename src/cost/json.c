@@ -16,7 +16,7 @@ enum {
     DPARI_JSON_NOTHING      /* after the outermost value */
 };
 
-DPARI_API void dpari_json_init(dpari_json *j, const char *text, size_t bytes)
+DPARI_INTERNAL void dpari_json_init(dpari_json *j, const char *text, size_t bytes)
 {
     dpari_zero(j, sizeof(*j));
     j->text = text;
@@ -151,7 +151,7 @@ static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_wh
     return dpari_json_fail(j, why, "a value was expected");
 }
 
-DPARI_APART void dpari_json_after_value(dpari_json *j)
+DPARI_STATIC_NOINLINE void dpari_json_after_value(dpari_json *j)
 {
     j->expect = j->depth > 0 ? DPARI_JSON_COMMA : DPARI_JSON_NOTHING;
 }
@@ -171,7 +171,7 @@ static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_wh
     return DPAR_OK;
 }
 
-DPARI_APART int dpari_json_in_object(const dpari_json *j)
+DPARI_STATIC_NOINLINE int dpari_json_in_object(const dpari_json *j)
 {
     return j->depth > 0 && (j->objects >> (j->depth - 1) & 1u);
 }
@@ -272,7 +272,7 @@ static dpar_status dpari_json_step(dpari_json *j, dpari_json_item *item, dpar_wh
     return st == DPAR_OK ? dpari_json_value(j, item, why) : st;
 }
 
-DPARI_API dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
     dpari_json after = *j;
     dpari_json_item found;

@@ -3,7 +3,7 @@
  * dpari_kind_keep for each plan that fits when dpar_plan_recommend asks for it. */
 #include "kinds.h"
 
-DPARI_API int dpari_over_pcie(const dpar_cluster *c)
+DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *c)
 {
     return c->link_Bps < 130e9 && c->link_Bps <= 1.3 * c->gpu.pcie_Bps;
 }
@@ -31,8 +31,8 @@ static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
     return bits | (dpari_kind_poor(job, s) ? DPARI_KIND_POOR : 0);
 }
 
-DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
-                               double seconds)
+DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
+                                    double seconds)
 {
     int32_t bits = dpari_kind_bits(job, s), i, at = 0;
     for (i = 0; i < k->n && k->of[i].bits != bits; i++) {

@@ -25,7 +25,7 @@ enum {
 
 /* Returns 1 if messages inside a node are sent over PCIe, because the links are no faster,
  * otherwise 0. */
-DPARI_API int dpari_over_pcie(const dpar_cluster *c);
+DPARI_INTERNAL int dpari_over_pcie(const dpar_cluster *c);
 
 /* The fastest plan with exactly these bits. If there are more kinds than entries, the slowest are
  * dropped. */
@@ -40,7 +40,7 @@ typedef struct dpari_kinds {
     dpari_kind of[DPARI_KINDS];
 } dpari_kinds;
 /* Enters a plan if it is the fastest of its kind. */
-DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
-                               double seconds);
+DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
+                                    double seconds);
 
 #endif

@@ -13,7 +13,8 @@ DPAR_API const char *dpar_memory_name(int32_t term)
     return term >= 0 && term < DPAR_MEMORY_COUNT ? name[term] : "?";
 }
 
-DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d)
+DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage,
+                                       int32_t d)
 {
     double n = d > 0 ? d : 1;
     return params * (r->weight / (stage >= 3 ? n : 1.0) + r->gradient / (stage >= 2 ? n : 1.0) +
@@ -24,8 +25,8 @@ DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t s
  * units: a chunk of v is 1/v. GPipe and breadth-first keep all; 1F1B p - r; interleaved
  * ((v-1) p + 2 (p-1-r) + 1) / v; zero-bubble H1 and ZBV p on every rank, 2P twice that; V-Half
  * floor((p+2)/2), V-Min floor((p+4)/3); DualPipe p + 1, DualPipeV p + 1/2. */
-DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
-                                 int32_t micro_batches)
+DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
+                                      int32_t micro_batches)
 {
     double p = pp, v = vp, r = rank, m = micro_batches, n;
     if (pp < 1 || vp < 1 || rank < 0 || rank >= pp || micro_batches < 1) {
@@ -238,8 +239,8 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     }
 }
 
-DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_stages *stages, dpar_memory_usage *m)
+DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
+                                       const dpari_stages *stages, dpar_memory_usage *m)
 {
     int32_t i;
     double first = 0.0, last = 0.0;
@@ -269,20 +270,22 @@ DPAR_API DPARI_COLD void dpar_memory_stage(const dpar_job *job, const dpar_strat
     m->first = m->last = m->total;
 }
 
-DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m)
+DPARI_INTERNAL int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m)
 {
     const dpar_cluster *c = job->cluster;
     return m->lower <= c->gpu.memory_bytes && m->host * c->gpus_per_node <= c->host_bytes;
 }
 
-DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m, double limit)
+DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m,
+                                         double limit)
 {
     const dpar_cluster *c = job->cluster;
     return m->upper - m->late <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
            m->host * c->gpus_per_node <= c->host_bytes;
 }
 
-DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory_usage *m)
+DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *s,
+                                    dpar_memory_usage *m)
 {
     dpari_layers layers;
     dpari_stages stages;

@@ -146,7 +146,7 @@ static const char dpari_newer[] =
     "bert-base\0gpt:12/768/12/0/0/30522/512,positions=514,causal=-1,head=3,tied=1\0"
     "bert-large\0bert-base,24/1024/16\0";
 
-DPARI_APART const char *dpari_behind(const char *text)
+DPARI_STATIC_NOINLINE const char *dpari_behind(const char *text)
 {
     return text + dpari_length(text) + 1;
 }
@@ -323,7 +323,8 @@ static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const 
     return dpari_say_word(status, why, "@", text, sizeof(text), 0, 0, 0, 0);
 }
 
-DPARI_APART dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, const char *form)
+DPARI_STATIC_NOINLINE dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why,
+                                                  const char *form)
 {
     return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
 }
@@ -1152,7 +1153,7 @@ static const char *dpari_type_row(const char *row, const dpari_slice *type)
     return NULL;
 }
 
-DPARI_APART const char *dpari_type_find(const dpari_slice *type)
+DPARI_STATIC_NOINLINE const char *dpari_type_find(const dpari_slice *type)
 {
     const char *row = dpari_type_row(dpari_types, type);
     return row != NULL ? row : dpari_type_row(dpari_types_more, type);
@@ -1440,8 +1441,8 @@ static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t
     return DPAR_OK;
 }
 
-DPARI_APART dpar_status dpari_config_member(dpari_config_state *c, const dpari_json_item *item,
-                                            dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_config_member(dpari_config_state *c,
+                                                      const dpari_json_item *item, dpar_why *why)
 {
     int32_t in = c->in[item->depth], key = -1;
     int open = item->kind == DPARI_JSON_OBJECT || item->kind == DPARI_JSON_ARRAY;
@@ -1538,7 +1539,7 @@ static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *
 }
 
 /* Returns a * b, or 0 (not given) if it is too large. */
-DPARI_APART int32_t dpari_config_product(int32_t a, int64_t b)
+DPARI_STATIC_NOINLINE int32_t dpari_config_product(int32_t a, int64_t b)
 {
     int64_t v = 0;
     return a > 0 && b > 0 && dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;
@@ -1610,7 +1611,7 @@ static void dpari_config_fields(dpar_model *m, const int32_t *v)
 }
 
 /* Said, a share of the width, or of the type. */
-DPARI_APART int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t ffn)
+DPARI_STATIC_NOINLINE int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t ffn)
 {
     return v[DPARI_C_EXPANSION] > 0 && v[DPARI_M_FFN] < 1
                ? (int32_t)dpari_leastf((double)hidden * v[DPARI_C_EXPANSION] * 1e-4 + 0.01, 2e9)
@@ -1645,8 +1646,8 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
 }
 
 /* Sets widths that follow from other members. */
-DPARI_APART void dpari_config_widths(dpar_model *m, const dpari_config_state *c, const int32_t *v,
-                                     const dpari_slice *type)
+DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config_state *c,
+                                               const int32_t *v, const dpari_slice *type)
 {
     int32_t inner = v[DPARI_C_INNER];
     m->ffn = dpari_config_ffn(v, m->hidden, m->ffn);
@@ -1905,7 +1906,8 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
     return DPAR_OK;
 }
 
-DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c,
+                                                      dpar_why *why)
 {
     int32_t in = c->seen[DPARI_IN_TEXT] ? DPARI_IN_TEXT : DPARI_IN_WHOLE, tower;
     int32_t *v = c->value[in];

@@ -31,7 +31,7 @@ static void dpari_show_count(dpar_text *t, double v)
     dpari_text_print(t, "%.3g%s", v, unit[i]);
 }
 
-DPARI_APART const char *dpari_show_unit(const dpar_job *job)
+DPARI_STATIC_NOINLINE const char *dpari_show_unit(const dpar_job *job)
 {
     const dpar_workload *w = job->work;
     return w->dims == 0 ? "tokens" : w->tokens <= 1.0 ? "images" : "cells";
@@ -44,7 +44,8 @@ static const char dpari_term_letter[DPAR_TIME_COUNT + 1] = "FBRTCEHPbidOoh";
 static const int8_t dpari_term_colour[DPAR_TIME_COUNT] = {34, 36, 96, 31, 91, 35, 95,
                                                           33, 90, 37, 32, 92, 93, 97};
 
-DPARI_APART void dpari_show_colour(dpar_text *t, const dpar_plan_draw_desc *r, int32_t colour)
+DPARI_STATIC_NOINLINE void dpari_show_colour(dpar_text *t, const dpar_plan_draw_desc *r,
+                                             int32_t colour)
 {
     if (r->colour) {
         dpari_text_print(t, "\x1b[%dm", colour);
@@ -603,15 +604,15 @@ static const char dpari_svg_colour[DPAR_TIME_COUNT][8] = {
     "#0072B2", "#56B4E9", "#9AD1F0", "#D55E00", "#E8935A", "#CC79A7", "#E3AFCC",
     "#F0E442", "#BBBBBB", "#777777", "#009E73", "#E69F00", "#F4CE7F", "#333333"};
 
-DPARI_APART void dpari_svg_rect(dpar_text *t, double x, double y, double w, double h,
-                                const char *fill)
+DPARI_STATIC_NOINLINE void dpari_svg_rect(dpar_text *t, double x, double y, double w, double h,
+                                          const char *fill)
 {
     dpari_text_print(t,
                      "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n",
                      x, y, w, h, fill);
 }
 
-DPARI_APART void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
+DPARI_STATIC_NOINLINE void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
 {
     dpari_text_print(t, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, style);
 }

@@ -731,7 +731,7 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
 
 /* Walks the recomputations: none, selective if scores are kept, full for all layers and for half of
  * a stage's, and for PyTorch every second product, as its users do. */
-DPARI_APART void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
+DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_planner_desc *q = &p->search;
     const dpar_workload *w = p->job.work;
@@ -820,7 +820,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 }
 
 /* Walks the pipelines that divide the `rest` of the ranks; the quotient is the data parallelism. */
-DPARI_APART void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
+DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 {
     const dpar_planner_desc *q = &p->search;
     const dpar_workload *w = p->job.work;
@@ -869,7 +869,7 @@ static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_str
 }
 
 /* Walks all strategies of one outer position. */
-DPARI_APART void dpari_walk_position(dpar_planner *p)
+DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *p)
 {
     dpar_strategy s;
     int64_t ranks = 1;

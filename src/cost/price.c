@@ -59,7 +59,7 @@ static int dpari_is_young(const dpar_gpu *g)
     return g->generation == DPAR_GEN_HOPPER || g->generation == DPAR_GEN_BLACKWELL;
 }
 
-DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
+DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
 {
     static const int8_t next[DPAR_FORMAT_COUNT] = {DPAR_TYPE_NONE, DPAR_F64,  DPAR_F32, DPAR_F32,
                                                    DPAR_TF32,      DPAR_BF16, DPAR_F8};
@@ -306,7 +306,7 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     }
 }
 
-DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
+DPARI_INTERNAL int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
 {
     if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
         return s->overlap;
@@ -314,7 +314,7 @@ DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
     return dpari_age(job->work)->overlap;
 }
 
-DPARI_API double dpari_contention(const dpar_job *job)
+DPARI_INTERNAL double dpari_contention(const dpar_job *job)
 {
     const double own = (double)dpari_age(job->work)->contention;
     return own > 0.0 && dpari_is_young(&job->cluster->gpu)
@@ -324,8 +324,8 @@ DPARI_API double dpari_contention(const dpar_job *job)
 
 /* ---- communication of a layer --------------------------------------------------------------- */
 
-DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n, double bytes,
-                               double forward, double backward)
+DPARI_INTERNAL void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n,
+                                    double bytes, double forward, double backward)
 {
     double all;
     if (t == NULL || n < 2) {
@@ -652,7 +652,8 @@ static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_str
     return sum;
 }
 
-DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out)
+DPARI_INTERNAL void dpari_price_layers(const dpar_job *job, const dpar_strategy *s,
+                                       dpari_layers *out)
 {
     dpari_rates r[2];
     int32_t i;
@@ -664,8 +665,8 @@ DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, d
     out->head_dummies = dpari_layer_dummies(job, s, DPAR_LAYER_HEAD);
 }
 
-DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
-                                 dpari_tally *tally)
+DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+                                      dpari_tally *tally)
 {
     dpari_rates r[2];
     dpari_layer_price p;
@@ -673,7 +674,7 @@ DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, in
     dpari_price_layer(job, r, i, tally, &p);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
 {
     const double bytes[7] = {r->weight,   r->gradient, r->master, r->moments,
                              r->gathered, r->reduced,  r->casts};
@@ -717,7 +718,7 @@ static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t
 }
 
 /* Places chunks round the ranks, or in V schedules there and back. */
-DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
+DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 {
     int there_and_back = s->schedule == DPAR_SCHEDULE_ZBV || s->schedule == DPAR_SCHEDULE_V_HALF ||
                          s->schedule == DPAR_SCHEDULE_V_MIN ||
@@ -726,8 +727,8 @@ DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v
     return there_and_back && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
 }
 
-DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s, int32_t rank,
-                                    int32_t i)
+DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s,
+                                         int32_t rank, int32_t i)
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
     double n = 0.0;
@@ -740,7 +741,7 @@ DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy 
     return n;
 }
 
-DPARI_API int dpari_ends_apart(const dpar_strategy *s)
+DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *s)
 {
     return dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
 }
@@ -835,8 +836,8 @@ static void dpari_stage_total(const dpar_strategy *s, dpari_stage *st)
     st->total = dpari_mostf(device + waits, st->host);
 }
 
-DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
-                                 const dpari_layers *layers, int32_t rank, dpari_stage *st)
+DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+                                      const dpari_layers *layers, int32_t rank, dpari_stage *st)
 {
     const dpar_workload *w = job->work;
     int64_t chunks = (int64_t)s->pp * s->vp;
@@ -950,8 +951,8 @@ static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
     return &out->of[out->n - 1];
 }
 
-DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_layers *layers, dpari_stages *out)
+DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
+                                       const dpari_layers *layers, dpari_stages *out)
 {
     int32_t rank, last = s->pp - 1, classes = dpari_block_classes(job->work), i;
     out->n = 0;

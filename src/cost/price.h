@@ -9,12 +9,12 @@
 #include "inner.h"
 
 /* Returns the FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
-DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
+DPARI_INTERNAL double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
 
 /* Returns what a run overlaps, bits DPAR_OVERLAP_*: the strategy's, or for DEFAULT the stack's. */
-DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
+DPARI_INTERNAL int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
 /* Returns the compute time lost per second of hidden communication. */
-DPARI_API double dpari_contention(const dpar_job *job);
+DPARI_INTERNAL double dpari_contention(const dpar_job *job);
 
 /* Bytes that all `ranks` ranks of a stage send in the calls that are priced. Only
  * dpar_traffic_count passes one; other callers pass NULL. */
@@ -25,8 +25,8 @@ typedef struct dpari_tally {
 } dpari_tally;
 /* Adds a call of n ranks on a full vector of `bytes`, made `forward` times in the forward and
  * `backward` times in the backward. */
-DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n, double bytes,
-                               double forward, double backward);
+DPARI_INTERNAL void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n,
+                                    double bytes, double forward, double backward);
 
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
 typedef struct dpari_layer_price {
@@ -53,10 +53,11 @@ typedef struct dpari_layers {
     dpari_layer_price of[DPAR_MAX_LAYER_CLASSES];
     double dummies, head_dummies; /* bytes of the dummy weight gradients of Megatron-Core */
 } dpari_layers;
-DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out);
+DPARI_INTERNAL void dpari_price_layers(const dpar_job *job, const dpar_strategy *s,
+                                       dpari_layers *out);
 /* Counts the calls of one layer of class i. */
-DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
-                                 dpari_tally *tally);
+DPARI_INTERNAL void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+                                      dpari_tally *tally);
 
 /* The price of one pipeline rank: the sum over its layers, for one micro-batch. */
 typedef struct dpari_stage {
@@ -76,16 +77,16 @@ typedef struct dpari_stage {
     double total; /* seconds of one micro-batch, forward and backward, everything included */
 } dpari_stage;
 
-DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
-                                 const dpari_layers *layers, int32_t rank, dpari_stage *st);
+DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+                                      const dpari_layers *layers, int32_t rank, dpari_stage *st);
 
 /* Returns the number of layers of class i (blocks) on a pipeline rank. */
-DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s, int32_t rank,
-                                    int32_t i);
+DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s,
+                                         int32_t rank, int32_t i);
 /* Returns the v-th chunk of a rank. */
-DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
+DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
 /* Returns 1 if the first and the last chunk are on different ranks, otherwise 0. */
-DPARI_API int dpari_ends_apart(const dpar_strategy *s);
+DPARI_INTERNAL int dpari_ends_apart(const dpar_strategy *s);
 /* The prices of the pipeline ranks that can be the worst: the first, the second, the last, and
  * those around each change of class if there are blocks of several classes. If they are too many,
  * the fastest are left out. The stages depend on pp, vp, schedule, recompute and recompute_layers
@@ -98,9 +99,9 @@ typedef struct dpari_stages {
     double sum_total;  /* seconds of one micro-batch through all of them */
     double send;       /* bytes of one boundary, on one rank */
 } dpari_stages;
-DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_layers *layers, dpari_stages *out);
+DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
+                                       const dpari_layers *layers, dpari_stages *out);
 
 /* Checks the bytes per parameter and the format of the products. Fails with DPAR_E_ARG. */
-DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why);
 #endif

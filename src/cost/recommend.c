@@ -77,9 +77,9 @@ static int32_t dpari_kind_weight(int32_t bits)
 }
 
 /* Walks all usual plans and keeps the best of each kind. */
-DPARI_APART DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
-                                                    const dpar_planner_desc *asked, dpari_kinds *k,
-                                                    dpar_why *why)
+DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job,
+                                                              const dpar_planner_desc *asked,
+                                                              dpari_kinds *k, dpar_why *why)
 {
     dpar_planner p;
     dpar_plan top;

@@ -97,8 +97,8 @@ static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
     return d;
 }
 
-DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                dpari_tally *tally)
+DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *s,
+                                     const dpari_stage *st, dpari_tally *tally)
 {
     (void)dpari_data_time(job, s, st, tally);
 }
@@ -260,7 +260,7 @@ static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, do
     return c.seconds;
 }
 
-DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s)
+DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s)
 {
     dpari_layers layers;
     dpari_stages stages;
@@ -377,8 +377,8 @@ static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
     t->tflops_gpu = t->model_flops / (t->total * gpus) * 1e-12;
 }
 
-DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
-                                const dpari_stages *stages, dpar_step_cost *t)
+DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
+                                     const dpari_stages *stages, dpar_step_cost *t)
 {
     const dpari_stage *slow = &stages->of[0];
     const double *cal = job->cluster->cal.value;
@@ -405,7 +405,7 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
     dpari_step_rates(job, s, stages, t);
 }
 
-DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t)
+DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t)
 {
     dpari_layers layers;
     dpari_stages stages;

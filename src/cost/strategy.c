@@ -12,7 +12,7 @@
 static const char dpari_recompute_word[7][12] = {"none", "selective",  "full",   "alternate",
                                                  "norm", "activation", "experts"};
 
-DPARI_API DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
+DPARI_INTERNAL DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
 {
     int32_t i;
     if ((recompute & 3) > 0 || recompute == 0) {
@@ -48,7 +48,7 @@ static int32_t dpari_read_recompute(const char *s, size_t n)
     return (bits & 3) > DPAR_RECOMPUTE_SELECTIVE && bits > 3 ? -1 : bits;
 }
 
-DPARI_API const char *dpari_cp_name(int32_t cp_kind)
+DPARI_INTERNAL const char *dpari_cp_name(int32_t cp_kind)
 {
     static const char name[DPAR_CP_KIND_COUNT][12] = {"ring", "ulysses", "gather"};
     return cp_kind >= 0 && cp_kind < DPAR_CP_KIND_COUNT ? name[cp_kind] : "?";
@@ -165,7 +165,7 @@ static int32_t dpari_field_find(const char *name, size_t n)
     return dpari_spells(name, n, "m") ? DPAR_STRATEGY_FIELD_MICRO_BATCHES : -1;
 }
 
-DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
+DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
 {
     switch (field) {
     case DPAR_STRATEGY_FIELD_TP: return &s->tp;
@@ -366,12 +366,12 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-DPARI_APART void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
+DPARI_STATIC_NOINLINE void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
 {
     dpari_text_print(t, ",%s=%ld", name, v);
 }
 
-DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
+DPARI_INTERNAL void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
 {
     static const char word[2][6][12] = {{"dp", "tp", "pp", "", "ep", "shared"},
                                         {"optimizer", "weights", "activations", "nvme", "", ""}};
@@ -385,7 +385,7 @@ DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, in
     dpar_text_put(t, n == 0 ? "none" : "");
 }
 
-DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
+DPARI_INTERNAL void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
 {
     dpari_text_print(t, "%dx%d", tiles[0], tiles[1]);
     if (tiles[2] > 1) {
@@ -524,13 +524,13 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_
     return DPAR_OK;
 }
 
-DPARI_API double dpari_zero_ranks(const dpar_strategy *s)
+DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *s)
 {
     return (double)(s->shard > 0 ? s->shard : s->dp) * s->cp * s->tiles[0] * s->tiles[1] *
            s->tiles[2];
 }
 
-DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s)
+DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s)
 {
     int64_t parts = (int64_t)s->tp * s->cp;
     return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
@@ -729,9 +729,10 @@ static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_s
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
-                                                      int64_t global_batch, int32_t *rule,
-                                                      dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job,
+                                                           const dpar_strategy *s,
+                                                           int64_t global_batch, int32_t *rule,
+                                                           dpar_why *why)
 {
     const dpar_workload *w = job->work;
     int32_t ranks = dpar_strategy_ranks(s), gpus = dpari_cluster_gpus(job->cluster);

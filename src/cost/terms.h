@@ -11,37 +11,40 @@
 
 /* Predicts the memory of the rank that needs the most. Strategies that differ only in dp, shard,
  * zero, micro_batches, offload and overlap have the same stages. */
-DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_stages *stages, dpar_memory_usage *m);
+DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
+                                       const dpari_stages *stages, dpar_memory_usage *m);
 /* The same without prices of stages. The strategy must have passed dpari_strategy_check. O(layer
  * classes). */
-DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory_usage *m);
+DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *s,
+                                    dpar_memory_usage *m);
 /* Returns 1 if a plan fits with a margin, otherwise 0: `upper` less `late` into `limit` bytes of a
  * GPU (0 selects its memory), and the offloaded bytes of all GPUs of a node into the node's memory.
  */
-DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m, double limit);
+DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_usage *m,
+                                         double limit);
 /* Returns 1 if a plan can run, otherwise 0. It compares `lower`, because the allocator releases its
  * cache before it fails. */
-DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m);
+DPARI_INTERNAL int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory_usage *m);
 /* Returns the bytes of state per rank for `params` parameters over d ranks at ZeRO stage 0..3
  * (Rajbhandari 2020). */
-DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
+DPARI_INTERNAL double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage,
+                                       int32_t d);
 /* Returns how many micro-batches' activations a pipeline rank holds at most under a schedule, in
  * units of a full stage. Returns 0 if the rank, a degree or the schedule does not exist. */
-DPARI_API double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
-                                 int32_t micro_batches);
+DPARI_INTERNAL double dpari_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
+                                      int32_t micro_batches);
 
 /* step.c */
 
 /* Predicts the time of a step. */
-DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
-                                const dpari_stages *stages, dpar_step_cost *t);
+DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
+                                     const dpari_stages *stages, dpar_step_cost *t);
 /* The same without prices of stages. The strategy must have passed dpari_strategy_check. */
-DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t);
+DPARI_INTERNAL void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step_cost *t);
 /* Returns the seconds of one message between stages. */
-DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s);
+DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s);
 /* Counts the gradients, and the weights of ZeRO, that the ranks of a stage send in a step. */
-DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                                dpari_tally *tally);
+DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *s,
+                                     const dpari_stage *st, dpari_tally *tally);
 
 #endif

@@ -8,7 +8,7 @@
 
 /* ---- sums over the list ---------------------------------------------------------------- */
 
-DPARI_API const char *dpari_stack_name(int32_t stack)
+DPARI_INTERNAL const char *dpari_stack_name(int32_t stack)
 {
     static const char name[DPAR_MODEL_STACK_END][14] = {
         "?",        "megatron", "core",   "torch",         "compiled",  "llm-foundry", "torchtitan",
@@ -45,7 +45,7 @@ static const dpari_generation *dpari_generation_at(int32_t stack)
     return &age[stack];
 }
 
-DPARI_API const dpari_generation *dpari_age(const dpar_workload *w)
+DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *w)
 {
     return dpari_generation_at(w->age > 0 && w->age < DPAR_MODEL_STACK_END ? w->age : w->stack);
 }
@@ -69,7 +69,7 @@ static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
     return best > 0 ? best : first;
 }
 
-DPARI_API DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n)
+DPARI_INTERNAL DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n)
 {
     const dpari_generation *g;
     dpar_text t;
@@ -103,20 +103,20 @@ DPARI_API DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n
     return 1;
 }
 
-DPARI_API const char *dpari_attention_name(int32_t attention)
+DPARI_INTERNAL const char *dpari_attention_name(int32_t attention)
 {
     static const char name[DPAR_MODEL_ATTENTION_END][12] = {"?", "unfused", "flash1", "flash"};
     return attention > 0 && attention < DPAR_MODEL_ATTENTION_END ? name[attention] : "?";
 }
 
-DPARI_API const char *dpari_loss_name(int32_t loss)
+DPARI_INTERNAL const char *dpari_loss_name(int32_t loss)
 {
     static const char name[DPAR_MODEL_LOSS_END][12] = {"?",       "eager",   "compiled", "fused",
                                                        "inplace", "chunked", "parallel"};
     return loss > 0 && loss < DPAR_MODEL_LOSS_END ? name[loss] : "?";
 }
 
-DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
+DPARI_INTERNAL double dpari_layer_params(const dpar_workload *w, int32_t layer)
 {
     double sum = 0.0;
     int32_t i;
@@ -126,7 +126,7 @@ DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
     return sum;
 }
 
-DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute)
+DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute)
 {
     double sum = 0.0;
     int32_t i;
@@ -141,7 +141,7 @@ DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_
     return sum;
 }
 
-DPARI_API int32_t dpari_workload_largest(const dpar_workload *w)
+DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *w)
 {
     int32_t i, best = 0;
     for (i = 1; i < w->layers; i++) {
@@ -152,7 +152,7 @@ DPARI_API int32_t dpari_workload_largest(const dpar_workload *w)
     return best;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
 {
     int32_t i;
     double params = 0.0;
@@ -231,8 +231,8 @@ static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, in
     return op;
 }
 
-DPARI_APART dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels, double touch,
-                                      double touch_back, double save)
+DPARI_STATIC_NOINLINE dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels,
+                                                double touch, double touch_back, double save)
 {
     dpar_op *op = dpari_add_op(w, DPAR_OP_STREAM, cut, kernels);
     op->touch = touch;
@@ -700,8 +700,8 @@ static int32_t dpari_kind_of(char letter, int32_t *feed)
     return at < 8 ? at % 4 : DPAR_MODEL_MIXER_NONE;
 }
 
-DPARI_API DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
-                                            const int8_t *feeds, int32_t n)
+DPARI_INTERNAL DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
+                                                 const int8_t *feeds, int32_t n)
 {
     int32_t i, plain = 1;
     if (mixes < 1) {
@@ -1002,7 +1002,7 @@ static int dpari_is_transformer(int32_t family)
     return family <= DPAR_MODEL_FAMILY_T5;
 }
 
-DPARI_APART dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
 {
     if (m->scan > 0 && m->heads == 0) { /* a recurrence alone has no heads of attention */
         m->heads = m->kv_heads = 0;
@@ -1050,7 +1050,7 @@ static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
     return DPAR_OK;
 }
 
-DPARI_APART dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
 {
     int32_t i, sees = 0, scans = 0;
     if (m->experts < 0 || (m->experts > 0 && (m->topk < 1 || m->topk > m->experts))) {
@@ -1247,7 +1247,7 @@ static double dpari_model_samples_tokens(const dpar_model *m)
     return m->family == DPAR_MODEL_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
 }
 
-DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
+DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *w, const dpar_model *m)
 {
     int gpt = m->family == DPAR_MODEL_FAMILY_GPT;
     int transformer = dpari_is_transformer(m->family);

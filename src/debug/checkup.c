@@ -29,7 +29,7 @@
 /* ---- reading the machine ----------------------------------------------------------------------
  */
 
-DPARI_APART int dpari_doctor_begins(const char *s, const char *with)
+DPARI_STATIC_NOINLINE int dpari_doctor_begins(const char *s, const char *with)
 {
     size_t i = 0;
     while (with[i] != 0 && s[i] == with[i]) {
@@ -231,7 +231,7 @@ static DPARI_COLD double dpari_doctor_memory_1(const dpari_site *s, const char *
     return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
 }
 
-DPARI_API DPARI_COLD double dpari_doctor_quota(const dpari_site *s)
+DPARI_INTERNAL DPARI_COLD double dpari_doctor_quota(const dpari_site *s)
 {
     char group[DPARI_DOCTOR_PATH];
     double one = 0.0, two = 0.0;
@@ -244,7 +244,7 @@ DPARI_API DPARI_COLD double dpari_doctor_quota(const dpari_site *s)
     return one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
 }
 
-DPARI_API DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *s)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *s)
 {
     char group[DPARI_DOCTOR_PATH];
     double one = 0.0, two = 0.0, least;
@@ -370,7 +370,8 @@ static int32_t dpari_doctor_socket(const dpari_site *s, int32_t cpu)
 }
 
 /* CPUs have numbers with gaps where some are turned off. */
-DPARI_API void dpari_doctor_sockets(const dpari_site *s, const uint64_t *cpus, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *s, const uint64_t *cpus,
+                                         dpari_checkup *c)
 {
     int32_t seen[64], cpu, k, found = 0, own = -1, several = 0;
     c->sockets = 0;
@@ -426,7 +427,7 @@ static void dpari_doctor_mpi(const dpari_site *s, dpari_checkup *c)
     dpari_os_unmap(text, room);
 }
 
-DPARI_API void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
 {
     char text[4096];
     if (dpari_site_read(s, "/proc/meminfo", text, sizeof text) > 0) {
@@ -447,7 +448,7 @@ DPARI_API void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
 /* ---- asking the system ------------------------------------------------------------------------
  */
 
-DPARI_API int32_t dpari_doctor_bits(const uint64_t *mask)
+DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask)
 {
     int32_t i, n = 0;
     for (i = 0; i < 64 * DPARI_CPU_WORDS; i++) {
@@ -503,14 +504,14 @@ static int32_t dpari_doctor_try_cma(void)
     return got;
 }
 
-DPARI_API void dpari_doctor_host(char name[256])
+DPARI_INTERNAL void dpari_doctor_host(char name[256])
 {
     name[0] = 0;
     gethostname(name, 255);
     name[255] = 0;
 }
 
-DPARI_API void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
 {
     uint64_t cpus[DPARI_CPU_WORDS];
     struct statvfs shm;
@@ -557,13 +558,13 @@ DPARI_API void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
 /* ---- words ------------------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_doctor_head(dpar_text *out, const char *title)
+DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title)
 {
     dpari_text_print(out, "%s ", title);
     dpari_text_column(out, 11);
 }
 
-DPARI_API void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
+DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
 {
     double v = (double)bytes;
     int32_t k = 0;
@@ -609,7 +610,7 @@ static int64_t dpari_doctor_mib(int64_t bytes)
 }
 
 /* True if ranks of the job are on other nodes too. */
-DPARI_API int dpari_doctor_spread(const dpari_checkup *c)
+DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *c)
 {
     return c->job.size > 1 &&
            (c->nodes > 1 || (c->job.local_size > 0 && c->job.local_size < c->job.size));
@@ -640,7 +641,7 @@ static int dpari_doctor_takes(const char *list, const char *link)
 
 /* An interface that NCCL could take for the network: up, and no bridge or tunnel of this machine.
  */
-DPARI_API int dpari_doctor_is_network(const dpari_checkup *c, int32_t i)
+DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *c, int32_t i)
 {
     const char *name = c->links.name[i];
     return (c->up >> i & 1) && !dpari_same(name, "lo") && !dpari_doctor_begins(name, "docker") &&
@@ -722,7 +723,7 @@ static void dpari_doctor_slingshot(dpari_doctor *d)
 }
 
 /* Devices that CUDA_VISIBLE_DEVICES leaves; all where it is not set. */
-DPARI_API int32_t dpari_doctor_visible(const char *list, int32_t gpus)
+DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus)
 {
     int32_t n = 1, i;
     if (list == NULL) {
@@ -864,7 +865,7 @@ static void dpari_doctor_cores(dpari_doctor *d)
 }
 
 /* The least that containers give by default is 64 MiB. */
-DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
+DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
 {
     const int complained = c->here > 1 && c->shm >= 0 && c->job_status == DPAR_OK;
     if (c->gpus == 0 || c->shm >= INT64_C(64) << 20 || complained) {
@@ -876,7 +877,8 @@ DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
                      c->shm < 0 ? 0 : c->shm >> 10);
 }
 
-DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c, dpar_text *out)
+DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
+                                          dpar_text *out)
 {
     dpari_doctor d;
     d.site = site;

@@ -50,33 +50,34 @@ typedef struct dpari_checkup {
 } dpari_checkup;
 
 /* Cores that the cgroups of this process grant (0: all) and their limit on memory (0: none). */
-DPARI_API double dpari_doctor_quota(const dpari_site *site);
-DPARI_API int64_t dpari_doctor_memory_limit(const dpari_site *site);
+DPARI_INTERNAL double dpari_doctor_quota(const dpari_site *site);
+DPARI_INTERNAL int64_t dpari_doctor_memory_limit(const dpari_site *site);
 /* All that can be read of the files of a site. */
-DPARI_API void dpari_doctor_files(const dpari_site *site, dpari_checkup *c);
+DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *c);
 /* What is not wrong for dpar, but will be for others: a line "note: ...", or nothing. */
-DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out);
+DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *c, dpar_text *out);
 /* What is wrong with it: a line "WRONG: ... -> ..." each; how many. */
-DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
-                                     dpar_text *out);
+DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
+                                          dpar_text *out);
 /* The machine and the job that this process is in. Forks a child. */
-DPARI_API void dpari_doctor_look(const dpari_site *site, dpari_checkup *c);
+DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *c);
 /* Sockets, from c->cores and the CPUs of this process. */
-DPARI_API void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus, dpari_checkup *c);
-DPARI_API void dpari_doctor_host(char name[256]);
+DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
+                                         dpari_checkup *c);
+DPARI_INTERNAL void dpari_doctor_host(char name[256]);
 
 /* True if ranks of the job are on other nodes too. */
-DPARI_API int dpari_doctor_spread(const dpari_checkup *c);
+DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *c);
 /* An interface that joins this machine to others: up, and no bridge or tunnel of this machine. */
-DPARI_API int dpari_doctor_is_network(const dpari_checkup *c, int32_t i);
+DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *c, int32_t i);
 /* Devices that CUDA_VISIBLE_DEVICES leaves; all where it is not set. */
-DPARI_API int32_t dpari_doctor_visible(const char *list, int32_t gpus);
+DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus);
 /* How many CPUs a mask has. */
-DPARI_API int32_t dpari_doctor_bits(const uint64_t *mask);
+DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask);
 
 /* The first word of a line, and blanks up to the column of what follows. */
-DPARI_API void dpari_doctor_head(dpar_text *out, const char *title);
+DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title);
 /* "47.2 GiB"; below 0: "unlimited". */
-DPARI_API void dpari_doctor_bytes(dpar_text *out, int64_t bytes);
+DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes);
 
 #endif

@@ -27,13 +27,13 @@ static int dpari_doctor_one_node(const dpari_doctor_who *a, const dpari_doctor_w
     return dpari_same(a->host, b->host) && a->machine == b->machine;
 }
 
-DPARI_API int64_t dpari_doctor_job_bytes(int32_t size)
+DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size)
 {
     return size * (4 * (int64_t)sizeof(int32_t) + 1);
 }
 
 /* Numbers nodes in the order of their first ranks. */
-DPARI_API void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
+DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
 {
     int32_t r, k;
     j->node = (int32_t *)memory;
@@ -61,7 +61,7 @@ DPARI_API void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
     }
 }
 
-DPARI_API int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b)
+DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b)
 {
     if (j->who[a].share >= 0 && j->who[a].share == j->who[b].share) {
         return j->who[a].socket >= 0 && j->who[a].socket == j->who[b].socket ? DPARI_DOCTOR_SOCKET
@@ -90,12 +90,12 @@ static int32_t dpari_doctor_first_round(const dpari_doctor_job *j, int32_t node)
     return node == j->nodes - 1 && node % 2 == 0 ? 2 : node % 2;
 }
 
-DPARI_API int32_t dpari_doctor_rounds(const dpari_doctor_job *j)
+DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *j)
 {
     return j->most - 1 + (j->nodes == 1 ? 0 : j->nodes == 2 ? 1 : 2 + j->nodes % 2);
 }
 
-DPARI_API int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me)
+DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me)
 {
     const int32_t node = j->node[me], local = j->local[me], late = round - (j->most - 1);
     int32_t next, last;
@@ -115,7 +115,7 @@ DPARI_API int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, i
     return dpari_doctor_first_round(j, last) == late ? j->first[last] : -1;
 }
 
-DPARI_API int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me)
+DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me)
 {
     const int32_t late = round - (j->most - 1);
     return late < 0 ? j->local[me] == round : dpari_doctor_first_round(j, j->node[me]) == late;
@@ -307,7 +307,7 @@ static void dpari_doctor_put_version(dpar_text *out, int32_t version)
     dpari_text_print(out, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
-DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out)
 {
     dpari_doctor_tally t;
     int32_t r, first = -1;
@@ -647,7 +647,7 @@ static void dpari_doctor_put_latency(dpar_text *out, double seconds)
     dpari_text_print(out, "%.3g%s", seconds * (slow ? 1e3 : 1e6), slow ? " ms" : " us");
 }
 
-DPARI_APART void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
+DPARI_STATIC_NOINLINE void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
 {
     dpari_text_print(out, "%.3g GB/s", bytes_s * 1e-9);
 }
@@ -696,7 +696,7 @@ static void dpari_doctor_say_level(const dpari_doctor_job *j, int32_t level, dpa
     dpar_text_put(out, ")\n");
 }
 
-DPARI_API void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out)
 {
     int32_t level;
     for (level = 0; level < DPARI_DOCTOR_LEVELS; level++) {
@@ -766,7 +766,7 @@ static void dpari_doctor_ports(dpari_doctor_tally *t, const dpari_doctor_job *j)
 /* ---- all of it --------------------------------------------------------------------------------
  */
 
-DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out)
 {
     dpari_doctor_tally t;
     int32_t level;
@@ -845,7 +845,7 @@ static int dpari_doctor_same_node(const dpari_doctor_job *j, int32_t a, int32_t 
 }
 
 /* Up to a screen a line each; more in lines of those that follow each other and are alike. */
-DPARI_API void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
+DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
 {
     int32_t node, end, r, lines = 0;
     for (node = 0; node < j->nodes; node = end) {
@@ -926,8 +926,8 @@ static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *c
     }
 }
 
-DPARI_API void dpari_doctor_fill(const dpari_site *s, const dpari_checkup *c,
-                                 dpari_doctor_chart *chart)
+DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *s, const dpari_checkup *c,
+                                      dpari_doctor_chart *chart)
 {
     dpari_os_cpus(chart->cpus);
     chart->cores = c->cores;
@@ -1126,8 +1126,9 @@ static void dpari_doctor_own_text(const dpari_site *s, const dpari_checkup *c, d
 }
 
 /* All charts and complaints come to rank 0, which says what there is to say. */
-DPARI_APART dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j,
-                                            dpari_doctor_room *m, dpar_text *out, int32_t *wrong)
+DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j,
+                                                      dpari_doctor_room *m, dpar_text *out,
+                                                      int32_t *wrong)
 {
     char *text = NULL;
     int64_t bytes = 0;
@@ -1163,7 +1164,7 @@ DPARI_APART dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *
 }
 
 /* A communicator knows its ranks, whatever the launcher said: it was made without it. */
-DPARI_API void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c)
+DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c)
 {
     if (c->job_status != DPAR_OK) {
         c->job_status = DPAR_OK;
@@ -1188,8 +1189,8 @@ static void dpari_doctor_correct(const dpari_doctor_job *j, const dpar_comm *wor
     }
 }
 
-DPARI_API int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup *c, dpar_comm *world,
-                                        dpar_text *out)
+DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup *c,
+                                             dpar_comm *world, dpar_text *out)
 {
     int64_t sent[DPAR_CALL_COUNT];
     dpari_doctor_job j;

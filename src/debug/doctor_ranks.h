@@ -62,35 +62,35 @@ typedef struct dpari_doctor_job {
 } dpari_doctor_job;
 
 /* Bytes of node, local, first, ranks and mark for so many ranks; numbers the nodes, in `memory`. */
-DPARI_API int64_t dpari_doctor_job_bytes(int32_t size);
-DPARI_API void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory);
+DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size);
+DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory);
 /* DPARI_DOCTOR_x of two ranks. */
-DPARI_API int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b);
+DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b);
 /* Pairs of ranks exchange messages in rounds, in which each node has one pair, or none. The rounds
  * of pairs within nodes are first. dpari_doctor_rounds returns the number of rounds.
  * dpari_doctor_meets returns the rank that `me` meets in a round, or -1. dpari_doctor_leads returns
  * 1 if `me` leads its pair, which means that it measures. */
-DPARI_API int32_t dpari_doctor_rounds(const dpari_doctor_job *j);
-DPARI_API int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me);
-DPARI_API int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me);
+DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *j);
+DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me);
+DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me);
 
 /* Lines: the nodes; the levels. */
-DPARI_API void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out);
-DPARI_API void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out);
 /* What is wrong with them together, or with some by themselves: how many things. */
-DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out);
 /* True if all ranks have the same version of dpar. Needs no charts. */
-DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out);
+DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out);
 
 /* What a rank tells of itself. */
-DPARI_API void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *c,
-                                 dpari_doctor_chart *chart);
+DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *c,
+                                      dpari_doctor_chart *chart);
 /* What the launcher's numbers are worth once there is a communicator. */
-DPARI_API void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c);
+DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c);
 /* All of it. On rank 0 `out` gets all that there is to say, on the others nothing. COLLECTIVE. How
  * many things are wrong, on all ranks; -1: the communicator is broken, and says why. c: what this
  * rank has looked at; its numbers of ranks and nodes become those of the communicator. */
-DPARI_API int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *c, dpar_comm *world,
-                                        dpar_text *out);
+DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *c,
+                                             dpar_comm *world, dpar_text *out);
 
 #endif

@@ -127,7 +127,7 @@ static void dpari_hx_poison_of(int32_t type, unsigned char *element)
 }
 
 /* True for any NaN, or that integer. */
-DPARI_APART int dpari_hx_is_poison(int32_t type, const unsigned char *at)
+DPARI_STATIC_NOINLINE int dpari_hx_is_poison(int32_t type, const unsigned char *at)
 {
     unsigned char element[8];
     double d;
@@ -483,7 +483,7 @@ typedef struct dpari_hx_whole {
     dpar_why *why;
 } dpari_hx_whole;
 
-DPARI_APART int64_t dpari_hx_volume(const dpar_box *b)
+DPARI_STATIC_NOINLINE int64_t dpari_hx_volume(const dpar_box *b)
 {
     int64_t n = 1;
     int32_t d;

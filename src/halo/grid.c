@@ -696,8 +696,8 @@ static dpari_gx_array *dpari_gx_find(const dpari_gx *g, const void *at)
 }
 
 /* An array of a shape, as the full API wants it. */
-DPARI_APART DPARI_COLD void dpari_gx_field(const dpari_gx *g, const dpari_gx_shape *s, void *at,
-                                           dpar_halo_field *f)
+DPARI_STATIC_NOINLINE DPARI_COLD void dpari_gx_field(const dpari_gx *g, const dpari_gx_shape *s,
+                                                     void *at, dpar_halo_field *f)
 {
     int32_t d;
     f->halo = &s->halo;

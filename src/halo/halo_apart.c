@@ -173,9 +173,9 @@ static DPARI_COLD int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t
            dpari_hx_cells_of(g, rank, q % 2, &b) && dpari_hx_cells_meet(&a, &b, left);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n,
-                                                   int32_t rank, const void *memory, int64_t bytes,
-                                                   dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n,
+                                                        int32_t rank, const void *memory,
+                                                        int64_t bytes, dpar_why *why)
 {
     dpari_hx_cells a, b;
     int64_t left = DPARI_HX_SEARCH;
@@ -194,8 +194,8 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_clear_of(const dpar_halo_field *fields
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n,
-                                                   int32_t rank, int64_t *span, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n,
+                                                        int32_t rank, int64_t *span, dpar_why *why)
 {
     dpari_hx_cells a;
     int64_t left = DPARI_HX_SEARCH;

@@ -8,7 +8,7 @@
 #include "halo_beside.h"
 
 #include "../base/arith.h"
-#include "../comm/strided_run.h"
+#include "../comm/strided_loops.h"
 
 #define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
 #define DPARI_STRIDE_SOON 48   /* runs until what is asked for then is met: measured, Xeon */
@@ -109,17 +109,17 @@ DPARI_STRIDE_INLINE void dpari_stride_round(const dpari_stride_pair *k, int32_t 
     }
 }
 
-DPARI_APART void dpari_stride_round_f32(const dpari_stride_pair *k)
+DPARI_STATIC_NOINLINE void dpari_stride_round_f32(const dpari_stride_pair *k)
 {
     dpari_stride_round(k, 8, 0);
 }
 
-DPARI_APART void dpari_stride_round_f32_2(const dpari_stride_pair *k)
+DPARI_STATIC_NOINLINE void dpari_stride_round_f32_2(const dpari_stride_pair *k)
 {
     dpari_stride_round(k, 16, 0);
 }
 
-DPARI_APART void dpari_stride_round_f64(const dpari_stride_pair *k)
+DPARI_STATIC_NOINLINE void dpari_stride_round_f64(const dpari_stride_pair *k)
 {
     dpari_stride_round(k, 16, 1);
 }
@@ -136,7 +136,7 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_round_two(unsigned ch
     dpari_stride_copy(high, &of_high, 32);
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_round_f64_2(const dpari_stride_pair *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_round_f64_2(const dpari_stride_pair *k)
 {
     const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
     int64_t row, i;
@@ -384,8 +384,8 @@ static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
            b->loop != DPARI_STRIDE_NONE;
 }
 
-DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
-                                       const dpari_stride *b, void *to_b, const void *from_b)
+DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+                                            const dpari_stride *b, void *to_b, const void *from_b)
 {
     const dpari_stride *s[2];
     unsigned char *to[2];
@@ -463,8 +463,8 @@ static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_strid
     }
 }
 
-DPARI_API DPARI_COLD int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at,
-                                               int64_t from_at, dpari_stride_spot *list)
+DPARI_INTERNAL DPARI_COLD int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at,
+                                                    int64_t from_at, dpari_stride_spot *list)
 {
     int64_t runs = 1, k;
     int32_t d;
@@ -495,13 +495,13 @@ DPARI_API DPARI_COLD int32_t dpari_stride_list(const dpari_stride *s, int64_t to
     return (int32_t)runs;
 }
 
-DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b)
+DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b)
 {
     return a->loop == b->loop && a->run == b->run && a->clear == b->clear;
 }
 
-DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
-                                     int64_t n, void *to, const void *from)
+DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+                                          int64_t n, void *to, const void *from)
 {
     dpari_stride_rows k;
     int64_t i;

@@ -18,17 +18,17 @@ typedef struct dpari_stride_spot {
 /* Boxes so small that each takes longer to begin than to move: the runs of one, in the order of its
  * walk, as an entry each, for addresses that lie to_at and from_at bytes before those of run.
  * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
-DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
-                                    dpari_stride_spot *list);
+DPARI_INTERNAL int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+                                         dpari_stride_spot *list);
 /* True if two boxes that lists are made of may be in the same list. */
-DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
+DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
 /* n entries, of s and boxes alike, one after the other. */
-DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
-                                     int64_t n, void *to, const void *from);
+DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+                                          int64_t n, void *to, const void *from);
 
 /* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
  * same lines and pages. What one writes the other neither reads nor writes. */
-DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
-                                       const dpari_stride *b, void *to_b, const void *from_b);
+DPARI_INTERNAL void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+                                            const dpari_stride *b, void *to_b, const void *from_b);
 
 #endif

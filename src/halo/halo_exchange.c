@@ -1297,10 +1297,10 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
                : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                                const dpar_halo_field *fields, int32_t n,
-                                                const dpar_halo_plan_desc *options, int32_t later,
-                                                dpar_halo_plan **plan, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+                                               const dpar_halo_field *fields, int32_t n,
+                                               const dpar_halo_plan_desc *options, int32_t later,
+                                               dpar_halo_plan **plan, dpar_why *why)
 {
     dpar_halo_plan *x;
     dpar_halo_plan_desc o;

@@ -12,7 +12,7 @@
 #include "halo_plan.h"
 
 /* One box, here or there, done when this returns. */
-DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
+DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
 {
     const dpar_mem *m = dpari_hx_mem(f);
     dpar_status st;
@@ -24,8 +24,8 @@ DPARI_DOOR dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_me
 }
 
 /* The box of an item in this rank's array and, densely and as it is, in other memory. */
-DPARI_DOOR void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
-                                unsigned char *dense, int back, dpar_mem_box *b)
+DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
+                               unsigned char *dense, int back, dpar_mem_box *b)
 {
     unsigned char *mine = x->part[it->mine] + it->mine_at;
     int32_t d;
@@ -73,7 +73,7 @@ static void dpari_hx_note(dpar_halo_plan *x, dpar_status st)
 
 /* Of items [first, first + n) those in other memory: a batch for each that follow each other. What
  * goes wrong is heard at the next dpari_hx_settle. */
-DPARI_API void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes)
+DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *x, int64_t first, int64_t n, int takes)
 {
     const dpar_mem *of = NULL;
     int32_t boxes = 0;
@@ -106,7 +106,7 @@ static int dpari_hx_again(const dpar_halo_plan *x, int32_t f)
 
 /* Waits until all moves are done, or ordered before what follows. An error breaks the
  * communicator. */
-DPARI_API dpar_status dpari_hx_settle(dpar_halo_plan *x)
+DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
 {
     dpar_status st = x->moved;
     dpar_why why;
@@ -130,8 +130,8 @@ DPARI_API dpar_status dpari_hx_settle(dpar_halo_plan *x)
 }
 
 /* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
-DPARI_DOOR DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes,
-                                               int on)
+DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *memory, int64_t bytes,
+                                              int on)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
@@ -148,7 +148,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *x, void *me
 }
 
 /* The same of all memory of a plan: its own, and what peers pack for it. */
-DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
+DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *x, int on)
 {
     dpar_status st = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
     int32_t i;

@@ -15,40 +15,40 @@
  */
 
 /* The table of a field; NULL: the host's memory. */
-DPARI_DOOR DPARI_ONE_COPY const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
+DPARI_API DPARI_NOINLINE const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
 {
     return f->mem && f->mem->move ? f->mem : NULL;
 }
 
-DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f)
+DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f)
 {
     return f->components > 0 ? f->components : 1;
 }
 
-DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f)
+DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f)
 {
     return f->wire != DPAR_TYPE_NONE ? f->wire : f->type;
 }
 
-DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
 {
     return f->pair == DPAR_HALO_PAIR_U ? f + 1 : f->pair == DPAR_HALO_PAIR_V ? f - 1 : NULL;
 }
 
-DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
 {
     return f->pair != 0 && (turn & 1) != 0;
 }
 
 /* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
-DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
+DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
 {
     const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_PAIR_U ? 1 : 3);
     return f->vector && (turn == 2 || turned);
 }
 
 /* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
-DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
+DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
 {
     int32_t d;
     for (d = 0; d < box->dims && !h->folds && !h->poles && !h->cube; d++) {
@@ -59,8 +59,8 @@ DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
     }
 }
 
-DPARI_DOOR DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own,
-                                         dpar_box *all)
+DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own,
+                                        dpar_box *all)
 {
     int32_t d;
     if (!dpar_halo_box(h, rank, all)) {
@@ -75,13 +75,13 @@ DPARI_DOOR DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_
     return 1;
 }
 
-DPARI_API const dpar_halo *dpari_hx_room(const dpar_halo_field *f)
+DPARI_INTERNAL const dpar_halo *dpari_hx_room(const dpar_halo_field *f)
 {
     return f->room ? f->room : f->halo;
 }
 
 /* The array as `rank` holds it, when origin and strides are the defaults. */
-DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
 {
     dpar_box own, all, first, whole; /* these two: of the array */
     int64_t step = dpari_hx_components(f);
@@ -102,7 +102,7 @@ DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32
     }
 }
 
-DPARI_API int dpari_hx_strided(const dpar_halo_field *f)
+DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *f)
 {
     int32_t d;
     for (d = 0; d < f->halo->grid.dims; d++) {
@@ -113,7 +113,7 @@ DPARI_API int dpari_hx_strided(const dpar_halo_field *f)
     return 0;
 }
 
-DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
 {
     int32_t d;
     dpari_hx_dense(a, f, rank);
@@ -129,7 +129,7 @@ DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, in
 }
 
 /* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
-DPARI_API DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *f)
+DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *f)
 {
     const dpar_halo *h = f->halo;
     int32_t d;
@@ -173,8 +173,8 @@ static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, 
 }
 
 /* Finds the place in an array of the box that begins at local point at[]. */
-DPARI_DOOR DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t *at,
-                                          int32_t components, dpari_hx_spot *p)
+DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t *at,
+                                         int32_t components, dpari_hx_spot *p)
 {
     const int32_t dims = a->h->grid.dims;
     int32_t d, own = 1;
@@ -207,8 +207,8 @@ DPARI_DOOR DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t
 }
 
 /* Returns the bytes of a box that are contiguous. */
-DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
-                                    int32_t type)
+DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
+                                         int32_t type)
 {
     int64_t run = 1;
     int32_t d = 0;
@@ -223,18 +223,18 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
     return run * dpar_type_bytes(type);
 }
 
-DPARI_API int64_t dpari_hx_parity(const dpar_halo_plan *x)
+DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *x)
 {
     return x->reached > 0 ? x->part_now : x->count & 1;
 }
 
-DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     return x->part[it->mine] + it->mine_at;
 }
 
 /* Returns the beginning of the memory from which an item is taken. */
-DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
     if (it->peer < 0) {
@@ -246,7 +246,7 @@ DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpar
     return p->world >= 0 || p->reached ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
 }
 
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it)
+DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
 }

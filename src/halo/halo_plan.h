@@ -222,49 +222,49 @@ struct dpar_halo_plan {
 /* ---- fields ---- */
 
 /* Elements at a point. */
-DPARI_DOOR int32_t dpari_hx_components(const dpar_halo_field *f);
+DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f);
 /* The type that travels. */
-DPARI_DOOR int32_t dpari_hx_wire(const dpar_halo_field *f);
+DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f);
 /* Its memory; NULL: the host's. */
-DPARI_DOOR const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
+DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
 /* The other field of a pair, which lies beside it; NULL: it is alone. */
-DPARI_DOOR const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
 /* Test whether what arrives after so many quarter turns comes from the other field's array, and
  * whether its sign changes. */
-DPARI_DOOR int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
-DPARI_DOOR int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
+DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
 
 /* ---- boxes in arrays ---- */
 
 /* Own points and local box of a rank; 0: it has none. */
-DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
+DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
 /* Where the box that begins at local point `at` lies in the array. */
-DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                               dpari_hx_spot *p);
+DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                              dpari_hx_spot *p);
 
 /* ---- of this header's own modules ---- */
 
 /* True if this field can be exchanged dim after dim. */
-DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
+DPARI_INTERNAL int dpari_hx_can_order(const dpar_halo_field *f);
 /* True if the field sets strides. */
-DPARI_API int dpari_hx_strided(const dpar_halo_field *f);
+DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *f);
 /* Without the points beyond physical ends, which are nobody's: an array need not have them. */
-DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
+DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
 /* The halo that the array has room for. */
-DPARI_API const dpar_halo *dpari_hx_room(const dpar_halo_field *f);
+DPARI_INTERNAL const dpar_halo *dpari_hx_room(const dpar_halo_field *f);
 /* The array as `rank` holds it; dense: when origin and strides are the defaults. */
-DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
-DPARI_API void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
 /* Bytes in one piece. */
-DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
-                                    int32_t type);
+DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
+                                         int32_t type);
 
 /* Which of the two turns the exchange under way is. */
-DPARI_API int64_t dpari_hx_parity(const dpar_halo_plan *x);
+DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *x);
 /* Where an item lies in this rank's array; where what is taken lies, and the beginning of the
  * memory that this is in. */
-DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it);
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it);
-DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it);
+DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *x, const dpari_hx_item *it);
+DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const dpari_hx_item *it);
+DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *x, const dpari_hx_item *it);
 
 #endif

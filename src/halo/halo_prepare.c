@@ -17,7 +17,8 @@
  */
 
 /* Its loops: giving, taking with `op`. */
-DPARI_API DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it, int32_t op)
+DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *x, dpari_hx_item *it,
+                                                int32_t op)
 {
     const dpar_halo_field *f = &x->field[it->field];
     const int32_t wire = dpari_hx_wire(f);
@@ -151,13 +152,14 @@ static DPARI_COLD void dpari_hx_gather(const dpar_halo_plan *x, dpari_hx_item *i
     }
 }
 
-DPARI_API void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p, int takes)
+DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *x, const dpari_hx_step *p,
+                                          int takes)
 {
     dpari_hx_gather(x, x->item + p->s, p->own_first, takes);
     dpari_hx_gather(x, x->item + p->s + p->own_first, p->s_items - p->own_first, takes);
 }
 
-DPARI_API void dpari_hx_gather_all(const dpar_halo_plan *x)
+DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *x)
 {
     int32_t s, takes;
     for (s = 0; s < x->steps; s++) {
@@ -293,7 +295,7 @@ static int64_t dpari_hx_rows(const dpari_hx_item *it, int32_t row)
 }
 
 /* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
-DPARI_API int32_t dpari_hx_row_of(const dpari_hx_item *it)
+DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it)
 {
     int32_t d, row = 0;
     for (d = 1; d < it->dims - 1; d++) {
@@ -319,7 +321,7 @@ static int dpari_hx_asks(const dpar_halo_plan *x)
 /* ---- all of it --------------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_hx_finish_items(dpar_halo_plan *x)
+DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *x)
 {
     int32_t s;
     int64_t k;

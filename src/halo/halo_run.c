@@ -16,7 +16,7 @@
 #include "../comm/os.h"
 #include "../comm/shm.h"
 #include "../comm/strided.h"
-#include "../comm/strided_run.h"
+#include "../comm/strided_loops.h"
 #include "../comm/world.h"
 #include "halo_beside.h"
 #include "halo_mem.h"

@@ -36,8 +36,8 @@ static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
     return most;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k,
-                                              dpari_hx_traffic *t)
+DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k,
+                                             dpari_hx_traffic *t)
 {
     int32_t peer = k, s;
     int64_t i;

@@ -16,6 +16,6 @@ typedef struct dpari_hx_traffic {
     int64_t runs;   /* pieces of memory in one piece */
 } dpari_hx_traffic;
 /* The k-th peer's (also oneself); 0 past the last. Local, O(pieces). */
-DPARI_DOOR int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k, dpari_hx_traffic *t);
+DPARI_API int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k, dpari_hx_traffic *t);
 
 #endif

@@ -42,7 +42,7 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h, const dpari_hx_
 }
 
 /* Returns what is exchanged: halos, or shared points only. */
-DPARI_API int32_t dpari_hx_moves(const dpar_halo_plan_desc *o)
+DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *o)
 {
     return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
@@ -71,9 +71,9 @@ static int dpari_hx_local(const dpar_halo *h, int32_t rank, dpar_box *local)
     return 1;
 }
 
-DPARI_API dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
-                                          const dpari_hx_step *step, int32_t direction,
-                                          int32_t moves, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f,
+                                               int32_t rank, const dpari_hx_step *step,
+                                               int32_t direction, int32_t moves, dpar_why *why)
 {
     const int beside = step->along == DPARI_HX_HALO_PLANES;
     dpari_zero(w, sizeof *w);
@@ -190,7 +190,7 @@ static int dpari_hx_peel(dpari_hx_walk *w, dpar_transfer *t)
 
 /* Advances to the next box. Sums are in the order of this walk. What the rank adds of its own comes
  * first where no peer's box precedes it, because it then need not wait for peers. */
-DPARI_API int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
 {
     w->own_first = 0;
     if (w->side == 0) {
@@ -218,7 +218,7 @@ DPARI_API int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
 }
 
 /* Pairs that turn by one or three quarters go component by component: two items. */
-DPARI_API int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
+DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
 {
     return f->vector == 2 && (t->turn & 1) != 0 ? 2 : 1;
 }

@@ -25,14 +25,14 @@ typedef struct dpari_hx_walk {
 } dpari_hx_walk;
 
 /* What moves: halos, or shared points alone. */
-DPARI_API int32_t dpari_hx_moves(const dpar_halo_plan_desc *o);
+DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *o);
 /* The boxes that `rank` sends or receives (direction) in a step; DONE: the step has none. */
-DPARI_API dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
-                                          const dpari_hx_step *step, int32_t direction,
-                                          int32_t moves, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f,
+                                               int32_t rank, const dpari_hx_step *step,
+                                               int32_t direction, int32_t moves, dpar_why *why);
 /* 1: *t is the next box, in the order in which its sums come. */
-DPARI_API int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t);
+DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t);
 /* Items that a box makes. */
-DPARI_API int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t);
+DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t);
 
 #endif

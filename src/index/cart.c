@@ -240,7 +240,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
 
 /* ---- ordered factorisations ---- */
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, int32_t *parts)
+DPARI_API DPARI_COLD dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, int32_t *parts)
 {
     dpari_cart_primes f;
     int32_t x[DPAR_MAX_DIMS], rest[DPAR_MAX_DIMS], j, d;
@@ -513,9 +513,10 @@ static dpar_status dpari_grid_bound(int32_t ranks, int32_t dims, const int64_t *
 
 /* Free axes into g, fixed ones into its first cost; then the search. Checked before: 0 when there
  * is no such grid. */
-DPARI_COLD DPARI_APART int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims,
-                                           const int64_t *cells, const int64_t *weight,
-                                           uint32_t periodic, int32_t *parts, int64_t *cut)
+DPARI_COLD DPARI_STATIC_NOINLINE int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims,
+                                                     const int64_t *cells, const int64_t *weight,
+                                                     uint32_t periodic, int32_t *parts,
+                                                     int64_t *cut)
 {
     dpari_cart_grid g;
     int32_t d, j = 0;
@@ -553,10 +554,11 @@ DPARI_COLD DPARI_APART int dpari_grid_best(int32_t divides, int32_t rest, int32_
 }
 
 /* All that can be wrong; *rest: the ranks that the free axes must make. */
-DPARI_APART DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int32_t dims,
-                                                    const int64_t *cells, const int64_t *weight,
-                                                    const int32_t *parts, int32_t *rest,
-                                                    dpar_why *why)
+DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int32_t dims,
+                                                              const int64_t *cells,
+                                                              const int64_t *weight,
+                                                              const int32_t *parts, int32_t *rest,
+                                                              dpar_why *why)
 {
     dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
     int32_t open = 0;
@@ -722,7 +724,7 @@ static int dpari_cart_next(const dpar_cart *cart, const int32_t *coord, const in
     return 1;
 }
 
-DPARI_DOOR DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
+DPARI_API DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 {
     switch (shape) {
     case DPAR_STENCIL_STAR: return dims > 1 ? 1 : dims;

@@ -38,9 +38,9 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
     return DPAR_OK;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
-                                                  const int64_t *numel, int64_t align,
-                                                  int32_t ranks, int64_t *start, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
+                                                 const int64_t *numel, int64_t align, int32_t ranks,
+                                                 int64_t *start, dpar_why *why)
 {
     int64_t end = 0, padded;
     int32_t i;
@@ -87,8 +87,8 @@ static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, 
     return 1;
 }
 
-DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
-                                dpar_piece *piece)
+DPARI_API int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
+                               dpar_piece *piece)
 {
     return rank >= 0 && rank < f->ranks &&
            dpari_flat_cut(rank * f->shard, rank * f->shard + f->shard, start, numel, piece);
@@ -97,7 +97,7 @@ DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t nume
 /* ---- buckets -----------------------------------------------------------------------------------
  */
 
-DPARI_DOOR dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes)
+DPARI_API dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes)
 {
     dpar_buckets_desc how;
     dpari_zero(&how, sizeof(how));

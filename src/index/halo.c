@@ -75,7 +75,7 @@ static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why
 }
 
 /* Rows behind a pole: not the one that is held twice. */
-DPARI_API int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole)
+DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole)
 {
     return dpar_halo_points(h, h->fold) - ((h->pole_rows & pole) != 0) - (h->folds && h->on_row);
 }
@@ -315,7 +315,7 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
  */
 
 /* True if the end of a dim meets other points. */
-DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d)
+DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *h, int32_t d)
 {
     return (h->periodic >> d & 1u) != 0 || (h->cube && d >= h->grid.dims - 2);
 }
@@ -347,8 +347,8 @@ static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_
 }
 
 /* The owner of point i: the coordinates of the axes that cut the dim, and what it owns. */
-DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
-                                int64_t *at)
+DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
+                                     int64_t *at)
 {
     int64_t local = 0, run = 0, cell = i;
     if (dpari_halo_more(h, d)) {
@@ -391,8 +391,8 @@ static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 
 /* One dim of one rank: its own points, and what its array holds. Without points of its own they
  * are empty and lie at the beginning. 0 when it has neither. */
-DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
-                               int64_t *box)
+DPARI_INTERNAL int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d,
+                                    int64_t *own, int64_t *box)
 {
     int has, reads;
     reads = h->window[d].kernel != 0 &&
@@ -430,7 +430,7 @@ static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
 }
 
 /* The coordinates of a rank's block. */
-DPARI_DOOR int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
+DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
 {
     return dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord);
 }
@@ -461,8 +461,8 @@ static void dpari_halo_shrink(const dpar_halo *h, int32_t d, const int64_t *own,
 }
 
 /* What a rank computes in a dim, and the core of it. */
-DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *out,
-                                int64_t *core)
+DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d,
+                                          int64_t *out, int64_t *core)
 {
     int64_t own[2] = {0, 0}, n = h->grid.extent[d];
     int has = dpari_layout_span(&h->grid, coord, d, &own[0], &own[1]);
@@ -502,8 +502,8 @@ static int dpari_halo_pair(const dpar_halo *h, const int32_t *coord, int32_t d, 
 }
 
 /* The inner or the outer box; 0 when it is empty or there is none. */
-DPARI_APART int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer,
-                               dpar_box *box)
+DPARI_STATIC_NOINLINE int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer,
+                                         dpar_box *box)
 {
     int32_t coord[DPAR_MAX_AXES], i, dims = h->grid.dims;
     int64_t inner[2], outer[2];
@@ -598,12 +598,12 @@ DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpa
     return dpari_halo_slab_of(h, rank, DPARI_WORK, 0, n, box);
 }
 
-DPARI_API int32_t dpari_halo_outside(const dpar_halo *h)
+DPARI_INTERNAL int32_t dpari_halo_outside(const dpar_halo *h)
 {
     return dpari_halo_windows(h) ? h->grid.dims : dpari_stencil_axes(h->shape, h->grid.dims);
 }
 
-DPARI_DOOR int dpari_halo_star(const dpar_halo *h)
+DPARI_API int dpari_halo_star(const dpar_halo *h)
 {
     return h->shape == DPAR_STENCIL_STAR && !dpari_halo_windows(h);
 }

@@ -49,7 +49,7 @@ static void dpari_hshow_colour(dpar_text *t, int32_t peer)
 }
 
 /* Where point v of dim k (0 down, 1 across) begins. */
-DPARI_APART int64_t dpari_hshow_at(const dpari_hshow *s, int32_t k, int64_t v)
+DPARI_STATIC_NOINLINE int64_t dpari_hshow_at(const dpari_hshow *s, int32_t k, int64_t v)
 {
     return (k ? DPARI_HSHOW_LEFT : DPARI_HSHOW_TOP) + (v - s->lo[k]) * s->scale / 1024;
 }

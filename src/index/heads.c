@@ -119,11 +119,11 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
     return 1;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
-                                                       const dpar_split *heads, int32_t rank,
-                                                       int64_t width, int64_t *send,
-                                                       int64_t *send_at, int64_t *receive,
-                                                       int64_t *receive_at, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
+                                                      const dpar_split *heads, int32_t rank,
+                                                      int64_t width, int64_t *send,
+                                                      int64_t *send_at, int64_t *receive,
+                                                      int64_t *receive_at, dpar_why *why)
 {
     int64_t all, tokens, mine, sent = 0, received = 0;
     int32_t q;

@@ -236,8 +236,8 @@ static const int32_t *dpari_coords(const dpar_layout *l, int32_t rank, int32_t *
 }
 
 /* Apart, so that its frame does not stand below the search for the coordinates. */
-DPARI_APART int64_t dpari_global_at(const dpar_layout *l, const int32_t *coord, int32_t dim,
-                                    int64_t local, int64_t *run)
+DPARI_STATIC_NOINLINE int64_t dpari_global_at(const dpar_layout *l, const int32_t *coord,
+                                              int32_t dim, int64_t local, int64_t *run)
 {
     int64_t here, i;
     dpari_nest e;
@@ -259,8 +259,8 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
     return dpari_global_at(l, dpari_coords(l, rank, coord), dim, local, run);
 }
 
-DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
-                                 int64_t *lo, int64_t *hi)
+DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
+                                int64_t *lo, int64_t *hi)
 {
     int64_t run;
     dpari_nest e;
@@ -277,8 +277,8 @@ DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int
 }
 
 /* From the outermost cut inwards. */
-DPARI_APART int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord, int32_t dim,
-                                    int64_t i)
+DPARI_STATIC_NOINLINE int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord,
+                                              int32_t dim, int64_t i)
 {
     int64_t size = l->extent[dim];
     int32_t k;
@@ -292,7 +292,8 @@ DPARI_APART int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord, 
     return i;
 }
 
-DPARI_API int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i)
+DPARI_INTERNAL int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim,
+                                           int64_t i)
 {
     int32_t coord[DPAR_MAX_AXES];
     if (dim < 0 || dim >= l->dims || dpari_coords(l, rank, coord) == NULL) {
@@ -330,8 +331,8 @@ DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, in
 
 /* ---- all dims ------------------------------------------------------------------------------- */
 
-DPARI_APART void dpari_local_at(const dpar_layout *l, const int32_t *coord, int32_t d,
-                                int64_t *shape, int64_t *offset)
+DPARI_STATIC_NOINLINE void dpari_local_at(const dpar_layout *l, const int32_t *coord, int32_t d,
+                                          int64_t *shape, int64_t *offset)
 {
     int64_t run, first;
     dpari_nest e;
@@ -411,7 +412,7 @@ static uint32_t dpari_copy_axes(const dpar_layout *l)
     return set;
 }
 
-DPARI_DOOR int32_t dpari_layout_copies(const dpar_layout *l)
+DPARI_API int32_t dpari_layout_copies(const dpar_layout *l)
 {
     return dpar_mesh_group_size(&l->mesh, dpari_copy_axes(l));
 }
@@ -484,7 +485,7 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
 
 /* ---- comparing ------------------------------------------------------------------------------ */
 
-DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
+DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
 {
     const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* as it is: compilers ask */
     int32_t k;
@@ -494,7 +495,7 @@ DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
     }
 }
 
-DPARI_API int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
+DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
 {
     int32_t i, d;
     if (a->dims != b->dims || !dpari_mesh_same(&a->mesh, &b->mesh)) {

@@ -140,7 +140,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *name
     return st == DPAR_OK ? dpari_mesh_finish(&l, order, mesh, why) : st;
 }
 
-DPARI_DOOR int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b)
+DPARI_API int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b)
 {
     int32_t i;
     if (a->axes != b->axes || a->offset != b->offset) {
@@ -253,7 +253,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
     return 0;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_mesh_injective(const dpar_mesh *mesh)
+DPARI_API DPARI_COLD int dpari_mesh_injective(const dpar_mesh *mesh)
 {
     dpari_digits s;
     int32_t i;

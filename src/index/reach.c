@@ -71,7 +71,7 @@ static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
 
 /* Faces come in pairs: from even ones east leads one face on, straight, north two, with a turn;
  * from odd ones north and east. West and south lead back. */
-DPARI_DOOR int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
+DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
 {
     int32_t along_y = edge >= DPARI_EDGE_SOUTH, step;
     if (face < 0 || face > 5 || edge < DPARI_EDGE_WEST || edge > DPARI_EDGE_NORTH) {
@@ -371,7 +371,7 @@ static int dpari_halo_travels(const dpar_halo_cursor *w)
 }
 
 /* The next box of segments of this receiver; `fresh` begins with its first. */
-DPARI_APART int dpari_halo_box_next(dpar_halo_cursor *w, int fresh)
+DPARI_STATIC_NOINLINE int dpari_halo_box_next(dpar_halo_cursor *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -513,7 +513,7 @@ static void dpari_halo_advance(dpar_halo_cursor *w, int32_t d)
 }
 
 /* The first of all receivers, or the next one. */
-DPARI_APART int dpari_halo_receivers(dpar_halo_cursor *w, int fresh)
+DPARI_STATIC_NOINLINE int dpari_halo_receivers(dpar_halo_cursor *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -632,7 +632,8 @@ static void dpari_halo_turn(const dpar_halo_cursor *w, dpar_transfer *t)
     t->turn = adjoint ? (4 - turn) % 4 : turn;
 }
 
-DPARI_APART void dpari_halo_fill(const dpar_halo_cursor *w, int32_t peer, dpar_transfer *t)
+DPARI_STATIC_NOINLINE void dpari_halo_fill(const dpar_halo_cursor *w, int32_t peer,
+                                           dpar_transfer *t)
 {
     const dpar_halo *h = w->h, *from = h;
     int32_t adjoint = w->mode % 2, d;

@@ -66,7 +66,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
 
 /* ---- the sets of ranks ----------------------------------------------------------------------- */
 
-DPARI_APART uint32_t dpari_axes_of(const dpar_layout *l, int32_t kind)
+DPARI_STATIC_NOINLINE uint32_t dpari_axes_of(const dpar_layout *l, int32_t kind)
 {
     uint32_t set = 0;
     int32_t i;
@@ -156,8 +156,8 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
 }
 
 /* Which of the copies at `coord` may send to q: n of them from number *low on. The nearest. */
-DPARI_APART int32_t dpari_pool(const dpar_redistribute_cursor *w, const int32_t *coord, int32_t q,
-                               int32_t *low)
+DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *w, const int32_t *coord,
+                                         int32_t q, int32_t *low)
 {
     const dpar_mesh *m = &dpari_from(w)->mesh;
     uint32_t copies = w->free_from;
@@ -184,8 +184,8 @@ DPARI_APART int32_t dpari_pool(const dpar_redistribute_cursor *w, const int32_t 
 
 /* The number of q among the receivers of its box that share a pool of n copies, and how many they
  * are: those of its node when the pool is its node's, else all. */
-DPARI_APART int32_t dpari_takers(const dpar_redistribute_cursor *w, int32_t q, int32_t n,
-                                 int32_t *number)
+DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *w, int32_t q, int32_t n,
+                                           int32_t *number)
 {
     const dpar_mesh *m = &dpari_to(w)->mesh;
     int32_t takers = dpar_mesh_group_size(m, w->free_to), first, below;
@@ -313,7 +313,8 @@ static int64_t dpari_even_start(int64_t size, int32_t n, int32_t i)
 
 /* Where outer part j of dim d begins: evenly, moved to the nearest end of a receiver's box. Both
  * sides have rows: local index x is global index lead + x. */
-DPARI_APART int64_t dpari_outer_start(const dpar_redistribute_cursor *w, int32_t d, int32_t j)
+DPARI_STATIC_NOINLINE int64_t dpari_outer_start(const dpar_redistribute_cursor *w, int32_t d,
+                                                int32_t j)
 {
     int32_t coord[DPAR_MAX_AXES];
     int64_t x = dpari_even_start(w->held[d], w->outer[d], j), there, run;
@@ -644,7 +645,7 @@ static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout 
 }
 
 /* Sender becomes receiver, `rank` of the other layout, and back. */
-DPARI_APART void dpari_turn_round(dpar_redistribute_cursor *w, int32_t rank)
+DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *w, int32_t rank)
 {
     int32_t d;
     for (d = 0; d < (int32_t)sizeof(dpar_layout); d++) {
@@ -687,7 +688,7 @@ static int dpari_range_to(dpar_redistribute_cursor *w, int32_t q)
 }
 
 /* To the next rank of the node (or this one alone) that takes something; 0: all were asked. */
-DPARI_APART int dpari_next_mate(dpar_redistribute_cursor *w)
+DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *w)
 {
     while (w->phase == DPARI_TO_NODE) {
         if (w->mate == w->mates) {
@@ -701,7 +702,7 @@ DPARI_APART int dpari_next_mate(dpar_redistribute_cursor *w)
 
 /* To the next range, perhaps an empty one, for receivers of anywhere: all that take whole boxes,
  * then the one or two that take a share. 0 at the end. */
-DPARI_APART int dpari_next_phase(dpar_redistribute_cursor *w)
+DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *w)
 {
     int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
     int32_t takers = dpar_mesh_group_size(&w->other.mesh, w->free_to), d;
@@ -832,7 +833,8 @@ static void dpari_add_most(int64_t *sum, int64_t n)
 }
 
 /* Adds the transfer that was reached. */
-DPARI_APART void dpari_walk_add(const dpar_redistribute_cursor *w, dpar_transfer_totals *sum)
+DPARI_STATIC_NOINLINE void dpari_walk_add(const dpar_redistribute_cursor *w,
+                                          dpar_transfer_totals *sum)
 {
     int64_t n = 1;
     int32_t d;

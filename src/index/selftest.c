@@ -7,15 +7,15 @@
 #include "inner.h"
 #include "redistribute.h"
 
-DPARI_DOOR DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
+DPARI_API DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
 {
     const uint32_t prime = UINT32_C(16777619); /* FNV-1a, of two halves */
     sum = (sum ^ (uint32_t)(v & INT64_C(0xffffffff))) * prime;
     return (sum ^ (uint32_t)((uint64_t)v >> 32)) * prime;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what,
-                                                dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what,
+                                               dpar_why *why)
 {
     return sum == right ? DPAR_OK
                         : dpari_say_word(DPAR_E_MISMATCH, why,

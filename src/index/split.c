@@ -563,13 +563,13 @@ DPAR_API int64_t dpar_split_part_count(const dpar_split *s, int32_t part)
     }
 }
 
-DPARI_DOOR int dpari_split_in_order(const dpar_split *s)
+DPARI_API int dpari_split_in_order(const dpar_split *s)
 {
     return s->rule == DPAR_SPLIT_CHUNK || s->rule == DPAR_SPLIT_EVEN ||
            s->rule == DPAR_SPLIT_FLOOR || s->rule == DPAR_SPLIT_RAGGED;
 }
 
-DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
+DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
 {
     /* each + 1 would pass 2^63 where one part has all of it */
     const int64_t each = n / parts, longer = n % parts, beyond = longer * each + longer;
@@ -583,8 +583,8 @@ DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part)
 }
 
 /* Apart, so that those who want no run pay nothing for it. */
-DPARI_APART int32_t dpari_split_find_run(const dpar_split *s, int64_t i, int64_t *local,
-                                         int64_t *run)
+DPARI_STATIC_NOINLINE int32_t dpari_split_find_run(const dpar_split *s, int64_t i, int64_t *local,
+                                                   int64_t *run)
 {
     int64_t at;
     int32_t part;
@@ -633,7 +633,7 @@ static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
 
 /* Of the first i elements those of `part`: what the rule would give it if there were only i, but
  * for the cuts, which stay where they are. */
-DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i)
+DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i)
 {
     int64_t in, offset, piece, size, turn;
     if (!dpari_split_has(s, part) || i <= 0) {

@@ -102,8 +102,8 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, int64_t inputs,
-                                                    int64_t outputs, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, int64_t inputs,
+                                                         int64_t outputs, dpar_why *why)
 {
     int64_t least = 0, more = 0;
     dpar_status st = dpari_window_judge(v, inputs, why);
@@ -148,8 +148,8 @@ static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t 
     return dpari_least(outputs, y);
 }
 
-DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs,
-                                   int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_API void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                  int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first, last;
     lo = dpari_most(0, dpari_least(lo, inputs));
@@ -210,8 +210,8 @@ static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outp
     *hi = dpari_most(1, dpari_least(at + v->kernel, inputs));
 }
 
-DPARI_DOOR int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
-                                  int64_t y1, int64_t *lo, int64_t *hi)
+DPARI_API int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
+                                 int64_t y1, int64_t *lo, int64_t *hi)
 {
     int64_t first, last, other;
     if (y0 < 0 || y1 <= y0 || y1 > outputs) {
@@ -231,8 +231,8 @@ DPARI_DOOR int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t 
     return 1;
 }
 
-DPARI_API void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                  int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                       int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first = *y0, last = *y1, end, a, b;
     for (end = last; first < end;) { /* the first that reads nothing below */
@@ -257,8 +257,8 @@ DPARI_API void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t 
     *y1 = end;
 }
 
-DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
-                                  int64_t *hi)
+DPARI_API int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
+                                 int64_t *hi)
 {
     int64_t s = dpari_window_stride(v);
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit / s) {
@@ -269,8 +269,8 @@ DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, 
     return 1;
 }
 
-DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                       int64_t *lo, int64_t *hi)
+DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
+                                      int64_t *lo, int64_t *hi)
 {
     int64_t s = dpari_window_stride(v), first, last;
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit) {
@@ -288,7 +288,7 @@ DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int
     return 1;
 }
 
-DPARI_API int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i)
+DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i)
 {
     int64_t d = dpari_window_dilation(v), group, members, first;
     if (i < 0 || i >= inputs || v->kernel < 1) {

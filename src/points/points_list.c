@@ -14,7 +14,7 @@
 
 enum { DPARI_PT_LONG = 4 }; /* indices of a run on average from which pairs pay */
 
-DPARI_API int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n)
+DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n)
 {
     int64_t i;
     l->count = n;
@@ -33,7 +33,7 @@ DPARI_API int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64
     return l->kind == DPARI_PT_ONE ? 0 : l->kind == DPARI_PT_RUNS ? 2 * l->runs : n;
 }
 
-DPARI_API void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at)
+DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at)
 {
     int64_t i, r = -1;
     if (l->kind == DPARI_PT_ONE) {
@@ -54,7 +54,7 @@ DPARI_API void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at
     }
 }
 
-DPARI_API dpari_pt_list dpari_pt_dense(int64_t n)
+DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n)
 {
     dpari_pt_list l;
     l.count = n;
@@ -66,8 +66,8 @@ DPARI_API dpari_pt_list dpari_pt_dense(int64_t n)
     return l;
 }
 
-DPARI_API int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
-                                int32_t *first)
+DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
+                                     int32_t *first)
 {
     if (l->kind == DPARI_PT_EACH) {
         *first = l->at[cursor];
@@ -84,8 +84,8 @@ DPARI_API int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t 
 /* ---- copies ---- */
 
 /* Inlined for each size that is a constant. */
-DPARI_AT_ONCE void dpari_pt_gather(unsigned char *to, int64_t step, const unsigned char *from,
-                                   int64_t stride, const int32_t *at, int64_t n, size_t size)
+DPARI_ALWAYS_INLINE void dpari_pt_gather(unsigned char *to, int64_t step, const unsigned char *from,
+                                         int64_t stride, const int32_t *at, int64_t n, size_t size)
 {
     int64_t k;
     for (k = 0; k < n; k++) {
@@ -93,8 +93,9 @@ DPARI_AT_ONCE void dpari_pt_gather(unsigned char *to, int64_t step, const unsign
     }
 }
 
-DPARI_AT_ONCE void dpari_pt_scatter(unsigned char *to, int64_t stride, const unsigned char *from,
-                                    int64_t step, const int32_t *at, int64_t n, size_t size)
+DPARI_ALWAYS_INLINE void dpari_pt_scatter(unsigned char *to, int64_t stride,
+                                          const unsigned char *from, int64_t step,
+                                          const int32_t *at, int64_t n, size_t size)
 {
     int64_t k;
     for (k = 0; k < n; k++) {
@@ -102,8 +103,8 @@ DPARI_AT_ONCE void dpari_pt_scatter(unsigned char *to, int64_t stride, const uns
     }
 }
 
-DPARI_AT_ONCE void dpari_pt_row(unsigned char *to, int64_t step, const unsigned char *from,
-                                int64_t stride, int64_t n, size_t size)
+DPARI_ALWAYS_INLINE void dpari_pt_row(unsigned char *to, int64_t step, const unsigned char *from,
+                                      int64_t stride, int64_t n, size_t size)
 {
     int64_t k;
     for (k = 0; k < n; k++) {
@@ -204,8 +205,8 @@ static void dpari_pt_move_runs(const dpari_pt_list *into, dpari_pt_side to,
     }
 }
 
-DPARI_API void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to, const dpari_pt_list *from,
-                             dpari_pt_side of, int64_t size)
+DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
+                                  const dpari_pt_list *from, dpari_pt_side of, int64_t size)
 {
     if (into->kind == DPARI_PT_ONE && from->step != 0 && size == 8 && to.stride == 8) {
         dpari_pt_gather_strided(to.at + into->first * to.stride, of.at + from->first * of.stride,
@@ -221,7 +222,7 @@ DPARI_API void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to, const 
     }
 }
 
-DPARI_API void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size)
+DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size)
 {
     int64_t k, n, i, cursor = 0;
     for (k = 0; k < l->count; k += n, cursor++) {
@@ -247,7 +248,7 @@ static void dpari_pt_combine_row(unsigned char *to, const unsigned char *of, int
     dpari_kern_reduce(out, 1, in, 2, n, type, op, 0);
 }
 
-DPARI_AT_ONCE void dpari_pt_add_f64(unsigned char *to, const unsigned char *of)
+DPARI_ALWAYS_INLINE void dpari_pt_add_f64(unsigned char *to, const unsigned char *of)
 {
     double a, b;
     dpari_elements_bits(&a, to, 8);
@@ -267,8 +268,8 @@ static void dpari_pt_sum_f64(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_
     }
 }
 
-DPARI_API void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
-                                int32_t n, int32_t type, int32_t op)
+DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
+                                     int32_t n, int32_t type, int32_t op)
 {
     const int64_t size = n * (int64_t)dpar_type_bytes(type);
     int64_t k, run, i, cursor = 0;

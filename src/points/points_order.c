@@ -38,7 +38,7 @@ static int dpari_po_deal(const dpari_po_item *item, dpari_po_item *out, int64_t 
     return 1;
 }
 
-DPARI_API dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n)
+DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n)
 {
     int32_t by_id, shift;
     int64_t i;
@@ -58,8 +58,8 @@ DPARI_API dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare
     return item;
 }
 
-DPARI_API DPARI_COLD void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes,
-                                         dpar_status *st, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes,
+                                              dpar_status *st, dpar_why *why)
 {
     int64_t all = 0;
     void *at = NULL;
@@ -79,7 +79,7 @@ DPARI_API DPARI_COLD void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t b
     return at;
 }
 
-DPARI_API DPARI_COLD void dpari_po_free(dpari_po_pages *p)
+DPARI_INTERNAL DPARI_COLD void dpari_po_free(dpari_po_pages *p)
 {
     while (p->used > 0) {
         p->used--;
@@ -87,7 +87,7 @@ DPARI_API DPARI_COLD void dpari_po_free(dpari_po_pages *p)
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why)
 {
     return !c->mem || c->node || dpari_world_of(c)
                ? DPAR_OK
@@ -96,15 +96,16 @@ DPARI_API DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why
                            0, 0, 0);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_po_said(const dpar_comm *c, dpar_status st, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_said(const dpar_comm *c, dpar_status st,
+                                                    dpar_why *why)
 {
     return st == DPAR_OK
                ? st
                : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first,
-                                                dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first,
+                                                     dpar_why *why)
 {
     dpari_po_pages pages;
     dpar_status st = DPAR_OK;

@@ -20,7 +20,7 @@ DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t i
 /* Sorts n items, equal ones as they are; spare: room for n. Returns where they are then: one of
  * both. O(n): a pass for each byte
  * in which they differ. */
-DPARI_API dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n);
+DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n);
 
 /* Pages that are needed for a while. Zero it; dpari_po_free gives all of them back. */
 enum { DPARI_PO_PAGES = 8 };
@@ -30,15 +30,15 @@ typedef struct dpari_po_pages {
     int32_t used;
 } dpari_po_pages;
 /* n things of so many bytes, zeroed. Nothing after a failure: *st, with a message. */
-DPARI_API void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes, dpar_status *st,
-                              dpar_why *why);
-DPARI_API void dpari_po_free(dpari_po_pages *p);
+DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes, dpar_status *st,
+                                   dpar_why *why);
+DPARI_INTERNAL void dpari_po_free(dpari_po_pages *p);
 
 /* E_ARG: the communicator reaches a device's memory alone. */
-DPARI_API dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why);
 /* st, with the message of c where it is an error. */
-DPARI_API dpar_status dpari_po_said(const dpar_comm *c, dpar_status st, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_po_said(const dpar_comm *c, dpar_status st, dpar_why *why);
 /* How many come before this rank's n, numbered from rank to rank. COLLECTIVE. */
-DPARI_API dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first, dpar_why *why);
 
 #endif

@@ -10,7 +10,7 @@
 /* ---- tables of ids ----------------------------------------------------------------------------
  */
 
-DPARI_API int64_t dpari_pt_table_room(int64_t n)
+DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n)
 {
     int64_t room = 2;
     while (room < n + n / 2) {
@@ -92,7 +92,7 @@ static int64_t dpari_pt_ruled_index(const dpari_points *x, int64_t id)
     return at;
 }
 
-DPARI_API int64_t dpari_pt_own_index(const dpari_points *x, int64_t id)
+DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *x, int64_t id)
 {
     int64_t at;
     if (x->ruled && !x->hashed) {
@@ -106,7 +106,7 @@ DPARI_API int64_t dpari_pt_own_index(const dpari_points *x, int64_t id)
     return at < x->head.own ? at : -1;
 }
 
-DPARI_API int64_t dpari_pt_index(const dpari_points *x, int64_t id)
+DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *x, int64_t id)
 {
     const int64_t at = x->hashed ? -1 : dpari_pt_own_index(x, id);
     return at >= 0 ? at : dpari_pt_find(&x->table, id);
@@ -392,7 +392,7 @@ static void dpari_pt_sort(int64_t *id, int32_t *with, int64_t n, int64_t *spare,
 /* ---- lists of both sides ----------------------------------------------------------------------
  */
 
-DPARI_API void dpari_pt_both_free(dpari_pt_both *both)
+DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both)
 {
     int32_t i;
     for (i = 0; i < 2; i++) {
@@ -491,8 +491,8 @@ static dpar_status dpari_pt_enter(dpari_points *x, const dpar_points_desc *d, dp
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
-                                                 dpari_pt_both *both, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
+                                                      dpari_pt_both *both, dpar_why *why)
 {
     const int64_t most = dpari_most(d->own, d->ghosts);
     dpari_pt_mail m;
@@ -545,8 +545,8 @@ static void dpari_pt_sort_lists(const dpar_points_desc *d, dpari_pt_both *both, 
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
-                                                   dpari_pt_both *both, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
+                                                        dpari_pt_both *both, dpar_why *why)
 {
     const dpar_points_lists *l = d->lists;
     const int32_t size = x->head.comm->size;

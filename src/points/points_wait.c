@@ -11,19 +11,19 @@
 
 #define DPARI_PT_LOOK_EVERY 10e-3 /* seconds between two looks at peers while one tests */
 
-DPARI_API double dpari_pt_clock(const dpari_points *x)
+DPARI_INTERNAL double dpari_pt_clock(const dpari_points *x)
 {
     return x->timers ? dpari_os_now() : 0.0;
 }
 
-DPARI_API void dpari_pt_count(dpari_points *x, int32_t phase, double began)
+DPARI_INTERNAL void dpari_pt_count(dpari_points *x, int32_t phase, double began)
 {
     if (x->timers) {
         x->seconds[phase] += dpari_os_now() - began;
     }
 }
 
-DPARI_API dpar_status dpari_pt_broken(const dpari_points *x)
+DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *x)
 {
     return x->head.comm->status != DPAR_OK ? x->head.comm->status : x->node->status;
 }
@@ -63,7 +63,7 @@ static void dpari_pt_begin_sentence(const dpari_points *x, dpar_text *t, dpar_wh
                      x->vectors == 1 ? "vector" : "vectors");
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind)
 {
     dpar_why why;
     dpar_text t;
@@ -76,7 +76,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_differs(dpari_points *x, int32_t i, ui
     return dpari_pt_break(x, DPAR_E_MISMATCH, why.text);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref)
 {
     const dpar_status status = dpari_group_unmapped(x->node, ref);
     if (x->node != x->head.comm) {
@@ -152,8 +152,8 @@ static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *x, int32_t i,
                                                               : dpari_pt_fail(x, status, i, &q);
 }
 
-DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
-                                     uint64_t value, int wait)
+DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
+                                          uint64_t value, int wait)
 {
     double now;
     dpar_status st;

@@ -71,8 +71,8 @@ DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
 }
 
 /* dpar_schedule_init, of so many ranks and stages. */
-DPARI_API dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                           int64_t actions, void *mem, int64_t bytes,
-                                           dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                                int64_t actions, void *mem, int64_t bytes,
+                                                dpar_why *why);
 
 #endif

@@ -356,7 +356,7 @@ static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
  * SHARE: what fits in the cap, in proportion to that time; EVEN: the same for all stages of a rank.
  */
 enum { DPARI_LIMIT_SHARE = -1, DPARI_LIMIT_EVEN = -2 };
-DPARI_APART void dpari_list_limits(dpari_auto *x, int fourths)
+DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *x, int fourths)
 {
     const dpari_pipe *q = &x->q;
     int64_t unit = 1 + (x->hold[0] >> 40); /* hold[0] is the longest: no product overflows */

@@ -166,13 +166,13 @@ static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
 }
 
 /* Stages of a chain times micro-batches: no more than there are forwards in a right schedule. */
-DPARI_APART int64_t dpari_proof_cells(const dpar_schedule *s)
+DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *s)
 {
     int64_t cells = (int64_t)s->chain * s->micros;
     return cells <= s->begin[s->ranks] ? cells : 0;
 }
 
-DPARI_APART int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
+DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
 {
     if (dpari_proof_shape(s, NULL) != DPAR_OK) {
         return -1;
@@ -218,7 +218,8 @@ static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, voi
 
 /* ---- what the rules speak of ---------------------------------------------------------------- */
 
-DPARI_APART dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage, int32_t micro)
+DPARI_STATIC_NOINLINE dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage,
+                                                       int32_t micro)
 {
     return &w->cell[(int64_t)(stage % w->s->chain) * w->s->micros + micro];
 }
@@ -853,7 +854,7 @@ static void dpari_proof_blocker(const dpari_proof *w, dpari_proof_wait *k)
     }
 }
 
-DPARI_APART void dpari_proof_follow(const dpari_proof *w, dpari_proof_wait *k)
+DPARI_STATIC_NOINLINE void dpari_proof_follow(const dpari_proof *w, dpari_proof_wait *k)
 {
     k->rank = k->other_rank;
     k->at = k->other;
@@ -979,8 +980,9 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
 }
 
 /* Apart, as the transport's: neither frame stands below the other. */
-DPARI_COLD DPARI_APART dpar_status dpari_proof_rules(const dpar_schedule *s, int32_t flags,
-                                                     void *mem, dpar_why *why)
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedule *s,
+                                                               int32_t flags, void *mem,
+                                                               dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
@@ -1069,9 +1071,8 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
     return DPAR_OK;
 }
 
-DPARI_COLD DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s,
-                                                         const dpar_schedule_check_desc *how,
-                                                         void *mem, dpar_why *why)
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
+    const dpar_schedule *s, const dpar_schedule_check_desc *how, void *mem, dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
@@ -1088,9 +1089,9 @@ DPARI_COLD DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s,
 }
 
 /* What is asked, the schedule's shape and the memory; apart, since it is over before the rest. */
-DPARI_APART dpar_status dpari_proof_asked(const dpar_schedule *s,
-                                          const dpar_schedule_check_desc *how, int64_t bytes,
-                                          dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
+                                                    const dpar_schedule_check_desc *how,
+                                                    int64_t bytes, dpar_why *why)
 {
     dpar_status st;
     if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {

@@ -27,7 +27,7 @@ static void dpari_closed_add(dpari_closed *q, int64_t count, int64_t time)
     q->sum += product;
 }
 
-DPARI_APART int dpari_closed_need(dpari_closed *q, int holds, const char *condition)
+DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *q, int holds, const char *condition)
 {
     if (!holds && q->unmet == NULL) {
         q->unmet = condition;
@@ -221,7 +221,7 @@ static void dpari_closed_span(dpari_closed *q)
     }
 }
 
-DPARI_APART void dpari_closed_idle(dpari_closed *q)
+DPARI_STATIC_NOINLINE void dpari_closed_idle(dpari_closed *q)
 {
     int64_t work;
     (void)dpari_closed_need(q, q->c == 0, "no latency");
@@ -281,7 +281,7 @@ static void dpari_closed_peak_folded(dpari_closed *q, int64_t r)
     dpari_closed_add(q, 1, peak);
 }
 
-DPARI_APART void dpari_closed_peak(dpari_closed *q, int64_t r)
+DPARI_STATIC_NOINLINE void dpari_closed_peak(dpari_closed *q, int64_t r)
 {
     const int64_t p = q->p, m = q->m, v = q->v;
     int64_t peak = 0;
@@ -384,8 +384,8 @@ static int dpari_closed_plain(const dpar_schedule_times *t)
            t->bandwidth.of == NULL && t->bandwidth.all == 0 && t->sends == DPAR_SEND_MODE_BUFFERED;
 }
 
-DPARI_APART void dpari_closed_value(dpari_closed *q, const dpar_schedule_times *t, int32_t what,
-                                    int32_t rank)
+DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedule_times *t,
+                                              int32_t what, int32_t rank)
 {
     const int split = q->rule == DPAR_SCHEDULE_ZB_H1 || q->rule == DPAR_SCHEDULE_ZB_2P ||
                       q->rule == DPAR_SCHEDULE_INTERLEAVED_ZB || q->rule == DPAR_SCHEDULE_ZBV ||

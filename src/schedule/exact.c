@@ -146,8 +146,8 @@ static dpar_status dpari_job_fits(const dpar_schedule_optimize_desc *job, int32_
                      rank, always, need, cap);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job,
-                                                  dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job,
+                                                       dpar_why *why)
 {
     dpar_status st = dpari_job_shape(job, why);
     int32_t r;
@@ -163,7 +163,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pipe_check(const dpar_schedule_optimize_d
     return st;
 }
 
-DPARI_API int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job)
+DPARI_INTERNAL int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job)
 {
     return (int64_t)job->stages * job->micros * (job->split ? 3 : 2);
 }
@@ -182,7 +182,8 @@ static int64_t dpari_job_lag(const dpar_schedule_optimize_desc *job, int32_t sta
                : 0;
 }
 
-DPARI_APART int64_t dpari_job_weight(const dpar_schedule_optimize_desc *job, int32_t stage)
+DPARI_STATIC_NOINLINE int64_t dpari_job_weight(const dpar_schedule_optimize_desc *job,
+                                               int32_t stage)
 {
     return job->split ? dpari_each_at(&job->times->weight, stage) : 0;
 }
@@ -276,7 +277,7 @@ static int64_t dpari_bound_stage(const dpar_schedule_optimize_desc *job, int32_t
     return best;
 }
 
-DPARI_API int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job)
+DPARI_INTERNAL int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job)
 {
     dpari_chain c;
     int64_t bound = 0;
@@ -832,7 +833,7 @@ static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpa
     return DPAR_OK;
 }
 
-DPARI_API int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int64_t entries)
+DPARI_INTERNAL int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int64_t entries)
 {
     int64_t keys, sinces;
     if (entries < 1 || entries > (INT64_C(1) << 31) || dpari_exact_check(job, NULL) != DPAR_OK) {
@@ -845,10 +846,10 @@ DPARI_API int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int6
            entries * (8 * sinces + 8 * ((keys + 2) / 2));
 }
 
-DPARI_API dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
-                                         int64_t known, dpar_schedule *s,
-                                         dpar_schedule_optimize_result *result, void *mem,
-                                         int64_t bytes, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
+                                              int64_t known, dpar_schedule *s,
+                                              dpar_schedule_optimize_result *result, void *mem,
+                                              int64_t bytes, dpar_why *why)
 {
     dpari_search *x;
     dpar_schedule_optimize_result got;

@@ -314,7 +314,8 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
     return DPAR_OK;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc *order,
+                                                        dpar_why *why)
 {
     dpar_status st = dpari_order_numbers(order, why);
     if (st == DPAR_OK) {
@@ -381,7 +382,7 @@ typedef struct dpari_pen {
     const dpar_action *input; /* the first I that has no W yet, or before it */
 } dpari_pen;
 
-DPARI_APART void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
+DPARI_STATIC_NOINLINE void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
 {
     dpar_action *a = pen->at++;
     a->kind = (uint8_t)kind;
@@ -725,8 +726,8 @@ static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k,
 }
 
 /* Fills mem, which is large enough. Apart: the check has frames of its own. */
-DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_schedule_desc *order, void *mem,
-                                  int64_t bytes)
+DPARI_STATIC_NOINLINE void dpari_order_fill(dpar_schedule *s, const dpar_schedule_desc *order,
+                                            void *mem, int64_t bytes)
 {
     dpari_plan k = dpari_plan_of(order);
     int64_t actions, own = dpari_plan_bytes(&k, &actions);

@@ -1080,7 +1080,7 @@ static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
     }
 }
 
-DPARI_APART int64_t dpari_late_longest(const dpar_schedule *s)
+DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *s)
 {
     int64_t most = 0;
     int32_t r;

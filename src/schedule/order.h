@@ -8,6 +8,6 @@
 
 /* Checks whether there is such a schedule. Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE.
  * O(stages). */
-DPARI_API dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why);
 
 #endif

@@ -116,7 +116,8 @@ static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
 
 /* ---- judging -------------------------------------------------------------------------------- */
 
-DPARI_APART int dpari_placing_better(const dpari_placing_cut *a, const dpari_placing_cut *b)
+DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
+                                               const dpari_placing_cut *b)
 {
     return a->score.over < b->score.over ||
            (a->score.over == b->score.over && a->score.objective < b->score.objective);

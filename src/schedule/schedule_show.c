@@ -27,8 +27,8 @@ static int dpari_gantt_holds(int32_t kind)
     return kind != DPAR_ACTION_IDLE && !dpari_gantt_is_message(kind);
 }
 
-DPARI_APART dpar_status dpari_gantt_check_action(const dpar_schedule_draw_desc *g, int64_t k,
-                                                 int32_t rank, dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_draw_desc *g,
+                                                           int64_t k, int32_t rank, dpar_why *why)
 {
     const dpar_schedule *s = g->schedule;
     const dpar_action *a = &s->action[k];
@@ -76,7 +76,7 @@ static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *
 }
 
 /* ticks x width / last rounded down, for 0 <= ticks <= last; coarser when that would overflow. */
-DPARI_APART int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_t width)
+DPARI_STATIC_NOINLINE int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_t width)
 {
     while (last > INT64_MAX / width) {
         last /= 2;
@@ -130,7 +130,7 @@ static int32_t dpari_gantt_chunk(const dpar_schedule *s, int32_t stage)
     return n;
 }
 
-DPARI_APART int32_t dpari_gantt_digits(int64_t v)
+DPARI_STATIC_NOINLINE int32_t dpari_gantt_digits(int64_t v)
 {
     int32_t n = 1;
     for (; v > 9; v /= 10) {

@@ -93,7 +93,7 @@ static int dpari_sim_fits(const dpar_schedule *s)
 }
 
 /* A piece of memory, its size rounded up to 8 bytes. */
-DPARI_APART void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
+DPARI_STATIC_NOINLINE void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
 {
     void *at = mem == NULL ? NULL : mem + *used;
     *used += dpari_whole_words(bytes);
@@ -170,8 +170,8 @@ static int dpari_sum(int64_t *sum, int64_t more)
 
 /* part x 10^digits / whole, rounded down, and what is left over, without a wider product; -1 when
  * it passes INT64_MAX. part >= 0, whole > 0. */
-DPARI_COLD DPARI_APART int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits,
-                                               int64_t *left)
+DPARI_COLD DPARI_STATIC_NOINLINE int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits,
+                                                         int64_t *left)
 {
     int64_t value = part / whole;
     part %= whole;
@@ -314,7 +314,7 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, 
 }
 
 /* One wire for each pair of ranks: the first stage and side with that pair names it. */
-DPARI_COLD DPARI_APART void dpari_sim_wires(dpari_sim *m)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *m)
 {
     const dpar_schedule *s = &m->s;
     int32_t *head = m->scratch, *mark = head + s->ranks, *next = mark + s->ranks;
@@ -406,9 +406,9 @@ static int dpari_sim_row(int kind)
 }
 
 /* "rank 2: 2B1 stands before 2F1 or without it". */
-DPARI_COLD DPARI_APART dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action *a,
-                                                 const char *what, int kind, int32_t stage,
-                                                 int32_t micro)
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_t rank,
+                                                           const dpar_action *a, const char *what,
+                                                           int kind, int32_t stage, int32_t micro)
 {
     dpar_text t;
     dpar_action other;
@@ -805,7 +805,7 @@ static int32_t dpari_sim_queue(const dpari_sim *m, const dpar_action *a)
 }
 
 /* Puts message i behind the last of its queue. */
-DPARI_COLD DPARI_APART void dpari_sim_line_up(dpari_sim *m, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *m, int64_t i)
 {
     const dpar_action *a = &m->s.action[i];
     dpari_sim_line *line = &m->line[dpari_sim_queue(m, a)];
@@ -835,7 +835,7 @@ DPARI_COLD DPARI_APART void dpari_sim_line_up(dpari_sim *m, int64_t i)
 }
 
 /* The queues of all ranks. */
-DPARI_COLD DPARI_APART void dpari_sim_line_all(dpari_sim *m)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *m)
 {
     const dpar_schedule *s = &m->s;
     int32_t r, pass;
@@ -880,7 +880,7 @@ static uint32_t dpari_sim_let(const dpari_sim *m, int64_t i, int64_t j, int64_t 
 
 /* Message i, which was reached, leaves if its other half was reached too and both are the first of
  * their queues. */
-DPARI_COLD DPARI_APART void dpari_sim_leave(dpari_sim *m, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *m, int64_t i)
 {
     const dpar_action *a = &m->s.action[i];
     int32_t other;
@@ -903,7 +903,7 @@ DPARI_COLD DPARI_APART void dpari_sim_leave(dpari_sim *m, int64_t i)
 }
 
 /* Rank q posts message i, its next. All that can leave then does. */
-DPARI_COLD DPARI_APART int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
+DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
 {
     q->at = i + 1;
     m->end[i] = -2 - q->free;
@@ -921,8 +921,8 @@ DPARI_COLD DPARI_APART int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64
 
 /* A SEND into a buffer, or a RECV out of one, holds rank q until it may go; 0: that is not known.
  */
-DPARI_COLD DPARI_APART int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t j,
-                                            int32_t other)
+DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i,
+                                                      int64_t j, int32_t other)
 {
     const dpar_action *a = &m->s.action[i];
     const int sends = dpari_sim_is_send(a->kind);
@@ -1028,7 +1028,8 @@ static void dpari_sim_go(dpari_sim *m)
 /* ---- what came of it ------------------------------------------------------------------------- */
 
 /* "rank 3 waits at 3F0 for 2F0 of rank 2, which stands at 2B0". */
-DPARI_COLD DPARI_APART dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank,
+                                                             dpar_why *why)
 {
     const dpar_action *a = &m->s.action[m->rank[rank].at];
     dpar_action want = *a;
@@ -1078,7 +1079,8 @@ DPARI_COLD DPARI_APART dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, d
 }
 
 /* All ranks are through, but a message is still in its queue. */
-DPARI_COLD DPARI_APART dpar_status dpari_sim_left(int32_t rank, const dpar_action *a, dpar_why *why)
+DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const dpar_action *a,
+                                                            dpar_why *why)
 {
     dpar_text t;
     if (why != NULL) {
@@ -1161,8 +1163,9 @@ static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
 /* The rank stands idle before action i from `clock` to `until`: what of it is memory from `since`
  * on goes there from where the run put it. Before its first work it was put nowhere; its last is
  * yet to come, since a forward is. */
-DPARI_COLD DPARI_APART void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i,
-                                           int64_t clock, int64_t until, int64_t since)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o,
+                                                     int64_t i, int64_t clock, int64_t until,
+                                                     int64_t since)
 {
     const int kind = m->s.action[i].kind;
     int64_t done = clock; /* a blocking SEND: communication from the start */
@@ -1180,8 +1183,8 @@ DPARI_COLD DPARI_APART void dpari_sim_move(const dpari_sim *m, dpar_rank_timing 
 }
 
 /* Once more through a rank's list, when all times are known: which of its gaps are memory. */
-DPARI_COLD DPARI_APART void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin,
-                                              int64_t cap)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q,
+                                                        int64_t begin, int64_t cap)
 {
     const dpar_action *list = m->s.action;
     int64_t i, ahead = begin, clock = 0;
@@ -1212,7 +1215,7 @@ DPARI_COLD DPARI_APART void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, i
 }
 
 /* What caps say of the ranks. */
-DPARI_COLD DPARI_APART void dpari_sim_caps(dpari_sim *m, const dpar_schedule_times *t)
+DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *m, const dpar_schedule_times *t)
 {
     const dpar_schedule *s = &m->s;
     int32_t i;

@@ -54,7 +54,7 @@ static dpari_slots_cell *dpari_slots_at(const dpari_slots *w, const dpar_action 
 }
 
 /* A pool's free list: a rank has no more slots than actions. */
-DPARI_APART int64_t dpari_slots_room(const dpar_schedule *s)
+DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *s)
 {
     int64_t most = 0;
     int32_t r;
@@ -130,7 +130,8 @@ static void dpari_slots_message(dpari_slots *w, const dpar_action *a, dpar_actio
     }
 }
 
-DPARI_APART void dpari_slots_action(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
+DPARI_STATIC_NOINLINE void dpari_slots_action(dpari_slots *w, const dpar_action *a,
+                                              dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
     const int takes = a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_RELOAD;
@@ -218,9 +219,9 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *sl
 }
 
 /* Apart, so that its frame does not stand below the check. */
-DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s,
-                                           const dpar_schedule_slots_desc *how, void *mem,
-                                           dpar_why *why)
+DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
+                                                     const dpar_schedule_slots_desc *how, void *mem,
+                                                     dpar_why *why)
 {
     dpari_slots w;
     int32_t full;

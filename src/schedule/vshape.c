@@ -27,7 +27,7 @@ static int32_t dpari_v_slots(int32_t p, int32_t m)
     return 8 * m + 8 * p + 24; /* the last block begins at 6 m, ends 8 p later; then W's */
 }
 
-DPARI_API int64_t dpari_v_work(int32_t p, int32_t m)
+DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m)
 {
     int64_t cells = (int64_t)p * dpari_v_slots(p, m);
     return 4 * (4 * (int64_t)p * m + 2 * cells + (int64_t)p * DPARI_V_NUMBERS) + cells;
@@ -409,7 +409,7 @@ static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
     }
 }
 
-DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work)
+DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work)
 {
     dpari_v v;
     int32_t rank;

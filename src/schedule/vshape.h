@@ -8,8 +8,8 @@
 #include "generate.h"
 
 /* Bytes that making one takes beside the schedule; p and m as dpari_order_check allows. */
-DPARI_API int64_t dpari_v_work(int32_t p, int32_t m);
+DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m);
 /* Fills the lists of s, whose ranks, micros, begin and rank_of stand; work: aligned as int64_t. */
-DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
+DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
 
 #endif

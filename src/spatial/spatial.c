@@ -18,12 +18,12 @@
 #include "../comm/agree.h"
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
-#include "../comm/mem_run.h"
+#include "../comm/mem_private.h"
 #include "../comm/os.h"
 #include "../halo/halo_open.h"
 #include "../halo/halo_traffic.h"
 #include "../index/inner.h"
-#include "../train/layers_run.h"
+#include "../train/layers_private.h"
 
 /* A plan, and what is behind its head. */
 typedef struct dpari_spatial {

@@ -8,7 +8,7 @@
 
 #include "../base/arith.h"
 #include "../comm/agree.h"
-#include "../comm/mem_run.h"
+#include "../comm/mem_private.h"
 #include "../halo/halo_exchange.h"
 #include "../halo/halo_traffic.h"
 #include "../train/attention_way.h"

@@ -19,11 +19,11 @@
 #include "../comm/elements.h"
 #include "../comm/engine.h"
 #include "../comm/kernel.h"
-#include "../comm/mem_run.h"
+#include "../comm/mem_private.h"
 #include "../comm/shm.h"
 #include "../index/flat.h"
 #include "../index/inner.h"
-#include "ddp_run.h"
+#include "ddp_private.h"
 
 /* ---- options and memory -----------------------------------------------------------------------
  */

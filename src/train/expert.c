@@ -18,10 +18,10 @@
 #include "../comm/comm.h"
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
-#include "../comm/mem_run.h"
+#include "../comm/mem_private.h"
 #include "../comm/peers.h"
 #include "../index/inner.h"
-#include "layers_run.h"
+#include "layers_private.h"
 #include "made.h"
 
 /* ---- the router ------------------------------------------------------------------------------ */

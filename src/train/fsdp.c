@@ -22,14 +22,14 @@
 #include "../comm/comm.h"
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
-#include "../comm/mem_run.h"
+#include "../comm/mem_private.h"
 #include "../index/flat.h"
 #include "../index/inner.h"
 #include "../index/layout.h"
 #include "../index/redistribute.h"
-#include "layers_run.h"
+#include "layers_private.h"
 #include "made.h"
-#include "optimizer_run.h"
+#include "optimizer_private.h"
 
 typedef struct dpari_fsdp_unit {
     dpari_flat flat;

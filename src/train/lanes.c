@@ -192,8 +192,8 @@ DPARI_LANES_INLINE void dpari_lanes_store(void *x, int64_t i, int32_t type,
 }
 
 /* The last elements, from i on, and `rest` behind them. */
-DPARI_APART const double *dpari_lanes_last(double *room, const void *x, int64_t i, int64_t n,
-                                           int32_t type, double rest)
+DPARI_STATIC_NOINLINE const double *dpari_lanes_last(double *room, const void *x, int64_t i,
+                                                     int64_t n, int32_t type, double rest)
 {
     int64_t k;
     for (k = 0; k < DPARI_LANES_D; k++) {
@@ -202,8 +202,8 @@ DPARI_APART const double *dpari_lanes_last(double *room, const void *x, int64_t 
     return room;
 }
 
-DPARI_APART void dpari_lanes_last_store(void *x, int64_t i, int64_t n, int32_t type,
-                                        const double *room)
+DPARI_STATIC_NOINLINE void dpari_lanes_last_store(void *x, int64_t i, int64_t n, int32_t type,
+                                                  const double *room)
 {
     int64_t k;
     for (k = 0; i + k < n; k++) {
@@ -1724,7 +1724,7 @@ static dpari_lanes dpari_lanes_eights(void)
 
 enum { DPARI_LANES_ASKS = 4096 }; /* asking takes as long as some thousands of them */
 
-DPARI_API dpari_lanes dpari_lanes_for(int64_t work)
+DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
 {
 #if DPARI_LANES_ASKED
     const int wide = work >= DPARI_LANES_ASKS ? dpari_os_wide() : 0;

@@ -55,6 +55,6 @@ typedef struct dpari_lanes {
 } dpari_lanes;
 
 /* What a call of so much work takes, in elements of a sum: the CPU is asked where that pays. */
-DPARI_API dpari_lanes dpari_lanes_for(int64_t work);
+DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work);
 
 #endif

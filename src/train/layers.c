@@ -10,12 +10,12 @@
 #include "../base/real.h"
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
-#include "../comm/mem_run.h"
+#include "../comm/mem_private.h"
 #include "lanes.h"
 #include "layers_norm.h"
-#include "layers_run.h"
+#include "layers_private.h"
 #include "micro.h"
-#include "random_run.h"
+#include "random_private.h"
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
 
@@ -200,7 +200,7 @@ static int64_t dpari_mem_at(const dpar_mem_index *x, int64_t i)
 }
 
 /* The row of a number, below 0: none. */
-DPARI_APART int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
+DPARI_STATIC_NOINLINE int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
 {
     int32_t w;
     for (w = 0; w < x->windows; w++) {
@@ -564,7 +564,7 @@ static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merg
     }
 }
 
-DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m)
+DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m)
 {
     dpari_lanes l;
     int64_t i;
@@ -634,7 +634,8 @@ static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
 }
 
 /* A block of another type than F32. */
-DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
+DPARI_STATIC_NOINLINE void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q,
+                                              int64_t b)
 {
     const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
     dpari_lanes_blocks part = dpari_quant_blocks(q);
@@ -770,14 +771,14 @@ static DPARI_COLD dpar_status dpari_do_without(dpar_comm *c, const char *what)
         }                                                                                          \
         return dpari_do_ended(c, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call), #name); \
     }
-DPARI_DO_LAYER(DPARI_API, squares)
-DPARI_DO_LAYER(DPARI_API, optimize)
-DPARI_DO_LAYER(DPARI_API, round)
-DPARI_DO_LAYER(DPARI_API, gather)
-DPARI_DO_LAYER(DPARI_API, scatter)
-DPARI_DO_LAYER(DPARI_API, combine)
-DPARI_DO_LAYER(DPARI_API, dot)
-DPARI_DO_LAYER(DPARI_API, cross_entropy)
-DPARI_DO_LAYER(DPARI_API, attention_merge)
-DPARI_DO_LAYER(DPARI_DOOR, moments)
-DPARI_DO_LAYER(DPARI_DOOR, norm)
+DPARI_DO_LAYER(DPARI_INTERNAL, squares)
+DPARI_DO_LAYER(DPARI_INTERNAL, optimize)
+DPARI_DO_LAYER(DPARI_INTERNAL, round)
+DPARI_DO_LAYER(DPARI_INTERNAL, gather)
+DPARI_DO_LAYER(DPARI_INTERNAL, scatter)
+DPARI_DO_LAYER(DPARI_INTERNAL, combine)
+DPARI_DO_LAYER(DPARI_INTERNAL, dot)
+DPARI_DO_LAYER(DPARI_INTERNAL, cross_entropy)
+DPARI_DO_LAYER(DPARI_INTERNAL, attention_merge)
+DPARI_DO_LAYER(DPARI_API, moments)
+DPARI_DO_LAYER(DPARI_API, norm)

@@ -29,8 +29,8 @@ static void dpari_moments_copy(double *to, const double *from, int64_t count)
 }
 
 /* Floats as above. */
-DPARI_API void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
-                              int64_t step, int64_t count, double *to)
+DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
+                                   int64_t step, int64_t count, double *to)
 {
     int64_t i;
     if (type == DPAR_F64 && step == 1) {
@@ -55,9 +55,9 @@ DPARI_API void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type,
     }
 }
 
-DPARI_API DPARI_ONE_COPY const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type,
-                                                  int64_t at, int64_t count, double *room,
-                                                  int32_t *as)
+DPARI_INTERNAL DPARI_NOINLINE const void *dpari_row_at(const dpari_lanes *l, const void *x,
+                                                       int32_t type, int64_t at, int64_t count,
+                                                       double *room, int32_t *as)
 {
     if (dpari_is_wide(type)) {
         *as = type;
@@ -68,8 +68,8 @@ DPARI_API DPARI_ONE_COPY const void *dpari_row_at(const dpari_lanes *l, const vo
     return room;
 }
 
-DPARI_API void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
-                             double scale, const void *from, int64_t n)
+DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
+                                  double scale, const void *from, int64_t n)
 {
     int64_t i;
     if (type == DPAR_F64) {
@@ -190,7 +190,7 @@ static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
            !(sets > 0 && m->to == NULL);
 }
 
-DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m)
+DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m)
 {
     dpar_moments *to = (dpar_moments *)(void *)m->to;
     dpari_lanes l;
@@ -466,7 +466,7 @@ static int dpari_norm_fits(const dpar_mem_norm *m)
             (m->phase < DPAR_MEM_NORM_SUMS || m->dy.data != NULL));
 }
 
-DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
+DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
 {
     dpari_lanes l;
     int64_t p, sets;

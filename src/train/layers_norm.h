@@ -7,8 +7,8 @@
 #include "lanes.h"
 #include "layers.h"
 
-DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
-DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
+DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
+DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
 
 /* Loops over a row take so many elements at a time, as doubles: they know no type. */
 enum { DPARI_ROW_PART = 256 };
@@ -18,13 +18,13 @@ enum { DPARI_ROW_PART = 256 };
 #define DPARI_ROW
 #endif
 /* Elements at, at + step, ... of x, F64, F32, BF16 or F16: `count` of them. */
-DPARI_API void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
-                              int64_t step, int64_t count, double *to);
+DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
+                                   int64_t step, int64_t count, double *to);
 /* Elements at .. at + count - 1: where they lie, or in `room` as F64. *as: their type. */
-DPARI_API const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
-                                   int64_t count, double *room, int32_t *as);
+DPARI_INTERNAL const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type,
+                                        int64_t at, int64_t count, double *room, int32_t *as);
 /* y = keep y + scale x: F64, or else F32, in f32. x may be y. */
-DPARI_API void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
-                             double scale, const void *from, int64_t n);
+DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
+                                  double scale, const void *from, int64_t n);
 
 #endif

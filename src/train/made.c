@@ -15,7 +15,7 @@ typedef struct dpari_made {
     int64_t pages; /* bytes of the host's pages, this header included; 0 if from dpar_comm_alloc */
 } dpari_made;
 
-DPARI_API DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
+DPARI_INTERNAL DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
 {
     const int64_t all = bytes + DPARI_ROOM_ALIGN;
     void *at = NULL;
@@ -34,7 +34,7 @@ DPARI_API DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
     return (unsigned char *)at + DPARI_ROOM_ALIGN;
 }
 
-DPARI_API DPARI_COLD void dpari_made_give(void *memory)
+DPARI_INTERNAL DPARI_COLD void dpari_made_give(void *memory)
 {
     if (memory != NULL) {
         dpari_made *m = (dpari_made *)(void *)((unsigned char *)memory - DPARI_ROOM_ALIGN);
@@ -46,7 +46,7 @@ DPARI_API DPARI_COLD void dpari_made_give(void *memory)
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_made_or(dpar_status st, void *memory)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_or(dpar_status st, void *memory)
 {
     if (st < DPAR_OK) {
         dpari_made_give(memory);
@@ -54,7 +54,7 @@ DPARI_API DPARI_COLD dpar_status dpari_made_or(dpar_status st, void *memory)
     return st;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
 {
     if (st != DPAR_E_ARG) {
         dpari_made_give(memory);

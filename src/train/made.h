@@ -8,11 +8,11 @@
 
 /* Zeroed memory of the host at a multiple of 64, and what gives it back (NULL is fine): of
  * dpar_comm_alloc; where c->mem is a device's, pages of its own. NULL: there is none. */
-DPARI_API void *dpari_made_room(dpar_comm *c, int64_t bytes);
-DPARI_API void dpari_made_give(void *memory);
+DPARI_INTERNAL void *dpari_made_room(dpar_comm *c, int64_t bytes);
+DPARI_INTERNAL void dpari_made_give(void *memory);
 /* How an init in that memory ended, which is given back after an error. */
-DPARI_API dpar_status dpari_made_or(dpar_status st, void *memory);
+DPARI_INTERNAL dpar_status dpari_made_or(dpar_status st, void *memory);
 /* How a close ended: E_ARG refused it, and the memory stays. */
-DPARI_API dpar_status dpari_made_end(dpar_status st, void *memory);
+DPARI_INTERNAL dpar_status dpari_made_end(dpar_status st, void *memory);
 
 #endif

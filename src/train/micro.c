@@ -6,10 +6,10 @@
 
 #include "../base/arith.h"
 #include "../comm/elements.h"
-#include "random_run.h"
+#include "random_private.h"
 
-DPARI_APART const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i, int64_t n,
-                                            float *room)
+DPARI_STATIC_NOINLINE const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i,
+                                                      int64_t n, float *room)
 {
     double x[DPARI_ELEMENTS];
     dpari_elements_load(x, q->x, i, n, q->type);
@@ -17,13 +17,13 @@ DPARI_APART const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t 
     return room;
 }
 
-DPARI_API const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
-                                        float *room)
+DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
+                                             float *room)
 {
     return q->type == DPAR_F32 ? (const float *)q->x + i : dpari_quant_narrow(q, i, n, room);
 }
 
-DPARI_API void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n)
+DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n)
 {
     double y[DPARI_ELEMENTS];
     int64_t k;
@@ -56,7 +56,7 @@ static const dpari_micro *dpari_micro_of(int32_t format)
     return &all[format - DPAR_MEM_MXFP8];
 }
 
-DPARI_API int dpari_micro_fits(const dpar_mem_quantize *q)
+DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *q)
 {
     const dpari_micro *f;
     if (q->format < DPAR_MEM_MXFP8 || q->format > DPAR_MEM_NVFP4) {
@@ -67,7 +67,7 @@ DPARI_API int dpari_micro_fits(const dpar_mem_quantize *q)
            (q->stochastic == 0 || q->stochastic == 1);
 }
 
-DPARI_API int64_t dpari_micro_elements(int32_t format)
+DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format)
 {
     return dpari_micro_of(format)->block;
 }
@@ -101,7 +101,8 @@ static float dpari_micro_value(const dpari_micro *f, uint32_t code)
 }
 
 /* What the codes of a block with this scale are multiples of. */
-DPARI_APART float dpari_micro_unit(const dpar_mem_quantize *q, const dpari_micro *f, uint32_t scale)
+DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *q, const dpari_micro *f,
+                                             uint32_t scale)
 {
     const uint32_t bits = scale == 0xffu ? 0x7fc00000u : scale == 0 ? 0x400000u : scale << 23;
     float x;
@@ -133,7 +134,7 @@ static uint32_t dpari_micro_scale(const dpar_mem_quantize *q, const dpari_micro 
     return dpari_micro_code(dpari_micro_of(DPAR_MEM_MXFP8), most & 0x7fffffffu, NULL);
 }
 
-DPARI_API void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
+DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
 {
     const dpari_micro *f = dpari_micro_of(q->format);
     const int64_t lo = b * f->block, n = dpari_least(f->block, q->count - lo);
@@ -166,7 +167,7 @@ DPARI_API void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
     }
 }
 
-DPARI_API void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
+DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
 {
     const dpari_micro *f = dpari_micro_of(q->format);
     const uint32_t nan = 0x7fc00000u, sign = (uint32_t)1 << (f->bits - 1);

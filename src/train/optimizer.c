@@ -10,8 +10,8 @@
 #include "../base/type.h"
 #include "../comm/elements.h"
 #include "../comm/os.h"
-#include "optimizer_run.h"
-#include "random_run.h"
+#include "optimizer_private.h"
+#include "random_private.h"
 
 DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
 {
@@ -31,20 +31,20 @@ static int dpari_optim_share(double x)
     return x >= 0.0 && x < 1.0;
 }
 
-DPARI_API int32_t dpari_optimizer_moments(const dpar_optimizer *o)
+DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o)
 {
     return o->kind == DPAR_OPTIMIZER_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
 }
 
-DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
+DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
 {
     return o->moment_type != DPAR_TYPE_NONE ? o->moment_type
            : weight_type == DPAR_F64        ? DPAR_F64
                                             : DPAR_F32;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a,
-                                                     double b, double c)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a,
+                                                          double b, double c)
 {
     dpar_text t;
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);

@@ -18,11 +18,11 @@
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/elements.h"
-#include "../comm/mem_run.h"
+#include "../comm/mem_private.h"
 #include "ddp.h"
-#include "ddp_run.h"
+#include "ddp_private.h"
 #include "made.h"
-#include "over_run.h"
+#include "over_private.h"
 
 /* Bytes of a bucket, and the most buckets: with more gradients, buckets are larger. */
 enum { DPARI_OVER_BUCKET = 1 << 22, DPARI_OVER_MOST = 4096 };
@@ -185,12 +185,12 @@ static DPARI_COLD dpar_status dpari_over_learn(dpari_over *o)
 /* ---- what travels -----------------------------------------------------------------------------
  */
 
-DPARI_API int64_t dpari_over_first(const dpari_over *o)
+DPARI_INTERNAL int64_t dpari_over_first(const dpari_over *o)
 {
     return dpari_least(o->elements, o->share * o->d.c->rank);
 }
 
-DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash)
+DPARI_INTERNAL dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash)
 {
     dpar_comm *c = o->d.c;
     dpar_call call;
@@ -277,7 +277,7 @@ static dpar_status dpari_over_unpack(const dpari_over *o)
     return st;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
 {
     dpar_ddp *d = &o->d;
     const int32_t stays = d->under_way && !d->last;
@@ -322,7 +322,7 @@ static dpar_status dpari_over_end(dpar_ddp *d)
 /* ---- done -------------------------------------------------------------------------------------
  */
 
-DPARI_API dpari_over *dpari_over_of(dpar_ddp *d)
+DPARI_INTERNAL dpari_over *dpari_over_of(dpar_ddp *d)
 {
     if (d == NULL || d->ends != dpari_over_end) {
         if (d != NULL) {

@@ -7,9 +7,10 @@
 #include "../base/arith.h"
 #include "../base/real.h"
 #include "../comm/elements.h"
-#include "random_run.h"
+#include "random_private.h"
 
-DPARI_API void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words)
+DPARI_INTERNAL void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block,
+                                       uint32_t *words)
 {
     uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
     uint32_t d = (uint32_t)(stream >> 32), low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
@@ -37,8 +38,8 @@ static uint32_t dpari_random_word(uint64_t seed, uint64_t stream, uint64_t index
     return words[index % 4];
 }
 
-DPARI_API void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
-                                  uint64_t stream, uint64_t index, int32_t shift)
+DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
+                                       uint64_t stream, uint64_t index, int32_t shift)
 {
     uint32_t words[4], x;
     uint16_t h;

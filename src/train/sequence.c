@@ -16,13 +16,13 @@
 #include "../comm/agree.h"
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
-#include "../comm/mem_run.h"
+#include "../comm/mem_private.h"
 #include "../comm/peers.h"
 #include "../index/inner.h"
 #include "attention_way.h"
 #include "lanes.h"
 #include "layers_norm.h"
-#include "layers_run.h"
+#include "layers_private.h"
 #include "made.h"
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -30,7 +30,7 @@
 /* At most this is the lse of a query that sees no key. */
 static const double dpari_seq_nothing = -1e30;
 
-DPARI_API int32_t dpari_seq_sums(int32_t type)
+DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type)
 {
     return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
@@ -130,8 +130,7 @@ typedef struct dpari_seq_walk {
     int32_t again; /* another block of these queries was found before */
 } dpari_seq_walk;
 
-DPARI_DOOR void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo,
-                                int64_t *hi)
+DPARI_API void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo, int64_t *hi)
 {
     dpar_split s;
     (void)dpar_split_init(&s, a->tokens.rule, a->tokens.ends[a->tokens.docs], a->tokens.ranks, 1,
@@ -244,19 +243,20 @@ static int64_t dpari_seq_pairs(const dpari_seq_walk *w)
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-DPARI_API DPARI_ONE_COPY const void *dpari_seq_in(const void *base, int64_t elements, int32_t type)
+DPARI_INTERNAL DPARI_NOINLINE const void *dpari_seq_in(const void *base, int64_t elements,
+                                                       int32_t type)
 {
     return base != NULL ? (const unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-DPARI_API DPARI_ONE_COPY void *dpari_seq_at(void *base, int64_t elements, int32_t type)
+DPARI_INTERNAL DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
 /* Sums to the layer's type. */
-DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
-                                      int64_t n)
+DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
+                                           int64_t n)
 {
     return n == 0 || to == from
                ? DPAR_OK
@@ -739,8 +739,8 @@ static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void 
     return dpari_do_attention_merge(p->comm, &m);
 }
 
-DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
-                                        const dpari_seq_block *b)
+DPARI_API dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
+                                       const dpari_seq_block *b)
 {
     const dpar_attention_desc *a = &p->head.layer;
     void *sums = a->type == p->sums ? x->out : p->out;
@@ -832,7 +832,7 @@ static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays
     }
 }
 
-DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a)
+DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpar_mem_dot d;
     if (p->comm->mem == NULL) {
@@ -851,8 +851,8 @@ DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_
     return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
 }
 
-DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
-                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
+DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
+                                     const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
 {
     const dpar_attention_desc *a = &p->head.layer;
     dpari_seq_walk w;

@@ -13,8 +13,8 @@
 #include "../comm/agree.h"
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
-#include "../comm/mem_run.h"
-#include "layers_run.h"
+#include "../comm/mem_private.h"
+#include "layers_private.h"
 
 /* ---- products -------------------------------------------------------------------------------- */
 

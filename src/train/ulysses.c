@@ -11,7 +11,7 @@
 #include "../base/arith.h"
 #include "../comm/agree.h"
 #include "../comm/kernel.h"
-#include "../comm/mem_run.h"
+#include "../comm/mem_private.h"
 #include "../comm/peers.h"
 #include "../index/inner.h"
 #include "attention_way.h"

@@ -13,12 +13,12 @@
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/elements.h"
-#include "../comm/mem_run.h"
-#include "layers_run.h"
+#include "../comm/mem_private.h"
+#include "layers_private.h"
 #include "made.h"
 #include "optimizer.h"
-#include "optimizer_run.h"
-#include "over_run.h"
+#include "optimizer_private.h"
+#include "over_private.h"
 
 /* ---- state ------------------------------------------------------------------------------------
  */

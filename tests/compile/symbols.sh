@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Each header's object exports dpar_ names and the names of its inner door alone; it holds no data, no bss. Without an
+# Each header's object exports dpar_ names and the private names that headers share, and no others; it holds no data, no bss. Without an
 # operating system (dpar.h, dpar_schedule.h, dpar_cost.h) it needs nothing but what compilers call anyway; the
 # others, the functions of the C library and POSIX named below and no other. A push takes the first flags and one of
 # the others in turns. DPAR_PARTS: some of the flags only.
@@ -40,7 +40,7 @@ look() {
     fi
     sed -n 's/.* T \(dpari_.*\)/\1/p' "names$at" > "inner$at"
     while read -r name; do
-        grep -q "^DPARI_DOOR.*[ *]$name(" "$DPAR_DIR/$header.h" || { echo "$name is exported and no door ($1)"; exit 1; }
+        grep -q "^DPARI_API.*[ *]$name(" "$DPAR_DIR/$header.h" || { echo "$name is exported and no door ($1)"; exit 1; }
     done < "inner$at"
     sed -n 's/^ *[Uw] //p' "names$at" | sort -u > "needed$at"
     printf '%s\n' $may | sort -u > "listed$at"

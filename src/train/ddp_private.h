@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ddp_run - private: what a ddp is made of. */
-#ifndef DPARI_TRAIN_DDP_RUN_H
-#define DPARI_TRAIN_DDP_RUN_H
+/* ddp_private - private: what a ddp is made of. */
+#ifndef DPARI_TRAIN_DDP_PRIVATE_H
+#define DPARI_TRAIN_DDP_PRIVATE_H
 
 #include "ddp.h"
 

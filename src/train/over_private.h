@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* over_run - private: what a ddp over the caller's gradients is made of, for zero1. */
-#ifndef DPARI_TRAIN_OVER_RUN_H
-#define DPARI_TRAIN_OVER_RUN_H
+/* over_private - private: what a ddp over the caller's gradients is made of, for zero1. */
+#ifndef DPARI_TRAIN_OVER_PRIVATE_H
+#define DPARI_TRAIN_OVER_PRIVATE_H
 
 #include "../base/arith.h"
-#include "ddp_run.h"
+#include "ddp_private.h"
 #include "over.h"
 #include "zero1.h"
 
@@ -57,13 +57,13 @@ typedef struct dpari_over {
 } dpari_over;
 
 /* Ends a pass. scatter: 1: each rank needs its share alone. */
-DPARI_API dpar_status dpari_over_finish(dpari_over *o, int32_t scatter);
+DPARI_INTERNAL dpar_status dpari_over_finish(dpari_over *o, int32_t scatter);
 /* Its handle, if d lies over the caller's gradients; else NULL, and the sentence. */
-DPARI_API dpari_over *dpari_over_of(dpar_ddp *d);
+DPARI_INTERNAL dpari_over *dpari_over_of(dpar_ddp *d);
 /* Where this rank's share begins. */
-DPARI_API int64_t dpari_over_first(const dpari_over *o);
+DPARI_INTERNAL int64_t dpari_over_first(const dpari_over *o);
 /* The shares of all ranks come to all of data[elements]. hash: of what they must have given alike:
  * E_MISMATCH. COLLECTIVE. */
-DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash);
+DPARI_INTERNAL dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash);
 
 #endif

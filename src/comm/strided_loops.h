@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* strided_run - private: how one run of a box is copied or added, inlined into the loops of strided
- * and of halo_beside with constants. The code of both headers holds it once. */
-#ifndef DPARI_COMM_STRIDED_RUN_H
-#define DPARI_COMM_STRIDED_RUN_H
+/* strided_loops - private: how one run of a box is copied or added, inlined into the loops of
+ * strided and of halo_beside with constants. The code of both headers holds it once. */
+#ifndef DPARI_COMM_STRIDED_LOOPS_H
+#define DPARI_COMM_STRIDED_LOOPS_H
 
 #include "../base/arith.h"
 #include "kernel.h"
