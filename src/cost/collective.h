@@ -46,8 +46,8 @@ typedef struct dpar_collective_cost {
 
 /* Describes a group of n ranks that are `stride` ranks apart, and counts how many such groups share
  * a node. All these groups together fill the machine. If some of them span two nodes and others do
- * not (groups of 4 ranks on nodes of 6 GPUs), the result describes one that spans two nodes,
- * because the slowest group holds up the others. O(1). */
+ * not, as groups of 4 ranks on nodes of 6 GPUs, the result describes one that spans two nodes. The
+ * slowest group holds up the others. O(1). */
 DPAR_API void dpar_cluster_group_init(dpar_cluster_group *g, const dpar_cluster *c, int32_t n,
                                       int32_t stride);
 
