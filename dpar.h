@@ -5929,7 +5929,7 @@ static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t di
 static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpari_nest *e,
                                  int64_t local, int64_t *run)
 {
-    int64_t least = 0, here = 0;
+    int64_t least, here = 0;
     int32_t k;
     if (local < 0 || local >= e->size[e->n]) {
         return -1;

@@ -33,7 +33,7 @@ for level in -O2 -Os; do
             print level ": deepest path " depth[worst] " bytes:" path
             for (f in frame) functions++
             if (functions < 50) { print "only " functions " functions in the call graph"; failed = 1 }
-            for (f in depth) if (depth[f] >= (f ~ /hshow|halo_draw|prove|dpar_selftest/ ? 4 : f ~ /auto|placing|schedule_(place|draw|sketch|selftest)|text_(fixed|print)/ ? 2 : 1) * most) {
+            for (f in depth) if (depth[f] >= (f ~ /hshow|halo_draw|prove|dpar_selftest/ ? 4 : f ~ /auto|placing|optimize|schedule_(place|partition|draw|sketch|selftest)|text_(fixed|print)/ ? 2 : 1) * most) {
                 path = ""; failed = 1
                 for (g = f; g != ""; g = via[g]) path = path " " g " (" frame[g] ")"
                 print f " needs " depth[f] " bytes of stack:" path
