@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* 03 - four ranks add up what each of them has; and what one sees when one of them dies.
+/* 03 - four ranks add up their numbers. With the argument `die` one of them is killed, and the
+ * others end with an error that names it.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/03_sum.c -o build/03 && build/03 --ranks 4
  *
@@ -18,17 +19,22 @@
 #include <stdio.h>
 #include <string.h>
 
-static int work(dpar_comm *world, void *dies)
+static int work(dpar_comm *world, void *arg)
 {
-    const double sum = dpar_sum(world, world->rank + 1), most = dpar_max(world, world->rank + 1);
+    const int *dies = (const int *)arg;
+    const double sum = dpar_sum(world, world->rank + 1);
+    const double largest = dpar_max(world, world->rank + 1);
     if (world->rank == 0) {
-        printf("the sum of 1 to %d is %g, the largest is %g\n", (int)world->size, sum, most);
+        printf("the sum of 1 to %d is %g, the largest is %g\n", (int)world->size, sum, largest);
     }
-    if (*(int *)dies && world->rank == 2) {
+    if (*dies && world->rank == 2) {
         raise(SIGKILL);
     }
-    dpar_mean(world, 1); /* NaN after an error; the sentence is in world->why */
-    return world->status < 0 ? dpar_fail(world, NULL) : 0; /* it is printed once, by one rank */
+    dpar_mean(world, 1); /* the third all-reduce, which the killed rank never reaches */
+    if (world->status < 0) {
+        return dpar_fail(world, NULL); /* one rank prints world->why */
+    }
+    return 0;
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* 07 - gradients averaged over the ranks, in the array that a training code has anyway: a small
+/* 07 - averages gradients over the ranks, in the array that a training code has anyway. A small
  * regression over 48 samples ends at the same weights on any number of ranks.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/07_gradients.c -o build/07 && build/07 --ranks 4
@@ -10,14 +10,14 @@
  * The same program runs under mpiexec -n 4 build/07, srun and torchrun. */
 #include "dpar_train.h"
 #include <stdio.h>
-
 enum { SAMPLES = 48, WEIGHTS = 3, STEPS = 100 };
 
-/* Adds a sample's part of the gradient, returns its loss: the user's, as before. */
-static double backward(int sample, const float *w, float *grads)
+/* Adds the gradient of one sample to grads and returns the sample's loss. dpar does not see it. */
+static double backward(int sample, const float *weights, float *grads)
 {
     const double x[WEIGHTS] = {sample % 7 / 3.0 - 1.0, sample % 5 / 2.0 - 1.0, 1.0};
-    const double error = (w[0] - 2.0) * x[0] + (w[1] + 3.0) * x[1] + (w[2] - 0.5) * x[2];
+    const double error =
+        (weights[0] - 2.0) * x[0] + (weights[1] + 3.0) * x[1] + (weights[2] - 0.5) * x[2];
     for (int i = 0; i < WEIGHTS; i++) {
         grads[i] += (float)(2.0 * error * x[i]);
     }
@@ -26,32 +26,41 @@ static double backward(int sample, const float *w, float *grads)
 
 static int train(dpar_comm *world, void *unused)
 {
-    const float own = (float)(SAMPLES / world->size); /* as many on 1, 2, 3, 4, 6 ranks */
-    float w[WEIGHTS] = {0}, *grads = (float *)dpar_alloc(world, sizeof w); /* in place of malloc */
+    const float share = (float)SAMPLES / (float)world->size; /* samples per rank, on average */
+    float weights[WEIGHTS] = {0};
     double loss[STEPS] = {0};
     dpar_ddp *ddp = NULL;
     dpar_why why;
     (void)unused;
-    if (dpar_comm_check_equal(world, w, WEIGHTS, DPAR_F32, &why) < 0 || /* all begin alike? */
+    float *grads = (float *)dpar_alloc(world, sizeof weights); /* in place of malloc */
+    if (grads == NULL) {
+        return dpar_fail(world, NULL);
+    }
+    if (dpar_comm_check_equal(world, weights, WEIGHTS, DPAR_F32, &why) < 0 || /* all start alike */
         dpar_ddp_over(world, grads, WEIGHTS, DPAR_F32, &ddp, &why) < 0) {
         return dpar_fail(world, &why);
     }
     for (int step = 0; step < STEPS; step++) {
         for (int s = world->rank; s < SAMPLES; s += world->size) {
-            loss[step] += backward(s, w, grads) / own;
+            loss[step] += backward(s, weights, grads) / share;
         }
-        dpar_ddp_end(ddp); /* grads are averages over the ranks */
+        if (dpar_ddp_end(ddp) < 0) { /* afterwards grads are the averages over the ranks */
+            return dpar_fail(world, NULL);
+        }
         for (int i = 0; i < WEIGHTS; i++) {
-            w[i] -= 0.3f * grads[i] / own;
+            weights[i] -= 0.3f * grads[i] / share;
             grads[i] = 0.0f;
         }
         loss[step] = dpar_mean(world, loss[step]);
     }
-    if (world->rank == 0 && world->status == 0) {
-        printf("%d ranks: weights %.4f %.4f %.4f, loss %.3f at first, %.3f at the end\n",
-               (int)world->size, w[0], w[1], w[2], loss[0], loss[STEPS - 1]);
+    if (dpar_ddp_free(ddp) < 0 || world->status < 0) { /* the status tells if dpar_mean failed */
+        return dpar_fail(world, NULL);
     }
-    return dpar_ddp_free(ddp) < 0 || world->status < 0 ? dpar_fail(world, NULL) : 0;
+    if (world->rank == 0) {
+        printf("%d ranks: weights %.4f %.4f %.4f, loss %.3f at first, %.3f at the end\n",
+               (int)world->size, weights[0], weights[1], weights[2], loss[0], loss[STEPS - 1]);
+    }
+    return 0;
 }
 
 int main(int argc, char **argv)

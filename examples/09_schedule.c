@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* 09 - a pipeline schedule by name, drawn: 1F1B, and zero bubble, which splits the backward.
+/* 09 - draws two schedules of a pipeline: 1F1B, and zero bubble, which splits the backward. With
+ * the argument `svg` it draws the second as a picture.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/09_schedule.c -o build/09 && build/09
  *
@@ -24,25 +25,33 @@
  */
 #include "dpar_schedule.h"
 #include <stdio.h>
+#include <string.h>
+
+/* Draws a schedule of 4 stages and 8 micro-batches. Returns 1 after an error. */
+static int draw(const char *name, int32_t format)
+{
+    static int64_t memory[1000], work[4000]; /* if too small, the message says how many bytes */
+    static char buffer[1 << 16];
+    dpar_schedule schedule;
+    dpar_text text;
+    dpar_why why;
+    dpar_text_init(&text, buffer, sizeof buffer);
+    if (dpar_schedule_make(memory, sizeof memory, name, 4, 8, &schedule, &why) < 0 ||
+        dpar_schedule_sketch(&schedule, format, work, sizeof work, &text, &why) < 0) {
+        fprintf(stderr, "%s\n", why.text);
+        return 1;
+    }
+    printf("%s", buffer);
+    return 0;
+}
 
 int main(int argc, char **argv)
 {
-    static const char *const name[] = {"1f1b", "zb-h1"};
-    static int64_t memory[1000], work[4000]; /* too small: E_ROOM, and why says how many bytes */
-    static char text[1 << 16];
-    const int32_t format = argc > 1 ? DPAR_SCHEDULE_DRAW_SVG : DPAR_SCHEDULE_DRAW_TEXT;
-    dpar_schedule s;
-    dpar_text t;
-    dpar_why why;
-    int i;
-    (void)argv;
-    for (i = argc > 1; i < 2; i++) { /* 4 stages, 8 micro-batches */
-        dpar_text_init(&t, text, sizeof text);
-        if (dpar_schedule_make(memory, sizeof memory, name[i], 4, 8, &s, &why) < 0 ||
-            dpar_schedule_sketch(&s, format, work, sizeof work, &t, &why) < 0) {
-            return puts(why.text);
-        }
-        fputs(text, stdout);
+    if (argc > 1 && strcmp(argv[1], "svg") == 0) {
+        return draw("zb-h1", DPAR_SCHEDULE_DRAW_SVG);
     }
-    return 0;
+    if (draw("1f1b", DPAR_SCHEDULE_DRAW_TEXT) != 0) {
+        return 1;
+    }
+    return draw("zb-h1", DPAR_SCHEDULE_DRAW_TEXT);
 }
