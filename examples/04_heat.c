@@ -2,7 +2,8 @@
 /* 04 - computes heat on a plate that is cut over ranks, which exchange halos.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/04_heat.c -o build/04 && build/04 --ranks 4
- *   4 ranks: 0.1377 in row 20 after 500 steps, the same bits as on one rank */
+ *   4 ranks: 0.1377 in row 20 after 500 steps, the same bits as on one rank
+ */
 #include "dpar_halo.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* 05 - computes the plate of 04 in a code that has MPI, a process grid and arrays of its own.
  *   mpicc -O2 -DDPAR_IMPLEMENTATION -I. examples/05_heat_mpi.c -o build/05 && mpiexec -n 4 build/05
- *   4 ranks: 1079.3662 is the sum of all cells after 500 steps */
+ *   4 ranks: 1079.3662 is the sum of all cells after 500 steps
+ */
 #include "dpar_halo.h"
 #include "dpar_mpi.h"
 #include <stdio.h>

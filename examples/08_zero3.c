@@ -5,7 +5,8 @@
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/08_zero3.c -o build/08 && build/08 --ranks 4
  *   4 ranks: weights 2.0000 -3.0000 0.5000
  *   build/08 --ranks 1
- *   1 ranks: weights 2.0000 -3.0000 0.5000 */
+ *   1 ranks: weights 2.0000 -3.0000 0.5000
+ */
 #include "dpar_train.h"
 #include <stdio.h>
 enum { SAMPLES = 48, WEIGHTS = 3, STEPS = 100 };

@@ -2,7 +2,8 @@
 /* 10 - runs a pipeline by 1F1B. Each rank is a stage with one weight; they learn to multiply by 3.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/10_pipeline_run.c -o build/10 && build/10 --ranks 4
- *   4 stages together multiply by 3.0000 */
+ *   4 stages together multiply by 3.0000
+ */
 #include "dpar_train.h"
 #include <stdio.h>
 enum { MICROS = 8, STEPS = 200 };

@@ -4,7 +4,8 @@
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/12_tensor.c -o build/12 && build/12 --ranks 4
  *   token 2, by parts:  0.5391 -0.8320 -1.0430 -0.1992 0.3281 -0.0938 -0.3047 0.5391
- *   token 2, one rank:  0.5391 -0.8320 -1.0430 -0.1992 0.3281 -0.0938 -0.3047 0.5391 */
+ *   token 2, one rank:  0.5391 -0.8320 -1.0430 -0.1992 0.3281 -0.0938 -0.3047 0.5391
+ */
 #include "dpar_train.h"
 #include <stdio.h>
 enum { TOKENS = 5, WIDTH = 8, HIDDEN = 24 }; /* HIDDEN is cut over the ranks */

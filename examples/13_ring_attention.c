@@ -4,7 +4,8 @@
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/13_ring_attention.c -o build/13 && build/13 --ranks 4
  *   token 23, by the ring:  -0.0463 0.0139 0.0184 0.0141
- *   token 23, on one rank:  -0.0463 0.0139 0.0184 0.0141 */
+ *   token 23, on one rank:  -0.0463 0.0139 0.0184 0.0141
+ */
 #include "dpar_train.h"
 #include <stdio.h>
 enum { TOKENS = 24, HEADS = 2, WIDTH = 2, ROW = HEADS * WIDTH };

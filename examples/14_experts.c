@@ -4,7 +4,8 @@
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/14_experts.c -o build/14 && build/14 --ranks 4
  *   token 10: 0.75 of expert 2 and 0.25 of 4 make 35.00, and 35.00 came back
- *   token 11: 0.75 of expert 1 and 0.25 of 4 make 30.25, and 30.25 came back */
+ *   token 11: 0.75 of expert 1 and 0.25 of 4 make 30.25, and 30.25 came back
+ */
 #include "dpar_train.h"
 #include <stdio.h>
 enum { TOKENS = 12, EXPERTS = 6, CHOICES = 2, MOST = TOKENS * CHOICES };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* 15 - solves a sparse system by conjugate gradients. dpar finds out which rank owns which column.
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/15_sparse.c -o build/15 && build/15 --ranks 4
- *   32 iterations, x[0] is 2.018662 */
+ *   32 iterations, x[0] is 2.018662
+ */
 #include "dpar_points.h"
 #include <stdio.h>
 enum { N = 1000, ROW = 3 }; /* row i: 4 at i, -1 at i - 1 and i + 1 in a ring, and at N - 1 - i */

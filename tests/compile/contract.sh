@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT-0
 # The contract: cc -DDPAR_IMPLEMENTATION -I. FILE.c -o FILE needs no other flag. What users copy says -O2 as well,
 # for the speed; here it is left out, so that the contract is what is tested. Each numbered example is at most
-# 70 lines, its first lines say the commands and what they print, and they do print that, in any order of the lines
+# 75 lines, its first lines say the commands and what they print, and they do print that, in any order of the lines
 # ("..." there stands for the rest of a line, or for a part of it). The same command for a program that includes one
 # header, for each, and for the program in its first comment; those of dpar_mpi.h, dpar_nccl.h and dpar_cuda.h are
 # compiled, the second over the stand-ins for CUDA and NCCL.
@@ -67,7 +67,7 @@ run_as_said() { # source, command, file of what it prints
 example() {
     name=$(basename "$1" | sed 's/\..*//') command= runs=0
     number=${name%%_*}
-    [ "$(wc -l < "$1")" -le 70 ] || { echo "$1: more than 70 lines"; exit 1; }
+    [ "$(wc -l < "$1")" -le 75 ] || { echo "$1: more than 75 lines"; exit 1; }
     case $number in # the strategies of training: few lines call dpar, apart from main's and dpar_fail; none counts bytes
     07 | 08 | 10 | 12 | 13 | 14)
         [ "$(sed '/^int main/,$d; s/dpar_fail(//g' "$1" | grep -c 'dpar_[a-z0-9_]*(')" -le 10 ] || { echo "$1: more than 10 lines call dpar"; exit 1; }
