@@ -27,9 +27,9 @@ DPAR_API dpar_status dpar_mpi_make_f(MPI_Fint user, const dpar_mpi_desc *options
     return dpar_mpi_make(MPI_Comm_f2c(user), options, out, why);
 }
 
-DPAR_API dpar_status dpar_mpi_grid_f(MPI_Fint cart, const dpar_mpi_desc *options,
+DPAR_API dpar_status dpar_mpi_grid_make_f(MPI_Fint cart, const dpar_mpi_desc *options,
                                      const dpar_grid_desc *desc, dpar_grid **grid, dpar_why *why);
-DPAR_API dpar_status dpar_mpi_grid_f(MPI_Fint cart, const dpar_mpi_desc *options,
+DPAR_API dpar_status dpar_mpi_grid_make_f(MPI_Fint cart, const dpar_mpi_desc *options,
                                      const dpar_grid_desc *desc, dpar_grid **grid, dpar_why *why)
 {
     return dpar_mpi_grid_make(MPI_Comm_f2c(cart), options, desc, grid, why);
