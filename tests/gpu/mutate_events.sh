@@ -76,7 +76,7 @@ passes() { # number, seed, command
     seed=$1 program=$2
     shift 2
     case " $rank_tests " in *" $program "*) guard=0 ;; *) guard=1 ;; esac
-    FAKE_NCCL_DIR=$own FAKE_CUDA_GUARD=$guard FAKE_CUDA_SEED=$seed timeout 20 "$bin/$program" "$@" > "$own.said" 2>&1 < /dev/null
+    FAKE_NCCL_DIR=$own FAKE_CUDA_GUARD=$guard FAKE_CUDA_SEED=$seed timeout 60 "$bin/$program" "$@" > "$own.said" 2>&1 < /dev/null
     code=$?
     rm -rf "$own"
     return $code
