@@ -18,12 +18,13 @@
  *
  *   fetch      corners' coordinates from the ranks that have read them: dpar_points_make, _run
  *   partition  elements along a curve, by their centres: dpar_points_partition
- *   move       nodes and elements to their new owners, corners renumbered:
- * dpar_points_migration_make plan       exchanges from now on: dpar_points_make_of assemble matrix
- * of own elements. Its rows of ghosts are kept here, too: a product is a sum over all ranks that
- * have the node, which dpar_points_assemble forms and gives to all solve      one such sum and two
- * all-reduces an iteration. All vectors are whole in ghosts: what every rank computes of its copies
- * is what their owner computes
+ *   move       nodes and elements to their new owners, with corners renumbered:
+ *              dpar_points_migration_make
+ *   plan       the exchanges from now on: dpar_points_make_of
+ *   assemble   the matrix of own elements. Rows of ghosts are kept here, too, because a product is a
+ *              sum over all ranks that have the node: dpar_points_assemble
+ *   solve      one such sum and two all-reduces an iteration. All vectors include their ghosts, and
+ *              every rank computes the same for a copy as its owner does
  *
  * What is the same on any number of ranks: the mesh, and all results but for rounding. Sums at
  * nodes between ranks, and dot products, are added in another order; the error differs by 1e-7 of
