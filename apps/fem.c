@@ -21,8 +21,8 @@
  *   move       nodes and elements to their new owners, with corners renumbered:
  *              dpar_points_migration_make
  *   plan       the exchanges from now on: dpar_points_make_of
- *   assemble   the matrix of own elements. Rows of ghosts are kept here, too, because a product is a
- *              sum over all ranks that have the node: dpar_points_assemble
+ *   assemble   the matrix of own elements. Rows of ghosts are kept here, too, because a product is
+ *              a sum over all ranks that have the node: dpar_points_assemble
  *   solve      one such sum and two all-reduces an iteration. All vectors include their ghosts, and
  *              every rank computes the same for a copy as its owner does
  *
