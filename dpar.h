@@ -177,6 +177,7 @@ enum {
  * write it only if they return an error. */
 typedef struct dpar_why {
     char text[240]; /* ends in NUL; a longer message is cut */
+    int64_t bytes;  /* with DPAR_E_ROOM: how many bytes of memory the call needs */
 } dpar_why;
 
 /* Returns the meaning of a status in a few words, or "unknown status". The text is static. */
@@ -2190,6 +2191,17 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
         to[i] = from[i];
     }
     to[i] = 0;
+}
+
+/* How long a message can be, with its NUL. */
+enum { DPARI_WHY_TEXT = sizeof(((dpar_why *)NULL)->text) };
+
+/* Tells the caller of a call that fails with DPAR_E_ROOM how many bytes it needs. */
+DPARI_FN void dpari_needs_bytes(dpar_why *why, int64_t bytes)
+{
+    if (why != NULL) {
+        why->bytes = bytes;
+    }
 }
 
 /* The digits of v, at most room of them; how many. */

@@ -1431,7 +1431,7 @@ typedef struct dpari_abort {
     uint32_t state;
     dpar_status status;
     int64_t from; /* the first collective that counts as failed: those before it can end */
-    char text[sizeof(dpar_why)];
+    char text[DPARI_WHY_TEXT];
 } dpari_abort;
 
 /* Who goes on after it broke. Each rank says that it has come, or that it will not; when all have,
@@ -2530,7 +2530,7 @@ typedef struct dpari_hello {
     int32_t kind;    /* DPARI_HELLO ... */
     int32_t rank, size;
     int32_t status; /* REFUSED: why, with the text */
-    char text[sizeof(dpar_why)];
+    char text[DPARI_WHY_TEXT];
     char room[4];
 } dpari_hello;
 
@@ -13026,7 +13026,7 @@ static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpar
 {
     dpari_group *g = dpari_group_of(k->comm);
     const int32_t unit = dpar_type_bytes(head->type);
-    char buffer[sizeof(dpar_why)];
+    char buffer[DPARI_WHY_TEXT];
     dpar_text t;
     dpar_text_init(&t, buffer, sizeof buffer);
     dpari_text_print(&t, "recv #%ld of %ld %s on ", k->sequence, k->call.count,

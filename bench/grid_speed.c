@@ -104,7 +104,7 @@ static dpar_halo_plan *full_api(dpar_comm *c, turn *t, int n, void **memory)
     dpar_halo_field f[ARRAYS] = {{0}};
     dpar_halo_plan_desc o = {0};
     dpar_halo_plan *x = NULL;
-    dpar_why why = {"no memory"};
+    dpar_why why = {"no memory", 0};
     int64_t bytes;
     int i, d;
     for (i = 0; i < n; i++) {

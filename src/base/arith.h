@@ -220,6 +220,17 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
     to[i] = 0;
 }
 
+/* How long a message can be, with its NUL. */
+enum { DPARI_WHY_TEXT = sizeof(((dpar_why *)NULL)->text) };
+
+/* Tells the caller of a call that fails with DPAR_E_ROOM how many bytes it needs. */
+DPARI_FN void dpari_needs_bytes(dpar_why *why, int64_t bytes)
+{
+    if (why != NULL) {
+        why->bytes = bytes;
+    }
+}
+
 /* The digits of v, at most room of them; how many. */
 DPARI_API size_t dpari_say_int(char *at, size_t room, int64_t v);
 enum { DPARI_WHOLE = 240 }; /* the length of a word that ends in NUL: it is not counted */

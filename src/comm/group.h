@@ -30,7 +30,7 @@ typedef struct dpari_abort {
     uint32_t state;
     dpar_status status;
     int64_t from; /* the first collective that counts as failed: those before it can end */
-    char text[sizeof(dpar_why)];
+    char text[DPARI_WHY_TEXT];
 } dpari_abort;
 
 /* Who goes on after it broke. Each rank says that it has come, or that it will not; when all have,

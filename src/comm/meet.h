@@ -29,7 +29,7 @@ typedef struct dpari_hello {
     int32_t kind;    /* DPARI_HELLO ... */
     int32_t rank, size;
     int32_t status; /* REFUSED: why, with the text */
-    char text[sizeof(dpar_why)];
+    char text[DPARI_WHY_TEXT];
     char room[4];
 } dpari_hello;
 

@@ -581,7 +581,7 @@ static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpar
 {
     dpari_group *g = dpari_group_of(k->comm);
     const int32_t unit = dpar_type_bytes(head->type);
-    char buffer[sizeof(dpar_why)];
+    char buffer[DPARI_WHY_TEXT];
     dpar_text t;
     dpar_text_init(&t, buffer, sizeof buffer);
     dpari_text_print(&t, "recv #%ld of %ld %s on ", k->sequence, k->call.count,

@@ -18,7 +18,7 @@ static void test_statuses(void)
     dpar_comm *out = NULL;
     dpar_mesh mesh;
     dpar_redistribute_desc move;
-    dpar_why why = {""};
+    dpar_why why = {"", 0};
     void *memory = NULL;
     memset(&work, 0, sizeof work);
     memset(&call, 0, sizeof call);

@@ -98,7 +98,7 @@ static int rank(dpar_comm *world, void *unused)
 int LIB(int what);
 int LIB(int what)
 {
-    return what == 0 ? DPAR_VERSION_MINOR : what == 1 ? (int)sizeof(dpar_why) : (int)dpar_launch(2, rank, NULL);
+    return what == 0 ? DPAR_VERSION_MINOR : what == 1 ? (int)sizeof ((dpar_why *)0)->text : (int)dpar_launch(2, rank, NULL);
 }
 C
     cat > both.c << 'C'

@@ -128,7 +128,7 @@ int main(int argc, char **argv)
                    {"time", draw_time},     {"training", draw_training},  {"trouble", draw_trouble},
                    {"points", draw_points}, {"partition", draw_partition}};
     enum { PICTURES = sizeof picture / sizeof *picture };
-    dpar_why why = {"usage: pictures NAME, where docs/guide/NAME.svg is a picture"};
+    dpar_why why = {"usage: pictures NAME, where docs/guide/NAME.svg is a picture", 0};
     dpar_text t;
     int i = 0;
     while (i < PICTURES && (argc != 2 || strcmp(argv[1], picture[i].name) != 0)) {

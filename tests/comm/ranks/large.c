@@ -78,7 +78,7 @@ static int large(dpar_comm *c, void *arg)
 
 int main(void)
 {
-    dpar_why why = {""};
+    dpar_why why = {"", 0};
     dpar_status s;
     if (sysconf(_SC_AVPHYS_PAGES) / 1024 * (sysconf(_SC_PAGESIZE) / 1024) < 6000) {
         printf("less than 6 GB of memory are free\n");

@@ -99,7 +99,7 @@ static int works(dpar_comm *c, void *arg)
 static int launches(dpar_main fn, char *what, int threads)
 {
     dpar_world_desc o;
-    dpar_why why = {""};
+    dpar_why why = {"", 0};
     dpar_status status;
     memset(&o, 0, sizeof o);
     o.timeout_s = fn == works ? 1 : 20;

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const dpar_why refused = {"tp=12 does not divide 32 attention heads"};
+static const dpar_why refused = {"tp=12 does not divide 32 attention heads", 0};
 
 static int alone(dpar_comm *c, const char *how)
 {

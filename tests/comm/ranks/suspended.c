@@ -130,7 +130,7 @@ static int stopper(dpar_comm *c, void *unused)
 static int one_stops(void)
 {
     dpar_world_desc o;
-    dpar_why why = {""};
+    dpar_why why = {"", 0};
     double began = now();
     dpar_status status;
     memset(&o, 0, sizeof o);

@@ -941,7 +941,7 @@ static void of_a_closed(dpar_comm *world)
     dpar_halo_field f;
     dpar_halo halo;
     dpar_mesh mesh;
-    dpar_why why = {""};
+    dpar_why why = {"", 0};
     void *memory = NULL;
     int64_t bytes = 0;
     memset(&f, 0, sizeof f);

@@ -36,7 +36,7 @@ static void plan_open(plan *p, int32_t ranks, const char *model, const char *rec
 {
     char machine[32];
     dpar_model m;
-    dpar_why why = {{0}};
+    dpar_why why = {{0}, 0};
     snprintf(machine, sizeof machine, "1x%d:a100-80", (int)ranks);
     snprintf(p->name, sizeof p->name, "%d ranks, %s, %s, %s", (int)ranks, model, recipe, strategy);
     p->strategy = plain_strategy();
