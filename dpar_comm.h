@@ -592,7 +592,7 @@ DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
  *
  *     dpar_world_desc o = {0};
  *     o.timeout_s = 20;
- *     dpar_launch_with(4, work, NULL, &o, &why);    or dpar_init(&world, &o, &why) */
+ *     dpar_launch(4, work, NULL, &o, &why);    or dpar_init(&world, &o, &why) */
 
 /* Options of ranks that share memory. Zero selects every default. */
 typedef struct dpar_world_desc {
@@ -642,19 +642,21 @@ enum {
 /* launch - starts ranks on this machine, as processes or threads, or joins ranks that a launcher
  * has started. For most programs dpar_launch_main or dpar_init_or_launch (simple.h) is enough.
  *
- *     dpar_launch(4, work, NULL);          forks four ranks; work(world, NULL) in each
- *     dpar_init(&world, NULL, &why);       joins the ranks that mpiexec, srun, torchrun started */
+ *     dpar_launch(4, work, NULL, NULL, &why);   forks four ranks; work(world, NULL) in each
+ *     dpar_init(&world, NULL, &why);            joins the ranks that mpiexec, srun, torchrun started */
 
 /* The function that a rank runs. It returns 0 on success. The communicator is closed after it
  * returns. */
 typedef int (*dpar_main)(dpar_comm *world, void *arg);
 
-/* Starts n ranks on this machine, runs fn(world, arg) in each, and waits until all have ended.
+/* Starts ranks on this machine, runs fn(world, arg) in each, and waits until all have ended.
  * Returns DPAR_OK if fn returned 0 on all ranks.
  *
- * n: 1 .. 1024. A single rank runs in this process. A rank may launch other ranks.
+ * ranks: 1 .. 1024. A single rank runs in this process. A rank may launch other ranks.
+ * desc:  NULL selects the defaults.
+ * why:   on failure says which rank failed and how; may be NULL.
  *
- * Ranks are forked, so each has its own copy of all memory, including `arg`. With options.threads
+ * Ranks are forked, so each has its own copy of all memory, including `arg`. With desc.threads
  * they are threads, which share memory and cannot be killed. No rank outlives this process: on
  * Linux ranks are killed when it dies, elsewhere their next wait fails. The buffers of printf are
  * written before the fork and when a rank ends. Functions that the program registered with atexit
@@ -682,11 +684,8 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  *
  * Fails with DPAR_E_ARG or DPAR_E_SYSTEM if ranks could not be started; then fn has run on none.
  * Starting four ranks takes about a millisecond. Needs POSIX. */
-DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
-/* Starts ranks as dpar_launch does, with options (NULL selects the defaults). On failure `why` says
- * which rank failed and how. Errors and cost are those of dpar_launch. */
-DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
-                                      const dpar_world_desc *options, dpar_why *why);
+DPAR_API dpar_status dpar_launch(int32_t ranks, dpar_main fn, void *arg,
+                                 const dpar_world_desc *desc, dpar_why *why);
 
 /* The launchers that dpar knows, in the order in which it looks for them. The first one found
  * provides all numbers. */
@@ -2092,7 +2091,7 @@ typedef struct dpari_verdict {
     int32_t said;   /* 1: one of its ranks has said why (dpari_shm_speaks) */
     int32_t result; /* what the rank returned that failed first; 1: nothing, or it did not start */
 } dpari_verdict;
-/* dpar_launch_with, and more of what went wrong. */
+/* dpar_launch, and more of what went wrong. */
 DPARI_API dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
                                           const dpar_world_desc *options, dpari_verdict *verdict,
                                           dpar_why *why);
@@ -17196,16 +17195,11 @@ DPARI_API DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
-                                                 const dpar_world_desc *options, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t ranks, dpar_main fn, void *arg,
+                                            const dpar_world_desc *desc, dpar_why *why)
 {
     dpari_verdict verdict;
-    return dpari_launch_judged(n, fn, arg, options, &verdict, why);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
-{
-    return dpar_launch_with(n, fn, arg, NULL, NULL);
+    return dpari_launch_judged(ranks, fn, arg, desc, &verdict, why);
 }
 
 /* ---- ranks that somebody else started ---------------------------------------------------------

@@ -105,9 +105,9 @@
  * halo has and who owns them. Here an exchange is planned once, merged into one message per peer,
  * and run as often as you like.
  *
- * In this example 4 ranks, started by dpar_launch(4, heat, NULL), share 120 rows of 100 columns.
- * Rows are cut, columns are periodic, and the halo is one point wide on all sides. The tests
- * compile and run it:
+ * In this example 4 ranks, started by dpar_launch(4, heat, NULL, NULL, NULL), share 120 rows of 100
+ * columns. Rows are cut, columns are periodic, and the halo is one point wide on all sides. The
+ * tests compile and run it:
  *
  *     static int heat(dpar_comm *c, void *unused)
  *     {

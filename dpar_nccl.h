@@ -33,7 +33,7 @@
  *     }
  *     int main(void)
  *     {
- *         return dpar_launch(2, each, NULL) < 0;          one rank for each of two GPUs
+ *         return dpar_launch(2, each, NULL, NULL, NULL) < 0;          one rank for each of two GPUs
  *     }
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. -I/usr/local/cuda/include yours.c -o yours \

@@ -144,7 +144,7 @@ static int run_ranks(const dpar_launcher_info *job, double ranks, int (*run)(gpu
     if (job->launcher != DPAR_LAUNCHER_NONE) {
         return with_gpu(NULL, job, &call);
     }
-    if (dpar_launch_with((int32_t)ranks, forked, &call, NULL, &why) == DPAR_OK) {
+    if (dpar_launch((int32_t)ranks, forked, &call, NULL, &why) == DPAR_OK) {
         return 0;
     }
     return strstr(why.text, "returned 2") != NULL ? 2 : complain(why.text, NULL) - 1; /* 2: said */

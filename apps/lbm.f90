@@ -813,7 +813,7 @@ program lbm
         call need(dpar_comm_free(world), "close")
         if (result /= 0) stop 1, quiet=.true.
     else
-        call need(dpar_launch_with(chosen%ranks, rank_main, c_loc(chosen), why=why), "ranks")
+        call need(dpar_launch(chosen%ranks, rank_main, c_loc(chosen), why=why), "ranks")
     end if
 #endif
 end program

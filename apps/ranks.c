@@ -464,7 +464,7 @@ static int kill_one(int32_t n)
     }
     printf("\nAgain, and now rank %d is killed (SIGKILL) after three operations.\n", (int)n - 1);
     fflush(stdout);
-    st = dpar_launch_with(n, with_a_death, NULL, NULL, &why);
+    st = dpar_launch(n, with_a_death, NULL, NULL, &why);
     printf("\ndpar_launch says: %s: %s\n", dpar_status_text(st), st < 0 ? why.text : "");
     return st != DPAR_E_PEER;
 }

@@ -195,7 +195,7 @@ int main(int argc, char **argv)
     double seconds = argc > 1 ? atof(argv[1]) : 1.0;
     const int ranks = argc > 2 ? atoi(argv[2]) : 2;
     dpar_why why;
-    if (dpar_launch_with(ranks, each, &seconds, NULL, &why) < 0) {
+    if (dpar_launch(ranks, each, &seconds, NULL, &why) < 0) {
         fprintf(stderr, "%s\n", why.text);
         return 1;
     }

@@ -338,7 +338,7 @@ int main(int argc, char **argv)
            "hidden "
            "|\n|---|---|---|---|---|---|---|---|\n");
     fflush(stdout);
-    if (dpar_launch_with(RANKS, each, &a, &o, &why) != DPAR_OK) {
+    if (dpar_launch(RANKS, each, &a, &o, &why) != DPAR_OK) {
         fprintf(stderr, "%s\n", why.text);
         return 1;
     }

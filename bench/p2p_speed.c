@@ -167,7 +167,7 @@ int main(int argc, char **argv)
         j.seconds = argc > 1 ? atof(argv[1]) : 0.03;
         printf("%28s", column_name[k]);
         fflush(stdout);
-        if (dpar_launch_with(2, rank_main, &j, &o, &why) != DPAR_OK) {
+        if (dpar_launch(2, rank_main, &j, &o, &why) != DPAR_OK) {
             failed = 1;
             printf("\n%s: %s\n", column_name[k], why.text);
         }

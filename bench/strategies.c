@@ -1056,7 +1056,7 @@ int main(int argc, char **argv)
     printf("| strategy | bare us | and its memory | strategy us | ratio | (1.10) |\n"
            "|---|---|---|---|---|---|\n");
     fflush(stdout);
-    if (dpar_launch_with(RANKS, each, &a, &o, &why) != DPAR_OK) {
+    if (dpar_launch(RANKS, each, &a, &o, &why) != DPAR_OK) {
         fprintf(stderr, "%s\n", why.text);
         return 1;
     }

@@ -11,5 +11,5 @@ static int rank(dpar_comm *world, void *unused)
 
 int main(void)
 {
-    return dpar_launch(3, rank, NULL) != DPAR_OK;
+    return dpar_launch(3, rank, NULL, NULL, NULL) != DPAR_OK;
 }

@@ -170,7 +170,7 @@ static inline void on_ranks(int n, const char *what, rank_test each, void *arg,
                             const dpar_world_desc *o)
 {
     dpar_why why;
-    const dpar_status st = dpar_launch_with(n, each, arg, o, &why);
+    const dpar_status st = dpar_launch(n, each, arg, o, &why);
     CHECK(st == DPAR_OK);
     if (st != DPAR_OK) {
         printf("%d ranks%s: %s\n", n, what, why.text);

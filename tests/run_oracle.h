@@ -1078,7 +1078,7 @@ static inline void oracle_launch(oracle_total *t, const char *name, int n, oracl
         }
     }
 #else
-    s = dpar_launch_with(n, start.body == NULL ? NULL : oracle_main, &start, options, &why);
+    s = dpar_launch(n, start.body == NULL ? NULL : oracle_main, &start, options, &why);
     for (r = 0; r < n; r++) {
         cases += start.sum[2 * r];
         failed += start.sum[2 * r + 1];

@@ -826,13 +826,13 @@ static void launched(const settings *of, int64_t round)
             return;
         }
         o.plain = DPAR_WORLD_NO_MEMFD;
-        s = dpar_launch_with(RANKS, launched_full, &a, &o, &why);
+        s = dpar_launch(RANKS, launched_full, &a, &o, &why);
         bad = s == DPAR_OK || ((s == DPAR_E_MEMORY || s == DPAR_E_SYSTEM || s == DPAR_E_PEER) &&
                                strstr(why.text, "space") != NULL)
                   ? NULL
                   : "a full /dev/shm";
     } else {
-        s = dpar_launch_with(RANKS, launched_rank, &a, &o, &why);
+        s = dpar_launch(RANKS, launched_rank, &a, &o, &why);
         bad = fatal(p.fault) != (s == DPAR_E_PEER) ? "the launch's status" : NULL;
     }
     bad = bad == NULL && s < 0 && why.text[0] == 0 ? "the launch has no sentence" : bad;

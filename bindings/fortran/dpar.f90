@@ -2376,25 +2376,15 @@ module dpar
 
         ! ==== launch ====
 
-        ! Starts n ranks on this machine, runs fn(world, arg) in each, and waits until all have
-        ! ended.
-        function dpar_launch(n, fn, arg) bind(c)
+        ! Starts ranks on this machine, runs fn(world, arg) in each, and waits until all have ended.
+        function dpar_launch(ranks, fn, arg, desc, why) bind(c)
             import
-            integer(c_int32_t), value :: n
+            integer(c_int32_t), value :: ranks
             procedure(dpar_main) :: fn
             type(c_ptr), value :: arg
-            integer(c_int32_t) :: dpar_launch
-        end function
-
-        ! Starts ranks as dpar_launch does, with options (NULL selects the defaults).
-        function dpar_launch_with(n, fn, arg, options, why) bind(c)
-            import
-            integer(c_int32_t), value :: n
-            procedure(dpar_main) :: fn
-            type(c_ptr), value :: arg
-            type(dpar_world_desc), intent(in), optional, target :: options
+            type(dpar_world_desc), intent(in), optional, target :: desc
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_launch_with
+            integer(c_int32_t) :: dpar_launch
         end function
 
         ! Finds out which launcher started this process, and its rank, from environment variables.

@@ -827,16 +827,11 @@ DPARI_API DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
-                                                 const dpar_world_desc *options, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t ranks, dpar_main fn, void *arg,
+                                            const dpar_world_desc *desc, dpar_why *why)
 {
     dpari_verdict verdict;
-    return dpari_launch_judged(n, fn, arg, options, &verdict, why);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
-{
-    return dpar_launch_with(n, fn, arg, NULL, NULL);
+    return dpari_launch_judged(ranks, fn, arg, desc, &verdict, why);
 }
 
 /* ---- ranks that somebody else started ---------------------------------------------------------

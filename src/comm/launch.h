@@ -2,8 +2,8 @@
 /* launch - starts ranks on this machine, as processes or threads, or joins ranks that a launcher
  * has started. For most programs dpar_launch_main or dpar_init_or_launch (simple.h) is enough.
  *
- *     dpar_launch(4, work, NULL);          forks four ranks; work(world, NULL) in each
- *     dpar_init(&world, NULL, &why);       joins the ranks that mpiexec, srun, torchrun started */
+ *     dpar_launch(4, work, NULL, NULL, &why);   forks four ranks; work(world, NULL) in each
+ *     dpar_init(&world, NULL, &why);            joins the ranks that mpiexec, srun, torchrun started */
 #ifndef DPARI_COMM_LAUNCH_H
 #define DPARI_COMM_LAUNCH_H
 
@@ -14,12 +14,14 @@
  * returns. */
 typedef int (*dpar_main)(dpar_comm *world, void *arg);
 
-/* Starts n ranks on this machine, runs fn(world, arg) in each, and waits until all have ended.
+/* Starts ranks on this machine, runs fn(world, arg) in each, and waits until all have ended.
  * Returns DPAR_OK if fn returned 0 on all ranks.
  *
- * n: 1 .. 1024. A single rank runs in this process. A rank may launch other ranks.
+ * ranks: 1 .. 1024. A single rank runs in this process. A rank may launch other ranks.
+ * desc:  NULL selects the defaults.
+ * why:   on failure says which rank failed and how; may be NULL.
  *
- * Ranks are forked, so each has its own copy of all memory, including `arg`. With options.threads
+ * Ranks are forked, so each has its own copy of all memory, including `arg`. With desc.threads
  * they are threads, which share memory and cannot be killed. No rank outlives this process: on
  * Linux ranks are killed when it dies, elsewhere their next wait fails. The buffers of printf are
  * written before the fork and when a rank ends. Functions that the program registered with atexit
@@ -47,11 +49,8 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  *
  * Fails with DPAR_E_ARG or DPAR_E_SYSTEM if ranks could not be started; then fn has run on none.
  * Starting four ranks takes about a millisecond. Needs POSIX. */
-DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
-/* Starts ranks as dpar_launch does, with options (NULL selects the defaults). On failure `why` says
- * which rank failed and how. Errors and cost are those of dpar_launch. */
-DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
-                                      const dpar_world_desc *options, dpar_why *why);
+DPAR_API dpar_status dpar_launch(int32_t ranks, dpar_main fn, void *arg,
+                                 const dpar_world_desc *desc, dpar_why *why);
 
 /* The launchers that dpar knows, in the order in which it looks for them. The first one found
  * provides all numbers. */

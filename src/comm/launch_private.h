@@ -25,7 +25,7 @@ typedef struct dpari_verdict {
     int32_t said;   /* 1: one of its ranks has said why (dpari_shm_speaks) */
     int32_t result; /* what the rank returned that failed first; 1: nothing, or it did not start */
 } dpari_verdict;
-/* dpar_launch_with, and more of what went wrong. */
+/* dpar_launch, and more of what went wrong. */
 DPARI_API dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
                                           const dpar_world_desc *options, dpari_verdict *verdict,
                                           dpar_why *why);

@@ -3,7 +3,7 @@
  *
  *     dpar_world_desc o = {0};
  *     o.timeout_s = 20;
- *     dpar_launch_with(4, work, NULL, &o, &why);    or dpar_init(&world, &o, &why) */
+ *     dpar_launch(4, work, NULL, &o, &why);    or dpar_init(&world, &o, &why) */
 #ifndef DPARI_COMM_OPTIONS_H
 #define DPARI_COMM_OPTIONS_H
 

@@ -24,15 +24,15 @@ static void test_launch(void)
     dpar_world_desc o;
     dpar_why why;
     memset(&o, 0, sizeof o);
-    REFUSED(dpar_launch_with(1, NULL, NULL, NULL, &why), DPAR_E_ARG, "needs a function to run");
-    REFUSED(dpar_launch_with(0, nothing, NULL, NULL, &why), DPAR_E_ARG, "ranks, not 0");
-    REFUSED(dpar_launch_with(1 << 30, nothing, NULL, NULL, &why), DPAR_E_ARG, "ranks, not 10737");
+    REFUSED(dpar_launch(1, NULL, NULL, NULL, &why), DPAR_E_ARG, "needs a function to run");
+    REFUSED(dpar_launch(0, nothing, NULL, NULL, &why), DPAR_E_ARG, "ranks, not 0");
+    REFUSED(dpar_launch(1 << 30, nothing, NULL, NULL, &why), DPAR_E_ARG, "ranks, not 10737");
     o.grace_s = -1.0;
-    REFUSED(dpar_launch_with(1, nothing, NULL, &o, &why), DPAR_E_ARG, "grace_s is 0 .. 1e9");
+    REFUSED(dpar_launch(1, nothing, NULL, &o, &why), DPAR_E_ARG, "grace_s is 0 .. 1e9");
     o.grace_s = 0.0, o.timeout_s = (double)NAN;
-    REFUSED(dpar_launch_with(1, nothing, NULL, &o, &why), DPAR_E_ARG, "timeout_s is no number");
+    REFUSED(dpar_launch(1, nothing, NULL, &o, &why), DPAR_E_ARG, "timeout_s is no number");
     o.timeout_s = 0.0, o.threads = 2;
-    REFUSED(dpar_launch_with(1, nothing, NULL, &o, &why), DPAR_E_ARG, "threads is 0 or 1, not 2");
+    REFUSED(dpar_launch(1, nothing, NULL, &o, &why), DPAR_E_ARG, "threads is 0 or 1, not 2");
     REFUSED(dpar_init(NULL, NULL, &why), DPAR_E_ARG, "world is NULL");
 }
 
@@ -219,7 +219,7 @@ static void threads(void *arg, char *text)
     o.heap_bytes = 1 << 16;
     o.threads = 1;
     why.text[0] = 0;
-    strcpy(text, dpar_launch_with(8, nothing, NULL, &o, &why) == DPAR_OK ? "" : why.text);
+    strcpy(text, dpar_launch(8, nothing, NULL, &o, &why) == DPAR_OK ? "" : why.text);
     if (strstr(text, "could not join: ") != NULL) { /* whichever it is */
         CHECK(strstr(text, "could not join: joining: a rank's memory: out of ") != NULL);
         text[0] = 0;
@@ -394,7 +394,7 @@ int main(int argc, char **argv)
     o.threads = 1; /* the checks count here */
     test_launch();
     test_jobs();
-    CHECK_INT(dpar_launch_with(1, one_rank, NULL, &o, &why), DPAR_OK);
+    CHECK_INT(dpar_launch(1, one_rank, NULL, &o, &why), DPAR_OK);
     test_no_start();
     test_no_files();
     test_no_room();

@@ -530,7 +530,7 @@ int main(void)
     dpar_world_desc o;
     memset(&o, 0, sizeof o);
     o.threads = 1; /* the checks count here */
-    (void)dpar_launch_with(1, device_fails, NULL, &o, NULL);
+    (void)dpar_launch(1, device_fails, NULL, &o, NULL);
     test_handed_over();
     test_rows();
     test_mixed();

@@ -181,9 +181,9 @@ static void test_heap_bytes(void)
     dpar_world_desc o;
     memset(&o, 0, sizeof o);
     o.heap_bytes = 1;
-    CHECK_INT(dpar_launch_with(2, one_page, NULL, &o, &why), DPAR_OK);
+    CHECK_INT(dpar_launch(2, one_page, NULL, &o, &why), DPAR_OK);
     o.threads = 1;
-    CHECK_INT(dpar_launch_with(2, one_page, NULL, &o, &why), DPAR_OK);
+    CHECK_INT(dpar_launch(2, one_page, NULL, &o, &why), DPAR_OK);
 }
 
 /* ---- addresses ---- */
@@ -293,8 +293,8 @@ static void test_addresses(void)
         puts("addresses: not counted here, skipped");
         return;
     }
-    CHECK_INT(dpar_launch_with(3, in_extents, &began, NULL, &why), DPAR_OK);
-    CHECK_INT(dpar_launch_with(2, no_addresses, NULL, NULL, &why), DPAR_OK);
+    CHECK_INT(dpar_launch(3, in_extents, &began, NULL, &why), DPAR_OK);
+    CHECK_INT(dpar_launch(2, no_addresses, NULL, NULL, &why), DPAR_OK);
 }
 
 /* ---- core files ---- */
@@ -334,7 +334,7 @@ static void test_core(void)
         return;
     }
     CHECK(mkdtemp(dir) != NULL && chdir(dir) == 0);
-    CHECK_INT(dpar_launch_with(2, crashes, NULL, NULL, &why), DPAR_E_PEER);
+    CHECK_INT(dpar_launch(2, crashes, NULL, NULL, &why), DPAR_E_PEER);
     CHECK(strstr(why.text, "rank 1 was killed by signal 11") != NULL);
     snprintf(path, sizeof path, "%s/core", dir);
     if (stat(path, &about) == 0) {

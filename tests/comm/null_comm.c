@@ -135,8 +135,8 @@ int main(void)
     memset(&o, 0, sizeof o);
     test_statuses();
     test_others();
-    CHECK_INT(dpar_launch_with(2, works, NULL, &o, &why), DPAR_OK);
+    CHECK_INT(dpar_launch(2, works, NULL, &o, &why), DPAR_OK);
     o.threads = 1; /* the checks of one rank count here */
-    CHECK_INT(dpar_launch_with(1, works, NULL, &o, &why), DPAR_OK);
+    CHECK_INT(dpar_launch(1, works, NULL, &o, &why), DPAR_OK);
     return CHECK_DONE();
 }

@@ -140,9 +140,9 @@ static void sharing(void)
     dpar_world_desc o;
     dpar_why why;
     memset(&o, 0, sizeof o);
-    CHECK_INT(dpar_launch_with(2, share, &o, &o, &why), DPAR_OK);
+    CHECK_INT(dpar_launch(2, share, &o, &o, &why), DPAR_OK);
     o.plain = DPAR_WORLD_NO_MIGRATION;
-    CHECK_INT(dpar_launch_with(2, share, &o, &o, &why), DPAR_OK);
+    CHECK_INT(dpar_launch(2, share, &o, &o, &why), DPAR_OK);
 }
 #endif
 

@@ -98,7 +98,13 @@ static int rank(dpar_comm *world, void *unused)
 int LIB(int what);
 int LIB(int what)
 {
-    return what == 0 ? DPAR_VERSION_MINOR : what == 1 ? (int)sizeof ((dpar_why *)0)->text : (int)dpar_launch(2, rank, NULL);
+    if (what == 0) {
+        return DPAR_VERSION_MINOR;
+    }
+    if (what == 1) {
+        return (int)sizeof ((dpar_why *)0)->text;
+    }
+    return (int)dpar_launch(2, rank, NULL, NULL, NULL);
 }
 C
     cat > both.c << 'C'

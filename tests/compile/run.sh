@@ -47,7 +47,10 @@ static int each(dpar_comm *c, void *arg)
 }
 int main(void)
 {
-    return dpar_launch(1, each, NULL) != DPAR_OK || dpar_launch(4, each, NULL) != DPAR_OK;
+    if (dpar_launch(1, each, NULL, NULL, NULL) != DPAR_OK) {
+        return 1;
+    }
+    return dpar_launch(4, each, NULL, NULL, NULL) != DPAR_OK;
 }
 EOF
 }

@@ -29,7 +29,7 @@ static dpar_status launch(int n, body test, bool threads = false)
     o.timeout_s = 60;
     o.grace_s = 5;
     o.threads = threads;
-    const dpar_status st = dpar_launch_with(n, each, &test, &o, &why);
+    const dpar_status st = dpar_launch(n, each, &test, &o, &why);
     if (st != DPAR_OK) {
         std::fprintf(stderr, "%s\n", why.text);
     }

@@ -71,6 +71,6 @@ int main(void)
     printf("NCCL %d, header %d %s\n", (int)version, NCCL_VERSION_CODE, why.text);
     memset(&o, 0, sizeof o);
     o.timeout_s = 30;
-    CHECK_INT(dpar_launch_with(2, each, NULL, &o, &why), DPAR_OK);
+    CHECK_INT(dpar_launch(2, each, NULL, &o, &why), DPAR_OK);
     return CHECK_DONE();
 }

@@ -2376,7 +2376,7 @@ static dpar_status alone(dpar_main each, void *arg)
     int status = 1;
     const pid_t child = fork();
     if (child == 0) {
-        const dpar_status st = dpar_launch(1, each, arg);
+        const dpar_status st = dpar_launch(1, each, arg, NULL, NULL);
         fflush(stdout);
         _exit(st != DPAR_OK);
     }
@@ -2489,8 +2489,7 @@ static void section(const char *name, dpar_main each, void *arg, int first, int 
             continue;
         }
         fflush(stdout);
-        st = n == 1 ? alone(rank_of_section, &of)
-                    : dpar_launch_with(n, rank_of_section, &of, &o, &why);
+        st = n == 1 ? alone(rank_of_section, &of) : dpar_launch(n, rank_of_section, &of, &o, &why);
         CHECK_INT(st, fails ? DPAR_E_PEER : DPAR_OK);
         if (st != (fails ? DPAR_E_PEER : DPAR_OK)) {
             printf("%s, %d ranks: %s\n", name, n, why.text);

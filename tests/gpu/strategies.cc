@@ -456,7 +456,7 @@ static dpar_status alone(dpar_main each)
     int status = 1;
     const pid_t child = fork();
     if (child == 0) {
-        const dpar_status st = dpar_launch(1, each, NULL);
+        const dpar_status st = dpar_launch(1, each, NULL, NULL, NULL);
         fflush(stdout);
         _exit(st != DPAR_OK);
     }
@@ -475,7 +475,7 @@ static void section(const char *name, dpar_main each, const char *wanted)
         dpar_status st;
         fflush(stdout);
         memset(&why, 0, sizeof why);
-        st = n == 1 ? alone(each) : dpar_launch_with(n, each, NULL, &o, &why);
+        st = n == 1 ? alone(each) : dpar_launch(n, each, NULL, &o, &why);
         CHECK_INT(st, DPAR_OK);
         if (st != DPAR_OK) {
             printf("%s, %d ranks: %s\n", name, n, why.text);

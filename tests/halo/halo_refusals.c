@@ -214,8 +214,8 @@ int main(void)
     dpar_why why;
     memset(&o, 0, sizeof o);
     o.threads = 1; /* the checks count here */
-    CHECK_INT(dpar_launch_with(1, one_rank, NULL, &o, &why), DPAR_OK);
-    CHECK_INT(dpar_launch_with(2, two_ranks, NULL, &o, &why), DPAR_OK);
+    CHECK_INT(dpar_launch(1, one_rank, NULL, &o, &why), DPAR_OK);
+    CHECK_INT(dpar_launch(2, two_ranks, NULL, &o, &why), DPAR_OK);
     test_ends();
     return CHECK_DONE();
 }

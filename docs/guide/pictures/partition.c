@@ -57,7 +57,7 @@ int draw_partition(dpar_text *t, dpar_why *why)
     int i;
     scatter();
     one.threads = 1;
-    if (dpar_launch_with(1, cut, NULL, &one, why) < 0 || found.status < 0) {
+    if (dpar_launch(1, cut, NULL, &one, why) < 0 || found.status < 0) {
         *why = found.status < 0 ? found.why : *why;
         return 1;
     }

@@ -117,7 +117,7 @@ int draw_points(dpar_text *t, dpar_why *why)
 {
     dpar_world_desc o = {0};
     o.threads = 1;
-    if (dpar_launch_with(RANKS, mesh, NULL, &o, why) < 0) {
+    if (dpar_launch(RANKS, mesh, NULL, &o, why) < 0) {
         return 1;
     }
     page(t, 780, 310, "a mesh of 70 nodes on 4 ranks");

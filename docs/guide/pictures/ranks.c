@@ -59,7 +59,7 @@ int draw_trouble(dpar_text *t, dpar_why *why)
     char line[200];
     int rank, k;
     o.threads = 1;
-    if (dpar_launch_with(RANKS, three_batches, NULL, &o, why) < 0) {
+    if (dpar_launch(RANKS, three_batches, NULL, &o, why) < 0) {
         return 1;
     }
     page(t, 860, 296, "rank 2 has one batch fewer");

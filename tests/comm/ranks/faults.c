@@ -382,7 +382,7 @@ static void launch(board *b)
     options.slot_bytes = b->slot_bytes;
     options.plain = b->plain;
     options.threads = b->threads;
-    b->launch_status = dpar_launch_with(b->n, rank_main, b, &options, &why);
+    b->launch_status = dpar_launch(b->n, rank_main, b, &options, &why);
     memcpy(b->launch_text, why.text, sizeof b->launch_text);
     b->fds = count_fds() - fds;
     b->launched = 1;

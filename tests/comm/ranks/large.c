@@ -84,7 +84,7 @@ int main(void)
         printf("less than 6 GB of memory are free\n");
         return 77;
     }
-    s = dpar_launch_with(2, large, NULL, NULL, &why);
+    s = dpar_launch(2, large, NULL, NULL, &why);
     if (s != DPAR_OK) {
         printf("%s\n", why.text);
     }

@@ -85,7 +85,7 @@ static int meets_fate(dpar_comm *w, void *arg)
 static dpar_status run(int n, dpar_main fn, void *arg, const dpar_world_desc *o)
 {
     why.text[0] = 0;
-    return dpar_launch_with(n, fn, arg, o, &why);
+    return dpar_launch(n, fn, arg, o, &why);
 }
 
 static void says(const char *word)
@@ -119,7 +119,7 @@ static void test_fine(void)
     o.plain = DPAR_WORLD_NO_MEMFD;
     CHECK_INT(run(4, fine, NULL, &o), DPAR_OK);
     CHECK_TEXT(why.text, "");
-    CHECK_INT(dpar_launch(2, fine, NULL), DPAR_OK);
+    CHECK_INT(dpar_launch(2, fine, NULL, NULL, NULL), DPAR_OK);
 }
 
 static void test_arguments(void)
@@ -145,7 +145,7 @@ static void test_arguments(void)
     o.slot_bytes = 0;
     o.heap_bytes = -1;
     CHECK_INT(run(2, fine, NULL, &o), DPAR_E_ARG);
-    CHECK_INT(dpar_launch_with(2, NULL, NULL, NULL, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_launch(2, NULL, NULL, NULL, NULL), DPAR_E_ARG);
 }
 
 /* Each fate of each rank: the right rank, the right way; the others are not hurt. */
@@ -371,10 +371,10 @@ static int launches(dpar_comm *w, void *arg)
     f.who = 0;
     f.what = KILL;
     f.others_hang = 0;
-    if (!adds_up(w) || dpar_launch_with(2, fine, NULL, o, NULL) != DPAR_OK) {
+    if (!adds_up(w) || dpar_launch(2, fine, NULL, o, NULL) != DPAR_OK) {
         return 1;
     }
-    if (o->threads == 0 && (dpar_launch_with(2, meets_fate, &f, o, &inner) != DPAR_E_PEER ||
+    if (o->threads == 0 && (dpar_launch(2, meets_fate, &f, o, &inner) != DPAR_E_PEER ||
                             strncmp(inner.text, "rank 0 was killed", 17) != 0)) {
         return 2;
     }
@@ -569,7 +569,7 @@ static int tells_its_number(dpar_comm *w, void *arg)
 static int launches_those(dpar_comm *w, void *arg)
 {
     seen[8 + w->rank] = (int32_t)getpid();
-    return (int)dpar_launch(4, tells_its_number, arg);
+    return (int)dpar_launch(4, tells_its_number, arg, NULL, NULL);
 }
 
 static void orphans(dpar_main fn, int n, int all)
@@ -579,7 +579,7 @@ static void orphans(dpar_main fn, int n, int all)
     memset(seen, 0, 64);
     launcher = fork();
     if (launcher == 0) {
-        dpar_launch(n, fn, NULL);
+        dpar_launch(n, fn, NULL, NULL, NULL);
         _exit(0);
     }
     for (tries = 0; tries < 3000 && left > 0; tries++) { /* a busy machine takes its time */
@@ -737,7 +737,7 @@ static int talk(void)
     dpar_comm *w = NULL;
     int bad;
     if (getenv("DPAR_SIZE") == NULL) {
-        return dpar_launch(3, talks, NULL) != DPAR_OK;
+        return dpar_launch(3, talks, NULL, NULL, NULL) != DPAR_OK;
     }
     bad = dpar_init(&w, NULL, &why) != DPAR_OK || talks(w, NULL);
     return bad || dpar_comm_free(w) != DPAR_OK;
@@ -765,7 +765,7 @@ int main(int argc, char **argv)
     }
     if (argc > 1 && strcmp(argv[1], "print") == 0) {
         printf("before\n"); /* held back where stdout is a file */
-        if (dpar_launch(3, prints, NULL) != DPAR_OK) {
+        if (dpar_launch(3, prints, NULL, NULL, NULL) != DPAR_OK) {
             return 1;
         }
         printf("after\n");

@@ -1418,7 +1418,7 @@ int main(int argc, char **argv)
 #endif
 #endif
     for (k = n > 0 ? n : 1; k <= (n > 0 ? n : 8); k++) {
-        dpar_status st = dpar_launch_with(k, everything, NULL, NULL, &why);
+        dpar_status st = dpar_launch(k, everything, NULL, NULL, &why);
         CHECK_INT(st, DPAR_OK);
         if (st != DPAR_OK) {
             printf("%d ranks: %s\n", (int)k, why.text);

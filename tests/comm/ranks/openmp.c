@@ -105,7 +105,7 @@ static int launches(dpar_main fn, char *what, int threads)
     o.timeout_s = fn == works ? 1 : 20;
     o.grace_s = 0.5;
     o.threads = threads;
-    status = dpar_launch_with(3, fn, what, &o, &why);
+    status = dpar_launch(3, fn, what, &o, &why);
     if (fn == works || status != DPAR_OK) {
         printf("%d %s\n", (int)status, why.text);
     }

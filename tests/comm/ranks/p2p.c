@@ -508,7 +508,7 @@ static void run(const char *name, int32_t ranks, dpar_main fn, void *arg, int32_
     o.plain = plain;
     why.text[0] = '\0';
     fflush(stdout);
-    s = dpar_launch_with(ranks, fn, arg, &o, &why);
+    s = dpar_launch(ranks, fn, arg, &o, &why);
     checks_run++;
     if (s != DPAR_OK) {
         checks_failed++;

@@ -399,7 +399,7 @@ static void without_a_death(void)
     memset(&o, 0, sizeof o);
     why.text[0] = '\0';
     for (o.threads = 0; o.threads < 2; o.threads++) {
-        CHECK_INT(dpar_launch_with(3, quiet, NULL, &o, &why), DPAR_OK);
+        CHECK_INT(dpar_launch(3, quiet, NULL, &o, &why), DPAR_OK);
         if (why.text[0] != '\0') {
             printf("  threads %d: %s\n", (int)o.threads, why.text);
         }
@@ -563,7 +563,7 @@ static void run_round(board *b, const char *name, const dpar_world_desc *o)
         hunt(b);
         _exit(0);
     }
-    st = dpar_launch_with(b->n, rank_main, b, o, &why);
+    st = dpar_launch(b->n, rank_main, b, o, &why);
     (void)waitpid(hunter, &ending, 0);
     CHECK_INT(ending, 0);
     CHECK_INT(files_of_dpar(), 0);

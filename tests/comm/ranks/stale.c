@@ -94,7 +94,7 @@ int main(void)
             b->kind = kind, b->tests = tests;
             memset(&o, 0, sizeof o);
             o.timeout_s = 60;
-            (void)dpar_launch_with(2, one, b, &o, &why);
+            (void)dpar_launch(2, one, b, &o, &why);
             late += b->gave_up == 2;
             if (b->wrong != 0 || b->gave_up == 0) {
                 printf("WRONG %s, %s: told %d, and %d elements are others\n", names[kind],

@@ -98,7 +98,7 @@ static int suspended(int way)
     pid = fork();
     if (pid == 0) {
         dpar_why why;
-        const int failed = setpgid(0, 0) != 0 || dpar_launch_with(3, work, &way, &o, &why) != DPAR_OK;
+        const int failed = setpgid(0, 0) != 0 || dpar_launch(3, work, &way, &o, &why) != DPAR_OK;
         if (failed) {
             puts(why.text);
             fflush(stdout);
@@ -136,7 +136,7 @@ static int one_stops(void)
     memset(&o, 0, sizeof o);
     o.timeout_s = 1;
     o.grace_s = 0.5;
-    status = dpar_launch_with(2, stopper, NULL, &o, &why);
+    status = dpar_launch(2, stopper, NULL, &o, &why);
     began = now() - began;
     printf("one rank that stops: after %.1f s: %s\n", began, why.text);
     return status != DPAR_E_PEER || strstr(why.text, "rank 1") == NULL || began > 10.0;

@@ -36,7 +36,7 @@ static void launches(team *t, int me)
     memset(&o, 0, sizeof o);
     o.timeout_s = 60;
     o.threads = 1;
-    CHECK_INT(dpar_launch_with(2, asks, &t->rounds, &o, NULL), DPAR_OK);
+    CHECK_INT(dpar_launch(2, asks, &t->rounds, &o, NULL), DPAR_OK);
 }
 
 /* Beside ranks that are threads: worlds that threads begin at once. */

@@ -147,7 +147,7 @@ static void without_one(int n, const dpar_world_desc *o)
 {
     dpar_why why;
     if (n > 1) {
-        CHECK_INT(dpar_launch_with(n, one_leaves, NULL, o, &why), DPAR_OK);
+        CHECK_INT(dpar_launch(n, one_leaves, NULL, o, &why), DPAR_OK);
     }
 }
 

@@ -786,7 +786,7 @@ static int faults(void)
             dpar_status st;
             why.text[0] = 0;
             options.timeout_s = a.fault == 1 ? 10 : 1;
-            st = dpar_launch_with(3, fault_main, &a, &options, &why);
+            st = dpar_launch(3, fault_main, &a, &options, &why);
             if (a.fault == 1 ? st != DPAR_E_PEER || !strstr(why.text, "rank 2") : st != DPAR_OK) {
                 printf("WRONG fault %d way %d: %s\n", a.fault, (int)a.way, why.text);
                 bad = 1;
@@ -1052,7 +1052,7 @@ int main(int argc, char **argv)
         return faults();
     }
     for (int n = 1; n <= 4 && argc == 1; n++) {
-        if (dpar_launch_with(n, misuse_main, &a, &options, &why) != DPAR_OK) {
+        if (dpar_launch(n, misuse_main, &a, &options, &why) != DPAR_OK) {
             printf("WRONG %d ranks: %s\n", n, why.text);
             bad = 1;
         }
@@ -1065,7 +1065,7 @@ int main(int argc, char **argv)
     options.threads = argc > 4 && strcmp(argv[4], "threads") == 0;
     for (int n = first; n <= last; n++) {
         why.text[0] = 0;
-        if (dpar_launch_with(n, rank_main, &a, &options, &why) != DPAR_OK) {
+        if (dpar_launch(n, rank_main, &a, &options, &why) != DPAR_OK) {
             printf("WRONG %d ranks: %s\n", n, why.text);
             bad = 1;
         }

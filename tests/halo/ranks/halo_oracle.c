@@ -1987,7 +1987,7 @@ static void faults(oracle_total *t, uint64_t seed, int n, int count)
         b->late = oracle_below(&s, 8) == 0;
         b->after_us = 1 + oracle_below(&s, INT64_C(1) << oracle_below(&s, 17));
         options.timeout_s = 20;
-        st = dpar_launch_with(n, fault_main, b, &options, NULL);
+        st = dpar_launch(n, fault_main, b, &options, NULL);
         wrong += judge(b, n, st, oracle_now() - start);
     }
     printf("faults                       %d processes: %d rounds, %ld wrong, %.2f s\n", n, count,

@@ -99,7 +99,7 @@ int main(void)
         b->way = way;
         memset(&o, 0, sizeof o);
         o.timeout_s = 60;
-        (void)dpar_launch_with(2, one, b, &o, &why);
+        (void)dpar_launch(2, one, b, &o, &why);
         late += b->gave_up == 2;
         if (b->wrong != 0 || b->gave_up == 0) {
             printf("WRONG way %d: told %d, and %d values are others\n", way, b->told, b->wrong);

@@ -1962,7 +1962,7 @@ static void kills(int n, const dpar_world_desc *o)
     int round;
     for (round = 0; round < 4 && n > 1 && n < 5 && !o->threads; round++) {
         dpar_why why;
-        const dpar_status st = dpar_launch_with(n, killed, &round, o, &why);
+        const dpar_status st = dpar_launch(n, killed, &round, o, &why);
         CHECK(st != DPAR_OK && strstr(why.text, "signal 14") != NULL);
         if (st == DPAR_OK || strstr(why.text, "signal 14") == NULL) {
             printf("%d ranks, killed: %s\n", n, why.text);
@@ -2055,7 +2055,7 @@ static void gives_up(int n, const dpar_world_desc *o)
     gave_up = (volatile int32_t *)at;
     soon.timeout_s = 1.0;
     why.text[0] = 0;
-    st = dpar_launch_with(n, late, NULL, &soon, &why);
+    st = dpar_launch(n, late, NULL, &soon, &why);
     CHECK_INT(st, DPAR_OK);
     if (st != DPAR_OK) {
         printf("late: %s\n", why.text);

@@ -1507,7 +1507,7 @@ static void kill_one(int n)
     memset(&o, 0, sizeof o);
     o.timeout_s = 20;
     CHECK(h != (heard *)MAP_FAILED);
-    CHECK(dpar_launch_with(n, killed, h, &o, &why) != DPAR_OK);
+    CHECK(dpar_launch(n, killed, h, &o, &why) != DPAR_OK);
     for (i = 0; i < n; i++) {
         CHECK_INT(h[i].status, i == 1 ? DPAR_OK : DPAR_E_PEER);
         CHECK(i == 1 || strstr(h[i].text, "rank 1") != NULL);
