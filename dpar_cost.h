@@ -85,7 +85,7 @@ typedef struct dpar_halo_cost_desc {
     int64_t cells[DPAR_MAX_DIMS]; /* cells of the whole grid along each dim */
     int64_t width[DPAR_MAX_DIMS]; /* cells of the halo on either side */
     int64_t bytes;                /* bytes of one cell, all fields together */
-    int64_t together;             /* bytes of these that are contiguous: one field's components */
+    int64_t contiguous_bytes;     /* bytes of these that are contiguous: one field's components */
 } dpar_halo_cost_desc;
 
 /* A process grid and the predicted cost of one exchange on it. The rank at a position is the sum
@@ -142,10 +142,10 @@ DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
 /* What a rank receives from one neighbour in each exchange. For exchanges that no grid describes,
  * such as lists of ids or indices (dpar_points_peer counts them). */
 typedef struct dpar_neighbour {
-    int64_t bytes;  /* bytes received */
-    int64_t runs;   /* contiguous pieces that are copied, in all copies together */
-    int32_t copies; /* 1 if read where they are; 2 if packed and unpacked, as messages are */
-    int32_t away;   /* 0 if on the same node, 1 if on another node, 2 if it is the rank itself */
+    int64_t bytes;    /* bytes received */
+    int64_t runs;     /* contiguous pieces that are copied, in all copies together */
+    int32_t copies;   /* 1 if read where they are; 2 if packed and unpacked, as messages are */
+    int32_t location; /* 0 if on the same node, 1 if on another node, 2 if it is the rank itself */
 } dpar_neighbour;
 
 /* Predicts the seconds that one rank takes for an exchange with n neighbours.
@@ -230,7 +230,7 @@ enum { DPAR_CURVE_POINTS = 16 }; /* most points of a measured curve */
 /* Measured times of a call by message size. They replace the formulas of dpar_collective_predict.
  */
 typedef struct dpar_curve {
-    int32_t n;     /* points, in ascending order of bytes; 0 if not measured */
+    int32_t count; /* points, in ascending order of bytes; 0 if not measured */
     int32_t ranks; /* ranks that took part, >= 2 */
     double bytes[DPAR_CURVE_POINTS], seconds[DPAR_CURVE_POINTS];
 } dpar_curve;
@@ -403,30 +403,30 @@ enum {
     DPAR_MAX_NOTE = 800          /* bytes of a note */
 };
 
-/* The kinds of operations. n, k and copies are fields of dpar_op. */
+/* Private: the kinds of operations. n, k and copies are fields of dpari_layer_op. */
 enum {
-    DPAR_OP_GEMM,      /* [tokens, k] x [k, n], `copies` times */
-    DPAR_OP_EXPERTS,   /* grouped GEMM: [rows, k] x [k, n] with `copies` rows per token in all */
-    DPAR_OP_ATTENTION, /* fused: 2 * n * k FLOP per token, n = heads (d_qk + d_v), k = keys seen */
-    DPAR_OP_SCORES,    /* the same product unfused (batched GEMMs) */
-    DPAR_OP_CONV,      /* convolution: a GEMM with k = C_in/groups * taps */
-    DPAR_OP_STREAM,    /* element-wise: moves bytes and has few FLOP */
-    DPAR_OP_SCAN       /* a recurrence in chunks: FLOP as in ATTENTION, never halved as if causal */
+    DPARI_OP_GEMM,      /* [tokens, k] x [k, n], `copies` times */
+    DPARI_OP_EXPERTS,   /* grouped GEMM: [rows, k] x [k, n] with `copies` rows per token in all */
+    DPARI_OP_ATTENTION, /* fused: 2 * n * k FLOP per token, n = heads (d_qk + d_v), k = keys seen */
+    DPARI_OP_SCORES,    /* the same product unfused (batched GEMMs) */
+    DPARI_OP_CONV,      /* convolution: a GEMM with k = C_in/groups * taps */
+    DPARI_OP_STREAM,    /* element-wise: moves bytes and has few FLOP */
+    DPARI_OP_SCAN /* a recurrence in chunks: FLOP as in ATTENTION, never halved as if causal */
 };
 
-/* How tensor parallelism (TP) divides an operation among its ranks. */
+/* Private: how tensor parallelism (TP) divides an operation among its ranks. */
 enum {
-    DPAR_CUT_NONE,     /* every TP rank computes or holds all of it */
-    DPAR_CUT_SEQUENCE, /* as NONE, but with sequence parallelism 1/tp of the tokens */
-    DPAR_CUT_COLUMN,   /* output width / tp */
-    DPAR_CUT_ROW,      /* inner width / tp */
-    DPAR_CUT_TENSOR,   /* bytes or heads / tp */
+    DPARI_CUT_NONE,     /* every TP rank computes or holds all of it */
+    DPARI_CUT_SEQUENCE, /* as NONE, but with sequence parallelism 1/tp of the tokens */
+    DPARI_CUT_COLUMN,   /* output width / tp */
+    DPARI_CUT_ROW,      /* inner width / tp */
+    DPARI_CUT_TENSOR,   /* bytes or heads / tp */
     /* For a mixture of experts: the experts are spread over ep ranks, and each expert is cut over
      * etp ranks. Sequence parallelism divides the tokens. */
-    DPAR_CUT_EXPERT,        /* every rank of etp computes or holds all of it */
-    DPAR_CUT_EXPERT_COLUMN, /* output width / etp */
-    DPAR_CUT_EXPERT_ROW,    /* inner width / etp */
-    DPAR_CUT_EXPERT_TENSOR  /* bytes / etp */
+    DPARI_CUT_EXPERT,        /* every rank of etp computes or holds all of it */
+    DPARI_CUT_EXPERT_COLUMN, /* output width / etp */
+    DPARI_CUT_EXPERT_ROW,    /* inner width / etp */
+    DPARI_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
 
 /* The activations that are dropped and computed again in the backward. A value is one of the first
@@ -443,33 +443,33 @@ enum {
     DPAR_RECOMPUTE_EXPERTS = 16    /* bit: everything inside the experts */
 };
 
-/* The recomputation that drops an operation's saved activation. */
+/* Private: the recomputation that drops an operation's saved activation. */
 enum {
-    DPAR_KEEP_ALWAYS,     /* kept without recomputation and with SELECTIVE */
-    DPAR_KEEP_SELECTIVE,  /* dropped by SELECTIVE (attention scores) */
-    DPAR_KEEP_INPUT,      /* the layer's input, which is always kept */
-    DPAR_KEEP_NORM,       /* the output of a norm */
-    DPAR_KEEP_ACTIVATION, /* the output of an activation function */
-    DPAR_KEEP_EXPERTS     /* inside the experts, but not the output of an activation function */
+    DPARI_KEEP_ALWAYS,     /* kept without recomputation and with SELECTIVE */
+    DPARI_KEEP_SELECTIVE,  /* dropped by SELECTIVE (attention scores) */
+    DPARI_KEEP_INPUT,      /* the layer's input, which is always kept */
+    DPARI_KEEP_NORM,       /* the output of a norm */
+    DPARI_KEEP_ACTIVATION, /* the output of an activation function */
+    DPARI_KEEP_EXPERTS     /* inside the experts, but not the output of an activation function */
 };
 
-/* An operation of a layer. */
-typedef struct dpar_op {
-    int8_t kind;       /* DPAR_OP_* */
-    int8_t cut;        /* DPAR_CUT_*, for the work and the weights */
-    int8_t save_cut;   /* DPAR_CUT_*, for the saved bytes */
-    int8_t keep;       /* DPAR_KEEP_* */
+/* Private: an operation of a layer. */
+typedef struct dpari_layer_op {
+    int8_t kind;       /* DPARI_OP_* */
+    int8_t cut;        /* DPARI_CUT_*, for the work and the weights */
+    int8_t save_cut;   /* DPARI_CUT_*, for the saved bytes */
+    int8_t keep;       /* DPARI_KEEP_* */
     int16_t kernels;   /* kernels of the forward pass; the backward has twice as many */
     int16_t heads;     /* attention: heads that TP divides; 0 for other operations */
-    double n, k;       /* sizes, see DPAR_OP_* */
-    double copies;     /* number of products or rows, see DPAR_OP_*; usually 1 */
+    double n, k;       /* sizes, see DPARI_OP_* */
+    double copies;     /* number of products or rows, see DPARI_OP_*; usually 1 */
     double params;     /* weights, all ranks together */
     double touch;      /* bytes of device memory per token that the forward moves, without GEMM
                           operands */
     double touch_back; /* the same for the backward */
     double save;       /* bytes per token kept for the backward */
     double transient;  /* bytes per token that exist only during this backward */
-} dpar_op;
+} dpari_layer_op;
 
 /* The position of a layer in a pipeline. */
 enum {
@@ -547,14 +547,14 @@ typedef struct dpar_workload {
     char name[32];
     int32_t layers, ops;
     dpar_workload_layer layer[DPAR_MAX_LAYER_CLASSES]; /* in order of execution */
-    dpar_op op[DPAR_MAX_LAYER_OPS];
-    int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
-    int32_t attention; /* DPAR_MODEL_ATTENTION_* */
-    int32_t stack;     /* DPAR_MODEL_STACK_*, one of the first four */
-    int32_t age;       /* DPAR_MODEL_STACK_*, the generation or variant that the model names */
-    int32_t loss;      /* DPAR_MODEL_LOSS_* */
-    int32_t causal;    /* 1 if attention is causal and sees half of the keys on average */
-    double tokens;     /* tokens (pixels, cells) of a sample, which tokens/s counts */
+    dpari_layer_op op[DPAR_MAX_LAYER_OPS];             /* private */
+    int32_t element;       /* bytes of an activation element: 2, 4 or 8 */
+    int32_t attention;     /* DPAR_MODEL_ATTENTION_* */
+    int32_t stack;         /* DPAR_MODEL_STACK_*, one of the first four */
+    int32_t stack_version; /* DPAR_MODEL_STACK_*, the generation or variant that the model names */
+    int32_t loss;          /* DPAR_MODEL_LOSS_* */
+    int32_t causal;        /* 1 if attention is causal and sees half of the keys on average */
+    double tokens;         /* tokens (pixels, cells) of a sample, which tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* 0 if there are none */
     int32_t expert_groups, topk_groups;                            /* as in dpar_model */
     int32_t head_blocks;       /* blocks with as much work as the head, if stages are cut by work */
@@ -1149,7 +1149,7 @@ DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_meas
  *     dpar_plan best;
  *     dpar_planner_desc search = {0};                            the whole cluster, a free batch
  *     search.top = &best;
- *     search.top_room = 1;
+ *     search.top_capacity = 1;
  *     dpar_planner_init(&planner, &job, &search, &why);
  *     while ((st = dpar_planner_run(&planner, 100000, &why)) == DPAR_MORE) {
  *         planner.progress                                 0..1
@@ -1211,9 +1211,9 @@ typedef struct dpar_planner_desc {
     uint32_t fixed_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* */
     double memory_bytes;   /* limit per GPU; 0 selects the memory of the GPU */
     /* Where the search writes its plans. Only dpar_planner_init reads these fields. */
-    dpar_plan *top;               /* [top_room] the best plans, best first; may be NULL */
-    dpar_plan *front;             /* [front_room] Pareto front of step time x memory; may be NULL */
-    int32_t top_room, front_room; /* capacities */
+    dpar_plan *top;   /* [top_capacity] the best plans, best first; may be NULL */
+    dpar_plan *front; /* [front_capacity] Pareto front of step time x memory; may be NULL */
+    int32_t top_capacity, front_capacity; /* capacities */
 } dpar_planner_desc;
 
 /* A neighbour of a plan, and the reason why it was not chosen. */
@@ -1231,9 +1231,9 @@ typedef struct dpar_planner {
     dpar_job job; /* the objects that it points to must outlive the search */
     dpar_planner_desc search;
     dpar_plan *top; /* best first: by samples/s, which for a fixed batch is by step time */
-    int32_t top_room, tops;
+    int32_t top_capacity, top_count;
     dpar_plan *front; /* Pareto front of step time x memory, fastest first */
-    int32_t front_room, fronts;
+    int32_t front_capacity, front_count;
     int64_t evaluated; /* strategies that were priced: their memory, and their time if they fit */
     int64_t rejected[DPAR_STRATEGY_RULE_COUNT]; /* strategies by the rule that they break; those of
                                      MEMORY were priced */
@@ -1392,8 +1392,9 @@ typedef struct dpar_plan_simulation {
  * for each other: the lists of dpar_schedule_lower then take up to 8 % longer while a message takes
  * less than a fifth of a forward. For longer messages use dpar_schedule_times.transport.
  *
- * Local. O(stages x micro-batches). Fails with DPAR_E_ROOM if mem is too small (the message says
- * how many bytes are needed), and otherwise like dpar_schedule_generate and dpar_plan_price. */
+ * Local. O(stages x micro-batches). Fails with DPAR_E_ROOM if mem is too small. why->bytes then is
+ * what the step that failed needs; with so many bytes a later step may fail and need more. Otherwise
+ * it fails like dpar_schedule_generate and dpar_plan_price. */
 DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
                                         dpar_plan_simulation *sim, void *mem, int64_t bytes,
                                         dpar_why *why);
@@ -1406,18 +1407,19 @@ DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *pl
  *     dpar_plan_draw_desc r = {0};
  *     r.job = &job;
  *     r.plan = planner.top;
- *     r.plans = planner.tops;
+ *     r.plan_count = planner.top_count;
  *     dpar_plan_draw(&text, &r, DPAR_PLAN_DRAW_TEXT, &why); */
 
 /* The contents of a report. Zero the struct, then fill it in. */
 typedef struct dpar_plan_draw_desc {
     const dpar_job *job;
-    const dpar_plan *plan;  /* [plans] the best first */
-    int32_t plans;          /* number of plans */
-    const dpar_plan *front; /* [fronts] Pareto front of time x memory; may be NULL */
-    int32_t fronts;
-    const dpar_plan_rejection *rejected; /* [rejects] neighbours of the best plan; may be NULL */
-    int32_t rejects;
+    const dpar_plan *plan;  /* [plan_count] the best first */
+    int32_t plan_count;     /* number of plans */
+    const dpar_plan *front; /* [front_count] Pareto front of time x memory; may be NULL */
+    int32_t front_count;
+    const dpar_plan_rejection
+        *rejected; /* [rejected_count] neighbours of the best plan; may be NULL */
+    int32_t rejected_count;
     const int64_t *rejected_by_rule; /* [DPAR_STRATEGY_RULE_COUNT] counts; may be NULL */
     int64_t global_batch, evaluated; /* samples per step; strategies priced */
     double seconds;                  /* time of the search; 0 if there was none */
@@ -1460,11 +1462,11 @@ DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_draw_desc *r, 
 typedef struct dpar_plan_query {
     dpar_job job;             /* the workload, the machine and the precision */
     dpar_planner_desc search; /* the search; its fields gpus, top and front are not set */
-    dpar_strategy given;      /* the strategy of evaluate=..., or the default without that option */
+    dpar_strategy strategy;   /* the strategy of evaluate=..., or the default without that option */
     uint32_t
-        given_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* of its fields; 0 without evaluate=... */
-    int64_t batch;    /* the option batch; -1 without it, then search.global_batch is a usual one */
-    int32_t had;      /* GPUs of the machine if the option gpus asks for more, otherwise 0 */
+        strategy_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* of its fields; 0 without evaluate=... */
+    int64_t batch; /* the option batch; -1 without it, then search.global_batch is a usual one */
+    int32_t machine_gpus; /* GPUs of the machine if the option gpus asks for more, otherwise 0 */
     dpar_workload work;
     dpar_cluster cluster;
 } dpar_plan_query;
@@ -1488,7 +1490,7 @@ typedef struct dpar_plan_query {
  * O(bytes). Fails with DPAR_E_ARG, DPAR_E_PARSE, DPAR_E_UNKNOWN or another status of the functions
  * named above. The message names the word and, if there is one, a similar word that exists. */
 DPAR_API dpar_status dpar_plan_query_read(const char *model, const char *machine,
-                                          const char *options, dpar_plan_query *asked,
+                                          const char *options, dpar_plan_query *query,
                                           dpar_why *why);
 
 /* The result of dpar_plan_search. It has 40 KB and must not be moved or copied, because report
@@ -1497,8 +1499,8 @@ typedef struct dpar_plan_result {
     double step;                /* seconds of a step with the best plan */
     double memory;              /* bytes that this plan needs on a GPU */
     dpar_plan_draw_desc report; /* all plans, for dpar_plan_draw */
-    dpar_plan plan[8];          /* the first report.plans of them are set, the best first */
-    dpar_plan_query asked;      /* the request */
+    dpar_plan plan[8];          /* the first report.plan_count of them are set, the best first */
+    dpar_plan_query query;      /* the request */
     dpar_planner planner;       /* private: the search */
 } dpar_plan_result;
 
@@ -2754,13 +2756,13 @@ static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n
             return 0;
         }
     }
-    if (k < n || of[0] < 2.0 || of[0] > 1e8 || v->n == DPAR_CURVE_POINTS ||
-        (v->n > 0 && of[1] <= v->bytes[v->n - 1])) {
+    if (k < n || of[0] < 2.0 || of[0] > 1e8 || v->count == DPAR_CURVE_POINTS ||
+        (v->count > 0 && of[1] <= v->bytes[v->count - 1])) {
         return 0;
     }
     v->ranks = (int32_t)of[0];
-    v->bytes[v->n] = of[1];
-    v->seconds[v->n++] = of[2] * 1e-6;
+    v->bytes[v->count] = of[1];
+    v->seconds[v->count++] = of[2] * 1e-6;
     return 1;
 }
 
@@ -3616,10 +3618,10 @@ static DPARI_COLD double dpari_curve_at(const dpar_curve *v, double bytes)
 {
     int32_t i = 1;
     double s;
-    if (bytes <= v->bytes[0] || v->n < 2) {
+    if (bytes <= v->bytes[0] || v->count < 2) {
         return v->seconds[0];
     }
-    while (i + 1 < v->n && v->bytes[i] < bytes) {
+    while (i + 1 < v->count && v->bytes[i] < bytes) {
         i++;
     }
     s = (v->seconds[i] - v->seconds[i - 1]) / (v->bytes[i] - v->bytes[i - 1]);
@@ -3648,7 +3650,7 @@ static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_clu
     cost->latency_s = v->seconds[0];
     cost->seconds = send ? dpari_curve_at(v, bytes)
                          : dpari_curve_call(v, kind, across ? g->nodes : g->size, bytes / per);
-    if (per > 1.0 && in->n > 0) {
+    if (per > 1.0 && in->count > 0) {
         cost->seconds += dpari_curve_call(in, kind, per, bytes);
     }
     *(across ? &cost->nic_bytes : &cost->link_bytes) =
@@ -3665,7 +3667,7 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_
         return;
     }
     if (c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + (kind == DPAR_CALL_SEND_RECV)]
-            .n > 0) {
+            .count > 0) {
         dpari_measured_call(c, g, kind, bytes, cost);
         return;
     }
@@ -3734,7 +3736,9 @@ static const dpari_generation *dpari_generation_at(int32_t stack)
 
 DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *w)
 {
-    return dpari_generation_at(w->age > 0 && w->age < DPAR_MODEL_STACK_END ? w->age : w->stack);
+    return dpari_generation_at(w->stack_version > 0 && w->stack_version < DPAR_MODEL_STACK_END
+                                   ? w->stack_version
+                                   : w->stack);
 }
 
 /* Returns the latest generation of a stack that had begun by a year, or its first one. */
@@ -3792,14 +3796,14 @@ DPARI_INTERNAL DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, siz
 
 DPARI_INTERNAL const char *dpari_attention_name(int32_t attention)
 {
-    static const char name[DPAR_MODEL_ATTENTION_END][12] = {"?", "unfused", "flash1", "flash"};
+    static const char name[DPAR_MODEL_ATTENTION_END][8] = {"?", "unfused", "flash1", "flash"};
     return attention > 0 && attention < DPAR_MODEL_ATTENTION_END ? name[attention] : "?";
 }
 
 DPARI_INTERNAL const char *dpari_loss_name(int32_t loss)
 {
-    static const char name[DPAR_MODEL_LOSS_END][12] = {"?",       "eager",   "compiled", "fused",
-                                                       "inplace", "chunked", "parallel"};
+    static const char name[DPAR_MODEL_LOSS_END][9] = {"?",       "eager",   "compiled", "fused",
+                                                      "inplace", "chunked", "parallel"};
     return loss > 0 && loss < DPAR_MODEL_LOSS_END ? name[loss] : "?";
 }
 
@@ -3818,8 +3822,8 @@ DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *w, int32_t layer, i
     double sum = 0.0;
     int32_t i;
     for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
-        const dpar_op *op = &w->op[w->layer[layer].first + i];
-        int32_t drop = recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPAR_KEEP_SELECTIVE;
+        const dpari_layer_op *op = &w->op[w->layer[layer].first + i];
+        int32_t drop = recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPARI_KEEP_SELECTIVE;
         sum += drop ? 0.0 : op->save;
         if (recompute == DPAR_RECOMPUTE_FULL) { /* as wide as what it gives */
             return w->layer[layer].width_bytes;
@@ -3885,17 +3889,17 @@ static dpar_workload_layer *dpari_add_layer(dpar_workload *w, const char *name, 
 }
 
 /* Appends an operation to the newest layer. dpari_workload_check reports a full table. */
-static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
+static dpari_layer_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 {
-    dpar_op *op = &w->op[w->ops < DPAR_MAX_LAYER_OPS ? w->ops++ : DPAR_MAX_LAYER_OPS - 1];
+    dpari_layer_op *op = &w->op[w->ops < DPAR_MAX_LAYER_OPS ? w->ops++ : DPAR_MAX_LAYER_OPS - 1];
     dpari_zero(op, sizeof(*op));
     op->kind = (int8_t)kind;
     op->cut = (int8_t)cut;
-    op->save_cut = (int8_t)(cut == DPAR_CUT_COLUMN          ? DPAR_CUT_SEQUENCE
-                            : cut == DPAR_CUT_ROW           ? DPAR_CUT_TENSOR
-                            : cut == DPAR_CUT_EXPERT_COLUMN ? DPAR_CUT_EXPERT
-                            : cut == DPAR_CUT_EXPERT_ROW    ? DPAR_CUT_EXPERT_TENSOR
-                                                            : cut);
+    op->save_cut = (int8_t)(cut == DPARI_CUT_COLUMN          ? DPARI_CUT_SEQUENCE
+                            : cut == DPARI_CUT_ROW           ? DPARI_CUT_TENSOR
+                            : cut == DPARI_CUT_EXPERT_COLUMN ? DPARI_CUT_EXPERT
+                            : cut == DPARI_CUT_EXPERT_ROW    ? DPARI_CUT_EXPERT_TENSOR
+                                                             : cut);
     op->kernels = (int16_t)kernels;
     op->copies = 1.0;
     if (w->layers > 0) {
@@ -3905,23 +3909,23 @@ static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 }
 
 /* Appends [tokens, k] x [k, n]. Its input is kept for the weight gradient. */
-static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, int biases)
+static dpari_layer_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, int biases)
 {
-    dpar_op *op = dpari_add_op(w, DPAR_OP_GEMM, cut, biases ? 2 : 1);
+    dpari_layer_op *op = dpari_add_op(w, DPARI_OP_GEMM, cut, biases ? 2 : 1);
     op->n = n;
     op->k = k;
     op->params = n * k + (biases ? n : 0.0);
     op->save = k * w->element;
-    if (cut == DPAR_CUT_COLUMN && w->stack >= DPAR_MODEL_STACK_TORCH) {
-        op->save_cut = DPAR_CUT_NONE; /* DTensor keeps it gathered */
+    if (cut == DPARI_CUT_COLUMN && w->stack >= DPAR_MODEL_STACK_TORCH) {
+        op->save_cut = DPARI_CUT_NONE; /* DTensor keeps it gathered */
     }
     return op;
 }
 
-DPARI_STATIC_NOINLINE dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels,
-                                                double touch, double touch_back, double save)
+DPARI_STATIC_NOINLINE dpari_layer_op *dpari_add_stream(dpar_workload *w, int cut, int kernels,
+                                                       double touch, double touch_back, double save)
 {
-    dpar_op *op = dpari_add_op(w, DPAR_OP_STREAM, cut, kernels);
+    dpari_layer_op *op = dpari_add_op(w, DPARI_OP_STREAM, cut, kernels);
     op->touch = touch;
     op->touch_back = touch_back;
     op->save = save;
@@ -3963,8 +3967,8 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
 
 static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int keep)
 {
-    dpar_op *op =
-        dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
+    dpari_layer_op *op =
+        dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
                          3.0 * s->e * h * s->passes, s->norm * h);
     op->params = s->rms ? h : s->biases ? 2.0 * h : h;
     op->keep = (int8_t)keep;
@@ -3974,7 +3978,7 @@ static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int
 static void dpari_add_residual(dpar_workload *w, const dpari_style *s, double h)
 {
     double mask = s->drop ? 1.0 : 0.0;
-    dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->drop && !s->fused ? 3 : 1, (3.0 * s->e + mask) * h,
+    dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop && !s->fused ? 3 : 1, (3.0 * s->e + mask) * h,
                      (2.0 * s->e * (s->drop ? 1.0 : 0.5) + mask) * h, mask * h);
 }
 
@@ -3986,15 +3990,15 @@ static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double head
                              double keys, double kept)
 {
     double cells = heads * keys, e = s->e;
-    dpar_op *op = dpari_add_op(w, DPAR_OP_SCORES, DPAR_CUT_TENSOR, 6);
+    dpari_layer_op *op = dpari_add_op(w, DPARI_OP_SCORES, DPARI_CUT_TENSOR, 6);
     op->n = heads * width;
     op->k = keys;
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
     op->save = kept;
     op = dpari_add_stream(
-        w, DPAR_CUT_TENSOR, s->drop ? 2 : 1, cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
+        w, DPARI_CUT_TENSOR, s->drop ? 2 : 1, cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
         cells * (s->drop ? 5.0 * e + 1.0 : 3.0 * e), cells * (s->drop ? 2.0 * e + 1.0 : e));
-    op->keep = DPAR_KEEP_SELECTIVE;
+    op->keep = DPARI_KEEP_SELECTIVE;
 }
 
 /* Returns the keys that a token sees: with causal attention half of them on average, in a window
@@ -4011,12 +4015,12 @@ static double dpari_keys_seen(double keys, int causal, double window)
 static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double heads, double width,
                                 double keys, int causal, double window, double kept)
 {
-    dpar_op *op;
+    dpari_layer_op *op;
     if (w->attention == DPAR_MODEL_ATTENTION_UNFUSED) {
         dpari_add_scores(w, s, heads, width, keys, kept);
         return;
     }
-    op = dpari_add_op(w, DPAR_OP_ATTENTION, DPAR_CUT_TENSOR, s->fused ? 2 : 4);
+    op = dpari_add_op(w, DPARI_OP_ATTENTION, DPARI_CUT_TENSOR, s->fused ? 2 : 4);
     op->n = heads * width;
     op->k = dpari_keys_seen(keys, causal, window);
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
@@ -4027,13 +4031,13 @@ static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double h
 static void dpari_add_indexer(dpar_workload *w, const dpar_model *m, double keys)
 {
     double width = (double)m->index_heads * m->index_width;
-    dpar_op *op;
+    dpari_layer_op *op;
     if (m->index_heads < 1) {
         return;
     }
-    dpari_add_gemm(w, DPAR_CUT_NONE, width, m->q_lora > 0 ? m->q_lora : m->hidden, 0)->save = 0.0;
-    dpari_add_gemm(w, DPAR_CUT_NONE, m->index_width + m->index_heads, m->hidden, 0)->save = 0.0;
-    op = dpari_add_op(w, DPAR_OP_SCAN, DPAR_CUT_NONE, 3);
+    dpari_add_gemm(w, DPARI_CUT_NONE, width, m->q_lora > 0 ? m->q_lora : m->hidden, 0)->save = 0.0;
+    dpari_add_gemm(w, DPARI_CUT_NONE, m->index_width + m->index_heads, m->hidden, 0)->save = 0.0;
+    op = dpari_add_op(w, DPARI_OP_SCAN, DPARI_CUT_NONE, 3);
     op->n = width;
     op->k = 0.5 * keys;
 }
@@ -4049,29 +4053,29 @@ static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_sty
     double kv = kvs * (d + v), gate = m->q_gate ? out : 0.0;
     double rotary = s->rotary ? (s->fused ? 1.0 : 2.0) : 0.0;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
-    dpari_add_norm(w, s, h, cross ? DPAR_KEEP_ALWAYS : DPAR_KEEP_INPUT);
+    dpari_add_norm(w, s, h, cross ? DPARI_KEEP_ALWAYS : DPARI_KEEP_INPUT);
     if (m->q_lora > 0) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, m->q_lora, h, 0)->keep = DPAR_KEEP_NORM;
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q + gate, m->q_lora, 0)->keep = DPAR_KEEP_NORM;
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, h, s->biases)->save = 0.0;
+        dpari_add_gemm(w, DPARI_CUT_NONE, m->q_lora, h, 0)->keep = DPARI_KEEP_NORM;
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, q + gate, m->q_lora, 0)->keep = DPARI_KEEP_NORM;
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, kv, h, s->biases)->save = 0.0;
     } else {
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q + gate + kv, h, s->biases)->keep = DPAR_KEEP_NORM;
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, q + gate + kv, h, s->biases)->keep = DPARI_KEEP_NORM;
     }
     dpari_add_indexer(w, m, keys);
     /* bias, split into heads, transposes, rotary: read and write QKV once, eager twice */
-    dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 2 : 6,
+    dpari_add_stream(w, DPARI_CUT_TENSOR, s->fused ? 2 : 6,
                      2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
                      2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary), 0.0);
     dpari_add_attention(w, s, m->heads, d + v, keys, causal, window,
                         s->e * (gate + (s->repeat ? 3.0 * q : q + kv)));
-    dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 2.0 * s->e * (out + gate), 2.0 * s->e * (out + gate),
+    dpari_add_stream(w, DPARI_CUT_TENSOR, 1, 2.0 * s->e * (out + gate), 2.0 * s->e * (out + gate),
                      0.0);
     if (m->o_lora > 0) { /* block diagonal to o_lora for each of the groups, then up */
         double groups = m->o_groups > 0 ? m->o_groups : 1.0;
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, groups * m->o_lora, out / groups, 0);
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, groups * m->o_lora, out / groups, 0);
         out = groups * m->o_lora;
     }
-    dpari_add_gemm(w, DPAR_CUT_ROW, h, out, s->biases);
+    dpari_add_gemm(w, DPARI_CUT_ROW, h, out, s->biases);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
     l->cp_kv_bytes += s->e * kv;
@@ -4148,17 +4152,17 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
     double h = m->hidden, e = s->e, n = m->scan_state, state = c.inner * n;
     double taps = m->conv > 0 ? m->conv : 4.0;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
-    dpar_op *op;
-    dpari_add_norm(w, s, h, DPAR_KEEP_INPUT);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, c.in, h, 0);
+    dpari_layer_op *op;
+    dpari_add_norm(w, s, h, DPARI_KEEP_INPUT);
+    dpari_add_gemm(w, DPARI_CUT_COLUMN, c.in, h, 0);
     if (c.low_n > 0.0) {
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, c.low_n, c.low, 0)->save = 0.0;
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, c.low_n, c.low, 0)->save = 0.0;
     }
-    op = dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 2 : 5, 2.0 * e * c.conv * s->passes,
+    op = dpari_add_stream(w, DPARI_CUT_TENSOR, s->fused ? 2 : 5, 2.0 * e * c.conv * s->passes,
                           4.0 * e * c.conv * s->passes, e * c.conv);
     op->params = taps * c.conv + c.side;
     if (c.chunk > 0.0) { /* scores inside the chunk, and the state read and written */
-        op = dpari_add_op(w, DPAR_OP_SCAN, DPAR_CUT_TENSOR, s->fused ? 4 : 8);
+        op = dpari_add_op(w, DPARI_OP_SCAN, DPARI_CUT_TENSOR, s->fused ? 4 : 8);
         op->n = c.inner + (double)m->scan_heads * n;
         op->k = 0.5 * c.chunk + 2.0 * state / op->n;
         op->k += m->scan == DPAR_MODEL_SCAN_DELTA || m->scan == DPAR_MODEL_SCAN_KDA
@@ -4166,7 +4170,7 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
                      : 0.0; /* solve */
         op->heads = (int16_t)(m->scan_heads < 30000 ? m->scan_heads : 30000);
     } else { /* 9 FLOP a state */
-        op = dpari_add_op(w, DPAR_OP_STREAM, DPAR_CUT_TENSOR, 2);
+        op = dpari_add_op(w, DPARI_OP_STREAM, DPARI_CUT_TENSOR, 2);
         op->n = 4.5 * c.inner;
         op->k = n > 0.0 ? n : 1.0;
         c.chunk = 128.0;
@@ -4174,7 +4178,7 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
     op->touch = e * (c.in + c.inner) + 8.0 * state / c.chunk;
     op->touch_back = 2.5 * op->touch;
     op->save = e * (c.in + c.inner) + 4.0 * state / c.chunk;
-    dpari_add_gemm(w, DPAR_CUT_ROW, h, c.inner, 0);
+    dpari_add_gemm(w, DPARI_CUT_ROW, h, c.inner, 0);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
 }
@@ -4185,25 +4189,25 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     double h = m->hidden, a = m->heads, rope = m->rope_width, e = s->e;
     double qk = m->qk_width, v = m->v_width, q = a * (qk + rope), kv = a * (qk + v);
     dpar_workload_layer *l = &w->layer[w->layers - 1];
-    dpar_op *op;
-    dpari_add_norm(w, s, h, DPAR_KEEP_INPUT);
+    dpari_layer_op *op;
+    dpari_add_norm(w, s, h, DPARI_KEEP_INPUT);
     if (m->q_lora > 0) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, m->q_lora, h, 0);
-        dpari_add_norm(w, s, m->q_lora, DPAR_KEEP_ALWAYS);
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, m->q_lora, 0)->keep = DPAR_KEEP_NORM;
+        dpari_add_gemm(w, DPARI_CUT_NONE, m->q_lora, h, 0);
+        dpari_add_norm(w, s, m->q_lora, DPARI_KEEP_ALWAYS);
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, q, m->q_lora, 0)->keep = DPARI_KEEP_NORM;
     } else {
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, h, 0)->keep = DPAR_KEEP_NORM;
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, q, h, 0)->keep = DPARI_KEEP_NORM;
     }
-    op = dpari_add_gemm(w, DPAR_CUT_NONE, m->kv_lora + rope, h, 0);
+    op = dpari_add_gemm(w, DPARI_CUT_NONE, m->kv_lora + rope, h, 0);
     op->save = 0.0; /* the same input as the query's */
-    dpari_add_norm(w, s, m->kv_lora, DPAR_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, m->kv_lora, 0)->keep = DPAR_KEEP_NORM;
+    dpari_add_norm(w, s, m->kv_lora, DPARI_KEEP_ALWAYS);
+    dpari_add_gemm(w, DPARI_CUT_COLUMN, kv, m->kv_lora, 0)->keep = DPARI_KEEP_NORM;
     /* keys are assembled from their latent part and one rotary part: concatenated for each head */
-    dpari_add_stream(w, DPAR_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
+    dpari_add_stream(w, DPARI_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
                      2.0 * e * (2.0 * q + a * v), 0.0);
     dpari_add_indexer(w, m, keys);
     dpari_add_attention(w, s, a, qk + rope + v, keys, 1, m->index_topk, e * (2.0 * q + a * v));
-    dpari_add_gemm(w, DPAR_CUT_ROW, h, a * v, 0);
+    dpari_add_gemm(w, DPARI_CUT_ROW, h, a * v, 0);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
     l->cp_kv_bytes += e * (q + a * v);
@@ -4215,17 +4219,14 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
 static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_style *s, double f)
 {
     double h = m->hidden, up = s->gated ? 2.0 * f : f, e = s->e;
-    dpar_op *op;
-    dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, up, h, s->biases)->keep = DPAR_KEEP_NORM;
-    op = dpari_add_stream(w, DPAR_CUT_TENSOR,
-                          s->fused   ? 1
-                          : s->gated ? 2
-                                     : 2,
-                          e * (up + f) * s->passes, e * (2.0 * up + f) * s->passes,
+    dpari_layer_op *op;
+    dpari_add_norm(w, s, h, DPARI_KEEP_ALWAYS);
+    dpari_add_gemm(w, DPARI_CUT_COLUMN, up, h, s->biases)->keep = DPARI_KEEP_NORM;
+    op = dpari_add_stream(w, DPARI_CUT_TENSOR, s->fused ? 1 : 2, e * (up + f) * s->passes,
+                          e * (2.0 * up + f) * s->passes,
                           e * (up + (s->gated && !s->fused ? f : 0.0)));
     op->transient = e * up;
-    dpari_add_gemm(w, DPAR_CUT_ROW, h, f, s->biases)->keep = DPAR_KEEP_ACTIVATION;
+    dpari_add_gemm(w, DPARI_CUT_ROW, h, f, s->biases)->keep = DPARI_KEEP_ACTIVATION;
     dpari_add_residual(w, s, h);
     w->layer[w->layers - 1].alternate += e * (f + h);
     w->layer[w->layers - 1].tp_regions++;
@@ -4237,38 +4238,38 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
 {
     double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->e, up = s->gated ? 2.0 * f : f;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
-    dpar_op *op;
-    dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
-    op = dpari_add_gemm(w, DPAR_CUT_SEQUENCE, m->experts, h, 0);
+    dpari_layer_op *op;
+    dpari_add_norm(w, s, h, DPARI_KEEP_ALWAYS);
+    op = dpari_add_gemm(w, DPARI_CUT_SEQUENCE, m->experts, h, 0);
     op->touch = op->touch_back = 40.0 * m->experts; /* fp32 scores, softmax, top-k, masks */
     /* gathers and scatters of rows run at about half of the streaming rate (measured): twice */
-    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 6, 4.0 * e * t * h, 4.0 * e * t * h, 8.0 * t);
-    op = dpari_add_gemm(w, DPAR_CUT_EXPERT_COLUMN, up, h, 0);
-    op->kind = DPAR_OP_EXPERTS;
+    dpari_add_stream(w, DPARI_CUT_SEQUENCE, 6, 4.0 * e * t * h, 4.0 * e * t * h, 8.0 * t);
+    op = dpari_add_gemm(w, DPARI_CUT_EXPERT_COLUMN, up, h, 0);
+    op->kind = DPARI_OP_EXPERTS;
     op->copies = t;
     op->params = m->experts * up * h;
     op->save = e * t * h;
-    op = dpari_add_stream(w, DPAR_CUT_EXPERT_TENSOR, 2, e * t * (up + f), e * t * (2.0 * up + f),
+    op = dpari_add_stream(w, DPARI_CUT_EXPERT_TENSOR, 2, e * t * (up + f), e * t * (2.0 * up + f),
                           e * t * up);
     op->transient = e * t * up;
-    op->keep = DPAR_KEEP_EXPERTS;
-    op = dpari_add_gemm(w, DPAR_CUT_EXPERT_ROW, h, f, 0);
-    op->keep = DPAR_KEEP_ACTIVATION;
-    op->kind = DPAR_OP_EXPERTS;
+    op->keep = DPARI_KEEP_EXPERTS;
+    op = dpari_add_gemm(w, DPARI_CUT_EXPERT_ROW, h, f, 0);
+    op->keep = DPARI_KEEP_ACTIVATION;
+    op->kind = DPARI_OP_EXPERTS;
     op->copies = t;
     op->params = m->experts * f * h;
     op->save = e * t * f;
     /* what experts gave is kept where the router's weights are multiplied in here, and not before
      * (Megatron-Core) */
-    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
+    dpari_add_stream(w, DPARI_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
                      w->stack >= DPAR_MODEL_STACK_TORCH ? e * t * h : 0.0);
     if (m->shared_ffn > 0) {
         double wide = (s->gated ? 2.0 : 1.0) * m->shared_ffn;
-        op = dpari_add_gemm(w, DPAR_CUT_COLUMN, wide, h, 0);
+        op = dpari_add_gemm(w, DPARI_CUT_COLUMN, wide, h, 0);
         op->save = 0.0;
-        dpari_add_stream(w, DPAR_CUT_TENSOR, 1, e * (wide + m->shared_ffn),
+        dpari_add_stream(w, DPARI_CUT_TENSOR, 1, e * (wide + m->shared_ffn),
                          e * (2.0 * wide + m->shared_ffn), e * wide);
-        dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0)->keep = DPAR_KEEP_ACTIVATION;
+        dpari_add_gemm(w, DPARI_CUT_ROW, h, m->shared_ffn, 0)->keep = DPARI_KEEP_ACTIVATION;
         l->shared = w->ops - 3;
         l->shared_ops = 3;
     }
@@ -4282,23 +4283,23 @@ static void dpari_add_embedding(dpar_workload *w, const dpar_model *m, const dpa
                                 double tokens, double positions)
 {
     double h = m->hidden;
-    dpar_op *op;
+    dpari_layer_op *op;
     dpar_workload_layer *l = dpari_add_layer(w, "embed", DPAR_LAYER_EMBED, 1, tokens, s->e * h);
     if (l == NULL) {
         return;
     }
-    op = dpari_add_stream(w, DPAR_CUT_TENSOR, 3, 2.0 * s->e * h, 3.0 * s->e * h, 0.0);
+    op = dpari_add_stream(w, DPARI_CUT_TENSOR, 3, 2.0 * s->e * h, 3.0 * s->e * h, 0.0);
     op->params = (double)m->vocab * (m->embed > 0 ? m->embed : h);
     if (m->embed > 0) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, h, m->embed, 0);
+        dpari_add_gemm(w, DPARI_CUT_NONE, h, m->embed, 0);
     }
     if (m->aside > 0) { /* looked up and projected for all layers at once, and used in each */
         double wide = (double)m->aside * m->layers;
-        dpari_add_gemm(w, DPAR_CUT_NONE, wide, h, 0)->params +=
+        dpari_add_gemm(w, DPARI_CUT_NONE, wide, h, 0)->params +=
             wide * (m->aside_vocab > 0 ? m->aside_vocab : m->vocab);
-        dpari_add_gemm(w, DPAR_CUT_NONE, 2.0 * wide, h, 0);
+        dpari_add_gemm(w, DPARI_CUT_NONE, 2.0 * wide, h, 0);
     }
-    op = dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->drop ? 2 : 1, (s->drop ? 3.0 : 0.0) * s->e * h,
+    op = dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop ? 2 : 1, (s->drop ? 3.0 : 0.0) * s->e * h,
                           (s->drop ? 2.0 : 0.0) * s->e * h, s->drop ? h : 0.0);
     op->params = positions * h;
     l->tp_regions = 1;
@@ -4315,25 +4316,25 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
                 w->loss != DPAR_MODEL_LOSS_EAGER;
     static const float bytes[DPAR_MODEL_LOSS_END] = {0, 14,    6, 4,
                                                      2, 1.75f, 10}; /* of a logit, alive at once */
-    dpar_op *op;
+    dpari_layer_op *op;
     dpar_workload_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
     if (l == NULL) {
         return;
     }
-    dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
+    dpari_add_norm(w, s, h, DPARI_KEEP_ALWAYS);
     if (m->head == DPAR_MODEL_HEAD_POOL || m->head == DPAR_MODEL_HEAD_MASKED) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, h, h, 1);
+        dpari_add_gemm(w, DPARI_CUT_NONE, h, h, 1);
     }
     if (w->vocab == 0) {
         return;
     }
     if (m->embed > 0) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, m->embed, h, 0);
+        dpari_add_gemm(w, DPARI_CUT_NONE, m->embed, h, 0);
         h = m->embed;
     }
-    op = dpari_add_gemm(w, DPAR_CUT_COLUMN, v, h, 0);
+    op = dpari_add_gemm(w, DPARI_CUT_COLUMN, v, h, 0);
     op->params = m->tied ? 0.0 : v * h;
-    op = dpari_add_stream(w, DPAR_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
+    op = dpari_add_stream(w, DPARI_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
                           v * (fused ? 4.0 : 14.0), 0.0);
     op->transient = v * (double)bytes[w->loss];
     l->tp_regions = 1;
@@ -4371,7 +4372,7 @@ static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_st
         dpari_add_mlp(w, m, s, m->ffn);
     }
     if (w->ops > w->layer[w->layers - 1].first) {
-        w->op[w->layer[w->layers - 1].first].keep = DPAR_KEEP_INPUT;
+        w->op[w->layer[w->layers - 1].first].keep = DPARI_KEEP_INPUT;
     }
 }
 
@@ -4446,26 +4447,26 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     dpari_add_mha(w, &v, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(w, &v, &s, m->tower_ffn);
     for (at = l->first; at < w->ops; at++) { /* counted in full: nothing here is causal */
-        if (w->op[at].kind == DPAR_OP_ATTENTION) {
-            w->op[at].kind = DPAR_OP_SCAN;
+        if (w->op[at].kind == DPARI_OP_ATTENTION) {
+            w->op[at].kind = DPARI_OP_SCAN;
         }
     }
     l = dpari_add_layer(w, "projector", DPAR_LAYER_EMBED, 1, tokens, w->element * to);
     if (l == NULL) {
         return;
     }
-    dpari_add_gemm(w, DPAR_CUT_NONE, h, m->tower_patch, 1)->params +=
+    dpari_add_gemm(w, DPARI_CUT_NONE, h, m->tower_patch, 1)->params +=
         (double)m->tower_positions * h + 1000.0 * m->tower_params;
     for (at = 0; at < m->tower_mergers; at++) {
         double share = m->tower_merge > 1 ? m->tower_merge : 1.0, inner = m->tower_inner;
-        dpar_op *op;
+        dpari_layer_op *op;
         /* of `merge` tokens one: as many products for it */
-        op = dpari_add_gemm(w, DPAR_CUT_NONE, (inner > 0.0 ? inner : to), merged, 1);
+        op = dpari_add_gemm(w, DPARI_CUT_NONE, (inner > 0.0 ? inner : to), merged, 1);
         op->save /= share;
         op->params = op->n * op->k + op->n;
         op->k /= share;
         if (inner > 0.0) {
-            op = dpari_add_gemm(w, DPAR_CUT_NONE, to, inner, 1);
+            op = dpari_add_gemm(w, DPARI_CUT_NONE, to, inner, 1);
             op->save /= share;
             op->params = op->n * op->k + op->n;
             op->k /= share;
@@ -4502,7 +4503,7 @@ static void dpari_build_decoder(dpar_workload *w, const dpar_model *model, doubl
     if (m.mtp > 0) { /* a block like the last one, and a projection of two vectors to one */
         dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL,
                        m.experts > 0 ? DPAR_MODEL_FFN_EXPERTS : DPAR_MODEL_FFN_DENSE, m.mtp);
-        dpari_add_gemm(w, DPAR_CUT_NONE, m.hidden, 2.0 * m.hidden, 0);
+        dpari_add_gemm(w, DPARI_CUT_NONE, m.hidden, 2.0 * m.hidden, 0);
     }
     dpari_add_head(w, &m, &s, seq);
 }
@@ -4514,25 +4515,25 @@ static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
     double h = m->hidden, tokens = w->tokens, patch = (double)m->patch * m->patch * m->channels;
     double out = m->out_channels != 0 ? dpari_mostf(m->out_channels, 0.0) : 1000.0;
     dpar_workload_layer *l = dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.e * h);
-    dpar_op *op;
-    dpari_add_gemm(w, DPAR_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
+    dpari_layer_op *op;
+    dpari_add_gemm(w, DPARI_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
     l->tp_regions = 0;
     l = dpari_add_layer(w, "block", DPAR_LAYER_BLOCK, m->layers, tokens, s.e * h);
     dpari_add_mha(w, m, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
     if (m->family == DPAR_MODEL_FAMILY_DIT) {
         /* shift, scale and gate of both branches from the condition: 6 h wide, once a sample */
-        op = dpari_add_stream(w, DPAR_CUT_TENSOR, 8, 8.0 * s.e * h, 12.0 * s.e * h, 4.0 * s.e * h);
+        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 8, 8.0 * s.e * h, 12.0 * s.e * h, 4.0 * s.e * h);
         op->params = 6.0 * h * h + 6.0 * h;
     }
     dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1,
                     m->family == DPAR_MODEL_FAMILY_DIT ? tokens : 1.0, s.e * h);
-    dpari_add_norm(w, &s, h, DPAR_KEEP_ALWAYS);
+    dpari_add_norm(w, &s, h, DPARI_KEEP_ALWAYS);
     if (m->head == DPAR_MODEL_HEAD_POOL) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, h, h, 1);
+        dpari_add_gemm(w, DPARI_CUT_NONE, h, h, 1);
     }
     if (out > 0.0) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, out, h, 1);
+        dpari_add_gemm(w, DPARI_CUT_NONE, out, h, 1);
     }
 }
 
@@ -4546,7 +4547,7 @@ static void dpari_build_t5(dpar_workload *w, const dpar_model *m, double seq)
     dpari_add_embedding(w, m, &s, seq, dpari_mostf(m->positions, 0.0));
     if (m->channels > 0) {
         dpari_add_layer(w, "hear", DPAR_LAYER_EMBED, 1, heard, s.e * h);
-        dpari_add_gemm(w, DPAR_CUT_NONE, h, 3.0 * (h + 2.0 * m->channels), 1)->params -=
+        dpari_add_gemm(w, DPARI_CUT_NONE, h, 3.0 * (h + 2.0 * m->channels), 1)->params -=
             3.0 * m->channels * h;
     }
     dpari_add_layer(w, "encoder", DPAR_LAYER_BLOCK, m->layers, heard, s.e * h);
@@ -4566,8 +4567,8 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
 {
     double e = w->element;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
-    dpar_op *op = dpari_add_op(w, DPAR_OP_CONV, DPAR_CUT_COLUMN, 1);
-    op->save_cut = DPAR_CUT_NONE;
+    dpari_layer_op *op = dpari_add_op(w, DPARI_OP_CONV, DPARI_CUT_COLUMN, 1);
+    op->save_cut = DPARI_CUT_NONE;
     op->n = out;
     op->k = in * taps;
     op->params = out * in * taps;
@@ -4575,7 +4576,7 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
     op->touch_back = 2.0 * e * in * grow;
     op->save = e * in * grow;
     /* an eager framework keeps the norm's output too, which is the activation's input */
-    op = dpari_add_stream(w, DPAR_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out,
+    op = dpari_add_stream(w, DPARI_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out,
                           (w->stack == DPAR_MODEL_STACK_TORCH ? 2.0 : 1.0) * e * out);
     op->params = 2.0 * out;
     op->transient = e * out;
@@ -4615,7 +4616,7 @@ static void dpari_build_resnet(dpar_workload *w, const dpar_model *m)
         cells /= 4.0;
     }
     dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, 1.0, 1000.0 * w->element);
-    dpari_add_gemm(w, DPAR_CUT_NONE, m->out_channels > 0 ? m->out_channels : 1000, in, 1);
+    dpari_add_gemm(w, DPARI_CUT_NONE, m->out_channels > 0 ? m->out_channels : 1000, in, 1);
 }
 
 static double dpari_level_width(const dpar_model *m, int32_t level)
@@ -4631,7 +4632,7 @@ static double dpari_level_width(const dpar_model *m, int32_t level)
 static void dpari_add_level(dpar_workload *w, const dpar_model *m, const char *name, int32_t level,
                             double in)
 {
-    double c = dpari_level_width(m, level), shrink = dpari_level_width(m, level) / m->hidden;
+    double c = dpari_level_width(m, level), shrink = c / m->hidden;
     double cells = (double)m->image[0] * m->image[1] / (shrink * shrink);
     double taps = (double)m->kernel * m->kernel;
     int32_t i, blocks = m->blocks_per_level;
@@ -4655,11 +4656,11 @@ static void dpari_build_unet(dpar_workload *w, const dpar_model *m)
                         level == 0 ? m->channels : dpari_level_width(m, level - 1));
     }
     for (level = m->levels - 2; level >= 0; level--) {
+        const double width = dpari_level_width(m, level);
         /* the skip and the upsampled coarse level are concatenated */
-        dpari_add_level(w, m, "decode", level, 2.0 * dpari_level_width(m, level));
+        dpari_add_level(w, m, "decode", level, 2.0 * width);
         /* the up-convolution that brings the coarse level here: 2 x 2, no halo */
-        dpari_add_conv(w, dpari_level_width(m, level), dpari_level_width(m, level + 1), 1.0, 0.25,
-                       0);
+        dpari_add_conv(w, width, dpari_level_width(m, level + 1), 1.0, 0.25, 0);
     }
     dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, (double)m->image[0] * m->image[1],
                     out * w->element);
@@ -4672,9 +4673,9 @@ static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
     double e = w->element,
            cells = (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
     dpar_workload_layer *l = dpari_add_layer(w, "cells", DPAR_LAYER_BLOCK, 1, cells, e * m->fields);
-    dpar_op *op =
-        dpari_add_stream(w, DPAR_CUT_NONE, m->fields, m->bytes_per_cell, 0.0, 2.0 * e * m->fields);
-    op->keep = DPAR_KEEP_INPUT;
+    dpari_layer_op *op =
+        dpari_add_stream(w, DPARI_CUT_NONE, m->fields, m->bytes_per_cell, 0.0, 2.0 * e * m->fields);
+    op->keep = DPARI_KEEP_INPUT;
     op->n = 0.5 * m->flops_per_cell;
     op->k = 1.0;
     l->reach = m->halo;
@@ -4940,9 +4941,9 @@ DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *w, const dpar_mode
     int transformer = dpari_is_transformer(m->family);
     dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
     w->element = m->element;
-    w->age = m->stack > 0 ? m->stack
-             : gpt        ? DPAR_MODEL_STACK_MEGATRON
-                          : DPAR_MODEL_STACK_MEGATRON_CORE;
+    w->stack_version = m->stack > 0 ? m->stack
+                       : gpt        ? DPAR_MODEL_STACK_MEGATRON
+                                    : DPAR_MODEL_STACK_MEGATRON_CORE;
     w->stack = dpari_age(w)->stack;
     w->attention = m->attention > 0                               ? m->attention
                    : gpt && w->stack == DPAR_MODEL_STACK_MEGATRON ? DPAR_MODEL_ATTENTION_UNFUSED
@@ -4993,8 +4994,8 @@ static DPARI_COLD int32_t dpari_head_blocks(const dpar_workload *w)
     for (i = 0; i < w->layers; i++) {
         double *to = w->layer[i].kind == DPAR_LAYER_HEAD ? &head : &block;
         for (k = 0; k < w->layer[i].ops; k++) {
-            const dpar_op *op = &w->op[w->layer[i].first + k];
-            *to += op->kind == DPAR_OP_GEMM && w->layer[i].kind != DPAR_LAYER_EMBED
+            const dpari_layer_op *op = &w->op[w->layer[i].first + k];
+            *to += op->kind == DPARI_OP_GEMM && w->layer[i].kind != DPAR_LAYER_EMBED
                        ? op->n * op->k * op->copies * w->layer[i].count
                        : 0.0;
         }
@@ -5015,11 +5016,11 @@ static void dpari_workload_totals(dpar_workload *w)
             l->span = l->count;
         }
         for (k = 0; k < l->ops; k++) {
-            const dpar_op *op = &w->op[l->first + k];
+            const dpari_layer_op *op = &w->op[l->first + k];
             double f = 2.0 * op->n * op->k * op->copies * l->tokens * l->count;
-            if (op->kind == DPAR_OP_ATTENTION) {
+            if (op->kind == DPARI_OP_ATTENTION) {
                 attention += w->causal ? 2.0 * f : f;
-            } else if (op->kind == DPAR_OP_SCORES) {
+            } else if (op->kind == DPARI_OP_SCORES) {
                 attention += f;
             } else {
                 plain += f;
@@ -8330,8 +8331,8 @@ static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, 
     int32_t i, k;
     for (i = 0; i < w->layers; i++) {
         for (k = 0; k < w->layer[i].ops; k++) {
-            const dpar_op *op = &w->op[w->layer[i].first + k];
-            params += op->cut == DPAR_CUT_SEQUENCE ? op->params * w->layer[i].count : 0.0;
+            const dpari_layer_op *op = &w->op[w->layer[i].first + k];
+            params += op->cut == DPARI_CUT_SEQUENCE ? op->params * w->layer[i].count : 0.0;
         }
     }
     if (s->sp && w->trains) {
@@ -8772,11 +8773,11 @@ static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t r
     double sum = 0.0;
     int32_t i;
     for (i = 0; i < l->ops; i++) {
-        const dpar_op *op = &w->op[l->first + i];
+        const dpari_layer_op *op = &w->op[l->first + i];
         double f = 2.0 * op->n * op->k * op->copies * l->tokens;
-        if (recompute == DPAR_RECOMPUTE_FULL || op->kind == DPAR_OP_SCORES) {
-            sum += op->kind == DPAR_OP_ATTENTION && w->causal ? 2.0 * f : f;
-        } else if (recompute == DPAR_RECOMPUTE_ALTERNATE && op->kind != DPAR_OP_ATTENTION) {
+        if (recompute == DPAR_RECOMPUTE_FULL || op->kind == DPARI_OP_SCORES) {
+            sum += op->kind == DPARI_OP_ATTENTION && w->causal ? 2.0 * f : f;
+        } else if (recompute == DPAR_RECOMPUTE_ALTERNATE && op->kind != DPARI_OP_ATTENTION) {
             sum += 0.5 * f;
         }
     }
@@ -9170,48 +9171,48 @@ static double dpari_product(const dpari_rates *r, double rows, double n, double 
 static double dpari_cut(const dpari_rates *r, int32_t cut)
 {
     switch (cut) {
-    case DPAR_CUT_SEQUENCE: return r->sequence;
-    case DPAR_CUT_COLUMN:
-    case DPAR_CUT_ROW:
-    case DPAR_CUT_TENSOR: return r->s->tp;
-    case DPAR_CUT_EXPERT: return 1.0 / r->routed;
-    case DPAR_CUT_EXPERT_COLUMN:
-    case DPAR_CUT_EXPERT_ROW:
-    case DPAR_CUT_EXPERT_TENSOR: return r->sequence;
+    case DPARI_CUT_SEQUENCE: return r->sequence;
+    case DPARI_CUT_COLUMN:
+    case DPARI_CUT_ROW:
+    case DPARI_CUT_TENSOR: return r->s->tp;
+    case DPARI_CUT_EXPERT: return 1.0 / r->routed;
+    case DPARI_CUT_EXPERT_COLUMN:
+    case DPARI_CUT_EXPERT_ROW:
+    case DPARI_CUT_EXPERT_TENSOR: return r->sequence;
     default: return 1.0;
     }
 }
 
 /* Matrix product, plain, convolution or grouped: forward, and data and weight gradient. */
-static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double tokens,
+static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                                 dpari_layer_price *p)
 {
     double rows = tokens, n = op->n, k = op->k, share = 1.0, wide, w, e = r->w->element;
     double lost = dpari_wave_lost; /* of the weight gradient */
-    if (op->cut == DPAR_CUT_COLUMN) {
+    if (op->cut == DPARI_CUT_COLUMN) {
         n /= r->s->tp;
-    } else if (op->cut == DPAR_CUT_ROW) {
+    } else if (op->cut == DPARI_CUT_ROW) {
         k /= r->s->tp;
-    } else if (op->cut == DPAR_CUT_EXPERT_COLUMN) {
+    } else if (op->cut == DPARI_CUT_EXPERT_COLUMN) {
         n /= r->s->etp;
-    } else if (op->cut == DPAR_CUT_EXPERT_ROW) {
+    } else if (op->cut == DPARI_CUT_EXPERT_ROW) {
         k /= r->s->etp;
-    } else if (op->cut == DPAR_CUT_SEQUENCE) {
+    } else if (op->cut == DPARI_CUT_SEQUENCE) {
         rows /= r->sequence;
     }
-    if (op->kind == DPAR_OP_EXPERTS) {
+    if (op->kind == DPARI_OP_EXPERTS) {
         /* every rank of an expert group computes the tokens of its own experts; balanced, that is
          * as many rows as its etp group sent, the fullest expert `capacity` times more */
         rows *= op->copies * r->w->capacity * r->routed;
         share = dpari_grouped_share;
-    } else if (op->kind == DPAR_OP_CONV) {
+    } else if (op->kind == DPARI_OP_CONV) {
         share = dpari_conv_share;
         lost *= dpari_split_sum(r, n * k);
     }
     /* sequence parallel ranks cast their own tokens, then gather */
     p->forward +=
-        rows * k * r->casts / (op->cut == DPAR_CUT_COLUMN ? r->sequence : 1.0) * r->byte_s;
-    p->backward += rows * n * r->casts / (op->cut == DPAR_CUT_ROW ? r->sequence : 1.0) * r->byte_s;
+        rows * k * r->casts / (op->cut == DPARI_CUT_COLUMN ? r->sequence : 1.0) * r->byte_s;
+    p->backward += rows * n * r->casts / (op->cut == DPARI_CUT_ROW ? r->sequence : 1.0) * r->byte_s;
     wide = r->wave > dpari_core_wave && (dpari_unaligned(n) || dpari_unaligned(k))
                ? dpari_unaligned_share * share
                : share;
@@ -9219,18 +9220,18 @@ static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double 
     p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
     p->backward += dpari_product(r, rows, k, n, dpari_wave_lost, wide) + rows * k * e * r->byte_s;
     /* the weight gradient is added into a wide accumulator: read and written once */
-    w = op->kind == DPAR_OP_EXPERTS ? op->params / (r->s->ep * r->s->etp) : n * k;
+    w = op->kind == DPARI_OP_EXPERTS ? op->params / (r->s->ep * r->s->etp) : n * k;
     p->backward += dpari_product(r, n, k, rows, lost, share) + w * r->accumulate * r->byte_s;
 }
 
-static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, double tokens,
+static void dpari_price_attention(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                                   dpari_layer_price *p)
 {
     /* under Ulysses and the ring alike a rank computes tokens x all keys, heads / tp */
     double flops = 2.0 * tokens * op->n * op->k / r->s->tp;
     double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->s->tp / r->rows;
     double t;
-    if (op->kind != DPAR_OP_SCORES) {
+    if (op->kind != DPARI_OP_SCORES) {
         t = flops * r->attention_s * (1.0 + r->lost / waves);
         p->forward += t;
         p->attention += t;
@@ -9245,35 +9246,36 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
 }
 
 /* Returns 1 if the bits of a recomputation drop what this operation keeps, otherwise 0. */
-static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
+static DPARI_COLD int dpari_dropped(int32_t recompute, const dpari_layer_op *op)
 {
-    return op->keep == DPAR_KEEP_NORM ? recompute & DPAR_RECOMPUTE_NORM
-           : op->keep == DPAR_KEEP_ACTIVATION
+    return op->keep == DPARI_KEEP_NORM ? recompute & DPAR_RECOMPUTE_NORM
+           : op->keep == DPARI_KEEP_ACTIVATION
                ? (recompute & DPAR_RECOMPUTE_ACTIVATION) |
-                     (op->cut >= DPAR_CUT_EXPERT && (recompute & DPAR_RECOMPUTE_EXPERTS))
-           : op->keep == DPAR_KEEP_EXPERTS ? recompute & DPAR_RECOMPUTE_EXPERTS
-                                           : 0;
+                     (op->cut >= DPARI_CUT_EXPERT && (recompute & DPAR_RECOMPUTE_EXPERTS))
+           : op->keep == DPARI_KEEP_EXPERTS ? recompute & DPAR_RECOMPUTE_EXPERTS
+                                            : 0;
 }
 
 /* Returns how much of its input a product in 8 or 4 bits keeps, relative to 16 bits. Of the output
  * of attention it keeps both, because attention itself needs the wide one. */
-static DPARI_COLD double dpari_narrowed(const dpar_op *op, double narrow)
+static DPARI_COLD double dpari_narrowed(const dpari_layer_op *op, double narrow)
 {
-    return op->kind == DPAR_OP_EXPERTS ||
-                   (op->kind == DPAR_OP_GEMM &&
-                    (op->keep == DPAR_KEEP_NORM || op->keep == DPAR_KEEP_ACTIVATION))
+    return op->kind == DPARI_OP_EXPERTS ||
+                   (op->kind == DPARI_OP_GEMM &&
+                    (op->keep == DPARI_KEEP_NORM || op->keep == DPARI_KEEP_ACTIVATION))
                ? narrow
-           : op->kind == DPAR_OP_GEMM && op->cut == DPAR_CUT_ROW ? 1.0 + narrow
-                                                                 : 1.0;
+           : op->kind == DPARI_OP_GEMM && op->cut == DPARI_CUT_ROW ? 1.0 + narrow
+                                                                   : 1.0;
 }
 
-static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double tokens,
+static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                            dpari_layer_price *p)
 {
     double cut = dpari_cut(r, op->cut), before = p->forward, save;
-    if (op->kind == DPAR_OP_ATTENTION || op->kind == DPAR_OP_SCORES || op->kind == DPAR_OP_SCAN) {
+    if (op->kind == DPARI_OP_ATTENTION || op->kind == DPARI_OP_SCORES ||
+        op->kind == DPARI_OP_SCAN) {
         dpari_price_attention(r, op, tokens, p);
-    } else if (op->kind != DPAR_OP_STREAM) {
+    } else if (op->kind != DPARI_OP_STREAM) {
         dpari_price_product(r, op, tokens, p);
     } else if (op->n > 0.0) {
         p->forward += dpari_mostf(2.0 * op->n * op->k * tokens * r->vector_s,
@@ -9282,35 +9284,36 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     }
     p->forward += op->touch * tokens / cut * r->byte_s;
     p->backward += op->touch_back * tokens / cut * r->byte_s;
-    if (op->keep == DPAR_KEEP_SELECTIVE) {
+    if (op->keep == DPARI_KEEP_SELECTIVE) {
         p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
     }
-    p->again[DPAR_RECOMPUTE_ALTERNATE] += op->kind == DPAR_OP_ATTENTION ? 0.0
-                                          : op->kind == DPAR_OP_STREAM
+    p->again[DPAR_RECOMPUTE_ALTERNATE] += op->kind == DPARI_OP_ATTENTION ? 0.0
+                                          : op->kind == DPARI_OP_STREAM
                                               ? p->forward - before
                                               : 0.5 * (p->forward - before);
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
-    save *= op->cut >= DPAR_CUT_EXPERT ? r->w->capacity : 1.0; /* of the fullest expert */
+    save *= op->cut >= DPARI_CUT_EXPERT ? r->w->capacity : 1.0; /* of the fullest expert */
     if (r->narrow < 1.0) { /* TransformerEngine keeps what it multiplied */
         save *= dpari_narrowed(op, r->narrow);
     }
     if (r->s->recompute >= DPAR_RECOMPUTE_COUNT && dpari_dropped(r->s->recompute, op)) {
-        double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
+        double again =
+            op->keep == DPARI_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
         p->again[DPAR_RECOMPUTE_NONE] += again;
         p->again[DPAR_RECOMPUTE_SELECTIVE] += again;
         p->transient = dpari_mostf(p->transient, save);
         save = 0.0;
     }
     p->kept[DPAR_RECOMPUTE_NONE] += save;
-    p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPAR_KEEP_SELECTIVE ? 0.0 : save;
+    p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPARI_KEEP_SELECTIVE ? 0.0 : save;
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
-    if (op->cut >= DPAR_CUT_EXPERT) {
+    if (op->cut >= DPARI_CUT_EXPERT) {
         p->expert_params += op->params / (r->s->ep * r->s->etp);
-    } else if (op->cut == DPAR_CUT_ROW && op->params > op->n * op->k) {
+    } else if (op->cut == DPARI_CUT_ROW && op->params > op->n * op->k) {
         p->params += op->n * op->k / r->s->tp + (op->params - op->n * op->k); /* a bias is whole */
-    } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_ROW ||
-               op->cut == DPAR_CUT_TENSOR) {
+    } else if (op->cut == DPARI_CUT_COLUMN || op->cut == DPARI_CUT_ROW ||
+               op->cut == DPARI_CUT_TENSOR) {
         p->params += op->params / r->s->tp;
     } else {
         p->params += op->params;
@@ -9653,11 +9656,11 @@ static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_str
     for (i = 0; i < w->layers; i++) {
         const dpar_workload_layer *l = &w->layer[i];
         for (k = 0; l->kind == kind && k < l->ops; k++) {
-            const dpar_op *op = &w->op[l->first + k];
-            double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
-                         : op->cut == DPAR_CUT_NONE ? 1.0
-                                                    : s->tp;
-            sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
+            const dpari_layer_op *op = &w->op[l->first + k];
+            double cut = op->cut >= DPARI_CUT_EXPERT ? (double)w->experts * s->etp
+                         : op->cut == DPARI_CUT_NONE ? 1.0
+                                                     : s->tp;
+            sum += op->kind == DPARI_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
         }
     }
     return sum;
@@ -10358,13 +10361,14 @@ static int dpari_better(const dpar_plan *a, const dpar_plan *b)
 static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
 {
     int32_t i;
-    if (p->top_room == 0 || (p->tops == p->top_room && !dpari_better(plan, &p->top[p->tops - 1]))) {
+    if (p->top_capacity == 0 ||
+        (p->top_count == p->top_capacity && !dpari_better(plan, &p->top[p->top_count - 1]))) {
         return;
     }
-    if (p->tops < p->top_room) {
-        p->tops++;
+    if (p->top_count < p->top_capacity) {
+        p->top_count++;
     }
-    for (i = p->tops - 1; i > 0 && dpari_better(plan, &p->top[i - 1]); i--) {
+    for (i = p->top_count - 1; i > 0 && dpari_better(plan, &p->top[i - 1]); i--) {
         p->top[i] = p->top[i - 1];
     }
     p->top[i] = *plan;
@@ -10376,38 +10380,39 @@ static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
 {
     double rate = plan->step.samples / plan->step.total;
     int32_t i, k = 0;
-    if (p->front_room < 2) {
+    if (p->front_capacity < 2) {
         return;
     }
-    for (i = 0; i < p->fronts; i++) {
+    for (i = 0; i < p->front_count; i++) {
         const dpar_plan *f = &p->front[i];
         if (f->step.samples / f->step.total >= rate && f->memory.total <= plan->memory.total) {
             return;
         }
     }
-    for (i = 0; i < p->fronts; i++) {
+    for (i = 0; i < p->front_count; i++) {
         const dpar_plan *f = &p->front[i];
         if (!(rate >= f->step.samples / f->step.total && plan->memory.total <= f->memory.total)) {
             p->front[k++] = *f;
         }
     }
-    p->fronts = k;
-    if (p->fronts == p->front_room) { /* drop the inner one nearest in memory to its neighbour */
+    p->front_count = k;
+    if (p->front_count ==
+        p->front_capacity) { /* drop the inner one nearest in memory to its neighbour */
         int32_t drop = 1;
         double best = -1.0;
-        for (i = 1; i + 1 < p->fronts; i++) {
+        for (i = 1; i + 1 < p->front_count; i++) {
             double gap = p->front[i - 1].memory.total - p->front[i + 1].memory.total;
             if (best < 0.0 || gap < best) {
                 best = gap;
                 drop = i;
             }
         }
-        for (i = drop; i + 1 < p->fronts; i++) {
+        for (i = drop; i + 1 < p->front_count; i++) {
             p->front[i] = p->front[i + 1];
         }
-        p->fronts--;
+        p->front_count--;
     }
-    for (i = p->fronts++; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
+    for (i = p->front_count++; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
         p->front[i] = p->front[i - 1];
     }
     p->front[i] = *plan;
@@ -10527,22 +10532,22 @@ static int dpari_walk_beaten(const dpar_planner *p, double rate, double bytes)
 {
     const dpar_plan *worst;
     int32_t i;
-    if (p->tops == 0 || p->tops < p->top_room ||
-        (p->search.space != DPAR_SPACE_WHOLE && p->front_room >= 2)) {
+    if (p->top_count == 0 || p->top_count < p->top_capacity ||
+        (p->search.space != DPAR_SPACE_WHOLE && p->front_capacity >= 2)) {
         return 0;
     }
-    worst = &p->top[p->tops - 1];
+    worst = &p->top[p->top_count - 1];
     if (worst->step.samples <= rate * (1.0 + 1e-9) * worst->step.total * p->slack) {
         return 0;
     }
-    for (i = 0; i < p->fronts; i++) {
+    for (i = 0; i < p->front_count; i++) {
         const dpar_plan *f = &p->front[i];
         if (f->step.samples >= rate * (1.0 + 1e-9) * f->step.total &&
             f->memory.total <= bytes * (1.0 - 1e-9)) {
             return 1;
         }
     }
-    return p->front_room < 2;
+    return p->front_capacity < 2;
 }
 
 /* Prices what differs in overlap only: the memory once, the time of each that fits. */
@@ -10679,14 +10684,14 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
     double rate, slow = 0.0;
     int32_t i;
     *bound = 1e30;
-    if (p->tops == 0 || p->tops < p->top_room) {
+    if (p->top_count == 0 || p->top_count < p->top_capacity) {
         return 0;
     }
     for (i = 0; i < stages->n; i++) { /* this excludes most of them */
         slow = dpari_mostf(slow, stages->of[i].total);
     }
     rate = (double)s.dp * s.micro_batch / slow;
-    if (p->front_room < 2 && dpari_walk_beaten(p, rate, 0.0)) {
+    if (p->front_capacity < 2 && dpari_walk_beaten(p, rate, 0.0)) {
         return 1;
     }
     if (dpari_walk_overlaps(p, outer) > 1) {
@@ -10726,7 +10731,7 @@ static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_str
     const dpar_workload *w = p->job.work;
     double device = 0.0, host = 0.0, bytes = 0.0;
     int32_t i;
-    if (p->tops == 0 || p->tops < p->top_room) {
+    if (p->top_count == 0 || p->top_count < p->top_capacity) {
         return 0;
     }
     layers = dpari_walk_layers(p, s);
@@ -10960,9 +10965,9 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
     p->search = *search;
     p->search.gpus = dpari_cluster_gpus(job->cluster);
     p->top = search->top;
-    p->top_room = p->top != NULL ? (int32_t)dpari_most(0, search->top_room) : 0;
+    p->top_capacity = p->top != NULL ? (int32_t)dpari_most(0, search->top_capacity) : 0;
     p->front = search->front;
-    p->front_room = p->front != NULL ? (int32_t)dpari_most(0, search->front_room) : 0;
+    p->front_capacity = p->front != NULL ? (int32_t)dpari_most(0, search->front_capacity) : 0;
     p->slack = 1.0;
     p->state[DPARI_TOTAL] = 1;
     for (i = 0; i < DPARI_AXES; i++) {
@@ -11005,7 +11010,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
             p->state[i] = 0;
         }
     }
-    if (p->tops > 0 || p->top_room == 0) {
+    if (p->top_count > 0 || p->top_capacity == 0) {
         return DPAR_DONE;
     }
     if (p->evaluated == 0) {
@@ -11403,7 +11408,7 @@ static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job,
     c.nodes = gpus / c.gpus_per_node;
     q.gpus = gpus;
     q.top = plan;
-    q.top_room = 1;
+    q.top_capacity = 1;
     q.front = NULL;
     st = dpar_planner_init(&p, &resized, &q, why);
     if (st != DPAR_OK) {
@@ -11605,7 +11610,7 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *jo
     k->n = 0;
     q.space = DPAR_SPACE_USUAL;
     q.top = &top;
-    q.top_room = 1;
+    q.top_capacity = 1;
     q.front = NULL;
     st = dpar_planner_init(&p, job, &q, why);
     p.kinds = k;
@@ -12197,6 +12202,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     head = 5 * (int64_t)rows * 8 + s->pp * (int64_t)sizeof(dpar_rank_timing);
     micros = dpari_simulated_micros(s);
     if (bytes < head) {
+        dpari_needs_bytes(why, head);
         return dpari_say(DPAR_E_ROOM, why, "the stages alone take # bytes", head, 0, 0, 0);
     }
     chunks.stages = stages;
@@ -12207,8 +12213,12 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     chunks.kept = at + 4 * (int64_t)rows;
     chunks.rank = (dpar_rank_timing *)(void *)(at + 5 * (int64_t)rows);
     send = dpari_boundary_seconds(job, s);
+    dpari_needs_bytes(why, 0);
     st = dpari_simulated_run(job, plan, micros, send, &chunks, &timing, (char *)mem + head,
                              bytes - head, why);
+    if (st == DPAR_E_ROOM && why != NULL) { /* the stages are in front */
+        why->bytes += head;
+    }
     if (st != DPAR_OK) {
         return st;
     }
@@ -12249,7 +12259,7 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *j,
         return dpari_say(DPAR_E_ARG, why, "job or grid is NULL", 0, 0, 0, 0);
     }
     if (j->ranks < 1 || j->dims < 1 || j->dims > DPAR_MAX_DIMS || j->per_node < 0 || j->bytes < 1 ||
-        j->together < 0 || j->together > j->bytes) {
+        j->contiguous_bytes < 0 || j->contiguous_bytes > j->bytes) {
         return dpari_say(DPAR_E_ARG, why,
                          "# ranks, # a node, # dims, # bytes a cell: ranks and bytes are positive, "
                          "dims 1 to 6",
@@ -12313,7 +12323,7 @@ static void dpari_halo_cost_piece(const dpar_halo_cost_desc *j, const dpar_halo_
 {
     int32_t d, whole = 1; /* the dims after this one are held in one piece */
     *bytes = j->bytes;
-    *runs = j->together > 0 ? j->bytes / j->together : 1;
+    *runs = j->contiguous_bytes > 0 ? j->bytes / j->contiguous_bytes : 1;
     for (d = j->dims - 1; d >= 0; d--) {
         int64_t n = side[d] != 0 ? j->width[d] : dpari_ceil_div(j->cells[d], g->parts[d]);
         *bytes *= n;
@@ -12580,10 +12590,10 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
         const double bytes = (double)neighbour->bytes;
         copies +=
             neighbour->copies * bytes / rates->copy_Bps + (double)neighbour->runs * rates->run_s;
-        if (neighbour->away == 1) {
+        if (neighbour->location == 1) {
             away += per_node * bytes;
             messages += rates->message_s;
-        } else if (neighbour->away == 0) {
+        } else if (neighbour->location == 0) {
             peers += rates->peer_s;
         }
     }
@@ -12722,7 +12732,7 @@ static void dpari_show_head(dpar_text *t, const dpar_plan_draw_desc *r)
         dpar_text_put(t, "free");
     }
     dpari_text_print(t, ", %s precision, %s software", r->job->recipe.name,
-                     dpari_stack_name(w->age));
+                     dpari_stack_name(w->stack_version));
     if (w->heads > 0) {
         dpari_text_print(t, ", %s attention", dpari_attention_name(w->attention));
     }
@@ -12779,14 +12789,14 @@ static void dpari_report_text(dpar_text *t, const dpar_plan_draw_desc *r)
     uint32_t shown = 0;
     int32_t i;
     dpari_show_head(t, r);
-    for (i = 0; i < r->plans; i++) {
+    for (i = 0; i < r->plan_count; i++) {
         longest = dpari_mostf(longest, r->plan[i].step.total);
     }
     dpari_text_print(
         t, "  #     memory a GPU           step time                                     %s%s",
         dpari_show_unit(r->job),
         r->job->work->dims > 0 ? "/GPU    MFU  strategy\n" : "/GPU   MFU  strategy\n");
-    for (i = 0; i < r->plans; i++) {
+    for (i = 0; i < r->plan_count; i++) {
         dpari_show_row(t, r, i, longest, &shown);
     }
     dpari_show_legend(t, r, shown);
@@ -12799,7 +12809,7 @@ static void dpari_report_text(dpar_text *t, const dpar_plan_draw_desc *r)
         dpari_show_seconds(t, r->seconds);
         dpari_text_char(t, '\n');
     }
-    for (i = 0; i < r->rejects; i++) {
+    for (i = 0; i < r->rejected_count; i++) {
         dpari_text_print(t, "%s  %s\n", i == 0 ? "\nwhy not its neighbours?\n" : "",
                          r->rejected[i].text);
     }
@@ -12808,7 +12818,7 @@ static void dpari_report_text(dpar_text *t, const dpar_plan_draw_desc *r)
 static void dpari_report_line(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_plan *p = &r->plan[0];
-    if (r->plans < 1) {
+    if (r->plan_count < 1) {
         dpar_text_put(t, "nothing fits\n");
         return;
     }
@@ -12848,7 +12858,7 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
 static void dpari_show_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
-    for (i = 0; i < r->fronts && i < 8; i++) {
+    for (i = 0; i < r->front_count && i < 8; i++) {
         dpari_text_print(t, "%s  %.1f GB  ",
                          i == 0 ? "\nless memory, more time (nothing is both faster and smaller)\n"
                                 : "",
@@ -12864,7 +12874,7 @@ static void dpari_report_explain(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_plan *p = &r->plan[0];
     int32_t i;
-    if (r->plans < 1) {
+    if (r->plan_count < 1) {
         return;
     }
     dpari_show_front(t, r);
@@ -13032,7 +13042,7 @@ static void dpari_json_rejected(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
     dpar_text_put(t, "  \"rejected\": [");
-    for (i = 0; i < r->rejects; i++) {
+    for (i = 0; i < r->rejected_count; i++) {
         dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
         dpari_json_word_of(t, "rule", dpar_strategy_rule_name(r->rejected[i].rule), ", ");
         dpari_json_word_of(t, "text", r->rejected[i].text, ", ");
@@ -13073,7 +13083,7 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_plan_draw_desc *r)
                      "  \"assumptions\": [\n    \"software: %s, attention: %s, loss: %s\",\n    "
                      "\"precision %s: bytes a parameter = weight %.3g + gradient %.3g + master "
                      "%.3g + moments %.3g\",\n    ",
-                     dpari_stack_name(w->age), dpari_attention_name(w->attention),
+                     dpari_stack_name(w->stack_version), dpari_attention_name(w->attention),
                      dpari_loss_name(w->loss), recipe->name, recipe->weight, recipe->gradient,
                      recipe->master, recipe->moments);
     dpari_json_text(t, line);
@@ -13082,9 +13092,9 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_plan_draw_desc *r)
     dpari_text_print(&l, "calibration: %s; one standard deviation of products", c->cal.source);
     dpari_json_error(&l, c->cal.error[DPAR_CAL_GEMM], 0);
     dpar_text_put(&l, ", of links");
-    dpari_json_error(&l, c->cal.error[DPAR_CAL_LINK_SHARE], c->curve[DPAR_CURVE_LINK].n);
+    dpari_json_error(&l, c->cal.error[DPAR_CAL_LINK_SHARE], c->curve[DPAR_CURVE_LINK].count);
     dpar_text_put(&l, ", of the network");
-    dpari_json_error(&l, c->cal.error[DPAR_CAL_NET_SHARE], c->curve[DPAR_CURVE_NET].n);
+    dpari_json_error(&l, c->cal.error[DPAR_CAL_NET_SHARE], c->curve[DPAR_CURVE_NET].count);
     dpari_text_print(&l, "; activations of %d bytes", w->element);
     dpari_json_text(t, line);
     if (w->note[0] != 0) {
@@ -13102,7 +13112,7 @@ static void dpari_json_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
     dpar_text_put(t, "  \"pareto\": [");
-    for (i = 0; i < r->fronts; i++) {
+    for (i = 0; i < r->front_count; i++) {
         dpari_text_print(t,
                          "%s    {\"time_s\": %.9G, \"memory_gb\": %.9G, \"gpus\": %d, "
                          "\"strategy\": ",
@@ -13134,9 +13144,9 @@ static void dpari_report_json(dpar_text *t, const dpar_plan_draw_desc *r)
                      "\"parameters\": %ld, \"gpus\": %d, \"global_batch\": %ld,\n  \"plans\": [\n",
                      (int64_t)dpari_leastf(r->job->work->params, 9e18),
                      dpari_cluster_gpus(r->job->cluster), r->global_batch);
-    for (i = 0; i < r->plans; i++) {
+    for (i = 0; i < r->plan_count; i++) {
         dpari_json_plan(t, r, &r->plan[i]);
-        dpar_text_put(t, i + 1 < r->plans ? ",\n" : "\n");
+        dpar_text_put(t, i + 1 < r->plan_count ? ",\n" : "\n");
     }
     dpar_text_put(t, "  ],\n");
     dpari_json_front(t, r);
@@ -13167,7 +13177,7 @@ static void dpari_report_csv(dpar_text *t, const dpar_plan_draw_desc *r)
         dpari_text_print(t, ",%s_s", dpar_time_name(k));
     }
     dpar_text_put(t, ",total_s,tokens_per_s_per_gpu,tflops_per_gpu,mfu\n");
-    for (i = 0; i < r->plans; i++) {
+    for (i = 0; i < r->plan_count; i++) {
         const dpar_plan *p = &r->plan[i];
         dpari_text_print(t, "%d,\"", i + 1);
         dpar_strategy_write(&p->strategy, t);
@@ -13262,7 +13272,7 @@ static void dpari_svg_legend(dpar_text *t, const dpar_plan_draw_desc *r, double 
     int32_t i, k;
     for (i = 0; i < DPAR_TIME_COUNT; i++) {
         int32_t seen = 0;
-        for (k = 0; k < r->plans; k++) {
+        for (k = 0; k < r->plan_count; k++) {
             seen = seen || r->plan[k].step.term[i] > 0.004 * r->plan[k].step.total;
         }
         if (seen) {
@@ -13315,7 +13325,7 @@ static void dpari_svg_front(dpar_text *t, const dpar_plan_draw_desc *r, double t
     double x0 = 90, y0 = top + 40, w = 900, h = 200, most = 0.0, capacity, px = 0.0, py = 0.0;
     int32_t i;
     capacity = r->job->cluster->gpu.memory_bytes;
-    for (i = 0; i < r->fronts; i++) {
+    for (i = 0; i < r->front_count; i++) {
         most = dpari_mostf(most, r->front[i].step.total / r->front[i].step.samples);
     }
     dpari_svg_text(t, 24, top + 18, "s",
@@ -13326,7 +13336,7 @@ static void dpari_svg_front(dpar_text *t, const dpar_plan_draw_desc *r, double t
         dpari_svg_axis(t, x0 - 8, y0 + h * (1.0 - i / 4.0) + 4, 1e3 * most * i / 4.0, "e");
         dpari_svg_axis(t, x0 + w * i / 4.0, y0 + h + 18, capacity * 1e-9 * i / 4.0, "c");
     }
-    for (i = 0; i < r->fronts; i++) {
+    for (i = 0; i < r->front_count; i++) {
         double x = x0 + w * r->front[i].memory.total / capacity;
         double y = y0 + h - h * r->front[i].step.total / r->front[i].step.samples / most;
         if (i > 0) {
@@ -13351,20 +13361,20 @@ static void dpari_report_svg(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     double longest = 1e-30, y = 132, height;
     int32_t i;
-    for (i = 0; i < r->plans; i++) {
+    for (i = 0; i < r->plan_count; i++) {
         longest = dpari_mostf(longest, r->plan[i].step.total);
     }
-    height = y + 46.0 * r->plans + (r->fronts > 1 ? 310.0 : 10.0);
+    height = y + 46.0 * r->plan_count + (r->front_count > 1 ? 310.0 : 10.0);
     dpari_svg_head(t, r, height);
     dpari_svg_legend(t, r, 86);
     dpari_svg_text(t, 24, 110, "s", "step time by term");
     dpari_svg_open(t, 760, 110, "s");
     dpari_text_print(t, "memory of %.0f GB</text>\n", r->job->cluster->gpu.memory_bytes * 1e-9);
-    for (i = 0; i < r->plans; i++) {
+    for (i = 0; i < r->plan_count; i++) {
         dpari_svg_plan(t, r, i, y, longest);
         y += 46.0;
     }
-    if (r->fronts > 1) {
+    if (r->front_count > 1) {
         dpari_svg_front(t, r, y);
     }
     dpar_text_put(t, "</svg>\n");
@@ -13577,7 +13587,7 @@ static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_
     if (st == DPAR_OK && gpus > 0) {
         const int32_t had = dpari_cluster_gpus(&asked->cluster);
         st = dpar_cluster_resize(&asked->cluster, (int32_t)gpus, why);
-        asked->had = gpus > had ? had : 0;
+        asked->machine_gpus = gpus > had ? had : 0;
     }
     return st;
 }
@@ -13629,9 +13639,9 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const ch
     st = st == DPAR_OK ? dpari_ask_strategy(&a, DPARI_ASK_FIX, &asked->search.fixed,
                                             &asked->search.fixed_fields, why)
                        : st;
-    st = st == DPAR_OK
-             ? dpari_ask_strategy(&a, DPARI_ASK_EVALUATE, &asked->given, &asked->given_fields, why)
-             : st;
+    st = st == DPAR_OK ? dpari_ask_strategy(&a, DPARI_ASK_EVALUATE, &asked->strategy,
+                                            &asked->strategy_fields, why)
+                       : st;
     if (st == DPAR_OK) {
         asked->batch = a.number[DPARI_ASK_BATCH];
         asked->search.global_batch =
@@ -13648,12 +13658,12 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const ch
 /* Prices the given strategy. Without the option batch its own batch counts. */
 static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
 {
-    dpar_plan_query *a = &p->asked;
-    dpar_strategy *s = &a->given;
+    dpar_plan_query *a = &p->query;
+    dpar_strategy *s = &a->strategy;
     int64_t samples = 0, batch = a->search.global_batch;
-    dpar_status st = dpar_strategy_complete(&a->job, s, a->given_fields, batch, why);
+    dpar_status st = dpar_strategy_complete(&a->job, s, a->strategy_fields, batch, why);
     if (a->batch <= 0 &&
-        (a->batch < 0 || a->given_fields >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u)) {
+        (a->batch < 0 || a->strategy_fields >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u)) {
         batch = dpari_mul(s->dp, s->micro_batch, &samples) &&
                         dpari_mul(samples, s->micro_batches, &samples)
                     ? samples
@@ -13661,21 +13671,21 @@ static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
     }
     p->report.global_batch = batch;
     p->report.evaluated = 1;
-    p->report.plans = 1;
+    p->report.plan_count = 1;
     return st == DPAR_OK ? dpar_plan_price(&a->job, s, batch, &p->plan[0], NULL, why) : st;
 }
 
 static dpar_status dpari_planned_search(dpar_plan_result *p, dpar_why *why)
 {
-    dpar_planner_desc q = p->asked.search;
+    dpar_planner_desc q = p->query.search;
     dpar_status st;
     q.top = p->plan;
-    q.top_room = (int32_t)(sizeof p->plan / sizeof p->plan[0]);
-    st = dpar_planner_init(&p->planner, &p->asked.job, &q, why);
+    q.top_capacity = (int32_t)(sizeof p->plan / sizeof p->plan[0]);
+    st = dpar_planner_init(&p->planner, &p->query.job, &q, why);
     while (st == DPAR_OK || st == DPAR_MORE) {
         st = dpar_planner_run(&p->planner, 1000000, why);
     }
-    p->report.plans = p->planner.tops;
+    p->report.plan_count = p->planner.top_count;
     p->report.evaluated = p->planner.evaluated;
     p->report.global_batch = q.global_batch;
     return st == DPAR_DONE ? DPAR_OK : st;
@@ -13690,14 +13700,14 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_search(const char *model, const char *
         return dpar_plan_query_read(model, machine, options, NULL, why);
     }
     dpari_zero(planned, sizeof *planned);
-    planned->report.job = &planned->asked.job;
+    planned->report.job = &planned->query.job;
     planned->report.plan = planned->plan;
-    st = dpar_plan_query_read(model, machine, options, &planned->asked, why);
+    st = dpar_plan_query_read(model, machine, options, &planned->query, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = planned->asked.given_fields != 0 ? dpari_planned_price(planned, why)
-                                          : dpari_planned_search(planned, why);
+    st = planned->query.strategy_fields != 0 ? dpari_planned_price(planned, why)
+                                             : dpari_planned_search(planned, why);
     planned->step = planned->plan[0].step.total;
     planned->memory = planned->plan[0].memory.total;
     return st;

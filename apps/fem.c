@@ -607,7 +607,7 @@ static double priced(const fem *f)
         to[k].bytes = 8 * t.receives;
         to[k].runs = t.send_runs + t.receive_runs;
         to[k].copies = 2;
-        to[k].away = t.rank == f->c->rank ? 2 : t.way == DPAR_POINTS_MESSAGES;
+        to[k].location = t.rank == f->c->rank ? 2 : t.way == DPAR_POINTS_MESSAGES;
     }
     return dpar_neighbours_cost(to, k, 1, NULL);
 }

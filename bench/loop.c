@@ -222,7 +222,7 @@ static int fit(const char *path, const char *names, char **rows, int n)
         m[i].work = &asked[i].work;
         m[i].cluster = &asked[i].cluster;
         m[i].recipe = asked[i].job.recipe;
-        m[i].strategy = asked[i].given;
+        m[i].strategy = asked[i].strategy;
         m[i].seconds = atof(seconds + 1);
         m[i].weight = 1.0;
     }

@@ -97,7 +97,7 @@ static void measure(const char *model, const char *cluster, int64_t batch, int32
     seconds = now() - start;
     priced = p.evaluated;
     q.top = top; /* the search: what cannot be kept is left out */
-    q.top_room = 10;
+    q.top_capacity = 10;
     start = now();
     if (dpar_planner_init(&p, &job, &q, &why) < 0) {
         return;
@@ -121,7 +121,7 @@ static void measure(const char *model, const char *cluster, int64_t batch, int32
     printf("\n  the ten best of them in %.3f s: %lld priced, %lld left out by their bounds\n",
            searched, (long long)p.evaluated, (long long)p.cut);
     printf("  state %d bytes, whatever the space\n", (int)(sizeof p + sizeof top));
-    if (p.tops > 0) {
+    if (p.top_count > 0) {
         char text[256];
         dpar_text t;
         dpar_text_init(&t, text, sizeof text);

@@ -150,7 +150,7 @@ static void halo_job(scale_job *j, int32_t n, int32_t row, rates *r)
     cost.dims = 3;
     cost.shape = DPAR_STENCIL_STAR;
     cost.periodic = 7;
-    cost.bytes = cost.together = j->bytes = 8;
+    cost.bytes = cost.contiguous_bytes = j->bytes = 8;
     for (d = 0; d < 3; d++) {
         cost.cells[d] = INT64_C(1) << 17;
         cost.width[d] = 1;

@@ -348,7 +348,7 @@ static inline int measure_curve(measure_call *m, int64_t room, double seconds, d
         }
         v->bytes[i] = (double)measure_bytes(i);
         v->seconds[i] = half * t;
-        v->n = i + 1;
+        v->count = i + 1;
     }
     v->ranks = m->comm->size > 1 ? m->comm->size : 2;
     return 0;
@@ -466,7 +466,7 @@ static inline int measure_better(measured *m, const dpar_cluster *was, const cha
     m->launch_s = -measure_more(-m->launch_s, -was->cal.value[DPAR_CAL_LAUNCH_S]);
     for (i = 0; i < DPAR_CURVE_COUNT; i++) {
         dpar_curve *v = &m->curve[i];
-        for (k = 0; k < v->n && v->n == was->curve[i].n; k++) {
+        for (k = 0; k < v->count && v->count == was->curve[i].count; k++) {
             v->seconds[k] = -measure_more(-v->seconds[k], -was->curve[i].seconds[k]);
         }
     }
@@ -512,7 +512,7 @@ static inline void cluster_curve(cluster_file *f, const char *key, const dpar_cu
                                  const char *says)
 {
     int i;
-    for (i = 0; i < v->n; i++) {
+    for (i = 0; i < v->count; i++) {
         char text[80];
         snprintf(text, sizeof text, "%dx%.0fx%.6g", (int)v->ranks, v->bytes[i],
                  v->seconds[i] * 1e6);
@@ -542,12 +542,12 @@ static inline void cluster_settings(cluster_file *f, const measured *m)
     cluster_line(f, "step_ms", 1e-5, "ms of a step outside of its layers: not measured");
     if (per_node > 1) {
         const dpar_curve *v = &m->curve[DPAR_CURVE_LINK_SEND];
-        cluster_line(f, "nvlink", v->bytes[v->n - 1] / v->seconds[v->n - 1] / 1e9,
+        cluster_line(f, "nvlink", v->bytes[v->count - 1] / v->seconds[v->count - 1] / 1e9,
                      "GB/s one way between two ranks of a node, the largest message");
     }
     if (m->nodes > 1) {
         const dpar_curve *v = &m->curve[DPAR_CURVE_NET_SEND];
-        const double rate = v->bytes[v->n - 1] / v->seconds[v->n - 1] / 1e9;
+        const double rate = v->bytes[v->count - 1] / v->seconds[v->count - 1] / 1e9;
         if (f->to != NULL) {
             fprintf(f->to, "nic             = 1x%-20.6g # GB/s one way between nodes, the same\n",
                     rate);

@@ -287,10 +287,10 @@ static int ask(const options *o, const char *words, dpar_plan_query *asked, char
                              &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
-    if (asked->had > 0) {
+    if (asked->machine_gpus > 0) {
         snprintf(note, sizeof note, "%d GPUs of the kind of %s, which has %d",
                  asked->cluster.nodes * asked->cluster.gpus_per_node, asked->cluster.name,
-                 asked->had);
+                 asked->machine_gpus);
     }
     return 0;
 }
@@ -435,7 +435,7 @@ static int show_smallest(const options *o, const dpar_job *job, const dpar_plann
     memset(&r, 0, sizeof r);
     r.job = &smaller;
     r.plan = &plan;
-    r.plans = 1;
+    r.plan_count = 1;
     r.global_batch = q->global_batch;
     r.evaluated = 1;
     if (!o->json) {
@@ -715,21 +715,21 @@ static int run_evaluate(const options *o, const char *words, const char *model, 
     dpar_why why;
     const dpar_status st = dpar_plan_search(model, machine, words, &p, &why);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
-        return refuse(&p.asked.job, &p.asked.given, p.asked.batch > 0 ? p.asked.batch : 0,
+        return refuse(&p.query.job, &p.query.strategy, p.query.batch > 0 ? p.query.batch : 0,
                       why.text);
     }
     p.report.rejected = rejected;
-    p.report.rejects =
+    p.report.rejected_count =
         o->explain || o->json
-            ? dpar_plan_neighbours(&p.asked.job, &p.plan[0], p.report.global_batch, rejected, 12)
+            ? dpar_plan_neighbours(&p.query.job, &p.plan[0], p.report.global_batch, rejected, 12)
             : 0;
     if (show_all(o, &p.report) != 0) {
         return 2;
     }
-    show_memory(o, &p.asked.job, &p.plan[0]);
+    show_memory(o, &p.query.job, &p.plan[0]);
     if (st == DPAR_E_MEMORY) {
         complain(why.text, NULL);
-        say_ways(o, model, machine, &p.asked.job, &p.plan[0].strategy);
+        say_ways(o, model, machine, &p.query.job, &p.plan[0].strategy);
     }
     return st == DPAR_OK ? 0 : 1;
 }
@@ -767,7 +767,7 @@ static int refuse_fixed(const options *o, const dpar_job *job, const dpar_planne
 static void mark_outside(dpar_plan_draw_desc *r, dpar_plan_rejection *rejected)
 {
     int i;
-    for (i = 0; i < r->rejects; i++) {
+    for (i = 0; i < r->rejected_count; i++) {
         dpar_plan_rejection *x = &rejected[i];
         size_t used = strlen(x->text);
         if (x->rule == DPAR_STRATEGY_RULE_NONE && x->seconds < r->plan[0].step.total) {
@@ -799,7 +799,7 @@ static const dpar_plan_rejection *closest(const dpar_plan_draw_desc *r, int rule
 {
     const dpar_plan_rejection *best = NULL;
     int i;
-    for (i = 0; i < r->rejects; i++) {
+    for (i = 0; i < r->rejected_count; i++) {
         const dpar_plan_rejection *x = &r->rejected[i];
         const int tells = x->rule == rule && (rule == DPAR_STRATEGY_RULE_MEMORY ||
                                               x->seconds > 1.005 * r->plan[0].step.total);
@@ -945,7 +945,7 @@ static double other_rate(const char *model, const char *machine, const char *wor
     q = other.search;
     q.space = DPAR_SPACE_USUAL;
     q.top = &top;
-    q.top_room = 1;
+    q.top_capacity = 1;
     st = dpar_planner_init(&p, &other.job, &q, NULL);
     while (st == DPAR_OK || st == DPAR_MORE) {
         st = dpar_planner_run(&p, 1 << 30, NULL);
@@ -1020,13 +1020,13 @@ static void say_assumed(const options *o, const dpar_plan_query *asked, const ch
         snprintf(other, sizeof other, "precision=%s", name);
         assume(text, sizeof text, what, name, other_rate(model, machine, words, other), now);
     }
-    if (o->stack == NULL && w->heads > 0 && w->age >= 1) {
-        snprintf(other, sizeof other, "stack=%s", stack[w->age]);
-        assume(text, sizeof text, stack_name[w->age], stack[w->age],
+    if (o->stack == NULL && w->heads > 0 && w->stack_version >= 1) {
+        snprintf(other, sizeof other, "stack=%s", stack[w->stack_version]);
+        assume(text, sizeof text, stack_name[w->stack_version], stack[w->stack_version],
                other_rate(model, machine, words, other), now);
-        if (age[w->age][0] != 0) {
-            snprintf(other, sizeof other, "stack=%s", age[w->age]);
-            assume(text, sizeof text, "its age", age[w->age],
+        if (age[w->stack_version][0] != 0) {
+            snprintf(other, sizeof other, "stack=%s", age[w->stack_version]);
+            assume(text, sizeof text, "its age", age[w->stack_version],
                    other_rate(model, machine, words, other), now);
         }
     }
@@ -1044,7 +1044,8 @@ static void say_assumed(const options *o, const dpar_plan_query *asked, const ch
         dpar_strategy bare = best->strategy;
         dpar_plan other_plan;
         bare.overlap = DPAR_OVERLAP_DP | DPAR_OVERLAP_TP | DPAR_OVERLAP_PP;
-        if ((w->age == DPAR_MODEL_STACK_NEMO || w->age == DPAR_MODEL_STACK_DEEPEP) &&
+        if ((w->stack_version == DPAR_MODEL_STACK_NEMO ||
+             w->stack_version == DPAR_MODEL_STACK_DEEPEP) &&
             dpar_plan_price(&asked->job, &bare, 0, &other_plan, NULL, NULL) == DPAR_OK) {
             assume(text, sizeof text, "nine tenths of the experts' messages hidden, no measurement",
                    "none", best->step.total, other_plan.step.total);
@@ -1069,9 +1070,9 @@ static int run_search(const options *o, const dpar_plan_query *asked, const char
     double since = options_now();
     dpar_status st;
     q->top = top;
-    q->top_room = o->top < 8 ? 8 : o->top; /* the simulation may change their order */
+    q->top_capacity = o->top < 8 ? 8 : o->top; /* the simulation may change their order */
     q->front = front; /* costs time in the whole space, so only if it is shown */
-    q->front_room = o->whole && !o->explain && !o->json && o->svg == NULL ? 0 : 32;
+    q->front_capacity = o->whole && !o->explain && !o->json && o->svg == NULL ? 0 : 32;
     st = dpar_planner_init(&p, job, q, &why);
     if (st != DPAR_OK) {
         return complain(why.text, NULL);
@@ -1094,17 +1095,18 @@ static int run_search(const options *o, const dpar_plan_query *asked, const char
             say_ways_of_search(o, model, machine, job);
         }
     }
-    if (p.tops > 0) {
-        simulate(job, top, p.tops, o->top);
+    if (p.top_count > 0) {
+        simulate(job, top, p.top_count, o->top);
     }
     memset(&r, 0, sizeof r);
     r.job = job;
     r.plan = top;
-    r.plans = p.tops < o->top ? p.tops : o->top;
+    r.plan_count = p.top_count < o->top ? p.top_count : o->top;
     r.front = front;
-    r.fronts = p.fronts;
+    r.front_count = p.front_count;
     r.rejected = rejected;
-    r.rejects = p.tops > 0 ? dpar_plan_neighbours(job, &top[0], q->global_batch, rejected, 12) : 0;
+    r.rejected_count =
+        p.top_count > 0 ? dpar_plan_neighbours(job, &top[0], q->global_batch, rejected, 12) : 0;
     if (q->space == DPAR_SPACE_USUAL) {
         mark_outside(&r, rejected);
     }
@@ -1122,26 +1124,26 @@ static int run_search(const options *o, const dpar_plan_query *asked, const char
                  (double)p.cut);
         add_note(said);
     }
-    if (p.tops > 0 && !interrupted) {
+    if (p.top_count > 0 && !interrupted) {
         say_assumed(o, asked, words, model, machine, &top[0]);
     }
-    if (p.tops == 0) {
+    if (p.top_count == 0) {
         r.note = why.text;
     }
-    if (p.tops == 0 && !o->json) {
+    if (p.top_count == 0 && !o->json) {
         return 1;
     }
     if (write_files(o, &r) != 0 || (!o->json && show_first(o, &r) != 0)) {
         return 2;
     }
-    r.rejects = o->explain || o->json ? r.rejects : 0;
+    r.rejected_count = o->explain || o->json ? r.rejected_count : 0;
     if (show_report(o, &r) != 0) {
         return 2;
     }
-    if (p.tops > 0) {
+    if (p.top_count > 0) {
         show_memory(o, job, &top[0]);
     }
-    return p.tops > 0 ? 0 : 1;
+    return p.top_count > 0 ? 0 : 1;
 }
 
 static void show_part(const char *name, const char *text)
@@ -1169,7 +1171,7 @@ static int run_recommend(const options *o, const dpar_plan_query *asked, const c
     memset(&r, 0, sizeof r);
     r.job = job;
     r.plan = &a.plan;
-    r.plans = 1;
+    r.plan_count = 1;
     r.global_batch = q->global_batch;
     r.evaluated = 1;
     r.advice = &a;

@@ -16,14 +16,14 @@ static inline dpar_strategy plain_strategy(void)
 /* A search whose plans go there. */
 static inline dpar_status begin_search(dpar_planner *p, const dpar_job *job,
                                        const dpar_planner_desc *search, dpar_plan *top,
-                                       int32_t top_room, dpar_plan *front, int32_t front_room,
+                                       int32_t top_capacity, dpar_plan *front, int32_t front_capacity,
                                        dpar_why *why)
 {
     dpar_planner_desc q = *search;
     q.top = top;
-    q.top_room = top_room;
+    q.top_capacity = top_capacity;
     q.front = front;
-    q.front_room = front_room;
+    q.front_capacity = front_capacity;
     return dpar_planner_init(p, job, &q, why);
 }
 

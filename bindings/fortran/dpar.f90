@@ -575,7 +575,7 @@ module dpar
         integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! cells of the halo on either side
         integer(c_int64_t) :: bytes = 0 ! bytes of one cell, all fields together
         ! bytes of these that are contiguous.
-        integer(c_int64_t) :: together = 0
+        integer(c_int64_t) :: contiguous_bytes = 0
     end type
 
     ! A process grid and the predicted cost of one exchange on it.
@@ -603,7 +603,7 @@ module dpar
         ! 1 if read where they are; 2 if packed and unpacked, as messages are
         integer(c_int32_t) :: copies = 0
         ! 0 if on the same node, 1 if on another node, 2 if it is the rank itself
-        integer(c_int32_t) :: away = 0
+        integer(c_int32_t) :: location = 0
     end type
 
     ! ==== comm ====

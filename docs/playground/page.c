@@ -188,7 +188,7 @@ static int32_t price(const char *model, const char *machine, const char *options
     static dpar_plan_result planned;
     dpar_why why;
     const dpar_status st = dpar_plan_search(model, machine, options, &planned, &why);
-    const dpar_strategy *s = &planned.asked.given;
+    const dpar_strategy *s = &planned.query.strategy;
     dpar_strategy legal;
     if (st != DPAR_OK) {
         line(why.text);
@@ -229,7 +229,7 @@ int32_t EXPORT(page_plan_ask)(void)
     line(asked.job.recipe.name);
     push(gpus());
     push(asked.cluster.nodes);
-    push(asked.had);
+    push(asked.machine_gpus);
     push((double)asked.search.global_batch);
     push(asked.work.tokens);
     push(asked.work.params);
@@ -239,14 +239,14 @@ int32_t EXPORT(page_plan_ask)(void)
     push(asked.work.time_steps);
     push(asked.cluster.gpu.memory_bytes);
     batch = asked.search.global_batch;
-    if (asked.given_fields != 0) {
+    if (asked.strategy_fields != 0) {
         return price(model, machine, options);
     }
     search = asked.search;
     search.top = top;
-    search.top_room = TOP;
+    search.top_capacity = TOP;
     search.front = front;
-    search.front_room = FRONT;
+    search.front_capacity = FRONT;
     st = dpar_planner_init(&planner, &asked.job, &search, &why);
     return st == DPAR_OK ? DPAR_MORE : refuse(st, &why);
 }
@@ -274,8 +274,8 @@ int32_t EXPORT(page_plan_run)(int32_t budget)
     begin();
     push(planner.progress);
     push((double)planner.walked);
-    tops = planner.tops;
-    fronts = planner.fronts;
+    tops = planner.top_count;
+    fronts = planner.front_count;
     if (st == DPAR_E_NONE) {
         dpar_advice nearest;
         line(why.text);

@@ -624,13 +624,13 @@ static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n
             return 0;
         }
     }
-    if (k < n || of[0] < 2.0 || of[0] > 1e8 || v->n == DPAR_CURVE_POINTS ||
-        (v->n > 0 && of[1] <= v->bytes[v->n - 1])) {
+    if (k < n || of[0] < 2.0 || of[0] > 1e8 || v->count == DPAR_CURVE_POINTS ||
+        (v->count > 0 && of[1] <= v->bytes[v->count - 1])) {
         return 0;
     }
     v->ranks = (int32_t)of[0];
-    v->bytes[v->n] = of[1];
-    v->seconds[v->n++] = of[2] * 1e-6;
+    v->bytes[v->count] = of[1];
+    v->seconds[v->count++] = of[2] * 1e-6;
     return 1;
 }
 

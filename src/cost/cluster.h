@@ -70,7 +70,7 @@ enum { DPAR_CURVE_POINTS = 16 }; /* most points of a measured curve */
 /* Measured times of a call by message size. They replace the formulas of dpar_collective_predict.
  */
 typedef struct dpar_curve {
-    int32_t n;     /* points, in ascending order of bytes; 0 if not measured */
+    int32_t count; /* points, in ascending order of bytes; 0 if not measured */
     int32_t ranks; /* ranks that took part, >= 2 */
     double bytes[DPAR_CURVE_POINTS], seconds[DPAR_CURVE_POINTS];
 } dpar_curve;

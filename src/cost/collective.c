@@ -346,10 +346,10 @@ static DPARI_COLD double dpari_curve_at(const dpar_curve *v, double bytes)
 {
     int32_t i = 1;
     double s;
-    if (bytes <= v->bytes[0] || v->n < 2) {
+    if (bytes <= v->bytes[0] || v->count < 2) {
         return v->seconds[0];
     }
-    while (i + 1 < v->n && v->bytes[i] < bytes) {
+    while (i + 1 < v->count && v->bytes[i] < bytes) {
         i++;
     }
     s = (v->seconds[i] - v->seconds[i - 1]) / (v->bytes[i] - v->bytes[i - 1]);
@@ -378,7 +378,7 @@ static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_clu
     cost->latency_s = v->seconds[0];
     cost->seconds = send ? dpari_curve_at(v, bytes)
                          : dpari_curve_call(v, kind, across ? g->nodes : g->size, bytes / per);
-    if (per > 1.0 && in->n > 0) {
+    if (per > 1.0 && in->count > 0) {
         cost->seconds += dpari_curve_call(in, kind, per, bytes);
     }
     *(across ? &cost->nic_bytes : &cost->link_bytes) =
@@ -395,7 +395,7 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_cluster_
         return;
     }
     if (c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + (kind == DPAR_CALL_SEND_RECV)]
-            .n > 0) {
+            .count > 0) {
         dpari_measured_call(c, g, kind, bytes, cost);
         return;
     }

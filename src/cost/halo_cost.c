@@ -26,7 +26,7 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *j,
         return dpari_say(DPAR_E_ARG, why, "job or grid is NULL", 0, 0, 0, 0);
     }
     if (j->ranks < 1 || j->dims < 1 || j->dims > DPAR_MAX_DIMS || j->per_node < 0 || j->bytes < 1 ||
-        j->together < 0 || j->together > j->bytes) {
+        j->contiguous_bytes < 0 || j->contiguous_bytes > j->bytes) {
         return dpari_say(DPAR_E_ARG, why,
                          "# ranks, # a node, # dims, # bytes a cell: ranks and bytes are positive, "
                          "dims 1 to 6",
@@ -90,7 +90,7 @@ static void dpari_halo_cost_piece(const dpar_halo_cost_desc *j, const dpar_halo_
 {
     int32_t d, whole = 1; /* the dims after this one are held in one piece */
     *bytes = j->bytes;
-    *runs = j->together > 0 ? j->bytes / j->together : 1;
+    *runs = j->contiguous_bytes > 0 ? j->bytes / j->contiguous_bytes : 1;
     for (d = j->dims - 1; d >= 0; d--) {
         int64_t n = side[d] != 0 ? j->width[d] : dpari_ceil_div(j->cells[d], g->parts[d]);
         *bytes *= n;
@@ -357,10 +357,10 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
         const double bytes = (double)neighbour->bytes;
         copies +=
             neighbour->copies * bytes / rates->copy_Bps + (double)neighbour->runs * rates->run_s;
-        if (neighbour->away == 1) {
+        if (neighbour->location == 1) {
             away += per_node * bytes;
             messages += rates->message_s;
-        } else if (neighbour->away == 0) {
+        } else if (neighbour->location == 0) {
             peers += rates->peer_s;
         }
     }

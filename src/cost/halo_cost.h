@@ -44,7 +44,7 @@ typedef struct dpar_halo_cost_desc {
     int64_t cells[DPAR_MAX_DIMS]; /* cells of the whole grid along each dim */
     int64_t width[DPAR_MAX_DIMS]; /* cells of the halo on either side */
     int64_t bytes;                /* bytes of one cell, all fields together */
-    int64_t together;             /* bytes of these that are contiguous: one field's components */
+    int64_t contiguous_bytes;     /* bytes of these that are contiguous: one field's components */
 } dpar_halo_cost_desc;
 
 /* A process grid and the predicted cost of one exchange on it. The rank at a position is the sum
@@ -101,10 +101,10 @@ DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
 /* What a rank receives from one neighbour in each exchange. For exchanges that no grid describes,
  * such as lists of ids or indices (dpar_points_peer counts them). */
 typedef struct dpar_neighbour {
-    int64_t bytes;  /* bytes received */
-    int64_t runs;   /* contiguous pieces that are copied, in all copies together */
-    int32_t copies; /* 1 if read where they are; 2 if packed and unpacked, as messages are */
-    int32_t away;   /* 0 if on the same node, 1 if on another node, 2 if it is the rank itself */
+    int64_t bytes;    /* bytes received */
+    int64_t runs;     /* contiguous pieces that are copied, in all copies together */
+    int32_t copies;   /* 1 if read where they are; 2 if packed and unpacked, as messages are */
+    int32_t location; /* 0 if on the same node, 1 if on another node, 2 if it is the rank itself */
 } dpar_neighbour;
 
 /* Predicts the seconds that one rank takes for an exchange with n neighbours.

@@ -132,7 +132,7 @@ static void dpari_show_head(dpar_text *t, const dpar_plan_draw_desc *r)
         dpar_text_put(t, "free");
     }
     dpari_text_print(t, ", %s precision, %s software", r->job->recipe.name,
-                     dpari_stack_name(w->age));
+                     dpari_stack_name(w->stack_version));
     if (w->heads > 0) {
         dpari_text_print(t, ", %s attention", dpari_attention_name(w->attention));
     }
@@ -189,14 +189,14 @@ static void dpari_report_text(dpar_text *t, const dpar_plan_draw_desc *r)
     uint32_t shown = 0;
     int32_t i;
     dpari_show_head(t, r);
-    for (i = 0; i < r->plans; i++) {
+    for (i = 0; i < r->plan_count; i++) {
         longest = dpari_mostf(longest, r->plan[i].step.total);
     }
     dpari_text_print(
         t, "  #     memory a GPU           step time                                     %s%s",
         dpari_show_unit(r->job),
         r->job->work->dims > 0 ? "/GPU    MFU  strategy\n" : "/GPU   MFU  strategy\n");
-    for (i = 0; i < r->plans; i++) {
+    for (i = 0; i < r->plan_count; i++) {
         dpari_show_row(t, r, i, longest, &shown);
     }
     dpari_show_legend(t, r, shown);
@@ -209,7 +209,7 @@ static void dpari_report_text(dpar_text *t, const dpar_plan_draw_desc *r)
         dpari_show_seconds(t, r->seconds);
         dpari_text_char(t, '\n');
     }
-    for (i = 0; i < r->rejects; i++) {
+    for (i = 0; i < r->rejected_count; i++) {
         dpari_text_print(t, "%s  %s\n", i == 0 ? "\nwhy not its neighbours?\n" : "",
                          r->rejected[i].text);
     }
@@ -218,7 +218,7 @@ static void dpari_report_text(dpar_text *t, const dpar_plan_draw_desc *r)
 static void dpari_report_line(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_plan *p = &r->plan[0];
-    if (r->plans < 1) {
+    if (r->plan_count < 1) {
         dpar_text_put(t, "nothing fits\n");
         return;
     }
@@ -258,7 +258,7 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
 static void dpari_show_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
-    for (i = 0; i < r->fronts && i < 8; i++) {
+    for (i = 0; i < r->front_count && i < 8; i++) {
         dpari_text_print(t, "%s  %.1f GB  ",
                          i == 0 ? "\nless memory, more time (nothing is both faster and smaller)\n"
                                 : "",
@@ -274,7 +274,7 @@ static void dpari_report_explain(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     const dpar_plan *p = &r->plan[0];
     int32_t i;
-    if (r->plans < 1) {
+    if (r->plan_count < 1) {
         return;
     }
     dpari_show_front(t, r);
@@ -442,7 +442,7 @@ static void dpari_json_rejected(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
     dpar_text_put(t, "  \"rejected\": [");
-    for (i = 0; i < r->rejects; i++) {
+    for (i = 0; i < r->rejected_count; i++) {
         dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
         dpari_json_word_of(t, "rule", dpar_strategy_rule_name(r->rejected[i].rule), ", ");
         dpari_json_word_of(t, "text", r->rejected[i].text, ", ");
@@ -483,7 +483,7 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_plan_draw_desc *r)
                      "  \"assumptions\": [\n    \"software: %s, attention: %s, loss: %s\",\n    "
                      "\"precision %s: bytes a parameter = weight %.3g + gradient %.3g + master "
                      "%.3g + moments %.3g\",\n    ",
-                     dpari_stack_name(w->age), dpari_attention_name(w->attention),
+                     dpari_stack_name(w->stack_version), dpari_attention_name(w->attention),
                      dpari_loss_name(w->loss), recipe->name, recipe->weight, recipe->gradient,
                      recipe->master, recipe->moments);
     dpari_json_text(t, line);
@@ -492,9 +492,9 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_plan_draw_desc *r)
     dpari_text_print(&l, "calibration: %s; one standard deviation of products", c->cal.source);
     dpari_json_error(&l, c->cal.error[DPAR_CAL_GEMM], 0);
     dpar_text_put(&l, ", of links");
-    dpari_json_error(&l, c->cal.error[DPAR_CAL_LINK_SHARE], c->curve[DPAR_CURVE_LINK].n);
+    dpari_json_error(&l, c->cal.error[DPAR_CAL_LINK_SHARE], c->curve[DPAR_CURVE_LINK].count);
     dpar_text_put(&l, ", of the network");
-    dpari_json_error(&l, c->cal.error[DPAR_CAL_NET_SHARE], c->curve[DPAR_CURVE_NET].n);
+    dpari_json_error(&l, c->cal.error[DPAR_CAL_NET_SHARE], c->curve[DPAR_CURVE_NET].count);
     dpari_text_print(&l, "; activations of %d bytes", w->element);
     dpari_json_text(t, line);
     if (w->note[0] != 0) {
@@ -512,7 +512,7 @@ static void dpari_json_front(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     int32_t i;
     dpar_text_put(t, "  \"pareto\": [");
-    for (i = 0; i < r->fronts; i++) {
+    for (i = 0; i < r->front_count; i++) {
         dpari_text_print(t,
                          "%s    {\"time_s\": %.9G, \"memory_gb\": %.9G, \"gpus\": %d, "
                          "\"strategy\": ",
@@ -544,9 +544,9 @@ static void dpari_report_json(dpar_text *t, const dpar_plan_draw_desc *r)
                      "\"parameters\": %ld, \"gpus\": %d, \"global_batch\": %ld,\n  \"plans\": [\n",
                      (int64_t)dpari_leastf(r->job->work->params, 9e18),
                      dpari_cluster_gpus(r->job->cluster), r->global_batch);
-    for (i = 0; i < r->plans; i++) {
+    for (i = 0; i < r->plan_count; i++) {
         dpari_json_plan(t, r, &r->plan[i]);
-        dpar_text_put(t, i + 1 < r->plans ? ",\n" : "\n");
+        dpar_text_put(t, i + 1 < r->plan_count ? ",\n" : "\n");
     }
     dpar_text_put(t, "  ],\n");
     dpari_json_front(t, r);
@@ -577,7 +577,7 @@ static void dpari_report_csv(dpar_text *t, const dpar_plan_draw_desc *r)
         dpari_text_print(t, ",%s_s", dpar_time_name(k));
     }
     dpar_text_put(t, ",total_s,tokens_per_s_per_gpu,tflops_per_gpu,mfu\n");
-    for (i = 0; i < r->plans; i++) {
+    for (i = 0; i < r->plan_count; i++) {
         const dpar_plan *p = &r->plan[i];
         dpari_text_print(t, "%d,\"", i + 1);
         dpar_strategy_write(&p->strategy, t);
@@ -672,7 +672,7 @@ static void dpari_svg_legend(dpar_text *t, const dpar_plan_draw_desc *r, double 
     int32_t i, k;
     for (i = 0; i < DPAR_TIME_COUNT; i++) {
         int32_t seen = 0;
-        for (k = 0; k < r->plans; k++) {
+        for (k = 0; k < r->plan_count; k++) {
             seen = seen || r->plan[k].step.term[i] > 0.004 * r->plan[k].step.total;
         }
         if (seen) {
@@ -725,7 +725,7 @@ static void dpari_svg_front(dpar_text *t, const dpar_plan_draw_desc *r, double t
     double x0 = 90, y0 = top + 40, w = 900, h = 200, most = 0.0, capacity, px = 0.0, py = 0.0;
     int32_t i;
     capacity = r->job->cluster->gpu.memory_bytes;
-    for (i = 0; i < r->fronts; i++) {
+    for (i = 0; i < r->front_count; i++) {
         most = dpari_mostf(most, r->front[i].step.total / r->front[i].step.samples);
     }
     dpari_svg_text(t, 24, top + 18, "s",
@@ -736,7 +736,7 @@ static void dpari_svg_front(dpar_text *t, const dpar_plan_draw_desc *r, double t
         dpari_svg_axis(t, x0 - 8, y0 + h * (1.0 - i / 4.0) + 4, 1e3 * most * i / 4.0, "e");
         dpari_svg_axis(t, x0 + w * i / 4.0, y0 + h + 18, capacity * 1e-9 * i / 4.0, "c");
     }
-    for (i = 0; i < r->fronts; i++) {
+    for (i = 0; i < r->front_count; i++) {
         double x = x0 + w * r->front[i].memory.total / capacity;
         double y = y0 + h - h * r->front[i].step.total / r->front[i].step.samples / most;
         if (i > 0) {
@@ -761,20 +761,20 @@ static void dpari_report_svg(dpar_text *t, const dpar_plan_draw_desc *r)
 {
     double longest = 1e-30, y = 132, height;
     int32_t i;
-    for (i = 0; i < r->plans; i++) {
+    for (i = 0; i < r->plan_count; i++) {
         longest = dpari_mostf(longest, r->plan[i].step.total);
     }
-    height = y + 46.0 * r->plans + (r->fronts > 1 ? 310.0 : 10.0);
+    height = y + 46.0 * r->plan_count + (r->front_count > 1 ? 310.0 : 10.0);
     dpari_svg_head(t, r, height);
     dpari_svg_legend(t, r, 86);
     dpari_svg_text(t, 24, 110, "s", "step time by term");
     dpari_svg_open(t, 760, 110, "s");
     dpari_text_print(t, "memory of %.0f GB</text>\n", r->job->cluster->gpu.memory_bytes * 1e-9);
-    for (i = 0; i < r->plans; i++) {
+    for (i = 0; i < r->plan_count; i++) {
         dpari_svg_plan(t, r, i, y, longest);
         y += 46.0;
     }
-    if (r->fronts > 1) {
+    if (r->front_count > 1) {
         dpari_svg_front(t, r, y);
     }
     dpar_text_put(t, "</svg>\n");

@@ -5,7 +5,7 @@
  *     dpar_plan_draw_desc r = {0};
  *     r.job = &job;
  *     r.plan = planner.top;
- *     r.plans = planner.tops;
+ *     r.plan_count = planner.top_count;
  *     dpar_plan_draw(&text, &r, DPAR_PLAN_DRAW_TEXT, &why); */
 #ifndef DPARI_COST_PLAN_SHOW_H
 #define DPARI_COST_PLAN_SHOW_H
@@ -16,12 +16,13 @@
 /* The contents of a report. Zero the struct, then fill it in. */
 typedef struct dpar_plan_draw_desc {
     const dpar_job *job;
-    const dpar_plan *plan;  /* [plans] the best first */
-    int32_t plans;          /* number of plans */
-    const dpar_plan *front; /* [fronts] Pareto front of time x memory; may be NULL */
-    int32_t fronts;
-    const dpar_plan_rejection *rejected; /* [rejects] neighbours of the best plan; may be NULL */
-    int32_t rejects;
+    const dpar_plan *plan;  /* [plan_count] the best first */
+    int32_t plan_count;     /* number of plans */
+    const dpar_plan *front; /* [front_count] Pareto front of time x memory; may be NULL */
+    int32_t front_count;
+    const dpar_plan_rejection
+        *rejected; /* [rejected_count] neighbours of the best plan; may be NULL */
+    int32_t rejected_count;
     const int64_t *rejected_by_rule; /* [DPAR_STRATEGY_RULE_COUNT] counts; may be NULL */
     int64_t global_batch, evaluated; /* samples per step; strategies priced */
     double seconds;                  /* time of the search; 0 if there was none */

@@ -191,7 +191,7 @@ static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_
     if (st == DPAR_OK && gpus > 0) {
         const int32_t had = dpari_cluster_gpus(&asked->cluster);
         st = dpar_cluster_resize(&asked->cluster, (int32_t)gpus, why);
-        asked->had = gpus > had ? had : 0;
+        asked->machine_gpus = gpus > had ? had : 0;
     }
     return st;
 }
@@ -243,9 +243,9 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const ch
     st = st == DPAR_OK ? dpari_ask_strategy(&a, DPARI_ASK_FIX, &asked->search.fixed,
                                             &asked->search.fixed_fields, why)
                        : st;
-    st = st == DPAR_OK
-             ? dpari_ask_strategy(&a, DPARI_ASK_EVALUATE, &asked->given, &asked->given_fields, why)
-             : st;
+    st = st == DPAR_OK ? dpari_ask_strategy(&a, DPARI_ASK_EVALUATE, &asked->strategy,
+                                            &asked->strategy_fields, why)
+                       : st;
     if (st == DPAR_OK) {
         asked->batch = a.number[DPARI_ASK_BATCH];
         asked->search.global_batch =
@@ -262,12 +262,12 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const ch
 /* Prices the given strategy. Without the option batch its own batch counts. */
 static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
 {
-    dpar_plan_query *a = &p->asked;
-    dpar_strategy *s = &a->given;
+    dpar_plan_query *a = &p->query;
+    dpar_strategy *s = &a->strategy;
     int64_t samples = 0, batch = a->search.global_batch;
-    dpar_status st = dpar_strategy_complete(&a->job, s, a->given_fields, batch, why);
+    dpar_status st = dpar_strategy_complete(&a->job, s, a->strategy_fields, batch, why);
     if (a->batch <= 0 &&
-        (a->batch < 0 || a->given_fields >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u)) {
+        (a->batch < 0 || a->strategy_fields >> DPAR_STRATEGY_FIELD_MICRO_BATCHES & 1u)) {
         batch = dpari_mul(s->dp, s->micro_batch, &samples) &&
                         dpari_mul(samples, s->micro_batches, &samples)
                     ? samples
@@ -275,21 +275,21 @@ static dpar_status dpari_planned_price(dpar_plan_result *p, dpar_why *why)
     }
     p->report.global_batch = batch;
     p->report.evaluated = 1;
-    p->report.plans = 1;
+    p->report.plan_count = 1;
     return st == DPAR_OK ? dpar_plan_price(&a->job, s, batch, &p->plan[0], NULL, why) : st;
 }
 
 static dpar_status dpari_planned_search(dpar_plan_result *p, dpar_why *why)
 {
-    dpar_planner_desc q = p->asked.search;
+    dpar_planner_desc q = p->query.search;
     dpar_status st;
     q.top = p->plan;
-    q.top_room = (int32_t)(sizeof p->plan / sizeof p->plan[0]);
-    st = dpar_planner_init(&p->planner, &p->asked.job, &q, why);
+    q.top_capacity = (int32_t)(sizeof p->plan / sizeof p->plan[0]);
+    st = dpar_planner_init(&p->planner, &p->query.job, &q, why);
     while (st == DPAR_OK || st == DPAR_MORE) {
         st = dpar_planner_run(&p->planner, 1000000, why);
     }
-    p->report.plans = p->planner.tops;
+    p->report.plan_count = p->planner.top_count;
     p->report.evaluated = p->planner.evaluated;
     p->report.global_batch = q.global_batch;
     return st == DPAR_DONE ? DPAR_OK : st;
@@ -304,14 +304,14 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_search(const char *model, const char *
         return dpar_plan_query_read(model, machine, options, NULL, why);
     }
     dpari_zero(planned, sizeof *planned);
-    planned->report.job = &planned->asked.job;
+    planned->report.job = &planned->query.job;
     planned->report.plan = planned->plan;
-    st = dpar_plan_query_read(model, machine, options, &planned->asked, why);
+    st = dpar_plan_query_read(model, machine, options, &planned->query, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = planned->asked.given_fields != 0 ? dpari_planned_price(planned, why)
-                                          : dpari_planned_search(planned, why);
+    st = planned->query.strategy_fields != 0 ? dpari_planned_price(planned, why)
+                                             : dpari_planned_search(planned, why);
     planned->step = planned->plan[0].step.total;
     planned->memory = planned->plan[0].memory.total;
     return st;

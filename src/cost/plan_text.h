@@ -18,11 +18,11 @@
 typedef struct dpar_plan_query {
     dpar_job job;             /* the workload, the machine and the precision */
     dpar_planner_desc search; /* the search; its fields gpus, top and front are not set */
-    dpar_strategy given;      /* the strategy of evaluate=..., or the default without that option */
+    dpar_strategy strategy;   /* the strategy of evaluate=..., or the default without that option */
     uint32_t
-        given_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* of its fields; 0 without evaluate=... */
-    int64_t batch;    /* the option batch; -1 without it, then search.global_batch is a usual one */
-    int32_t had;      /* GPUs of the machine if the option gpus asks for more, otherwise 0 */
+        strategy_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* of its fields; 0 without evaluate=... */
+    int64_t batch; /* the option batch; -1 without it, then search.global_batch is a usual one */
+    int32_t machine_gpus; /* GPUs of the machine if the option gpus asks for more, otherwise 0 */
     dpar_workload work;
     dpar_cluster cluster;
 } dpar_plan_query;
@@ -46,7 +46,7 @@ typedef struct dpar_plan_query {
  * O(bytes). Fails with DPAR_E_ARG, DPAR_E_PARSE, DPAR_E_UNKNOWN or another status of the functions
  * named above. The message names the word and, if there is one, a similar word that exists. */
 DPAR_API dpar_status dpar_plan_query_read(const char *model, const char *machine,
-                                          const char *options, dpar_plan_query *asked,
+                                          const char *options, dpar_plan_query *query,
                                           dpar_why *why);
 
 /* The result of dpar_plan_search. It has 40 KB and must not be moved or copied, because report
@@ -55,8 +55,8 @@ typedef struct dpar_plan_result {
     double step;                /* seconds of a step with the best plan */
     double memory;              /* bytes that this plan needs on a GPU */
     dpar_plan_draw_desc report; /* all plans, for dpar_plan_draw */
-    dpar_plan plan[8];          /* the first report.plans of them are set, the best first */
-    dpar_plan_query asked;      /* the request */
+    dpar_plan plan[8];          /* the first report.plan_count of them are set, the best first */
+    dpar_plan_query query;      /* the request */
     dpar_planner planner;       /* private: the search */
 } dpar_plan_result;
 

@@ -320,13 +320,14 @@ static int dpari_better(const dpar_plan *a, const dpar_plan *b)
 static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
 {
     int32_t i;
-    if (p->top_room == 0 || (p->tops == p->top_room && !dpari_better(plan, &p->top[p->tops - 1]))) {
+    if (p->top_capacity == 0 ||
+        (p->top_count == p->top_capacity && !dpari_better(plan, &p->top[p->top_count - 1]))) {
         return;
     }
-    if (p->tops < p->top_room) {
-        p->tops++;
+    if (p->top_count < p->top_capacity) {
+        p->top_count++;
     }
-    for (i = p->tops - 1; i > 0 && dpari_better(plan, &p->top[i - 1]); i--) {
+    for (i = p->top_count - 1; i > 0 && dpari_better(plan, &p->top[i - 1]); i--) {
         p->top[i] = p->top[i - 1];
     }
     p->top[i] = *plan;
@@ -338,38 +339,39 @@ static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
 {
     double rate = plan->step.samples / plan->step.total;
     int32_t i, k = 0;
-    if (p->front_room < 2) {
+    if (p->front_capacity < 2) {
         return;
     }
-    for (i = 0; i < p->fronts; i++) {
+    for (i = 0; i < p->front_count; i++) {
         const dpar_plan *f = &p->front[i];
         if (f->step.samples / f->step.total >= rate && f->memory.total <= plan->memory.total) {
             return;
         }
     }
-    for (i = 0; i < p->fronts; i++) {
+    for (i = 0; i < p->front_count; i++) {
         const dpar_plan *f = &p->front[i];
         if (!(rate >= f->step.samples / f->step.total && plan->memory.total <= f->memory.total)) {
             p->front[k++] = *f;
         }
     }
-    p->fronts = k;
-    if (p->fronts == p->front_room) { /* drop the inner one nearest in memory to its neighbour */
+    p->front_count = k;
+    if (p->front_count ==
+        p->front_capacity) { /* drop the inner one nearest in memory to its neighbour */
         int32_t drop = 1;
         double best = -1.0;
-        for (i = 1; i + 1 < p->fronts; i++) {
+        for (i = 1; i + 1 < p->front_count; i++) {
             double gap = p->front[i - 1].memory.total - p->front[i + 1].memory.total;
             if (best < 0.0 || gap < best) {
                 best = gap;
                 drop = i;
             }
         }
-        for (i = drop; i + 1 < p->fronts; i++) {
+        for (i = drop; i + 1 < p->front_count; i++) {
             p->front[i] = p->front[i + 1];
         }
-        p->fronts--;
+        p->front_count--;
     }
-    for (i = p->fronts++; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
+    for (i = p->front_count++; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
         p->front[i] = p->front[i - 1];
     }
     p->front[i] = *plan;
@@ -489,22 +491,22 @@ static int dpari_walk_beaten(const dpar_planner *p, double rate, double bytes)
 {
     const dpar_plan *worst;
     int32_t i;
-    if (p->tops == 0 || p->tops < p->top_room ||
-        (p->search.space != DPAR_SPACE_WHOLE && p->front_room >= 2)) {
+    if (p->top_count == 0 || p->top_count < p->top_capacity ||
+        (p->search.space != DPAR_SPACE_WHOLE && p->front_capacity >= 2)) {
         return 0;
     }
-    worst = &p->top[p->tops - 1];
+    worst = &p->top[p->top_count - 1];
     if (worst->step.samples <= rate * (1.0 + 1e-9) * worst->step.total * p->slack) {
         return 0;
     }
-    for (i = 0; i < p->fronts; i++) {
+    for (i = 0; i < p->front_count; i++) {
         const dpar_plan *f = &p->front[i];
         if (f->step.samples >= rate * (1.0 + 1e-9) * f->step.total &&
             f->memory.total <= bytes * (1.0 - 1e-9)) {
             return 1;
         }
     }
-    return p->front_room < 2;
+    return p->front_capacity < 2;
 }
 
 /* Prices what differs in overlap only: the memory once, the time of each that fits. */
@@ -641,14 +643,14 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
     double rate, slow = 0.0;
     int32_t i;
     *bound = 1e30;
-    if (p->tops == 0 || p->tops < p->top_room) {
+    if (p->top_count == 0 || p->top_count < p->top_capacity) {
         return 0;
     }
     for (i = 0; i < stages->n; i++) { /* this excludes most of them */
         slow = dpari_mostf(slow, stages->of[i].total);
     }
     rate = (double)s.dp * s.micro_batch / slow;
-    if (p->front_room < 2 && dpari_walk_beaten(p, rate, 0.0)) {
+    if (p->front_capacity < 2 && dpari_walk_beaten(p, rate, 0.0)) {
         return 1;
     }
     if (dpari_walk_overlaps(p, outer) > 1) {
@@ -688,7 +690,7 @@ static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_str
     const dpar_workload *w = p->job.work;
     double device = 0.0, host = 0.0, bytes = 0.0;
     int32_t i;
-    if (p->tops == 0 || p->tops < p->top_room) {
+    if (p->top_count == 0 || p->top_count < p->top_capacity) {
         return 0;
     }
     layers = dpari_walk_layers(p, s);
@@ -922,9 +924,9 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
     p->search = *search;
     p->search.gpus = dpari_cluster_gpus(job->cluster);
     p->top = search->top;
-    p->top_room = p->top != NULL ? (int32_t)dpari_most(0, search->top_room) : 0;
+    p->top_capacity = p->top != NULL ? (int32_t)dpari_most(0, search->top_capacity) : 0;
     p->front = search->front;
-    p->front_room = p->front != NULL ? (int32_t)dpari_most(0, search->front_room) : 0;
+    p->front_capacity = p->front != NULL ? (int32_t)dpari_most(0, search->front_capacity) : 0;
     p->slack = 1.0;
     p->state[DPARI_TOTAL] = 1;
     for (i = 0; i < DPARI_AXES; i++) {
@@ -967,7 +969,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
             p->state[i] = 0;
         }
     }
-    if (p->tops > 0 || p->top_room == 0) {
+    if (p->top_count > 0 || p->top_capacity == 0) {
         return DPAR_DONE;
     }
     if (p->evaluated == 0) {
@@ -1365,7 +1367,7 @@ static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job,
     c.nodes = gpus / c.gpus_per_node;
     q.gpus = gpus;
     q.top = plan;
-    q.top_room = 1;
+    q.top_capacity = 1;
     q.front = NULL;
     st = dpar_planner_init(&p, &resized, &q, why);
     if (st != DPAR_OK) {

@@ -5,7 +5,7 @@
  *     dpar_plan best;
  *     dpar_planner_desc search = {0};                            the whole cluster, a free batch
  *     search.top = &best;
- *     search.top_room = 1;
+ *     search.top_capacity = 1;
  *     dpar_planner_init(&planner, &job, &search, &why);
  *     while ((st = dpar_planner_run(&planner, 100000, &why)) == DPAR_MORE) {
  *         planner.progress                                 0..1
@@ -72,9 +72,9 @@ typedef struct dpar_planner_desc {
     uint32_t fixed_fields; /* bits 1 << DPAR_STRATEGY_FIELD_* */
     double memory_bytes;   /* limit per GPU; 0 selects the memory of the GPU */
     /* Where the search writes its plans. Only dpar_planner_init reads these fields. */
-    dpar_plan *top;               /* [top_room] the best plans, best first; may be NULL */
-    dpar_plan *front;             /* [front_room] Pareto front of step time x memory; may be NULL */
-    int32_t top_room, front_room; /* capacities */
+    dpar_plan *top;   /* [top_capacity] the best plans, best first; may be NULL */
+    dpar_plan *front; /* [front_capacity] Pareto front of step time x memory; may be NULL */
+    int32_t top_capacity, front_capacity; /* capacities */
 } dpar_planner_desc;
 
 /* A neighbour of a plan, and the reason why it was not chosen. */
@@ -92,9 +92,9 @@ typedef struct dpar_planner {
     dpar_job job; /* the objects that it points to must outlive the search */
     dpar_planner_desc search;
     dpar_plan *top; /* best first: by samples/s, which for a fixed batch is by step time */
-    int32_t top_room, tops;
+    int32_t top_capacity, top_count;
     dpar_plan *front; /* Pareto front of step time x memory, fastest first */
-    int32_t front_room, fronts;
+    int32_t front_capacity, front_count;
     int64_t evaluated; /* strategies that were priced: their memory, and their time if they fit */
     int64_t rejected[DPAR_STRATEGY_RULE_COUNT]; /* strategies by the rule that they break; those of
                                      MEMORY were priced */

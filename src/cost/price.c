@@ -159,48 +159,48 @@ static double dpari_product(const dpari_rates *r, double rows, double n, double 
 static double dpari_cut(const dpari_rates *r, int32_t cut)
 {
     switch (cut) {
-    case DPAR_CUT_SEQUENCE: return r->sequence;
-    case DPAR_CUT_COLUMN:
-    case DPAR_CUT_ROW:
-    case DPAR_CUT_TENSOR: return r->s->tp;
-    case DPAR_CUT_EXPERT: return 1.0 / r->routed;
-    case DPAR_CUT_EXPERT_COLUMN:
-    case DPAR_CUT_EXPERT_ROW:
-    case DPAR_CUT_EXPERT_TENSOR: return r->sequence;
+    case DPARI_CUT_SEQUENCE: return r->sequence;
+    case DPARI_CUT_COLUMN:
+    case DPARI_CUT_ROW:
+    case DPARI_CUT_TENSOR: return r->s->tp;
+    case DPARI_CUT_EXPERT: return 1.0 / r->routed;
+    case DPARI_CUT_EXPERT_COLUMN:
+    case DPARI_CUT_EXPERT_ROW:
+    case DPARI_CUT_EXPERT_TENSOR: return r->sequence;
     default: return 1.0;
     }
 }
 
 /* Matrix product, plain, convolution or grouped: forward, and data and weight gradient. */
-static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double tokens,
+static void dpari_price_product(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                                 dpari_layer_price *p)
 {
     double rows = tokens, n = op->n, k = op->k, share = 1.0, wide, w, e = r->w->element;
     double lost = dpari_wave_lost; /* of the weight gradient */
-    if (op->cut == DPAR_CUT_COLUMN) {
+    if (op->cut == DPARI_CUT_COLUMN) {
         n /= r->s->tp;
-    } else if (op->cut == DPAR_CUT_ROW) {
+    } else if (op->cut == DPARI_CUT_ROW) {
         k /= r->s->tp;
-    } else if (op->cut == DPAR_CUT_EXPERT_COLUMN) {
+    } else if (op->cut == DPARI_CUT_EXPERT_COLUMN) {
         n /= r->s->etp;
-    } else if (op->cut == DPAR_CUT_EXPERT_ROW) {
+    } else if (op->cut == DPARI_CUT_EXPERT_ROW) {
         k /= r->s->etp;
-    } else if (op->cut == DPAR_CUT_SEQUENCE) {
+    } else if (op->cut == DPARI_CUT_SEQUENCE) {
         rows /= r->sequence;
     }
-    if (op->kind == DPAR_OP_EXPERTS) {
+    if (op->kind == DPARI_OP_EXPERTS) {
         /* every rank of an expert group computes the tokens of its own experts; balanced, that is
          * as many rows as its etp group sent, the fullest expert `capacity` times more */
         rows *= op->copies * r->w->capacity * r->routed;
         share = dpari_grouped_share;
-    } else if (op->kind == DPAR_OP_CONV) {
+    } else if (op->kind == DPARI_OP_CONV) {
         share = dpari_conv_share;
         lost *= dpari_split_sum(r, n * k);
     }
     /* sequence parallel ranks cast their own tokens, then gather */
     p->forward +=
-        rows * k * r->casts / (op->cut == DPAR_CUT_COLUMN ? r->sequence : 1.0) * r->byte_s;
-    p->backward += rows * n * r->casts / (op->cut == DPAR_CUT_ROW ? r->sequence : 1.0) * r->byte_s;
+        rows * k * r->casts / (op->cut == DPARI_CUT_COLUMN ? r->sequence : 1.0) * r->byte_s;
+    p->backward += rows * n * r->casts / (op->cut == DPARI_CUT_ROW ? r->sequence : 1.0) * r->byte_s;
     wide = r->wave > dpari_core_wave && (dpari_unaligned(n) || dpari_unaligned(k))
                ? dpari_unaligned_share * share
                : share;
@@ -208,18 +208,18 @@ static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double 
     p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
     p->backward += dpari_product(r, rows, k, n, dpari_wave_lost, wide) + rows * k * e * r->byte_s;
     /* the weight gradient is added into a wide accumulator: read and written once */
-    w = op->kind == DPAR_OP_EXPERTS ? op->params / (r->s->ep * r->s->etp) : n * k;
+    w = op->kind == DPARI_OP_EXPERTS ? op->params / (r->s->ep * r->s->etp) : n * k;
     p->backward += dpari_product(r, n, k, rows, lost, share) + w * r->accumulate * r->byte_s;
 }
 
-static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, double tokens,
+static void dpari_price_attention(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                                   dpari_layer_price *p)
 {
     /* under Ulysses and the ring alike a rank computes tokens x all keys, heads / tp */
     double flops = 2.0 * tokens * op->n * op->k / r->s->tp;
     double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->s->tp / r->rows;
     double t;
-    if (op->kind != DPAR_OP_SCORES) {
+    if (op->kind != DPARI_OP_SCORES) {
         t = flops * r->attention_s * (1.0 + r->lost / waves);
         p->forward += t;
         p->attention += t;
@@ -234,35 +234,36 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
 }
 
 /* Returns 1 if the bits of a recomputation drop what this operation keeps, otherwise 0. */
-static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
+static DPARI_COLD int dpari_dropped(int32_t recompute, const dpari_layer_op *op)
 {
-    return op->keep == DPAR_KEEP_NORM ? recompute & DPAR_RECOMPUTE_NORM
-           : op->keep == DPAR_KEEP_ACTIVATION
+    return op->keep == DPARI_KEEP_NORM ? recompute & DPAR_RECOMPUTE_NORM
+           : op->keep == DPARI_KEEP_ACTIVATION
                ? (recompute & DPAR_RECOMPUTE_ACTIVATION) |
-                     (op->cut >= DPAR_CUT_EXPERT && (recompute & DPAR_RECOMPUTE_EXPERTS))
-           : op->keep == DPAR_KEEP_EXPERTS ? recompute & DPAR_RECOMPUTE_EXPERTS
-                                           : 0;
+                     (op->cut >= DPARI_CUT_EXPERT && (recompute & DPAR_RECOMPUTE_EXPERTS))
+           : op->keep == DPARI_KEEP_EXPERTS ? recompute & DPAR_RECOMPUTE_EXPERTS
+                                            : 0;
 }
 
 /* Returns how much of its input a product in 8 or 4 bits keeps, relative to 16 bits. Of the output
  * of attention it keeps both, because attention itself needs the wide one. */
-static DPARI_COLD double dpari_narrowed(const dpar_op *op, double narrow)
+static DPARI_COLD double dpari_narrowed(const dpari_layer_op *op, double narrow)
 {
-    return op->kind == DPAR_OP_EXPERTS ||
-                   (op->kind == DPAR_OP_GEMM &&
-                    (op->keep == DPAR_KEEP_NORM || op->keep == DPAR_KEEP_ACTIVATION))
+    return op->kind == DPARI_OP_EXPERTS ||
+                   (op->kind == DPARI_OP_GEMM &&
+                    (op->keep == DPARI_KEEP_NORM || op->keep == DPARI_KEEP_ACTIVATION))
                ? narrow
-           : op->kind == DPAR_OP_GEMM && op->cut == DPAR_CUT_ROW ? 1.0 + narrow
-                                                                 : 1.0;
+           : op->kind == DPARI_OP_GEMM && op->cut == DPARI_CUT_ROW ? 1.0 + narrow
+                                                                   : 1.0;
 }
 
-static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double tokens,
+static void dpari_price_op(const dpari_rates *r, const dpari_layer_op *op, double tokens,
                            dpari_layer_price *p)
 {
     double cut = dpari_cut(r, op->cut), before = p->forward, save;
-    if (op->kind == DPAR_OP_ATTENTION || op->kind == DPAR_OP_SCORES || op->kind == DPAR_OP_SCAN) {
+    if (op->kind == DPARI_OP_ATTENTION || op->kind == DPARI_OP_SCORES ||
+        op->kind == DPARI_OP_SCAN) {
         dpari_price_attention(r, op, tokens, p);
-    } else if (op->kind != DPAR_OP_STREAM) {
+    } else if (op->kind != DPARI_OP_STREAM) {
         dpari_price_product(r, op, tokens, p);
     } else if (op->n > 0.0) {
         p->forward += dpari_mostf(2.0 * op->n * op->k * tokens * r->vector_s,
@@ -271,35 +272,36 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     }
     p->forward += op->touch * tokens / cut * r->byte_s;
     p->backward += op->touch_back * tokens / cut * r->byte_s;
-    if (op->keep == DPAR_KEEP_SELECTIVE) {
+    if (op->keep == DPARI_KEEP_SELECTIVE) {
         p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
     }
-    p->again[DPAR_RECOMPUTE_ALTERNATE] += op->kind == DPAR_OP_ATTENTION ? 0.0
-                                          : op->kind == DPAR_OP_STREAM
+    p->again[DPAR_RECOMPUTE_ALTERNATE] += op->kind == DPARI_OP_ATTENTION ? 0.0
+                                          : op->kind == DPARI_OP_STREAM
                                               ? p->forward - before
                                               : 0.5 * (p->forward - before);
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
-    save *= op->cut >= DPAR_CUT_EXPERT ? r->w->capacity : 1.0; /* of the fullest expert */
+    save *= op->cut >= DPARI_CUT_EXPERT ? r->w->capacity : 1.0; /* of the fullest expert */
     if (r->narrow < 1.0) { /* TransformerEngine keeps what it multiplied */
         save *= dpari_narrowed(op, r->narrow);
     }
     if (r->s->recompute >= DPAR_RECOMPUTE_COUNT && dpari_dropped(r->s->recompute, op)) {
-        double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
+        double again =
+            op->keep == DPARI_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
         p->again[DPAR_RECOMPUTE_NONE] += again;
         p->again[DPAR_RECOMPUTE_SELECTIVE] += again;
         p->transient = dpari_mostf(p->transient, save);
         save = 0.0;
     }
     p->kept[DPAR_RECOMPUTE_NONE] += save;
-    p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPAR_KEEP_SELECTIVE ? 0.0 : save;
+    p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPARI_KEEP_SELECTIVE ? 0.0 : save;
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
-    if (op->cut >= DPAR_CUT_EXPERT) {
+    if (op->cut >= DPARI_CUT_EXPERT) {
         p->expert_params += op->params / (r->s->ep * r->s->etp);
-    } else if (op->cut == DPAR_CUT_ROW && op->params > op->n * op->k) {
+    } else if (op->cut == DPARI_CUT_ROW && op->params > op->n * op->k) {
         p->params += op->n * op->k / r->s->tp + (op->params - op->n * op->k); /* a bias is whole */
-    } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_ROW ||
-               op->cut == DPAR_CUT_TENSOR) {
+    } else if (op->cut == DPARI_CUT_COLUMN || op->cut == DPARI_CUT_ROW ||
+               op->cut == DPARI_CUT_TENSOR) {
         p->params += op->params / r->s->tp;
     } else {
         p->params += op->params;
@@ -642,11 +644,11 @@ static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_str
     for (i = 0; i < w->layers; i++) {
         const dpar_workload_layer *l = &w->layer[i];
         for (k = 0; l->kind == kind && k < l->ops; k++) {
-            const dpar_op *op = &w->op[l->first + k];
-            double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
-                         : op->cut == DPAR_CUT_NONE ? 1.0
-                                                    : s->tp;
-            sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
+            const dpari_layer_op *op = &w->op[l->first + k];
+            double cut = op->cut >= DPARI_CUT_EXPERT ? (double)w->experts * s->etp
+                         : op->cut == DPARI_CUT_NONE ? 1.0
+                                                     : s->tp;
+            sum += op->kind == DPARI_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
         }
     }
     return sum;

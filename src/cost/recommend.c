@@ -88,7 +88,7 @@ DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *jo
     k->n = 0;
     q.space = DPAR_SPACE_USUAL;
     q.top = &top;
-    q.top_room = 1;
+    q.top_capacity = 1;
     q.front = NULL;
     st = dpar_planner_init(&p, job, &q, why);
     p.kinds = k;

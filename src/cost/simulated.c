@@ -172,6 +172,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     head = 5 * (int64_t)rows * 8 + s->pp * (int64_t)sizeof(dpar_rank_timing);
     micros = dpari_simulated_micros(s);
     if (bytes < head) {
+        dpari_needs_bytes(why, head);
         return dpari_say(DPAR_E_ROOM, why, "the stages alone take # bytes", head, 0, 0, 0);
     }
     chunks.stages = stages;
@@ -182,8 +183,12 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     chunks.kept = at + 4 * (int64_t)rows;
     chunks.rank = (dpar_rank_timing *)(void *)(at + 5 * (int64_t)rows);
     send = dpari_boundary_seconds(job, s);
+    dpari_needs_bytes(why, 0);
     st = dpari_simulated_run(job, plan, micros, send, &chunks, &timing, (char *)mem + head,
                              bytes - head, why);
+    if (st == DPAR_E_ROOM && why != NULL) { /* the stages are in front */
+        why->bytes += head;
+    }
     if (st != DPAR_OK) {
         return st;
     }

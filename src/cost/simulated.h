@@ -35,8 +35,9 @@ typedef struct dpar_plan_simulation {
  * for each other: the lists of dpar_schedule_lower then take up to 8 % longer while a message takes
  * less than a fifth of a forward. For longer messages use dpar_schedule_times.transport.
  *
- * Local. O(stages x micro-batches). Fails with DPAR_E_ROOM if mem is too small (the message says
- * how many bytes are needed), and otherwise like dpar_schedule_generate and dpar_plan_price. */
+ * Local. O(stages x micro-batches). Fails with DPAR_E_ROOM if mem is too small. why->bytes then is
+ * what the step that failed needs; with so many bytes a later step may fail and need more. Otherwise
+ * it fails like dpar_schedule_generate and dpar_plan_price. */
 DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
                                         dpar_plan_simulation *sim, void *mem, int64_t bytes,
                                         dpar_why *why);

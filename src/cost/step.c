@@ -338,11 +338,11 @@ static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t r
     double sum = 0.0;
     int32_t i;
     for (i = 0; i < l->ops; i++) {
-        const dpar_op *op = &w->op[l->first + i];
+        const dpari_layer_op *op = &w->op[l->first + i];
         double f = 2.0 * op->n * op->k * op->copies * l->tokens;
-        if (recompute == DPAR_RECOMPUTE_FULL || op->kind == DPAR_OP_SCORES) {
-            sum += op->kind == DPAR_OP_ATTENTION && w->causal ? 2.0 * f : f;
-        } else if (recompute == DPAR_RECOMPUTE_ALTERNATE && op->kind != DPAR_OP_ATTENTION) {
+        if (recompute == DPAR_RECOMPUTE_FULL || op->kind == DPARI_OP_SCORES) {
+            sum += op->kind == DPARI_OP_ATTENTION && w->causal ? 2.0 * f : f;
+        } else if (recompute == DPAR_RECOMPUTE_ALTERNATE && op->kind != DPARI_OP_ATTENTION) {
             sum += 0.5 * f;
         }
     }

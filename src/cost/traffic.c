@@ -61,8 +61,8 @@ static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, 
     int32_t i, k;
     for (i = 0; i < w->layers; i++) {
         for (k = 0; k < w->layer[i].ops; k++) {
-            const dpar_op *op = &w->op[w->layer[i].first + k];
-            params += op->cut == DPAR_CUT_SEQUENCE ? op->params * w->layer[i].count : 0.0;
+            const dpari_layer_op *op = &w->op[w->layer[i].first + k];
+            params += op->cut == DPARI_CUT_SEQUENCE ? op->params * w->layer[i].count : 0.0;
         }
     }
     if (s->sp && w->trains) {

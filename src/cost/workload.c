@@ -47,7 +47,9 @@ static const dpari_generation *dpari_generation_at(int32_t stack)
 
 DPARI_INTERNAL const dpari_generation *dpari_age(const dpar_workload *w)
 {
-    return dpari_generation_at(w->age > 0 && w->age < DPAR_MODEL_STACK_END ? w->age : w->stack);
+    return dpari_generation_at(w->stack_version > 0 && w->stack_version < DPAR_MODEL_STACK_END
+                                   ? w->stack_version
+                                   : w->stack);
 }
 
 /* Returns the latest generation of a stack that had begun by a year, or its first one. */
@@ -105,14 +107,14 @@ DPARI_INTERNAL DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, siz
 
 DPARI_INTERNAL const char *dpari_attention_name(int32_t attention)
 {
-    static const char name[DPAR_MODEL_ATTENTION_END][12] = {"?", "unfused", "flash1", "flash"};
+    static const char name[DPAR_MODEL_ATTENTION_END][8] = {"?", "unfused", "flash1", "flash"};
     return attention > 0 && attention < DPAR_MODEL_ATTENTION_END ? name[attention] : "?";
 }
 
 DPARI_INTERNAL const char *dpari_loss_name(int32_t loss)
 {
-    static const char name[DPAR_MODEL_LOSS_END][12] = {"?",       "eager",   "compiled", "fused",
-                                                       "inplace", "chunked", "parallel"};
+    static const char name[DPAR_MODEL_LOSS_END][9] = {"?",       "eager",   "compiled", "fused",
+                                                      "inplace", "chunked", "parallel"};
     return loss > 0 && loss < DPAR_MODEL_LOSS_END ? name[loss] : "?";
 }
 
@@ -131,8 +133,8 @@ DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *w, int32_t layer, i
     double sum = 0.0;
     int32_t i;
     for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
-        const dpar_op *op = &w->op[w->layer[layer].first + i];
-        int32_t drop = recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPAR_KEEP_SELECTIVE;
+        const dpari_layer_op *op = &w->op[w->layer[layer].first + i];
+        int32_t drop = recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPARI_KEEP_SELECTIVE;
         sum += drop ? 0.0 : op->save;
         if (recompute == DPAR_RECOMPUTE_FULL) { /* as wide as what it gives */
             return w->layer[layer].width_bytes;
@@ -198,17 +200,17 @@ static dpar_workload_layer *dpari_add_layer(dpar_workload *w, const char *name, 
 }
 
 /* Appends an operation to the newest layer. dpari_workload_check reports a full table. */
-static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
+static dpari_layer_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 {
-    dpar_op *op = &w->op[w->ops < DPAR_MAX_LAYER_OPS ? w->ops++ : DPAR_MAX_LAYER_OPS - 1];
+    dpari_layer_op *op = &w->op[w->ops < DPAR_MAX_LAYER_OPS ? w->ops++ : DPAR_MAX_LAYER_OPS - 1];
     dpari_zero(op, sizeof(*op));
     op->kind = (int8_t)kind;
     op->cut = (int8_t)cut;
-    op->save_cut = (int8_t)(cut == DPAR_CUT_COLUMN          ? DPAR_CUT_SEQUENCE
-                            : cut == DPAR_CUT_ROW           ? DPAR_CUT_TENSOR
-                            : cut == DPAR_CUT_EXPERT_COLUMN ? DPAR_CUT_EXPERT
-                            : cut == DPAR_CUT_EXPERT_ROW    ? DPAR_CUT_EXPERT_TENSOR
-                                                            : cut);
+    op->save_cut = (int8_t)(cut == DPARI_CUT_COLUMN          ? DPARI_CUT_SEQUENCE
+                            : cut == DPARI_CUT_ROW           ? DPARI_CUT_TENSOR
+                            : cut == DPARI_CUT_EXPERT_COLUMN ? DPARI_CUT_EXPERT
+                            : cut == DPARI_CUT_EXPERT_ROW    ? DPARI_CUT_EXPERT_TENSOR
+                                                             : cut);
     op->kernels = (int16_t)kernels;
     op->copies = 1.0;
     if (w->layers > 0) {
@@ -218,23 +220,23 @@ static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 }
 
 /* Appends [tokens, k] x [k, n]. Its input is kept for the weight gradient. */
-static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, int biases)
+static dpari_layer_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, int biases)
 {
-    dpar_op *op = dpari_add_op(w, DPAR_OP_GEMM, cut, biases ? 2 : 1);
+    dpari_layer_op *op = dpari_add_op(w, DPARI_OP_GEMM, cut, biases ? 2 : 1);
     op->n = n;
     op->k = k;
     op->params = n * k + (biases ? n : 0.0);
     op->save = k * w->element;
-    if (cut == DPAR_CUT_COLUMN && w->stack >= DPAR_MODEL_STACK_TORCH) {
-        op->save_cut = DPAR_CUT_NONE; /* DTensor keeps it gathered */
+    if (cut == DPARI_CUT_COLUMN && w->stack >= DPAR_MODEL_STACK_TORCH) {
+        op->save_cut = DPARI_CUT_NONE; /* DTensor keeps it gathered */
     }
     return op;
 }
 
-DPARI_STATIC_NOINLINE dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels,
-                                                double touch, double touch_back, double save)
+DPARI_STATIC_NOINLINE dpari_layer_op *dpari_add_stream(dpar_workload *w, int cut, int kernels,
+                                                       double touch, double touch_back, double save)
 {
-    dpar_op *op = dpari_add_op(w, DPAR_OP_STREAM, cut, kernels);
+    dpari_layer_op *op = dpari_add_op(w, DPARI_OP_STREAM, cut, kernels);
     op->touch = touch;
     op->touch_back = touch_back;
     op->save = save;
@@ -276,8 +278,8 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
 
 static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int keep)
 {
-    dpar_op *op =
-        dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
+    dpari_layer_op *op =
+        dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
                          3.0 * s->e * h * s->passes, s->norm * h);
     op->params = s->rms ? h : s->biases ? 2.0 * h : h;
     op->keep = (int8_t)keep;
@@ -287,7 +289,7 @@ static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int
 static void dpari_add_residual(dpar_workload *w, const dpari_style *s, double h)
 {
     double mask = s->drop ? 1.0 : 0.0;
-    dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->drop && !s->fused ? 3 : 1, (3.0 * s->e + mask) * h,
+    dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop && !s->fused ? 3 : 1, (3.0 * s->e + mask) * h,
                      (2.0 * s->e * (s->drop ? 1.0 : 0.5) + mask) * h, mask * h);
 }
 
@@ -299,15 +301,15 @@ static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double head
                              double keys, double kept)
 {
     double cells = heads * keys, e = s->e;
-    dpar_op *op = dpari_add_op(w, DPAR_OP_SCORES, DPAR_CUT_TENSOR, 6);
+    dpari_layer_op *op = dpari_add_op(w, DPARI_OP_SCORES, DPARI_CUT_TENSOR, 6);
     op->n = heads * width;
     op->k = keys;
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
     op->save = kept;
     op = dpari_add_stream(
-        w, DPAR_CUT_TENSOR, s->drop ? 2 : 1, cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
+        w, DPARI_CUT_TENSOR, s->drop ? 2 : 1, cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
         cells * (s->drop ? 5.0 * e + 1.0 : 3.0 * e), cells * (s->drop ? 2.0 * e + 1.0 : e));
-    op->keep = DPAR_KEEP_SELECTIVE;
+    op->keep = DPARI_KEEP_SELECTIVE;
 }
 
 /* Returns the keys that a token sees: with causal attention half of them on average, in a window
@@ -324,12 +326,12 @@ static double dpari_keys_seen(double keys, int causal, double window)
 static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double heads, double width,
                                 double keys, int causal, double window, double kept)
 {
-    dpar_op *op;
+    dpari_layer_op *op;
     if (w->attention == DPAR_MODEL_ATTENTION_UNFUSED) {
         dpari_add_scores(w, s, heads, width, keys, kept);
         return;
     }
-    op = dpari_add_op(w, DPAR_OP_ATTENTION, DPAR_CUT_TENSOR, s->fused ? 2 : 4);
+    op = dpari_add_op(w, DPARI_OP_ATTENTION, DPARI_CUT_TENSOR, s->fused ? 2 : 4);
     op->n = heads * width;
     op->k = dpari_keys_seen(keys, causal, window);
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
@@ -340,13 +342,13 @@ static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double h
 static void dpari_add_indexer(dpar_workload *w, const dpar_model *m, double keys)
 {
     double width = (double)m->index_heads * m->index_width;
-    dpar_op *op;
+    dpari_layer_op *op;
     if (m->index_heads < 1) {
         return;
     }
-    dpari_add_gemm(w, DPAR_CUT_NONE, width, m->q_lora > 0 ? m->q_lora : m->hidden, 0)->save = 0.0;
-    dpari_add_gemm(w, DPAR_CUT_NONE, m->index_width + m->index_heads, m->hidden, 0)->save = 0.0;
-    op = dpari_add_op(w, DPAR_OP_SCAN, DPAR_CUT_NONE, 3);
+    dpari_add_gemm(w, DPARI_CUT_NONE, width, m->q_lora > 0 ? m->q_lora : m->hidden, 0)->save = 0.0;
+    dpari_add_gemm(w, DPARI_CUT_NONE, m->index_width + m->index_heads, m->hidden, 0)->save = 0.0;
+    op = dpari_add_op(w, DPARI_OP_SCAN, DPARI_CUT_NONE, 3);
     op->n = width;
     op->k = 0.5 * keys;
 }
@@ -362,29 +364,29 @@ static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_sty
     double kv = kvs * (d + v), gate = m->q_gate ? out : 0.0;
     double rotary = s->rotary ? (s->fused ? 1.0 : 2.0) : 0.0;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
-    dpari_add_norm(w, s, h, cross ? DPAR_KEEP_ALWAYS : DPAR_KEEP_INPUT);
+    dpari_add_norm(w, s, h, cross ? DPARI_KEEP_ALWAYS : DPARI_KEEP_INPUT);
     if (m->q_lora > 0) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, m->q_lora, h, 0)->keep = DPAR_KEEP_NORM;
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q + gate, m->q_lora, 0)->keep = DPAR_KEEP_NORM;
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, h, s->biases)->save = 0.0;
+        dpari_add_gemm(w, DPARI_CUT_NONE, m->q_lora, h, 0)->keep = DPARI_KEEP_NORM;
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, q + gate, m->q_lora, 0)->keep = DPARI_KEEP_NORM;
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, kv, h, s->biases)->save = 0.0;
     } else {
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q + gate + kv, h, s->biases)->keep = DPAR_KEEP_NORM;
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, q + gate + kv, h, s->biases)->keep = DPARI_KEEP_NORM;
     }
     dpari_add_indexer(w, m, keys);
     /* bias, split into heads, transposes, rotary: read and write QKV once, eager twice */
-    dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 2 : 6,
+    dpari_add_stream(w, DPARI_CUT_TENSOR, s->fused ? 2 : 6,
                      2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
                      2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary), 0.0);
     dpari_add_attention(w, s, m->heads, d + v, keys, causal, window,
                         s->e * (gate + (s->repeat ? 3.0 * q : q + kv)));
-    dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 2.0 * s->e * (out + gate), 2.0 * s->e * (out + gate),
+    dpari_add_stream(w, DPARI_CUT_TENSOR, 1, 2.0 * s->e * (out + gate), 2.0 * s->e * (out + gate),
                      0.0);
     if (m->o_lora > 0) { /* block diagonal to o_lora for each of the groups, then up */
         double groups = m->o_groups > 0 ? m->o_groups : 1.0;
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, groups * m->o_lora, out / groups, 0);
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, groups * m->o_lora, out / groups, 0);
         out = groups * m->o_lora;
     }
-    dpari_add_gemm(w, DPAR_CUT_ROW, h, out, s->biases);
+    dpari_add_gemm(w, DPARI_CUT_ROW, h, out, s->biases);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
     l->cp_kv_bytes += s->e * kv;
@@ -461,17 +463,17 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
     double h = m->hidden, e = s->e, n = m->scan_state, state = c.inner * n;
     double taps = m->conv > 0 ? m->conv : 4.0;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
-    dpar_op *op;
-    dpari_add_norm(w, s, h, DPAR_KEEP_INPUT);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, c.in, h, 0);
+    dpari_layer_op *op;
+    dpari_add_norm(w, s, h, DPARI_KEEP_INPUT);
+    dpari_add_gemm(w, DPARI_CUT_COLUMN, c.in, h, 0);
     if (c.low_n > 0.0) {
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, c.low_n, c.low, 0)->save = 0.0;
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, c.low_n, c.low, 0)->save = 0.0;
     }
-    op = dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 2 : 5, 2.0 * e * c.conv * s->passes,
+    op = dpari_add_stream(w, DPARI_CUT_TENSOR, s->fused ? 2 : 5, 2.0 * e * c.conv * s->passes,
                           4.0 * e * c.conv * s->passes, e * c.conv);
     op->params = taps * c.conv + c.side;
     if (c.chunk > 0.0) { /* scores inside the chunk, and the state read and written */
-        op = dpari_add_op(w, DPAR_OP_SCAN, DPAR_CUT_TENSOR, s->fused ? 4 : 8);
+        op = dpari_add_op(w, DPARI_OP_SCAN, DPARI_CUT_TENSOR, s->fused ? 4 : 8);
         op->n = c.inner + (double)m->scan_heads * n;
         op->k = 0.5 * c.chunk + 2.0 * state / op->n;
         op->k += m->scan == DPAR_MODEL_SCAN_DELTA || m->scan == DPAR_MODEL_SCAN_KDA
@@ -479,7 +481,7 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
                      : 0.0; /* solve */
         op->heads = (int16_t)(m->scan_heads < 30000 ? m->scan_heads : 30000);
     } else { /* 9 FLOP a state */
-        op = dpari_add_op(w, DPAR_OP_STREAM, DPAR_CUT_TENSOR, 2);
+        op = dpari_add_op(w, DPARI_OP_STREAM, DPARI_CUT_TENSOR, 2);
         op->n = 4.5 * c.inner;
         op->k = n > 0.0 ? n : 1.0;
         c.chunk = 128.0;
@@ -487,7 +489,7 @@ static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dp
     op->touch = e * (c.in + c.inner) + 8.0 * state / c.chunk;
     op->touch_back = 2.5 * op->touch;
     op->save = e * (c.in + c.inner) + 4.0 * state / c.chunk;
-    dpari_add_gemm(w, DPAR_CUT_ROW, h, c.inner, 0);
+    dpari_add_gemm(w, DPARI_CUT_ROW, h, c.inner, 0);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
 }
@@ -498,25 +500,25 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     double h = m->hidden, a = m->heads, rope = m->rope_width, e = s->e;
     double qk = m->qk_width, v = m->v_width, q = a * (qk + rope), kv = a * (qk + v);
     dpar_workload_layer *l = &w->layer[w->layers - 1];
-    dpar_op *op;
-    dpari_add_norm(w, s, h, DPAR_KEEP_INPUT);
+    dpari_layer_op *op;
+    dpari_add_norm(w, s, h, DPARI_KEEP_INPUT);
     if (m->q_lora > 0) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, m->q_lora, h, 0);
-        dpari_add_norm(w, s, m->q_lora, DPAR_KEEP_ALWAYS);
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, m->q_lora, 0)->keep = DPAR_KEEP_NORM;
+        dpari_add_gemm(w, DPARI_CUT_NONE, m->q_lora, h, 0);
+        dpari_add_norm(w, s, m->q_lora, DPARI_KEEP_ALWAYS);
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, q, m->q_lora, 0)->keep = DPARI_KEEP_NORM;
     } else {
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, h, 0)->keep = DPAR_KEEP_NORM;
+        dpari_add_gemm(w, DPARI_CUT_COLUMN, q, h, 0)->keep = DPARI_KEEP_NORM;
     }
-    op = dpari_add_gemm(w, DPAR_CUT_NONE, m->kv_lora + rope, h, 0);
+    op = dpari_add_gemm(w, DPARI_CUT_NONE, m->kv_lora + rope, h, 0);
     op->save = 0.0; /* the same input as the query's */
-    dpari_add_norm(w, s, m->kv_lora, DPAR_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, m->kv_lora, 0)->keep = DPAR_KEEP_NORM;
+    dpari_add_norm(w, s, m->kv_lora, DPARI_KEEP_ALWAYS);
+    dpari_add_gemm(w, DPARI_CUT_COLUMN, kv, m->kv_lora, 0)->keep = DPARI_KEEP_NORM;
     /* keys are assembled from their latent part and one rotary part: concatenated for each head */
-    dpari_add_stream(w, DPAR_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
+    dpari_add_stream(w, DPARI_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
                      2.0 * e * (2.0 * q + a * v), 0.0);
     dpari_add_indexer(w, m, keys);
     dpari_add_attention(w, s, a, qk + rope + v, keys, 1, m->index_topk, e * (2.0 * q + a * v));
-    dpari_add_gemm(w, DPAR_CUT_ROW, h, a * v, 0);
+    dpari_add_gemm(w, DPARI_CUT_ROW, h, a * v, 0);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
     l->cp_kv_bytes += e * (q + a * v);
@@ -528,17 +530,14 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
 static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_style *s, double f)
 {
     double h = m->hidden, up = s->gated ? 2.0 * f : f, e = s->e;
-    dpar_op *op;
-    dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, up, h, s->biases)->keep = DPAR_KEEP_NORM;
-    op = dpari_add_stream(w, DPAR_CUT_TENSOR,
-                          s->fused   ? 1
-                          : s->gated ? 2
-                                     : 2,
-                          e * (up + f) * s->passes, e * (2.0 * up + f) * s->passes,
+    dpari_layer_op *op;
+    dpari_add_norm(w, s, h, DPARI_KEEP_ALWAYS);
+    dpari_add_gemm(w, DPARI_CUT_COLUMN, up, h, s->biases)->keep = DPARI_KEEP_NORM;
+    op = dpari_add_stream(w, DPARI_CUT_TENSOR, s->fused ? 1 : 2, e * (up + f) * s->passes,
+                          e * (2.0 * up + f) * s->passes,
                           e * (up + (s->gated && !s->fused ? f : 0.0)));
     op->transient = e * up;
-    dpari_add_gemm(w, DPAR_CUT_ROW, h, f, s->biases)->keep = DPAR_KEEP_ACTIVATION;
+    dpari_add_gemm(w, DPARI_CUT_ROW, h, f, s->biases)->keep = DPARI_KEEP_ACTIVATION;
     dpari_add_residual(w, s, h);
     w->layer[w->layers - 1].alternate += e * (f + h);
     w->layer[w->layers - 1].tp_regions++;
@@ -550,38 +549,38 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
 {
     double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->e, up = s->gated ? 2.0 * f : f;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
-    dpar_op *op;
-    dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
-    op = dpari_add_gemm(w, DPAR_CUT_SEQUENCE, m->experts, h, 0);
+    dpari_layer_op *op;
+    dpari_add_norm(w, s, h, DPARI_KEEP_ALWAYS);
+    op = dpari_add_gemm(w, DPARI_CUT_SEQUENCE, m->experts, h, 0);
     op->touch = op->touch_back = 40.0 * m->experts; /* fp32 scores, softmax, top-k, masks */
     /* gathers and scatters of rows run at about half of the streaming rate (measured): twice */
-    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 6, 4.0 * e * t * h, 4.0 * e * t * h, 8.0 * t);
-    op = dpari_add_gemm(w, DPAR_CUT_EXPERT_COLUMN, up, h, 0);
-    op->kind = DPAR_OP_EXPERTS;
+    dpari_add_stream(w, DPARI_CUT_SEQUENCE, 6, 4.0 * e * t * h, 4.0 * e * t * h, 8.0 * t);
+    op = dpari_add_gemm(w, DPARI_CUT_EXPERT_COLUMN, up, h, 0);
+    op->kind = DPARI_OP_EXPERTS;
     op->copies = t;
     op->params = m->experts * up * h;
     op->save = e * t * h;
-    op = dpari_add_stream(w, DPAR_CUT_EXPERT_TENSOR, 2, e * t * (up + f), e * t * (2.0 * up + f),
+    op = dpari_add_stream(w, DPARI_CUT_EXPERT_TENSOR, 2, e * t * (up + f), e * t * (2.0 * up + f),
                           e * t * up);
     op->transient = e * t * up;
-    op->keep = DPAR_KEEP_EXPERTS;
-    op = dpari_add_gemm(w, DPAR_CUT_EXPERT_ROW, h, f, 0);
-    op->keep = DPAR_KEEP_ACTIVATION;
-    op->kind = DPAR_OP_EXPERTS;
+    op->keep = DPARI_KEEP_EXPERTS;
+    op = dpari_add_gemm(w, DPARI_CUT_EXPERT_ROW, h, f, 0);
+    op->keep = DPARI_KEEP_ACTIVATION;
+    op->kind = DPARI_OP_EXPERTS;
     op->copies = t;
     op->params = m->experts * f * h;
     op->save = e * t * f;
     /* what experts gave is kept where the router's weights are multiplied in here, and not before
      * (Megatron-Core) */
-    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
+    dpari_add_stream(w, DPARI_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
                      w->stack >= DPAR_MODEL_STACK_TORCH ? e * t * h : 0.0);
     if (m->shared_ffn > 0) {
         double wide = (s->gated ? 2.0 : 1.0) * m->shared_ffn;
-        op = dpari_add_gemm(w, DPAR_CUT_COLUMN, wide, h, 0);
+        op = dpari_add_gemm(w, DPARI_CUT_COLUMN, wide, h, 0);
         op->save = 0.0;
-        dpari_add_stream(w, DPAR_CUT_TENSOR, 1, e * (wide + m->shared_ffn),
+        dpari_add_stream(w, DPARI_CUT_TENSOR, 1, e * (wide + m->shared_ffn),
                          e * (2.0 * wide + m->shared_ffn), e * wide);
-        dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0)->keep = DPAR_KEEP_ACTIVATION;
+        dpari_add_gemm(w, DPARI_CUT_ROW, h, m->shared_ffn, 0)->keep = DPARI_KEEP_ACTIVATION;
         l->shared = w->ops - 3;
         l->shared_ops = 3;
     }
@@ -595,23 +594,23 @@ static void dpari_add_embedding(dpar_workload *w, const dpar_model *m, const dpa
                                 double tokens, double positions)
 {
     double h = m->hidden;
-    dpar_op *op;
+    dpari_layer_op *op;
     dpar_workload_layer *l = dpari_add_layer(w, "embed", DPAR_LAYER_EMBED, 1, tokens, s->e * h);
     if (l == NULL) {
         return;
     }
-    op = dpari_add_stream(w, DPAR_CUT_TENSOR, 3, 2.0 * s->e * h, 3.0 * s->e * h, 0.0);
+    op = dpari_add_stream(w, DPARI_CUT_TENSOR, 3, 2.0 * s->e * h, 3.0 * s->e * h, 0.0);
     op->params = (double)m->vocab * (m->embed > 0 ? m->embed : h);
     if (m->embed > 0) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, h, m->embed, 0);
+        dpari_add_gemm(w, DPARI_CUT_NONE, h, m->embed, 0);
     }
     if (m->aside > 0) { /* looked up and projected for all layers at once, and used in each */
         double wide = (double)m->aside * m->layers;
-        dpari_add_gemm(w, DPAR_CUT_NONE, wide, h, 0)->params +=
+        dpari_add_gemm(w, DPARI_CUT_NONE, wide, h, 0)->params +=
             wide * (m->aside_vocab > 0 ? m->aside_vocab : m->vocab);
-        dpari_add_gemm(w, DPAR_CUT_NONE, 2.0 * wide, h, 0);
+        dpari_add_gemm(w, DPARI_CUT_NONE, 2.0 * wide, h, 0);
     }
-    op = dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->drop ? 2 : 1, (s->drop ? 3.0 : 0.0) * s->e * h,
+    op = dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->drop ? 2 : 1, (s->drop ? 3.0 : 0.0) * s->e * h,
                           (s->drop ? 2.0 : 0.0) * s->e * h, s->drop ? h : 0.0);
     op->params = positions * h;
     l->tp_regions = 1;
@@ -628,25 +627,25 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
                 w->loss != DPAR_MODEL_LOSS_EAGER;
     static const float bytes[DPAR_MODEL_LOSS_END] = {0, 14,    6, 4,
                                                      2, 1.75f, 10}; /* of a logit, alive at once */
-    dpar_op *op;
+    dpari_layer_op *op;
     dpar_workload_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
     if (l == NULL) {
         return;
     }
-    dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
+    dpari_add_norm(w, s, h, DPARI_KEEP_ALWAYS);
     if (m->head == DPAR_MODEL_HEAD_POOL || m->head == DPAR_MODEL_HEAD_MASKED) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, h, h, 1);
+        dpari_add_gemm(w, DPARI_CUT_NONE, h, h, 1);
     }
     if (w->vocab == 0) {
         return;
     }
     if (m->embed > 0) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, m->embed, h, 0);
+        dpari_add_gemm(w, DPARI_CUT_NONE, m->embed, h, 0);
         h = m->embed;
     }
-    op = dpari_add_gemm(w, DPAR_CUT_COLUMN, v, h, 0);
+    op = dpari_add_gemm(w, DPARI_CUT_COLUMN, v, h, 0);
     op->params = m->tied ? 0.0 : v * h;
-    op = dpari_add_stream(w, DPAR_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
+    op = dpari_add_stream(w, DPARI_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
                           v * (fused ? 4.0 : 14.0), 0.0);
     op->transient = v * (double)bytes[w->loss];
     l->tp_regions = 1;
@@ -684,7 +683,7 @@ static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_st
         dpari_add_mlp(w, m, s, m->ffn);
     }
     if (w->ops > w->layer[w->layers - 1].first) {
-        w->op[w->layer[w->layers - 1].first].keep = DPAR_KEEP_INPUT;
+        w->op[w->layer[w->layers - 1].first].keep = DPARI_KEEP_INPUT;
     }
 }
 
@@ -759,26 +758,26 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     dpari_add_mha(w, &v, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(w, &v, &s, m->tower_ffn);
     for (at = l->first; at < w->ops; at++) { /* counted in full: nothing here is causal */
-        if (w->op[at].kind == DPAR_OP_ATTENTION) {
-            w->op[at].kind = DPAR_OP_SCAN;
+        if (w->op[at].kind == DPARI_OP_ATTENTION) {
+            w->op[at].kind = DPARI_OP_SCAN;
         }
     }
     l = dpari_add_layer(w, "projector", DPAR_LAYER_EMBED, 1, tokens, w->element * to);
     if (l == NULL) {
         return;
     }
-    dpari_add_gemm(w, DPAR_CUT_NONE, h, m->tower_patch, 1)->params +=
+    dpari_add_gemm(w, DPARI_CUT_NONE, h, m->tower_patch, 1)->params +=
         (double)m->tower_positions * h + 1000.0 * m->tower_params;
     for (at = 0; at < m->tower_mergers; at++) {
         double share = m->tower_merge > 1 ? m->tower_merge : 1.0, inner = m->tower_inner;
-        dpar_op *op;
+        dpari_layer_op *op;
         /* of `merge` tokens one: as many products for it */
-        op = dpari_add_gemm(w, DPAR_CUT_NONE, (inner > 0.0 ? inner : to), merged, 1);
+        op = dpari_add_gemm(w, DPARI_CUT_NONE, (inner > 0.0 ? inner : to), merged, 1);
         op->save /= share;
         op->params = op->n * op->k + op->n;
         op->k /= share;
         if (inner > 0.0) {
-            op = dpari_add_gemm(w, DPAR_CUT_NONE, to, inner, 1);
+            op = dpari_add_gemm(w, DPARI_CUT_NONE, to, inner, 1);
             op->save /= share;
             op->params = op->n * op->k + op->n;
             op->k /= share;
@@ -815,7 +814,7 @@ static void dpari_build_decoder(dpar_workload *w, const dpar_model *model, doubl
     if (m.mtp > 0) { /* a block like the last one, and a projection of two vectors to one */
         dpari_add_kind(w, &m, &s, seq, DPAR_MODEL_MIXER_FULL,
                        m.experts > 0 ? DPAR_MODEL_FFN_EXPERTS : DPAR_MODEL_FFN_DENSE, m.mtp);
-        dpari_add_gemm(w, DPAR_CUT_NONE, m.hidden, 2.0 * m.hidden, 0);
+        dpari_add_gemm(w, DPARI_CUT_NONE, m.hidden, 2.0 * m.hidden, 0);
     }
     dpari_add_head(w, &m, &s, seq);
 }
@@ -827,25 +826,25 @@ static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
     double h = m->hidden, tokens = w->tokens, patch = (double)m->patch * m->patch * m->channels;
     double out = m->out_channels != 0 ? dpari_mostf(m->out_channels, 0.0) : 1000.0;
     dpar_workload_layer *l = dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.e * h);
-    dpar_op *op;
-    dpari_add_gemm(w, DPAR_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
+    dpari_layer_op *op;
+    dpari_add_gemm(w, DPARI_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
     l->tp_regions = 0;
     l = dpari_add_layer(w, "block", DPAR_LAYER_BLOCK, m->layers, tokens, s.e * h);
     dpari_add_mha(w, m, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
     if (m->family == DPAR_MODEL_FAMILY_DIT) {
         /* shift, scale and gate of both branches from the condition: 6 h wide, once a sample */
-        op = dpari_add_stream(w, DPAR_CUT_TENSOR, 8, 8.0 * s.e * h, 12.0 * s.e * h, 4.0 * s.e * h);
+        op = dpari_add_stream(w, DPARI_CUT_TENSOR, 8, 8.0 * s.e * h, 12.0 * s.e * h, 4.0 * s.e * h);
         op->params = 6.0 * h * h + 6.0 * h;
     }
     dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1,
                     m->family == DPAR_MODEL_FAMILY_DIT ? tokens : 1.0, s.e * h);
-    dpari_add_norm(w, &s, h, DPAR_KEEP_ALWAYS);
+    dpari_add_norm(w, &s, h, DPARI_KEEP_ALWAYS);
     if (m->head == DPAR_MODEL_HEAD_POOL) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, h, h, 1);
+        dpari_add_gemm(w, DPARI_CUT_NONE, h, h, 1);
     }
     if (out > 0.0) {
-        dpari_add_gemm(w, DPAR_CUT_NONE, out, h, 1);
+        dpari_add_gemm(w, DPARI_CUT_NONE, out, h, 1);
     }
 }
 
@@ -859,7 +858,7 @@ static void dpari_build_t5(dpar_workload *w, const dpar_model *m, double seq)
     dpari_add_embedding(w, m, &s, seq, dpari_mostf(m->positions, 0.0));
     if (m->channels > 0) {
         dpari_add_layer(w, "hear", DPAR_LAYER_EMBED, 1, heard, s.e * h);
-        dpari_add_gemm(w, DPAR_CUT_NONE, h, 3.0 * (h + 2.0 * m->channels), 1)->params -=
+        dpari_add_gemm(w, DPARI_CUT_NONE, h, 3.0 * (h + 2.0 * m->channels), 1)->params -=
             3.0 * m->channels * h;
     }
     dpari_add_layer(w, "encoder", DPAR_LAYER_BLOCK, m->layers, heard, s.e * h);
@@ -879,8 +878,8 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
 {
     double e = w->element;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
-    dpar_op *op = dpari_add_op(w, DPAR_OP_CONV, DPAR_CUT_COLUMN, 1);
-    op->save_cut = DPAR_CUT_NONE;
+    dpari_layer_op *op = dpari_add_op(w, DPARI_OP_CONV, DPARI_CUT_COLUMN, 1);
+    op->save_cut = DPARI_CUT_NONE;
     op->n = out;
     op->k = in * taps;
     op->params = out * in * taps;
@@ -888,7 +887,7 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
     op->touch_back = 2.0 * e * in * grow;
     op->save = e * in * grow;
     /* an eager framework keeps the norm's output too, which is the activation's input */
-    op = dpari_add_stream(w, DPAR_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out,
+    op = dpari_add_stream(w, DPARI_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out,
                           (w->stack == DPAR_MODEL_STACK_TORCH ? 2.0 : 1.0) * e * out);
     op->params = 2.0 * out;
     op->transient = e * out;
@@ -928,7 +927,7 @@ static void dpari_build_resnet(dpar_workload *w, const dpar_model *m)
         cells /= 4.0;
     }
     dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, 1.0, 1000.0 * w->element);
-    dpari_add_gemm(w, DPAR_CUT_NONE, m->out_channels > 0 ? m->out_channels : 1000, in, 1);
+    dpari_add_gemm(w, DPARI_CUT_NONE, m->out_channels > 0 ? m->out_channels : 1000, in, 1);
 }
 
 static double dpari_level_width(const dpar_model *m, int32_t level)
@@ -944,7 +943,7 @@ static double dpari_level_width(const dpar_model *m, int32_t level)
 static void dpari_add_level(dpar_workload *w, const dpar_model *m, const char *name, int32_t level,
                             double in)
 {
-    double c = dpari_level_width(m, level), shrink = dpari_level_width(m, level) / m->hidden;
+    double c = dpari_level_width(m, level), shrink = c / m->hidden;
     double cells = (double)m->image[0] * m->image[1] / (shrink * shrink);
     double taps = (double)m->kernel * m->kernel;
     int32_t i, blocks = m->blocks_per_level;
@@ -968,11 +967,11 @@ static void dpari_build_unet(dpar_workload *w, const dpar_model *m)
                         level == 0 ? m->channels : dpari_level_width(m, level - 1));
     }
     for (level = m->levels - 2; level >= 0; level--) {
+        const double width = dpari_level_width(m, level);
         /* the skip and the upsampled coarse level are concatenated */
-        dpari_add_level(w, m, "decode", level, 2.0 * dpari_level_width(m, level));
+        dpari_add_level(w, m, "decode", level, 2.0 * width);
         /* the up-convolution that brings the coarse level here: 2 x 2, no halo */
-        dpari_add_conv(w, dpari_level_width(m, level), dpari_level_width(m, level + 1), 1.0, 0.25,
-                       0);
+        dpari_add_conv(w, width, dpari_level_width(m, level + 1), 1.0, 0.25, 0);
     }
     dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, (double)m->image[0] * m->image[1],
                     out * w->element);
@@ -985,9 +984,9 @@ static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
     double e = w->element,
            cells = (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
     dpar_workload_layer *l = dpari_add_layer(w, "cells", DPAR_LAYER_BLOCK, 1, cells, e * m->fields);
-    dpar_op *op =
-        dpari_add_stream(w, DPAR_CUT_NONE, m->fields, m->bytes_per_cell, 0.0, 2.0 * e * m->fields);
-    op->keep = DPAR_KEEP_INPUT;
+    dpari_layer_op *op =
+        dpari_add_stream(w, DPARI_CUT_NONE, m->fields, m->bytes_per_cell, 0.0, 2.0 * e * m->fields);
+    op->keep = DPARI_KEEP_INPUT;
     op->n = 0.5 * m->flops_per_cell;
     op->k = 1.0;
     l->reach = m->halo;
@@ -1253,9 +1252,9 @@ DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *w, const dpar_mode
     int transformer = dpari_is_transformer(m->family);
     dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
     w->element = m->element;
-    w->age = m->stack > 0 ? m->stack
-             : gpt        ? DPAR_MODEL_STACK_MEGATRON
-                          : DPAR_MODEL_STACK_MEGATRON_CORE;
+    w->stack_version = m->stack > 0 ? m->stack
+                       : gpt        ? DPAR_MODEL_STACK_MEGATRON
+                                    : DPAR_MODEL_STACK_MEGATRON_CORE;
     w->stack = dpari_age(w)->stack;
     w->attention = m->attention > 0                               ? m->attention
                    : gpt && w->stack == DPAR_MODEL_STACK_MEGATRON ? DPAR_MODEL_ATTENTION_UNFUSED
@@ -1306,8 +1305,8 @@ static DPARI_COLD int32_t dpari_head_blocks(const dpar_workload *w)
     for (i = 0; i < w->layers; i++) {
         double *to = w->layer[i].kind == DPAR_LAYER_HEAD ? &head : &block;
         for (k = 0; k < w->layer[i].ops; k++) {
-            const dpar_op *op = &w->op[w->layer[i].first + k];
-            *to += op->kind == DPAR_OP_GEMM && w->layer[i].kind != DPAR_LAYER_EMBED
+            const dpari_layer_op *op = &w->op[w->layer[i].first + k];
+            *to += op->kind == DPARI_OP_GEMM && w->layer[i].kind != DPAR_LAYER_EMBED
                        ? op->n * op->k * op->copies * w->layer[i].count
                        : 0.0;
         }
@@ -1328,11 +1327,11 @@ static void dpari_workload_totals(dpar_workload *w)
             l->span = l->count;
         }
         for (k = 0; k < l->ops; k++) {
-            const dpar_op *op = &w->op[l->first + k];
+            const dpari_layer_op *op = &w->op[l->first + k];
             double f = 2.0 * op->n * op->k * op->copies * l->tokens * l->count;
-            if (op->kind == DPAR_OP_ATTENTION) {
+            if (op->kind == DPARI_OP_ATTENTION) {
                 attention += w->causal ? 2.0 * f : f;
-            } else if (op->kind == DPAR_OP_SCORES) {
+            } else if (op->kind == DPARI_OP_SCORES) {
                 attention += f;
             } else {
                 plain += f;

@@ -18,30 +18,30 @@ enum {
     DPAR_MAX_NOTE = 800          /* bytes of a note */
 };
 
-/* The kinds of operations. n, k and copies are fields of dpar_op. */
+/* Private: the kinds of operations. n, k and copies are fields of dpari_layer_op. */
 enum {
-    DPAR_OP_GEMM,      /* [tokens, k] x [k, n], `copies` times */
-    DPAR_OP_EXPERTS,   /* grouped GEMM: [rows, k] x [k, n] with `copies` rows per token in all */
-    DPAR_OP_ATTENTION, /* fused: 2 * n * k FLOP per token, n = heads (d_qk + d_v), k = keys seen */
-    DPAR_OP_SCORES,    /* the same product unfused (batched GEMMs) */
-    DPAR_OP_CONV,      /* convolution: a GEMM with k = C_in/groups * taps */
-    DPAR_OP_STREAM,    /* element-wise: moves bytes and has few FLOP */
-    DPAR_OP_SCAN       /* a recurrence in chunks: FLOP as in ATTENTION, never halved as if causal */
+    DPARI_OP_GEMM,      /* [tokens, k] x [k, n], `copies` times */
+    DPARI_OP_EXPERTS,   /* grouped GEMM: [rows, k] x [k, n] with `copies` rows per token in all */
+    DPARI_OP_ATTENTION, /* fused: 2 * n * k FLOP per token, n = heads (d_qk + d_v), k = keys seen */
+    DPARI_OP_SCORES,    /* the same product unfused (batched GEMMs) */
+    DPARI_OP_CONV,      /* convolution: a GEMM with k = C_in/groups * taps */
+    DPARI_OP_STREAM,    /* element-wise: moves bytes and has few FLOP */
+    DPARI_OP_SCAN /* a recurrence in chunks: FLOP as in ATTENTION, never halved as if causal */
 };
 
-/* How tensor parallelism (TP) divides an operation among its ranks. */
+/* Private: how tensor parallelism (TP) divides an operation among its ranks. */
 enum {
-    DPAR_CUT_NONE,     /* every TP rank computes or holds all of it */
-    DPAR_CUT_SEQUENCE, /* as NONE, but with sequence parallelism 1/tp of the tokens */
-    DPAR_CUT_COLUMN,   /* output width / tp */
-    DPAR_CUT_ROW,      /* inner width / tp */
-    DPAR_CUT_TENSOR,   /* bytes or heads / tp */
+    DPARI_CUT_NONE,     /* every TP rank computes or holds all of it */
+    DPARI_CUT_SEQUENCE, /* as NONE, but with sequence parallelism 1/tp of the tokens */
+    DPARI_CUT_COLUMN,   /* output width / tp */
+    DPARI_CUT_ROW,      /* inner width / tp */
+    DPARI_CUT_TENSOR,   /* bytes or heads / tp */
     /* For a mixture of experts: the experts are spread over ep ranks, and each expert is cut over
      * etp ranks. Sequence parallelism divides the tokens. */
-    DPAR_CUT_EXPERT,        /* every rank of etp computes or holds all of it */
-    DPAR_CUT_EXPERT_COLUMN, /* output width / etp */
-    DPAR_CUT_EXPERT_ROW,    /* inner width / etp */
-    DPAR_CUT_EXPERT_TENSOR  /* bytes / etp */
+    DPARI_CUT_EXPERT,        /* every rank of etp computes or holds all of it */
+    DPARI_CUT_EXPERT_COLUMN, /* output width / etp */
+    DPARI_CUT_EXPERT_ROW,    /* inner width / etp */
+    DPARI_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
 
 /* The activations that are dropped and computed again in the backward. A value is one of the first
@@ -58,33 +58,33 @@ enum {
     DPAR_RECOMPUTE_EXPERTS = 16    /* bit: everything inside the experts */
 };
 
-/* The recomputation that drops an operation's saved activation. */
+/* Private: the recomputation that drops an operation's saved activation. */
 enum {
-    DPAR_KEEP_ALWAYS,     /* kept without recomputation and with SELECTIVE */
-    DPAR_KEEP_SELECTIVE,  /* dropped by SELECTIVE (attention scores) */
-    DPAR_KEEP_INPUT,      /* the layer's input, which is always kept */
-    DPAR_KEEP_NORM,       /* the output of a norm */
-    DPAR_KEEP_ACTIVATION, /* the output of an activation function */
-    DPAR_KEEP_EXPERTS     /* inside the experts, but not the output of an activation function */
+    DPARI_KEEP_ALWAYS,     /* kept without recomputation and with SELECTIVE */
+    DPARI_KEEP_SELECTIVE,  /* dropped by SELECTIVE (attention scores) */
+    DPARI_KEEP_INPUT,      /* the layer's input, which is always kept */
+    DPARI_KEEP_NORM,       /* the output of a norm */
+    DPARI_KEEP_ACTIVATION, /* the output of an activation function */
+    DPARI_KEEP_EXPERTS     /* inside the experts, but not the output of an activation function */
 };
 
-/* An operation of a layer. */
-typedef struct dpar_op {
-    int8_t kind;       /* DPAR_OP_* */
-    int8_t cut;        /* DPAR_CUT_*, for the work and the weights */
-    int8_t save_cut;   /* DPAR_CUT_*, for the saved bytes */
-    int8_t keep;       /* DPAR_KEEP_* */
+/* Private: an operation of a layer. */
+typedef struct dpari_layer_op {
+    int8_t kind;       /* DPARI_OP_* */
+    int8_t cut;        /* DPARI_CUT_*, for the work and the weights */
+    int8_t save_cut;   /* DPARI_CUT_*, for the saved bytes */
+    int8_t keep;       /* DPARI_KEEP_* */
     int16_t kernels;   /* kernels of the forward pass; the backward has twice as many */
     int16_t heads;     /* attention: heads that TP divides; 0 for other operations */
-    double n, k;       /* sizes, see DPAR_OP_* */
-    double copies;     /* number of products or rows, see DPAR_OP_*; usually 1 */
+    double n, k;       /* sizes, see DPARI_OP_* */
+    double copies;     /* number of products or rows, see DPARI_OP_*; usually 1 */
     double params;     /* weights, all ranks together */
     double touch;      /* bytes of device memory per token that the forward moves, without GEMM
                           operands */
     double touch_back; /* the same for the backward */
     double save;       /* bytes per token kept for the backward */
     double transient;  /* bytes per token that exist only during this backward */
-} dpar_op;
+} dpari_layer_op;
 
 /* The position of a layer in a pipeline. */
 enum {
@@ -162,14 +162,14 @@ typedef struct dpar_workload {
     char name[32];
     int32_t layers, ops;
     dpar_workload_layer layer[DPAR_MAX_LAYER_CLASSES]; /* in order of execution */
-    dpar_op op[DPAR_MAX_LAYER_OPS];
-    int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
-    int32_t attention; /* DPAR_MODEL_ATTENTION_* */
-    int32_t stack;     /* DPAR_MODEL_STACK_*, one of the first four */
-    int32_t age;       /* DPAR_MODEL_STACK_*, the generation or variant that the model names */
-    int32_t loss;      /* DPAR_MODEL_LOSS_* */
-    int32_t causal;    /* 1 if attention is causal and sees half of the keys on average */
-    double tokens;     /* tokens (pixels, cells) of a sample, which tokens/s counts */
+    dpari_layer_op op[DPAR_MAX_LAYER_OPS];             /* private */
+    int32_t element;       /* bytes of an activation element: 2, 4 or 8 */
+    int32_t attention;     /* DPAR_MODEL_ATTENTION_* */
+    int32_t stack;         /* DPAR_MODEL_STACK_*, one of the first four */
+    int32_t stack_version; /* DPAR_MODEL_STACK_*, the generation or variant that the model names */
+    int32_t loss;          /* DPAR_MODEL_LOSS_* */
+    int32_t causal;        /* 1 if attention is causal and sees half of the keys on average */
+    double tokens;         /* tokens (pixels, cells) of a sample, which tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* 0 if there are none */
     int32_t expert_groups, topk_groups;                            /* as in dpar_model */
     int32_t head_blocks;       /* blocks with as much work as the head, if stages are cut by work */

@@ -345,7 +345,7 @@ static void halos_of_cost(int32_t nodes, int32_t per_node)
     cost.dims = 3;
     cost.shape = DPAR_STENCIL_STAR;
     cost.periodic = 7;
-    cost.bytes = cost.together = 8;
+    cost.bytes = cost.contiguous_bytes = 8;
     for (d = 0; d < 3; d++) {
         cost.cells[d] = 64 * nodes * per_node; /* every grid cuts it into cubes' faces evenly */
         cost.width[d] = 1;

@@ -18,7 +18,7 @@ static double fastest(const dpar_planner_desc *search, dpar_plan *top)
     dpar_planner_desc q = *search;
     dpar_status st;
     q.top = top;
-    q.top_room = 1;
+    q.top_capacity = 1;
     st = dpar_planner_init(&planner, &asked.job, &q, NULL);
     while (st == DPAR_OK || st == DPAR_MORE) {
         st = dpar_planner_run(&planner, INT64_MAX, NULL);

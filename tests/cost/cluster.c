@@ -171,7 +171,7 @@ static void test_measured(void)
     CHECK_NEAR(c.gpu.flops[DPAR_F64], 23e9, 1e-12);
     CHECK_NEAR(c.cal.value[DPAR_CAL_LAUNCH_S], 3e-9, 1e-12);
     CHECK_NEAR(c.nic_Bps, 1.8e9, 1e-12);
-    CHECK(c.curve[DPAR_CURVE_LINK].n == 2 && c.curve[DPAR_CURVE_LINK].ranks == 2);
+    CHECK(c.curve[DPAR_CURVE_LINK].count == 2 && c.curve[DPAR_CURVE_LINK].ranks == 2);
     CHECK_NEAR(c.curve[DPAR_CURVE_LINK].seconds[1], 2e-6, 1e-12);
     CHECK_NEAR(c.curve[DPAR_CURVE_LINK].bytes[1], 65536, 0);
     CHECK_NEAR(c.curve[DPAR_CURVE_LINK_SEND].seconds[0], 0.125e-6, 1e-12);
@@ -196,7 +196,7 @@ static void test_measured(void)
     CHECK_TEXT(why.text, "line 15: the file ends too early: 6 settings are missing");
     CHECK_INT(parse("8:core", &c, &why), DPAR_OK); /* the default rates of halos */
     CHECK_NEAR(c.halo.copy_Bps, 20e9, 1e-12);
-    CHECK(c.curve[DPAR_CURVE_LINK].n == 0);
+    CHECK(c.curve[DPAR_CURVE_LINK].count == 0);
 }
 
 /* In a file the sentence says which line. */

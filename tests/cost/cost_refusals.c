@@ -123,7 +123,7 @@ static void test_halos(void)
     memset(&grid, 0, sizeof grid);
     dpar_halo_rates_init(&rates);
     job.ranks = 4, job.dims = 2, job.cells[0] = job.cells[1] = 100, job.width[0] = job.width[1] = 1;
-    job.bytes = job.together = 8;
+    job.bytes = job.contiguous_bytes = 8;
     grid.parts[0] = grid.parts[1] = 2;
     grid.stride[0] = 2, grid.stride[1] = 1;
     CHECK_INT(dpar_halo_cost_predict(&job, &rates, &grid, &why), DPAR_OK);

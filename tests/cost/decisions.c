@@ -92,7 +92,7 @@ static double taught_seconds(const char *part)
             continue;
         }
         q.top = &top;
-        q.top_room = 1;
+        q.top_capacity = 1;
         st = dpar_planner_init(&p, &job, &q, NULL);
         while (st == DPAR_OK || st == DPAR_MORE) {
             st = dpar_planner_run(&p, INT64_MAX, NULL);

@@ -69,7 +69,7 @@ static dpar_halo_cost_desc job_of(int32_t ranks, int32_t per_node, int64_t n, in
     j.dims = 3;
     j.shape = DPAR_STENCIL_STAR;
     j.periodic = 7;
-    j.bytes = j.together = 8;
+    j.bytes = j.contiguous_bytes = 8;
     for (d = 0; d < 3; d++) {
         j.cells[d] = n;
         j.width[d] = width;
@@ -183,7 +183,7 @@ static void neighbours(const dpar_halo_rates *rates, int64_t n, int64_t width)
         for (i = 0; i < 6; i++) {
             const int64_t row = i / 2 == 2 ? width : n; /* cells of a run */
             to[i].bytes = width * n * n * 8;
-            to[i].away = per_node > 0;
+            to[i].location = per_node > 0;
             to[i].copies = per_node > 0 || row * 8 < 64 ? 2 : 1;
             to[i].runs = to[i].copies * (to[i].bytes / 8 / row);
             copies += to[i].copies * (double)to[i].bytes / r.copy_Bps +
@@ -195,7 +195,7 @@ static void neighbours(const dpar_halo_rates *rates, int64_t n, int64_t width)
             CHECK_NEAR(dpar_neighbours_cost(to, 6, 4, rates),
                        g.seconds + 3.0 * 6.0 * (double)to[0].bytes / r.nic_Bps, 1e-12);
         }
-        to[5].away = 2; /* itself: neither a peer nor a message */
+        to[5].location = 2; /* itself: neither a peer nor a message */
         CHECK_NEAR(dpar_neighbours_cost(to, 6, 1, rates),
                    g.seconds - (per_node > 0 ? r.message_s + (double)to[5].bytes / r.nic_Bps
                                              : r.peer_s),

@@ -22,7 +22,7 @@ static double layer_flops(int layer)
     double sum = 0.0;
     int i;
     for (i = 0; i < w.layer[layer].ops; i++) {
-        const dpar_op *op = &w.op[w.layer[layer].first + i];
+        const dpari_layer_op *op = &w.op[w.layer[layer].first + i];
         sum += 2.0 * op->n * op->k * op->copies * w.layer[layer].tokens;
     }
     return sum;
@@ -33,8 +33,8 @@ static double expert_params(int layer)
     double sum = 0.0;
     int i;
     for (i = 0; i < w.layer[layer].ops; i++) {
-        const dpar_op *op = &w.op[w.layer[layer].first + i];
-        sum += op->cut >= DPAR_CUT_EXPERT ? op->params : 0.0;
+        const dpari_layer_op *op = &w.op[w.layer[layer].first + i];
+        sum += op->cut >= DPARI_CUT_EXPERT ? op->params : 0.0;
     }
     return sum;
 }
@@ -120,8 +120,8 @@ static void test_convolutions(void)
         int found = 0;
         CHECK_INT(build(text[i], &why), DPAR_OK);
         for (k = 0; k + 1 < w.ops; k++) {
-            const dpar_op *conv = &w.op[k], *norm = &w.op[k + 1];
-            if (conv->kind == DPAR_OP_CONV && norm->kind == DPAR_OP_STREAM) {
+            const dpari_layer_op *conv = &w.op[k], *norm = &w.op[k + 1];
+            if (conv->kind == DPARI_OP_CONV && norm->kind == DPARI_OP_STREAM) {
                 CHECK_NEAR(norm->params, 2.0 * conv->n, 0.0); /* a scale and a shift a channel */
                 CHECK_NEAR(norm->save, (i % 2 == 0 ? 2.0 : 1.0) * w.element * conv->n, 0.0);
                 found++;

@@ -46,7 +46,7 @@ static void by_hand(const char *model, const char *machine, int32_t gpus, int64_
     job.cluster = &c;
     q.global_batch = batch;
     q.top = best;
-    q.top_room = 1;
+    q.top_capacity = 1;
     CHECK_INT(dpar_planner_init(&planner, &job, &q, &why), DPAR_OK);
     do {
         st = dpar_planner_run(&planner, 1000, &why);
@@ -58,7 +58,7 @@ static void same(const dpar_plan *best)
 {
     char mine[256], theirs[256];
     dpar_text t;
-    CHECK(p.report.plans > 0 && p.report.plan == p.plan);
+    CHECK(p.report.plan_count > 0 && p.report.plan == p.plan);
     CHECK(p.step == best->step.total && p.memory == best->memory.total);
     dpar_text_init(&t, mine, sizeof mine);
     dpar_strategy_write(&p.plan[0].strategy, &t);
@@ -74,7 +74,7 @@ static void test_as_by_hand(void)
     CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80", "batch=512", &p, &why), DPAR_OK);
     same(&best);
     CHECK_INT(p.report.global_batch, 512);
-    CHECK_INT(p.report.plans, 8);
+    CHECK_INT(p.report.plan_count, 8);
     /* 4194304 / 8192 tokens are 512 samples, and 512 is a power of two times 64 GPUs */
     CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80", NULL, &p, &why), DPAR_OK);
     same(&best);
@@ -111,17 +111,17 @@ static void test_nothing(void)
 static void test_ask(void)
 {
     CHECK_INT(dpar_plan_query_read("llama-3-8b", "dgx-h100", "gpus=16 whole", &a, &why), DPAR_OK);
-    CHECK_INT(a.had, 8);
+    CHECK_INT(a.machine_gpus, 8);
     CHECK_INT(a.batch, -1);
     CHECK_INT(a.search.space, DPAR_SPACE_WHOLE);
     CHECK_INT(a.search.global_batch, 512);
-    CHECK_INT(a.given_fields, 0);
+    CHECK_INT(a.strategy_fields, 0);
     CHECK(a.job.work == &a.work && a.job.cluster == &a.cluster);
     CHECK_TEXT(a.job.recipe.name, "megatron");
     CHECK_INT(dpar_plan_query_read("llama-3-8b", "dgx-h100", "batch=0", &a, &why), DPAR_OK);
     CHECK_INT(a.batch, 0);
     CHECK_INT(a.search.global_batch, 0);
-    CHECK_INT(a.had, 0);
+    CHECK_INT(a.machine_gpus, 0);
     CHECK_INT(a.search.space, DPAR_SPACE_USUAL);
 }
 
@@ -140,9 +140,9 @@ static void test_evaluate(void)
     s.zero = 1;
     s.dp = 2;
     s.micro_batches = 256;
-    CHECK_INT(dpar_plan_price(&p.asked.job, &s, 512, &plan, NULL, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_price(&p.query.job, &s, 512, &plan, NULL, &why), DPAR_OK);
     same(&plan);
-    CHECK_INT(p.report.plans, 1);
+    CHECK_INT(p.report.plan_count, 1);
     /* its own batch where none is asked for */
     CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80",
                                "evaluate=tp=8,sp=1,pp=4,zero=1,mbs=2,m=16", &p, &why),
@@ -245,7 +245,7 @@ static void test_line(void)
              "%.3g tokens/s a "
              "GPU, MFU %.1f %%, %.1f of %.1f GB\n",
              p.step, p.plan[0].step.tokens_per_s_gpu, 100 * p.plan[0].step.mfu, p.memory * 1e-9,
-             p.asked.cluster.gpu.memory_bytes * 1e-9);
+             p.query.cluster.gpu.memory_bytes * 1e-9);
     CHECK_TEXT(text, expected);
     dpar_text_init(&t, text, sizeof text);
     CHECK_INT(dpar_plan_search("llama-3-70b", "8x8:a100-80", "evaluate=tp=8,mbs=1", &p, &why),
@@ -281,17 +281,17 @@ static void test_long(void)
     CHECK_INT(dpar_plan_search(text, "1x8:a100-80", NULL, &with, &why), DPAR_OK);
     snprintf(text, sizeof text, "{\"model_type\": \"vit\", %s", sizes);
     CHECK_INT(dpar_plan_search(text, "1x8:a100-80", NULL, &without, &why), DPAR_OK);
-    CHECK(with.step > 0.0 && with.asked.work.layers == without.asked.work.layers);
+    CHECK(with.step > 0.0 && with.query.work.layers == without.query.work.layers);
     CHECK_NEAR(with.step, without.step, 1e-2); /* the head has 1000 classes in one of them */
     at = (size_t)snprintf(text, sizeof text, "1x8:a100-80");
     for (i = 0; i < 5000; i++) {
         at += (size_t)snprintf(text + at, sizeof text - at, ",taper=1");
     }
     snprintf(text + at, sizeof text - at, ",nvlink=1");
-    CHECK_INT(dpar_plan_query_read("llama-3-8b", text, NULL, &with.asked, &why), DPAR_OK);
-    CHECK_NEAR(with.asked.cluster.link_Bps, 1e9, 1e-9);
+    CHECK_INT(dpar_plan_query_read("llama-3-8b", text, NULL, &with.query, &why), DPAR_OK);
+    CHECK_NEAR(with.query.cluster.link_Bps, 1e9, 1e-9);
     snprintf(text, sizeof text, "1x8:a100-80,nvlink=%0200d", 1);
-    CHECK_INT(dpar_plan_query_read("llama-3-8b", text, NULL, &with.asked, &why), DPAR_E_PARSE);
+    CHECK_INT(dpar_plan_query_read("llama-3-8b", text, NULL, &with.query, &why), DPAR_E_PARSE);
     CHECK_TEXT(why.text, "'nvlink=00000000000000000000000000000000000000000000000000000...' has 207 "
                          "bytes: a setting has at most 95");
     at = (size_t)snprintf(text, sizeof text, "{\"model_type\": \"qwen3\", \"hidden_size\": 64, "
@@ -303,7 +303,7 @@ static void test_long(void)
                                i > 0 ? ", " : "");
     }
     snprintf(text + at, sizeof text - at, "]}");
-    CHECK_INT(dpar_plan_query_read(text, "1x8:a100-80", NULL, &with.asked, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_plan_query_read(text, "1x8:a100-80", NULL, &with.query, &why), DPAR_E_RANGE);
     CHECK_TEXT(why.text, "a list has 600 layers: at most 512 are possible");
 }
 

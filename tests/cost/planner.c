@@ -222,28 +222,28 @@ static void against_slow(const char *model, const char *cluster, int64_t batch, 
     CHECK_INT(search(&q, &p, top, 5, front, 400, 100), DPAR_DONE);
     CHECK_INT(p.evaluated + p.cut, b.legal);
     CHECK(space == DPAR_SPACE_WHOLE ? p.cut > 0 : p.cut == 0);
-    CHECK_INT(p.tops, 5);
+    CHECK_INT(p.top_count, 5);
     for (k = 0; k < b.fronts; k++) { /* none is missed but for one of as many seconds, rounded */
-        for (i = 0; i < p.fronts && !(front[i].step.total <= b.front[k][0] * (1.0 + 1e-12) &&
+        for (i = 0; i < p.front_count && !(front[i].step.total <= b.front[k][0] * (1.0 + 1e-12) &&
                                       front[i].memory.total <= b.front[k][1] * (1.0 + 1e-12));
              i++) {
         }
-        CHECK(i < p.fronts);
+        CHECK(i < p.front_count);
     }
-    for (i = 0; i < p.fronts; i++) { /* the same front, in whatever order */
+    for (i = 0; i < p.front_count; i++) { /* the same front, in whatever order */
         for (k = 0; k < b.fronts && !(near(front[i].step.total, b.front[k][0]) &&
                                       near(front[i].memory.total, b.front[k][1]));
              k++) {
         }
         CHECK(k < b.fronts);
     }
-    for (i = 0; i < p.tops; i++) {
+    for (i = 0; i < p.top_count; i++) {
         CHECK_NEAR(top[i].step.total, b.best[i], 1e-12);
         CHECK(top[i].fits);
         same_as_alone(&top[i], batch);
         CHECK(i == 0 || memcmp(&top[i].strategy, &top[i - 1].strategy, sizeof top[i].strategy));
     }
-    for (i = 0; i < p.fronts; i++) {
+    for (i = 0; i < p.front_count; i++) {
         same_as_alone(&front[i], batch);
     }
     for (i = 1; i < DPAR_STRATEGY_RULE_COUNT; i++) {
@@ -280,9 +280,9 @@ static void test_walk(void)
     q.fixed = plain_strategy();
     CHECK_INT(search(&q, &p, top, 5, front, 16, 1000), DPAR_DONE);
     best = top[0].step.total;
-    CHECK(p.fronts >= 2);
-    for (i = 0; i < p.fronts; i++) { /* nothing of a front dominates another */
-        for (k = 0; k < p.fronts; k++) {
+    CHECK(p.front_count >= 2);
+    for (i = 0; i < p.front_count; i++) { /* nothing of a front dominates another */
+        for (k = 0; k < p.front_count; k++) {
             CHECK(i == k || front[i].step.total < front[k].step.total ||
                   front[i].memory.total < front[k].memory.total);
         }
@@ -310,7 +310,7 @@ static void test_free(void)
     q.fixed = plain_strategy();
     set("llama-3-8b", "2x8:h100-80", "megatron");
     CHECK_INT(search(&q, &p, top, 3, NULL, 0, 1000), DPAR_DONE);
-    for (i = 0; i < p.tops; i++) {
+    for (i = 0; i < p.top_count; i++) {
         CHECK_INT(top[i].strategy.micro_batches, 4 * top[i].strategy.pp);
     }
     CHECK_INT(p.rejected[DPAR_STRATEGY_RULE_BATCH], 0);
@@ -366,7 +366,7 @@ static void test_bad_jobs(void)
     }
     set("llama-3-8b", "1x8:h100-80", "megatron");
     CHECK_INT(search(&q, &p, top, -1, NULL, -1, 1000), DPAR_DONE);
-    CHECK(p.tops == 0 && p.evaluated > 0);
+    CHECK(p.top_count == 0 && p.evaluated > 0);
     c.gpu.memory_bytes = 0.0;
     CHECK_INT(dpar_plan_price(&job, &s, 0, &top[0], NULL, &why), DPAR_E_ARG);
 }
@@ -685,11 +685,11 @@ static void test_show(void)
     memset(&report, 0, sizeof report);
     report.job = &job;
     report.plan = top;
-    report.plans = p.tops;
+    report.plan_count = p.top_count;
     report.front = front;
-    report.fronts = p.fronts;
+    report.front_count = p.front_count;
     report.rejected = r;
-    report.rejects = dpar_plan_neighbours(&job, top, 128, r, 12);
+    report.rejected_count = dpar_plan_neighbours(&job, top, 128, r, 12);
     report.rejected_by_rule = p.rejected;
     report.note = "a \"quoted\" note\\ with\ttab";
     dpar_text_init(&t, text, sizeof text);
@@ -714,7 +714,7 @@ static void test_show(void)
     for (i = 0, depth = 0; i < t.used; i++) {
         depth += text[i] == '\n';
     }
-    CHECK_INT(depth, 1 + p.tops);
+    CHECK_INT(depth, 1 + p.top_count);
     dpar_text_init(&t, text, sizeof text);
     CHECK_INT(dpar_plan_draw(&t, &report, DPAR_PLAN_DRAW_TEXT, NULL), DPAR_OK);
     CHECK_INT(dpar_plan_draw(&t, &report, DPAR_PLAN_DRAW_EXPLAIN, NULL), DPAR_OK);
@@ -723,7 +723,7 @@ static void test_show(void)
     CHECK_INT(dpar_plan_draw(&t, &report, 6, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "format 6: 0 to 5");
     CHECK_INT(t.used, i);
-    for (i = 0; (int)i < p.tops; i++) { /* what is shown reads back */
+    for (i = 0; (int)i < p.top_count; i++) { /* what is shown reads back */
         dpar_text_init(&t, text, sizeof text);
         dpar_strategy_write(&top[i].strategy, &t);
         back = plain_strategy();

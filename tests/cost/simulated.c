@@ -73,7 +73,9 @@ int main(void)
     s.micro_batches = 16;
     CHECK_INT(dpar_plan_price(&job, &s, 0, &plan, NULL, &why), DPAR_OK);
     CHECK_INT(dpar_plan_simulate(&job, &plan, &sim, memory, 100, &why), DPAR_E_ROOM);
+    CHECK(why.bytes > 100);
     CHECK_INT(dpar_plan_simulate(&job, &plan, &sim, memory, 5000, &why), DPAR_E_ROOM);
+    CHECK(why.bytes > 100);
     plan.strategy.pp = 0;
     CHECK_INT(dpar_plan_simulate(&job, &plan, &sim, memory, sizeof memory, &why), DPAR_E_ARG);
     return CHECK_DONE();

@@ -114,7 +114,7 @@ static void test_ages(void)
     CHECK_INT(dpar_model_read(&m, "mpt-7b", 6, &why), DPAR_OK);
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
     CHECK_INT(w.stack, DPAR_MODEL_STACK_TORCH);
-    CHECK_INT(w.age, DPAR_MODEL_STACK_LLM_FOUNDRY);
+    CHECK_INT(w.stack_version, DPAR_MODEL_STACK_LLM_FOUNDRY);
 }
 
 /* A year says which generation; one without runs says so. */

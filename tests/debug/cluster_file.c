@@ -40,7 +40,7 @@ static measured example(int32_t ranks, int32_t nodes)
             for (k = 0; k < 14 - i; k++) {
                 m.curve[i].bytes[k] = (double)measure_bytes(k);
                 m.curve[i].seconds[k] = 1e-6 * (i + 1) * (k + 0.5);
-                m.curve[i].n = k + 1;
+                m.curve[i].count = k + 1;
             }
         }
     }
@@ -97,9 +97,9 @@ static void round_trip(const char *path, int32_t ranks, int32_t nodes)
     check_halo(&c.halo, &m.halo, 1e-12);
     CHECK_NEAR(c.halo.cache_bytes, m.halo.cache_bytes, 1e-12);
     for (i = 0; i < DPAR_CURVE_COUNT; i++) {
-        CHECK_INT(c.curve[i].n, m.curve[i].n);
-        CHECK(c.curve[i].n == 0 || c.curve[i].ranks == m.curve[i].ranks);
-        for (k = 0; k < c.curve[i].n; k++) {
+        CHECK_INT(c.curve[i].count, m.curve[i].count);
+        CHECK(c.curve[i].count == 0 || c.curve[i].ranks == m.curve[i].ranks);
+        for (k = 0; k < c.curve[i].count; k++) {
             CHECK_NEAR(c.curve[i].bytes[k], m.curve[i].bytes[k], 0);
             CHECK_NEAR(c.curve[i].seconds[k], m.curve[i].seconds[k], 1e-12);
         }

@@ -184,7 +184,7 @@ static void halo_costs(bytes *b)
     job.per_node = take(b, 4) ? take(b, 9) : odd32(b);
     job.dims = take(b, 16) ? 1 + take(b, 3) : odd32(b),
     job.shape = take(b, 8) ? take(b, 3) : odd32(b);
-    job.periodic = (uint32_t)odd32(b), job.bytes = odd64(b), job.together = odd64(b);
+    job.periodic = (uint32_t)odd32(b), job.bytes = odd64(b), job.contiguous_bytes = odd64(b);
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
         job.cells[d] = take(b, 4) ? 1 + take(b, 200) : odd64(b), job.width[d] = odd64(b);
         grid.parts[d] = take(b, 4) ? 1 + take(b, 4) : odd32(b);
@@ -250,8 +250,8 @@ static void searches(bytes *b)
     q.gpus = take(b, 4) ? 0 : odd32(b), q.global_batch = take(b, 4) ? take(b, 65) : odd64(b);
     q.space = take(b, 8) ? take(b, 3) : odd32(b);
     q.memory_bytes = take(b, 4) ? 0.0 : odd_real(b) * 1e9;
-    q.top = take(b, 8) ? top : NULL, q.top_room = take(b, 8) ? take(b, 5) : -1;
-    q.front = take(b, 8) ? front : NULL, q.front_room = take(b, 8) ? take(b, 5) : -1;
+    q.top = take(b, 8) ? top : NULL, q.top_capacity = take(b, 8) ? take(b, 5) : -1;
+    q.front = take(b, 8) ? front : NULL, q.front_capacity = take(b, 8) ? take(b, 5) : -1;
     if (fine(dpar_planner_init(&planner, &job, &q, &why))) {
         (void)fine(dpar_planner_run(&planner, 20, &why));
     }

@@ -82,9 +82,9 @@ static void plan(void)
     if (st == DPAR_OK) {
         q = asked.search;
         q.top = top;
-        q.top_room = 8;
+        q.top_capacity = 8;
         q.front = front;
-        q.front_room = 32;
+        q.front_capacity = 32;
         st = dpar_planner_init(&planner, &asked.job, &q, &why);
         while (st == DPAR_OK || st == DPAR_MORE) {
             st = dpar_planner_run(&planner, 1 << 30, &why);
@@ -94,7 +94,7 @@ static void plan(void)
         printf("why %s\n", why.text);
         return;
     }
-    for (i = 0; i < planner.tops; i++) {
+    for (i = 0; i < planner.top_count; i++) {
         snprintf(name, sizeof name, "plan%d.", i);
         say_plan(name, &top[i]);
     }

@@ -148,11 +148,11 @@ static void parameters_of(const plan *p, int32_t stage, parameters *a)
                                : l->kind == DPAR_LAYER_HEAD ? pp - 1
                                                             : block++ / each;
             for (k = 0; k < l->ops && of == stage; k++) {
-                const dpar_op *op = &p->work.op[l->first + k];
+                const dpari_layer_op *op = &p->work.op[l->first + k];
                 int64_t numel = (int64_t)op->params, weight = (int64_t)(op->n * op->k);
-                if (op->cut == DPAR_CUT_ROW) {
+                if (op->cut == DPARI_CUT_ROW) {
                     numel = weight / tp + (numel - weight);
-                } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_TENSOR) {
+                } else if (op->cut == DPARI_CUT_COLUMN || op->cut == DPARI_CUT_TENSOR) {
                     numel /= tp;
                 }
                 if (numel > 0) {
