@@ -1393,8 +1393,8 @@ typedef struct dpar_plan_simulation {
  * less than a fifth of a forward. For longer messages use dpar_schedule_times.transport.
  *
  * Local. O(stages x micro-batches). Fails with DPAR_E_ROOM if mem is too small. why->bytes then is
- * what the step that failed needs; with so many bytes a later step may fail and need more. Otherwise
- * it fails like dpar_schedule_generate and dpar_plan_price. */
+ * what the step that failed needs; with so many bytes a later step may fail and need more.
+ * Otherwise it fails like dpar_schedule_generate and dpar_plan_price. */
 DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
                                         dpar_plan_simulation *sim, void *mem, int64_t bytes,
                                         dpar_why *why);

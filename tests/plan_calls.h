@@ -16,8 +16,8 @@ static inline dpar_strategy plain_strategy(void)
 /* A search whose plans go there. */
 static inline dpar_status begin_search(dpar_planner *p, const dpar_job *job,
                                        const dpar_planner_desc *search, dpar_plan *top,
-                                       int32_t top_capacity, dpar_plan *front, int32_t front_capacity,
-                                       dpar_why *why)
+                                       int32_t top_capacity, dpar_plan *front,
+                                       int32_t front_capacity, dpar_why *why)
 {
     dpar_planner_desc q = *search;
     q.top = top;

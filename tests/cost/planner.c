@@ -225,7 +225,7 @@ static void against_slow(const char *model, const char *cluster, int64_t batch, 
     CHECK_INT(p.top_count, 5);
     for (k = 0; k < b.fronts; k++) { /* none is missed but for one of as many seconds, rounded */
         for (i = 0; i < p.front_count && !(front[i].step.total <= b.front[k][0] * (1.0 + 1e-12) &&
-                                      front[i].memory.total <= b.front[k][1] * (1.0 + 1e-12));
+                                           front[i].memory.total <= b.front[k][1] * (1.0 + 1e-12));
              i++) {
         }
         CHECK(i < p.front_count);
