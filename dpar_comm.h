@@ -2983,63 +2983,73 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
 
 /* ==== comm/os.c ==== */
 
-/* Wraps what ranks need of POSIX and Linux: clocks, futexes, mappings, files, processes, CPUs and
- * threads.
+/* Wraps what dpar needs of POSIX and Linux: clocks, futexes, mappings, files, processes, CPUs,
+ * control groups, reading another process's memory, and threads.
  *
- * Most of what differs between systems is in this file. If a feature is missing (memfd, futex,
- * process_vm_readv), a function says so, and callers use a slower method. */
+ * The functions allocate nothing and keep no state, so that every other file of the engine and the
+ * other engines may call them at any time. Each one answers for a missing feature itself, in one of
+ * two ways. Either it has a substitute (a file in /dev/shm instead of a memfd, short sleeps instead
+ * of a futex), or its result says that the feature is missing (dpari_os_read_peer gives ENOSYS,
+ * dpari_os_cpu gives -1), and the caller uses a slower method. Numbers come from /proc and /sys
+ * because they need no library; a file that cannot be read counts as "not known", never as an
+ * error. System calls that glibc shows only with _GNU_SOURCE are made through syscall, so that a
+ * program may include dpar without defining it. */
 
-/* ---- time and waiting -------------------------------------------------------------------------
- */
+/* ---- time and waiting ------------------------------------------------------------------------ */
 
 DPARI_API DPARI_NOINLINE double dpari_os_now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
 DPARI_API double dpari_os_suspended(double *looked, double now)
 {
-    const double most = 0.25;
+    const double most = 0.25; /* seconds: what a busy machine may take between two looks */
     const double gap = *looked > 0.0 ? now - *looked : 0.0;
     *looked = now;
     return gap > most ? gap - most : 0.0;
 }
 
-DPARI_API double dpari_os_waited(dpari_stopwatch *s)
+DPARI_API double dpari_os_waited(dpari_stopwatch *watch)
 {
     const double now = dpari_os_now();
-    if (!(s->looked > 0.0)) {
-        s->began = s->looked = now;
+    if (!(watch->looked > 0.0)) {
+        watch->began = now;
+        watch->looked = now;
     }
-    s->began += dpari_os_suspended(&s->looked, now);
-    return now - s->began;
+    watch->began += dpari_os_suspended(&watch->looked, now);
+    return now - watch->began;
 }
 
 DPARI_API DPARI_COLD int dpari_os_wide(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
-    uint32_t a = 0, b, c = 0, kept;
-    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
-    if (a < 7) {
+    uint32_t eax = 0, ebx, ecx = 0, kept;
+    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
+    if (eax < 7) {
         return 0;
     }
-    a = 1;
-    c = 0;
-    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
-    if ((c >> 27 & 7) != 7) { /* the system says what it keeps; vectors of floats; f16 */
+    eax = 1;
+    ecx = 0;
+    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
+    if ((ecx >> 27 & 7) != 7) { /* OSXSAVE (xgetbv may be used), AVX, F16C */
         return 0;
     }
     __asm__ volatile("xgetbv" : "=a"(kept) : "c"(0) : "edx");
-    a = 7;
-    c = 0;
-    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
-    if ((kept & 6) != 6 || (b >> 5 & 1) == 0) {
+    eax = 7;
+    ecx = 0;
+    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
+    if ((kept & 6) != 6 || (ebx >> 5 & 1) == 0) { /* the system saves the registers; AVX2 */
         return 0;
     }
-    /* 512: f, dq, bw, vl, and vbmi2, which those have that do not slow down for it */
-    return (kept & 0xe0) == 0xe0 && (b & 0xc0030000u) == 0xc0030000u && (c >> 6 & 1) != 0 ? 2 : 1;
+    /* AVX-512 F, DQ, BW and VL; and VBMI2, because the processors that have it do not lower their
+     * clock for AVX-512 */
+    if ((kept & 0xe0) == 0xe0 && (ebx & 0xc0030000u) == 0xc0030000u && (ecx >> 6 & 1) != 0) {
+        return 2;
+    }
+    return 1;
 #else
     return 0;
 #endif
@@ -3054,30 +3064,31 @@ DPARI_INTERNAL void dpari_os_pause(void)
 #endif
 }
 
+/* A duration for the system, limited to 0 .. 1e6 seconds so that it fits a time_t of 32 bits. */
 static struct timespec dpari_os_span(double seconds)
 {
-    struct timespec t;
-    double s = seconds < 0.0 ? 0.0 : seconds > 1e6 ? 1e6 : seconds;
-    t.tv_sec = (time_t)s;
-    t.tv_nsec = (long)((s - (double)t.tv_sec) * 1e9);
-    return t;
+    const double limited = dpari_leastf(dpari_mostf(seconds, 0.0), 1e6);
+    struct timespec span;
+    span.tv_sec = (time_t)limited;
+    span.tv_nsec = (long)((limited - (double)span.tv_sec) * 1e9);
+    return span;
 }
 
 DPARI_API void dpari_os_sleep(double seconds)
 {
-    struct timespec t = dpari_os_span(seconds);
-    nanosleep(&t, NULL);
+    struct timespec span = dpari_os_span(seconds);
+    nanosleep(&span, NULL);
 }
 
-/* Of linux/futex.h, which is not everywhere where the call is. */
+/* The numbers of linux/futex.h, because not every system that has the call has the header. */
 enum { DPARI_OS_FUTEX_WAIT = 0, DPARI_OS_FUTEX_WAKE = 1, DPARI_OS_FUTEX_PRIVATE = 128 };
 
 DPARI_INTERNAL void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own)
 {
 #if defined(__linux__) && defined(SYS_futex)
-    struct timespec t = dpari_os_span(seconds);
+    struct timespec span = dpari_os_span(seconds);
     const int op = DPARI_OS_FUTEX_WAIT | (own ? DPARI_OS_FUTEX_PRIVATE : 0);
-    syscall(SYS_futex, word, op, value, &t, NULL, 0);
+    syscall(SYS_futex, word, op, value, &span, NULL, 0);
 #else
     (void)own;
     if (DPARI_LOAD(word) == value) {
@@ -3097,8 +3108,7 @@ DPARI_INTERNAL void dpari_os_futex_wake(uint32_t *word, int own)
 #endif
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 DPARI_API DPARI_COLD void *dpari_os_pages(int64_t bytes)
 {
@@ -3132,23 +3142,24 @@ DPARI_INTERNAL DPARI_COLD uint64_t *dpari_os_own_page(void)
     return page;
 }
 
-/* A file in /dev/shm that loses its name at once; 0600 keeps others out in between. */
+/* Opens a new file in /dev/shm that has no name, or loses it at once; mode 0600 keeps other users
+ * out in between. For systems without memfd. Returns the descriptor, or -1 with errno. */
 static int dpari_os_named(void)
 {
     char name[64];
-    dpar_text t;
+    dpar_text out;
     int fd = -1;
-#if defined(__linux__) && defined(DPARI_OS_TMPFILE) /* never a name, where that is possible */
+#if defined(__linux__) && defined(DPARI_OS_TMPFILE) /* the file never has a name */
     fd = open("/dev/shm", DPARI_OS_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
 #endif
     for (int32_t attempt = 0; attempt < 100 && fd < 0; attempt++) {
-        dpar_text_init(&t, name, sizeof name);
+        dpar_text_init(&out, name, sizeof name);
 #if defined(__linux__)
-        dpar_text_put(&t, "/dev/shm");
+        dpar_text_put(&out, "/dev/shm");
 #endif
-        dpari_text_print(&t, "/dpar.%ld.%ld.%d", (int64_t)getpid(), (int64_t)(dpari_os_now() * 1e9),
-                         attempt);
-#if defined(__linux__) /* shm_open was in a library of its own for long */
+        dpari_text_print(&out, "/dpar.%ld.%ld.%d", (int64_t)getpid(),
+                         (int64_t)(dpari_os_now() * 1e9), attempt);
+#if defined(__linux__) /* not shm_open, which needed -lrt before glibc 2.34 */
         fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 #else
         fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
@@ -3205,18 +3216,20 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
     return fd;
 }
 
-/* At a multiple of a large page, as far as there are addresses for that. */
+/* Places the mapping at a multiple of a large page, so that the system can use large pages for it.
+ * For that it reserves addresses for one large page more, and gives back what is before and behind.
+ * If there are not enough addresses for that, the system chooses the place. */
 DPARI_INTERNAL DPARI_COLD void *dpari_os_map(int fd, int64_t begin, int64_t bytes)
 {
     const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
-    char *room, *place = NULL;
+    char *place = NULL;
     void *at;
     if ((uint64_t)bytes > (uint64_t)SIZE_MAX / 4) {
         errno = ENOMEM;
         return NULL;
     }
-    room = (char *)mmap(NULL, size + unit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                        -1, 0);
+    char *room = (char *)mmap(NULL, size + unit, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if ((void *)room != MAP_FAILED) {
         const size_t before = (unit - (uintptr_t)room % unit) % unit;
         place = room + before;
@@ -3256,13 +3269,13 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_addresses(void)
     return (int64_t)limit.rlim_cur;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_os_put_addresses(dpar_text *t)
+DPARI_INTERNAL DPARI_COLD void dpari_os_put_addresses(dpar_text *out)
 {
     const int64_t most = dpari_os_addresses();
     if (most < INT64_MAX) {
-        dpari_text_print(t, "out of addresses (ulimit -v is %ld KiB)", most / 1024);
+        dpari_text_print(out, "out of addresses (ulimit -v is %ld KiB)", most / 1024);
     } else {
-        dpar_text_put(t, "out of addresses (or of mappings: vm.max_map_count)");
+        dpar_text_put(out, "out of addresses (or of mappings: vm.max_map_count)");
     }
 }
 
@@ -3288,7 +3301,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t by
     (void)fd;
     (void)begin;
     (void)bytes;
-    return 0; /* there is no such call; memory is backed by swap */
+    return 0; /* no such call is needed, because memory is backed by swap */
 #else
     int number;
     do {
@@ -3299,7 +3312,9 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t by
 }
 
 /* ---- who is alive -----------------------------------------------------------------------------
- */
+ *
+ * A rank proves that it lives by a lock on one byte of the shared file. The system releases the
+ * lock when the process ends, however it ends, and a fork does not hand it on. */
 
 static struct flock dpari_os_byte(int64_t at, short kind)
 {
@@ -3324,12 +3339,11 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_is_held(int fd, int64_t at)
     return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-/* ---- the machine ------------------------------------------------------------------------------
- */
+/* ---- the machine ----------------------------------------------------------------------------- */
 
 DPARI_API DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
 {
-    long n = 1;
+    long count = 1;
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
 #if defined(__linux__) && defined(SYS_sched_getaffinity)
     if (syscall(SYS_sched_getaffinity, 0, DPARI_CPU_WORDS * sizeof mask[0], mask) > 0) {
@@ -3337,9 +3351,9 @@ DPARI_API DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
     }
 #endif
 #if defined(_SC_NPROCESSORS_ONLN)
-    n = sysconf(_SC_NPROCESSORS_ONLN);
+    count = sysconf(_SC_NPROCESSORS_ONLN);
 #endif
-    for (long i = 0; i < n && i < 64 * DPARI_CPU_WORDS; i++) {
+    for (long i = 0; i < count && i < 64 * DPARI_CPU_WORDS; i++) {
         mask[i / 64] |= UINT64_C(1) << (i % 64);
     }
 }
@@ -3347,7 +3361,7 @@ DPARI_API DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
 DPARI_API int32_t dpari_os_cpu(void)
 {
 #if defined(__linux__)
-#if !defined(__cplusplus) /* glibc shows it with _GNU_SOURCE alone, which C++ compilers define */
+#if !defined(__cplusplus) /* glibc shows it only with _GNU_SOURCE, which C++ compilers define */
     extern int sched_getcpu(void);
 #endif
     return (int32_t)sched_getcpu();
@@ -3356,6 +3370,8 @@ DPARI_API int32_t dpari_os_cpu(void)
 #endif
 }
 
+/* Restricts this thread to the CPU, which moves it there at once, and then allows the CPUs again
+ * that were allowed before. */
 DPARI_API DPARI_COLD int dpari_os_move_to(int32_t cpu)
 {
 #if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(SYS_sched_setaffinity)
@@ -3379,7 +3395,7 @@ DPARI_API DPARI_COLD int dpari_os_move_to(int32_t cpu)
 #endif
 }
 
-/* The beginning of a file as text; "" where there is none. */
+/* Reads at most room - 1 bytes from the beginning of a file, as text; "" if it cannot be read. */
 static void dpari_os_text(const char *path, char *text, size_t room)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -3390,16 +3406,20 @@ static void dpari_os_text(const char *path, char *text, size_t room)
     text[got > 0 ? got : 0] = '\0';
 }
 
+/* Reads the digits at the beginning of `text` and returns what follows them. A number of more than
+ * six digits is cut: no CPU and no pid has one. */
 static const char *dpari_os_digits(const char *text, int32_t *number)
 {
     *number = 0;
     for (; *text >= '0' && *text <= '9'; text++) {
-        *number = *number < 100000 ? *number * 10 + (*text - '0') : *number;
+        if (*number < 100000) {
+            *number = *number * 10 + (*text - '0');
+        }
     }
     return text;
 }
 
-/* "0-3,8-11" as bits, as many as there are. */
+/* Turns a list of CPUs such as "0-3,8-11" into bits; CPUs from 1024 on are left out. */
 static void dpari_os_list(const char *text, uint64_t mask[DPARI_CPU_WORDS])
 {
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
@@ -3422,20 +3442,21 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_W
     uint64_t shares[DPARI_CPU_WORDS];
     char path[96], list[1024];
     int32_t cpu = 0, first = 0, level = 4;
-    dpar_text t;
+    dpar_text out;
     while (cpu < 64 * DPARI_CPU_WORDS && (mask[cpu / 64] >> (cpu % 64) & 1) == 0) {
         cpu++;
     }
     list[0] = '\0';
-    for (; level > 0 && list[0] == '\0'; level--) { /* index3 is the last on most machines */
-        dpar_text_init(&t, path, sizeof path);
-        dpari_text_print(&t, "/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu,
+    /* from the last level down to the first that the system describes; most machines end at 3 */
+    for (; level > 0 && list[0] == '\0'; level--) {
+        dpar_text_init(&out, path, sizeof path);
+        dpari_text_print(&out, "/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu,
                          level);
         dpari_os_text(path, list, sizeof list);
     }
     dpari_os_list(list, shares);
-    for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
-        if (mask[k] & ~shares[k]) {
+    for (int32_t i = 0; i < DPARI_CPU_WORDS; i++) {
+        if (mask[i] & ~shares[i]) {
             return -1;
         }
     }
@@ -3447,7 +3468,7 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_W
 
 DPARI_INTERNAL DPARI_COLD char **dpari_os_environment(void)
 {
-    extern char **environ; /* POSIX: no header has it */
+    extern char **environ; /* as POSIX wants it: no header declares it */
     return environ;
 }
 
@@ -3455,9 +3476,9 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_used(int32_t pid)
 {
 #if defined(__linux__)
     clockid_t clock;
-    struct timespec t;
-    if (clock_getcpuclockid((pid_t)pid, &clock) == 0 && clock_gettime(clock, &t) == 0) {
-        return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_nsec;
+    struct timespec time;
+    if (clock_getcpuclockid((pid_t)pid, &clock) == 0 && clock_gettime(clock, &time) == 0) {
+        return (int64_t)time.tv_sec * 1000000000 + (int64_t)time.tv_nsec;
     }
 #else
     (void)pid;
@@ -3467,7 +3488,7 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_used(int32_t pid)
 
 DPARI_INTERNAL DPARI_COLD int dpari_os_program(const char *name, char *path, size_t bytes)
 {
-    size_t n = dpari_length(name);
+    size_t length = dpari_length(name);
 #if defined(__linux__)
     /* Not /proc/self/exe itself: ps would then show all ranks as "exe". */
     const ssize_t got = readlink("/proc/self/exe", path, bytes);
@@ -3477,13 +3498,13 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_program(const char *name, char *path, siz
             return 0;
         }
         name = "/proc/self/exe"; /* the file is gone, the program still runs */
-        n = dpari_length(name);
+        length = dpari_length(name);
     }
 #endif
-    if (n == 0 || n >= bytes) {
+    if (length == 0 || length >= bytes) {
         return -1;
     }
-    dpari_copy_text(path, bytes, name, n);
+    dpari_copy_text(path, bytes, name, length);
     return 0;
 }
 
@@ -3492,16 +3513,16 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_random(void)
     uint64_t number = 0;
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     ssize_t got = fd >= 0 ? read(fd, &number, sizeof number) : -1;
-    struct timespec t;
+    struct timespec time;
     if (fd >= 0) {
         close(fd);
     }
     if (got == (ssize_t)sizeof number) {
         return number;
     }
-    /* no such device in a bare container: the time, the pid and where the loader put the stack */
-    clock_gettime(CLOCK_REALTIME, &t);
-    number ^= (uint64_t)t.tv_sec << 32 ^ (uint64_t)t.tv_nsec ^ (uint64_t)getpid() << 40;
+    /* a bare container has no such device: mix time, pid, and where the loader put the stack */
+    clock_gettime(CLOCK_REALTIME, &time);
+    number ^= (uint64_t)time.tv_sec << 32 ^ (uint64_t)time.tv_nsec ^ (uint64_t)getpid() << 40;
     return (number ^ (uint64_t)(uintptr_t)&number) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
@@ -3510,9 +3531,9 @@ DPARI_API DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
 #if defined(__linux__)
     char path[32];
     struct stat about;
-    dpar_text t;
-    dpar_text_init(&t, path, sizeof path);
-    dpari_text_print(&t, "/proc/self/ns/%s", kind);
+    dpar_text out;
+    dpar_text_init(&out, path, sizeof path);
+    dpari_text_print(&out, "/proc/self/ns/%s", kind);
     return stat(path, &about) == 0 ? (uint64_t)about.st_ino : 0;
 #else
     (void)kind;
@@ -3527,11 +3548,12 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_user(void)
     char text[1024];
     const char *at = text;
     dpari_os_text("/proc/self/uid_map", text, sizeof text);
-    while (*at != '\0') { /* lines "first inside, first outside, how many" */
-        int64_t number[3];
+    /* each line is "first user inside, first user outside, how many" */
+    while (*at != '\0') {
+        int64_t number[3] = {0, 0, 0};
         for (int32_t i = 0; i < 3; i++) {
             at += strspn(at, " \n");
-            for (number[i] = 0; *at >= '0' && *at <= '9'; at++) {
+            for (; *at >= '0' && *at <= '9'; at++) {
                 number[i] = number[i] * 10 + (*at - '0');
             }
         }
@@ -3548,7 +3570,7 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_user(void)
 DPARI_INTERNAL DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 {
 #if defined(__linux__) && defined(SO_PEERCRED)
-    struct { /* struct ucred, which glibc shows with _GNU_SOURCE alone */
+    struct { /* struct ucred, which glibc shows only with _GNU_SOURCE */
         pid_t pid;
         uid_t uid;
         gid_t gid;
@@ -3577,15 +3599,16 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 #endif
 }
 
-/* A socket's name in the abstract space of Linux: it has no file, and ends with its socket. */
+/* Fills in a socket's address in the abstract name space of Linux, where names have no file and end
+ * with their socket. Each network namespace has its own. Returns the bytes of the address. */
 static DPARI_COLD socklen_t dpari_os_shown(uint64_t name, struct sockaddr_un *at)
 {
-    dpar_text t;
+    dpar_text out;
     memset(at, 0, sizeof *at);
     at->sun_family = AF_UNIX;
-    dpar_text_init(&t, at->sun_path + 1, sizeof at->sun_path - 1);
-    dpari_text_print(&t, "dpar.%ld.seen.%ld", dpari_os_user(), (int64_t)(name >> 1));
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + t.used);
+    dpar_text_init(&out, at->sun_path + 1, sizeof at->sun_path - 1);
+    dpari_text_print(&out, "dpar.%ld.seen.%ld", dpari_os_user(), (int64_t)(name >> 1));
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + out.used);
 }
 
 DPARI_API DPARI_COLD int dpari_os_show(uint64_t *name)
@@ -3623,7 +3646,8 @@ DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64
 {
 #if defined(__linux__) && defined(SYS_process_vm_readv)
     do {
-        const int64_t piece = bytes < (INT64_C(1) << 30) ? bytes : INT64_C(1) << 30;
+        /* the system moves at most 2 GiB in one call, and says how much it has moved */
+        const int64_t piece = dpari_least(bytes, INT64_C(1) << 30);
         struct iovec mine[2], theirs[2];
         uint64_t word = 0;
         long got;
@@ -3682,18 +3706,21 @@ DPARI_API DPARI_COLD int64_t dpari_os_memory(void)
 #endif
 }
 
-/* The first number after `key` in a file; -1: none (or "max"). */
+/* Finds the first number after `key` in a file. Returns -1 if there is none, as for "max". */
 static int64_t dpari_os_number_in(const char *path, const char *key)
 {
     char text[4096];
-    const char *at = text;
+    const char *at;
     int64_t value = -1;
     dpari_os_text(path, text, sizeof text);
     at = strstr(text, key);
-    for (at = at ? at + strlen(key) : ""; *at == ' ' || *at == '\t'; at++) {
+    if (!at) {
+        return -1;
     }
+    at += strlen(key);
+    at += strspn(at, " \t");
     for (; *at >= '0' && *at <= '9' && value < INT64_MAX / 100; at++) {
-        value = (value < 0 ? 0 : value) * 10 + (*at - '0');
+        value = dpari_most(value, 0) * 10 + (*at - '0');
     }
     return value;
 }
@@ -3701,9 +3728,9 @@ static int64_t dpari_os_number_in(const char *path, const char *key)
 DPARI_INTERNAL DPARI_COLD int dpari_os_dumps(int32_t pid)
 {
     char path[64];
-    dpar_text t;
-    dpar_text_init(&t, path, sizeof path);
-    dpari_text_print(&t, "/proc/%d/status", pid);
+    dpar_text out;
+    dpar_text_init(&out, path, sizeof path);
+    dpari_text_print(&out, "/proc/%d/status", pid);
     return dpari_os_number_in(path, "\nCoreDumping:") > 0; /* since Linux 4.15 */
 }
 
@@ -3721,70 +3748,82 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
     return (uint64_t)about.st_ino;
 }
 
-/* Paths of control groups, which the system ends at 4096 characters (PATH_MAX). Those of Kubernetes
- * in a container have 300 and more. */
+/* ---- control groups: the limits of a container or a batch job ---------------------------------
+ *
+ * A process is in one group of each hierarchy, and every group around that group may have a limit
+ * of its own. So each is looked at, from the process's own group up to the root. Version 1 has a
+ * hierarchy for memory and one for cpu, version 2 has one for everything. */
+
+/* Bytes of a group's path: the system allows 4096 characters (PATH_MAX), and those of Kubernetes in
+ * a container have 300 and more. */
 enum { DPARI_OS_PATH = 4096 };
 
-/* A number of a control group; -1 where there is none. */
+/* Reads a number from a file of a control group. Returns -1 if there is none. */
 static int64_t dpari_os_of_group(const char *group, const char *file, const char *key)
 {
     char path[DPARI_OS_PATH + 32];
-    dpar_text t;
-    dpar_text_init(&t, path, sizeof path);
-    dpari_text_print(&t, "%s/%s", group, file);
+    dpar_text out;
+    dpar_text_init(&out, path, sizeof path);
+    dpari_text_print(&out, "%s/%s", group, file);
     return dpari_os_number_in(path, key);
 }
 
-/* One group: what is left below its limit, with the page cache of files that it can drop. Memory of
- * this library is not such cache: the system counts it as anonymous. */
-static void dpari_os_group(dpari_available *a, const char *group, size_t root, int version)
+/* Looks at the memory of one group: what is left below its limit, and the page cache of files,
+ * which the system can drop. Shared memory of this library is not such cache, because the system
+ * counts it as anonymous. Lowers the bytes in *available. */
+static void dpari_os_group(dpari_available *available, const char *group, size_t root, int version)
 {
     const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
     const char *const uses[] = {"memory.usage_in_bytes", "memory.current"};
-    /* version 1 counts its sub-groups under names of their own */
+    /* version 1 includes the groups inside a group only in the numbers that begin with "total" */
     const char *const inactive[] = {"\ntotal_inactive_file", "\ninactive_file"};
     const char *const active[] = {"\ntotal_active_file", "\nactive_file"};
-    const int v = version - 1;
-    const int64_t most = dpari_os_of_group(group, limits[v], "");
-    const int64_t used = dpari_os_of_group(group, uses[v], "");
+    const int row = version - 1;
+    const int64_t most = dpari_os_of_group(group, limits[row], "");
+    const int64_t used = dpari_os_of_group(group, uses[row], "");
     int64_t left;
     if (most < 0 || used < 0) {
         return;
     }
     left = dpari_most(most - used, 0) +
-           dpari_most(dpari_os_of_group(group, "memory.stat", inactive[v]), 0) +
-           dpari_most(dpari_os_of_group(group, "memory.stat", active[v]), 0);
-    if (left < a->bytes) {
-        dpar_text t;
-        a->bytes = left;
-        a->most = most;
-        dpar_text_init(&t, a->group, sizeof a->group);
-        dpar_text_put(&t, group[root] == '\0' ? "/" : group + root);
+           dpari_most(dpari_os_of_group(group, "memory.stat", inactive[row]), 0) +
+           dpari_most(dpari_os_of_group(group, "memory.stat", active[row]), 0);
+    if (left < available->bytes) {
+        dpar_text out;
+        available->bytes = left;
+        available->most = most;
+        dpar_text_init(&out, available->group, sizeof available->group);
+        dpar_text_put(&out, group[root] == '\0' ? "/" : group + root);
     }
 }
 
-/* One group: how many whole processors its quota of time allows. */
-static void dpari_os_group_cpus(dpari_available *a, const char *group, int version)
+/* Looks at how many whole processors the quota of one group allows: the quota is the time, in each
+ * period, for which the group may run. Lowers the processors in *available. */
+static void dpari_os_group_cpus(dpari_available *available, const char *group, int version)
 {
-    const int64_t quota =
-        dpari_os_of_group(group, version == 1 ? "cpu.cfs_quota_us" : "cpu.max", "");
-    const int64_t period = version == 1 ? dpari_os_of_group(group, "cpu.cfs_period_us", "")
-                                        : dpari_os_of_group(group, "cpu.max", " ");
+    int64_t quota, period;
+    if (version == 1) {
+        quota = dpari_os_of_group(group, "cpu.cfs_quota_us", "");
+        period = dpari_os_of_group(group, "cpu.cfs_period_us", "");
+    } else { /* one line "quota period" */
+        quota = dpari_os_of_group(group, "cpu.max", "");
+        period = dpari_os_of_group(group, "cpu.max", " ");
+    }
     if (quota > 0 && period > 0) {
-        a->cpus = (int32_t)dpari_least(a->cpus, dpari_most(quota / period, 1));
+        available->cpus = (int32_t)dpari_least(available->cpus, dpari_most(quota / period, 1));
     }
 }
 
 /* True if `name` is one of the names in [list, end), which commas separate. */
 static int dpari_os_lists(const char *list, const char *end, const char *name)
 {
-    const size_t n = strlen(name);
+    const size_t length = strlen(name);
     while (list < end) {
         const char *comma = list;
         while (comma < end && *comma != ',') {
             comma++;
         }
-        if ((size_t)(comma - list) == n && memcmp(list, name, n) == 0) {
+        if ((size_t)(comma - list) == length && memcmp(list, name, length) == 0) {
             return 1;
         }
         list = comma + 1;
@@ -3792,18 +3831,19 @@ static int dpari_os_lists(const char *list, const char *end, const char *name)
     return 0;
 }
 
-/* The group of one line, "4:memory:/a/b", "1:cpu:/a" or "0::/a/b", and those that it is in. A path
- * that a container does not see is skipped, down to the root of what is mounted, its own group. */
-static void dpari_os_group_line(dpari_available *a, const char *line, size_t bytes,
+/* Looks at the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or "0::/a/b")
+ * and at all groups around it. A container may see only part of the path, because its own group is
+ * mounted as the root. The part that it does not see has no files and so changes nothing. */
+static void dpari_os_group_line(dpari_available *available, const char *line, size_t bytes,
                                 const char *root)
 {
     const char *const end = line + bytes;
     const char *list = (const char *)memchr(line, ':', bytes);
     const char *path = list ? (const char *)memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
     char group[DPARI_OS_PATH];
-    size_t least, n;
+    size_t least, length;
     int version, memory, cpu;
-    dpar_text t;
+    dpar_text out;
     if (!path) {
         return;
     }
@@ -3813,75 +3853,76 @@ static void dpari_os_group_line(dpari_available *a, const char *line, size_t byt
     if (!memory && !cpu) {
         return;
     }
-    dpar_text_init(&t, group, sizeof group);
-    dpar_text_put(&t, root);
+    dpar_text_init(&out, group, sizeof group);
+    dpar_text_put(&out, root);
     if (version == 1) {
-        dpar_text_put(&t, memory ? "/memory" : "/cpu");
+        dpar_text_put(&out, memory ? "/memory" : "/cpu");
     }
     least = strlen(group);
-    n = (size_t)(end - path - 1);
-    if (least + n + 1 > sizeof group) {
-        n = 0; /* a path that long: the root is better than nothing */
+    length = (size_t)(end - path - 1);
+    if (least + length + 1 > sizeof group) {
+        length = 0; /* the path is too long: look at least at the root */
     }
-    memcpy(group + least, path + 1, n);
-    for (n += least; n > least && group[n - 1] == '/'; n--) {
+    memcpy(group + least, path + 1, length);
+    length += least;
+    while (length > least && group[length - 1] == '/') {
+        length--;
     }
-    group[n] = '\0';
+    group[length] = '\0';
     for (;;) {
         if (memory) {
-            dpari_os_group(a, group, strlen(root), version);
+            dpari_os_group(available, group, strlen(root), version);
         }
         if (cpu) {
-            dpari_os_group_cpus(a, group, version);
+            dpari_os_group_cpus(available, group, version);
         }
-        if (n <= least) {
+        if (length <= least) {
             return;
         }
-        while (n > least && group[n - 1] != '/') {
-            n--;
+        while (length > least && group[length - 1] != '/') {
+            length--;
         }
-        n -= n > least;
-        group[n] = '\0';
+        length -= length > least;
+        group[length] = '\0';
     }
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_os_groups(dpari_available *a, const char *text,
+DPARI_INTERNAL DPARI_COLD void dpari_os_groups(dpari_available *available, const char *text,
                                                const char *root)
 {
     while (*text) {
         const char *end = strchr(text, '\n');
         const size_t bytes = end ? (size_t)(end - text) : strlen(text);
-        dpari_os_group_line(a, text, bytes, root);
+        dpari_os_group_line(available, text, bytes, root);
         text += bytes + (end != NULL);
     }
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *a)
+DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *available)
 {
     const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
     char text[2 * DPARI_OS_PATH]; /* a line for each of some 12 hierarchies of version 1 */
-    a->bytes = kib < 0 ? INT64_MAX : kib * 1024;
-    a->most = 0;
-    a->group[0] = '\0';
-    a->cpus = INT32_MAX;
+    available->bytes = kib < 0 ? INT64_MAX : kib * 1024;
+    available->most = 0;
+    available->group[0] = '\0';
+    available->cpus = INT32_MAX;
     dpari_os_text("/proc/self/cgroup", text, sizeof text);
-    a->who = dpari_os_namespace("cgroup");
+    available->who = dpari_os_namespace("cgroup");
     for (const char *at = text; *at != '\0'; at++) {
-        a->who = (a->who ^ (uint64_t)(unsigned char)*at) * UINT64_C(0x100000001b3);
+        available->who = (available->who ^ (uint64_t)(unsigned char)*at) * UINT64_C(0x100000001b3);
     }
-    dpari_os_groups(a, text, "/sys/fs/cgroup");
+    dpari_os_groups(available, text, "/sys/fs/cgroup");
 }
 
-/* ---- threads ----------------------------------------------------------------------------------
- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
-/* omp_pause_resource_all of OpenMP 5.0, which GNU's libgomp, LLVM's libomp and Intel's have. Weak,
- * because a program without OpenMP has none: the address is NULL then. Under a name of our own,
- * because omp.h declares it with an enumeration.
+/* omp_pause_resource_all of OpenMP 5.0, which libgomp (GNU), libomp (LLVM) and Intel's runtime
+ * have. The declaration is weak, so that its address is NULL in a program without OpenMP, and has a
+ * name of our own, because omp.h declares the function with an enumeration.
  *
  * Why it is called before ranks are forked: libgomp keeps its threads after a parallel region. A
  * fork copies none of them, but the child believes that it has them and waits for them for ever in
- * its first region. Paused, parent and child start new threads when they need some.
+ * its first region. After a pause, parent and child start new threads when they need some.
  *
  * Why a forked rank calls it before it ends by _exit: libomp writes a file /dev/shm/
  * __KMP_REGISTERED_LIB_pid_uid in every process that runs a parallel region, and removes it in a
@@ -3901,8 +3942,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_pause_openmp(int kind)
     }
 }
 
-/* Before 2.34 glibc had threads in a library of their own, which a program may be linked without.
- */
+/* Before 2.34 glibc had threads in a library of its own (-lpthread), which a program may be linked
+ * without. */
 #if defined(__GLIBC__) && (__GLIBC__ == 2 && __GLIBC_MINOR__ < 34)
 #pragma weak pthread_create
 #pragma weak pthread_join
@@ -3930,34 +3971,34 @@ DPARI_API DPARI_COLD void dpari_os_join(dpari_thread thread)
     pthread_join(made, NULL);
 }
 
-DPARI_API DPARI_COLD void dpari_os_error(dpar_text *t, int number)
+DPARI_API DPARI_COLD void dpari_os_error(dpar_text *out, int number)
 {
     switch (number) {
-    case ENOMEM: dpar_text_put(t, "out of memory"); break;
-    case ENOSPC: dpar_text_put(t, "no space left (is /dev/shm too small?)"); break;
+    case ENOMEM: dpar_text_put(out, "out of memory"); break;
+    case ENOSPC: dpar_text_put(out, "no space left (is /dev/shm too small?)"); break;
     case EACCES:
-    case EPERM: dpar_text_put(t, "not permitted"); break;
+    case EPERM: dpar_text_put(out, "not permitted"); break;
     case EMFILE:
-    case ENFILE: dpar_text_put(t, "too many open files"); break;
-    case EAGAIN: dpar_text_put(t, "too many processes or threads"); break;
-    case EFBIG: dpar_text_put(t, "larger than the limit on files (ulimit -f)"); break;
-    case ENOSYS: dpar_text_put(t, "this system has no such call"); break;
-    default: dpar_text_put(t, "error "); dpari_text_int(t, number);
+    case ENFILE: dpar_text_put(out, "too many open files"); break;
+    case EAGAIN: dpar_text_put(out, "too many processes or threads"); break;
+    case EFBIG: dpar_text_put(out, "larger than the limit on files (ulimit -f)"); break;
+    case ENOSYS: dpar_text_put(out, "this system has no such call"); break;
+    default: dpar_text_put(out, "error "); dpari_text_int(out, number);
     }
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes,
                                                    int number)
 {
-    dpar_text t;
+    dpar_text out;
     if (why) {
-        dpar_text_init(&t, why->text, sizeof why->text);
-        dpar_text_put(&t, what);
+        dpar_text_init(&out, why->text, sizeof why->text);
+        dpar_text_put(&out, what);
         if (bytes > 0) {
-            dpari_text_print(&t, "%ld bytes", bytes);
+            dpari_text_print(&out, "%ld bytes", bytes);
         }
-        dpar_text_put(&t, ": ");
-        dpari_os_error(&t, number);
+        dpar_text_put(&out, ": ");
+        dpari_os_error(&out, number);
     }
     return DPAR_E_SYSTEM;
 }
