@@ -16418,99 +16418,123 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
 
 /* ==== comm/launch.c ==== */
 
-/* Starts ranks on this machine and supervises them, for dpar_launch and dpar_init_or_launch; joins
- * ranks that a launcher started, for dpar_init.
+/* Starts ranks on this machine and supervises them (dpar_launch, dpar_launch_main,
+ * dpar_init_or_launch), or joins ranks that a launcher has started (dpar_init).
  *
- * The calling process makes the shared segment and forks one process per rank (or starts a new
- * process of the program, for dpar_init_or_launch, or a thread). It then waits for them as their
- * supervisor: it records how each ends, breaks the communicator if one fails, and kills ranks that
- * do not end in time. A rank whose function never returns is detected by counters in the segment
- * that each rank advances when it begins an operation or waits. The first rank that failed
- * determines status and message. */
+ * Starting. The calling process makes the shared segment, then one rank after the other: a forked
+ * process that runs the user's function, a new process of the same program that inherits the
+ * segment as an open file (dpar_init_or_launch), or a thread. A single rank of dpar_launch runs in
+ * the calling process. Each rank has a seat, in memory that all processes share. The rank writes
+ * there what its function returned, and the supervisor how the process ended.
+ *
+ * Supervising processes. The caller sleeps until a rank may have ended (a pidfd for each rank, or
+ * short naps), and then
+ *   1. reaps the ranks that have ended and marks them dead in the segment, which ends all waits for
+ *      them at once;
+ *   2. once a rank has failed, gives the others grace_s to end, and then kills them, unless they
+ *      have shrunk the failed rank away;
+ *   3. once a rank has ended, kills the others if none of them has made progress for the longer of
+ *      timeout_s and grace_s. Progress means that the rank's pulse changes, a number that advances
+ *      with each operation that it begins and while it waits in one (dpari_segment_pulse);
+ *   4. kills all ranks if none has ended, this process had several threads when it forked, and for
+ *      timeout_s no rank has advanced its pulse or used its processor, and all are asleep.
+ * Threads cannot be killed, and are only joined.
+ *
+ * Judging. The rank that failed first on its own, rather than because of another's failure,
+ * determines status and message.
+ *
+ * Joining. dpar_init opens the segment that it inherited, if dpar_init_or_launch started this
+ * process; otherwise the ranks of the job agree on one through a socket (meet.c). dpar_mpi.h also
+ * uses dpari_job_join, for ranks that are all on one node. */
 
-/* What a launch knows of one rank. The first part is written by the rank, before it ends, the rest
- * by the supervisor. It lies in memory that both see. */
+/* What a launch knows of one rank. The rank writes the first four fields, `ended` and `follows`
+ * before it ends, the supervisor writes the rest. It is in memory that both see. */
 typedef struct dpari_seat {
     int32_t returned;   /* 1: result is what fn returned */
-    int32_t result;     /* of fn; 0: fine */
+    int32_t result;     /* what fn returned; 0 is success */
     dpar_status status; /* of joining and closing */
-    dpar_why why;       /* when that failed */
-    double ended;       /* when it returned, or was found ended: orders the failures */
-    double found;       /* when it was found ended; before that: when its pulse last changed */
-    uint64_t pulse;     /* dpari_segment_pulse */
-    uint64_t heard;     /* the same, when it was last compared to see whether all are silent */
-    int64_t used;       /* nanoseconds of processor time by then */
-    int32_t follows;    /* 1: its communicator was broken by then, by another's failure */
+    dpar_why why;       /* why joining, closing or starting the program failed */
+    double ended;       /* s, when it returned, or was found ended: orders the failures */
+    double found;       /* s, when it was found ended; before: when its pulse last changed */
+    uint64_t pulse;     /* dpari_segment_pulse at `found` */
+    uint64_t heard;     /* the pulse when the supervisor last looked whether all are silent, */
+    int64_t used;       /* and the nanoseconds of processor time that it had used by then */
+    int32_t follows;    /* 1: its communicator was already broken, by another rank's failure */
     pid_t pid;
     dpari_thread thread;
-    int32_t gone;   /* 1: it has ended and was waited for */
-    int32_t ending; /* exit status, or -signal; unknown: see dpari_seat_reap */
-    int32_t killed; /* by the supervisor */
-    struct dpari_launch *launch;
+    int32_t gone;                /* 1: it has ended and was waited for */
+    int32_t ending;              /* exit status, or -signal, or DPARI_ENDING_UNKNOWN */
+    int32_t killed;              /* 1: by the supervisor */
+    struct dpari_launch *launch; /* for a thread, which gets only its seat */
 } dpari_seat;
 
-/* What ranks that are new processes of this program are started with. The environment begins with
- * dpar's own variables, in `text`, whose numbers each child fills in after the fork. */
+/* How to start ranks that are new processes of this program. The environment begins with dpar's own
+ * variables, in `text`, whose numbers each child fills in after the fork. */
 enum { DPARI_IMAGE_TEXTS = 5 };
 typedef struct dpari_image {
     char path[4096];
     char **words;
     char **environment;
-    int64_t bytes; /* of it */
+    int64_t bytes; /* of environment */
     char text[DPARI_IMAGE_TEXTS][48];
 } dpari_image;
 
 typedef struct dpari_launch {
-    int32_t n, left;
+    int32_t n, left; /* ranks, and those that have not ended */
     dpar_main fn;
     void *arg;
-    dpari_image *image; /* NULL: ranks run fn */
+    dpari_image *image; /* NULL if ranks run fn */
     const dpar_world_desc *options;
-    double grace_s, timeout_s;
-    double forgiven; /* when it was last looked whether the whole job was suspended */
+    double grace_s, timeout_s; /* timeout_s <= 0: there is no deadline */
+    double forgiven;           /* s, when it last looked whether the whole job was suspended */
     pid_t parent;
-    int64_t threads;      /* of this process when it forked; 1 where ranks do not depend on that */
-    double looked;        /* when it was last looked whether ranks are silent, */
-    double silent_s;      /* and for how long all have been */
-    int32_t silent;       /* all were killed for that */
-    int32_t hung;         /* those that were left did nothing any more, and were killed for that */
-    double nap;           /* without pidfds: how long to sleep next */
-    int32_t watching;     /* every rank has a pidfd */
-    struct pollfd *watch; /* fd -1: it has ended */
+    int64_t threads;      /* of this process when it forked; 1 if ranks do not depend on that */
+    double looked;        /* s, when it last looked whether ranks are silent, */
+    double silent_s;      /* and for how long all of them have been */
+    int32_t silent;       /* 1: all were killed for that */
+    int32_t hung;         /* 1: the remaining ranks made no progress and were killed for that */
+    double nap;           /* s; without pidfds, how long to sleep next */
+    int32_t watching;     /* 1: every rank has a pidfd */
+    struct pollfd *watch; /* [n]; fd -1: the rank has ended */
     dpari_seat *seat;
     dpari_segment segment;
     dpari_verdict verdict;
 } dpari_launch;
 
-/* The signal is not known: somebody else took the exit status (SIGCHLD is ignored). */
+/* The exit status is not known, because the system discarded it (the program ignores SIGCHLD). More
+ * than any exit status. */
 enum { DPARI_ENDING_UNKNOWN = 1 << 20 };
 
-/* The options that are judged here; the rest are by whoever makes the segment. */
-static dpar_status dpari_launch_options(const dpar_world_desc *o, dpar_why *why)
+/* Checks the options that matter to a launch. dpari_segment_make checks the others. */
+static dpar_status dpari_launch_options(const dpar_world_desc *options, dpar_why *why)
 {
-    if (o != NULL && !(o->grace_s >= 0.0 && o->grace_s <= 1e9)) {
-        return dpari_say(DPAR_E_ARG, why, "grace_s is 0 .. 1e9 seconds", 0, 0, 0, 0);
+    if (options == NULL) {
+        return DPAR_OK;
     }
-    if (o != NULL && !dpari_finite(o->timeout_s)) {
-        return dpari_say(DPAR_E_ARG, why, "timeout_s is no number of seconds", 0, 0, 0, 0);
+    if (!(options->grace_s >= 0.0 && options->grace_s <= 1e9)) {
+        return dpari_say(DPAR_E_ARG, why, "grace_s must be 0 .. 1e9 seconds", 0, 0, 0, 0);
     }
-    if (o != NULL && o->threads != 0 && o->threads != 1) {
-        return dpari_say(DPAR_E_ARG, why, "threads is 0 or 1, not #", o->threads, 0, 0, 0);
+    if (!dpari_finite(options->timeout_s)) {
+        return dpari_say(DPAR_E_ARG, why, "timeout_s is not a finite number", 0, 0, 0, 0);
+    }
+    if (options->threads != 0 && options->threads != 1) {
+        return dpari_say(DPAR_E_ARG, why, "threads must be 0 or 1, not #", options->threads, 0, 0,
+                         0);
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_world_desc *o,
+static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_world_desc *options,
                                       dpar_why *why)
 {
     if (fn == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_launch needs a function to run", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "dpar_launch: the function is NULL", 0, 0, 0, 0);
     }
     if (n < 1 || n > DPARI_MAX_RANKS) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_launch starts 1 .. # ranks, not #", DPARI_MAX_RANKS,
-                         n, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "dpar_launch: # ranks, but 1 .. # are allowed", n,
+                         DPARI_MAX_RANKS, 0, 0);
     }
-    return dpari_launch_options(o, why);
+    return dpari_launch_options(options, why);
 }
 
 /* Pages that forked ranks share with this process. */
@@ -16520,41 +16544,43 @@ static void *dpari_launch_shared(int64_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
-/* ---- one rank ---------------------------------------------------------------------------------
- */
+/* ---- one rank -------------------------------------------------------------------------------- */
 
-/* Joins, runs fn, closes; the result is in the seat. */
-static void dpari_seat_run(dpari_launch *l, int32_t rank)
+/* Joins, runs fn and closes the communicator. The result is in the seat. */
+static void dpari_seat_run(dpari_launch *launch, int32_t rank)
 {
-    dpari_seat *seat = &l->seat[rank];
+    dpari_seat *seat = &launch->seat[rank];
     dpar_comm *world = NULL;
     dpar_why why;
-    dpar_text t;
+    dpar_text out;
     dpar_status status;
     int result, broken;
-    seat->status = dpari_shm_join(&l->segment, rank, 0, l->options, &world, &seat->why);
+    seat->status = dpari_shm_join(&launch->segment, rank, 0, launch->options, &world, &seat->why);
     if (seat->status != DPAR_OK) {
         seat->follows = seat->status == DPAR_E_PEER;
         seat->ended = dpari_os_now();
-        dpari_segment_ended(&l->segment, rank, 1); /* of a thread nobody else tells the others */
+        dpari_segment_ended(&launch->segment, rank,
+                            1); /* nobody else reports the end of a thread */
         return;
     }
     dpari_shm_lend(world, 1);
-    result = l->fn(world, l->arg);
+    result = launch->fn(world, launch->arg);
     dpari_shm_lend(world, 0);
     broken = world->status != DPAR_OK;
     seat->ended = dpari_os_now();
     seat->follows = broken;
     seat->result = result;
     seat->returned = 1;
-    if (result != 0) { /* the others learn it now, and not when the supervisor has noticed */
-        dpar_text_init(&t, why.text, sizeof why.text);
-        dpari_text_print(&t, "rank %d returned %d", rank, result);
-        dpari_put_failed(&t, dpari_world_of(world), rank);
+    if (result != 0) { /* so that the others need not wait until the supervisor notices */
+        dpar_text_init(&out, why.text, sizeof why.text);
+        dpari_text_print(&out, "rank %d returned %d", rank, result);
+        dpari_put_failed(&out, dpari_world_of(world), rank);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
     status = dpar_comm_free(world);
-    if (status == DPAR_E_ARG && !broken) { /* work was lost; else the others say what went wrong */
+    /* DPAR_E_ARG: operations were never waited for. If it was broken before, the rank that broke it
+     * has the better message. */
+    if (status == DPAR_E_ARG && !broken) {
         seat->status = status;
         dpari_copy_text(seat->why.text, sizeof seat->why.text, dpar_status_text(status),
                         sizeof seat->why.text);
@@ -16563,41 +16589,41 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
     }
 }
 
-/* A child dies with the process that launched it. */
-static void dpari_seat_bind(const dpari_launch *l)
+/* Lets a child die with the process that launched it, on Linux. */
+static void dpari_seat_bind(const dpari_launch *launch)
 {
 #if defined(__linux__)
     prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL, 0UL, 0UL, 0UL);
 #endif
-    if (getppid() != l->parent) {
+    if (getppid() != launch->parent) {
         _exit(1); /* it died before the line above */
     }
 }
 
-/* The life of a forked rank; does not return. _exit: what the program does at its end, it does
- * once, in the process that launched. */
-static void dpari_seat_live(dpari_launch *l, int32_t rank)
+/* Runs a forked rank to its end; does not return. Uses _exit because functions registered with
+ * atexit should run only once, in the process that launched. */
+static void dpari_seat_live(dpari_launch *launch, int32_t rank)
 {
     int fine;
-    dpari_seat_run(l, rank);
-    fine = l->seat[rank].returned && l->seat[rank].result == 0 && l->seat[rank].status == DPAR_OK;
+    dpari_seat_run(launch, rank);
+    fine = launch->seat[rank].returned && launch->seat[rank].result == 0 &&
+           launch->seat[rank].status == DPAR_OK;
     dpari_os_pause_openmp(DPARI_OPENMP_HARD);
     fflush(NULL);
     _exit(fine ? 0 : 1);
 }
 
 /* ---- ranks that are new processes of this program ----------------------------------------------
- * A fork copies one thread of many, and whatever the others hold or are waited for to do is lost. A
- * new process has nothing of its parent's: it runs main from the start, finds by its environment
- * which rank it is (dpari_job_join), and ends by itself. Its memory is the segment that the
- * launching process has made, which it inherits as an open file. So whoever launched watches it as
- * it does forked ranks. */
+ * A fork copies only one thread, so locks that other threads hold stay locked and work that they
+ * should do is never done. A new process does not depend on the threads of its parent: it runs main
+ * from the start, finds in its environment which rank it is (dpari_job_join), and ends by itself.
+ * It inherits the segment of the launching process as an open file, so the supervisor watches it in
+ * the same way as forked ranks. */
 
-/* True if this entry of the environment is a variable that dpari_seat_exec sets. */
+/* True if this entry of the environment is a variable that dpari_image_fill sets. */
 static int dpari_image_says(const dpari_image *image, const char *entry)
 {
-    int i;
-    for (i = 0; i < DPARI_IMAGE_TEXTS; i++) {
+    for (int i = 0; i < DPARI_IMAGE_TEXTS; i++) {
         const char *name = image->text[i];
         size_t at = 0;
         while (name[at] != '=' && entry[at] == name[at]) {
@@ -16610,37 +16636,37 @@ static int dpari_image_says(const dpari_image *image, const char *entry)
     return 0;
 }
 
-/* NAME=value, or NAME=value.more unless more is negative. */
+/* Writes NAME=value, or NAME=value.more unless more is negative. */
 static void dpari_image_put(dpari_image *image, int i, const char *name, int64_t value,
                             int64_t more)
 {
-    dpar_text t;
-    dpar_text_init(&t, image->text[i], sizeof image->text[i]);
-    dpari_text_print(&t, "%s=%ld", name, value);
+    dpar_text out;
+    dpar_text_init(&out, image->text[i], sizeof image->text[i]);
+    dpari_text_print(&out, "%s=%ld", name, value);
     if (more >= 0) {
-        dpari_text_print(&t, ".%ld", more);
+        dpari_text_print(&out, ".%ld", more);
     }
 }
 
-static void dpari_image_fill(dpari_image *image, const dpari_launch *l, int32_t rank)
+static void dpari_image_fill(dpari_image *image, const dpari_launch *launch, int32_t rank)
 {
     dpari_image_put(image, 0, "DPAR_RANK", rank, -1);
-    dpari_image_put(image, 1, "DPAR_SIZE", l->n, -1);
+    dpari_image_put(image, 1, "DPAR_SIZE", launch->n, -1);
     dpari_image_put(image, 2, "DPAR_LOCAL_RANK", rank, -1);
-    dpari_image_put(image, 3, "DPAR_LOCAL_SIZE", l->n, -1);
-    dpari_image_put(image, 4, DPARI_JOB_SEGMENT, l->segment.fd, (int64_t)getpid());
+    dpari_image_put(image, 3, "DPAR_LOCAL_SIZE", launch->n, -1);
+    dpari_image_put(image, 4, DPARI_JOB_SEGMENT, launch->segment.fd, (int64_t)getpid());
 }
 
-/* The environment of this process with dpar's variables in place of those that it has. */
-static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *l, char **words,
+/* Copies the environment of this process, with dpar's variables in place of those that it has. */
+static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *launch, char **words,
                                     dpar_why *why)
 {
     char **mine = dpari_os_environment();
-    int64_t i, count = 0, used = 0;
+    int64_t count = 0, used = 0;
     if (words == NULL || words[0] == NULL || dpari_os_program(words[0], image->path, 4096) != 0) {
         return dpari_say(DPAR_E_ARG, why,
-                         "# ranks cannot be started: argv does not say which program this is", l->n,
-                         0, 0, 0);
+                         "# ranks cannot be started: argv does not say which program this is",
+                         launch->n, 0, 0, 0);
     }
     while (mine != NULL && mine[count] != NULL) {
         count++;
@@ -16651,11 +16677,11 @@ static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *l, c
     if (image->environment == NULL) {
         return dpari_os_why(why, "a copy of the environment", image->bytes, ENOMEM);
     }
-    dpari_image_fill(image, l, 0);
-    for (i = 0; i < DPARI_IMAGE_TEXTS; i++) {
+    dpari_image_fill(image, launch, 0);
+    for (int i = 0; i < DPARI_IMAGE_TEXTS; i++) {
         image->environment[used++] = image->text[i];
     }
-    for (i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++) {
         if (!dpari_image_says(image, mine[i])) {
             image->environment[used++] = mine[i];
         }
@@ -16663,200 +16689,204 @@ static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *l, c
     return DPAR_OK;
 }
 
-/* Becomes a new process of the program; does not return. What fails is in the seat. */
-static void dpari_seat_exec(dpari_launch *l, int32_t rank)
+/* Becomes a new process of the program; does not return. If that fails, the seat has the reason. */
+static void dpari_seat_exec(dpari_launch *launch, int32_t rank)
 {
-    dpari_image *image = l->image;
-    dpari_seat *seat = &l->seat[rank];
-    dpar_text t;
-    dpari_image_fill(image, l, rank);
-    fcntl(l->segment.fd, F_SETFD, 0);
+    dpari_image *image = launch->image;
+    dpari_seat *seat = &launch->seat[rank];
+    dpar_text out;
+    dpari_image_fill(image, launch, rank);
+    fcntl(launch->segment.fd, F_SETFD, 0); /* otherwise execve would close it */
     execve(image->path, image->words, image->environment);
-    dpar_text_init(&t, seat->why.text, sizeof seat->why.text);
-    dpari_text_print(&t, "%s cannot be started: ", image->path);
-    dpari_os_error(&t, errno);
+    dpar_text_init(&out, seat->why.text, sizeof seat->why.text);
+    dpari_text_print(&out, "%s cannot be started: ", image->path);
+    dpari_os_error(&out, errno);
     seat->status = DPAR_E_SYSTEM;
     _exit(127);
 }
 
-/* ---- the supervisor ---------------------------------------------------------------------------
- */
+/* ---- the supervisor -------------------------------------------------------------------------- */
 
-static int dpari_seat_failed(const dpari_seat *s)
+static int dpari_seat_failed(const dpari_seat *seat)
 {
-    return !s->returned || s->result != 0 || s->status != DPAR_OK || s->ending != 0;
+    return !seat->returned || seat->result != 0 || seat->status != DPAR_OK || seat->ending != 0;
 }
 
-/* Tests whether a rank has ended, and records how. Each rank is waited for by its own process id,
- * because the program may have other children that it waits for itself. */
-static int dpari_seat_reap(const dpari_launch *l, dpari_seat *s)
+/* True if a rank has ended; records how. Waits for each rank by its own process id, because the
+ * program may have other children that it waits for itself. */
+static int dpari_seat_reap(const dpari_launch *launch, dpari_seat *seat)
 {
     int ending = 0;
     pid_t got;
     do {
-        got = waitpid(s->pid, &ending, WNOHANG);
+        got = waitpid(seat->pid, &ending, WNOHANG);
     } while (got < 0 && errno == EINTR);
     if (got == 0) {
         return 0;
     }
-    s->gone = 1;
-    if (l->image != NULL) { /* a forked rank has written it itself */
-        s->returned = dpari_segment_has_left(&l->segment, (int32_t)(s - l->seat));
+    seat->gone = 1;
+    if (launch->image != NULL) { /* a forked rank has written this itself */
+        seat->returned = dpari_segment_has_left(&launch->segment, (int32_t)(seat - launch->seat));
     }
-    if (got < 0) {
-        int fine = s->returned && s->result == 0 && s->status == DPAR_OK;
-        s->ending = fine ? 0 : s->returned ? 1 : DPARI_ENDING_UNKNOWN;
+    if (got > 0) {
+        seat->ending = WIFSIGNALED(ending) ? -WTERMSIG(ending) : WEXITSTATUS(ending);
+    } else if (!seat->returned) { /* the exit status was discarded */
+        seat->ending = DPARI_ENDING_UNKNOWN;
     } else {
-        s->ending = WIFSIGNALED(ending) ? -WTERMSIG(ending) : WEXITSTATUS(ending);
+        seat->ending = seat->result != 0 || seat->status != DPAR_OK;
     }
     return 1;
 }
 
-static void dpari_launch_reap(dpari_launch *l)
+/* Reaps the ranks that have ended, and ends the waits of the others for them. */
+static void dpari_launch_reap(dpari_launch *launch)
 {
-    int32_t r;
-    for (r = 0; r < l->n; r++) {
-        dpari_seat *s = &l->seat[r];
-        if (s->gone || (l->watching && l->watch[r].revents == 0) || !dpari_seat_reap(l, s)) {
+    for (int32_t r = 0; r < launch->n; r++) {
+        dpari_seat *seat = &launch->seat[r];
+        if (seat->gone || (launch->watching && launch->watch[r].revents == 0) ||
+            !dpari_seat_reap(launch, seat)) {
             continue;
         }
-        l->left--;
-        l->nap = 0.0;
-        if (l->watching) {
-            close(l->watch[r].fd);
-            l->watch[r].fd = -1;
+        launch->left--;
+        launch->nap = 0.0;
+        if (launch->watching) {
+            close(launch->watch[r].fd);
+            launch->watch[r].fd = -1;
         }
-        dpari_segment_ended(&l->segment, r, s->ending);
-        s->found = dpari_os_now();
-        s->ended = s->ended > 0.0 ? s->ended : s->found;
+        dpari_segment_ended(&launch->segment, r, seat->ending);
+        seat->found = dpari_os_now();
+        if (!(seat->ended > 0.0)) {
+            seat->ended = seat->found;
+        }
     }
 }
 
 /* Returns when the first rank failed that the others have not shrunk away, or 0 if none has. */
-static double dpari_launch_failed(const dpari_launch *l)
+static double dpari_launch_failed(const dpari_launch *launch)
 {
     double first = 0.0;
-    int32_t r;
-    for (r = 0; r < l->n; r++) {
-        const dpari_seat *s = &l->seat[r];
-        if (s->gone && dpari_seat_failed(s) && !dpari_segment_is_behind(&l->segment, r) &&
-            (first <= 0.0 || s->found < first)) {
-            first = s->found;
+    for (int32_t r = 0; r < launch->n; r++) {
+        const dpari_seat *seat = &launch->seat[r];
+        if (seat->gone && dpari_seat_failed(seat) &&
+            !dpari_segment_is_behind(&launch->segment, r) &&
+            (first <= 0.0 || seat->found < first)) {
+            first = seat->found;
         }
     }
     return first;
 }
 
-/* Returns the time since which no rank has ended and the remaining ranks have done nothing. */
-static double dpari_launch_still(dpari_launch *l, double now)
+/* Returns the time since which no rank has ended and the remaining ranks have made no progress. */
+static double dpari_launch_still(dpari_launch *launch, double now)
 {
     double last = 0.0;
-    int32_t r;
-    for (r = 0; r < l->n; r++) {
-        dpari_seat *s = &l->seat[r];
-        const uint64_t pulse = dpari_segment_pulse(&l->segment, r);
-        if (!s->gone && (pulse != s->pulse || s->found <= 0.0)) {
-            s->pulse = pulse;
-            s->found = now;
+    for (int32_t r = 0; r < launch->n; r++) {
+        dpari_seat *seat = &launch->seat[r];
+        const uint64_t pulse = dpari_segment_pulse(&launch->segment, r);
+        if (!seat->gone && (pulse != seat->pulse || seat->found <= 0.0)) {
+            seat->pulse = pulse;
+            seat->found = now;
         }
-        last = dpari_mostf(last, s->found);
+        last = dpari_mostf(last, seat->found);
     }
     return last;
 }
 
 /* True if this rank has neither begun an operation, nor waited in one, nor used its processor since
  * the last look. */
-static int dpari_launch_is_silent(dpari_launch *l, int32_t rank)
+static int dpari_launch_is_silent(dpari_launch *launch, int32_t rank)
 {
-    dpari_seat *s = &l->seat[rank];
-    const uint64_t pulse = dpari_segment_pulse(&l->segment, rank);
-    const int64_t used = dpari_os_used((int32_t)s->pid);
-    const int silent = used >= 0 && used == s->used && pulse == s->heard;
-    s->heard = pulse;
-    s->used = used;
+    dpari_seat *seat = &launch->seat[rank];
+    const uint64_t pulse = dpari_segment_pulse(&launch->segment, rank);
+    const int64_t used = dpari_os_used((int32_t)seat->pid);
+    const int silent = used >= 0 && used == seat->used && pulse == seat->heard;
+    seat->heard = pulse;
+    seat->used = used;
     return silent;
 }
 
-/* True if it sleeps until an event. One that a debugger has stopped or that waits for a disk does
- * not. */
-static int dpari_seat_sleeps(const dpari_seat *s)
+/* True if the rank sleeps until an event, rather than being stopped by a debugger or waiting for a
+ * disk. */
+static int dpari_seat_sleeps(const dpari_seat *seat)
 {
-    return dpari_job_process(s->pid, DPARI_PROCESS_STATE) == 'S';
+    return dpari_job_process(seat->pid, DPARI_PROCESS_STATE) == 'S';
 }
 
 /* Counts for how long all ranks have been silent. A library whose threads were lost in the fork
- * waits for them in every rank, outside of dpar, and nobody's deadline passes. Only where this
- * process had such threads: otherwise ranks that wait for something of their own are let wait. */
-static void dpari_launch_listen(dpari_launch *l)
+ * waits for them in every rank, outside of dpar, so no deadline of an operation ever passes. This
+ * is done only if this process had such threads: otherwise ranks may wait for something of their
+ * own for as long as they like. */
+static void dpari_launch_listen(dpari_launch *launch)
 {
     const double now = dpari_os_now();
-    int32_t r, silent = l->threads > 1 && l->left == l->n;
-    for (r = 0; r < l->n && l->threads > 1; r++) {
-        if (!l->seat[r].gone && !dpari_launch_is_silent(l, r)) {
+    int32_t silent = launch->threads > 1 && launch->left == launch->n;
+    for (int32_t r = 0; r < launch->n && launch->threads > 1; r++) {
+        if (!launch->seat[r].gone && !dpari_launch_is_silent(launch, r)) {
             silent = 0;
         }
     }
-    l->silent_s = silent ? l->silent_s + (now - l->looked) : 0.0;
-    l->looked = now;
-    if (l->timeout_s > 0.0 && l->silent_s >= l->timeout_s) {
-        for (r = 0; r < l->n && silent; r++) {
-            silent = dpari_seat_sleeps(&l->seat[r]);
+    launch->silent_s = silent ? launch->silent_s + (now - launch->looked) : 0.0;
+    launch->looked = now;
+    if (launch->timeout_s > 0.0 && launch->silent_s >= launch->timeout_s) {
+        for (int32_t r = 0; r < launch->n && silent; r++) {
+            silent = dpari_seat_sleeps(&launch->seat[r]);
         }
-        l->silent = silent;
-        l->silent_s = silent ? l->silent_s : 0.0;
+        launch->silent = silent;
+        launch->silent_s = silent ? launch->silent_s : 0.0;
     }
 }
 
-/* Returns the seconds until the ranks that are left are killed; < 0: they are not, as things are.
- * Without this a rank that hangs would keep this process waiting for ever, after the others have
- * seen their deadline pass and have returned. */
-static double dpari_launch_left(dpari_launch *l)
+/* Returns the seconds until the remaining ranks are killed, or a negative number if there is no
+ * reason to kill them so far. Without this a rank that hangs would keep this process waiting for
+ * ever, after the others have seen their deadline pass and have returned. */
+static double dpari_launch_left(dpari_launch *launch)
 {
-    const double now = dpari_os_now(), failed = dpari_launch_failed(l);
-    const double still = l->left < l->n ? dpari_launch_still(l, now) : 0.0;
+    const double now = dpari_os_now();
+    const double failed = dpari_launch_failed(launch);
+    const double still = launch->left < launch->n ? dpari_launch_still(launch, now) : 0.0;
     if (failed > 0.0) {
-        return dpari_mostf(failed + l->grace_s - now, 0.0);
+        return dpari_mostf(failed + launch->grace_s - now, 0.0);
     }
-    if (l->silent) {
+    if (launch->silent) {
         return 0.0;
     }
-    if (still > 0.0 && l->timeout_s > 0.0) {
-        return dpari_mostf(still + dpari_mostf(l->timeout_s, l->grace_s) - now, 0.0);
+    if (still > 0.0 && launch->timeout_s > 0.0) {
+        return dpari_mostf(still + dpari_mostf(launch->timeout_s, launch->grace_s) - now, 0.0);
     }
     return -1.0;
 }
 
-static void dpari_launch_kill(dpari_launch *l)
+static void dpari_launch_kill(dpari_launch *launch)
 {
-    int32_t r;
-    for (r = 0; r < l->n; r++) {
-        /* one that writes a core file ends when that is done, with the signal that says why */
-        if (!l->seat[r].gone && !l->seat[r].killed && !dpari_os_dumps((int32_t)l->seat[r].pid)) {
-            kill(l->seat[r].pid, SIGKILL);
-            l->seat[r].killed = 1;
+    for (int32_t r = 0; r < launch->n; r++) {
+        /* a rank that writes a core file ends by itself, with the signal of its crash */
+        if (!launch->seat[r].gone && !launch->seat[r].killed &&
+            !dpari_os_dumps((int32_t)launch->seat[r].pid)) {
+            kill(launch->seat[r].pid, SIGKILL);
+            launch->seat[r].killed = 1;
         }
     }
 }
 
-/* A descriptor of each rank that becomes readable when it ends; without them (an old kernel, too
- * many files) the supervisor naps between looks. */
-static void dpari_launch_watch(dpari_launch *l)
+/* Opens a descriptor (pidfd) for each rank that becomes readable when the rank ends. If that fails
+ * (an old kernel, too many files), the supervisor naps between looks instead. */
+static void dpari_launch_watch(dpari_launch *launch)
 {
     int32_t r;
-    l->watching = 0;
+    launch->watching = 0;
 #if defined(__linux__) && defined(SYS_pidfd_open)
-    l->watching = 1;
-    for (r = 0; r < l->n; r++) {
-        l->watch[r].events = POLLIN;
-        l->watch[r].fd = (int)syscall(SYS_pidfd_open, l->seat[r].pid, 0U);
-        if (l->watch[r].fd < 0) {
-            l->watching = 0;
+    launch->watching = 1;
+    for (r = 0; r < launch->n; r++) {
+        launch->watch[r].events = POLLIN;
+        launch->watch[r].fd = (int)syscall(SYS_pidfd_open, launch->seat[r].pid, 0U);
+        if (launch->watch[r].fd < 0) {
+            launch->watching = 0;
             break;
         }
     }
-    if (!l->watching) {
+    if (!launch->watching) {
         while (--r >= 0) {
-            close(l->watch[r].fd);
+            close(launch->watch[r].fd);
         }
     }
 #else
@@ -16864,134 +16894,135 @@ static void dpari_launch_watch(dpari_launch *l)
 #endif
 }
 
-/* Until a rank may have ended, at most `seconds`. */
-static void dpari_launch_pause(dpari_launch *l, double seconds)
+/* Sleeps until a rank may have ended, at most `seconds` and at most 0.2 s, so that
+ * dpari_launch_forgive notices when the job was suspended. */
+static void dpari_launch_pause(dpari_launch *launch, double seconds)
 {
-    int32_t r;
-    if (l->watching) {
+    if (launch->watching) {
         double ms = seconds * 1e3 + 1.0;
-        if (poll(l->watch, (nfds_t)l->n, ms < 200.0 ? (int)ms : 200) < 0) {
-            for (r = 0; r < l->n; r++) { /* interrupted: look at all */
-                l->watch[r].revents = l->watch[r].fd >= 0 ? POLLIN : 0;
+        if (poll(launch->watch, (nfds_t)launch->n, ms < 200.0 ? (int)ms : 200) < 0) {
+            for (int32_t r = 0; r < launch->n; r++) { /* interrupted by a signal: look at all */
+                launch->watch[r].revents = launch->watch[r].fd >= 0 ? POLLIN : 0;
             }
         }
         return;
     }
-    l->nap = dpari_leastf(l->nap < 50e-6 ? 50e-6 : 1.5 * l->nap, 5e-3);
-    dpari_os_sleep(dpari_leastf(l->nap, seconds));
+    launch->nap = dpari_leastf(launch->nap < 50e-6 ? 50e-6 : 1.5 * launch->nap, 5e-3);
+    dpari_os_sleep(dpari_leastf(launch->nap, seconds));
 }
 
-/* Ranks have as much longer as this process, and so the whole job, was suspended. They have not
- * been silent in that time, either. */
-static void dpari_launch_forgive(dpari_launch *l)
+/* Moves all deadlines by the time for which this process, and with it the whole job, was suspended.
+ * The ranks do not count as silent in that time. */
+static void dpari_launch_forgive(dpari_launch *launch)
 {
-    const double suspended = dpari_os_suspended(&l->forgiven, dpari_os_now());
-    l->looked += suspended;
-    for (int32_t r = 0; r < l->n && suspended > 0.0; r++) {
-        l->seat[r].found += l->seat[r].found > 0.0 ? suspended : 0.0;
+    const double suspended = dpari_os_suspended(&launch->forgiven, dpari_os_now());
+    launch->looked += suspended;
+    for (int32_t r = 0; r < launch->n && suspended > 0.0; r++) {
+        launch->seat[r].found += launch->seat[r].found > 0.0 ? suspended : 0.0;
     }
 }
 
-/* Seconds to the next look. */
-static double dpari_launch_look(const dpari_launch *l)
+/* Returns the seconds to the next look at the ranks. */
+static double dpari_launch_look(const dpari_launch *launch)
 {
-    if (l->threads > 1 && l->timeout_s > 0.0) {
-        return dpari_leastf(1.0, dpari_mostf(l->timeout_s - l->silent_s, 0.01));
+    if (launch->threads > 1 && launch->timeout_s > 0.0) {
+        return dpari_leastf(1.0, dpari_mostf(launch->timeout_s - launch->silent_s, 0.01));
     }
     return 1.0;
 }
 
-static void dpari_launch_supervise(dpari_launch *l)
+static void dpari_launch_supervise(dpari_launch *launch)
 {
-    dpari_launch_watch(l);
-    l->looked = dpari_os_now();
-    while (l->left > 0) {
-        const double left = dpari_launch_left(l);
-        dpari_launch_pause(l, left < 0.0 ? dpari_launch_look(l) : left);
-        dpari_launch_forgive(l);
-        dpari_launch_reap(l);
-        dpari_launch_listen(l);
-        if (l->left > 0 && dpari_launch_left(l) == 0.0) {
-            l->hung = dpari_launch_failed(l) <= 0.0 && !l->silent;
-            dpari_launch_kill(l);
+    dpari_launch_watch(launch);
+    launch->looked = dpari_os_now();
+    while (launch->left > 0) {
+        const double left = dpari_launch_left(launch);
+        dpari_launch_pause(launch, left < 0.0 ? dpari_launch_look(launch) : left);
+        dpari_launch_forgive(launch);
+        dpari_launch_reap(launch);
+        dpari_launch_listen(launch);
+        if (launch->left > 0 && dpari_launch_left(launch) == 0.0) {
+            launch->hung = dpari_launch_failed(launch) <= 0.0 && !launch->silent;
+            dpari_launch_kill(launch);
         }
     }
 }
 
-DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
+/* Forks all ranks and supervises them to their end. If one cannot be forked, kills the others. */
+DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_launch_fork(dpari_launch *launch, dpar_why *why)
 {
-    int32_t r, started;
+    int32_t started;
     int number = 0;
-    dpar_text t;
-    l->parent = getpid();
-    l->threads = 1;
-    if (l->image == NULL) {
+    dpar_text out;
+    launch->parent = getpid();
+    launch->threads = 1;
+    if (launch->image == NULL) {
         dpari_os_pause_openmp(DPARI_OPENMP_SOFT);
-        l->threads = dpari_job_process(l->parent, DPARI_PROCESS_THREADS);
+        launch->threads = dpari_job_process(launch->parent, DPARI_PROCESS_THREADS);
     }
-    fflush(NULL); /* what is in the buffers now is printed once, by this process */
-    for (started = 0; started < l->n; started++) {
+    fflush(NULL); /* otherwise each rank would print what is in the buffers now */
+    for (started = 0; started < launch->n; started++) {
         pid_t pid = fork();
         if (pid == 0) {
-            dpari_seat_bind(l);
-            if (l->image != NULL) {
-                dpari_seat_exec(l, started);
+            dpari_seat_bind(launch);
+            if (launch->image != NULL) {
+                dpari_seat_exec(launch, started);
             }
-            dpari_seat_live(l, started);
+            dpari_seat_live(launch, started);
         }
         if (pid < 0) {
             number = errno;
             break;
         }
-        l->seat[started].pid = pid;
+        launch->seat[started].pid = pid;
     }
-    if (started == l->n) {
-        dpari_launch_supervise(l);
+    if (started == launch->n) {
+        dpari_launch_supervise(launch);
         return DPAR_OK;
     }
-    for (r = 0; r < started; r++) { /* they wait for the missing ones and have not begun */
-        kill(l->seat[r].pid, SIGKILL);
-        while (waitpid(l->seat[r].pid, NULL, 0) < 0 && errno == EINTR) {
+    for (int32_t r = 0; r < started; r++) { /* they wait for the missing ones: fn has not begun */
+        kill(launch->seat[r].pid, SIGKILL);
+        while (waitpid(launch->seat[r].pid, NULL, 0) < 0 && errno == EINTR) {
         }
     }
-    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    dpari_text_print(&t, "rank %d of %d could not be forked: ", started, l->n);
-    dpari_os_error(&t, number);
+    dpar_text_init(&out, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_print(&out, "rank %d of %d could not be forked: ", started, launch->n);
+    dpari_os_error(&out, number);
     return DPAR_E_SYSTEM;
 }
 
 static void *dpari_seat_thread(void *at)
 {
-    dpari_seat *s = (dpari_seat *)at;
-    dpari_seat_run(s->launch, (int32_t)(s - s->launch->seat));
+    dpari_seat *seat = (dpari_seat *)at;
+    dpari_seat_run(seat->launch, (int32_t)(seat - seat->launch->seat));
     return NULL;
 }
 
-static dpar_status dpari_launch_threads(dpari_launch *l, dpar_why *why)
+/* Starts all ranks as threads and joins them. */
+static dpar_status dpari_launch_threads(dpari_launch *launch, dpar_why *why)
 {
-    int32_t r, started;
-    for (started = 0; started < l->n; started++) {
-        dpari_seat *s = &l->seat[started];
-        s->launch = l;
-        if (dpari_os_thread(&s->thread, dpari_seat_thread, s) != 0) {
+    int32_t started;
+    for (started = 0; started < launch->n; started++) {
+        dpari_seat *seat = &launch->seat[started];
+        seat->launch = launch;
+        if (dpari_os_thread(&seat->thread, dpari_seat_thread, seat) != 0) {
             break;
         }
     }
-    for (r = started; r < l->n; r++) {
-        dpari_segment_ended(&l->segment, r, 1);
+    for (int32_t r = started; r < launch->n; r++) {
+        dpari_segment_ended(&launch->segment, r, 1); /* so that the others do not wait for it */
     }
-    for (r = 0; r < started; r++) {
-        dpari_os_join(l->seat[r].thread);
+    for (int32_t r = 0; r < started; r++) {
+        dpari_os_join(launch->seat[r].thread);
     }
-    if (started < l->n) {
-        return dpari_say(DPAR_E_SYSTEM, why, "thread # of # could not be started", started, l->n, 0,
-                         0);
+    if (started < launch->n) {
+        return dpari_say(DPAR_E_SYSTEM, why, "thread # of # could not be started", started,
+                         launch->n, 0, 0);
     }
     return DPAR_OK;
 }
 
-/* ---- what is said of it -----------------------------------------------------------------------
- */
+/* ---- judging: which rank failed first, and the message --------------------------------------- */
 
 static const char *dpari_signal_name(int number)
 {
@@ -17016,179 +17047,189 @@ static const char *dpari_signal_name(int number)
     }
 }
 
-/* The end of a rank that is a process of its own, which no signal killed. */
-static void dpari_seat_say_program(const dpari_seat *s, int32_t rank, dpar_text *t)
+/* Writes how a rank ended that is a new process of the program and that no signal killed. */
+static void dpari_seat_say_program(const dpari_seat *seat, int32_t rank, dpar_text *out)
 {
-    if (s->status != DPAR_OK) {
-        dpari_text_print(t, "rank %d: %s", rank, s->why.text);
-    } else if (s->ending == DPARI_ENDING_UNKNOWN) {
-        dpari_text_print(
-            t, "rank %d ended before dpar_finalize (SIGCHLD is ignored, so nobody knows how)",
-            rank);
+    if (seat->status != DPAR_OK) {
+        dpari_text_print(out, "rank %d: %s", rank, seat->why.text);
+    } else if (seat->ending == DPARI_ENDING_UNKNOWN) {
+        dpari_text_print(out,
+                         "rank %d ended before dpar_finalize (its exit status is not known, "
+                         "because SIGCHLD is ignored)",
+                         rank);
     } else {
-        dpari_text_print(t, "rank %d ended with exit status %d%s", rank, s->ending,
-                         s->returned ? "" : " before dpar_finalize");
+        dpari_text_print(out, "rank %d ended with exit status %d%s", rank, seat->ending,
+                         seat->returned ? "" : " before dpar_finalize");
     }
 }
 
-/* "rank 2 was killed by signal 9 (SIGKILL)". */
-static void dpari_seat_say(const dpari_launch *l, int32_t rank, dpar_text *t)
+/* Writes how a rank failed, as "rank 2 was killed by signal 9 (SIGKILL)". */
+static void dpari_seat_say(const dpari_launch *launch, int32_t rank, dpar_text *out)
 {
-    const dpari_seat *s = &l->seat[rank];
-    if (l->image != NULL && s->ending >= 0) {
-        dpari_seat_say_program(s, rank, t);
+    const dpari_seat *seat = &launch->seat[rank];
+    if (launch->image != NULL && seat->ending >= 0) {
+        dpari_seat_say_program(seat, rank, out);
         return;
     }
-    dpari_text_print(t, "rank %d", rank);
-    if (s->ending < 0) {
-        dpari_text_print(t, "%s%d (%s)",
-                         s->returned ? " returned and was then killed by signal "
-                                     : " was killed by signal ",
-                         -s->ending, dpari_signal_name(-s->ending));
-    } else if (s->status != DPAR_OK) {
-        dpari_text_print(t, "%s%s",
-                         s->returned ? " returned 0, but had not waited for all that it had posted"
-                                     : " could not join: ",
-                         s->returned ? "" : s->why.text);
-    } else if (s->returned) {
-        dpari_text_print(t, " returned %d", s->result);
-    } else if (s->ending == DPARI_ENDING_UNKNOWN) {
-        dpar_text_put(t, " ended before its function returned (SIGCHLD is ignored, so nobody "
-                         "knows how)");
+    dpari_text_print(out, "rank %d", rank);
+    if (seat->ending < 0) {
+        dpari_text_print(out, "%s was killed by signal %d (%s)",
+                         seat->returned ? " returned and then" : "", -seat->ending,
+                         dpari_signal_name(-seat->ending));
+    } else if (seat->status != DPAR_OK && seat->returned) {
+        dpar_text_put(out, " returned 0, but had not waited for all that it had posted");
+    } else if (seat->status != DPAR_OK) {
+        dpari_text_print(out, " could not join: %s", seat->why.text);
+    } else if (seat->returned) {
+        dpari_text_print(out, " returned %d", seat->result);
+    } else if (seat->ending == DPARI_ENDING_UNKNOWN) {
+        dpar_text_put(out, " ended before its function returned (its exit status is not known, "
+                           "because SIGCHLD is ignored)");
     } else {
-        dpari_text_print(t, " left the program with status %d before its function returned",
-                         s->ending);
+        dpari_text_print(out, " left the program with status %d before its function returned",
+                         seat->ending);
     }
 }
 
-/* The rank whose failure came first; one that only followed another's counts last. -1: none. */
-static int32_t dpari_launch_culprit(const dpari_launch *l)
+/* Returns the rank that failed first, or -1 if none did. A rank that failed after another had
+ * broken its communicator comes after those that failed on their own. */
+static int32_t dpari_launch_culprit(const dpari_launch *launch)
 {
-    int32_t r, first = -1;
-    for (r = 0; r < l->n; r++) {
-        const dpari_seat *s = &l->seat[r], *f = &l->seat[first < 0 ? 0 : first];
-        if (!dpari_seat_failed(s) || s->killed) {
+    const dpari_seat *first = NULL;
+    for (int32_t r = 0; r < launch->n; r++) {
+        const dpari_seat *seat = &launch->seat[r];
+        if (!dpari_seat_failed(seat) || seat->killed) {
             continue;
         }
-        if (first < 0 || s->follows < f->follows ||
-            (s->follows == f->follows && s->ended < f->ended)) {
-            first = r;
+        if (first == NULL || seat->follows < first->follows ||
+            (seat->follows == first->follows && seat->ended < first->ended)) {
+            first = seat;
         }
     }
-    return first;
+    return first != NULL ? (int32_t)(first - launch->seat) : -1;
 }
 
-static const char *dpari_launch_killed_why(const dpari_launch *l)
+/* Appends the ranks that were killed and why, and returns how many there are. Names 8 of them. */
+static int32_t dpari_launch_put_killed(const dpari_launch *launch, dpar_text *out)
 {
-    return l->hung ? "killed because they did nothing more when others had ended: rank "
-                   : "killed because they went on: rank ";
+    int32_t killed = 0;
+    for (int32_t r = 0; r < launch->n; r++) {
+        if (!launch->seat[r].killed || !dpari_seat_failed(&launch->seat[r])) {
+            continue;
+        }
+        killed++;
+        if (killed == 1) {
+            dpar_text_put(out, out->used > 0 ? "; killed because they " : "killed because they ");
+            dpar_text_put(out, launch->hung ? "did nothing more when others had ended: rank "
+                                            : "went on: rank ");
+        }
+        if (killed <= 8) {
+            dpari_text_print(out, "%s%d", killed > 1 ? ", " : "", r);
+        }
+    }
+    dpar_text_put(out, killed > 8 ? ", ..." : "");
+    return killed;
 }
 
-static dpar_status dpari_launch_say_silent(const dpari_launch *l, dpar_why *why)
+static dpar_status dpari_launch_say_silent(const dpari_launch *launch, dpar_why *why)
 {
-    dpar_text t;
-    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    dpari_text_print(&t,
+    dpar_text out;
+    dpar_text_init(&out, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_print(&out,
                      "no rank made a call or used its processor for %.1f s. This process had %ld "
                      "threads when it forked its ranks, which not all libraries survive: launch "
                      "before they start threads, or use dpar_init_or_launch",
-                     l->timeout_s, l->threads);
+                     launch->timeout_s, launch->threads);
     return DPAR_E_TIMEOUT;
 }
 
-static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
+/* Returns the status of the launch and writes the message. */
+static dpar_status dpari_launch_judge(const dpari_launch *launch, dpar_why *why)
 {
-    int32_t r, killed = 0, first = dpari_launch_culprit(l);
+    const int32_t first = dpari_launch_culprit(launch);
+    int32_t killed;
     dpar_why broke;
-    dpar_text t;
-    if (l->silent) {
-        return dpari_launch_say_silent(l, why);
+    dpar_text out;
+    if (launch->silent) {
+        return dpari_launch_say_silent(launch, why);
     }
-    if (first < 0 && !l->hung) {
+    if (first < 0 && !launch->hung) {
         return DPAR_OK;
     }
-    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpar_text_init(&out, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     if (first >= 0) {
-        dpari_seat_say(l, first, &t);
-        if (l->seat[first].follows && dpari_segment_broke(&l->segment, &broke)) {
-            dpari_text_print(&t, " after: %s", broke.text);
+        dpari_seat_say(launch, first, &out);
+        if (launch->seat[first].follows && dpari_segment_broke(&launch->segment, &broke)) {
+            dpari_text_print(&out, " after: %s", broke.text);
         }
-        dpar_text_put(&t, dpari_segment_is_behind(&l->segment, first)
-                              ? "; others have gone on without it"
-                              : "");
-    }
-    for (r = 0; r < l->n; r++) {
-        if (l->seat[r].killed && dpari_seat_failed(&l->seat[r]) && killed++ < 8) {
-            dpari_text_print(&t, "%s%s%d",
-                             killed > 1   ? ", "
-                             : first >= 0 ? "; "
-                                          : "",
-                             killed > 1 ? "" : dpari_launch_killed_why(l), r);
+        if (dpari_segment_is_behind(&launch->segment, first)) {
+            dpar_text_put(&out, "; others have gone on without it");
         }
     }
-    dpar_text_put(&t, killed > 8 ? ", ..." : "");
-    if (l->threads > 1 && (killed > 0 || (first >= 0 && l->seat[first].ending < 0))) {
-        dpari_text_print(&t, "; this process had %ld threads when it forked its ranks", l->threads);
+    killed = dpari_launch_put_killed(launch, &out);
+    if (launch->threads > 1 && (killed > 0 || (first >= 0 && launch->seat[first].ending < 0))) {
+        dpari_text_print(&out, "; this process had %ld threads when it forked its ranks",
+                         launch->threads);
     }
     return first < 0 && killed == 0 ? DPAR_OK : DPAR_E_PEER;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
-/* What the program returns for a rank that failed; 0 where it says nothing itself. */
-static int32_t dpari_seat_result(const dpari_launch *l, const dpari_seat *s)
+/* Returns the exit code that a failed rank chose for the program, or 0 if it chose none. */
+static int32_t dpari_seat_result(const dpari_launch *launch, const dpari_seat *seat)
 {
-    if (l->image != NULL) {
-        return s->ending > 0 && s->ending < 256 ? s->ending : 0;
+    if (launch->image != NULL) {
+        return seat->ending > 0 && seat->ending < 256 ? seat->ending : 0;
     }
-    return s->returned ? s->result : 0;
+    return seat->returned ? seat->result : 0;
 }
 
-static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
+/* Makes the segment, runs all ranks to their end and judges them. */
+static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
 {
-    dpar_status status = dpari_segment_make(&l->segment, l->n, l->options, why);
+    dpar_status status = dpari_segment_make(&launch->segment, launch->n, launch->options, why);
     if (status != DPAR_OK) {
         return status;
     }
-    if (l->n == 1 && l->image == NULL) {
-        dpari_seat_run(l, 0);
-    } else if (l->options != NULL && l->options->threads) {
-        status = dpari_launch_threads(l, why);
+    if (launch->n == 1 && launch->image == NULL) {
+        dpari_seat_run(launch, 0);
+    } else if (launch->options != NULL && launch->options->threads) {
+        status = dpari_launch_threads(launch, why);
     } else {
-        status = dpari_launch_fork(l, why);
+        status = dpari_launch_fork(launch, why);
     }
-    if (status == DPAR_OK) {
-        const int32_t first = dpari_launch_culprit(l);
-        const int32_t result = first >= 0 ? dpari_seat_result(l, &l->seat[first]) : 0;
-        l->verdict.said = dpari_segment_said(&l->segment);
-        l->verdict.result = result != 0 ? result : 1;
-        status = dpari_launch_judge(l, why);
+    if (status == DPAR_OK) { /* all ranks were started */
+        const int32_t first = dpari_launch_culprit(launch);
+        const int32_t result = first >= 0 ? dpari_seat_result(launch, &launch->seat[first]) : 0;
+        launch->verdict.said = dpari_segment_said(&launch->segment);
+        launch->verdict.result = result != 0 ? result : 1;
+        status = dpari_launch_judge(launch, why);
     }
-    dpari_segment_close(&l->segment);
+    dpari_segment_close(&launch->segment);
     return status;
 }
 
 /* Starts all ranks and waits for them. n, options and the function are set in l; the rest is
  * zero. */
-static dpar_status dpari_launch_all(dpari_launch *l, dpari_verdict *verdict, dpar_why *why)
+static dpar_status dpari_launch_all(dpari_launch *launch, dpari_verdict *verdict, dpar_why *why)
 {
-    const dpar_world_desc *options = l->options;
-    const int64_t bytes = l->n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
+    const dpar_world_desc *options = launch->options;
+    const int64_t bytes = launch->n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
     dpar_status status;
-    l->verdict = *verdict;
-    l->seat = (dpari_seat *)dpari_launch_shared(bytes);
-    if (l->seat == NULL) {
-        return dpari_say(DPAR_E_SYSTEM, why, "# bytes to watch # ranks: there is no memory", bytes,
-                         l->n, 0, 0);
+    launch->verdict = *verdict;
+    launch->seat = (dpari_seat *)dpari_launch_shared(bytes);
+    if (launch->seat == NULL) {
+        return dpari_say(DPAR_E_SYSTEM, why, "no memory: # bytes are needed to watch # ranks",
+                         bytes, launch->n, 0, 0);
     }
-    l->watch = (struct pollfd *)(void *)(l->seat + l->n);
-    l->left = l->n;
-    l->timeout_s = options == NULL || options->timeout_s == 0.0 ? 300.0 : options->timeout_s;
-    l->grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
-    status = dpari_launch_run(l, why);
-    *verdict = l->verdict;
-    dpari_os_unmap(l->seat, bytes);
+    launch->watch = (struct pollfd *)(void *)(launch->seat + launch->n);
+    launch->left = launch->n;
+    launch->timeout_s = options == NULL || options->timeout_s == 0.0 ? 300.0 : options->timeout_s;
+    launch->grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
+    status = dpari_launch_run(launch, why);
+    *verdict = launch->verdict;
+    dpari_os_unmap(launch->seat, bytes);
     return status;
 }
 
@@ -17197,18 +17238,18 @@ DPARI_API DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, vo
                                                      dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_status status = dpari_launch_check(n, fn, options, why);
-    dpari_launch l;
+    dpari_launch launch;
     verdict->said = 0;
     verdict->result = 1;
     if (status != DPAR_OK) {
         return status;
     }
-    dpari_zero(&l, sizeof l);
-    l.n = n;
-    l.fn = fn;
-    l.arg = arg;
-    l.options = options;
-    return dpari_launch_all(&l, verdict, why);
+    dpari_zero(&launch, sizeof launch);
+    launch.n = n;
+    launch.fn = fn;
+    launch.arg = arg;
+    launch.options = options;
+    return dpari_launch_all(&launch, verdict, why);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
@@ -17216,7 +17257,7 @@ DPARI_API DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
                                                        dpari_verdict *verdict, dpar_why *why)
 {
     dpari_image image;
-    dpari_launch l;
+    dpari_launch launch;
     dpar_status status = dpari_launch_options(options, why);
     verdict->said = 0;
     verdict->result = 1;
@@ -17224,15 +17265,16 @@ DPARI_API DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
         return status;
     }
     dpari_zero(&image, sizeof image);
-    dpari_zero(&l, sizeof l);
-    l.n = n;
-    l.image = &image;
-    l.options = options;
-    status = dpari_image_make(&image, &l, words, why);
-    if (status == DPAR_OK) {
-        status = dpari_launch_all(&l, verdict, why);
-        dpari_os_unmap(image.environment, image.bytes);
+    dpari_zero(&launch, sizeof launch);
+    launch.n = n;
+    launch.image = &image;
+    launch.options = options;
+    status = dpari_image_make(&image, &launch, words, why);
+    if (status != DPAR_OK) {
+        return status;
     }
+    status = dpari_launch_all(&launch, verdict, why);
+    dpari_os_unmap(image.environment, image.bytes);
     return status;
 }
 
@@ -17243,29 +17285,31 @@ DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t ranks, dpar_main fn, void *a
     return dpari_launch_judged(ranks, fn, arg, desc, &verdict, why);
 }
 
-/* ---- ranks that somebody else started ---------------------------------------------------------
- */
+/* ---- ranks that somebody else started -------------------------------------------------------- */
 
-DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o, dpar_why *why)
+DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *options,
+                                         dpar_why *why)
 {
     const char *text = dpari_site_env(site, "DPAR_TIMEOUT");
     double value;
-    if (text != NULL) {
-        size_t n = dpari_length(text);
-        if (n == 0 || dpari_text_number(text, n, &value) != n || !dpari_finite(value)) {
-            return dpari_job_says(DPAR_E_ARG, why, "DPAR_TIMEOUT is \"", text,
-                                  "\", which is no number of seconds", NULL);
-        }
-        o->timeout_s = value;
+    size_t length;
+    if (text == NULL) {
+        return DPAR_OK;
     }
+    length = dpari_length(text);
+    if (length == 0 || dpari_text_number(text, length, &value) != length || !dpari_finite(value)) {
+        return dpari_job_says(DPAR_E_ARG, why, "DPAR_TIMEOUT is \"", text,
+                              "\", which is no number of seconds", NULL);
+    }
+    options->timeout_s = value;
     return DPAR_OK;
 }
 
-/* Across nodes there is no engine in this header. */
+/* The end of the messages below, because the engine of this header works only within a node. */
 #define DPARI_OTHER_NODES                                                                          \
     "across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs"
 
-/* All ranks on one node, as far as the launcher says where they are. */
+/* Checks that all ranks are on one node, as far as the launcher says where they are. */
 static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->launcher);
@@ -17290,8 +17334,9 @@ static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t no
     return DPAR_OK;
 }
 
-/* The segment that whoever started this rank has made. Its copy of the descriptor is what is tried
- * and kept: a second dpar_init may find another file under the old number, which stays as it is. */
+/* Opens the segment that the process that started this rank has made. Tries and keeps a copy of the
+ * descriptor, and closes the original only if it was the segment: in a second dpar_init the number
+ * may be that of another file, which must stay open. */
 static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *why)
 {
     const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -17307,7 +17352,8 @@ static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *w
     return status;
 }
 
-/* The memory in which the ranks of this job find each other. */
+/* Finds the memory in which the ranks of this job meet: made here for a single rank, inherited, or
+ * agreed on through a socket. */
 static dpar_status dpari_job_segment_find(const dpar_launcher_info *job,
                                           const dpar_world_desc *options, dpari_segment *segment,
                                           dpar_why *why)
@@ -17331,11 +17377,12 @@ DPARI_API DPARI_COLD dpar_status dpari_job_join(const dpar_launcher_info *job,
 {
     dpari_segment segment;
     dpar_status status = dpari_job_segment_find(job, options, &segment, why);
-    if (status == DPAR_OK) {
-        status = dpari_shm_join(&segment, job->rank, 1, options, world, why);
-        if (status != DPAR_OK) {
-            dpari_segment_close(&segment);
-        }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_shm_join(&segment, job->rank, 1, options, world, why);
+    if (status != DPAR_OK) {
+        dpari_segment_close(&segment);
     }
     return status;
 }
@@ -17345,15 +17392,19 @@ DPARI_API DPARI_COLD dpar_status dpari_job_try(const dpar_launcher_info *job,
 {
     dpari_segment segment;
     dpar_status status = dpari_launch_options(options, why);
-    if (status == DPAR_OK && job->size > DPARI_MAX_RANKS) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks: shared memory joins at most #", job->size,
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (job->size > DPARI_MAX_RANKS) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks, but shared memory joins at most #", job->size,
                          DPARI_MAX_RANKS, 0, 0);
     }
-    if (status == DPAR_OK && job->rank == 0) {
-        status = dpari_segment_make(&segment, job->size, options, why);
-        if (status == DPAR_OK) {
-            dpari_segment_close(&segment);
-        }
+    if (job->rank != 0) { /* rank 0 makes the segment */
+        return DPAR_OK;
+    }
+    status = dpari_segment_make(&segment, job->size, options, why);
+    if (status == DPAR_OK) {
+        dpari_segment_close(&segment);
     }
     return status;
 }
@@ -17362,22 +17413,36 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_de
                                           dpar_why *why)
 {
     dpar_launcher_info job;
-    dpar_world_desc o;
+    dpar_world_desc own;
     dpari_site site;
     int32_t nodes = 0;
     dpar_status status;
     if (world == NULL) {
         return dpari_say(DPAR_E_ARG, why, "dpar_init: world is NULL", 0, 0, 0, 0);
     }
-    dpari_zero(&o, sizeof o);
-    o = options != NULL ? *options : o;
-    o.threads = 0;
+    dpari_zero(&own, sizeof own);
+    if (options != NULL) {
+        own = *options;
+    }
+    own.threads = 0;
     dpari_site_here(&site);
-    status = dpari_launch_options(&o, why);
-    status = status == DPAR_OK ? dpari_timeout_here(&site, &o, why) : status;
-    status = status == DPAR_OK ? dpari_job_here(&job, &nodes, why) : status;
-    status = status == DPAR_OK ? dpari_init_one_node(&job, nodes, why) : status;
-    return status == DPAR_OK ? dpari_job_join(&job, &o, world, why) : status;
+    status = dpari_launch_options(&own, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_timeout_here(&site, &own, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_job_here(&job, &nodes, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_init_one_node(&job, nodes, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_job_join(&job, &own, world, why);
 }
 
 /* ==== comm/simple.c ==== */

@@ -24,15 +24,19 @@ static void test_launch(void)
     dpar_world_desc o;
     dpar_why why;
     memset(&o, 0, sizeof o);
-    REFUSED(dpar_launch(1, NULL, NULL, NULL, &why), DPAR_E_ARG, "needs a function to run");
-    REFUSED(dpar_launch(0, nothing, NULL, NULL, &why), DPAR_E_ARG, "ranks, not 0");
-    REFUSED(dpar_launch(1 << 30, nothing, NULL, NULL, &why), DPAR_E_ARG, "ranks, not 10737");
+    REFUSED(dpar_launch(1, NULL, NULL, NULL, &why), DPAR_E_ARG,
+            "dpar_launch: the function is NULL");
+    REFUSED(dpar_launch(0, nothing, NULL, NULL, &why), DPAR_E_ARG, "0 ranks, but 1 .. 1024");
+    REFUSED(dpar_launch(1 << 30, nothing, NULL, NULL, &why), DPAR_E_ARG,
+            "1073741824 ranks, but");
     o.grace_s = -1.0;
-    REFUSED(dpar_launch(1, nothing, NULL, &o, &why), DPAR_E_ARG, "grace_s is 0 .. 1e9");
+    REFUSED(dpar_launch(1, nothing, NULL, &o, &why), DPAR_E_ARG, "grace_s must be 0 .. 1e9");
     o.grace_s = 0.0, o.timeout_s = (double)NAN;
-    REFUSED(dpar_launch(1, nothing, NULL, &o, &why), DPAR_E_ARG, "timeout_s is no number");
+    REFUSED(dpar_launch(1, nothing, NULL, &o, &why), DPAR_E_ARG,
+            "timeout_s is not a finite number");
     o.timeout_s = 0.0, o.threads = 2;
-    REFUSED(dpar_launch(1, nothing, NULL, &o, &why), DPAR_E_ARG, "threads is 0 or 1, not 2");
+    REFUSED(dpar_launch(1, nothing, NULL, &o, &why), DPAR_E_ARG,
+            "threads must be 0 or 1, not 2");
     REFUSED(dpar_init(NULL, NULL, &why), DPAR_E_ARG, "world is NULL");
 }
 
@@ -260,7 +264,7 @@ static void test_no_start(void)
     CHECK(few_pages_has(&few, "shared memory of "));
     CHECK(few_pages_has(&few, "joining: a rank's memory"));
     CHECK(few_pages_said(&few, threads, NULL, 1 << 19));
-    CHECK(few_pages_has(&few, "to watch 8 ranks: there is no memory"));
+    CHECK(few_pages_has(&few, "are needed to watch 8 ranks"));
     CHECK(few_pages_has(&few, "of 8 could not be started"));
     CHECK_INT(setenv("DPAR_JOB", "few pages", 1) + setenv("DPAR_RANK", "0", 1), 0);
     CHECK_INT(setenv("DPAR_SIZE", "2", 1) + setenv("DPAR_TIMEOUT", "0.001", 1), 0);
