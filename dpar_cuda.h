@@ -3672,7 +3672,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
     sum = dpari_cuda_block_sum(sum);
     if (threadIdx.x == 0) {
-        *s.q.sum = s.q.add ? dpari_cuda_add(*s.q.sum, sum) : sum;
+        *s.q.sum = s.q.accumulate ? dpari_cuda_add(*s.q.sum, sum) : sum;
     }
 }
 
@@ -4087,8 +4087,8 @@ static int dpari_cuda_step_fine(const dpar_mem_optimize *x, dpari_cuda_step *s)
                                           &s->moment_type, NULL) != DPAR_OK) {
         return 0;
     }
-    if (x->t < 1 || p->count < 0 || !dpari_cuda_is_float(p->gradient_type) ||
-        (x->rest != NULL &&
+    if (x->step < 1 || p->count < 0 || !dpari_cuda_is_float(p->gradient_type) ||
+        (x->remainder != NULL &&
          (p->weight_type != DPAR_BF16 || x->optimizer->stochastic || x->copy != NULL)) ||
         (x->copy != NULL && x->copy_type != DPAR_BF16 && x->copy_type != DPAR_F16 &&
          x->copy_type != DPAR_F32)) {
@@ -4155,20 +4155,20 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     s.m = p->m;
     s.v = p->v;
     s.copy = x->copy;
-    s.rest = x->rest;
+    s.rest = x->remainder;
     s.factor_at = x->factor_at;
     s.count = p->count;
-    s.t = x->t;
+    s.t = x->step;
     s.index = p->index;
     s.rate = x->rate;
     s.factor = x->factor;
     s.shrink = 1.0 - x->rate * s.o.decay;
-    s.reach = x->rate / (1.0 - dpari_cuda_power(s.o.beta1, x->t));
-    s.fix = 1.0 / (1.0 - dpari_cuda_power(s.o.beta2, x->t));
+    s.reach = x->rate / (1.0 - dpari_cuda_power(s.o.beta1, x->step));
+    s.fix = 1.0 / (1.0 - dpari_cuda_power(s.o.beta2, x->step));
     s.weight_type = p->weight_type;
     s.gradient_type = p->gradient_type;
     s.copied = x->copy != NULL;
-    s.rested = x->rest != NULL;
+    s.rested = x->remainder != NULL;
     s.copy_type = s.copied ? x->copy_type : (int32_t)DPAR_TYPE_NONE;
     state = dpari_cuda_width(s.moment_type);
     s.head = dpari_cuda_head(p->weight, dpari_cuda_width(p->weight_type));
@@ -4177,7 +4177,7 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
         (uint8_t)dpari_cuda_even(p->gradient, s.head, dpari_cuda_width(p->gradient_type));
     s.even_m = (uint8_t)dpari_cuda_even(p->m, s.head, state);
     s.even_v = (uint8_t)dpari_cuda_even(p->v, s.head, state);
-    s.even_rest = (uint8_t)dpari_cuda_even(x->rest, s.head, 2);
+    s.even_rest = (uint8_t)dpari_cuda_even(x->remainder, s.head, 2);
     s.even_copy = (uint8_t)(x->copy != NULL &&
                             dpari_cuda_even(x->copy, s.head, dpari_cuda_width(x->copy_type)));
     blocks = (s.units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS;
@@ -4737,16 +4737,16 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
             if (!dpari_cuda_rows_at(s.r, m.rows, c, local, &t, &unit)) {
                 continue;
             }
-            for (int64_t j = 0; j < m.k; j += AHEAD) {
+            for (int64_t j = 0; j < m.choices; j += AHEAD) {
                 dpari_cuda_four v[AHEAD];
                 double x[4], w[AHEAD];
                 int64_t row[AHEAD];
                 DPARI_CUDA_UNROLL
                 for (int a = 0; a < AHEAD; a++) {
-                    row[a] = j + a < m.k ? dpari_cuda_row(m.index, t * m.k + j + a) : -1;
+                    row[a] = j + a < m.choices ? dpari_cuda_row(m.index, t * m.choices + j + a) : -1;
                     w[a] = 1.0;
                     if (row[a] >= 0 && m.weight != NULL) {
-                        w[a] = dpari_cuda_one<double>(m.weight, t * m.k + j + a, m.weight_type);
+                        w[a] = dpari_cuda_one<double>(m.weight, t * m.choices + j + a, m.weight_type);
                     }
                 }
                 DPARI_CUDA_UNROLL
@@ -4794,20 +4794,20 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
             if (!dpari_cuda_rows_at(s.r, m.rows, c, local, &t, &unit)) {
                 continue;
             }
-            for (int64_t j = 0; j < m.k; j += AHEAD) {
+            for (int64_t j = 0; j < m.choices; j += AHEAD) {
                 dpari_cuda_four v[AHEAD][FOURS];
                 double x[4], w[AHEAD];
                 int64_t row[AHEAD];
                 DPARI_CUDA_UNROLL
                 for (int a = 0; a < AHEAD; a++) {
-                    row[a] = j + a < m.k ? dpari_cuda_row(m.index, t * m.k + j + a) : -1;
+                    row[a] = j + a < m.choices ? dpari_cuda_row(m.index, t * m.choices + j + a) : -1;
                     if (row[a] >= 0) {
                         dpari_cuda_load_all<0, FOURS>(v[a], m.from,
                                                       row[a] * m.width + 4 * FOURS * unit, width);
                     }
                     w[a] = 1.0;
                     if (row[a] >= 0 && m.weight != NULL) {
-                        w[a] = dpari_cuda_one<double>(m.weight, t * m.k + j + a, m.weight_type);
+                        w[a] = dpari_cuda_one<double>(m.weight, t * m.choices + j + a, m.weight_type);
                     }
                 }
                 DPARI_CUDA_UNROLL
@@ -4839,10 +4839,10 @@ static dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine
     const dpar_mem_combine *m = combine;
     void (*kernel)(const dpari_cuda_mix) = dpari_cuda_mix_kernel;
     dpari_cuda_mix s;
-    if (m->rows < 0 || m->k < 0 || m->width < 0 || !dpari_cuda_is_float(m->to_type) ||
+    if (m->rows < 0 || m->choices < 0 || m->width < 0 || !dpari_cuda_is_float(m->to_type) ||
         !dpari_cuda_is_float(m->from_type) ||
         (m->weight != NULL && m->weight_type != DPAR_F64 && m->weight_type != DPAR_F32) ||
-        !dpari_cuda_index_fine(&m->index, m->rows > 0 ? m->k : 0) ||
+        !dpari_cuda_index_fine(&m->index, m->rows > 0 ? m->choices : 0) ||
         (m->rows > 0 && m->width > 0 && m->to == NULL)) {
         return dpari_cuda_wrong(gpu, "combine");
     }
@@ -4885,7 +4885,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
     for (; i < d.rows; i += (int64_t)gridDim.x * DPARI_CUDA_WARPS) {
         const int64_t row = d.index.at == NULL ? i : dpari_cuda_row(d.index, i);
-        const unsigned char *a = (const unsigned char *)d.a + i / d.k * d.width * width;
+        const unsigned char *a = (const unsigned char *)d.a + i / d.choices * d.width * width;
         const unsigned char *b = (const unsigned char *)d.b + (row < 0 ? 0 : row) * d.width * width;
         double sum = 0.0;
         for (int64_t at = 4 * lane; at < d.width && row >= 0; at += PER * APART) {
@@ -4928,7 +4928,7 @@ static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int32_t width = dpari_cuda_width(dot->type);
     dpari_cuda_dots s;
-    if (dot->rows < 0 || dot->k < 1 || dot->width < 0 || !dpari_cuda_is_float(dot->type) ||
+    if (dot->rows < 0 || dot->choices < 1 || dot->width < 0 || !dpari_cuda_is_float(dot->type) ||
         (dot->to_type != DPAR_F64 && dot->to_type != DPAR_F32) ||
         (dot->index.at != NULL && !dpari_cuda_index_fine(&dot->index, dot->rows)) ||
         (dot->rows > 0 &&
@@ -5162,12 +5162,12 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 
             }
             a.most = none ? (V)0 : a.most;
             if (x.type == DPAR_F64) {
-                double *three = (double *)x.own + 3 * token;
+                double *three = (double *)x.partial + 3 * token;
                 three[0] = (double)a.most;
                 three[1] = a.below;
                 three[2] = own;
             } else {
-                float *three = (float *)x.own + 3 * token;
+                float *three = (float *)x.partial + 3 * token;
                 three[0] = dpari_cuda_to_f32(a.most);
                 three[1] = dpari_cuda_to_f32(a.below);
                 three[2] = dpari_cuda_to_f32(own);
@@ -5209,7 +5209,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         }
         lse = sum > 0.0 ? dpari_cuda_add(most, log(sum)) : sum / sum;
         x.lse[i] = lse;
-        const double more = dpari_cuda_mul(dpari_cuda_mul(x.z, lse), lse);
+        const double more = dpari_cuda_mul(dpari_cuda_mul(x.z_loss, lse), lse);
         if (x.loss != NULL) {
             x.loss[i] = counts ? dpari_cuda_add(lse - own, more) : 0.0;
         }
@@ -5243,7 +5243,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     sum[2] = dpari_cuda_block_sum(sum[2]);
     if (threadIdx.x == 0) {
         s.x.sum->loss = sum[0];
-        s.x.sum->z = sum[1];
+        s.x.sum->z_loss = sum[1];
         s.x.sum->tokens = (int64_t)sum[2];
     }
 }
@@ -5297,7 +5297,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
         const int counts = dpari_cuda_counts(x, token);
         const double lse = x.lse[token];
         const double factor =
-            dpari_cuda_mul(x.scale, dpari_cuda_add(1.0, dpari_cuda_mul(2.0 * x.z, lse)));
+            dpari_cuda_mul(x.scale, dpari_cuda_add(1.0, dpari_cuda_mul(2.0 * x.z_loss, lse)));
         for (int64_t u = threadIdx.x; u < fours; u += PER * APART) {
             unsigned char *at = base + (head + 4 * u) * width;
             dpari_cuda_four four[PER];
@@ -5353,7 +5353,7 @@ static int dpari_cuda_entropy_fine(const dpar_mem_cross_entropy *x)
         x->hi[0] > x->rows || x->hi[1] > x->rows || (some && x->rows > 0 && x->logits == NULL)) {
         return 0;
     }
-    return !some || (x->phase == DPAR_MEM_CROSS_ENTROPY_PART ? x->own != NULL : x->lse != NULL);
+    return !some || (x->phase == DPAR_MEM_CROSS_ENTROPY_PART ? x->partial != NULL : x->lse != NULL);
 }
 
 static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy *entropy)
@@ -5693,7 +5693,7 @@ __device__ static inline void dpari_cuda_three_put(const dpari_cuda_moment &s, i
     double *to = s.m.to + 3 * set;
     dpari_cuda_three_of sum;
     sum.count = sum.mean = sum.m2 = 0.0;
-    if (s.m.add) {
+    if (s.m.accumulate) {
         sum.count = to[0];
         sum.mean = to[1];
         sum.m2 = to[2];
@@ -6638,14 +6638,14 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             double x[4], y[4];
             float v[4];
             dpari_cuda_from_codes(dpari_cuda_quant_codes(s, code, n, i), s.q.code_type, v);
-            if (s.q.add) {
+            if (s.q.accumulate) {
                 dpari_cuda_load<0>(&old, base, i, n, width, s.even);
                 dpari_cuda_widen(&old, s.q.type, y);
             }
             DPARI_CUDA_UNROLL
             for (int e = 0; e < 4; e++) {
                 x[e] = dpari_cuda_from_f32(dpari_cuda_mul(v[e], scale));
-                x[e] = s.q.add ? dpari_cuda_add(y[e], x[e]) : x[e];
+                x[e] = s.q.accumulate ? dpari_cuda_add(y[e], x[e]) : x[e];
             }
             dpari_cuda_narrow(&old, s.q.type, x);
             dpari_cuda_store<0>(&old, base, i, n, width, s.even);
@@ -6855,16 +6855,16 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             v[e] = dpari_cuda_mul(dpari_cuda_micro_value(f, c & (sign - 1)), by);
             v[e] = dpari_cuda_plain((c & sign) != 0 ? -v[e] : v[e]);
         }
-        if (s.q.add || s.q.type == DPAR_F64) {
+        if (s.q.accumulate || s.q.type == DPAR_F64) {
             double x[4], y[4];
-            if (s.q.add) {
+            if (s.q.accumulate) {
                 dpari_cuda_load<0>(&made, base, i, n, width, s.even);
                 dpari_cuda_widen(&made, s.q.type, y);
             }
             DPARI_CUDA_UNROLL
             for (int e = 0; e < 4; e++) {
                 x[e] = dpari_cuda_from_f32(v[e]);
-                x[e] = s.q.add ? dpari_cuda_add(y[e], x[e]) : x[e];
+                x[e] = s.q.accumulate ? dpari_cuda_add(y[e], x[e]) : x[e];
             }
             dpari_cuda_narrow(&made, s.q.type, x);
         } else {
@@ -6893,7 +6893,7 @@ static dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name, const d
                                            : dpari_cuda_micro_kernel_of<DPAR_MEM_NVFP4>(back);
     dpari_cuda_quant s;
     if (!fine || !dpari_cuda_is_float(q->type) || q->count < 0 ||
-        q->code_step < f.block * f.bits / 8 || q->scale_step < 1 || (q->add && !back) ||
+        q->code_step < f.block * f.bits / 8 || q->scale_step < 1 || (q->accumulate && !back) ||
         (q->count > 0 && (q->x == NULL || q->code == NULL || q->scale == NULL))) {
         return dpari_cuda_wrong(gpu, name);
     }
@@ -6965,7 +6965,7 @@ static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *qua
     if (q->format != 0) {
         return dpari_cuda_micro_op(gpu, "dequantize", q, 1);
     }
-    if (q->block <= 128 && !q->add && (q->type == DPAR_F32 || q->type == DPAR_BF16)) {
+    if (q->block <= 128 && !q->accumulate && (q->type == DPAR_F32 || q->type == DPAR_BF16)) {
         return dpari_cuda_quantum(gpu, "dequantize", q, 4 * DPARI_CUDA_WARPS,
                                   q->type == DPAR_F32 ? dpari_cuda_unquant_many_kernel<DPAR_F32>
                                                       : dpari_cuda_unquant_many_kernel<DPAR_BF16>);

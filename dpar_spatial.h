@@ -133,8 +133,8 @@ enum {
     DPAR_SPATIAL_OUTPUTS_BALANCED, /* cut by DPAR_SPLIT_EVEN over the mesh axes of the inputs */
     DPAR_SPATIAL_OUTPUTS_FOLLOW,   /* near their inputs, for small halos; only for dims that are cut
                                       by one mesh axis */
-    DPAR_SPATIAL_OUTPUTS_GIVEN     /* layer.given, whose dims are cut by the same mesh axes as those
-                                      of `in` */
+    DPAR_SPATIAL_OUTPUTS_GIVEN /* layer.given_layout, whose dims are cut by the same mesh axes as
+                                  those of `in` */
 };
 
 /* A piece of a field in memory, with global indices. Point i, j, ... of plane p is
@@ -167,20 +167,20 @@ struct dpar_spatial_desc {
     int32_t kind;                      /* DPAR_SPATIAL_CONVOLUTION, ... */
     int32_t outputs;                   /* DPAR_SPATIAL_OUTPUTS_BALANCED, ... */
     dpar_layout in;                    /* of one plane of the inputs; blocks as in halo.h */
-    dpar_layout given;                 /* for DPAR_SPATIAL_OUTPUTS_GIVEN */
+    dpar_layout given_layout;          /* for DPAR_SPATIAL_OUTPUTS_GIVEN */
     dpar_window window[DPAR_MAX_DIMS]; /* kernel, stride, dilation, pads, ceil_mode */
     int32_t padding[DPAR_MAX_DIMS];    /* DPAR_SPATIAL_PAD_ZERO, ... */
     /* Outputs of each dim; 0 selects as many as there are. Required for interpolation. For a
      * transposed convolution it may include PyTorch's output padding. */
-    int64_t extent[DPAR_MAX_DIMS];
-    int32_t corners; /* interpolation: 1 selects align_corners */
+    int64_t out_extent[DPAR_MAX_DIMS];
+    int32_t align_corners; /* interpolation: 1 selects align_corners */
     int32_t type;    /* of inputs and outputs: DPAR_F32, ...; with gradients dpar_type_reduces must
                         accept it */
     int32_t tensors; /* inputs of one shape (keys, values), at most 4; 0 selects 1 */
-    int32_t last;    /* 1 if planes are innermost (NHWC) */
+    int32_t channels_last; /* 1 if planes are innermost (NHWC) */
     /* 1 calls the kernel once, when all halos have arrived. 0 calls it on the inner outputs while
      * halos are under way, then on the others as at most 2 boxes for each dim. */
-    int32_t whole;
+    int32_t no_overlap;
     int64_t planes, out_planes; /* channels times samples of each input, and of the output; 0
                                    selects 1, and as many as the inputs have */
     /* Box of this rank's arrays, if it is larger than the layer needs because two layers read them.
@@ -198,7 +198,7 @@ struct dpar_spatial_desc {
      * with which boxes are packed wherever arrays are. With way DPAR_HALO_DIRECT, peers read long
      * runs directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc in
      * every step, on all ranks; otherwise it is DPAR_E_ARG. */
-    const dpar_halo_plan_desc *options;
+    const dpar_halo_plan_desc *halo;
 };
 
 /* ---- one dim; local ---- */
@@ -246,8 +246,8 @@ typedef struct dpar_spatial_plan {
     dpar_spatial_desc layer;
     dpar_layout out;    /* which rank has which outputs: `in` of the next layer */
     dpar_box in_box;    /* box of the input arrays, which are dense */
-    dpar_box in_own;    /* the rank's own inputs in it, which the previous layer writes */
-    dpar_box out_own;   /* outputs that the rank computes */
+    dpar_box in_owned;  /* the rank's own inputs in it, which the previous layer writes */
+    dpar_box out_owned; /* outputs that the rank computes */
     int64_t halo_bytes; /* bytes that this rank sends to others in a forward exchange */
 } dpar_spatial_plan;
 
@@ -274,10 +274,10 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial_desc *l
                                         int64_t *bytes, dpar_why *why);
 /* Plans a layer in your memory, aligned to 64. Rank n of the mesh is rank n of c.
  *
- * Collective: all ranks give the same layer, except in_box, whole, kernels and user; either all or
- * none have an input_gradient. Costs as dpar_spatial_bytes, one all-reduce, and the planning of the
- * halo exchange. Fails on all ranks with DPAR_E_MISMATCH if layers differ, DPAR_E_ROOM, or as
- * dpar_spatial_check and dpar_halo_plan_init do. */
+ * Collective: all ranks give the same layer, except in_box, no_overlap, kernels and user; either
+ * all or none have an input_gradient. Costs as dpar_spatial_bytes, one all-reduce, and the planning
+ * of the halo exchange. Fails on all ranks with DPAR_E_MISMATCH if layers differ, DPAR_E_ROOM, or
+ * as dpar_spatial_check and dpar_halo_plan_init do. */
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_spatial_desc *layer, dpar_spatial_plan **plan,
                                        dpar_why *why);
@@ -355,7 +355,7 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
  * gets the keys and values in the window around its own tokens as a halo.
  *
  *     layer.window = 4096;                  layer: as sequence.h says
- *     layer.way = dpar_attention_halo;
+ *     layer.method = dpar_attention_halo;
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_EVEN, &why);
  *     dpar_attention_bytes(c, &layer, &bytes, &why);       and on, as for the ring
  *
@@ -366,7 +366,8 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
  *
  * Traffic. Let s be the number of this rank's tokens in the halos of other ranks, counted once for
  * each halo. Let h be the number of tokens in its own halo, without those beyond the ends of the
- * sequence, or 0 if it has no tokens. With E = groups (width + values) elements a token, it sends
+ * sequence, or 0 if it has no tokens. With E = groups (width + value_width) elements a token, it
+ * sends
  *
  *     forward   s E bytes(type)
  *     backward  s E bytes(type) + h E bytes(sums)
@@ -375,9 +376,9 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
  * of an out. It also holds two halo exchanges, which dpar_attention_init plans with
  * dpar_halo_plan_init and dpar_attention_close closes. */
 
-/* Selects halos for a sliding window: a value for dpar_attention_desc.way. Do not call it. With it,
- * dpar_attention_bytes fails with DPAR_E_ARG for a layer without window, a rule that is not CHUNK
- * or EVEN, or E above 2^24. Local. O(1). */
+/* Selects halos for a sliding window: a value for dpar_attention_desc.method. Do not call it. With
+ * it, dpar_attention_bytes fails with DPAR_E_ARG for a layer without window, a rule that is not
+ * CHUNK or EVEN, or E above 2^24. Local. O(1). */
 DPAR_API void dpar_attention_halo(struct dpari_attention_method *way);
 
 #endif /* DPAR_SPATIAL_H */
@@ -469,7 +470,7 @@ static int dpari_spatial_window(const dpar_spatial_desc *s, int32_t d, dpar_wind
               : s->kind == DPAR_SPATIAL_INTERPOLATION ? DPAR_WINDOW_INTERPOLATION
               : s->kind == DPAR_SPATIAL_NEIGHBOURHOOD ? DPAR_WINDOW_NEIGHBOURHOOD
                                                       : DPAR_WINDOW_CONVOLUTION;
-    v->align_corners = s->corners;
+    v->align_corners = s->align_corners;
     if (s->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
         v->stride = 1;
         v->ceil_mode = 0;
@@ -477,7 +478,7 @@ static int dpari_spatial_window(const dpar_spatial_desc *s, int32_t d, dpar_wind
         v->pad_high = 0;
     }
     if (s->kind == DPAR_SPATIAL_TRANSPOSED) { /* output padding is less padding cut off */
-        const int64_t more = s->extent[d] - dpari_spatial_spread(s, d, s->in.extent[d], &most);
+        const int64_t more = s->out_extent[d] - dpari_spatial_spread(s, d, s->in.extent[d], &most);
         v->pad_high -= dpari_least(v->pad_high, dpari_most(0, more));
     }
     if (s->kind == DPAR_SPATIAL_NEIGHBOURHOOD && s->padding[d] == DPAR_SPATIAL_PAD_WRAP) {
@@ -500,7 +501,7 @@ static dpar_status dpari_spatial_other(const dpar_spatial_desc *s, int32_t d, in
         return dpar_window_outputs(&keys, n, m, why);
     }
     if (s->kind == DPAR_SPATIAL_INTERPOLATION) {
-        *m = s->extent[d];
+        *m = s->out_extent[d];
         if (n > dpari_spatial_limit || *m < 1 || *m > dpari_spatial_limit ||
             (v->kernel != 1 && v->kernel != 2 && v->kernel != 4)) {
             return dpari_say(
@@ -511,7 +512,7 @@ static dpar_status dpari_spatial_other(const dpar_spatial_desc *s, int32_t d, in
         return DPAR_OK;
     }
     *m = dpari_spatial_spread(s, d, n, &most);
-    *m = s->extent[d] > 0 ? dpari_most(s->extent[d], *m) : *m; /* fewer are refused below */
+    *m = s->out_extent[d] > 0 ? dpari_most(s->out_extent[d], *m) : *m; /* fewer are refused below */
     if (*m < 1 || *m > most || s->padding[d] != DPAR_SPATIAL_PAD_ZERO) {
         return dpari_say(
             DPAR_E_ARG, why,
@@ -542,7 +543,7 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *s, i
     if (v->kernel < 0 || v->kernel > dpari_spatial_limit || v->stride < 0 || v->dilation < 0 ||
         v->stride > dpari_spatial_limit || v->dilation > dpari_spatial_limit || v->pad_low < 0 ||
         v->pad_high < 0 || v->pad_low > dpari_spatial_limit || v->pad_high > dpari_spatial_limit ||
-        s->extent[d] < 0 || n > dpari_spatial_limit) {
+        s->out_extent[d] < 0 || n > dpari_spatial_limit) {
         return dpari_say(
             DPAR_E_RANGE, why,
             "dim # of # points, kernel #, stride #: from 0 (dilation, pads, extent too) "
@@ -551,9 +552,9 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *s, i
     }
     st = s->kind == DPAR_SPATIAL_CONVOLUTION ? dpar_window_outputs(v, n, m, why)
                                              : dpari_spatial_other(s, d, m, why);
-    if (st == DPAR_OK && s->extent[d] != 0 && s->extent[d] != *m) {
-        st = dpari_say(DPAR_E_ARG, why, "dim #: # outputs are said, there are #", d, s->extent[d],
-                       *m, 0);
+    if (st == DPAR_OK && s->out_extent[d] != 0 && s->out_extent[d] != *m) {
+        st = dpari_say(DPAR_E_ARG, why, "dim #: # outputs are said, there are #", d,
+                       s->out_extent[d], *m, 0);
     }
     if (st == DPAR_OK && s->kind == DPAR_SPATIAL_CONVOLUTION &&
         s->padding[d] == DPAR_SPATIAL_PAD_REFLECT && (v->pad_low >= n || v->pad_high >= n)) {
@@ -569,9 +570,9 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *s, i
 static int64_t dpari_spatial_source(const dpar_spatial_desc *s, int32_t d, int64_t y,
                                     double *fraction)
 {
-    const int64_t n = s->in.extent[d], m = s->extent[d];
+    const int64_t n = s->in.extent[d], m = s->out_extent[d];
     int64_t over = (2 * y + 1) * n - m, under = 2 * m, first;
-    if (s->corners) {
+    if (s->align_corners) {
         over = y * (n - 1);
         under = m > 1 ? m - 1 : 1;
     } else if (s->window[d].kernel == 1) {
@@ -743,7 +744,7 @@ static void dpari_spatial_block_of(const dpar_spatial_desc *s, const dpar_layout
 /* True if the same mesh axes cut the same dims of both layouts. */
 static dpar_status dpari_spatial_given(const dpar_spatial_desc *s, const int64_t *m, dpar_why *why)
 {
-    const dpar_layout *in = &s->in, *g = &s->given;
+    const dpar_layout *in = &s->in, *g = &s->given_layout;
     int32_t i;
     for (i = 0; i < in->dims; i++) {
         if (g->dims != in->dims || g->extent[i] != m[i]) {
@@ -836,7 +837,7 @@ static dpar_status dpari_spatial_layout(const dpar_spatial_desc *s, const int64_
     dpar_placement placement[DPAR_MAX_AXES];
     int32_t i;
     if (s->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN) {
-        *out = s->given;
+        *out = s->given_layout;
         return DPAR_OK;
     }
     for (i = 0; i < s->in.mesh.axes; i++) {
@@ -1047,14 +1048,14 @@ static void dpari_spatial_inner(const dpar_spatial_desc *s, int32_t d, const int
 
 static void dpari_spatial_core(dpari_spatial *p)
 {
-    dpar_box core = p->head.out_own;
+    dpar_box core = p->head.out_owned;
     int32_t d;
-    if (p->head.layer.whole || p->head.in_own.dims == 0) {
+    if (p->head.layer.no_overlap || p->head.in_owned.dims == 0) {
         return;
     }
     for (d = 0; d < core.dims; d++) {
-        const int64_t own[2] = {p->head.in_own.lo[d], p->head.in_own.hi[d]};
-        const int64_t out[2] = {p->head.out_own.lo[d], p->head.out_own.hi[d]};
+        const int64_t own[2] = {p->head.in_owned.lo[d], p->head.in_owned.hi[d]};
+        const int64_t out[2] = {p->head.out_owned.lo[d], p->head.out_owned.hi[d]};
         int64_t inner[2];
         dpari_spatial_inner(&p->head.layer, d, own, out, inner);
         core.lo[d] = inner[0];
@@ -1090,7 +1091,7 @@ static void dpari_spatial_fields(dpari_spatial *p, const dpar_box *least)
     const dpar_spatial_desc *s = &p->head.layer;
     dpar_tile t;
     int32_t i, d;
-    dpar_tile_init(&t, NULL, &p->head.in_box, s->planes, s->last);
+    dpar_tile_init(&t, NULL, &p->head.in_box, s->planes, s->channels_last);
     for (i = 0; i < s->tensors; i++) {
         dpar_halo_field *f = &p->field[i];
         dpari_zero(f, sizeof *f);
@@ -1101,7 +1102,7 @@ static void dpari_spatial_fields(dpari_spatial *p, const dpar_box *least)
         f->mem = p->comm->mem;
         f->data = p->head.in_box.dims > 0 ? p : NULL; /* until the first step */
         for (d = 0; d < p->head.in_box.dims; d++) {
-            const int64_t first = p->head.in_own.dims > 0 ? p->head.in_own.lo[d] : least->lo[d];
+            const int64_t first = p->head.in_owned.dims > 0 ? p->head.in_owned.lo[d] : least->lo[d];
             f->stride[d] = t.stride[d];
             f->origin[d] = first - p->head.in_box.lo[d];
         }
@@ -1142,7 +1143,7 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *p, const dpar_box *le
                          0, 0);
     }
     if (!dpari_spatial_has_room(&p->head.in_box, p->head.layer.planes) ||
-        !dpari_spatial_has_room(&p->head.out_own, p->head.layer.out_planes)) {
+        !dpari_spatial_has_room(&p->head.out_owned, p->head.layer.out_planes)) {
         return dpari_say(DPAR_E_RANGE, why,
                          "# planes of inputs or # of outputs on rank #: more than 2^60 elements",
                          p->head.layer.planes, p->head.layer.out_planes, p->comm->rank, 0);
@@ -1172,8 +1173,8 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     if (st != DPAR_OK) {
         return st;
     }
-    (void)dpari_spatial_box_of(&p->head.layer, c->rank, DPARI_SPATIAL_OUT, &p->head.out_own);
-    (void)dpari_spatial_box_of(&p->head.layer, c->rank, DPARI_SPATIAL_OWN, &p->head.in_own);
+    (void)dpari_spatial_box_of(&p->head.layer, c->rank, DPARI_SPATIAL_OUT, &p->head.out_owned);
+    (void)dpari_spatial_box_of(&p->head.layer, c->rank, DPARI_SPATIAL_OWN, &p->head.in_owned);
     dpari_spatial_halo(&p->head.layer, &p->head.out, &p->halo);
     st = dpar_halo_check(&p->halo, why);
     if (st != DPAR_OK) {
@@ -1214,7 +1215,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spat
         const dpari_spatial *p = (const dpari_spatial *)memory;
         dpar_halo_plan_desc o;
         dpari_zero(&o, sizeof o);
-        o = layer->options != NULL ? *layer->options : o;
+        o = layer->halo != NULL ? *layer->halo : o;
         o.field = p->field;
         o.fields = p->head.layer.tensors;
         st = dpar_halo_plan_bytes(c, &o, &more, why);
@@ -1236,15 +1237,15 @@ static DPARI_COLD void dpari_spatial_state(dpari_facts *f, const void *given)
     dpari_fact(f, "tensors", 0, s->tensors);
     dpari_fact(f, "planes", 0, s->planes);
     dpari_fact(f, "out_planes", 0, s->out_planes);
-    dpari_fact(f, "corners", 0, s->corners != 0);
-    dpari_fact(f, "last", 0, s->last != 0);
+    dpari_fact(f, "align_corners", 0, s->align_corners != 0);
+    dpari_fact(f, "channels_last", 0, s->channels_last != 0);
     dpari_fact(f, "input_gradient != NULL", 0, s->input_gradient != NULL);
     dpari_fact_type(f, "type", 0, s->type);
     dpari_fact(f, "in.dims", 0, s->in.dims);
     for (d = 0; d < s->in.dims; d++) {
         const dpar_window *v = &s->window[d];
         dpari_fact(f, "in.extent[#]", d, s->in.extent[d]);
-        dpari_fact(f, "extent[#]", d, s->extent[d]);
+        dpari_fact(f, "out_extent[#]", d, s->out_extent[d]);
         dpari_fact(f, "padding[#]", d, s->padding[d]);
         dpari_fact(f, "window[#].kernel", d, v->kernel);
         dpari_fact(f, "window[#].stride", d, v->stride);
@@ -1355,7 +1356,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_init(void *memory, int64_t bytes, d
     if (st == DPAR_OK) {
         dpari_spatial_parts(layer, &at);
         st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
-                           p->head.layer.tensors, layer->options, 1, &p->exchange, why);
+                           p->head.layer.tensors, layer->halo, 1, &p->exchange, why);
     }
     if (st != DPAR_OK) {
         if (constants != NULL) {
@@ -1625,7 +1626,8 @@ static dpar_status dpari_spatial_fill(const dpari_spatial *p, const dpar_spatial
     dpar_tile t;
     int32_t i, d;
     for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
-        dpar_tile_init(&t, a->in[i], &p->head.in_box, p->head.layer.planes, p->head.layer.last);
+        dpar_tile_init(&t, a->in[i], &p->head.in_box, p->head.layer.planes,
+                       p->head.layer.channels_last);
         for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
             const int32_t padding = dpari_spatial_padding(&p->head.layer, d);
             if (dpari_spatial_pads(p, d) && (!constants || padding == DPAR_SPATIAL_PAD_ZERO ||
@@ -1645,7 +1647,7 @@ static dpar_status dpari_spatial_fold(const dpari_spatial *p, const dpar_spatial
     int32_t i, d;
     for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
         dpar_tile_init(&t, a->in_gradient[i], &p->head.in_box, p->head.layer.planes,
-                       p->head.layer.last);
+                       p->head.layer.channels_last);
         for (d = t.box.dims - 1; d >= 0 && st == DPAR_OK; d--) {
             if (dpari_spatial_pads(p, d)) {
                 st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FOLD);
@@ -1662,7 +1664,7 @@ static dpar_status dpari_spatial_clear_around(const dpari_spatial *p, const dpar
     int64_t k;
     dpari_spatial_boxes_begin(&boxes, p);
     for (k = t->box.lo[d]; k < t->box.hi[d]; k++) {
-        if (k >= p->head.in_own.lo[d] && k < p->head.in_own.hi[d]) {
+        if (k >= p->head.in_owned.lo[d] && k < p->head.in_owned.hi[d]) {
             continue;
         }
         if (p->comm->mem != NULL) {
@@ -1685,8 +1687,8 @@ static dpar_status dpari_spatial_clear(const dpari_spatial *p, const dpar_spatia
         const int64_t bytes = dpar_box_volume(&p->head.in_box) * p->head.layer.planes *
                               dpar_type_bytes(p->head.layer.type);
         dpar_tile_init(&t, a->in_gradient[i], &p->head.in_box, p->head.layer.planes,
-                       p->head.layer.last);
-        if (!a->accumulate || p->head.in_own.dims == 0) {
+                       p->head.layer.channels_last);
+        if (!a->accumulate || p->head.in_owned.dims == 0) {
             if (p->comm->mem == NULL) {
                 dpari_zero(t.data, (size_t)bytes);
             } else if (st == DPAR_OK) {
@@ -1715,7 +1717,7 @@ static void dpari_spatial_kernel_on(const dpari_spatial *p, const dpar_spatial_a
                                     dpar_spatial_kernel kernel, const dpar_box *out)
 {
     const dpar_spatial_desc *s = &p->head.layer;
-    const dpar_box *array = a->out_box.dims > 0 ? &a->out_box : &p->head.out_own;
+    const dpar_box *array = a->out_box.dims > 0 ? &a->out_box : &p->head.out_owned;
     dpar_spatial_call call;
     dpar_box in;
     int32_t i;
@@ -1730,19 +1732,21 @@ static void dpari_spatial_kernel_on(const dpari_spatial *p, const dpar_spatial_a
     call.layer = s;
     call.user = s->user;
     for (i = 0; i < s->tensors; i++) {
-        dpari_spatial_tile(&call.in[i], a->in[i], &p->head.in_box, s->planes, s->last, &in);
+        dpari_spatial_tile(&call.in[i], a->in[i], &p->head.in_box, s->planes, s->channels_last,
+                           &in);
         dpari_spatial_tile(&call.in_gradient[i], a->in_gradient[i], &p->head.in_box, s->planes,
-                           s->last, &in);
+                           s->channels_last, &in);
     }
-    dpari_spatial_tile(&call.out, a->out, array, s->out_planes, s->last, out);
-    dpari_spatial_tile(&call.out_gradient, a->out_gradient, array, s->out_planes, s->last, out);
+    dpari_spatial_tile(&call.out, a->out, array, s->out_planes, s->channels_last, out);
+    dpari_spatial_tile(&call.out_gradient, a->out_gradient, array, s->out_planes, s->channels_last,
+                       out);
     kernel(&call);
 }
 
 /* The outputs around the core: slabs dim by dim, earlier dims cut to the core. */
 static void dpari_spatial_rim(const dpari_spatial *p, const dpar_spatial_arrays *a)
 {
-    dpar_box rest = p->head.out_own, slab;
+    dpar_box rest = p->head.out_owned, slab;
     int32_t d;
     if (p->core.dims == 0) {
         dpari_spatial_kernel_on(p, a, p->head.layer.forward, &rest);
@@ -1788,13 +1792,13 @@ static DPARI_COLD dpar_status dpari_spatial_given_arrays(const dpari_spatial *p,
         const int wanted = forward || a->in_gradient[0] != NULL;
         missing += wanted && data == NULL;
     }
-    if (forward && p->head.out_own.dims > 0 && a->out == NULL) {
+    if (forward && p->head.out_owned.dims > 0 && a->out == NULL) {
         missing++;
     }
     cut = a->out_box.dims != 0 &&
           (a->out_box.dims != p->head.layer.in.dims ||
            !dpari_spatial_has_room(&a->out_box, p->head.layer.out_planes) ||
-           (p->head.out_own.dims > 0 && !dpari_box_contains(&a->out_box, &p->head.out_own)));
+           (p->head.out_owned.dims > 0 && !dpari_box_contains(&a->out_box, &p->head.out_owned)));
     if (missing > 0 || cut) {
         dpar_why why;
         (void)dpari_say(DPAR_E_ARG, &why,
@@ -1805,7 +1809,7 @@ static DPARI_COLD dpar_status dpari_spatial_given_arrays(const dpari_spatial *p,
                         !cut                                       ? missing
                         : a->out_box.dims == p->head.layer.in.dims ? dpar_box_volume(&a->out_box)
                                                                    : 0,
-                        cut ? dpar_box_volume(&p->head.out_own) : p->head.layer.tensors, 0);
+                        cut ? dpar_box_volume(&p->head.out_owned) : p->head.layer.tensors, 0);
         return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
     }
     return DPAR_OK;
@@ -1847,21 +1851,21 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
     }
     s = &p->head.layer;
     if (s->input_gradient == NULL || a->in_gradient[0] == NULL) {
-        dpari_spatial_kernel_on(p, a, s->weight_gradient, &p->head.out_own);
+        dpari_spatial_kernel_on(p, a, s->weight_gradient, &p->head.out_owned);
         return DPAR_OK;
     }
     st = dpari_spatial_clear(p, a);
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_spatial_kernel_on(p, a, s->input_gradient, &p->head.out_own);
+    dpari_spatial_kernel_on(p, a, s->input_gradient, &p->head.out_owned);
     st = dpari_spatial_fold(p, a);
     st = st == DPAR_OK ? dpari_spatial_bind(p, a->in_gradient) : st;
     st = st == DPAR_OK ? dpar_halo_plan_reduce_begin(p->exchange, DPAR_SUM) : st;
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_spatial_kernel_on(p, a, s->weight_gradient, &p->head.out_own);
+    dpari_spatial_kernel_on(p, a, s->weight_gradient, &p->head.out_owned);
     return dpar_halo_plan_end(p->exchange);
 }
 
@@ -2132,7 +2136,7 @@ static int64_t dpari_windows_beside(const dpar_attention_desc *a, int32_t rank, 
 /* Checks that the layer has a window, and a rule and sizes that this method supports. */
 static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *a, dpar_why *why)
 {
-    const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->values);
+    const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->value_width);
     if (a->window < 1 ||
         (a->tokens.rule != DPAR_SPLIT_CHUNK && a->tokens.rule != DPAR_SPLIT_EVEN) ||
         each > 1 << 24) {
@@ -2169,7 +2173,7 @@ static dpar_status dpari_windows_halo(const dpari_attention *p, const dpar_comm 
         w->field[i].type = i < 2 ? a->type : p->sums;
         w->field[i].mem = c->mem;
         w->field[i].components =
-            (int32_t)((int64_t)a->groups * (i % 2 == 0 ? a->width : a->values));
+            (int32_t)((int64_t)a->groups * (i % 2 == 0 ? a->width : a->value_width));
     }
     return st == DPAR_OK ? dpar_halo_check(&w->halo, why) : st;
 }
@@ -2196,11 +2200,11 @@ static void dpari_windows_buffers(dpari_attention *p, const dpar_comm *c, dpari_
                                                       : (void *)w;
         }
     }
-    p->part = dpari_room_take(buffers, heads * a->values * sum, 1);
+    p->part = dpari_room_take(buffers, heads * a->value_width * sum, 1);
     p->part_lse = dpari_room_take(buffers, heads * sum, 1);
     p->delta = dpari_room_take(buffers, heads * sum, 1);
     if (a->type != p->sums) {
-        p->out = dpari_room_take(buffers, heads * a->values * sum, 1);
+        p->out = dpari_room_take(buffers, heads * a->value_width * sum, 1);
         p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
     }
 }
@@ -2321,7 +2325,7 @@ static dpar_status dpari_windows_lend(dpari_attention *p, const dpar_attention_a
     if (st == DPAR_OK) {
         st = dpari_do_copy(p->comm, w->own[1], a->v, bytes * w->field[1].components);
     }
-    p->head.sent += w->lent;
+    p->head.sent_bytes += w->lent;
     return st == DPAR_OK ? dpar_halo_plan_begin(w->exchange[0]) : st;
 }
 
@@ -2368,8 +2372,8 @@ static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attenti
         (void)dpari_windows_slab(p, n, 2, &g);
         dpari_seq_attend_back(p, a, &b, &g, dq);
     }
-    p->head.sent += dpari_windows_beside(&p->head.layer, p->comm->rank, 0, all) * sum *
-                    (w->field[2].components + w->field[3].components);
+    p->head.sent_bytes += dpari_windows_beside(&p->head.layer, p->comm->rank, 0, all) * sum *
+                          (w->field[2].components + w->field[3].components);
     st = st == DPAR_OK ? dpar_halo_plan_reduce_begin(w->exchange[1], DPAR_SUM) : st;
     return st == DPAR_OK ? dpar_halo_plan_end(w->exchange[1]) : st;
 }

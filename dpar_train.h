@@ -204,13 +204,13 @@ DPAR_API double dpar_optimizer_clip(double norm, double limit);
  * has to compute. The rules of mem.h for the structs of operations, their pointers and their
  * numbers also apply here. */
 
-/* Computes a sum of squares: *sum = the sum, or *sum + the sum with add. It is in f64, in an order
- * that depends only on count, not on the launch. Each table may have an order of its own. */
+/* Computes a sum of squares: *sum = the sum, or *sum + the sum with accumulate. It is in f64, in an
+ * order that depends only on count, not on the launch. Each table may have an order of its own. */
 typedef struct dpar_mem_squares {
     const void *in;
     int64_t count;
-    int32_t type; /* F64, F32, BF16, F16 */
-    int32_t add;  /* 1 adds to *sum, 0 overwrites it */
+    int32_t type;       /* F64, F32, BF16, F16 */
+    int32_t accumulate; /* 1 adds to *sum, 0 overwrites it */
     double *sum;
 } dpar_mem_squares;
 
@@ -228,19 +228,19 @@ typedef struct dpar_mem_clip {
 typedef struct dpar_mem_optimize {
     const dpar_optimizer *optimizer;
     const dpar_optimizer_piece *piece;
-    int64_t t;
+    int64_t step;
     double rate, factor;
     const double *factor_at;
     /* A copy of the new weights in copy_type, for computing, if piece->weight is a master; NULL if
      * there is no copy. If the optimizer is stochastic and copy_type is BF16, it is rounded with
-     * random number (seed, t, index + i), otherwise to nearest even. */
+     * random number (seed, step, index + i), otherwise to nearest even. */
     void *copy;
     /* Lower halves of weights that are F32 in two halves, or NULL. The bits of the F32 are the bits
-     * of the BF16 in piece->weight << 16, plus rest (with sign). The BF16 is the nearest one; of
-     * two, the one farther from 0. Not with stochastic. */
-    int16_t *rest;
+     * of the BF16 in piece->weight << 16, plus remainder (with sign). The BF16 is the nearest one;
+     * of two, the one farther from 0. Not with stochastic. */
+    int16_t *remainder;
     int32_t copy_type; /* BF16, F16 or F32 */
-    int32_t room;      /* 0 */
+    int32_t reserved;  /* 0 */
 } dpar_mem_optimize;
 
 /* Rounds stochastically: to[i] = from[i] as BF16, rounded up with the probability of the part that
@@ -251,7 +251,7 @@ typedef struct dpar_mem_round {
     const void *from;
     int64_t count;
     int32_t from_type; /* F64, F32, BF16, F16 */
-    int32_t room;      /* 0 */
+    int32_t reserved;  /* 0 */
     uint64_t seed, stream, index;
 } dpar_mem_round;
 
@@ -281,43 +281,45 @@ typedef struct dpar_mem_scatter {
     const void *from;
     int64_t rows, width; /* rows of `from`, and elements of a row, dense on both sides */
     int32_t type;        /* F64 or F32 */
-    int32_t room;        /* 0 */
+    int32_t reserved;    /* 0 */
     dpar_mem_index index;
 } dpar_mem_scatter;
 
-/* Combines rows: to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the
- * index], in f64. Terms without a row are left out; without any row the sum is 0. */
+/* Combines rows: to[t] = sum over j < choices, in order, of weight[t choices + j] from[row t
+ * choices + j of the index], in f64. Terms without a row are left out; without any row the sum is
+ * 0. */
 typedef struct dpar_mem_combine {
     void *to;
     const void *from;
-    const void *weight;         /* [rows][k]; NULL means 1 */
-    int64_t rows, k, width;     /* rows of `to`, terms of each, and elements of a row, dense */
-    int32_t to_type, from_type; /* F64, F32, BF16, F16 */
-    int32_t weight_type;        /* F64 or F32 */
-    int32_t room;               /* 0 */
-    dpar_mem_index index;       /* [rows][k] */
+    const void *weight;           /* [rows][choices]; NULL means 1 */
+    int64_t rows, choices, width; /* rows of `to`, terms of each, and elements of a row, dense */
+    int32_t to_type, from_type;   /* F64, F32, BF16, F16 */
+    int32_t weight_type;          /* F64 or F32 */
+    int32_t reserved;             /* 0 */
+    dpar_mem_index index;         /* [rows][choices] */
 } dpar_mem_combine;
 
-/* Computes products of rows: to[i] = sum over j of a[i / k][j] b[row i of the index][j], or 0 if
- * there is no such row. It is in f64, in an order that depends only on width. */
+/* Computes products of rows: to[i] = sum over j of a[i / choices][j] b[row i of the index][j], or 0
+ * if there is no such row. It is in f64, in an order that depends only on width. */
 typedef struct dpar_mem_dot {
     void *to;
     const void *a, *b;
-    int64_t rows, k, width; /* elements of `to`, k >= 1, and elements of a row, dense in a and b */
-    int32_t to_type;        /* F64 or F32 */
-    int32_t type;           /* of a and b: F64, F32, BF16, F16 */
-    dpar_mem_index index;   /* if at is NULL, row i of b */
+    int64_t rows, choices,
+        width;       /* elements of `to`, choices >= 1, and elements of a row, dense in a and b */
+    int32_t to_type; /* F64 or F32 */
+    int32_t type;    /* of a and b: F64, F32, BF16, F16 */
+    dpar_mem_index index; /* if at is NULL, row i of b */
 } dpar_mem_dot;
 
 /* Sums of a cross-entropy over the tokens that are counted. */
 typedef struct dpar_cross_entropy_sum {
-    double loss, z; /* sums of the loss without z, and of z lse^2 */
-    int64_t tokens; /* number of tokens that are counted */
+    double loss, z_loss; /* sums of the loss without z_loss, and of z_loss lse^2 */
+    int64_t tokens;      /* number of tokens that are counted */
 } dpar_cross_entropy_sum;
 /* Phases of a cross-entropy: the local parts of dpar_cross_entropy_forward and _backward
  * (tensor.h). */
 enum {
-    DPAR_MEM_CROSS_ENTROPY_PART,    /* reads logits, targets; writes own */
+    DPAR_MEM_CROSS_ENTROPY_PART,    /* reads logits, targets; writes partial */
     DPAR_MEM_CROSS_ENTROPY_LOSS,    /* reads all, targets; writes lse, loss, sum */
     DPAR_MEM_CROSS_ENTROPY_GRADIENT /* reads logits, targets, lse; writes logits */
 };
@@ -327,31 +329,31 @@ enum {
  * if this rank has it. Sums are in f64. Those of PART and GRADIENT, and the sum over tokens, have
  * an order that depends only on the sizes. With x = logits[i][c]:
  *
- *     PART      own[i] = m, s, o:  m = the largest x (any NaN gives NaN), 0 without columns
+ *     PART      partial[i] = m, s, o:  m = the largest x (any NaN gives NaN), 0 without columns
  *               s = sum of exp(x - m), or 0 if all x are -infinity
  *               o = (1 - smoothing) logits[i][h] + smoothing / vocabulary (sum of x)
  *                   (the first term is 0 without h, the second if smoothing is 0)
  *     LOSS      over ranks whose s is not <= 0: M = the largest m, S = sum, in rank order, of
  *               s exp(m - M); lse[i] = M + log(S), NaN if S is not a number above 0;
- *               l = lse - sum of o; loss[i] = l + z lse^2; sum = sums of l, of z lse^2, of 1
- *               over tokens that are counted; the loss of the others is 0
- *     GRADIENT  x = scale ((1 + 2 z lse) exp(x - lse) - smoothing / vocabulary), in column h minus
- *               scale (1 - smoothing); 0 for padding and for tokens that are not counted */
+ *               l = lse - sum of o; loss[i] = l + z_loss lse^2; sum = sums of l, of z_loss lse^2,
+ * of 1 over tokens that are counted; the loss of the others is 0 GRADIENT  x = scale ((1 + 2 z_loss
+ * lse) exp(x - lse) - smoothing / vocabulary), in column h minus scale (1 - smoothing); 0 for
+ * padding and for tokens that are not counted */
 typedef struct dpar_mem_cross_entropy {
     int32_t phase;
-    int32_t type;         /* of logits, own and all: F64 or F32 */
+    int32_t type;         /* of logits, partial and all: F64 or F32 */
     int64_t tokens, rows; /* logits[tokens][rows], dense */
     int64_t lo[2], hi[2]; /* columns, 0 <= lo[0] <= hi[0] <= lo[1] <= hi[1] <= rows; lo = hi means
                              none */
     int64_t vocabulary;
     dpar_mem_index target; /* at[i] is the target of token i, and its row is h */
     int64_t ignore;        /* 0, or 1 + the target that is ignored */
-    double smoothing, z;
+    double smoothing, z_loss;
     void *logits;
-    void *own;       /* [tokens][3] */
-    const void *all; /* [ranks][tokens][3] the own of all ranks */
+    void *partial;   /* [tokens][3] */
+    const void *all; /* [ranks][tokens][3] the partial of all ranks */
     int32_t ranks;
-    int32_t room;                /* 0 */
+    int32_t reserved;            /* 0 */
     double *lse, *loss;          /* [tokens]; loss may be NULL */
     dpar_cross_entropy_sum *sum; /* may be NULL */
     double scale;
@@ -361,8 +363,8 @@ typedef struct dpar_mem_cross_entropy {
  * two lse of a row, out = (e^a out + e^b more) / (e^a + e^b), computed relative to the larger of a
  * and b. Arithmetic is in f64 for F64 and in f32 for F32 (with factors in f64, rounded to f32). */
 typedef struct dpar_mem_attention_merge {
-    int32_t type; /* of all arrays: F64 or F32 */
-    int32_t room; /* 0 */
+    int32_t type;     /* of all arrays: F64 or F32 */
+    int32_t reserved; /* 0 */
     int64_t rows, values;
     void *out, *lse;             /* [rows][values], [rows] */
     const void *more, *more_lse; /* likewise */
@@ -375,7 +377,7 @@ typedef struct dpar_moments {
 } dpar_moments;
 
 /* Computes moments of sets: to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points
- * of all planes of a set. With add they are merged with the present contents. The points are
+ * of all planes of a set. With accumulate they are merged with the present contents. The points are
  * divided into parts. Each part takes two passes, and parts are merged (Chan, Golub, LeVeque) in an
  * order that depends only on the sizes. */
 typedef struct dpar_mem_moments {
@@ -388,8 +390,8 @@ typedef struct dpar_mem_moments {
     int32_t groups;   /* divides channels; the set is sample groups + channel / (channels / groups).
                          0 selects the set `channel` */
     double *to;       /* [sets][3] */
-    int32_t add;      /* 1 merges with `to`, 0 overwrites it */
-    int32_t room;     /* 0 */
+    int32_t accumulate;            /* 1 merges with `to`, 0 overwrites it */
+    int32_t reserved;              /* 0 */
     int64_t extent[DPAR_MAX_DIMS]; /* points of a plane */
     int64_t stride[DPAR_MAX_DIMS];
 } dpar_mem_moments;
@@ -444,7 +446,7 @@ typedef struct dpar_mem_norm {
  *             as its scale and codes 0; one with a scale below 2^-126 has scale 0 and codes 0
  *     code  = x / scale rounded to the nearest code, to the even one of two, at most 127 or 448 of
  *             either sign; values that round to 0 have code 0
- *     x     = code scale, rounded to the type; or x + that, in f64 (dequantize with add) */
+ *     x     = code scale, rounded to the type; or x + that, in f64 (dequantize with accumulate) */
 typedef struct dpar_mem_quantize {
     void *x; /* quantize reads it, dequantize writes it */
     int64_t count;
@@ -456,11 +458,11 @@ typedef struct dpar_mem_quantize {
                     next to the codes */
     int64_t code_step;  /* at least block */
     int64_t scale_step; /* a multiple of 4, not 0 */
-    int32_t add;        /* 1: dequantize adds */
+    int32_t accumulate; /* 1: dequantize adds */
     int32_t format;     /* DPAR_MEM_MXFP8, ... selects a format below, 0 the one above */
     /* The remaining fields are for the formats below only. */
     int32_t stochastic; /* 1: quantize rounds with word index + i of a stream (random.h) */
-    int32_t room;       /* 0 */
+    int32_t reserved;   /* 0 */
     uint64_t seed, stream, index;
     const float *tensor; /* DPAR_MEM_NVFP4: scale of the whole tensor, above 0; NULL means 1 */
 } dpar_mem_quantize;
@@ -1279,7 +1281,7 @@ DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *f, double rate, double clip);
 typedef struct dpar_matmul {
     int32_t type;                     /* of a, b and c: DPAR_F64 or DPAR_F32 */
     int32_t transpose_a, transpose_b; /* 1 if a is stored as k x m, or b as n x k */
-    int32_t room;                     /* 0 */
+    int32_t reserved;                 /* 0 */
     int64_t m, n, k;                  /* 0 or more; if k is 0, c becomes beta c */
     double alpha, beta;
     const void *a, *b;
@@ -1328,9 +1330,9 @@ enum {
  * column layer has whole rows of it, and a rank of a row layer has a piece of each row. Shares may
  * differ from rank to rank, and may be 0. */
 typedef struct dpar_linear {
-    int32_t kind;    /* DPAR_LINEAR_COLUMN or DPAR_LINEAR_ROW */
-    int32_t room;    /* 0 */
-    int64_t in, out; /* of this rank's weight */
+    int32_t kind;     /* DPAR_LINEAR_COLUMN or DPAR_LINEAR_ROW */
+    int32_t reserved; /* 0 */
+    int64_t in, out;  /* of this rank's weight */
 } dpar_linear;
 
 /* Arrays of a linear layer. n is the number of all tokens. With sequence parallelism, own is the
@@ -1347,16 +1349,17 @@ typedef struct dpar_linear_arrays {
     void *dbias;      /* [out]; NULL if not wanted; for a row layer it is whole on every rank */
     /* Sequence parallelism. Column: [n][in], the inputs of all tokens. Row: [n][out], in forward
      * this rank's part of y, in backward the dy of all tokens. */
-    void *whole;
-    void *whole_dx; /* sequence parallelism, column, backward: [n][in], this rank's part of dx */
-    /* 1 if `whole` already contains what would be gathered. Column: from forward, or from another
-     * layer that reads the same x. Row: backward for dx left it there for a later call for dw. */
-    int32_t kept;
-    int32_t add;    /* 1 adds to dw and dbias (micro-batches) */
-    int32_t add_dx; /* column: 1 if dx (sequence parallelism: whole_dx) already contains the parts
-                       of layers that read the same x, and this one is added */
-    int32_t open;   /* column: 1 if more layers with the same x follow, so that the collective waits
-                       for the last of them */
+    void *gathered;
+    void *gathered_dx; /* sequence parallelism, column, backward: [n][in], this rank's part of dx */
+    /* 1 if `gathered` already contains what would be gathered. Column: from forward, or from
+     * another layer that reads the same x. Row: backward for dx left it there for a later call for
+     * dw. */
+    int32_t reuse_gathered;
+    int32_t accumulate;    /* 1 adds to dw and dbias (micro-batches) */
+    int32_t accumulate_dx; /* column: 1 if dx (sequence parallelism: gathered_dx) already contains
+                       the parts of layers that read the same x, and this one is added */
+    int32_t defer_reduce; /* column: 1 if more layers with the same x follow, so that the collective
+                     waits for the last of them */
 } dpar_linear_arrays;
 
 /* Computes the output y of a linear layer. The bias is added last, once.
@@ -1370,10 +1373,11 @@ DPAR_API dpar_status dpar_linear_forward(const dpar_tensor_parallel *t, const dp
 /* Computes the gradients of a linear layer: dx = dy w, dw = dy^T x, and dbias = the sum of dy.
  *
  * Collective. A column layer costs an all-reduce of n in elements while dw is computed. With
- * sequence parallelism it is an all-gather (unless kept) while dx is computed, and a reduce-scatter
- * while dw is computed. A row layer communicates only with sequence parallelism: an all-gather of n
- * out elements (unless kept). With dpar_comm_progress this overlaps completely. With dx and dw the
- * arithmetic is twice that of dpar_linear_forward. Fails as dpar_linear_forward does. */
+ * sequence parallelism it is an all-gather (unless reuse_gathered) while dx is computed, and a
+ * reduce-scatter while dw is computed. A row layer communicates only with sequence parallelism: an
+ * all-gather of n out elements (unless reuse_gathered). With dpar_comm_progress this overlaps
+ * completely. With dx and dw the arithmetic is twice that of dpar_linear_forward. Fails as
+ * dpar_linear_forward does. */
 DPAR_API dpar_status dpar_linear_backward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                           const dpar_linear_arrays *a);
 
@@ -1395,11 +1399,11 @@ typedef struct dpar_embedding_arrays {
     const void *table;  /* [rows][width]; forward reads it */
     void *y;            /* [own][width]; forward writes it */
     const void *dy;     /* [own][width]; backward reads it */
-    void *dtable; /* [rows][width]; backward writes it, with 0 for rows without a token and for
-                     padding */
-    void *whole;  /* sequence parallelism: [n][width]; otherwise NULL */
-    int32_t add;  /* 1 adds to dtable (micro-batches) */
-    int32_t room; /* 0 */
+    void *dtable;   /* [rows][width]; backward writes it, with 0 for rows without a token and for
+                       padding */
+    void *gathered; /* sequence parallelism: [n][width]; otherwise NULL */
+    int32_t accumulate; /* 1 adds to dtable (micro-batches) */
+    int32_t reserved;   /* 0 */
 } dpar_embedding_arrays;
 /* Computes the output y of an embedding. Each rank looks up the rows that it has, and y is the sum
  * over the ranks, which has the same bits on any number of ranks.
@@ -1415,7 +1419,7 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
  * that row, in their order. It has the same bits on any number of ranks.
  *
  * Collective. Communicates only with sequence parallelism: an all-gather of n width elements into
- * `whole`. O((n + rows) width). Fails with DPAR_E_ARG as dpar_embedding_forward does. */
+ * `gathered`. O((n + rows) width). Fails with DPAR_E_ARG as dpar_embedding_forward does. */
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
                                              const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a);
@@ -1423,19 +1427,19 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
 /* Describes a cross-entropy over a vocabulary that ranks share. With lse = ln of the sum over the
  * whole vocabulary of exp(logit) and V = count + added tokens:
  *
- *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits) + z lse^2
+ *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits) + z_loss lse^2
  *
  * Smoothing is that of PyTorch (Megatron's e corresponds to e V / (V - 1) here). The z-loss is that
- * of PaLM, where z is 1e-4. */
+ * of PaLM, where z_loss is 1e-4. */
 typedef struct dpar_cross_entropy {
     dpar_vocab vocab; /* rows of padding are ignored: their logits are not read, and their gradient
                          is 0 */
     double smoothing; /* 0 .. 1 */
-    double z;
-    int32_t ignore; /* 1 + a token that is not counted as a target; 0 if there is none. Targets
-                       below 0, such as PyTorch's -100, are never counted. The loss and gradient
-                       of targets that are not counted are 0 */
-    int32_t room;   /* 0 */
+    double z_loss;
+    int32_t ignore;   /* 1 + a token that is not counted as a target; 0 if there is none. Targets
+                         below 0, such as PyTorch's -100, are never counted. The loss and gradient
+                         of targets that are not counted are 0 */
+    int32_t reserved; /* 0 */
 } dpar_cross_entropy;
 /* Arrays of a cross-entropy. n is the number of all tokens, also with sequence parallelism. */
 typedef struct dpar_cross_entropy_arrays {
@@ -1455,7 +1459,7 @@ typedef struct dpar_cross_entropy_arrays {
  * rank's part of the target's share. Sums over the vocabulary are in f64.
  *
  * Fails with DPAR_E_ARG if a target does not exist. Fails with DPAR_E_MISMATCH if ranks give a
- * different vocabulary, targets, ignore, smoothing or z, on engines that compare calls: shared
+ * different vocabulary, targets, ignore, smoothing or z_loss, on engines that compare calls: shared
  * memory, and MPI with check. */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *t,
                                                 const dpar_cross_entropy *e,
@@ -1485,7 +1489,7 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
 /* ==== train/sequence.h ==== */
 
 /* sequence - computes attention over tokens that ranks share (context parallelism). This file is
- * ring attention, in which keys and values are passed from rank to rank round a ring. layer.way
+ * ring attention, in which keys and values are passed from rank to rank round a ring. layer.method
  * selects another method: ulysses.h exchanges tokens for heads before and after attention, and
  * window_attention.h gets the keys of a sliding window as a halo. dpar knows which rank has which
  * tokens, what is sent when, the masks, and the sums of the softmax. The arithmetic of a block is
@@ -1502,9 +1506,9 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
  *
  * dpar_attention_bytes, _init and _close do the same in memory of yours.
  *
- * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width], v[tokens][groups][values],
- * out[tokens][heads][values], lse[tokens][heads]. Each heads / groups query heads share a group.
- * The samples of a batch are documents of one packed sequence.
+ * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width],
+ * v[tokens][groups][value_width], out[tokens][heads][value_width], lse[tokens][heads]. Each heads /
+ * groups query heads share a group. The samples of a batch are documents of one packed sequence.
  *
  * "Sums" are out while it is accumulated, lse, and the gradients of keys and values while they are
  * accumulated. They are f64 if the type is f64, otherwise f32, and are rounded to the type once.
@@ -1518,12 +1522,12 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
  * gradients take as many hops as keys and values.
  *
  * The traffic of a rank: T is the number of all tokens, n that of this rank, m that of the next
- * one, and E = groups (width + values) the number of elements of a token. It sends
+ * one, and E = groups (width + value_width) the number of elements of a token. It sends
  *
  *     forward   (T - m) E bytes(type)
  *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
  *
- * A single rank sends nothing. plan->sent counts the bytes.
+ * A single rank sends nothing. plan->sent_bytes counts the bytes.
  *
  * With a causal mask, and tokens that are cut in order, rank 0 is idle most of the time. With
  * DPAR_SPLIT_ZIGZAG, and documents whose lengths 2 P divides, every rank has the same work in every
@@ -1540,7 +1544,7 @@ typedef struct dpar_attention_desc dpar_attention_desc;
 
 /* Selects how ranks get the keys of other ranks. NULL is the ring, dpar_attention_ulysses is in
  * ulysses.h, and dpar_attention_halo is in window_attention.h (dpar_spatial.h). Assign one to
- * layer.way; only the plan calls it. */
+ * layer.method; only the plan calls it. */
 struct dpari_attention_method;
 typedef void (*dpar_attention_method)(struct dpari_attention_method *way);
 
@@ -1551,7 +1555,8 @@ typedef void (*dpar_attention_method)(struct dpari_attention_method *way);
 typedef struct dpar_attention_call {
     const dpar_attention_desc *layer;
     int64_t queries, keys; /* numbers of queries and keys */
-    int64_t query, key;    /* places of the first query and the first key in the packed sequence */
+    int64_t first_query,
+        first_key; /* places of the first query and the first key in the packed sequence */
     int64_t low, high;
     const void *q, *k, *v; /* of the layer's type */
     void *out;             /* forward writes sums; backward reads the result of forward, of the
@@ -1573,26 +1578,26 @@ typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 struct dpar_attention_desc {
     /* NULL selects the ring, in which every rank gets all keys. With dpar_attention_ulysses and
      * dpar_attention_halo each rank has a part of the packed sequence, whatever the documents. */
-    dpar_attention_method way;
+    dpar_attention_method method;
     /* The documents, and which of their tokens each rank has, for as many ranks as the
      * communicator has. The rule is ZIGZAG, CHUNK or EVEN; CYCLIC also works, but in blocks of one
      * token. */
     dpar_packed tokens;
-    int32_t heads;  /* number of query heads */
-    int32_t groups; /* number of key-value heads (GQA), which divides heads; 0 selects heads */
-    int32_t width;  /* elements of a query or key */
-    int32_t values; /* elements of a value; 0 selects width */
-    int32_t type;   /* DPAR_F64, F32, BF16 or F16 */
-    int32_t causal; /* 1: a query sees no key after it */
-    int64_t window; /* above 0: a query sees no key that is more than this many tokens away.
-                       Documents never see each other */
-    double scale;   /* factor of the scores; 0 selects 1 / sqrt(width) */
-    int32_t tag;    /* messages use tag .. tag + 3 */
+    int32_t heads;       /* number of query heads */
+    int32_t groups;      /* number of key-value heads (GQA), which divides heads; 0 selects heads */
+    int32_t width;       /* elements of a query or key */
+    int32_t value_width; /* elements of a value; 0 selects width */
+    int32_t type;        /* DPAR_F64, F32, BF16 or F16 */
+    int32_t causal;      /* 1: a query sees no key after it */
+    int64_t window;      /* above 0: a query sees no key that is more than this many tokens away.
+                            Documents never see each other */
+    double scale;        /* factor of the scores; 0 selects 1 / sqrt(width) */
+    int32_t tag;         /* messages use tag .. tag + 3 */
     int32_t heads_chunked; /* Ulysses: 1 cuts heads by DPAR_SPLIT_CHUNK, so that the last ranks have
                               fewer; 0 cuts them by DPAR_SPLIT_EVEN */
     /* Ulysses: how ranks share the tokens, by any rule; NULL selects tokens.rule. Kept by you as
      * long as the plan exists. */
-    const dpar_split *cut;
+    const dpar_split *token_split;
     dpar_attention_kernel forward, backward; /* NULL selects dpar_attention_host (F64 and F32) */
     void *user;                              /* passed to the kernels */
 };
@@ -1611,21 +1616,21 @@ DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 typedef struct dpar_attention_plan {
     dpar_attention_desc layer; /* as given, with the defaults filled in */
     int64_t tokens;            /* tokens of this rank: rows of its arrays */
-    int64_t kept;              /* bytes of arrays.kept */
-    int64_t pairs; /* pairs of a query and a key, in one head, that forward computed so far */
-    int64_t sent;  /* bytes that were sent to other ranks so far */
+    int64_t saved_bytes;       /* bytes of arrays.saved */
+    int64_t pairs;      /* pairs of a query and a key, in one head, that forward computed so far */
+    int64_t sent_bytes; /* bytes that were sent to other ranks so far */
 } dpar_attention_plan;
 
-/* Arrays of one layer, all of the layer's type except lse and kept. A rank without tokens gives
+/* Arrays of one layer, all of the layer's type except lse and saved. A rank without tokens gives
  * NULLs. Messages from memory of dpar_comm_alloc are not copied. */
 typedef struct dpar_attention_arrays {
     const void *q, *k, *v;
     void *out; /* forward writes it, backward reads it */
     void *lse; /* [tokens][heads] of sums (f64 for f64, otherwise f32); forward writes it, backward
                   reads it. Ulysses does not use it */
-    /* Ulysses: plan->kept bytes, aligned to 64, which forward writes and backward reads: q, k, v,
-     * out and lse of this rank's heads. */
-    void *kept;
+    /* Ulysses: plan->saved_bytes bytes, aligned to 64, which forward writes and backward reads: q,
+     * k, v, out and lse of this rank's heads. */
+    void *saved;
     const void *out_gradient;                   /* backward reads it */
     void *q_gradient, *k_gradient, *v_gradient; /* backward writes them */
 } dpar_attention_arrays;
@@ -1662,9 +1667,9 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
  * the communicator's why, except for DPAR_E_ARG because plan or a is NULL. */
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *a);
-/* Computes the gradients of q, k and v from that of out. The arrays q, k, v, out, lse and kept must
- * be as dpar_attention_forward left them. Collective. The top of this file gives the traffic. Fails
- * as dpar_attention_forward does. */
+/* Computes the gradients of q, k and v from that of out. The arrays q, k, v, out, lse and saved
+ * must be as dpar_attention_forward left them. Collective. The top of this file gives the traffic.
+ * Fails as dpar_attention_forward does. */
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
@@ -1687,16 +1692,16 @@ DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
  * rank has some of the tokens with all heads. An exchange gives it all tokens with some of the
  * heads. It computes attention as one rank would, and the results are exchanged back.
  *
- *     layer.way = dpar_attention_ulysses;   layer: as sequence.h says
+ *     layer.method = dpar_attention_ulysses;   layer: as sequence.h says
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_EVEN, &why);
  *     dpar_attention_make(c, &layer, &plan, &why);         and on, as for the ring
- *     arrays.kept = plan->kept bytes of each layer
+ *     arrays.saved = plan->saved_bytes bytes of each layer
  *
  * Each rank has a part of the packed sequence, whatever the documents: by tokens.rule, or by
- * layer.cut. Heads are cut by dpar_heads_init and may be uneven. If there are fewer groups than
- * ranks, several ranks hold copies of a group, and its gradients are added in rank order (16-bit
- * types in f32, rounded once). The kernel gets whole documents and this rank's heads; call->layer
- * says how many.
+ * layer.token_split. Heads are cut by dpar_heads_init and may be uneven. If there are fewer groups
+ * than ranks, several ranks hold copies of a group, and its gradients are added in rank order
+ * (16-bit types in f32, rounded once). The kernel gets whole documents and this rank's heads;
+ * call->layer says how many.
  *
  * If ranks share memory, and the arrays to be exchanged come from dpar_comm_alloc on all ranks,
  * each rank reads its heads (or tokens) directly from the other ranks' arrays. This takes one pass
@@ -1716,7 +1721,7 @@ DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
  * of each if values and keys differ in width. If tokens are out of order, it also holds one copy of
  * all tokens with the rank's heads. It also holds the gradients that backward computes. */
 
-/* Selects the exchange of tokens for heads: a value for dpar_attention_desc.way. Do not call it.
+/* Selects the exchange of tokens for heads: a value for dpar_attention_desc.method. Do not call it.
  * O(1). */
 DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way);
 
@@ -1749,7 +1754,7 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *
  *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, c->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
- *     layer.tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
+ *     layer.max_tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
  *     dpar_experts_make(c, &layer, &plan, &why);                     one plan for all such layers
  *
  *     route.tokens = tokens; route.logits = logits; ...              dpar_router_arrays
@@ -1758,7 +1763,7 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *     dpar_experts_route(plan, NULL, 0, &choices, &routing, &why);
  *     a.x = x; a.rows = rows; a.weight = weight; ...                 dpar_experts_arrays
  *     dpar_experts_dispatch(plan, routing, &a);
- *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] - 1 ...
+ *     ... expert e of this rank on rows first[e] .. first[e] + count[e] - 1 ...
  *     dpar_experts_combine(plan, routing, &a);
  *
  *     dpar_experts_combine_backward(plan, routing, &a);
@@ -1785,8 +1790,8 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
  *     combine, dispatch_backward    B for each row of its experts that is another rank's token
  *
- * Nothing else is sent, because weights and their gradients stay with the tokens. plan->sent counts
- * the bytes.
+ * Nothing else is sent, because weights and their gradients stay with the tokens. plan->sent_bytes
+ * counts the bytes.
  *
  * Shared memory. If the arrays that other ranks read come from dpar_comm_alloc on all ranks, a rank
  * reads each row directly from them and stores it, or adds it, at its destination. This takes one
@@ -1795,11 +1800,11 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  * call returns, which it does once all ranks have read them. Otherwise rows are packed before an
  * all-to-all and sorted after it, which is three passes. Both give the same bits and counts.
  *
- * Devices. If comm->mem is the memory of a device, x, rows, results, kept, y, weights and all their
- * gradients are in that memory. Dispatch, combine and their backward enqueue on its stream; they
- * wait for nothing and allocate nothing. The host makes the decisions. Therefore `chosen`, and with
- * DPAR_EXPERTS_DROP_WEIGHT_LOCAL the weights that dpar_experts_route reads, must be where the CPU
- * can read them: download them and wait for that. The plan is in the memory of the host, too.
+ * Devices. If comm->mem is the memory of a device, x, rows, results, saved, y, weights and all
+ * their gradients are in that memory. Dispatch, combine and their backward enqueue on its stream;
+ * they wait for nothing and allocate nothing. The host makes the decisions. Therefore `chosen`, and
+ * with DPAR_EXPERTS_DROP_WEIGHT_LOCAL the weights that dpar_experts_route reads, must be where the
+ * CPU can read them: download them and wait for that. The plan is in the memory of the host, too.
  *
  * Routings are then in memory that both host and device reach (page-locked). When another routing
  * is used than before, the first operation copies 12 bytes for each choice to the device.
@@ -1845,7 +1850,7 @@ typedef struct dpar_router {
     int32_t score;      /* DPAR_ROUTER_SOFTMAX, ... */
     int32_t type;       /* of logits, weights and their gradients: DPAR_F64 or F32 */
     int32_t normalise;  /* 1 normalises the weights of a token */
-    int32_t room;       /* 0 */
+    int32_t reserved;   /* 0 */
     double scale;       /* 0 selects 1; DeepSeek-V3 has 2.5 */
     double balance;     /* coefficient a of the balancing loss; 0 for no loss */
     const double *bias; /* [experts], or NULL if there is none. It affects only the choice and has
@@ -1871,11 +1876,11 @@ DPAR_API dpar_status dpar_router_forward(const dpar_router *r, const dpar_router
 
 /* How evenly the tokens of all ranks choose the experts, before capacity drops any choice. */
 typedef struct dpar_router_load {
-    int64_t tokens; /* of all ranks */
-    int64_t idle;   /* experts that no token chose */
-    double most;    /* load of the busiest expert over the mean; 1 is even, 0 means no choices */
-    double loss;    /* that of dpar_router_balance */
-    double *chosen; /* [experts] how often each was chosen, as whole numbers; part of a->sums */
+    int64_t tokens;   /* of all ranks */
+    int64_t idle;     /* experts that no token chose */
+    double imbalance; /* load of the busiest expert over the mean; 1 is even, 0 means no choices */
+    double loss;      /* that of dpar_router_balance */
+    double *chosen;   /* [experts] how often each was chosen, as whole numbers; part of a->sums */
     double *score; /* [experts] P, the mean over tokens of the expert's share of the token's scores;
                       part of a->sums */
 } dpar_router_load;
@@ -1916,8 +1921,8 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_route
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
-/* Rules for dropping choices when an expert is full. An expert takes C = ceil(factor k T / E)
- * rows. */
+/* Rules for dropping choices when an expert is full. An expert takes C = ceil(capacity_factor k T /
+ * E) rows. */
 enum {
     DPAR_EXPERTS_DROP_NONE, /* nothing is dropped; experts take all rows */
     /* Keeps first choices before second ones, and so on, and among these tokens in the order of the
@@ -1933,47 +1938,47 @@ enum {
 };
 
 /* Describes a layer of experts. Zero it and fill it in. All ranks give the same values, except
- * rows. */
+ * max_rows. */
 typedef struct dpar_experts_desc {
     dpar_split experts; /* which experts each rank has: CHUNK, EVEN, FLOOR or RAGGED, with as many
                            parts as the communicator has ranks. Shares may be uneven, and empty */
     int32_t choices;    /* k */
     int32_t drop;       /* DPAR_EXPERTS_DROP_NONE, ... */
-    double factor;  /* of the capacity, 0.000001 to 1000000, rounded to millionths; not read with
-                       DPAR_EXPERTS_DROP_NONE */
-    int64_t tokens; /* the most tokens that a rank ever has, at least 1 */
-    int64_t rows;   /* DPAR_EXPERTS_DROP_NONE: the most rows for this rank's experts in one step. 0
-                       selects all that could arrive, ranks x tokens x min(k, own experts) */
-    int64_t width;  /* elements of a row */
+    double capacity_factor; /* of the capacity, 0.000001 to 1000000, rounded to millionths; not read
+                      with DPAR_EXPERTS_DROP_NONE */
+    int64_t max_tokens;     /* the most tokens that a rank ever has, at least 1 */
+    int64_t max_rows; /* DPAR_EXPERTS_DROP_NONE: the most rows for this rank's experts in one step.
+                     0 selects all that could arrive, ranks x tokens x min(k, own experts) */
+    int64_t width;    /* elements of a row */
     int32_t type; /* of rows: DPAR_F64, F32, BF16 or F16. Weights are F64 for F64, otherwise F32 */
-    int32_t room; /* 0 */
+    int32_t reserved; /* 0 */
 } dpar_experts_desc;
 
 /* A plan of a layer of experts, whose fields you may read. */
 typedef struct dpar_experts_plan {
     dpar_experts_desc layer;
-    int32_t first, own; /* first expert of this rank, or E if it has none, and how many */
-    int64_t most;       /* the most rows for this rank's experts: the size of your arrays */
-    int64_t sent;       /* bytes sent to other ranks so far */
-    int64_t kept, dropped, taken; /* choices kept, choices dropped, and rows received, so far */
+    int32_t first, count; /* first expert of this rank, or E if it has none, and how many */
+    int64_t max_rows;     /* the most rows for this rank's experts: the size of your arrays */
+    int64_t sent_bytes;   /* bytes sent to other ranks so far */
+    int64_t kept, dropped, received; /* choices kept, choices dropped, and rows received, so far */
 } dpar_experts_plan;
 
 /* Where the tokens of one layer and micro-batch are sent, whose fields you may read. It is used
  * from forward to the end of backward. */
 typedef struct dpar_experts_routing {
     int64_t tokens;
-    int64_t kept;    /* choices of this rank's tokens that have a row: rows of arrays.kept */
-    int64_t dropped; /* choices that have none */
-    int64_t rows;    /* rows for this rank's experts */
-    int64_t *count;  /* [own] rows of each expert */
-    int64_t *begin;  /* [own] first row of each expert */
-    int32_t *place;  /* [tokens][k] row among the kept ones, which are sorted by expert; -1 if
-                        dropped */
+    int64_t kept;      /* choices of this rank's tokens that have a row: rows of arrays.saved */
+    int64_t dropped;   /* choices that have none */
+    int64_t rows;      /* rows for this rank's experts */
+    int64_t *count;    /* [own] rows of each expert */
+    int64_t *first;    /* [own] first row of each expert */
+    int32_t *position; /* [tokens][k] row among the kept ones, which are sorted by expert; -1 if
+                       dropped */
 } dpar_experts_routing;
 
 /* Choices of the tokens of a rank. */
 typedef struct dpar_experts_choices {
-    int64_t tokens;        /* 0 .. layer.tokens; it may differ between ranks and calls */
+    int64_t tokens;        /* 0 .. layer.max_tokens; it may differ between ranks and calls */
     const int32_t *chosen; /* [tokens][k] experts as dpar_router_forward gives them, each at most
                               once for a token; -1 for no choice (padding) */
     const void *weight; /* [tokens][k]; only DPAR_EXPERTS_DROP_WEIGHT_LOCAL reads it, otherwise it
@@ -1987,11 +1992,11 @@ typedef struct dpar_experts_arrays {
     const void *results; /* [routing->rows][width]; combine reads it */
     const void *weight;  /* [tokens][k]; combine and combine_backward read it */
     void *y;             /* [tokens][width]; combine writes it */
-    void *kept;          /* [routing->kept][width]; combine stores the received results in it, and
-                            combine_backward reads them. NULL if there is no backward */
+    void *saved;         /* [routing->kept][width]; combine stores the received results in it, and
+                           combine_backward reads them. NULL if there is no backward */
     const void *dy;      /* [tokens][width]; combine_backward reads it */
     void *dresults;      /* [routing->rows][width]; combine_backward writes it */
-    void *dweight; /* [tokens][k]; combine_backward writes it. NULL if not wanted; kept is then not
+    void *dweight; /* [tokens][k]; combine_backward writes it. NULL if not wanted; saved is then not
                       read */
     const void *drows; /* [routing->rows][width]; dispatch_backward reads it */
     void *dx;          /* [tokens][width]; dispatch_backward writes it */
@@ -2035,9 +2040,9 @@ DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
  *
  * Collective. The top of this file gives the traffic, all-to-alls of counts. O(tokens k + ranks own
  * k + experts), with DPAR_EXPERTS_DROP_WEIGHT_LOCAL times a logarithm. Fails on all ranks with
- * DPAR_E_ROOM and the numbers if layer.rows is too small on one of them (DPAR_EXPERTS_DROP_NONE).
- * Nothing has happened then, and the plan can still be used. DPAR_E_ARG on one rank breaks the
- * communicator. */
+ * DPAR_E_ROOM and the numbers if layer.max_rows is too small on one of them
+ * (DPAR_EXPERTS_DROP_NONE). Nothing has happened then, and the plan can still be used. DPAR_E_ARG
+ * on one rank breaks the communicator. */
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why);
@@ -2115,8 +2120,8 @@ DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
  * the buffers that callbacks get and `tied`. The pipeline itself never reads them. Callbacks
  * enqueue their work on the stream of comm->mem and return; that stream waits for messages, and the
  * thread does not. Because a stream has one queue for all messages, a list with keep_sends must
- * pass DPAR_TRANSPORT_RANK. The thread waits at the end of a step, unless `apart` is set. The times
- * in start and end are then those of enqueuing. */
+ * pass DPAR_TRANSPORT_RANK. The thread waits at the end of a step, unless `no_final_barrier` is
+ * set. The times in start and end are then those of enqueuing. */
 
 /* Describes the work of one call of a stage's callback. Buffers hold elements of options.type and
  * belong to the callback until it returns. */
@@ -2136,10 +2141,11 @@ typedef struct dpar_stage_task {
     /* Number of the activation's slot, in use from F to B or W; -1 if there is none. OFFLOAD gets
      * the slot that is free once it returns, RELOAD the slot that holds the activation from then
      * on. */
-    int32_t activation;
-    int32_t weight; /* number of the weight gradient's slot, in use from I to W; -1 if none */
-    void *kept;     /* the activation's slot, options.activation_bytes; NULL if that is 0 */
-    void *pending;  /* the weight's slot, options.weight_bytes; NULL if that is 0 */
+    int32_t activation_slot;
+    int32_t weight_slot; /* number of the weight gradient's slot, in use from I to W; -1 if none */
+    void
+        *activation_memory; /* the activation's slot, options.activation_bytes; NULL if that is 0 */
+    void *weight_memory;    /* the weight's slot, options.weight_bytes; NULL if that is 0 */
 } dpar_stage_task;
 
 /* Executes a task: a callback of yours. Return DPAR_OK, or a positive status, which counts as
@@ -2160,7 +2166,7 @@ typedef struct dpar_pipeline_desc {
     int64_t count;                 /* elements that a stage sends to the next one */
     /* [stages] elements that each stage sends, kept by you as long as the pipeline exists. NULL if
      * every stage sends `count`. */
-    const int64_t *count_of;
+    const int64_t *count_per_stage;
     /* Bytes of an activation's slot, the largest of the rank's stages. 0 if callbacks use the
      * slots' numbers with memory of their own. */
     int64_t activation_bytes;
@@ -2170,11 +2176,11 @@ typedef struct dpar_pipeline_desc {
      * the end of the step. The list must pass DPAR_TRANSPORT_EDGE, which DPAR_LOWER_LATE_RECV with
      * DPAR_CHANNEL_EDGE ensures; on the memory of a device DPAR_TRANSPORT_RANK. */
     int32_t keep_sends;
-    int32_t apart; /* 1: ranks do not wait for each other at the end of a step. A rank may then
-                      learn of another rank's failure only in its next step */
+    int32_t no_final_barrier; /* 1: ranks do not wait for each other at the end of a step. A rank
+                      may then learn of another rank's failure only in its next step */
 
     dpar_stage_callback forward, backward, input, weight; /* for F, B, I and W */
-    dpar_stage_pair_callback both; /* NULL selects forward, then backward or input */
+    dpar_stage_pair_callback forward_backward; /* NULL selects forward, then backward or input */
     /* For REDUCE_GRAD: dpar_ddp_end, or what begins the reduction (ready of ddp or fsdp). For
      * WAIT_REDUCE_GRAD: what ends it. */
     dpar_stage_callback reduce, wait_reduce;
@@ -2228,10 +2234,10 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
  * callbacks.
  *
  * Fails on all ranks with the status of a callback, as in "rank 1: 2B3: its message", or with
- * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With options.apart some
- * ranks learn of it in their next step. This breaks c. Communicators that callbacks use are not
- * aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is NULL, closed or in a
- * step. */
+ * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With
+ * options.no_final_barrier some ranks learn of it in their next step. This breaks c. Communicators
+ * that callbacks use are not aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is
+ * NULL, closed or in a step. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
 /* Advances the messages under way and checks which are done. Call it from a callback that computes
  * for long. Outside of a step it does nothing and returns DPAR_OK.
@@ -5033,7 +5039,7 @@ DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int6
 {
     double y[DPARI_ELEMENTS];
     int64_t k;
-    if (q->add) {
+    if (q->accumulate) {
         dpari_elements_load(y, q->x, i, n, q->type);
         for (k = 0; k < n; k++) {
             x[k] = y[k] + x[k];
@@ -5227,11 +5233,11 @@ static dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
     double sum;
     (void)ctx;
     if (s->count < 0 || !dpari_is_float(s->type) || s->sum == NULL ||
-        (s->count > 0 && s->in == NULL) || (s->add != 0 && s->add != 1)) {
+        (s->count > 0 && s->in == NULL) || (s->accumulate != 0 && s->accumulate != 1)) {
         return DPAR_E_ARG;
     }
     sum = dpari_mem_sum_squares(s->in, s->count, s->type);
-    *s->sum = s->add ? *s->sum + sum : sum;
+    *s->sum = s->accumulate ? *s->sum + sum : sum;
     return DPAR_OK;
 }
 
@@ -5311,9 +5317,9 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
         p.gradient = (const unsigned char *)all->gradient + i * size;
         p.m = all->m == NULL ? NULL : (unsigned char *)all->m + i * moment;
         p.v = all->v == NULL ? NULL : (unsigned char *)all->v + i * moment;
-        dpari_mem_join(w, high + i, o->rest + i, p.count);
-        st = dpar_optimizer_step(o->optimizer, &p, o->t, o->rate, factor);
-        dpari_mem_halve(high + i, o->rest + i, w, p.count);
+        dpari_mem_join(w, high + i, o->remainder + i, p.count);
+        st = dpar_optimizer_step(o->optimizer, &p, o->step, o->rate, factor);
+        dpari_mem_halve(high + i, o->remainder + i, w, p.count);
     }
     return st;
 }
@@ -5331,7 +5337,7 @@ static dpar_status dpari_optimize_copy(const dpar_mem_optimize *o)
         r.count = p->count;
         r.from_type = p->weight_type;
         r.seed = o->optimizer->seed;
-        r.stream = (uint64_t)o->t;
+        r.stream = (uint64_t)o->step;
         r.index = p->index;
         return dpari_mem_round(NULL, &r);
     }
@@ -5353,7 +5359,7 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
     dpar_status st;
     (void)ctx;
     if (p == NULL || o->optimizer == NULL ||
-        (o->rest != NULL &&
+        (o->remainder != NULL &&
          (p->weight_type != DPAR_BF16 || o->optimizer->stochastic || o->copy != NULL))) {
         return DPAR_E_ARG;
     }
@@ -5362,9 +5368,9 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
         return DPAR_E_ARG;
     }
     none = *p;
-    none.count = o->rest != NULL && p->count >= 0 ? 0 : p->count; /* is it in the domain? */
-    st = dpar_optimizer_step(o->optimizer, &none, o->t, o->rate, factor);
-    if (st == DPAR_OK && o->rest != NULL) {
+    none.count = o->remainder != NULL && p->count >= 0 ? 0 : p->count; /* is it in the domain? */
+    st = dpar_optimizer_step(o->optimizer, &none, o->step, o->rate, factor);
+    if (st == DPAR_OK && o->remainder != NULL) {
         st = dpari_mem_optimize_halves(o, factor);
     }
     if (st == DPAR_OK && o->copy != NULL) {
@@ -5462,7 +5468,7 @@ static void dpari_mem_combine_row(const dpar_mem_combine *c, int64_t t)
     for (at = 0; at < c->width; at += n) {
         n = dpari_least(c->width - at, DPARI_ELEMENTS);
         dpari_zero(sum, sizeof sum);
-        for (j = t * c->k; j < t * c->k + c->k; j++) {
+        for (j = t * c->choices; j < t * c->choices + c->choices; j++) {
             const int64_t row = dpari_mem_row(&c->index, dpari_mem_at(&c->index, j));
             const double by =
                 c->weight == NULL ? 1.0 : dpari_element_get(c->weight, c->weight_type, j);
@@ -5481,10 +5487,10 @@ static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
 {
     int64_t t;
     (void)ctx;
-    if (c->rows < 0 || c->k < 0 || c->width < 0 || !dpari_is_float(c->to_type) ||
+    if (c->rows < 0 || c->choices < 0 || c->width < 0 || !dpari_is_float(c->to_type) ||
         !dpari_is_float(c->from_type) || (c->weight != NULL && !dpari_is_wide(c->weight_type)) ||
-        !dpari_mem_index_fits(&c->index, c->k == 0 ? 0 : c->rows) ||
-        (c->rows > 0 && c->width > 0 && (c->to == NULL || (c->from == NULL && c->k > 0)))) {
+        !dpari_mem_index_fits(&c->index, c->choices == 0 ? 0 : c->rows) ||
+        (c->rows > 0 && c->width > 0 && (c->to == NULL || (c->from == NULL && c->choices > 0)))) {
         return DPAR_E_ARG;
     }
     for (t = 0; t < c->rows; t++) {
@@ -5501,7 +5507,7 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
     int32_t as;
     int64_t i, n, at;
     (void)ctx;
-    if (d->rows < 0 || d->k < 1 || d->width < 0 || !dpari_is_wide(d->to_type) ||
+    if (d->rows < 0 || d->choices < 1 || d->width < 0 || !dpari_is_wide(d->to_type) ||
         !dpari_is_float(d->type) ||
         (d->index.at != NULL && !dpari_mem_index_fits(&d->index, d->rows)) ||
         (d->rows > 0 && (d->to == NULL || (d->width > 0 && (d->a == NULL || d->b == NULL))))) {
@@ -5514,7 +5520,7 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
         double sum = 0.0;
         for (at = 0; at < d->width && row >= 0; at += n) {
             n = dpari_least(DPARI_ROW_PART, d->width - at);
-            x = dpari_row_at(&l, d->a, d->type, i / d->k * d->width + at, n, a, &as);
+            x = dpari_row_at(&l, d->a, d->type, i / d->choices * d->width + at, n, a, &as);
             y = dpari_row_at(&l, d->b, d->type, row * d->width + at, n, b, &as);
             sum += l.product(x, y, as, 0.0, n, NULL);
         }
@@ -5582,9 +5588,9 @@ static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entrop
     if (e->smoothing > 0.0) { /* else 0 x infinity */
         own += e->smoothing / (double)e->vocabulary * sum;
     }
-    dpari_element_put(e->own, e->type, 3 * token, most);
-    dpari_element_put(e->own, e->type, 3 * token + 1, below);
-    dpari_element_put(e->own, e->type, 3 * token + 2, own);
+    dpari_element_put(e->partial, e->type, 3 * token, most);
+    dpari_element_put(e->partial, e->type, 3 * token + 1, below);
+    dpari_element_put(e->partial, e->type, 3 * token + 2, own);
 }
 
 /* From all ranks' numbers of a token: lse, and what is subtracted. 0 exponentials: NaN. */
@@ -5625,10 +5631,10 @@ static void dpari_entropy_loss(const dpar_mem_cross_entropy *e)
         const double lse = dpari_entropy_unite(e, i, &subtracted);
         e->lse[i] = lse;
         if (e->loss != NULL) {
-            e->loss[i] = counts ? lse - subtracted + e->z * lse * lse : 0.0;
+            e->loss[i] = counts ? lse - subtracted + e->z_loss * lse * lse : 0.0;
         }
         made.loss += counts ? lse - subtracted : 0.0;
-        made.z += counts ? e->z * lse * lse : 0.0;
+        made.z_loss += counts ? e->z_loss * lse * lse : 0.0;
         made.tokens += counts;
     }
     if (e->sum != NULL) {
@@ -5652,7 +5658,7 @@ static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_en
     const int64_t target = dpari_mem_at(&e->target, token), row = dpari_mem_row(&e->target, target);
     const int counts = dpari_entropy_counts(e, target);
     const double smooth = e->scale * e->smoothing / (double)dpari_most(1, e->vocabulary);
-    const double lse = e->lse[token], factor = e->scale * (1.0 + 2.0 * e->z * lse);
+    const double lse = e->lse[token], factor = e->scale * (1.0 + 2.0 * e->z_loss * lse);
     double hot = row >= 0 ? dpari_element_get(e->logits, e->type, at + row) : 0.0;
     unsigned char *line = (unsigned char *)e->logits + at * bytes;
     const double by[3] = {lse, factor, -smooth};
@@ -5682,7 +5688,7 @@ static int dpari_entropy_fits(const dpar_mem_cross_entropy *e)
     }
     switch (e->phase) {
     case DPAR_MEM_CROSS_ENTROPY_PART:
-        return !(wide && e->logits == NULL) && !(some && e->own == NULL);
+        return !(wide && e->logits == NULL) && !(some && e->partial == NULL);
     case DPAR_MEM_CROSS_ENTROPY_LOSS:
         return e->ranks > 0 && !(some && (e->all == NULL || e->lse == NULL));
     case DPAR_MEM_CROSS_ENTROPY_GRADIENT:
@@ -5816,7 +5822,7 @@ static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
     b.block = q->block;
     b.count = q->count;
     b.type = q->code_type;
-    b.add = q->add;
+    b.add = q->accumulate;
     return b;
 }
 
@@ -5843,7 +5849,7 @@ DPARI_STATIC_NOINLINE void dpari_quant_values(const dpari_lanes *l, const dpar_m
 
 static int dpari_quant_fits(const dpar_mem_quantize *q)
 {
-    if (q->count < 0 || !dpari_is_float(q->type) || (q->add != 0 && q->add != 1) ||
+    if (q->count < 0 || !dpari_is_float(q->type) || (q->accumulate != 0 && q->accumulate != 1) ||
         (q->count > 0 && (q->x == NULL || q->code == NULL || q->scale == NULL))) {
         return 0;
     }
@@ -5865,7 +5871,7 @@ static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
     dpari_lanes l;
     int64_t b, blocks;
     (void)ctx;
-    if (!dpari_quant_fits(q) || q->add) {
+    if (!dpari_quant_fits(q) || q->accumulate) {
         return DPAR_E_ARG;
     }
     l = dpari_lanes_for(q->count);
@@ -6153,8 +6159,8 @@ static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
         points = m->extent[d] == 0 ? 0 : points;
     }
     return dpari_is_float(m->type) && m->dims >= 0 && m->dims <= DPAR_MAX_DIMS &&
-           (m->add == 0 || m->add == 1) && !(m->planes > 0 && points > 0 && m->x == NULL) &&
-           !(sets > 0 && m->to == NULL);
+           (m->accumulate == 0 || m->accumulate == 1) &&
+           !(m->planes > 0 && points > 0 && m->x == NULL) && !(sets > 0 && m->to == NULL);
 }
 
 DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m)
@@ -6172,7 +6178,7 @@ DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *
         return DPAR_E_ARG;
     }
     l = dpari_lanes_for(m->planes * dpari_layer_points(m->extent, m->dims));
-    if (!m->add) {
+    if (!m->accumulate) {
         dpari_zero(to, (size_t)sets * sizeof *to);
     }
     for (p = 0; p < m->planes; p++) {
@@ -8108,7 +8114,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
     call.rate = rate;
     st = st == DPAR_OK ? dpari_zero1_factor(o, clip, &call.factor) : st;
     if (st == DPAR_OK) {
-        call.t = ++o->zero1.steps;
+        call.step = ++o->zero1.steps;
         st = dpari_zero1_update_all(o, (unsigned char *)params, &call);
     }
     st =
@@ -9295,7 +9301,7 @@ static dpar_status dpari_fsdp_squares(dpar_fsdp *d)
         dpari_zero(&s, sizeof s);
         s.in = dpari_fsdp_settled(d, u, &s.type);
         s.count = d->unit[u].flat.shard;
-        s.add = 1;
+        s.accumulate = 1;
         s.sum = &d->squares;
         st = s.count > 0 ? dpari_do_squares(d->shard, &s) : DPAR_OK;
     }
@@ -9358,7 +9364,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double
         dpari_zero(&o, sizeof o);
         o.optimizer = &d->options.optimizer;
         o.piece = &p;
-        o.t = d->steps;
+        o.step = d->steps;
         o.rate = rate;
         o.factor = factor;
         st = dpari_do_optimize(d->shard, &o);
@@ -9963,19 +9969,19 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
     const int sequence = t->counts != NULL, column = l->kind == DPAR_LINEAR_COLUMN;
     const int64_t n = t->tokens.count, own = dpari_tensor_tokens(t, t->comm->rank);
     const int64_t rows_x = column ? own : n, rows_y = column ? n : own;
-    const int reads_x = (forward || a->dw != NULL) && !(column && sequence && a->kept);
-    const int reads_dy = !forward && !(!column && sequence && a->kept);
+    const int reads_x = (forward || a->dw != NULL) && !(column && sequence && a->reuse_gathered);
+    const int reads_dy = !forward && !(!column && sequence && a->reuse_gathered);
     int missing = 0;
     dpar_status st = dpari_tensor_check(t);
     if (st != DPAR_OK) {
         return st;
     }
     if ((l->kind != DPAR_LINEAR_COLUMN && l->kind != DPAR_LINEAR_ROW) || l->in < 0 || l->out < 0 ||
-        ((a->add_dx || a->open) && !column)) {
+        ((a->accumulate_dx || a->defer_reduce) && !column)) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
                                    "a linear layer of kind # (column 1, row 2), # to # features "
                                    "(add_dx, open: # of a column layer only)",
-                                   l->kind, l->in, l->out, a->add_dx || a->open);
+                                   l->kind, l->in, l->out, a->accumulate_dx || a->defer_reduce);
     }
     if (t->comm->mem != NULL && t->matmul == NULL) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
@@ -9986,10 +9992,10 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
     missing += reads_x && dpari_tensor_missing(a->x, rows_x, l->in);
     missing += forward && dpari_tensor_missing(a->y, rows_y, l->out);
     missing += reads_dy && dpari_tensor_missing(a->dy, rows_y, l->out);
-    missing += sequence && dpari_tensor_missing(a->whole, n, column ? l->in : l->out) &&
+    missing += sequence && dpari_tensor_missing(a->gathered, n, column ? l->in : l->out) &&
                (!column || forward || a->dw != NULL);
     missing += sequence && !forward && column && a->dx != NULL &&
-               dpari_tensor_missing(a->whole_dx, n, l->in);
+               dpari_tensor_missing(a->gathered_dx, n, l->in);
     return missing == 0
                ? DPAR_OK
                : dpari_tensor_refuse(t, DPAR_E_ARG,
@@ -10002,13 +10008,13 @@ static dpar_status dpari_linear_forward(const dpar_tensor_parallel *t, const dpa
 {
     const int column = layer->kind == DPAR_LINEAR_COLUMN, sequence = t->counts != NULL;
     const int64_t own = dpari_tensor_tokens(t, t->comm->rank);
-    const void *x = column && sequence ? a->whole : a->x;
-    void *y = !column && sequence ? a->whole : a->y;
+    const void *x = column && sequence ? a->gathered : a->x;
+    void *y = !column && sequence ? a->gathered : a->y;
     const dpari_tensor_alike alike = dpari_linear_alike(layer);
     dpar_status st = dpari_linear_check(t, layer, a, 1);
     dpari_tensor_count(t, column ? layer->in : layer->out);
-    if (st == DPAR_OK && column && sequence && !a->kept) {
-        st = dpari_tensor_collect(t, a->x, a->whole, &alike, NULL);
+    if (st == DPAR_OK && column && sequence && !a->reuse_gathered) {
+        st = dpari_tensor_collect(t, a->x, a->gathered, &alike, NULL);
     }
     st = st == DPAR_OK ? dpari_linear_apply(t, layer, x, a->w, y) : st;
     if (st == DPAR_OK && !column) {
@@ -10032,24 +10038,24 @@ static dpar_status dpari_column_backward(const dpar_tensor_parallel *t, const dp
                                          const dpar_linear_arrays *a)
 {
     const int sequence = t->counts != NULL;
-    void *part = sequence ? a->whole_dx : a->dx;
+    void *part = sequence ? a->gathered_dx : a->dx;
     const dpari_tensor_alike alike = dpari_linear_alike(l);
     dpar_work gather, reduce;
     dpar_status st = DPAR_OK;
     dpari_zero(&gather, sizeof gather);
     dpari_zero(&reduce, sizeof reduce);
-    if (a->dw != NULL && sequence && !a->kept) {
-        st = dpari_tensor_collect(t, a->x, a->whole, &alike, &gather);
+    if (a->dw != NULL && sequence && !a->reuse_gathered) {
+        st = dpari_tensor_collect(t, a->x, a->gathered, &alike, &gather);
     }
     if (st == DPAR_OK && a->dx != NULL) {
-        st = dpari_linear_inputs(t, l, a->dy, a->w, part, a->add_dx);
-        if (st == DPAR_OK && !a->open) {
+        st = dpari_linear_inputs(t, l, a->dy, a->w, part, a->accumulate_dx);
+        if (st == DPAR_OK && !a->defer_reduce) {
             st = dpari_tensor_reduce(t, l->in, part, a->dx, &alike, &reduce);
         }
     }
     st = dpari_tensor_finish(st, &gather);
     if (st == DPAR_OK && a->dw != NULL) {
-        st = dpari_linear_weights(t, l, a->dy, sequence ? a->whole : a->x, a->dw, a->add);
+        st = dpari_linear_weights(t, l, a->dy, sequence ? a->gathered : a->x, a->dw, a->accumulate);
     }
     return dpari_tensor_finish(st, &reduce);
 }
@@ -10058,17 +10064,17 @@ static dpar_status dpari_row_backward(const dpar_tensor_parallel *t, const dpar_
                                       const dpar_linear_arrays *a)
 {
     const int sequence = t->counts != NULL;
-    const void *dy = sequence ? a->whole : a->dy;
+    const void *dy = sequence ? a->gathered : a->dy;
     const dpari_tensor_alike alike = dpari_linear_alike(l);
     dpar_status st = DPAR_OK;
-    if (sequence && !a->kept) {
-        st = dpari_tensor_collect(t, a->dy, a->whole, &alike, NULL);
+    if (sequence && !a->reuse_gathered) {
+        st = dpari_tensor_collect(t, a->dy, a->gathered, &alike, NULL);
     }
     if (st == DPAR_OK && a->dx != NULL) {
         st = dpari_linear_inputs(t, l, dy, a->w, a->dx, 0);
     }
     if (st == DPAR_OK && a->dw != NULL) {
-        st = dpari_linear_weights(t, l, dy, a->x, a->dw, a->add);
+        st = dpari_linear_weights(t, l, dy, a->x, a->dw, a->accumulate);
     }
     return st;
 }
@@ -10083,8 +10089,8 @@ static dpar_status dpari_linear_backward(const dpar_tensor_parallel *t, const dp
         st = column ? dpari_column_backward(t, layer, a) : dpari_row_backward(t, layer, a);
     }
     if (st == DPAR_OK) {
-        const void *dy = !column && t->counts != NULL ? a->whole : a->dy;
-        st = dpari_tensor_sum_rows(t, dy, t->tokens.count, layer->out, a->dbias, a->add);
+        const void *dy = !column && t->counts != NULL ? a->gathered : a->dy;
+        st = dpari_tensor_sum_rows(t, dy, t->tokens.count, layer->out, a->dbias, a->accumulate);
     }
     return st;
 }
@@ -10176,7 +10182,7 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
                      dpari_tensor_missing(table, dpar_vocab_row_count(v), width) +
                          dpari_tensor_missing(y, dpari_tensor_tokens(t, t->comm->rank), width) +
                          (t->counts != NULL &&
-                          dpari_tensor_missing(a->whole, t->tokens.count, width)),
+                          dpari_tensor_missing(a->gathered, t->tokens.count, width)),
                      "rank #: # arrays of an embedding are NULL");
 }
 
@@ -10197,7 +10203,7 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
     dpar_mem_gather g;
     if (st == DPAR_OK) {
         dpari_zero(&g, sizeof g);
-        g.to = t->counts != NULL ? a->whole : a->y;
+        g.to = t->counts != NULL ? a->gathered : a->y;
         g.from = a->table;
         g.rows = t->tokens.count;
         g.bytes = g.to_step = g.from_step = layer->width * dpar_type_bytes(t->type);
@@ -10207,8 +10213,8 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
     if (st == DPAR_OK) {
         const dpari_tensor_alike alike = dpari_embedding_alike(t, layer, a->ids);
         dpari_tensor_count(t, layer->width);
-        st = dpari_tensor_reduce(t, layer->width, t->counts != NULL ? a->whole : a->y, a->y, &alike,
-                                 NULL);
+        st = dpari_tensor_reduce(t, layer->width, t->counts != NULL ? a->gathered : a->y, a->y,
+                                 &alike, NULL);
     }
     return st;
 }
@@ -10224,10 +10230,10 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
     if (st == DPAR_OK && t->counts != NULL) {
         const dpari_tensor_alike alike = dpari_embedding_alike(t, layer, a->ids);
         dpari_tensor_count(t, layer->width);
-        st = dpari_tensor_collect(t, dy, a->whole, &alike, NULL);
-        dy = a->whole;
+        st = dpari_tensor_collect(t, dy, a->gathered, &alike, NULL);
+        dy = a->gathered;
     }
-    if (st == DPAR_OK && !a->add) {
+    if (st == DPAR_OK && !a->accumulate) {
         st = dpari_do_copy(t->comm, a->dtable, NULL,
                            dpar_vocab_row_count(&layer->vocab) * layer->width *
                                dpar_type_bytes(t->type));
@@ -10252,7 +10258,7 @@ static dpar_status dpari_entropy_check(const dpar_tensor_parallel *t, const dpar
 {
     dpar_status st = dpari_tensor_there(t, e != NULL);
     st = st == DPAR_OK ? dpari_vocab_check(t, &e->vocab, targets) : st;
-    if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z))) {
+    if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z_loss))) {
         return dpari_tensor_refuse(t, DPAR_E_ARG, "label smoothing is not within 0 and 1", 0, 0, 0,
                                    0);
     }
@@ -10276,7 +10282,7 @@ static void dpari_entropy_of(const dpar_tensor_parallel *t, const dpar_cross_ent
     x->vocabulary = v->count + v->added;
     x->ignore = e->ignore;
     x->smoothing = e->smoothing;
-    x->z = e->z;
+    x->z_loss = e->z_loss;
     x->ranks = t->comm->size;
 }
 
@@ -10286,7 +10292,7 @@ static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *t, const dpa
 {
     uint64_t hash = dpari_vocab_hash(t, &e->vocab, targets);
     dpar_call call;
-    hash = dpari_hash_real(dpari_hash_real(dpari_hash(hash, e->ignore), e->smoothing), e->z);
+    hash = dpari_hash_real(dpari_hash_real(dpari_hash(hash, e->ignore), e->smoothing), e->z_loss);
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
     call.type = t->type;
@@ -10320,7 +10326,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
     dpari_entropy_of(t, e, a->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_PART;
     x.logits = a->logits; /* read only, in this phase */
-    x.own = a->scratch;
+    x.partial = a->scratch;
     x.all = all;
     st = dpari_do_cross_entropy(t->comm, &x);
     if (st == DPAR_OK) {
@@ -10379,7 +10385,7 @@ static dpar_attention_desc dpari_seq_filled(const dpar_attention_desc *layer)
 {
     dpar_attention_desc a = *layer;
     a.groups = a.groups != 0 ? a.groups : a.heads;
-    a.values = a.values != 0 ? a.values : a.width;
+    a.value_width = a.value_width != 0 ? a.value_width : a.width;
     if (!(a.scale > 0.0 || a.scale < 0.0) && a.width > 0) {
         a.scale = 1.0 / dpari_sqrt((double)a.width);
     }
@@ -10393,8 +10399,8 @@ static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
 {
     dpari_attention_method way;
     dpari_zero(&way, sizeof way);
-    if (layer->way != NULL) {
-        layer->way(&way);
+    if (layer->method != NULL) {
+        layer->method(&way);
     }
     return way;
 }
@@ -10402,7 +10408,7 @@ static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
 /* Elements of keys and values a token. */
 static int64_t dpari_seq_each(const dpar_attention_desc *a)
 {
-    return (int64_t)a->groups * ((int64_t)a->width + a->values);
+    return (int64_t)a->groups * ((int64_t)a->width + a->value_width);
 }
 
 static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *why)
@@ -10419,9 +10425,9 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
     if (st != DPAR_OK) {
         return st;
     }
-    if (a.heads < 1 || a.groups < 1 || a.width < 1 || a.values < 1) {
+    if (a.heads < 1 || a.groups < 1 || a.width < 1 || a.value_width < 1) {
         return dpari_say(DPAR_E_ARG, why, "# heads, # groups, width # and #: at least 1 each",
-                         a.heads, a.groups, a.width, a.values);
+                         a.heads, a.groups, a.width, a.value_width);
     }
     if (a.heads % a.groups != 0) {
         return dpari_say(DPAR_E_DIVIDE, why, "# groups do not divide # heads", a.groups, a.heads, 0,
@@ -10438,9 +10444,9 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
         return dpari_say(DPAR_E_ARG, why, "window # and tag #: from 0 on", a.window, a.tag, 0, 0);
     }
     if (!dpari_mul(a.tokens.ends[a.tokens.docs], (int64_t)a.heads, &room) ||
-        !dpari_mul(room, (int64_t)a.width + a.values, &room) || !dpari_mul(room, 256, &room)) {
+        !dpari_mul(room, (int64_t)a.width + a.value_width, &room) || !dpari_mul(room, 256, &room)) {
         return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width # and #: too large",
-                         a.tokens.ends[a.tokens.docs], a.heads, a.width, a.values);
+                         a.tokens.ends[a.tokens.docs], a.heads, a.width, a.value_width);
     }
     way = dpari_seq_way(&a);
     return way.check != NULL ? way.check(&a, why) : DPAR_OK;
@@ -10484,7 +10490,7 @@ static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int
     w->a = a;
     w->q.rank = q;
     w->k.rank = k;
-    if (a->way != NULL) {
+    if (a->method != NULL) {
         dpari_seq_slice(a, q, &w->q.lo, &w->q.hi);
         dpari_seq_slice(a, k, &w->k.lo, &w->k.hi);
     }
@@ -10496,7 +10502,7 @@ static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64
 {
     const int64_t *ends = w->a->tokens.ends + w->doc;
     int64_t i;
-    if (w->a->way != NULL) {
+    if (w->a->method != NULL) {
         *first = dpari_most(ends[0], s->lo);
         *count = dpari_least(ends[1], s->hi) - *first;
         *at = *first - s->lo;
@@ -10653,21 +10659,22 @@ static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *cal
                             const dpar_attention_desc *a, int64_t i, int64_t h)
 {
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
-    const int64_t k_step = (int64_t)a->groups * a->width, v_step = (int64_t)a->groups * a->values;
+    const int64_t k_step = (int64_t)a->groups * a->width,
+                  v_step = (int64_t)a->groups * a->value_width;
     const void *x = dpari_seq_in(call->q, row * a->width, a->type);
-    void *out = dpari_seq_at(call->out, row * a->values, a->type);
+    void *out = dpari_seq_at(call->out, row * a->value_width, a->type);
     DPARI_ROW double score[DPARI_ROW_PART];
     double most = -1e300, sum = 0.0, power[3] = {0.0, 1.0, 0.0};
     int64_t lo, hi, n;
     dpari_seq_row(call, i, &lo, &hi);
-    dpari_zero(out, (size_t)(a->values * dpar_type_bytes(a->type)));
+    dpari_zero(out, (size_t)(a->value_width * dpar_type_bytes(a->type)));
     if (lo == hi) {
         dpari_element_put(call->lse, a->type, row, dpari_seq_nothing);
         return;
     }
     for (; lo < hi; lo += n) {
         const void *k = dpari_seq_in(call->k, lo * k_step + group * a->width, a->type);
-        const void *v = dpari_seq_in(call->v, lo * v_step + group * a->values, a->type);
+        const void *v = dpari_seq_in(call->v, lo * v_step + group * a->value_width, a->type);
         double before = most, keep;
         n = dpari_least(DPARI_ROW_PART, hi - lo);
         dpari_seq_scores(l, a->type, score, x, k, k_step, n, a->width, a->scale);
@@ -10675,9 +10682,9 @@ static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *cal
         power[0] = most;
         keep = sum > 0.0 ? dpari_exp(before - most) : 1.0;
         sum = keep * sum + l->exps(score, score, DPAR_F64, power, n);
-        dpari_seq_mix(l, a->type, out, keep, score, v, v_step, n, a->values);
+        dpari_seq_mix(l, a->type, out, keep, score, v, v_step, n, a->value_width);
     }
-    dpari_row_add(l, a->type, out, 1.0 / sum, 0.0, out, a->values);
+    dpari_row_add(l, a->type, out, 1.0 / sum, 0.0, out, a->value_width);
     dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
 }
 
@@ -10686,9 +10693,10 @@ static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_
 {
     const int32_t t = a->type;
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
-    const int64_t k_step = (int64_t)a->groups * a->width, v_step = (int64_t)a->groups * a->values;
+    const int64_t k_step = (int64_t)a->groups * a->width,
+                  v_step = (int64_t)a->groups * a->value_width;
     const void *x = dpari_seq_in(call->q, row * a->width, t);
-    const void *dy = dpari_seq_in(call->out_gradient, row * a->values, t);
+    const void *dy = dpari_seq_in(call->out_gradient, row * a->value_width, t);
     void *dx = dpari_seq_at(call->q_gradient, row * a->width, t);
     const double lse = dpari_element_get(call->lse, t, row),
                  delta = dpari_element_get(call->delta, t, row);
@@ -10697,11 +10705,11 @@ static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_
     int64_t lo, hi, j, n;
     dpari_seq_row(call, i, &lo, &hi);
     for (; lo < hi; lo += n) {
-        const int64_t k = lo * k_step + group * a->width, v = lo * v_step + group * a->values;
+        const int64_t k = lo * k_step + group * a->width, v = lo * v_step + group * a->value_width;
         n = dpari_least(DPARI_ROW_PART, hi - lo);
         dpari_seq_scores(l, t, p, x, dpari_seq_in(call->k, k, t), k_step, n, a->width, a->scale);
         (void)l->exps(p, p, DPAR_F64, power, n);
-        dpari_seq_scores(l, t, s, dy, dpari_seq_in(call->v, v, t), v_step, n, a->values, 1.0);
+        dpari_seq_scores(l, t, s, dy, dpari_seq_in(call->v, v, t), v_step, n, a->value_width, 1.0);
         for (j = 0; j < n; j++) {
             s[j] = p[j] * (s[j] - delta) * a->scale;
         }
@@ -10710,7 +10718,7 @@ static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_
             dpari_row_add(l, t, dpari_seq_at(call->k_gradient, k + j * k_step, t), 1.0, s[j], x,
                           a->width);
             dpari_row_add(l, t, dpari_seq_at(call->v_gradient, v + j * v_step, t), 1.0, p[j], dy,
-                          a->values);
+                          a->value_width);
         }
     }
 }
@@ -10750,10 +10758,10 @@ static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_roo
         p->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * type, 1);
     }
     forward = *buffers; /* what forward needs, then in its place what backward does */
-    p->part = dpari_room_take(&forward, heads * a->values * sum, 1);
+    p->part = dpari_room_take(&forward, heads * a->value_width * sum, 1);
     p->part_lse = dpari_room_take(&forward, heads * sum, 1);
     if (a->type != p->sums) {
-        p->out = dpari_room_take(&forward, heads * a->values * sum, 1);
+        p->out = dpari_room_take(&forward, heads * a->value_width * sum, 1);
     }
     p->delta = dpari_room_take(buffers, heads * sum, 1);
     if (a->type != p->sums) {
@@ -10821,7 +10829,7 @@ static void dpari_seq_state(dpari_facts *f, const void *given)
     const dpar_attention_desc *a = (const dpar_attention_desc *)given;
     const dpari_attention_method way = dpari_seq_way(a);
     int32_t i;
-    dpari_fact(f, "way", 0, way.number);
+    dpari_fact(f, "method", 0, way.number);
     dpari_fact(f, "tokens.docs", 0, a->tokens.docs);
     for (i = 0; i <= a->tokens.docs; i++) {
         dpari_fact(f, "tokens.ends[#]", i, a->tokens.ends[i]);
@@ -10832,7 +10840,7 @@ static void dpari_seq_state(dpari_facts *f, const void *given)
     dpari_fact(f, "heads", 0, a->heads);
     dpari_fact(f, "groups", 0, a->groups);
     dpari_fact(f, "width", 0, a->width);
-    dpari_fact(f, "values", 0, a->values);
+    dpari_fact(f, "value_width", 0, a->value_width);
     dpari_fact(f, "window", 0, a->window);
     dpari_fact_real(f, "scale", 0, (double)a->scale);
     dpari_fact(f, "tag", 0, a->tag);
@@ -10940,7 +10948,7 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
         return DPAR_E_ARG;
     }
     way = dpari_seq_way(&p->head.layer);
-    kept = p->head.kept > 0 && a->kept == NULL;
+    kept = p->head.saved_bytes > 0 && a->saved == NULL;
     missing = (a->q == NULL) + (a->k == NULL) + (a->v == NULL) + (a->out == NULL) +
               (!way.whole && a->lse == NULL) + kept;
     if (backward) {
@@ -10990,7 +10998,7 @@ static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_
         call->root = (p->comm->rank + step) % size;
         call->tag = p->head.layer.tag + tag;
         p->calls++;
-        p->head.sent += in != NULL ? count * dpar_type_bytes(type) : 0;
+        p->head.sent_bytes += in != NULL ? count * dpar_type_bytes(type) : 0;
     }
 }
 
@@ -10999,7 +11007,7 @@ static void dpari_seq_pass(dpari_attention *p, const dpari_seq_block *from,
                            const dpari_seq_block *to, int32_t type, int32_t tag)
 {
     const int64_t k = (int64_t)p->head.layer.groups * p->head.layer.width;
-    const int64_t v = (int64_t)p->head.layer.groups * p->head.layer.values;
+    const int64_t v = (int64_t)p->head.layer.groups * p->head.layer.value_width;
     dpari_seq_mail(p, from->k, NULL, from->tokens * k, type, tag);
     dpari_seq_mail(p, from->v, NULL, from->tokens * v, type, tag + 1);
     dpari_seq_mail(p, NULL, to->to_k, to->tokens * k, type, tag);
@@ -11045,13 +11053,13 @@ static DPARI_COLD void dpari_seq_call_of(const dpari_attention *p, const dpar_at
     call->user = a->user;
     call->queries = w->queries;
     call->keys = w->keys;
-    call->query = w->query;
-    call->key = w->key;
+    call->first_query = w->query;
+    call->first_key = w->key;
     call->low = w->low;
     call->high = w->high;
     call->q = dpari_seq_in(x->q, w->q_at * a->heads * a->width, a->type);
     call->k = dpari_seq_in(b->k, w->k_at * a->groups * a->width, a->type);
-    call->v = dpari_seq_in(b->v, w->k_at * a->groups * a->values, a->type);
+    call->v = dpari_seq_in(b->v, w->k_at * a->groups * a->value_width, a->type);
     call->lse = dpari_seq_at(x->lse, w->q_at * a->heads, p->sums);
 }
 
@@ -11070,7 +11078,7 @@ static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void 
     dpari_zero(&m, sizeof m);
     m.type = p->sums;
     m.rows = rows;
-    m.values = p->head.layer.values;
+    m.values = p->head.layer.value_width;
     m.out = out;
     m.lse = lse;
     m.more = p->part;
@@ -11089,7 +11097,7 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_
     dpari_seq_walk_of(p, b, &w);
     while (st == DPAR_OK && dpari_seq_next(&w)) {
         const int first = b->own && !w.again;
-        void *out = dpari_seq_at(sums, w.q_at * a->heads * a->values, p->sums), *lse;
+        void *out = dpari_seq_at(sums, w.q_at * a->heads * a->value_width, p->sums), *lse;
         w.again = 1;
         dpari_seq_call_of(p, x, b, &w, &call);
         lse = call.lse;
@@ -11142,7 +11150,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
     st = way.forward != NULL ? way.forward(p, a) : dpari_seq_ring(p, a);
     if (st == DPAR_OK && p->head.layer.type != p->sums && !way.whole) {
         st = dpari_seq_round(p, a->out, p->out,
-                             p->head.tokens * p->head.layer.heads * p->head.layer.values);
+                             p->head.tokens * p->head.layer.heads * p->head.layer.value_width);
     }
     return st;
 }
@@ -11151,7 +11159,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
 
 static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays *a)
 {
-    const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.values;
+    const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.value_width;
     const int32_t type = p->head.layer.type;
     const dpari_lanes l = dpari_lanes_for(rows * values);
     DPARI_ROW double room[2][DPARI_ROW_PART];
@@ -11183,8 +11191,8 @@ DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_a
     d.a = a->out;
     d.b = a->out_gradient;
     d.rows = p->head.tokens * p->head.layer.heads;
-    d.k = 1;
-    d.width = p->head.layer.values;
+    d.choices = 1;
+    d.width = p->head.layer.value_width;
     d.to_type = p->sums;
     d.type = p->head.layer.type;
     return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
@@ -11200,12 +11208,12 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_ar
     while (dpari_seq_next(&w)) {
         const int64_t q = w.q_at * a->heads;
         dpari_seq_call_of(p, x, b, &w, &call);
-        call.out = dpari_seq_at(x->out, q * a->values, a->type);
-        call.out_gradient = dpari_seq_in(x->out_gradient, q * a->values, a->type);
+        call.out = dpari_seq_at(x->out, q * a->value_width, a->type);
+        call.out_gradient = dpari_seq_in(x->out_gradient, q * a->value_width, a->type);
         call.delta = dpari_seq_in(p->delta, q, p->sums);
         call.q_gradient = dpari_seq_at(dq, q * a->width, p->sums);
         call.k_gradient = dpari_seq_at(g->to_k, w.k_at * a->groups * a->width, p->sums);
-        call.v_gradient = dpari_seq_at(g->to_v, w.k_at * a->groups * a->values, p->sums);
+        call.v_gradient = dpari_seq_at(g->to_v, w.k_at * a->groups * a->value_width, p->sums);
         a->backward(&call);
         dpari_seq_push(p);
     }
@@ -11333,7 +11341,8 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
     if (st == DPAR_OK) {
         st = dpari_seq_round(p, a->k_gradient, home.k, keys * layer->width);
     }
-    return st == DPAR_OK ? dpari_seq_round(p, a->v_gradient, home.v, keys * layer->values) : st;
+    return st == DPAR_OK ? dpari_seq_round(p, a->v_gradient, home.v, keys * layer->value_width)
+                         : st;
 }
 
 /* ==== train/ulysses.c ==== */
@@ -11419,13 +11428,13 @@ static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *a, int
     dpari_zero(u, sizeof *u);
     u->of_groups = array == DPAR_ATTENTION_K || array == DPAR_ATTENTION_V;
     u->type = a->type;
-    u->width = array == DPAR_ATTENTION_Q || array == DPAR_ATTENTION_K ? a->width : a->values;
+    u->width = array == DPAR_ATTENTION_Q || array == DPAR_ATTENTION_K ? a->width : a->value_width;
     st = dpar_heads_init(&u->heads, a->heads, a->groups, a->tokens.ranks,
                          a->heads_chunked ? DPAR_SPLIT_CHUNK : DPAR_SPLIT_EVEN, why);
-    if (st == DPAR_OK && a->cut == NULL) {
+    if (st == DPAR_OK && a->token_split == NULL) {
         st = dpar_split_init(&u->tokens, a->tokens.rule, all, a->tokens.ranks, 1, why);
     } else if (st == DPAR_OK) {
-        u->tokens = *a->cut;
+        u->tokens = *a->token_split;
         if (u->tokens.count != all || u->tokens.parts != a->tokens.ranks) {
             st = dpari_say(DPAR_E_ARG, why, "# tokens in # parts are cut, of # on # ranks",
                            u->tokens.count, u->tokens.parts, all, a->tokens.ranks);
@@ -11849,8 +11858,8 @@ static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
     const int64_t rows = one->head.tokens;
     return array == DPAR_ATTENTION_Q   ? rows * a->heads * a->width
            : array == DPAR_ATTENTION_K ? rows * a->groups * a->width
-           : array == DPAR_ATTENTION_V ? rows * a->groups * a->values
-                                       : rows * a->heads * a->values;
+           : array == DPAR_ATTENTION_V ? rows * a->groups * a->value_width
+                                       : rows * a->heads * a->value_width;
 }
 
 /* What forward leaves for backward, in `memory`, or NULL and only its bytes. */
@@ -11884,7 +11893,7 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     dpar_attention_desc *a = &one->head.layer;
     int32_t i;
     *a = p->head.layer;
-    a->way = NULL;
+    a->method = NULL;
     a->heads = share.queries;
     a->groups = share.groups;
     one->comm = p->comm;
@@ -11907,7 +11916,7 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
                                                 dpari_room *behind, dpari_room *buffers,
                                                 dpar_why *why)
 {
-    const int narrow = p->head.layer.values == p->head.layer.width ? 2 : DPARI_ULYSSES_ARRAYS;
+    const int narrow = p->head.layer.value_width == p->head.layer.width ? 2 : DPARI_ULYSSES_ARRAYS;
     dpari_ulysses_state counted, *s = (dpari_ulysses_state *)dpari_room_take(behind, 1, sizeof *s);
     dpar_attention_arrays x;
     dpari_ulysses_layer q;
@@ -11934,7 +11943,7 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
     st = st == DPAR_OK ? dpari_ulysses_lay_here(p, &q, c, s, buffers, why) : st;
     if (st == DPAR_OK) {
         p->head.tokens = dpar_split_part_count(&q.tokens, c->rank);
-        p->head.kept = dpari_ulysses_kept(&s->one, NULL, &x);
+        p->head.saved_bytes = dpari_ulysses_kept(&s->one, NULL, &x);
     }
     return st;
 }
@@ -11967,7 +11976,7 @@ static dpar_status dpari_ulysses_exchange(dpari_attention *p, int32_t array, int
 {
     dpari_ulysses *e = dpari_ulysses_state_of(p)->of[array];
     const dpar_status st = back ? dpari_ulysses_back(e, in, out) : dpari_ulysses_there(e, in, out);
-    p->head.sent += st == DPAR_OK ? dpari_ulysses_sent(e, back) : 0;
+    p->head.sent_bytes += st == DPAR_OK ? dpari_ulysses_sent(e, back) : 0;
     return st;
 }
 
@@ -11978,7 +11987,7 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
     if (p == NULL) {
         return DPAR_E_ARG;
     }
-    if (p->head.layer.way != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
+    if (p->head.layer.method != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
         array > DPAR_ATTENTION_OUT) {
         return dpari_comm_wrong(p->comm, DPAR_E_ARG,
                                 "array # is exchanged: 0 to # of a plan by dpar_attention_ulysses",
@@ -12008,7 +12017,7 @@ static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *p,
     dpari_attention *one = &dpari_ulysses_state_of(p)->one;
     dpar_attention_arrays x;
     dpar_status st;
-    (void)dpari_ulysses_kept(one, a->kept, &x);
+    (void)dpari_ulysses_kept(one, a->saved, &x);
     st = dpari_ulysses_exchange(p, DPAR_ATTENTION_Q, 0, a->q, (void *)(uintptr_t)x.q);
     st = st == DPAR_OK
              ? dpari_ulysses_exchange(p, DPAR_ATTENTION_K, 0, a->k, (void *)(uintptr_t)x.k)
@@ -12063,7 +12072,7 @@ static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *p,
     dpar_status st;
     (void)dq;
     (void)home;
-    (void)dpari_ulysses_kept(&s->one, a->kept, &x);
+    (void)dpari_ulysses_kept(&s->one, a->saved, &x);
     st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 0, a->out_gradient, s->dout);
     st = st == DPAR_OK ? dpari_ulysses_attend_back(s, &x) : st;
     for (i = 0; i < 3 && st == DPAR_OK; i++) {
@@ -12281,7 +12290,7 @@ static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_l
         most = dpari_mostf(most, sums[e]);
         dot += sums[e] * load->score[e];
     }
-    load->most = all > 0.0 ? most * g->experts / all : 0.0;
+    load->imbalance = all > 0.0 ? most * g->experts / all : 0.0;
     load->loss = tokens > 0.0 ? g->balance * g->experts * dot / (g->choices * tokens) : 0.0;
 }
 
@@ -12453,7 +12462,9 @@ enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 /* The capacity's factor in millionths; 0: out of its domain. */
 static int64_t dpari_expert_factor(const dpar_experts_desc *l)
 {
-    return l->factor > 0.0 && l->factor <= 1e6 ? (int64_t)(l->factor * 1e6 + 0.5) : 0;
+    return l->capacity_factor > 0.0 && l->capacity_factor <= 1e6
+               ? (int64_t)(l->capacity_factor * 1e6 + 0.5)
+               : 0;
 }
 
 /* The capacity C for this number of tokens: those of all ranks with DPAR_EXPERTS_DROP_POSITION,
@@ -12489,16 +12500,16 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *l, dpar_why *why)
                          "the capacity factor of a layer of # experts is not 0.000001 .. 1000000",
                          s->count, 0, 0, 0);
     }
-    if (l->tokens < 1 || l->rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
+    if (l->max_tokens < 1 || l->max_rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
         return dpari_say_type(why, "# tokens, # rows of width #, type @: f64, f32, bf16 or f16",
-                              l->type, l->tokens, l->rows, l->width, 0);
+                              l->type, l->max_tokens, l->max_rows, l->width, 0);
     }
-    if (!dpari_mul(l->tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
+    if (!dpari_mul(l->max_tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
         !dpari_mul(m, l->width, &m) || !dpari_mul(m, 64, &m) ||
         !dpari_mul(s->count, l->choices, &n) || !dpari_mul(n, s->parts, &n) ||
         !dpari_mul(n, 64, &n)) {
         return dpari_say(DPAR_E_RANGE, why, "# tokens, # choices of # experts, width #: too large",
-                         l->tokens, l->choices, s->count, l->width);
+                         l->max_tokens, l->choices, s->count, l->width);
     }
     return DPAR_OK;
 }
@@ -12506,13 +12517,13 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *l, dpar_why *why)
 /* The most rows that the experts of a rank can be given: dpari_expert_check bounds the products. */
 static int64_t dpari_expert_most(const dpar_experts_desc *l, int32_t own)
 {
-    const int64_t all = l->experts.parts * l->tokens;
+    const int64_t all = l->experts.parts * l->max_tokens;
     const int64_t come = all * dpari_least(l->choices, own);
     int64_t c, ranks;
     if (l->drop == DPAR_EXPERTS_DROP_NONE) {
-        return l->rows > 0 ? dpari_least(l->rows, come) : come;
+        return l->max_rows > 0 ? dpari_least(l->max_rows, come) : come;
     }
-    c = dpari_expert_capacity(l, l->drop == DPAR_EXPERTS_DROP_POSITION ? all : l->tokens);
+    c = dpari_expert_capacity(l, l->drop == DPAR_EXPERTS_DROP_POSITION ? all : l->max_tokens);
     ranks = l->drop == DPAR_EXPERTS_DROP_POSITION ? 1 : l->experts.parts;
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
@@ -12527,13 +12538,14 @@ static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned 
                                  int64_t *used)
 {
     const dpar_experts_desc *l = &p->head.layer;
-    const int64_t most = l->tokens * l->choices;
+    const int64_t most = l->max_tokens * l->choices;
     const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
     dpari_room room;
     room.at = memory;
     room.used = *used;
     p->packed = dpari_room_take(&room, most, row);
-    p->staged = p->head.own > 1 && c->size > 1 ? dpari_room_take(&room, p->head.most, row) : NULL;
+    p->staged =
+        p->head.count > 1 && c->size > 1 ? dpari_room_take(&room, p->head.max_rows, row) : NULL;
     if (c->mem != NULL) {
         p->place = (int32_t *)dpari_room_take(&room, most, 4);
         p->token = (int32_t *)dpari_room_take(&room, most, 4);
@@ -12552,15 +12564,15 @@ static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned c
     used.at = memory;
     used.used = 0;
     (void)dpari_room_take(&used, 1, sizeof *p);
-    p->head.own = (int32_t)dpar_split_part_count(&l->experts, c->rank);
+    p->head.count = (int32_t)dpar_split_part_count(&l->experts, c->rank);
     p->head.first = (int32_t)dpar_split_part_first(&l->experts, c->rank);
-    p->head.most = dpari_expert_most(l, p->head.own);
+    p->head.max_rows = dpari_expert_most(l, p->head.count);
     p->slots = l->drop == DPAR_EXPERTS_DROP_POSITION ? l->choices : 1;
     p->tell = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
-    p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.own), 4);
+    p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.count), 4);
     p->tally = (int32_t *)dpari_room_take(&used, p->slots * experts, 4);
     p->order = (int32_t *)dpari_room_take(
-        &used, l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL ? l->tokens * l->choices : 0, 4);
+        &used, l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL ? l->max_tokens * l->choices : 0, 4);
     p->told = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->heard = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->send = (int64_t *)dpari_room_take(&used, ranks, 8);
@@ -12571,7 +12583,7 @@ static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned c
     p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
     if (c->mem != NULL) { /* rows lie there */
         p->span = (dpar_mem_span *)dpari_room_take(
-            &used, dpari_most(ranks * p->head.own, DPARI_EXPERT_INDICES), sizeof *p->span);
+            &used, dpari_most(ranks * p->head.count, DPARI_EXPERT_INDICES), sizeof *p->span);
         p->device_bytes = 0;
         dpari_expert_buffers(p, c, (unsigned char *)p->device, &p->device_bytes);
     } else {
@@ -12584,7 +12596,7 @@ static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned c
 static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm *c,
                                         dpari_routing *r, unsigned char *memory)
 {
-    const int64_t most = p->head.layer.tokens * p->head.layer.choices;
+    const int64_t most = p->head.layer.max_tokens * p->head.layer.choices;
     dpari_room used;
     used.at = memory;
     used.used = 0;
@@ -12592,11 +12604,11 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm 
     r->send = (int64_t *)dpari_room_take(&used, c->size, 8);
     r->take = (int64_t *)dpari_room_take(&used, c->size, 8);
     r->choice = (int32_t *)dpari_room_take(&used, most, 4);
-    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.own, 8);
-    r->head.count = (int64_t *)dpari_room_take(&used, p->head.own, 8);
-    r->head.begin = (int64_t *)dpari_room_take(&used, p->head.own, 8);
-    r->head.place = (int32_t *)dpari_room_take(&used, most, 4);
-    r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.own, 8);
+    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.count, 8);
+    r->head.count = (int64_t *)dpari_room_take(&used, p->head.count, 8);
+    r->head.first = (int64_t *)dpari_room_take(&used, p->head.count, 8);
+    r->head.position = (int32_t *)dpari_room_take(&used, most, 4);
+    r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.count, 8);
     r->start = (int64_t *)dpari_room_take(&used, p->head.layer.experts.count, 8);
     r->expert = (int32_t *)dpari_room_take(&used, most, 4);
     r->token = c->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
@@ -12639,9 +12651,9 @@ static void dpari_expert_state(dpari_facts *f, const void *given)
     dpari_fact(f, "choices", 0, l->choices);
     dpari_fact(f, "drop", 0, l->drop);
     dpari_fact_type(f, "type", 0, l->type);
-    dpari_fact(f, "factor in millionths", 0,
+    dpari_fact(f, "capacity_factor in millionths", 0,
                l->drop == DPAR_EXPERTS_DROP_NONE ? 0 : dpari_expert_factor(l));
-    dpari_fact(f, "tokens", 0, l->tokens);
+    dpari_fact(f, "max_tokens", 0, l->max_tokens);
     dpari_fact(f, "width", 0, l->width);
 }
 
@@ -12702,7 +12714,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, d
         (void)dpari_expert_lay(p, c, (unsigned char *)memory);
         for (i = 0; i < c->size; i++) {
             p->told[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
-            p->heard[i] = 1 + (int64_t)p->slots * p->head.own;
+            p->heard[i] = 1 + (int64_t)p->slots * p->head.count;
         }
         st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
         taken = p->device != NULL;
@@ -12777,9 +12789,9 @@ static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory
         return dpari_say(DPAR_E_ARG, why, "# bytes for a routing of #, # past a multiple of 64",
                          memory == NULL ? 0 : bytes, p->each, (int64_t)((uintptr_t)memory % 64), 0);
     }
-    if (tokens < 0 || tokens > l->tokens) {
+    if (tokens < 0 || tokens > l->max_tokens) {
         return dpari_say(DPAR_E_ARG, why, "# tokens for experts that were planned for #", tokens,
-                         l->tokens, 0, 0);
+                         l->max_tokens, 0, 0);
     }
     if (choices == NULL ||
         (tokens > 0 && (choices->chosen == NULL ||
@@ -12801,7 +12813,7 @@ static void dpari_expert_count(dpari_experts *p, const dpari_routing *r, const i
     int64_t i;
     dpari_zero(p->tally, (size_t)(p->slots * experts) * sizeof *p->tally);
     for (i = 0; i < n; i++) {
-        if (r->head.place[i] >= 0) {
+        if (r->head.position[i] >= 0) {
             p->tally[i % p->head.layer.choices % p->slots * experts + chosen[i]]++;
         }
     }
@@ -12846,7 +12858,7 @@ static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing 
         at += p->tally[e];
     }
     for (i = 0; i < n; i++) {
-        if (r->head.place[i] >= 0) {
+        if (r->head.position[i] >= 0) {
             p->order[p->fill[chosen[i]]++] = (int32_t)i;
         }
     }
@@ -12857,7 +12869,7 @@ static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing 
             dpari_expert_sink(a, i - 1, left, weight, type);
         }
         for (; left > capacity; left--) {
-            r->head.place[a[0]] = -1;
+            r->head.position[a[0]] = -1;
             a[0] = a[left - 1];
             dpari_expert_sink(a, 0, left - 1, weight, type);
         }
@@ -12874,12 +12886,12 @@ static void dpari_expert_late(const dpari_experts *p, const dpari_routing *r, co
     int32_t j;
     for (j = 0; j < k; j++) {
         for (t = 0; t < r->head.tokens; t++) {
-            if (r->head.place[t * k + j] >= 0) {
+            if (r->head.position[t * k + j] >= 0) {
                 int32_t *left = &room[j % p->slots * experts + chosen[t * k + j]];
                 if (*left > 0) {
                     --*left;
                 } else {
-                    r->head.place[t * k + j] = -1;
+                    r->head.position[t * k + j] = -1;
                 }
             }
         }
@@ -12945,7 +12957,7 @@ static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int
     const dpar_status st =
         dpar_all_to_all_v(p->comm, in, in_count, NULL, out, out_count, NULL, type, NULL);
     if (st == DPAR_OK) {
-        p->head.sent += dpari_expert_away(p->comm, in_count) * dpar_type_bytes(type);
+        p->head.sent_bytes += dpari_expert_away(p->comm, in_count) * dpar_type_bytes(type);
     }
     return st;
 }
@@ -12954,18 +12966,18 @@ static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int
  * slot rank after rank. */
 static void dpari_expert_grant(dpari_experts *p)
 {
-    const int64_t step = 1 + (int64_t)p->slots * p->head.own;
+    const int64_t step = 1 + (int64_t)p->slots * p->head.count;
     int64_t tokens = 0, capacity, left;
     int32_t rank, e, j;
     for (rank = 0; rank < p->comm->size; rank++) {
         tokens += p->hear[rank * step];
     }
     capacity = dpari_expert_capacity(&p->head.layer, tokens);
-    for (e = 0; e < p->head.own; e++) {
+    for (e = 0; e < p->head.count; e++) {
         left = capacity;
         for (j = 0; j < p->slots; j++) {
             for (rank = 0; rank < p->comm->size; rank++) {
-                int32_t *wanted = &p->hear[rank * step + 1 + (int64_t)j * p->head.own + e];
+                int32_t *wanted = &p->hear[rank * step + 1 + (int64_t)j * p->head.count + e];
                 *wanted = (int32_t)dpari_least(*wanted, left);
                 left -= *wanted;
             }
@@ -13006,24 +13018,24 @@ enum { DPARI_EXPERT_ROUTES = 1 << 24 }; /* that are told from each other */
 /* Rows that come, from what was heard. */
 static void dpari_expert_expect(const dpari_experts *p, dpari_routing *r)
 {
-    const int64_t step = 1 + (int64_t)p->slots * p->head.own;
+    const int64_t step = 1 + (int64_t)p->slots * p->head.count;
     int32_t rank, e, j;
     r->head.rows = 0;
     dpari_zero(r->take, (size_t)p->comm->size * sizeof *r->take);
-    for (e = 0; e < p->head.own; e++) {
-        r->head.begin[e] = r->head.rows;
+    for (e = 0; e < p->head.count; e++) {
+        r->head.first[e] = r->head.rows;
         for (rank = 0; rank < p->comm->size; rank++) {
-            const int64_t at = rank * (int64_t)p->head.own + e;
+            const int64_t at = rank * (int64_t)p->head.count + e;
             int64_t rows = 0;
             for (j = 0; j < p->slots; j++) {
-                rows += p->hear[rank * step + 1 + (int64_t)j * p->head.own + e];
+                rows += p->hear[rank * step + 1 + (int64_t)j * p->head.count + e];
             }
             r->piece[at] = rows;
             r->row[at] = r->head.rows;
             r->take[rank] += rows;
             r->head.rows += rows;
         }
-        r->head.count[e] = r->head.rows - r->head.begin[e];
+        r->head.count[e] = r->head.rows - r->head.first[e];
     }
 }
 
@@ -13048,10 +13060,10 @@ static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t
     r->head.dropped = -at;
     for (i = 0; i < n; i++) {
         r->head.dropped += chosen[i] >= 0;
-        if (r->head.place[i] >= 0) {
+        if (r->head.position[i] >= 0) {
             r->expert[i] = chosen[i];
-            r->head.place[i] = (int32_t)p->fill[chosen[i]]++;
-            r->choice[r->head.place[i]] = (int32_t)i;
+            r->head.position[i] = (int32_t)p->fill[chosen[i]]++;
+            r->choice[r->head.position[i]] = (int32_t)i;
         }
     }
     for (i = 0; r->token != NULL && i < r->head.kept; i++) {
@@ -13094,7 +13106,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     r->head.tokens = choices->tokens;
     (void)dpari_expert_lay_routing(p, p->comm, r, (unsigned char *)memory);
     for (i = 0; i < dpari_expert_choices(p, r); i++) {
-        r->head.place[i] = chosen[i] >= 0 ? 0 : -1;
+        r->head.position[i] = chosen[i] >= 0 ? 0 : -1;
     }
     dpari_expert_drop_own(p, r, chosen, choices->weight);
     st = dpari_expert_tell(p, r, chosen);
@@ -13105,11 +13117,11 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     r->tag = (p->tag + p->routes) % DPARI_EXPERT_ROUTES * 8;
     dpari_expert_expect(p, r);
     if (p->head.layer.drop == DPAR_EXPERTS_DROP_NONE) {
-        st = r->head.rows > p->head.most
+        st = r->head.rows > p->head.max_rows
                  ? dpari_say(DPAR_E_ROOM, why,
                              "experts # .. # are given # rows, their bound is # (layer.rows)",
-                             p->head.first, p->head.first + p->head.own - 1, r->head.rows,
-                             p->head.most)
+                             p->head.first, p->head.first + p->head.count - 1, r->head.rows,
+                             p->head.max_rows)
                  : DPAR_OK;
         st = dpari_agree(p->comm, st, why);
     }
@@ -13117,7 +13129,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
         dpari_expert_place(p, r, chosen);
         p->head.kept += r->head.kept;
         p->head.dropped += r->head.dropped;
-        p->head.taken += r->head.rows;
+        p->head.received += r->head.rows;
         *routing = &r->head;
     }
     return st;
@@ -13205,10 +13217,10 @@ static void dpari_expert_find(const dpari_experts *p, const dpari_routing *r, in
     z->by = p->by + token % 2 * k;
     z->n = 0;
     for (i = token * k; i < (token + 1) * k && token < r->head.tokens; i++) {
-        if (r->head.place[i] >= 0) {
+        if (r->head.position[i] >= 0) {
             const int32_t e = r->expert[i];
             z->row[z->n] =
-                dpari_expert_in(p->from[e], &p->head.layer, r->head.place[i] + p->fill[e]);
+                dpari_expert_in(p->from[e], &p->head.layer, r->head.position[i] + p->fill[e]);
             z->by[z->n++] = weight != NULL
                                 ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
                                 : 1.0;
@@ -13223,7 +13235,7 @@ static void dpari_expert_keep(const dpari_experts *p, const dpari_routing *r, in
     const int32_t k = p->head.layer.choices;
     int32_t j, n = 0;
     for (j = 0; j < k; j++) {
-        const int64_t place = r->head.place[token * k + j];
+        const int64_t place = r->head.position[token * k + j];
         if (place >= 0) {
             void *to = dpari_expert_at(kept, &p->head.layer, place);
             dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&p->head.layer), 0);
@@ -13271,8 +13283,8 @@ static dpar_status dpari_expert_group(const dpari_experts *p, const dpari_routin
     int64_t at = 0;
     int32_t rank, e, n = 0;
     for (rank = 0; rank < p->comm->size; rank++) {
-        for (e = 0; e < p->head.own; e++) {
-            const int64_t piece = rank * (int64_t)p->head.own + e, row = r->row[piece];
+        for (e = 0; e < p->head.count; e++) {
+            const int64_t piece = rank * (int64_t)p->head.count + e, row = r->row[piece];
             void *t = dpari_expert_at(to, l, back ? at : row);
             const void *f = dpari_expert_in(from, l, back ? row : at);
             const int64_t bytes = r->piece[piece] * dpari_expert_row(l);
@@ -13360,7 +13372,7 @@ static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers
 {
     const int64_t sent = dpari_expert_away(p->comm, rows) * dpari_expert_row(&p->head.layer);
     const dpar_status st = dpari_peers_close(peers, sent);
-    p->head.sent += st == DPAR_OK ? sent : 0;
+    p->head.sent_bytes += st == DPAR_OK ? sent : 0;
     return st;
 }
 
@@ -13376,7 +13388,7 @@ static int64_t dpari_expert_told(int64_t i, int64_t n)
 static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *from,
                               const int32_t *choice, int64_t n, const void *weight, int32_t stream)
 {
-    const int64_t most = l->tokens * l->choices;
+    const int64_t most = l->max_tokens * l->choices;
     int64_t i, mine = n > 0 ? dpari_expert_told(choice[0], most) : 0, then;
     for (i = 0; i < n; i++, mine = then) {
         const void *row = dpari_expert_in(from, l, mine / l->choices), *next;
@@ -13399,7 +13411,7 @@ static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dp
 {
     const int32_t stream =
         dpari_peers_stream(peers, r->head.rows * dpari_expert_row(&p->head.layer));
-    const int64_t most = p->head.layer.tokens * p->head.layer.choices + 1;
+    const int64_t most = p->head.layer.max_tokens * p->head.layer.choices + 1;
     int64_t *at = p->receive; /* how far each rank's rows have been taken */
     int32_t rank, e;
     for (rank = 0; rank < p->comm->size; rank++) {
@@ -13409,9 +13421,9 @@ static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dp
             at[rank] = dpari_expert_told(at[rank] + dpari_expert_told(send[e], most), most);
         }
     }
-    for (e = 0; e < p->head.own; e++) {
+    for (e = 0; e < p->head.count; e++) {
         for (rank = 0; rank < p->comm->size; rank++) {
-            const int64_t piece = rank * (int64_t)p->head.own + e;
+            const int64_t piece = rank * (int64_t)p->head.count + e;
             dpari_expert_copy(
                 &p->head.layer, dpari_expert_at(rows, &p->head.layer, r->row[piece]),
                 dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS),
@@ -13427,7 +13439,7 @@ static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dp
  * with the number 0 among this rank's kept ones. */
 static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers)
 {
-    const int64_t most = p->comm->size * p->head.layer.tokens * p->head.layer.choices + 1;
+    const int64_t most = p->comm->size * p->head.layer.max_tokens * p->head.layer.choices + 1;
     int32_t rank, e = 0, i;
     for (rank = 0; rank < p->comm->size; rank++) {
         const int32_t own = (int32_t)dpar_split_part_count(&p->head.layer.experts, rank);
@@ -13450,7 +13462,7 @@ static dpar_status dpari_expert_index(dpari_experts *p, const dpari_routing *r)
     if (p->there == r && p->there_tag == r->tag) {
         return DPAR_OK;
     }
-    n += dpari_expert_span(&p->span[n], p->place, r->head.place, 4 * dpari_expert_choices(p, r));
+    n += dpari_expert_span(&p->span[n], p->place, r->head.position, 4 * dpari_expert_choices(p, r));
     n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->head.kept);
     n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->head.kept);
     st = n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
@@ -13485,7 +13497,7 @@ static dpar_status dpari_expert_combine(dpari_experts *p, void *to, const void *
     m.from = from;
     m.weight = weight;
     m.rows = rows;
-    m.k = k;
+    m.choices = k;
     m.width = p->head.layer.width;
     m.to_type = m.from_type = p->head.layer.type;
     m.weight_type = dpari_expert_weights(&p->head.layer);
@@ -13527,11 +13539,11 @@ static dpar_status dpari_expert_dots(dpari_experts *p, const dpari_routing *r, c
     d.a = dy;
     d.b = kept;
     d.rows = dpari_expert_choices(p, r);
-    d.k = p->head.layer.choices;
+    d.choices = p->head.layer.choices;
     d.width = p->head.layer.width;
     d.to_type = type;
     d.type = p->head.layer.type;
-    d.index.at = there ? p->place : r->head.place;
+    d.index.at = there ? p->place : r->head.position;
     d.index.type = DPAR_I32;
     return dpari_do_dot(p->comm, &d);
 }
@@ -13661,7 +13673,7 @@ DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
                              a != NULL && a->results != NULL);
     return st != DPAR_OK ? st
                          : dpari_expert_back(p, r, DPARI_EXPERT_COMBINE, a->results, a->weight,
-                                             a->kept, a->y);
+                                             a->saved, a->y);
 }
 
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
@@ -13673,10 +13685,10 @@ DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
     int there;
     dpar_status st;
     there = a != NULL && a->dy != NULL && a->weight != NULL &&
-            (a->dweight == NULL || a->kept != NULL || (r != NULL && r->head.kept == 0));
+            (a->dweight == NULL || a->saved != NULL || (r != NULL && r->head.kept == 0));
     st = dpari_expert_arrays(p, r, a, there, a != NULL && a->dresults != NULL);
     if (st == DPAR_OK && a->dweight != NULL) {
-        st = dpari_expert_dots(p, r, a->dy, a->kept, a->dweight);
+        st = dpari_expert_dots(p, r, a->dy, a->saved, a->dweight);
     }
     return st == DPAR_OK
                ? dpari_expert_out(p, r, DPARI_EXPERT_COMBINE_BACK, a->dy, a->weight, a->dresults)
@@ -13769,7 +13781,7 @@ static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, 
 /* Elements of the stage's output. */
 static int64_t dpari_pl_elements(const dpar_pipeline_desc *o, int32_t stage)
 {
-    return o->count_of != NULL ? o->count_of[stage] : o->count;
+    return o->count_per_stage != NULL ? o->count_per_stage[stage] : o->count;
 }
 
 /* Elements that go from `a`, or whose input it is: those of the stage that stands first. */
@@ -13923,12 +13935,12 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
     }
     for (i = 0; i < s->stages; i++) {
         dpari_fact(f, "schedule->rank_of[#]", i, s->rank_of[i]);
-        dpari_fact(f, "count_of[#]", i, dpari_pl_elements(o, i));
+        dpari_fact(f, "count_per_stage[#]", i, dpari_pl_elements(o, i));
     }
     dpari_fact_type(f, "type", 0, o->type);
     dpari_fact(f, "tag", 0, o->tag);
     dpari_fact(f, "keep_sends", 0, o->keep_sends != 0);
-    dpari_fact(f, "apart", 0, o->apart != 0);
+    dpari_fact(f, "no_final_barrier", 0, o->no_final_barrier != 0);
     dpari_fact(f, "start != NULL", 0, o->start != NULL);
     dpari_fact(f, "tied_count", 0, o->tied_count);
     dpari_fact_type(f, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
@@ -14437,11 +14449,11 @@ static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t
     t->action = *a;
     t->action.joined = 0;
     t->last = p->last;
-    t->activation =
+    t->activation_slot =
         slots->activation == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->activation;
-    t->weight = slots->weight == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->weight;
-    t->kept = dpari_pl_slot(&p->activation, slots->activation);
-    t->pending = dpari_pl_slot(&p->weight, slots->weight);
+    t->weight_slot = slots->weight == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->weight;
+    t->activation_memory = dpari_pl_slot(&p->activation, slots->activation);
+    t->weight_memory = dpari_pl_slot(&p->weight, slots->weight);
     if (!dpari_pl_passes(a->kind)) {
         return DPAR_OK;
     }
@@ -14488,8 +14500,8 @@ static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task
     dpar_status st;
     int32_t i = 0;
     dpari_zero(&said, sizeof said);
-    if (n == 2 && p->o.both != NULL) {
-        st = p->o.both(p->o.ctx, &t[0], &t[1], &said);
+    if (n == 2 && p->o.forward_backward != NULL) {
+        st = p->o.forward_backward(p->o.ctx, &t[0], &t[1], &said);
     } else {
         do {
             st = dpari_pl_callback(&p->o, t[i].action.kind)(p->o.ctx, &t[i], &said);
@@ -14612,7 +14624,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     if (st == DPAR_OK) {
         st = dpari_pl_tied_sum(p);
     }
-    if (st == DPAR_OK && !p->o.apart) {
+    if (st == DPAR_OK && !p->o.no_final_barrier) {
         st = dpar_barrier(p->c, NULL);
     }
     p->under_way = 0;

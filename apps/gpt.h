@@ -373,10 +373,10 @@ static inline dpar_linear gpt_linear_of(gpt *g, int32_t kind, int64_t in, int64_
     l.out = out;
     a->w = w;
     a->x = x;
-    a->kept = 1;
-    a->add = 1;
-    a->whole = kind == DPAR_LINEAR_COLUMN ? x : g->all;
-    a->whole_dx = g->all;
+    a->reuse_gathered = 1;
+    a->accumulate = 1;
+    a->gathered = kind == DPAR_LINEAR_COLUMN ? x : g->all;
+    a->gathered_dx = g->all;
     return l;
 }
 
@@ -404,9 +404,9 @@ static inline dpar_status gpt_linear_back(gpt *g, int32_t kind, int64_t in, int6
     a.dy = dy;
     a.dx = dx;
     a.dw = dw;
-    a.whole = kind == DPAR_LINEAR_COLUMN ? x : dy;
-    a.open = turn & 1;
-    a.add_dx = turn >> 1;
+    a.gathered = kind == DPAR_LINEAR_COLUMN ? x : dy;
+    a.defer_reduce = turn & 1;
+    a.accumulate_dx = turn >> 1;
     return dpar_linear_backward(&g->tensor, &l, &a);
 }
 
@@ -461,7 +461,7 @@ static inline void gpt_lay_kept(const gpt *g, int32_t layer, gpt_room *r, gpt_ro
     k->k = g->k;
     k->v = g->v;
     if (g->config.ulysses) {
-        k->heads = gpt_take(r, g->attend->kept, 1);
+        k->heads = gpt_take(r, g->attend->saved_bytes, 1);
     } else {
         k->q = gpt_take_real(r, n * g->heads_width);
         k->k = gpt_take_real(r, n * g->groups_width);
@@ -589,7 +589,7 @@ static inline dpar_status gpt_embed(gpt *g, const gpt_real *const *w, const gpt_
     a.ids = b->ids;
     a.table = w[GPT_TABLE];
     a.y = out;
-    a.whole = g->all;
+    a.gathered = g->all;
     GPT_TRY(dpar_embedding_forward(&g->tensor, &e, &a));
     gpt_add_rows(g, out, w[GPT_POSITION], g->position + g->first, g->own, n);
     return DPAR_OK;
@@ -608,7 +608,7 @@ static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gp
     a.ids = b->ids;
     a.dy = dy;
     a.dtable = dw[GPT_TABLE];
-    a.add = 1;
+    a.accumulate = 1;
     gpt_sum_rows(g, dw[GPT_POSITION], dy, g->position, g->tokens, width);
     return dpar_embedding_backward(&all, &e, &a);
 }
@@ -625,7 +625,7 @@ static inline dpar_attention_arrays gpt_attention_arrays(const gpt_kept *k)
     a.v = k->v;
     a.out = k->mixed;
     a.lse = k->sums;
-    a.kept = k->heads;
+    a.saved = k->heads;
     return a;
 }
 
@@ -713,7 +713,7 @@ static inline dpar_experts_arrays gpt_experts_arrays(const gpt_kept *k)
     a.x = k->h_2;
     a.rows = k->rows;
     a.weight = k->weight;
-    a.kept = k->results;
+    a.saved = k->results;
     return a;
 }
 
@@ -746,7 +746,7 @@ static inline dpar_status gpt_choose(gpt *g, int32_t layer, const gpt_real *cons
 /* What expert e of this rank has of the kept rows; results: where its own go. */
 static inline gpt_kept gpt_rows_of(const gpt *g, const gpt_kept *k, int64_t e)
 {
-    const int64_t at = (*k->route)->begin[e], hidden = at * gpt_mine(g, &g->expert_hidden);
+    const int64_t at = (*k->route)->first[e], hidden = at * gpt_mine(g, &g->expert_hidden);
     gpt_kept r = *k;
     r.rows = k->rows + at * g->config.width;
     r.rows_gate = g->config.gelu ? NULL : k->rows_gate + hidden;
@@ -760,7 +760,7 @@ static inline gpt_kept gpt_rows_of(const gpt *g, const gpt_kept *k, int64_t e)
 static inline gpt_pending gpt_gradient_rows_of(const gpt *g, const gpt_kept *k,
                                                const gpt_pending *p, int64_t e)
 {
-    const int64_t at = (*k->route)->begin[e], hidden = at * gpt_mine(g, &g->expert_hidden);
+    const int64_t at = (*k->route)->first[e], hidden = at * gpt_mine(g, &g->expert_hidden);
     gpt_pending r = *p;
     r.results = p->results + at * g->config.width;
     r.rows_gate = g->config.gelu ? NULL : p->rows_gate + hidden;
@@ -961,7 +961,7 @@ static inline dpar_cross_entropy gpt_entropy(const gpt *g)
     memset(&e, 0, sizeof e);
     e.vocab = g->vocab;
     e.smoothing = g->config.smoothing;
-    e.z = g->config.z;
+    e.z_loss = g->config.z;
     return e;
 }
 
@@ -989,7 +989,7 @@ static inline dpar_status gpt_head(gpt *g, const gpt_real *const *w, gpt_batch *
     GPT_TRY(gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h));
     GPT_TRY(gpt_linear(g, DPAR_LINEAR_COLUMN, n, rows, w[GPT_TABLE], k->h, k->logits));
     GPT_TRY(dpar_cross_entropy_forward(&g->tensor, &e, &a));
-    b->loss += sum.loss + sum.z;
+    b->loss += sum.loss + sum.z_loss;
     b->counted += (double)sum.tokens;
     return DPAR_OK;
 }
@@ -1306,7 +1306,7 @@ static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
     g->tokens = dpar_packed_rank_count(&a->tokens, cp->rank, NULL);
     if (c->ulysses) {
         GPT_TRY(dpar_split_init(&g->cut, DPAR_SPLIT_EVEN, g->whole, cp->size, 1, why));
-        a->way = dpar_attention_ulysses;
+        a->method = dpar_attention_ulysses;
         a->tokens.rule = DPAR_SPLIT_EVEN;
         g->tokens = dpar_split_part_count(&g->cut, cp->rank);
     }
@@ -1327,21 +1327,21 @@ static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
     g->my_experts = dpar_split_part_count(&l->experts, ep->rank);
     l->choices = c->choices;
     l->drop = c->drop;
-    l->factor = c->factor;
+    l->capacity_factor = c->factor;
     l->width = c->width;
     l->type = GPT_TYPE;
     for (r = 0; r < g->comms.cp->size; r++) { /* of the rank that has most */
         const int64_t n = c->ulysses ? dpar_split_part_count(&g->cut, r)
                                      : dpar_packed_rank_count(&g->attention.tokens, r, NULL);
-        l->tokens = n > l->tokens ? n : l->tokens;
+        l->max_tokens = n > l->max_tokens ? n : l->max_tokens;
     }
     /* All rows that could come, or so many even shares. */
-    g->rows = ep->size * l->tokens * (c->choices < g->my_experts ? c->choices : g->my_experts);
+    g->rows = ep->size * l->max_tokens * (c->choices < g->my_experts ? c->choices : g->my_experts);
     if (c->drop == DPAR_EXPERTS_DROP_NONE && c->rows > 0.0) {
-        const double even = (double)(ep->size * l->tokens * c->choices * g->my_experts);
+        const double even = (double)(ep->size * l->max_tokens * c->choices * g->my_experts);
         const int64_t some = (int64_t)ceil(even / c->experts * c->rows);
-        l->rows = some < g->rows ? some : g->rows;
-        g->rows = l->rows;
+        l->max_rows = some < g->rows ? some : g->rows;
+        g->rows = l->max_rows;
     }
     return dpar_experts_bytes(ep, l, &g->plan_bytes[1], &g->routing, why);
 }

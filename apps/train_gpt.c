@@ -762,7 +762,7 @@ static dpar_status reduce_table(trainer *t)
 /* What of the kept the host reaches too: that of the task's slot. */
 static char *shared_of(const trainer *t, const dpar_stage_task *task)
 {
-    return t->shared + (task->activation > 0 ? task->activation * t->shared_bytes : 0);
+    return t->shared + (task->activation_slot > 0 ? task->activation_slot * t->shared_bytes : 0);
 }
 
 /* ---- the pipeline's callbacks ---------------------------------------------------------------- */
@@ -771,7 +771,7 @@ static dpar_status on_forward(void *ctx, const dpar_stage_task *task, dpar_why *
 {
     trainer *t = (trainer *)ctx;
     const gpt_real *in = (const gpt_real *)task->in;
-    char *kept = (char *)task->kept, *shared = shared_of(t, task);
+    char *kept = (char *)task->activation_memory, *shared = shared_of(t, task);
     const int32_t micro = task->action.micro;
     int32_t last, layer = stage_layers(t, task->action.stage, &last);
     dpar_status st = t->each ? begin_pass(t, micro == t->s->micros - 1) : DPAR_OK;
@@ -796,7 +796,7 @@ static dpar_status go_back(trainer *t, const dpar_stage_task *task, int32_t part
 {
     const gpt_real *dout = (const gpt_real *)task->in;
     const int32_t micro = task->action.micro;
-    char *kept = (char *)task->kept, *pending = (char *)task->pending;
+    char *kept = (char *)task->activation_memory, *pending = (char *)task->weight_memory;
     char *shared = shared_of(t, task);
     int32_t end, layer;
     const int32_t first = stage_layers(t, task->action.stage, &end);
@@ -1031,7 +1031,7 @@ static dpar_status add_squares(const trainer *t, const void *in, int64_t count, 
     q.in = in;
     q.count = count;
     q.type = type;
-    q.add = 1;
+    q.accumulate = 1;
     q.sum = sum;
     return t->of_layers.squares(t->mem.ctx, &q);
 }
@@ -1108,7 +1108,7 @@ static dpar_status update(trainer *t, store *s, double rate, double factor)
         piece.count = s->numel[i];
         o.optimizer = &s->optimizer;
         o.piece = &piece;
-        o.t = s->steps;
+        o.step = s->steps;
         o.rate = rate;
         o.factor = factor;
         st = t->of_layers.optimize(t->mem.ctx, &o);
@@ -1133,7 +1133,7 @@ static dpar_status loss_of(trainer *t, double scale, double *loss)
     double sum = 0.0;
     int64_t m;
     for (m = 0; m < t->s->micros && t->at[4] == 0; m++) {
-        sum += scale * (t->sums[m].loss + t->sums[m].z);
+        sum += scale * (t->sums[m].loss + t->sums[m].z_loss);
         sum += t->in_model.data->rank == 0 ? t->batch[m].balancing : 0.0;
     }
     *loss = sum;

@@ -740,9 +740,9 @@ static int plan_unit(unit *u, const dpar_layout *in, const dpar_layout *out)
         return 1;
     }
     x = points(&u->plan->in_box) * s.planes;
-    y = points(&u->plan->out_own) * s.out_planes;
+    y = points(&u->plan->out_owned) * s.out_planes;
     n->kept += 4.0 * (double)(x + (keeps(u) ? y : 0));
-    n->own += 4.0 * (double)(points(&u->plan->in_own) * s.planes + (keeps(u) ? y : 0));
+    n->own += 4.0 * (double)(points(&u->plan->in_owned) * s.planes + (keeps(u) ? y : 0));
     n->transient += 4.0 * (double)((s.input_gradient != NULL ? x : 0) + y);
     n->halo += (double)u->plan->halo_bytes;
     n->flops += (s.input_gradient != NULL ? 6.0 : 4.0) * (double)y * u->in *
@@ -872,8 +872,8 @@ static int plan_net(net *n, dpar_comm *c, const dpar_mesh *mesh, int samples, co
             return 1;
         }
         l = next;
-        if (points(&n->unit[u].plan->out_own) * samples * n->unit[u].out > most) {
-            most = points(&n->unit[u].plan->out_own) * samples * n->unit[u].out;
+        if (points(&n->unit[u].plan->out_owned) * samples * n->unit[u].out > most) {
+            most = points(&n->unit[u].plan->out_owned) * samples * n->unit[u].out;
         }
         if (n->unit[u].norm) {
             int64_t scratch;
@@ -919,7 +919,7 @@ static int drop_net(net *n)
 
 static void own_tile(const unit *u, void *data, dpar_tile *t)
 {
-    dpar_tile_init(t, data, &u->plan->out_own, (int64_t)u->net->samples * u->out, 0);
+    dpar_tile_init(t, data, &u->plan->out_owned, (int64_t)u->net->samples * u->out, 0);
 }
 
 /* Channels of a unit's output and the rows in the input (or its gradient) of one that it goes to:
@@ -927,7 +927,7 @@ static void own_tile(const unit *u, void *data, dpar_tile *t)
 static void pass(const unit *u, int goal, float *mine, int what)
 {
     const unit *v = &u->net->unit[u->to[goal]];
-    const dpar_box *b = &u->plan->out_own;
+    const dpar_box *b = &u->plan->out_owned;
     dpar_tile from, to;
     int s, ch;
     int64_t y, x;
@@ -959,7 +959,7 @@ static int forward(net *n)
     int u, g;
     for (u = 0; u < n->units; u++) {
         unit *v = &n->unit[u];
-        const int64_t count = points(&v->plan->out_own) * n->samples * v->out;
+        const int64_t count = points(&v->plan->out_owned) * n->samples * v->out;
         float *out = (float *)v->a.out;
         int64_t i;
         if (failed(n->c, dpar_spatial_forward(v->plan, &v->a), "forward", NULL)) {
@@ -995,7 +995,7 @@ static int backward_norm(unit *v)
 {
     net *n = v->net;
     const dpar_norm norm = norm_of(v);
-    const int64_t each = points(&v->plan->out_own);
+    const int64_t each = points(&v->plan->out_owned);
     const float *x = (const float *)v->a.out;
     float *g = (float *)v->a.out_gradient;
     dpar_norm_arrays a = {0};
@@ -1116,7 +1116,7 @@ static double look(const weather *w, const request *o, int64_t y, int64_t x, flo
 static void load(net *n, const request *o, int64_t first, float *target)
 {
     unit *u = &n->unit[0];
-    const dpar_box *own = &u->plan->in_own;
+    const dpar_box *own = &u->plan->in_owned;
     dpar_tile in;
     int s, k;
     int64_t y, x, i = 0;
@@ -1139,7 +1139,7 @@ static void load(net *n, const request *o, int64_t first, float *target)
 static void judge(net *n, const request *o, const float *target)
 {
     unit *head = &n->unit[n->units - 1];
-    const int64_t count = points(&head->plan->out_own) * n->samples;
+    const int64_t count = points(&head->plan->out_owned) * n->samples;
     const float *out = (const float *)head->a.out;
     float *g = (float *)head->a.out_gradient;
     const double all = (double)o->size[0] * o->size[1] * o->dp;
@@ -1209,7 +1209,7 @@ static double size_of(double x)
 static double output_difference(const net *n, const net *whole, int first, double *most)
 {
     const unit *a = &n->unit[n->units - 1], *b = &whole->unit[n->units - 1];
-    const dpar_box *own = &a->plan->out_own;
+    const dpar_box *own = &a->plan->out_owned;
     dpar_tile ta, tb;
     double far = 0.0;
     int s;
@@ -1400,7 +1400,7 @@ static int run(dpar_comm *world, void *arg)
         return 1;
     }
     bad = plan_net(n, c, &mesh, 1, o);
-    target = bad ? NULL : (float *)malloc((size_t)points(&n->unit[0].plan->in_own) * 4 + 4);
+    target = bad ? NULL : (float *)malloc((size_t)points(&n->unit[0].plan->in_owned) * 4 + 4);
     bad = bad || target == NULL || tell(world, n, o) || train(world, n, o, target);
     if (!bad) {
         bad = drop_net(n) || dpar_comm_free(c) != DPAR_OK;

@@ -431,7 +431,7 @@ static void squares_expected(samples &x, const dpar_mem_squares &q)
     for (int64_t i = 0; i < q.count; i += 65536) {
         part.in = in + i * width;
         part.count = std::min<int64_t>(65536, q.count - i);
-        part.add = i > 0;
+        part.accumulate = i > 0;
         well(host_layers.squares(host.ctx, &part));
     }
 }
@@ -540,7 +540,7 @@ static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, i
     p.count = n;
     x.optimizer = &o;
     x.piece = &p;
-    x.t = 10;
+    x.step = 10;
     x.rate = 1e-3;
     x.factor = 1.0;
     x.copy_type = DPAR_BF16;
@@ -556,7 +556,7 @@ static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, i
             p.m = m.at[k];
             p.v = v.at[k];
             x.copy = copy ? c.at[k] : NULL;
-            x.rest = rest ? (int16_t *)(void *)c.at[k] : NULL;
+            x.remainder = rest ? (int16_t *)(void *)c.at[k] : NULL;
         };
         step_row(line, each, x, put);
     }
@@ -577,7 +577,7 @@ static void sgd(const arrays &w, const arrays &g, const arrays &m)
     p.count = bytes / 4;
     x.optimizer = &o;
     x.piece = &p;
-    x.t = 10;
+    x.step = 10;
     x.rate = 1e-3;
     x.factor = 1.0;
     step_row("sgd with momentum, f32", 20.0, x, [&](int k) {
@@ -644,7 +644,7 @@ static void combines(const arrays &a, const arrays &b, const rows_index &index, 
     dpar_mem_combine m;
     memset(&m, 0, sizeof m);
     m.rows = n / 2;
-    m.k = 2;
+    m.choices = 2;
     m.width = width;
     m.to_type = m.from_type = DPAR_BF16;
     m.index = index.there;
@@ -671,7 +671,7 @@ static void dots(const arrays &a, const arrays &b, const rows_index &index, int6
     dpar_mem_dot d;
     memset(&d, 0, sizeof d);
     d.rows = n;
-    d.k = 1;
+    d.choices = 1;
     d.width = width;
     d.to_type = DPAR_F32;
     d.type = DPAR_BF16;
@@ -770,7 +770,7 @@ static void entropies(const arrays &a, const arrays &b)
     x.tokens = tokens;
     x.rows = x.hi[0] = x.lo[1] = x.hi[1] = x.vocabulary = vocabulary;
     x.target = index.there;
-    x.own = own;
+    x.partial = own;
     x.lse = (double *)lse;
     for (int turn = 0; turn < 4; turn++) {
         static const char *const names[] = {"cross_entropy, part", "cross_entropy, gradient", "cross_entropy, part, in f32",

@@ -578,7 +578,7 @@ static void dot(arrays *a)
     d.a = a->g;
     d.b = a->v;
     d.rows = a->n / ROW;
-    d.k = 1;
+    d.choices = 1;
     d.width = ROW;
     d.to_type = d.type = DPAR_F32;
     must(host.dot(NULL, &d));
@@ -743,7 +743,7 @@ static void dequantize_8(arrays *a)
 static void dequantize_add(arrays *a)
 {
     dpar_mem_quantize q = blocks(a, a->w, DPAR_I8);
-    q.add = 1;
+    q.accumulate = 1;
     must(host.dequantize(NULL, &q));
 }
 
@@ -825,7 +825,7 @@ static void entropy_of(arrays *a, int32_t phase, float *logits)
     e.target.type = DPAR_I32;
     e.smoothing = 0.1;
     e.logits = logits;
-    e.own = own;
+    e.partial = own;
     e.lse = a->lse;
     e.scale = 1.0;
     must(host.cross_entropy(NULL, &e));

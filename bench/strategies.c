@@ -189,8 +189,8 @@ static int64_t ddp_wrong(job *j)
     return wrong;
 }
 
-/* ---- ddp over the caller's gradients: n parts of numel elements in one array; n 1: nothing is said
- * to be done. Beside one all-reduce of all. ---- */
+/* ---- ddp over the caller's gradients: n parts of numel elements in one array; n 1: nothing is
+ * said to be done. Beside one all-reduce of all. ---- */
 
 static int64_t over_all(const job *j)
 {
@@ -243,8 +243,8 @@ static dpar_status zero1_bare(job *j)
     const int64_t share = over_all(j) / j->c->size;
     float *g = (float *)j->block[0], *w = (float *)j->block[1], *own = w + share * j->c->rank;
     dpar_optimizer_piece p = {0};
-    dpar_status st = dpar_reduce_scatter(j->c, g, g + share * j->c->rank, share, DPAR_F32, DPAR_AVG,
-                                         NULL);
+    dpar_status st =
+        dpar_reduce_scatter(j->c, g, g + share * j->c->rank, share, DPAR_F32, DPAR_AVG, NULL);
     p.weight = own;
     p.gradient = g + share * j->c->rank;
     p.weight_type = p.gradient_type = DPAR_F32;
@@ -523,19 +523,19 @@ static dpar_status tensor_strategy(job *j)
     dpar_status st;
     a.w = b.w = j->block[6];
     a.x = sequence ? (void *)((float *)j->block[4] + own) : j->block[0];
-    a.whole = sequence ? j->block[0] : NULL;
+    a.gathered = sequence ? j->block[0] : NULL;
     a.y = j->block[5];
     a.dy = j->block[5];
     a.dx = sequence ? j->block[4] : j->block[3];
-    a.whole_dx = sequence ? j->block[3] : NULL;
+    a.gathered_dx = sequence ? j->block[3] : NULL;
     b.x = j->block[5];
     b.y = sequence ? j->block[4] : j->block[1];
     b.dy = sequence ? (void *)((float *)j->block[4] + own) : j->block[2];
     b.dx = j->block[5];
-    b.whole = sequence ? j->block[1] : NULL;
+    b.gathered = sequence ? j->block[1] : NULL;
     st = dpar_linear_forward(&j->tensor, &up, &a);
     st = st == DPAR_OK ? dpar_linear_forward(&j->tensor, &down, &b) : st;
-    b.whole = sequence ? j->block[2] : NULL;
+    b.gathered = sequence ? j->block[2] : NULL;
     st = st == DPAR_OK ? dpar_linear_backward(&j->tensor, &down, &b) : st;
     return st == DPAR_OK ? dpar_linear_backward(&j->tensor, &up, &a) : st;
 }
@@ -644,7 +644,7 @@ static dpar_status ring_bare(job *j)
 
 static int64_t ring_wrong(job *j)
 {
-    return differ(j->came, j->r->numel, (float)(2 - j->c->rank)) + (j->ring->sent <= 0);
+    return differ(j->came, j->r->numel, (float)(2 - j->c->rank)) + (j->ring->sent_bytes <= 0);
 }
 
 /* ---- Ulysses: numel elements a rank, tokens for heads and back; bare: two all-to-alls ---- */
@@ -656,7 +656,7 @@ static dpar_status ulysses_open(job *j)
     dpar_status st;
     j->ends[1] = RANKS * (j->r->numel / (HEADS * HEAD));
     st = dpar_packed_init(&layer.tokens, 1, j->ends, RANKS, DPAR_SPLIT_EVEN, &j->why);
-    layer.way = dpar_attention_ulysses;
+    layer.method = dpar_attention_ulysses;
     layer.heads = HEADS;
     layer.width = HEAD;
     layer.type = DPAR_F32;
@@ -713,7 +713,7 @@ static dpar_status expert_open(job *j)
     void *memory;
     dpar_status st = dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, EXPERTS, RANKS, 1, &j->why);
     layer.choices = CHOICES;
-    layer.tokens = tokens;
+    layer.max_tokens = tokens;
     layer.width = ROW;
     layer.type = DPAR_F32;
     st = st == DPAR_OK ? dpar_experts_bytes(j->c, &layer, &bytes, &each, &j->why) : st;
@@ -820,7 +820,7 @@ static dpar_status pipeline_open(job *j)
     o.count = j->r->numel;
     o.forward = o.backward = no_stage;
     o.ctx = j;
-    o.apart = 1;
+    o.no_final_barrier = 1;
     bytes = 0;
     st = st == DPAR_OK ? dpar_pipeline_bytes(j->c, &o, &bytes, &j->why) : st;
     (void)room(j, 4 * j->r->numel * 4);

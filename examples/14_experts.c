@@ -16,7 +16,8 @@ static int mixture(dpar_comm *world, void *unused)
     double weight[MOST], rows[MOST];
     int32_t chosen[MOST];
     int64_t first = 0, count = 0; /* this rank's tokens */
-    dpar_experts_desc desc = {.choices = CHOICES, .tokens = TOKENS, .width = 1, .type = DPAR_F64};
+    dpar_experts_desc desc = {
+        .choices = CHOICES, .max_tokens = TOKENS, .width = 1, .type = DPAR_F64};
     dpar_experts_plan *plan = NULL;
     dpar_experts_routing *routing = NULL;
     dpar_why why;
@@ -41,9 +42,9 @@ static int mixture(dpar_comm *world, void *unused)
     if (dpar_experts_dispatch(plan, routing, &arrays) < 0) { /* fills rows for own experts */
         return dpar_fail(world, NULL);
     }
-    for (int32_t e = 0; e < plan->own; e++) {
+    for (int32_t e = 0; e < plan->count; e++) {
         for (int64_t i = 0; i < routing->count[e]; i++) {
-            rows[routing->begin[e] + i] *= plan->first + e + 1;
+            rows[routing->first[e] + i] *= plan->first + e + 1;
         }
     }
     if (dpar_experts_combine(plan, routing, &arrays) < 0) { /* fills the sums of own tokens */

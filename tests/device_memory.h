@@ -147,7 +147,7 @@ static void device_optimize_pointers(device_entry *e, void *(*there)(const void 
     DEVICE_AT(e->piece.v, void);
     DEVICE_AT(e->call.optimize.factor_at, const double);
     DEVICE_AT(e->call.optimize.copy, void);
-    DEVICE_AT(e->call.optimize.rest, int16_t);
+    DEVICE_AT(e->call.optimize.remainder, int16_t);
 }
 
 /* Those of rows that an index names. */

@@ -77,7 +77,7 @@ static inline dpar_status experts_combine(dpar_experts_plan *plan,
     a.results = results;
     a.weight = weight;
     a.y = y;
-    a.kept = kept;
+    a.saved = kept;
     return dpar_experts_combine(plan, routing, &a);
 }
 
@@ -90,7 +90,7 @@ static inline dpar_status experts_combine_backward(dpar_experts_plan *plan,
     memset(&a, 0, sizeof a);
     a.dy = dy;
     a.weight = weight;
-    a.kept = (void *)(uintptr_t)kept; /* read */
+    a.saved = (void *)(uintptr_t)kept; /* read */
     a.dresults = dresults;
     a.dweight = dweight;
     return dpar_experts_combine_backward(plan, routing, &a);

@@ -783,7 +783,7 @@ static dpar_status soak_tensor(soak_job *j, uint64_t seed)
     a.w = w, a.x = x, a.y = y, a.dy = dh, a.dx = dx, a.dw = dw;
     b.w = v, b.x = y, b.y = z, b.dy = dz, b.dx = dh, b.dw = dv;
     if (cut) {
-        a.whole = whole[0], b.whole = whole[1], a.whole_dx = whole[2];
+        a.gathered = whole[0], b.gathered = whole[1], a.gathered_dx = whole[2];
     }
     s = s < 0 ? s : dpar_linear_forward(&g, &up, &a);
     s = s < 0 ? s : dpar_linear_forward(&g, &down, &b);
@@ -924,7 +924,7 @@ static dpar_status soak_attention(soak_job *j, uint64_t seed)
     a.seed = oracle_next(&seed);
     s = soak_fine(j, "tokens", dpar_packed_init(&layer.tokens, a.docs, a.ends, c->size, rule, &why),
                   why.text);
-    layer.way = ulysses ? dpar_attention_ulysses : NULL;
+    layer.method = ulysses ? dpar_attention_ulysses : NULL;
     layer.heads = a.heads, layer.groups = a.groups, layer.width = a.width;
     layer.type = DPAR_F64, layer.causal = a.causal;
     s = s < 0 ? s : dpar_attention_make(c, &layer, &plan, &why);
@@ -964,7 +964,7 @@ static dpar_status soak_attention(soak_job *j, uint64_t seed)
     x.q = in[0], x.k = in[1], x.v = in[2], x.out_gradient = in[3];
     x.out = got[0], x.q_gradient = got[1], x.k_gradient = got[2], x.v_gradient = got[3];
     x.lse = soak_doubles(j, c, tokens * a.heads, 0);
-    x.kept = soak_memory(j, c, plan->kept, 1);
+    x.saved = soak_memory(j, c, plan->saved_bytes, 1);
     s = dpar_attention_forward(plan, &x);
     s = s < 0 ? s : dpar_attention_backward(plan, &x);
     if (s == DPAR_OK) {
@@ -1011,12 +1011,12 @@ static dpar_status soak_experts(soak_job *j, uint64_t seed)
                   dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, experts, c->size, 1, &why),
                   why.text);
     layer.choices = choices, layer.drop = DPAR_EXPERTS_DROP_NONE;
-    layer.tokens = SOAK_EXPERT_TOKENS, layer.width = width, layer.type = DPAR_F64;
+    layer.max_tokens = SOAK_EXPERT_TOKENS, layer.width = width, layer.type = DPAR_F64;
     s = s < 0 ? s : dpar_experts_make(c, &layer, &plan, &why);
     if (s < 0) {
         return s;
     }
-    most = plan->most + 1;
+    most = plan->max_rows + 1;
     x = soak_doubles(j, c, SOAK_EXPERT_TOKENS * width, registered);
     dy = soak_doubles(j, c, SOAK_EXPERT_TOKENS * width, registered);
     weight = soak_doubles(j, c, 2 * SOAK_EXPERT_TOKENS, registered);
@@ -1045,19 +1045,19 @@ static dpar_status soak_experts(soak_job *j, uint64_t seed)
     }
     what.tokens = n, what.chosen = chosen, what.weight = weight;
     s = dpar_experts_route(plan, NULL, 0, &what, &routing, &why);
-    a.x = x, a.rows = rows, a.results = results, a.weight = weight, a.y = y, a.kept = kept;
+    a.x = x, a.rows = rows, a.results = results, a.weight = weight, a.y = y, a.saved = kept;
     a.dy = dy, a.dresults = dresults, a.dweight = dweight, a.drows = drows, a.dx = dx;
     s = s < 0 ? s : dpar_experts_dispatch(plan, routing, &a);
-    for (e = 0; e < plan->own && s == DPAR_OK; e++) {
-        for (i = routing->begin[e] * width; i < (routing->begin[e] + routing->count[e]) * width;
+    for (e = 0; e < plan->count && s == DPAR_OK; e++) {
+        for (i = routing->first[e] * width; i < (routing->first[e] + routing->count[e]) * width;
              i++) {
             results[i] = rows[i] * (double)(plan->first + e + 1);
         }
     }
     s = s < 0 ? s : dpar_experts_combine(plan, routing, &a);
     s = s < 0 ? s : dpar_experts_combine_backward(plan, routing, &a);
-    for (e = 0; e < plan->own && s == DPAR_OK; e++) {
-        for (i = routing->begin[e] * width; i < (routing->begin[e] + routing->count[e]) * width;
+    for (e = 0; e < plan->count && s == DPAR_OK; e++) {
+        for (i = routing->first[e] * width; i < (routing->first[e] + routing->count[e]) * width;
              i++) {
             drows[i] = dresults[i] * (double)(plan->first + e + 1);
         }

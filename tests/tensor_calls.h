@@ -20,7 +20,7 @@ static inline dpar_status embedding_forward(const dpar_tensor_parallel *t, const
     a.ids = ids;
     a.table = table;
     a.y = y;
-    a.whole = whole;
+    a.gathered = whole;
     return dpar_embedding_forward(t, v != NULL ? &e : NULL, &a);
 }
 
@@ -36,8 +36,8 @@ static inline dpar_status embedding_backward(const dpar_tensor_parallel *t, cons
     a.ids = ids;
     a.dy = dy;
     a.dtable = dtable;
-    a.add = add;
-    a.whole = whole;
+    a.accumulate = add;
+    a.gathered = whole;
     return dpar_embedding_backward(t, &e, &a);
 }
 

@@ -64,8 +64,8 @@ enum {
     DPAR_SPATIAL_OUTPUTS_BALANCED, /* cut by DPAR_SPLIT_EVEN over the mesh axes of the inputs */
     DPAR_SPATIAL_OUTPUTS_FOLLOW,   /* near their inputs, for small halos; only for dims that are cut
                                       by one mesh axis */
-    DPAR_SPATIAL_OUTPUTS_GIVEN     /* layer.given, whose dims are cut by the same mesh axes as those
-                                      of `in` */
+    DPAR_SPATIAL_OUTPUTS_GIVEN /* layer.given_layout, whose dims are cut by the same mesh axes as
+                                  those of `in` */
 };
 
 /* A piece of a field in memory, with global indices. Point i, j, ... of plane p is
@@ -98,20 +98,20 @@ struct dpar_spatial_desc {
     int32_t kind;                      /* DPAR_SPATIAL_CONVOLUTION, ... */
     int32_t outputs;                   /* DPAR_SPATIAL_OUTPUTS_BALANCED, ... */
     dpar_layout in;                    /* of one plane of the inputs; blocks as in halo.h */
-    dpar_layout given;                 /* for DPAR_SPATIAL_OUTPUTS_GIVEN */
+    dpar_layout given_layout;          /* for DPAR_SPATIAL_OUTPUTS_GIVEN */
     dpar_window window[DPAR_MAX_DIMS]; /* kernel, stride, dilation, pads, ceil_mode */
     int32_t padding[DPAR_MAX_DIMS];    /* DPAR_SPATIAL_PAD_ZERO, ... */
     /* Outputs of each dim; 0 selects as many as there are. Required for interpolation. For a
      * transposed convolution it may include PyTorch's output padding. */
-    int64_t extent[DPAR_MAX_DIMS];
-    int32_t corners; /* interpolation: 1 selects align_corners */
+    int64_t out_extent[DPAR_MAX_DIMS];
+    int32_t align_corners; /* interpolation: 1 selects align_corners */
     int32_t type;    /* of inputs and outputs: DPAR_F32, ...; with gradients dpar_type_reduces must
                         accept it */
     int32_t tensors; /* inputs of one shape (keys, values), at most 4; 0 selects 1 */
-    int32_t last;    /* 1 if planes are innermost (NHWC) */
+    int32_t channels_last; /* 1 if planes are innermost (NHWC) */
     /* 1 calls the kernel once, when all halos have arrived. 0 calls it on the inner outputs while
      * halos are under way, then on the others as at most 2 boxes for each dim. */
-    int32_t whole;
+    int32_t no_overlap;
     int64_t planes, out_planes; /* channels times samples of each input, and of the output; 0
                                    selects 1, and as many as the inputs have */
     /* Box of this rank's arrays, if it is larger than the layer needs because two layers read them.
@@ -129,7 +129,7 @@ struct dpar_spatial_desc {
      * with which boxes are packed wherever arrays are. With way DPAR_HALO_DIRECT, peers read long
      * runs directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc in
      * every step, on all ranks; otherwise it is DPAR_E_ARG. */
-    const dpar_halo_plan_desc *options;
+    const dpar_halo_plan_desc *halo;
 };
 
 /* ---- one dim; local ---- */
@@ -177,8 +177,8 @@ typedef struct dpar_spatial_plan {
     dpar_spatial_desc layer;
     dpar_layout out;    /* which rank has which outputs: `in` of the next layer */
     dpar_box in_box;    /* box of the input arrays, which are dense */
-    dpar_box in_own;    /* the rank's own inputs in it, which the previous layer writes */
-    dpar_box out_own;   /* outputs that the rank computes */
+    dpar_box in_owned;  /* the rank's own inputs in it, which the previous layer writes */
+    dpar_box out_owned; /* outputs that the rank computes */
     int64_t halo_bytes; /* bytes that this rank sends to others in a forward exchange */
 } dpar_spatial_plan;
 
@@ -205,10 +205,10 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial_desc *l
                                         int64_t *bytes, dpar_why *why);
 /* Plans a layer in your memory, aligned to 64. Rank n of the mesh is rank n of c.
  *
- * Collective: all ranks give the same layer, except in_box, whole, kernels and user; either all or
- * none have an input_gradient. Costs as dpar_spatial_bytes, one all-reduce, and the planning of the
- * halo exchange. Fails on all ranks with DPAR_E_MISMATCH if layers differ, DPAR_E_ROOM, or as
- * dpar_spatial_check and dpar_halo_plan_init do. */
+ * Collective: all ranks give the same layer, except in_box, no_overlap, kernels and user; either
+ * all or none have an input_gradient. Costs as dpar_spatial_bytes, one all-reduce, and the planning
+ * of the halo exchange. Fails on all ranks with DPAR_E_MISMATCH if layers differ, DPAR_E_ROOM, or
+ * as dpar_spatial_check and dpar_halo_plan_init do. */
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_spatial_desc *layer, dpar_spatial_plan **plan,
                                        dpar_why *why);

@@ -47,7 +47,7 @@ static int64_t dpari_windows_beside(const dpar_attention_desc *a, int32_t rank, 
 /* Checks that the layer has a window, and a rule and sizes that this method supports. */
 static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *a, dpar_why *why)
 {
-    const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->values);
+    const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->value_width);
     if (a->window < 1 ||
         (a->tokens.rule != DPAR_SPLIT_CHUNK && a->tokens.rule != DPAR_SPLIT_EVEN) ||
         each > 1 << 24) {
@@ -84,7 +84,7 @@ static dpar_status dpari_windows_halo(const dpari_attention *p, const dpar_comm 
         w->field[i].type = i < 2 ? a->type : p->sums;
         w->field[i].mem = c->mem;
         w->field[i].components =
-            (int32_t)((int64_t)a->groups * (i % 2 == 0 ? a->width : a->values));
+            (int32_t)((int64_t)a->groups * (i % 2 == 0 ? a->width : a->value_width));
     }
     return st == DPAR_OK ? dpar_halo_check(&w->halo, why) : st;
 }
@@ -111,11 +111,11 @@ static void dpari_windows_buffers(dpari_attention *p, const dpar_comm *c, dpari_
                                                       : (void *)w;
         }
     }
-    p->part = dpari_room_take(buffers, heads * a->values * sum, 1);
+    p->part = dpari_room_take(buffers, heads * a->value_width * sum, 1);
     p->part_lse = dpari_room_take(buffers, heads * sum, 1);
     p->delta = dpari_room_take(buffers, heads * sum, 1);
     if (a->type != p->sums) {
-        p->out = dpari_room_take(buffers, heads * a->values * sum, 1);
+        p->out = dpari_room_take(buffers, heads * a->value_width * sum, 1);
         p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
     }
 }
@@ -236,7 +236,7 @@ static dpar_status dpari_windows_lend(dpari_attention *p, const dpar_attention_a
     if (st == DPAR_OK) {
         st = dpari_do_copy(p->comm, w->own[1], a->v, bytes * w->field[1].components);
     }
-    p->head.sent += w->lent;
+    p->head.sent_bytes += w->lent;
     return st == DPAR_OK ? dpar_halo_plan_begin(w->exchange[0]) : st;
 }
 
@@ -283,8 +283,8 @@ static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attenti
         (void)dpari_windows_slab(p, n, 2, &g);
         dpari_seq_attend_back(p, a, &b, &g, dq);
     }
-    p->head.sent += dpari_windows_beside(&p->head.layer, p->comm->rank, 0, all) * sum *
-                    (w->field[2].components + w->field[3].components);
+    p->head.sent_bytes += dpari_windows_beside(&p->head.layer, p->comm->rank, 0, all) * sum *
+                          (w->field[2].components + w->field[3].components);
     st = st == DPAR_OK ? dpar_halo_plan_reduce_begin(w->exchange[1], DPAR_SUM) : st;
     return st == DPAR_OK ? dpar_halo_plan_end(w->exchange[1]) : st;
 }

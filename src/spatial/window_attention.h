@@ -3,7 +3,7 @@
  * gets the keys and values in the window around its own tokens as a halo.
  *
  *     layer.window = 4096;                  layer: as sequence.h says
- *     layer.way = dpar_attention_halo;
+ *     layer.method = dpar_attention_halo;
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_EVEN, &why);
  *     dpar_attention_bytes(c, &layer, &bytes, &why);       and on, as for the ring
  *
@@ -14,7 +14,8 @@
  *
  * Traffic. Let s be the number of this rank's tokens in the halos of other ranks, counted once for
  * each halo. Let h be the number of tokens in its own halo, without those beyond the ends of the
- * sequence, or 0 if it has no tokens. With E = groups (width + values) elements a token, it sends
+ * sequence, or 0 if it has no tokens. With E = groups (width + value_width) elements a token, it
+ * sends
  *
  *     forward   s E bytes(type)
  *     backward  s E bytes(type) + h E bytes(sums)
@@ -27,9 +28,9 @@
 
 #include "../train/sequence.h"
 
-/* Selects halos for a sliding window: a value for dpar_attention_desc.way. Do not call it. With it,
- * dpar_attention_bytes fails with DPAR_E_ARG for a layer without window, a rule that is not CHUNK
- * or EVEN, or E above 2^24. Local. O(1). */
+/* Selects halos for a sliding window: a value for dpar_attention_desc.method. Do not call it. With
+ * it, dpar_attention_bytes fails with DPAR_E_ARG for a layer without window, a rule that is not
+ * CHUNK or EVEN, or E above 2^24. Local. O(1). */
 DPAR_API void dpar_attention_halo(struct dpari_attention_method *way);
 
 #endif

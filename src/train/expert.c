@@ -207,7 +207,7 @@ static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_l
         most = dpari_mostf(most, sums[e]);
         dot += sums[e] * load->score[e];
     }
-    load->most = all > 0.0 ? most * g->experts / all : 0.0;
+    load->imbalance = all > 0.0 ? most * g->experts / all : 0.0;
     load->loss = tokens > 0.0 ? g->balance * g->experts * dot / (g->choices * tokens) : 0.0;
 }
 
@@ -379,7 +379,9 @@ enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 /* The capacity's factor in millionths; 0: out of its domain. */
 static int64_t dpari_expert_factor(const dpar_experts_desc *l)
 {
-    return l->factor > 0.0 && l->factor <= 1e6 ? (int64_t)(l->factor * 1e6 + 0.5) : 0;
+    return l->capacity_factor > 0.0 && l->capacity_factor <= 1e6
+               ? (int64_t)(l->capacity_factor * 1e6 + 0.5)
+               : 0;
 }
 
 /* The capacity C for this number of tokens: those of all ranks with DPAR_EXPERTS_DROP_POSITION,
@@ -415,16 +417,16 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *l, dpar_why *why)
                          "the capacity factor of a layer of # experts is not 0.000001 .. 1000000",
                          s->count, 0, 0, 0);
     }
-    if (l->tokens < 1 || l->rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
+    if (l->max_tokens < 1 || l->max_rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
         return dpari_say_type(why, "# tokens, # rows of width #, type @: f64, f32, bf16 or f16",
-                              l->type, l->tokens, l->rows, l->width, 0);
+                              l->type, l->max_tokens, l->max_rows, l->width, 0);
     }
-    if (!dpari_mul(l->tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
+    if (!dpari_mul(l->max_tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
         !dpari_mul(m, l->width, &m) || !dpari_mul(m, 64, &m) ||
         !dpari_mul(s->count, l->choices, &n) || !dpari_mul(n, s->parts, &n) ||
         !dpari_mul(n, 64, &n)) {
         return dpari_say(DPAR_E_RANGE, why, "# tokens, # choices of # experts, width #: too large",
-                         l->tokens, l->choices, s->count, l->width);
+                         l->max_tokens, l->choices, s->count, l->width);
     }
     return DPAR_OK;
 }
@@ -432,13 +434,13 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *l, dpar_why *why)
 /* The most rows that the experts of a rank can be given: dpari_expert_check bounds the products. */
 static int64_t dpari_expert_most(const dpar_experts_desc *l, int32_t own)
 {
-    const int64_t all = l->experts.parts * l->tokens;
+    const int64_t all = l->experts.parts * l->max_tokens;
     const int64_t come = all * dpari_least(l->choices, own);
     int64_t c, ranks;
     if (l->drop == DPAR_EXPERTS_DROP_NONE) {
-        return l->rows > 0 ? dpari_least(l->rows, come) : come;
+        return l->max_rows > 0 ? dpari_least(l->max_rows, come) : come;
     }
-    c = dpari_expert_capacity(l, l->drop == DPAR_EXPERTS_DROP_POSITION ? all : l->tokens);
+    c = dpari_expert_capacity(l, l->drop == DPAR_EXPERTS_DROP_POSITION ? all : l->max_tokens);
     ranks = l->drop == DPAR_EXPERTS_DROP_POSITION ? 1 : l->experts.parts;
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
@@ -453,13 +455,14 @@ static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned 
                                  int64_t *used)
 {
     const dpar_experts_desc *l = &p->head.layer;
-    const int64_t most = l->tokens * l->choices;
+    const int64_t most = l->max_tokens * l->choices;
     const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
     dpari_room room;
     room.at = memory;
     room.used = *used;
     p->packed = dpari_room_take(&room, most, row);
-    p->staged = p->head.own > 1 && c->size > 1 ? dpari_room_take(&room, p->head.most, row) : NULL;
+    p->staged =
+        p->head.count > 1 && c->size > 1 ? dpari_room_take(&room, p->head.max_rows, row) : NULL;
     if (c->mem != NULL) {
         p->place = (int32_t *)dpari_room_take(&room, most, 4);
         p->token = (int32_t *)dpari_room_take(&room, most, 4);
@@ -478,15 +481,15 @@ static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned c
     used.at = memory;
     used.used = 0;
     (void)dpari_room_take(&used, 1, sizeof *p);
-    p->head.own = (int32_t)dpar_split_part_count(&l->experts, c->rank);
+    p->head.count = (int32_t)dpar_split_part_count(&l->experts, c->rank);
     p->head.first = (int32_t)dpar_split_part_first(&l->experts, c->rank);
-    p->head.most = dpari_expert_most(l, p->head.own);
+    p->head.max_rows = dpari_expert_most(l, p->head.count);
     p->slots = l->drop == DPAR_EXPERTS_DROP_POSITION ? l->choices : 1;
     p->tell = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
-    p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.own), 4);
+    p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.count), 4);
     p->tally = (int32_t *)dpari_room_take(&used, p->slots * experts, 4);
     p->order = (int32_t *)dpari_room_take(
-        &used, l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL ? l->tokens * l->choices : 0, 4);
+        &used, l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL ? l->max_tokens * l->choices : 0, 4);
     p->told = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->heard = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->send = (int64_t *)dpari_room_take(&used, ranks, 8);
@@ -497,7 +500,7 @@ static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned c
     p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
     if (c->mem != NULL) { /* rows lie there */
         p->span = (dpar_mem_span *)dpari_room_take(
-            &used, dpari_most(ranks * p->head.own, DPARI_EXPERT_INDICES), sizeof *p->span);
+            &used, dpari_most(ranks * p->head.count, DPARI_EXPERT_INDICES), sizeof *p->span);
         p->device_bytes = 0;
         dpari_expert_buffers(p, c, (unsigned char *)p->device, &p->device_bytes);
     } else {
@@ -510,7 +513,7 @@ static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned c
 static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm *c,
                                         dpari_routing *r, unsigned char *memory)
 {
-    const int64_t most = p->head.layer.tokens * p->head.layer.choices;
+    const int64_t most = p->head.layer.max_tokens * p->head.layer.choices;
     dpari_room used;
     used.at = memory;
     used.used = 0;
@@ -518,11 +521,11 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm 
     r->send = (int64_t *)dpari_room_take(&used, c->size, 8);
     r->take = (int64_t *)dpari_room_take(&used, c->size, 8);
     r->choice = (int32_t *)dpari_room_take(&used, most, 4);
-    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.own, 8);
-    r->head.count = (int64_t *)dpari_room_take(&used, p->head.own, 8);
-    r->head.begin = (int64_t *)dpari_room_take(&used, p->head.own, 8);
-    r->head.place = (int32_t *)dpari_room_take(&used, most, 4);
-    r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.own, 8);
+    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.count, 8);
+    r->head.count = (int64_t *)dpari_room_take(&used, p->head.count, 8);
+    r->head.first = (int64_t *)dpari_room_take(&used, p->head.count, 8);
+    r->head.position = (int32_t *)dpari_room_take(&used, most, 4);
+    r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.count, 8);
     r->start = (int64_t *)dpari_room_take(&used, p->head.layer.experts.count, 8);
     r->expert = (int32_t *)dpari_room_take(&used, most, 4);
     r->token = c->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
@@ -565,9 +568,9 @@ static void dpari_expert_state(dpari_facts *f, const void *given)
     dpari_fact(f, "choices", 0, l->choices);
     dpari_fact(f, "drop", 0, l->drop);
     dpari_fact_type(f, "type", 0, l->type);
-    dpari_fact(f, "factor in millionths", 0,
+    dpari_fact(f, "capacity_factor in millionths", 0,
                l->drop == DPAR_EXPERTS_DROP_NONE ? 0 : dpari_expert_factor(l));
-    dpari_fact(f, "tokens", 0, l->tokens);
+    dpari_fact(f, "max_tokens", 0, l->max_tokens);
     dpari_fact(f, "width", 0, l->width);
 }
 
@@ -628,7 +631,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, d
         (void)dpari_expert_lay(p, c, (unsigned char *)memory);
         for (i = 0; i < c->size; i++) {
             p->told[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
-            p->heard[i] = 1 + (int64_t)p->slots * p->head.own;
+            p->heard[i] = 1 + (int64_t)p->slots * p->head.count;
         }
         st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
         taken = p->device != NULL;
@@ -703,9 +706,9 @@ static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory
         return dpari_say(DPAR_E_ARG, why, "# bytes for a routing of #, # past a multiple of 64",
                          memory == NULL ? 0 : bytes, p->each, (int64_t)((uintptr_t)memory % 64), 0);
     }
-    if (tokens < 0 || tokens > l->tokens) {
+    if (tokens < 0 || tokens > l->max_tokens) {
         return dpari_say(DPAR_E_ARG, why, "# tokens for experts that were planned for #", tokens,
-                         l->tokens, 0, 0);
+                         l->max_tokens, 0, 0);
     }
     if (choices == NULL ||
         (tokens > 0 && (choices->chosen == NULL ||
@@ -727,7 +730,7 @@ static void dpari_expert_count(dpari_experts *p, const dpari_routing *r, const i
     int64_t i;
     dpari_zero(p->tally, (size_t)(p->slots * experts) * sizeof *p->tally);
     for (i = 0; i < n; i++) {
-        if (r->head.place[i] >= 0) {
+        if (r->head.position[i] >= 0) {
             p->tally[i % p->head.layer.choices % p->slots * experts + chosen[i]]++;
         }
     }
@@ -772,7 +775,7 @@ static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing 
         at += p->tally[e];
     }
     for (i = 0; i < n; i++) {
-        if (r->head.place[i] >= 0) {
+        if (r->head.position[i] >= 0) {
             p->order[p->fill[chosen[i]]++] = (int32_t)i;
         }
     }
@@ -783,7 +786,7 @@ static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing 
             dpari_expert_sink(a, i - 1, left, weight, type);
         }
         for (; left > capacity; left--) {
-            r->head.place[a[0]] = -1;
+            r->head.position[a[0]] = -1;
             a[0] = a[left - 1];
             dpari_expert_sink(a, 0, left - 1, weight, type);
         }
@@ -800,12 +803,12 @@ static void dpari_expert_late(const dpari_experts *p, const dpari_routing *r, co
     int32_t j;
     for (j = 0; j < k; j++) {
         for (t = 0; t < r->head.tokens; t++) {
-            if (r->head.place[t * k + j] >= 0) {
+            if (r->head.position[t * k + j] >= 0) {
                 int32_t *left = &room[j % p->slots * experts + chosen[t * k + j]];
                 if (*left > 0) {
                     --*left;
                 } else {
-                    r->head.place[t * k + j] = -1;
+                    r->head.position[t * k + j] = -1;
                 }
             }
         }
@@ -871,7 +874,7 @@ static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int
     const dpar_status st =
         dpar_all_to_all_v(p->comm, in, in_count, NULL, out, out_count, NULL, type, NULL);
     if (st == DPAR_OK) {
-        p->head.sent += dpari_expert_away(p->comm, in_count) * dpar_type_bytes(type);
+        p->head.sent_bytes += dpari_expert_away(p->comm, in_count) * dpar_type_bytes(type);
     }
     return st;
 }
@@ -880,18 +883,18 @@ static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int
  * slot rank after rank. */
 static void dpari_expert_grant(dpari_experts *p)
 {
-    const int64_t step = 1 + (int64_t)p->slots * p->head.own;
+    const int64_t step = 1 + (int64_t)p->slots * p->head.count;
     int64_t tokens = 0, capacity, left;
     int32_t rank, e, j;
     for (rank = 0; rank < p->comm->size; rank++) {
         tokens += p->hear[rank * step];
     }
     capacity = dpari_expert_capacity(&p->head.layer, tokens);
-    for (e = 0; e < p->head.own; e++) {
+    for (e = 0; e < p->head.count; e++) {
         left = capacity;
         for (j = 0; j < p->slots; j++) {
             for (rank = 0; rank < p->comm->size; rank++) {
-                int32_t *wanted = &p->hear[rank * step + 1 + (int64_t)j * p->head.own + e];
+                int32_t *wanted = &p->hear[rank * step + 1 + (int64_t)j * p->head.count + e];
                 *wanted = (int32_t)dpari_least(*wanted, left);
                 left -= *wanted;
             }
@@ -932,24 +935,24 @@ enum { DPARI_EXPERT_ROUTES = 1 << 24 }; /* that are told from each other */
 /* Rows that come, from what was heard. */
 static void dpari_expert_expect(const dpari_experts *p, dpari_routing *r)
 {
-    const int64_t step = 1 + (int64_t)p->slots * p->head.own;
+    const int64_t step = 1 + (int64_t)p->slots * p->head.count;
     int32_t rank, e, j;
     r->head.rows = 0;
     dpari_zero(r->take, (size_t)p->comm->size * sizeof *r->take);
-    for (e = 0; e < p->head.own; e++) {
-        r->head.begin[e] = r->head.rows;
+    for (e = 0; e < p->head.count; e++) {
+        r->head.first[e] = r->head.rows;
         for (rank = 0; rank < p->comm->size; rank++) {
-            const int64_t at = rank * (int64_t)p->head.own + e;
+            const int64_t at = rank * (int64_t)p->head.count + e;
             int64_t rows = 0;
             for (j = 0; j < p->slots; j++) {
-                rows += p->hear[rank * step + 1 + (int64_t)j * p->head.own + e];
+                rows += p->hear[rank * step + 1 + (int64_t)j * p->head.count + e];
             }
             r->piece[at] = rows;
             r->row[at] = r->head.rows;
             r->take[rank] += rows;
             r->head.rows += rows;
         }
-        r->head.count[e] = r->head.rows - r->head.begin[e];
+        r->head.count[e] = r->head.rows - r->head.first[e];
     }
 }
 
@@ -974,10 +977,10 @@ static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t
     r->head.dropped = -at;
     for (i = 0; i < n; i++) {
         r->head.dropped += chosen[i] >= 0;
-        if (r->head.place[i] >= 0) {
+        if (r->head.position[i] >= 0) {
             r->expert[i] = chosen[i];
-            r->head.place[i] = (int32_t)p->fill[chosen[i]]++;
-            r->choice[r->head.place[i]] = (int32_t)i;
+            r->head.position[i] = (int32_t)p->fill[chosen[i]]++;
+            r->choice[r->head.position[i]] = (int32_t)i;
         }
     }
     for (i = 0; r->token != NULL && i < r->head.kept; i++) {
@@ -1020,7 +1023,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     r->head.tokens = choices->tokens;
     (void)dpari_expert_lay_routing(p, p->comm, r, (unsigned char *)memory);
     for (i = 0; i < dpari_expert_choices(p, r); i++) {
-        r->head.place[i] = chosen[i] >= 0 ? 0 : -1;
+        r->head.position[i] = chosen[i] >= 0 ? 0 : -1;
     }
     dpari_expert_drop_own(p, r, chosen, choices->weight);
     st = dpari_expert_tell(p, r, chosen);
@@ -1031,11 +1034,11 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     r->tag = (p->tag + p->routes) % DPARI_EXPERT_ROUTES * 8;
     dpari_expert_expect(p, r);
     if (p->head.layer.drop == DPAR_EXPERTS_DROP_NONE) {
-        st = r->head.rows > p->head.most
+        st = r->head.rows > p->head.max_rows
                  ? dpari_say(DPAR_E_ROOM, why,
                              "experts # .. # are given # rows, their bound is # (layer.rows)",
-                             p->head.first, p->head.first + p->head.own - 1, r->head.rows,
-                             p->head.most)
+                             p->head.first, p->head.first + p->head.count - 1, r->head.rows,
+                             p->head.max_rows)
                  : DPAR_OK;
         st = dpari_agree(p->comm, st, why);
     }
@@ -1043,7 +1046,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
         dpari_expert_place(p, r, chosen);
         p->head.kept += r->head.kept;
         p->head.dropped += r->head.dropped;
-        p->head.taken += r->head.rows;
+        p->head.received += r->head.rows;
         *routing = &r->head;
     }
     return st;
@@ -1131,10 +1134,10 @@ static void dpari_expert_find(const dpari_experts *p, const dpari_routing *r, in
     z->by = p->by + token % 2 * k;
     z->n = 0;
     for (i = token * k; i < (token + 1) * k && token < r->head.tokens; i++) {
-        if (r->head.place[i] >= 0) {
+        if (r->head.position[i] >= 0) {
             const int32_t e = r->expert[i];
             z->row[z->n] =
-                dpari_expert_in(p->from[e], &p->head.layer, r->head.place[i] + p->fill[e]);
+                dpari_expert_in(p->from[e], &p->head.layer, r->head.position[i] + p->fill[e]);
             z->by[z->n++] = weight != NULL
                                 ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
                                 : 1.0;
@@ -1149,7 +1152,7 @@ static void dpari_expert_keep(const dpari_experts *p, const dpari_routing *r, in
     const int32_t k = p->head.layer.choices;
     int32_t j, n = 0;
     for (j = 0; j < k; j++) {
-        const int64_t place = r->head.place[token * k + j];
+        const int64_t place = r->head.position[token * k + j];
         if (place >= 0) {
             void *to = dpari_expert_at(kept, &p->head.layer, place);
             dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&p->head.layer), 0);
@@ -1197,8 +1200,8 @@ static dpar_status dpari_expert_group(const dpari_experts *p, const dpari_routin
     int64_t at = 0;
     int32_t rank, e, n = 0;
     for (rank = 0; rank < p->comm->size; rank++) {
-        for (e = 0; e < p->head.own; e++) {
-            const int64_t piece = rank * (int64_t)p->head.own + e, row = r->row[piece];
+        for (e = 0; e < p->head.count; e++) {
+            const int64_t piece = rank * (int64_t)p->head.count + e, row = r->row[piece];
             void *t = dpari_expert_at(to, l, back ? at : row);
             const void *f = dpari_expert_in(from, l, back ? row : at);
             const int64_t bytes = r->piece[piece] * dpari_expert_row(l);
@@ -1286,7 +1289,7 @@ static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers
 {
     const int64_t sent = dpari_expert_away(p->comm, rows) * dpari_expert_row(&p->head.layer);
     const dpar_status st = dpari_peers_close(peers, sent);
-    p->head.sent += st == DPAR_OK ? sent : 0;
+    p->head.sent_bytes += st == DPAR_OK ? sent : 0;
     return st;
 }
 
@@ -1302,7 +1305,7 @@ static int64_t dpari_expert_told(int64_t i, int64_t n)
 static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *from,
                               const int32_t *choice, int64_t n, const void *weight, int32_t stream)
 {
-    const int64_t most = l->tokens * l->choices;
+    const int64_t most = l->max_tokens * l->choices;
     int64_t i, mine = n > 0 ? dpari_expert_told(choice[0], most) : 0, then;
     for (i = 0; i < n; i++, mine = then) {
         const void *row = dpari_expert_in(from, l, mine / l->choices), *next;
@@ -1325,7 +1328,7 @@ static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dp
 {
     const int32_t stream =
         dpari_peers_stream(peers, r->head.rows * dpari_expert_row(&p->head.layer));
-    const int64_t most = p->head.layer.tokens * p->head.layer.choices + 1;
+    const int64_t most = p->head.layer.max_tokens * p->head.layer.choices + 1;
     int64_t *at = p->receive; /* how far each rank's rows have been taken */
     int32_t rank, e;
     for (rank = 0; rank < p->comm->size; rank++) {
@@ -1335,9 +1338,9 @@ static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dp
             at[rank] = dpari_expert_told(at[rank] + dpari_expert_told(send[e], most), most);
         }
     }
-    for (e = 0; e < p->head.own; e++) {
+    for (e = 0; e < p->head.count; e++) {
         for (rank = 0; rank < p->comm->size; rank++) {
-            const int64_t piece = rank * (int64_t)p->head.own + e;
+            const int64_t piece = rank * (int64_t)p->head.count + e;
             dpari_expert_copy(
                 &p->head.layer, dpari_expert_at(rows, &p->head.layer, r->row[piece]),
                 dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS),
@@ -1353,7 +1356,7 @@ static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dp
  * with the number 0 among this rank's kept ones. */
 static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers)
 {
-    const int64_t most = p->comm->size * p->head.layer.tokens * p->head.layer.choices + 1;
+    const int64_t most = p->comm->size * p->head.layer.max_tokens * p->head.layer.choices + 1;
     int32_t rank, e = 0, i;
     for (rank = 0; rank < p->comm->size; rank++) {
         const int32_t own = (int32_t)dpar_split_part_count(&p->head.layer.experts, rank);
@@ -1376,7 +1379,7 @@ static dpar_status dpari_expert_index(dpari_experts *p, const dpari_routing *r)
     if (p->there == r && p->there_tag == r->tag) {
         return DPAR_OK;
     }
-    n += dpari_expert_span(&p->span[n], p->place, r->head.place, 4 * dpari_expert_choices(p, r));
+    n += dpari_expert_span(&p->span[n], p->place, r->head.position, 4 * dpari_expert_choices(p, r));
     n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->head.kept);
     n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->head.kept);
     st = n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
@@ -1411,7 +1414,7 @@ static dpar_status dpari_expert_combine(dpari_experts *p, void *to, const void *
     m.from = from;
     m.weight = weight;
     m.rows = rows;
-    m.k = k;
+    m.choices = k;
     m.width = p->head.layer.width;
     m.to_type = m.from_type = p->head.layer.type;
     m.weight_type = dpari_expert_weights(&p->head.layer);
@@ -1453,11 +1456,11 @@ static dpar_status dpari_expert_dots(dpari_experts *p, const dpari_routing *r, c
     d.a = dy;
     d.b = kept;
     d.rows = dpari_expert_choices(p, r);
-    d.k = p->head.layer.choices;
+    d.choices = p->head.layer.choices;
     d.width = p->head.layer.width;
     d.to_type = type;
     d.type = p->head.layer.type;
-    d.index.at = there ? p->place : r->head.place;
+    d.index.at = there ? p->place : r->head.position;
     d.index.type = DPAR_I32;
     return dpari_do_dot(p->comm, &d);
 }
@@ -1587,7 +1590,7 @@ DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
                              a != NULL && a->results != NULL);
     return st != DPAR_OK ? st
                          : dpari_expert_back(p, r, DPARI_EXPERT_COMBINE, a->results, a->weight,
-                                             a->kept, a->y);
+                                             a->saved, a->y);
 }
 
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
@@ -1599,10 +1602,10 @@ DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
     int there;
     dpar_status st;
     there = a != NULL && a->dy != NULL && a->weight != NULL &&
-            (a->dweight == NULL || a->kept != NULL || (r != NULL && r->head.kept == 0));
+            (a->dweight == NULL || a->saved != NULL || (r != NULL && r->head.kept == 0));
     st = dpari_expert_arrays(p, r, a, there, a != NULL && a->dresults != NULL);
     if (st == DPAR_OK && a->dweight != NULL) {
-        st = dpari_expert_dots(p, r, a->dy, a->kept, a->dweight);
+        st = dpari_expert_dots(p, r, a->dy, a->saved, a->dweight);
     }
     return st == DPAR_OK
                ? dpari_expert_out(p, r, DPARI_EXPERT_COMBINE_BACK, a->dy, a->weight, a->dresults)

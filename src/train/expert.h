@@ -6,7 +6,7 @@
  *
  *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, c->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
- *     layer.tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
+ *     layer.max_tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
  *     dpar_experts_make(c, &layer, &plan, &why);                     one plan for all such layers
  *
  *     route.tokens = tokens; route.logits = logits; ...              dpar_router_arrays
@@ -15,7 +15,7 @@
  *     dpar_experts_route(plan, NULL, 0, &choices, &routing, &why);
  *     a.x = x; a.rows = rows; a.weight = weight; ...                 dpar_experts_arrays
  *     dpar_experts_dispatch(plan, routing, &a);
- *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] - 1 ...
+ *     ... expert e of this rank on rows first[e] .. first[e] + count[e] - 1 ...
  *     dpar_experts_combine(plan, routing, &a);
  *
  *     dpar_experts_combine_backward(plan, routing, &a);
@@ -42,8 +42,8 @@
  *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
  *     combine, dispatch_backward    B for each row of its experts that is another rank's token
  *
- * Nothing else is sent, because weights and their gradients stay with the tokens. plan->sent counts
- * the bytes.
+ * Nothing else is sent, because weights and their gradients stay with the tokens. plan->sent_bytes
+ * counts the bytes.
  *
  * Shared memory. If the arrays that other ranks read come from dpar_comm_alloc on all ranks, a rank
  * reads each row directly from them and stores it, or adds it, at its destination. This takes one
@@ -52,11 +52,11 @@
  * call returns, which it does once all ranks have read them. Otherwise rows are packed before an
  * all-to-all and sorted after it, which is three passes. Both give the same bits and counts.
  *
- * Devices. If comm->mem is the memory of a device, x, rows, results, kept, y, weights and all their
- * gradients are in that memory. Dispatch, combine and their backward enqueue on its stream; they
- * wait for nothing and allocate nothing. The host makes the decisions. Therefore `chosen`, and with
- * DPAR_EXPERTS_DROP_WEIGHT_LOCAL the weights that dpar_experts_route reads, must be where the CPU
- * can read them: download them and wait for that. The plan is in the memory of the host, too.
+ * Devices. If comm->mem is the memory of a device, x, rows, results, saved, y, weights and all
+ * their gradients are in that memory. Dispatch, combine and their backward enqueue on its stream;
+ * they wait for nothing and allocate nothing. The host makes the decisions. Therefore `chosen`, and
+ * with DPAR_EXPERTS_DROP_WEIGHT_LOCAL the weights that dpar_experts_route reads, must be where the
+ * CPU can read them: download them and wait for that. The plan is in the memory of the host, too.
  *
  * Routings are then in memory that both host and device reach (page-locked). When another routing
  * is used than before, the first operation copies 12 bytes for each choice to the device.
@@ -107,7 +107,7 @@ typedef struct dpar_router {
     int32_t score;      /* DPAR_ROUTER_SOFTMAX, ... */
     int32_t type;       /* of logits, weights and their gradients: DPAR_F64 or F32 */
     int32_t normalise;  /* 1 normalises the weights of a token */
-    int32_t room;       /* 0 */
+    int32_t reserved;   /* 0 */
     double scale;       /* 0 selects 1; DeepSeek-V3 has 2.5 */
     double balance;     /* coefficient a of the balancing loss; 0 for no loss */
     const double *bias; /* [experts], or NULL if there is none. It affects only the choice and has
@@ -133,11 +133,11 @@ DPAR_API dpar_status dpar_router_forward(const dpar_router *r, const dpar_router
 
 /* How evenly the tokens of all ranks choose the experts, before capacity drops any choice. */
 typedef struct dpar_router_load {
-    int64_t tokens; /* of all ranks */
-    int64_t idle;   /* experts that no token chose */
-    double most;    /* load of the busiest expert over the mean; 1 is even, 0 means no choices */
-    double loss;    /* that of dpar_router_balance */
-    double *chosen; /* [experts] how often each was chosen, as whole numbers; part of a->sums */
+    int64_t tokens;   /* of all ranks */
+    int64_t idle;     /* experts that no token chose */
+    double imbalance; /* load of the busiest expert over the mean; 1 is even, 0 means no choices */
+    double loss;      /* that of dpar_router_balance */
+    double *chosen;   /* [experts] how often each was chosen, as whole numbers; part of a->sums */
     double *score; /* [experts] P, the mean over tokens of the expert's share of the token's scores;
                       part of a->sums */
 } dpar_router_load;
@@ -178,8 +178,8 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_route
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
-/* Rules for dropping choices when an expert is full. An expert takes C = ceil(factor k T / E)
- * rows. */
+/* Rules for dropping choices when an expert is full. An expert takes C = ceil(capacity_factor k T /
+ * E) rows. */
 enum {
     DPAR_EXPERTS_DROP_NONE, /* nothing is dropped; experts take all rows */
     /* Keeps first choices before second ones, and so on, and among these tokens in the order of the
@@ -195,47 +195,47 @@ enum {
 };
 
 /* Describes a layer of experts. Zero it and fill it in. All ranks give the same values, except
- * rows. */
+ * max_rows. */
 typedef struct dpar_experts_desc {
     dpar_split experts; /* which experts each rank has: CHUNK, EVEN, FLOOR or RAGGED, with as many
                            parts as the communicator has ranks. Shares may be uneven, and empty */
     int32_t choices;    /* k */
     int32_t drop;       /* DPAR_EXPERTS_DROP_NONE, ... */
-    double factor;  /* of the capacity, 0.000001 to 1000000, rounded to millionths; not read with
-                       DPAR_EXPERTS_DROP_NONE */
-    int64_t tokens; /* the most tokens that a rank ever has, at least 1 */
-    int64_t rows;   /* DPAR_EXPERTS_DROP_NONE: the most rows for this rank's experts in one step. 0
-                       selects all that could arrive, ranks x tokens x min(k, own experts) */
-    int64_t width;  /* elements of a row */
+    double capacity_factor; /* of the capacity, 0.000001 to 1000000, rounded to millionths; not read
+                      with DPAR_EXPERTS_DROP_NONE */
+    int64_t max_tokens;     /* the most tokens that a rank ever has, at least 1 */
+    int64_t max_rows; /* DPAR_EXPERTS_DROP_NONE: the most rows for this rank's experts in one step.
+                     0 selects all that could arrive, ranks x tokens x min(k, own experts) */
+    int64_t width;    /* elements of a row */
     int32_t type; /* of rows: DPAR_F64, F32, BF16 or F16. Weights are F64 for F64, otherwise F32 */
-    int32_t room; /* 0 */
+    int32_t reserved; /* 0 */
 } dpar_experts_desc;
 
 /* A plan of a layer of experts, whose fields you may read. */
 typedef struct dpar_experts_plan {
     dpar_experts_desc layer;
-    int32_t first, own; /* first expert of this rank, or E if it has none, and how many */
-    int64_t most;       /* the most rows for this rank's experts: the size of your arrays */
-    int64_t sent;       /* bytes sent to other ranks so far */
-    int64_t kept, dropped, taken; /* choices kept, choices dropped, and rows received, so far */
+    int32_t first, count; /* first expert of this rank, or E if it has none, and how many */
+    int64_t max_rows;     /* the most rows for this rank's experts: the size of your arrays */
+    int64_t sent_bytes;   /* bytes sent to other ranks so far */
+    int64_t kept, dropped, received; /* choices kept, choices dropped, and rows received, so far */
 } dpar_experts_plan;
 
 /* Where the tokens of one layer and micro-batch are sent, whose fields you may read. It is used
  * from forward to the end of backward. */
 typedef struct dpar_experts_routing {
     int64_t tokens;
-    int64_t kept;    /* choices of this rank's tokens that have a row: rows of arrays.kept */
-    int64_t dropped; /* choices that have none */
-    int64_t rows;    /* rows for this rank's experts */
-    int64_t *count;  /* [own] rows of each expert */
-    int64_t *begin;  /* [own] first row of each expert */
-    int32_t *place;  /* [tokens][k] row among the kept ones, which are sorted by expert; -1 if
-                        dropped */
+    int64_t kept;      /* choices of this rank's tokens that have a row: rows of arrays.saved */
+    int64_t dropped;   /* choices that have none */
+    int64_t rows;      /* rows for this rank's experts */
+    int64_t *count;    /* [own] rows of each expert */
+    int64_t *first;    /* [own] first row of each expert */
+    int32_t *position; /* [tokens][k] row among the kept ones, which are sorted by expert; -1 if
+                       dropped */
 } dpar_experts_routing;
 
 /* Choices of the tokens of a rank. */
 typedef struct dpar_experts_choices {
-    int64_t tokens;        /* 0 .. layer.tokens; it may differ between ranks and calls */
+    int64_t tokens;        /* 0 .. layer.max_tokens; it may differ between ranks and calls */
     const int32_t *chosen; /* [tokens][k] experts as dpar_router_forward gives them, each at most
                               once for a token; -1 for no choice (padding) */
     const void *weight; /* [tokens][k]; only DPAR_EXPERTS_DROP_WEIGHT_LOCAL reads it, otherwise it
@@ -249,11 +249,11 @@ typedef struct dpar_experts_arrays {
     const void *results; /* [routing->rows][width]; combine reads it */
     const void *weight;  /* [tokens][k]; combine and combine_backward read it */
     void *y;             /* [tokens][width]; combine writes it */
-    void *kept;          /* [routing->kept][width]; combine stores the received results in it, and
-                            combine_backward reads them. NULL if there is no backward */
+    void *saved;         /* [routing->kept][width]; combine stores the received results in it, and
+                           combine_backward reads them. NULL if there is no backward */
     const void *dy;      /* [tokens][width]; combine_backward reads it */
     void *dresults;      /* [routing->rows][width]; combine_backward writes it */
-    void *dweight; /* [tokens][k]; combine_backward writes it. NULL if not wanted; kept is then not
+    void *dweight; /* [tokens][k]; combine_backward writes it. NULL if not wanted; saved is then not
                       read */
     const void *drows; /* [routing->rows][width]; dispatch_backward reads it */
     void *dx;          /* [tokens][width]; dispatch_backward writes it */
@@ -297,9 +297,9 @@ DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
  *
  * Collective. The top of this file gives the traffic, all-to-alls of counts. O(tokens k + ranks own
  * k + experts), with DPAR_EXPERTS_DROP_WEIGHT_LOCAL times a logarithm. Fails on all ranks with
- * DPAR_E_ROOM and the numbers if layer.rows is too small on one of them (DPAR_EXPERTS_DROP_NONE).
- * Nothing has happened then, and the plan can still be used. DPAR_E_ARG on one rank breaks the
- * communicator. */
+ * DPAR_E_ROOM and the numbers if layer.max_rows is too small on one of them
+ * (DPAR_EXPERTS_DROP_NONE). Nothing has happened then, and the plan can still be used. DPAR_E_ARG
+ * on one rank breaks the communicator. */
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why);

@@ -1188,7 +1188,7 @@ static dpar_status dpari_fsdp_squares(dpar_fsdp *d)
         dpari_zero(&s, sizeof s);
         s.in = dpari_fsdp_settled(d, u, &s.type);
         s.count = d->unit[u].flat.shard;
-        s.add = 1;
+        s.accumulate = 1;
         s.sum = &d->squares;
         st = s.count > 0 ? dpari_do_squares(d->shard, &s) : DPAR_OK;
     }
@@ -1251,7 +1251,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double
         dpari_zero(&o, sizeof o);
         o.optimizer = &d->options.optimizer;
         o.piece = &p;
-        o.t = d->steps;
+        o.step = d->steps;
         o.rate = rate;
         o.factor = factor;
         st = dpari_do_optimize(d->shard, &o);

@@ -40,11 +40,11 @@ static dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
     double sum;
     (void)ctx;
     if (s->count < 0 || !dpari_is_float(s->type) || s->sum == NULL ||
-        (s->count > 0 && s->in == NULL) || (s->add != 0 && s->add != 1)) {
+        (s->count > 0 && s->in == NULL) || (s->accumulate != 0 && s->accumulate != 1)) {
         return DPAR_E_ARG;
     }
     sum = dpari_mem_sum_squares(s->in, s->count, s->type);
-    *s->sum = s->add ? *s->sum + sum : sum;
+    *s->sum = s->accumulate ? *s->sum + sum : sum;
     return DPAR_OK;
 }
 
@@ -124,9 +124,9 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
         p.gradient = (const unsigned char *)all->gradient + i * size;
         p.m = all->m == NULL ? NULL : (unsigned char *)all->m + i * moment;
         p.v = all->v == NULL ? NULL : (unsigned char *)all->v + i * moment;
-        dpari_mem_join(w, high + i, o->rest + i, p.count);
-        st = dpar_optimizer_step(o->optimizer, &p, o->t, o->rate, factor);
-        dpari_mem_halve(high + i, o->rest + i, w, p.count);
+        dpari_mem_join(w, high + i, o->remainder + i, p.count);
+        st = dpar_optimizer_step(o->optimizer, &p, o->step, o->rate, factor);
+        dpari_mem_halve(high + i, o->remainder + i, w, p.count);
     }
     return st;
 }
@@ -144,7 +144,7 @@ static dpar_status dpari_optimize_copy(const dpar_mem_optimize *o)
         r.count = p->count;
         r.from_type = p->weight_type;
         r.seed = o->optimizer->seed;
-        r.stream = (uint64_t)o->t;
+        r.stream = (uint64_t)o->step;
         r.index = p->index;
         return dpari_mem_round(NULL, &r);
     }
@@ -166,7 +166,7 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
     dpar_status st;
     (void)ctx;
     if (p == NULL || o->optimizer == NULL ||
-        (o->rest != NULL &&
+        (o->remainder != NULL &&
          (p->weight_type != DPAR_BF16 || o->optimizer->stochastic || o->copy != NULL))) {
         return DPAR_E_ARG;
     }
@@ -175,9 +175,9 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
         return DPAR_E_ARG;
     }
     none = *p;
-    none.count = o->rest != NULL && p->count >= 0 ? 0 : p->count; /* is it in the domain? */
-    st = dpar_optimizer_step(o->optimizer, &none, o->t, o->rate, factor);
-    if (st == DPAR_OK && o->rest != NULL) {
+    none.count = o->remainder != NULL && p->count >= 0 ? 0 : p->count; /* is it in the domain? */
+    st = dpar_optimizer_step(o->optimizer, &none, o->step, o->rate, factor);
+    if (st == DPAR_OK && o->remainder != NULL) {
         st = dpari_mem_optimize_halves(o, factor);
     }
     if (st == DPAR_OK && o->copy != NULL) {
@@ -275,7 +275,7 @@ static void dpari_mem_combine_row(const dpar_mem_combine *c, int64_t t)
     for (at = 0; at < c->width; at += n) {
         n = dpari_least(c->width - at, DPARI_ELEMENTS);
         dpari_zero(sum, sizeof sum);
-        for (j = t * c->k; j < t * c->k + c->k; j++) {
+        for (j = t * c->choices; j < t * c->choices + c->choices; j++) {
             const int64_t row = dpari_mem_row(&c->index, dpari_mem_at(&c->index, j));
             const double by =
                 c->weight == NULL ? 1.0 : dpari_element_get(c->weight, c->weight_type, j);
@@ -294,10 +294,10 @@ static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
 {
     int64_t t;
     (void)ctx;
-    if (c->rows < 0 || c->k < 0 || c->width < 0 || !dpari_is_float(c->to_type) ||
+    if (c->rows < 0 || c->choices < 0 || c->width < 0 || !dpari_is_float(c->to_type) ||
         !dpari_is_float(c->from_type) || (c->weight != NULL && !dpari_is_wide(c->weight_type)) ||
-        !dpari_mem_index_fits(&c->index, c->k == 0 ? 0 : c->rows) ||
-        (c->rows > 0 && c->width > 0 && (c->to == NULL || (c->from == NULL && c->k > 0)))) {
+        !dpari_mem_index_fits(&c->index, c->choices == 0 ? 0 : c->rows) ||
+        (c->rows > 0 && c->width > 0 && (c->to == NULL || (c->from == NULL && c->choices > 0)))) {
         return DPAR_E_ARG;
     }
     for (t = 0; t < c->rows; t++) {
@@ -314,7 +314,7 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
     int32_t as;
     int64_t i, n, at;
     (void)ctx;
-    if (d->rows < 0 || d->k < 1 || d->width < 0 || !dpari_is_wide(d->to_type) ||
+    if (d->rows < 0 || d->choices < 1 || d->width < 0 || !dpari_is_wide(d->to_type) ||
         !dpari_is_float(d->type) ||
         (d->index.at != NULL && !dpari_mem_index_fits(&d->index, d->rows)) ||
         (d->rows > 0 && (d->to == NULL || (d->width > 0 && (d->a == NULL || d->b == NULL))))) {
@@ -327,7 +327,7 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
         double sum = 0.0;
         for (at = 0; at < d->width && row >= 0; at += n) {
             n = dpari_least(DPARI_ROW_PART, d->width - at);
-            x = dpari_row_at(&l, d->a, d->type, i / d->k * d->width + at, n, a, &as);
+            x = dpari_row_at(&l, d->a, d->type, i / d->choices * d->width + at, n, a, &as);
             y = dpari_row_at(&l, d->b, d->type, row * d->width + at, n, b, &as);
             sum += l.product(x, y, as, 0.0, n, NULL);
         }
@@ -395,9 +395,9 @@ static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entrop
     if (e->smoothing > 0.0) { /* else 0 x infinity */
         own += e->smoothing / (double)e->vocabulary * sum;
     }
-    dpari_element_put(e->own, e->type, 3 * token, most);
-    dpari_element_put(e->own, e->type, 3 * token + 1, below);
-    dpari_element_put(e->own, e->type, 3 * token + 2, own);
+    dpari_element_put(e->partial, e->type, 3 * token, most);
+    dpari_element_put(e->partial, e->type, 3 * token + 1, below);
+    dpari_element_put(e->partial, e->type, 3 * token + 2, own);
 }
 
 /* From all ranks' numbers of a token: lse, and what is subtracted. 0 exponentials: NaN. */
@@ -438,10 +438,10 @@ static void dpari_entropy_loss(const dpar_mem_cross_entropy *e)
         const double lse = dpari_entropy_unite(e, i, &subtracted);
         e->lse[i] = lse;
         if (e->loss != NULL) {
-            e->loss[i] = counts ? lse - subtracted + e->z * lse * lse : 0.0;
+            e->loss[i] = counts ? lse - subtracted + e->z_loss * lse * lse : 0.0;
         }
         made.loss += counts ? lse - subtracted : 0.0;
-        made.z += counts ? e->z * lse * lse : 0.0;
+        made.z_loss += counts ? e->z_loss * lse * lse : 0.0;
         made.tokens += counts;
     }
     if (e->sum != NULL) {
@@ -465,7 +465,7 @@ static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_en
     const int64_t target = dpari_mem_at(&e->target, token), row = dpari_mem_row(&e->target, target);
     const int counts = dpari_entropy_counts(e, target);
     const double smooth = e->scale * e->smoothing / (double)dpari_most(1, e->vocabulary);
-    const double lse = e->lse[token], factor = e->scale * (1.0 + 2.0 * e->z * lse);
+    const double lse = e->lse[token], factor = e->scale * (1.0 + 2.0 * e->z_loss * lse);
     double hot = row >= 0 ? dpari_element_get(e->logits, e->type, at + row) : 0.0;
     unsigned char *line = (unsigned char *)e->logits + at * bytes;
     const double by[3] = {lse, factor, -smooth};
@@ -495,7 +495,7 @@ static int dpari_entropy_fits(const dpar_mem_cross_entropy *e)
     }
     switch (e->phase) {
     case DPAR_MEM_CROSS_ENTROPY_PART:
-        return !(wide && e->logits == NULL) && !(some && e->own == NULL);
+        return !(wide && e->logits == NULL) && !(some && e->partial == NULL);
     case DPAR_MEM_CROSS_ENTROPY_LOSS:
         return e->ranks > 0 && !(some && (e->all == NULL || e->lse == NULL));
     case DPAR_MEM_CROSS_ENTROPY_GRADIENT:
@@ -629,7 +629,7 @@ static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
     b.block = q->block;
     b.count = q->count;
     b.type = q->code_type;
-    b.add = q->add;
+    b.add = q->accumulate;
     return b;
 }
 
@@ -656,7 +656,7 @@ DPARI_STATIC_NOINLINE void dpari_quant_values(const dpari_lanes *l, const dpar_m
 
 static int dpari_quant_fits(const dpar_mem_quantize *q)
 {
-    if (q->count < 0 || !dpari_is_float(q->type) || (q->add != 0 && q->add != 1) ||
+    if (q->count < 0 || !dpari_is_float(q->type) || (q->accumulate != 0 && q->accumulate != 1) ||
         (q->count > 0 && (q->x == NULL || q->code == NULL || q->scale == NULL))) {
         return 0;
     }
@@ -678,7 +678,7 @@ static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
     dpari_lanes l;
     int64_t b, blocks;
     (void)ctx;
-    if (!dpari_quant_fits(q) || q->add) {
+    if (!dpari_quant_fits(q) || q->accumulate) {
         return DPAR_E_ARG;
     }
     l = dpari_lanes_for(q->count);

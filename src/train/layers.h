@@ -18,13 +18,13 @@
 #include "../comm/mem.h"
 #include "optimizer.h"
 
-/* Computes a sum of squares: *sum = the sum, or *sum + the sum with add. It is in f64, in an order
- * that depends only on count, not on the launch. Each table may have an order of its own. */
+/* Computes a sum of squares: *sum = the sum, or *sum + the sum with accumulate. It is in f64, in an
+ * order that depends only on count, not on the launch. Each table may have an order of its own. */
 typedef struct dpar_mem_squares {
     const void *in;
     int64_t count;
-    int32_t type; /* F64, F32, BF16, F16 */
-    int32_t add;  /* 1 adds to *sum, 0 overwrites it */
+    int32_t type;       /* F64, F32, BF16, F16 */
+    int32_t accumulate; /* 1 adds to *sum, 0 overwrites it */
     double *sum;
 } dpar_mem_squares;
 
@@ -42,19 +42,19 @@ typedef struct dpar_mem_clip {
 typedef struct dpar_mem_optimize {
     const dpar_optimizer *optimizer;
     const dpar_optimizer_piece *piece;
-    int64_t t;
+    int64_t step;
     double rate, factor;
     const double *factor_at;
     /* A copy of the new weights in copy_type, for computing, if piece->weight is a master; NULL if
      * there is no copy. If the optimizer is stochastic and copy_type is BF16, it is rounded with
-     * random number (seed, t, index + i), otherwise to nearest even. */
+     * random number (seed, step, index + i), otherwise to nearest even. */
     void *copy;
     /* Lower halves of weights that are F32 in two halves, or NULL. The bits of the F32 are the bits
-     * of the BF16 in piece->weight << 16, plus rest (with sign). The BF16 is the nearest one; of
-     * two, the one farther from 0. Not with stochastic. */
-    int16_t *rest;
+     * of the BF16 in piece->weight << 16, plus remainder (with sign). The BF16 is the nearest one;
+     * of two, the one farther from 0. Not with stochastic. */
+    int16_t *remainder;
     int32_t copy_type; /* BF16, F16 or F32 */
-    int32_t room;      /* 0 */
+    int32_t reserved;  /* 0 */
 } dpar_mem_optimize;
 
 /* Rounds stochastically: to[i] = from[i] as BF16, rounded up with the probability of the part that
@@ -65,7 +65,7 @@ typedef struct dpar_mem_round {
     const void *from;
     int64_t count;
     int32_t from_type; /* F64, F32, BF16, F16 */
-    int32_t room;      /* 0 */
+    int32_t reserved;  /* 0 */
     uint64_t seed, stream, index;
 } dpar_mem_round;
 
@@ -95,43 +95,45 @@ typedef struct dpar_mem_scatter {
     const void *from;
     int64_t rows, width; /* rows of `from`, and elements of a row, dense on both sides */
     int32_t type;        /* F64 or F32 */
-    int32_t room;        /* 0 */
+    int32_t reserved;    /* 0 */
     dpar_mem_index index;
 } dpar_mem_scatter;
 
-/* Combines rows: to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the
- * index], in f64. Terms without a row are left out; without any row the sum is 0. */
+/* Combines rows: to[t] = sum over j < choices, in order, of weight[t choices + j] from[row t
+ * choices + j of the index], in f64. Terms without a row are left out; without any row the sum is
+ * 0. */
 typedef struct dpar_mem_combine {
     void *to;
     const void *from;
-    const void *weight;         /* [rows][k]; NULL means 1 */
-    int64_t rows, k, width;     /* rows of `to`, terms of each, and elements of a row, dense */
-    int32_t to_type, from_type; /* F64, F32, BF16, F16 */
-    int32_t weight_type;        /* F64 or F32 */
-    int32_t room;               /* 0 */
-    dpar_mem_index index;       /* [rows][k] */
+    const void *weight;           /* [rows][choices]; NULL means 1 */
+    int64_t rows, choices, width; /* rows of `to`, terms of each, and elements of a row, dense */
+    int32_t to_type, from_type;   /* F64, F32, BF16, F16 */
+    int32_t weight_type;          /* F64 or F32 */
+    int32_t reserved;             /* 0 */
+    dpar_mem_index index;         /* [rows][choices] */
 } dpar_mem_combine;
 
-/* Computes products of rows: to[i] = sum over j of a[i / k][j] b[row i of the index][j], or 0 if
- * there is no such row. It is in f64, in an order that depends only on width. */
+/* Computes products of rows: to[i] = sum over j of a[i / choices][j] b[row i of the index][j], or 0
+ * if there is no such row. It is in f64, in an order that depends only on width. */
 typedef struct dpar_mem_dot {
     void *to;
     const void *a, *b;
-    int64_t rows, k, width; /* elements of `to`, k >= 1, and elements of a row, dense in a and b */
-    int32_t to_type;        /* F64 or F32 */
-    int32_t type;           /* of a and b: F64, F32, BF16, F16 */
-    dpar_mem_index index;   /* if at is NULL, row i of b */
+    int64_t rows, choices,
+        width;       /* elements of `to`, choices >= 1, and elements of a row, dense in a and b */
+    int32_t to_type; /* F64 or F32 */
+    int32_t type;    /* of a and b: F64, F32, BF16, F16 */
+    dpar_mem_index index; /* if at is NULL, row i of b */
 } dpar_mem_dot;
 
 /* Sums of a cross-entropy over the tokens that are counted. */
 typedef struct dpar_cross_entropy_sum {
-    double loss, z; /* sums of the loss without z, and of z lse^2 */
-    int64_t tokens; /* number of tokens that are counted */
+    double loss, z_loss; /* sums of the loss without z_loss, and of z_loss lse^2 */
+    int64_t tokens;      /* number of tokens that are counted */
 } dpar_cross_entropy_sum;
 /* Phases of a cross-entropy: the local parts of dpar_cross_entropy_forward and _backward
  * (tensor.h). */
 enum {
-    DPAR_MEM_CROSS_ENTROPY_PART,    /* reads logits, targets; writes own */
+    DPAR_MEM_CROSS_ENTROPY_PART,    /* reads logits, targets; writes partial */
     DPAR_MEM_CROSS_ENTROPY_LOSS,    /* reads all, targets; writes lse, loss, sum */
     DPAR_MEM_CROSS_ENTROPY_GRADIENT /* reads logits, targets, lse; writes logits */
 };
@@ -141,31 +143,31 @@ enum {
  * if this rank has it. Sums are in f64. Those of PART and GRADIENT, and the sum over tokens, have
  * an order that depends only on the sizes. With x = logits[i][c]:
  *
- *     PART      own[i] = m, s, o:  m = the largest x (any NaN gives NaN), 0 without columns
+ *     PART      partial[i] = m, s, o:  m = the largest x (any NaN gives NaN), 0 without columns
  *               s = sum of exp(x - m), or 0 if all x are -infinity
  *               o = (1 - smoothing) logits[i][h] + smoothing / vocabulary (sum of x)
  *                   (the first term is 0 without h, the second if smoothing is 0)
  *     LOSS      over ranks whose s is not <= 0: M = the largest m, S = sum, in rank order, of
  *               s exp(m - M); lse[i] = M + log(S), NaN if S is not a number above 0;
- *               l = lse - sum of o; loss[i] = l + z lse^2; sum = sums of l, of z lse^2, of 1
- *               over tokens that are counted; the loss of the others is 0
- *     GRADIENT  x = scale ((1 + 2 z lse) exp(x - lse) - smoothing / vocabulary), in column h minus
- *               scale (1 - smoothing); 0 for padding and for tokens that are not counted */
+ *               l = lse - sum of o; loss[i] = l + z_loss lse^2; sum = sums of l, of z_loss lse^2,
+ * of 1 over tokens that are counted; the loss of the others is 0 GRADIENT  x = scale ((1 + 2 z_loss
+ * lse) exp(x - lse) - smoothing / vocabulary), in column h minus scale (1 - smoothing); 0 for
+ * padding and for tokens that are not counted */
 typedef struct dpar_mem_cross_entropy {
     int32_t phase;
-    int32_t type;         /* of logits, own and all: F64 or F32 */
+    int32_t type;         /* of logits, partial and all: F64 or F32 */
     int64_t tokens, rows; /* logits[tokens][rows], dense */
     int64_t lo[2], hi[2]; /* columns, 0 <= lo[0] <= hi[0] <= lo[1] <= hi[1] <= rows; lo = hi means
                              none */
     int64_t vocabulary;
     dpar_mem_index target; /* at[i] is the target of token i, and its row is h */
     int64_t ignore;        /* 0, or 1 + the target that is ignored */
-    double smoothing, z;
+    double smoothing, z_loss;
     void *logits;
-    void *own;       /* [tokens][3] */
-    const void *all; /* [ranks][tokens][3] the own of all ranks */
+    void *partial;   /* [tokens][3] */
+    const void *all; /* [ranks][tokens][3] the partial of all ranks */
     int32_t ranks;
-    int32_t room;                /* 0 */
+    int32_t reserved;            /* 0 */
     double *lse, *loss;          /* [tokens]; loss may be NULL */
     dpar_cross_entropy_sum *sum; /* may be NULL */
     double scale;
@@ -175,8 +177,8 @@ typedef struct dpar_mem_cross_entropy {
  * two lse of a row, out = (e^a out + e^b more) / (e^a + e^b), computed relative to the larger of a
  * and b. Arithmetic is in f64 for F64 and in f32 for F32 (with factors in f64, rounded to f32). */
 typedef struct dpar_mem_attention_merge {
-    int32_t type; /* of all arrays: F64 or F32 */
-    int32_t room; /* 0 */
+    int32_t type;     /* of all arrays: F64 or F32 */
+    int32_t reserved; /* 0 */
     int64_t rows, values;
     void *out, *lse;             /* [rows][values], [rows] */
     const void *more, *more_lse; /* likewise */
@@ -189,7 +191,7 @@ typedef struct dpar_moments {
 } dpar_moments;
 
 /* Computes moments of sets: to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points
- * of all planes of a set. With add they are merged with the present contents. The points are
+ * of all planes of a set. With accumulate they are merged with the present contents. The points are
  * divided into parts. Each part takes two passes, and parts are merged (Chan, Golub, LeVeque) in an
  * order that depends only on the sizes. */
 typedef struct dpar_mem_moments {
@@ -202,8 +204,8 @@ typedef struct dpar_mem_moments {
     int32_t groups;   /* divides channels; the set is sample groups + channel / (channels / groups).
                          0 selects the set `channel` */
     double *to;       /* [sets][3] */
-    int32_t add;      /* 1 merges with `to`, 0 overwrites it */
-    int32_t room;     /* 0 */
+    int32_t accumulate;            /* 1 merges with `to`, 0 overwrites it */
+    int32_t reserved;              /* 0 */
     int64_t extent[DPAR_MAX_DIMS]; /* points of a plane */
     int64_t stride[DPAR_MAX_DIMS];
 } dpar_mem_moments;
@@ -258,7 +260,7 @@ typedef struct dpar_mem_norm {
  *             as its scale and codes 0; one with a scale below 2^-126 has scale 0 and codes 0
  *     code  = x / scale rounded to the nearest code, to the even one of two, at most 127 or 448 of
  *             either sign; values that round to 0 have code 0
- *     x     = code scale, rounded to the type; or x + that, in f64 (dequantize with add) */
+ *     x     = code scale, rounded to the type; or x + that, in f64 (dequantize with accumulate) */
 typedef struct dpar_mem_quantize {
     void *x; /* quantize reads it, dequantize writes it */
     int64_t count;
@@ -270,11 +272,11 @@ typedef struct dpar_mem_quantize {
                     next to the codes */
     int64_t code_step;  /* at least block */
     int64_t scale_step; /* a multiple of 4, not 0 */
-    int32_t add;        /* 1: dequantize adds */
+    int32_t accumulate; /* 1: dequantize adds */
     int32_t format;     /* DPAR_MEM_MXFP8, ... selects a format below, 0 the one above */
     /* The remaining fields are for the formats below only. */
     int32_t stochastic; /* 1: quantize rounds with word index + i of a stream (random.h) */
-    int32_t room;       /* 0 */
+    int32_t reserved;   /* 0 */
     uint64_t seed, stream, index;
     const float *tensor; /* DPAR_MEM_NVFP4: scale of the whole tensor, above 0; NULL means 1 */
 } dpar_mem_quantize;

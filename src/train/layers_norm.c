@@ -186,8 +186,8 @@ static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
         points = m->extent[d] == 0 ? 0 : points;
     }
     return dpari_is_float(m->type) && m->dims >= 0 && m->dims <= DPAR_MAX_DIMS &&
-           (m->add == 0 || m->add == 1) && !(m->planes > 0 && points > 0 && m->x == NULL) &&
-           !(sets > 0 && m->to == NULL);
+           (m->accumulate == 0 || m->accumulate == 1) &&
+           !(m->planes > 0 && points > 0 && m->x == NULL) && !(sets > 0 && m->to == NULL);
 }
 
 DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m)
@@ -205,7 +205,7 @@ DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *
         return DPAR_E_ARG;
     }
     l = dpari_lanes_for(m->planes * dpari_layer_points(m->extent, m->dims));
-    if (!m->add) {
+    if (!m->accumulate) {
         dpari_zero(to, (size_t)sets * sizeof *to);
     }
     for (p = 0; p < m->planes; p++) {

@@ -27,7 +27,7 @@ DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int6
 {
     double y[DPARI_ELEMENTS];
     int64_t k;
-    if (q->add) {
+    if (q->accumulate) {
         dpari_elements_load(y, q->x, i, n, q->type);
         for (k = 0; k < n; k++) {
             x[k] = y[k] + x[k];

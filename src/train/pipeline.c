@@ -84,7 +84,7 @@ static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, 
 /* Elements of the stage's output. */
 static int64_t dpari_pl_elements(const dpar_pipeline_desc *o, int32_t stage)
 {
-    return o->count_of != NULL ? o->count_of[stage] : o->count;
+    return o->count_per_stage != NULL ? o->count_per_stage[stage] : o->count;
 }
 
 /* Elements that go from `a`, or whose input it is: those of the stage that stands first. */
@@ -238,12 +238,12 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
     }
     for (i = 0; i < s->stages; i++) {
         dpari_fact(f, "schedule->rank_of[#]", i, s->rank_of[i]);
-        dpari_fact(f, "count_of[#]", i, dpari_pl_elements(o, i));
+        dpari_fact(f, "count_per_stage[#]", i, dpari_pl_elements(o, i));
     }
     dpari_fact_type(f, "type", 0, o->type);
     dpari_fact(f, "tag", 0, o->tag);
     dpari_fact(f, "keep_sends", 0, o->keep_sends != 0);
-    dpari_fact(f, "apart", 0, o->apart != 0);
+    dpari_fact(f, "no_final_barrier", 0, o->no_final_barrier != 0);
     dpari_fact(f, "start != NULL", 0, o->start != NULL);
     dpari_fact(f, "tied_count", 0, o->tied_count);
     dpari_fact_type(f, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
@@ -752,11 +752,11 @@ static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t
     t->action = *a;
     t->action.joined = 0;
     t->last = p->last;
-    t->activation =
+    t->activation_slot =
         slots->activation == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->activation;
-    t->weight = slots->weight == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->weight;
-    t->kept = dpari_pl_slot(&p->activation, slots->activation);
-    t->pending = dpari_pl_slot(&p->weight, slots->weight);
+    t->weight_slot = slots->weight == DPAR_SLOT_NONE ? DPARI_PL_NONE : (int32_t)slots->weight;
+    t->activation_memory = dpari_pl_slot(&p->activation, slots->activation);
+    t->weight_memory = dpari_pl_slot(&p->weight, slots->weight);
     if (!dpari_pl_passes(a->kind)) {
         return DPAR_OK;
     }
@@ -803,8 +803,8 @@ static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task
     dpar_status st;
     int32_t i = 0;
     dpari_zero(&said, sizeof said);
-    if (n == 2 && p->o.both != NULL) {
-        st = p->o.both(p->o.ctx, &t[0], &t[1], &said);
+    if (n == 2 && p->o.forward_backward != NULL) {
+        st = p->o.forward_backward(p->o.ctx, &t[0], &t[1], &said);
     } else {
         do {
             st = dpari_pl_callback(&p->o, t[i].action.kind)(p->o.ctx, &t[i], &said);
@@ -927,7 +927,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     if (st == DPAR_OK) {
         st = dpari_pl_tied_sum(p);
     }
-    if (st == DPAR_OK && !p->o.apart) {
+    if (st == DPAR_OK && !p->o.no_final_barrier) {
         st = dpar_barrier(p->c, NULL);
     }
     p->under_way = 0;

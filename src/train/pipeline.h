@@ -33,8 +33,8 @@
  * the buffers that callbacks get and `tied`. The pipeline itself never reads them. Callbacks
  * enqueue their work on the stream of comm->mem and return; that stream waits for messages, and the
  * thread does not. Because a stream has one queue for all messages, a list with keep_sends must
- * pass DPAR_TRANSPORT_RANK. The thread waits at the end of a step, unless `apart` is set. The times
- * in start and end are then those of enqueuing. */
+ * pass DPAR_TRANSPORT_RANK. The thread waits at the end of a step, unless `no_final_barrier` is
+ * set. The times in start and end are then those of enqueuing. */
 #ifndef DPARI_TRAIN_PIPELINE_H
 #define DPARI_TRAIN_PIPELINE_H
 
@@ -59,10 +59,11 @@ typedef struct dpar_stage_task {
     /* Number of the activation's slot, in use from F to B or W; -1 if there is none. OFFLOAD gets
      * the slot that is free once it returns, RELOAD the slot that holds the activation from then
      * on. */
-    int32_t activation;
-    int32_t weight; /* number of the weight gradient's slot, in use from I to W; -1 if none */
-    void *kept;     /* the activation's slot, options.activation_bytes; NULL if that is 0 */
-    void *pending;  /* the weight's slot, options.weight_bytes; NULL if that is 0 */
+    int32_t activation_slot;
+    int32_t weight_slot; /* number of the weight gradient's slot, in use from I to W; -1 if none */
+    void
+        *activation_memory; /* the activation's slot, options.activation_bytes; NULL if that is 0 */
+    void *weight_memory;    /* the weight's slot, options.weight_bytes; NULL if that is 0 */
 } dpar_stage_task;
 
 /* Executes a task: a callback of yours. Return DPAR_OK, or a positive status, which counts as
@@ -83,7 +84,7 @@ typedef struct dpar_pipeline_desc {
     int64_t count;                 /* elements that a stage sends to the next one */
     /* [stages] elements that each stage sends, kept by you as long as the pipeline exists. NULL if
      * every stage sends `count`. */
-    const int64_t *count_of;
+    const int64_t *count_per_stage;
     /* Bytes of an activation's slot, the largest of the rank's stages. 0 if callbacks use the
      * slots' numbers with memory of their own. */
     int64_t activation_bytes;
@@ -93,11 +94,11 @@ typedef struct dpar_pipeline_desc {
      * the end of the step. The list must pass DPAR_TRANSPORT_EDGE, which DPAR_LOWER_LATE_RECV with
      * DPAR_CHANNEL_EDGE ensures; on the memory of a device DPAR_TRANSPORT_RANK. */
     int32_t keep_sends;
-    int32_t apart; /* 1: ranks do not wait for each other at the end of a step. A rank may then
-                      learn of another rank's failure only in its next step */
+    int32_t no_final_barrier; /* 1: ranks do not wait for each other at the end of a step. A rank
+                      may then learn of another rank's failure only in its next step */
 
     dpar_stage_callback forward, backward, input, weight; /* for F, B, I and W */
-    dpar_stage_pair_callback both; /* NULL selects forward, then backward or input */
+    dpar_stage_pair_callback forward_backward; /* NULL selects forward, then backward or input */
     /* For REDUCE_GRAD: dpar_ddp_end, or what begins the reduction (ready of ddp or fsdp). For
      * WAIT_REDUCE_GRAD: what ends it. */
     dpar_stage_callback reduce, wait_reduce;
@@ -151,10 +152,10 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
  * callbacks.
  *
  * Fails on all ranks with the status of a callback, as in "rank 1: 2B3: its message", or with
- * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With options.apart some
- * ranks learn of it in their next step. This breaks c. Communicators that callbacks use are not
- * aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is NULL, closed or in a
- * step. */
+ * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With
+ * options.no_final_barrier some ranks learn of it in their next step. This breaks c. Communicators
+ * that callbacks use are not aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is
+ * NULL, closed or in a step. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
 /* Advances the messages under way and checks which are done. Call it from a callback that computes
  * for long. Outside of a step it does nothing and returns DPAR_OK.

@@ -40,7 +40,7 @@ static dpar_attention_desc dpari_seq_filled(const dpar_attention_desc *layer)
 {
     dpar_attention_desc a = *layer;
     a.groups = a.groups != 0 ? a.groups : a.heads;
-    a.values = a.values != 0 ? a.values : a.width;
+    a.value_width = a.value_width != 0 ? a.value_width : a.width;
     if (!(a.scale > 0.0 || a.scale < 0.0) && a.width > 0) {
         a.scale = 1.0 / dpari_sqrt((double)a.width);
     }
@@ -54,8 +54,8 @@ static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
 {
     dpari_attention_method way;
     dpari_zero(&way, sizeof way);
-    if (layer->way != NULL) {
-        layer->way(&way);
+    if (layer->method != NULL) {
+        layer->method(&way);
     }
     return way;
 }
@@ -63,7 +63,7 @@ static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
 /* Elements of keys and values a token. */
 static int64_t dpari_seq_each(const dpar_attention_desc *a)
 {
-    return (int64_t)a->groups * ((int64_t)a->width + a->values);
+    return (int64_t)a->groups * ((int64_t)a->width + a->value_width);
 }
 
 static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *why)
@@ -80,9 +80,9 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
     if (st != DPAR_OK) {
         return st;
     }
-    if (a.heads < 1 || a.groups < 1 || a.width < 1 || a.values < 1) {
+    if (a.heads < 1 || a.groups < 1 || a.width < 1 || a.value_width < 1) {
         return dpari_say(DPAR_E_ARG, why, "# heads, # groups, width # and #: at least 1 each",
-                         a.heads, a.groups, a.width, a.values);
+                         a.heads, a.groups, a.width, a.value_width);
     }
     if (a.heads % a.groups != 0) {
         return dpari_say(DPAR_E_DIVIDE, why, "# groups do not divide # heads", a.groups, a.heads, 0,
@@ -99,9 +99,9 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
         return dpari_say(DPAR_E_ARG, why, "window # and tag #: from 0 on", a.window, a.tag, 0, 0);
     }
     if (!dpari_mul(a.tokens.ends[a.tokens.docs], (int64_t)a.heads, &room) ||
-        !dpari_mul(room, (int64_t)a.width + a.values, &room) || !dpari_mul(room, 256, &room)) {
+        !dpari_mul(room, (int64_t)a.width + a.value_width, &room) || !dpari_mul(room, 256, &room)) {
         return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width # and #: too large",
-                         a.tokens.ends[a.tokens.docs], a.heads, a.width, a.values);
+                         a.tokens.ends[a.tokens.docs], a.heads, a.width, a.value_width);
     }
     way = dpari_seq_way(&a);
     return way.check != NULL ? way.check(&a, why) : DPAR_OK;
@@ -145,7 +145,7 @@ static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int
     w->a = a;
     w->q.rank = q;
     w->k.rank = k;
-    if (a->way != NULL) {
+    if (a->method != NULL) {
         dpari_seq_slice(a, q, &w->q.lo, &w->q.hi);
         dpari_seq_slice(a, k, &w->k.lo, &w->k.hi);
     }
@@ -157,7 +157,7 @@ static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64
 {
     const int64_t *ends = w->a->tokens.ends + w->doc;
     int64_t i;
-    if (w->a->way != NULL) {
+    if (w->a->method != NULL) {
         *first = dpari_most(ends[0], s->lo);
         *count = dpari_least(ends[1], s->hi) - *first;
         *at = *first - s->lo;
@@ -314,21 +314,22 @@ static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *cal
                             const dpar_attention_desc *a, int64_t i, int64_t h)
 {
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
-    const int64_t k_step = (int64_t)a->groups * a->width, v_step = (int64_t)a->groups * a->values;
+    const int64_t k_step = (int64_t)a->groups * a->width,
+                  v_step = (int64_t)a->groups * a->value_width;
     const void *x = dpari_seq_in(call->q, row * a->width, a->type);
-    void *out = dpari_seq_at(call->out, row * a->values, a->type);
+    void *out = dpari_seq_at(call->out, row * a->value_width, a->type);
     DPARI_ROW double score[DPARI_ROW_PART];
     double most = -1e300, sum = 0.0, power[3] = {0.0, 1.0, 0.0};
     int64_t lo, hi, n;
     dpari_seq_row(call, i, &lo, &hi);
-    dpari_zero(out, (size_t)(a->values * dpar_type_bytes(a->type)));
+    dpari_zero(out, (size_t)(a->value_width * dpar_type_bytes(a->type)));
     if (lo == hi) {
         dpari_element_put(call->lse, a->type, row, dpari_seq_nothing);
         return;
     }
     for (; lo < hi; lo += n) {
         const void *k = dpari_seq_in(call->k, lo * k_step + group * a->width, a->type);
-        const void *v = dpari_seq_in(call->v, lo * v_step + group * a->values, a->type);
+        const void *v = dpari_seq_in(call->v, lo * v_step + group * a->value_width, a->type);
         double before = most, keep;
         n = dpari_least(DPARI_ROW_PART, hi - lo);
         dpari_seq_scores(l, a->type, score, x, k, k_step, n, a->width, a->scale);
@@ -336,9 +337,9 @@ static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *cal
         power[0] = most;
         keep = sum > 0.0 ? dpari_exp(before - most) : 1.0;
         sum = keep * sum + l->exps(score, score, DPAR_F64, power, n);
-        dpari_seq_mix(l, a->type, out, keep, score, v, v_step, n, a->values);
+        dpari_seq_mix(l, a->type, out, keep, score, v, v_step, n, a->value_width);
     }
-    dpari_row_add(l, a->type, out, 1.0 / sum, 0.0, out, a->values);
+    dpari_row_add(l, a->type, out, 1.0 / sum, 0.0, out, a->value_width);
     dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
 }
 
@@ -347,9 +348,10 @@ static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_
 {
     const int32_t t = a->type;
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
-    const int64_t k_step = (int64_t)a->groups * a->width, v_step = (int64_t)a->groups * a->values;
+    const int64_t k_step = (int64_t)a->groups * a->width,
+                  v_step = (int64_t)a->groups * a->value_width;
     const void *x = dpari_seq_in(call->q, row * a->width, t);
-    const void *dy = dpari_seq_in(call->out_gradient, row * a->values, t);
+    const void *dy = dpari_seq_in(call->out_gradient, row * a->value_width, t);
     void *dx = dpari_seq_at(call->q_gradient, row * a->width, t);
     const double lse = dpari_element_get(call->lse, t, row),
                  delta = dpari_element_get(call->delta, t, row);
@@ -358,11 +360,11 @@ static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_
     int64_t lo, hi, j, n;
     dpari_seq_row(call, i, &lo, &hi);
     for (; lo < hi; lo += n) {
-        const int64_t k = lo * k_step + group * a->width, v = lo * v_step + group * a->values;
+        const int64_t k = lo * k_step + group * a->width, v = lo * v_step + group * a->value_width;
         n = dpari_least(DPARI_ROW_PART, hi - lo);
         dpari_seq_scores(l, t, p, x, dpari_seq_in(call->k, k, t), k_step, n, a->width, a->scale);
         (void)l->exps(p, p, DPAR_F64, power, n);
-        dpari_seq_scores(l, t, s, dy, dpari_seq_in(call->v, v, t), v_step, n, a->values, 1.0);
+        dpari_seq_scores(l, t, s, dy, dpari_seq_in(call->v, v, t), v_step, n, a->value_width, 1.0);
         for (j = 0; j < n; j++) {
             s[j] = p[j] * (s[j] - delta) * a->scale;
         }
@@ -371,7 +373,7 @@ static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_
             dpari_row_add(l, t, dpari_seq_at(call->k_gradient, k + j * k_step, t), 1.0, s[j], x,
                           a->width);
             dpari_row_add(l, t, dpari_seq_at(call->v_gradient, v + j * v_step, t), 1.0, p[j], dy,
-                          a->values);
+                          a->value_width);
         }
     }
 }
@@ -411,10 +413,10 @@ static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_roo
         p->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * type, 1);
     }
     forward = *buffers; /* what forward needs, then in its place what backward does */
-    p->part = dpari_room_take(&forward, heads * a->values * sum, 1);
+    p->part = dpari_room_take(&forward, heads * a->value_width * sum, 1);
     p->part_lse = dpari_room_take(&forward, heads * sum, 1);
     if (a->type != p->sums) {
-        p->out = dpari_room_take(&forward, heads * a->values * sum, 1);
+        p->out = dpari_room_take(&forward, heads * a->value_width * sum, 1);
     }
     p->delta = dpari_room_take(buffers, heads * sum, 1);
     if (a->type != p->sums) {
@@ -482,7 +484,7 @@ static void dpari_seq_state(dpari_facts *f, const void *given)
     const dpar_attention_desc *a = (const dpar_attention_desc *)given;
     const dpari_attention_method way = dpari_seq_way(a);
     int32_t i;
-    dpari_fact(f, "way", 0, way.number);
+    dpari_fact(f, "method", 0, way.number);
     dpari_fact(f, "tokens.docs", 0, a->tokens.docs);
     for (i = 0; i <= a->tokens.docs; i++) {
         dpari_fact(f, "tokens.ends[#]", i, a->tokens.ends[i]);
@@ -493,7 +495,7 @@ static void dpari_seq_state(dpari_facts *f, const void *given)
     dpari_fact(f, "heads", 0, a->heads);
     dpari_fact(f, "groups", 0, a->groups);
     dpari_fact(f, "width", 0, a->width);
-    dpari_fact(f, "values", 0, a->values);
+    dpari_fact(f, "value_width", 0, a->value_width);
     dpari_fact(f, "window", 0, a->window);
     dpari_fact_real(f, "scale", 0, (double)a->scale);
     dpari_fact(f, "tag", 0, a->tag);
@@ -601,7 +603,7 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
         return DPAR_E_ARG;
     }
     way = dpari_seq_way(&p->head.layer);
-    kept = p->head.kept > 0 && a->kept == NULL;
+    kept = p->head.saved_bytes > 0 && a->saved == NULL;
     missing = (a->q == NULL) + (a->k == NULL) + (a->v == NULL) + (a->out == NULL) +
               (!way.whole && a->lse == NULL) + kept;
     if (backward) {
@@ -651,7 +653,7 @@ static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_
         call->root = (p->comm->rank + step) % size;
         call->tag = p->head.layer.tag + tag;
         p->calls++;
-        p->head.sent += in != NULL ? count * dpar_type_bytes(type) : 0;
+        p->head.sent_bytes += in != NULL ? count * dpar_type_bytes(type) : 0;
     }
 }
 
@@ -660,7 +662,7 @@ static void dpari_seq_pass(dpari_attention *p, const dpari_seq_block *from,
                            const dpari_seq_block *to, int32_t type, int32_t tag)
 {
     const int64_t k = (int64_t)p->head.layer.groups * p->head.layer.width;
-    const int64_t v = (int64_t)p->head.layer.groups * p->head.layer.values;
+    const int64_t v = (int64_t)p->head.layer.groups * p->head.layer.value_width;
     dpari_seq_mail(p, from->k, NULL, from->tokens * k, type, tag);
     dpari_seq_mail(p, from->v, NULL, from->tokens * v, type, tag + 1);
     dpari_seq_mail(p, NULL, to->to_k, to->tokens * k, type, tag);
@@ -706,13 +708,13 @@ static DPARI_COLD void dpari_seq_call_of(const dpari_attention *p, const dpar_at
     call->user = a->user;
     call->queries = w->queries;
     call->keys = w->keys;
-    call->query = w->query;
-    call->key = w->key;
+    call->first_query = w->query;
+    call->first_key = w->key;
     call->low = w->low;
     call->high = w->high;
     call->q = dpari_seq_in(x->q, w->q_at * a->heads * a->width, a->type);
     call->k = dpari_seq_in(b->k, w->k_at * a->groups * a->width, a->type);
-    call->v = dpari_seq_in(b->v, w->k_at * a->groups * a->values, a->type);
+    call->v = dpari_seq_in(b->v, w->k_at * a->groups * a->value_width, a->type);
     call->lse = dpari_seq_at(x->lse, w->q_at * a->heads, p->sums);
 }
 
@@ -731,7 +733,7 @@ static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void 
     dpari_zero(&m, sizeof m);
     m.type = p->sums;
     m.rows = rows;
-    m.values = p->head.layer.values;
+    m.values = p->head.layer.value_width;
     m.out = out;
     m.lse = lse;
     m.more = p->part;
@@ -750,7 +752,7 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_
     dpari_seq_walk_of(p, b, &w);
     while (st == DPAR_OK && dpari_seq_next(&w)) {
         const int first = b->own && !w.again;
-        void *out = dpari_seq_at(sums, w.q_at * a->heads * a->values, p->sums), *lse;
+        void *out = dpari_seq_at(sums, w.q_at * a->heads * a->value_width, p->sums), *lse;
         w.again = 1;
         dpari_seq_call_of(p, x, b, &w, &call);
         lse = call.lse;
@@ -803,7 +805,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
     st = way.forward != NULL ? way.forward(p, a) : dpari_seq_ring(p, a);
     if (st == DPAR_OK && p->head.layer.type != p->sums && !way.whole) {
         st = dpari_seq_round(p, a->out, p->out,
-                             p->head.tokens * p->head.layer.heads * p->head.layer.values);
+                             p->head.tokens * p->head.layer.heads * p->head.layer.value_width);
     }
     return st;
 }
@@ -812,7 +814,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
 
 static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays *a)
 {
-    const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.values;
+    const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.value_width;
     const int32_t type = p->head.layer.type;
     const dpari_lanes l = dpari_lanes_for(rows * values);
     DPARI_ROW double room[2][DPARI_ROW_PART];
@@ -844,8 +846,8 @@ DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_a
     d.a = a->out;
     d.b = a->out_gradient;
     d.rows = p->head.tokens * p->head.layer.heads;
-    d.k = 1;
-    d.width = p->head.layer.values;
+    d.choices = 1;
+    d.width = p->head.layer.value_width;
     d.to_type = p->sums;
     d.type = p->head.layer.type;
     return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
@@ -861,12 +863,12 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_ar
     while (dpari_seq_next(&w)) {
         const int64_t q = w.q_at * a->heads;
         dpari_seq_call_of(p, x, b, &w, &call);
-        call.out = dpari_seq_at(x->out, q * a->values, a->type);
-        call.out_gradient = dpari_seq_in(x->out_gradient, q * a->values, a->type);
+        call.out = dpari_seq_at(x->out, q * a->value_width, a->type);
+        call.out_gradient = dpari_seq_in(x->out_gradient, q * a->value_width, a->type);
         call.delta = dpari_seq_in(p->delta, q, p->sums);
         call.q_gradient = dpari_seq_at(dq, q * a->width, p->sums);
         call.k_gradient = dpari_seq_at(g->to_k, w.k_at * a->groups * a->width, p->sums);
-        call.v_gradient = dpari_seq_at(g->to_v, w.k_at * a->groups * a->values, p->sums);
+        call.v_gradient = dpari_seq_at(g->to_v, w.k_at * a->groups * a->value_width, p->sums);
         a->backward(&call);
         dpari_seq_push(p);
     }
@@ -994,5 +996,6 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
     if (st == DPAR_OK) {
         st = dpari_seq_round(p, a->k_gradient, home.k, keys * layer->width);
     }
-    return st == DPAR_OK ? dpari_seq_round(p, a->v_gradient, home.v, keys * layer->values) : st;
+    return st == DPAR_OK ? dpari_seq_round(p, a->v_gradient, home.v, keys * layer->value_width)
+                         : st;
 }

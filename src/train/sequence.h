@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* sequence - computes attention over tokens that ranks share (context parallelism). This file is
- * ring attention, in which keys and values are passed from rank to rank round a ring. layer.way
+ * ring attention, in which keys and values are passed from rank to rank round a ring. layer.method
  * selects another method: ulysses.h exchanges tokens for heads before and after attention, and
  * window_attention.h gets the keys of a sliding window as a halo. dpar knows which rank has which
  * tokens, what is sent when, the masks, and the sums of the softmax. The arithmetic of a block is
@@ -17,9 +17,9 @@
  *
  * dpar_attention_bytes, _init and _close do the same in memory of yours.
  *
- * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width], v[tokens][groups][values],
- * out[tokens][heads][values], lse[tokens][heads]. Each heads / groups query heads share a group.
- * The samples of a batch are documents of one packed sequence.
+ * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width],
+ * v[tokens][groups][value_width], out[tokens][heads][value_width], lse[tokens][heads]. Each heads /
+ * groups query heads share a group. The samples of a batch are documents of one packed sequence.
  *
  * "Sums" are out while it is accumulated, lse, and the gradients of keys and values while they are
  * accumulated. They are f64 if the type is f64, otherwise f32, and are rounded to the type once.
@@ -33,12 +33,12 @@
  * gradients take as many hops as keys and values.
  *
  * The traffic of a rank: T is the number of all tokens, n that of this rank, m that of the next
- * one, and E = groups (width + values) the number of elements of a token. It sends
+ * one, and E = groups (width + value_width) the number of elements of a token. It sends
  *
  *     forward   (T - m) E bytes(type)
  *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
  *
- * A single rank sends nothing. plan->sent counts the bytes.
+ * A single rank sends nothing. plan->sent_bytes counts the bytes.
  *
  * With a causal mask, and tokens that are cut in order, rank 0 is idle most of the time. With
  * DPAR_SPLIT_ZIGZAG, and documents whose lengths 2 P divides, every rank has the same work in every
@@ -61,7 +61,7 @@ typedef struct dpar_attention_desc dpar_attention_desc;
 
 /* Selects how ranks get the keys of other ranks. NULL is the ring, dpar_attention_ulysses is in
  * ulysses.h, and dpar_attention_halo is in window_attention.h (dpar_spatial.h). Assign one to
- * layer.way; only the plan calls it. */
+ * layer.method; only the plan calls it. */
 struct dpari_attention_method;
 typedef void (*dpar_attention_method)(struct dpari_attention_method *way);
 
@@ -72,7 +72,8 @@ typedef void (*dpar_attention_method)(struct dpari_attention_method *way);
 typedef struct dpar_attention_call {
     const dpar_attention_desc *layer;
     int64_t queries, keys; /* numbers of queries and keys */
-    int64_t query, key;    /* places of the first query and the first key in the packed sequence */
+    int64_t first_query,
+        first_key; /* places of the first query and the first key in the packed sequence */
     int64_t low, high;
     const void *q, *k, *v; /* of the layer's type */
     void *out;             /* forward writes sums; backward reads the result of forward, of the
@@ -94,26 +95,26 @@ typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 struct dpar_attention_desc {
     /* NULL selects the ring, in which every rank gets all keys. With dpar_attention_ulysses and
      * dpar_attention_halo each rank has a part of the packed sequence, whatever the documents. */
-    dpar_attention_method way;
+    dpar_attention_method method;
     /* The documents, and which of their tokens each rank has, for as many ranks as the
      * communicator has. The rule is ZIGZAG, CHUNK or EVEN; CYCLIC also works, but in blocks of one
      * token. */
     dpar_packed tokens;
-    int32_t heads;  /* number of query heads */
-    int32_t groups; /* number of key-value heads (GQA), which divides heads; 0 selects heads */
-    int32_t width;  /* elements of a query or key */
-    int32_t values; /* elements of a value; 0 selects width */
-    int32_t type;   /* DPAR_F64, F32, BF16 or F16 */
-    int32_t causal; /* 1: a query sees no key after it */
-    int64_t window; /* above 0: a query sees no key that is more than this many tokens away.
-                       Documents never see each other */
-    double scale;   /* factor of the scores; 0 selects 1 / sqrt(width) */
-    int32_t tag;    /* messages use tag .. tag + 3 */
+    int32_t heads;       /* number of query heads */
+    int32_t groups;      /* number of key-value heads (GQA), which divides heads; 0 selects heads */
+    int32_t width;       /* elements of a query or key */
+    int32_t value_width; /* elements of a value; 0 selects width */
+    int32_t type;        /* DPAR_F64, F32, BF16 or F16 */
+    int32_t causal;      /* 1: a query sees no key after it */
+    int64_t window;      /* above 0: a query sees no key that is more than this many tokens away.
+                            Documents never see each other */
+    double scale;        /* factor of the scores; 0 selects 1 / sqrt(width) */
+    int32_t tag;         /* messages use tag .. tag + 3 */
     int32_t heads_chunked; /* Ulysses: 1 cuts heads by DPAR_SPLIT_CHUNK, so that the last ranks have
                               fewer; 0 cuts them by DPAR_SPLIT_EVEN */
     /* Ulysses: how ranks share the tokens, by any rule; NULL selects tokens.rule. Kept by you as
      * long as the plan exists. */
-    const dpar_split *cut;
+    const dpar_split *token_split;
     dpar_attention_kernel forward, backward; /* NULL selects dpar_attention_host (F64 and F32) */
     void *user;                              /* passed to the kernels */
 };
@@ -132,21 +133,21 @@ DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 typedef struct dpar_attention_plan {
     dpar_attention_desc layer; /* as given, with the defaults filled in */
     int64_t tokens;            /* tokens of this rank: rows of its arrays */
-    int64_t kept;              /* bytes of arrays.kept */
-    int64_t pairs; /* pairs of a query and a key, in one head, that forward computed so far */
-    int64_t sent;  /* bytes that were sent to other ranks so far */
+    int64_t saved_bytes;       /* bytes of arrays.saved */
+    int64_t pairs;      /* pairs of a query and a key, in one head, that forward computed so far */
+    int64_t sent_bytes; /* bytes that were sent to other ranks so far */
 } dpar_attention_plan;
 
-/* Arrays of one layer, all of the layer's type except lse and kept. A rank without tokens gives
+/* Arrays of one layer, all of the layer's type except lse and saved. A rank without tokens gives
  * NULLs. Messages from memory of dpar_comm_alloc are not copied. */
 typedef struct dpar_attention_arrays {
     const void *q, *k, *v;
     void *out; /* forward writes it, backward reads it */
     void *lse; /* [tokens][heads] of sums (f64 for f64, otherwise f32); forward writes it, backward
                   reads it. Ulysses does not use it */
-    /* Ulysses: plan->kept bytes, aligned to 64, which forward writes and backward reads: q, k, v,
-     * out and lse of this rank's heads. */
-    void *kept;
+    /* Ulysses: plan->saved_bytes bytes, aligned to 64, which forward writes and backward reads: q,
+     * k, v, out and lse of this rank's heads. */
+    void *saved;
     const void *out_gradient;                   /* backward reads it */
     void *q_gradient, *k_gradient, *v_gradient; /* backward writes them */
 } dpar_attention_arrays;
@@ -183,9 +184,9 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
  * the communicator's why, except for DPAR_E_ARG because plan or a is NULL. */
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *a);
-/* Computes the gradients of q, k and v from that of out. The arrays q, k, v, out, lse and kept must
- * be as dpar_attention_forward left them. Collective. The top of this file gives the traffic. Fails
- * as dpar_attention_forward does. */
+/* Computes the gradients of q, k and v from that of out. The arrays q, k, v, out, lse and saved
+ * must be as dpar_attention_forward left them. Collective. The top of this file gives the traffic.
+ * Fails as dpar_attention_forward does. */
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 

@@ -426,19 +426,19 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
     const int sequence = t->counts != NULL, column = l->kind == DPAR_LINEAR_COLUMN;
     const int64_t n = t->tokens.count, own = dpari_tensor_tokens(t, t->comm->rank);
     const int64_t rows_x = column ? own : n, rows_y = column ? n : own;
-    const int reads_x = (forward || a->dw != NULL) && !(column && sequence && a->kept);
-    const int reads_dy = !forward && !(!column && sequence && a->kept);
+    const int reads_x = (forward || a->dw != NULL) && !(column && sequence && a->reuse_gathered);
+    const int reads_dy = !forward && !(!column && sequence && a->reuse_gathered);
     int missing = 0;
     dpar_status st = dpari_tensor_check(t);
     if (st != DPAR_OK) {
         return st;
     }
     if ((l->kind != DPAR_LINEAR_COLUMN && l->kind != DPAR_LINEAR_ROW) || l->in < 0 || l->out < 0 ||
-        ((a->add_dx || a->open) && !column)) {
+        ((a->accumulate_dx || a->defer_reduce) && !column)) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
                                    "a linear layer of kind # (column 1, row 2), # to # features "
                                    "(add_dx, open: # of a column layer only)",
-                                   l->kind, l->in, l->out, a->add_dx || a->open);
+                                   l->kind, l->in, l->out, a->accumulate_dx || a->defer_reduce);
     }
     if (t->comm->mem != NULL && t->matmul == NULL) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
@@ -449,10 +449,10 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
     missing += reads_x && dpari_tensor_missing(a->x, rows_x, l->in);
     missing += forward && dpari_tensor_missing(a->y, rows_y, l->out);
     missing += reads_dy && dpari_tensor_missing(a->dy, rows_y, l->out);
-    missing += sequence && dpari_tensor_missing(a->whole, n, column ? l->in : l->out) &&
+    missing += sequence && dpari_tensor_missing(a->gathered, n, column ? l->in : l->out) &&
                (!column || forward || a->dw != NULL);
     missing += sequence && !forward && column && a->dx != NULL &&
-               dpari_tensor_missing(a->whole_dx, n, l->in);
+               dpari_tensor_missing(a->gathered_dx, n, l->in);
     return missing == 0
                ? DPAR_OK
                : dpari_tensor_refuse(t, DPAR_E_ARG,
@@ -465,13 +465,13 @@ static dpar_status dpari_linear_forward(const dpar_tensor_parallel *t, const dpa
 {
     const int column = layer->kind == DPAR_LINEAR_COLUMN, sequence = t->counts != NULL;
     const int64_t own = dpari_tensor_tokens(t, t->comm->rank);
-    const void *x = column && sequence ? a->whole : a->x;
-    void *y = !column && sequence ? a->whole : a->y;
+    const void *x = column && sequence ? a->gathered : a->x;
+    void *y = !column && sequence ? a->gathered : a->y;
     const dpari_tensor_alike alike = dpari_linear_alike(layer);
     dpar_status st = dpari_linear_check(t, layer, a, 1);
     dpari_tensor_count(t, column ? layer->in : layer->out);
-    if (st == DPAR_OK && column && sequence && !a->kept) {
-        st = dpari_tensor_collect(t, a->x, a->whole, &alike, NULL);
+    if (st == DPAR_OK && column && sequence && !a->reuse_gathered) {
+        st = dpari_tensor_collect(t, a->x, a->gathered, &alike, NULL);
     }
     st = st == DPAR_OK ? dpari_linear_apply(t, layer, x, a->w, y) : st;
     if (st == DPAR_OK && !column) {
@@ -495,24 +495,24 @@ static dpar_status dpari_column_backward(const dpar_tensor_parallel *t, const dp
                                          const dpar_linear_arrays *a)
 {
     const int sequence = t->counts != NULL;
-    void *part = sequence ? a->whole_dx : a->dx;
+    void *part = sequence ? a->gathered_dx : a->dx;
     const dpari_tensor_alike alike = dpari_linear_alike(l);
     dpar_work gather, reduce;
     dpar_status st = DPAR_OK;
     dpari_zero(&gather, sizeof gather);
     dpari_zero(&reduce, sizeof reduce);
-    if (a->dw != NULL && sequence && !a->kept) {
-        st = dpari_tensor_collect(t, a->x, a->whole, &alike, &gather);
+    if (a->dw != NULL && sequence && !a->reuse_gathered) {
+        st = dpari_tensor_collect(t, a->x, a->gathered, &alike, &gather);
     }
     if (st == DPAR_OK && a->dx != NULL) {
-        st = dpari_linear_inputs(t, l, a->dy, a->w, part, a->add_dx);
-        if (st == DPAR_OK && !a->open) {
+        st = dpari_linear_inputs(t, l, a->dy, a->w, part, a->accumulate_dx);
+        if (st == DPAR_OK && !a->defer_reduce) {
             st = dpari_tensor_reduce(t, l->in, part, a->dx, &alike, &reduce);
         }
     }
     st = dpari_tensor_finish(st, &gather);
     if (st == DPAR_OK && a->dw != NULL) {
-        st = dpari_linear_weights(t, l, a->dy, sequence ? a->whole : a->x, a->dw, a->add);
+        st = dpari_linear_weights(t, l, a->dy, sequence ? a->gathered : a->x, a->dw, a->accumulate);
     }
     return dpari_tensor_finish(st, &reduce);
 }
@@ -521,17 +521,17 @@ static dpar_status dpari_row_backward(const dpar_tensor_parallel *t, const dpar_
                                       const dpar_linear_arrays *a)
 {
     const int sequence = t->counts != NULL;
-    const void *dy = sequence ? a->whole : a->dy;
+    const void *dy = sequence ? a->gathered : a->dy;
     const dpari_tensor_alike alike = dpari_linear_alike(l);
     dpar_status st = DPAR_OK;
-    if (sequence && !a->kept) {
-        st = dpari_tensor_collect(t, a->dy, a->whole, &alike, NULL);
+    if (sequence && !a->reuse_gathered) {
+        st = dpari_tensor_collect(t, a->dy, a->gathered, &alike, NULL);
     }
     if (st == DPAR_OK && a->dx != NULL) {
         st = dpari_linear_inputs(t, l, dy, a->w, a->dx, 0);
     }
     if (st == DPAR_OK && a->dw != NULL) {
-        st = dpari_linear_weights(t, l, dy, a->x, a->dw, a->add);
+        st = dpari_linear_weights(t, l, dy, a->x, a->dw, a->accumulate);
     }
     return st;
 }
@@ -546,8 +546,8 @@ static dpar_status dpari_linear_backward(const dpar_tensor_parallel *t, const dp
         st = column ? dpari_column_backward(t, layer, a) : dpari_row_backward(t, layer, a);
     }
     if (st == DPAR_OK) {
-        const void *dy = !column && t->counts != NULL ? a->whole : a->dy;
-        st = dpari_tensor_sum_rows(t, dy, t->tokens.count, layer->out, a->dbias, a->add);
+        const void *dy = !column && t->counts != NULL ? a->gathered : a->dy;
+        st = dpari_tensor_sum_rows(t, dy, t->tokens.count, layer->out, a->dbias, a->accumulate);
     }
     return st;
 }
@@ -639,7 +639,7 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
                      dpari_tensor_missing(table, dpar_vocab_row_count(v), width) +
                          dpari_tensor_missing(y, dpari_tensor_tokens(t, t->comm->rank), width) +
                          (t->counts != NULL &&
-                          dpari_tensor_missing(a->whole, t->tokens.count, width)),
+                          dpari_tensor_missing(a->gathered, t->tokens.count, width)),
                      "rank #: # arrays of an embedding are NULL");
 }
 
@@ -660,7 +660,7 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
     dpar_mem_gather g;
     if (st == DPAR_OK) {
         dpari_zero(&g, sizeof g);
-        g.to = t->counts != NULL ? a->whole : a->y;
+        g.to = t->counts != NULL ? a->gathered : a->y;
         g.from = a->table;
         g.rows = t->tokens.count;
         g.bytes = g.to_step = g.from_step = layer->width * dpar_type_bytes(t->type);
@@ -670,8 +670,8 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
     if (st == DPAR_OK) {
         const dpari_tensor_alike alike = dpari_embedding_alike(t, layer, a->ids);
         dpari_tensor_count(t, layer->width);
-        st = dpari_tensor_reduce(t, layer->width, t->counts != NULL ? a->whole : a->y, a->y, &alike,
-                                 NULL);
+        st = dpari_tensor_reduce(t, layer->width, t->counts != NULL ? a->gathered : a->y, a->y,
+                                 &alike, NULL);
     }
     return st;
 }
@@ -687,10 +687,10 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
     if (st == DPAR_OK && t->counts != NULL) {
         const dpari_tensor_alike alike = dpari_embedding_alike(t, layer, a->ids);
         dpari_tensor_count(t, layer->width);
-        st = dpari_tensor_collect(t, dy, a->whole, &alike, NULL);
-        dy = a->whole;
+        st = dpari_tensor_collect(t, dy, a->gathered, &alike, NULL);
+        dy = a->gathered;
     }
-    if (st == DPAR_OK && !a->add) {
+    if (st == DPAR_OK && !a->accumulate) {
         st = dpari_do_copy(t->comm, a->dtable, NULL,
                            dpar_vocab_row_count(&layer->vocab) * layer->width *
                                dpar_type_bytes(t->type));
@@ -715,7 +715,7 @@ static dpar_status dpari_entropy_check(const dpar_tensor_parallel *t, const dpar
 {
     dpar_status st = dpari_tensor_there(t, e != NULL);
     st = st == DPAR_OK ? dpari_vocab_check(t, &e->vocab, targets) : st;
-    if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z))) {
+    if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z_loss))) {
         return dpari_tensor_refuse(t, DPAR_E_ARG, "label smoothing is not within 0 and 1", 0, 0, 0,
                                    0);
     }
@@ -739,7 +739,7 @@ static void dpari_entropy_of(const dpar_tensor_parallel *t, const dpar_cross_ent
     x->vocabulary = v->count + v->added;
     x->ignore = e->ignore;
     x->smoothing = e->smoothing;
-    x->z = e->z;
+    x->z_loss = e->z_loss;
     x->ranks = t->comm->size;
 }
 
@@ -749,7 +749,7 @@ static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *t, const dpa
 {
     uint64_t hash = dpari_vocab_hash(t, &e->vocab, targets);
     dpar_call call;
-    hash = dpari_hash_real(dpari_hash_real(dpari_hash(hash, e->ignore), e->smoothing), e->z);
+    hash = dpari_hash_real(dpari_hash_real(dpari_hash(hash, e->ignore), e->smoothing), e->z_loss);
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
     call.type = t->type;
@@ -783,7 +783,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
     dpari_entropy_of(t, e, a->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_PART;
     x.logits = a->logits; /* read only, in this phase */
-    x.own = a->scratch;
+    x.partial = a->scratch;
     x.all = all;
     st = dpari_do_cross_entropy(t->comm, &x);
     if (st == DPAR_OK) {

@@ -45,7 +45,7 @@
 typedef struct dpar_matmul {
     int32_t type;                     /* of a, b and c: DPAR_F64 or DPAR_F32 */
     int32_t transpose_a, transpose_b; /* 1 if a is stored as k x m, or b as n x k */
-    int32_t room;                     /* 0 */
+    int32_t reserved;                 /* 0 */
     int64_t m, n, k;                  /* 0 or more; if k is 0, c becomes beta c */
     double alpha, beta;
     const void *a, *b;
@@ -94,9 +94,9 @@ enum {
  * column layer has whole rows of it, and a rank of a row layer has a piece of each row. Shares may
  * differ from rank to rank, and may be 0. */
 typedef struct dpar_linear {
-    int32_t kind;    /* DPAR_LINEAR_COLUMN or DPAR_LINEAR_ROW */
-    int32_t room;    /* 0 */
-    int64_t in, out; /* of this rank's weight */
+    int32_t kind;     /* DPAR_LINEAR_COLUMN or DPAR_LINEAR_ROW */
+    int32_t reserved; /* 0 */
+    int64_t in, out;  /* of this rank's weight */
 } dpar_linear;
 
 /* Arrays of a linear layer. n is the number of all tokens. With sequence parallelism, own is the
@@ -113,16 +113,17 @@ typedef struct dpar_linear_arrays {
     void *dbias;      /* [out]; NULL if not wanted; for a row layer it is whole on every rank */
     /* Sequence parallelism. Column: [n][in], the inputs of all tokens. Row: [n][out], in forward
      * this rank's part of y, in backward the dy of all tokens. */
-    void *whole;
-    void *whole_dx; /* sequence parallelism, column, backward: [n][in], this rank's part of dx */
-    /* 1 if `whole` already contains what would be gathered. Column: from forward, or from another
-     * layer that reads the same x. Row: backward for dx left it there for a later call for dw. */
-    int32_t kept;
-    int32_t add;    /* 1 adds to dw and dbias (micro-batches) */
-    int32_t add_dx; /* column: 1 if dx (sequence parallelism: whole_dx) already contains the parts
-                       of layers that read the same x, and this one is added */
-    int32_t open;   /* column: 1 if more layers with the same x follow, so that the collective waits
-                       for the last of them */
+    void *gathered;
+    void *gathered_dx; /* sequence parallelism, column, backward: [n][in], this rank's part of dx */
+    /* 1 if `gathered` already contains what would be gathered. Column: from forward, or from
+     * another layer that reads the same x. Row: backward for dx left it there for a later call for
+     * dw. */
+    int32_t reuse_gathered;
+    int32_t accumulate;    /* 1 adds to dw and dbias (micro-batches) */
+    int32_t accumulate_dx; /* column: 1 if dx (sequence parallelism: gathered_dx) already contains
+                       the parts of layers that read the same x, and this one is added */
+    int32_t defer_reduce; /* column: 1 if more layers with the same x follow, so that the collective
+                     waits for the last of them */
 } dpar_linear_arrays;
 
 /* Computes the output y of a linear layer. The bias is added last, once.
@@ -136,10 +137,11 @@ DPAR_API dpar_status dpar_linear_forward(const dpar_tensor_parallel *t, const dp
 /* Computes the gradients of a linear layer: dx = dy w, dw = dy^T x, and dbias = the sum of dy.
  *
  * Collective. A column layer costs an all-reduce of n in elements while dw is computed. With
- * sequence parallelism it is an all-gather (unless kept) while dx is computed, and a reduce-scatter
- * while dw is computed. A row layer communicates only with sequence parallelism: an all-gather of n
- * out elements (unless kept). With dpar_comm_progress this overlaps completely. With dx and dw the
- * arithmetic is twice that of dpar_linear_forward. Fails as dpar_linear_forward does. */
+ * sequence parallelism it is an all-gather (unless reuse_gathered) while dx is computed, and a
+ * reduce-scatter while dw is computed. A row layer communicates only with sequence parallelism: an
+ * all-gather of n out elements (unless reuse_gathered). With dpar_comm_progress this overlaps
+ * completely. With dx and dw the arithmetic is twice that of dpar_linear_forward. Fails as
+ * dpar_linear_forward does. */
 DPAR_API dpar_status dpar_linear_backward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                           const dpar_linear_arrays *a);
 
@@ -161,11 +163,11 @@ typedef struct dpar_embedding_arrays {
     const void *table;  /* [rows][width]; forward reads it */
     void *y;            /* [own][width]; forward writes it */
     const void *dy;     /* [own][width]; backward reads it */
-    void *dtable; /* [rows][width]; backward writes it, with 0 for rows without a token and for
-                     padding */
-    void *whole;  /* sequence parallelism: [n][width]; otherwise NULL */
-    int32_t add;  /* 1 adds to dtable (micro-batches) */
-    int32_t room; /* 0 */
+    void *dtable;   /* [rows][width]; backward writes it, with 0 for rows without a token and for
+                       padding */
+    void *gathered; /* sequence parallelism: [n][width]; otherwise NULL */
+    int32_t accumulate; /* 1 adds to dtable (micro-batches) */
+    int32_t reserved;   /* 0 */
 } dpar_embedding_arrays;
 /* Computes the output y of an embedding. Each rank looks up the rows that it has, and y is the sum
  * over the ranks, which has the same bits on any number of ranks.
@@ -181,7 +183,7 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor_parallel *t,
  * that row, in their order. It has the same bits on any number of ranks.
  *
  * Collective. Communicates only with sequence parallelism: an all-gather of n width elements into
- * `whole`. O((n + rows) width). Fails with DPAR_E_ARG as dpar_embedding_forward does. */
+ * `gathered`. O((n + rows) width). Fails with DPAR_E_ARG as dpar_embedding_forward does. */
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
                                              const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a);
@@ -189,19 +191,19 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
 /* Describes a cross-entropy over a vocabulary that ranks share. With lse = ln of the sum over the
  * whole vocabulary of exp(logit) and V = count + added tokens:
  *
- *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits) + z lse^2
+ *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits) + z_loss lse^2
  *
  * Smoothing is that of PyTorch (Megatron's e corresponds to e V / (V - 1) here). The z-loss is that
- * of PaLM, where z is 1e-4. */
+ * of PaLM, where z_loss is 1e-4. */
 typedef struct dpar_cross_entropy {
     dpar_vocab vocab; /* rows of padding are ignored: their logits are not read, and their gradient
                          is 0 */
     double smoothing; /* 0 .. 1 */
-    double z;
-    int32_t ignore; /* 1 + a token that is not counted as a target; 0 if there is none. Targets
-                       below 0, such as PyTorch's -100, are never counted. The loss and gradient
-                       of targets that are not counted are 0 */
-    int32_t room;   /* 0 */
+    double z_loss;
+    int32_t ignore;   /* 1 + a token that is not counted as a target; 0 if there is none. Targets
+                         below 0, such as PyTorch's -100, are never counted. The loss and gradient
+                         of targets that are not counted are 0 */
+    int32_t reserved; /* 0 */
 } dpar_cross_entropy;
 /* Arrays of a cross-entropy. n is the number of all tokens, also with sequence parallelism. */
 typedef struct dpar_cross_entropy_arrays {
@@ -221,7 +223,7 @@ typedef struct dpar_cross_entropy_arrays {
  * rank's part of the target's share. Sums over the vocabulary are in f64.
  *
  * Fails with DPAR_E_ARG if a target does not exist. Fails with DPAR_E_MISMATCH if ranks give a
- * different vocabulary, targets, ignore, smoothing or z, on engines that compare calls: shared
+ * different vocabulary, targets, ignore, smoothing or z_loss, on engines that compare calls: shared
  * memory, and MPI with check. */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor_parallel *t,
                                                 const dpar_cross_entropy *e,

@@ -89,13 +89,13 @@ static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *a, int
     dpari_zero(u, sizeof *u);
     u->of_groups = array == DPAR_ATTENTION_K || array == DPAR_ATTENTION_V;
     u->type = a->type;
-    u->width = array == DPAR_ATTENTION_Q || array == DPAR_ATTENTION_K ? a->width : a->values;
+    u->width = array == DPAR_ATTENTION_Q || array == DPAR_ATTENTION_K ? a->width : a->value_width;
     st = dpar_heads_init(&u->heads, a->heads, a->groups, a->tokens.ranks,
                          a->heads_chunked ? DPAR_SPLIT_CHUNK : DPAR_SPLIT_EVEN, why);
-    if (st == DPAR_OK && a->cut == NULL) {
+    if (st == DPAR_OK && a->token_split == NULL) {
         st = dpar_split_init(&u->tokens, a->tokens.rule, all, a->tokens.ranks, 1, why);
     } else if (st == DPAR_OK) {
-        u->tokens = *a->cut;
+        u->tokens = *a->token_split;
         if (u->tokens.count != all || u->tokens.parts != a->tokens.ranks) {
             st = dpari_say(DPAR_E_ARG, why, "# tokens in # parts are cut, of # on # ranks",
                            u->tokens.count, u->tokens.parts, all, a->tokens.ranks);
@@ -519,8 +519,8 @@ static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
     const int64_t rows = one->head.tokens;
     return array == DPAR_ATTENTION_Q   ? rows * a->heads * a->width
            : array == DPAR_ATTENTION_K ? rows * a->groups * a->width
-           : array == DPAR_ATTENTION_V ? rows * a->groups * a->values
-                                       : rows * a->heads * a->values;
+           : array == DPAR_ATTENTION_V ? rows * a->groups * a->value_width
+                                       : rows * a->heads * a->value_width;
 }
 
 /* What forward leaves for backward, in `memory`, or NULL and only its bytes. */
@@ -554,7 +554,7 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     dpar_attention_desc *a = &one->head.layer;
     int32_t i;
     *a = p->head.layer;
-    a->way = NULL;
+    a->method = NULL;
     a->heads = share.queries;
     a->groups = share.groups;
     one->comm = p->comm;
@@ -577,7 +577,7 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
                                                 dpari_room *behind, dpari_room *buffers,
                                                 dpar_why *why)
 {
-    const int narrow = p->head.layer.values == p->head.layer.width ? 2 : DPARI_ULYSSES_ARRAYS;
+    const int narrow = p->head.layer.value_width == p->head.layer.width ? 2 : DPARI_ULYSSES_ARRAYS;
     dpari_ulysses_state counted, *s = (dpari_ulysses_state *)dpari_room_take(behind, 1, sizeof *s);
     dpar_attention_arrays x;
     dpari_ulysses_layer q;
@@ -604,7 +604,7 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
     st = st == DPAR_OK ? dpari_ulysses_lay_here(p, &q, c, s, buffers, why) : st;
     if (st == DPAR_OK) {
         p->head.tokens = dpar_split_part_count(&q.tokens, c->rank);
-        p->head.kept = dpari_ulysses_kept(&s->one, NULL, &x);
+        p->head.saved_bytes = dpari_ulysses_kept(&s->one, NULL, &x);
     }
     return st;
 }
@@ -637,7 +637,7 @@ static dpar_status dpari_ulysses_exchange(dpari_attention *p, int32_t array, int
 {
     dpari_ulysses *e = dpari_ulysses_state_of(p)->of[array];
     const dpar_status st = back ? dpari_ulysses_back(e, in, out) : dpari_ulysses_there(e, in, out);
-    p->head.sent += st == DPAR_OK ? dpari_ulysses_sent(e, back) : 0;
+    p->head.sent_bytes += st == DPAR_OK ? dpari_ulysses_sent(e, back) : 0;
     return st;
 }
 
@@ -648,7 +648,7 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
     if (p == NULL) {
         return DPAR_E_ARG;
     }
-    if (p->head.layer.way != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
+    if (p->head.layer.method != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
         array > DPAR_ATTENTION_OUT) {
         return dpari_comm_wrong(p->comm, DPAR_E_ARG,
                                 "array # is exchanged: 0 to # of a plan by dpar_attention_ulysses",
@@ -678,7 +678,7 @@ static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *p,
     dpari_attention *one = &dpari_ulysses_state_of(p)->one;
     dpar_attention_arrays x;
     dpar_status st;
-    (void)dpari_ulysses_kept(one, a->kept, &x);
+    (void)dpari_ulysses_kept(one, a->saved, &x);
     st = dpari_ulysses_exchange(p, DPAR_ATTENTION_Q, 0, a->q, (void *)(uintptr_t)x.q);
     st = st == DPAR_OK
              ? dpari_ulysses_exchange(p, DPAR_ATTENTION_K, 0, a->k, (void *)(uintptr_t)x.k)
@@ -733,7 +733,7 @@ static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *p,
     dpar_status st;
     (void)dq;
     (void)home;
-    (void)dpari_ulysses_kept(&s->one, a->kept, &x);
+    (void)dpari_ulysses_kept(&s->one, a->saved, &x);
     st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 0, a->out_gradient, s->dout);
     st = st == DPAR_OK ? dpari_ulysses_attend_back(s, &x) : st;
     for (i = 0; i < 3 && st == DPAR_OK; i++) {

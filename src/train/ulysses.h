@@ -3,16 +3,16 @@
  * rank has some of the tokens with all heads. An exchange gives it all tokens with some of the
  * heads. It computes attention as one rank would, and the results are exchanged back.
  *
- *     layer.way = dpar_attention_ulysses;   layer: as sequence.h says
+ *     layer.method = dpar_attention_ulysses;   layer: as sequence.h says
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_EVEN, &why);
  *     dpar_attention_make(c, &layer, &plan, &why);         and on, as for the ring
- *     arrays.kept = plan->kept bytes of each layer
+ *     arrays.saved = plan->saved_bytes bytes of each layer
  *
  * Each rank has a part of the packed sequence, whatever the documents: by tokens.rule, or by
- * layer.cut. Heads are cut by dpar_heads_init and may be uneven. If there are fewer groups than
- * ranks, several ranks hold copies of a group, and its gradients are added in rank order (16-bit
- * types in f32, rounded once). The kernel gets whole documents and this rank's heads; call->layer
- * says how many.
+ * layer.token_split. Heads are cut by dpar_heads_init and may be uneven. If there are fewer groups
+ * than ranks, several ranks hold copies of a group, and its gradients are added in rank order
+ * (16-bit types in f32, rounded once). The kernel gets whole documents and this rank's heads;
+ * call->layer says how many.
  *
  * If ranks share memory, and the arrays to be exchanged come from dpar_comm_alloc on all ranks,
  * each rank reads its heads (or tokens) directly from the other ranks' arrays. This takes one pass
@@ -36,7 +36,7 @@
 
 #include "sequence.h"
 
-/* Selects the exchange of tokens for heads: a value for dpar_attention_desc.way. Do not call it.
+/* Selects the exchange of tokens for heads: a value for dpar_attention_desc.method. Do not call it.
  * O(1). */
 DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way);
 

@@ -406,7 +406,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
     call.rate = rate;
     st = st == DPAR_OK ? dpari_zero1_factor(o, clip, &call.factor) : st;
     if (st == DPAR_OK) {
-        call.t = ++o->zero1.steps;
+        call.step = ++o->zero1.steps;
         st = dpari_zero1_update_all(o, (unsigned char *)params, &call);
     }
     st =

@@ -222,8 +222,9 @@ static void experts(bytes *b)
                         &why) != DPAR_OK) {
         return;
     }
-    e.choices = take(b, 16) ? take(b, 4) : odd32(b), e.drop = take(b, 4), e.factor = odd_real(b);
-    e.tokens = take(b, 16) ? take(b, 20) : odd64(b), e.rows = take(b, 4) ? 0 : odd64(b);
+    e.choices = take(b, 16) ? take(b, 4) : odd32(b), e.drop = take(b, 4),
+    e.capacity_factor = odd_real(b);
+    e.max_tokens = take(b, 16) ? take(b, 20) : odd64(b), e.max_rows = take(b, 4) ? 0 : odd64(b);
     e.width = take(b, 16) ? take(b, 9) : odd64(b), e.type = take(b, 8) ? 1 + take(b, 2) : odd32(b);
     if (fine(dpar_experts_bytes(world, &e, &need, &each, &why)) && (memory = room(need)) != NULL) {
         if (fine(dpar_experts_init(memory, need, world, &e, &plan, &why))) {
@@ -248,8 +249,8 @@ static void attention(bytes *b)
                          &why) != DPAR_OK) {
         return;
     }
-    a.way = take(b, 2) ? dpar_attention_ulysses : NULL;
-    a.heads = odd32(b), a.groups = odd32(b), a.width = odd32(b), a.values = odd32(b);
+    a.method = take(b, 2) ? dpar_attention_ulysses : NULL;
+    a.heads = odd32(b), a.groups = odd32(b), a.width = odd32(b), a.value_width = odd32(b);
     a.type = take(b, 8) ? 1 + take(b, 2) : odd32(b), a.causal = take(b, 3), a.window = odd64(b);
     a.scale = odd_real(b), a.heads_chunked = take(b, 2);
     if (fine(dpar_attention_bytes(world, &a, &need, &why)) && (memory = room(need)) != NULL) {
@@ -377,10 +378,12 @@ static void tensor(bytes *b)
     l.in = take(b, 8) ? take(b, 9) : odd64(b), l.out = take(b, 8) ? take(b, 9) : odd64(b);
     a.x = take(b, 16) ? values : NULL, a.y = take(b, 16) ? values + 512 : NULL;
     a.w = take(b, 16) ? values + 1024 : NULL, a.bias = take(b, 2) ? values + 1200 : NULL;
-    a.whole = take(b, 16) ? values + 1536 : NULL, a.whole_dx = take(b, 4) ? values + 1700 : NULL;
+    a.gathered = take(b, 16) ? values + 1536 : NULL,
+    a.gathered_dx = take(b, 4) ? values + 1700 : NULL;
     a.dy = take(b, 16) ? values + 512 : NULL, a.dx = take(b, 2) ? values + 1800 : NULL;
     a.dw = take(b, 2) ? values + 1900 : NULL, a.dbias = take(b, 2) ? values + 2000 : NULL;
-    a.kept = take(b, 2), a.add = take(b, 2), a.add_dx = take(b, 2), a.open = take(b, 2);
+    a.reuse_gathered = take(b, 2), a.accumulate = take(b, 2), a.accumulate_dx = take(b, 2),
+    a.defer_reduce = take(b, 2);
     if (tokens < 9 && l.in < 9 && l.out < 9) { /* arrays are as long as they say */
         must(dpar_linear_forward(&t, &l, &a) == DPAR_OK || world->status != DPAR_OK);
         must(world->status != DPAR_OK || dpar_linear_backward(&t, &l, &a) == DPAR_OK ||
@@ -437,9 +440,10 @@ static void pipelines(bytes *b)
         count_of[i] = take(b, 16) ? take(b, 9) : odd64(b);
         count_of[i] = count_of[i] > 1000 ? INT64_C(1) << 62 : count_of[i];
     }
-    o.count_of = take(b, 4) || list.stages > 8 ? NULL : count_of;
+    o.count_per_stage = take(b, 4) || list.stages > 8 ? NULL : count_of;
     o.activation_bytes = odd64(b), o.weight_bytes = odd64(b);
-    o.keep_sends = take(b, 8) ? take(b, 2) : odd32(b), o.apart = take(b, 8) ? take(b, 2) : odd32(b);
+    o.keep_sends = take(b, 8) ? take(b, 2) : odd32(b),
+    o.no_final_barrier = take(b, 8) ? take(b, 2) : odd32(b);
     work = nothing;
     o.forward = take(b, 16) ? work : NULL, o.backward = take(b, 16) ? work : NULL;
     o.input = take(b, 16) ? work : NULL, o.weight = take(b, 16) ? work : NULL;
@@ -451,7 +455,7 @@ static void pipelines(bytes *b)
     o.tied_type = take(b, 8) ? 1 + take(b, 2) : odd32(b);
     if (o.count > 1000 || o.activation_bytes > 1000 || o.weight_bytes > 1000) {
         o.count = INT64_C(1) << 62; /* slots are made: none of gigabytes */
-        o.count_of = NULL;
+        o.count_per_stage = NULL;
     }
     if (fine(dpar_pipeline_bytes(world, &o, &need, &why)) && (memory = room(need)) != NULL) {
         if (fine(dpar_pipeline_init(memory, need, world, &o, &p, &why))) {

@@ -61,7 +61,7 @@ static void spatial(bytes *b)
     layer.kind = take(b, 8) ? 1 + take(b, 4) : odd32(b);
     layer.outputs = take(b, 8) ? take(b, 3) : odd32(b);
     layer.in = a_layout(b, dims);
-    layer.given = a_layout(b, take(b, 8) ? dims : take(b, 4));
+    layer.given_layout = a_layout(b, take(b, 8) ? dims : take(b, 4));
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
         dpar_window *w = &layer.window[d];
         w->kernel = take(b, 16) ? take(b, 5) : odd64(b);
@@ -72,24 +72,24 @@ static void spatial(bytes *b)
         w->ceil_mode = take(b, 2), w->kind = take(b, 16) ? 0 : odd32(b);
         w->align_corners = take(b, 2);
         layer.padding[d] = take(b, 16) ? take(b, 5) : odd32(b);
-        layer.extent[d] = take(b, 2) ? 0 : odd64(b);
+        layer.out_extent[d] = take(b, 2) ? 0 : odd64(b);
         if (take(b, 16) == 0) {
             layer.in_box.dims = take(b, 5);
             layer.in_box.lo[d] = odd64(b) / -2, layer.in_box.hi[d] = odd64(b);
         }
     }
-    layer.corners = take(b, 2), layer.type = take(b, 8) ? 1 + take(b, 2) : odd32(b);
+    layer.align_corners = take(b, 2), layer.type = take(b, 8) ? 1 + take(b, 2) : odd32(b);
     layer.tensors = take(b, 8) ? take(b, 5) : odd32(b);
-    layer.last = take(b, 2), layer.whole = take(b, 2);
+    layer.channels_last = take(b, 2), layer.no_overlap = take(b, 2);
     layer.planes = take(b, 8) ? take(b, 4) : odd64(b);
     layer.out_planes = take(b, 8) ? take(b, 4) : odd64(b);
     layer.forward = take(b, 16) ? no_kernel : NULL;
     layer.input_gradient = take(b, 2) ? no_kernel : NULL;
     layer.weight_gradient = take(b, 2) ? no_kernel : NULL;
     o.way = take(b, 6), o.run_bytes = odd64(b), o.ordered = take(b, 2);
-    layer.options = take(b, 2) ? &o : NULL;
+    layer.halo = take(b, 2) ? &o : NULL;
     for (d = 0; d < dims; d++) {
-        small = small && layer.in.extent[d] < 5000 && layer.extent[d] < 5000;
+        small = small && layer.in.extent[d] < 5000 && layer.out_extent[d] < 5000;
     }
     memset(&boxes, 0, sizeof boxes);
     if (fine(dpar_spatial_check(&layer, take(b, 16) ? 0 : odd32(b), &boxes, &why))) {

@@ -88,12 +88,12 @@ static void test_aligned_steps(void)
             piece.index = 4000 + 4 * (uint64_t)turn;
             x.optimizer = &o;
             x.piece = &piece;
-            x.t = 3;
+            x.step = 3;
             x.rate = 0.01;
             x.factor = 0.5;
             x.copy = f.how == 2 ? copy.at(which) : NULL;
             x.copy_type = DPAR_BF16;
-            x.rest = f.how == 3 ? (int16_t *)rest.at(which) : NULL;
+            x.remainder = f.how == 3 ? (int16_t *)rest.at(which) : NULL;
             gpu.blocks = fast.blocks = turn % 3 == 0;
             CHECK_INT(turn % 2 ? quick_layers.optimize(quick.ctx, &x)
                                : device_layers.optimize(device.ctx, &x),
@@ -224,7 +224,7 @@ static void test_aligned_rows(void)
         memset(&m, 0, sizeof m);
         m.index = any_index(&at, rows * k, have, turn / 2 % 2, turn % 5 == 0);
         m.rows = rows;
-        m.k = k;
+        m.choices = k;
         m.width = width;
         m.to_type = m.from_type = type;
         m.weight_type = DPAR_F32;
@@ -238,7 +238,7 @@ static void test_aligned_rows(void)
         memset(&d, 0, sizeof d);
         d.index = m.index;
         d.rows = rows;
-        d.k = k;
+        d.choices = k;
         d.width = width;
         d.to_type = DPAR_F64;
         d.type = type;

@@ -293,10 +293,10 @@ static void big_optimize(int64_t n, int turn)
     piece.count = n;
     s.optimizer = &o;
     s.piece = &piece;
-    s.t = 3;
+    s.step = 3;
     s.rate = 0.05;
     s.factor = 1.0;
-    s.rest = turn == 1 ? (int16_t *)arrays.filled(n, DPAR_BF16) : NULL;
+    s.remainder = turn == 1 ? (int16_t *)arrays.filled(n, DPAR_BF16) : NULL;
     s.copy = turn == 2 ? arrays.empty(n, DPAR_BF16) : NULL;
     s.copy_type = DPAR_BF16;
     expect_step(x, s, 0);
@@ -412,7 +412,7 @@ static void big_combine(int64_t n)
     m.weight = arrays.filled(2 * rows, DPAR_F32);
     m.index = arrays.index(2 * rows, rows, 1);
     m.rows = rows;
-    m.k = 2;
+    m.choices = 2;
     m.width = BIG_WIDTH;
     m.to_type = m.from_type = DPAR_BF16;
     m.weight_type = DPAR_F32;
@@ -424,7 +424,7 @@ static void big_combine(int64_t n)
     d.to = arrays.empty(rows, DPAR_F64);
     d.index = m.index;
     d.rows = rows;
-    d.k = 1;
+    d.choices = 1;
     d.width = BIG_WIDTH;
     d.to_type = DPAR_F64;
     d.type = DPAR_BF16;
@@ -441,7 +441,7 @@ static void big_cross_entropy(int64_t n)
     dpar_mem_cross_entropy s;
     memset(&s, 0, sizeof s);
     s.logits = arrays.filled(tokens * VOCABULARY, DPAR_F32);
-    s.own = arrays.empty(3 * tokens, DPAR_F32);
+    s.partial = arrays.empty(3 * tokens, DPAR_F32);
     s.lse = (double *)arrays.filled(tokens, DPAR_F64);
     s.target = arrays.index(tokens, VOCABULARY, 1);
     s.type = DPAR_F32;

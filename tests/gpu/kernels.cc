@@ -923,7 +923,7 @@ static void test_squares(void)
         memset(&q, 0, sizeof q);
         q.count = count;
         q.type = type;
-        q.add = (int32_t)below(2);
+        q.accumulate = (int32_t)below(2);
         *(double *)sum.h() = *(double *)again.h() = 0.75;
         sum.give();
         again.give();
@@ -1015,13 +1015,13 @@ static void test_optimize(void)
             piece[k].index = 12345 + (uint64_t)turn;
             x[k].optimizer = &o;
             x[k].piece = &piece[k];
-            x[k].t = 1 + turn % 5;
+            x[k].step = 1 + turn % 5;
             x[k].rate = 0.01;
             x[k].factor = 0.5;
             x[k].factor_at = (const double *)(k ? factor.h() : factor.d());
             x[k].copy = has_copy ? k ? copy.h() : copy.d() : NULL;
             x[k].copy_type = ct;
-            x[k].rest = has_rest ? (int16_t *)(k ? rest.h() : rest.d()) : NULL;
+            x[k].remainder = has_rest ? (int16_t *)(k ? rest.h() : rest.d()) : NULL;
         }
         /* 16 bits: a double that differs in its last bit may lie on the other side of a border, so
          * that the result differs by one unit; f32: by one too */
@@ -1213,7 +1213,7 @@ static void test_combine_and_dot(void)
         memset(&m, 0, sizeof m);
         m.index = any_index(&at, rows * k, have, turn % 2, turn % 5 == 0);
         m.rows = rows;
-        m.k = k;
+        m.choices = k;
         m.width = width;
         m.to_type = tt;
         m.from_type = ft;
@@ -1228,7 +1228,7 @@ static void test_combine_and_dot(void)
         memset(&d, 0, sizeof d);
         d.index = m.index;
         d.rows = rows;
-        d.k = k;
+        d.choices = k;
         d.width = width;
         d.to_type = wt;
         d.type = ft;
@@ -1290,14 +1290,14 @@ static void test_cross_entropy(void)
         }
         x[0].ignore = below(2) == 0 ? 0 : 3;
         x[0].smoothing = turn % 3 == 1 ? 0.1 : 0.0;
-        x[0].z = below(2) == 0 ? 0.0 : 1e-4;
+        x[0].z_loss = below(2) == 0 ? 0.0 : 1e-4;
         x[0].ranks = ranks;
         x[0].scale = 0.25;
         x[1] = x[0];
         for (int k = 0; k < 2; k++) {
             x[k].target.at = k ? target.h() : target.d();
             x[k].logits = k ? logits.h() : logits.d();
-            x[k].own = k ? own.h() : own.d();
+            x[k].partial = k ? own.h() : own.d();
             x[k].all = k ? all.h() : all.d();
             x[k].lse = (double *)(k ? lse.h() : lse.d());
             x[k].loss = turn % 5 ? (double *)(k ? loss.h() : loss.d()) : NULL;
@@ -1320,7 +1320,7 @@ static void test_cross_entropy(void)
         memcpy(&a, made.data() + GUARD, sizeof a);
         memcpy(&b, sum.h(), sizeof b);
         CHECK_INT(a.tokens, b.tokens);
-        CHECK(near_enough(a.loss, b.loss, 1e-13) && near_enough(a.z, b.z, 1e-13));
+        CHECK(near_enough(a.loss, b.loss, 1e-13) && near_enough(a.z_loss, b.z_loss, 1e-13));
         within = 1e-30;
     }
 }
@@ -1391,7 +1391,7 @@ static void test_moments(void)
         m.channels = channels;
         m.groups = below(3) == 0 ? 0 : channels % 2 == 0 ? channels / 2 : channels;
         m.step = step + (turn % 5 < 2 ? 4 * below(2) : below(3));
-        m.add = (int32_t)below(2);
+        m.accumulate = (int32_t)below(2);
         sets = m.groups > 0 ? (int64_t)samples * m.groups : channels;
         twin x(m.step * m.planes * dpar_type_bytes(type), odd_place(type)), to(sets * 24, 0);
         x.fill(type, 0);
@@ -1543,16 +1543,16 @@ static void test_quantize(void)
         q.code = code.d();
         q.scale = beside ? (unsigned char *)code.d() + step - 4 : scale.d();
         CHECK_INT(device_layers.quantize(device.ctx, &q), DPAR_OK);
-        q.add = (int32_t)below(2);
+        q.accumulate = (int32_t)below(2);
         q.x = back.d();
         CHECK_INT(device_layers.dequantize(device.ctx, &q), DPAR_OK);
-        const int32_t add = q.add;
-        q.add = 0;
+        const int32_t add = q.accumulate;
+        q.accumulate = 0;
         q.x = x.h();
         q.code = code.h();
         q.scale = beside ? (unsigned char *)code.h() + step - 4 : scale.h();
         CHECK_INT(host_layers.quantize(host.ctx, &q), DPAR_OK);
-        q.add = add;
+        q.accumulate = add;
         q.x = back.h();
         CHECK_INT(host_layers.dequantize(host.ctx, &q), DPAR_OK);
         CHECK(code.same(DPAR_U8, -1.0));
@@ -1607,7 +1607,7 @@ static void test_quantize_formats(void)
         const int by_tensor = format == DPAR_MEM_NVFP4 && below(2) != 0;
         const int32_t add = (int32_t)below(2);
         for (int pass = 0; pass < 2; pass++) {
-            q.add = pass == 0 ? 0 : add;
+            q.accumulate = pass == 0 ? 0 : add;
             on_both(pass == 0 ? &dpar_mem_layers::quantize : &dpar_mem_layers::dequantize, &q,
                     [&](int there) {
                         q.x = pass == 0 ? x.at(there) : back.at(there);
@@ -1623,7 +1623,7 @@ static void test_quantize_formats(void)
         /* all codes and scales, also those that quantize does not make */
         code.fill(DPAR_U8, 0);
         scale.fill(DPAR_U8, 0);
-        q.add = 0;
+        q.accumulate = 0;
         on_both(&dpar_mem_layers::dequantize, &q, [&](int there) {
             q.x = back.at(there);
             q.code = code.at(there);
@@ -1668,7 +1668,7 @@ static void test_errors(void)
     none.weight_type = none.gradient_type = DPAR_F32;
     step.optimizer = &o;
     step.piece = &none;
-    step.t = 1;
+    step.step = 1;
     CHECK_INT(device_layers.optimize(device.ctx, &step), DPAR_OK);
     none.weight_type = DPAR_F64; /* moments of BF16 */
     CHECK_INT(device_layers.optimize(device.ctx, &step), DPAR_E_ARG);

@@ -320,8 +320,8 @@ static void expect_step(samples &x, const dpar_mem_optimize &s, int fast)
         dpar_optimizer_piece piece = w;
         dpar_mem_optimize part = s;
         piece.weight = x.both(w.weight, p, w.weight_type,
-                              w.weight_type == DPAR_F32 || s.rest != NULL ? one : half);
-        part.rest = s.rest == NULL ? NULL : (int16_t *)x.rest(s.rest, p);
+                              w.weight_type == DPAR_F32 || s.remainder != NULL ? one : half);
+        part.remainder = s.remainder == NULL ? NULL : (int16_t *)x.rest(s.remainder, p);
         piece.gradient = x.in(w.gradient, p, w.gradient_type);
         piece.m = moments < 1 ? NULL
                               : x.both(w.m, p, type,
@@ -365,7 +365,7 @@ static void expect_gather(samples &x, const dpar_mem_gather &g, const row_of &ro
 static void expect_combine(samples &x, const dpar_mem_combine &m, const row_of &row)
 {
     for (stretch p : stretches(m.rows, 1, 1)) {
-        const stretch some = rows_of(p, m.k);
+        const stretch some = rows_of(p, m.choices);
         const std::vector<unsigned char> from = rows_in(x, m.from, m.width, m.from_type, some, row);
         std::vector<int64_t> order;
         dpar_mem_combine part = m;
@@ -409,7 +409,7 @@ static void expect_cross_entropy(samples &x, const dpar_mem_cross_entropy &s, co
         dpar_mem_cross_entropy part = s;
         part.logits =
             gradient ? x.both(s.logits, row, DPAR_F32, one) : x.in(s.logits, row, DPAR_F32);
-        part.own = gradient ? NULL : x.out(s.own, rows_of(p, 3), DPAR_F32, one);
+        part.partial = gradient ? NULL : x.out(s.partial, rows_of(p, 3), DPAR_F32, one);
         part.lse = (double *)x.in(s.lse, p, DPAR_F64);
         part.target.at = &at;
         part.tokens = 1;

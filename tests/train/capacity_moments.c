@@ -15,7 +15,7 @@ static void test_capacity(void)
     l.choices = 1;
     CHECK(dpari_expert_capacity(&l, 10) == INT64_MAX); /* DROP_NONE */
     l.drop = DPAR_EXPERTS_DROP_POSITION;
-    l.factor = 1.1; /* in doubles 1.1 x 10 / 11 is above 1 */
+    l.capacity_factor = 1.1; /* in doubles 1.1 x 10 / 11 is above 1 */
     CHECK_INT(dpari_expert_capacity(&l, 10), 1);
     CHECK_INT(dpari_expert_capacity(&l, 11), 2);
     CHECK_INT(dpari_expert_capacity(&l, 0), 0);

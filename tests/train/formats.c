@@ -202,7 +202,7 @@ static void check_values(const lot *l, const format *f, int add)
     fill(y, q.count + GUARD, q.type);
     memcpy(was, y, sizeof was);
     q.x = y;
-    q.add = add;
+    q.accumulate = add;
     CHECK_INT(host.dequantize(NULL, &q), DPAR_OK);
     for (i = 0; i < q.count + GUARD; i++) {
         const double old = read_at(was, i, q.type);
@@ -336,7 +336,7 @@ static void refused(const format *f)
     q.stochastic = 2;
     CHECK_INT(host.quantize(NULL, &q), DPAR_E_ARG);
     q = l.q;
-    q.add = 1;
+    q.accumulate = 1;
     CHECK_INT(host.quantize(NULL, &q), DPAR_E_ARG);
     q = l.q;
     q.scale = NULL;

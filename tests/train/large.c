@@ -35,7 +35,7 @@ static void squares_and_dots(void)
     s.count = ALL;
     s.sum = &sum[0];
     CHECK_INT(host.squares(NULL, &s), DPAR_OK);
-    s.add = 1;
+    s.accumulate = 1;
     s.sum = &sum[1];
     for (int64_t i = 0; i < ALL; i += 256) { /* the parts that sums are of */
         s.in = x + i;
@@ -46,7 +46,7 @@ static void squares_and_dots(void)
     memset(&d, 0, sizeof d);
     d.type = DPAR_F32;
     d.to_type = DPAR_F64;
-    d.k = 1;
+    d.choices = 1;
     d.width = WIDTH;
     d.rows = ROWS;
     d.a = x;
@@ -153,14 +153,14 @@ static void cross_entropy(int32_t type)
          e.phase += DPAR_MEM_CROSS_ENTROPY_GRADIENT - DPAR_MEM_CROSS_ENTROPY_PART) {
         e.tokens = ROWS;
         e.logits = logits[0];
-        e.own = own[0];
+        e.partial = own[0];
         e.lse = lse;
         e.target.at = target;
         CHECK_INT(host.cross_entropy(NULL, &e), DPAR_OK);
         e.tokens = 1;
         for (int i = 0; i < ROWS; i++) {
             e.logits = logits[1] + i * WIDTH * bytes;
-            e.own = (unsigned char *)own[1] + 3 * i * bytes;
+            e.partial = (unsigned char *)own[1] + 3 * i * bytes;
             e.lse = lse + i;
             e.target.at = target + i;
             CHECK_INT(host.cross_entropy(NULL, &e), DPAR_OK);
@@ -225,7 +225,7 @@ static void quantizes(int32_t code_type)
         q.x = what == 0 ? x : one[0];
         q.code = codes[0];
         q.scale = scale[0];
-        q.add = what == 2;
+        q.accumulate = what == 2;
         CHECK_INT((what == 0 ? host.quantize : host.dequantize)(NULL, &q), DPAR_OK);
         q.count = WIDTH;
         for (int i = 0; i < ROWS; i++) {
@@ -253,7 +253,7 @@ static void attention(int32_t type, int64_t low)
     layer.heads = HEADS;
     layer.groups = 2;
     layer.width = W;
-    layer.values = V;
+    layer.value_width = V;
     layer.type = type;
     for (int i = 0; i < TOKENS * HEADS * W; i++) {
         type == DPAR_F64 ? (q[i] = (double)x[i]) : (double)(((float *)(void *)q)[i] = x[i]);

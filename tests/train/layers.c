@@ -37,7 +37,7 @@ static void norms(void)
             want += (long double)read_at(a, i, t) * (long double)read_at(a, i, t);
         }
         CHECK_NEAR(sum, (double)want, 1e-14);
-        s.add = 1;
+        s.accumulate = 1;
         CHECK_INT(host.squares(NULL, &s), DPAR_OK);
         CHECK_NEAR(sum, 2.0 * (double)want, 1e-14);
     }
@@ -133,10 +133,10 @@ static void optimize_case(const dpar_optimizer *o, int what)
     } else {
         q.weight = high;
         q.weight_type = DPAR_BF16;
-        e.rest = rest;
+        e.remainder = rest;
     }
     for (t = 1; t < 4; t++) {
-        e.t = t;
+        e.step = t;
         CHECK_INT(dpar_optimizer_step(o, &p, t, 0.01, 2.0 * at), DPAR_OK);
         CHECK_INT(host.optimize(NULL, &e), DPAR_OK);
         CHECK(memcmp(m[0], m[1], sizeof m[0]) == 0 && memcmp(v[0], v[1], sizeof v[0]) == 0);
@@ -252,7 +252,7 @@ static void rows_case(int wide, int windows)
     c.from = from;
     c.weight = windows == 1 ? NULL : weight;
     c.rows = N / 5;
-    c.k = 5;
+    c.choices = 5;
     c.width = WIDTH;
     c.to_type = c.from_type = c.weight_type = DPAR_F32;
     c.index = x;
@@ -270,7 +270,7 @@ static void rows_case(int wide, int windows)
     d.a = to;
     d.b = from;
     d.rows = windows == 2 ? ROWS : N;
-    d.k = 5;
+    d.choices = 5;
     d.width = WIDTH;
     d.to_type = d.type = DPAR_F32;
     d.index = x;
@@ -318,7 +318,7 @@ static void cross_entropy_case(int32_t type, double smoothing, double z, int64_t
     e.target.windows = 2;
     e.ignore = ignore;
     e.smoothing = smoothing;
-    e.z = z;
+    e.z_loss = z;
     e.ranks = 2;
     for (r = 0; r < 2; r++) {
         for (i = 0; i < N * EACH; i++) {
@@ -333,7 +333,7 @@ static void cross_entropy_case(int32_t type, double smoothing, double z, int64_t
         }
         e.phase = DPAR_MEM_CROSS_ENTROPY_PART;
         e.logits = logits[r];
-        e.own = (char *)all + r * N * 3 * dpar_type_bytes(type);
+        e.partial = (char *)all + r * N * 3 * dpar_type_bytes(type);
         e.target.lo[0] = 6 * r;
         e.target.hi[0] = 6 * r + 6;
         e.target.lo[1] = 12 + r;
@@ -379,7 +379,7 @@ static void cross_entropy_case(int32_t type, double smoothing, double z, int64_t
     }
     CHECK_INT(wrong, 0);
     CHECK_INT(sum.tokens, counted);
-    CHECK(fabs(sum.loss + sum.z - total) < 10 * tolerance);
+    CHECK(fabs(sum.loss + sum.z_loss - total) < 10 * tolerance);
 }
 
 /* ---- merge and moments */
@@ -444,7 +444,7 @@ static void moments_case(int32_t type, int dims, int32_t groups)
     m.groups = groups;
     m.to = to;
     for (add = 0; add < 2; add++) {
-        m.add = add;
+        m.accumulate = add;
         CHECK_INT(host.moments(NULL, &m), DPAR_OK);
         for (s = 0; s < sets; s++) {
             long double count = 0, mean = 0, m2 = 0;
@@ -540,7 +540,7 @@ static void quantize_case(int32_t type, int32_t code_type, int64_t n, int64_t bl
     q.x = y;
     CHECK_INT(host.dequantize(NULL, &q), DPAR_OK);
     q.x = x;
-    q.add = 1;
+    q.accumulate = 1;
     CHECK_INT(host.quantize(NULL, &q), DPAR_E_ARG);
     for (i = 0; i < n; i++) {
         const int64_t b = i / block, hi = (b + 1) * block < n ? (b + 1) * block : n;
@@ -585,7 +585,7 @@ static void dequantize_adds(void)
     q.code = code;
     q.scale = &scale;
     q.scale_step = 4;
-    q.add = 1;
+    q.accumulate = 1;
     CHECK_INT(host.dequantize(NULL, &q), DPAR_OK);
     CHECK_NEAR((double)x[0], 1.5, 0.0);
     CHECK_NEAR((double)x[1], 1.0, 0.0);

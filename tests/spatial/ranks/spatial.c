@@ -646,7 +646,7 @@ static int describe(work *w, dpar_spatial_desc *s, dpar_why *why)
         s->window[d].pad_high = t->high[d];
         s->window[d].ceil_mode = t->ceil_mode;
         s->padding[d] = t->pad[d];
-        s->extent[d] = t->kind == INTERPOLATION || t->more > 0 ? w->m[d] : 0;
+        s->out_extent[d] = t->kind == INTERPOLATION || t->more > 0 ? w->m[d] : 0;
     }
     s->kind = kinds[t->kind];
     s->outputs = t->outputs;
@@ -654,9 +654,9 @@ static int describe(work *w, dpar_spatial_desc *s, dpar_why *why)
     s->tensors = t->kind == ATTENTION ? 2 : 1;
     s->planes = planes_in(t);
     s->out_planes = planes_out(t);
-    s->last = t->last;
-    s->whole = t->whole;
-    s->corners = t->corners;
+    s->channels_last = t->last;
+    s->no_overlap = t->whole;
+    s->align_corners = t->corners;
     s->forward = forward;
     s->input_gradient = input_gradient;
     s->weight_gradient = t->kind == CONV || t->kind == TRANSPOSED ? weight_gradient : NULL;
@@ -733,7 +733,7 @@ static int run_planned(work *w, dpar_spatial_plan *plan)
 {
     const test_case *t = w->t;
     const int in = planes_in(t) * volume(&plan->in_box),
-              out = planes_out(t) * volume(&plan->out_own);
+              out = planes_out(t) * volume(&plan->out_owned);
     const int tensors = t->kind == ATTENTION ? 2 : 1;
     const double exact = t->kind == AVERAGE || t->kind == INTERPOLATION ? 1e-12 : 0.0;
     dpar_spatial_arrays a;
@@ -749,25 +749,25 @@ static int run_planned(work *w, dpar_spatial_plan *plan)
             ((double *)a.in_gradient[i])[k] = t->accumulate ? 5.0 : 1e300;
         }
         dpar_tile_init(&tile, a.in[i], &plan->in_box, planes_in(t), t->last);
-        (void)compare(w, &tile, &plan->in_own, w->x[i], t->n, 1, 0.0);
+        (void)compare(w, &tile, &plan->in_owned, w->x[i], t->n, 1, 0.0);
     }
     a.out = out > 0 ? fresh_there(out) : NULL;
     a.out_gradient = out > 0 ? fresh_there(out) : NULL;
-    dpar_tile_init(&tile, a.out_gradient, &plan->out_own, planes_out(t), t->last);
-    (void)compare(w, &tile, &plan->out_own, w->dy, w->m, 1, 0.0);
+    dpar_tile_init(&tile, a.out_gradient, &plan->out_owned, planes_out(t), t->last);
+    (void)compare(w, &tile, &plan->out_owned, w->dy, w->m, 1, 0.0);
     if (ON_DEVICE(dpar_spatial_forward(plan, &a)) != DPAR_OK ||
         ON_DEVICE(dpar_spatial_backward(plan, &a)) != DPAR_OK) {
         printf("a step failed: %s\n", w->c->why.text);
         return 1;
     }
-    dpar_tile_init(&tile, a.out, &plan->out_own, planes_out(t), t->last);
-    bad += compare(w, &tile, &plan->out_own, w->y, w->m, 0, exact);
+    dpar_tile_init(&tile, a.out, &plan->out_owned, planes_out(t), t->last);
+    bad += compare(w, &tile, &plan->out_owned, w->y, w->m, 0, exact);
     for (i = 0; i < tensors; i++) {
         dpar_tile_init(&tile, a.in_gradient[i], &plan->in_box, planes_in(t), t->last);
         for (k = 0; t->accumulate && k < in; k++) { /* the own points began at 5 */
             ((double *)a.in_gradient[i])[k] -= 5.0;
         }
-        bad += compare(w, &tile, &plan->in_own, w->dx[i], t->n, 0, exact);
+        bad += compare(w, &tile, &plan->in_owned, w->dx[i], t->n, 0, exact);
         drop(w, a.in[i]);
         drop(w, a.in_gradient[i]);
     }
@@ -804,7 +804,7 @@ static int boxes_planned(const work *w, const dpar_spatial_plan *p)
 {
     dpar_spatial_boxes b;
     (void)dpar_spatial_check(&p->layer, w->c->rank, &b, NULL);
-    return !same_box(&b.out, &p->out_own) ||
+    return !same_box(&b.out, &p->out_owned) ||
            !(p->layer.in_box.dims > 0 ? box_contains(&p->in_box, &b.in)
                                       : same_box(&b.in, &p->in_box));
 }
@@ -857,9 +857,9 @@ static int least_keys(const work *w, const dpar_spatial_plan *p)
         memset(&own, 0, sizeof own);
         own_box(&p->layer, r, &own);
         (void)dpar_spatial_check(&p->layer, r, &b, NULL);
-        if (r != w->c->rank && p->in_own.dims > 0 && b.out.dims > 0) {
+        if (r != w->c->rank && p->in_owned.dims > 0 && b.out.dims > 0) {
             int between = 0;
-            cells += keys_of(t, &b.out, &own, &p->in_own, &between);
+            cells += keys_of(t, &b.out, &own, &p->in_owned, &between);
             gaps += b.out.hi[0] - b.out.lo[0] < t->d[0] ? between : 0;
         }
     }
@@ -919,7 +919,7 @@ static int run_case(dpar_comm *c, const test_case *t)
 #ifndef DEVICE_MEMORY
     memset(&direct, 0, sizeof direct);
     direct.way = DPAR_HALO_DIRECT;
-    s.options = t->n[0] % 4 == 1 ? &direct : NULL; /* of those whose arrays peers reach */
+    s.halo = t->n[0] % 4 == 1 ? &direct : NULL; /* of those whose arrays peers reach */
 #else
     (void)direct;
 #endif
@@ -1375,13 +1375,13 @@ static int refusals(dpar_comm *c)
     bad += dpar_spatial_taps(&s, 0, 7, &taps) != DPAR_OK || taps.first != 7 || taps.padded != 1;
     s.window[0].pad_low = s.window[0].pad_high = 0;
     s.window[0].kernel = 3;
-    s.extent[0] = 6;
+    s.out_extent[0] = 6;
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_OK;
-    s.extent[0] = 7; /* there are 6 */
+    s.out_extent[0] = 7; /* there are 6 */
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
-    s.extent[0] = INT64_MIN;
+    s.out_extent[0] = INT64_MIN;
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_RANGE;
-    s.extent[0] = 0;
+    s.out_extent[0] = 0;
     s.window[0].kernel = 9; /* does not fit */
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
     s.window[0].kernel = 3;
@@ -1568,14 +1568,14 @@ static int solid_run(dpar_comm *c, solid *w, const dpar_spatial_desc *s)
     }
     a.in[0] = fresh_there(volume(&plan->in_box));
     a.in_gradient[0] = fresh_there(volume(&plan->in_box));
-    a.out = fresh_there(volume(&plan->out_own));
-    a.out_gradient = fresh_there(volume(&plan->out_own));
-    (void)solid_points((float *)a.in[0], &plan->in_box, &plan->in_own, w->x, w->n, 1);
-    (void)solid_points((float *)a.out_gradient, &plan->out_own, &plan->out_own, w->dy, w->m, 1);
+    a.out = fresh_there(volume(&plan->out_owned));
+    a.out_gradient = fresh_there(volume(&plan->out_owned));
+    (void)solid_points((float *)a.in[0], &plan->in_box, &plan->in_owned, w->x, w->n, 1);
+    (void)solid_points((float *)a.out_gradient, &plan->out_owned, &plan->out_owned, w->dy, w->m, 1);
     bad = ON_DEVICE(dpar_spatial_forward(plan, &a)) != DPAR_OK ||
           ON_DEVICE(dpar_spatial_backward(plan, &a)) != DPAR_OK;
-    bad += solid_points((float *)a.out, &plan->out_own, &plan->out_own, w->y, w->m, 0);
-    bad += solid_points((float *)a.in_gradient[0], &plan->in_box, &plan->in_own, w->dx, w->n, 0);
+    bad += solid_points((float *)a.out, &plan->out_owned, &plan->out_owned, w->y, w->m, 0);
+    bad += solid_points((float *)a.in_gradient[0], &plan->in_box, &plan->in_owned, w->dx, w->n, 0);
     bad += ON_DEVICE(dpar_spatial_close(plan)) != DPAR_OK;
     free_there(a.in[0]);
     free_there(a.in_gradient[0]);
@@ -1820,7 +1820,7 @@ static int misuse(dpar_comm *c)
             s.outputs =
                 way == OUTPUTS ? DPAR_SPATIAL_OUTPUTS_FOLLOW : DPAR_SPATIAL_OUTPUTS_BALANCED;
             s.window[0].pad_high += way == PAD;
-            s.last = way == LAST ? !s.last : s.last;
+            s.channels_last = way == LAST ? !s.channels_last : s.channels_last;
             s.out_planes += way == PLANES;
             s.input_gradient = way == GRADIENT ? NULL : s.input_gradient;
         }
@@ -1880,12 +1880,12 @@ static int without_arrays(dpar_comm *c)
         return 1;
     }
     a.in[0] = fresh_there(volume(&plan->in_box));
-    a.out = fresh_there(volume(&plan->out_own));
-    a.out_gradient = fresh_there(volume(&plan->out_own));
+    a.out = fresh_there(volume(&plan->out_owned));
+    a.out_gradient = fresh_there(volume(&plan->out_owned));
     dpar_tile_init(&tile, a.in[0], &plan->in_box, 1, 0);
-    (void)compare(&w, &tile, &plan->in_own, w.x[0], t.n, 1, 0.0);
-    dpar_tile_init(&tile, a.out_gradient, &plan->out_own, 1, 0);
-    (void)compare(&w, &tile, &plan->out_own, w.dy, w.m, 1, 0.0);
+    (void)compare(&w, &tile, &plan->in_owned, w.x[0], t.n, 1, 0.0);
+    dpar_tile_init(&tile, a.out_gradient, &plan->out_owned, 1, 0);
+    (void)compare(&w, &tile, &plan->out_owned, w.dy, w.m, 1, 0.0);
     bad += ON_DEVICE(dpar_spatial_forward(plan, &a)) != DPAR_OK ||
            ON_DEVICE(dpar_spatial_backward(plan, &a)) != DPAR_OK;
     bad +=
@@ -1998,9 +1998,9 @@ static int forgets_inputs(dpar_comm *c, void *arg)
     memset(&a, 0, sizeof a);
     if (plan_plain(c, &t, &w, &memory, &plan) == DPAR_OK) {
         a.in[0] = c->rank == c->size - 1 && !cut ? NULL : fresh(volume(&plan->in_box));
-        a.out_box = plan->out_own;
+        a.out_box = plan->out_owned;
         a.out_box.hi[0] -= c->rank == c->size - 1 && cut;
-        a.out = fresh(volume(&plan->out_own));
+        a.out = fresh(volume(&plan->out_owned));
         (void)dpar_spatial_forward(plan, &a); /* goes through where nothing of the last is needed */
         bad = dpar_barrier(c, NULL) == DPAR_OK;
         (void)dpar_spatial_close(plan);

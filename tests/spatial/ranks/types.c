@@ -251,20 +251,20 @@ static void layers(dpar_comm *c, int last, void *memory)
     memset(&e, 0, sizeof e);
     CHECK_INT(dpar_split_init(&e.experts, DPAR_SPLIT_EVEN, 16, c->size, 0, NULL), DPAR_OK);
     e.choices = 1;
-    e.tokens = e.width = 2;
+    e.max_tokens = e.width = 2;
     LEFT_OUT(dpar_experts_bytes(c, &e, &bytes, &each, &why), 1);
     LEFT_OUT(dpar_experts_init(memory, ROOM, c, &e, &experts, &why), 1);
     e.type = last ? DPAR_TYPE_NONE : DPAR_F32;
     LEFT_OUT(dpar_experts_init(memory, ROOM, c, &e, &experts, &why), last);
     for (way = 0; way < 2; way++) {
         memset(&a, 0, sizeof a);
-        a.way = way ? dpar_attention_ulysses : NULL;
+        a.method = way ? dpar_attention_ulysses : NULL;
         a.tokens.docs = 1;
         a.tokens.ends = ends;
         a.tokens.ranks = c->size;
         a.tokens.rule = DPAR_SPLIT_CHUNK;
         a.heads = a.groups = 8;
-        a.width = a.values = 1;
+        a.width = a.value_width = 1;
         LEFT_OUT(dpar_attention_bytes(c, &a, &bytes, &why), 1);
         LEFT_OUT(dpar_attention_init(memory, ROOM, c, &a, &attention, &why), 1);
         a.type = last ? DPAR_TYPE_NONE : DPAR_F32;

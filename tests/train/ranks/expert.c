@@ -463,8 +463,8 @@ static int side_begins(side *a, const job *s, dpar_comm *c)
     st = dpar_split_init_ragged(&a->layer.experts, c->size, s->cuts, &why);
     a->layer.choices = s->choices;
     a->layer.drop = s->drop;
-    a->layer.factor = (double)s->percent / 100.0;
-    a->layer.tokens = s->tokens;
+    a->layer.capacity_factor = (double)s->percent / 100.0;
+    a->layer.max_tokens = s->tokens;
     a->layer.width = s->width;
     a->layer.type = s->type;
     if (st == DPAR_OK) {
@@ -489,10 +489,10 @@ static int side_begins(side *a, const job *s, dpar_comm *c)
     a->y = fresh(a->tokens * s->width);
     a->dx = fresh(a->tokens * s->width);
     a->dlogits = fresh(a->tokens * s->experts);
-    a->rows = fresh(a->plan->most * s->width);
-    a->results = fresh(a->plan->most * s->width);
-    a->drows = fresh(a->plan->most * s->width);
-    a->dresults = fresh(a->plan->most * s->width);
+    a->rows = fresh(a->plan->max_rows * s->width);
+    a->results = fresh(a->plan->max_rows * s->width);
+    a->drows = fresh(a->plan->max_rows * s->width);
+    a->dresults = fresh(a->plan->max_rows * s->width);
     a->dw = (double *)reached(s->experts * s->width * s->width);
     return 0;
 }
@@ -526,10 +526,10 @@ static void experts(side *a, int back)
     const int64_t n = a->s->width;
     const int32_t type = a->s->type;
     int64_t e, row, i, j;
-    for (e = 0; e < a->plan->own; e++) {
+    for (e = 0; e < a->plan->count; e++) {
         const double *w = a->s->w + (a->plan->first + e) * n * n;
         double *dw = a->dw + (a->plan->first + e) * n * n;
-        for (row = a->route->begin[e]; row < a->route->begin[e] + a->route->count[e]; row++) {
+        for (row = a->route->first[e]; row < a->route->first[e] + a->route->count[e]; row++) {
             for (i = 0; i < n; i++) {
                 const double x = float_get(a->rows, row * n + i, type);
                 double out = back ? x * float_get(a->dresults, row * n + i, type) : x * x / 2.0;
@@ -596,13 +596,13 @@ static int check_routes(const side *a, const whole *o)
     void *x = piece(s->x, 0, s->tokens * n, s->type);
     for (i = 0; i < a->tokens * k; i++) {
         const int64_t b = a->before * k + i;
-        bad += a->chosen[i] != o->chosen[b] || (a->route->place[i] >= 0) != o->kept[b];
+        bad += a->chosen[i] != o->chosen[b] || (a->route->position[i] >= 0) != o->kept[b];
         kept += o->kept[b];
     }
     bad += a->route->kept != kept || a->route->dropped != a->tokens * k - kept;
-    for (e = a->plan->first; e < a->plan->first + a->plan->own; e++) {
+    for (e = a->plan->first; e < a->plan->first + a->plan->count; e++) {
         const int64_t begin = at;
-        bad += a->route->begin[e - a->plan->first] != begin;
+        bad += a->route->first[e - a->plan->first] != begin;
         for (i = 0; i < s->tokens * k; i++) {
             if (o->kept[i] && o->chosen[i] == e) {
                 bad += memcmp((const char *)a->rows + (size_t)at * row,
@@ -612,8 +612,8 @@ static int check_routes(const side *a, const whole *o)
         }
         bad += a->route->count[e - a->plan->first] != at - begin;
     }
-    bad += a->route->rows != at || at > a->plan->most;
-    bad += a->plan->first != (a->plan->own > 0 ? s->cuts[a->c->rank] : s->experts);
+    bad += a->route->rows != at || at > a->plan->max_rows;
+    bad += a->plan->first != (a->plan->count > 0 ? s->cuts[a->c->rank] : s->experts);
     free(x);
     if (bad > 0) {
         printf("routes: %d wrong\n", bad);
@@ -625,7 +625,7 @@ static int check_routes(const side *a, const whole *o)
 static int check_sent(const side *a, const whole *o, int64_t steps)
 {
     const job *s = a->s;
-    const int64_t k = s->choices, r = a->c->size, own = a->plan->own;
+    const int64_t k = s->choices, r = a->c->size, own = a->plan->count;
     const int64_t slots = s->drop == DPAR_EXPERTS_DROP_POSITION ? k : 1;
     const int64_t b = s->width * dpar_type_bytes(s->type);
     int64_t i, go = 0, come = 0, expected;
@@ -641,10 +641,10 @@ static int check_sent(const side *a, const whole *o, int64_t steps)
         expected += 4 * (r - 1) * (1 + slots * own);
     }
     expected *= steps;
-    if (bytes_away != expected || a->plan->sent != expected ||
+    if (bytes_away != expected || a->plan->sent_bytes != expected ||
         exchanges != steps * (s->drop == DPAR_EXPERTS_DROP_POSITION ? 6 : 5)) {
         printf("rank %d: %lld bytes, %lld counted, in %lld exchanges; expected %lld\n",
-               (int)a->c->rank, (long long)a->plan->sent, (long long)bytes_away,
+               (int)a->c->rank, (long long)a->plan->sent_bytes, (long long)bytes_away,
                (long long)exchanges, (long long)expected);
         return 1;
     }
@@ -664,7 +664,7 @@ static int check_load(const side *a, const whole *o)
         idle += o->load[e] < 0.5;
     }
     most *= (double)s->experts / (double)(s->tokens * s->choices);
-    bad += !(fabs(a->load.most - most) <= 1e-12 * most) || a->load.tokens != s->tokens;
+    bad += !(fabs(a->load.imbalance - most) <= 1e-12 * most) || a->load.tokens != s->tokens;
     bad += a->load.idle != (int64_t)idle || a->load.chosen != a->sums;
     return bad;
 }
@@ -870,7 +870,7 @@ static int gate_cases(void)
     g.choices = 2;
     /* padding counts for nothing; without tokens all is 0 */
     bad += router_balance(&g, NULL, 1, narrow, none, sums, &load, scratch) != DPAR_OK;
-    bad += load.tokens != 0 || load.loss != 0.0 || load.most != 0.0 || load.idle != 6;
+    bad += load.tokens != 0 || load.loss != 0.0 || load.imbalance != 0.0 || load.idle != 6;
     bad += router_backward(&g, 1, narrow, none, light, &load, narrow, scratch, &why) != DPAR_OK;
     bad += narrow[0] != 0.0f || narrow[5] != 0.0f;
     /* beside a token that counts, too */
@@ -920,7 +920,7 @@ static int narrow_cases(dpar_comm *c)
     memset(&l, 0, sizeof l);
     bad += dpar_split_init(&l.experts, DPAR_SPLIT_CHUNK, 7, c->size, 1, &why) != DPAR_OK;
     l.choices = K;
-    l.tokens = TOKENS;
+    l.max_tokens = TOKENS;
     l.width = WIDTH;
     l.type = DPAR_BF16;
     bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
@@ -929,7 +929,7 @@ static int narrow_cases(dpar_comm *c)
     if (bad) {
         return bad;
     }
-    rows = (uint16_t *)fresh(plan->most * WIDTH);
+    rows = (uint16_t *)fresh(plan->max_rows * WIDTH);
     for (t = 0; t < TOKENS; t++) {
         for (i = 0; i < WIDTH; i++) {
             x[t * WIDTH + i] = bf16_of((float)number((uint32_t)c->rank + 5u, t * WIDTH + i));
@@ -952,9 +952,8 @@ static int narrow_cases(dpar_comm *c)
             const double v = (double)bf16_value(x[t * WIDTH + i]);
             const double a = (double)weight[t * K], b = t == 2 ? 0.0 : (double)weight[t * K + 1];
             bad += y[t * WIDTH + i] != bf16_of((float)(a * v + b * v));
-            bad += dx[t * WIDTH + i] !=
-                   bf16_of(bf16_value(bf16_of((float)(a * v))) +
-                           bf16_value(bf16_of((float)(b * v))));
+            bad += dx[t * WIDTH + i] != bf16_of(bf16_value(bf16_of((float)(a * v))) +
+                                                bf16_value(bf16_of((float)(b * v))));
             dot += v * v;
         }
         bad += dweight[t * K] != (float)dot || dweight[t * K + 1] != (t == 2 ? 0.0f : (float)dot);
@@ -1063,8 +1062,8 @@ static void *worked(travel *t, const void *rows, int registered)
     void *out = lend(t, r->rows * t->l.width * dpar_type_bytes(t->l.type), registered);
     int64_t i;
     int32_t e;
-    for (e = 0; e < t->plan->own; e++) {
-        const int64_t begin = r->begin[e] * t->l.width;
+    for (e = 0; e < t->plan->count; e++) {
+        const int64_t begin = r->first[e] * t->l.width;
         for (i = begin; i < begin + r->count[e] * t->l.width; i++) {
             float_put(out, i, t->l.type,
                       float_get(rows, i, t->l.type) * (1.0 + 0.25 * (t->plan->first + e)));
@@ -1149,24 +1148,24 @@ static int travels(travel *t, int way)
                                 &why) != DPAR_OK;
     if (bad == 0) {
         const int64_t row = t->l.width * dpar_type_bytes(t->l.type);
-        const int several = t->plan->own > 1 && c->size > 1;
+        const int several = t->plan->count > 1 && c->size > 1;
         pieces = t->tokens * t->l.choices * row;
-        packed = (unsigned char *)memory + bytes - lines_of(t->l.tokens * t->l.choices * row) -
-                 (several ? lines_of(t->plan->most * row) : 0);
+        packed = (unsigned char *)memory + bytes - lines_of(t->l.max_tokens * t->l.choices * row) -
+                 (several ? lines_of(t->plan->max_rows * row) : 0);
         if (c->mem == NULL) {
             memset(packed, 0x5a, (size_t)pieces);
         }
         counted = c->sent[DPAR_CALL_ALL_TO_ALL];
-        sent = t->plan->sent;
+        sent = t->plan->sent_bytes;
         if (way == ALL_TO_ALLS || way == THERE) {
             look_begins(c);
         }
         bad += there_and_back(t, way);
         if (way == ALL_TO_ALLS || way == THERE) {
             look_ends(c);
-            bad += bytes_away != t->plan->sent - sent || exchanges != 4;
+            bad += bytes_away != t->plan->sent_bytes - sent || exchanges != 4;
         }
-        bad += c->sent[DPAR_CALL_ALL_TO_ALL] - counted != t->plan->sent - sent;
+        bad += c->sent[DPAR_CALL_ALL_TO_ALL] - counted != t->plan->sent_bytes - sent;
         for (i = 0; i < pieces && c->mem == NULL; i++) {
             touched += packed[i] != 0x5a;
         }
@@ -1275,9 +1274,9 @@ static int where_cases(dpar_comm *c)
                                c->size, 1, NULL) != DPAR_OK;
         t.l.choices = large ? 2 : 1 + i % 3;
         t.l.drop = i / 4 % 4;
-        t.l.factor = 0.75;
+        t.l.capacity_factor = 0.75;
         t.l.type = types[i % 4];
-        t.l.tokens = large ? 1070 : 9;
+        t.l.max_tokens = large ? 1070 : 9;
         t.l.width = large ? 1031 : widths[i % 6];
         t.tokens = large ? 1060 : (c->rank * 5 + i) % 10;
         t.keeps = i % 3 != 1;
@@ -1363,7 +1362,7 @@ static int turn_case(dpar_comm *c)
     memset(&t, 0, sizeof t);
     bad += dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, Q_EXPERTS, c->size, 1, &t.why) != DPAR_OK;
     l.choices = Q_K;
-    l.tokens = Q_TOKENS;
+    l.max_tokens = Q_TOKENS;
     l.width = Q_WIDTH;
     l.type = DPAR_F64;
     bad += dpar_experts_bytes(c, &l, &bytes, &t.each, &t.why) != DPAR_OK;
@@ -1385,7 +1384,7 @@ static int turn_case(dpar_comm *c)
     for (k = 0; k < 3; k++) {
         t.x[k] = (double *)fresh(Q_TOKENS * Q_WIDTH);
         t.y[k] = (double *)fresh(Q_TOKENS * Q_WIDTH);
-        t.rows[k] = (double *)fresh(t.plan->most * Q_WIDTH);
+        t.rows[k] = (double *)fresh(t.plan->max_rows * Q_WIDTH);
         if (k < 2) {
             t.dx[k] = (double *)fresh(Q_TOKENS * Q_WIDTH);
         }
@@ -1487,9 +1486,9 @@ static void mesh_experts(const dpar_experts_plan *p, const dpar_experts_routing 
                          const double *dout, double *out, double *du)
 {
     int64_t k, row, h, i;
-    for (k = 0; k < p->own; k++) {
+    for (k = 0; k < p->count; k++) {
         const int64_t e = (p->first + k) * M_INNER * M_WIDTH;
-        for (row = r->begin[k]; row < r->begin[k] + r->count[k]; row++) {
+        for (row = r->first[k]; row < r->first[k] + r->count[k]; row++) {
             for (h = h0; h < h1; h++) {
                 double s = 0.0;
                 for (i = 0; i < M_WIDTH; i++) {
@@ -1616,7 +1615,7 @@ static int mesh_case(dpar_comm *c)
     memset(&l, 0, sizeof l);
     bad += dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, M_EXPERTS, 2, 1, &why) != DPAR_OK;
     l.choices = M_K;
-    l.tokens = dpar_split_part_count(&tokens, 0);
+    l.max_tokens = dpar_split_part_count(&tokens, 0);
     l.width = M_WIDTH;
     l.type = DPAR_F64;
     bad += bad || dpar_experts_bytes(ep, &l, &bytes, &each, &why) != DPAR_OK;
@@ -1630,10 +1629,10 @@ static int mesh_case(dpar_comm *c)
     t0 = dpar_split_part_first(&tokens, c->rank / 2);
     n = dpar_split_part_count(&tokens, c->rank / 2);
     h = etp->rank * (M_INNER / 2);
-    rows = (double *)fresh(plan->most * M_WIDTH);
-    out = (double *)fresh(plan->most * M_WIDTH);
-    dout = (double *)fresh(plan->most * M_WIDTH);
-    back = (double *)fresh(plan->most * M_WIDTH);
+    rows = (double *)fresh(plan->max_rows * M_WIDTH);
+    out = (double *)fresh(plan->max_rows * M_WIDTH);
+    dout = (double *)fresh(plan->max_rows * M_WIDTH);
+    back = (double *)fresh(plan->max_rows * M_WIDTH);
     kept = (double *)fresh(n * M_K * M_WIDTH);
     bad += experts_route(plan, mine, each, n, chosen + t0 * M_K, NULL, &route, &why) != 0;
     bad += bad || experts_dispatch(plan, route, x + t0 * M_WIDTH, rows) != DPAR_OK;
@@ -1653,7 +1652,7 @@ static int mesh_case(dpar_comm *c)
     bad += dpar_all_reduce(edp, du2, du2, weights, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
     bad += compare("mesh: y", y2, DPAR_F64, y, all, t0 * M_WIDTH, n * M_WIDTH);
     bad += compare("mesh: dx", dx2, DPAR_F64, dx, all, t0 * M_WIDTH, n * M_WIDTH);
-    for (a = plan->first; a < plan->first + plan->own; a++) {
+    for (a = plan->first; a < plan->first + plan->count; a++) {
         const int64_t at = (a * M_INNER + h) * M_WIDTH;
         bad += compare("mesh: du", du2 + at, DPAR_F64, du, weights, at, M_INNER / 2 * M_WIDTH);
     }
@@ -1712,8 +1711,8 @@ static int room_case(dpar_comm *c)
     bad += dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, c->size, c->size, 1, &why) != DPAR_OK;
     l.choices = 1;
     l.width = 1;
-    l.tokens = TOKENS;
-    l.rows = 3;
+    l.max_tokens = TOKENS;
+    l.max_rows = 3;
     l.type = DPAR_F64;
     bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
     bad += plan_alloc(c, 2 * bytes, 0, &memory) != 0 || plan_alloc(c, each, 1, &mine) != 0;
@@ -1742,7 +1741,7 @@ static int room_case(dpar_comm *c)
     for (i = 0; i < TOKENS; i++) {
         bad += y[i] != (last && i < 3 ? x[i] : -1.0);
     }
-    bad += plan->taken != (last ? 3 : 0) || plan->kept != plan->taken || plan->dropped != 0;
+    bad += plan->received != (last ? 3 : 0) || plan->kept != plan->received || plan->dropped != 0;
     plan_release(c, plan, memory, mine);
     free(x);
     free(y);
@@ -1788,17 +1787,17 @@ static int refused(dpar_comm *c, int what)
     }
     bad += dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, 4, c->size, 1, &why) != DPAR_OK;
     l.choices = 2;
-    l.tokens = 2;
+    l.max_tokens = 2;
     l.width = 1;
     l.type = DPAR_F64;
     l.drop = 9;
     bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_ARG;
     l.drop = DPAR_EXPERTS_DROP_POSITION;
     bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_ARG; /* factor 0 */
-    l.factor = 1.0;
-    l.tokens = INT64_MAX;
+    l.capacity_factor = 1.0;
+    l.max_tokens = INT64_MAX;
     bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_RANGE;
-    l.tokens = 2;
+    l.max_tokens = 2;
     l.drop = what == 3 ? DPAR_EXPERTS_DROP_WEIGHT_LOCAL : DPAR_EXPERTS_DROP_POSITION;
     bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_OK;
     bad += plan_alloc(other, bytes, 0, &memory) || plan_alloc(other, each, 1, &mine);
@@ -1861,7 +1860,7 @@ static dpar_status quarrels(dpar_comm *other, void **block, int what)
     memset(&l, 0, sizeof l);
     st = dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, 4, other->size, 1, &why);
     l.choices = 1;
-    l.tokens = 2;
+    l.max_tokens = 2;
     l.width = 1;
     l.type = DPAR_F64;
     st = st == DPAR_OK ? dpar_experts_bytes(other, &l, &bytes, &each, &why) : st;
@@ -1934,7 +1933,7 @@ static int killed(dpar_comm *c, void *arg)
     memset(&soon, 0, sizeof soon);
     CHECK_INT(dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, 8, c->size, 1, &why), DPAR_OK);
     l.choices = 2;
-    l.tokens = 128;
+    l.max_tokens = 128;
     l.width = 256;
     l.type = DPAR_F32;
     CHECK_INT(dpar_experts_bytes(c, &l, &bytes, &each, &why), DPAR_OK);
@@ -2010,7 +2009,7 @@ static int late(dpar_comm *c, void *arg)
     memset(&act, 0, sizeof act);
     CHECK_INT(dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, 2, c->size, 1, &why), DPAR_OK);
     l.choices = 1;
-    l.tokens = 8;
+    l.max_tokens = 8;
     l.width = (int64_t)page / 4;
     l.type = DPAR_F32;
     CHECK_INT(dpar_experts_bytes(c, &l, &bytes, &each, &why), DPAR_OK);

@@ -453,7 +453,7 @@ static void attention_made(dpar_comm *c, int ulysses)
     CHECK_INT(dpar_packed_init(&layer.tokens, 1, ends, c->size,
                                ulysses ? DPAR_SPLIT_EVEN : DPAR_SPLIT_ZIGZAG, &why),
               DPAR_OK);
-    layer.way = ulysses ? dpar_attention_ulysses : NULL;
+    layer.method = ulysses ? dpar_attention_ulysses : NULL;
     layer.heads = HEADS;
     layer.width = WIDTH;
     layer.type = DPAR_F64;
@@ -465,7 +465,7 @@ static void attention_made(dpar_comm *c, int ulysses)
     CHECK_INT(plan[0]->tokens, plan[1]->tokens);
     q = (double *)zeroed(3 * 16 * ROW * 8);
     lse = (double *)zeroed(16 * HEADS * 8);
-    kept = zeroed(plan[1]->kept + 64);
+    kept = zeroed(plan[1]->saved_bytes + 64);
     for (i = 0; i < 3 * plan[1]->tokens * ROW; i++) {
         q[i] = (double)(scrambled((uint32_t)c->rank, i) % 1000u) / 500.0 - 1.0;
     }
@@ -477,7 +477,7 @@ static void attention_made(dpar_comm *c, int ulysses)
         a.v = q + 2 * plan[k]->tokens * ROW;
         a.out = out[k];
         a.lse = lse;
-        a.kept = kept;
+        a.saved = kept;
         CHECK_INT(dpar_attention_forward(plan[k], &a), DPAR_OK);
     }
     CHECK(memcmp(out[0], out[1], (size_t)(plan[1]->tokens * ROW * 8)) == 0);
@@ -517,11 +517,11 @@ static void experts_made(dpar_comm *c)
     CHECK_INT(dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, EXPERTS, c->size, 1, &why), DPAR_OK);
     layer.choices = CHOICES;
     layer.drop = DPAR_EXPERTS_DROP_NONE;
-    layer.tokens = TOKENS;
+    layer.max_tokens = TOKENS;
     layer.width = WIDTH;
     layer.type = DPAR_F64;
     CHECK_INT(dpar_experts_make(c, &layer, &plan, &why), DPAR_OK);
-    rows = (double *)zeroed(plan->most * WIDTH * 8 + 8);
+    rows = (double *)zeroed(plan->max_rows * WIDTH * 8 + 8);
     for (turn = 0; turn < 2; turn++) { /* the same room for both */
         choices.tokens = TOKENS - turn;
         choices.chosen = chosen;
@@ -542,8 +542,8 @@ static void experts_made(dpar_comm *c)
         a.weight = weight;
         a.y = y;
         CHECK_INT(dpar_experts_dispatch(plan, route, &a), DPAR_OK);
-        for (e = 0; e < plan->own; e++) {
-            for (i = route->begin[e] * WIDTH; i < (route->begin[e] + route->count[e]) * WIDTH;
+        for (e = 0; e < plan->count; e++) {
+            for (i = route->first[e] * WIDTH; i < (route->first[e] + route->count[e]) * WIDTH;
                  i++) {
                 rows[i] *= plan->first + e + 1;
             }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pipeline on real ranks: every rule of dpar_schedule.h that exists for the number of ranks, 1 to 16
- * micro-batches, with and without gathers, reductions, merged backwards, sunk receives, own maps,
- * activations that go to the host and back or are computed again;
- * a chain of small stages in integers modulo 2^64, whose sums come out the same in any order,
- * against the same chain on one rank, written out here. Gradients gather over two steps.
+/* pipeline on real ranks: every rule of dpar_schedule.h that exists for the number of ranks, 1 to
+ * 16 micro-batches, with and without gathers, reductions, merged backwards, sunk receives, own
+ * maps, activations that go to the host and back or are computed again; a chain of small stages in
+ * integers modulo 2^64, whose sums come out the same in any order, against the same chain on one
+ * rank, written out here. Gradients gather over two steps.
  *
  *   pipeline [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 pipeline                     built with -DUSE_MPI
@@ -306,7 +306,8 @@ static void look(job *j, const dpar_stage_task *t, int forward)
     j->wrong += (t->in == NULL) != none_in || (t->out == NULL) != none_out;
     j->wrong += t->in_count != (none_in ? 0 : j->more + (forward ? inputs(q) : outputs(q)));
     j->wrong += t->out_count != (none_out ? 0 : j->more + (forward ? outputs(q) : inputs(q)));
-    j->wrong += t->activation < 0 || t->activation >= j->counts.activation || t->kept == NULL;
+    j->wrong += t->activation_slot < 0 || t->activation_slot >= j->counts.activation ||
+                t->activation_memory == NULL;
     j->wrong += j->gathered[t->action.stage] == 0;
 }
 
@@ -370,7 +371,7 @@ static void forward_turn(turn *w)
 {
     job *j = w->j;
     const dpar_stage_task *t = &w->task;
-    kept *k = (kept *)t->kept;
+    kept *k = (kept *)t->activation_memory;
     const int q = link_of(j, t);
     look_at_weights(w);
     j->bad += k->stage != 0 && j->trains; /* nobody lives there */
@@ -414,7 +415,7 @@ static kept *back(turn *w, uint64_t *g)
 {
     job *j = w->j;
     const dpar_stage_task *t = &w->task;
-    kept *k = (kept *)t->kept;
+    kept *k = (kept *)t->activation_memory;
     uint64_t dx[WIDE];
     const int q = link_of(j, t);
     look_at_weights(w);
@@ -467,7 +468,7 @@ static dpar_status backward(void *ctx, const dpar_stage_task *t, dpar_why *why)
 
 static void input_turn(turn *w)
 {
-    pending *p = (pending *)w->task.pending;
+    pending *p = (pending *)w->task.weight_memory;
     w->j->bad += p->stage != 0;
     p->stage = w->task.action.stage + 1;
     p->micro = w->task.action.micro;
@@ -481,16 +482,16 @@ static dpar_status input(void *ctx, const dpar_stage_task *t, dpar_why *why)
         return DPAR_E_RANGE;
     }
     look(j, t, 0);
-    j->wrong += t->weight < 0 || t->weight >= j->counts.weight;
+    j->wrong += t->weight_slot < 0 || t->weight_slot >= j->counts.weight;
     launch(j, t, weights(j, t), NULL, input_turn);
     return DPAR_OK;
 }
 
 static void weight_turn(turn *w)
 {
-    pending *p = (pending *)w->task.pending;
+    pending *p = (pending *)w->task.weight_memory;
     w->j->bad += p->stage != w->task.action.stage + 1 || p->micro != w->task.action.micro;
-    over(w->j, &w->task, (kept *)w->task.kept, p->g);
+    over(w->j, &w->task, (kept *)w->task.activation_memory, p->g);
     memset(p, 0, sizeof *p);
 }
 
@@ -554,7 +555,7 @@ static dpar_status unshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
     if (ends_here(j, t, why)) {
         return DPAR_E_RANGE;
     }
-    j->wrong += j->gathered[t->action.stage] != 0 || t->activation != -1 || t->in != NULL;
+    j->wrong += j->gathered[t->action.stage] != 0 || t->activation_slot != -1 || t->in != NULL;
     j->gathered[t->action.stage] = 1;
     if (j->fsdp == NULL) {
         return DPAR_OK;
@@ -583,7 +584,8 @@ static dpar_status alone(void *ctx, const dpar_stage_task *t, dpar_why *why, voi
 {
     job *j = (job *)ctx;
     j->wrong += t->in != NULL || t->out != NULL || t->in_count != 0 || t->out_count != 0;
-    j->wrong += t->activation < 0 || t->activation >= j->counts.activation || t->weight != -1;
+    j->wrong += t->activation_slot < 0 || t->activation_slot >= j->counts.activation ||
+                t->weight_slot != -1;
     if (ends_here(j, t, why)) {
         return DPAR_E_RANGE;
     }
@@ -595,7 +597,7 @@ static void offload_turn(turn *w)
 {
     job *j = w->j;
     const dpar_action *a = &w->task.action;
-    kept *k = (kept *)w->task.kept;
+    kept *k = (kept *)w->task.activation_memory;
     j->bad += k->stage != a->stage + 1 || k->micro != a->micro;
     j->host[a->stage][a->micro] = *k;
     memset(k, 0, sizeof *k);
@@ -611,7 +613,7 @@ static void reload_turn(turn *w)
 {
     job *j = w->j;
     const dpar_action *a = &w->task.action;
-    kept *k = (kept *)w->task.kept;
+    kept *k = (kept *)w->task.activation_memory;
     j->bad += k->stage != 0 || ++j->live > j->counts.activation;
     *k = j->host[a->stage][a->micro];
     memset(&j->host[a->stage][a->micro], 0, sizeof *k);
@@ -626,7 +628,7 @@ static void recompute_turn(turn *w)
 {
     job *j = w->j;
     const dpar_action *a = &w->task.action;
-    const kept *k = (const kept *)w->task.kept;
+    const kept *k = (const kept *)w->task.activation_memory;
     const int q = link_of(j, &w->task);
     uint64_t y[WIDE];
     j->bad += k->stage != a->stage + 1 || k->micro != a->micro;
@@ -646,7 +648,8 @@ static dpar_status wait_reduce(void *ctx, const dpar_stage_task *t, dpar_why *wh
     if (ends_here(j, t, why)) {
         return DPAR_E_RANGE;
     }
-    j->wrong += j->reduced[t->action.stage] != 1 || t->activation != -1 || t->kept != NULL;
+    j->wrong += j->reduced[t->action.stage] != 1 || t->activation_slot != -1 ||
+                t->activation_memory != NULL;
     j->waited[t->action.stage]++;
     return DPAR_OK;
 }
@@ -714,9 +717,8 @@ static void dress(list *l)
     void *mem = zeroed(bytes);
     int64_t k, n = 0;
     int32_t r, i;
-    CHECK_INT(
-        schedule_init(&out, s->ranks, s->stages, 4 * s->begin[s->ranks], mem, bytes, &why),
-        DPAR_OK);
+    CHECK_INT(schedule_init(&out, s->ranks, s->stages, 4 * s->begin[s->ranks], mem, bytes, &why),
+              DPAR_OK);
     out.micros = s->micros;
     out.chain = s->chain;
     out.slices = s->slices;
@@ -795,7 +797,7 @@ static void fill(dpar_pipeline_desc *o, job *j, int64_t *count_of)
     }
     o->schedule = j->s;
     o->type = DPAR_U64;
-    o->count_of = count_of;
+    o->count_per_stage = count_of;
     o->activation_bytes = (int64_t)sizeof(kept);
     o->weight_bytes = (int64_t)sizeof(pending);
     o->forward = forward;
@@ -991,8 +993,8 @@ static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
     j->more = micros % 4 == 3 ? 1000 : 0; /* 8 KB: the receiver fetches them when it is ready */
     fill(&o, j, count_of);
     o.keep_sends = sinks == DPAR_CHANNEL_EDGE || sinks == DPAR_CHANNEL_PEER || (luck >> 17 & 1);
-    o.apart = (luck >> 18 & 1) != 0;
-    o.both = luck >> 19 & 1 ? both : NULL;
+    o.no_final_barrier = (luck >> 18 & 1) != 0;
+    o.forward_backward = luck >> 19 & 1 ? both : NULL;
     times = (int64_t *)zeroed(16 * (own_actions(j) + 1));
     if (luck >> 22 & 1) {
         o.start = times;
@@ -1027,7 +1029,7 @@ static void dressed_case(dpar_comm *c, int32_t rule, int apart)
     begin(j, c, &l.s, STEPS);
     j->dressed = 1;
     fill(&o, j, count_of);
-    o.apart = apart;
+    o.no_final_barrier = apart;
     o.keep_sends = apart;
     whole(j, &o);
     for (i = 0; i < l.s.stages; i++) {
@@ -1446,7 +1448,8 @@ static dpar_status breaking(dpar_comm *c, int rule, int kind, int stage, int mic
     return st;
 }
 
-/* A callback of each kind fails: all ranks hear which. Kinds without a name here have no callback. */
+/* A callback of each kind fails: all ranks hear which. Kinds without a name here have no callback.
+ */
 static DPARI_UNUSED const char *name_of(int kind)
 {
     switch (kind) {

@@ -347,19 +347,20 @@ static void wide_kernel(const dpar_attention_call *call)
     const dpar_attention_desc *a = call->layer;
     const int64_t q = call->queries * a->heads, k = call->keys * a->groups;
     float *x = (float *)reached(q * a->width, 4), *y = (float *)reached(k * a->width, 4);
-    float *z = (float *)reached(k * a->values, 4), *d = (float *)reached(q * a->values, 4);
+    float *z = (float *)reached(k * a->value_width, 4),
+          *d = (float *)reached(q * a->value_width, 4);
     dpar_attention_desc wide = *a;
     dpar_attention_call inner = *call;
     wide.type = DPAR_F32;
     inner.layer = &wide;
     widen(call->q, q * a->width, x);
     widen(call->k, k * a->width, y);
-    widen(call->v, k * a->values, z);
+    widen(call->v, k * a->value_width, z);
     inner.q = x;
     inner.k = y;
     inner.v = z;
     if (call->out_gradient != NULL) {
-        widen(call->out_gradient, q * a->values, d);
+        widen(call->out_gradient, q * a->value_width, d);
         inner.out_gradient = d;
     }
     dpar_attention_host(&inner);
@@ -387,7 +388,8 @@ static void watching_kernel(const dpar_attention_call *call)
         w->pairs += hi - lo;
         w->wrong += lo < 0 || hi > call->keys || lo > hi;
         for (j = 0; j < call->keys; j++) {
-            w->wrong += sees(w->t, call->query + i, call->key + j) != (j >= lo && j < hi);
+            w->wrong +=
+                sees(w->t, call->first_query + i, call->first_key + j) != (j >= lo && j < hi);
         }
     }
     if (w->t->type == DPAR_BF16) {
@@ -429,8 +431,8 @@ static void queueing_kernel(const dpar_attention_call *call)
 static void describe(const test_case *t, int ranks, witness *w, dpar_attention_desc *layer)
 {
     memset(layer, 0, sizeof *layer);
-    layer->way = t->halo ? dpar_attention_halo : t->ulysses ? dpar_attention_ulysses : NULL;
-    layer->cut = t->cut;
+    layer->method = t->halo ? dpar_attention_halo : t->ulysses ? dpar_attention_ulysses : NULL;
+    layer->token_split = t->cut;
     layer->heads_chunked = t->chunked;
     layer->tokens.docs = t->docs;
     layer->tokens.ends = t->ends;
@@ -439,7 +441,7 @@ static void describe(const test_case *t, int ranks, witness *w, dpar_attention_d
     layer->heads = t->heads;
     layer->groups = t->groups;
     layer->width = t->width;
-    layer->values = t->values;
+    layer->value_width = t->values;
     layer->type = t->type;
     layer->causal = t->causal;
     layer->window = t->window;
@@ -647,7 +649,7 @@ static int accounts(dpar_comm *c, const test_case *t, const dpar_attention_desc 
            pairs != dpar_packed_pairs(&layer->tokens, c->rank);
     bad += t->halo ? halo_bytes(c, t, layer) != sent[0] + sent[1]
                    : sent[0] != foretold(c, t, layer, 0) || sent[1] != foretold(c, t, layer, 1);
-    bad += plan->sent != sent[0] + sent[1];
+    bad += plan->sent_bytes != sent[0] + sent[1];
     if (bad > 0) {
         printf("rank %d of %d: %d things are not as foretold: pairs %d %d %d, bytes %d %d, %d %d\n",
                (int)c->rank, (int)c->size, bad, (int)pairs, (int)w->pairs, (int)plan->pairs,
@@ -743,22 +745,22 @@ static int layer_case(dpar_comm *c, test_case *t, uint32_t seed, int differ)
     part_of(t, &layer, c->rank, &p);
     part_arrays(t, &p);
     arrays_of(&p, &a);
-    bad += plan->tokens != p.tokens || (plan->kept > 0 && !t->ulysses);
+    bad += plan->tokens != p.tokens || (plan->saved_bytes > 0 && !t->ulysses);
     if (t->ulysses) { /* it stays with the heads */
         float_scatter(t, &p);
         a.lse = NULL;
-        a.kept = kept_memory(c, plan->kept, seed % 2 == 0);
+        a.saved = kept_memory(c, plan->saved_bytes, seed % 2 == 0);
     }
     engine_batch[c->rank] = c->engine.batch;
     c->engine.batch = counting_batch;
     engine_sent[c->rank] = 0;
     counted = c->sent[DPAR_CALL_ALL_TO_ALL];
     bad += dpar_attention_forward(plan, &a) != DPAR_OK;
-    sent[0] = t->halo || t->ulysses ? plan->sent : engine_sent[c->rank];
+    sent[0] = t->halo || t->ulysses ? plan->sent_bytes : engine_sent[c->rank];
     bad += dpar_attention_backward(plan, &a) != DPAR_OK;
-    sent[1] = (t->halo || t->ulysses ? plan->sent : engine_sent[c->rank]) - sent[0];
+    sent[1] = (t->halo || t->ulysses ? plan->sent_bytes : engine_sent[c->rank]) - sent[0];
     c->engine.batch = engine_batch[c->rank];
-    bad += t->ulysses && c->sent[DPAR_CALL_ALL_TO_ALL] - counted != plan->sent;
+    bad += t->ulysses && c->sent[DPAR_CALL_ALL_TO_ALL] - counted != plan->sent_bytes;
     bad += judge(t, &p, t->halo ? "halo" : t->ulysses ? "ulysses" : "ring", c->rank, c->size);
     bad += accounts(c, t, &layer, plan, &w, sent);
     if (differ && t->type == DPAR_F64 && total(t) > 0) {
@@ -769,7 +771,7 @@ static int layer_case(dpar_comm *c, test_case *t, uint32_t seed, int differ)
     }
     bad += dpar_attention_close(plan) != DPAR_OK;
     if (t->ulysses) {
-        kept_release(c, a.kept, seed % 2 == 0);
+        kept_release(c, a.saved, seed % 2 == 0);
     }
     part_free(&p);
     textbook_free(t);
@@ -968,12 +970,12 @@ static dpar_attention_desc ulysses_layer(ulysses *u)
     dpar_attention_desc a;
     memset(&a, 0, sizeof a);
     u->ends[1] = u->tokens.count;
-    a.way = dpar_attention_ulysses;
+    a.method = dpar_attention_ulysses;
     a.tokens.docs = 1;
     a.tokens.ends = u->ends;
     a.tokens.ranks = u->heads.ranks;
     a.tokens.rule = DPAR_SPLIT_EVEN;
-    a.cut = &u->tokens;
+    a.token_split = &u->tokens;
     a.heads = u->heads.queries;
     a.groups = u->heads.groups;
     a.heads_chunked = u->heads.rule == DPAR_SPLIT_CHUNK;
@@ -1079,7 +1081,7 @@ static void middle_attend(const test_case *t, const middle *m, int backward)
     local.heads = m->heads;
     local.groups = m->groups;
     local.width = t->width;
-    local.values = t->values;
+    local.value_width = t->values;
     local.type = t->type;
     for (i = 0; i < total(t) * m->heads && backward; i++) {
         double sum = 0.0;
@@ -1195,7 +1197,7 @@ static int exchange(dpar_comm *c, ulysses *u, const void *in, void *out, int bac
     bad += dpar_attention_exchange(plan, array_of(u), backward, in, out) != DPAR_OK;
     sent = engine_sent[c->rank];
     c->engine.run = engine_run[c->rank];
-    if (sent != ulysses_sent(u, c->rank, backward) || plan->sent != sent) {
+    if (sent != ulysses_sent(u, c->rank, backward) || plan->sent_bytes != sent) {
         printf("rank %d of %d: sent %d bytes, foretold %d\n", (int)c->rank, (int)c->size, (int)sent,
                (int)ulysses_sent(u, c->rank, backward));
         bad++;
@@ -1447,7 +1449,7 @@ static int refusals(dpar_comm *c)
         a.tag = way == 8 ? -1 : 0;
         a.tokens.ends = way == 9 ? ends : a.tokens.ends;
         a.tokens.rule = way == 10 ? DPAR_SPLIT_FLOOR : a.tokens.rule;
-        a.way = way >= 11 ? dpar_attention_halo : NULL;
+        a.method = way >= 11 ? dpar_attention_halo : NULL;
         a.tokens.rule = way == 11 ? DPAR_SPLIT_EVEN : a.tokens.rule; /* 11: no window, 12: zigzag */
         a.window = way == 12 ? 3 : a.window;
         st = dpar_attention_bytes(c, &a, &bytes, &why);
@@ -1475,7 +1477,7 @@ static int misuse(dpar_comm *c)
                                               {"attention: type", "f64", "f32"},
                                               {"attention: tokens.rule", "6", "1"},
                                               {"attention: tokens.ends[1]", "20", "21"},
-                                              {"attention: way", "0", "1"}};
+                                              {"attention: method", "0", "1"}};
     const int odd = c->rank == c->size - 1 && c->size > 1;
     int way, bad = 0;
     for (way = 0; way < 9 && c->size > 1; way++) {
@@ -1498,7 +1500,7 @@ static int misuse(dpar_comm *c)
             layer.type = way == 5 ? DPAR_F32 : layer.type;
             layer.tokens.rule = way == 6 ? DPAR_SPLIT_EVEN : layer.tokens.rule;
             t.ends[1] += way == 7;
-            layer.way = way == 8 ? dpar_attention_halo : layer.way;
+            layer.method = way == 8 ? dpar_attention_halo : layer.method;
             layer.window = way == 8 ? 4 : layer.window;
             layer.tokens.rule = way == 8 ? DPAR_SPLIT_EVEN : layer.tokens.rule;
         }

@@ -435,8 +435,8 @@ static int part_make(dpar_comm *c, const shape *s, const pair *a, part *p)
     p->u.y = fresh(n * m);
     p->u.dw = fresh(m * h);
     p->u.dbias = fresh(m);
-    p->u.whole = p->v.whole = s->sequence ? fresh(n * h) : NULL;
-    p->u.whole_dx = p->v.whole_dx = s->sequence ? fresh(n * h) : NULL;
+    p->u.gathered = p->v.gathered = s->sequence ? fresh(n * h) : NULL;
+    p->u.gathered_dx = p->v.gathered_dx = s->sequence ? fresh(n * h) : NULL;
     p->v.w = piece(a->w3, h, p->f0, p->f1, 0, h, type);
     p->v.bias = piece(a->b3, 1, p->f0, p->f1, 0, 1, type);
     p->v.y = fresh(n * m);
@@ -450,7 +450,7 @@ static int part_make(dpar_comm *c, const shape *s, const pair *a, part *p)
     p->y.dy = piece(a->g, h, p->t0, p->t0 + p->own, 0, h, type);
     p->y.dw = fresh(m * h);
     p->y.dbias = fresh(h);
-    p->y.whole = s->sequence ? fresh(n * h) : NULL;
+    p->y.gathered = s->sequence ? fresh(n * h) : NULL;
     p->u.dy = fresh(n * m);
     p->v.dy = fresh(n * m);
     return 0;
@@ -468,7 +468,7 @@ static void part_free(part *p)
     each[0] = &p->u;
     each[1] = &p->v;
     each[2] = &p->y;
-    p->v.x = p->v.dx = p->v.whole = p->v.whole_dx = NULL; /* u's */
+    p->v.x = p->v.dx = p->v.gathered = p->v.gathered_dx = NULL; /* u's */
     for (i = 0; i < 3; i++) {
         dpar_linear_arrays *a = each[i];
         free_const(a->w);
@@ -479,8 +479,8 @@ static void part_free(part *p)
         free(a->dx);
         free(a->dw);
         free(a->dbias);
-        free(a->whole);
-        free(a->whole_dx);
+        free(a->gathered);
+        free(a->gathered_dx);
     }
 }
 
@@ -499,7 +499,7 @@ static int part_forward(dpar_comm *c, const shape *s, part *p)
     const int64_t bytes = s->n * s->h * dpar_type_bytes(s->type);
     int bad = dpar_linear_forward(&p->t, &p->up, &p->u) != DPAR_OK;
     bad += s->sequence ? sent(c, 1, DPAR_CALL_ALL_GATHER, bytes, "rm") : sent(c, 0, 0, 0, "m");
-    p->v.kept = s->sequence; /* u gathered it */
+    p->v.reuse_gathered = s->sequence; /* u gathered it */
     bad += dpar_linear_forward(&p->t, &p->up, &p->v) != DPAR_OK;
     bad += sent(c, 0, 0, 0, "m");
     part_product(s, p);
@@ -524,11 +524,11 @@ static int down_backward(dpar_comm *c, const shape *s, part *p)
         p->y.dw = dw;
         p->y.dbias = dbias;
         p->y.dx = NULL;
-        p->y.kept = 1;
+        p->y.reuse_gathered = 1;
         bad += dpar_linear_backward(&p->t, &p->down, &p->y) != DPAR_OK;
         bad += sent(c, 0, 0, 0, "m");
         p->y.dx = dx;
-        p->y.kept = 0;
+        p->y.reuse_gathered = 0;
     }
     return bad;
 }
@@ -540,17 +540,17 @@ static int up_backward(dpar_comm *c, const shape *s, part *p)
     const int gathers = s->sequence && !s->kept;
     const int32_t last = s->sequence ? DPAR_CALL_REDUCE_SCATTER : DPAR_CALL_ALL_REDUCE;
     int bad = 0;
-    p->u.open = 1;
-    p->v.add_dx = 1;
-    p->u.kept = p->v.kept = s->kept;
+    p->u.defer_reduce = 1;
+    p->v.accumulate_dx = 1;
+    p->u.reuse_gathered = p->v.reuse_gathered = s->kept;
     if (gathers) { /* what forward left must not be used */
-        memset(p->u.whole, 0, (size_t)(s->n * s->h * dpar_type_bytes(s->type)));
+        memset(p->u.gathered, 0, (size_t)(s->n * s->h * dpar_type_bytes(s->type)));
     }
     bad += dpar_linear_backward(&p->t, &p->up, &p->u) != DPAR_OK;
     bad += gathers ? sent(c, 1, DPAR_CALL_ALL_GATHER, bytes, "pmm") : sent(c, 0, 0, 0, "mm");
     bad += dpar_linear_backward(&p->t, &p->up, &p->v) != DPAR_OK;
     bad += gathers ? sent(c, 2, last, 2 * bytes, "pmpm") : sent(c, 1, last, bytes, "mpm");
-    p->u.kept = p->v.kept = p->u.open = p->v.add_dx = 0;
+    p->u.reuse_gathered = p->v.reuse_gathered = p->u.defer_reduce = p->v.accumulate_dx = 0;
     return bad;
 }
 
@@ -640,11 +640,11 @@ static int pair_case(dpar_comm *c, const shape *s)
     look_begins(c);
     for (round = 0; round < 2 && bad == 0;
          round++) { /* the second adds to the weights' gradients */
-        p.u.add = p.v.add = p.y.add = round;
+        p.u.accumulate = p.v.accumulate = p.y.accumulate = round;
         bad += part_forward(c, s, &p) + part_backward(c, s, &p);
         bad += part_compare(s, &a, &p, 1.0 + round);
     }
-    p.u.add = p.v.add = p.y.add = 0;
+    p.u.accumulate = p.v.accumulate = p.y.accumulate = 0;
     if (s->type == DPAR_F64 && s->n > 2) {
         const int32_t who = (int32_t)((s->n + s->f) % c->size);
         bad += part_forward(c, s, &p) + part_backward(c, s, &p);
@@ -933,7 +933,7 @@ static int entropy_differs(const dpar_tensor_parallel *t, const dpar_cross_entro
                 x[at] = before + (side ? 1e-4 : -1e-4);
             }
             bad += cross_entropy_forward(t, e, x, targets, lse, NULL, sum, scratch) != DPAR_OK;
-            slope[side] = sum->loss + sum->z;
+            slope[side] = sum->loss + sum->z_loss;
         }
         if (row >= 0) {
             x[at] = before;
@@ -982,7 +982,7 @@ static int entropy_case(dpar_comm *c, const words *s)
     memset(&e, 0, sizeof e);
     e.vocab = s->v;
     e.smoothing = s->smoothing;
-    e.z = s->z;
+    e.z_loss = s->z;
     e.ignore = s->ignore;
     for (i = 0; i < n * all; i++) {
         x[i] = (double)(float)(x[i] + s->offset);
@@ -1011,7 +1011,8 @@ static int entropy_case(dpar_comm *c, const words *s)
     for (i = 0; i < n; i++) {
         total += loss[i];
     }
-    bad += sum->tokens != counted || !(fabs(sum->loss + sum->z - total) <= 1e-12 * (1.0 + total));
+    bad +=
+        sum->tokens != counted || !(fabs(sum->loss + sum->z_loss - total) <= 1e-12 * (1.0 + total));
     if (bad > 0) {
         printf(
             "rank %d of %d: cross-entropy of %lld + %lld, %lld tokens, type %d smoothing %g z %g "
@@ -1547,7 +1548,7 @@ static int unlike(dpar_comm *c, int what)
         return c->size > 1;
     }
     e.smoothing = what == 0 && odd ? 0.3 : 0.0;
-    e.z = what == 1 && odd ? 0.1 : 0.0;
+    e.z_loss = what == 1 && odd ? 0.1 : 0.0;
     e.ignore = what == 2 && odd ? 6 : 0;
     ids[1] = what > 3 && odd ? 2 : 5;
     st = what == 5 ? embedding_forward(&t, &e.vocab, 2, ids, some, y, NULL)

@@ -543,7 +543,7 @@ static void linear(const dpar_tensor_parallel *t, int32_t kind, int64_t in, int6
     }
     memset(&a, 0, sizeof a);
     layer.kind = kind;
-    layer.room = 0;
+    layer.reserved = 0;
     layer.in = in;
     layer.out = out;
     a.w = part[0];
@@ -553,8 +553,8 @@ static void linear(const dpar_tensor_parallel *t, int32_t kind, int64_t in, int6
     a.dx = part[4];
     a.dw = part[5];
     if (t->counts != NULL) {
-        a.whole = part[6];
-        a.whole_dx = part[7];
+        a.gathered = part[6];
+        a.gathered_dx = part[7];
     }
     CHECK_INT(backward ? dpar_linear_backward(t, &layer, &a) : dpar_linear_forward(t, &layer, &a),
               DPAR_OK);
@@ -691,7 +691,7 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
     memset(&layer, 0, sizeof layer);
     memset(&a, 0, sizeof a);
     CHECK_INT(dpar_packed_init(&layer.tokens, 1, ends, c->size, DPAR_SPLIT_EVEN, &why), DPAR_OK);
-    layer.way = dpar_attention_ulysses;
+    layer.method = dpar_attention_ulysses;
     layer.heads = HEADS;
     layer.groups = groups;
     layer.width = HIDDEN / HEADS;
@@ -708,7 +708,7 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
     a.q_gradient = room + 6 * each;
     a.k_gradient = room + 7 * each;
     a.v_gradient = room + 8 * each;
-    a.kept = zeroed_aligned(u->kept, &of_kept);
+    a.saved = zeroed_aligned(u->saved_bytes, &of_kept);
     snprintf(strategy, sizeof strategy, "cp=%d,cp_kind=ulysses,m=3", (int)c->size);
     snprintf(model, sizeof model,
              "gpt:layers=4,hidden=48,heads=24,kv_heads=%d,vocab=96,seq=48,element=4", (int)groups);
@@ -733,7 +733,7 @@ static void experts_pass(dpar_experts_plan *e, void *memory, int64_t each, float
     int32_t chosen[SEQ * 2], i;
     dpar_experts_routing *route = NULL;
     dpar_why why;
-    float *x = room, *rows = x + SEQ * HIDDEN, *kept = rows + e->most * HIDDEN;
+    float *x = room, *rows = x + SEQ * HIDDEN, *kept = rows + e->max_rows * HIDDEN;
     float *y = kept + 2 * SEQ * HIDDEN, *weight = y + SEQ * HIDDEN;
     for (i = 0; i < SEQ * 2; i++) { /* each expert as often as the others */
         chosen[i] = i % 24;
@@ -760,14 +760,14 @@ static void test_experts(dpar_comm *c, dpar_comm *g)
     CHECK_INT(dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 24, c->size, 1, &why), DPAR_OK);
     layer.choices = 2;
     layer.drop = DPAR_EXPERTS_DROP_NONE;
-    layer.tokens = SEQ;
+    layer.max_tokens = SEQ;
     layer.width = HIDDEN;
     layer.type = DPAR_F32;
     CHECK_INT(dpar_experts_bytes(g, &layer, &bytes, &each, &why), DPAR_OK);
     memory = zeroed_aligned(bytes, &whole);
     route = zeroed_aligned(each, &of_route);
     CHECK_INT(dpar_experts_init(memory, bytes, g, &layer, &e, &why), DPAR_OK);
-    room = (float *)zeroed((e->most + 5 * SEQ) * HIDDEN * 4);
+    room = (float *)zeroed((e->max_rows + 5 * SEQ) * HIDDEN * 4);
     snprintf(strategy, sizeof strategy, "dp=%d,ep=%d,m=3", (int)c->size, (int)c->size);
     plan_open(&p, c->size,
               "llama:layers=4,hidden=48,heads=24,vocab=96,seq=48,element=4,experts=24,topk=2,"
