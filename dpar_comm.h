@@ -643,7 +643,7 @@ enum {
  * has started. For most programs dpar_launch_main or dpar_init_or_launch (simple.h) is enough.
  *
  *     dpar_launch(4, work, NULL, NULL, &why);   forks four ranks; work(world, NULL) in each
- *     dpar_init(&world, NULL, &why);            joins the ranks that mpiexec, srun, torchrun started */
+ *     dpar_init(&world, NULL, &why);            joins the ranks that mpiexec or srun started */
 
 /* The function that a rank runs. It returns 0 on success. The communicator is closed after it
  * returns. */

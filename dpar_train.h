@@ -335,10 +335,11 @@ enum {
  *                   (the first term is 0 without h, the second if smoothing is 0)
  *     LOSS      over ranks whose s is not <= 0: M = the largest m, S = sum, in rank order, of
  *               s exp(m - M); lse[i] = M + log(S), NaN if S is not a number above 0;
- *               l = lse - sum of o; loss[i] = l + z_loss lse^2; sum = sums of l, of z_loss lse^2,
- * of 1 over tokens that are counted; the loss of the others is 0 GRADIENT  x = scale ((1 + 2 z_loss
- * lse) exp(x - lse) - smoothing / vocabulary), in column h minus scale (1 - smoothing); 0 for
- * padding and for tokens that are not counted */
+ *               l = lse - sum of o; loss[i] = l + z_loss lse^2; sum = sums of l, of
+ *               z_loss lse^2, of 1 over tokens that are counted; the loss of the others is 0
+ *     GRADIENT  x = scale ((1 + 2 z_loss lse) exp(x - lse) - smoothing / vocabulary),
+ *               in column h minus scale (1 - smoothing);
+ *               0 for padding and for tokens that are not counted */
 typedef struct dpar_mem_cross_entropy {
     int32_t phase;
     int32_t type;         /* of logits, partial and all: F64 or F32 */
