@@ -179,7 +179,7 @@ static void device_row_pointers(device_entry *e, void *(*there)(const void *))
         break;
     default:
         DEVICE_AT(c->cross_entropy.logits, void);
-        DEVICE_AT(c->cross_entropy.own, void);
+        DEVICE_AT(c->cross_entropy.partial, void);
         DEVICE_AT(c->cross_entropy.all, const void);
         DEVICE_AT(c->cross_entropy.lse, double);
         DEVICE_AT(c->cross_entropy.loss, double);
