@@ -1430,7 +1430,7 @@ static int table_case(dpar_comm *c)
     int bad = 0;
     memset(&l, 0, sizeof l);
     bad += dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, 3, c->size, 1, &why) != DPAR_OK;
-    l.choices = l.tokens = l.width = 1;
+    l.choices = l.max_tokens = l.width = 1;
     l.type = DPAR_F32;
     bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
     bad += plan_alloc(c, bytes, 0, &memory) != DPAR_OK;

@@ -229,8 +229,8 @@ static void turn_comes(void *call)
     turn *w = (turn *)call;
     DEVICE_THERE(w->task.in, const void);
     DEVICE_THERE(w->task.out, void);
-    DEVICE_THERE(w->task.kept, void);
-    DEVICE_THERE(w->task.pending, void);
+    DEVICE_THERE(w->task.activation_memory, void);
+    DEVICE_THERE(w->task.weight_memory, void);
     DEVICE_THERE(w->weight, const double);
     DEVICE_THERE(w->gradient, double);
     w->run(w);
