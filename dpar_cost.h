@@ -1000,7 +1000,7 @@ typedef struct dpar_traffic {
  *
  *     DP    zero=0: an all-reduce of the gradients (ddp.h).
  *           zero=1: a reduce-scatter of the gradients and an all-gather of the weights.
- *           zero=2: the reduce-scatter in each micro-batch (fsdp.h with `once`: as zero=1).
+ *           zero=2: the reduce-scatter in each micro-batch (fsdp.h with `reduce_last`: as zero=1).
  *           zero=3: as zero=2, with the weights gathered twice in each micro-batch. Without a
  *           pipeline, two units are not gathered again at each turn from forward to backward and
  *           back, because they are still there (fsdp.h: prefetch=1; dpar_plan_price counts them).

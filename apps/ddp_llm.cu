@@ -131,21 +131,17 @@ static void open_ddp(model *n)
 static void open_fsdp(model *n)
 {
     dpar_fsdp_desc o;
-    dpar_fsdp_sizes sizes;
     dpar_why why;
     memset(&o, 0, sizeof o);
     o.zero = (int32_t)n->s->zero;
-    o.type = o.gradient = DPAR_F32;
-    o.compute = n->s->bf16 ? DPAR_BF16 : DPAR_F32;
+    o.type = o.gradient_type = DPAR_F32;
+    o.compute_type = n->s->bf16 ? DPAR_BF16 : DPAR_F32;
     o.prefetch = 1;
     o.optimizer = n->optimizer;
     o.units = n->units;
-    o.params_of = n->params_of;
-    o.numel = n->numel;
-    right(dpar_fsdp_bytes(n->c->size, &o, &sizes, &why),
-          why.text);
-    right(dpar_fsdp_init(keep_plan(n, sizes.plan), sizes.plan, n->c, &o, &n->fsdp, &why),
-          why.text);
+    o.params_per_unit = n->params_of;
+    o.count = n->numel;
+    right(dpar_fsdp_make(n->c, &o, &n->fsdp, &why), why.text);
 }
 
 /* The first weights, the same on all ranks: even in +-1 / sqrt(width), the embedding's in +-1. */
@@ -203,7 +199,7 @@ static void close_model(model *n)
 {
     right(cudaStreamSynchronize(n->g->stream));
     right(dpar_ddp_close(n->ddp), n->c->why.text);
-    right(dpar_fsdp_close(n->fsdp), n->c->why.text);
+    right(dpar_fsdp_free(n->fsdp), n->c->why.text);
     for (void *memory : n->device) {
         dpar_comm_release(n->c, memory);
     }

@@ -455,15 +455,16 @@ static dpar_fsdp_desc fsdp_options(const trainer *t, const store *s)
     dpar_fsdp_desc o;
     memset(&o, 0, sizeof o);
     o.units = s->units;
-    o.params_of = s->params_of;
-    o.numel = s->numel;
+    o.params_per_unit = s->params_of;
+    o.count = s->numel;
     o.replicas = s->across;
     o.zero = (int32_t)t->s->zero;
-    o.gradient = GPT_TYPE;
+    o.gradient_type = GPT_TYPE;
     o.type = t->s->pure ? (int32_t)DPAR_BF16 : (int32_t)GPT_TYPE;
-    o.compute = t->s->bf16 ? (int32_t)DPAR_BF16 : (int32_t)GPT_TYPE;
+    o.compute_type = t->s->bf16 ? (int32_t)DPAR_BF16 : (int32_t)GPT_TYPE;
     o.prefetch = t->list.ranks == 1 ? (int32_t)t->s->prefetch : 0;
-    o.once = !table && !t->each; /* a pipeline's micro-batches overlap: gradients gather over all */
+    /* A pipeline's micro-batches overlap: gradients gather over all. */
+    o.reduce_last = !table && !t->each;
     o.sum = 1;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     o.optimizer.decay = t->s->decay;
@@ -477,17 +478,19 @@ static dpar_fsdp_desc fsdp_options(const trainer *t, const store *s)
 
 static dpar_status open_fsdp(trainer *t, store *s)
 {
-    const dpar_fsdp_desc o = fsdp_options(t, s);
+    dpar_fsdp_desc o = fsdp_options(t, s);
     dpar_fsdp_sizes sizes;
-    void *memory;
-    dpar_status st = dpar_fsdp_bytes(s->shard->size, &o, &sizes, &t->why);
+    dpar_status st = dpar_fsdp_sizes_init(&sizes, s->shard->size, &o, &t->why);
     if (st != DPAR_OK) {
         return st;
     }
-    memory = take_plan(t, sizes.plan);
+    o.memory = take_plan(t, sizes.plan);
+    o.bytes = sizes.plan;
+    if (o.memory == NULL) {
+        return DPAR_E_MEMORY;
+    }
     t->registered += sizes.registered;
-    return memory == NULL ? DPAR_E_MEMORY
-                          : dpar_fsdp_init(memory, sizes.plan, s->shard, &o, &s->fsdp, &t->why);
+    return dpar_fsdp_make(s->shard, &o, &s->fsdp, &t->why);
 }
 
 /* Parameter i of a store becomes `values`, for which there is room in the model's memory. */
@@ -1279,7 +1282,7 @@ static int close_all(trainer *t, int bad)
         st = st == DPAR_OK ? dpar_pipeline_close(t->pipe) : st;
         for (k = 0; k < STORES && st == DPAR_OK; k++) {
             st = dpar_ddp_close(t->stores[k].ddp);
-            st = st == DPAR_OK ? dpar_fsdp_close(t->stores[k].fsdp) : st;
+            st = st == DPAR_OK ? dpar_fsdp_free(t->stores[k].fsdp) : st;
         }
         st = st == DPAR_OK ? gpt_close(t->g) : st;
         st = st == DPAR_OK ? dpar_barrier(t->world, NULL) : st;

@@ -275,29 +275,21 @@ static int64_t fsdp_bytes(const job *j)
 static dpar_status fsdp_open(job *j)
 {
     dpar_fsdp_desc o = {0};
-    dpar_fsdp_sizes size;
-    int32_t params_of[UNITS];
     int64_t numel[UNITS];
     float *value = (float *)malloc((size_t)j->r->numel * 4);
     dpar_status st;
     for (int32_t u = 0; u < UNITS; u++) {
-        params_of[u] = 1;
         numel[u] = j->r->numel;
     }
     o.zero = j->r->n;
     o.type = DPAR_F32;
-    o.compute = o.gradient = j->r->narrow ? DPAR_BF16 : DPAR_F32;
-    o.assigned = !j->r->scatter;
+    o.compute_type = j->r->narrow ? DPAR_BF16 : DPAR_F32;
+    o.overwrite_gradients = !j->r->scatter;
     o.prefetch = 1;
     o.optimizer.kind = DPAR_OPTIMIZER_SGD;
     o.units = UNITS;
-    o.params_of = params_of;
-    o.numel = numel;
-    st = dpar_fsdp_bytes(RANKS, &o, &size, &j->why);
-    if (st == DPAR_OK) {
-        void *plan = room(j, size.plan);
-        st = dpar_fsdp_init(plan, size.plan, j->c, &o, &j->fsdp, &j->why);
-    }
+    o.count = numel;
+    st = dpar_fsdp_make(j->c, &o, &j->fsdp, &j->why);
     for (int32_t i = 0; i < 4; i++) { /* weights, gradients, whole or shards */
         (void)room(j, UNITS * fsdp_bytes(j));
     }
@@ -428,58 +420,6 @@ static int64_t fsdp_wrong(job *j)
     const double want = (double)(each * UNITS) * 1.5 * 1.5 * (j->r->finite ? 4.0 : 1.0);
     return j->seen + (st != DPAR_OK || norm * norm < (1.0 - 1e-9) * want ||
                       norm * norm > (1.0 + 1e-9) * want);
-}
-
-/* ---- ZeRO-3 in few lines, dpar_fsdp_over, beside the calls of which it is made ---- */
-
-static dpar_status few_open(job *j)
-{
-    int64_t numel[UNITS];
-    float *value = (float *)malloc((size_t)j->r->numel * 4);
-    dpar_status st;
-    for (int32_t u = 0; u < UNITS; u++) {
-        numel[u] = j->r->numel;
-    }
-    st = dpar_fsdp_over(j->c, numel, UNITS, DPAR_OPTIMIZER_SGD, &j->fsdp, &j->why);
-    fill(value, j->r->numel, 3.0f);
-    for (int32_t u = 0; u < UNITS && st == DPAR_OK; u++) {
-        st = dpar_fsdp_set(j->fsdp, u, value);
-    }
-    free(value);
-    return st;
-}
-
-static void few_rewrite(job *j)
-{
-    (void)j; /* a step leaves weights and gradients as it found them */
-}
-
-static dpar_status few_bare(job *j)
-{
-    dpar_fsdp_zero(j->fsdp);
-    return fsdp_pass(j, 1) == DPAR_OK ? dpar_fsdp_step(j->fsdp, 0.0, 1.0) : j->c->status;
-}
-
-static dpar_status few_strategy(job *j)
-{
-    dpar_fsdp *f = j->fsdp;
-    dpar_status st = dpar_fsdp_start(f);
-    for (int32_t u = 0; u < UNITS && st == DPAR_OK; u++) {
-        j->seen += dpar_fsdp_use(f, u, DPAR_ACTION_FORWARD) == NULL;
-        fsdp_compute(j, u, 0);
-        st = dpar_fsdp_done(f, u, DPAR_ACTION_FORWARD);
-    }
-    for (int32_t u = UNITS - 1; u >= 0 && st == DPAR_OK; u--) {
-        j->seen += dpar_fsdp_use(f, u, DPAR_ACTION_BACKWARD) == NULL;
-        fsdp_compute(j, u, 1);
-        st = dpar_fsdp_done(f, u, DPAR_ACTION_BACKWARD);
-    }
-    return st == DPAR_OK ? dpar_fsdp_update(f, 0.0, 0.0) : st;
-}
-
-static int64_t few_wrong(job *j)
-{
-    return j->seen;
 }
 
 /* ---- tensor: a column and a row layer, forward and backward; numel elements of x ---- */
@@ -881,7 +821,6 @@ static int64_t pipeline_wrong(job *j)
 #define OVER over_open, over_rewrite, over_bare, over_strategy, over_wrong
 #define ZERO1 zero1_open, over_rewrite, zero1_bare, zero1_strategy, zero1_wrong
 #define FSDP fsdp_open, fsdp_rewrite, fsdp_bare, fsdp_strategy, fsdp_wrong
-#define FEW few_open, few_rewrite, few_bare, few_strategy, few_wrong
 #define TENSOR tensor_open, tensor_rewrite, tensor_bare, tensor_strategy, tensor_wrong
 #define RING ring_open, first_rewrite, ring_bare, ring_strategy, ring_wrong
 #define ULYSSES ulysses_open, first_rewrite, ulysses_bare, ulysses_strategy, ulysses_wrong
@@ -910,7 +849,6 @@ static const row rows[] = {
     {"ZeRO-1, 6 units of 4 MiB", FSDP, 1, 1048576, 0, 0, 0, 0, 0, 0},
     {"ZeRO-2, 6 units of 4 MiB", FSDP, 2, 1048576, 0, 0, 0, 0, 0, 0},
     {"ZeRO-3, 6 units of 4 MiB", FSDP, 3, 1048576, 0, 0, 0, 0, 0, 0},
-    {"ZeRO-3 in few lines, over the full calls", FEW, 3, 1048576, 0, 0, 0, 0, 0, 0},
     {"ZeRO-1, gradients added", FSDP, 1, 1048576, 0, 1, 0, 0, 12 << 10, 2 << 10},
     {"ZeRO-2, gradients added", FSDP, 2, 1048576, 0, 1, 0, 0, 12 << 10, 2 << 10},
     {"ZeRO-3, gradients added", FSDP, 3, 1048576, 0, 1, 0, 0, 12 << 10, 2 << 10},
@@ -962,7 +900,7 @@ static void close_job(job *j)
 {
     (void)dpar_ddp_close(j->ddp);
     (void)dpar_ddp_free(j->over);
-    (void)(j->r->open == few_open ? dpar_fsdp_free(j->fsdp) : dpar_fsdp_close(j->fsdp));
+    (void)dpar_fsdp_free(j->fsdp);
     (void)dpar_attention_close(j->ring);
     (void)dpar_pipeline_close(j->pipeline);
     while (j->blocks > 0) {

@@ -26,34 +26,37 @@ static int train(dpar_comm *world, void *unused)
 {
     const int64_t sizes[1] = {WEIGHTS}; /* the number of weights of each layer: there is one */
     const float zeros[WEIGHTS] = {0};
+    dpar_fsdp_desc desc = {0}; /* zeros select ZeRO-3 in f32 */
     dpar_fsdp *fsdp = NULL;
     dpar_why why;
     (void)unused;
-    if (dpar_fsdp_over(world, sizes, 1, DPAR_OPTIMIZER_SGD, &fsdp, &why) < 0) {
+    desc.units = 1;
+    desc.count = sizes;
+    desc.prefetch = 1; /* gathers a layer while the one before it is used */
+    dpar_optimizer_init(&desc.optimizer, DPAR_OPTIMIZER_SGD);
+    if (dpar_fsdp_make(world, &desc, &fsdp, &why) < 0) {
         return dpar_fail(world, &why);
     }
     dpar_fsdp_set(fsdp, 0, zeros);
     for (int step = 0; step < STEPS; step++) {
-        const float *weights = NULL; /* whole from dpar_fsdp_use to dpar_fsdp_done */
-        if (dpar_fsdp_start(fsdp) == DPAR_OK) {
-            weights = (const float *)dpar_fsdp_use(fsdp, 0, DPAR_ACTION_BACKWARD);
-        }
-        if (weights == NULL) {
+        dpar_fsdp_zero(fsdp);
+        if (dpar_fsdp_begin(fsdp, 1) < 0 || dpar_fsdp_unshard(fsdp, 0, DPAR_ACTION_BACKWARD) < 0) {
             return dpar_fail(world, NULL);
         }
+        const float *weights = (const float *)dpar_fsdp_weight(fsdp, 0); /* whole until reshard */
         for (int s = world->rank; s < SAMPLES; s += world->size) {
             backward(s, weights, (float *)dpar_fsdp_gradient(fsdp, 0, NULL));
         }
-        /* The first sends the gradients, the second updates the weights by their averages. */
-        if (dpar_fsdp_done(fsdp, 0, DPAR_ACTION_BACKWARD) < 0 ||
-            dpar_fsdp_update(fsdp, 0.3 * world->size / SAMPLES, 0) < 0) {
+        /* Ready sends the gradients, end waits for their averages, step updates the weights. */
+        if (dpar_fsdp_reshard(fsdp, 0, DPAR_ACTION_BACKWARD) < 0 || dpar_fsdp_ready(fsdp, 0) < 0 ||
+            dpar_fsdp_end(fsdp) < 0 || dpar_fsdp_step(fsdp, 0.3 * world->size / SAMPLES, 1.0) < 0) {
             return dpar_fail(world, NULL);
         }
     }
-    const float *weights = (const float *)dpar_fsdp_use(fsdp, 0, DPAR_ACTION_FORWARD);
-    if (weights == NULL) {
+    if (dpar_fsdp_unshard(fsdp, 0, DPAR_ACTION_FORWARD) < 0) {
         return dpar_fail(world, NULL);
     }
+    const float *weights = (const float *)dpar_fsdp_weight(fsdp, 0);
     if (world->rank == 0) {
         printf("%d ranks: weights %.4f %.4f %.4f\n", (int)world->size, weights[0], weights[1],
                weights[2]);

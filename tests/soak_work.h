@@ -617,17 +617,17 @@ static dpar_status soak_pass(soak_job *j, dpar_fsdp *f, const dpar_fsdp_desc *o,
     for (u = 0; u < o->units && s == DPAR_OK; u++) {
         s = dpar_fsdp_unshard(f, u, DPAR_ACTION_FORWARD);
         if (s == DPAR_OK) {
-            soak_unit(j, f, seed, steps, micros, first, o->params_of[u], o->numel);
+            soak_unit(j, f, seed, steps, micros, first, o->params_per_unit[u], o->count);
             s = dpar_fsdp_reshard(f, u, DPAR_ACTION_FORWARD);
         }
-        first += o->params_of[u];
+        first += o->params_per_unit[u];
     }
     for (u = o->units - 1; u >= 0 && s == DPAR_OK; u--) {
-        first -= o->params_of[u];
+        first -= o->params_per_unit[u];
         s = dpar_fsdp_unshard(f, u, DPAR_ACTION_BACKWARD);
-        for (k = first; k < first + o->params_of[u] && s == DPAR_OK; k++) {
+        for (k = first; k < first + o->params_per_unit[u] && s == DPAR_OK; k++) {
             float *g = (float *)dpar_fsdp_gradient(f, k, NULL);
-            for (i = 0; i < o->numel[k]; i++) {
+            for (i = 0; i < o->count[k]; i++) {
                 g[i] += (float)soak_value(
                     seed, (1000 + (steps * micros + micro) * 16 + k) * 64 + j->failed->rank, i);
             }
@@ -653,10 +653,10 @@ static dpar_status soak_fsdp(soak_job *j, uint64_t seed)
     why.text[0] = 0;
     o.units = 1 + (int32_t)oracle_below(&seed, 4);
     o.zero = 1 + (int32_t)oracle_below(&seed, 3);
-    o.params_of = params_of, o.numel = numel;
-    o.type = o.compute = o.gradient = DPAR_F32;
+    o.params_per_unit = params_of;
+    o.count = numel;
     o.prefetch = (int32_t)oracle_below(&seed, 3);
-    o.once = (int32_t)oracle_below(&seed, 2);
+    o.reduce_last = (int32_t)oracle_below(&seed, 2);
     o.sum = 1;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_SGD);
     for (u = 0; u < o.units; u++) {

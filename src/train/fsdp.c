@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* ZeRO-1, 2 and 3. A unit's weights are in a slot while they are whole, and its gradients are in a
  * bucket while they are computed. With ZeRO-1 and 2 each unit has a slot of its own. With ZeRO-3
- * there is a pool of prefetch + at_once slots: dpar_fsdp_unshard gathers the unit and those after
- * it in the same direction, into free slots or into the slot whose unit is needed last. The same
- * holds for buckets if gradients are shards.
+ * there is a pool of prefetch + units_in_use slots: dpar_fsdp_unshard gathers the unit and those
+ * after it in the same direction, into free slots or into the slot whose unit is needed last. The
+ * same holds for buckets if gradients are shards.
  *
  * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once it has been
  * reduced, and the result has been added to the rank's shard. Every collective has the unit in its
@@ -62,10 +62,10 @@ typedef struct dpari_fsdp_slot {
 
 struct dpar_fsdp {
     dpar_comm *shard, *replicas; /* replicas: NULL without */
-    dpar_fsdp_desc options;
+    dpar_fsdp_desc desc;         /* with the defaults filled in */
     dpari_fsdp_unit *unit;
     dpari_fsdp_slot *slot, *bucket;
-    int64_t *numel, *start; /* of each parameter; start in its unit */
+    int64_t *count, *start; /* elements of each parameter, and where it begins in its unit */
     int32_t *home;          /* its unit */
     unsigned char *memory;  /* all that is registered; in it: */
     unsigned char *weights, *sums, *master, *moment[2], *grads;
@@ -81,7 +81,7 @@ struct dpar_fsdp {
     dpar_status status; /* of this pass */
 };
 
-/* ---- what the options mean --------------------------------------------------------------------
+/* ---- what the descriptor means ------------------------------------------------------------------
  */
 
 /* Weights are whole, each unit has its own slot. */
@@ -93,13 +93,13 @@ static int dpari_fsdp_wide(const dpar_fsdp_desc *o)
 /* Gradients are whole until the last micro-batch, each unit has its own bucket. */
 static int dpari_fsdp_kept(const dpar_fsdp_desc *o)
 {
-    return o->zero < 2 || o->once;
+    return o->zero < 2 || o->reduce_last;
 }
 
 /* The masters are pieces of the whole weights. */
 static int dpari_fsdp_inside(const dpar_fsdp_desc *o)
 {
-    return dpari_fsdp_wide(o) && o->type == o->compute;
+    return dpari_fsdp_wide(o) && o->type == o->compute_type;
 }
 
 /* The type in which gradients are summed. */
@@ -114,58 +114,99 @@ static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *o)
     return dpari_optimizer_moment_type(&o->optimizer, o->type);
 }
 
+/* Fills in the defaults of a descriptor. */
+static dpar_fsdp_desc dpari_fsdp_complete(const dpar_fsdp_desc *desc)
+{
+    dpar_fsdp_desc full = *desc;
+    if (full.zero == 0) {
+        full.zero = 3;
+    }
+    if (full.type == DPAR_TYPE_NONE) {
+        full.type = DPAR_F32;
+    }
+    if (full.compute_type == DPAR_TYPE_NONE) {
+        full.compute_type = full.type;
+    }
+    if (full.gradient_type == DPAR_TYPE_NONE) {
+        full.gradient_type = full.compute_type;
+    }
+    return full;
+}
+
+/* The number of parameters of unit u. */
+static int32_t dpari_fsdp_params(const dpar_fsdp_desc *o, int32_t u)
+{
+    return o->params_per_unit != NULL ? o->params_per_unit[u] : 1;
+}
+
 static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_desc *o, dpar_why *why)
 {
     if (!dpari_is_float(o->type)) {
-        return dpari_say_type(why, "fsdp: masters of type @: f64, f32, bf16 or f16", o->type, 0, 0,
-                              0, 0);
+        return dpari_say_type(why, "fsdp: type is @, but must be f64, f32, bf16 or f16", o->type, 0,
+                              0, 0, 0);
     }
-    if (o->compute != o->type && !dpari_narrows(o->type, o->compute)) {
-        return dpari_say_type(
-            why,
-            "fsdp: weights are computed with as @: as their masters' type, f64 as "
-            "f32, f32 as bf16 or f16",
-            o->compute, 0, 0, 0, 0);
+    if (o->compute_type != o->type && !dpari_narrows(o->type, o->compute_type)) {
+        return dpari_say_type(why,
+                              "fsdp: compute_type is @, but must be `type`, or f32 if that is f64, "
+                              "or bf16 or f16 if that is f32",
+                              o->compute_type, 0, 0, 0, 0);
     }
-    if (!dpari_is_float(o->gradient) ||
-        (o->gradient != o->compute &&
-         dpar_type_bytes(o->gradient) <= dpar_type_bytes(o->compute))) {
-        return dpari_say_type(why, "fsdp: gradients of type @: that of the weights or a wider one",
-                              o->gradient, 0, 0, 0, 0);
+    if (!dpari_is_float(o->gradient_type) ||
+        (o->gradient_type != o->compute_type &&
+         dpar_type_bytes(o->gradient_type) <= dpar_type_bytes(o->compute_type))) {
+        return dpari_say_type(why, "fsdp: gradient_type is @, but must be compute_type or wider",
+                              o->gradient_type, 0, 0, 0, 0);
     }
     return DPAR_OK;
 }
 
+static int dpari_fsdp_is_flag(int32_t value)
+{
+    return value == 0 || value == 1;
+}
+
+/* Checks a descriptor whose defaults are filled in, except for the lists. */
 static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *o, dpar_why *why)
 {
     dpar_status st;
-    if (shards < 1 || o == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: # ranks, or options are NULL", shards, 0, 0, 0);
+    if (shards < 1) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: # ranks share a copy of the model (1 or more)",
+                         shards, 0, 0, 0);
     }
-    if (o->units < 0 || (o->units > 0 && (o->params_of == NULL || o->numel == NULL))) {
+    if (o->units < 0) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: the number of units is # (0 or more)", o->units, 0,
+                         0, 0);
+    }
+    if (o->units > 0 && o->count == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: count is NULL, but there are # units", o->units, 0,
+                         0, 0);
+    }
+    if (o->zero < 1 || o->zero > 3) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: zero is # (1, 2 or 3)", o->zero, 0, 0, 0);
+    }
+    if (!dpari_fsdp_is_flag(o->reduce_last) || !dpari_fsdp_is_flag(o->sum) ||
+        !dpari_fsdp_is_flag(o->overwrite_gradients)) {
         return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: # units; options.params_of is NULL: #, options.numel: #", o->units,
-                         o->params_of == NULL, o->numel == NULL, 0);
+                         "fsdp: reduce_last is #, sum #, overwrite_gradients # (each 0 or 1)",
+                         o->reduce_last, o->sum, o->overwrite_gradients, 0);
     }
-    if (o->zero < 1 || o->zero > 3 || (o->once != 0 && o->once != 1) ||
-        (o->sum != 0 && o->sum != 1) || (o->assigned != 0 && o->assigned != 1)) {
+    if (o->prefetch < 0 || o->gradient_buffers < 0 || o->align < 0 || o->units_in_use < 0) {
         return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: zero # is 1, 2 or 3; once #, sum # and assigned # are 0 or 1",
-                         o->zero, o->once, o->sum, o->assigned);
+                         "fsdp: prefetch is #, gradient_buffers #, align #, units_in_use #: none "
+                         "may be negative",
+                         o->prefetch, o->gradient_buffers, o->align, o->units_in_use);
     }
-    if (o->prefetch < 0 || o->buffers < 0 || o->align < 0 || o->at_once < 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: prefetch #, buffers #, align #, at_once #: none may be negative",
-                         o->prefetch, o->buffers, o->align, o->at_once);
-    }
-    if (o->buffers > 0 && o->buffers < o->at_once) {
+    if (o->gradient_buffers > 0 && o->gradient_buffers < o->units_in_use) {
         return dpari_say(DPAR_E_ROOM, why,
-                         "fsdp: # units are in use at once (at_once), and buffers # has room for "
-                         "the gradients of #",
-                         o->at_once, o->buffers, o->buffers, 0);
+                         "fsdp: units_in_use is #, but gradient_buffers holds the gradients of "
+                         "only # units",
+                         o->units_in_use, o->gradient_buffers, 0, 0);
     }
     st = dpari_fsdp_judge_types(o, why);
-    return st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, o->type, NULL, NULL, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpar_optimizer_check(&o->optimizer, o->type, NULL, NULL, why);
 }
 
 /* ---- sizes ------------------------------------------------------------------------------------
@@ -182,94 +223,121 @@ static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
     d->unit = (dpari_fsdp_unit *)dpari_room_take(&r, d->units, sizeof *d->unit);
     d->slot = (dpari_fsdp_slot *)dpari_room_take(&r, d->slots, sizeof *d->slot);
     d->bucket = (dpari_fsdp_slot *)dpari_room_take(&r, d->buckets, sizeof *d->bucket);
-    d->numel = (int64_t *)dpari_room_take(&r, d->params, sizeof *d->numel);
+    d->count = (int64_t *)dpari_room_take(&r, d->params, sizeof *d->count);
     d->start = (int64_t *)dpari_room_take(&r, d->params, sizeof *d->start);
     d->home = (int32_t *)dpari_room_take(&r, d->params, sizeof *d->home);
     *bytes = r.used;
 }
 
 /* One parameter after the other: the elements of a unit, gaps included. */
-static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *numel, int64_t align,
+static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *count, int64_t align,
                                     int64_t *total, dpar_why *why)
 {
     int32_t i;
     *total = 0;
     for (i = 0; i < params; i++) {
         const int64_t at = *total + (align - *total % align) % align;
-        if (numel[i] < 0) {
+        if (count[i] < 0) {
             return dpari_say(DPAR_E_ARG, why, "fsdp: parameter # of unit # has # elements", i, u,
-                             numel[i], 0);
+                             count[i], 0);
         }
-        if (numel[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
-            return dpari_say(DPAR_E_RANGE, why, "fsdp: unit # passes 2^48 elements", u, 0, 0, 0);
+        if (count[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
+            return dpari_say(DPAR_E_RANGE, why, "fsdp: unit # has more than 2^48 elements", u, 0, 0,
+                             0);
         }
-        *total = at + numel[i];
+        *total = at + count[i];
     }
     return DPAR_OK;
 }
 
-/* Counts units into d: params, sums, slots. */
+/* How many slots a pool has, and how many buckets. */
+static void dpari_fsdp_count_slots(dpar_fsdp *d)
+{
+    const dpar_fsdp_desc *o = &d->desc;
+    const int64_t in_use = dpari_most(1, o->units_in_use);
+    d->slots = d->units;
+    d->buckets = d->units;
+    if (!dpari_fsdp_wide(o)) {
+        d->slots = (int32_t)dpari_least(d->full, o->prefetch + in_use);
+    }
+    if (!dpari_fsdp_kept(o)) {
+        d->buckets = (int32_t)dpari_least(d->full, dpari_most(in_use, o->gradient_buffers));
+    }
+}
+
+/* Counts the units of a descriptor into d: parameters, elements and slots. */
 static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsdp_desc *o,
                                     dpar_why *why)
 {
-    const int32_t units = o->units, *params_of = o->params_of;
-    const int64_t align = o->align > 0 ? o->align : 1;
-    int64_t params = 0, total;
+    const int64_t align = dpari_most(1, o->align);
+    int64_t params = 0, total, pool = 1;
     int32_t u;
     dpari_zero(d, sizeof *d);
-    d->options = *o;
-    d->units = units;
-    for (u = 0; u < units; u++) {
+    d->desc = *o;
+    d->units = o->units;
+    for (u = 0; u < d->units; u++) {
+        const int32_t here = dpari_fsdp_params(o, u);
         dpar_status st;
-        if (params_of[u] < 0 || align > (INT64_C(1) << 40)) {
-            return dpari_say(DPAR_E_ARG, why, "fsdp: unit # has # parameters, at multiples of #", u,
-                             params_of[u], align, 0);
+        if (here < 0 || align > (INT64_C(1) << 40)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "fsdp: unit # has # parameters, at multiples of # elements", u, here,
+                             align, 0);
         }
-        st = dpari_fsdp_total(u, params_of[u], o->numel + params, align, &total, why);
+        st = dpari_fsdp_total(u, here, o->count + params, align, &total, why);
         if (st != DPAR_OK) {
             return st;
         }
-        params += params_of[u];
+        params += here;
         total = dpari_ceil_div(total, shards);
         d->shard_sum += total;
         d->whole_sum += total * shards;
         d->largest = dpari_most(d->largest, total * shards);
         d->full += total > 0;
         if (params > INT32_MAX || d->whole_sum > DPARI_FSDP_MOST) {
-            return dpari_say(DPAR_E_RANGE, why, "fsdp: # parameters of # elements so far", params,
-                             d->whole_sum, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why,
+                             "fsdp: the units up to # have # parameters and # elements: at most "
+                             "2^31 - 1 and 2^50",
+                             u, params, d->whole_sum, 0);
         }
     }
     d->params = (int32_t)params;
-    d->slots = dpari_fsdp_wide(o)
-                   ? units
-                   : (int32_t)dpari_least(d->full, o->prefetch + dpari_most(1, o->at_once));
-    d->buckets =
-        dpari_fsdp_kept(o)
-            ? units
-            : (int32_t)dpari_least(d->full, dpari_most(1, dpari_most(o->at_once, o->buffers)));
-    if (d->largest >
-        DPARI_FSDP_MOST / dpari_most(1, dpari_most(dpari_fsdp_wide(o) ? 0 : d->slots,
-                                                   dpari_fsdp_kept(o) ? 0 : d->buckets))) {
+    dpari_fsdp_count_slots(d);
+    if (!dpari_fsdp_wide(o)) {
+        pool = dpari_most(pool, d->slots);
+    }
+    if (!dpari_fsdp_kept(o)) {
+        pool = dpari_most(pool, d->buckets);
+    }
+    if (d->largest > DPARI_FSDP_MOST / pool) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "fsdp: prefetch # and buffers # take rooms for # elements: 2^50 in all",
-                         o->prefetch, o->buffers, d->largest, 0);
+                         "fsdp: # units of up to # elements are kept at once: at most 2^50 "
+                         "elements in all",
+                         pool, d->largest, 0, 0);
     }
     return DPAR_OK;
 }
 
 static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
 {
-    const dpar_fsdp_desc *o = &d->options;
-    const int64_t compute = dpar_type_bytes(o->compute), grad = dpar_type_bytes(o->gradient);
-    const int64_t sums = dpar_type_bytes(dpari_fsdp_sums(o));
+    const dpar_fsdp_desc *o = &d->desc;
+    const int64_t compute = dpar_type_bytes(o->compute_type);
+    const int64_t gradient = dpar_type_bytes(o->gradient_type);
     dpari_zero(s, sizeof *s);
     dpari_fsdp_place(d, NULL, &s->plan);
-    s->weights = dpari_fsdp_wide(o) ? d->whole_sum * compute : 0;
-    s->gathered = dpari_fsdp_wide(o) ? 0 : d->slots * d->largest * compute;
-    s->gradients = dpari_fsdp_kept(o) ? d->whole_sum * grad : d->shard_sum * sums;
-    s->buckets = dpari_fsdp_kept(o) ? 0 : d->buckets * d->largest * grad;
-    s->master = dpari_fsdp_inside(o) ? 0 : d->shard_sum * dpar_type_bytes(o->type);
+    if (dpari_fsdp_wide(o)) {
+        s->weights = d->whole_sum * compute;
+    } else {
+        s->gathered = d->slots * d->largest * compute;
+    }
+    if (dpari_fsdp_kept(o)) {
+        s->gradients = d->whole_sum * gradient;
+    } else {
+        s->gradients = d->shard_sum * dpar_type_bytes(dpari_fsdp_sums(o));
+        s->buckets = d->buckets * d->largest * gradient;
+    }
+    if (!dpari_fsdp_inside(o)) {
+        s->master = d->shard_sum * dpar_type_bytes(o->type);
+    }
     s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) *
                  dpari_optimizer_moments(&o->optimizer);
     s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
@@ -277,27 +345,41 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_desc *options,
-                                                dpar_fsdp_sizes *sizes, dpar_why *why)
+/* Checks a descriptor and counts what it describes. */
+static dpar_status dpari_fsdp_plan(dpar_fsdp *d, int32_t shards, const dpar_fsdp_desc *desc,
+                                   dpar_fsdp_sizes *sizes, dpar_why *why)
 {
-    dpar_fsdp d;
-    dpar_status st = dpari_fsdp_judge(shards, options, why);
-    if (st == DPAR_OK && sizes == NULL) {
-        st = dpari_say(DPAR_E_ARG, why, "fsdp: sizes is NULL", 0, 0, 0, 0);
+    dpar_fsdp_desc full;
+    dpar_status st;
+    if (desc == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: the descriptor is NULL", 0, 0, 0, 0);
     }
-    if (st == DPAR_OK) {
-        st = dpari_fsdp_count(&d, shards, options, why);
+    full = dpari_fsdp_complete(desc);
+    st = dpari_fsdp_judge(shards, &full, why);
+    if (st != DPAR_OK) {
+        return st;
     }
+    st = dpari_fsdp_count(d, shards, &full, why);
     if (st == DPAR_OK) {
-        dpari_fsdp_sizes_of(&d, sizes);
+        dpari_fsdp_sizes_of(d, sizes);
     }
     return st;
 }
 
-/* ---- init and close ---------------------------------------------------------------------------
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int32_t shards,
+                                                     const dpar_fsdp_desc *desc, dpar_why *why)
+{
+    dpar_fsdp d;
+    if (sizes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_fsdp_sizes_init: sizes is NULL", 0, 0, 0, 0);
+    }
+    return dpari_fsdp_plan(&d, shards, desc, sizes, why);
+}
+
+/* ---- make and free ----------------------------------------------------------------------------
  */
 
-/* What all ranks must give alike in dpar_fsdp_init or dpar_fsdp_load. */
+/* What all ranks must give alike in dpar_fsdp_make or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
     const dpar_comm *shard; /* across replicas; NULL: within one */
     const dpar_fsdp *d;
@@ -321,21 +403,21 @@ static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_g
 static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    const dpar_fsdp_desc *o = &g->d->options;
+    const dpar_fsdp_desc *o = &g->d->desc;
     const dpar_optimizer *m = &o->optimizer;
     int32_t i;
     dpari_fsdp_state_place(f, g);
     dpari_fact(f, "the number of units", 0, g->d->units);
     dpari_fact(f, "zero", 0, o->zero);
     dpari_fact_type(f, "type", 0, o->type);
-    dpari_fact_type(f, "compute", 0, o->compute);
-    dpari_fact_type(f, "gradient", 0, o->gradient);
+    dpari_fact_type(f, "compute_type", 0, o->compute_type);
+    dpari_fact_type(f, "gradient_type", 0, o->gradient_type);
     dpari_fact(f, "prefetch", 0, o->prefetch);
-    dpari_fact(f, "buffers", 0, dpari_most(1, o->buffers));
-    dpari_fact(f, "at_once", 0, dpari_most(1, o->at_once));
-    dpari_fact(f, "once", 0, o->once);
+    dpari_fact(f, "gradient_buffers", 0, dpari_most(1, o->gradient_buffers));
+    dpari_fact(f, "units_in_use", 0, dpari_most(1, o->units_in_use));
+    dpari_fact(f, "reduce_last", 0, o->reduce_last);
     dpari_fact(f, "sum", 0, o->sum);
-    dpari_fact(f, "assigned", 0, o->assigned);
+    dpari_fact(f, "overwrite_gradients", 0, o->overwrite_gradients);
     dpari_fact(f, "align", 0, dpari_most(1, o->align));
     dpari_fact(f, "optimizer.kind", 0, m->kind);
     dpari_fact(f, "optimizer.nesterov", 0, m->nesterov);
@@ -348,10 +430,10 @@ static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
     dpari_fact_real(f, "optimizer.momentum", 0, m->momentum);
     dpari_fact_real(f, "optimizer.decay", 0, m->decay);
     for (i = 0; i < g->d->units; i++) {
-        dpari_fact(f, "params_of[#]", i, o->params_of[i]);
+        dpari_fact(f, "params_per_unit[#]", i, dpari_fsdp_params(o, i));
     }
     for (i = 0; i < g->d->params; i++) {
-        dpari_fact(f, "numel[#]", i, o->numel[i]);
+        dpari_fact(f, "count[#]", i, o->count[i]);
     }
 }
 
@@ -366,8 +448,7 @@ static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *f, const void *given)
 /* Where each unit and parameter lies. */
 static dpar_status dpari_fsdp_lay(dpar_fsdp *d, dpar_why *why)
 {
-    const int32_t *params_of = d->options.params_of;
-    const int64_t *numel = d->options.numel;
+    const int64_t *count = d->desc.count;
     int64_t shard_at = 0, whole_at = 0;
     uint64_t key = 0;
     int32_t u, i, first = 0;
@@ -376,14 +457,14 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *d, dpar_why *why)
         dpar_status st;
         dpari_zero(n, sizeof *n);
         n->first = first;
-        n->last = first + params_of[u];
-        st = dpari_flat_init(&n->flat, params_of[u], numel + first, dpari_most(1, d->options.align),
+        n->last = first + dpari_fsdp_params(&d->desc, u);
+        st = dpari_flat_init(&n->flat, n->last - first, count + first, dpari_most(1, d->desc.align),
                              d->shard->size, d->start + first, why);
         if (st != DPAR_OK) {
             return st;
         }
         for (i = first; i < n->last; i++) {
-            d->numel[i] = numel[i];
+            d->count[i] = count[i];
             d->home[i] = u;
         }
         n->shard_at = shard_at;
@@ -410,20 +491,23 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *d, dpar_why *why)
 /* The registered memory in its parts. */
 static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_why *why)
 {
-    const int64_t moment = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&d->options));
+    const int64_t moment = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&d->desc));
     void *memory = NULL;
     unsigned char *at;
     dpar_status st = dpar_comm_alloc(d->shard, dpari_most(64, s->registered), &memory);
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "fsdp: no memory for # B", s->registered, 0, 0, 0);
+        return dpari_say_word(st, why, "@: no memory for # bytes", "fsdp", DPARI_WHOLE,
+                              s->registered, 0, 0, 0);
     }
     at = d->memory = (unsigned char *)memory;
     d->weights = at; /* whole or a pool: one of both is 0 */
     at += dpari_room_up(s->weights) + dpari_room_up(s->gathered);
     d->grads = at; /* whole gradients, or buckets and then sums */
-    at += dpari_fsdp_kept(&d->options) ? dpari_room_up(s->gradients) : dpari_room_up(s->buckets);
+    if (!dpari_fsdp_kept(&d->desc)) {
+        at += dpari_room_up(s->buckets);
+    }
     d->sums = at;
-    at += dpari_fsdp_kept(&d->options) ? 0 : dpari_room_up(s->gradients);
+    at += dpari_room_up(s->gradients);
     d->master = at;
     at += dpari_room_up(s->master);
     d->moment[0] = at;
@@ -463,65 +547,56 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
     return within == DPAR_OK ? dpari_agree(shard, st, why) : st; /* what failed across alone */
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                               const dpar_fsdp_desc *options, dpar_fsdp **fsdp,
-                                               dpar_why *why)
+/* Lays out what was counted, in memory that has been provided. */
+static dpar_status dpari_fsdp_build(dpar_fsdp *d, dpar_comm *c, const dpar_fsdp_sizes *sizes,
+                                    dpar_why *why)
 {
-    dpar_fsdp counted, *d = (dpar_fsdp *)memory;
-    dpar_comm *replicas = options != NULL ? options->replicas : NULL;
+    int64_t plan;
+    dpar_status st;
+    dpari_fsdp_place(d, d, &plan);
+    d->shard = c;
+    d->replicas = d->desc.replicas;
+    st = dpari_fsdp_lay(d, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_fsdp_take(d, sizes, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *desc,
+                                               dpar_fsdp **fsdp, dpar_why *why)
+{
+    dpar_fsdp counted, *d;
     dpar_fsdp_sizes sizes;
     dpari_fsdp_given given;
-    int64_t needed;
+    dpar_comm *replicas;
+    void *memory = NULL;
     dpar_status st;
     if (c == NULL || fsdp == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: communicator or result is NULL", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "dpar_fsdp_make: the communicator or the result is NULL",
+                         0, 0, 0, 0);
     }
-    st = dpari_fsdp_judge(c->size, options, why);
+    replicas = desc != NULL ? desc->replicas : NULL;
+    sizes.plan = 0;
+    st = dpari_fsdp_plan(&counted, c->size, desc, &sizes, why);
     if (st == DPAR_OK) {
-        st = dpari_fsdp_count(&counted, c->size, options, why);
-    }
-    if (st == DPAR_OK) {
-        dpari_fsdp_sizes_of(&counted, &sizes);
-        st = dpari_room_check(memory, bytes, sizes.plan, "fsdp", why);
+        st = dpari_made_memory(c, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }
     dpari_zero(&given, sizeof given);
     given.d = &counted;
     st = dpari_fsdp_agree(c, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    *d = counted;
-    dpari_fsdp_place(d, memory, &needed);
-    d->shard = c;
-    d->replicas = replicas;
-    st = dpari_fsdp_lay(d, why);
-    st = st == DPAR_OK ? dpari_fsdp_take(d, &sizes, why) : st;
-    st = dpari_fsdp_agree(c, replicas, st, "fsdp", NULL, &given, why);
-    if (st != DPAR_OK) {
+    if (st == DPAR_OK) {
+        d = (dpar_fsdp *)memory;
+        *d = counted;
+        st = dpari_fsdp_agree(c, replicas, dpari_fsdp_build(d, c, &sizes, why), "fsdp", NULL,
+                              &given, why);
+        if (st == DPAR_OK) {
+            *fsdp = d;
+            return DPAR_OK;
+        }
         dpari_fsdp_give_back(d);
-        return st;
     }
-    *fsdp = d;
-    return DPAR_OK;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *options,
-                                               dpar_fsdp **fsdp, dpar_why *why)
-{
-    dpar_fsdp_sizes sizes;
-    void *memory;
-    dpar_status st;
-    sizes.plan = 0;
-    memory = c == NULL || dpar_fsdp_bytes(c->size, options, &sizes, NULL) != DPAR_OK
-                 ? NULL
-                 : dpari_made_room(c, sizes.plan);
-    st = dpar_fsdp_init(memory, memory != NULL ? sizes.plan : 0, c, options, fsdp, why);
-    return dpari_made_or(st, memory);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
-{
-    return dpari_made_end(dpar_fsdp_close(d), d);
+    return dpari_made_failed(st, desc != NULL ? desc->memory : NULL, memory, sizes.plan, why);
 }
 
 static int dpari_fsdp_broken(const dpar_fsdp *d)
@@ -538,7 +613,9 @@ static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *d)
         dpari_fsdp_slot *s = &d->slot[i];
         if (s->unit >= 0) {
             const dpar_status w = dpar_wait(&s->work);
-            st = st == DPAR_OK ? w : st;
+            if (st == DPAR_OK) {
+                st = w;
+            }
             d->unit[s->unit].slot = -1;
             s->unit = -1;
         }
@@ -546,26 +623,28 @@ static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *d)
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_close(dpar_fsdp *d)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
 {
     int32_t i;
     if (d == NULL) {
         return DPAR_OK;
     }
     if (d->under_way && !dpari_fsdp_broken(d)) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: a pass is under way", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_free: the pass has not ended", 0,
+                                0, 0, 0);
     }
+    /* A communicator that broke within a pass still has operations, which end here. */
     (void)dpari_fsdp_forget(d);
-    for (i = 0; i < d->buckets; i++) { /* broken in the middle of a pass: the engine lets go */
+    for (i = 0; i < d->buckets; i++) {
         (void)dpar_wait(&d->bucket[i].work);
     }
     for (i = 0; i < d->units; i++) {
         (void)dpar_wait(&d->unit[i].across);
     }
     dpari_fsdp_give_back(d);
-    d->memory = NULL;
-    d->pinned = 0;
-    d->units = d->params = d->buckets = 0; /* nothing of it is used again */
+    if (d->desc.memory == NULL) {
+        dpari_made_give(d);
+    }
     return DPAR_OK;
 }
 
@@ -583,7 +662,7 @@ static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const 
     call.out = out;
     call.count = d->unit[u].flat.shard;
     if (kind == DPAR_CALL_REDUCE_SCATTER) {
-        call.op = d->options.sum ? DPAR_SUM : DPAR_AVG;
+        call.op = d->desc.sum ? DPAR_SUM : DPAR_AVG;
     }
     return dpar_post(d->shard, &call, work);
 }
@@ -598,15 +677,14 @@ static int dpari_fsdp_is_unit(const dpar_fsdp *d, int32_t u)
 
 static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *d, int32_t slot)
 {
-    const int64_t at = dpari_fsdp_wide(&d->options) ? d->unit[slot].whole_at : slot * d->largest;
-    return d->weights + at * dpar_type_bytes(d->options.compute);
+    const int64_t at = dpari_fsdp_wide(&d->desc) ? d->unit[slot].whole_at : slot * d->largest;
+    return d->weights + at * dpar_type_bytes(d->desc.compute_type);
 }
 
 static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *d, int32_t bucket)
 {
-    const int64_t at =
-        dpari_fsdp_kept(&d->options) ? d->unit[bucket].whole_at : bucket * d->largest;
-    return d->grads + at * dpar_type_bytes(d->options.gradient);
+    const int64_t at = dpari_fsdp_kept(&d->desc) ? d->unit[bucket].whole_at : bucket * d->largest;
+    return d->grads + at * dpar_type_bytes(d->desc.gradient_type);
 }
 
 /* This rank's shard in a whole unit, in bytes. */
@@ -617,20 +695,20 @@ static int64_t dpari_fsdp_own(const dpar_fsdp *d, int32_t u, int32_t type)
 
 static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *d, int32_t u)
 {
-    if (dpari_fsdp_inside(&d->options)) {
-        return dpari_fsdp_slot_at(d, u) + dpari_fsdp_own(d, u, d->options.compute);
+    if (dpari_fsdp_inside(&d->desc)) {
+        return dpari_fsdp_slot_at(d, u) + dpari_fsdp_own(d, u, d->desc.compute_type);
     }
-    return d->master + d->unit[u].shard_at * dpar_type_bytes(d->options.type);
+    return d->master + d->unit[u].shard_at * dpar_type_bytes(d->desc.type);
 }
 
 /* Where this rank's shard of gradients is reduced, and its type. */
 static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *d, int32_t u, int32_t *type)
 {
-    if (dpari_fsdp_kept(&d->options)) {
-        *type = d->options.gradient;
+    if (dpari_fsdp_kept(&d->desc)) {
+        *type = d->desc.gradient_type;
         return dpari_fsdp_bucket_at(d, u) + dpari_fsdp_own(d, u, *type);
     }
-    *type = dpari_fsdp_sums(&d->options);
+    *type = dpari_fsdp_sums(&d->desc);
     return d->sums + d->unit[u].shard_at * dpar_type_bytes(*type);
 }
 
@@ -640,7 +718,7 @@ static unsigned char *dpari_fsdp_settled(const dpar_fsdp *d, int32_t u, int32_t 
     dpari_fsdp_unit *n = &d->unit[u];
     unsigned char *at = dpari_fsdp_reduced_at(d, u, type);
     const int64_t bytes = n->flat.shard * dpar_type_bytes(*type);
-    if (n->fresh && dpari_fsdp_kept(&d->options)) { /* all of it: later passes add to it */
+    if (n->fresh && dpari_fsdp_kept(&d->desc)) { /* all of it: later passes add to it */
         (void)dpari_do_copy(d->shard, dpari_fsdp_bucket_at(d, u), NULL, bytes * d->shard->size);
     } else if (n->fresh) {
         (void)dpari_do_copy(d->shard, at, NULL, bytes);
@@ -651,8 +729,7 @@ static unsigned char *dpari_fsdp_settled(const dpar_fsdp *d, int32_t u, int32_t 
 
 static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *d, int32_t k, int32_t u)
 {
-    return d->moment[k] +
-           d->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&d->options));
+    return d->moment[k] + d->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&d->desc));
 }
 
 /* The number of its shard's first element among all. */
@@ -671,31 +748,40 @@ DPAR_API DPARI_COLD const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
     if (!n->used || (n->slot < 0 && n->flat.shard > 0)) {
         return NULL;
     }
-    return n->slot < 0
-               ? d->weights
-               : dpari_fsdp_slot_at(d, n->slot) + d->start[i] * dpar_type_bytes(d->options.compute);
+    if (n->slot < 0) {
+        return d->weights; /* a unit without elements: any address that is not NULL */
+    }
+    return dpari_fsdp_slot_at(d, n->slot) + d->start[i] * dpar_type_bytes(d->desc.compute_type);
 }
 
 DPAR_API DPARI_COLD void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i, int *adds)
 {
-    const int there = d != NULL && i >= 0 && i < d->params;
-    const dpari_fsdp_unit *n = there ? &d->unit[d->home[i]] : NULL;
+    const dpari_fsdp_unit *n;
     if (adds != NULL) {
-        *adds = n == NULL || n->adds;
+        *adds = 1;
     }
-    if (n == NULL || n->state != DPARI_FSDP_OPEN) {
+    if (d == NULL || i < 0 || i >= d->params) {
         return NULL;
     }
-    return n->bucket < 0 ? d->grads
-                         : dpari_fsdp_bucket_at(d, n->bucket) +
-                               d->start[i] * dpar_type_bytes(d->options.gradient);
+    n = &d->unit[d->home[i]];
+    if (adds != NULL) {
+        *adds = n->adds;
+    }
+    if (n->state != DPARI_FSDP_OPEN) {
+        return NULL;
+    }
+    if (n->bucket < 0) {
+        return d->grads; /* a unit without elements */
+    }
+    return dpari_fsdp_bucket_at(d, n->bucket) +
+           d->start[i] * dpar_type_bytes(d->desc.gradient_type);
 }
 
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
 {
     dpar_piece unwanted;
     return d != NULL && i >= 0 && i < d->params &&
-           dpari_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
+           dpari_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->count[i], d->shard->rank,
                             piece != NULL ? piece : &unwanted);
 }
 
@@ -708,16 +794,22 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const voi
     if (d == NULL) {
         return DPAR_E_ARG;
     }
-    if (i < 0 || i >= d->params || d->under_way) {
+    if (d->under_way) {
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_set: the pass has not ended", 0, 0,
+                                0, 0);
+    }
+    if (i < 0 || i >= d->params) {
+        return dpari_comm_wrong(
+            d->shard, DPAR_E_ARG,
+            "dpar_fsdp_set: parameter # does not exist (the model has # parameters)", i, d->params,
+            0, 0);
+    }
+    if (values == NULL && d->count[i] > 0) {
         return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "fsdp: parameter # of # is set (pass under way: #)", i, d->params,
-                                d->under_way, 0);
+                                "dpar_fsdp_set: the # values of parameter # are NULL", d->count[i],
+                                i, 0, 0);
     }
-    if (values == NULL && d->numel[i] > 0) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: the # values of parameter # are NULL",
-                                d->numel[i], i, 0, 0);
-    }
-    each = dpar_type_bytes(d->options.type);
+    each = dpar_type_bytes(d->desc.type);
     st = dpari_fsdp_forget(d);
     if (st == DPAR_OK && dpar_fsdp_piece(d, i, &piece)) {
         st = dpari_do_copy(d->shard, dpari_fsdp_master_at(d, d->home[i]) + piece.in_shard * each,
@@ -732,7 +824,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const voi
 /* "unit 'wte'" or "unit 3". */
 static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *d, dpar_text *t, int32_t u)
 {
-    const char *name = d->options.names != NULL ? d->options.names[u] : NULL;
+    const char *name = d->desc.names != NULL ? d->desc.names[u] : NULL;
     dpar_text_put(t, name != NULL ? "unit '" : "unit ");
     if (name != NULL) {
         dpari_text_print(t, "%s'", name);
@@ -749,24 +841,26 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_
     dpar_text t;
     int32_t v, n = 0;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpar_text_put(&t, gradients ? "fsdp: no room for the gradients of "
-                                : "fsdp: no room for the weights of ");
+    dpar_text_put(&t, gradients ? "fsdp: no memory is left for the gradients of "
+                                : "fsdp: no memory is left for the weights of ");
     dpari_fsdp_put_unit(d, &t, u);
     dpar_text_put(&t, " beside those of ");
     for (v = 0; v < d->units; v++) {
-        if (gradients ? d->unit[v].state == DPARI_FSDP_OPEN : d->unit[v].used) {
-            if (n < NAMED) {
-                dpar_text_put(&t, n > 0 ? ", " : "");
-                dpari_fsdp_put_unit(d, &t, v);
-            }
-            n++;
+        const int holds = gradients ? d->unit[v].state == DPARI_FSDP_OPEN : d->unit[v].used;
+        if (!holds) {
+            continue;
         }
+        if (n < NAMED) {
+            dpar_text_put(&t, n > 0 ? ", " : "");
+            dpari_fsdp_put_unit(d, &t, v);
+        }
+        n++;
     }
     if (n > NAMED) {
         dpar_text_put(&t, " and # more");
     }
-    dpar_text_put(&t, gradients ? ", which are not ready: options.at_once"
-                                : ", which are in use: options.at_once");
+    dpar_text_put(&t, gradients ? ", which are not ready; desc.units_in_use sets how many"
+                                : ", which are in use; desc.units_in_use sets how many");
     return dpari_comm_wrong(d->shard, DPAR_E_ROOM, why.text, n - NAMED, 0, 0, 0);
 }
 
@@ -775,7 +869,7 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_
 static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
 {
     int32_t i, best = -1;
-    if (dpari_fsdp_wide(&d->options)) {
+    if (dpari_fsdp_wide(&d->desc)) {
         return u;
     }
     for (i = 0; i < d->slots; i++) {
@@ -796,11 +890,11 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_
 /* This rank's masters become its piece of the gathered weights, of another type. */
 static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
 {
-    const dpar_fsdp_desc *o = &d->options;
+    const dpar_fsdp_desc *o = &d->desc;
     const int64_t count = d->unit[u].flat.shard;
     dpar_mem_round r;
-    if (o->compute != DPAR_BF16 || !o->optimizer.stochastic) {
-        return dpari_do_convert(d->shard, to, o->compute, dpari_fsdp_master_at(d, u), o->type,
+    if (o->compute_type != DPAR_BF16 || !o->optimizer.stochastic) {
+        return dpari_do_convert(d->shard, to, o->compute_type, dpari_fsdp_master_at(d, u), o->type,
                                 count, 0);
     }
     dpari_zero(&r, sizeof r);
@@ -841,14 +935,14 @@ static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo
     }
     whole = dpari_fsdp_slot_at(d, slot);
     mine = dpari_fsdp_master_at(d, u);
-    if (d->options.type != d->options.compute) {
-        mine = whole + dpari_fsdp_own(d, u, d->options.compute);
+    if (d->desc.type != d->desc.compute_type) {
+        mine = whole + dpari_fsdp_own(d, u, d->desc.compute_type);
         st = dpari_fsdp_cast(d, u, mine);
         if (st != DPAR_OK) {
             return st;
         }
     }
-    st = dpari_fsdp_post(d, DPAR_CALL_ALL_GATHER, u, mine, whole, d->options.compute, &s->work);
+    st = dpari_fsdp_post(d, DPAR_CALL_ALL_GATHER, u, mine, whole, d->desc.compute_type, &s->work);
     if (st == DPAR_OK) {
         s->unit = u;
         n->slot = slot;
@@ -859,7 +953,7 @@ static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo
 /* Unit u and those after it in this direction. */
 static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
 {
-    const int64_t ahead = d->options.prefetch;
+    const int64_t ahead = d->desc.prefetch;
     const int32_t lo = back ? (int32_t)dpari_most(0, u - ahead) : u;
     const int32_t hi = back ? u : (int32_t)dpari_least(d->units - 1, u + ahead);
     int32_t k;
@@ -873,11 +967,10 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
     if (st == DPAR_MORE && d->unit[u].slot < 0 && d->unit[u].flat.shard > 0) {
         return dpari_fsdp_no_room(d, u, 0);
     }
-    st = st == DPAR_MORE ? DPAR_OK : st;
-    if (st == DPAR_OK && d->unit[u].slot >= 0) {
-        st = dpar_wait(&d->slot[d->unit[u].slot].work);
+    if (st < DPAR_OK || d->unit[u].slot < 0) {
+        return st < DPAR_OK ? st : DPAR_OK;
     }
-    return st;
+    return dpar_wait(&d->slot[d->unit[u].slot].work);
 }
 
 /* ---- gradients --------------------------------------------------------------------------------
@@ -923,7 +1016,7 @@ static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type,
 /* Completes the reduction of bucket b. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 {
-    const dpar_fsdp_desc *o = &d->options;
+    const dpar_fsdp_desc *o = &d->desc;
     dpari_fsdp_slot *s = &d->bucket[b];
     const int32_t u = s->unit;
     dpari_fsdp_unit *n = &d->unit[u];
@@ -937,12 +1030,14 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
         return st;
     }
     if (!dpari_fsdp_kept(o) && !s->straight) {
-        const unsigned char *came = dpari_fsdp_bucket_at(d, b) + dpari_fsdp_own(d, u, o->gradient);
-        if (n->fresh && o->gradient != type) {
-            st = dpari_do_convert(d->shard, reduced, type, came, o->gradient, n->flat.shard, 0);
+        const unsigned char *came =
+            dpari_fsdp_bucket_at(d, b) + dpari_fsdp_own(d, u, o->gradient_type);
+        if (n->fresh && o->gradient_type != type) {
+            st =
+                dpari_do_convert(d->shard, reduced, type, came, o->gradient_type, n->flat.shard, 0);
         } else {
             reduced = dpari_fsdp_settled(d, u, &type);
-            st = dpari_fsdp_add(d, reduced, type, came, o->gradient, n->flat.shard);
+            st = dpari_fsdp_add(d, reduced, type, came, o->gradient_type, n->flat.shard);
         }
     }
     n->fresh = 0;
@@ -958,35 +1053,51 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 static dpar_status dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whole)
 {
     dpari_fsdp_unit *n = &d->unit[u];
-    const int64_t each = dpar_type_bytes(d->options.gradient), all = n->flat.shard * d->shard->size;
-    const int earlier = dpari_fsdp_kept(&d->options) && !n->fresh;
+    const int64_t each = dpar_type_bytes(d->desc.gradient_type),
+                  all = n->flat.shard * d->shard->size;
+    const int earlier = dpari_fsdp_kept(&d->desc) && !n->fresh;
     dpar_status st = DPAR_OK;
     int64_t at = 0;
     int32_t i;
-    n->adds = earlier || !d->options.assigned;
-    n->fresh = n->fresh && !dpari_fsdp_kept(&d->options);
+    n->adds = earlier || !d->desc.overwrite_gradients;
+    n->fresh = n->fresh && !dpari_fsdp_kept(&d->desc);
     if (earlier) {
         return DPAR_OK;
     }
-    for (i = n->first; i < n->last && d->options.assigned && st == DPAR_OK; i++) {
+    for (i = n->first; i < n->last && d->desc.overwrite_gradients && st == DPAR_OK; i++) {
         st = dpari_do_copy(d->shard, whole + at * each, NULL, (d->start[i] - at) * each);
-        at = d->start[i] + d->numel[i];
+        at = d->start[i] + d->count[i];
     }
-    return st == DPAR_OK ? dpari_do_copy(d->shard, whole + at * each, NULL, (all - at) * each) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_do_copy(d->shard, whole + at * each, NULL, (all - at) * each);
 }
 
-/* Finds a bucket for the gradients of unit u. */
+/* The bucket that a unit's gradients may use: a free one, otherwise that which was sent first; -1
+ * if all hold gradients that are not ready. */
+static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *d)
+{
+    int32_t i, best = -1;
+    for (i = 0; i < d->buckets; i++) {
+        const dpari_fsdp_slot *s = &d->bucket[i];
+        if (s->unit < 0) {
+            return i;
+        }
+        if (s->sent && (best < 0 || s->sent < d->bucket[best].sent)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Gives the gradients of unit u a bucket in which backward computes them. */
 static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
 {
     dpari_fsdp_unit *n = &d->unit[u];
-    int32_t b = u, i;
-    if (n->flat.shard > 0 && !dpari_fsdp_kept(&d->options)) {
-        for (i = 0, b = -1; i < d->buckets && (b < 0 || d->bucket[b].unit >= 0); i++) {
-            const dpari_fsdp_slot *s = &d->bucket[i]; /* a free one; else the one sent first */
-            if (s->unit < 0 || (s->sent && (b < 0 || s->sent < d->bucket[b].sent))) {
-                b = i;
-            }
-        }
+    int32_t b = u;
+    if (n->flat.shard > 0 && !dpari_fsdp_kept(&d->desc)) {
+        b = dpari_fsdp_pick_bucket(d);
         if (b < 0) {
             return dpari_fsdp_no_room(d, u, 1);
         }
@@ -998,19 +1109,19 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
         }
     }
     n->state = DPARI_FSDP_OPEN;
-    if (n->flat.shard > 0) {
-        n->bucket = b;
-        d->bucket[b].unit = u;
-        d->bucket[b].sent = 0;
-        return dpari_fsdp_clear(d, u, dpari_fsdp_bucket_at(d, b));
+    if (n->flat.shard == 0) {
+        return DPAR_OK;
     }
-    return DPAR_OK;
+    n->bucket = b;
+    d->bucket[b].unit = u;
+    d->bucket[b].sent = 0;
+    return dpari_fsdp_clear(d, u, dpari_fsdp_bucket_at(d, b));
 }
 
 /* Posts the reduction of unit u's gradients. */
 static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
 {
-    const dpar_fsdp_desc *o = &d->options;
+    const dpar_fsdp_desc *o = &d->desc;
     dpari_fsdp_unit *n = &d->unit[u];
     dpari_fsdp_slot *s;
     unsigned char *whole, *to;
@@ -1030,10 +1141,10 @@ static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
     }
     s->sent = most + 1;
     to = dpari_fsdp_reduced_at(d, u, &type);
-    s->straight = n->fresh && !dpari_fsdp_kept(o) && type == o->gradient;
+    s->straight = n->fresh && !dpari_fsdp_kept(o) && type == o->gradient_type;
     return dpari_fsdp_post(d, DPAR_CALL_REDUCE_SCATTER, u, whole,
-                           s->straight ? to : whole + dpari_fsdp_own(d, u, o->gradient),
-                           o->gradient, &s->work);
+                           s->straight ? to : whole + dpari_fsdp_own(d, u, o->gradient_type),
+                           o->gradient_type, &s->work);
 }
 
 /* ---- a pass ------------------------------------------------------------------------------------
@@ -1050,14 +1161,15 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *d)
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
 {
     int32_t u;
-    if (d == NULL || dpari_fsdp_broken(d)) {
-        return d == NULL                     ? DPAR_E_ARG
-               : d->shard->status != DPAR_OK ? d->shard->status
-                                             : d->replicas->status;
+    if (d == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (dpari_fsdp_broken(d)) {
+        return d->shard->status != DPAR_OK ? d->shard->status : d->replicas->status;
     }
     if (d->under_way) {
         return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "fsdp: a pass begins before the last has ended", 0, 0, 0, 0);
+                                "dpar_fsdp_begin: the pass before has not ended", 0, 0, 0, 0);
     }
     for (u = 0; u < d->units; u++) {
         d->unit[u].state = DPARI_FSDP_NONE;
@@ -1068,22 +1180,47 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
     return DPAR_OK;
 }
 
+/* Checks the number of a unit and a direction. */
+static dpar_status dpari_fsdp_check_unit(dpar_fsdp *d, int32_t u, int32_t direction)
+{
+    if (!dpari_fsdp_is_unit(d, u)) {
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                "fsdp: unit # does not exist (there are # units)", u, d->units, 0,
+                                0);
+    }
+    if (direction != DPAR_ACTION_FORWARD && direction != DPAR_ACTION_BACKWARD) {
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                "fsdp: direction # of unit # is neither DPAR_ACTION_FORWARD nor "
+                                "DPAR_ACTION_BACKWARD",
+                                direction, u, 0, 0);
+    }
+    return DPAR_OK;
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
     const int32_t back = direction == DPAR_ACTION_BACKWARD;
     dpar_status st;
-    if (!dpari_fsdp_is_unit(d, u) || (direction != DPAR_ACTION_FORWARD && !back)) {
-        return d == NULL ? DPAR_E_ARG
-                         : dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                            "fsdp: unit # of #, direction #: there is none", u,
-                                            d->units, direction, 0);
+    if (d == NULL) {
+        return DPAR_E_ARG;
     }
-    if (d->unit[u].used || (back && (!d->under_way || d->unit[u].state != DPARI_FSDP_NONE))) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                d->unit[u].used ? "fsdp: unit # is in use already"
-                                : d->under_way  ? "fsdp: unit # goes backward twice in a pass"
-                                                : "fsdp: unit # goes backward outside of a pass",
+    st = dpari_fsdp_check_unit(d, u, direction);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (d->unit[u].used) {
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_unshard: unit # is already in use",
                                 u, 0, 0, 0);
+    }
+    if (back && !d->under_way) {
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                "dpar_fsdp_unshard: unit # goes backward outside of a pass", u, 0,
+                                0, 0);
+    }
+    if (back && d->unit[u].state != DPARI_FSDP_NONE) {
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                "dpar_fsdp_unshard: unit # goes backward twice in a pass", u, 0, 0,
+                                0);
     }
     if (d->under_way && d->status != DPAR_OK) {
         return d->status;
@@ -1102,11 +1239,17 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
-    if (!dpari_fsdp_is_unit(d, u) || !d->unit[u].used ||
-        (direction != DPAR_ACTION_FORWARD && direction != DPAR_ACTION_BACKWARD)) {
-        return d == NULL ? DPAR_E_ARG
-                         : dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: unit # is not in use", u,
-                                            0, 0, 0);
+    dpar_status st;
+    if (d == NULL) {
+        return DPAR_E_ARG;
+    }
+    st = dpari_fsdp_check_unit(d, u, direction);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (!d->unit[u].used) {
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_reshard: unit # is not in use", u,
+                                0, 0, 0);
     }
     d->unit[u].used = 0;
     return DPAR_OK;
@@ -1114,11 +1257,14 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
 {
+    if (d == NULL) {
+        return DPAR_E_ARG;
+    }
     if (!dpari_fsdp_is_unit(d, u) || !d->under_way || d->unit[u].state != DPARI_FSDP_OPEN) {
-        return d == NULL ? DPAR_E_ARG
-                         : dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                            "fsdp: unit # of # is ready, but has no gradients now",
-                                            u, d->units, 0, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                "dpar_fsdp_ready: unit # of # was not unsharded for backward in "
+                                "this pass, or is already ready",
+                                u, d->units, 0, 0);
     }
     d->unit[u].state = DPARI_FSDP_DONE;
     if (d->status == DPAR_OK) {
@@ -1138,8 +1284,8 @@ static void dpari_fsdp_look(dpar_fsdp *d)
             (d->last && n->state == DPARI_FSDP_NONE && n->flat.shard > 0)) {
             dpar_why why;
             (void)dpari_say(DPAR_E_ARG, &why,
-                            n->used ? "fsdp: a pass ends while unit # is in use on rank #"
-                                    : "fsdp: a pass ends before unit # is ready on rank #",
+                            n->used ? "dpar_fsdp_end: unit # is still in use on rank #"
+                                    : "dpar_fsdp_end: unit # is not ready on rank #",
                             u, d->shard->rank, 0, 0);
             dpar_comm_abort(d->shard, DPAR_E_ARG, why.text);
             d->status = d->shard->status != DPAR_OK ? d->shard->status : DPAR_E_ARG;
@@ -1150,10 +1296,12 @@ static void dpari_fsdp_look(dpar_fsdp *d)
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *d)
 {
     int32_t b, u;
-    if (d == NULL || !d->under_way) {
-        return d == NULL ? DPAR_E_ARG
-                         : dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: no pass is under way", 0,
-                                            0, 0, 0);
+    if (d == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (!d->under_way) {
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_end: no pass is under way", 0, 0,
+                                0, 0);
     }
     dpari_fsdp_look(d);
     for (b = d->buckets - 1; b >= 0; b--) { /* backward's order, where buckets are units */
@@ -1192,7 +1340,10 @@ static dpar_status dpari_fsdp_squares(dpar_fsdp *d)
         s.sum = &d->squares;
         st = s.count > 0 ? dpari_do_squares(d->shard, &s) : DPAR_OK;
     }
-    return st == DPAR_OK ? dpari_do_wait(d->shard) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_do_wait(d->shard);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
@@ -1202,17 +1353,19 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
     if (d == NULL) {
         return DPAR_E_ARG;
     }
-    if (norm == NULL || d->under_way) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                d->under_way ? "fsdp: a norm before the pass has ended"
-                                             : "fsdp: there is nowhere to put the norm",
-                                0, 0, 0, 0);
+    if (d->under_way) {
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_norm: the pass has not ended", 0,
+                                0, 0, 0);
+    }
+    if (norm == NULL) {
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_norm: norm is NULL", 0, 0, 0, 0);
     }
     st = dpari_fsdp_squares(d);
-    sum = d->squares;
-    if (st == DPAR_OK) {
-        st = dpar_all_reduce(d->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+    if (st != DPAR_OK) {
+        return st;
     }
+    sum = d->squares;
+    st = dpar_all_reduce(d->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     if (st == DPAR_OK) {
         *norm = dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum;
     }
@@ -1223,10 +1376,12 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double
 {
     int32_t u, k;
     dpar_status st;
-    if (d == NULL || d->under_way) {
-        return d == NULL ? DPAR_E_ARG
-                         : dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                            "fsdp: a step before the pass has ended", 0, 0, 0, 0);
+    if (d == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (d->under_way) {
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_step: the pass has not ended", 0,
+                                0, 0, 0);
     }
     st = dpari_fsdp_forget(d);
     if (st != DPAR_OK) {
@@ -1237,19 +1392,19 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double
         dpar_optimizer_piece p;
         dpar_mem_optimize o;
         void *moment[2] = {NULL, NULL};
-        for (k = 0; k < dpari_optimizer_moments(&d->options.optimizer); k++) {
+        for (k = 0; k < dpari_optimizer_moments(&d->desc.optimizer); k++) {
             moment[k] = dpari_fsdp_moment_at(d, k, u);
         }
         dpari_zero(&p, sizeof p);
         p.weight = dpari_fsdp_master_at(d, u);
-        p.weight_type = d->options.type;
+        p.weight_type = d->desc.type;
         p.gradient = dpari_fsdp_settled(d, u, &p.gradient_type);
         p.m = moment[0];
         p.v = moment[1];
         p.count = d->unit[u].flat.shard;
         p.index = dpari_fsdp_key(d, u);
         dpari_zero(&o, sizeof o);
-        o.optimizer = &d->options.optimizer;
+        o.optimizer = &d->desc.optimizer;
         o.piece = &p;
         o.step = d->steps;
         o.rate = rate;
@@ -1262,31 +1417,38 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double
 /* ---- state ------------------------------------------------------------------------------------
  */
 
+/* True if there is such an array of unit u now. Gradients are there between passes. */
+static int dpari_fsdp_has(const dpar_fsdp *d, int32_t array, int32_t u)
+{
+    if (!dpari_fsdp_is_unit(d, u) || array < 0) {
+        return 0;
+    }
+    if (array == DPAR_FSDP_GRADIENT) {
+        return !d->under_way;
+    }
+    return array <= dpari_optimizer_moments(&d->desc.optimizer); /* the masters are array 0 */
+}
+
 DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u,
                                           int64_t *elements, int32_t *type)
 {
-    const int gradient = array == DPAR_FSDP_GRADIENT;
-    const int there =
-        dpari_fsdp_is_unit(d, u) && array >= 0 &&
-        (gradient ? !d->under_way
-                  : array <= dpari_optimizer_moments(
-                                 &d->options.optimizer)); /* the masters are array 0 */
-    int32_t is = DPAR_TYPE_NONE;
+    const int there = dpari_fsdp_has(d, array, u);
+    int32_t of_type = DPAR_TYPE_NONE;
     void *at = NULL;
-    if (there && gradient) {
-        at = dpari_fsdp_settled(d, u, &is);
+    if (there && array == DPAR_FSDP_GRADIENT) {
+        at = dpari_fsdp_settled(d, u, &of_type);
     } else if (there && array == DPAR_FSDP_MASTER) {
-        is = d->options.type;
+        of_type = d->desc.type;
         at = dpari_fsdp_master_at(d, u);
     } else if (there) {
-        is = dpari_fsdp_moment_type(&d->options);
+        of_type = dpari_fsdp_moment_type(&d->desc);
         at = dpari_fsdp_moment_at(d, array - DPAR_FSDP_MOMENT_1, u);
     }
     if (elements != NULL) {
         *elements = there ? d->unit[u].flat.shard : 0;
     }
     if (type != NULL) {
-        *type = is;
+        *type = of_type;
     }
     return at;
 }
@@ -1299,7 +1461,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
     dpar_status st;
     if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1 ||
         ranks - 1 > INT32_MAX - first) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: unit # on # ranks from # on", u, ranks, first, 0);
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "dpar_fsdp_layout: no unit #, or # ranks from rank # on, or layout is NULL", u, ranks,
+            first, 0);
     }
     st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
@@ -1309,12 +1474,32 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
     return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, why);
 }
 
-/* This rank's shard of one array of one unit, from the shards of `ranks`. */
+/* Begins the walk over what this rank needs of a unit that `ranks` ranks saved. */
+static DPARI_COLD dpar_status dpari_fsdp_walk_saved(const dpar_fsdp *d, int32_t u, int32_t ranks,
+                                                    dpar_redistribute_cursor *walk, dpar_why *why)
+{
+    dpar_layout from, to;
+    dpar_status st = dpar_fsdp_layout(d, u, 0, ranks, &from, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpar_fsdp_layout(d, u, 0, d->shard->size, &to, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpar_redistribute_check(&from, &to, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpar_redistribute_first(walk, &from, &to, d->shard->rank, DPAR_TRANSFER_RECV,
+                                   DPAR_REDISTRIBUTE_PRIMARY);
+}
+
+/* Reads this rank's shard of one array of one unit, from the shards of `ranks` ranks. */
 static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u,
                                                   int32_t ranks, dpar_fsdp_read_callback read,
                                                   void *ctx, dpar_why *why)
 {
-    dpar_layout from, to;
     dpar_redistribute_cursor walk;
     dpar_transfer t;
     int64_t count;
@@ -1325,22 +1510,23 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, i
     if (at == NULL || count == 0) {
         return DPAR_OK;
     }
-    st = dpar_fsdp_layout(d, u, 0, ranks, &from, why);
-    st = st == DPAR_OK ? dpar_fsdp_layout(d, u, 0, d->shard->size, &to, why) : st;
-    st = st == DPAR_OK ? dpar_redistribute_check(&from, &to, why) : st;
-    st = st == DPAR_OK ? dpar_redistribute_first(&walk, &from, &to, d->shard->rank,
-                                                 DPAR_TRANSFER_RECV, DPAR_REDISTRIBUTE_PRIMARY)
-                       : st;
-    st = st == DPAR_OK ? dpari_do_copy(d->shard, at, NULL, count * each) : st;
-    st = st == DPAR_OK ? dpari_do_wait(d->shard) : st; /* the user writes next */
+    st = dpari_fsdp_walk_saved(d, u, ranks, &walk, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_do_copy(d->shard, at, NULL, count * each);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_do_wait(d->shard); /* the callback writes next */
     while (st == DPAR_OK && dpar_redistribute_next(&walk, &t)) {
-        st = read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
-        st = st > 0 ? DPAR_OK : st; /* a condition is no failure */
-        if (st != DPAR_OK) {
-            (void)dpari_say(st, why,
-                            "fsdp: reading # elements of array # of unit # that rank # saved "
-                            "failed",
-                            t.extent[0], array, u, t.peer);
+        const dpar_status got =
+            read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
+        if (got < DPAR_OK) { /* a positive status is a condition, not a failure */
+            st = dpari_say(got, why,
+                           "dpar_fsdp_load: reading # elements of array # of unit # that rank # "
+                           "saved failed",
+                           t.extent[0], array, u, t.peer);
         }
     }
     return st;
@@ -1354,12 +1540,14 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int6
     int32_t array, u;
     dpar_status st = DPAR_OK;
     if (d == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: it is NULL", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "dpar_fsdp_load: the fsdp is NULL", 0, 0, 0, 0);
     }
     if (read == NULL || ranks < 1 || steps < 0 || d->under_way) {
-        st = dpari_say(DPAR_E_ARG, why,
-                       "fsdp: state of # ranks after # steps (pass under way: #), or no function",
-                       ranks, steps, d->under_way, 0);
+        st =
+            dpari_say(DPAR_E_ARG, why,
+                      "dpar_fsdp_load: # ranks (1 or more), # steps (0 or more), pass under way: # "
+                      "(0), or read is NULL",
+                      ranks, steps, d->under_way, 0);
     } else {
         st = dpari_fsdp_forget(d);
     }
@@ -1373,6 +1561,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int6
     given.steps = steps;
     st = dpari_fsdp_agree(d->shard, d->replicas, st, "fsdp load", dpari_fsdp_state_load, &given,
                           why);
-    d->steps = st == DPAR_OK ? steps : d->steps;
+    if (st == DPAR_OK) {
+        d->steps = steps;
+    }
     return st;
 }

@@ -13,10 +13,12 @@
  *              `prefetch` units ahead, into a pool of prefetch + 1 units;
  *              gradients as in ZeRO-2
  *
- *     options.units = units; options.params_of = params_of; options.numel = numel;
- *     options.zero = 3; options.type = options.compute = options.gradient = DPAR_F32;
- *     dpar_optimizer_init(&options.optimizer, DPAR_OPTIMIZER_ADAMW);
- *     dpar_fsdp_make(c, &options, &f, &why);
+ *     dpar_fsdp_desc desc = {0};                 ZeRO-3 in f32, a parameter for each unit
+ *     desc.units = units;
+ *     desc.count = count;                        elements of each parameter
+ *     desc.prefetch = 1;
+ *     dpar_optimizer_init(&desc.optimizer, DPAR_OPTIMIZER_ADAMW);
+ *     dpar_fsdp_make(c, &desc, &f, &why);
  *     for (i = 0; i < params; i++) dpar_fsdp_set(f, i, initial[i]);
  *     each step:
  *         dpar_fsdp_zero(f);
@@ -29,7 +31,7 @@
  *             backward, each unit u from the last:
  *                 dpar_fsdp_unshard(f, u, DPAR_ACTION_BACKWARD);
  *                 ... uses the weights, adds to the gradients dpar_fsdp_gradient(f, i, NULL)
- *                     (options.assigned: writes them) ...
+ *                     (desc.overwrite_gradients: writes them) ...
  *                 dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD);
  *                 dpar_fsdp_ready(f, u);       later, if the gradients are computed later
  *             dpar_fsdp_end(f);
@@ -37,26 +39,27 @@
  *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
  *     dpar_fsdp_free(f);
  *
- * dpar_fsdp_bytes, _init and _close do the same in memory of yours; dpar_fsdp_bytes also helps to
- * plan a job. fsdp_over.h has the common case in fewer lines.
+ * To train with clipped gradients, pass dpar_optimizer_clip(norm, clip) as above; without a clip,
+ * leave dpar_fsdp_norm out and pass 1. dpar_fsdp_sizes_init computes the memory of a rank without a
+ * communicator, to plan a job.
  *
  * Tied weights. A weight that several layers use, such as an embedding that is also the output, is
  * a unit of its own that stays in use. Unshard it before the first of these layers and reshard it
  * after the last, in forward and in backward, and make it ready after its last gradient. Set
- * options.at_once to the number of units that are in use together, which is then 2.
+ * desc.units_in_use to the number of units that are in use together, which is then 2.
  *
  * Evaluation. dpar_fsdp_unshard (DPAR_ACTION_FORWARD) and dpar_fsdp_reshard also work outside of a
  * pass. dpar_fsdp_begin may also be called after forward, just before backward.
  *
  * Pointers. With ZeRO-1 and 2, dpar_fsdp_weight returns the same address in every step. So does
- * dpar_fsdp_gradient if gradients are whole (ZeRO-1, options.once). For weights of ZeRO-3, and for
- * gradients that are shards, ask again after each unshard.
+ * dpar_fsdp_gradient if gradients are whole (ZeRO-1, desc.reduce_last). For weights of ZeRO-3, and
+ * for gradients that are shards, ask again after each unshard.
  *
  * Checkpoints. Each rank writes what dpar_fsdp_state returns for each unit and array.
  * dpar_fsdp_load reads it, on the same or another number of ranks.
  *
  * Hybrids. `c` connects the ranks that share one copy of the model, for instance a node, and
- * options.replicas connects the ranks that hold the same shard of different copies.
+ * desc.replicas connects the ranks that hold the same shard of different copies.
  * dpar_comm_split_axes makes both. Gradients are reduced over c, then their shards are reduced over
  * the replicas once a step.
  *
@@ -68,14 +71,14 @@
  *  - RESHARD calls dpar_fsdp_reshard.
  *  - REDUCE_GRAD calls dpar_fsdp_ready.
  *
- * Let options.prefetch and options.buffers be the number of stages of the rank. If several runs
+ * Let desc.prefetch and desc.gradient_buffers be the number of stages of the rank. If several runs
  * accumulate gradients, each is a pass. Runs with last = 0 leave REDUCE_GRAD out, so call
  * dpar_fsdp_ready for each unit after such a run and before dpar_fsdp_end.
  *
- * Gradients are averaged over the ranks, or summed with options.sum, and summed over micro-batches.
+ * Gradients are averaged over the ranks, or summed with desc.sum, and summed over micro-batches.
  * For the mean over micro-batches, scale the loss by 1 / B or pass that factor to dpar_fsdp_step.
  *
- * Guarantees. Nothing is allocated after init, and dpar_fsdp_sizes lists what init allocates. Sums
+ * Guarantees. Nothing is allocated after make, and dpar_fsdp_sizes lists what make allocates. Sums
  * are computed in rank order, which gives the same bits in every run, whatever is prefetched.
  * Replicas stay equal bit by bit. A unit that is already in the pool is not gathered again. All
  * ranks must visit units in the same order; otherwise calls fail with DPAR_E_MISMATCH, over MPI
@@ -95,39 +98,42 @@
 #include "optimizer.h"
 
 /* Describes an fsdp. Zero it and fill in what differs from the defaults. All ranks give the same
- * values, except replicas and names. */
+ * values, except replicas, names, memory and bytes. */
 typedef struct dpar_fsdp_desc {
-    int32_t units;            /* number of units, in the order of forward */
-    int32_t zero;             /* stage of ZeRO: 1, 2 or 3 */
-    const int32_t *params_of; /* [units] parameters in each unit, 0 or more. Only bytes and init
-                                 read it, as the next */
-    const int64_t *numel;     /* [all parameters] elements of each, 0 or more, unit after unit */
-    dpar_comm *replicas;      /* ranks with the same shard of other copies, made from the same world
-                                 as c; NULL if there are none */
-    /* Type of the master weights, which the optimizer updates: F64 or F32. With BF16 or F16 there
-     * are no masters, and the weights themselves are updated. The optimizer's arrays have the type
-     * that dpar_optimizer_check reports. Required, as are the next two. */
+    int32_t units; /* number of units, in the order of forward */
+    int32_t zero;  /* stage of ZeRO: 1, 2 or 3; 0 selects 3 */
+    /* [units] number of parameters in each unit, 0 or more. NULL selects one parameter a unit. Only
+     * dpar_fsdp_make and dpar_fsdp_sizes_init read it, as the next. */
+    const int32_t *params_per_unit;
+    const int64_t *count; /* [all parameters] elements of each, 0 or more, unit after unit */
+    dpar_comm *replicas;  /* ranks with the same shard of other copies, made from the same world
+                             as c; NULL if there are none */
+    /* Type of the master weights, which the optimizer updates: F64 or F32; 0 selects F32. With BF16
+     * or F16 there are no masters, and the weights themselves are updated. The optimizer's arrays
+     * have the type that dpar_optimizer_check reports. */
     int32_t type;
     /* Type of the weights that forward and backward use and that are gathered: `type`, or F32 for
-     * F64, or BF16 or F16 for F32. */
-    int32_t compute;
-    /* Type in which gradients are computed and reduced: `compute` or a wider one. 16-bit gradients
-     * are summed in F32 and rounded once; ZeRO-1 and `once` round once more over replicas. ZeRO-2
-     * and 3 sum micro-batches in F32, or in F64 if `type` is F64. */
-    int32_t gradient;
-    int32_t prefetch; /* units that are gathered ahead of the one in use, 0 or more */
-    int32_t buffers;  /* ZeRO-2 and 3: units whose gradients may be under way at once. 0 selects
-                         at_once; fewer is DPAR_E_ROOM */
+     * F64, or BF16 or F16 for F32. 0 selects `type`. */
+    int32_t compute_type;
+    /* Type in which gradients are computed and reduced: `compute_type` or a wider one; 0 selects
+     * compute_type. 16-bit gradients are summed in F32 and rounded once; ZeRO-1 and `reduce_last`
+     * round once more over replicas. ZeRO-2 and 3 sum micro-batches in F32, or in F64 if `type` is
+     * F64. */
+    int32_t gradient_type;
+    int32_t prefetch;         /* units that are gathered ahead of the one in use, 0 or more */
+    int32_t gradient_buffers; /* ZeRO-2 and 3: units whose gradients may be under way at once. 0
+                                 selects units_in_use; fewer is DPAR_E_ROOM */
     /* Units that are in use at the same time, or whose gradients are being computed; 0 selects 1.
-     * The pool has prefetch + at_once units. Using more is DPAR_E_ROOM, which names the units. */
-    int32_t at_once;
-    int32_t once; /* ZeRO-2 and 3: 1 keeps gradients whole in all micro-batches and reduces them in
-                     the last, which is less traffic and more memory, as in ZeRO-1 */
-    int32_t sum;  /* 1 computes sums over the ranks; 0 averages */
+     * The pool has prefetch + units_in_use units. Using more is DPAR_E_ROOM, which names the
+     * units. */
+    int32_t units_in_use;
+    int32_t reduce_last; /* ZeRO-2 and 3: 1 keeps gradients whole in all micro-batches and reduces
+                            them in the last, which is less traffic and more memory, as in ZeRO-1 */
+    int32_t sum;         /* 1 computes sums over the ranks; 0 averages */
     /* 0 if backward adds to gradients, which are 0 before. 1 if it writes them, except where
      * dpar_fsdp_gradient asks to add; dpar then need not zero them. Backward must write every
      * element of every parameter of the unit, 0 where there is no gradient. */
-    int32_t assigned;
+    int32_t overwrite_gradients;
     const char *const *names; /* [units] names for messages, kept by you as long as the fsdp exists.
                                  If NULL, messages give the numbers of the units */
     int64_t align;            /* parameters begin in their unit at multiples of this many elements;
@@ -137,43 +143,47 @@ typedef struct dpar_fsdp_desc {
      * Copies in other fsdp objects, such as those of tensor-parallel ranks, stay equal if they have
      * the same place there. */
     dpar_optimizer optimizer;
+    /* Memory of yours for the fsdp's bookkeeping (`plan` of dpar_fsdp_sizes), aligned to 64, as
+     * long as the fsdp exists. NULL with bytes 0: dpar_fsdp_make allocates it. Too few bytes are
+     * DPAR_E_ROOM, and why->bytes tells how many are needed; to ask, set memory NULL and bytes 1.
+     */
+    void *memory;
+    int64_t bytes;
 } dpar_fsdp_desc;
 
 /* Memory of a rank in bytes. `registered` is the sum of the six sizes below it, each rounded up to
  * a multiple of 64. */
 typedef struct dpar_fsdp_sizes {
-    int64_t plan;       /* needed by init from you, aligned to 64 */
-    int64_t registered; /* allocated by init with dpar_comm_alloc; constant until close */
-    int64_t weights;    /* ZeRO-1 and 2: whole weights, of type compute */
-    int64_t gradients;  /* whole, of type gradient, or shards */
+    int64_t plan;       /* the bookkeeping, in desc.memory or allocated by dpar_fsdp_make */
+    int64_t registered; /* allocated by make with dpar_comm_alloc; constant until free */
+    int64_t weights;    /* ZeRO-1 and 2: whole weights, of compute_type */
+    int64_t gradients;  /* whole, of gradient_type, or shards */
     int64_t master;     /* shards; 0 if the masters are pieces of the whole weights */
     int64_t moments;    /* shards of the optimizer's arrays */
-    int64_t gathered;   /* ZeRO-3: prefetch + at_once units, each as large as the largest */
-    int64_t buckets;    /* gradients under way: `buffers` units of that size */
+    int64_t gathered;   /* ZeRO-3: prefetch + units_in_use units, as large as the largest */
+    int64_t buckets;    /* gradients under way: `gradient_buffers` units of that size */
 } dpar_fsdp_sizes;
 
 /* A model that is cut over the ranks: a handle. */
 typedef struct dpar_fsdp dpar_fsdp;
 
 /* Computes the memory of a rank when `shards` ranks share a copy of the model. It needs no
- * communicator and can be used to plan a job. Local. O(params). Fails as dpar_fsdp_init does. */
-DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_desc *options,
-                                     dpar_fsdp_sizes *sizes, dpar_why *why);
+ * communicator and can be used to plan a job. Local. O(params). Fails as dpar_fsdp_make does. */
+DPAR_API dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int32_t shards,
+                                          const dpar_fsdp_desc *desc, dpar_why *why);
 /* Cuts a model over the ranks of c. The weights and the optimizer's state are 0.
  *
- * memory, bytes: the `plan` bytes of dpar_fsdp_bytes, aligned to 64. They are in use until close.
- *
- * Collective over c and options.replicas: all ranks give the same options. Compares them with small
+ * Collective over c and desc.replicas: all ranks give the same descriptor. Compares them with small
  * collectives. Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG, DPAR_E_RANGE,
  * DPAR_E_ROOM or DPAR_E_MEMORY. In the functions below, the message of an error is in c->why. */
-DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_fsdp_desc *options, dpar_fsdp **fsdp, dpar_why *why);
+DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *desc, dpar_fsdp **fsdp,
+                                    dpar_why *why);
 /* Sets the weights of parameter i. All ranks call it with the same values, between steps.
  *
- * values: [numel[i]] the whole parameter, of options.type. Each rank copies its piece.
+ * values: [count[i]] the whole parameter, of desc.type. Each rank copies its piece.
  *
- * Local. O(numel / ranks). Fails with DPAR_E_ARG if there is no such parameter, values is NULL or a
- * pass is under way. */
+ * Local. O(elements / ranks). Fails with DPAR_E_ARG if there is no such parameter, values is NULL
+ * or a pass is under way. */
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
 
 /* ---- a step ---- */
@@ -191,40 +201,40 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
 /* Gathers the weights of unit u, waits until they are complete, and requests those of the
  * `prefetch` units that follow in this direction. In backward it also provides the memory of the
- * unit's gradients. They hold the sum of earlier micro-batches (ZeRO-1, options.once) or 0; with
- * options.assigned they are undefined in place of 0.
+ * unit's gradients. They hold the sum of earlier micro-batches (ZeRO-1, desc.reduce_last) or 0;
+ * with desc.overwrite_gradients they are undefined in place of 0.
  *
  * direction: DPAR_ACTION_FORWARD or DPAR_ACTION_BACKWARD. Forward also works outside of a pass, to
  *            read weights.
  *
  * Collective over c: all ranks call it in the same order. Costs an all-gather of each unit that is
- * not in the pool, in which a rank sends its shard to the other ranks in type compute. Fails with
+ * not in the pool, in which a rank sends its shard to the other ranks in compute_type. Fails with
  * DPAR_E_ARG if there is no such unit, it is already in use, or for backward outside of a pass or a
- * second time in it. Fails with DPAR_E_ROOM, naming the units, if more than options.at_once are in
- * use or have gradients that are not ready. Other errors are those of comm.h. */
+ * second time in it. Fails with DPAR_E_ROOM, naming the units, if more than desc.units_in_use are
+ * in use or have gradients that are not ready. Other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
 /* Ends the use of unit u's weights for now. Local. O(1). Fails with DPAR_E_ARG if they were not in
  * use. */
 DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t direction);
-/* Returns the address of parameter i's weights: numel[i] elements of type compute, aligned to that
+/* Returns the address of parameter i's weights: count[i] elements of compute_type, aligned to that
  * type. Returns NULL unless its unit is between unshard and reshard. Local. O(1). */
 DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
-/* Returns the address where the gradient of parameter i is added, of type gradient. Returns NULL
+/* Returns the address where the gradient of parameter i is added, of gradient_type. Returns NULL
  * unless its unit is between unshard in backward and ready. Local. O(1).
  *
  * adds: set to the `beta` of the matrix product that computes the gradient. 1 means that the
  *       gradient is added to the present contents, 0 that it overwrites them. May be NULL.
  *
- * Without options.assigned it is always 1. With it, it is 1 in two cases. The first is that
+ * Without desc.overwrite_gradients it is always 1. With it, it is 1 in two cases. The first is that
  * gradients were used since dpar_fsdp_zero (by dpar_fsdp_norm, _state or _step). The second is that
- * gradients are kept from one micro-batch to the next (ZeRO-1, options.once) and an earlier
+ * gradients are kept from one micro-batch to the next (ZeRO-1, desc.reduce_last) and an earlier
  * micro-batch of the step had this unit in backward. */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i, int *adds);
 /* Marks the gradients of unit u as complete for this micro-batch, and posts their reduction.
  *
- * Collective over c, in the same order on all ranks. Costs a reduce-scatter of the unit in type
- * gradient; with ZeRO-1 and options.once only in the last micro-batch. Fails with DPAR_E_ARG if the
- * unit has no gradients in this pass; other errors are those of comm.h. */
+ * Collective over c, in the same order on all ranks. Costs a reduce-scatter of the unit in
+ * gradient_type; with ZeRO-1 and desc.reduce_last only in the last micro-batch. Fails with
+ * DPAR_E_ARG if the unit has no gradients in this pass; other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);
 /* Ends the micro-batch. After the last one, the gradients of this rank's shards are reduced.
  *
@@ -314,22 +324,10 @@ typedef dpar_status (*dpar_fsdp_read_callback)(void *ctx, int32_t array, int32_t
 DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps,
                                     dpar_fsdp_read_callback read, void *ctx, dpar_why *why);
 
-/* Closes an fsdp and frees what init allocated. NULL is allowed. Afterwards, as long as the
- * communicators exist and you leave the plan's memory unchanged, the handle is an fsdp without
- * units and parameters.
+/* Frees an fsdp and what make allocated. NULL is allowed. Waits for what is still under way.
  *
  * Collective only in that no other rank may still be in a pass. O(units). Fails with DPAR_E_ARG if
- * a pass is under way on communicators that are not broken. */
-DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
-
-/* Makes an fsdp in memory of its own: dpar_fsdp_bytes, an allocation and dpar_fsdp_init in one.
- *
- * Collective over c and options.replicas. Costs and fails as these do, and with DPAR_E_ROOM if the
- * allocation fails. */
-DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *options, dpar_fsdp **fsdp,
-                                    dpar_why *why);
-/* Frees an fsdp that dpar_fsdp_make or dpar_fsdp_over made, and closes it as dpar_fsdp_close does.
- * NULL is allowed. */
+ * a pass is under way on communicators that are not broken; the fsdp then stays as it is. */
 DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
 
 #endif

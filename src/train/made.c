@@ -61,3 +61,39 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memor
     }
     return st;
 }
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, int64_t bytes,
+                                                        int64_t need, const char *module,
+                                                        void **memory, dpar_why *why)
+{
+    const int64_t past = (int64_t)((uintptr_t)given % DPARI_ROOM_ALIGN);
+    if (given == NULL && bytes == 0) {
+        *memory = dpari_made_room(c, need);
+        if (*memory == NULL) {
+            return dpari_say_word(DPAR_E_MEMORY, why, "@: no memory for # bytes", module,
+                                  DPARI_WHOLE, need, 0, 0, 0);
+        }
+        return DPAR_OK;
+    }
+    *memory = given;
+    if (given != NULL && past == 0 && bytes >= need) {
+        return DPAR_OK;
+    }
+    return dpari_say_word(
+        DPAR_E_ROOM, why,
+        "@: desc.memory must have # bytes at a multiple of 64, but has # bytes, # "
+        "past one",
+        module, DPARI_WHOLE, need, given != NULL ? bytes : 0, past, 0);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_failed(dpar_status st, const void *given,
+                                                        void *memory, int64_t need, dpar_why *why)
+{
+    if (given == NULL) {
+        dpari_made_give(memory);
+    }
+    if (st == DPAR_E_ROOM) {
+        dpari_needs_bytes(why, need);
+    }
+    return st;
+}

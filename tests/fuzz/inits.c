@@ -192,19 +192,23 @@ static void shards(bytes *b)
         params[i] = take(b, 16) ? take(b, 3) : -1;
     }
     o.units = take(b, 16) ? take(b, 4) : -1, o.zero = take(b, 16) ? take(b, 4) : odd32(b);
-    o.params_of = take(b, 32) ? params : NULL, o.numel = take(b, 32) ? numel : NULL;
-    o.type = take(b, 8) ? 1 + take(b, 2) : odd32(b), o.compute = take(b, 8) ? o.type : odd32(b);
-    o.gradient = take(b, 8) ? o.type : odd32(b);
-    o.prefetch = odd32(b), o.buffers = odd32(b), o.at_once = odd32(b), o.once = take(b, 2);
-    o.sum = odd32(b), o.assigned = take(b, 2), o.align = odd64(b);
+    o.params_per_unit = take(b, 32) ? params : NULL, o.count = take(b, 32) ? numel : NULL;
+    o.type = take(b, 8) ? 1 + take(b, 2) : odd32(b),
+    o.compute_type = take(b, 8) ? o.type : odd32(b);
+    o.gradient_type = take(b, 8) ? o.type : odd32(b);
+    o.prefetch = odd32(b), o.gradient_buffers = odd32(b), o.units_in_use = odd32(b),
+    o.reduce_last = take(b, 2);
+    o.sum = odd32(b), o.overwrite_gradients = take(b, 2), o.align = odd64(b);
     o.optimizer = an_optimizer(b);
-    if (fine(dpar_fsdp_bytes(take(b, 4) ? 1 : odd32(b), &o, &sizes, &why)) &&
+    if (fine(dpar_fsdp_sizes_init(&sizes, take(b, 4) ? 1 : odd32(b), &o, &why)) &&
         sizes.registered < MOST && sizes.master < MOST &&
-        fine(dpar_fsdp_bytes(1, &o, &sizes, &why)) && sizes.registered < MOST &&
-        sizes.weights + sizes.gradients + sizes.master + sizes.moments + sizes.gathered < MOST &&
-        (memory = room(sizes.plan)) != NULL) {
-        if (fine(dpar_fsdp_init(memory, sizes.plan, world, &o, &f, &why))) {
-            must(dpar_fsdp_close(f) == DPAR_OK);
+        fine(dpar_fsdp_sizes_init(&sizes, 1, &o, &why)) && sizes.registered < MOST &&
+        sizes.weights + sizes.gradients + sizes.master + sizes.moments + sizes.gathered < MOST) {
+        o.memory = take(b, 2) ? room(sizes.plan) : NULL;
+        memory = o.memory;
+        o.bytes = memory != NULL ? sizes.plan : 0;
+        if (fine(dpar_fsdp_make(world, &o, &f, &why))) {
+            must(dpar_fsdp_free(f) == DPAR_OK);
         }
         free(memory);
     }

@@ -213,25 +213,18 @@ static int ddp(dpar_comm *host, void *arg)
 enum { UNITS = 5 };
 static const int64_t sizes_of[UNITS] = {700, 96, 1311, 260, 33}; /* of which pieces lie apart */
 
-static dpar_fsdp *weights_open(dpar_comm *c, void **memory)
+static dpar_fsdp *weights_open(dpar_comm *c)
 {
-    const int32_t each[UNITS] = {1, 1, 1, 1, 1};
     dpar_fsdp_desc o;
-    dpar_fsdp_sizes bytes;
     dpar_fsdp *f = NULL;
     dpar_why why;
     memset(&o, 0, sizeof o);
-    o.zero = 3;
-    o.type = DPAR_F32;
-    o.compute = o.gradient = DPAR_BF16;
+    o.compute_type = DPAR_BF16;
     o.prefetch = 1;
     o.optimizer.kind = DPAR_OPTIMIZER_SGD;
     o.units = UNITS;
-    o.params_of = each;
-    o.numel = sizes_of;
-    right(dpar_fsdp_bytes(c->size, &o, &bytes, &why), why.text);
-    *memory = room(bytes.plan);
-    right(dpar_fsdp_init(*memory, bytes.plan, c, &o, &f, &why), why.text);
+    o.count = sizes_of;
+    right(dpar_fsdp_make(c, &o, &f, &why), why.text);
     return f;
 }
 
@@ -266,8 +259,8 @@ static uint16_t *weights_read(dpar_fsdp *f, const dpar_comm *c, int u, int on_de
  * with 1 ahead; 3, with 4 ahead), and as all that was gathered counts no longer (set). */
 static void weights(dpar_comm *c, int on_device, uint16_t *to)
 {
-    void *memory, *staged = NULL;
-    dpar_fsdp *f = weights_open(c, &memory);
+    void *staged = NULL;
+    dpar_fsdp *f = weights_open(c);
     if (on_device) {
         right(dpar_comm_alloc(c, 1311 * 4, &staged), c->why.text);
     }
@@ -281,11 +274,10 @@ static void weights(dpar_comm *c, int on_device, uint16_t *to)
     weights_set(f, c, 4, 2, (float *)staged);
     to = weights_read(f, c, 3, on_device, to);
     (void)weights_read(f, c, 4, on_device, to);
-    right(dpar_fsdp_close(f), c->why.text);
+    right(dpar_fsdp_free(f), c->why.text);
     if (on_device) {
         dpar_comm_release(c, staged);
     }
-    free(memory);
 }
 
 static int fsdp(dpar_comm *host, void *arg)

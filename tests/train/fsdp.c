@@ -652,16 +652,16 @@ static void compare(const char *recipe, int32_t zero, int32_t type, int32_t comp
     memset(&o, 0, sizeof o);
     o.zero = zero;
     o.type = type;
-    o.compute = compute;
-    o.gradient = gradient;
+    o.compute_type = compute;
+    o.gradient_type = gradient;
     o.prefetch = 1;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     o.optimizer.moment_type = moment_type;
     units = units_of(&w, params_of, numel);
     o.units = units;
-    o.params_of = params_of;
-    o.numel = numel;
-    CHECK_INT(dpar_fsdp_bytes(RANKS, &o, &z, &why), DPAR_OK);
+    o.params_per_unit = params_of;
+    o.count = numel;
+    CHECK_INT(dpar_fsdp_sizes_init(&z, RANKS, &o, &why), DPAR_OK);
     CHECK((double)(z.weights + z.master) ==
           m.term[DPAR_MEMORY_WEIGHTS] + m.term[DPAR_MEMORY_MASTER]);
     CHECK((double)z.gradients == m.term[DPAR_MEMORY_GRADIENTS]);
@@ -698,18 +698,18 @@ static void test_narrow_bytes(void)
     dpar_why why;
     memset(&o, 0, sizeof o);
     o.zero = 1;
-    o.type = o.compute = o.gradient = DPAR_F32;
+    o.type = o.compute_type = o.gradient_type = DPAR_F32;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     o.units = 1;
-    o.params_of = params_of;
-    o.numel = numel;
-    CHECK_INT(dpar_fsdp_bytes(4, &o, &z, &why), DPAR_OK);
+    o.params_per_unit = params_of;
+    o.count = numel;
+    CHECK_INT(dpar_fsdp_sizes_init(&z, 4, &o, &why), DPAR_OK);
     CHECK_INT(z.moments, 250 * 8);
     o.optimizer.moment_type = DPAR_BF16;
-    CHECK_INT(dpar_fsdp_bytes(4, &o, &z, &why), DPAR_OK);
+    CHECK_INT(dpar_fsdp_sizes_init(&z, 4, &o, &why), DPAR_OK);
     CHECK_INT(z.moments, 250 * 4);
-    o.type = o.compute = o.gradient = DPAR_F64;
-    CHECK_INT(dpar_fsdp_bytes(4, &o, &z, &why), DPAR_E_ARG);
+    o.type = o.compute_type = o.gradient_type = DPAR_F64;
+    CHECK_INT(dpar_fsdp_sizes_init(&z, 4, &o, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
                "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16");
 }
@@ -728,25 +728,26 @@ static void test_huge(void)
         numel[i] = i == 0 ? INT64_C(1) << 48 : 1;
     }
     memset(&o, 0, sizeof o);
-    o.type = o.compute = o.gradient = DPAR_F64;
+    o.type = o.compute_type = o.gradient_type = DPAR_F64;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     for (o.zero = 1; o.zero <= 3; o.zero++) { /* as many as fit, one more */
         o.prefetch = o.zero == 3 ? 3 : SMALL;
-        o.buffers = o.zero == 1 ? SMALL : 4;
+        o.gradient_buffers = o.zero == 1 ? SMALL : 4;
         o.units = SMALL + 1;
-        o.params_of = params_of;
-        o.numel = numel;
-        CHECK_INT(dpar_fsdp_bytes(1, &o, &z, &why), DPAR_OK);
+        o.params_per_unit = params_of;
+        o.count = numel;
+        CHECK_INT(dpar_fsdp_sizes_init(&z, 1, &o, &why), DPAR_OK);
         CHECK(z.registered > 0);
         o.prefetch += o.zero == 3;
-        o.buffers += o.zero == 2;
-        CHECK_INT(dpar_fsdp_bytes(1, &o, &z, &why), o.zero == 1 ? DPAR_OK : DPAR_E_RANGE);
+        o.gradient_buffers += o.zero == 2;
+        CHECK_INT(dpar_fsdp_sizes_init(&z, 1, &o, &why), o.zero == 1 ? DPAR_OK : DPAR_E_RANGE);
     }
-    CHECK_TEXT(why.text, "fsdp: prefetch 4 and buffers 4 take rooms for 281474976710656 elements: "
-                         "2^50 in all");
+    CHECK_TEXT(why.text,
+               "fsdp: 5 units of up to 281474976710656 elements are kept at once: at most "
+               "2^50 elements in all");
     o.zero = 3;
     numel[1] = INT64_MAX;
-    CHECK_INT(dpar_fsdp_bytes(1, &o, &z, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_fsdp_sizes_init(&z, 1, &o, &why), DPAR_E_RANGE);
 }
 
 int main(void)

@@ -145,10 +145,8 @@ static void halos(dpar_comm *c, int last, void *memory)
 static void gradients(dpar_comm *c, int last, void *memory)
 {
     const int64_t numel[2] = {5, 7};
-    const int32_t params_of[2] = {1, 1};
     dpar_ddp_desc o;
     dpar_fsdp_desc p;
-    dpar_fsdp_sizes sizes;
     dpar_ddp *ddp = NULL;
     dpar_fsdp *fsdp = NULL;
     dpar_why why;
@@ -165,23 +163,17 @@ static void gradients(dpar_comm *c, int last, void *memory)
     o.wire = last ? DPAR_F32 : DPAR_TYPE_NONE;
     CHECK_INT(dpar_ddp_init(memory, ROOM, c, &o, &ddp, &why), DPAR_OK);
     CHECK_INT(dpar_ddp_close(ddp), DPAR_OK);
-    for (i = 0; i < 3; i++) {
-        memset(&p, 0, sizeof p);
-        p.units = 2;
-        p.params_of = params_of;
-        p.numel = numel;
-        p.zero = 1 + i;
-        p.type = i == 0 ? DPAR_TYPE_NONE : DPAR_F32;
-        p.compute = i == 1 ? DPAR_TYPE_NONE : DPAR_F32;
-        p.gradient = i == 2 ? DPAR_TYPE_NONE : DPAR_F32;
-        dpar_optimizer_init(&p.optimizer, DPAR_OPTIMIZER_ADAMW);
-        LEFT_OUT(dpar_fsdp_bytes(c->size, &p, &sizes, &why), 1);
-        LEFT_OUT(dpar_fsdp_init(memory, ROOM, c, &p, &fsdp, &why), 1);
-        if (!last) {
-            p.type = p.compute = p.gradient = DPAR_F32;
-        }
-        LEFT_OUT(dpar_fsdp_init(memory, ROOM, c, &p, &fsdp, &why), last);
-    }
+    memset(&p, 0, sizeof p); /* types that are left out have a default there */
+    p.units = 2;
+    p.count = numel;
+    dpar_optimizer_init(&p.optimizer, DPAR_OPTIMIZER_ADAMW);
+    CHECK_INT(dpar_fsdp_make(c, &p, &fsdp, &why), DPAR_OK);
+    (void)dpar_fsdp_state(fsdp, DPAR_FSDP_MASTER, 0, NULL, &i);
+    CHECK_INT(i, DPAR_F32);
+    CHECK_INT(dpar_fsdp_free(fsdp), DPAR_OK);
+    p.type = last ? DPAR_F32 : DPAR_TYPE_NONE; /* given or left out: the same */
+    CHECK_INT(dpar_fsdp_make(c, &p, &fsdp, &why), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(fsdp), DPAR_OK);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
 }
 

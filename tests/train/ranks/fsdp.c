@@ -21,7 +21,7 @@
 #endif
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"
-#define dpar_fsdp_init(m, b, c, o, f, w) (dpar_status) ON_DEVICE(dpar_fsdp_init(m, b, c, o, f, w))
+#define dpar_fsdp_make(c, o, f, w) (dpar_status) ON_DEVICE(dpar_fsdp_make(c, o, f, w))
 #define dpar_fsdp_set(f, i, x) (dpar_status) ON_DEVICE(dpar_fsdp_set(f, i, x))
 #define dpar_fsdp_unshard(f, u, d) (dpar_status) ON_DEVICE(dpar_fsdp_unshard(f, u, d))
 #define dpar_fsdp_reshard(f, u, d) (dpar_status) ON_DEVICE(dpar_fsdp_reshard(f, u, d))
@@ -32,7 +32,7 @@
 #define dpar_fsdp_load(f, n, s, r, x, w) (dpar_status) ON_DEVICE(dpar_fsdp_load(f, n, s, r, x, w))
 #define dpar_fsdp_state(f, a, u, n, t)                                                             \
     (void *)(intptr_t)ON_DEVICE((intptr_t)dpar_fsdp_state(f, a, u, n, t))
-#define dpar_fsdp_close(f) (dpar_status) ON_DEVICE(dpar_fsdp_close(f))
+#define dpar_fsdp_free(f) (dpar_status) ON_DEVICE(dpar_fsdp_free(f))
 #define dpar_comm_alloc(c, bytes, memory) host_alloc(c, bytes, memory)
 #define dpar_comm_release(c, memory) free(memory)
 #endif
@@ -45,6 +45,16 @@
 #define device_zeroed(bytes) calloc(1, (size_t)(bytes))
 #define device_free(at) free(at)
 #endif
+
+/* An fsdp whose bookkeeping is in memory of the test's. */
+static dpar_status make_in(void *memory, int64_t bytes, dpar_comm *c, const dpar_fsdp_desc *o,
+                           dpar_fsdp **f, dpar_why *why)
+{
+    dpar_fsdp_desc desc = *o;
+    desc.memory = memory;
+    desc.bytes = bytes;
+    return dpar_fsdp_make(c, &desc, f, why);
+}
 
 enum {
     UNITS = 7,
@@ -165,8 +175,8 @@ static void draw_types(model *m, uint64_t *seed)
         {DPAR_F32, DPAR_F32, DPAR_F64},   {DPAR_BF16, DPAR_BF16, DPAR_F64}};
     const int32_t *t = types[lot_below(seed, 10)];
     m->o.type = t[0];
-    m->o.compute = t[1];
-    m->o.gradient = t[2];
+    m->o.compute_type = t[1];
+    m->o.gradient_type = t[2];
 }
 
 static void draw(model *m, uint64_t *seed)
@@ -177,9 +187,9 @@ static void draw(model *m, uint64_t *seed)
     draw_types(m, seed);
     m->o.zero = 1 + (int32_t)lot_below(seed, 3);
     m->o.prefetch = (int32_t)lot_below(seed, 4);
-    m->o.buffers = (int32_t)lot_below(seed, 4);
-    m->o.once = (int32_t)lot_below(seed, 2);
-    m->o.assigned = (int32_t)lot_below(seed, 2);
+    m->o.gradient_buffers = (int32_t)lot_below(seed, 4);
+    m->o.reduce_last = (int32_t)lot_below(seed, 2);
+    m->o.overwrite_gradients = (int32_t)lot_below(seed, 2);
     m->o.sum = (m->ranks & (m->ranks - 1)) != 0 || lot_below(seed, 2); /* else averages are exact */
     m->o.align = lot_below(seed, 3) == 0 ? 1 + lot_below(seed, 9) : 0;
     m->o.optimizer = lot_below(seed, 3) > 0 ? adamw() : sgd(0.9 * (double)lot_below(seed, 2));
@@ -340,7 +350,7 @@ static void check_weights(const model *m, int32_t i, int64_t steps)
     if (w == NULL) {
         return;
     }
-    if (m->o.type == DPAR_F32 && m->o.compute == DPAR_BF16 && m->o.optimizer.stochastic) {
+    if (m->o.type == DPAR_F32 && m->o.compute_type == DPAR_BF16 && m->o.optimizer.stochastic) {
         for (e = 0; e < m->numel[i]; e++) {
             put_bf16(expected, e, m->whole[i][0],
                      dpar_random_uniform(m->o.optimizer.seed, (uint64_t)steps,
@@ -348,10 +358,10 @@ static void check_weights(const model *m, int32_t i, int64_t steps)
         }
     } else {
         for (e = 0; e < m->numel[i]; e++) {
-            float_put(expected, e, m->o.compute, float_get(m->whole[i][0], e, m->o.type));
+            float_put(expected, e, m->o.compute_type, float_get(m->whole[i][0], e, m->o.type));
         }
     }
-    CHECK(same(w, expected, m->numel[i], m->o.compute));
+    CHECK(same(w, expected, m->numel[i], m->o.compute_type));
 }
 
 /* Every shard of every array, bit by bit. */
@@ -379,7 +389,7 @@ static void check_state(const model *m)
 
 static int kept(const model *m)
 {
-    return m->o.zero == 1 || m->o.once;
+    return m->o.zero == 1 || m->o.reduce_last;
 }
 
 /* Backward of parameter i: it adds, or assigns where it is told that it may. */
@@ -391,8 +401,8 @@ static void put_gradient(const model *m, int32_t i, int step, int me, int b, int
     CHECK(g != NULL);
     CHECK(m->numel[i] == 0 || told == adds);
     for (e = 0; e < m->numel[i] && g != NULL; e++) {
-        float_put(g, e, m->o.gradient,
-                  (adds ? float_get(g, e, m->o.gradient) : 0.0) + number(step, me, b, i, e));
+        float_put(g, e, m->o.gradient_type,
+                  (adds ? float_get(g, e, m->o.gradient_type) : 0.0) + number(step, me, b, i, e));
     }
 }
 
@@ -416,7 +426,7 @@ static void pass(model *m, int step, int b, int me)
         CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
         for (i = m->first[u]; i < m->first[u + 1]; i++) {
             check_weights(m, i, m->steps);
-            put_gradient(m, i, step, me, b, !m->o.assigned || (kept(m) && b > 0));
+            put_gradient(m, i, step, me, b, !m->o.overwrite_gradients || (kept(m) && b > 0));
         }
         CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
         CHECK_INT(dpar_fsdp_ready(m->f, u), DPAR_OK);
@@ -451,10 +461,10 @@ static void check_wire(const model *m)
             const int32_t at = way % 2 == 0 ? u : m->units - 1 - u;
             const int again = m->o.zero == 3 && at > m->o.prefetch;
             gathers += way == 0 || again;
-            gathered += way == 0 || again ? shard * dpar_type_bytes(m->o.compute) : 0;
+            gathered += way == 0 || again ? shard * dpar_type_bytes(m->o.compute_type) : 0;
         }
         reduces += kept(m) ? 1 : m->batches;
-        reduced += (kept(m) ? 1 : m->batches) * shard * dpar_type_bytes(m->o.gradient);
+        reduced += (kept(m) ? 1 : m->batches) * shard * dpar_type_bytes(m->o.gradient_type);
     }
     CHECK_INT(counted.reduces, reduces);
     CHECK_INT(counted.reduced, reduced);
@@ -506,14 +516,14 @@ static void open_model(model *m, uint64_t seed)
     int32_t i;
     why.text[0] = 0;
     m->o.units = m->units;
-    m->o.params_of = m->params_of;
-    m->o.numel = m->numel;
-    CHECK_INT(dpar_fsdp_bytes(m->shard->size, &m->o, &m->sizes, &why), DPAR_OK);
+    m->o.params_per_unit = m->params_of;
+    m->o.count = m->numel;
+    CHECK_INT(dpar_fsdp_sizes_init(&m->sizes, m->shard->size, &m->o, &why), DPAR_OK);
     m->bytes = m->sizes.plan;
     CHECK_INT(dpar_comm_alloc(m->shard, m->bytes, &m->memory), DPAR_OK);
     count_from(m->shard);
     m->o.replicas = m->replicas;
-    CHECK_INT(dpar_fsdp_init(m->memory, m->bytes, m->shard, &m->o, &m->f, &why), DPAR_OK);
+    CHECK_INT(make_in(m->memory, m->bytes, m->shard, &m->o, &m->f, &why), DPAR_OK);
     CHECK_TEXT(why.text, "");
     CHECK_INT(counted.registered, m->sizes.registered > 64 ? m->sizes.registered : 64);
     reference_open(m, seed);
@@ -525,8 +535,8 @@ static void open_model(model *m, uint64_t seed)
 
 static void close_model(model *m)
 {
-    CHECK_INT(counted.allocations, 1); /* nothing after init */
-    CHECK_INT(dpar_fsdp_close(m->f), DPAR_OK);
+    CHECK_INT(counted.allocations, 1); /* nothing after make */
+    CHECK_INT(dpar_fsdp_free(m->f), DPAR_OK);
     count_end(m->shard);
     CHECK_INT(dpar_barrier(m->shard, NULL), DPAR_OK);
     dpar_comm_release(m->shard, m->memory);
@@ -609,7 +619,7 @@ static void check_sums(const model *m, sums *s, int32_t u)
 static void sequence_ready(model *m, sums *s, int step, int32_t u)
 {
     const double scale = m->o.sum ? 1.0 : 1.0 / m->ranks;
-    const int adds = !m->o.assigned || (kept(m) && s->there[u]);
+    const int adds = !m->o.overwrite_gradients || (kept(m) && s->there[u]);
     int32_t i, r;
     int64_t e;
     for (i = m->first[u]; i < m->first[u + 1]; i++) {
@@ -628,7 +638,7 @@ static void sequence_ready(model *m, sums *s, int step, int32_t u)
  * at once, or after the next unit has begun. */
 static void sequence_pass(model *m, sums *s, int step, uint64_t *seed)
 {
-    const int last = (int)lot_below(seed, 2), wide = kept(m) || m->o.buffers > 1;
+    const int last = (int)lot_below(seed, 2), wide = kept(m) || m->o.gradient_buffers > 1;
     int32_t u, late = -1;
     CHECK_INT(dpar_fsdp_begin(m->f, last), DPAR_OK);
     if (lot_below(seed, 8) == 0) {
@@ -829,7 +839,7 @@ static void load_broken(const model *m, dpar_comm *c, saved *s)
     fails = s->broken && s->read > 0; /* its shards may be empty */
     CHECK_INT(dpar_all_reduce(c, &fails, &fails, 1, DPAR_I64, DPAR_MAX, NULL), DPAR_OK);
     CHECK_INT(st, fails ? DPAR_E_SYSTEM : DPAR_OK);
-    (void)snprintf(expected, sizeof expected, "rank %d: fsdp: ", c->size - 1);
+    (void)snprintf(expected, sizeof expected, "rank %d: dpar_fsdp_load: ", c->size - 1);
     CHECK(!fails || s->broken || strncmp(why.text, expected, strlen(expected)) == 0);
     s->broken = 0;
 }
@@ -1057,16 +1067,16 @@ static void chain_pass(dpar_fsdp *f, const dpar_fsdp_desc *o, int s)
     for (l = 0; l < LAYERS; l++) {
         CHECK_INT(dpar_fsdp_unshard(f, l, DPAR_ACTION_FORWARD), DPAR_OK);
         layer_forward(&a, l, dpar_fsdp_weight(f, 2 * l), dpar_fsdp_weight(f, 2 * l + 1),
-                      o->compute);
+                      o->compute_type);
         CHECK_INT(dpar_fsdp_reshard(f, l, DPAR_ACTION_FORWARD), DPAR_OK);
     }
     loss_backward(&a, s);
     for (l = LAYERS - 1; l >= 0; l--) {
         CHECK_INT(dpar_fsdp_unshard(f, l, DPAR_ACTION_BACKWARD), DPAR_OK);
         if (s < SAMPLES) {
-            layer_backward(&a, l, dpar_fsdp_weight(f, 2 * l), o->compute,
+            layer_backward(&a, l, dpar_fsdp_weight(f, 2 * l), o->compute_type,
                            dpar_fsdp_gradient(f, 2 * l, NULL),
-                           dpar_fsdp_gradient(f, 2 * l + 1, NULL), o->gradient);
+                           dpar_fsdp_gradient(f, 2 * l + 1, NULL), o->gradient_type);
         }
         CHECK_INT(dpar_fsdp_reshard(f, l, DPAR_ACTION_BACKWARD), DPAR_OK);
         CHECK_INT(dpar_fsdp_ready(f, l), DPAR_OK);
@@ -1116,12 +1126,12 @@ static void chain_case(const world *w, int way, dpar_fsdp_desc o, double bound)
     }
     plain_start(&p);
     o.units = LAYERS;
-    o.params_of = params_of;
-    o.numel = numel;
-    CHECK_INT(dpar_fsdp_bytes(w->shard[way]->size, &o, &sizes, &why), DPAR_OK);
+    o.params_per_unit = params_of;
+    o.count = numel;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, w->shard[way]->size, &o, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(w->c, sizes.plan, &memory), DPAR_OK);
     o.replicas = w->replicas[way];
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, w->shard[way], &o, &f, &why), DPAR_OK);
+    CHECK_INT(make_in(memory, sizes.plan, w->shard[way], &o, &f, &why), DPAR_OK);
     for (l = 0; l < LAYERS; l++) {
         for (j = 0; j < 2; j++) {
             for (e = 0; e < chain_numel(l, j); e++) {
@@ -1144,7 +1154,7 @@ static void chain_case(const world *w, int way, dpar_fsdp_desc o, double bound)
         CHECK_INT(dpar_fsdp_step(f, 0.02, dpar_optimizer_clip(norm, 0.1)), DPAR_OK);
     }
     chain_compare(f, &p, &o, bound);
-    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
     CHECK_INT(dpar_barrier(w->c, NULL), DPAR_OK);
     dpar_comm_release(w->c, memory);
 }
@@ -1160,11 +1170,11 @@ static void chains(const world *w)
                 memset(&o, 0, sizeof o);
                 o.zero = zero;
                 o.type = kind == 0 ? DPAR_F64 : DPAR_F32;
-                o.compute = kind == 2 ? DPAR_BF16 : o.type;
-                o.gradient = o.type;
+                o.compute_type = kind == 2 ? DPAR_BF16 : o.type;
+                o.gradient_type = o.type;
                 o.prefetch = (way + kind) % 4;
-                o.buffers = kind + 1;
-                o.once = kind == 1 && way % 2 == 1;
+                o.gradient_buffers = kind + 1;
+                o.reduce_last = kind == 1 && way % 2 == 1;
                 chain_case(w, way, o, kind == 0 ? 1e-12 : kind == 1 ? 1e-5 : 0.02);
             }
         }
@@ -1185,17 +1195,17 @@ static void crossed(dpar_comm *c)
     void *memory = NULL;
     memset(&o, 0, sizeof o);
     o.zero = 3;
-    o.type = o.compute = o.gradient = DPAR_F32;
+    o.type = o.compute_type = o.gradient_type = DPAR_F32;
     o.optimizer = sgd(0.0);
     CHECK_INT(dpar_comm_split(c, c->rank / half, c->rank, &shard), DPAR_OK);
     CHECK_INT(dpar_comm_split(c, other, c->rank, &replicas), DPAR_OK);
     o.units = 1;
-    o.params_of = &params_of;
-    o.numel = &numel;
-    CHECK_INT(dpar_fsdp_bytes(half, &o, &sizes, &why), DPAR_OK);
+    o.params_per_unit = &params_of;
+    o.count = &numel;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, half, &o, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(c, sizes.plan, &memory), DPAR_OK);
     o.replicas = replicas;
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, shard, &o, &f, &why), DPAR_E_MISMATCH);
+    CHECK_INT(make_in(memory, sizes.plan, shard, &o, &f, &why), DPAR_E_MISMATCH);
     (void)dpar_comm_free(shard);
     (void)dpar_comm_free(replicas);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
@@ -1220,7 +1230,7 @@ static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_desc 
     of_ddp.type = DPAR_F32;
     if (c->size > 1) {
         st = c->rank == c->size - 1 ? dpar_ddp_init(memory, bytes, c, &of_ddp, &d, &why)
-                                    : dpar_fsdp_init(memory, bytes, c, o, &f, &why);
+                                    : make_in(memory, bytes, c, o, &f, &why);
         CHECK_INT(st, DPAR_E_MISMATCH);
         CHECK(strstr(why.text, " begins such a plan, rank ") != NULL);
         CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
@@ -1236,7 +1246,7 @@ static void replicas_on_some(dpar_comm *c, dpar_fsdp_desc o, void *memory, int64
     CHECK_INT(dpar_comm_split(c, c->rank, 0, &alone), DPAR_OK);
     if (c->size > 1) {
         o.replicas = c->rank == c->size - 1 ? NULL : alone;
-        CHECK_INT(dpar_fsdp_init(memory, bytes, c, &o, &f, &why), DPAR_E_MISMATCH);
+        CHECK_INT(make_in(memory, bytes, c, &o, &f, &why), DPAR_E_MISMATCH);
         CHECK(says_who_differs(why.text, (int)c->size, "fsdp: replicas != NULL", "1", "0"));
     }
     CHECK_INT(dpar_comm_free(alone), DPAR_OK);
@@ -1247,7 +1257,7 @@ static void refusals(dpar_comm *c)
     const int32_t params_of[3] = {1, 1, 1};
     const int64_t numel[3] = {10, 20, 30};
     dpar_fsdp_desc o, other;
-    dpar_fsdp_sizes sizes;
+    dpar_fsdp_sizes sizes, defaults;
     dpar_fsdp *f = NULL;
     dpar_layout layout;
     dpar_piece piece;
@@ -1258,97 +1268,111 @@ static void refusals(dpar_comm *c)
     double norm;
     memset(&o, 0, sizeof o);
     o.zero = 3;
-    o.type = o.compute = o.gradient = DPAR_F32;
+    o.type = o.compute_type = o.gradient_type = DPAR_F32;
     o.optimizer = sgd(0.0);
     o.units = 3;
-    o.params_of = params_of;
-    o.numel = numel;
-    CHECK_INT(dpar_fsdp_bytes(c->size, &o, &sizes, &why), DPAR_OK);
+    o.params_per_unit = params_of;
+    o.count = numel;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &o, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(c, sizes.plan, &memory), DPAR_OK);
     other = o;
     other.zero = 4;
-    CHECK_INT(dpar_fsdp_bytes(c->size, &other, &sizes, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "fsdp: zero 4 is 1, 2 or 3; once 0, sum 0 and assigned 0 are 0 or 1");
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &other, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "fsdp: zero is 4 (1, 2 or 3)");
     other = o;
-    other.assigned = 2;
-    CHECK_INT(dpar_fsdp_bytes(c->size, &other, &sizes, &why), DPAR_E_ARG);
+    other.overwrite_gradients = 2;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &other, &why), DPAR_E_ARG);
     other = o;
-    other.compute = DPAR_F64;
-    CHECK_INT(dpar_fsdp_bytes(c->size, &other, &sizes, &why), DPAR_E_ARG);
+    other.compute_type = DPAR_F64;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &other, &why), DPAR_E_ARG);
     other = o;
-    other.gradient = DPAR_BF16;
-    CHECK_INT(dpar_fsdp_bytes(c->size, &other, &sizes, &why), DPAR_E_ARG);
+    other.gradient_type = DPAR_BF16;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &other, &why), DPAR_E_ARG);
     other = o;
     other.prefetch = -1;
-    CHECK_INT(dpar_fsdp_bytes(c->size, &other, &sizes, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_bytes(0, &o, &sizes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &other, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, 0, &o, &why), DPAR_E_ARG);
     other = o;
-    other.numel = NULL;
-    CHECK_INT(dpar_fsdp_bytes(1, &other, &sizes, &why), DPAR_E_ARG);
+    other.count = NULL;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, 1, &other, &why), DPAR_E_ARG);
     other = o;
-    other.params_of = NULL;
-    CHECK_INT(dpar_fsdp_bytes(1, &other, &sizes, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_bytes(1, &o, NULL, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan - (c->rank == 0), c, &o, &f, &why), DPAR_E_ROOM);
+    other.params_per_unit = NULL; /* a parameter a unit, and the other defaults */
+    other.zero = 0;
+    other.type = other.compute_type = other.gradient_type = DPAR_TYPE_NONE;
+    CHECK_INT(dpar_fsdp_sizes_init(&defaults, c->size, &other, &why), DPAR_OK);
+    CHECK(memcmp(&defaults, &sizes, sizeof sizes) == 0);
+    CHECK_INT(dpar_fsdp_sizes_init(NULL, 1, &o, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, 1, NULL, &why), DPAR_E_ARG);
+    why.bytes = 0;
+    CHECK_INT(make_in(memory, sizes.plan - (c->rank == 0), c, &o, &f, &why), DPAR_E_ROOM);
+    CHECK_INT(why.bytes, sizes.plan); /* on every rank */
+    why.bytes = 0;
+    CHECK_INT(make_in(NULL, 1, c, &o, &f, &why), DPAR_E_ROOM);
+    CHECK_INT(why.bytes, sizes.plan);
+    CHECK_INT(make_in((char *)memory + 8, sizes.plan, c, &o, &f, &why), DPAR_E_ROOM);
     other = o;
     other.optimizer.decay = c->rank == c->size - 1 ? 0.1 : 0.0;
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &other, &f, &why),
+    CHECK_INT(make_in(memory, sizes.plan, c, &other, &f, &why),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     CHECK(c->size == 1 ||
           says_who_differs(why.text, (int)c->size, "fsdp: optimizer.decay", "0", "0.1"));
-    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
     other.optimizer.decay = c->rank == c->size - 1 ? 0.1 + 1e-16 : 0.1;
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &other, &f, &why),
+    CHECK_INT(make_in(memory, sizes.plan, c, &other, &f, &why),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     CHECK(c->size == 1 || says_who_differs(why.text, (int)c->size, "fsdp: optimizer.decay",
                                            "0.10000000000000001", "0.1000000000000001"));
-    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
     other.optimizer.decay = c->rank == c->size - 1 ? -0.0 : 0.0;
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &other, &f, &why), DPAR_OK);
-    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    CHECK_INT(make_in(memory, sizes.plan, c, &other, &f, &why), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
+    f = NULL;
     other_plan(c, numel, &o, memory, sizes.plan);
     replicas_on_some(c, o, memory, sizes.plan);
     other = o;
     other.optimizer.moment_type = c->rank == c->size - 1 ? DPAR_BF16 : 0;
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &other, &f, &why),
+    CHECK_INT(make_in(memory, sizes.plan, c, &other, &f, &why),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     CHECK(c->size == 1 ||
           says_who_differs(why.text, (int)c->size, "fsdp: optimizer.moment_type", "f32", "bf16"));
-    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
+    CHECK_INT(make_in(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
     CHECK_INT(dpar_fsdp_set(NULL, 0, NULL), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_set(f, 7, NULL), DPAR_E_ARG);
-    CHECK_TEXT(c->why.text, "fsdp: parameter 7 of 3 is set (pass under way: 0)");
+    CHECK_TEXT(c->why.text,
+               "dpar_fsdp_set: parameter 7 does not exist (the model has 3 parameters)");
     CHECK_INT(dpar_fsdp_set(f, 1, NULL), DPAR_E_ARG);
-    CHECK_TEXT(c->why.text, "fsdp: the 20 values of parameter 1 are NULL");
+    CHECK_TEXT(c->why.text, "dpar_fsdp_set: the 20 values of parameter 1 are NULL");
     CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_ACTION_BACKWARD), DPAR_E_ARG);
-    CHECK_TEXT(c->why.text, "fsdp: unit 0 goes backward outside of a pass");
+    CHECK_TEXT(c->why.text, "dpar_fsdp_unshard: unit 0 goes backward outside of a pass");
     CHECK_INT(dpar_fsdp_unshard(f, 3, DPAR_ACTION_FORWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_ACTION_FORWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_ready(f, 0), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_end(f), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_norm(f, NULL), DPAR_E_ARG);
-    CHECK_TEXT(c->why.text, "fsdp: there is nowhere to put the norm");
+    CHECK_TEXT(c->why.text, "dpar_fsdp_norm: norm is NULL");
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_close(f), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_free(f), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_step(f, 1.0, 1.0), DPAR_E_ARG);
-    CHECK_TEXT(c->why.text, "fsdp: a step before the pass has ended");
+    CHECK_TEXT(c->why.text, "dpar_fsdp_step: the pass has not ended");
     CHECK_INT(dpar_fsdp_norm(f, &norm), DPAR_E_ARG);
-    CHECK_TEXT(c->why.text, "fsdp: a norm before the pass has ended");
+    CHECK_TEXT(c->why.text, "dpar_fsdp_norm: the pass has not ended");
     CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_OK);
     CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD),
               DPAR_E_ROOM); /* prefetch 0: one at a time */
-    CHECK_TEXT(c->why.text,
-               "fsdp: no room for the weights of unit 1 beside those of unit 2, which are in use: "
-               "options.at_once");
+    CHECK_TEXT(
+        c->why.text,
+        "fsdp: no memory is left for the weights of unit 1 beside those of unit 2, which are in "
+        "use; desc.units_in_use sets how many");
     CHECK_INT(dpar_fsdp_reshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_OK);
     CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD),
               DPAR_E_ROOM); /* 2 is not ready: one bucket */
-    CHECK_TEXT(c->why.text,
-               "fsdp: no room for the gradients of unit 1 beside those of unit 2, which are not "
-               "ready: options.at_once");
+    CHECK_TEXT(
+        c->why.text,
+        "fsdp: no memory is left for the gradients of unit 1 beside those of unit 2, which are "
+        "not ready; desc.units_in_use sets how many");
     for (n = 2; n >= 0; n--) {
         CHECK(n == 2 || dpar_fsdp_unshard(f, (int32_t)n, DPAR_ACTION_BACKWARD) == DPAR_OK);
         CHECK(n == 2 || dpar_fsdp_reshard(f, (int32_t)n, DPAR_ACTION_BACKWARD) == DPAR_OK);
@@ -1366,15 +1390,8 @@ static void refusals(dpar_comm *c)
     CHECK_INT(type, DPAR_TYPE_NONE);
     CHECK_INT(dpar_fsdp_layout(f, 0, INT32_MAX, 1, &layout, &why), DPAR_OK);
     CHECK_INT(dpar_fsdp_layout(f, 0, INT32_MAX, 2, &layout, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
-    CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_ACTION_FORWARD),
-              DPAR_E_ARG); /* its memory is others' now */
-    CHECK_TEXT(c->why.text, "fsdp: unit 0 of 0, direction 1: there is none");
-    CHECK_INT(dpar_fsdp_set(f, 0, &norm), DPAR_E_ARG);
-    CHECK(dpar_fsdp_weight(f, 0) == NULL &&
-          dpar_fsdp_state(f, DPAR_FSDP_MASTER, 0, &n, NULL) == NULL);
-    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
-    CHECK_INT(dpar_fsdp_close(NULL), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(NULL), DPAR_OK);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
     dpar_comm_release(c, memory);
 }
@@ -1395,15 +1412,15 @@ static void missing(dpar_comm *world)
     int32_t u;
     memset(&o, 0, sizeof o);
     o.zero = 1;
-    o.type = o.compute = o.gradient = DPAR_F32;
+    o.type = o.compute_type = o.gradient_type = DPAR_F32;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
     o.units = 2;
-    o.params_of = params_of;
-    o.numel = numel;
-    CHECK_INT(dpar_fsdp_bytes(c->size, &o, &sizes, &why), DPAR_OK);
+    o.params_per_unit = params_of;
+    o.count = numel;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &o, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(world, sizes.plan, &memory), DPAR_OK);
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
+    CHECK_INT(make_in(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
     for (u = 1; u >= 0; u--) {
         dpar_status st = dpar_fsdp_unshard(f, u, DPAR_ACTION_BACKWARD);
@@ -1413,11 +1430,11 @@ static void missing(dpar_comm *world)
         }
     }
     CHECK_INT(dpar_fsdp_end(f), DPAR_E_ARG);
-    (void)snprintf(expected, sizeof expected, "fsdp: a pass ends before unit 0 is ready on rank %d",
+    (void)snprintf(expected, sizeof expected, "dpar_fsdp_end: unit 0 is not ready on rank %d",
                    c->size - 1);
     CHECK_TEXT(c->why.text, expected);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_E_ARG); /* broken: nothing begins */
-    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
     (void)dpar_comm_free(c);
     CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);
     dpar_comm_release(world, memory);
@@ -1440,16 +1457,16 @@ static void other_order(dpar_comm *world, int backward)
     void *memory = NULL;
     memset(&o, 0, sizeof o);
     o.zero = backward ? 2 : 3;
-    o.type = o.compute = o.gradient = DPAR_F32;
-    o.prefetch = o.buffers = 2;
+    o.type = o.compute_type = o.gradient_type = DPAR_F32;
+    o.prefetch = o.gradient_buffers = 2;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
     o.units = 2;
-    o.params_of = params_of;
-    o.numel = numel;
-    CHECK_INT(dpar_fsdp_bytes(c->size, &o, &sizes, &why), DPAR_OK);
+    o.params_per_unit = params_of;
+    o.count = numel;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &o, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(world, sizes.plan, &memory), DPAR_OK);
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
+    CHECK_INT(make_in(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
     CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);
     if (backward) {
@@ -1467,7 +1484,7 @@ static void other_order(dpar_comm *world, int backward)
     CHECK_INT(st, DPAR_E_MISMATCH);
     CHECK(strstr(c->why.text, "tag 1") != NULL && strstr(c->why.text, "tag 2") != NULL);
     (void)dpar_fsdp_end(f);
-    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
     (void)dpar_comm_free(c);
     CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);
     dpar_comm_release(world, memory);
@@ -1548,14 +1565,14 @@ static int broken(dpar_comm *c, void *arg)
     (void)arg;
     memset(&o, 0, sizeof o);
     o.zero = 3;
-    o.type = o.compute = o.gradient = DPAR_F32;
+    o.type = o.compute_type = o.gradient_type = DPAR_F32;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     o.units = 2;
-    o.params_of = params_of;
-    o.numel = numel;
-    CHECK_INT(dpar_fsdp_bytes(c->size, &o, &sizes, &why), DPAR_OK);
+    o.params_per_unit = params_of;
+    o.count = numel;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &o, &why), DPAR_OK);
     memory = zeroed_aligned(sizes.plan, &whole);
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
+    CHECK_INT(make_in(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
     dpar_fsdp_zero(f);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
     CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD), DPAR_OK);
@@ -1573,7 +1590,7 @@ static int broken(dpar_comm *c, void *arg)
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_E_PEER);
     CHECK(dpar_fsdp_end(f) < 0);
     CHECK_TEXT(c->why.text, "the last rank gives up");
-    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
     free(whole);
     return failures() > 0;
 }

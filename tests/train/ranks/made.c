@@ -25,13 +25,13 @@ static void fsdp_begin(dpar_fsdp_desc *o, int32_t zero)
     static const int64_t numel[UNITS] = {NUMEL, NUMEL + 4, NUMEL};
     memset(o, 0, sizeof *o);
     o->units = UNITS;
-    o->params_of = params_of;
-    o->numel = numel;
+    o->params_per_unit = params_of;
+    o->count = numel;
     o->zero = zero;
-    o->type = o->compute = o->gradient = DPAR_F64;
+    o->type = o->compute_type = o->gradient_type = DPAR_F64;
     dpar_optimizer_init(&o->optimizer, DPAR_OPTIMIZER_SGD);
     o->names = unit_names;
-    o->at_once = 2;
+    o->units_in_use = 2;
 }
 
 static void backward(dpar_fsdp *f, int rank, int step, int32_t u)
@@ -85,9 +85,9 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
             backward(f, c->rank, step, u);
             if (u == 2 && zero == 3 && step == 0) { /* three at once were not announced */
                 CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD), DPAR_E_ROOM);
-                CHECK_TEXT(c->why.text, "fsdp: no room for the weights of unit 'h.0' beside those "
-                                        "of unit 'wte', unit 'h.1', which are in use: "
-                                        "options.at_once");
+                CHECK_TEXT(c->why.text, "fsdp: no memory is left for the weights of unit 'h.0' beside "
+                                        "those of unit 'wte', unit 'h.1', which are in use; "
+                                        "desc.units_in_use sets how many");
             }
             CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
             CHECK_INT(dpar_fsdp_ready(f, u), DPAR_OK);
@@ -116,7 +116,7 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
     CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
 }
 
-/* ---- fsdp_over: the same bits as what it is made of -------------------------------------------
+/* ---- bookkeeping in memory of its own and in the caller's: the same bits ---------------------
  */
 
 /* Adds what follows from the weights, so that every step tells. */
@@ -150,91 +150,89 @@ static void full_step(dpar_fsdp *f, const int64_t *numel, int rank, int step, do
     CHECK_INT(dpar_fsdp_step(f, 0.125, dpar_optimizer_clip(norm, clip)), DPAR_OK);
 }
 
-static void short_step(dpar_fsdp *f, const int64_t *numel, int rank, int step, double clip)
-{
-    int32_t u;
-    CHECK_INT(dpar_fsdp_start(f), DPAR_OK);
-    for (u = 0; u < UNITS; u++) {
-        CHECK(dpar_fsdp_use(f, u, DPAR_ACTION_FORWARD) != NULL);
-        CHECK_INT(dpar_fsdp_done(f, u, DPAR_ACTION_FORWARD), DPAR_OK);
-    }
-    for (u = UNITS - 1; u >= 0; u--) {
-        const float *w = (const float *)dpar_fsdp_use(f, u, DPAR_ACTION_BACKWARD);
-        add_gradient((float *)dpar_fsdp_gradient(f, u, NULL), w, numel[u], rank, step);
-        CHECK_INT(dpar_fsdp_done(f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
-    }
-    CHECK_INT(dpar_fsdp_update(f, 0.125, clip), DPAR_OK);
-}
-
-static void fsdp_beside(dpar_comm *c, int32_t optimizer, double clip)
+static void fsdp_memory(dpar_comm *c, int32_t optimizer, double clip)
 {
     static const int64_t numel[UNITS] = {NUMEL, 2 * NUMEL, 5};
     static const int32_t params_of[UNITS] = {1, 1, 1};
     float values[2 * NUMEL];
     dpar_fsdp_desc o;
-    dpar_fsdp *full = NULL, *few = NULL;
+    dpar_fsdp_sizes sizes;
+    dpar_fsdp *own = NULL, *given = NULL;
     dpar_why why;
+    void *memory;
     int32_t u;
     int i, step;
     memset(&o, 0, sizeof o);
     o.units = UNITS;
-    o.params_of = params_of;
-    o.numel = numel;
-    o.zero = 3;
+    o.count = numel;
     o.prefetch = 1;
-    o.type = o.compute = o.gradient = DPAR_F32;
     dpar_optimizer_init(&o.optimizer, optimizer);
-    CHECK_INT(dpar_fsdp_make(c, &o, &full, &why), DPAR_OK);
-    CHECK_INT(dpar_fsdp_over(c, numel, UNITS, optimizer, &few, &why), DPAR_OK);
+    CHECK_INT(dpar_fsdp_make(c, &o, &own, &why), DPAR_OK); /* all defaults: ZeRO-3, f32 */
+    o.params_per_unit = params_of;
+    o.zero = 3;
+    o.type = o.compute_type = o.gradient_type = DPAR_F32;
+    o.bytes = 1; /* asks how many */
+    why.bytes = 0;
+    CHECK_INT(dpar_fsdp_make(c, &o, &given, &why), DPAR_E_ROOM);
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &o, NULL), DPAR_OK);
+    CHECK_INT(why.bytes, sizes.plan);
+    memory = NULL;
+    CHECK(posix_memalign(&memory, 64, (size_t)why.bytes) == 0);
+    o.memory = memory;
+    o.bytes = why.bytes - (c->rank == c->size - 1);
+    why.bytes = 0;
+    CHECK_INT(dpar_fsdp_make(c, &o, &given, &why), DPAR_E_ROOM); /* the last rank has too few */
+    CHECK_INT(why.bytes, sizes.plan);
+    o.bytes = why.bytes;
+    CHECK_INT(dpar_fsdp_make(c, &o, &given, &why), DPAR_OK);
     for (u = 0; u < UNITS; u++) {
         for (i = 0; i < 2 * NUMEL; i++) {
             values[i] = (float)(u + 1) / (float)(i + 3);
         }
-        CHECK_INT(dpar_fsdp_set(full, u, values), DPAR_OK);
-        CHECK_INT(dpar_fsdp_set(few, u, values), DPAR_OK);
+        CHECK_INT(dpar_fsdp_set(own, u, values), DPAR_OK);
+        CHECK_INT(dpar_fsdp_set(given, u, values), DPAR_OK);
     }
     for (step = 0; step < 4; step++) {
-        full_step(full, numel, c->rank, step, clip);
-        short_step(few, numel, c->rank, step, clip);
+        full_step(own, numel, c->rank, step, clip);
+        full_step(given, numel, c->rank, step, clip);
         for (u = 0; u < UNITS; u++) {
-            const float *w = (const float *)dpar_fsdp_use(few, u, DPAR_ACTION_FORWARD);
-            CHECK_INT(dpar_fsdp_unshard(full, u, DPAR_ACTION_FORWARD), DPAR_OK);
-            CHECK(memcmp(w, dpar_fsdp_weight(full, u), (size_t)numel[u] * sizeof *w) == 0);
-            CHECK_INT(dpar_fsdp_reshard(full, u, DPAR_ACTION_FORWARD), DPAR_OK);
-            CHECK_INT(dpar_fsdp_done(few, u, DPAR_ACTION_FORWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_unshard(own, u, DPAR_ACTION_FORWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_unshard(given, u, DPAR_ACTION_FORWARD), DPAR_OK);
+            CHECK(memcmp(dpar_fsdp_weight(own, u), dpar_fsdp_weight(given, u),
+                         (size_t)numel[u] * sizeof *values) == 0);
+            CHECK_INT(dpar_fsdp_reshard(own, u, DPAR_ACTION_FORWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_reshard(given, u, DPAR_ACTION_FORWARD), DPAR_OK);
         }
     }
-    CHECK_INT(dpar_fsdp_free(full), DPAR_OK);
-    CHECK_INT(dpar_fsdp_free(few), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(own), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(given), DPAR_OK);
+    free(memory);
 }
 
-static void fsdp_over_refused(dpar_comm *c)
+/* Descriptors without units, without sizes, with negative ones. */
+static void fsdp_counts_refused(dpar_comm *c)
 {
     static const int64_t numel[2] = {3, -1};
+    dpar_fsdp_desc o;
     dpar_fsdp *f = NULL;
     dpar_why why;
-    CHECK_INT(dpar_fsdp_over(NULL, numel, 1, DPAR_OPTIMIZER_SGD, &f, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_over(c, numel, 2, DPAR_OPTIMIZER_SGD, &f, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "-1") != NULL);
-    CHECK_INT(dpar_fsdp_over(c, numel, -1, DPAR_OPTIMIZER_SGD, &f, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_over(c, NULL, 1, DPAR_OPTIMIZER_SGD, &f, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_over(c, numel, 1, 0, &f, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_over(c, numel, 1, DPAR_OPTIMIZER_SGD, NULL, &why), DPAR_E_ARG);
+    memset(&o, 0, sizeof o);
+    o.units = 2;
+    o.count = numel;
+    dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_SGD);
+    CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "fsdp: parameter 0 of unit 1 has -1 elements");
+    o.units = -1;
+    CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "fsdp: the number of units is -1 (0 or more)");
+    o.units = 1;
+    o.count = NULL;
+    CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "fsdp: count is NULL, but there are 1 units");
+    o.count = numel;
+    o.optimizer.kind = 0;
+    CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ARG);
     CHECK(f == NULL && c->status == DPAR_OK);
-    CHECK_INT(dpar_fsdp_over(c, numel, 1, DPAR_OPTIMIZER_SGD, &f, &why), DPAR_OK);
-    CHECK(dpar_fsdp_use(f, 0, DPAR_ACTION_BACKWARD) == NULL); /* no step has begun */
-    CHECK(strstr(c->why.text, "outside of a pass") != NULL);
-    CHECK(dpar_fsdp_use(f, 1, DPAR_ACTION_FORWARD) == NULL);
-    CHECK_INT(dpar_fsdp_done(f, 0, DPAR_ACTION_FORWARD), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_start(f), DPAR_OK);
-    CHECK_INT(dpar_fsdp_start(f), DPAR_E_ARG);
-    CHECK(dpar_fsdp_use(f, 0, DPAR_ACTION_BACKWARD) != NULL);
-    CHECK_INT(dpar_fsdp_done(f, 0, DPAR_ACTION_BACKWARD), DPAR_OK);
-    CHECK_INT(dpar_fsdp_update(f, 0.1, 1.0), DPAR_OK);
-    CHECK_INT(dpar_fsdp_start(NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_update(NULL, 0.1, 0.0), DPAR_E_ARG);
-    CHECK(dpar_fsdp_use(NULL, 0, DPAR_ACTION_FORWARD) == NULL);
-    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
 }
 
 static void fsdp_refused(dpar_comm *c)
@@ -243,16 +241,17 @@ static void fsdp_refused(dpar_comm *c)
     dpar_fsdp *f = NULL;
     dpar_why why;
     fsdp_begin(&o, 3);
-    o.buffers = 1;
+    o.gradient_buffers = 1;
     CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ROOM);
-    CHECK_TEXT(why.text, "fsdp: 2 units are in use at once (at_once), and buffers 1 has room for "
-                         "the gradients of 1");
-    o.buffers = 0;
-    o.at_once = c->rank == c->size - 1 ? -1 : 2;
+    CHECK_TEXT(why.text,
+               "fsdp: units_in_use is 2, but gradient_buffers holds the gradients of only "
+               "1 units");
+    o.gradient_buffers = 0;
+    o.units_in_use = c->rank == c->size - 1 ? -1 : 2;
     CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ARG);
-    o.at_once = c->rank == c->size - 1 ? 3 : 2;
+    o.units_in_use = c->rank == c->size - 1 ? 3 : 2;
     CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
-    CHECK(c->size == 1 || says_who_differs(why.text, c->size, "fsdp: at_once", "2", "3"));
+    CHECK(c->size == 1 || says_who_differs(why.text, c->size, "fsdp: units_in_use", "2", "3"));
     CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
     CHECK_INT(dpar_fsdp_make(c, NULL, &f, &why), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_make(NULL, &o, &f, &why), DPAR_E_ARG);
@@ -572,9 +571,9 @@ static int everything(dpar_comm *c, void *arg)
         fsdp_made(c, zero);
     }
     fsdp_refused(c);
-    fsdp_beside(c, DPAR_OPTIMIZER_ADAMW, 0.5);
-    fsdp_beside(c, DPAR_OPTIMIZER_SGD, 0.0);
-    fsdp_over_refused(c);
+    fsdp_memory(c, DPAR_OPTIMIZER_ADAMW, 0.5);
+    fsdp_memory(c, DPAR_OPTIMIZER_SGD, 0.0);
+    fsdp_counts_refused(c);
     pipeline_made(c, "1f1b", 1, 1);
     pipeline_made(c, "zbv", 2, 0);
     pipeline_made(c, "Interleaved-1F1B", 2, 1);

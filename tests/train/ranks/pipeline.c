@@ -1118,7 +1118,7 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
     sums expected;
     list l;
     job *j = (job *)zeroed(sizeof *j);
-    void *memory, *at;
+    void *memory;
     double *values;
     int32_t i, q;
     order = order_of(rule, half, 2 * half, 0);
@@ -1130,7 +1130,7 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
     fill(&o, j, count_of);
     memset(&how, 0, sizeof how);
     how.zero = zero;
-    how.type = how.compute = how.gradient = DPAR_F64;
+    how.type = how.compute_type = how.gradient_type = DPAR_F64;
     how.sum = 1;
     dpar_optimizer_init(&how.optimizer, DPAR_OPTIMIZER_SGD);
     for (q = 0; q < l.s.chain; q++) {
@@ -1138,13 +1138,14 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
         numel[q] = l.s.rank_of[q] == mine ? outputs(q) : 0;
         how.prefetch += numel[q] > 0; /* a room for each of this rank's stages */
     }
-    how.buffers = how.prefetch;
+    how.gradient_buffers = how.prefetch;
     how.units = l.s.chain;
-    how.params_of = params_of;
-    how.numel = numel;
-    CHECK_INT(dpar_fsdp_bytes(2, &how, &sizes, &why), DPAR_OK);
-    at = zeroed_aligned(sizes.plan, &memory);
-    CHECK_INT(ON_DEVICE(dpar_fsdp_init(at, sizes.plan, pair, &how, &j->fsdp, &why)), DPAR_OK);
+    how.params_per_unit = params_of;
+    how.count = numel;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, 2, &how, &why), DPAR_OK);
+    how.memory = zeroed_aligned(sizes.plan, &memory);
+    how.bytes = sizes.plan;
+    CHECK_INT(ON_DEVICE(dpar_fsdp_make(pair, &how, &j->fsdp, &why)), DPAR_OK);
     values = (double *)zeroed_there(WIDE * 8);
     for (q = 0; q < l.s.chain; q++) {
         for (i = 0; i < numel[q]; i++) {
@@ -1172,7 +1173,7 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
             CHECK(got[i] == small(weight_of(q, (int)e)) - 2.0 * small(expected.weight[q][e]));
         }
     }
-    CHECK_INT(ON_DEVICE(dpar_fsdp_close(j->fsdp)), DPAR_OK);
+    CHECK_INT(ON_DEVICE(dpar_fsdp_free(j->fsdp)), DPAR_OK);
     CHECK_INT(dpar_comm_free(pair), DPAR_OK);
     CHECK_INT(dpar_comm_free(line), DPAR_OK);
     free(memory);

@@ -314,13 +314,15 @@ static void run_fsdp(dpar_comm *c, dpar_comm *shard, dpar_comm *replicas, const 
     int32_t i;
     parameters_of(p, stage, &a);
     o.units = a.units;
-    o.params_of = a.params_of;
-    o.numel = a.numel;
+    o.params_per_unit = a.params_of;
+    o.count = a.numel;
     o.replicas = replicas;
-    CHECK_INT(dpar_fsdp_bytes(shard->size, &o, sizes, &why), DPAR_OK);
+    CHECK_INT(dpar_fsdp_sizes_init(sizes, shard->size, &o, &why), DPAR_OK);
     memory = zeroed_aligned(sizes->plan, &whole);
+    o.memory = memory;
+    o.bytes = sizes->plan;
     registered_from(shard);
-    CHECK_INT(dpar_fsdp_init(memory, sizes->plan, shard, &o, &f, &why), DPAR_OK);
+    CHECK_INT(dpar_fsdp_make(shard, &o, &f, &why), DPAR_OK);
     memset(shard->sent, 0, sizeof shard->sent);
     if (replicas) {
         memset(replicas->sent, 0, sizeof replicas->sent);
@@ -329,7 +331,7 @@ static void run_fsdp(dpar_comm *c, dpar_comm *shard, dpar_comm *replicas, const 
         fsdp_step(f, a.units, p->strategy.micro_batches);
         counted_is(c, shard, replicas, p, DPAR_TRAFFIC_DP, -1, 0);
     }
-    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
     CHECK_INT(registered.now, 0);
     *peak = registered.peak;
     shard->engine = registered.engine;
@@ -415,8 +417,8 @@ static void test_fsdp(dpar_comm *c, dpar_comm *g)
                 memset(&o, 0, sizeof o);
                 o.zero = zero;
                 o.type = recipes[i].type;
-                o.compute = recipes[i].compute;
-                o.gradient = recipes[i].gradient;
+                o.compute_type = recipes[i].compute;
+                o.gradient_type = recipes[i].gradient;
                 o.prefetch = 1;
                 dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
                 o.optimizer.moment_type = recipes[i].moments;
@@ -441,8 +443,8 @@ static void test_once(dpar_comm *c, dpar_comm *g)
     char strategy[64];
     int64_t peak;
     memset(&o, 0, sizeof o);
-    o.type = o.compute = o.gradient = DPAR_F32;
-    o.prefetch = o.once = 1;
+    o.type = o.compute_type = o.gradient_type = DPAR_F32;
+    o.prefetch = o.reduce_last = 1;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_SGD);
     snprintf(strategy, sizeof strategy, "dp=%d,zero=1,m=3", (int)c->size);
     plan_open(&wide, c->size, dense, "fp32", strategy);
@@ -472,7 +474,7 @@ static void test_hybrid(dpar_comm *c)
     CHECK_INT(dpar_comm_split(c, c->rank / half, c->rank, &shard), DPAR_OK);
     CHECK_INT(dpar_comm_split(c, c->rank % half, c->rank, &replicas), DPAR_OK);
     memset(&o, 0, sizeof o);
-    o.type = o.compute = o.gradient = DPAR_F32;
+    o.type = o.compute_type = o.gradient_type = DPAR_F32;
     o.prefetch = 1;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     for (o.zero = 1; o.zero <= 3; o.zero++) {
@@ -503,7 +505,7 @@ static void test_beside(dpar_comm *c)
     }
     memset(&o, 0, sizeof o);
     memset(&d, 0, sizeof d);
-    d.type = o.type = o.compute = o.gradient = DPAR_F32;
+    d.type = o.type = o.compute_type = o.gradient_type = DPAR_F32;
     d.align = o.prefetch = 1;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     for (i = 0; i < 2; i++) {
