@@ -1437,8 +1437,6 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
  *     dpar_attention_backward(plan, &arrays);
  *     dpar_attention_free(plan);
  *
- * dpar_attention_bytes, _init and _close do the same in memory of yours.
- *
  * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width],
  * v[tokens][groups][value_width], out[tokens][heads][value_width], lse[tokens][heads]. Each heads /
  * groups query heads share a group. The samples of a batch are documents of one packed sequence.
@@ -1507,7 +1505,7 @@ typedef struct dpar_attention_call {
 typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
 /* Describes a layer of attention. Zero it and fill in what differs from the defaults. All ranks
- * give the same values, except kernels and user. */
+ * give the same values, except kernels, user, memory and bytes. */
 struct dpar_attention_desc {
     /* NULL selects the ring, in which every rank gets all keys. With dpar_attention_ulysses and
      * dpar_attention_halo each rank has a part of the packed sequence, whatever the documents. */
@@ -1533,6 +1531,12 @@ struct dpar_attention_desc {
     const dpar_split *token_split;
     dpar_attention_kernel forward, backward; /* NULL selects dpar_attention_host (F64 and F32) */
     void *user;                              /* passed to the kernels */
+    /* Memory of yours for the plan, aligned to 64, as long as the plan exists. It is memory of the
+     * host; that of dpar_comm_alloc is the fastest. NULL with bytes 0: dpar_attention_make
+     * allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes tells how many are needed; to
+     * ask, set memory NULL and bytes 1. */
+    void *memory;
+    int64_t bytes;
 };
 
 /* ---- blocks; local ---- */
@@ -1568,27 +1572,19 @@ typedef struct dpar_attention_arrays {
     void *q_gradient, *k_gradient, *v_gradient; /* backward writes them */
 } dpar_attention_arrays;
 
-/* Computes the bytes of memory that dpar_attention_init needs on this rank.
+/* Plans attention. One plan serves all layers of this shape, one after the other.
+ *
+ * layer: the array of document ends in layer->tokens stays yours, and has to exist as long as the
+ *        plan.
  *
  * The ring needs two blocks of keys and values of the rank that has most tokens. It also needs one
  * out for forward, or four such blocks of sums for backward (three on 2 ranks), whichever is
- * larger. 16-bit types need an out and a query's gradient in f32 as well.
+ * larger. 16-bit types need an out and a query's gradient in f32 as well. If c->mem is the memory
+ * of a device, these buffers are allocated there with dpar_comm_alloc until free.
  *
- * Local. O(docs x ranks). Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE. */
-DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention_desc *layer,
-                                          int64_t *bytes, dpar_why *why);
-/* Plans attention in your memory. One plan serves all layers of this shape, one after the other.
- *
- * memory: aligned to 64; memory of dpar_comm_alloc is the fastest. If c->mem is that of a device,
- *         it is nevertheless memory of the host, and buffers are allocated with dpar_comm_alloc
- *         until close.
- * layer:  the array of document ends in layer->tokens stays yours, and has to exist as long as the
- *         plan.
- *
- * Collective over c: one all-reduce, and the cost of dpar_attention_bytes. Fails on all ranks with
- * DPAR_E_MISMATCH if layers differ, DPAR_E_ROOM, or as dpar_attention_bytes does. */
-DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
-                                         const dpar_attention_desc *layer,
+ * Collective over c: one all-reduce. O(docs x ranks). Fails on all ranks with DPAR_E_MISMATCH if
+ * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE. */
+DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
                                          dpar_attention_plan **plan, dpar_why *why);
 /* Computes out and lse from q, k and v.
  *
@@ -1606,17 +1602,8 @@ DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
-/* Closes a plan of attention, whose memory you may then reuse. NULL is allowed. Collective. With
- * dpar_attention_halo it fails as dpar_halo_plan_close does. */
-DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
-
-/* Makes a plan of attention in memory of its own: dpar_attention_bytes, an allocation and
- * dpar_attention_init in one. Collective over c. Costs and fails as these do, and with DPAR_E_ROOM
- * if the allocation fails. */
-DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
-                                         dpar_attention_plan **plan, dpar_why *why);
-/* Frees a plan that dpar_attention_make made, and closes it as dpar_attention_close does. NULL is
- * allowed. Collective. */
+/* Frees a plan of attention. NULL is allowed. Collective. With dpar_attention_halo it fails as
+ * dpar_halo_plan_close does. */
 DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
 
 /* ==== train/ulysses.h ==== */
@@ -10906,31 +10893,27 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c,
-                                                     const dpar_attention_desc *layer,
-                                                     int64_t *bytes, dpar_why *why)
+/* Checks a layer and counts the bytes of its plan. */
+static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *c, const dpar_attention_desc *layer,
+                                              int64_t *need, dpar_why *why)
 {
     dpari_attention p;
-    int64_t need = 0;
     dpar_status st;
-    if (c == NULL || layer == NULL || bytes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
+    if (layer == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
     }
     st = dpari_seq_check(layer, why);
-    if (st == DPAR_OK && layer->tokens.ranks != c->size) {
-        st = dpari_say(DPAR_E_ARG, why, "tokens of # ranks on a communicator of #",
-                       layer->tokens.ranks, c->size, 0, 0);
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK) {
-        dpari_zero(&p, sizeof p);
-        p.head.layer = dpari_seq_filled(layer);
-        p.sums = dpari_seq_sums(layer->type);
-        st = dpari_seq_lay(&p, c, NULL, &need, why);
+    if (layer->tokens.ranks != c->size) {
+        return dpari_say(DPAR_E_ARG, why, "tokens of # ranks on a communicator of #",
+                         layer->tokens.ranks, c->size, 0, 0);
     }
-    if (st == DPAR_OK) {
-        *bytes = need;
-    }
-    return st;
+    dpari_zero(&p, sizeof p);
+    p.head.layer = dpari_seq_filled(layer);
+    p.sums = dpari_seq_sums(layer->type);
+    return dpari_seq_lay(&p, c, NULL, need, why);
 }
 
 /* Lists what all ranks must give alike, for comparison. */
@@ -10983,27 +10966,40 @@ static void dpari_seq_give_back(dpari_attention *p)
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                    const dpar_attention_desc *layer,
+/* Lays out a plan in its memory. */
+static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *p, dpar_comm *c,
+                                                  const dpar_attention_desc *layer, dpar_why *why)
+{
+    int64_t need;
+    dpar_status st;
+    dpari_zero(p, sizeof *p);
+    p->head.layer = dpari_seq_filled(layer);
+    p->sums = dpari_seq_sums(layer->type);
+    p->comm = c;
+    st = dpari_seq_lay(p, c, p, &need, why);
+    if (st != DPAR_OK || c->mem == NULL) {
+        return st;
+    }
+    return dpari_seq_elsewhere(p, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
                                                     dpar_attention_plan **plan, dpar_why *why)
 {
-    dpari_attention *p = (dpari_attention *)memory;
+    dpari_attention *p;
+    void *memory = NULL;
     int64_t need = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
-    st = dpar_attention_bytes(c, layer, &need, why);
-    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "attention", why) : st;
+    st = dpari_seq_count(c, layer, &need, why);
     if (st == DPAR_OK) {
-        dpari_zero(p, sizeof *p);
-        p->head.layer = dpari_seq_filled(layer);
-        p->sums = dpari_seq_sums(layer->type);
-        p->comm = c;
-        st = dpari_seq_lay(p, c, p, &need, why);
+        st = dpari_made_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
     }
-    if (st == DPAR_OK && c->mem != NULL) {
-        st = dpari_seq_elsewhere(p, why);
+    p = st == DPAR_OK ? (dpari_attention *)memory : NULL;
+    if (p != NULL) {
+        st = dpari_seq_fill_plan(p, c, layer, why);
     }
     st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->head.layer : NULL,
                         why);
@@ -11013,38 +11009,26 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_init(void *memory, int64_t bytes,
     }
     if (st == DPAR_OK) {
         *plan = &p->head;
-    } else if (need > 0 && bytes >= need && memory != NULL && (uintptr_t)memory % 64 == 0) {
-        dpari_seq_give_back(p);
+        return DPAR_OK;
     }
-    return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_attention_close(dpar_attention_plan *plan)
-{
-    dpari_attention *p = (dpari_attention *)(void *)plan;
-    dpar_status st = DPAR_OK;
     if (p != NULL) {
-        const dpari_attention_method way = dpari_seq_way(&p->head.layer);
-        st = way.close != NULL ? way.close(p) : DPAR_OK;
         dpari_seq_give_back(p);
     }
-    return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
-                                                    dpar_attention_plan **plan, dpar_why *why)
-{
-    int64_t bytes = 0;
-    void *memory = c == NULL || dpar_attention_bytes(c, layer, &bytes, NULL) != DPAR_OK
-                       ? NULL
-                       : dpari_made_room(c, bytes);
-    return dpari_made_or(
-        dpar_attention_init(memory, memory != NULL ? bytes : 0, c, layer, plan, why), memory);
+    return dpari_made_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
 {
-    return dpari_made_end(dpar_attention_close(plan), plan);
+    dpari_attention *p = (dpari_attention *)(void *)plan;
+    dpari_attention_method way;
+    dpar_status st;
+    if (p == NULL) {
+        return DPAR_OK;
+    }
+    way = dpari_seq_way(&p->head.layer);
+    st = way.close != NULL ? way.close(p) : DPAR_OK;
+    dpari_seq_give_back(p);
+    return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
 /* Checks that no array that a step reads or writes is NULL. */

@@ -1285,6 +1285,16 @@ static inline dpar_status gpt_check(const gpt_config *c, const gpt_comms *comms,
     return gpt_cannot(c, comms) != NULL ? gpt_refuse(why, gpt_cannot(c, comms)) : DPAR_OK;
 }
 
+/* The status of a plan that was asked how many bytes it needs, which is DPAR_E_ROOM. */
+static inline dpar_status gpt_asked(dpar_status st, const dpar_why *why, int64_t *bytes)
+{
+    if (st != DPAR_E_ROOM) {
+        return st;
+    }
+    *bytes = why->bytes;
+    return DPAR_OK;
+}
+
 static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
 {
     const gpt_config *c = &g->config;
@@ -1310,7 +1320,8 @@ static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
         a->tokens.rule = DPAR_SPLIT_EVEN;
         g->tokens = dpar_split_part_count(&g->cut, cp->rank);
     }
-    return dpar_attention_bytes(cp, a, &g->plan_bytes[0], why);
+    a->bytes = 1; /* too few: asks how many */
+    return gpt_asked(dpar_attention_make(cp, a, &g->attend, why), why, &g->plan_bytes[0]);
 }
 
 static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
@@ -1346,7 +1357,7 @@ static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
     return dpar_experts_bytes(ep, l, &g->plan_bytes[1], &g->routing, why);
 }
 
-/* All that is known without talking to others. */
+/* All but the plans, which only say how many bytes they need. COLLECTIVE. */
 static inline dpar_status gpt_plan(gpt *g, const gpt_config *config, const gpt_comms *comms,
                                    dpar_why *why)
 {
@@ -1428,7 +1439,7 @@ static inline void gpt_lay(gpt *g, gpt_room *pieces)
 }
 
 /* Bytes[GPT_PIECES] of memory for gpt_init: GPT_PLANS of the host, GPT_ARRAYS of what computes,
- * GPT_SHARED (0 without a device) of both. E_ARG and others with a sentence. Local. */
+ * GPT_SHARED (0 without a device) of both. E_ARG and others with a sentence. COLLECTIVE. */
 static inline dpar_status gpt_bytes(const gpt_config *config, const gpt_comms *comms,
                                     int64_t *bytes, dpar_why *why)
 {
@@ -1516,8 +1527,9 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
     for (i = 0; i < (int64_t)g->config.blocks * g->config.experts; i++) {
         g->bias[i] = g->load[i] = 0.0;
     }
-    GPT_TRY(dpar_attention_init(g->plan_memory[0], g->plan_bytes[0], comms->cp, &g->attention,
-                                &g->attend, why));
+    g->attention.memory = g->plan_memory[0];
+    g->attention.bytes = g->plan_bytes[0];
+    GPT_TRY(dpar_attention_make(comms->cp, &g->attention, &g->attend, why));
     if (g->config.experts > 0) {
         GPT_TRY(dpar_experts_init(g->plan_memory[1], g->plan_bytes[1], comms->ep, &g->layer,
                                   &g->experts, why));
@@ -1533,7 +1545,7 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
 /* COLLECTIVE. NULL is fine. */
 static inline dpar_status gpt_close(gpt *g)
 {
-    const dpar_status st = g != NULL ? dpar_attention_close(g->attend) : DPAR_OK;
+    const dpar_status st = g != NULL ? dpar_attention_free(g->attend) : DPAR_OK;
     const dpar_status closed = g != NULL ? dpar_comm_free(g->same) : DPAR_OK;
     if (g != NULL) {
         dpar_experts_close(g->experts);

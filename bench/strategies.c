@@ -530,7 +530,6 @@ static dpar_status ring_open(job *j)
 {
     dpar_attention_desc layer = {0};
     const int64_t n = j->r->numel * 4, tokens = j->r->numel / (2 * HEADS * HEAD);
-    int64_t bytes = 0;
     dpar_status st;
     j->ends[1] = RANKS * tokens;
     st = dpar_packed_init(&layer.tokens, 1, j->ends, RANKS, DPAR_SPLIT_CHUNK, &j->why);
@@ -539,14 +538,11 @@ static dpar_status ring_open(job *j)
     layer.type = DPAR_F32;
     layer.forward = no_attention;
     layer.user = j;
-    st = st == DPAR_OK ? dpar_attention_bytes(j->c, &layer, &bytes, &j->why) : st;
     for (int32_t i = 0; i < 4; i++) { /* k and v one after the other; q; out; what came, bare */
         (void)room(j, n);
     }
     (void)room(j, tokens * HEADS * 4);
-    return st == DPAR_OK
-               ? dpar_attention_init(room(j, bytes), bytes, j->c, &layer, &j->ring, &j->why)
-               : st;
+    return st == DPAR_OK ? dpar_attention_make(j->c, &layer, &j->ring, &j->why) : st;
 }
 
 static void first_rewrite(job *j)
@@ -592,7 +588,6 @@ static int64_t ring_wrong(job *j)
 static dpar_status ulysses_open(job *j)
 {
     dpar_attention_desc layer = {0};
-    int64_t bytes = 0;
     dpar_status st;
     j->ends[1] = RANKS * (j->r->numel / (HEADS * HEAD));
     st = dpar_packed_init(&layer.tokens, 1, j->ends, RANKS, DPAR_SPLIT_EVEN, &j->why);
@@ -600,13 +595,10 @@ static dpar_status ulysses_open(job *j)
     layer.heads = HEADS;
     layer.width = HEAD;
     layer.type = DPAR_F32;
-    st = st == DPAR_OK ? dpar_attention_bytes(j->c, &layer, &bytes, &j->why) : st;
     for (int32_t i = 0; i < 3; i++) {
         (void)room(j, j->r->numel * 4);
     }
-    return st == DPAR_OK
-               ? dpar_attention_init(room(j, bytes), bytes, j->c, &layer, &j->ulysses, &j->why)
-               : st;
+    return st == DPAR_OK ? dpar_attention_make(j->c, &layer, &j->ulysses, &j->why) : st;
 }
 
 static dpar_status ulysses_strategy(job *j)
@@ -901,7 +893,8 @@ static void close_job(job *j)
     (void)dpar_ddp_close(j->ddp);
     (void)dpar_ddp_free(j->over);
     (void)dpar_fsdp_free(j->fsdp);
-    (void)dpar_attention_close(j->ring);
+    (void)dpar_attention_free(j->ring);
+    (void)dpar_attention_free(j->ulysses);
     (void)dpar_pipeline_close(j->pipeline);
     while (j->blocks > 0) {
         dpar_comm_release(j->c, j->block[--j->blocks]);

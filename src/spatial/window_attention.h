@@ -5,7 +5,7 @@
  *     layer.window = 4096;                  layer: as sequence.h says
  *     layer.method = dpar_attention_halo;
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_EVEN, &why);
- *     dpar_attention_bytes(c, &layer, &bytes, &why);       and on, as for the ring
+ *     dpar_attention_make(c, &layer, &plan, &why);         and on, as for the ring
  *
  * Each rank has a slice of the packed sequence: tokens.rule is CHUNK or EVEN, applied to the whole
  * sequence, whatever the documents. The rank receives the `window` tokens before its slice, and
@@ -21,15 +21,15 @@
  *     backward  s E bytes(type) + h E bytes(sums)
  *
  * The plan holds the rank's own keys and values and those of its halo, their gradients, and a part
- * of an out. It also holds two halo exchanges, which dpar_attention_init plans with
- * dpar_halo_plan_init and dpar_attention_close closes. */
+ * of an out. It also holds two halo exchanges, which dpar_attention_make plans with
+ * dpar_halo_plan_init and dpar_attention_free frees. */
 #ifndef DPARI_SPATIAL_WINDOW_ATTENTION_H
 #define DPARI_SPATIAL_WINDOW_ATTENTION_H
 
 #include "../train/sequence.h"
 
 /* Selects halos for a sliding window: a value for dpar_attention_desc.method. Do not call it. With
- * it, dpar_attention_bytes fails with DPAR_E_ARG for a layer without window, a rule that is not
+ * it, dpar_attention_make fails with DPAR_E_ARG for a layer without window, a rule that is not
  * CHUNK or EVEN, or E above 2^24. Local. O(1). */
 DPAR_API void dpar_attention_halo(struct dpari_attention_method *way);
 

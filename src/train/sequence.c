@@ -451,31 +451,27 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c,
-                                                     const dpar_attention_desc *layer,
-                                                     int64_t *bytes, dpar_why *why)
+/* Checks a layer and counts the bytes of its plan. */
+static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *c, const dpar_attention_desc *layer,
+                                              int64_t *need, dpar_why *why)
 {
     dpari_attention p;
-    int64_t need = 0;
     dpar_status st;
-    if (c == NULL || layer == NULL || bytes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
+    if (layer == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
     }
     st = dpari_seq_check(layer, why);
-    if (st == DPAR_OK && layer->tokens.ranks != c->size) {
-        st = dpari_say(DPAR_E_ARG, why, "tokens of # ranks on a communicator of #",
-                       layer->tokens.ranks, c->size, 0, 0);
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK) {
-        dpari_zero(&p, sizeof p);
-        p.head.layer = dpari_seq_filled(layer);
-        p.sums = dpari_seq_sums(layer->type);
-        st = dpari_seq_lay(&p, c, NULL, &need, why);
+    if (layer->tokens.ranks != c->size) {
+        return dpari_say(DPAR_E_ARG, why, "tokens of # ranks on a communicator of #",
+                         layer->tokens.ranks, c->size, 0, 0);
     }
-    if (st == DPAR_OK) {
-        *bytes = need;
-    }
-    return st;
+    dpari_zero(&p, sizeof p);
+    p.head.layer = dpari_seq_filled(layer);
+    p.sums = dpari_seq_sums(layer->type);
+    return dpari_seq_lay(&p, c, NULL, need, why);
 }
 
 /* Lists what all ranks must give alike, for comparison. */
@@ -528,27 +524,40 @@ static void dpari_seq_give_back(dpari_attention *p)
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                    const dpar_attention_desc *layer,
+/* Lays out a plan in its memory. */
+static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *p, dpar_comm *c,
+                                                  const dpar_attention_desc *layer, dpar_why *why)
+{
+    int64_t need;
+    dpar_status st;
+    dpari_zero(p, sizeof *p);
+    p->head.layer = dpari_seq_filled(layer);
+    p->sums = dpari_seq_sums(layer->type);
+    p->comm = c;
+    st = dpari_seq_lay(p, c, p, &need, why);
+    if (st != DPAR_OK || c->mem == NULL) {
+        return st;
+    }
+    return dpari_seq_elsewhere(p, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
                                                     dpar_attention_plan **plan, dpar_why *why)
 {
-    dpari_attention *p = (dpari_attention *)memory;
+    dpari_attention *p;
+    void *memory = NULL;
     int64_t need = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
-    st = dpar_attention_bytes(c, layer, &need, why);
-    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "attention", why) : st;
+    st = dpari_seq_count(c, layer, &need, why);
     if (st == DPAR_OK) {
-        dpari_zero(p, sizeof *p);
-        p->head.layer = dpari_seq_filled(layer);
-        p->sums = dpari_seq_sums(layer->type);
-        p->comm = c;
-        st = dpari_seq_lay(p, c, p, &need, why);
+        st = dpari_made_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
     }
-    if (st == DPAR_OK && c->mem != NULL) {
-        st = dpari_seq_elsewhere(p, why);
+    p = st == DPAR_OK ? (dpari_attention *)memory : NULL;
+    if (p != NULL) {
+        st = dpari_seq_fill_plan(p, c, layer, why);
     }
     st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->head.layer : NULL,
                         why);
@@ -558,38 +567,26 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_init(void *memory, int64_t bytes,
     }
     if (st == DPAR_OK) {
         *plan = &p->head;
-    } else if (need > 0 && bytes >= need && memory != NULL && (uintptr_t)memory % 64 == 0) {
-        dpari_seq_give_back(p);
+        return DPAR_OK;
     }
-    return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_attention_close(dpar_attention_plan *plan)
-{
-    dpari_attention *p = (dpari_attention *)(void *)plan;
-    dpar_status st = DPAR_OK;
     if (p != NULL) {
-        const dpari_attention_method way = dpari_seq_way(&p->head.layer);
-        st = way.close != NULL ? way.close(p) : DPAR_OK;
         dpari_seq_give_back(p);
     }
-    return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
-                                                    dpar_attention_plan **plan, dpar_why *why)
-{
-    int64_t bytes = 0;
-    void *memory = c == NULL || dpar_attention_bytes(c, layer, &bytes, NULL) != DPAR_OK
-                       ? NULL
-                       : dpari_made_room(c, bytes);
-    return dpari_made_or(
-        dpar_attention_init(memory, memory != NULL ? bytes : 0, c, layer, plan, why), memory);
+    return dpari_made_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
 {
-    return dpari_made_end(dpar_attention_close(plan), plan);
+    dpari_attention *p = (dpari_attention *)(void *)plan;
+    dpari_attention_method way;
+    dpar_status st;
+    if (p == NULL) {
+        return DPAR_OK;
+    }
+    way = dpari_seq_way(&p->head.layer);
+    st = way.close != NULL ? way.close(p) : DPAR_OK;
+    dpari_seq_give_back(p);
+    return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
 /* Checks that no array that a step reads or writes is NULL. */

@@ -15,8 +15,6 @@
  *     dpar_attention_backward(plan, &arrays);
  *     dpar_attention_free(plan);
  *
- * dpar_attention_bytes, _init and _close do the same in memory of yours.
- *
  * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width],
  * v[tokens][groups][value_width], out[tokens][heads][value_width], lse[tokens][heads]. Each heads /
  * groups query heads share a group. The samples of a batch are documents of one packed sequence.
@@ -91,7 +89,7 @@ typedef struct dpar_attention_call {
 typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
 /* Describes a layer of attention. Zero it and fill in what differs from the defaults. All ranks
- * give the same values, except kernels and user. */
+ * give the same values, except kernels, user, memory and bytes. */
 struct dpar_attention_desc {
     /* NULL selects the ring, in which every rank gets all keys. With dpar_attention_ulysses and
      * dpar_attention_halo each rank has a part of the packed sequence, whatever the documents. */
@@ -117,6 +115,12 @@ struct dpar_attention_desc {
     const dpar_split *token_split;
     dpar_attention_kernel forward, backward; /* NULL selects dpar_attention_host (F64 and F32) */
     void *user;                              /* passed to the kernels */
+    /* Memory of yours for the plan, aligned to 64, as long as the plan exists. It is memory of the
+     * host; that of dpar_comm_alloc is the fastest. NULL with bytes 0: dpar_attention_make
+     * allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes tells how many are needed; to
+     * ask, set memory NULL and bytes 1. */
+    void *memory;
+    int64_t bytes;
 };
 
 /* ---- blocks; local ---- */
@@ -152,27 +156,19 @@ typedef struct dpar_attention_arrays {
     void *q_gradient, *k_gradient, *v_gradient; /* backward writes them */
 } dpar_attention_arrays;
 
-/* Computes the bytes of memory that dpar_attention_init needs on this rank.
+/* Plans attention. One plan serves all layers of this shape, one after the other.
+ *
+ * layer: the array of document ends in layer->tokens stays yours, and has to exist as long as the
+ *        plan.
  *
  * The ring needs two blocks of keys and values of the rank that has most tokens. It also needs one
  * out for forward, or four such blocks of sums for backward (three on 2 ranks), whichever is
- * larger. 16-bit types need an out and a query's gradient in f32 as well.
+ * larger. 16-bit types need an out and a query's gradient in f32 as well. If c->mem is the memory
+ * of a device, these buffers are allocated there with dpar_comm_alloc until free.
  *
- * Local. O(docs x ranks). Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE. */
-DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention_desc *layer,
-                                          int64_t *bytes, dpar_why *why);
-/* Plans attention in your memory. One plan serves all layers of this shape, one after the other.
- *
- * memory: aligned to 64; memory of dpar_comm_alloc is the fastest. If c->mem is that of a device,
- *         it is nevertheless memory of the host, and buffers are allocated with dpar_comm_alloc
- *         until close.
- * layer:  the array of document ends in layer->tokens stays yours, and has to exist as long as the
- *         plan.
- *
- * Collective over c: one all-reduce, and the cost of dpar_attention_bytes. Fails on all ranks with
- * DPAR_E_MISMATCH if layers differ, DPAR_E_ROOM, or as dpar_attention_bytes does. */
-DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
-                                         const dpar_attention_desc *layer,
+ * Collective over c: one all-reduce. O(docs x ranks). Fails on all ranks with DPAR_E_MISMATCH if
+ * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE. */
+DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
                                          dpar_attention_plan **plan, dpar_why *why);
 /* Computes out and lse from q, k and v.
  *
@@ -190,17 +186,8 @@ DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
-/* Closes a plan of attention, whose memory you may then reuse. NULL is allowed. Collective. With
- * dpar_attention_halo it fails as dpar_halo_plan_close does. */
-DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
-
-/* Makes a plan of attention in memory of its own: dpar_attention_bytes, an allocation and
- * dpar_attention_init in one. Collective over c. Costs and fails as these do, and with DPAR_E_ROOM
- * if the allocation fails. */
-DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
-                                         dpar_attention_plan **plan, dpar_why *why);
-/* Frees a plan that dpar_attention_make made, and closes it as dpar_attention_close does. NULL is
- * allowed. Collective. */
+/* Frees a plan of attention. NULL is allowed. Collective. With dpar_attention_halo it fails as
+ * dpar_halo_plan_close does. */
 DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
 
 #endif

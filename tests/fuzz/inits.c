@@ -242,9 +242,8 @@ static void attention(bytes *b)
 {
     dpar_attention_desc a;
     dpar_attention_plan *plan = NULL;
-    int64_t ends[4] = {0, 0, 0, 0}, need = 0;
+    int64_t ends[4] = {0, 0, 0, 0};
     int32_t i;
-    void *memory;
     memset(&a, 0, sizeof a);
     for (i = 1; i < 4; i++) {
         ends[i] = ends[i - 1] + take(b, 9);
@@ -257,12 +256,18 @@ static void attention(bytes *b)
     a.heads = odd32(b), a.groups = odd32(b), a.width = odd32(b), a.value_width = odd32(b);
     a.type = take(b, 8) ? 1 + take(b, 2) : odd32(b), a.causal = take(b, 3), a.window = odd64(b);
     a.scale = odd_real(b), a.heads_chunked = take(b, 2);
-    if (fine(dpar_attention_bytes(world, &a, &need, &why)) && (memory = room(need)) != NULL) {
-        if (fine(dpar_attention_init(memory, need, world, &a, &plan, &why))) {
-            must(dpar_attention_close(plan) == DPAR_OK);
-        }
-        free(memory);
+    a.bytes = 1; /* asks how many */
+    why.bytes = 0;
+    must(!fine(dpar_attention_make(world, &a, &plan, &why)));
+    if (why.bytes == 0 || why.bytes > MOST) {
+        return;
     }
+    a.bytes = take(b, 2) ? why.bytes : 0;
+    a.memory = a.bytes > 0 ? room(a.bytes) : NULL;
+    if (fine(dpar_attention_make(world, &a, &plan, &why))) {
+        must(dpar_attention_free(plan) == DPAR_OK);
+    }
+    free(a.memory);
 }
 
 static void moves(bytes *b)

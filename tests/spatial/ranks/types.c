@@ -257,10 +257,11 @@ static void layers(dpar_comm *c, int last, void *memory)
         a.tokens.rule = DPAR_SPLIT_CHUNK;
         a.heads = a.groups = 8;
         a.width = a.value_width = 1;
-        LEFT_OUT(dpar_attention_bytes(c, &a, &bytes, &why), 1);
-        LEFT_OUT(dpar_attention_init(memory, ROOM, c, &a, &attention, &why), 1);
+        a.memory = memory;
+        a.bytes = ROOM;
+        LEFT_OUT(dpar_attention_make(c, &a, &attention, &why), 1);
         a.type = last ? DPAR_TYPE_NONE : DPAR_F32;
-        LEFT_OUT(dpar_attention_init(memory, ROOM, c, &a, &attention, &why), last);
+        LEFT_OUT(dpar_attention_make(c, &a, &attention, &why), last);
     }
     memset(&merge, 0, sizeof merge);
     merge.rows = merge.values = 1;

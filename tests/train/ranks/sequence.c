@@ -13,14 +13,14 @@
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"
 #define free device_free
-#define dpar_attention_init(m, b, c, l, p, w)                                                      \
-    (dpar_status) ON_DEVICE(dpar_attention_init(m, b, c, l, p, w))
+#define dpar_attention_make(c, l, p, w) (dpar_status) ON_DEVICE(dpar_attention_make(c, l, p, w))
 #define dpar_attention_forward(p, a) (dpar_status) ON_DEVICE(dpar_attention_forward(p, a))
 #define dpar_attention_backward(p, a) (dpar_status) ON_DEVICE(dpar_attention_backward(p, a))
 #define dpar_attention_exchange(p, array, back, in, out)                                           \
     (dpar_status) ON_DEVICE(dpar_attention_exchange(p, array, back, in, out))
-#define dpar_attention_close(p) (dpar_status) ON_DEVICE(dpar_attention_close(p))
+#define dpar_attention_free(p) (dpar_status) ON_DEVICE(dpar_attention_free(p))
 #endif
+#include "plan_memory.h"
 
 enum { MOST_DOCS = 6, MOST_RANKS = 64, TENSORS = 3 };
 
@@ -735,9 +735,9 @@ static int layer_case(dpar_comm *c, test_case *t, uint32_t seed, int differ)
     w.t = t;
     why.text[0] = 0;
     describe(t, c->size, &w, &layer);
-    if (dpar_attention_bytes(c, &layer, &bytes, &why) != DPAR_OK ||
+    if (attention_bytes(c, &layer, &bytes, &why) != DPAR_OK ||
         (memory = plan_memory(c, bytes, seed % 2 == 0)) == NULL ||
-        dpar_attention_init(memory, bytes, c, &layer, &plan, &why) != DPAR_OK) {
+        attention_in(memory, bytes, c, &layer, &plan, &why) != DPAR_OK) {
         printf("rank %d: %s\n", (int)c->rank, why.text);
         return 1;
     }
@@ -769,7 +769,7 @@ static int layer_case(dpar_comm *c, test_case *t, uint32_t seed, int differ)
         bad += dpar_attention_backward(plan, &a) != DPAR_OK;
         bad += judge(t, &p, "again", c->rank, c->size);
     }
-    bad += dpar_attention_close(plan) != DPAR_OK;
+    bad += dpar_attention_free(plan) != DPAR_OK;
     if (t->ulysses) {
         kept_release(c, a.saved, seed % 2 == 0);
     }
@@ -985,17 +985,17 @@ static dpar_attention_desc ulysses_layer(ulysses *u)
     return a;
 }
 
-static dpar_status ulysses_bytes(const dpar_comm *c, ulysses *u, int64_t *bytes, dpar_why *why)
+static dpar_status ulysses_bytes(dpar_comm *c, ulysses *u, int64_t *bytes, dpar_why *why)
 {
     const dpar_attention_desc a = ulysses_layer(u);
-    return dpar_attention_bytes(c, &a, bytes, why);
+    return attention_bytes(c, &a, bytes, why);
 }
 
 static dpar_status ulysses_init(void *memory, int64_t bytes, dpar_comm *c, ulysses *u,
                                 dpar_attention_plan **plan, dpar_why *why)
 {
     const dpar_attention_desc a = ulysses_layer(u);
-    return dpar_attention_init(memory, bytes, c, &a, plan, why);
+    return attention_in(memory, bytes, c, &a, plan, why);
 }
 
 static int32_t array_of(const ulysses *u)
@@ -1204,7 +1204,7 @@ static int exchange(dpar_comm *c, ulysses *u, const void *in, void *out, int bac
     }
     bad += again(c, u, plan, memory, bytes, in, out, backward, 0) +
            again(c, u, plan, memory, bytes, in, out, backward, 1);
-    bad += dpar_attention_close(plan) != DPAR_OK;
+    bad += dpar_attention_free(plan) != DPAR_OK;
     plan_release(c, memory, backward);
     return bad;
 }
@@ -1432,8 +1432,9 @@ static int refusals(dpar_comm *c)
 {
     test_case t = plain(12);
     dpar_attention_desc good, a;
+    dpar_attention_plan *plan = NULL;
     dpar_why why;
-    int64_t bytes, ends[2] = {0, INT64_C(1) << 55};
+    int64_t ends[2] = {0, INT64_C(1) << 55};
     int way, bad = 0;
     describe(&t, c->size, NULL, &good);
     for (way = 0; way < 13; way++) {
@@ -1452,17 +1453,18 @@ static int refusals(dpar_comm *c)
         a.method = way >= 11 ? dpar_attention_halo : NULL;
         a.tokens.rule = way == 11 ? DPAR_SPLIT_EVEN : a.tokens.rule; /* 11: no window, 12: zigzag */
         a.window = way == 12 ? 3 : a.window;
-        st = dpar_attention_bytes(c, &a, &bytes, &why);
+        st = dpar_attention_make(c, &a, &plan, &why);
         if (st != wanted || why.text[0] == 0) {
             printf("refusal %d: %s: %s\n", way, dpar_status_text(st), why.text);
             bad++;
         }
     }
-    bad += dpar_attention_bytes(NULL, &good, &bytes, NULL) != DPAR_E_ARG ||
-           dpar_attention_init(NULL, 0, c, &good, NULL, NULL) != DPAR_E_ARG ||
+    bad += dpar_attention_make(NULL, &good, &plan, NULL) != DPAR_E_ARG ||
+           dpar_attention_make(c, NULL, &plan, NULL) != DPAR_E_ARG ||
+           dpar_attention_make(c, &good, NULL, NULL) != DPAR_E_ARG ||
            dpar_attention_forward(NULL, NULL) != DPAR_E_ARG ||
            dpar_attention_backward(NULL, NULL) != DPAR_E_ARG ||
-           dpar_attention_close(NULL) != DPAR_OK;
+           dpar_attention_free(NULL) != DPAR_OK;
     return bad;
 }
 
@@ -1488,9 +1490,8 @@ static int misuse(dpar_comm *c)
         dpar_status st, wanted = way == 0   ? DPAR_E_ROOM
                                  : way == 1 ? DPAR_E_DIVIDE
                                             : DPAR_E_MISMATCH;
-        int64_t bytes = 0;
-        void *memory;
         why.text[0] = 0;
+        why.bytes = 0;
         describe(&t, c->size, NULL, &layer);
         if (odd) {
             layer.heads = way == 1 ? 3 : layer.heads;
@@ -1504,18 +1505,17 @@ static int misuse(dpar_comm *c)
             layer.window = way == 8 ? 4 : layer.window;
             layer.tokens.rule = way == 8 ? DPAR_SPLIT_EVEN : layer.tokens.rule;
         }
-        (void)dpar_attention_bytes(c, &layer, &bytes, NULL);
-        memory = aligned_alloc(64, 1 << 16);
-        st = dpar_attention_init(memory, odd && way == 0 ? bytes - 64 : 1 << 16, c, &layer, &plan,
-                                 &why);
-        if (st != wanted || why.text[0] == 0 ||
+        layer.memory = aligned_alloc(64, 1 << 16);
+        layer.bytes = odd && way == 0 ? 64 : 1 << 16;
+        st = dpar_attention_make(c, &layer, &plan, &why);
+        if (st != wanted || why.text[0] == 0 || (way == 0) != (why.bytes > 64) ||
             (way > 1 && !says_who_differs(why.text, (int)c->size, differs[way][0], differs[way][1],
                                           differs[way][2]))) {
             printf("rank %d of %d: misuse %d: %s, %s\n", (int)c->rank, (int)c->size, way,
                    dpar_status_text(st), why.text);
             bad++;
         }
-        free(memory);
+        free(layer.memory);
     }
     return bad;
 }
@@ -1528,6 +1528,7 @@ static int forgets_keys(dpar_comm *c, void *arg)
     dpar_attention_desc layer;
     dpar_attention_plan *plan = NULL;
     dpar_attention_arrays a;
+    dpar_why why;
     part p;
     int64_t bytes = 0;
     void *memory;
@@ -1539,9 +1540,9 @@ static int forgets_keys(dpar_comm *c, void *arg)
     part_packed(&t, &layer.tokens, c->rank, &p);
     part_arrays(&t, &p);
     arrays_of(&p, &a);
-    (void)dpar_attention_bytes(c, &layer, &bytes, NULL);
+    (void)attention_bytes(c, &layer, &bytes, &why);
     memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
-    if (dpar_attention_init(memory, bytes, c, &layer, &plan, NULL) == DPAR_OK) {
+    if (attention_in(memory, bytes, c, &layer, &plan, NULL) == DPAR_OK) {
         a.k = c->rank == c->size - 1 ? NULL : a.k;
         (void)dpar_attention_forward(plan, &a);
         bad = dpar_barrier(c, NULL) == DPAR_OK;

@@ -639,9 +639,8 @@ static void test_ring(dpar_comm *c, dpar_comm *g)
     dpar_attention_arrays a;
     dpar_why why;
     char strategy[64];
-    int64_t ends[2] = {0, SEQ}, bytes = 0, each = (int64_t)SEQ * HIDDEN;
+    int64_t ends[2] = {0, SEQ}, each = (int64_t)SEQ * HIDDEN;
     float *room = (float *)zeroed(9 * each * 4);
-    void *whole, *memory;
     int32_t l;
     memset(&layer, 0, sizeof layer);
     CHECK_INT(dpar_packed_init(&layer.tokens, 1, ends, c->size, DPAR_SPLIT_ZIGZAG, &why), DPAR_OK);
@@ -650,9 +649,7 @@ static void test_ring(dpar_comm *c, dpar_comm *g)
     layer.width = HIDDEN / HEADS;
     layer.type = DPAR_F32;
     layer.causal = 1;
-    CHECK_INT(dpar_attention_bytes(g, &layer, &bytes, &why), DPAR_OK);
-    memory = zeroed_aligned(bytes, &whole);
-    CHECK_INT(dpar_attention_init(memory, bytes, g, &layer, &ring, &why), DPAR_OK);
+    CHECK_INT(dpar_attention_make(g, &layer, &ring, &why), DPAR_OK);
     a.q = room;
     a.k = room + each;
     a.v = room + 2 * each;
@@ -671,8 +668,7 @@ static void test_ring(dpar_comm *c, dpar_comm *g)
         CHECK_INT(dpar_attention_backward(ring, &a), DPAR_OK);
     }
     counted_is(c, g, NULL, &p, DPAR_TRAFFIC_CP, -1, 0);
-    CHECK_INT(dpar_attention_close(ring), DPAR_OK);
-    free(whole);
+    CHECK_INT(dpar_attention_free(ring), DPAR_OK);
     free(room);
 }
 
@@ -684,11 +680,10 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
     dpar_attention_desc layer;
     dpar_attention_plan *u = NULL;
     dpar_attention_arrays a;
-    void *whole, *of_kept, *memory;
+    void *of_kept;
     dpar_why why;
     char strategy[64], model[128];
     float *room = (float *)zeroed(9 * each * 4);
-    int64_t bytes = 0;
     int32_t l;
     memset(&layer, 0, sizeof layer);
     memset(&a, 0, sizeof a);
@@ -699,9 +694,7 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
     layer.width = HIDDEN / HEADS;
     layer.type = DPAR_F32;
     layer.causal = 1;
-    CHECK_INT(dpar_attention_bytes(g, &layer, &bytes, &why), DPAR_OK);
-    memory = zeroed_aligned(bytes, &whole);
-    CHECK_INT(dpar_attention_init(memory, bytes, g, &layer, &u, &why), DPAR_OK);
+    CHECK_INT(dpar_attention_make(g, &layer, &u, &why), DPAR_OK);
     a.q = room;
     a.k = room + each;
     a.v = room + 2 * each;
@@ -721,8 +714,7 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
         CHECK_INT(dpar_attention_backward(u, &a), DPAR_OK);
     }
     counted_is(c, g, NULL, &p, DPAR_TRAFFIC_CP, -1, 0);
-    CHECK_INT(dpar_attention_close(u), DPAR_OK);
-    free(whole);
+    CHECK_INT(dpar_attention_free(u), DPAR_OK);
     free(of_kept);
     free(room);
 }

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* Plans in memory of the caller: how many bytes one needs, and one made there. Both are collective.
+ */
+#ifndef PLAN_MEMORY_H
+#define PLAN_MEMORY_H
+
+static inline dpar_status attention_bytes(dpar_comm *c, const dpar_attention_desc *layer,
+                                          int64_t *bytes, dpar_why *why)
+{
+    dpar_attention_desc asks = *layer;
+    dpar_attention_plan *none = NULL;
+    dpar_status st;
+    asks.memory = NULL;
+    asks.bytes = 1;
+    st = dpar_attention_make(c, &asks, &none, why);
+    *bytes = why->bytes;
+    return st == DPAR_E_ROOM ? DPAR_OK : st;
+}
+
+static inline dpar_status attention_in(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_attention_desc *layer, dpar_attention_plan **plan,
+                                       dpar_why *why)
+{
+    dpar_attention_desc there = *layer;
+    there.memory = memory;
+    there.bytes = bytes;
+    return dpar_attention_make(c, &there, plan, why);
+}
+
+#endif
