@@ -61,7 +61,7 @@
  *                           dpar_ddp_ready(ddp, i);
  *                           dpar_ddp_end(ddp);
  *     dpar_spatial.h    runs convolution, pooling, norms and window attention on grids that ranks share
- *                           dpar_spatial_init(memory, bytes, world, &layer, &plan, &why);
+ *                           dpar_spatial_make(world, &layer, &plan, &why);
  *                           dpar_spatial_forward(plan, &call);
  *                           dpar_spatial_backward(plan, &call);
  *     dpar_debug.h      finds faults: reports what this machine allows, and checks whether an exchange was right

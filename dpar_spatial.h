@@ -47,7 +47,7 @@
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
- * To run the layer, set layer.forward to your kernel, plan the layer over a communicator with dpar_spatial_init, and
+ * To run the layer, set layer.forward to your kernel, plan the layer over a communicator with dpar_spatial_make, and
  * call dpar_spatial_forward, which exchanges the halos and calls the kernel. */
 
 #ifndef DPAR_ALL_H
@@ -85,12 +85,12 @@
  *     layer.window[0].kernel = 3; ...            as dpar_window_outputs takes it
  *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
  *     layer.forward = convolve; ...
- *     dpar_spatial_bytes(c, &layer, &bytes, &why);
- *     dpar_spatial_init(memory, bytes, c, &layer, &plan, &why);
+ *     dpar_spatial_make(c, &layer, &plan, &why);
  *     arrays.in[0] = planes of dpar_box_volume(&plan->in_box);  own points and around them
  *     dpar_spatial_forward(plan, &arrays);                      every step
  *     dpar_spatial_backward(plan, &arrays);
  *     next.in = plan->out;                                      the next layer follows
+ *     dpar_spatial_free(plan);
  *
  * Any kernel, stride, dilation and padding is allowed, and so are uneven and empty blocks, and
  * halos that reach past the neighbour, because dpar computes what a rank reads from its outputs. An
@@ -199,6 +199,11 @@ struct dpar_spatial_desc {
      * runs directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc in
      * every step, on all ranks; otherwise it is DPAR_E_ARG. */
     const dpar_halo_plan_desc *halo;
+    /* Memory of yours for the plan, on the host, aligned to 64, as long as the plan exists. NULL
+     * with bytes 0: dpar_spatial_make allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes
+     * tells how many are needed; to ask, set memory NULL and bytes 1. */
+    void *memory;
+    int64_t bytes;
 };
 
 /* ---- one dim; local ---- */
@@ -262,25 +267,20 @@ typedef struct dpar_spatial_arrays {
     void *out;          /* over out_box */
     void *out_gradient; /* over out_box */
     dpar_box out_box;   /* box of out and out_gradient: in_box of the next layer; dims 0 selects
-                           out_own */
+                           out_owned */
     int32_t accumulate; /* 1 adds to the own points of in_gradient, because another layer read the
                            inputs too */
 } dpar_spatial_arrays;
 
-/* Computes the bytes of memory that dpar_spatial_init needs from you on this rank. It allocates
- * some pages from the system and frees them. Local. Costs as dpar_spatial_init up to O(outputs x
- * taps) of each dim. Fails as dpar_spatial_init does, on this rank only. */
-DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial_desc *layer,
-                                        int64_t *bytes, dpar_why *why);
-/* Plans a layer in your memory, aligned to 64. Rank n of the mesh is rank n of c.
+/* Plans a layer. Rank n of the mesh is rank n of c.
  *
- * Collective: all ranks give the same layer, except in_box, no_overlap, kernels and user; either
- * all or none have an input_gradient. Costs as dpar_spatial_bytes, one all-reduce, and the planning
- * of the halo exchange. Fails on all ranks with DPAR_E_MISMATCH if layers differ, DPAR_E_ROOM, or
- * as dpar_spatial_check and dpar_halo_plan_init do. */
-DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_spatial_desc *layer, dpar_spatial_plan **plan,
-                                       dpar_why *why);
+ * Collective: all ranks give the same layer, except in_box, no_overlap, kernels, user, memory and
+ * bytes; either all or none have an input_gradient. Costs O(outputs x taps) of each dim, one
+ * all-reduce, and the planning of the halo exchange. Fails on all ranks with DPAR_E_MISMATCH if
+ * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, or as dpar_spatial_check and dpar_halo_plan_init do.
+ */
+DPAR_API dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spatial_desc *layer,
+                                       dpar_spatial_plan **plan, dpar_why *why);
 /* Computes outputs from inputs: exchanges halos, fills the padding, and calls the kernel.
  *
  * Collective. Sends plan->halo_bytes. Fails with DPAR_E_ARG if arrays are missing or out_box does
@@ -297,9 +297,9 @@ DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_sp
  *
  * Collective. Sends as much as dpar_spatial_forward, in gradients, and fails as it does. */
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Closes a plan of a layer. NULL is allowed. Collective. Fails as dpar_halo_plan_close does; the
+/* Frees a plan of a layer. NULL is allowed. Collective. Fails as dpar_halo_plan_close does; the
  * message is in the communicator's why. */
-DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
+DPAR_API dpar_status dpar_spatial_free(dpar_spatial_plan *plan);
 
 /* ---- normalisation: by (count, mean, M2), never by sums of squares ----
  *
@@ -1191,15 +1191,17 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial_desc *layer,
-                                                   int64_t *bytes, dpar_why *why)
+/* Checks a layer and counts the bytes of its plan, which it lays out in pages that it gives back.
+ * exchange: set to where the plan of the halo exchange begins. */
+static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *c, const dpar_spatial_desc *layer,
+                                                  int64_t *exchange, int64_t *need, dpar_why *why)
 {
     dpari_spatial_memory at;
     void *memory;
     int64_t m[DPAR_MAX_DIMS], more = 0;
     dpar_status st;
-    if (c == NULL || layer == NULL || bytes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
+    if (layer == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
     }
     st = dpari_spatial_outputs(layer, m, why);
     if (st != DPAR_OK) {
@@ -1221,9 +1223,8 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spat
         st = dpar_halo_plan_bytes(c, &o, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
-    if (st == DPAR_OK) {
-        *bytes = at.exchange + more;
-    }
+    *exchange = at.exchange;
+    *need = at.exchange + more;
     return st;
 }
 
@@ -1254,30 +1255,6 @@ static DPARI_COLD void dpari_spatial_state(dpari_facts *f, const void *given)
         dpari_fact(f, "window[#].pad_high", d, v->pad_high);
         dpari_fact(f, "window[#].ceil_mode", d, v->ceil_mode != 0);
     }
-}
-
-/* Checks a layer and fills in all of a plan except its exchange. */
-static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, dpar_comm *c,
-                                         const dpar_spatial_desc *layer, dpar_why *why)
-{
-    dpari_spatial_memory at;
-    int64_t m[DPAR_MAX_DIMS];
-    dpar_status st;
-    if (layer == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
-    }
-    st = dpari_spatial_outputs(layer, m, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_spatial_parts(layer, &at);
-    if (memory == NULL || bytes < at.exchange || (uintptr_t)memory % 64 != 0) {
-        return dpari_say(DPAR_E_ROOM, why,
-                         "# bytes for a plan, # past a multiple of 64: dpar_spatial_bytes says how "
-                         "many",
-                         memory == NULL ? 0 : bytes, (int64_t)((uintptr_t)memory % 64), 0, 0);
-    }
-    return dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
 }
 
 /* The least number of a type, one element: minus infinity where there is one. */
@@ -1334,35 +1311,40 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *p, void **consta
     return dpari_do_span(p->comm, &s, 1);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                  const dpar_spatial_desc *layer,
+DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spatial_desc *layer,
                                                   dpar_spatial_plan **plan, dpar_why *why)
 {
-    dpari_spatial *p = (dpari_spatial *)memory;
-    dpari_spatial_memory at;
+    dpari_spatial *p;
     dpari_hx_traffic t;
-    void *constants = NULL;
+    void *memory = NULL, *constants = NULL;
+    int64_t exchange = 0, need = 0;
     int32_t k;
     dpar_status st;
     if (c == NULL || plan == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
-    st = dpari_spatial_planned(memory, bytes, c, layer, why);
+    st = dpari_spatial_count(c, layer, &exchange, &need, why);
+    if (st == DPAR_OK) {
+        st = dpari_made_memory(c, layer->memory, layer->bytes, need, "spatial", &memory, why);
+    }
+    p = (dpari_spatial *)memory;
+    if (st == DPAR_OK) {
+        st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
+    }
     if (st == DPAR_OK && c->mem != NULL) {
         st = dpari_spatial_constants(p, &constants, why);
     }
     st = dpari_agree_on(c, st, "spatial", dpari_spatial_state,
                         st == DPAR_OK ? &p->head.layer : NULL, why);
     if (st == DPAR_OK) {
-        dpari_spatial_parts(layer, &at);
-        st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
+        st = dpari_hx_open((unsigned char *)memory + exchange, need - exchange, c, p->field,
                            p->head.layer.tensors, layer->halo, 1, &p->exchange, why);
     }
     if (st != DPAR_OK) {
         if (constants != NULL) {
             dpar_comm_release(c, constants);
         }
-        return st;
+        return dpari_made_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
     }
     for (k = 0; dpari_hx_traffic_of(p->exchange, k, &t); k++) {
         p->head.halo_bytes += t.peer != c->rank ? t.bytes : 0;
@@ -1372,9 +1354,10 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_init(void *memory, int64_t bytes, d
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
+DPAR_API DPARI_COLD dpar_status dpar_spatial_free(dpar_spatial_plan *plan)
 {
     dpari_spatial *p = (dpari_spatial *)(void *)plan;
+    dpar_status st;
     if (p == NULL) {
         return DPAR_OK;
     }
@@ -1382,7 +1365,8 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
         dpar_comm_release(p->comm, p->constants);
         p->constants = NULL;
     }
-    return dpar_halo_plan_close(p->exchange);
+    st = dpar_halo_plan_close(p->exchange);
+    return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */

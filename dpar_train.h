@@ -2290,6 +2290,26 @@ DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_a
 DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
 
+/* ==== train/made_memory.h ==== */
+
+/* made_memory - private: what a _make does with the memory of its descriptor. dpar_spatial.h calls
+ * it too. */
+
+/* Ends a _free with the status of its close, and frees `memory` unless it is NULL or that was
+ * DPAR_E_ARG, which refuses. Returns st. */
+DPARI_API dpar_status dpari_made_end(dpar_status st, void *memory);
+/* Provides the bookkeeping of an object that a _make makes. If the descriptor has memory NULL and
+ * bytes 0, *memory becomes memory of its own, zeroed, which dpari_made_end frees. Otherwise it
+ * becomes desc.memory, or the call fails with DPAR_E_ROOM if that has fewer than `need` bytes, is
+ * NULL or is not aligned to 64. Local: ranks agree afterwards. module: what the message begins
+ * with. */
+DPARI_API dpar_status dpari_made_memory(dpar_comm *c, void *given, int64_t bytes, int64_t need,
+                                        const char *module, void **memory, dpar_why *why);
+/* Ends a _make that failed with `st` on all ranks: frees `memory` unless it was given, and tells
+ * with DPAR_E_ROOM how many bytes this rank needs. Returns st. */
+DPARI_API dpar_status dpari_made_failed(dpar_status st, const void *given, void *memory,
+                                        int64_t need, dpar_why *why);
+
 #endif /* DPARI_TRAIN_INTERNAL_H */
 
 /* The implementation. */
@@ -2461,18 +2481,6 @@ DPARI_INTERNAL void *dpari_made_room(dpar_comm *c, int64_t bytes);
 DPARI_INTERNAL void dpari_made_give(void *memory);
 /* How an init in that memory ended, which is given back after an error. */
 DPARI_INTERNAL dpar_status dpari_made_or(dpar_status st, void *memory);
-/* How a close ended: E_ARG refused it, and the memory stays. */
-DPARI_INTERNAL dpar_status dpari_made_end(dpar_status st, void *memory);
-/* Provides the bookkeeping of an object that a _make makes. If the descriptor has memory NULL and
- * bytes 0, *memory becomes memory of its own, as from dpari_made_room. Otherwise it becomes
- * desc.memory, or the call fails with DPAR_E_ROOM if that has fewer than `need` bytes, is NULL or
- * is not aligned to 64. Local: ranks agree afterwards. module: what the message begins with. */
-DPARI_INTERNAL dpar_status dpari_made_memory(dpar_comm *c, void *given, int64_t bytes, int64_t need,
-                                             const char *module, void **memory, dpar_why *why);
-/* Ends a _make that failed with `st` on all ranks: frees `memory` unless it was given, and tells
- * with DPAR_E_ROOM how many bytes this rank needs. Returns st. */
-DPARI_INTERNAL dpar_status dpari_made_failed(dpar_status st, const void *given, void *memory,
-                                             int64_t need, dpar_why *why);
 
 /* ==== train/ddp_private.h ==== */
 
@@ -6444,7 +6452,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_or(dpar_status st, void *memory
     return st;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
+DPARI_API DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
 {
     if (st != DPAR_E_ARG) {
         dpari_made_give(memory);
@@ -6452,9 +6460,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memor
     return st;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, int64_t bytes,
-                                                        int64_t need, const char *module,
-                                                        void **memory, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, int64_t bytes,
+                                                   int64_t need, const char *module, void **memory,
+                                                   dpar_why *why)
 {
     const int64_t past = (int64_t)((uintptr_t)given % DPARI_ROOM_ALIGN);
     if (given == NULL && bytes == 0) {
@@ -6476,8 +6484,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *give
         module, DPARI_WHOLE, need, given != NULL ? bytes : 0, past, 0);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_failed(dpar_status st, const void *given,
-                                                        void *memory, int64_t need, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_made_failed(dpar_status st, const void *given, void *memory,
+                                                   int64_t need, dpar_why *why)
 {
     if (given == NULL) {
         dpari_made_give(memory);
@@ -8721,10 +8729,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
         (void)dpar_wait(&d->unit[i].across);
     }
     dpari_fsdp_give_back(d);
-    if (d->desc.memory == NULL) {
-        dpari_made_give(d);
-    }
-    return DPAR_OK;
+    return dpari_made_end(DPAR_OK, d->desc.memory == NULL ? d : NULL);
 }
 
 /* A collective of unit u's shards. Ranks that visit units of equal size in another order would mix

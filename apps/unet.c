@@ -93,7 +93,6 @@ typedef struct unit {
     struct net *net;
     dpar_spatial_plan *plan;
     dpar_spatial_arrays a; /* in: kept for backward, with halos; out: kept too */
-    void *memory;
     double *saved;
 } unit;
 
@@ -727,16 +726,11 @@ static int plan_unit(unit *u, const dpar_layout *in, const dpar_layout *out)
     net *n = u->net;
     dpar_spatial_desc s;
     dpar_why why;
-    int64_t bytes = 0, x, y;
+    int64_t x, y;
     describe(u, in, out, &s);
-    if (failed(n->c, dpar_spatial_bytes(n->c, &s, &bytes, &why), "a layer", &why)) {
-        return 1;
-    }
-    u->memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
     u->saved = (double *)calloc((size_t)(n->samples * u->out) * 2 + 2, sizeof *u->saved);
-    if (u->memory == NULL || u->saved == NULL ||
-        failed(n->c, dpar_spatial_init(u->memory, bytes, n->c, &s, &u->plan, &why), "a layer",
-               &why)) {
+    if (u->saved == NULL ||
+        failed(n->c, dpar_spatial_make(n->c, &s, &u->plan, &why), "a layer", &why)) {
         return 1;
     }
     x = points(&u->plan->in_box) * s.planes;
@@ -896,12 +890,11 @@ static int drop_net(net *n)
     int u, bad = 0;
     for (u = 0; u < n->units; u++) {
         unit *v = &n->unit[u];
-        bad |= failed(n->c, dpar_spatial_close(v->plan), "closing", NULL);
+        bad |= failed(n->c, dpar_spatial_free(v->plan), "closing", NULL);
         dpar_comm_release(n->c, v->a.in[0]);
         dpar_comm_release(n->c, v->a.in_gradient[0]);
         dpar_comm_release(n->c, keeps(v) ? v->a.out : NULL);
         dpar_comm_release(n->c, v->a.out_gradient);
-        free(v->memory);
         free(v->saved);
     }
     free(n->weight);

@@ -24,6 +24,7 @@
 #include "../halo/halo_traffic.h"
 #include "../index/inner.h"
 #include "../train/layers_private.h"
+#include "../train/made_memory.h"
 
 /* A plan, and what is behind its head. */
 typedef struct dpari_spatial {
@@ -811,15 +812,17 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial_desc *layer,
-                                                   int64_t *bytes, dpar_why *why)
+/* Checks a layer and counts the bytes of its plan, which it lays out in pages that it gives back.
+ * exchange: set to where the plan of the halo exchange begins. */
+static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *c, const dpar_spatial_desc *layer,
+                                                  int64_t *exchange, int64_t *need, dpar_why *why)
 {
     dpari_spatial_memory at;
     void *memory;
     int64_t m[DPAR_MAX_DIMS], more = 0;
     dpar_status st;
-    if (c == NULL || layer == NULL || bytes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
+    if (layer == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
     }
     st = dpari_spatial_outputs(layer, m, why);
     if (st != DPAR_OK) {
@@ -841,9 +844,8 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spat
         st = dpar_halo_plan_bytes(c, &o, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
-    if (st == DPAR_OK) {
-        *bytes = at.exchange + more;
-    }
+    *exchange = at.exchange;
+    *need = at.exchange + more;
     return st;
 }
 
@@ -874,30 +876,6 @@ static DPARI_COLD void dpari_spatial_state(dpari_facts *f, const void *given)
         dpari_fact(f, "window[#].pad_high", d, v->pad_high);
         dpari_fact(f, "window[#].ceil_mode", d, v->ceil_mode != 0);
     }
-}
-
-/* Checks a layer and fills in all of a plan except its exchange. */
-static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, dpar_comm *c,
-                                         const dpar_spatial_desc *layer, dpar_why *why)
-{
-    dpari_spatial_memory at;
-    int64_t m[DPAR_MAX_DIMS];
-    dpar_status st;
-    if (layer == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
-    }
-    st = dpari_spatial_outputs(layer, m, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_spatial_parts(layer, &at);
-    if (memory == NULL || bytes < at.exchange || (uintptr_t)memory % 64 != 0) {
-        return dpari_say(DPAR_E_ROOM, why,
-                         "# bytes for a plan, # past a multiple of 64: dpar_spatial_bytes says how "
-                         "many",
-                         memory == NULL ? 0 : bytes, (int64_t)((uintptr_t)memory % 64), 0, 0);
-    }
-    return dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
 }
 
 /* The least number of a type, one element: minus infinity where there is one. */
@@ -954,35 +932,40 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *p, void **consta
     return dpari_do_span(p->comm, &s, 1);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                  const dpar_spatial_desc *layer,
+DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spatial_desc *layer,
                                                   dpar_spatial_plan **plan, dpar_why *why)
 {
-    dpari_spatial *p = (dpari_spatial *)memory;
-    dpari_spatial_memory at;
+    dpari_spatial *p;
     dpari_hx_traffic t;
-    void *constants = NULL;
+    void *memory = NULL, *constants = NULL;
+    int64_t exchange = 0, need = 0;
     int32_t k;
     dpar_status st;
     if (c == NULL || plan == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
-    st = dpari_spatial_planned(memory, bytes, c, layer, why);
+    st = dpari_spatial_count(c, layer, &exchange, &need, why);
+    if (st == DPAR_OK) {
+        st = dpari_made_memory(c, layer->memory, layer->bytes, need, "spatial", &memory, why);
+    }
+    p = (dpari_spatial *)memory;
+    if (st == DPAR_OK) {
+        st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
+    }
     if (st == DPAR_OK && c->mem != NULL) {
         st = dpari_spatial_constants(p, &constants, why);
     }
     st = dpari_agree_on(c, st, "spatial", dpari_spatial_state,
                         st == DPAR_OK ? &p->head.layer : NULL, why);
     if (st == DPAR_OK) {
-        dpari_spatial_parts(layer, &at);
-        st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
+        st = dpari_hx_open((unsigned char *)memory + exchange, need - exchange, c, p->field,
                            p->head.layer.tensors, layer->halo, 1, &p->exchange, why);
     }
     if (st != DPAR_OK) {
         if (constants != NULL) {
             dpar_comm_release(c, constants);
         }
-        return st;
+        return dpari_made_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
     }
     for (k = 0; dpari_hx_traffic_of(p->exchange, k, &t); k++) {
         p->head.halo_bytes += t.peer != c->rank ? t.bytes : 0;
@@ -992,9 +975,10 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_init(void *memory, int64_t bytes, d
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
+DPAR_API DPARI_COLD dpar_status dpar_spatial_free(dpar_spatial_plan *plan)
 {
     dpari_spatial *p = (dpari_spatial *)(void *)plan;
+    dpar_status st;
     if (p == NULL) {
         return DPAR_OK;
     }
@@ -1002,7 +986,8 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
         dpar_comm_release(p->comm, p->constants);
         p->constants = NULL;
     }
-    return dpar_halo_plan_close(p->exchange);
+    st = dpar_halo_plan_close(p->exchange);
+    return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */

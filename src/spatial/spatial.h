@@ -11,12 +11,12 @@
  *     layer.window[0].kernel = 3; ...            as dpar_window_outputs takes it
  *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
  *     layer.forward = convolve; ...
- *     dpar_spatial_bytes(c, &layer, &bytes, &why);
- *     dpar_spatial_init(memory, bytes, c, &layer, &plan, &why);
+ *     dpar_spatial_make(c, &layer, &plan, &why);
  *     arrays.in[0] = planes of dpar_box_volume(&plan->in_box);  own points and around them
  *     dpar_spatial_forward(plan, &arrays);                      every step
  *     dpar_spatial_backward(plan, &arrays);
  *     next.in = plan->out;                                      the next layer follows
+ *     dpar_spatial_free(plan);
  *
  * Any kernel, stride, dilation and padding is allowed, and so are uneven and empty blocks, and
  * halos that reach past the neighbour, because dpar computes what a rank reads from its outputs. An
@@ -130,6 +130,11 @@ struct dpar_spatial_desc {
      * runs directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc in
      * every step, on all ranks; otherwise it is DPAR_E_ARG. */
     const dpar_halo_plan_desc *halo;
+    /* Memory of yours for the plan, on the host, aligned to 64, as long as the plan exists. NULL
+     * with bytes 0: dpar_spatial_make allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes
+     * tells how many are needed; to ask, set memory NULL and bytes 1. */
+    void *memory;
+    int64_t bytes;
 };
 
 /* ---- one dim; local ---- */
@@ -193,25 +198,20 @@ typedef struct dpar_spatial_arrays {
     void *out;          /* over out_box */
     void *out_gradient; /* over out_box */
     dpar_box out_box;   /* box of out and out_gradient: in_box of the next layer; dims 0 selects
-                           out_own */
+                           out_owned */
     int32_t accumulate; /* 1 adds to the own points of in_gradient, because another layer read the
                            inputs too */
 } dpar_spatial_arrays;
 
-/* Computes the bytes of memory that dpar_spatial_init needs from you on this rank. It allocates
- * some pages from the system and frees them. Local. Costs as dpar_spatial_init up to O(outputs x
- * taps) of each dim. Fails as dpar_spatial_init does, on this rank only. */
-DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial_desc *layer,
-                                        int64_t *bytes, dpar_why *why);
-/* Plans a layer in your memory, aligned to 64. Rank n of the mesh is rank n of c.
+/* Plans a layer. Rank n of the mesh is rank n of c.
  *
- * Collective: all ranks give the same layer, except in_box, no_overlap, kernels and user; either
- * all or none have an input_gradient. Costs as dpar_spatial_bytes, one all-reduce, and the planning
- * of the halo exchange. Fails on all ranks with DPAR_E_MISMATCH if layers differ, DPAR_E_ROOM, or
- * as dpar_spatial_check and dpar_halo_plan_init do. */
-DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_spatial_desc *layer, dpar_spatial_plan **plan,
-                                       dpar_why *why);
+ * Collective: all ranks give the same layer, except in_box, no_overlap, kernels, user, memory and
+ * bytes; either all or none have an input_gradient. Costs O(outputs x taps) of each dim, one
+ * all-reduce, and the planning of the halo exchange. Fails on all ranks with DPAR_E_MISMATCH if
+ * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, or as dpar_spatial_check and dpar_halo_plan_init do.
+ */
+DPAR_API dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spatial_desc *layer,
+                                       dpar_spatial_plan **plan, dpar_why *why);
 /* Computes outputs from inputs: exchanges halos, fills the padding, and calls the kernel.
  *
  * Collective. Sends plan->halo_bytes. Fails with DPAR_E_ARG if arrays are missing or out_box does
@@ -228,9 +228,9 @@ DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_sp
  *
  * Collective. Sends as much as dpar_spatial_forward, in gradients, and fails as it does. */
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Closes a plan of a layer. NULL is allowed. Collective. Fails as dpar_halo_plan_close does; the
+/* Frees a plan of a layer. NULL is allowed. Collective. Fails as dpar_halo_plan_close does; the
  * message is in the communicator's why. */
-DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
+DPAR_API dpar_status dpar_spatial_free(dpar_spatial_plan *plan);
 
 /* ---- normalisation: by (count, mean, M2), never by sums of squares ----
  *

@@ -28,7 +28,7 @@
 #include "../index/layout.h"
 #include "../index/redistribute.h"
 #include "layers_private.h"
-#include "made.h"
+#include "made_memory.h"
 #include "optimizer_private.h"
 
 typedef struct dpari_fsdp_unit {
@@ -642,10 +642,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
         (void)dpar_wait(&d->unit[i].across);
     }
     dpari_fsdp_give_back(d);
-    if (d->desc.memory == NULL) {
-        dpari_made_give(d);
-    }
-    return DPAR_OK;
+    return dpari_made_end(DPAR_OK, d->desc.memory == NULL ? d : NULL);
 }
 
 /* A collective of unit u's shards. Ranks that visit units of equal size in another order would mix

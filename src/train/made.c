@@ -3,6 +3,7 @@
  * the host if the communicator's memory is on a device. A small header before the memory records
  * which of the two it was, so that freeing needs only the pointer. */
 #include "made.h"
+#include "made_memory.h"
 
 #include "../base/arith.h"
 #include "../comm/agree.h"
@@ -54,7 +55,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_or(dpar_status st, void *memory
     return st;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
+DPARI_API DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
 {
     if (st != DPAR_E_ARG) {
         dpari_made_give(memory);
@@ -62,9 +63,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memor
     return st;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, int64_t bytes,
-                                                        int64_t need, const char *module,
-                                                        void **memory, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, int64_t bytes,
+                                                   int64_t need, const char *module, void **memory,
+                                                   dpar_why *why)
 {
     const int64_t past = (int64_t)((uintptr_t)given % DPARI_ROOM_ALIGN);
     if (given == NULL && bytes == 0) {
@@ -86,8 +87,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *give
         module, DPARI_WHOLE, need, given != NULL ? bytes : 0, past, 0);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_failed(dpar_status st, const void *given,
-                                                        void *memory, int64_t need, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_made_failed(dpar_status st, const void *given, void *memory,
+                                                   int64_t need, dpar_why *why)
 {
     if (given == NULL) {
         dpari_made_give(memory);

@@ -23,7 +23,7 @@
 #include "lanes.h"
 #include "layers_norm.h"
 #include "layers_private.h"
-#include "made.h"
+#include "made_memory.h"
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 

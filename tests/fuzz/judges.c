@@ -53,9 +53,7 @@ static void spatial(bytes *b)
     dpar_spatial_plan *plan = NULL;
     dpar_halo_plan_desc o;
     dpar_spatial_tap_range taps;
-    int64_t need = 0;
     int32_t d, dims = take(b, 4), small = 1;
-    void *memory;
     memset(&layer, 0, sizeof layer);
     memset(&o, 0, sizeof o);
     layer.kind = take(b, 8) ? 1 + take(b, 4) : odd32(b);
@@ -101,12 +99,18 @@ static void spatial(bytes *b)
     if (!small) { /* O(outputs x taps) */
         return;
     }
-    if (fine(dpar_spatial_bytes(world, &layer, &need, &why)) && (memory = room(need)) != NULL) {
-        if (fine(dpar_spatial_init(memory, need, world, &layer, &plan, &why))) {
-            must(dpar_spatial_close(plan) == DPAR_OK);
-        }
-        free(memory);
+    layer.bytes = 1; /* asks how many */
+    why.bytes = 0;
+    must(!fine(dpar_spatial_make(world, &layer, &plan, &why)));
+    if (why.bytes == 0 || why.bytes > MOST) {
+        return;
     }
+    layer.bytes = take(b, 2) ? why.bytes : 0;
+    layer.memory = layer.bytes > 0 ? room(layer.bytes) : NULL;
+    if (fine(dpar_spatial_make(world, &layer, &plan, &why))) {
+        must(dpar_spatial_free(plan) == DPAR_OK);
+    }
+    free(layer.memory);
 }
 
 static void clouds(bytes *b)

@@ -907,7 +907,7 @@ static int run_case(dpar_comm *c, const test_case *t)
     dpar_spatial_plan *plan = NULL;
     dpar_why why;
     work w;
-    int64_t bytes = 0, k;
+    int64_t k;
     void *memory;
     int bad = 0;
     memset(&w, 0, sizeof w);
@@ -923,13 +923,17 @@ static int run_case(dpar_comm *c, const test_case *t)
 #else
     (void)direct;
 #endif
-    if (bad || ON_DEVICE(dpar_spatial_bytes(c, &s, &bytes, &why)) != DPAR_OK) {
+    s.bytes = 1; /* asks how many */
+    why.bytes = 0;
+    if (bad || ON_DEVICE(dpar_spatial_make(c, &s, &plan, &why)) != DPAR_E_ROOM) {
         printf("refused: %s\n", why.text);
         bad = 1;
     }
     bad = bad > 0 ? bad : boxes(&w, &s);
-    memory = memory_of_plan(c, t, bytes);
-    if (bad == 0 && ON_DEVICE(dpar_spatial_init(memory, bytes, c, &s, &plan, &why)) != DPAR_OK) {
+    memory = memory_of_plan(c, t, why.bytes);
+    s.memory = memory;
+    s.bytes = why.bytes;
+    if (bad == 0 && ON_DEVICE(dpar_spatial_make(c, &s, &plan, &why)) != DPAR_OK) {
         printf("refused: %s\n", why.text);
         bad = 1;
     }
@@ -940,7 +944,7 @@ static int run_case(dpar_comm *c, const test_case *t)
         for (k = 0; s.weight_gradient != NULL && k < weights(t); k++) {
             bad += w.dw_all[k] < w.dw[k] || w.dw_all[k] > w.dw[k];
         }
-        bad += ON_DEVICE(dpar_spatial_close(plan)) != DPAR_OK;
+        bad += ON_DEVICE(dpar_spatial_free(plan)) != DPAR_OK;
     }
     if (bad > 0) {
         printf("rank %d of %d: kind %d n %dx%d k %d,%d s %d,%d d %d,%d pads %d %d,%d %d mode %d,%d "
@@ -1553,16 +1557,9 @@ static int solid_run(dpar_comm *c, solid *w, const dpar_spatial_desc *s)
     dpar_spatial_plan *plan = NULL;
     dpar_spatial_arrays a;
     dpar_why why;
-    int64_t bytes = 0;
-    void *memory;
     int bad;
     memset(&a, 0, sizeof a);
-    if (dpar_spatial_bytes(c, s, &bytes, &why) != DPAR_OK) {
-        printf("refused: %s\n", why.text);
-        return 1;
-    }
-    memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
-    if (dpar_spatial_init(memory, bytes, c, s, &plan, &why) != DPAR_OK) {
+    if (ON_DEVICE(dpar_spatial_make(c, s, &plan, &why)) != DPAR_OK) {
         printf("refused: %s\n", why.text);
         return 1;
     }
@@ -1576,12 +1573,11 @@ static int solid_run(dpar_comm *c, solid *w, const dpar_spatial_desc *s)
           ON_DEVICE(dpar_spatial_backward(plan, &a)) != DPAR_OK;
     bad += solid_points((float *)a.out, &plan->out_owned, &plan->out_owned, w->y, w->m, 0);
     bad += solid_points((float *)a.in_gradient[0], &plan->in_box, &plan->in_owned, w->dx, w->n, 0);
-    bad += ON_DEVICE(dpar_spatial_close(plan)) != DPAR_OK;
+    bad += ON_DEVICE(dpar_spatial_free(plan)) != DPAR_OK;
     free_there(a.in[0]);
     free_there(a.in_gradient[0]);
     free_there(a.out);
     free_there(a.out_gradient);
-    free(memory);
     return bad + w->wrong;
 }
 
@@ -1703,8 +1699,6 @@ static int lowest_case(dpar_comm *c)
         dpar_spatial_arrays a;
         dpar_spatial_desc s;
         dpar_mesh mesh;
-        int64_t bytes = 0;
-        void *memory;
         memset(&a, 0, sizeof a);
         memset(&s, 0, sizeof s);
         s.kind = DPAR_SPATIAL_CONVOLUTION;
@@ -1726,21 +1720,16 @@ static int lowest_case(dpar_comm *c)
             bad += dpar_spatial_check(&s, 0, NULL, NULL) != DPAR_E_ARG;
             continue;
         }
-        if (dpar_spatial_bytes(c, &s, &bytes, NULL) != DPAR_OK) {
-            return 1;
-        }
-        memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
-        if (ON_DEVICE(dpar_spatial_init(memory, bytes, c, &s, &plan, NULL)) != DPAR_OK) {
+        if (ON_DEVICE(dpar_spatial_make(c, &s, &plan, NULL)) != DPAR_OK) {
             return 1;
         }
         a.in[0] = fresh_there(16);
         a.out = fresh_there(16);
         memset(a.in[0], 0x5a, 16 * 8);
         bad += ON_DEVICE(dpar_spatial_forward(plan, &a)) != DPAR_OK ||
-               ON_DEVICE(dpar_spatial_close(plan)) != DPAR_OK;
+               ON_DEVICE(dpar_spatial_free(plan)) != DPAR_OK;
         free_there(a.in[0]);
         free_there(a.out);
-        free(memory);
     }
     seen[0] = mine[0];
     seen[1] = mine[1];
@@ -1751,18 +1740,17 @@ static int lowest_case(dpar_comm *c)
 /* ---- what one rank does wrong ------------------------------------------------------------------
  */
 
-/* Takes `bytes` of memory (0: as many as there should be) for a layer and closes it again. */
+/* Gives `bytes` of memory (0: none) to a layer and frees it again. */
 static dpar_status try_layer(dpar_comm *c, const dpar_spatial_desc *s, int64_t bytes, dpar_why *why)
 {
+    dpar_spatial_desc there = *s;
     dpar_spatial_plan *plan = NULL;
-    int64_t need = 0;
-    void *memory;
-    dpar_status st = dpar_spatial_bytes(c, s, &need, why);
-    need = st == DPAR_OK ? need : 1 << 16;
-    memory = aligned_alloc(64, (size_t)(need + 63) / 64 * 64);
-    st = (dpar_status)ON_DEVICE(
-        dpar_spatial_init(memory, bytes > 0 ? bytes : need, c, s, &plan, why));
-    if (st == DPAR_OK && ON_DEVICE(dpar_spatial_close(plan)) != DPAR_OK) {
+    void *memory = aligned_alloc(64, (size_t)(bytes + 64) / 64 * 64);
+    dpar_status st;
+    there.memory = bytes > 0 ? memory : NULL;
+    there.bytes = bytes;
+    st = (dpar_status)ON_DEVICE(dpar_spatial_make(c, &there, &plan, why));
+    if (st == DPAR_OK && ON_DEVICE(dpar_spatial_free(plan)) != DPAR_OK) {
         st = DPAR_E_SYSTEM;
     }
     free(memory);
@@ -1807,6 +1795,7 @@ static int misuse(dpar_comm *c)
         w.m[0] = 7;
         w.m[1] = 1;
         why.text[0] = 0;
+        why.bytes = 0;
         bad += !describe(&w, &s, &why);
         if (odd) {
             s.padding[0] = way == BAD       ? 77
@@ -1825,7 +1814,7 @@ static int misuse(dpar_comm *c)
             s.input_gradient = way == GRADIENT ? NULL : s.input_gradient;
         }
         st = try_layer(c, &s, way == ROOM && odd ? 64 : 0, &why);
-        if (st != wanted || why.text[0] == 0 ||
+        if (st != wanted || why.text[0] == 0 || (way == ROOM) != (why.bytes > 64) ||
             (wanted == DPAR_E_MISMATCH && strstr(why.text, " on rank ") == NULL) ||
             (way == PLANES &&
              !says_who_differs(why.text, (int)c->size, "spatial: out_planes", "1", "2"))) {
@@ -1837,30 +1826,25 @@ static int misuse(dpar_comm *c)
     bad += dpar_spatial_forward(NULL, NULL) != DPAR_E_ARG ||
            dpar_spatial_backward(NULL, NULL) != DPAR_E_ARG ||
            dpar_spatial_taps(NULL, 0, 0, NULL) != DPAR_E_ARG ||
-           dpar_spatial_bytes(c, NULL, NULL, NULL) != DPAR_E_ARG ||
-           dpar_spatial_init(NULL, 0, c, NULL, NULL, NULL) != DPAR_E_ARG;
+           dpar_spatial_make(c, NULL, NULL, NULL) != DPAR_E_ARG ||
+           dpar_spatial_free(NULL) != DPAR_OK;
     return bad;
 }
 
-/* A convolution of 16 points, 3 wide, planned: what its textbook says in *w, its plan in *memory.
- */
-static dpar_status plan_plain(dpar_comm *c, test_case *t, work *w, void **memory,
-                              dpar_spatial_plan **plan)
+/* A convolution of 16 points, 3 wide, planned: what its textbook says in *w. */
+static dpar_status plan_plain(dpar_comm *c, test_case *t, work *w, dpar_spatial_plan **plan)
 {
     dpar_spatial_desc s;
-    int64_t bytes = 0;
     *t = plain(CONV, 16);
     t->k[0] = 3;
     memset(w, 0, sizeof *w);
     w->c = c;
     w->t = t;
     textbook_all(w);
-    if (!describe(w, &s, NULL) || dpar_spatial_bytes(c, &s, &bytes, NULL) != DPAR_OK) {
-        *memory = NULL;
+    if (!describe(w, &s, NULL)) {
         return DPAR_E_ARG;
     }
-    *memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
-    return (dpar_status)ON_DEVICE(dpar_spatial_init(*memory, bytes, c, &s, plan, NULL));
+    return (dpar_status)ON_DEVICE(dpar_spatial_make(c, &s, plan, NULL));
 }
 
 /* Without gradients of the inputs backward gives those of the weights alone; without an array that
@@ -1872,11 +1856,10 @@ static int without_arrays(dpar_comm *c)
     dpar_spatial_arrays a;
     dpar_tile tile;
     int64_t k;
-    void *memory;
     work w;
     int bad = 0;
     memset(&a, 0, sizeof a);
-    if (plan_plain(c, &t, &w, &memory, &plan) != DPAR_OK) {
+    if (plan_plain(c, &t, &w, &plan) != DPAR_OK) {
         return 1;
     }
     a.in[0] = fresh_there(volume(&plan->in_box));
@@ -1893,11 +1876,10 @@ static int without_arrays(dpar_comm *c)
     for (k = 0; k < weights(&t); k++) {
         bad += w.dw_all[k] < w.dw[k] || w.dw_all[k] > w.dw[k];
     }
-    bad += ON_DEVICE(dpar_spatial_close(plan)) != DPAR_OK;
+    bad += ON_DEVICE(dpar_spatial_free(plan)) != DPAR_OK;
     free_there(a.in[0]);
     free_there(a.out);
     free_there(a.out_gradient);
-    free(memory);
     textbook_free(&w);
     return bad;
 }
@@ -1992,23 +1974,21 @@ static int forgets_inputs(dpar_comm *c, void *arg)
     test_case t;
     dpar_spatial_plan *plan = NULL;
     dpar_spatial_arrays a;
-    void *memory;
     work w;
     int bad = 0;
     memset(&a, 0, sizeof a);
-    if (plan_plain(c, &t, &w, &memory, &plan) == DPAR_OK) {
+    if (plan_plain(c, &t, &w, &plan) == DPAR_OK) {
         a.in[0] = c->rank == c->size - 1 && !cut ? NULL : fresh(volume(&plan->in_box));
         a.out_box = plan->out_owned;
         a.out_box.hi[0] -= c->rank == c->size - 1 && cut;
         a.out = fresh(volume(&plan->out_owned));
         (void)dpar_spatial_forward(plan, &a); /* goes through where nothing of the last is needed */
         bad = dpar_barrier(c, NULL) == DPAR_OK;
-        (void)dpar_spatial_close(plan);
+        (void)dpar_spatial_free(plan);
     } /* else the last rank was so quick that its news came before the end of this one's init */
     bad |= strstr(c->why.text, cut ? "does not hold all" : "arrays of a layer") == NULL;
     free(a.in[0]);
     free(a.out);
-    free(memory);
     textbook_free(&w);
     return bad;
 }

@@ -281,19 +281,19 @@ static void grids(dpar_comm *c, int last, void *memory)
     dpar_tile tile;
     dpar_why why;
     double room[64];
-    int64_t bytes = 0;
     memset(&s, 0, sizeof s);
     rows(c, &s.in);
     s.window[0].kernel = 3;
     s.type = DPAR_F32; /* a kind left out is no convolution */
-    CHECK_INT(dpar_spatial_bytes(c, &s, &bytes, &why), DPAR_E_ARG);
+    s.memory = memory;
+    s.bytes = ROOM;
+    CHECK_INT(dpar_spatial_make(c, &s, &plan, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "kind 0, outputs 0: there are 1 to 4 and 0 to 2");
     s.type = DPAR_TYPE_NONE;
     s.kind = DPAR_SPATIAL_CONVOLUTION;
-    LEFT_OUT(dpar_spatial_bytes(c, &s, &bytes, &why), 1);
-    LEFT_OUT(dpar_spatial_init(memory, ROOM, c, &s, &plan, &why), 1);
+    LEFT_OUT(dpar_spatial_make(c, &s, &plan, &why), 1);
     s.type = last ? DPAR_TYPE_NONE : DPAR_F32;
-    LEFT_OUT(dpar_spatial_init(memory, ROOM, c, &s, &plan, &why), last);
+    LEFT_OUT(dpar_spatial_make(c, &s, &plan, &why), last);
     memset(&n, 0, sizeof n);
     memset(&tile, 0, sizeof tile);
     n.samples = n.channels = 1;
