@@ -737,10 +737,6 @@ typedef struct dpar_split {
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why);
 
-/* Changes the number of elements to `count`, 0..2^62, and keeps the rule. RAGGED keeps its cuts,
- * whose last one must be `count`. Cannot fail. Costs O(1). */
-DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
-
 /* Makes a RAGGED split from cuts, 0 = cuts[0] <= cuts[1] <= ... <= cuts[parts] = the number of
  * elements. The array must live as long as the split.
  *
@@ -965,17 +961,6 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
 DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
                                   int64_t *stride);
 
-/* Converts strided shards to the plain cuts that they are equivalent to: [SS(0,4), S0] cuts by axis
- * 1, then by axis 0. dpar_layout_init makes the layout from them.
- *
- * plain:  [mesh.axes], receives the placements, with `order` set.
- *
- * Fails with DPAR_E_NONE if there is no such order, because a split factor is not the product of
- * the later axes that shard the same dim. Costs O(axes^2).
- */
-DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
-                                          dpar_why *why);
-
 /* ==== index/redistribute.h ==== */
 
 /* redistribute - lists the transfers that move an array from one layout to another, on the same
@@ -1069,19 +1054,6 @@ DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *w, const 
  */
 DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *t);
 
-/* The totals of a rank's walk, in elements. A total that does not fit is 2^63 - 1. */
-typedef struct dpar_transfer_totals {
-    int64_t transfers; /* number of transfers, with those from the rank to itself */
-    int64_t kept;      /* elements that stay on the rank */
-    int64_t near_by;   /* elements exchanged with other ranks of the same node */
-    int64_t away;      /* elements exchanged with other nodes; all of them without per_node */
-} dpar_transfer_totals;
-
-/* Adds up the transfers that are left in a walk, and so computes what a redistribution costs a
- * rank. Costs as much as the rest of the walk. The memory needed at the same time is
- * dpar_layout_count of both layouts. */
-DPAR_API void dpar_transfers_total(dpar_redistribute_cursor *w, dpar_transfer_totals *sum);
-
 /* ==== index/cover.h ==== */
 
 /* cover - checks whether boxes cover an array. That needs all boxes at once, in the caller's
@@ -1167,11 +1139,11 @@ typedef struct dpar_route_desc {
  * steps:  [room], receives the steps.
  * count:  receives the number of steps.
  *
- * Shards must be CHUNK; dpar_layout_unstride converts strided ones. The moves are DTensor's: a cut
- * can be gathered or moved if it is the innermost of its dim, and becomes the innermost of its new
- * dim. If all cuts are even there are two more moves. SWAP lets two axes exchange roles if they cut
- * the same dim or have the same size. PERMUTE ends a route if both layouts have the same tiles (the
- * collective permutes of arXiv 2112.01075).
+ * Shards must be CHUNK; strided ones are refused. The moves are DTensor's: a cut can be gathered or
+ * moved if it is the innermost of its dim, and becomes the innermost of its new dim. If all cuts are
+ * even there are two more moves. SWAP lets two axes exchange roles if they cut the same dim or have
+ * the same size. PERMUTE ends a route if both layouts have the same tiles (the collective permutes
+ * of arXiv 2112.01075).
  *
  * A step costs the elements received times byte_cost[axis], plus step_cost if anything is sent.
  * SWAP and PERMUTE use the most expensive axis. Over n ranks, with padded sizes, a rank receives
@@ -1465,10 +1437,6 @@ DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_
  * Costs O(docs).
  */
 DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int64_t *local_ends);
-
-/* Finds the rank that has token i. Returns -1 if i is outside. `local` receives the token's index
- * among the rank's tokens and may be NULL. Costs O(docs). */
-DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *local);
 
 /* The position of dpar_packed_next in a rank's runs. Begin with an all-zero cursor. */
 typedef struct dpar_packed_cursor {
@@ -2545,6 +2513,9 @@ DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpa
 
 /* The part of EVEN that has element i of n: dpar_split_owner without a split. O(1). */
 DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i);
+/* Changes the number of elements to `count`, 0..2^62, and keeps the rule. RAGGED keeps its cuts,
+ * whose last one must be `count`. O(1). */
+DPARI_INTERNAL void dpari_split_resize(dpar_split *s, int64_t count);
 /* How many elements of `part` lie before element i of the whole (0 <= i <= N): the local index of
  * the first that does not. O(1), as INFOG1L of ScaLAPACK. */
 DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i);
@@ -5148,7 +5119,7 @@ static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why
 }
 
 /* What the rule divides by, and what is left of the count after whole rounds of it. */
-DPAR_API void dpar_split_resize(dpar_split *s, int64_t count)
+DPARI_INTERNAL void dpari_split_resize(dpar_split *s, int64_t count)
 {
     int64_t blocks, parts = s->parts;
     s->count = count;
@@ -5206,7 +5177,7 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
     s->rule = rule;
     s->parts = parts;
     s->block = rule == DPAR_SPLIT_CYCLIC ? 1 : blocked ? block : 0;
-    dpar_split_resize(s, count);
+    dpari_split_resize(s, count);
     return DPAR_OK;
 }
 
@@ -5777,7 +5748,7 @@ static void dpari_axis_split(const dpar_layout *l, int32_t axis, int64_t count, 
     s->block = p->rule == DPAR_SPLIT_CYCLIC ? 1 : p->block;
     s->source = p->rule == DPAR_SPLIT_BLOCK_CYCLIC ? p->source : 0;
     s->cuts = p->cuts;
-    dpar_split_resize(s, count);
+    dpari_split_resize(s, count);
 }
 
 /* The next axis that cuts a dim, from position k of the order on; -1: there is none. */
@@ -6250,52 +6221,6 @@ DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
         } while (j >= 0);
     }
     return 1;
-}
-
-/* Puts `value` at list[at] of n. */
-static void dpari_insert(int32_t *list, int32_t n, int32_t at, int32_t value)
-{
-    for (; n > at; n--) {
-        list[n] = list[n - 1];
-    }
-    list[at] = value;
-}
-
-/* The split factor of a cut is the product of the later mesh axes that cut its dim before it does.
- * So, from the last axis to the first, each goes to the place in the order where the ones before it
- * make that product. */
-DPAR_API DPARI_COLD dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
-                                                     dpar_why *why)
-{
-    int32_t made[DPAR_MAX_AXES], i, k, n = 0;
-    for (i = l->mesh.axes - 1; i >= 0; i--) {
-        const dpar_placement *p = &l->axis[i];
-        int64_t factor =
-                    p->kind == DPAR_PLACEMENT_SHARD && p->rule == DPAR_SPLIT_STRIDED ? p->block : 1,
-                before = 1;
-        for (k = 0; k < n && before < factor; k++) {
-            const dpar_placement *q = &l->axis[made[k]];
-            before *= q->kind == DPAR_PLACEMENT_SHARD && q->dim == p->dim
-                          ? l->mesh.axis[made[k]].size
-                          : 1;
-        }
-        if (before != factor) {
-            return dpari_say(DPAR_E_NONE, why,
-                             "axis # has split factor #, the later axes that shard dim # make #", i,
-                             factor, p->dim, before);
-        }
-        dpari_insert(made, n++, k, i);
-    }
-    for (k = 0; k < l->mesh.axes; k++) {
-        dpar_placement *p = &plain[made[k]];
-        *p = l->axis[made[k]];
-        p->order = k;
-        if (p->kind == DPAR_PLACEMENT_SHARD && p->rule == DPAR_SPLIT_STRIDED) {
-            p->rule = DPAR_SPLIT_CHUNK;
-            p->block = 0;
-        }
-    }
-    return DPAR_OK;
 }
 
 /* ==== index/reach.c ==== */
@@ -7817,38 +7742,6 @@ DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *
     return 1;
 }
 
-static void dpari_add_most(int64_t *sum, int64_t n)
-{
-    *sum = n > INT64_MAX - *sum ? INT64_MAX : *sum + n;
-}
-
-/* Adds the transfer that was reached. */
-DPARI_STATIC_NOINLINE void dpari_walk_add(const dpar_redistribute_cursor *w,
-                                          dpar_transfer_totals *sum)
-{
-    int64_t n = 1;
-    int32_t d;
-    for (d = 0; d < w->mine.dims; d++) {
-        n = dpari_mul(n, w->sends ? w->length[d] : w->cut_length[d], &n) ? n : INT64_MAX;
-    }
-    sum->transfers++;
-    if (w->now == w->rank) {
-        dpari_add_most(&sum->kept, n);
-    } else if (w->per_node > 0 && w->now / w->per_node == w->rank / w->per_node) {
-        dpari_add_most(&sum->near_by, n);
-    } else {
-        dpari_add_most(&sum->away, n);
-    }
-}
-
-DPAR_API void dpar_transfers_total(dpar_redistribute_cursor *w, dpar_transfer_totals *sum)
-{
-    dpari_zero(sum, sizeof(*sum));
-    while (dpari_walk_on(w)) {
-        dpari_walk_add(w, sum);
-    }
-}
-
 /* ==== index/cover.c ==== */
 
 static int dpari_box_empty(const dpar_box *b)
@@ -9100,42 +8993,6 @@ DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int6
         local_ends[k] = size;
     }
     return size;
-}
-
-/* The document that has token i: the last one that begins at or before it and is not empty. */
-static int32_t dpari_packed_doc(int32_t docs, const int64_t *ends, int64_t i)
-{
-    int32_t low = 0, high = docs; /* ends[low] <= i < ends[high] */
-    while (high - low > 1) {
-        int32_t middle = low + (high - low) / 2;
-        if (ends[middle] <= i) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *local)
-{
-    int32_t doc, rank, k;
-    int64_t at = 0;
-    dpar_split s;
-    if (i < 0 || i >= p->ends[p->docs]) {
-        return -1;
-    }
-    doc = dpari_packed_doc(p->docs, p->ends, i);
-    dpari_packed_split(p, doc, &s);
-    rank = dpar_split_locate(&s, i - p->ends[doc], &at, NULL);
-    for (k = 0; k < doc && local != NULL; k++) {
-        dpari_packed_split(p, k, &s);
-        at += dpar_split_part_count(&s, rank);
-    }
-    if (local != NULL) {
-        *local = at;
-    }
-    return rank;
 }
 
 DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cursor *cursor,

@@ -941,7 +941,7 @@ typedef struct dpar_redistribute_desc {
  * dpar_redistribute_check, or if a mesh has ranks that c does not have, or `in` and `out` overlap.
  * Otherwise fails as the communicator.
  *
- * Costs O(its transfers + its elements). The bytes sent are those that dpar_transfers_total counts,
+ * Costs O(its transfers + its elements). The bytes sent are those of the transfers to other ranks,
  * and small messages about who sends when. Each rank walks its transfers twice and keeps 96 bytes
  * for each during the call. */
 DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_desc *move,

@@ -1246,7 +1246,7 @@ typedef struct dpar_tensor_parallel {
 /* Fills in what the layers of a group share.
  *
  * tokens: number of all tokens of a step, which are split by DPAR_SPLIT_EVEN. If another step has
- *         n tokens, call dpar_split_resize(&t->tokens, n).
+ *         n tokens, call dpar_split_init(&t->tokens, DPAR_SPLIT_EVEN, n, t->tokens.parts, 0, NULL).
  * counts: comm->size numbers that select sequence parallelism, or NULL.
  *
  * Local. O(1). Fails with DPAR_E_ARG. */

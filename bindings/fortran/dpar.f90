@@ -414,16 +414,6 @@ module dpar
         integer(c_int64_t) :: cut_length(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
-    ! The totals of a rank's walk, in elements.
-    type, bind(c) :: dpar_transfer_totals
-        ! number of transfers, with those from the rank to itself
-        integer(c_int64_t) :: transfers = 0
-        integer(c_int64_t) :: kept = 0 ! elements that stay on the rank
-        integer(c_int64_t) :: near_by = 0 ! elements exchanged with other ranks of the same node
-        ! elements exchanged with other nodes.
-        integer(c_int64_t) :: away = 0
-    end type
-
     ! ==== window ====
     ! counts the outputs of operators that read windows of their inputs, along one dim.
 
@@ -1627,13 +1617,6 @@ module dpar
             integer(c_int32_t) :: dpar_split_init
         end function
 
-        ! Changes the number of elements to `count`, 0..2^62, and keeps the rule.
-        subroutine dpar_split_resize(s, count) bind(c)
-            import
-            type(dpar_split), intent(inout), target :: s
-            integer(c_int64_t), value :: count
-        end subroutine
-
         ! Makes a RAGGED split from cuts, 0 = cuts[0] <= cuts[1] <= ...
         function dpar_split_init_ragged(s, parts, cuts, why) bind(c)
             import
@@ -1827,15 +1810,6 @@ module dpar
             integer(c_int64_t), intent(inout), target :: stride(*)
         end subroutine
 
-        ! Converts strided shards to the plain cuts that they are equivalent to.
-        function dpar_layout_unstride(l, plain, why) bind(c)
-            import
-            type(dpar_layout), intent(in), target :: l
-            type(dpar_placement), intent(inout), target :: plain(*)
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_layout_unstride
-        end function
-
         ! ==== redistribute ====
 
         ! Checks whether an array can be redistributed from layout `from` to layout `to`.
@@ -1866,14 +1840,6 @@ module dpar
             type(dpar_transfer), intent(inout), target :: t
             integer(c_int) :: dpar_redistribute_next
         end function
-
-        ! Adds up the transfers that are left in a walk, and so computes what a redistribution costs
-        ! a rank.
-        subroutine dpar_transfers_total(w, sum) bind(c)
-            import
-            type(dpar_redistribute_cursor), intent(inout), target :: w
-            type(dpar_transfer_totals), intent(inout), target :: sum
-        end subroutine
 
         ! ==== window ====
 

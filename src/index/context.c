@@ -68,42 +68,6 @@ DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int6
     return size;
 }
 
-/* The document that has token i: the last one that begins at or before it and is not empty. */
-static int32_t dpari_packed_doc(int32_t docs, const int64_t *ends, int64_t i)
-{
-    int32_t low = 0, high = docs; /* ends[low] <= i < ends[high] */
-    while (high - low > 1) {
-        int32_t middle = low + (high - low) / 2;
-        if (ends[middle] <= i) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *local)
-{
-    int32_t doc, rank, k;
-    int64_t at = 0;
-    dpar_split s;
-    if (i < 0 || i >= p->ends[p->docs]) {
-        return -1;
-    }
-    doc = dpari_packed_doc(p->docs, p->ends, i);
-    dpari_packed_split(p, doc, &s);
-    rank = dpar_split_locate(&s, i - p->ends[doc], &at, NULL);
-    for (k = 0; k < doc && local != NULL; k++) {
-        dpari_packed_split(p, k, &s);
-        at += dpar_split_part_count(&s, rank);
-    }
-    if (local != NULL) {
-        *local = at;
-    }
-    return rank;
-}
-
 DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cursor *cursor,
                               int32_t *doc, int64_t *first, int64_t *count)
 {

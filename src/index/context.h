@@ -44,10 +44,6 @@ DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_
  */
 DPAR_API int64_t dpar_packed_rank_count(const dpar_packed *p, int32_t rank, int64_t *local_ends);
 
-/* Finds the rank that has token i. Returns -1 if i is outside. `local` receives the token's index
- * among the rank's tokens and may be NULL. Costs O(docs). */
-DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *local);
-
 /* The position of dpar_packed_next in a rank's runs. Begin with an all-zero cursor. */
 typedef struct dpar_packed_cursor {
     int32_t doc;

@@ -97,6 +97,9 @@ DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int6
 
 /* The part of EVEN that has element i of n: dpar_split_owner without a split. O(1). */
 DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i);
+/* Changes the number of elements to `count`, 0..2^62, and keeps the rule. RAGGED keeps its cuts,
+ * whose last one must be `count`. O(1). */
+DPARI_INTERNAL void dpari_split_resize(dpar_split *s, int64_t count);
 /* How many elements of `part` lie before element i of the whole (0 <= i <= N): the local index of
  * the first that does not. O(1), as INFOG1L of ScaLAPACK. */
 DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i);

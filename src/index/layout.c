@@ -51,7 +51,7 @@ static void dpari_axis_split(const dpar_layout *l, int32_t axis, int64_t count, 
     s->block = p->rule == DPAR_SPLIT_CYCLIC ? 1 : p->block;
     s->source = p->rule == DPAR_SPLIT_BLOCK_CYCLIC ? p->source : 0;
     s->cuts = p->cuts;
-    dpar_split_resize(s, count);
+    dpari_split_resize(s, count);
 }
 
 /* The next axis that cuts a dim, from position k of the order on; -1: there is none. */
@@ -524,50 +524,4 @@ DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
         } while (j >= 0);
     }
     return 1;
-}
-
-/* Puts `value` at list[at] of n. */
-static void dpari_insert(int32_t *list, int32_t n, int32_t at, int32_t value)
-{
-    for (; n > at; n--) {
-        list[n] = list[n - 1];
-    }
-    list[at] = value;
-}
-
-/* The split factor of a cut is the product of the later mesh axes that cut its dim before it does.
- * So, from the last axis to the first, each goes to the place in the order where the ones before it
- * make that product. */
-DPAR_API DPARI_COLD dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
-                                                     dpar_why *why)
-{
-    int32_t made[DPAR_MAX_AXES], i, k, n = 0;
-    for (i = l->mesh.axes - 1; i >= 0; i--) {
-        const dpar_placement *p = &l->axis[i];
-        int64_t factor =
-                    p->kind == DPAR_PLACEMENT_SHARD && p->rule == DPAR_SPLIT_STRIDED ? p->block : 1,
-                before = 1;
-        for (k = 0; k < n && before < factor; k++) {
-            const dpar_placement *q = &l->axis[made[k]];
-            before *= q->kind == DPAR_PLACEMENT_SHARD && q->dim == p->dim
-                          ? l->mesh.axis[made[k]].size
-                          : 1;
-        }
-        if (before != factor) {
-            return dpari_say(DPAR_E_NONE, why,
-                             "axis # has split factor #, the later axes that shard dim # make #", i,
-                             factor, p->dim, before);
-        }
-        dpari_insert(made, n++, k, i);
-    }
-    for (k = 0; k < l->mesh.axes; k++) {
-        dpar_placement *p = &plain[made[k]];
-        *p = l->axis[made[k]];
-        p->order = k;
-        if (p->kind == DPAR_PLACEMENT_SHARD && p->rule == DPAR_SPLIT_STRIDED) {
-            p->rule = DPAR_SPLIT_CHUNK;
-            p->block = 0;
-        }
-    }
-    return DPAR_OK;
 }

@@ -160,15 +160,4 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
 DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
                                   int64_t *stride);
 
-/* Converts strided shards to the plain cuts that they are equivalent to: [SS(0,4), S0] cuts by axis
- * 1, then by axis 0. dpar_layout_init makes the layout from them.
- *
- * plain:  [mesh.axes], receives the placements, with `order` set.
- *
- * Fails with DPAR_E_NONE if there is no such order, because a split factor is not the product of
- * the later axes that shard the same dim. Costs O(axes^2).
- */
-DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
-                                          dpar_why *why);
-
 #endif

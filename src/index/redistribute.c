@@ -826,35 +826,3 @@ DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *
     }
     return 1;
 }
-
-static void dpari_add_most(int64_t *sum, int64_t n)
-{
-    *sum = n > INT64_MAX - *sum ? INT64_MAX : *sum + n;
-}
-
-/* Adds the transfer that was reached. */
-DPARI_STATIC_NOINLINE void dpari_walk_add(const dpar_redistribute_cursor *w,
-                                          dpar_transfer_totals *sum)
-{
-    int64_t n = 1;
-    int32_t d;
-    for (d = 0; d < w->mine.dims; d++) {
-        n = dpari_mul(n, w->sends ? w->length[d] : w->cut_length[d], &n) ? n : INT64_MAX;
-    }
-    sum->transfers++;
-    if (w->now == w->rank) {
-        dpari_add_most(&sum->kept, n);
-    } else if (w->per_node > 0 && w->now / w->per_node == w->rank / w->per_node) {
-        dpari_add_most(&sum->near_by, n);
-    } else {
-        dpari_add_most(&sum->away, n);
-    }
-}
-
-DPAR_API void dpar_transfers_total(dpar_redistribute_cursor *w, dpar_transfer_totals *sum)
-{
-    dpari_zero(sum, sizeof(*sum));
-    while (dpari_walk_on(w)) {
-        dpari_walk_add(w, sum);
-    }
-}

@@ -94,17 +94,4 @@ DPAR_API dpar_status dpar_redistribute_first(dpar_redistribute_cursor *w, const 
  */
 DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *t);
 
-/* The totals of a rank's walk, in elements. A total that does not fit is 2^63 - 1. */
-typedef struct dpar_transfer_totals {
-    int64_t transfers; /* number of transfers, with those from the rank to itself */
-    int64_t kept;      /* elements that stay on the rank */
-    int64_t near_by;   /* elements exchanged with other ranks of the same node */
-    int64_t away;      /* elements exchanged with other nodes; all of them without per_node */
-} dpar_transfer_totals;
-
-/* Adds up the transfers that are left in a walk, and so computes what a redistribution costs a
- * rank. Costs as much as the rest of the walk. The memory needed at the same time is
- * dpar_layout_count of both layouts. */
-DPAR_API void dpar_transfers_total(dpar_redistribute_cursor *w, dpar_transfer_totals *sum);
-
 #endif

@@ -105,7 +105,7 @@ static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why
 }
 
 /* What the rule divides by, and what is left of the count after whole rounds of it. */
-DPAR_API void dpar_split_resize(dpar_split *s, int64_t count)
+DPARI_INTERNAL void dpari_split_resize(dpar_split *s, int64_t count)
 {
     int64_t blocks, parts = s->parts;
     s->count = count;
@@ -163,7 +163,7 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
     s->rule = rule;
     s->parts = parts;
     s->block = rule == DPAR_SPLIT_CYCLIC ? 1 : blocked ? block : 0;
-    dpar_split_resize(s, count);
+    dpari_split_resize(s, count);
     return DPAR_OK;
 }
 

@@ -85,10 +85,6 @@ typedef struct dpar_split {
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why);
 
-/* Changes the number of elements to `count`, 0..2^62, and keeps the rule. RAGGED keeps its cuts,
- * whose last one must be `count`. Cannot fail. Costs O(1). */
-DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
-
 /* Makes a RAGGED split from cuts, 0 = cuts[0] <= cuts[1] <= ... <= cuts[parts] = the number of
  * elements. The array must live as long as the split.
  *

@@ -7,6 +7,7 @@
 #include "axes.h"
 #include "check.h"
 #include "refused.h"
+#include "transfer_totals.h"
 
 #include <stdlib.h>
 
@@ -192,16 +193,6 @@ static void test_layout(void)
     CHECK_INT(stride[2], 1);
     CHECK_INT(stride[1], large);
     CHECK_INT(stride[0], INT64_MAX);
-    /* unstriding what is not strided, and what a later axis does not cut */
-    extent[0] = extent[1] = 8;
-    l = layout_of(&m, 2, extent, dpar_shard(1), dpar_partial(DPAR_SUM));
-    CHECK_INT(dpar_layout_unstride(&l, p, NULL), DPAR_OK);
-    CHECK_INT(p[0].rule, DPAR_SPLIT_CHUNK);
-    CHECK_INT(p[1].kind, DPAR_PLACEMENT_PARTIAL);
-    l = layout_of(&m, 2, extent, dpar_shard_by(0, DPAR_SPLIT_STRIDED, 4), dpar_replicate());
-    REFUSED(dpar_layout_unstride(&l, p, &why), DPAR_E_NONE, "axis 0 has split factor 4");
-    l = layout_of(&m, 2, extent, dpar_shard_by(0, DPAR_SPLIT_STRIDED, 2), dpar_shard(1));
-    REFUSED(dpar_layout_unstride(&l, p, &why), DPAR_E_NONE, "axis 0 has split factor 2");
 }
 
 static void test_redistribute(void)
@@ -209,7 +200,7 @@ static void test_redistribute(void)
     dpar_mesh m = mesh_of("a b", 2, 2), small = mesh_of("a", 4, 0);
     dpar_layout from, to, other;
     dpar_redistribute_cursor w;
-    dpar_transfer_totals sum;
+    transfer_totals sum;
     dpar_why why;
     int64_t extent[DPAR_MAX_DIMS] = {8, 8}, huge[3];
     int32_t n;
@@ -233,7 +224,7 @@ static void test_redistribute(void)
     to = layout_of(&m, 3, huge, dpar_shard(1), dpar_shard(0));
     for (n = DPAR_TRANSFER_RECV; n <= DPAR_TRANSFER_SEND; n++) {
         CHECK_INT(dpar_redistribute_first(&w, &from, &to, 1, n, 0), DPAR_OK);
-        dpar_transfers_total(&w, &sum);
+        transfers_total(&w, &sum);
         CHECK_INT(sum.away, INT64_MAX);
     }
     /* in sums: 2^62 - 1 and the same again, and a third time */
@@ -242,19 +233,19 @@ static void test_redistribute(void)
     from = layout_of(&m, 2, huge, dpar_replicate(), dpar_shard(1));
     to = layout_of(&m, 2, huge, dpar_replicate(), dpar_replicate());
     CHECK_INT(dpar_redistribute_first(&w, &from, &to, 1, DPAR_TRANSFER_RECV, 0), DPAR_OK);
-    dpar_transfers_total(&w, &sum);
+    transfers_total(&w, &sum);
     CHECK(sum.away > 0 && sum.kept > 0);
     huge[1] = 8; /* three others' share, each nearly 2^63 */
     from = layout_of(&small, 2, huge, dpar_shard(1), dpar_replicate());
     to = layout_of(&small, 2, huge, dpar_replicate(), dpar_replicate());
     CHECK_INT(dpar_redistribute_first(&w, &from, &to, 1, DPAR_TRANSFER_RECV, 0), DPAR_OK);
-    dpar_transfers_total(&w, &sum);
+    transfers_total(&w, &sum);
     CHECK_INT(sum.away, INT64_MAX);
     huge[0] = huge[1] = huge[2] = large; /* and copies, one of which is nearest */
     from = layout_of(&m, 3, huge, dpar_shard(0), dpar_replicate());
     to = layout_of(&m, 3, huge, dpar_replicate(), dpar_shard(0));
     CHECK_INT(dpar_redistribute_first(&w, &from, &to, 1, DPAR_TRANSFER_RECV, 2), DPAR_OK);
-    dpar_transfers_total(&w, &sum);
+    transfers_total(&w, &sum);
     CHECK_INT(sum.away, INT64_MAX); /* of rank 2, which has the half that rank 1 needs */
 }
 

@@ -313,65 +313,6 @@ static void test_padding(void)
     }
 }
 
-/* Strided shards and explicit orders say the same where sizes divide: every order of 3 axes. */
-static void test_unstride(void)
-{
-    static const int32_t size[] = {2, 3, 4}, fsdp[] = {4, 8};
-    static const int64_t extent[] = {48, 2}, two_dims[] = {64, 64};
-    dpar_placement placement[3], plain[3];
-    int32_t i, k, o, rank;
-    int8_t given[3];
-    dpar_mesh mesh;
-    dpar_layout l, straight;
-    dpar_why why;
-    CHECK_INT(dpar_mesh_init(&mesh, "a b c", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-    for (o = 0; o < 6; o++) {
-        for (i = 0; i < 3; i++) {
-            int64_t factor = 1;
-            int at = 0;
-            for (k = 0; k < 3; k++) {
-                at = orders[o][k] == i ? k : at;
-            }
-            for (k = 0; k < at; k++) {
-                factor *= orders[o][k] > i ? size[orders[o][k]] : 1;
-            }
-            placement[i] = factor > 1 ? ss(0, factor) : dpar_shard(0);
-        }
-        CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, placement, NULL), DPAR_OK);
-        CHECK_INT(dpar_layout_unstride(&l, plain, NULL), DPAR_OK);
-        for (k = 0; k < 3; k++) {
-            CHECK_INT(plain[orders[o][k]].order, k);
-            given[k] = (int8_t)orders[o][k];
-        }
-        straight = l;
-        dpari_layout_cut_in(&straight, given);
-        for (k = 0; k < 3; k++) {
-            CHECK_INT(straight.order[k], orders[o][k]);
-            CHECK_INT(straight.axis[orders[o][k]].order, k);
-        }
-        CHECK_INT(dpar_layout_init(&straight, &mesh, 2, extent, plain, NULL), DPAR_OK);
-        for (rank = 0; rank < 24; rank++) {
-            int64_t a[2], b[2];
-            dpar_layout_local(&l, rank, NULL, a);
-            dpar_layout_local(&straight, rank, NULL, b);
-            CHECK_INT(a[0], b[0]);
-        }
-        CHECK_INT(dpari_layout_same(&l, &straight), o == 0);
-    }
-    /* [S0, SS(0,4), S0] on (2, 3, 4) is order (0, 2, 1) (2.1) */
-    l = on(3, size, 1, extent, dpar_shard(0), ss(0, 4), dpar_shard(0));
-    CHECK_INT(dpar_layout_unstride(&l, plain, NULL), DPAR_OK);
-    CHECK(plain[0].order == 0 && plain[2].order == 1 && plain[1].order == 2);
-    /* A11: no equivalent order */
-    l = on(2, fsdp, 2, two_dims, ss(0, 2), ss(1, 2), dpar_replicate());
-    CHECK_INT(dpar_layout_unstride(&l, plain, &why), DPAR_E_NONE);
-    l = on(2, fsdp, 2, two_dims, ss(0, 2), dpar_shard(1), dpar_replicate());
-    CHECK_INT(dpar_layout_unstride(&l, plain, &why), DPAR_E_NONE);
-    CHECK_TEXT(why.text, "axis 0 has split factor 2, the later axes that shard dim 0 make 1");
-    l = on(2, fsdp, 2, two_dims, ss(1, 16), dpar_shard(1), dpar_replicate());
-    CHECK_INT(dpar_layout_unstride(&l, plain, &why), DPAR_E_NONE);
-}
-
 /* ---- refusals, extremes ---------------------------------------------------------------------- */
 
 static void test_refusals(void)
@@ -587,30 +528,6 @@ static void test_same(void)
 #undef SAME
 }
 
-/* Only strided cuts are rewritten. */
-static void test_unstride_keeps(void)
-{
-    static const int32_t size[] = {2, 2};
-    static const int64_t extent[] = {8, 8};
-    dpar_placement p[2], plain[2];
-    dpar_mesh mesh;
-    dpar_layout l;
-    CHECK_INT(dpar_mesh_init(&mesh, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-    p[0] = dpar_shard_by(1, DPAR_SPLIT_BLOCK_CYCLIC, 3);
-    p[1] = dpar_shard_by(0, DPAR_SPLIT_STRIDED, 1);
-    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_unstride(&l, plain, NULL), DPAR_OK);
-    CHECK(plain[0].rule == DPAR_SPLIT_BLOCK_CYCLIC && plain[0].block == 3);
-    CHECK(plain[1].rule == DPAR_SPLIT_CHUNK && plain[1].block == 0 && plain[1].dim == 0);
-    CHECK(plain[0].order == 0 && plain[1].order == 1);
-    p[0] =
-        dpar_shard_by(0, DPAR_SPLIT_STRIDED, 2); /* [SS(0,2), S0] cuts by axis 1, then by axis 0 */
-    p[1] = dpar_shard(0);
-    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_unstride(&l, plain, NULL), DPAR_OK);
-    CHECK(plain[0].order == 1 && plain[1].order == 0 && plain[0].rule == DPAR_SPLIT_CHUNK);
-}
-
 /* A20: how many full shardings there are on a mesh of three axes, with order: m! times the sum over
  * i of C(m - 1, i - 1) C(t, i) (DTensor's shard orders, by a port): 24, 60, 120 for 2, 3, 4 dims.
  */
@@ -678,13 +595,11 @@ int main(void)
     test_brute_force();
     test_nested();
     test_padding();
-    test_unstride();
     test_refusals();
     test_extremes();
     test_full_shardings();
     test_edges();
     test_same();
-    test_unstride_keeps();
     test_darray();
     return CHECK_DONE();
 }

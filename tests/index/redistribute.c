@@ -7,6 +7,7 @@
 #include "check.h"
 #include "random.h"
 #include "index_oracle.h"
+#include "transfer_totals.h"
 
 #include <stdlib.h>
 
@@ -307,10 +308,10 @@ static void test_all_pairs(void)
             check_move(&from, &to, 2);
             if (dpari_layout_same(&from, &to)) { /* equal layouts move nothing */
                 dpar_redistribute_cursor w;
-                dpar_transfer_totals sum;
+                transfer_totals sum;
                 for (i = 0; i < 6; i++) {
                     (void)dpar_redistribute_first(&w, &from, &to, i, DPAR_TRANSFER_RECV, 0);
-                    dpar_transfers_total(&w, &sum);
+                    transfers_total(&w, &sum);
                     CHECK_INT(sum.away, 0);
                     CHECK_INT(sum.kept, dpar_layout_count(&to, i));
                 }
@@ -408,9 +409,9 @@ static void test_one_exchange(void)
         check_move(&a, &b, 4);
         for (rank = 0; rank < 8; rank++) {
             dpar_redistribute_cursor w;
-            dpar_transfer_totals sum;
+            transfer_totals sum;
             (void)dpar_redistribute_first(&w, &a, &b, rank, DPAR_TRANSFER_RECV, 0);
-            dpar_transfers_total(&w, &sum);
+            transfers_total(&w, &sum);
             CHECK_INT(sum.kept + sum.away, dpar_layout_count(&b, rank));
             CHECK(sum.away <= dpar_layout_count(&b, rank));
         }
@@ -434,19 +435,19 @@ static void test_balance(void)
         CHECK_INT(dpar_layout_init(&to, &b, 2, extent, dims ? &r : &s, NULL), DPAR_OK);
         for (rank = 0; rank < 8; rank++) {
             dpar_redistribute_cursor w;
-            dpar_transfer_totals sum;
+            transfer_totals sum;
             (void)dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 0);
-            dpar_transfers_total(&w, &sum);
+            transfers_total(&w, &sum);
             CHECK_INT(sum.transfers, 1);
             CHECK_INT(sum.away, dims ? 256 : 32);
         }
         check_move(&from, &to, DPAR_REDISTRIBUTE_PRIMARY); /* now copy 0 sends everything */
         for (rank = 0; rank < 8; rank++) {
             dpar_redistribute_cursor w;
-            dpar_transfer_totals sum;
+            transfer_totals sum;
             (void)dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND,
                                           DPAR_REDISTRIBUTE_PRIMARY);
-            dpar_transfers_total(&w, &sum);
+            transfers_total(&w, &sum);
             CHECK_INT(sum.transfers, rank == 0 ? 8 : 0);
         }
     }
@@ -464,7 +465,7 @@ static void test_bytes(void)
     dpar_mesh a, b;
     dpar_layout from, to;
     dpar_redistribute_cursor w;
-    dpar_transfer_totals sum;
+    transfer_totals sum;
     uneven.rule = DPAR_SPLIT_RAGGED;
     uneven.cuts = cuts;
     CHECK_INT(dpar_mesh_init(&a, "a", &two, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
@@ -475,7 +476,7 @@ static void test_bytes(void)
     check_move(&from, &to, 0);
     for (rank = 0; rank < 2; rank++) {
         CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 0), DPAR_OK);
-        dpar_transfers_total(&w, &sum);
+        transfers_total(&w, &sum);
         sent[rank] = sum.away;
     }
     CHECK(sent[0] == 101 && sent[1] == 101);
@@ -498,7 +499,7 @@ static void test_bytes(void)
         for (rank = 0; rank < copies; rank++) {
             CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 0),
                       DPAR_OK);
-            dpar_transfers_total(&w, &sum);
+            transfers_total(&w, &sum);
             most = sum.away > most ? sum.away : most;
             least = sum.away < least ? sum.away : least;
         }
@@ -526,7 +527,7 @@ static void test_own_sends(void)
     dpar_mesh a, b;
     dpar_layout from, to;
     dpar_redistribute_cursor w;
-    dpar_transfer_totals sum;
+    transfer_totals sum;
     int32_t rank;
     int64_t total = 0;
     r[0] = r[1] = dpar_replicate();
@@ -540,7 +541,7 @@ static void test_own_sends(void)
     for (rank = 0; rank < 1 << 20;
          rank += 1009) { /* were it all boxes of the copies: two minutes */
         CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 8), DPAR_OK);
-        dpar_transfers_total(&w, &sum);
+        transfers_total(&w, &sum);
         CHECK(sum.transfers > 0 && sum.transfers <= 1024 && sum.away == 8);
         total += sum.transfers;
     }
@@ -711,14 +712,14 @@ static void test_totals(void)
     dpar_layout from = one_axis(4, 0, dpar_shard(0)), to = one_axis(4, 1, dpar_shard(0));
     static const int64_t expect[][3] = {{0, 42, 0}, {0, 0, 42}, {0, 42, 0}, {0, 0, 42}};
     dpar_redistribute_cursor w;
-    dpar_transfer_totals sum;
+    transfer_totals sum;
     int32_t rank, node;
     for (rank = 1; rank <= 4; rank++) { /* rank takes what rank - 1 has: 6 rows of 7 */
         for (node = 0; node <= 2; node += 2) {
             const int64_t *e = expect[rank - 1];
             CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_RECV, node),
                       DPAR_OK);
-            dpar_transfers_total(&w, &sum);
+            transfers_total(&w, &sum);
             CHECK_INT(sum.transfers, 1);
             CHECK_INT(sum.kept, 0);
             CHECK_INT(sum.near_by, node ? e[1] : 0);
@@ -726,10 +727,10 @@ static void test_totals(void)
         }
     }
     CHECK_INT(dpar_redistribute_first(&w, &from, &from, 2, DPAR_TRANSFER_RECV, 2), DPAR_OK);
-    dpar_transfers_total(&w, &sum);
+    transfers_total(&w, &sum);
     CHECK(sum.kept == 42 && sum.near_by == 0 && sum.away == 0);
     CHECK_INT(dpar_redistribute_first(&w, &from, &to, 0, DPAR_TRANSFER_RECV, 2), DPAR_OK);
-    dpar_transfers_total(&w, &sum); /* rank 0 is not of `to` */
+    transfers_total(&w, &sum); /* rank 0 is not of `to` */
     CHECK(sum.transfers == 0 && sum.kept == 0 && sum.near_by == 0 && sum.away == 0);
 }
 
@@ -752,10 +753,10 @@ static void test_node_balance(void)
             CHECK_INT(dpar_mesh_init(&m, "a b", size, order, 0, NULL), DPAR_OK);
             CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL), DPAR_OK);
             for (rank = 0; rank < 8; rank++) {
-                dpar_transfer_totals sum;
+                transfer_totals sum;
                 CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, node),
                           DPAR_OK);
-                dpar_transfers_total(&w, &sum);
+                transfers_total(&w, &sum);
                 most = sum.transfers > most ? sum.transfers : most;
                 least = sum.transfers < least ? sum.transfers : least;
                 all += sum.transfers;
@@ -800,10 +801,10 @@ static void test_shares(void)
         }
         for (rank = 0; rank < from.mesh.size; rank++) {
             static dpar_redistribute_cursor w;
-            dpar_transfer_totals sum;
+            transfer_totals sum;
             CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 0),
                       DPAR_OK);
-            dpar_transfers_total(&w, &sum);
+            transfers_total(&w, &sum);
             sent_by[rank] = sum.transfers;
         }
         for (rank = 0; rank < from.mesh.size; rank++) {
@@ -841,11 +842,11 @@ static void test_whole_boxes(void)
         for (rank = 0; rank < n; rank++) {
             for (i = 0; i < 2; i++) {
                 static dpar_redistribute_cursor w;
-                dpar_transfer_totals sum;
+                transfer_totals sum;
                 CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank + (i ? 0 : 100),
                                                   i ? DPAR_TRANSFER_SEND : DPAR_TRANSFER_RECV, 0),
                           DPAR_OK);
-                dpar_transfers_total(&w, &sum);
+                transfers_total(&w, &sum);
                 CHECK_INT(sum.transfers, 1);
                 CHECK_INT(sum.away, 120 * 120 * 80 / n);
             }
@@ -876,7 +877,7 @@ static void test_uneven_rows(void)
         dpar_mesh m;
         dpar_layout from, to;
         static dpar_redistribute_cursor w;
-        dpar_transfer_totals sum;
+        transfer_totals sum;
         size[0] = c[k].copies;
         size[1] = c[k].shards;
         extent[0] = c[k].rows;
@@ -894,7 +895,7 @@ static void test_uneven_rows(void)
                 CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank + (i ? 0 : 5000),
                                                   i ? DPAR_TRANSFER_SEND : DPAR_TRANSFER_RECV, 0),
                           DPAR_OK);
-                dpar_transfers_total(&w, &sum);
+                transfers_total(&w, &sum);
                 pieces += i ? sum.transfers : 0;
                 moved += i ? 0 : sum.away;
                 most = i && sum.away > most ? sum.away : most;
@@ -927,11 +928,11 @@ static void test_holders_aside(void)
         for (per_node = 0; per_node <= (n % 8 == 0 ? 8 : 0); per_node += 8) {
             for (rank = 0; rank < n; rank++) {
                 static dpar_redistribute_cursor w;
-                dpar_transfer_totals sum;
+                transfer_totals sum;
                 CHECK_INT(
                     dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, per_node),
                     DPAR_OK);
-                dpar_transfers_total(&w, &sum);
+                transfers_total(&w, &sum);
                 CHECK_INT(sum.near_by + sum.away, (sizes[k][1] - 1) * 1920 / sizes[k][1]);
             }
         }
@@ -953,7 +954,7 @@ static void test_scattered_sends(void)
         dpar_mesh m;
         dpar_layout from, to;
         static dpar_redistribute_cursor w;
-        dpar_transfer_totals sum;
+        transfer_totals sum;
         int32_t all = 1 << 20;
         p[0] = dpar_replicate();
         p[1] = dpar_shard(0);
@@ -967,7 +968,7 @@ static void test_scattered_sends(void)
             int32_t q;
             CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 8),
                       DPAR_OK);
-            dpar_transfers_total(&w, &sum);
+            transfers_total(&w, &sum);
             here = sum.kept + sum.near_by;
             CHECK_INT(sum.away, 0);
             for (q = 4320; q < 4328; q++) { /* what they say they get from it */
@@ -987,7 +988,7 @@ static void test_scattered_sends(void)
         p[1] = dpar_replicate();
         CHECK_INT(dpar_layout_init(&from, &m, 1, &rows, p, NULL), DPAR_OK);
         CHECK_INT(dpar_redistribute_first(&w, &from, &to, 4321, DPAR_TRANSFER_SEND, 0), DPAR_OK);
-        dpar_transfers_total(&w, &sum);
+        transfers_total(&w, &sum);
         CHECK_INT(sum.kept, dpar_layout_count(&to, 4321));
         CHECK_INT(sum.away, 0);
     }
@@ -1487,9 +1488,9 @@ static void test_turned_cost(void)
                 dpar_shard_by(0, DPAR_SPLIT_CYCLIC, 0), &from, &to);
     for (rank = 0; rank < 2; rank++) { /* its shard has no other copy on the node */
         dpar_redistribute_cursor w;
-        dpar_transfer_totals sum;
+        transfer_totals sum;
         CHECK_INT(dpar_redistribute_first(&w, &from, &to, rank, DPAR_TRANSFER_SEND, 2), DPAR_OK);
-        dpar_transfers_total(&w, &sum);
+        transfers_total(&w, &sum);
         CHECK_INT(sum.kept, 1 << 13);
         CHECK_INT(sum.near_by, 1 << 13);
         CHECK_INT(sum.away, 0);

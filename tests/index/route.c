@@ -5,6 +5,7 @@
 
 #include "axes.h"
 #include "check.h"
+#include "transfer_totals.h"
 
 enum { NODES = 20000, STEPS = 16, STATES = 4000 };
 
@@ -96,7 +97,7 @@ static int64_t check_route(const dpar_layout *from, const dpar_layout *to, int e
 {
     dpar_layout at = *from, next;
     dpar_redistribute_cursor w;
-    dpar_transfer_totals sum;
+    transfer_totals sum;
     int32_t i, rank;
     dpar_why why;
     CHECK_INT(plan(from, to, NULL, 0, steps, STEPS, &count, nodes, NODES, &why), DPAR_OK);
@@ -107,7 +108,7 @@ static int64_t check_route(const dpar_layout *from, const dpar_layout *to, int e
         for (rank = 0; rank < at.mesh.size; rank++) {
             CHECK_INT(dpar_redistribute_first(&w, &at, &next, rank, DPAR_TRANSFER_RECV, 0),
                       DPAR_OK);
-            dpar_transfers_total(&w, &sum);
+            transfers_total(&w, &sum);
             most = sum.away > most ? sum.away : most;
         }
         if (steps[i].kind != DPAR_ROUTE_STEP_ALL_REDUCE) { /* its sums are taken on the way */

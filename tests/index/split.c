@@ -99,7 +99,7 @@ static void test_brute_force(void)
                         CHECK_INT(dpar_split_init(&s, rule, n, p, block, NULL), DPAR_OK);
                         CHECK_INT(dpar_split_init(&other, rule, 99, p, block, NULL), DPAR_OK);
                         s.source = other.source = source;
-                        dpar_split_resize(&other, n);
+                        dpari_split_resize(&other, n);
                         CHECK(memcmp(&s, &other, sizeof s) == 0);
                         for (i = 0; i < n; i++) {
                             owner[i] = owner_of(rule, i, n, p, block, source);

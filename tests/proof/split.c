@@ -223,7 +223,7 @@ static void dpari_split_by(dpar_split *s, int k, int64_t divisor);
   @ ensures s->rule == DPAR_SPLIT_EVEN ==> split_even(s); ensures s->rule == DPAR_SPLIT_FLOOR ==> split_floor(s);
   @ ensures s->rule == DPAR_SPLIT_BLOCK_CYCLIC || s->rule == DPAR_SPLIT_CYCLIC ==> split_cyclic(s);
   @ ensures s->rule == DPAR_SPLIT_STRIDED ==> split_strided(s); */
-static void dpar_split_resize(dpar_split *s, int64_t count);
+static void dpari_split_resize(dpar_split *s, int64_t count);
 
 /* Assumed: a sentence goes to *why and nowhere else. */
 /*@ assigns *why; ensures \result == status; */
