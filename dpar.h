@@ -220,9 +220,6 @@ DPAR_API int32_t dpar_type_bytes(int32_t type);
 /* Returns the name of a type: "f32", "bf16", ..., "none" for DPAR_TYPE_NONE, or "?" for a number
  * that is no type. The text is static. */
 DPAR_API const char *dpar_type_name(int32_t type);
-/* Tests whether reductions support a type. Returns 1 for F64, F32, BF16, F16 and the integers, and
- * 0 for TF32, F8, F4 and a number that is no type. */
-DPAR_API int32_t dpar_type_reduces(int32_t type);
 
 /* The collectives, named as in MPI and NCCL, and the two halves of a message. DPAR_CALL_NONE is the
  * value of a field that was left out. */
@@ -1140,10 +1137,10 @@ typedef struct dpar_route_desc {
  * count:  receives the number of steps.
  *
  * Shards must be CHUNK; strided ones are refused. The moves are DTensor's: a cut can be gathered or
- * moved if it is the innermost of its dim, and becomes the innermost of its new dim. If all cuts are
- * even there are two more moves. SWAP lets two axes exchange roles if they cut the same dim or have
- * the same size. PERMUTE ends a route if both layouts have the same tiles (the collective permutes
- * of arXiv 2112.01075).
+ * moved if it is the innermost of its dim, and becomes the innermost of its new dim. If all cuts
+ * are even there are two more moves. SWAP lets two axes exchange roles if they cut the same dim or
+ * have the same size. PERMUTE ends a route if both layouts have the same tiles (the collective
+ * permutes of arXiv 2112.01075).
  *
  * A step costs the elements received times byte_cost[axis], plus step_cost if anything is sent.
  * SWAP and PERMUTE use the most expensive axis. Over n ranks, with padded sizes, a rank receives
@@ -2261,6 +2258,9 @@ DPARI_API void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTS;
  * caller refuses. */
 DPARI_API size_t dpari_text_number(const char *s, size_t n, double *value);
 
+/* True if reductions support the type: all but TF32, F8 and F4. */
+DPARI_API int32_t dpari_type_can_reduce(int32_t type);
+
 /* True if every element of `inner` is in `outer`. An empty box is in every box of as many dims. */
 DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 
@@ -2726,7 +2726,7 @@ DPAR_API const char *dpar_type_name(int32_t type)
     }
 }
 
-DPAR_API int32_t dpar_type_reduces(int32_t type)
+DPARI_API int32_t dpari_type_can_reduce(int32_t type)
 {
     return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
 }

@@ -1607,7 +1607,7 @@ DPARI_API int dpari_shm_speaks(dpar_comm *c);
  * and the result are rounded to `wire`, as dpari_kern_convert does, and what lies between is F32:
  * the bits of rounded arrays that are reduced as `wire` and widened.
  *
- * Domain: dpar_type_reduces(type), or SUM and AVG of DPARI_KERN_THROUGH; op DPAR_SUM..DPAR_MIN;
+ * Domain: types that can be reduced, or SUM and AVG of DPARI_KERN_THROUGH; op DPAR_SUM..DPAR_MIN;
  * ins, outs >= 1; count >= 0. Pointers are aligned to the type; an out may be exactly an in,
  * nothing else overlaps. `stream` != 0: the outs go past the cache (for outputs larger than it; up
  * to 12 times slower on small ones) and are visible in order to whoever sees a later store. Local;
@@ -1712,8 +1712,8 @@ typedef struct dpari_stride {
 } dpari_stride;
 
 /* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
- * op is not DPAR_COPY, negate or through is given they reduce (dpar_type_reduces). A type that has
- * bytes. No element of `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
+ * op is not DPAR_COPY, negate or through is given they reduce. A type that has bytes. No element of
+ * `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
 DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
 
 /* to, from: the addresses of index 0 of the box on both sides (with negative strides, elements lie
@@ -7002,7 +7002,7 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
            (b->through == DPAR_TYPE_NONE || (dpari_mem_box_meet(b->from_type, b->through) &&
                                              dpari_mem_box_meet(b->through, b->to_type))) &&
            (b->op == DPAR_COPY || b->op == DPAR_SUM || b->op == DPAR_MAX || b->op == DPAR_MIN) &&
-           ((b->op == DPAR_COPY && !b->negate) || dpar_type_reduces(b->to_type));
+           ((b->op == DPAR_COPY && !b->negate) || dpari_type_can_reduce(b->to_type));
 }
 
 /* Of one that fits. */
@@ -7240,7 +7240,7 @@ static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
 /* True if types and numbers are allowed. */
 static int dpari_mem_reduce_fits(const dpar_mem_reduce *r)
 {
-    const int ints = dpar_type_reduces(r->to_type) && !dpari_is_float(r->to_type);
+    const int ints = dpari_type_can_reduce(r->to_type) && !dpari_is_float(r->to_type);
     if (r->count < 0 || r->parts < 1 || (r->stride != 0 && r->stride < r->count) ||
         r->op < DPAR_SUM || r->op > DPAR_MIN ||
         (r->count > 0 && (r->to == NULL || r->from == NULL))) {
@@ -7777,7 +7777,7 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
         return DPAR_OK;
     }
     if (dpari_kind_reduces(call->kind)) {
-        if (!dpar_type_reduces(call->type)) {
+        if (!dpari_type_can_reduce(call->type)) {
             return dpari_comm_bad_type(c, call, "one that can be added");
         }
         if (call->op <= DPAR_COPY || call->op >= DPAR_OP_COUNT) {
@@ -18609,7 +18609,7 @@ static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why
     if (t->op < DPAR_COPY || t->op >= DPAR_OP_COUNT) {
         return dpari_say(DPAR_E_ARG, why, "op # is none", t->op, 0, 0, 0);
     }
-    if (t->op != DPAR_COPY && !dpar_type_reduces(type)) {
+    if (t->op != DPAR_COPY && !dpari_type_can_reduce(type)) {
         const char *name = dpar_type_name(type);
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
                               DPARI_WHOLE, 0, 0, 0, 0);
@@ -19733,7 +19733,7 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
         r->bytes = k == 0 ? bytes : r->bytes < 0 || bytes < 0 ? -1 : dpari_most(r->bytes, bytes);
     }
     r->source.per_node = o->per_node;
-    if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpar_type_reduces(type)) {
+    if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpari_type_can_reduce(type)) {
         const char *name = dpar_type_name(type);
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
                               DPARI_WHOLE, 0, 0, 0, 0);

@@ -1533,6 +1533,12 @@ static int dpari_cuda_is_float(int32_t type)
     return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
 }
 
+/* True if reductions support the type: all but TF32, F8 and F4. */
+static int dpari_cuda_can_reduce(int32_t type)
+{
+    return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
+}
+
 static int dpari_cuda_sixteen(int32_t type)
 {
     return type == DPAR_BF16 || type == DPAR_F16;
@@ -1554,7 +1560,7 @@ static int dpari_cuda_box_fine(const dpar_mem_box *b)
         b->dims > DPAR_MEM_DIMS || !dpari_cuda_meets(b->to_type, b->from_type) ||
         !dpari_cuda_meets(b->from_type, through) || !dpari_cuda_meets(through, b->to_type) ||
         (b->op != DPAR_COPY && b->op != DPAR_SUM && b->op != DPAR_MAX && b->op != DPAR_MIN) ||
-        ((b->op != DPAR_COPY || b->negate) && !dpar_type_reduces(b->to_type))) {
+        ((b->op != DPAR_COPY || b->negate) && !dpari_cuda_can_reduce(b->to_type))) {
         return 0;
     }
     for (d = 0; d < b->dims; d++) {
@@ -3359,7 +3365,7 @@ static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_reduce *r = reduce;
     const int32_t fw = dpari_cuda_width(r->from_type);
-    const int ints = !dpari_cuda_is_float(r->to_type) && dpar_type_reduces(r->to_type);
+    const int ints = !dpari_cuda_is_float(r->to_type) && dpari_cuda_can_reduce(r->to_type);
     dpari_cuda_sum s;
     if (!dpari_cuda_reduce_fine(r, ints) || r->count < 0 || r->parts < 1 ||
         (r->stride != 0 && r->stride < r->count) || r->op < DPAR_SUM || r->op > DPAR_MIN ||

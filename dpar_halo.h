@@ -3931,7 +3931,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
                                 0, 0, 0);
     }
     for (i = 0; i < x->fields; i++) {
-        if (!dpar_type_reduces(x->field[i].type)) {
+        if (!dpari_type_can_reduce(x->field[i].type)) {
             return dpari_comm_wrong_word(x->c, DPAR_E_ARG, "field # of @ cannot be combined",
                                          dpar_type_name(x->field[i].type), 8, i, 0, 0, 0);
         }
@@ -4164,7 +4164,7 @@ static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar
     if (f->vector < 0 || f->vector > 2) {
         return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2)", i, f->vector, 0, 0);
     }
-    if (f->vector && !dpar_type_reduces(f->type)) {
+    if (f->vector && !dpari_type_can_reduce(f->type)) {
         return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
                               dpar_type_name(f->type), 8, i, 0, 0, 0);
     }
@@ -5949,7 +5949,7 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *g, int32_t ty
         }
         odd |= f->odd[d];
     }
-    if (odd != 0 && !dpar_type_reduces(type)) {
+    if (odd != 0 && !dpari_type_can_reduce(type)) {
         return dpari_say_type(why, "grid: @ has no sign to change at a mirror", type, 0, 0, 0, 0);
     }
     return DPAR_OK;

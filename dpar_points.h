@@ -2810,7 +2810,7 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *p, const dpar_points_
                                 op, 0, 0, 0);
     }
     for (i = 0; i < n && v; i++) {
-        if (!dpar_type_reduces(v[i].type)) {
+        if (!dpari_type_can_reduce(v[i].type)) {
             return dpari_comm_wrong_word(p->comm, DPAR_E_ARG, "vector # of @ cannot be combined",
                                          dpar_type_name(v[i].type), 8, i, 0, 0, 0);
         }

@@ -174,7 +174,7 @@ struct dpar_spatial_desc {
      * transposed convolution it may include PyTorch's output padding. */
     int64_t out_extent[DPAR_MAX_DIMS];
     int32_t align_corners; /* interpolation: 1 selects align_corners */
-    int32_t type;    /* of inputs and outputs: DPAR_F32, ...; with gradients dpar_type_reduces must
+    int32_t type;    /* of inputs and outputs: DPAR_F32, ...; with gradients reductions must
                         accept it */
     int32_t tensors; /* inputs of one shape (keys, values), at most 4; 0 selects 1 */
     int32_t channels_last; /* 1 if planes are innermost (NHWC) */
@@ -784,7 +784,7 @@ static dpar_status dpari_spatial_layer(const dpar_spatial_desc *s, int64_t *m, d
         return dpari_say_type(why, "# tensors (at most 4) of # and # planes, type @", s->type,
                               s->tensors, s->planes, s->out_planes, 0);
     }
-    if (s->input_gradient != NULL && !dpar_type_reduces(s->type)) {
+    if (s->input_gradient != NULL && !dpari_type_can_reduce(s->type)) {
         return dpari_say_type(why, "gradients of type @ cannot be added on their way back", s->type,
                               0, 0, 0, 0);
     }

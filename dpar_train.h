@@ -13917,7 +13917,7 @@ static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *
                               o->type, o->type, 0, 0, 0);
     }
     if (o->tag < 0 || o->tied_count < 0 ||
-        (o->tied_count > 0 && !dpar_type_reduces(o->tied_type))) {
+        (o->tied_count > 0 && !dpari_type_can_reduce(o->tied_type))) {
         return dpari_say_type(why, "pipeline: tag #; # tied elements of type @: there is no such",
                               o->tied_type, o->tag, o->tied_count, 0, 0);
     }

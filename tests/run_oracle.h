@@ -835,7 +835,7 @@ static inline void oracle_show(const unsigned char *at, int type, char *text, si
         (void)snprintf(text, room, "%.17g", d);
     } else if (oracle_is_float(type)) {
         (void)snprintf(text, room, "%.9g", (double)oracle_read_f32(at, type));
-    } else if (dpar_type_reduces(type) == 0) {
+    } else if (dpari_type_can_reduce(type) == 0) {
         (void)snprintf(text, room, "%02x...", at[0]);
     } else if (oracle_signed(type)) {
         (void)snprintf(text, room, "%lld", (long long)oracle_read_int(at, type));

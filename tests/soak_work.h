@@ -1215,10 +1215,10 @@ static void soak_tables(oracle *o, int most)
     int n, t, k;
     for (n = 1; n <= most; n++) {
         for (t = 0; t < DPAR_TYPE_COUNT; t++) {
-            for (k = 0; dpar_type_reduces(t) && dpar_type_bytes(t) > 0 && k < n; k++) {
+            for (k = 0; dpari_type_can_reduce(t) && dpar_type_bytes(t) > 0 && k < n; k++) {
                 (void)oracle_values(o, n, t, k);
             }
-            for (k = DPAR_SUM; dpar_type_reduces(t) && k < DPAR_OP_COUNT; k++) {
+            for (k = DPAR_SUM; dpari_type_can_reduce(t) && k < DPAR_OP_COUNT; k++) {
                 (void)oracle_results(o, n, t, k);
             }
         }

@@ -1310,13 +1310,6 @@ module dpar
             type(c_ptr) :: dpar_type_name
         end function
 
-        ! Tests whether reductions support a type.
-        function dpar_type_reduces(type) bind(c)
-            import
-            integer(c_int32_t), value :: type
-            integer(c_int32_t) :: dpar_type_reduces
-        end function
-
         ! Returns the name of a collective.
         function dpar_call_name(kind) bind(c)
             import

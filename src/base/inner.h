@@ -6,6 +6,7 @@
 #include "arith.h"
 #include "box.h"
 #include "text.h"
+#include "type.h"
 
 /* The compiler compares a form with what goes into it, where int32_t is int and int64_t is long. */
 #if defined(__linux__) && defined(__LP64__)
@@ -37,6 +38,9 @@ DPARI_API void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTS;
  * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
  * caller refuses. */
 DPARI_API size_t dpari_text_number(const char *s, size_t n, double *value);
+
+/* True if reductions support the type: all but TF32, F8 and F4. */
+DPARI_API int32_t dpari_type_can_reduce(int32_t type);
 
 /* True if every element of `inner` is in `outer`. An empty box is in every box of as many dims. */
 DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Tables of number formats and collectives. */
-#include "type.h"
+#include "inner.h"
 
 DPAR_API int32_t dpar_type_bytes(int32_t type)
 {
@@ -42,7 +42,7 @@ DPAR_API const char *dpar_type_name(int32_t type)
     }
 }
 
-DPAR_API int32_t dpar_type_reduces(int32_t type)
+DPARI_API int32_t dpari_type_can_reduce(int32_t type)
 {
     return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
 }

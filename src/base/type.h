@@ -38,9 +38,6 @@ DPAR_API int32_t dpar_type_bytes(int32_t type);
 /* Returns the name of a type: "f32", "bf16", ..., "none" for DPAR_TYPE_NONE, or "?" for a number
  * that is no type. The text is static. */
 DPAR_API const char *dpar_type_name(int32_t type);
-/* Tests whether reductions support a type. Returns 1 for F64, F32, BF16, F16 and the integers, and
- * 0 for TF32, F8, F4 and a number that is no type. */
-DPAR_API int32_t dpar_type_reduces(int32_t type);
 
 /* The collectives, named as in MPI and NCCL, and the two halves of a message. DPAR_CALL_NONE is the
  * value of a field that was left out. */

@@ -351,7 +351,7 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
         return DPAR_OK;
     }
     if (dpari_kind_reduces(call->kind)) {
-        if (!dpar_type_reduces(call->type)) {
+        if (!dpari_type_can_reduce(call->type)) {
             return dpari_comm_bad_type(c, call, "one that can be added");
         }
         if (call->op <= DPAR_COPY || call->op >= DPAR_OP_COUNT) {

@@ -19,7 +19,7 @@
  * and the result are rounded to `wire`, as dpari_kern_convert does, and what lies between is F32:
  * the bits of rounded arrays that are reduced as `wire` and widened.
  *
- * Domain: dpar_type_reduces(type), or SUM and AVG of DPARI_KERN_THROUGH; op DPAR_SUM..DPAR_MIN;
+ * Domain: types that can be reduced, or SUM and AVG of DPARI_KERN_THROUGH; op DPAR_SUM..DPAR_MIN;
  * ins, outs >= 1; count >= 0. Pointers are aligned to the type; an out may be exactly an in,
  * nothing else overlaps. `stream` != 0: the outs go past the cache (for outputs larger than it; up
  * to 12 times slower on small ones) and are visible in order to whoever sees a later store. Local;

@@ -28,7 +28,7 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
            (b->through == DPAR_TYPE_NONE || (dpari_mem_box_meet(b->from_type, b->through) &&
                                              dpari_mem_box_meet(b->through, b->to_type))) &&
            (b->op == DPAR_COPY || b->op == DPAR_SUM || b->op == DPAR_MAX || b->op == DPAR_MIN) &&
-           ((b->op == DPAR_COPY && !b->negate) || dpar_type_reduces(b->to_type));
+           ((b->op == DPAR_COPY && !b->negate) || dpari_type_can_reduce(b->to_type));
 }
 
 /* Of one that fits. */
@@ -266,7 +266,7 @@ static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
 /* True if types and numbers are allowed. */
 static int dpari_mem_reduce_fits(const dpar_mem_reduce *r)
 {
-    const int ints = dpar_type_reduces(r->to_type) && !dpari_is_float(r->to_type);
+    const int ints = dpari_type_can_reduce(r->to_type) && !dpari_is_float(r->to_type);
     if (r->count < 0 || r->parts < 1 || (r->stride != 0 && r->stride < r->count) ||
         r->op < DPAR_SUM || r->op > DPAR_MIN ||
         (r->count > 0 && (r->to == NULL || r->from == NULL))) {

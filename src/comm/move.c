@@ -575,7 +575,7 @@ static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why
     if (t->op < DPAR_COPY || t->op >= DPAR_OP_COUNT) {
         return dpari_say(DPAR_E_ARG, why, "op # is none", t->op, 0, 0, 0);
     }
-    if (t->op != DPAR_COPY && !dpar_type_reduces(type)) {
+    if (t->op != DPAR_COPY && !dpari_type_can_reduce(type)) {
         const char *name = dpar_type_name(type);
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
                               DPARI_WHOLE, 0, 0, 0, 0);
@@ -1699,7 +1699,7 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
         r->bytes = k == 0 ? bytes : r->bytes < 0 || bytes < 0 ? -1 : dpari_most(r->bytes, bytes);
     }
     r->source.per_node = o->per_node;
-    if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpar_type_reduces(type)) {
+    if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpari_type_can_reduce(type)) {
         const char *name = dpar_type_name(type);
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
                               DPARI_WHOLE, 0, 0, 0, 0);

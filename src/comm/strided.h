@@ -58,8 +58,8 @@ typedef struct dpari_stride {
 } dpari_stride;
 
 /* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
- * op is not DPAR_COPY, negate or through is given they reduce (dpar_type_reduces). A type that has
- * bytes. No element of `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
+ * op is not DPAR_COPY, negate or through is given they reduce. A type that has bytes. No element of
+ * `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
 DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
 
 /* to, from: the addresses of index 0 of the box on both sides (with negative strides, elements lie

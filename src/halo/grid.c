@@ -376,7 +376,7 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *g, int32_t ty
         }
         odd |= f->odd[d];
     }
-    if (odd != 0 && !dpar_type_reduces(type)) {
+    if (odd != 0 && !dpari_type_can_reduce(type)) {
         return dpari_say_type(why, "grid: @ has no sign to change at a mirror", type, 0, 0, 0, 0);
     }
     return DPAR_OK;

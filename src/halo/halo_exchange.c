@@ -103,7 +103,7 @@ static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar
     if (f->vector < 0 || f->vector > 2) {
         return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2)", i, f->vector, 0, 0);
     }
-    if (f->vector && !dpar_type_reduces(f->type)) {
+    if (f->vector && !dpari_type_can_reduce(f->type)) {
         return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
                               dpar_type_name(f->type), 8, i, 0, 0, 0);
     }

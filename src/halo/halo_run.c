@@ -715,7 +715,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
                                 0, 0, 0);
     }
     for (i = 0; i < x->fields; i++) {
-        if (!dpar_type_reduces(x->field[i].type)) {
+        if (!dpari_type_can_reduce(x->field[i].type)) {
             return dpari_comm_wrong_word(x->c, DPAR_E_ARG, "field # of @ cannot be combined",
                                          dpar_type_name(x->field[i].type), 8, i, 0, 0, 0);
         }

@@ -65,10 +65,10 @@ typedef struct dpar_route_desc {
  * count:  receives the number of steps.
  *
  * Shards must be CHUNK; strided ones are refused. The moves are DTensor's: a cut can be gathered or
- * moved if it is the innermost of its dim, and becomes the innermost of its new dim. If all cuts are
- * even there are two more moves. SWAP lets two axes exchange roles if they cut the same dim or have
- * the same size. PERMUTE ends a route if both layouts have the same tiles (the collective permutes
- * of arXiv 2112.01075).
+ * moved if it is the innermost of its dim, and becomes the innermost of its new dim. If all cuts
+ * are even there are two more moves. SWAP lets two axes exchange roles if they cut the same dim or
+ * have the same size. PERMUTE ends a route if both layouts have the same tiles (the collective
+ * permutes of arXiv 2112.01075).
  *
  * A step costs the elements received times byte_cost[axis], plus step_cost if anything is sent.
  * SWAP and PERMUTE use the most expensive axis. Over n ranks, with padded sizes, a rank receives

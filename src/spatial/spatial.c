@@ -405,7 +405,7 @@ static dpar_status dpari_spatial_layer(const dpar_spatial_desc *s, int64_t *m, d
         return dpari_say_type(why, "# tensors (at most 4) of # and # planes, type @", s->type,
                               s->tensors, s->planes, s->out_planes, 0);
     }
-    if (s->input_gradient != NULL && !dpar_type_reduces(s->type)) {
+    if (s->input_gradient != NULL && !dpari_type_can_reduce(s->type)) {
         return dpari_say_type(why, "gradients of type @ cannot be added on their way back", s->type,
                               0, 0, 0, 0);
     }

@@ -105,7 +105,7 @@ struct dpar_spatial_desc {
      * transposed convolution it may include PyTorch's output padding. */
     int64_t out_extent[DPAR_MAX_DIMS];
     int32_t align_corners; /* interpolation: 1 selects align_corners */
-    int32_t type;    /* of inputs and outputs: DPAR_F32, ...; with gradients dpar_type_reduces must
+    int32_t type;    /* of inputs and outputs: DPAR_F32, ...; with gradients reductions must
                         accept it */
     int32_t tensors; /* inputs of one shape (keys, values), at most 4; 0 selects 1 */
     int32_t channels_last; /* 1 if planes are innermost (NHWC) */

@@ -9,7 +9,7 @@ int main(void)
     static const int bytes[DPAR_TYPE_COUNT] = {0, 8, 4, 4, 2, 1, 0, 2, 1, 1, 4, 4, 8, 8};
     for (int32_t t = 0; t < DPAR_TYPE_COUNT; t++) {
         CHECK_INT(dpar_type_bytes(t), bytes[t]);
-        CHECK_INT(dpar_type_reduces(t),
+        CHECK_INT(dpari_type_can_reduce(t),
                   t != DPAR_TYPE_NONE && t != DPAR_TF32 && t != DPAR_F8 && t != DPAR_F4);
         for (int32_t u = 0; u < t; u++) {
             CHECK(strcmp(dpar_type_name(t), dpar_type_name(u)) != 0);
@@ -19,7 +19,7 @@ int main(void)
     CHECK_TEXT(dpar_type_name(DPAR_TYPE_NONE), "none");
     CHECK_INT(dpar_type_bytes(-1), 0);
     CHECK_INT(dpar_type_bytes(DPAR_TYPE_COUNT), 0);
-    CHECK_INT(dpar_type_reduces(DPAR_TYPE_COUNT), 0);
+    CHECK_INT(dpari_type_can_reduce(DPAR_TYPE_COUNT), 0);
     CHECK(strcmp(dpar_type_name(-1), "?") == 0);
     for (int32_t k = 0; k < DPAR_CALL_COUNT; k++) {
         for (int32_t u = 0; u < k; u++) {

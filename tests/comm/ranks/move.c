@@ -459,7 +459,7 @@ static void test_boxes(void)
     random_seed = seed;
     for (trial = 0; trial < 3000; trial++) {
         int32_t type = all_types[below(12)], dims = below(7);
-        int32_t op = dpar_type_reduces(type) ? ops[below(5)] : DPAR_COPY;
+        int32_t op = dpari_type_can_reduce(type) ? ops[below(5)] : DPAR_COPY;
         check_box(dims, most[dims], type, op);
     }
 }
@@ -698,7 +698,7 @@ static void test_redistributions(dpar_comm *c, int rounds)
     for (trial = 0; trial < rounds; trial++) {
         int64_t extent[DIMS];
         int32_t dims = below(5), d, type = all_types[below(12)];
-        int32_t op = dpar_type_reduces(type) && below(2) ? all_ops[below(5)] : DPAR_COPY;
+        int32_t op = dpari_type_can_reduce(type) && below(2) ? all_ops[below(5)] : DPAR_COPY;
         dpar_redistribute_desc o;
         dpar_mesh a, b;
         dpar_layout from, to;

@@ -1760,7 +1760,7 @@ static int diagnosed(run *r, int p, int victim)
 static int is_addable(const grid *g)
 {
     int i;
-    for (i = 0; i < g->fields && dpar_type_reduces(g->f[i].type); i++) {
+    for (i = 0; i < g->fields && dpari_type_can_reduce(g->f[i].type); i++) {
     }
     return i == g->fields;
 }
