@@ -767,14 +767,11 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
 
 /* ==== schedule/steps.h ==== */
 
-/* steps - assigns buffers to the actions of a schedule, as few as possible, and steps through a
- * rank's actions at run time.
+/* steps - assigns buffers to the actions of a schedule, as few as possible.
  *
  *     dpar_schedule_slots(&s, &how, memory, bytes, &why);         how.slots: one for each action
- *     n = dpar_steps_first(&steps, &s, how.slots, rank, &task);
- *     while (n > 0) {                                             a training step
- *         do task.action[0], and if n is 2 also task.action[1], at the same time
- *         n = dpar_steps_next(&steps, &task);
+ *     for (i = s.begin[rank]; i < s.begin[rank + 1]; i++) {       a training step
+ *         do s.action[i] in the buffers how.slots[i]; if it is `joined`, together with the next one
  *     }
  */
 
@@ -836,35 +833,6 @@ DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s);
 DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
                                          const dpar_schedule_slots_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why);
-
-/* The position of a rank in its list. Both pointers are the caller's and must live as long as this
- * struct. */
-typedef struct dpar_steps {
-    const dpar_schedule *schedule;
-    const dpar_action_slots *slots; /* NULL makes every slot DPAR_SLOT_NONE */
-    int64_t at, end;
-} dpar_steps;
-
-/* The next thing to do: one action, or a forward and a backward that run together. */
-typedef struct dpar_task {
-    int64_t index; /* index of the first action in schedule->action */
-    dpar_action action[2];
-    dpar_action_slots slots[2];
-} dpar_task;
-
-/* Begins a training step and gives the first task of a rank. Returns the number of actions in
- * *task: 1, 2 if they are joined, or 0 if there is none; *task is then unchanged.
- *
- * slots:  what dpar_schedule_slots filled, or NULL.
- *
- * Idle actions are skipped. A rank outside has nothing to do. dpar_schedule_check must have
- * accepted the schedule. Costs O(1).
- */
-DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s,
-                              const dpar_action_slots *slots, int32_t rank, dpar_task *task);
-
-/* Advances to the next task. Returns what dpar_steps_first returns. Costs O(1). */
-DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task);
 
 /* ==== schedule/closed.h ==== */
 
@@ -969,12 +937,11 @@ enum {
     DPAR_OBJECTIVE_SPAN
 };
 
-enum { DPAR_PIPE_RANKS = 4096, DPAR_PIPE_STAGES = 16384 }; /* the most ranks and stages */
-
 /* One step of a pipeline of one chain. Each micro-batch runs F(0) .. F(stages - 1), then I (or B)
  * back to stage 0; W of a stage may run at any time after its I. Zero it, then set the fields. */
 typedef struct dpar_schedule_optimize_desc {
-    int32_t ranks, stages, micros; /* at least 1 each; stages x micros at most 2^28 */
+    /* At least 1 each; at most 4096 ranks, 16384 stages, and stages x micros at most 2^28. */
+    int32_t ranks, stages, micros;
     int32_t map;       /* DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V; not read if rank_of is given */
     int32_t split;     /* 1 makes I and W two actions; 0 makes B one action */
     int32_t objective; /* DPAR_OBJECTIVE_MAKESPAN or DPAR_OBJECTIVE_SPAN */
@@ -1349,6 +1316,9 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
 /* Kinds as indices: F; I or B; W. */
 enum { DPARI_F, DPARI_I, DPARI_W };
 enum { DPARI_NEVER = -1 }; /* the time of what is not known yet */
+
+/* The largest job that dpar_schedule_optimize and dpar_schedule_partition take. */
+enum { DPARI_OPTIMIZE_MAX_RANKS = 4096, DPARI_OPTIMIZE_MAX_STAGES = 16384 };
 
 /* All arrays are in the caller's memory. Micro-batches are alike, so that each stage does them in
  * ascending order: what is done is a count. */
@@ -5403,41 +5373,6 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
     return st == DPAR_OK ? dpari_slots_assign(s, how, mem, why) : st;
 }
 
-/* ---- the step machine ------------------------------------------------------------------------ */
-
-DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task)
-{
-    const dpar_action *list = steps->schedule->action;
-    dpar_action_slots none;
-    int k, count;
-    while (steps->at < steps->end && list[steps->at].kind == DPAR_ACTION_IDLE) {
-        steps->at++;
-    }
-    if (steps->at >= steps->end) {
-        return 0;
-    }
-    none.receive = none.activation = none.send = none.weight = DPAR_SLOT_NONE;
-    count = list[steps->at].joined && steps->at + 1 < steps->end ? 2 : 1;
-    task->index = steps->at;
-    for (k = 0; k < count; k++) {
-        task->action[k] = list[steps->at + k];
-        task->slots[k] = steps->slots != NULL ? steps->slots[steps->at + k] : none;
-    }
-    steps->at += count;
-    return count;
-}
-
-DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s,
-                              const dpar_action_slots *slots, int32_t rank, dpar_task *task)
-{
-    const int inside = rank >= 0 && rank < s->ranks;
-    steps->schedule = s;
-    steps->slots = slots;
-    steps->at = inside ? s->begin[rank] : 0;
-    steps->end = inside ? s->begin[rank + 1] : 0;
-    return dpar_steps_next(steps, task);
-}
-
 /* ==== schedule/simulate.c ==== */
 
 /* Simulates schedules. One pass over the list enters each action in a table by stage, micro-batch
@@ -7857,8 +7792,9 @@ enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes stay below 2^60 */
 static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int32_t s, r;
-    if (job->ranks < 1 || job->ranks > DPAR_PIPE_RANKS || job->stages < job->ranks ||
-        job->stages > DPAR_PIPE_STAGES || job->micros < 1 || job->micros > DPAR_MAX_MICRO_BATCHES ||
+    if (job->ranks < 1 || job->ranks > DPARI_OPTIMIZE_MAX_RANKS || job->stages < job->ranks ||
+        job->stages > DPARI_OPTIMIZE_MAX_STAGES || job->micros < 1 ||
+        job->micros > DPAR_MAX_MICRO_BATCHES ||
         (int64_t)job->stages * job->micros > (INT64_C(1) << 28)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# ranks, # stages, # micro-batches: 1 to 4096, 16384 and 65535, no fewer "
@@ -9743,7 +9679,7 @@ static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, 
 {
     const dpar_schedule_optimize_desc *job = how->job;
     const dpar_schedule *given = how->given;
-    if (job->times == NULL || job->stages < 1 || job->stages > DPAR_PIPE_STAGES ||
+    if (job->times == NULL || job->stages < 1 || job->stages > DPARI_OPTIMIZE_MAX_STAGES ||
         how->layers < job->stages || how->layers > (INT32_C(1) << 24)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# layers on # stages: one a stage at least, 2^24 at most", how->layers,

@@ -14,8 +14,9 @@ enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes stay below 2^60 */
 static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int32_t s, r;
-    if (job->ranks < 1 || job->ranks > DPAR_PIPE_RANKS || job->stages < job->ranks ||
-        job->stages > DPAR_PIPE_STAGES || job->micros < 1 || job->micros > DPAR_MAX_MICRO_BATCHES ||
+    if (job->ranks < 1 || job->ranks > DPARI_OPTIMIZE_MAX_RANKS || job->stages < job->ranks ||
+        job->stages > DPARI_OPTIMIZE_MAX_STAGES || job->micros < 1 ||
+        job->micros > DPAR_MAX_MICRO_BATCHES ||
         (int64_t)job->stages * job->micros > (INT64_C(1) << 28)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# ranks, # stages, # micro-batches: 1 to 4096, 16384 and 65535, no fewer "

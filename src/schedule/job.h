@@ -17,12 +17,11 @@ enum {
     DPAR_OBJECTIVE_SPAN
 };
 
-enum { DPAR_PIPE_RANKS = 4096, DPAR_PIPE_STAGES = 16384 }; /* the most ranks and stages */
-
 /* One step of a pipeline of one chain. Each micro-batch runs F(0) .. F(stages - 1), then I (or B)
  * back to stage 0; W of a stage may run at any time after its I. Zero it, then set the fields. */
 typedef struct dpar_schedule_optimize_desc {
-    int32_t ranks, stages, micros; /* at least 1 each; stages x micros at most 2^28 */
+    /* At least 1 each; at most 4096 ranks, 16384 stages, and stages x micros at most 2^28. */
+    int32_t ranks, stages, micros;
     int32_t map;       /* DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V; not read if rank_of is given */
     int32_t split;     /* 1 makes I and W two actions; 0 makes B one action */
     int32_t objective; /* DPAR_OBJECTIVE_MAKESPAN or DPAR_OBJECTIVE_SPAN */

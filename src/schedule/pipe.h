@@ -11,6 +11,9 @@
 enum { DPARI_F, DPARI_I, DPARI_W };
 enum { DPARI_NEVER = -1 }; /* the time of what is not known yet */
 
+/* The largest job that dpar_schedule_optimize and dpar_schedule_partition take. */
+enum { DPARI_OPTIMIZE_MAX_RANKS = 4096, DPARI_OPTIMIZE_MAX_STAGES = 16384 };
+
 /* All arrays are in the caller's memory. Micro-batches are alike, so that each stage does them in
  * ascending order: what is done is a count. */
 typedef struct dpari_pipe {

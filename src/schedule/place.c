@@ -305,7 +305,7 @@ static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, 
 {
     const dpar_schedule_optimize_desc *job = how->job;
     const dpar_schedule *given = how->given;
-    if (job->times == NULL || job->stages < 1 || job->stages > DPAR_PIPE_STAGES ||
+    if (job->times == NULL || job->stages < 1 || job->stages > DPARI_OPTIMIZE_MAX_STAGES ||
         how->layers < job->stages || how->layers > (INT32_C(1) << 24)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# layers on # stages: one a stage at least, 2^24 at most", how->layers,

@@ -253,38 +253,3 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
     st = dpar_schedule_check(s, &tagged, mem, bytes, why);
     return st == DPAR_OK ? dpari_slots_assign(s, how, mem, why) : st;
 }
-
-/* ---- the step machine ------------------------------------------------------------------------ */
-
-DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task)
-{
-    const dpar_action *list = steps->schedule->action;
-    dpar_action_slots none;
-    int k, count;
-    while (steps->at < steps->end && list[steps->at].kind == DPAR_ACTION_IDLE) {
-        steps->at++;
-    }
-    if (steps->at >= steps->end) {
-        return 0;
-    }
-    none.receive = none.activation = none.send = none.weight = DPAR_SLOT_NONE;
-    count = list[steps->at].joined && steps->at + 1 < steps->end ? 2 : 1;
-    task->index = steps->at;
-    for (k = 0; k < count; k++) {
-        task->action[k] = list[steps->at + k];
-        task->slots[k] = steps->slots != NULL ? steps->slots[steps->at + k] : none;
-    }
-    steps->at += count;
-    return count;
-}
-
-DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s,
-                              const dpar_action_slots *slots, int32_t rank, dpar_task *task)
-{
-    const int inside = rank >= 0 && rank < s->ranks;
-    steps->schedule = s;
-    steps->slots = slots;
-    steps->at = inside ? s->begin[rank] : 0;
-    steps->end = inside ? s->begin[rank + 1] : 0;
-    return dpar_steps_next(steps, task);
-}

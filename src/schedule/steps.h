@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* steps - assigns buffers to the actions of a schedule, as few as possible, and steps through a
- * rank's actions at run time.
+/* steps - assigns buffers to the actions of a schedule, as few as possible.
  *
  *     dpar_schedule_slots(&s, &how, memory, bytes, &why);         how.slots: one for each action
- *     n = dpar_steps_first(&steps, &s, how.slots, rank, &task);
- *     while (n > 0) {                                             a training step
- *         do task.action[0], and if n is 2 also task.action[1], at the same time
- *         n = dpar_steps_next(&steps, &task);
+ *     for (i = s.begin[rank]; i < s.begin[rank + 1]; i++) {       a training step
+ *         do s.action[i] in the buffers how.slots[i]; if it is `joined`, together with the next one
  *     }
  */
 #ifndef DPARI_SCHEDULE_STEPS_H
@@ -72,34 +69,5 @@ DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s);
 DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
                                          const dpar_schedule_slots_desc *how, void *mem,
                                          int64_t bytes, dpar_why *why);
-
-/* The position of a rank in its list. Both pointers are the caller's and must live as long as this
- * struct. */
-typedef struct dpar_steps {
-    const dpar_schedule *schedule;
-    const dpar_action_slots *slots; /* NULL makes every slot DPAR_SLOT_NONE */
-    int64_t at, end;
-} dpar_steps;
-
-/* The next thing to do: one action, or a forward and a backward that run together. */
-typedef struct dpar_task {
-    int64_t index; /* index of the first action in schedule->action */
-    dpar_action action[2];
-    dpar_action_slots slots[2];
-} dpar_task;
-
-/* Begins a training step and gives the first task of a rank. Returns the number of actions in
- * *task: 1, 2 if they are joined, or 0 if there is none; *task is then unchanged.
- *
- * slots:  what dpar_schedule_slots filled, or NULL.
- *
- * Idle actions are skipped. A rank outside has nothing to do. dpar_schedule_check must have
- * accepted the schedule. Costs O(1).
- */
-DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s,
-                              const dpar_action_slots *slots, int32_t rank, dpar_task *task);
-
-/* Advances to the next task. Returns what dpar_steps_first returns. Costs O(1). */
-DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task);
 
 #endif

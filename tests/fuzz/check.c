@@ -46,23 +46,18 @@ static void run_all(const dpar_schedule *s, int32_t k)
     free(stuck);
 }
 
-static void step_through(const dpar_schedule *s, const dpar_action_slots *slots,
-                         const dpar_slot_counts *counts)
+static void within_counts(const dpar_schedule *s, const dpar_action_slots *slots,
+                          const dpar_slot_counts *counts)
 {
     int32_t r;
+    int64_t i;
     for (r = 0; r < s->ranks; r++) {
-        dpar_steps steps;
-        dpar_task step;
-        int n, k;
-        for (n = dpar_steps_first(&steps, s, slots, r, &step); n > 0;
-             n = dpar_steps_next(&steps, &step)) {
-            for (k = 0; k < n; k++) {
-                const dpar_action_slots *x = &step.slots[k];
-                must(x->receive == DPAR_SLOT_NONE || x->receive < counts[r].receive);
-                must(x->activation == DPAR_SLOT_NONE || x->activation < counts[r].activation);
-                must(x->send == DPAR_SLOT_NONE || x->send < counts[r].send);
-                must(x->weight == DPAR_SLOT_NONE || x->weight < counts[r].weight);
-            }
+        for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            const dpar_action_slots *x = &slots[i];
+            must(x->receive == DPAR_SLOT_NONE || x->receive < counts[r].receive);
+            must(x->activation == DPAR_SLOT_NONE || x->activation < counts[r].activation);
+            must(x->send == DPAR_SLOT_NONE || x->send < counts[r].send);
+            must(x->weight == DPAR_SLOT_NONE || x->weight < counts[r].weight);
         }
     }
 }
@@ -88,7 +83,7 @@ static void check_all(const dpar_schedule *s, int32_t k)
         mem = room(bytes);
         must(give_slots(s, k - 1, slots, counts, mem, bytes, NULL) == tagged);
         if (tagged == DPAR_OK) {
-            step_through(s, slots, counts);
+            within_counts(s, slots, counts);
         }
         free(mem);
         free(counts);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* order_sweep - every published order on 2 to 8 ranks with up to 4 micro-batches a rank, through
  * all of dpar_schedule.h: made, proved, lowered, proved again, run to its end over every transport,
- * its receives sunk and run again where that class of channels is promised, slots counted, stepped
- * through, simulated with and without its messages. */
+ * its receives sunk and run again where that class of channels is promised, slots counted,
+ * simulated with and without its messages. */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -30,24 +30,6 @@ static void run(const dpar_schedule_desc *o, const dpar_schedule *s, int32_t tra
     dpar_why why;
     fine(o, dpari_transport_name(transport), check_run(s, transport, room, NULL, work, BYTES, &why),
          &why);
-}
-
-/* The steps of all ranks are the list, idle ones but for none. */
-static void step_through(const dpar_schedule *s)
-{
-    int32_t r;
-    for (r = 0; r < s->ranks; r++) {
-        dpar_steps steps;
-        dpar_task task;
-        int64_t k = s->begin[r];
-        int n;
-        for (n = dpar_steps_first(&steps, s, slots, r, &task); n > 0;
-             n = dpar_steps_next(&steps, &task)) {
-            CHECK_INT(task.index, k);
-            k += n;
-        }
-        CHECK_INT(k, s->begin[r + 1]);
-    }
 }
 
 static void sunk(const dpar_schedule_desc *o, const dpar_schedule *in)
@@ -92,7 +74,6 @@ static void through(const dpar_schedule_desc *o)
     }
     CHECK(full.begin[full.ranks] <= 1 << 15);
     fine(o, "slots", give_slots(&full, 0, slots, counts, work, BYTES, &why), &why);
-    step_through(&full);
     memset(&t, 0, sizeof t);
     t.forward.all = 3;
     t.input.all = t.weight.all = 2;

@@ -447,67 +447,6 @@ static void test_most_sends(void)
     CHECK_TEXT(why.text, "rank 1 needs more than 65535 slots of a kind");
 }
 
-/* ---- the step machine ----------------------------------------------------------------------- */
-
-static void check_steps(const dpar_schedule *s, const dpar_action_slots *with)
-{
-    int32_t r, turn;
-    for (r = 0; r < s->ranks; r++) {
-        dpar_steps steps;
-        for (turn = 0; turn < 2; turn++) { /* and once more for the next training step */
-            int64_t i = s->begin[r];
-            dpar_task step;
-            int n, k;
-            for (n = dpar_steps_first(&steps, s, with, r, &step); n > 0;
-                 n = dpar_steps_next(&steps, &step)) {
-                while (s->action[i].kind == DPAR_ACTION_IDLE) {
-                    i++;
-                }
-                CHECK_INT(step.index, i);
-                CHECK_INT(n, 1 + s->action[i].joined);
-                for (k = 0; k < n; k++, i++) {
-                    CHECK(memcmp(&step.action[k], &s->action[i], sizeof(dpar_action)) == 0);
-                    CHECK_INT(step.slots[k].activation,
-                              with != NULL ? with[i].activation : DPAR_SLOT_NONE);
-                    CHECK_INT(step.slots[k].receive,
-                              with != NULL ? with[i].receive : DPAR_SLOT_NONE);
-                    CHECK_INT(step.slots[k].send, with != NULL ? with[i].send : DPAR_SLOT_NONE);
-                    CHECK_INT(step.slots[k].weight, with != NULL ? with[i].weight : DPAR_SLOT_NONE);
-                }
-            }
-            while (i < s->begin[r + 1] && s->action[i].kind == DPAR_ACTION_IDLE) {
-                i++;
-            }
-            CHECK_INT(i, s->begin[r + 1]);
-            CHECK_INT(dpar_steps_next(&steps, &step), 0);
-        }
-    }
-}
-
-static void test_steps(void)
-{
-    dpar_schedule s;
-    dpar_steps steps;
-    dpar_task step;
-    int k;
-    for (k = 0; k < LIST_FILES; k++) {
-        CHECK(list_load(&s, list_files[k]));
-        CHECK_INT(slots_s(&s, 0, NULL), DPAR_OK);
-        check_steps(&s, slots);
-        check_steps(&s, NULL);
-    }
-    CHECK_INT(dpar_steps_first(&steps, &s, NULL, -1, &step), 0);
-    CHECK_INT(dpar_steps_first(&steps, &s, NULL, s.ranks, &step), 0);
-    CHECK_INT(list_read(&s, "0F0,(0F1;0B0)OVERLAP_F_B", 24, 0), DPAR_OK);
-    CHECK_INT(dpar_steps_first(&steps, &s, NULL, 0, &step), 1);
-    CHECK_INT(dpar_steps_next(&steps, &step), 2);
-    CHECK_INT(dpar_steps_next(&steps, &step), 0);
-    CHECK_INT(list_read(&s, "0F0", 3, 0), DPAR_OK); /* a pair without its second: no reading on */
-    s.action[0].joined = 1;
-    CHECK_INT(dpar_steps_first(&steps, &s, NULL, 0, &step), 1);
-    CHECK_INT(dpar_steps_next(&steps, &step), 0);
-}
-
 int main(void)
 {
     test_lifetimes();
@@ -518,7 +457,6 @@ int main(void)
     test_bytes();
     test_most();
     test_most_sends();
-    test_steps();
     free(slots);
     return CHECK_DONE();
 }
