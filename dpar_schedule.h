@@ -1637,6 +1637,7 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks,
                          actions, 0);
     }
     if (bytes < needed) {
+        dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "# actions on # ranks take # bytes, there are #",
                          actions, ranks, needed, bytes);
     }
@@ -2807,6 +2808,7 @@ DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
         return dpari_order_check(order, NULL);
     }
     if (bytes < needed) {
+        dpari_needs_bytes(why, needed);
         return dpari_say_word(DPAR_E_ROOM, why,
                               "@ of # ranks and # micro-batches takes # bytes, "
                               "there are #",
@@ -2954,6 +2956,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     dpar_status st;
     int32_t i;
     if (bytes < needed) {
+        dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "the pass takes # bytes, there are #", needed, bytes, 0,
                          0);
     }
@@ -5080,6 +5083,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
                                                     const dpar_schedule_check_desc *how,
                                                     int64_t bytes, dpar_why *why)
 {
+    int64_t needed;
     dpar_status st;
     if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
         return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", how->transport,
@@ -5098,9 +5102,11 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
                          "# stages of a chain and # micro-batches, but only # actions", s->chain,
                          s->micros, s->begin[s->ranks], 0);
     }
-    if (bytes < dpar_schedule_check_bytes(s, how)) {
+    needed = dpar_schedule_check_bytes(s, how);
+    if (bytes < needed) {
+        dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "the check of # actions takes # bytes, there are #",
-                         s->begin[s->ranks], dpar_schedule_check_bytes(s, how), bytes, 0);
+                         s->begin[s->ranks], needed, bytes, 0);
     }
     return DPAR_OK;
 }
@@ -5359,13 +5365,16 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
                                          int64_t bytes, dpar_why *why)
 {
     dpar_schedule_check_desc tagged;
+    int64_t needed;
     dpar_status st;
     if (how->in_flight < 0) {
         return dpari_say(DPAR_E_ARG, why, "# sends in flight: 0 or more", how->in_flight, 0, 0, 0);
     }
-    if (bytes < dpar_schedule_slots_bytes(s)) {
+    needed = dpar_schedule_slots_bytes(s);
+    if (bytes < needed) {
+        dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
-                         s->begin[s->ranks], dpar_schedule_slots_bytes(s), bytes, 0);
+                         s->begin[s->ranks], needed, bytes, 0);
     }
     dpari_zero(&tagged, sizeof(tagged));
     tagged.flags = DPAR_CHECK_TAGGED;
@@ -6828,15 +6837,17 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
     const dpar_schedule_times *t = how->times;
     dpari_sim *m = (dpari_sim *)mem;
     dpar_timing out;
-    int64_t i, at;
+    int64_t i, at, needed;
     int32_t r;
     dpar_status status = dpari_sim_choices(s, t, why);
     if (status != DPAR_OK) {
         return status;
     }
-    if (mem == NULL || dpar_schedule_simulate_bytes(s, how) > bytes) {
+    needed = dpar_schedule_simulate_bytes(s, how);
+    if (mem == NULL || bytes < needed) {
+        dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "# actions take # bytes, there are #",
-                         s->begin[s->ranks], dpar_schedule_simulate_bytes(s, how), bytes, 0);
+                         s->begin[s->ranks], needed, bytes, 0);
     }
     (void)dpari_sim_lay(m, s, t, mem);
     status = dpari_sim_ready(m, t, why);
@@ -9354,6 +9365,7 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
         st = dpari_say(DPAR_E_ARG, why, "# nodes: 0 or more", job->nodes, 0, 0, 0);
     }
     if (st == DPAR_OK && bytes < needed) {
+        dpari_needs_bytes(why, needed);
         st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes # bytes, there are #", needed, bytes,
                        0, 0);
     }
@@ -9817,6 +9829,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
                        how->tries, job->ranks, job->micros, 0);
     }
     if (st == DPAR_OK && bytes < needed) {
+        dpari_needs_bytes(why, needed);
         st = dpari_say(DPAR_E_ROOM, why, "placing layers takes # bytes, there are #", needed, bytes,
                        0, 0);
     }
@@ -10756,6 +10769,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     actions = s->begin[s->ranks];
     need = own + 16 * actions;
     if (mem == NULL || bytes < need || (uintptr_t)mem % 8 != 0) {
+        dpari_needs_bytes(why, need);
         return dpari_say(DPAR_E_ROOM, why,
                          "a picture of # actions takes # bytes at a multiple of 8, there are #",
                          actions, need, mem == NULL ? 0 : bytes, 0);

@@ -143,7 +143,11 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     times.latency.all = holds ? 0 : (int64_t)(1e9 * send);
     how.times = &times;
     how.rank = chunks->rank;
-    return dpar_schedule_simulate(&schedule, &how, timing, mem + need, bytes - need, why);
+    st = dpar_schedule_simulate(&schedule, &how, timing, mem + need, bytes - need, why);
+    if (st == DPAR_E_ROOM && why != NULL) { /* the schedule is in front */
+        why->bytes += need;
+    }
+    return st;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,

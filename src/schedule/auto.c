@@ -696,6 +696,7 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
         st = dpari_say(DPAR_E_ARG, why, "# nodes: 0 or more", job->nodes, 0, 0, 0);
     }
     if (st == DPAR_OK && bytes < needed) {
+        dpari_needs_bytes(why, needed);
         st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes # bytes, there are #", needed, bytes,
                        0, 0);
     }

@@ -1093,6 +1093,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
                                                     const dpar_schedule_check_desc *how,
                                                     int64_t bytes, dpar_why *why)
 {
+    int64_t needed;
     dpar_status st;
     if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
         return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", how->transport,
@@ -1111,9 +1112,11 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
                          "# stages of a chain and # micro-batches, but only # actions", s->chain,
                          s->micros, s->begin[s->ranks], 0);
     }
-    if (bytes < dpar_schedule_check_bytes(s, how)) {
+    needed = dpar_schedule_check_bytes(s, how);
+    if (bytes < needed) {
+        dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "the check of # actions takes # bytes, there are #",
-                         s->begin[s->ranks], dpar_schedule_check_bytes(s, how), bytes, 0);
+                         s->begin[s->ranks], needed, bytes, 0);
     }
     return DPAR_OK;
 }

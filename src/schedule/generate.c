@@ -757,6 +757,7 @@ DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
         return dpari_order_check(order, NULL);
     }
     if (bytes < needed) {
+        dpari_needs_bytes(why, needed);
         return dpari_say_word(DPAR_E_ROOM, why,
                               "@ of # ranks and # micro-batches takes # bytes, "
                               "there are #",

@@ -125,6 +125,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     dpar_status st;
     int32_t i;
     if (bytes < needed) {
+        dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "the pass takes # bytes, there are #", needed, bytes, 0,
                          0);
     }

@@ -443,6 +443,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
                        how->tries, job->ranks, job->micros, 0);
     }
     if (st == DPAR_OK && bytes < needed) {
+        dpari_needs_bytes(why, needed);
         st = dpari_say(DPAR_E_ROOM, why, "placing layers takes # bytes, there are #", needed, bytes,
                        0, 0);
     }

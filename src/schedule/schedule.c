@@ -34,6 +34,7 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks,
                          actions, 0);
     }
     if (bytes < needed) {
+        dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "# actions on # ranks take # bytes, there are #",
                          actions, ranks, needed, bytes);
     }

@@ -1456,15 +1456,17 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
     const dpar_schedule_times *t = how->times;
     dpari_sim *m = (dpari_sim *)mem;
     dpar_timing out;
-    int64_t i, at;
+    int64_t i, at, needed;
     int32_t r;
     dpar_status status = dpari_sim_choices(s, t, why);
     if (status != DPAR_OK) {
         return status;
     }
-    if (mem == NULL || dpar_schedule_simulate_bytes(s, how) > bytes) {
+    needed = dpar_schedule_simulate_bytes(s, how);
+    if (mem == NULL || bytes < needed) {
+        dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "# actions take # bytes, there are #",
-                         s->begin[s->ranks], dpar_schedule_simulate_bytes(s, how), bytes, 0);
+                         s->begin[s->ranks], needed, bytes, 0);
     }
     (void)dpari_sim_lay(m, s, t, mem);
     status = dpari_sim_ready(m, t, why);

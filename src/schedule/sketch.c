@@ -27,6 +27,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     actions = s->begin[s->ranks];
     need = own + 16 * actions;
     if (mem == NULL || bytes < need || (uintptr_t)mem % 8 != 0) {
+        dpari_needs_bytes(why, need);
         return dpari_say(DPAR_E_ROOM, why,
                          "a picture of # actions takes # bytes at a multiple of 8, there are #",
                          actions, need, mem == NULL ? 0 : bytes, 0);

@@ -240,13 +240,16 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
                                          int64_t bytes, dpar_why *why)
 {
     dpar_schedule_check_desc tagged;
+    int64_t needed;
     dpar_status st;
     if (how->in_flight < 0) {
         return dpari_say(DPAR_E_ARG, why, "# sends in flight: 0 or more", how->in_flight, 0, 0, 0);
     }
-    if (bytes < dpar_schedule_slots_bytes(s)) {
+    needed = dpar_schedule_slots_bytes(s);
+    if (bytes < needed) {
+        dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
-                         s->begin[s->ranks], dpar_schedule_slots_bytes(s), bytes, 0);
+                         s->begin[s->ranks], needed, bytes, 0);
     }
     dpari_zero(&tagged, sizeof(tagged));
     tagged.flags = DPAR_CHECK_TAGGED;

@@ -48,6 +48,8 @@ int main(void)
     dpar_strategy s = plain_strategy();
     dpar_plan plan;
     dpar_why why;
+    int64_t bytes;
+    int steps;
     size_t i;
     set("gpt:layers=96,hidden=12288,heads=96,vocab=1024,seq=2048", "64x8:a100-80,memory=400",
         "megatron");
@@ -76,6 +78,14 @@ int main(void)
     CHECK(why.bytes > 100);
     CHECK_INT(dpar_plan_simulate(&job, &plan, &sim, memory, 5000, &why), DPAR_E_ROOM);
     CHECK(why.bytes > 100);
+    for (steps = 0, bytes = 0; steps < 3; steps++) { /* the stages, the schedule, the simulation */
+        CHECK_INT(dpar_plan_simulate(&job, &plan, &sim, memory, bytes, &why), DPAR_E_ROOM);
+        CHECK(why.bytes > bytes);
+        bytes = why.bytes;
+    }
+    CHECK_INT(dpar_plan_simulate(&job, &plan, &sim, memory, bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_plan_simulate(&job, &plan, &sim, memory, bytes - 8, &why), DPAR_E_ROOM);
+    CHECK_INT(why.bytes, bytes);
     plan.strategy.pp = 0;
     CHECK_INT(dpar_plan_simulate(&job, &plan, &sim, memory, sizeof memory, &why), DPAR_E_ARG);
     return CHECK_DONE();
