@@ -11,11 +11,15 @@
  *     {
  *         static int64_t memory[1024], work[4096];
  *         static char text[2048];
+ *         dpar_schedule_desc desc = {0};
  *         dpar_schedule s;
  *         dpar_text t;
  *         dpar_why why;
  *         dpar_text_init(&t, text, sizeof text);
- *         if (dpar_schedule_make(memory, sizeof memory, "zb-h1", 4, 8, &s, &why) < 0 ||
+ *         desc.name = "zb-h1";
+ *         desc.ranks = 4;
+ *         desc.micros = 8;
+ *         if (dpar_schedule_generate(&s, &desc, memory, sizeof memory, &why) < 0 ||
  *             dpar_schedule_sketch(&s, DPAR_SCHEDULE_DRAW_TEXT, work, sizeof work, &t, &why) < 0) {
  *             puts(why.text);
  *             return 1;
@@ -46,7 +50,7 @@
 /* schedule - holds a pipeline's order of work: for each rank a list of actions of 8 bytes each, in
  * the caller's memory. It also reads and writes schedules as the CSV text of PyTorch's pipelining.
  *
- *     dpar_schedule_make(memory, sizeof memory, "1f1b", 4, 8, &s, &why);    generate.h
+ *     dpar_schedule_generate(&s, &desc, memory, sizeof memory, &why);       generate.h
  *     for (k = s.begin[rank]; k < s.begin[rank + 1]; k++) {
  *         dpar_action_write(&s.action[k], &text);                           0F0 0F1 ... 0B7
  *     }
@@ -190,10 +194,13 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_
 /* generate - makes the published pipeline schedules by name.
  *
  *     static int64_t memory[1000];
- *     dpar_schedule s;
- *     dpar_schedule_make(memory, sizeof memory, "zbv", 4, 8, &s, &why);    4 ranks, 8 micro-batches
+ *     dpar_schedule_desc desc = {0};
+ *     desc.name = "zbv";
+ *     desc.ranks = 4;
+ *     desc.micros = 8;
+ *     dpar_schedule_generate(&s, &desc, memory, sizeof memory, &why);
  *
- * A dpar_schedule_desc also sets stages per rank, groups, slices and the rank of each stage.
+ * The descriptor also sets stages per rank, groups, slices and the rank of each stage.
  * Afterwards dpar_schedule_lower adds messages, and dpar_schedule_simulate computes times.
  */
 
@@ -263,11 +270,11 @@ enum {
                          rule */
 };
 
-/* A schedule to be made. Zero it, then set rule, ranks and micros; 0 in another field selects the
- * rule's own value. A schedule has ranks x chunks stages; a rule in two directions has 2 x ranks,
- * in two chains. */
+/* A schedule to be made. Zero it, then set rule or name, ranks and micros; 0 in another field
+ * selects the rule's own value. A schedule has ranks x chunks stages; a rule in two directions has
+ * 2 x ranks, in two chains. */
 typedef struct dpar_schedule_desc {
-    int32_t rule;   /* DPAR_SCHEDULE_GPIPE, ...; required */
+    int32_t rule;   /* DPAR_SCHEDULE_GPIPE, ...; 0 selects `name` */
     int32_t ranks;  /* 1 to 65535 */
     int32_t micros; /* 1 to 65535; for SEQ1F1B, micros x slices at most 65535 */
     /* Stages per rank: any number for INTERLEAVED, BREADTH_FIRST and INTERLEAVED_ZB (0 selects 2),
@@ -294,6 +301,9 @@ typedef struct dpar_schedule_desc {
     /* For BREADTH_FIRST and FORWARD_ONLY with rank_of, the number of stages of all ranks; 0 selects
      * ranks x chunks. */
     int32_t stages;
+    /* The name of the rule, as for dpar_schedule_find, which also sets `lifo`. Read only by
+     * dpar_schedule_generate, and only if `rule` is 0. */
+    const char *name;
 } dpar_schedule_desc;
 
 /* Computes the bytes of memory that dpar_schedule_generate needs: dpar_schedule_bytes, and for
@@ -305,9 +315,9 @@ DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_schedule_desc *order, d
  *
  * mem:  aligned as for int64_t. Memory behind the schedule's own bytes is free again afterwards.
  *
- * Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE if there is no such schedule, or DPAR_E_ROOM
- * if `bytes` is too small. Costs O(actions); V_HALF, V_MIN and 1F1B_V cost O(actions + p^2), and
- * more if many actions move.
+ * Fails with DPAR_E_UNKNOWN if there is no rule of that name, DPAR_E_ARG, DPAR_E_DIVIDE or
+ * DPAR_E_RANGE if there is no such schedule, or DPAR_E_ROOM if `bytes` is too small. Costs
+ * O(actions); V_HALF, V_MIN and 1F1B_V cost O(actions + p^2), and more if many actions move.
  */
 DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
                                             const dpar_schedule_desc *order, void *mem,
@@ -328,16 +338,6 @@ DPAR_API const char *dpar_schedule_name(int32_t rule);
  * overlap-1f1b, seq-1f1b, inference.
  */
 DPAR_API dpar_status dpar_schedule_find(dpar_schedule_desc *order, const char *name, dpar_why *why);
-
-/* Makes a schedule by name, with the rule's own values for all other settings: dpar_schedule_find
- * and dpar_schedule_generate in one call.
- *
- * mem:  aligned as for int64_t. If `bytes` is too small, DPAR_E_ROOM says how many are needed.
- *
- * Other errors and the cost are those of the two functions.
- */
-DPAR_API dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *name, int32_t ranks,
-                                        int32_t micros, dpar_schedule *s, dpar_why *why);
 
 /* ==== schedule/check.h ==== */
 
@@ -1140,7 +1140,7 @@ DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_schedule_draw_d
 
 /* sketch - draws a schedule in one call, with F = I = W.
  *
- *     dpar_schedule_make(memory, sizeof memory, "zbv", 4, 8, &s, &why);
+ *     dpar_schedule_generate(&s, &desc, memory, sizeof memory, &why);
  *     dpar_schedule_sketch(&s, DPAR_SCHEDULE_DRAW_TEXT, work, sizeof work, &text, &why);
  *
  * To draw with times of your own, call dpar_schedule_simulate and dpar_schedule_draw.
@@ -2799,38 +2799,41 @@ DPARI_STATIC_NOINLINE void dpari_order_fill(dpar_schedule *s, const dpar_schedul
     }
 }
 
-DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
-                                            const dpar_schedule_desc *order, void *mem,
-                                            int64_t bytes, dpar_why *why)
+/* Generates by the rule, whatever the name. */
+static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule_desc *order,
+                                    void *mem, int64_t bytes, dpar_why *why)
 {
-    int64_t needed = dpar_schedule_generate_bytes(order, why);
+    const int64_t needed = dpar_schedule_generate_bytes(order, why);
     if (needed < 0) {
         return dpari_order_check(order, NULL);
     }
-    if (bytes < needed) {
+    if (mem == NULL || bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say_word(DPAR_E_ROOM, why,
                               "@ of # ranks and # micro-batches takes # bytes, "
                               "there are #",
                               dpar_schedule_name(order->rule), 16, order->ranks, order->micros,
-                              needed, bytes);
+                              needed, mem == NULL ? 0 : bytes);
     }
     dpari_order_fill(schedule, order, mem, bytes);
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *name,
-                                                   int32_t ranks, int32_t micros, dpar_schedule *s,
-                                                   dpar_why *why)
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
+                                            const dpar_schedule_desc *order, void *mem,
+                                            int64_t bytes, dpar_why *why)
 {
-    dpar_schedule_desc order;
+    dpar_schedule_desc named;
     dpar_status st;
-    dpari_zero(&order, sizeof order);
-    order.ranks = ranks;
-    order.micros = micros;
-    st = dpar_schedule_find(&order, name, why);
-    return st == DPAR_OK ? dpar_schedule_generate(s, &order, mem, mem == NULL ? 0 : bytes, why)
-                         : st;
+    if (order->rule != 0 || order->name == NULL) {
+        return dpari_order_make(schedule, order, mem, bytes, why);
+    }
+    named = *order;
+    st = dpar_schedule_find(&named, order->name, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_order_make(schedule, &named, mem, bytes, why);
 }
 
 /* ==== schedule/lower.c ==== */

@@ -32,11 +32,15 @@ static int draw(const char *name, int32_t format)
 {
     static int64_t memory[1000], work[4000]; /* if too small, the message says how many bytes */
     static char buffer[1 << 16];
+    dpar_schedule_desc desc = {0};
     dpar_schedule schedule;
     dpar_text text;
     dpar_why why;
+    desc.name = name;
+    desc.ranks = 4;
+    desc.micros = 8;
     dpar_text_init(&text, buffer, sizeof buffer);
-    if (dpar_schedule_make(memory, sizeof memory, name, 4, 8, &schedule, &why) < 0 ||
+    if (dpar_schedule_generate(&schedule, &desc, memory, sizeof memory, &why) < 0 ||
         dpar_schedule_sketch(&schedule, format, work, sizeof work, &text, &why) < 0) {
         fprintf(stderr, "%s\n", why.text);
         return 1;

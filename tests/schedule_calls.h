@@ -22,6 +22,14 @@ static inline dpar_schedule_desc order_of(int32_t rule, int32_t ranks, int32_t m
     return o;
 }
 
+static inline dpar_status generate_named(void *mem, int64_t bytes, const char *name, int32_t ranks,
+                                         int32_t micros, dpar_schedule *s, dpar_why *why)
+{
+    dpar_schedule_desc o = order_of(0, ranks, micros, 0);
+    o.name = name;
+    return dpar_schedule_generate(s, &o, mem, bytes, why);
+}
+
 static inline int is_message(int kind)
 {
     return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;

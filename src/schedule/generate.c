@@ -748,36 +748,39 @@ DPARI_STATIC_NOINLINE void dpari_order_fill(dpar_schedule *s, const dpar_schedul
     }
 }
 
-DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
-                                            const dpar_schedule_desc *order, void *mem,
-                                            int64_t bytes, dpar_why *why)
+/* Generates by the rule, whatever the name. */
+static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule_desc *order,
+                                    void *mem, int64_t bytes, dpar_why *why)
 {
-    int64_t needed = dpar_schedule_generate_bytes(order, why);
+    const int64_t needed = dpar_schedule_generate_bytes(order, why);
     if (needed < 0) {
         return dpari_order_check(order, NULL);
     }
-    if (bytes < needed) {
+    if (mem == NULL || bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say_word(DPAR_E_ROOM, why,
                               "@ of # ranks and # micro-batches takes # bytes, "
                               "there are #",
                               dpar_schedule_name(order->rule), 16, order->ranks, order->micros,
-                              needed, bytes);
+                              needed, mem == NULL ? 0 : bytes);
     }
     dpari_order_fill(schedule, order, mem, bytes);
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *name,
-                                                   int32_t ranks, int32_t micros, dpar_schedule *s,
-                                                   dpar_why *why)
+DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
+                                            const dpar_schedule_desc *order, void *mem,
+                                            int64_t bytes, dpar_why *why)
 {
-    dpar_schedule_desc order;
+    dpar_schedule_desc named;
     dpar_status st;
-    dpari_zero(&order, sizeof order);
-    order.ranks = ranks;
-    order.micros = micros;
-    st = dpar_schedule_find(&order, name, why);
-    return st == DPAR_OK ? dpar_schedule_generate(s, &order, mem, mem == NULL ? 0 : bytes, why)
-                         : st;
+    if (order->rule != 0 || order->name == NULL) {
+        return dpari_order_make(schedule, order, mem, bytes, why);
+    }
+    named = *order;
+    st = dpar_schedule_find(&named, order->name, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_order_make(schedule, &named, mem, bytes, why);
 }

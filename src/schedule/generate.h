@@ -2,10 +2,13 @@
 /* generate - makes the published pipeline schedules by name.
  *
  *     static int64_t memory[1000];
- *     dpar_schedule s;
- *     dpar_schedule_make(memory, sizeof memory, "zbv", 4, 8, &s, &why);    4 ranks, 8 micro-batches
+ *     dpar_schedule_desc desc = {0};
+ *     desc.name = "zbv";
+ *     desc.ranks = 4;
+ *     desc.micros = 8;
+ *     dpar_schedule_generate(&s, &desc, memory, sizeof memory, &why);
  *
- * A dpar_schedule_desc also sets stages per rank, groups, slices and the rank of each stage.
+ * The descriptor also sets stages per rank, groups, slices and the rank of each stage.
  * Afterwards dpar_schedule_lower adds messages, and dpar_schedule_simulate computes times.
  */
 #ifndef DPARI_SCHEDULE_GENERATE_H
@@ -79,11 +82,11 @@ enum {
                          rule */
 };
 
-/* A schedule to be made. Zero it, then set rule, ranks and micros; 0 in another field selects the
- * rule's own value. A schedule has ranks x chunks stages; a rule in two directions has 2 x ranks,
- * in two chains. */
+/* A schedule to be made. Zero it, then set rule or name, ranks and micros; 0 in another field
+ * selects the rule's own value. A schedule has ranks x chunks stages; a rule in two directions has
+ * 2 x ranks, in two chains. */
 typedef struct dpar_schedule_desc {
-    int32_t rule;   /* DPAR_SCHEDULE_GPIPE, ...; required */
+    int32_t rule;   /* DPAR_SCHEDULE_GPIPE, ...; 0 selects `name` */
     int32_t ranks;  /* 1 to 65535 */
     int32_t micros; /* 1 to 65535; for SEQ1F1B, micros x slices at most 65535 */
     /* Stages per rank: any number for INTERLEAVED, BREADTH_FIRST and INTERLEAVED_ZB (0 selects 2),
@@ -110,6 +113,9 @@ typedef struct dpar_schedule_desc {
     /* For BREADTH_FIRST and FORWARD_ONLY with rank_of, the number of stages of all ranks; 0 selects
      * ranks x chunks. */
     int32_t stages;
+    /* The name of the rule, as for dpar_schedule_find, which also sets `lifo`. Read only by
+     * dpar_schedule_generate, and only if `rule` is 0. */
+    const char *name;
 } dpar_schedule_desc;
 
 /* Computes the bytes of memory that dpar_schedule_generate needs: dpar_schedule_bytes, and for
@@ -121,9 +127,9 @@ DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_schedule_desc *order, d
  *
  * mem:  aligned as for int64_t. Memory behind the schedule's own bytes is free again afterwards.
  *
- * Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE if there is no such schedule, or DPAR_E_ROOM
- * if `bytes` is too small. Costs O(actions); V_HALF, V_MIN and 1F1B_V cost O(actions + p^2), and
- * more if many actions move.
+ * Fails with DPAR_E_UNKNOWN if there is no rule of that name, DPAR_E_ARG, DPAR_E_DIVIDE or
+ * DPAR_E_RANGE if there is no such schedule, or DPAR_E_ROOM if `bytes` is too small. Costs
+ * O(actions); V_HALF, V_MIN and 1F1B_V cost O(actions + p^2), and more if many actions move.
  */
 DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
                                             const dpar_schedule_desc *order, void *mem,
@@ -144,15 +150,5 @@ DPAR_API const char *dpar_schedule_name(int32_t rule);
  * overlap-1f1b, seq-1f1b, inference.
  */
 DPAR_API dpar_status dpar_schedule_find(dpar_schedule_desc *order, const char *name, dpar_why *why);
-
-/* Makes a schedule by name, with the rule's own values for all other settings: dpar_schedule_find
- * and dpar_schedule_generate in one call.
- *
- * mem:  aligned as for int64_t. If `bytes` is too small, DPAR_E_ROOM says how many are needed.
- *
- * Other errors and the cost are those of the two functions.
- */
-DPAR_API dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *name, int32_t ranks,
-                                        int32_t micros, dpar_schedule *s, dpar_why *why);
 
 #endif

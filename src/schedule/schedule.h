@@ -2,7 +2,7 @@
 /* schedule - holds a pipeline's order of work: for each rank a list of actions of 8 bytes each, in
  * the caller's memory. It also reads and writes schedules as the CSV text of PyTorch's pipelining.
  *
- *     dpar_schedule_make(memory, sizeof memory, "1f1b", 4, 8, &s, &why);    generate.h
+ *     dpar_schedule_generate(&s, &desc, memory, sizeof memory, &why);       generate.h
  *     for (k = s.begin[rank]; k < s.begin[rank + 1]; k++) {
  *         dpar_action_write(&s.action[k], &text);                           0F0 0F1 ... 0B7
  *     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* sketch - draws a schedule in one call, with F = I = W.
  *
- *     dpar_schedule_make(memory, sizeof memory, "zbv", 4, 8, &s, &why);
+ *     dpar_schedule_generate(&s, &desc, memory, sizeof memory, &why);
  *     dpar_schedule_sketch(&s, DPAR_SCHEDULE_DRAW_TEXT, work, sizeof work, &text, &why);
  *
  * To draw with times of your own, call dpar_schedule_simulate and dpar_schedule_draw.

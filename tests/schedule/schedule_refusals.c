@@ -16,7 +16,7 @@ static dpar_schedule good;
 
 static void make(const char *name, int32_t ranks, int32_t micros)
 {
-    CHECK_INT(dpar_schedule_make(memory, sizeof memory, name, ranks, micros, &good, NULL), DPAR_OK);
+    CHECK_INT(generate_named(memory, sizeof memory, name, ranks, micros, &good, NULL), DPAR_OK);
 }
 
 /* Schedules with a number out of its domain; what says yes to one of them? */

@@ -5,6 +5,7 @@
 #include "dpar_schedule.h"
 
 #include "check.h"
+#include "schedule_calls.h"
 
 #include <stdlib.h>
 
@@ -69,11 +70,11 @@ static void test_make(int32_t rule)
     need = dpar_schedule_generate_bytes(&o, &why);
     CHECK_INT(dpar_schedule_generate(&t, &o, by_order, sizeof by_order, &why), DPAR_OK);
     memset(&s, 0x55, sizeof s);
-    CHECK_INT(dpar_schedule_make(memory, need - 1, name, 4, 8, &s, &why), DPAR_E_ROOM);
+    CHECK_INT(generate_named(memory, need - 1, name, 4, 8, &s, &why), DPAR_E_ROOM);
     CHECK_INT(said("bytes"), need);
     CHECK_INT(s.ranks, 0x55555555);
-    CHECK_INT(dpar_schedule_make(NULL, need, name, 4, 8, &s, &why), DPAR_E_ROOM);
-    CHECK_INT(dpar_schedule_make(memory, said("bytes"), name, 4, 8, &s, &why), DPAR_OK);
+    CHECK_INT(generate_named(NULL, need, name, 4, 8, &s, &why), DPAR_E_ROOM);
+    CHECK_INT(generate_named(memory, said("bytes"), name, 4, 8, &s, &why), DPAR_OK);
     CHECK_INT(s.ranks, t.ranks);
     CHECK_INT(s.stages, t.stages);
     CHECK_INT(s.micros, t.micros);
@@ -92,7 +93,7 @@ static void test_sketch(int32_t rule)
     dpar_text t, e;
     int64_t need;
     int32_t format;
-    CHECK_INT(dpar_schedule_make(memory, sizeof memory, dpar_schedule_name(rule), 4, 8, &s, &why),
+    CHECK_INT(generate_named(memory, sizeof memory, dpar_schedule_name(rule), 4, 8, &s, &why),
               DPAR_OK);
     for (format = DPAR_SCHEDULE_DRAW_TEXT; format <= DPAR_SCHEDULE_DRAW_TRACE; format++) {
         dpar_text_init(&e, expected, sizeof expected);
@@ -117,12 +118,12 @@ static void test_refused(void)
 {
     dpar_schedule s;
     dpar_text t;
-    CHECK_INT(dpar_schedule_make(memory, sizeof memory, "zbw", 4, 8, &s, &why), DPAR_E_UNKNOWN);
+    CHECK_INT(generate_named(memory, sizeof memory, "zbw", 4, 8, &s, &why), DPAR_E_UNKNOWN);
     CHECK(strstr(why.text, "zbw") != NULL && strstr(why.text, "zbv") != NULL);
-    CHECK_INT(dpar_schedule_make(memory, sizeof memory, "gpipe", 0, 8, &s, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_schedule_make(memory, sizeof memory, "dualpipe", 3, 8, &s, NULL), DPAR_E_DIVIDE);
+    CHECK_INT(generate_named(memory, sizeof memory, "gpipe", 0, 8, &s, &why), DPAR_E_ARG);
+    CHECK_INT(generate_named(memory, sizeof memory, "dualpipe", 3, 8, &s, NULL), DPAR_E_DIVIDE);
     /* ranks that wait for each other: 1F1B's last rank begins with a backward */
-    CHECK_INT(dpar_schedule_make(memory, sizeof memory, "1f1b", 2, 2, &s, &why), DPAR_OK);
+    CHECK_INT(generate_named(memory, sizeof memory, "1f1b", 2, 2, &s, &why), DPAR_OK);
     s.action[s.begin[1]].kind = DPAR_ACTION_BACKWARD;
     s.action[s.begin[1] + 1].kind = DPAR_ACTION_FORWARD;
     dpar_text_init(&t, text, sizeof text);
