@@ -2010,20 +2010,18 @@ DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
  * order of the rank's list of actions. Messages use the slots that dpar_schedule_slots assigns;
  * they are posted where the list has them, and are transferred while stages compute.
  *
- *     options.type = DPAR_F32; options.count = tokens * width;
- *     options.forward = my_forward; options.backward = my_backward;
- *     dpar_pipeline_make(c, "1f1b", micros, &options, &p, &why);
+ *     desc.order = "1f1b"; desc.micro_batches = micros;
+ *     desc.type = DPAR_F32; desc.count = tokens * width;
+ *     desc.forward = my_forward; desc.backward = my_backward;
+ *     dpar_pipeline_make(c, &desc, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
  *     in my_forward, if it computes for long: dpar_pipeline_progress(p);
  *     dpar_pipeline_free(p);
  *
- * A list of your own, in memory of yours:
+ * A list of your own in place of an order:
  *
  *     dpar_schedule_generate(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
- *     options.schedule = &list;          (how.passes: MESSAGES, REDUCE, SHARDS as you like)
- *     dpar_pipeline_bytes(c, &options, &bytes, &why);
- *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
- *     ... dpar_pipeline_close(p);
+ *     desc.schedule = &list;             (how.passes: MESSAGES, REDUCE, SHARDS as you like)
  *
  * c connects the ranks of the schedule, and rank r runs list r. Stages may be placed in any way: in
  * a loop, in a V, in both directions, or by your own rank_of. Neighbouring stages of one rank pass
@@ -2031,9 +2029,9 @@ DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
  *
  * Guarantees. A rank begins its actions in exactly the order of its list, and waits only for data
  * that has not arrived. F, B and I wait for what they receive. An action that fills a send slot
- * waits until the previous message from that slot is done. dpar_pipeline_init proves that no step
+ * waits until the previous message from that slot is done. dpar_pipeline_make proves that no step
  * can deadlock, whatever the speed of the ranks. There are never more live slots than
- * dpar_schedule_slots reports, and nothing is allocated after init. If a callback fails or a rank
+ * dpar_schedule_slots reports, and nothing is allocated after make. If a callback fails or a rank
  * is lost, the step ends on all ranks with the message.
  *
  * If comm->mem is the memory of a device (dpar_nccl.h), the slots are in that memory, and so are
@@ -2043,7 +2041,7 @@ DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
  * pass DPAR_TRANSPORT_RANK. The thread waits at the end of a step, unless `no_final_barrier` is
  * set. The times in start and end are then those of enqueuing. */
 
-/* Describes the work of one call of a stage's callback. Buffers hold elements of options.type and
+/* Describes the work of one call of a stage's callback. Buffers hold elements of desc.type and
  * belong to the callback until it returns. */
 typedef struct dpar_stage_task {
     dpar_action action; /* kind, stage and micro-batch */
@@ -2063,9 +2061,8 @@ typedef struct dpar_stage_task {
      * on. */
     int32_t activation_slot;
     int32_t weight_slot; /* number of the weight gradient's slot, in use from I to W; -1 if none */
-    void
-        *activation_memory; /* the activation's slot, options.activation_bytes; NULL if that is 0 */
-    void *weight_memory;    /* the weight's slot, options.weight_bytes; NULL if that is 0 */
+    void *activation_memory; /* the activation's slot, desc.activation_bytes; NULL if that is 0 */
+    void *weight_memory;     /* the weight's slot, desc.weight_bytes; NULL if that is 0 */
 } dpar_stage_task;
 
 /* Executes a task: a callback of yours. Return DPAR_OK, or a positive status, which counts as
@@ -2080,10 +2077,17 @@ typedef dpar_status (*dpar_stage_pair_callback)(void *ctx, const dpar_stage_task
 /* Describes a pipeline. Zero it and fill in what your list needs. All ranks give the same values,
  * except pointers and the bytes of slots. */
 typedef struct dpar_pipeline_desc {
-    const dpar_schedule *schedule; /* with messages; kept by you while the pipeline exists */
-    int32_t type;                  /* of the elements that stages send to each other */
-    int32_t tag;                   /* of the messages on c */
-    int64_t count;                 /* elements that a stage sends to the next one */
+    /* Name of the order of actions, such as "1f1b" or "zbv" (dpar_schedule_find). The pipeline
+     * makes this schedule in memory of its own: lowered with its messages, with REDUCE_GRAD if
+     * `reduce` is given, and with UNSHARD and RESHARD if `unshard` is. Only dpar_pipeline_make
+     * reads the name. */
+    const char *order;
+    int32_t micro_batches; /* number of micro-batches; read with `order` */
+    /* In place of `order`: a schedule with messages, kept by you while the pipeline exists. */
+    const dpar_schedule *schedule;
+    int32_t type;  /* of the elements that stages send to each other */
+    int32_t tag;   /* of the messages on c */
+    int64_t count; /* elements that a stage sends to the next one */
     /* [stages] elements that each stage sends, kept by you as long as the pipeline exists. NULL if
      * every stage sends `count`. */
     const int64_t *count_per_stage;
@@ -2119,31 +2123,33 @@ typedef struct dpar_pipeline_desc {
      * done. Give both or none, the same on all ranks. Costs a barrier in each step, which
      * synchronises the clocks. */
     int64_t *start, *end;
+
+    /* Memory of yours for the pipeline, on the host, aligned to 64, as long as the pipeline exists.
+     * It is about 300 bytes for each message of this rank, 12 for each action, and what
+     * dpar_schedule_check and dpar_schedule_slots need. NULL with bytes 0: dpar_pipeline_make
+     * allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes tells how many are needed; to
+     * ask, set memory NULL and bytes 1. The slots themselves are allocated by dpar_comm_alloc. */
+    void *memory;
+    int64_t bytes;
 } dpar_pipeline_desc;
 
 /* A pipeline that is ready to run: a handle. */
 typedef struct dpar_pipeline dpar_pipeline;
 
-/* Computes the bytes of memory that dpar_pipeline_init needs from you, aligned to 64, as long as
- * the pipeline exists. It is about 300 for each message of this rank, 12 for each action, and what
- * dpar_schedule_check and dpar_schedule_slots need. The slots themselves are allocated by
- * dpar_comm_alloc. Local. O(actions). Fails as dpar_pipeline_init does, on this rank only. */
-DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_desc *options,
-                                         int64_t *bytes, dpar_why *why);
-/* Prepares a pipeline in your memory: proves the list free of deadlock, and assigns and allocates
- * slots.
+/* Makes a pipeline: proves the list free of deadlock, and assigns and allocates slots.
  *
- * Collective over c: all ranks give the same schedule and options. It splits c if tied_count is
- * above 0. Costs O(actions) and small collectives that compare. Fails on all ranks with
+ * Collective over c, whose ranks are those of the schedule: all ranks give the same schedule and
+ * numbers. It splits c if tied_count is above 0. Costs O(actions) and small collectives that
+ * compare. Fails on all ranks as dpar_schedule_find and dpar_schedule_generate do, and with
  *
- *  - DPAR_E_MISMATCH if schedules or options differ;
+ *  - DPAR_E_MISMATCH if schedules or descriptors differ;
+ *  - DPAR_E_ARG if both or neither of `order` and `schedule` are given;
  *  - DPAR_E_ARG if the schedule is not valid for these ranks or has no messages, a callback that
  *    the list needs is NULL, or a type or number is outside of its domain;
  *  - DPAR_E_STUCK if ranks would wait for each other in a circle, which the message names;
  *  - DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
-DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
-                                        const dpar_pipeline_desc *options, dpar_pipeline **out,
-                                        dpar_why *why);
+DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipeline_desc *desc,
+                                        dpar_pipeline **out, dpar_why *why);
 /* Runs one step: all micro-batches through the list.
  *
  * last: 1 to send gradients at the end of the step. 0 if more steps follow that add to them;
@@ -2155,9 +2161,9 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
  *
  * Fails on all ranks with the status of a callback, as in "rank 1: 2B3: its message", or with
  * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With
- * options.no_final_barrier some ranks learn of it in their next step. This breaks c. Communicators
+ * desc.no_final_barrier some ranks learn of it in their next step. This breaks c. Communicators
  * that callbacks use are not aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is
- * NULL, closed or in a step. */
+ * NULL or in a step. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
 /* Advances the messages under way and checks which are done. Call it from a callback that computes
  * for long. Outside of a step it does nothing and returns DPAR_OK.
@@ -2177,30 +2183,12 @@ DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *l
  *             of dpar_schedule_simulate. May be NULL on other ranks.
  *
  * dpar_schedule_draw with unit 1000 then draws the step that really ran. Collective. O(actions).
- * Fails with DPAR_E_ARG without options.start. */
+ * Fails with DPAR_E_ARG without desc.start. */
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why);
-/* Closes a pipeline: frees the slots and the communicator that it split off. NULL is allowed.
- * Afterwards dpar_pipeline_run fails with DPAR_E_ARG as long as you leave the memory unchanged.
+/* Frees a pipeline, with its slots and the communicator that it split off. NULL is allowed.
  *
  * Collective. With tied_count it costs and fails as dpar_comm_free. */
-DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
-
-/* Makes a pipeline and its schedule in memory of its own. The list is lowered with its messages,
- * with REDUCE_GRAD if options.reduce is given, and with UNSHARD and RESHARD if options.unshard is.
- * options.schedule is not read.
- *
- * order:  name of the rule, such as "1f1b" or "zbv" (dpar_schedule_find).
- * micros: number of micro-batches.
- *
- * Collective over c, whose ranks are those of the schedule. O(actions). Fails on all ranks as
- * dpar_schedule_find, dpar_schedule_generate and dpar_pipeline_init do, and with DPAR_E_ROOM if the
- * allocation fails. */
-DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
-                                        const dpar_pipeline_desc *options, dpar_pipeline **out,
-                                        dpar_why *why);
-/* Frees a pipeline that dpar_pipeline_make made, and closes it as dpar_pipeline_close does. NULL is
- * allowed. Collective. */
 DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
 
 #endif /* DPAR_TRAIN_H */
@@ -13898,12 +13886,8 @@ static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *
 
 static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *o, dpar_why *why)
 {
-    const dpar_schedule *s = o != NULL ? o->schedule : NULL;
+    const dpar_schedule *s = o->schedule;
     int32_t i;
-    if (c == NULL || s == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator, options or schedule are NULL", 0,
-                         0, 0, 0);
-    }
     if (dpar_schedule_slots_bytes(s) < 0) {
         const dpar_status st = dpar_schedule_check(s, NULL, NULL, 0, why);
         return st < 0 ? st : DPAR_E_ARG;
@@ -13990,24 +13974,6 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     w->cell = (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micros, sizeof *w->cell);
     w->free = (uint16_t *)dpari_room_take(&r, n, sizeof *w->free);
     *bytes = r.used;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c,
-                                                    const dpar_pipeline_desc *options,
-                                                    int64_t *bytes, dpar_why *why)
-{
-    dpar_pipeline counted;
-    dpari_pl_scratch w;
-    int64_t needed;
-    const dpar_status st = dpari_pl_judge(c, options, why);
-    if (bytes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: bytes is NULL", 0, 0, 0, 0);
-    }
-    if (st == DPAR_OK) {
-        dpari_pl_place(&counted, NULL, c, options->schedule, &w, &needed);
-        *bytes = needed;
-    }
-    return st;
 }
 
 /* What all ranks have to give alike. */
@@ -14271,30 +14237,99 @@ static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dp
     return st == DPAR_OK ? dpari_pl_lay(p, why) : st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                   const dpar_pipeline_desc *options,
-                                                   dpar_pipeline **out, dpar_why *why)
+/* Frees the slots and the communicator that was split off. */
+static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *p)
 {
-    dpar_pipeline *p = (dpar_pipeline *)memory;
-    dpari_pl_scratch w;
-    int64_t needed = 0;
-    int32_t i;
-    dpar_status st;
-    if (c == NULL || out == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator or result is NULL", 0, 0, 0, 0);
+    const dpar_status st = p->tied != NULL ? dpar_comm_free(p->tied) : DPAR_OK;
+    if (p->slots != NULL) {
+        dpar_comm_release(p->c, p->slots);
     }
-    st = dpar_pipeline_bytes(c, options, &needed, why);
-    st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "pipeline", why) : st;
-    st = dpari_agree_on(c, st, "pipeline", dpari_pl_state, options, why);
+    return st;
+}
+
+/* Makes the schedule of desc->order, lowered to what the callbacks ask for. The descriptor gets it.
+ * memory: set to its memory, which stays NULL if there is no order. */
+static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_desc *desc,
+                                                 void **memory, dpar_why *why)
+{
+    dpar_schedule_desc order;
+    dpar_schedule_lower_desc how;
+    dpar_schedule plain, *list;
+    const int64_t head = dpari_room_up((int64_t)sizeof *list);
+    void *room;
+    int64_t bytes;
+    dpar_status st;
+    if ((desc->order == NULL) == (desc->schedule == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: give either an order or a schedule", 0, 0, 0,
+                         0);
+    }
+    if (desc->order == NULL) {
+        return DPAR_OK;
+    }
+    dpari_zero(&order, sizeof order);
+    dpari_zero(&how, sizeof how);
+    order.ranks = c->size;
+    order.micros = desc->micro_batches;
+    how.passes = DPAR_LOWER_MESSAGES + (desc->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
+                 (desc->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
+    st = dpar_schedule_find(&order, desc->order, why);
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_pl_place(p, memory, c, options->schedule, &w, &needed);
+    bytes = dpar_schedule_generate_bytes(&order, why);
+    room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
+    st = dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why);
+    if (st == DPAR_OK) {
+        bytes = dpar_schedule_lower_bytes(&plain, &how, why);
+        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_made_room(c, head + bytes);
+        if (bytes < 0) {
+            st = DPAR_E_ARG;
+        } else if (list == NULL) {
+            st = dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for # B of lists", bytes, 0, 0,
+                           0);
+        } else {
+            st = dpar_schedule_lower(list, &plain, &how, (unsigned char *)list + head, bytes, why);
+        }
+        *memory = list;
+        desc->schedule = list;
+    }
+    dpari_made_give(room);
+    return st;
+}
+
+/* Checks a descriptor, makes its schedule and provides memory for the pipeline. */
+static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *c, dpar_pipeline_desc *desc, void **list,
+                                               void **memory, int64_t *need, dpar_why *why)
+{
+    dpar_pipeline counted;
+    dpari_pl_scratch w;
+    dpar_status st = dpari_pl_make_list(c, desc, list, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_pl_judge(c, desc, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_pl_place(&counted, NULL, c, desc->schedule, &w, need);
+    return dpari_made_memory(c, desc->memory, desc->bytes, *need, "pipeline", memory, why);
+}
+
+/* Lays out a pipeline in its memory, opens it, and agrees with the other ranks on how that went. */
+static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *c,
+                                             const dpar_pipeline_desc *desc, dpar_why *why)
+{
+    const int64_t *begin = desc->schedule->begin;
+    dpari_pl_scratch w;
+    int64_t needed;
+    int32_t i;
+    dpar_status st;
+    dpari_pl_place(p, p, c, desc->schedule, &w, &needed);
     p->c = c;
-    p->o = *options;
-    p->list = options->schedule->action + options->schedule->begin[c->rank];
+    p->o = *desc;
+    p->list = desc->schedule->action + begin[c->rank];
     for (i = 0; i < c->size; i++) {
-        p->rank_actions[i] = options->schedule->begin[i + 1] - options->schedule->begin[i];
+        p->rank_actions[i] = begin[i + 1] - begin[i];
     }
     dpari_zero(p->work, (size_t)p->messages * sizeof *p->work);
     st = dpari_agree(c, dpari_pl_open(p, &w, why), why);
@@ -14302,103 +14337,50 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_init(void *memory, int64_t bytes, 
         st = dpari_agree(c, dpari_pl_tie(p, why), why);
     }
     if (st != DPAR_OK) {
-        (void)dpar_pipeline_close(p);
-        return st;
+        (void)dpari_pl_give_back(p);
     }
-    *out = p;
-    return DPAR_OK;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_close(dpar_pipeline *p)
-{
-    dpar_status st = DPAR_OK;
-    if (p == NULL) {
-        return DPAR_OK;
-    }
-    if (p->tied != NULL) {
-        st = dpar_comm_free(p->tied);
-    }
-    if (p->slots != NULL) {
-        dpar_comm_release(p->c, p->slots);
-    }
-    p->tied = NULL;
-    p->slots = NULL;
-    p->c = NULL;
     return st;
 }
 
-/* The schedule of this name, with what the callbacks ask for, and its memory: NULL: none. */
-static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, const char *name, int32_t micros,
-                                                 dpar_pipeline_desc *o, void **memory,
-                                                 dpar_why *why)
-{
-    dpar_schedule_desc order;
-    dpar_schedule_lower_desc how;
-    dpar_schedule plain, *list;
-    const int64_t head = dpari_room_up((int64_t)sizeof *list);
-    void *room = NULL;
-    int64_t bytes;
-    dpar_status st;
-    dpari_zero(&order, sizeof order);
-    dpari_zero(&how, sizeof how);
-    order.ranks = c->size;
-    order.micros = micros;
-    how.passes = DPAR_LOWER_MESSAGES + (o->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
-                 (o->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
-    st = dpar_schedule_find(&order, name, why);
-    bytes = st == DPAR_OK ? dpar_schedule_generate_bytes(&order, why) : 0;
-    room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
-    st = st == DPAR_OK ? dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why)
-                       : st;
-    if (st == DPAR_OK) {
-        bytes = dpar_schedule_lower_bytes(&plain, &how, why);
-        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_made_room(c, head + bytes);
-        st = bytes < 0      ? DPAR_E_ARG
-             : list == NULL ? dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for # B of lists",
-                                        bytes, 0, 0, 0)
-                            : dpar_schedule_lower(list, &plain, &how, (unsigned char *)list + head,
-                                                  bytes, why);
-        *memory = list;
-        o->schedule = list;
-    }
-    dpari_made_give(room);
-    return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
-                                                   const dpar_pipeline_desc *options,
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipeline_desc *desc,
                                                    dpar_pipeline **out, dpar_why *why)
 {
-    dpar_pipeline_desc o;
+    dpar_pipeline_desc full;
     void *list = NULL, *memory = NULL;
-    int64_t bytes = 0;
+    int64_t need = 0;
     dpar_status st;
-    if (c == NULL || options == NULL || out == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator, options or result is NULL", 0, 0,
-                         0, 0);
+    if (c == NULL || out == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator or result is NULL", 0, 0, 0, 0);
     }
-    o = *options;
-    st = dpari_agree(c, dpari_pl_make_list(c, order, micros, &o, &list, why), why);
+    dpari_zero(&full, sizeof full);
+    if (desc != NULL) {
+        full = *desc;
+    }
+    st = dpari_pl_provide(c, &full, &list, &memory, &need, why);
+    st = dpari_agree_on(c, st, "pipeline", dpari_pl_state, &full, why);
     if (st == DPAR_OK) {
-        st = dpar_pipeline_bytes(c, &o, &bytes, NULL);
-        memory = st == DPAR_OK ? dpari_made_room(c, bytes) : NULL;
-        st = dpar_pipeline_init(memory, memory != NULL ? bytes : 0, c, &o, out, why);
+        st = dpari_pl_begin((dpar_pipeline *)memory, c, &full, why);
     }
     if (st != DPAR_OK) {
         dpari_made_give(list);
-        return dpari_made_or(st, memory);
+        return dpari_made_failed(st, full.memory, memory, need, why);
     }
+    *out = (dpar_pipeline *)memory;
     (*out)->made = list;
-    return st;
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
 {
-    const dpar_status st = dpar_pipeline_close(p);
-    if (p != NULL) {
-        dpari_made_give(p->made);
+    dpar_status st;
+    if (p == NULL) {
+        return DPAR_OK;
     }
-    dpari_made_give(p);
+    st = dpari_pl_give_back(p);
+    dpari_made_give(p->made);
+    if (p->o.memory == NULL) {
+        dpari_made_give(p);
+    }
     return st;
 }
 
@@ -14704,12 +14686,10 @@ static void dpari_pl_restart(dpar_pipeline *p, int32_t last)
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
-    if (p == NULL || p->c == NULL || p->under_way) {
+    if (p == NULL || p->under_way) {
         return dpari_say(DPAR_E_ARG, why,
-                         p == NULL      ? "pipeline: there is none"
-                         : p->c == NULL ? "pipeline: it was closed"
-                                        : "pipeline: a step is under way",
-                         0, 0, 0, 0);
+                         p == NULL ? "pipeline: there is none" : "pipeline: a step is under way", 0,
+                         0, 0, 0);
     }
     st = p->c->status;
     if (st == DPAR_OK && p->o.start != NULL) {
@@ -14739,10 +14719,9 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
                                          dpar_why *why)
 {
     dpar_status st;
-    if (p == NULL || p->c == NULL || p->o.start == NULL ||
-        (p->c->rank == 0 && (start == NULL || end == NULL))) {
+    if (p == NULL || p->o.start == NULL || (p->c->rank == 0 && (start == NULL || end == NULL))) {
         return dpari_say(DPAR_E_ARG, why,
-                         "pipeline: times without options.start, or nowhere to put them", 0, 0, 0,
+                         "pipeline: times without desc.start, or nowhere to put them", 0, 0, 0,
                          0);
     }
     st = dpar_gather_v(p->c, p->o.start, p->actions, start, p->rank_actions, p->o.schedule->begin,

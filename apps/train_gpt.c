@@ -943,9 +943,7 @@ static dpar_status open_pipeline(trainer *t)
     const int64_t between = (int64_t)t->g->own * t->config.width;
     dpar_pipeline_desc o;
     dpar_slot_counts slots;
-    int64_t bytes = 0;
     int32_t k, local = 0;
-    void *memory;
     dpar_status st;
     memset(&o, 0, sizeof o);
     o.schedule = &t->list;
@@ -975,12 +973,17 @@ static dpar_status open_pipeline(trainer *t)
     o.tied_type = GPT_TYPE;
     o.start = t->began;
     o.end = t->ended;
-    st = dpar_pipeline_bytes(t->pp, &o, &bytes, &t->why);
-    memory = st == DPAR_OK ? take_plan(t, bytes) : NULL;
-    if (memory == NULL) {
-        return st == DPAR_OK ? DPAR_E_MEMORY : st;
+    o.bytes = 1; /* too few: asks how many */
+    st = dpar_pipeline_make(t->pp, &o, &t->pipe, &t->why);
+    if (st != DPAR_E_ROOM) {
+        return st;
     }
-    st = dpar_pipeline_init(memory, bytes, t->pp, &o, &t->pipe, &t->why);
+    o.bytes = t->why.bytes;
+    o.memory = take_plan(t, o.bytes);
+    if (o.memory == NULL) {
+        return DPAR_E_MEMORY;
+    }
+    st = dpar_pipeline_make(t->pp, &o, &t->pipe, &t->why);
     if (st == DPAR_OK) {
         slots = dpar_pipeline_slots(t->pipe, &local);
         t->slot_bytes = (slots.receive + slots.send + local) * between * (int64_t)sizeof(gpt_real) +
@@ -1279,7 +1282,7 @@ static int close_all(trainer *t, int bad)
     dpar_status st = DPAR_OK;
     if (!bad) {
         st = t->mem.wait(t->mem.ctx);
-        st = st == DPAR_OK ? dpar_pipeline_close(t->pipe) : st;
+        st = st == DPAR_OK ? dpar_pipeline_free(t->pipe) : st;
         for (k = 0; k < STORES && st == DPAR_OK; k++) {
             st = dpar_ddp_close(t->stores[k].ddp);
             st = st == DPAR_OK ? dpar_fsdp_free(t->stores[k].fsdp) : st;

@@ -753,12 +753,8 @@ static dpar_status pipeline_open(job *j)
     o.forward = o.backward = no_stage;
     o.ctx = j;
     o.no_final_barrier = 1;
-    bytes = 0;
-    st = st == DPAR_OK ? dpar_pipeline_bytes(j->c, &o, &bytes, &j->why) : st;
     (void)room(j, 4 * j->r->numel * 4);
-    return st == DPAR_OK
-               ? dpar_pipeline_init(room(j, bytes), bytes, j->c, &o, &j->pipeline, &j->why)
-               : st;
+    return st == DPAR_OK ? dpar_pipeline_make(j->c, &o, &j->pipeline, &j->why) : st;
 }
 
 static void pipeline_rewrite(job *j)
@@ -895,7 +891,7 @@ static void close_job(job *j)
     (void)dpar_fsdp_free(j->fsdp);
     (void)dpar_attention_free(j->ring);
     (void)dpar_attention_free(j->ulysses);
-    (void)dpar_pipeline_close(j->pipeline);
+    (void)dpar_pipeline_free(j->pipeline);
     while (j->blocks > 0) {
         dpar_comm_release(j->c, j->block[--j->blocks]);
     }

@@ -40,12 +40,17 @@ static int train(dpar_comm *world, void *unused)
 {
     stage mine = {1.0, 0.0, {0}};
     double product = 0.0;
-    const dpar_pipeline_desc desc = {
-        .type = DPAR_F64, .count = 1, .forward = work, .backward = work, .ctx = &mine};
+    const dpar_pipeline_desc desc = {.order = "1f1b",
+                                     .micro_batches = MICROS,
+                                     .type = DPAR_F64,
+                                     .count = 1,
+                                     .forward = work,
+                                     .backward = work,
+                                     .ctx = &mine};
     dpar_pipeline *pipeline = NULL;
     dpar_why why;
     (void)unused;
-    if (dpar_pipeline_make(world, "1f1b", MICROS, &desc, &pipeline, &why) < 0) {
+    if (dpar_pipeline_make(world, &desc, &pipeline, &why) < 0) {
         return dpar_fail(world, &why);
     }
     for (int step = 0; step < STEPS; step++) {

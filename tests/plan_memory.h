@@ -27,4 +27,27 @@ static inline dpar_status attention_in(void *memory, int64_t bytes, dpar_comm *c
     return dpar_attention_make(c, &there, plan, why);
 }
 
+static inline dpar_status pipeline_bytes(dpar_comm *c, const dpar_pipeline_desc *desc,
+                                         int64_t *bytes, dpar_why *why)
+{
+    dpar_pipeline_desc asks = *desc;
+    dpar_pipeline *none = NULL;
+    dpar_status st;
+    asks.memory = NULL;
+    asks.bytes = 1;
+    st = dpar_pipeline_make(c, &asks, &none, why);
+    *bytes = why->bytes;
+    return st == DPAR_E_ROOM ? DPAR_OK : st;
+}
+
+static inline dpar_status pipeline_in(void *memory, int64_t bytes, dpar_comm *c,
+                                      const dpar_pipeline_desc *desc, dpar_pipeline **pipeline,
+                                      dpar_why *why)
+{
+    dpar_pipeline_desc there = *desc;
+    there.memory = memory;
+    there.bytes = bytes;
+    return dpar_pipeline_make(c, &there, pipeline, why);
+}
+
 #endif

@@ -1171,7 +1171,9 @@ static dpar_status soak_pipeline(soak_job *j, uint64_t seed)
     o.backward = o.input = soak_stage_backward;
     o.weight = soak_stage_weight;
     o.ctx = &pipe;
-    s = dpar_pipeline_make(c, name, micros, &o, &p, &why);
+    o.order = name;
+    o.micro_batches = micros;
+    s = dpar_pipeline_make(c, &o, &p, &why);
     for (steps = 0; steps < 2 && s == DPAR_OK; steps++) {
         s = dpar_pipeline_run(p, 1, &why);
     }

@@ -21,6 +21,7 @@
 #include "../schedule/schedule.h"
 #include "../schedule/steps.h"
 #include "made.h"
+#include "made_memory.h"
 
 enum {
     DPARI_PL_BATCH = 8, /* messages posted at once */
@@ -102,12 +103,8 @@ static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *
 
 static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *o, dpar_why *why)
 {
-    const dpar_schedule *s = o != NULL ? o->schedule : NULL;
+    const dpar_schedule *s = o->schedule;
     int32_t i;
-    if (c == NULL || s == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator, options or schedule are NULL", 0,
-                         0, 0, 0);
-    }
     if (dpar_schedule_slots_bytes(s) < 0) {
         const dpar_status st = dpar_schedule_check(s, NULL, NULL, 0, why);
         return st < 0 ? st : DPAR_E_ARG;
@@ -194,24 +191,6 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     w->cell = (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micros, sizeof *w->cell);
     w->free = (uint16_t *)dpari_room_take(&r, n, sizeof *w->free);
     *bytes = r.used;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c,
-                                                    const dpar_pipeline_desc *options,
-                                                    int64_t *bytes, dpar_why *why)
-{
-    dpar_pipeline counted;
-    dpari_pl_scratch w;
-    int64_t needed;
-    const dpar_status st = dpari_pl_judge(c, options, why);
-    if (bytes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: bytes is NULL", 0, 0, 0, 0);
-    }
-    if (st == DPAR_OK) {
-        dpari_pl_place(&counted, NULL, c, options->schedule, &w, &needed);
-        *bytes = needed;
-    }
-    return st;
 }
 
 /* What all ranks have to give alike. */
@@ -475,30 +454,99 @@ static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dp
     return st == DPAR_OK ? dpari_pl_lay(p, why) : st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                   const dpar_pipeline_desc *options,
-                                                   dpar_pipeline **out, dpar_why *why)
+/* Frees the slots and the communicator that was split off. */
+static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *p)
 {
-    dpar_pipeline *p = (dpar_pipeline *)memory;
-    dpari_pl_scratch w;
-    int64_t needed = 0;
-    int32_t i;
-    dpar_status st;
-    if (c == NULL || out == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator or result is NULL", 0, 0, 0, 0);
+    const dpar_status st = p->tied != NULL ? dpar_comm_free(p->tied) : DPAR_OK;
+    if (p->slots != NULL) {
+        dpar_comm_release(p->c, p->slots);
     }
-    st = dpar_pipeline_bytes(c, options, &needed, why);
-    st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "pipeline", why) : st;
-    st = dpari_agree_on(c, st, "pipeline", dpari_pl_state, options, why);
+    return st;
+}
+
+/* Makes the schedule of desc->order, lowered to what the callbacks ask for. The descriptor gets it.
+ * memory: set to its memory, which stays NULL if there is no order. */
+static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_desc *desc,
+                                                 void **memory, dpar_why *why)
+{
+    dpar_schedule_desc order;
+    dpar_schedule_lower_desc how;
+    dpar_schedule plain, *list;
+    const int64_t head = dpari_room_up((int64_t)sizeof *list);
+    void *room;
+    int64_t bytes;
+    dpar_status st;
+    if ((desc->order == NULL) == (desc->schedule == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: give either an order or a schedule", 0, 0, 0,
+                         0);
+    }
+    if (desc->order == NULL) {
+        return DPAR_OK;
+    }
+    dpari_zero(&order, sizeof order);
+    dpari_zero(&how, sizeof how);
+    order.ranks = c->size;
+    order.micros = desc->micro_batches;
+    how.passes = DPAR_LOWER_MESSAGES + (desc->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
+                 (desc->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
+    st = dpar_schedule_find(&order, desc->order, why);
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_pl_place(p, memory, c, options->schedule, &w, &needed);
+    bytes = dpar_schedule_generate_bytes(&order, why);
+    room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
+    st = dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why);
+    if (st == DPAR_OK) {
+        bytes = dpar_schedule_lower_bytes(&plain, &how, why);
+        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_made_room(c, head + bytes);
+        if (bytes < 0) {
+            st = DPAR_E_ARG;
+        } else if (list == NULL) {
+            st = dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for # B of lists", bytes, 0, 0,
+                           0);
+        } else {
+            st = dpar_schedule_lower(list, &plain, &how, (unsigned char *)list + head, bytes, why);
+        }
+        *memory = list;
+        desc->schedule = list;
+    }
+    dpari_made_give(room);
+    return st;
+}
+
+/* Checks a descriptor, makes its schedule and provides memory for the pipeline. */
+static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *c, dpar_pipeline_desc *desc, void **list,
+                                               void **memory, int64_t *need, dpar_why *why)
+{
+    dpar_pipeline counted;
+    dpari_pl_scratch w;
+    dpar_status st = dpari_pl_make_list(c, desc, list, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_pl_judge(c, desc, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_pl_place(&counted, NULL, c, desc->schedule, &w, need);
+    return dpari_made_memory(c, desc->memory, desc->bytes, *need, "pipeline", memory, why);
+}
+
+/* Lays out a pipeline in its memory, opens it, and agrees with the other ranks on how that went. */
+static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *c,
+                                             const dpar_pipeline_desc *desc, dpar_why *why)
+{
+    const int64_t *begin = desc->schedule->begin;
+    dpari_pl_scratch w;
+    int64_t needed;
+    int32_t i;
+    dpar_status st;
+    dpari_pl_place(p, p, c, desc->schedule, &w, &needed);
     p->c = c;
-    p->o = *options;
-    p->list = options->schedule->action + options->schedule->begin[c->rank];
+    p->o = *desc;
+    p->list = desc->schedule->action + begin[c->rank];
     for (i = 0; i < c->size; i++) {
-        p->rank_actions[i] = options->schedule->begin[i + 1] - options->schedule->begin[i];
+        p->rank_actions[i] = begin[i + 1] - begin[i];
     }
     dpari_zero(p->work, (size_t)p->messages * sizeof *p->work);
     st = dpari_agree(c, dpari_pl_open(p, &w, why), why);
@@ -506,103 +554,50 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_init(void *memory, int64_t bytes, 
         st = dpari_agree(c, dpari_pl_tie(p, why), why);
     }
     if (st != DPAR_OK) {
-        (void)dpar_pipeline_close(p);
-        return st;
+        (void)dpari_pl_give_back(p);
     }
-    *out = p;
-    return DPAR_OK;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_close(dpar_pipeline *p)
-{
-    dpar_status st = DPAR_OK;
-    if (p == NULL) {
-        return DPAR_OK;
-    }
-    if (p->tied != NULL) {
-        st = dpar_comm_free(p->tied);
-    }
-    if (p->slots != NULL) {
-        dpar_comm_release(p->c, p->slots);
-    }
-    p->tied = NULL;
-    p->slots = NULL;
-    p->c = NULL;
     return st;
 }
 
-/* The schedule of this name, with what the callbacks ask for, and its memory: NULL: none. */
-static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, const char *name, int32_t micros,
-                                                 dpar_pipeline_desc *o, void **memory,
-                                                 dpar_why *why)
-{
-    dpar_schedule_desc order;
-    dpar_schedule_lower_desc how;
-    dpar_schedule plain, *list;
-    const int64_t head = dpari_room_up((int64_t)sizeof *list);
-    void *room = NULL;
-    int64_t bytes;
-    dpar_status st;
-    dpari_zero(&order, sizeof order);
-    dpari_zero(&how, sizeof how);
-    order.ranks = c->size;
-    order.micros = micros;
-    how.passes = DPAR_LOWER_MESSAGES + (o->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
-                 (o->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
-    st = dpar_schedule_find(&order, name, why);
-    bytes = st == DPAR_OK ? dpar_schedule_generate_bytes(&order, why) : 0;
-    room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
-    st = st == DPAR_OK ? dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why)
-                       : st;
-    if (st == DPAR_OK) {
-        bytes = dpar_schedule_lower_bytes(&plain, &how, why);
-        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_made_room(c, head + bytes);
-        st = bytes < 0      ? DPAR_E_ARG
-             : list == NULL ? dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for # B of lists",
-                                        bytes, 0, 0, 0)
-                            : dpar_schedule_lower(list, &plain, &how, (unsigned char *)list + head,
-                                                  bytes, why);
-        *memory = list;
-        o->schedule = list;
-    }
-    dpari_made_give(room);
-    return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
-                                                   const dpar_pipeline_desc *options,
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipeline_desc *desc,
                                                    dpar_pipeline **out, dpar_why *why)
 {
-    dpar_pipeline_desc o;
+    dpar_pipeline_desc full;
     void *list = NULL, *memory = NULL;
-    int64_t bytes = 0;
+    int64_t need = 0;
     dpar_status st;
-    if (c == NULL || options == NULL || out == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator, options or result is NULL", 0, 0,
-                         0, 0);
+    if (c == NULL || out == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator or result is NULL", 0, 0, 0, 0);
     }
-    o = *options;
-    st = dpari_agree(c, dpari_pl_make_list(c, order, micros, &o, &list, why), why);
+    dpari_zero(&full, sizeof full);
+    if (desc != NULL) {
+        full = *desc;
+    }
+    st = dpari_pl_provide(c, &full, &list, &memory, &need, why);
+    st = dpari_agree_on(c, st, "pipeline", dpari_pl_state, &full, why);
     if (st == DPAR_OK) {
-        st = dpar_pipeline_bytes(c, &o, &bytes, NULL);
-        memory = st == DPAR_OK ? dpari_made_room(c, bytes) : NULL;
-        st = dpar_pipeline_init(memory, memory != NULL ? bytes : 0, c, &o, out, why);
+        st = dpari_pl_begin((dpar_pipeline *)memory, c, &full, why);
     }
     if (st != DPAR_OK) {
         dpari_made_give(list);
-        return dpari_made_or(st, memory);
+        return dpari_made_failed(st, full.memory, memory, need, why);
     }
+    *out = (dpar_pipeline *)memory;
     (*out)->made = list;
-    return st;
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
 {
-    const dpar_status st = dpar_pipeline_close(p);
-    if (p != NULL) {
-        dpari_made_give(p->made);
+    dpar_status st;
+    if (p == NULL) {
+        return DPAR_OK;
     }
-    dpari_made_give(p);
+    st = dpari_pl_give_back(p);
+    dpari_made_give(p->made);
+    if (p->o.memory == NULL) {
+        dpari_made_give(p);
+    }
     return st;
 }
 
@@ -908,12 +903,10 @@ static void dpari_pl_restart(dpar_pipeline *p, int32_t last)
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
-    if (p == NULL || p->c == NULL || p->under_way) {
+    if (p == NULL || p->under_way) {
         return dpari_say(DPAR_E_ARG, why,
-                         p == NULL      ? "pipeline: there is none"
-                         : p->c == NULL ? "pipeline: it was closed"
-                                        : "pipeline: a step is under way",
-                         0, 0, 0, 0);
+                         p == NULL ? "pipeline: there is none" : "pipeline: a step is under way", 0,
+                         0, 0, 0);
     }
     st = p->c->status;
     if (st == DPAR_OK && p->o.start != NULL) {
@@ -943,10 +936,9 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
                                          dpar_why *why)
 {
     dpar_status st;
-    if (p == NULL || p->c == NULL || p->o.start == NULL ||
-        (p->c->rank == 0 && (start == NULL || end == NULL))) {
+    if (p == NULL || p->o.start == NULL || (p->c->rank == 0 && (start == NULL || end == NULL))) {
         return dpari_say(DPAR_E_ARG, why,
-                         "pipeline: times without options.start, or nowhere to put them", 0, 0, 0,
+                         "pipeline: times without desc.start, or nowhere to put them", 0, 0, 0,
                          0);
     }
     st = dpar_gather_v(p->c, p->o.start, p->actions, start, p->rank_actions, p->o.schedule->begin,

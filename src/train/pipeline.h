@@ -3,20 +3,18 @@
  * order of the rank's list of actions. Messages use the slots that dpar_schedule_slots assigns;
  * they are posted where the list has them, and are transferred while stages compute.
  *
- *     options.type = DPAR_F32; options.count = tokens * width;
- *     options.forward = my_forward; options.backward = my_backward;
- *     dpar_pipeline_make(c, "1f1b", micros, &options, &p, &why);
+ *     desc.order = "1f1b"; desc.micro_batches = micros;
+ *     desc.type = DPAR_F32; desc.count = tokens * width;
+ *     desc.forward = my_forward; desc.backward = my_backward;
+ *     dpar_pipeline_make(c, &desc, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
  *     in my_forward, if it computes for long: dpar_pipeline_progress(p);
  *     dpar_pipeline_free(p);
  *
- * A list of your own, in memory of yours:
+ * A list of your own in place of an order:
  *
  *     dpar_schedule_generate(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
- *     options.schedule = &list;          (how.passes: MESSAGES, REDUCE, SHARDS as you like)
- *     dpar_pipeline_bytes(c, &options, &bytes, &why);
- *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
- *     ... dpar_pipeline_close(p);
+ *     desc.schedule = &list;             (how.passes: MESSAGES, REDUCE, SHARDS as you like)
  *
  * c connects the ranks of the schedule, and rank r runs list r. Stages may be placed in any way: in
  * a loop, in a V, in both directions, or by your own rank_of. Neighbouring stages of one rank pass
@@ -24,9 +22,9 @@
  *
  * Guarantees. A rank begins its actions in exactly the order of its list, and waits only for data
  * that has not arrived. F, B and I wait for what they receive. An action that fills a send slot
- * waits until the previous message from that slot is done. dpar_pipeline_init proves that no step
+ * waits until the previous message from that slot is done. dpar_pipeline_make proves that no step
  * can deadlock, whatever the speed of the ranks. There are never more live slots than
- * dpar_schedule_slots reports, and nothing is allocated after init. If a callback fails or a rank
+ * dpar_schedule_slots reports, and nothing is allocated after make. If a callback fails or a rank
  * is lost, the step ends on all ranks with the message.
  *
  * If comm->mem is the memory of a device (dpar_nccl.h), the slots are in that memory, and so are
@@ -41,7 +39,7 @@
 #include "../schedule/steps.h"
 #include "../comm/comm.h"
 
-/* Describes the work of one call of a stage's callback. Buffers hold elements of options.type and
+/* Describes the work of one call of a stage's callback. Buffers hold elements of desc.type and
  * belong to the callback until it returns. */
 typedef struct dpar_stage_task {
     dpar_action action; /* kind, stage and micro-batch */
@@ -61,9 +59,8 @@ typedef struct dpar_stage_task {
      * on. */
     int32_t activation_slot;
     int32_t weight_slot; /* number of the weight gradient's slot, in use from I to W; -1 if none */
-    void
-        *activation_memory; /* the activation's slot, options.activation_bytes; NULL if that is 0 */
-    void *weight_memory;    /* the weight's slot, options.weight_bytes; NULL if that is 0 */
+    void *activation_memory; /* the activation's slot, desc.activation_bytes; NULL if that is 0 */
+    void *weight_memory;     /* the weight's slot, desc.weight_bytes; NULL if that is 0 */
 } dpar_stage_task;
 
 /* Executes a task: a callback of yours. Return DPAR_OK, or a positive status, which counts as
@@ -78,10 +75,17 @@ typedef dpar_status (*dpar_stage_pair_callback)(void *ctx, const dpar_stage_task
 /* Describes a pipeline. Zero it and fill in what your list needs. All ranks give the same values,
  * except pointers and the bytes of slots. */
 typedef struct dpar_pipeline_desc {
-    const dpar_schedule *schedule; /* with messages; kept by you while the pipeline exists */
-    int32_t type;                  /* of the elements that stages send to each other */
-    int32_t tag;                   /* of the messages on c */
-    int64_t count;                 /* elements that a stage sends to the next one */
+    /* Name of the order of actions, such as "1f1b" or "zbv" (dpar_schedule_find). The pipeline
+     * makes this schedule in memory of its own: lowered with its messages, with REDUCE_GRAD if
+     * `reduce` is given, and with UNSHARD and RESHARD if `unshard` is. Only dpar_pipeline_make
+     * reads the name. */
+    const char *order;
+    int32_t micro_batches; /* number of micro-batches; read with `order` */
+    /* In place of `order`: a schedule with messages, kept by you while the pipeline exists. */
+    const dpar_schedule *schedule;
+    int32_t type;  /* of the elements that stages send to each other */
+    int32_t tag;   /* of the messages on c */
+    int64_t count; /* elements that a stage sends to the next one */
     /* [stages] elements that each stage sends, kept by you as long as the pipeline exists. NULL if
      * every stage sends `count`. */
     const int64_t *count_per_stage;
@@ -117,31 +121,33 @@ typedef struct dpar_pipeline_desc {
      * done. Give both or none, the same on all ranks. Costs a barrier in each step, which
      * synchronises the clocks. */
     int64_t *start, *end;
+
+    /* Memory of yours for the pipeline, on the host, aligned to 64, as long as the pipeline exists.
+     * It is about 300 bytes for each message of this rank, 12 for each action, and what
+     * dpar_schedule_check and dpar_schedule_slots need. NULL with bytes 0: dpar_pipeline_make
+     * allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes tells how many are needed; to
+     * ask, set memory NULL and bytes 1. The slots themselves are allocated by dpar_comm_alloc. */
+    void *memory;
+    int64_t bytes;
 } dpar_pipeline_desc;
 
 /* A pipeline that is ready to run: a handle. */
 typedef struct dpar_pipeline dpar_pipeline;
 
-/* Computes the bytes of memory that dpar_pipeline_init needs from you, aligned to 64, as long as
- * the pipeline exists. It is about 300 for each message of this rank, 12 for each action, and what
- * dpar_schedule_check and dpar_schedule_slots need. The slots themselves are allocated by
- * dpar_comm_alloc. Local. O(actions). Fails as dpar_pipeline_init does, on this rank only. */
-DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_desc *options,
-                                         int64_t *bytes, dpar_why *why);
-/* Prepares a pipeline in your memory: proves the list free of deadlock, and assigns and allocates
- * slots.
+/* Makes a pipeline: proves the list free of deadlock, and assigns and allocates slots.
  *
- * Collective over c: all ranks give the same schedule and options. It splits c if tied_count is
- * above 0. Costs O(actions) and small collectives that compare. Fails on all ranks with
+ * Collective over c, whose ranks are those of the schedule: all ranks give the same schedule and
+ * numbers. It splits c if tied_count is above 0. Costs O(actions) and small collectives that
+ * compare. Fails on all ranks as dpar_schedule_find and dpar_schedule_generate do, and with
  *
- *  - DPAR_E_MISMATCH if schedules or options differ;
+ *  - DPAR_E_MISMATCH if schedules or descriptors differ;
+ *  - DPAR_E_ARG if both or neither of `order` and `schedule` are given;
  *  - DPAR_E_ARG if the schedule is not valid for these ranks or has no messages, a callback that
  *    the list needs is NULL, or a type or number is outside of its domain;
  *  - DPAR_E_STUCK if ranks would wait for each other in a circle, which the message names;
  *  - DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
-DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
-                                        const dpar_pipeline_desc *options, dpar_pipeline **out,
-                                        dpar_why *why);
+DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipeline_desc *desc,
+                                        dpar_pipeline **out, dpar_why *why);
 /* Runs one step: all micro-batches through the list.
  *
  * last: 1 to send gradients at the end of the step. 0 if more steps follow that add to them;
@@ -153,9 +159,9 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
  *
  * Fails on all ranks with the status of a callback, as in "rank 1: 2B3: its message", or with
  * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With
- * options.no_final_barrier some ranks learn of it in their next step. This breaks c. Communicators
+ * desc.no_final_barrier some ranks learn of it in their next step. This breaks c. Communicators
  * that callbacks use are not aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is
- * NULL, closed or in a step. */
+ * NULL or in a step. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
 /* Advances the messages under way and checks which are done. Call it from a callback that computes
  * for long. Outside of a step it does nothing and returns DPAR_OK.
@@ -175,30 +181,12 @@ DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *l
  *             of dpar_schedule_simulate. May be NULL on other ranks.
  *
  * dpar_schedule_draw with unit 1000 then draws the step that really ran. Collective. O(actions).
- * Fails with DPAR_E_ARG without options.start. */
+ * Fails with DPAR_E_ARG without desc.start. */
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why);
-/* Closes a pipeline: frees the slots and the communicator that it split off. NULL is allowed.
- * Afterwards dpar_pipeline_run fails with DPAR_E_ARG as long as you leave the memory unchanged.
+/* Frees a pipeline, with its slots and the communicator that it split off. NULL is allowed.
  *
  * Collective. With tied_count it costs and fails as dpar_comm_free. */
-DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
-
-/* Makes a pipeline and its schedule in memory of its own. The list is lowered with its messages,
- * with REDUCE_GRAD if options.reduce is given, and with UNSHARD and RESHARD if options.unshard is.
- * options.schedule is not read.
- *
- * order:  name of the rule, such as "1f1b" or "zbv" (dpar_schedule_find).
- * micros: number of micro-batches.
- *
- * Collective over c, whose ranks are those of the schedule. O(actions). Fails on all ranks as
- * dpar_schedule_find, dpar_schedule_generate and dpar_pipeline_init do, and with DPAR_E_ROOM if the
- * allocation fails. */
-DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
-                                        const dpar_pipeline_desc *options, dpar_pipeline **out,
-                                        dpar_why *why);
-/* Frees a pipeline that dpar_pipeline_make made, and closes it as dpar_pipeline_close does. NULL is
- * allowed. Collective. */
 DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
 
 #endif

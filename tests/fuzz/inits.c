@@ -421,9 +421,8 @@ static void pipelines(bytes *b)
     dpar_pipeline_desc o;
     dpar_pipeline *p = NULL;
     dpar_stage_callback work;
-    int64_t count_of[8], need = 0;
+    int64_t count_of[8];
     int32_t i;
-    void *memory;
     memset(&order, 0, sizeof order);
     memset(&how, 0, sizeof how);
     memset(&o, 0, sizeof o);
@@ -466,13 +465,19 @@ static void pipelines(bytes *b)
         o.count = INT64_C(1) << 62; /* slots are made: none of gigabytes */
         o.count_per_stage = NULL;
     }
-    if (fine(dpar_pipeline_bytes(world, &o, &need, &why)) && (memory = room(need)) != NULL) {
-        if (fine(dpar_pipeline_init(memory, need, world, &o, &p, &why))) {
-            must(fine(dpar_pipeline_run(p, take(b, 2), &why)));
-            must(dpar_pipeline_close(p) == DPAR_OK);
-        }
-        free(memory);
+    o.bytes = 1; /* asks how many */
+    why.bytes = 0;
+    must(!fine(dpar_pipeline_make(world, &o, &p, &why)));
+    if (why.bytes == 0 || why.bytes > MOST) {
+        return;
     }
+    o.bytes = take(b, 2) ? why.bytes : 0;
+    o.memory = o.bytes > 0 ? room(o.bytes) : NULL;
+    if (fine(dpar_pipeline_make(world, &o, &p, &why))) {
+        must(fine(dpar_pipeline_run(p, take(b, 2), &why)));
+        must(dpar_pipeline_free(p) == DPAR_OK);
+    }
+    free(o.memory);
 }
 
 /* ---- what a launcher left in the environment ------------------------------------------------- */

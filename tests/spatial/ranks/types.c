@@ -202,18 +202,19 @@ static void stages(dpar_comm *c, int last, void *memory)
     list = zeroed(bytes);
     CHECK_INT(dpar_schedule_generate(&s, &order, list, bytes, &why), DPAR_OK);
     o.schedule = &s;
+    o.memory = memory;
+    o.bytes = ROOM;
     o.count = 1;
     o.forward = o.backward = nothing;
     for (tied = 0; tied < 2; tied++) {
         o.type = tied ? DPAR_F32 : DPAR_TYPE_NONE;
         o.tied = from;
         o.tied_count = tied;
-        LEFT_OUT(dpar_pipeline_bytes(c, &o, &bytes, &why), 1);
-        LEFT_OUT(dpar_pipeline_init(memory, ROOM, c, &o, &p, &why), 1);
+        LEFT_OUT(dpar_pipeline_make(c, &o, &p, &why), 1);
         if (!last) {
             o.type = o.tied_type = DPAR_F32;
         }
-        LEFT_OUT(dpar_pipeline_init(memory, ROOM, c, &o, &p, &why), last);
+        LEFT_OUT(dpar_pipeline_make(c, &o, &p, &why), last);
         o.tied_type = DPAR_TYPE_NONE;
     }
     free(list);

@@ -347,7 +347,9 @@ static void pipeline_made(dpar_comm *c, const char *order, int chunks, int reduc
     o.weight = pipe_nothing;
     o.reduce = reduces ? pipe_reduce : NULL;
     o.ctx = &state;
-    CHECK_INT(dpar_pipeline_make(c, order, MICROS, &o, &p, &why), DPAR_OK);
+    o.order = order;
+    o.micro_batches = MICROS;
+    CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_OK);
     for (step = 1; step <= 2; step++) {
         CHECK_INT(dpar_pipeline_run(p, 1, &why), DPAR_OK);
         CHECK_INT(state.wrong, 0);
@@ -389,7 +391,9 @@ static void pipeline_order(dpar_comm *c)
     o.ctx = &state;
     o.start = times;
     o.end = times + n;
-    CHECK_INT(dpar_pipeline_make(c, "interleaved", MICROS, &o, &p, &why), DPAR_OK);
+    o.order = "interleaved";
+    o.micro_batches = MICROS;
+    CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_OK);
     /* looks inside, at what dpari_pl_list has lowered */
     CHECK_INT(p->o.schedule->begin[c->size], list.begin[c->size]);
     CHECK(memcmp(p->o.schedule->action, list.action,
@@ -418,18 +422,32 @@ static void pipeline_refused(dpar_comm *c)
     o.type = DPAR_F64;
     o.count = COUNT;
     o.forward = o.backward = pipe_nothing;
-    CHECK_INT(dpar_pipeline_make(c, last ? "zigzag" : "1f1b", 4, &o, &p, &why), DPAR_E_UNKNOWN);
+    o.order = last ? "zigzag" : "1f1b";
+    o.micro_batches = 4;
+    CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_UNKNOWN);
     CHECK(strstr(why.text, "zigzag") != NULL);
-    CHECK_INT(dpar_pipeline_make(c, "1f1b", last ? 0 : 4, &o, &p, &why), DPAR_E_ARG);
+    o.order = "1f1b";
+    o.micro_batches = last ? 0 : 4;
+    CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_ARG);
     if (c->size > 1) {
-        CHECK_INT(dpar_pipeline_make(c, "1f1b", last ? 5 : 4, &o, &p, &why), DPAR_E_MISMATCH);
+        o.order = "1f1b";
+    o.micro_batches = last ? 5 : 4;
+    CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_MISMATCH);
         o.count = last ? 6 : 5;
-        CHECK_INT(dpar_pipeline_make(c, "1f1b", 4, &o, &p, &why), DPAR_E_MISMATCH);
+        o.order = "1f1b";
+    o.micro_batches = 4;
+    CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_MISMATCH);
         o.count = COUNT;
     }
     o.backward = NULL;
-    CHECK_INT(dpar_pipeline_make(c, "1f1b", 4, &o, &p, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_pipeline_make(c, "1f1b", 4, NULL, &p, &why), DPAR_E_ARG);
+    o.order = "1f1b";
+    o.micro_batches = 4;
+    CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_pipeline_make(c, NULL, &p, &why), DPAR_E_ARG);
+    o.backward = pipe_nothing;
+    o.order = last ? NULL : "1f1b";
+    CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "either an order or a schedule") != NULL);
     CHECK(p == NULL);
     CHECK_INT(dpar_pipeline_free(NULL), DPAR_OK);
 }

@@ -11,6 +11,7 @@
  * With -DDEVICE_MEMORY activations, gradients and messages lie in memory that the CPU does not
  * reach, and what the callbacks compute is enqueued there; with -DDEVICE_CUDA that is CUDA's. */
 #include "dpar_train.h"
+#include "plan_memory.h"
 #include "rank_program.h"
 #include "schedule_calls.h"
 #ifdef DEVICE_MEMORY
@@ -898,10 +899,10 @@ static void whole(job *j, const dpar_pipeline_desc *o)
     int32_t local = -1, i, q, peak = 0, ends = 0;
     void *memory, *begin_at;
     sums expected;
-    dpar_status st = dpar_pipeline_bytes(j->c, o, &bytes, &why);
+    dpar_status st = pipeline_bytes(j->c, o, &bytes, &why);
     CHECK_INT(st, DPAR_OK);
     begin_at = zeroed_aligned(bytes, &memory);
-    st = (dpar_status)ON_DEVICE(dpar_pipeline_init(begin_at, bytes, j->c, o, &j->p, &why));
+    st = (dpar_status)ON_DEVICE(pipeline_in(begin_at, bytes, j->c, o, &j->p, &why));
     CHECK_INT(st, DPAR_OK);
     if (st != DPAR_OK) {
         printf("%s\n", why.text);
@@ -944,7 +945,7 @@ static void whole(job *j, const dpar_pipeline_desc *o)
         ends += j->s->rank_of[i] == j->c->rank && (q == 0 || q == j->s->chain - 1);
     }
     CHECK(ends == 0 || memcmp(j->mine->word, expected.word, sizeof expected.word) == 0);
-    CHECK_INT(ON_DEVICE(dpar_pipeline_close(j->p)), DPAR_OK);
+    CHECK_INT(ON_DEVICE(dpar_pipeline_free(j->p)), DPAR_OK);
     free(memory);
 }
 
@@ -1196,7 +1197,7 @@ static int64_t times_in(const char *text, const char *word)
 /* What ran, drawn like what was simulated: the same slices, names and arrows. */
 static void picture(dpar_comm *c)
 {
-    int64_t count_of[2 * CHAIN], bytes = 0, n, m, *own, *start, *end;
+    int64_t count_of[2 * CHAIN], n, m, *own, *start, *end;
 #if !defined(USE_MPI) && !defined(DEVICE_CUDA)
     int64_t k;
 #endif
@@ -1205,7 +1206,6 @@ static void picture(dpar_comm *c)
     dpar_why why;
     list l;
     job *j = (job *)zeroed(sizeof *j);
-    void *memory, *at;
     order = order_of(DPAR_SCHEDULE_ZBV, c->size, 2 * c->size, 0);
     CHECK(made(&l, &order));
     lower(&l, DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE, 0, -1);
@@ -1216,15 +1216,13 @@ static void picture(dpar_comm *c)
     own = (int64_t *)zeroed(16 * n);
     start = (int64_t *)zeroed(8 * n);
     end = (int64_t *)zeroed(8 * n);
-    CHECK_INT(dpar_pipeline_bytes(c, &o, &bytes, &why), DPAR_OK);
-    at = zeroed_aligned(bytes, &memory);
-    CHECK_INT(dpar_pipeline_init(at, bytes, c, &o, &j->p, &why), DPAR_OK);
+    CHECK_INT(dpar_pipeline_make(c, &o, &j->p, &why), DPAR_OK);
     CHECK_INT(dpar_pipeline_times(j->p, start, end, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_pipeline_close(j->p), DPAR_OK);
+    CHECK_INT(dpar_pipeline_free(j->p), DPAR_OK);
     o.start = own;
     o.end = own + n;
     o.keep_sends = 1;
-    CHECK_INT(dpar_pipeline_init(at, bytes, c, &o, &j->p, &why), DPAR_OK);
+    CHECK_INT(dpar_pipeline_make(c, &o, &j->p, &why), DPAR_OK);
     j->next = l.s.action + l.s.begin[c->rank];
     j->end = l.s.action + l.s.begin[c->rank + 1];
     CHECK_INT(ON_DEVICE(dpar_pipeline_run(j->p, 1, &why)), DPAR_OK);
@@ -1240,7 +1238,7 @@ static void picture(dpar_comm *c)
     }
     CHECK(c->rank != 0 || k == m || end[k] <= start[m - 1]);
 #endif
-    CHECK_INT(dpar_pipeline_close(j->p), DPAR_OK);
+    CHECK_INT(dpar_pipeline_free(j->p), DPAR_OK);
     if (c->rank == 0) {
         const int32_t room = 1 << 22;
         const char *words[5] = {"\"ph\":\"X\"", "\"ph\":\"s\"", "\"ph\":\"f\"",
@@ -1278,7 +1276,6 @@ static void picture(dpar_comm *c)
         free(ran);
         free(simulated);
     }
-    free(memory);
     free(own);
     free(start);
     free(end);
@@ -1306,25 +1303,21 @@ static void read_list(list *l, const char *text)
     CHECK_INT(read_csv(&l->s, text, strlen(text), 0, l->mem, bytes, &why), DPAR_OK);
 }
 
-static dpar_status tried(dpar_comm *c, const dpar_pipeline_desc *o, int64_t less, dpar_why *why)
+/* Makes it and frees it. little: this rank gives it 64 bytes of memory. */
+static dpar_status tried(dpar_comm *c, const dpar_pipeline_desc *o, int little, dpar_why *why)
 {
-    int64_t bytes = 0;
-    void *memory, *at;
+    dpar_pipeline_desc there = *o;
     dpar_pipeline *p = NULL;
-    dpar_status st = dpar_pipeline_bytes(c, o, &bytes, why);
-    at = zeroed_aligned(bytes, &memory);
-    st = dpar_pipeline_init(at, bytes - less, c, o, &p, why);
+    void *memory;
+    dpar_status st;
+    there.memory = little ? zeroed_aligned(64, &memory) : NULL;
+    there.bytes = little ? 64 : 0;
+    st = dpar_pipeline_make(c, &there, &p, why);
     CHECK((p != NULL) == (st == DPAR_OK));
-    CHECK_INT(dpar_pipeline_close(p), DPAR_OK);
-    if (p != NULL) { /* its slots are others' now */
-        dpar_why closed;
-        CHECK_INT(dpar_pipeline_run(p, 1, &closed), DPAR_E_ARG);
-        CHECK_TEXT(closed.text, "pipeline: it was closed");
-        CHECK_INT(dpar_pipeline_progress(p), DPAR_OK);
-        CHECK_INT(dpar_pipeline_times(p, NULL, NULL, &closed), DPAR_E_ARG);
-        CHECK_INT(dpar_pipeline_close(p), DPAR_OK);
+    CHECK_INT(dpar_pipeline_free(p), DPAR_OK);
+    if (little) {
+        free(memory);
     }
-    free(memory);
     return st;
 }
 
@@ -1375,7 +1368,9 @@ static void refused(dpar_comm *c)
                    (int)l.s.action[k].kind, (int)turned.s.action[k].kind);
     CHECK_TEXT(why.text, word);
     o.schedule = &l.s;
+    why.bytes = 0;
     CHECK_INT(tried(c, &o, c->rank, &why), DPAR_E_ROOM);
+    CHECK(why.bytes > 64);
     CHECK(strncmp(why.text, c->rank == 0 ? "rank 1: pipeline: " : "pipeline: ", 10) == 0);
     o.backward = c->rank == 1 ? NULL : backward;
     CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);
@@ -1396,7 +1391,7 @@ static void refused(dpar_comm *c)
     CHECK_INT(tried(c, &o, 0, &why), DPAR_OK);
     o.start = count_of;
     CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_pipeline_bytes(NULL, &o, count_of, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_pipeline_make(NULL, &o, &j->p, &why), DPAR_E_ARG);
     CHECK_INT(dpar_pipeline_run(NULL, 1, &why), DPAR_E_ARG);
     CHECK_INT(dpar_pipeline_progress(NULL), DPAR_E_ARG);
     CHECK_INT(dpar_pipeline_slots(NULL, NULL).receive, 0);
@@ -1416,12 +1411,11 @@ typedef struct heard {
 static dpar_status breaking(dpar_comm *c, int rule, int kind, int stage, int micro, int kills,
                             dpar_why *why)
 {
-    int64_t count_of[2 * CHAIN], bytes = 0;
+    int64_t count_of[2 * CHAIN];
     dpar_pipeline_desc o;
     dpar_schedule_desc order;
     list l;
     job *j = (job *)zeroed(sizeof *j);
-    void *memory, *at;
     dpar_status st;
     order = order_of(rule, c->size, 2 * c->size, 0);
     CHECK(made(&l, &order));
@@ -1435,15 +1429,12 @@ static dpar_status breaking(dpar_comm *c, int rule, int kind, int stage, int mic
     j->fails_stage = stage;
     j->fails_micro = micro;
     j->kills = kills;
-    CHECK_INT(dpar_pipeline_bytes(c, &o, &bytes, why), DPAR_OK);
-    at = zeroed_aligned(bytes, &memory);
-    CHECK_INT(dpar_pipeline_init(at, bytes, c, &o, &j->p, why), DPAR_OK);
+    CHECK_INT(dpar_pipeline_make(c, &o, &j->p, why), DPAR_OK);
     j->next = l.s.action + l.s.begin[c->rank];
     j->end = l.s.action + l.s.begin[c->rank + 1];
     st = (dpar_status)ON_DEVICE(dpar_pipeline_run(j->p, 1, why));
     CHECK_INT(dpar_pipeline_run(j->p, 1, NULL), st); /* and stays so */
-    (void)dpar_pipeline_close(j->p);
-    free(memory);
+    (void)dpar_pipeline_free(j->p);
     over_with(j);
     free(l.mem);
     return st;

@@ -806,8 +806,6 @@ static void run_pipeline(dpar_comm *c, dpar_comm *g, const plan *p, const dpar_s
     dpar_pipeline_desc o;
     dpar_pipeline *line = NULL;
     dpar_why why;
-    int64_t bytes = 0;
-    void *whole, *memory;
     float *table = (float *)zeroed(VOCAB * HIDDEN * 4);
     memset(&o, 0, sizeof o);
     o.schedule = s;
@@ -819,12 +817,10 @@ static void run_pipeline(dpar_comm *c, dpar_comm *g, const plan *p, const dpar_s
         o.tied_count = VOCAB * HIDDEN;
         o.tied_type = DPAR_F32;
     }
-    CHECK_INT(dpar_pipeline_bytes(g, &o, &bytes, &why), DPAR_OK);
-    memory = zeroed_aligned(bytes, &whole);
     split_engine = g->engine;
     split_comm = NULL;
     g->engine.split = split_seen;
-    CHECK_INT(dpar_pipeline_init(memory, bytes, g, &o, &line, &why), DPAR_OK);
+    CHECK_INT(dpar_pipeline_make(g, &o, &line, &why), DPAR_OK);
     g->engine = split_engine;
     memset(g->sent, 0, sizeof g->sent);
     if (split_comm != NULL) {
@@ -832,8 +828,7 @@ static void run_pipeline(dpar_comm *c, dpar_comm *g, const plan *p, const dpar_s
     }
     CHECK_INT(dpar_pipeline_run(line, 1, &why), DPAR_OK);
     counted_is(c, g, split_comm, p, DPAR_TRAFFIC_PP, -1, 0);
-    CHECK_INT(dpar_pipeline_close(line), DPAR_OK);
-    free(whole);
+    CHECK_INT(dpar_pipeline_free(line), DPAR_OK);
     free(table);
 }
 
