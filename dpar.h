@@ -50,7 +50,7 @@
  *                           dpar_comm_free(world);
  *     dpar_halo.h       distributes grids, exchanges their halos, and adds halos back to their owners (the adjoint)
  *                           dpar_grid_make(world, &desc, &g, &why);
- *                           u = dpar_grid_array(g, DPAR_F64);
+ *                           u = dpar_grid_array(g, DPAR_F64, NULL);
  *                           dpar_grid_exchange(g, u);
  *     dpar_points.h     exchanges values of unstructured meshes, by global ids or by index lists
  *                           dpar_points_make(world, own, n, ghosts, m, &p, &why);

@@ -22,8 +22,8 @@
  *         if (dpar_grid_make(world, &desc, &g, &why) < 0) {
  *             return dpar_fail(world, &why);
  *         }
- *         u = (double *)dpar_grid_array(g, DPAR_F64);      u[0] is the first own cell; its halo lies around it
- *         v = (double *)dpar_grid_array(g, DPAR_F64);
+ *         u = (double *)dpar_grid_array(g, DPAR_F64, NULL);      u[0] is the first own cell; its halo lies around it
+ *         v = (double *)dpar_grid_array(g, DPAR_F64, NULL);
  *         if (u == NULL || v == NULL) {
  *             return dpar_fail(world, NULL);
  *         }
@@ -69,9 +69,8 @@
  * Other functions that you may need:
  *
  *     dpar_grid_attach(g, u, DPAR_F64, &field, &why)    exchanges your own array: any order, strides, faces, vertices
- *     dpar_grid_array_of(g, DPAR_F64, &field)           makes such an array in registered memory
- *     dpar_grid_exchange_many(g, list, 3)                exchanges several arrays, with one message per neighbour
- *     dpar_grid_exchange_some(g, list, 15, mask, 2)     exchanges some of them, 2 cells deep (dpar_grid_prepare)
+ *     dpar_grid_array(g, DPAR_F64, &field)              makes such an array in registered memory
+ *     dpar_grid_exchange_many(g, arrays, 3, 2)          exchanges 3 arrays 2 cells deep, a message per neighbour
  *     dpar_grid_begin(g, u)                             starts an exchange (dpar_grid_begin_many: of several arrays)
  *     dpar_grid_interior(g, &box)                           gives the cells to compute meanwhile, with dpar_grid_test
  *     dpar_grid_end(g, u)                               waits for the end of the exchange
@@ -422,11 +421,11 @@ DPAR_API dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm 
  * halo are attached with dpar_grid_attach.
  *
  * An array is named by the address of its first own point. Its halo lies before and after that:
- * u[-1] is the neighbour below in the last dim. Functions with a `list` take several arrays and
- * send one message to each neighbour for all of them. The first exchange of a combination of shapes
- * plans it and allocates memory; later ones do neither. A shape is a type, a dpar_grid_field, and
- * whether the array is in registered memory (dpar_comm_alloc). Arrays of one shape may be swapped
- * without any call.
+ * u[-1] is the neighbour below in the last dim. dpar_grid_exchange_many takes several arrays and
+ * sends one message to each neighbour for all of them. The first exchange of a combination of
+ * shapes plans it and allocates memory; later ones do neither. A shape is a type, a
+ * dpar_grid_field, and whether the array is in registered memory (dpar_comm_alloc). Arrays of one
+ * shape may be swapped without any call.
  *
  * Halo cells inside the grid, or around a periodic end, get their owner's values. Halo cells beyond
  * a mirror get the reflected values, including edges and corners. Halo cells beyond other ends are
@@ -550,11 +549,11 @@ DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
 /* Allocates a zeroed array with its halo in registered memory, which neighbours read directly; this
  * is the fastest. Returns the address of its first own point, aligned to 64, or NULL on all ranks.
  *
+ * field: where its points are and how many components each has; NULL for cells of one component.
+ *
  * On failure the message is in comm->why (DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_MEMORY,
  * DPAR_E_MISMATCH). Collective. Costs some small all-reduces. */
-DPAR_API void *dpar_grid_array(dpar_grid *grid, int32_t type);
-/* Allocates such an array of a field, with faces or components, otherwise as dpar_grid_array. */
-DPAR_API void *dpar_grid_array_of(dpar_grid *grid, int32_t type, const dpar_grid_field *field);
+DPAR_API void *dpar_grid_array(dpar_grid *grid, int32_t type, const dpar_grid_field *field);
 /* Attaches an array of your own to a grid, so that it can be exchanged.
  *
  * u:     address of its first own point. The array must stay there as long as it is exchanged.
@@ -594,28 +593,21 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
 
 /* Fills the halo of one array. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
-/* Fills the halos of list[n] arrays, with one message to each neighbour. */
-DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *list, int32_t n);
-/* Fills the halos of some arrays of a list, to a given depth, for codes whose steps need different
- * fields and depths. Each combination is planned when it first occurs.
+/* Fills the halos of several arrays to a given depth, with one message to each neighbour. Steps of
+ * a code may need different arrays and depths: each combination is planned when it first occurs.
  *
- * list:  [n], at most 64 arrays.
- * mask:  bit i selects list[i]. If it selects none, nothing is done and DPAR_DONE is returned.
- * depth: cells of the halo, counted from the own cells; 0 selects the whole halo. More than that is
- *        DPAR_E_RANGE. */
-DPAR_API dpar_status dpar_grid_exchange_some(dpar_grid *grid, void *const *list, int32_t n,
-                                             uint64_t mask, int32_t depth);
-/* Plans an exchange of dpar_grid_exchange_some in advance, so that the first one is as fast as the
- * others. */
-DPAR_API dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *list, int32_t n, uint64_t mask,
-                                       int32_t depth);
+ * arrays: [count], 1 to 4096 of them.
+ * depth:  cells of the halo, counted from the own cells; 0 selects the whole halo. More than that
+ *         is DPAR_E_RANGE. */
+DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                             int32_t depth);
 /* Starts an exchange of one array. Until its end own cells may be read but not written, and halo
  * cells must not be touched. Compute the core meanwhile, and the rim after the end. Several
  * exchanges may be in progress. */
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
-/* Starts an exchange of dpar_grid_exchange_some, otherwise as dpar_grid_begin. */
-DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *list, int32_t n,
-                                          uint64_t mask, int32_t depth);
+/* Starts an exchange of dpar_grid_exchange_many, otherwise as dpar_grid_begin. */
+DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                          int32_t depth);
 /* Waits until the exchange that u takes part in is done. Several exchanges end in the same order on
  * all ranks. */
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
@@ -5608,7 +5600,6 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
 enum {
     DPARI_GX_SHAPES = 256,
     DPARI_GX_KNOWN = 72, /* arrays in a page */
-    DPARI_GX_PICKS = 64, /* of a mask */
     DPARI_GX_ALIGN = 64,
     DPARI_GX_PAGE = 4096,
     DPARI_GX_SKEW = 320 /* bytes from one array to the next modulo a page: no two begin alike */
@@ -5679,7 +5670,6 @@ typedef struct dpari_gx {
     int64_t arrays, bytes;
     int32_t shapes_known;
     int32_t under_way; /* exchanges that have begun and not ended */
-    void *picked[DPARI_GX_PICKS];
 } dpari_gx;
 
 /* NULL: there is none, or its world was closed. */
@@ -6519,22 +6509,21 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
     return u;
 }
 
-DPAR_API DPARI_COLD void *dpar_grid_array_of(dpar_grid *grid, int32_t type,
-                                             const dpar_grid_field *field)
+DPAR_API DPARI_COLD void *dpar_grid_array(dpar_grid *grid, int32_t type,
+                                          const dpar_grid_field *field)
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpar_why why;
     dpar_status st;
-    void *u = g ? dpari_gx_add(g, type, field, 0, NULL, &st, &why) : NULL;
-    if (g && !u) {
+    void *u;
+    if (g == NULL) {
+        return NULL;
+    }
+    u = dpari_gx_add(g, type, field, 0, NULL, &st, &why);
+    if (u == NULL) {
         (void)dpari_gx_say(g, st, &why);
     }
     return u;
-}
-
-DPAR_API DPARI_COLD void *dpar_grid_array(dpar_grid *grid, int32_t type)
-{
-    return dpar_grid_array_of(grid, type, NULL);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
@@ -6992,26 +6981,6 @@ static int dpari_gx_back(dpari_gx *g, void *u)
     return 1;
 }
 
-/* The arrays of a mask, in g->picked. */
-static dpar_status dpari_gx_pick(dpari_gx *g, void *const *list, int32_t n, uint64_t mask,
-                                 int32_t *picked)
-{
-    int32_t i;
-    *picked = 0;
-    if (!list || n < 1 || n > DPARI_GX_PICKS) {
-        return dpari_comm_wrong(g->head.comm, DPAR_E_ARG,
-                                list ? "grid: a list of # arrays to choose from (1 to #)"
-                                     : "grid: the list is NULL, of # arrays",
-                                n, DPARI_GX_PICKS, 0, 0);
-    }
-    for (i = 0; i < n; i++) {
-        if (mask >> i & 1u) {
-            g->picked[(*picked)++] = list[i];
-        }
-    }
-    return *picked > 0 ? DPAR_OK : DPAR_DONE;
-}
-
 /* ---- exchanges --------------------------------------------------------------------------------
  */
 
@@ -7049,27 +7018,11 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
                                               : dpari_gx_run(g, &u, 1, 0);
 }
 
-DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *list, int32_t n)
+DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                             int32_t depth)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    return g ? dpari_gx_run(g, list, n, 0) : DPAR_E_ARG;
-}
-
-DPAR_API dpar_status dpar_grid_exchange_some(dpar_grid *grid, void *const *list, int32_t n,
-                                             uint64_t mask, int32_t depth)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    dpar_status st = g ? dpari_gx_pick(g, list, n, mask, &n) : DPAR_E_ARG;
-    return st == DPAR_OK ? dpari_gx_run(g, g->picked, n, depth) : st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *list, int32_t n,
-                                                  uint64_t mask, int32_t depth)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    dpari_gx_plan *p;
-    dpar_status st = g ? dpari_gx_pick(g, list, n, mask, &n) : DPAR_E_ARG;
-    return st == DPAR_OK ? dpari_gx_take(g, g->picked, n, depth, &p) : st;
+    return g ? dpari_gx_run(g, arrays, count, depth) : DPAR_E_ARG;
 }
 
 static dpar_status dpari_gx_start(dpari_gx *g, void *const *list, int32_t n, int32_t depth)
@@ -7092,12 +7045,11 @@ DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
     return g ? dpari_gx_start(g, &u, 1, 0) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *list, int32_t n,
-                                          uint64_t mask, int32_t depth)
+DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                          int32_t depth)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    dpar_status st = g ? dpari_gx_pick(g, list, n, mask, &n) : DPAR_E_ARG;
-    return st == DPAR_OK ? dpari_gx_start(g, g->picked, n, depth) : st;
+    return g ? dpari_gx_start(g, arrays, count, depth) : DPAR_E_ARG;
 }
 
 /* The plan of the exchange under way that u takes part in. */

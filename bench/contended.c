@@ -155,7 +155,7 @@ int main(int argc, char **argv)
     }
     b.own = b.grid->own[1];
     b.stride = b.own + 2 * HALO;
-    b.array = dpar_grid_array(b.grid, DPAR_F64);
+    b.array = dpar_grid_array(b.grid, DPAR_F64, NULL);
     b.field = (double *)(void *)zeros(2 * (size_t)((CELLS + 2 * HALO) * b.stride)) +
               HALO * b.stride + HALO;
     b.small = zeros(1);

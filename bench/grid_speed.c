@@ -8,7 +8,8 @@
  * array; two that are swapped after each exchange; eight in one message a peer. A sample is the
  * slowest rank's time of exchanges back to back, divided by their number. Least and median us of
  * either, the ratio of the least, and the median of the ratios sample by sample. One rank's halos
- * are its own cells: what the calls cost beside them shows best there. The halos of the last exchange are checked. */
+ * are its own cells: what the calls cost beside them shows best there. The halos of the last
+ * exchange are checked. */
 #include "dpar_halo.h"
 
 #include <stdio.h>
@@ -59,7 +60,7 @@ static void exchange(turn *t, int simple)
     } else if (t->row < 2) {
         dpar_grid_exchange(t->g, t->list[0]);
     } else {
-        dpar_grid_exchange_many(t->g, t->list, ARRAYS);
+        dpar_grid_exchange_many(t->g, t->list, ARRAYS, 0);
     }
 }
 
@@ -142,7 +143,7 @@ static int rows(dpar_comm *c, int cells, int width, double seconds)
         return dpar_fail(c, &why);
     }
     for (i = 0; i < ARRAYS; i++) {
-        t.list[i] = dpar_grid_array(t.g, DPAR_F64);
+        t.list[i] = dpar_grid_array(t.g, DPAR_F64, NULL);
         if (!t.list[i]) {
             return dpar_fail(c, NULL);
         }

@@ -218,7 +218,7 @@ static inline int measure_one_halo(dpar_comm *world, measure_halo *h, double sec
     }
     m.run = measure_exchange;
     m.world = m.comm = world;
-    m.in = dpar_grid_array(m.grid, DPAR_F64);
+    m.in = dpar_grid_array(m.grid, DPAR_F64, NULL);
     h->seconds = m.in != NULL ? measure_time(&m, seconds) : -1.0;
     if (h->seconds < 0.0) {
         *why = world->why;

@@ -20,8 +20,9 @@ static int plate(dpar_comm *comm, double *result)
     if (dpar_grid_make(comm, &desc, &grid, &why) < 0) {
         return dpar_fail(comm, &why);
     }
-    double *now = (double *)dpar_grid_array(grid, DPAR_F64); /* now[0] is the first own cell */
-    double *next = (double *)dpar_grid_array(grid, DPAR_F64);
+    /* now[0] is the first own cell */
+    double *now = (double *)dpar_grid_array(grid, DPAR_F64, NULL);
+    double *next = (double *)dpar_grid_array(grid, DPAR_F64, NULL);
     if (now == NULL || next == NULL) {
         return dpar_fail(comm, NULL);
     }

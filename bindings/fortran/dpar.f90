@@ -2531,21 +2531,12 @@ module dpar
 
         ! Allocates a zeroed array with its halo in registered memory, which neighbours read
         ! directly.
-        function dpar_grid_array(grid, type) bind(c)
-            import
-            type(c_ptr), value :: grid
-            integer(c_int32_t), value :: type
-            type(c_ptr) :: dpar_grid_array
-        end function
-
-        ! Allocates such an array of a field, with faces or components, otherwise as
-        ! dpar_grid_array.
-        function dpar_grid_array_of(grid, type, field) bind(c)
+        function dpar_grid_array(grid, type, field) bind(c)
             import
             type(c_ptr), value :: grid
             integer(c_int32_t), value :: type
             type(dpar_grid_field), intent(in), optional, target :: field
-            type(c_ptr) :: dpar_grid_array_of
+            type(c_ptr) :: dpar_grid_array
         end function
 
         ! Attaches an array of your own to a grid, so that it can be exchanged.
@@ -2567,37 +2558,14 @@ module dpar
             integer(c_int32_t) :: dpar_grid_exchange
         end function
 
-        ! Fills the halos of list[n] arrays, with one message to each neighbour.
-        function dpar_grid_exchange_many(grid, list, n) bind(c)
+        ! Fills the halos of several arrays to a given depth, with one message to each neighbour.
+        function dpar_grid_exchange_many(grid, arrays, count, depth) bind(c)
             import
             type(c_ptr), value :: grid
-            type(c_ptr), intent(in), target :: list(*)
-            integer(c_int32_t), value :: n
+            type(c_ptr), intent(in), target :: arrays(*)
+            integer(c_int32_t), value :: count
+            integer(c_int32_t), value :: depth
             integer(c_int32_t) :: dpar_grid_exchange_many
-        end function
-
-        ! Fills the halos of some arrays of a list, to a given depth, for codes whose steps need
-        ! different fields and depths.
-        function dpar_grid_exchange_some(grid, list, n, mask, depth) bind(c)
-            import
-            type(c_ptr), value :: grid
-            type(c_ptr), intent(in), target :: list(*)
-            integer(c_int32_t), value :: n
-            integer(c_int64_t), value :: mask
-            integer(c_int32_t), value :: depth
-            integer(c_int32_t) :: dpar_grid_exchange_some
-        end function
-
-        ! Plans an exchange of dpar_grid_exchange_some in advance, so that the first one is as fast
-        ! as the others.
-        function dpar_grid_prepare(grid, list, n, mask, depth) bind(c)
-            import
-            type(c_ptr), value :: grid
-            type(c_ptr), intent(in), target :: list(*)
-            integer(c_int32_t), value :: n
-            integer(c_int64_t), value :: mask
-            integer(c_int32_t), value :: depth
-            integer(c_int32_t) :: dpar_grid_prepare
         end function
 
         ! Starts an exchange of one array.
@@ -2608,13 +2576,12 @@ module dpar
             integer(c_int32_t) :: dpar_grid_begin
         end function
 
-        ! Starts an exchange of dpar_grid_exchange_some, otherwise as dpar_grid_begin.
-        function dpar_grid_begin_many(grid, list, n, mask, depth) bind(c)
+        ! Starts an exchange of dpar_grid_exchange_many, otherwise as dpar_grid_begin.
+        function dpar_grid_begin_many(grid, arrays, count, depth) bind(c)
             import
             type(c_ptr), value :: grid
-            type(c_ptr), intent(in), target :: list(*)
-            integer(c_int32_t), value :: n
-            integer(c_int64_t), value :: mask
+            type(c_ptr), intent(in), target :: arrays(*)
+            integer(c_int32_t), value :: count
             integer(c_int32_t), value :: depth
             integer(c_int32_t) :: dpar_grid_begin_many
         end function

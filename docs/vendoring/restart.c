@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
     int64_t y, x;
     MPI_Init(&argc, &argv);
     if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) < 0 ||
-        dpar_grid_make(world, &d, &g, &why) < 0 || !(u = dpar_grid_array(g, DPAR_F64))) {
+        dpar_grid_make(world, &d, &g, &why) < 0 || !(u = dpar_grid_array(g, DPAR_F64, NULL))) {
         MPI_Abort(MPI_COMM_WORLD, dpar_fail(world, g ? NULL : &why));
     }
     for (y = 0; writes && y < g->own[0]; y++) {

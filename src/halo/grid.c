@@ -35,7 +35,6 @@
 enum {
     DPARI_GX_SHAPES = 256,
     DPARI_GX_KNOWN = 72, /* arrays in a page */
-    DPARI_GX_PICKS = 64, /* of a mask */
     DPARI_GX_ALIGN = 64,
     DPARI_GX_PAGE = 4096,
     DPARI_GX_SKEW = 320 /* bytes from one array to the next modulo a page: no two begin alike */
@@ -106,7 +105,6 @@ typedef struct dpari_gx {
     int64_t arrays, bytes;
     int32_t shapes_known;
     int32_t under_way; /* exchanges that have begun and not ended */
-    void *picked[DPARI_GX_PICKS];
 } dpari_gx;
 
 /* NULL: there is none, or its world was closed. */
@@ -946,22 +944,21 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
     return u;
 }
 
-DPAR_API DPARI_COLD void *dpar_grid_array_of(dpar_grid *grid, int32_t type,
-                                             const dpar_grid_field *field)
+DPAR_API DPARI_COLD void *dpar_grid_array(dpar_grid *grid, int32_t type,
+                                          const dpar_grid_field *field)
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpar_why why;
     dpar_status st;
-    void *u = g ? dpari_gx_add(g, type, field, 0, NULL, &st, &why) : NULL;
-    if (g && !u) {
+    void *u;
+    if (g == NULL) {
+        return NULL;
+    }
+    u = dpari_gx_add(g, type, field, 0, NULL, &st, &why);
+    if (u == NULL) {
         (void)dpari_gx_say(g, st, &why);
     }
     return u;
-}
-
-DPAR_API DPARI_COLD void *dpar_grid_array(dpar_grid *grid, int32_t type)
-{
-    return dpar_grid_array_of(grid, type, NULL);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
@@ -1419,26 +1416,6 @@ static int dpari_gx_back(dpari_gx *g, void *u)
     return 1;
 }
 
-/* The arrays of a mask, in g->picked. */
-static dpar_status dpari_gx_pick(dpari_gx *g, void *const *list, int32_t n, uint64_t mask,
-                                 int32_t *picked)
-{
-    int32_t i;
-    *picked = 0;
-    if (!list || n < 1 || n > DPARI_GX_PICKS) {
-        return dpari_comm_wrong(g->head.comm, DPAR_E_ARG,
-                                list ? "grid: a list of # arrays to choose from (1 to #)"
-                                     : "grid: the list is NULL, of # arrays",
-                                n, DPARI_GX_PICKS, 0, 0);
-    }
-    for (i = 0; i < n; i++) {
-        if (mask >> i & 1u) {
-            g->picked[(*picked)++] = list[i];
-        }
-    }
-    return *picked > 0 ? DPAR_OK : DPAR_DONE;
-}
-
 /* ---- exchanges --------------------------------------------------------------------------------
  */
 
@@ -1476,27 +1453,11 @@ DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
                                               : dpari_gx_run(g, &u, 1, 0);
 }
 
-DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *list, int32_t n)
+DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                             int32_t depth)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    return g ? dpari_gx_run(g, list, n, 0) : DPAR_E_ARG;
-}
-
-DPAR_API dpar_status dpar_grid_exchange_some(dpar_grid *grid, void *const *list, int32_t n,
-                                             uint64_t mask, int32_t depth)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    dpar_status st = g ? dpari_gx_pick(g, list, n, mask, &n) : DPAR_E_ARG;
-    return st == DPAR_OK ? dpari_gx_run(g, g->picked, n, depth) : st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *list, int32_t n,
-                                                  uint64_t mask, int32_t depth)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    dpari_gx_plan *p;
-    dpar_status st = g ? dpari_gx_pick(g, list, n, mask, &n) : DPAR_E_ARG;
-    return st == DPAR_OK ? dpari_gx_take(g, g->picked, n, depth, &p) : st;
+    return g ? dpari_gx_run(g, arrays, count, depth) : DPAR_E_ARG;
 }
 
 static dpar_status dpari_gx_start(dpari_gx *g, void *const *list, int32_t n, int32_t depth)
@@ -1519,12 +1480,11 @@ DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
     return g ? dpari_gx_start(g, &u, 1, 0) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *list, int32_t n,
-                                          uint64_t mask, int32_t depth)
+DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                          int32_t depth)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    dpar_status st = g ? dpari_gx_pick(g, list, n, mask, &n) : DPAR_E_ARG;
-    return st == DPAR_OK ? dpari_gx_start(g, g->picked, n, depth) : st;
+    return g ? dpari_gx_start(g, arrays, count, depth) : DPAR_E_ARG;
 }
 
 /* The plan of the exchange under way that u takes part in. */

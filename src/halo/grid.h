@@ -19,11 +19,11 @@
  * halo are attached with dpar_grid_attach.
  *
  * An array is named by the address of its first own point. Its halo lies before and after that:
- * u[-1] is the neighbour below in the last dim. Functions with a `list` take several arrays and
- * send one message to each neighbour for all of them. The first exchange of a combination of shapes
- * plans it and allocates memory; later ones do neither. A shape is a type, a dpar_grid_field, and
- * whether the array is in registered memory (dpar_comm_alloc). Arrays of one shape may be swapped
- * without any call.
+ * u[-1] is the neighbour below in the last dim. dpar_grid_exchange_many takes several arrays and
+ * sends one message to each neighbour for all of them. The first exchange of a combination of
+ * shapes plans it and allocates memory; later ones do neither. A shape is a type, a
+ * dpar_grid_field, and whether the array is in registered memory (dpar_comm_alloc). Arrays of one
+ * shape may be swapped without any call.
  *
  * Halo cells inside the grid, or around a periodic end, get their owner's values. Halo cells beyond
  * a mirror get the reflected values, including edges and corners. Halo cells beyond other ends are
@@ -153,11 +153,11 @@ DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
 /* Allocates a zeroed array with its halo in registered memory, which neighbours read directly; this
  * is the fastest. Returns the address of its first own point, aligned to 64, or NULL on all ranks.
  *
+ * field: where its points are and how many components each has; NULL for cells of one component.
+ *
  * On failure the message is in comm->why (DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_MEMORY,
  * DPAR_E_MISMATCH). Collective. Costs some small all-reduces. */
-DPAR_API void *dpar_grid_array(dpar_grid *grid, int32_t type);
-/* Allocates such an array of a field, with faces or components, otherwise as dpar_grid_array. */
-DPAR_API void *dpar_grid_array_of(dpar_grid *grid, int32_t type, const dpar_grid_field *field);
+DPAR_API void *dpar_grid_array(dpar_grid *grid, int32_t type, const dpar_grid_field *field);
 /* Attaches an array of your own to a grid, so that it can be exchanged.
  *
  * u:     address of its first own point. The array must stay there as long as it is exchanged.
@@ -197,28 +197,21 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
 
 /* Fills the halo of one array. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
-/* Fills the halos of list[n] arrays, with one message to each neighbour. */
-DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *list, int32_t n);
-/* Fills the halos of some arrays of a list, to a given depth, for codes whose steps need different
- * fields and depths. Each combination is planned when it first occurs.
+/* Fills the halos of several arrays to a given depth, with one message to each neighbour. Steps of
+ * a code may need different arrays and depths: each combination is planned when it first occurs.
  *
- * list:  [n], at most 64 arrays.
- * mask:  bit i selects list[i]. If it selects none, nothing is done and DPAR_DONE is returned.
- * depth: cells of the halo, counted from the own cells; 0 selects the whole halo. More than that is
- *        DPAR_E_RANGE. */
-DPAR_API dpar_status dpar_grid_exchange_some(dpar_grid *grid, void *const *list, int32_t n,
-                                             uint64_t mask, int32_t depth);
-/* Plans an exchange of dpar_grid_exchange_some in advance, so that the first one is as fast as the
- * others. */
-DPAR_API dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *list, int32_t n, uint64_t mask,
-                                       int32_t depth);
+ * arrays: [count], 1 to 4096 of them.
+ * depth:  cells of the halo, counted from the own cells; 0 selects the whole halo. More than that
+ *         is DPAR_E_RANGE. */
+DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                             int32_t depth);
 /* Starts an exchange of one array. Until its end own cells may be read but not written, and halo
  * cells must not be touched. Compute the core meanwhile, and the rim after the end. Several
  * exchanges may be in progress. */
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
-/* Starts an exchange of dpar_grid_exchange_some, otherwise as dpar_grid_begin. */
-DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *list, int32_t n,
-                                          uint64_t mask, int32_t depth);
+/* Starts an exchange of dpar_grid_exchange_many, otherwise as dpar_grid_begin. */
+DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                          int32_t depth);
 /* Waits until the exchange that u takes part in is done. Several exchanges end in the same order on
  * all ranks. */
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);

@@ -163,7 +163,7 @@ contains
         field%components = 2
         call check(dpar_grid_attach(g, c_loc(v(1, 1, 1)), DPAR_F32, field, why) == 0, "another one")
         list = [c_loc(u(1, 1)), c_loc(v(1, 1, 1))]
-        call check(dpar_grid_exchange_many(g, list, 2) == 0, "an exchange of two")
+        call check(dpar_grid_exchange_many(g, list, 2, 0) == 0, "an exchange of two")
         do j = 0, 5
             do i = 0, 4
                 x = modulo(x0 + i - 1, 3 * ranks) + 1

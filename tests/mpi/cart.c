@@ -154,7 +154,7 @@ static void closed_first(MPI_Comm cart)
     d.cells[0] = N0, d.cells[1] = N1;
     CHECK_INT(dpar_mpi_make(cart, NULL, &world, NULL), DPAR_OK);
     CHECK_INT(dpar_grid_make(world, &d, &g, NULL), DPAR_OK);
-    u = (double *)dpar_grid_array(g, DPAR_F64);
+    u = (double *)dpar_grid_array(g, DPAR_F64, NULL);
     CHECK_INT(dpar_grid_exchange(g, u), DPAR_OK);
     CHECK_INT(dpar_comm_free(world), DPAR_OK);
     CHECK(g->comm == NULL);

@@ -68,7 +68,7 @@ static int work(dpar_comm *c, void *arg)
         puts(why.text);
         return 2;
     }
-    u = (double *)dpar_grid_array(grid, DPAR_F64);
+    u = (double *)dpar_grid_array(grid, DPAR_F64, NULL);
     if (c->rank == 1) {
         busy(0.6);
     }

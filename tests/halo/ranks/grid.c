@@ -162,7 +162,7 @@ static int make_array(one_case *k, array *a)
         a->u = a->memory + a->at * bytes;
         CHECK_INT(dpar_grid_attach(k->g, a->u, a->type, &a->f, &why), DPAR_OK);
     } else {
-        a->u = (unsigned char *)dpar_grid_array_of(k->g, a->type, &a->f);
+        a->u = (unsigned char *)dpar_grid_array(k->g, a->type, &a->f);
         CHECK(a->u != NULL);
         if (!a->u) {
             printf("    %s\n", k->g->comm->why.text);
@@ -453,6 +453,8 @@ static int64_t one_round(dpar_comm *c, uint64_t *lot, int *made)
         widest = k->high[d] > widest ? k->high[d] : widest;
     }
     for (turn = 0; turn < 6; turn++) {
+        void *chosen[MOST];
+        int32_t count = 0;
         const int way = below(lot, 5), which = below(lot, k->n);
         uint64_t mask = (uint64_t)(1 + below(lot, (1 << k->n) - 1));
         int64_t depth = below(lot, (int)widest + 1);
@@ -466,15 +468,17 @@ static int64_t one_round(dpar_comm *c, uint64_t *lot, int *made)
             mask = (1u << k->n) - 1;
             depth = 0;
         }
-        st = way == 0   ? dpar_grid_exchange(k->g, list[which])
-             : way == 1 ? dpar_grid_exchange_many(k->g, list, k->n)
-             : way == 2 ? dpar_grid_exchange_some(k->g, list, k->n, mask, (int32_t)depth)
-             : way == 3 ? dpar_grid_begin(k->g, list[which])
-                        : dpar_grid_begin_many(k->g, list, k->n, mask, (int32_t)depth);
-        if (way > 2 && st == DPAR_OK) {
-            for (i = k->n - 1; !(mask >> i & 1u); i--) {
+        for (i = 0; i < k->n; i++) {
+            if (mask >> i & 1u) {
+                chosen[count++] = list[i];
             }
-            st = dpar_grid_end(k->g, list[i]);
+        }
+        st = way == 0   ? dpar_grid_exchange(k->g, list[which])
+             : way < 3  ? dpar_grid_exchange_many(k->g, chosen, count, (int32_t)depth)
+             : way == 3 ? dpar_grid_begin(k->g, list[which])
+                        : dpar_grid_begin_many(k->g, chosen, count, (int32_t)depth);
+        if (way > 2 && st == DPAR_OK) {
+            st = dpar_grid_end(k->g, chosen[count - 1]);
         }
         CHECK_INT(st, DPAR_OK);
         if (st != DPAR_OK) {
@@ -550,13 +554,12 @@ static int64_t swaps(dpar_comm *c)
     int64_t mistakes = 0;
     int i;
     for (i = 0; i < 3; i++) {
-        u[i] = (double *)dpar_grid_array(g, DPAR_F64);
+        u[i] = (double *)dpar_grid_array(g, DPAR_F64, NULL);
     }
     u[3] = own + 1;
     CHECK_INT(dpar_grid_attach(g, u[3], DPAR_F64, NULL, &why), DPAR_OK);
     CHECK(dpar_grid_halo(g)->low[0] == 1 && dpar_grid_halo(NULL) == NULL);
     other[0] = u[0];
-    CHECK_INT(dpar_grid_prepare(g, other, 1, 1, 0), DPAR_OK);
     x = dpar_grid_plan(g, other, 1);
     CHECK(x != NULL);
     for (i = 0; i < 9; i++) { /* old and new in turns, one plan for both */
@@ -593,7 +596,7 @@ static int64_t swaps(dpar_comm *c)
         list[1] = u[i % 2 ? 0 : 2];
         ring_fill(g, (double *)list[0], 5);
         ring_fill(g, (double *)list[1], 6);
-        CHECK_INT(dpar_grid_exchange_many(g, list, 2), DPAR_OK);
+        CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_OK);
         mistakes += ring_wrong(g, (double *)list[0], 5) + ring_wrong(g, (double *)list[1], 6);
     }
     for (i = 0; i < 4; i++) { /* the one before is under way: it must not be exchanged again */
@@ -712,13 +715,13 @@ static void refusals(dpar_comm *c)
 static void refused_arrays(dpar_comm *c)
 {
     dpar_grid *g = ring(c, 1);
-    double own[5], *u = (double *)dpar_grid_array(g, DPAR_F64), *v;
+    double own[5], *u = (double *)dpar_grid_array(g, DPAR_F64, NULL), *v;
     void *list[2];
     dpar_grid_field f;
     dpar_grid_part part;
     dpar_why why;
     memset(&f, 0, sizeof f);
-    v = (double *)dpar_grid_array(g, DPAR_F64);
+    v = (double *)dpar_grid_array(g, DPAR_F64, NULL);
     CHECK_INT(dpar_grid_attach(NULL, u, DPAR_F64, NULL, &why), DPAR_E_ARG);
     CHECK_INT(dpar_grid_attach(g, NULL, DPAR_F64, NULL, &why), DPAR_E_ARG);
     says(why.text, "is NULL");
@@ -740,30 +743,29 @@ static void refused_arrays(dpar_comm *c)
     f.odd[0] = 0, f.stride[0] = INT64_C(1) << 60;
     CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F64, &f, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_grid_block(g, &f, &part), DPAR_E_RANGE);
-    CHECK(dpar_grid_array_of(g, DPAR_F64, &f) == NULL);
+    CHECK(dpar_grid_array(g, DPAR_F64, &f) == NULL);
     says(c->why.text, "2^57");
     f.stride[0] = 0, f.components = 1 << 24;
-    CHECK(dpar_grid_array(g, 99) == NULL);
-    CHECK(dpar_grid_array(NULL, DPAR_F64) == NULL);
+    CHECK(dpar_grid_array(g, 99, NULL) == NULL);
+    CHECK(dpar_grid_array(NULL, DPAR_F64, NULL) == NULL);
     CHECK_INT(dpar_grid_exchange(NULL, u), DPAR_E_ARG);
     CHECK_INT(dpar_grid_exchange(g, u + 1), DPAR_E_ARG);
     says(c->why.text, "grid: the array given is none of the grid");
     list[0] = u, list[1] = own;
-    CHECK_INT(dpar_grid_exchange_many(g, list, 2), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_E_ARG);
     says(c->why.text, "number 1 of the arrays given");
-    CHECK_INT(dpar_grid_exchange_many(g, list, 0), DPAR_E_ARG);
-    CHECK_INT(dpar_grid_exchange_many(g, NULL, 2), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_exchange_many(g, list, 0, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_exchange_many(g, NULL, 2, 0), DPAR_E_ARG);
     says(c->why.text, "the list is NULL, of 2 arrays");
-    CHECK_INT(dpar_grid_exchange_some(g, NULL, 2, 1, 0), DPAR_E_ARG);
-    says(c->why.text, "the list is NULL, of 2 arrays");
-    CHECK_INT(dpar_grid_exchange_some(g, list, 65, 1, 0), DPAR_E_ARG);
-    CHECK_INT(dpar_grid_exchange_some(g, list, 2, 0, 0), DPAR_DONE);
-    CHECK_INT(dpar_grid_exchange_some(g, list, 2, 4, 0), DPAR_DONE);
-    CHECK_INT(dpar_grid_exchange_some(g, list, 2, 1, 2), DPAR_E_RANGE);
+    CHECK_INT(dpar_grid_exchange_many(g, list, 4097, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_begin_many(g, NULL, 2, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_begin_many(NULL, list, 1, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_exchange_many(NULL, list, 1, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_exchange_many(g, list, 1, 2), DPAR_E_RANGE);
     says(c->why.text, "depth 2, the halo is 1 wide");
-    CHECK_INT(dpar_grid_exchange_some(g, list, 2, 1, -1), DPAR_E_RANGE);
+    CHECK_INT(dpar_grid_exchange_many(g, list, 1, -1), DPAR_E_RANGE);
     list[1] = u;
-    CHECK_INT(dpar_grid_exchange_many(g, list, 2), DPAR_E_ARG); /* twice the same */
+    CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_E_ARG); /* twice the same */
     says(c->why.text, "in common");
     CHECK_INT(dpar_grid_end(g, u), DPAR_E_ARG);
     CHECK_INT(dpar_grid_end(NULL, u), DPAR_E_ARG);
@@ -776,7 +778,7 @@ static void refused_arrays(dpar_comm *c)
     if (c->size > 1) { /* each hands in another one; then all are well again */
         CHECK_INT(dpar_grid_exchange(g, c->rank + 1 < c->size ? u : v), DPAR_E_MISMATCH);
         CHECK(says_who_differs(c->why.text, c->size, "grid: array 0 of the list", "0", "1"));
-        CHECK(dpar_grid_array(g, c->rank + 1 < c->size ? DPAR_F64 : DPAR_F32) == NULL);
+        CHECK(dpar_grid_array(g, c->rank + 1 < c->size ? DPAR_F64 : DPAR_F32, NULL) == NULL);
         CHECK(says_who_differs(c->why.text, c->size, "grid: type", "f64", "f32"));
     }
     ring_fill(g, u, 7);
@@ -859,7 +861,7 @@ static int64_t refused_places(dpar_comm *c)
     d.dims = 1, d.halo = 1, d.periodic[0] = 1, d.type = DPAR_F64;
     d.cells[0] = 3 * (int64_t)c->size;
     CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
-    u = (double *)dpar_grid_array(g, DPAR_F64);
+    u = (double *)dpar_grid_array(g, DPAR_F64, NULL);
     CHECK_INT(dpar_grid_attach(g, v, DPAR_F64, NULL, NULL), DPAR_OK);
     for (i = -4; i <= 4; i++) { /* u and v have 5 elements */
         if (i != 0) {
@@ -876,7 +878,7 @@ static int64_t refused_places(dpar_comm *c)
     ring_fill(g, u, 1);
     ring_fill(g, v, 2);
     list[0] = u, list[1] = v;
-    CHECK_INT(dpar_grid_begin_many(g, list, 2, 3, 0), DPAR_OK);
+    CHECK_INT(dpar_grid_begin_many(g, list, 2, 0), DPAR_OK);
     for (i = 0; i < 2; i++) {
         CHECK_INT(dpar_grid_attach(g, list[i], DPAR_F64, NULL, &why), DPAR_E_ARG);
         says(why.text, "at this place has not ended");
@@ -884,16 +886,16 @@ static int64_t refused_places(dpar_comm *c)
         CHECK_INT(dpar_grid_begin(g, list[i]), DPAR_E_ARG);
         says(c->why.text, "number 0 of the 1 arrays given has begun and not ended");
         CHECK_INT(dpar_grid_exchange(g, list[i]), DPAR_E_ARG);
-        CHECK_INT(dpar_grid_exchange_many(g, list, 2), DPAR_E_ARG);
+        CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_E_ARG);
     }
     CHECK_INT(dpar_grid_end(g, v), DPAR_OK);
     CHECK_INT(dpar_grid_end(g, u), DPAR_E_ARG);
     mistakes += ring_wrong(g, u, 1) + ring_wrong(g, v, 2);
     if (c->size > 1) { /* arrays of another kind in a first exchange: of which types they are */
-        float *w = (float *)dpar_grid_array(g, DPAR_F32);
+        float *w = (float *)dpar_grid_array(g, DPAR_F32, NULL);
         list[0] = c->rank + 1 < c->size ? (void *)w : (void *)(own + 50);
         list[1] = u, list[2] = v; /* three: no rank has a plan of them */
-        CHECK_INT(dpar_grid_exchange_many(g, list, 3), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_grid_exchange_many(g, list, 3, 0), DPAR_E_MISMATCH);
         CHECK(says_who_differs(c->why.text, c->size, "grid exchange: the type of array 0", "f32",
                                "f64"));
     }
@@ -948,7 +950,7 @@ static int64_t of_a_type(dpar_comm *c)
     for (i = 0; i < 2; i++) {
         ring_fill(g, (double *)list[0], 1);
         ring_fill(g, (double *)list[1], 2);
-        CHECK_INT(i ? dpar_grid_begin_many(g, list, 2, 3, 1) : dpar_grid_exchange_many(g, list, 2),
+        CHECK_INT(i ? dpar_grid_begin_many(g, list, 2, 1) : dpar_grid_exchange_many(g, list, 2, 0),
                   DPAR_OK);
         CHECK_INT(i ? dpar_grid_end(g, list[1]) : DPAR_OK, DPAR_OK);
         mistakes += ring_wrong(g, (double *)list[0], 1) + ring_wrong(g, (double *)list[1], 2);
@@ -962,10 +964,10 @@ static int64_t of_a_type(dpar_comm *c)
     CHECK_INT(dpar_grid_scatter(g, list[0], all), DPAR_OK);
     CHECK_INT(dpar_grid_exchange(g, list[0]), DPAR_OK);
     mistakes += ring_wrong(g, (double *)list[0], 5);
-    kept = (double *)dpar_grid_array(g, DPAR_F64); /* beside one that is known */
+    kept = (double *)dpar_grid_array(g, DPAR_F64, NULL); /* beside one that is known */
     list[1] = kept;
     ring_fill(g, kept, 3);
-    CHECK_INT(dpar_grid_exchange_many(g, list, 2), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_OK);
     mistakes += ring_wrong(g, kept, 3);
     CHECK_INT(dpar_grid_exchange(g, NULL), DPAR_E_ARG);
     says(c->why.text, "the array given is none");
@@ -997,7 +999,7 @@ static void closed_before(dpar_comm *c)
     for (i = 0; i < 2; i++) { /* with an exchange under way */
         CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
         g[0] = ring(part, 0);
-        u = (double *)dpar_grid_array(g[0], DPAR_F64);
+        u = (double *)dpar_grid_array(g[0], DPAR_F64, NULL);
         CHECK_INT(dpar_grid_begin(g[0], u), DPAR_OK);
         CHECK_INT(dpar_comm_free(part), DPAR_OK);
         CHECK_INT(i ? dpar_grid_end(g[0], u) : dpar_grid_test(g[0], u), DPAR_E_ARG);
@@ -1006,7 +1008,7 @@ static void closed_before(dpar_comm *c)
     for (i = 0; i < 3; i++) {
         CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
         g[i] = ring(part, 0);
-        u = (double *)dpar_grid_array(g[i], DPAR_F64);
+        u = (double *)dpar_grid_array(g[i], DPAR_F64, NULL);
         CHECK_INT(dpar_grid_exchange(g[i], u), DPAR_OK);
         gone = i == 0 ? u : gone;
         if (i == 2) { /* both in order */
@@ -1028,7 +1030,7 @@ static void closed_before(dpar_comm *c)
     CHECK_INT(dpar_grid_end(g[0], gone), DPAR_E_ARG);
     CHECK_INT(dpar_grid_gather(g[0], gone, &box), DPAR_E_ARG);
     CHECK_INT(dpar_grid_block(g[0], NULL, NULL), DPAR_E_ARG);
-    CHECK(dpar_grid_array(g[0], DPAR_F64) == NULL);
+    CHECK(dpar_grid_array(g[0], DPAR_F64, NULL) == NULL);
     CHECK(dpar_grid_interior(g[0], &box) == (c->size > 0));
     CHECK_INT(dpar_grid_free(g[0]), DPAR_OK);
     CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK); /* a grid that closes it */
@@ -1046,7 +1048,8 @@ static void closed_before(dpar_comm *c)
             d.free_why = &kept;
             CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
             CHECK_INT(dpar_grid_make(part, &d, &g[0], NULL), DPAR_OK);
-            CHECK(i == 0 || dpar_grid_exchange(g[0], dpar_grid_array(g[0], DPAR_F64)) == DPAR_OK);
+            CHECK(i == 0 ||
+                  dpar_grid_exchange(g[0], dpar_grid_array(g[0], DPAR_F64, NULL)) == DPAR_OK);
             CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
             if (c->rank == 0) {
                 dpar_comm_abort(part, DPAR_E_SYSTEM, "the disk is full");
@@ -1146,11 +1149,11 @@ static void pictures(dpar_comm *c)
     d.cells[0] = d.cells[1] = 24;
     d.halo = 1;
     CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
-    CHECK(dpar_grid_array(g, DPAR_F64) != NULL);
+    CHECK(dpar_grid_array(g, DPAR_F64, NULL) != NULL);
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
     d.mem = &mem;
     CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
-    CHECK(dpar_grid_array(g, DPAR_F64) == NULL);
+    CHECK(dpar_grid_array(g, DPAR_F64, NULL) == NULL);
     says(c->why.text, "a device's memory");
     if (c->size == 2) { /* of equal cuts the one with whole rows */
         CHECK(g->parts[0] == 2 && g->parts[1] == 1);

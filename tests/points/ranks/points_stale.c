@@ -42,7 +42,7 @@ static int one(dpar_comm *c, void *arg)
         if (dpar_grid_make(c, &g, &grid, &why) < 0) {
             return 1;
         }
-        x = dpar_grid_array(grid, DPAR_F64);
+        x = dpar_grid_array(grid, DPAR_F64, NULL);
         others = x - (N + 2); /* the row before, which rank 0 has */
     } else {
         d.own = d.ghosts = N, d.ghost_id = id, d.way = b->way;
